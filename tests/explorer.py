@@ -21,6 +21,7 @@ from imdbattn.settings.schema import Explore
 TOKEN = "secret"
 TEXT = "I do not like the dull story, but the great actor was lovely ."
 CLASSIFIERS = ("mean", "learned_query", "base", "residual_pe", "residual_cls", "tuned", "convolved", "log_counts")
+CLASSIFIERS += ("label_query", "residual_rope", "residual_relative")
 WRITER = ("seq2seq_attention", "task=seq2seq", "data=reverse", "model.hidden=16", "model.width=8")
 WRITER += ("data.letters=6", "data.lengths=[1,6]", "data.train=200", "data.validation=40", "data.test=60")
 WRITER += ("optim.lr=0.01", "trainer.max_epochs=3")
@@ -49,7 +50,7 @@ class Page:
         return answer.json() if "json" in answer.headers["content-type"] else answer.content
 
     def read(self, label: str, text: str = TEXT, **changes: Any) -> SimpleNamespace:
-        """The facts, and `weights`: an array (H, Q, K) of each attention that is not skipped."""
+        """The facts, and `maps`: an array (H, Q, K) of each attention."""
         return opened(self.ask("read", run=self.run(label), text=text, changes=changes))
 
     def net(self, label: str) -> Any:
@@ -61,11 +62,14 @@ def opened(content: bytes) -> SimpleNamespace:
     facts = json.loads(content[4 : 4 + size])
     numbers, weights = np.frombuffer(content, "<f4", offset=4 + size), []
     for one in facts.get("attentions", []):
-        if one["heads"]:
-            shape = one["heads"], one["queries"], len(facts["keys"])
-            weights.append(numbers[: math.prod(shape)].reshape(shape))
-            numbers = numbers[math.prod(shape) :]
-    return SimpleNamespace(**facts, weights=weights, rest=numbers)
+        shape = one["heads"], one["queries"], len(facts["keys"])
+        weights.append(numbers[: math.prod(shape)].reshape(shape))
+        numbers = numbers[math.prod(shape) :]
+    for name, shape in facts.get("shapes", {}).items():
+        facts[name], numbers = numbers[: math.prod(shape)].reshape(shape), numbers[math.prod(shape) :]
+    facts["removed"] = [word for word in facts.get("words", []) if word["removed"]]
+    facts["words"] = [word for word in facts.get("words", []) if not word["removed"]]
+    return SimpleNamespace(**facts, maps=weights, rest=numbers)
 
 
 class Server:

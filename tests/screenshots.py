@@ -22,7 +22,7 @@ TEXT = "The film is not bad, it is great."
 
 
 def draw(tab: Tab, address: str, run: dict[str, str]) -> None:
-    """Writes page.png, changes.png, long.png, positions.png and sequence.png."""
+    """Writes page.png, changes.png, cell.png, long.png, positions.png and sequence.png."""
 
     def visit(*models: str, **state: str) -> None:
         tab.goto("about:blank")
@@ -38,6 +38,10 @@ def draw(tab: Tab, address: str, run: dict[str, str]) -> None:
     tab.screenshot(path=OUT / "page.png", clip={"x": 0, "y": 0, "width": 1280, "height": 1010}, full_page=True)
     visit("mean", "base", "residual_pe", text=TEXT, words="3")
     tab.screenshot(path=OUT / "changes.png", clip={"x": 0, "y": 405, "width": 1280, "height": 220}, full_page=True)
+    # Layer 1, head 1, "bad" -> "great", two padded positions, without mask.
+    visit("residual_pe", text=TEXT, cells=f"{run['residual_pe']}:1.1.4.8.2.0")
+    tab.locator(".strips").hover(position={"x": 200, "y": 40})
+    part("cell", ".attention")
     visit("residual_pe", scale="own")
     tab.locator("#browser summary").click()
     tab.check("[name=wrong]")

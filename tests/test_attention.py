@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from imdbattn.explain.watch import rollout, watch
+from imdbattn.nn.beyond.attention import ProjectedAttention
+from imdbattn.nn.beyond.label_query import LabelHead, LabelQueryPooling
 from imdbattn.nn.ladder import Attention, SelfAttention, Words
 from imdbattn.nn.scores import Additive, Bilinear, Dot, ScaledDot, masked_softmax, padding_mask
 
@@ -97,6 +99,47 @@ def test_self_attention_equals_multihead_attention_with_copied_weights(heads):
     with watch(ours) as weights:
         ours(x, words)
     torch.testing.assert_close(weights[0], expected_weights)
+
+
+def test_projected_attention_equals_multihead_attention_and_its_projection_folds_into_the_next_linear():
+    torch.manual_seed(0)
+    ours, theirs = ProjectedAttention(10, heads=5), nn.MultiheadAttention(10, 5, batch_first=True)
+    parts, output = (ours.query, ours.key, ours.value), ours.output
+    with torch.no_grad():
+        theirs.in_proj_weight.copy_(torch.cat([part.weight for part in parts]))
+        theirs.in_proj_bias.copy_(torch.cat([part.bias for part in parts]))
+    theirs.out_proj.load_state_dict(output.state_dict())
+    x, mask = torch.randn(3, 6, 10), padding_mask(torch.tensor([6, 3, 1]), 6)
+    torch.testing.assert_close(ours(x, mask), theirs(x, x, x, key_padding_mask=~mask)[0])
+    plain, following = SelfAttention(10, heads=5), nn.Linear(10, 10)
+    plain.load_state_dict(ours.state_dict(), strict=False)
+    folded, bias = following.weight @ output.weight, following.weight @ output.bias + following.bias
+    torch.testing.assert_close(following(ours(x, mask)), plain(x, mask) @ folded.T + bias)
+
+
+def test_with_one_head_the_output_projection_is_a_part_of_the_values():
+    torch.manual_seed(0)
+    projected, plain, x = ProjectedAttention(10), SelfAttention(10), torch.randn(3, 6, 10)
+    plain.load_state_dict(projected.state_dict(), strict=False)
+    with torch.no_grad():
+        plain.value.weight.copy_(projected.output.weight @ projected.value.weight)
+        plain.value.bias.copy_(projected.output(projected.value.bias))
+    torch.testing.assert_close(plain(x), projected(x))
+
+
+def test_each_label_reads_with_its_own_query():
+    torch.manual_seed(0)
+    pooling, head = LabelQueryPooling(4, classes=3), LabelHead(4, 3)
+    nn.init.normal_(pooling.query_CD)
+    x, mask = torch.randn(2, 5, 4), padding_mask(torch.tensor([5, 2]), 5)
+    with watch(pooling) as weights:
+        logits = head(pooling(x, mask))
+    for row, length in enumerate((5, 2)):
+        for label, query in enumerate(pooling.query_CD):
+            expected = (x[row, :length] @ query / 2).softmax(0)
+            torch.testing.assert_close(weights[0][row, label, 0, :length], expected.detach())
+            z = expected @ x[row, :length]
+            torch.testing.assert_close(logits[row, label], head.weight[label] @ z + head.bias[label])
 
 
 @pytest.mark.parametrize("score", SCORES)

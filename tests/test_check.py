@@ -1,7 +1,10 @@
 """imdbattn.check reports each known mistake by name, and nothing for correct solutions in several styles."""
 
 import ast
+import csv
+import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -9,38 +12,42 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 import torch
 
-from imdbattn.check import PARTS, functions, process
+import imdbattn.check
+from imdbattn.check import process, references, rules
 from imdbattn.check.__main__ import run
-from imdbattn.check.process import Outcome
-from imdbattn.check.report import as_text
-from imdbattn.check.subject import RULES, check
+from imdbattn.check.parts import RULES, check
+from imdbattn.check.report import Outcome, as_text
+from imdbattn.check.source import PARTS
+from imdbattn.errors import UserError
 
 from .solutions.changes import CHANGES
+from .solutions.mutations import MUTATIONS
 
 FOLDER = Path(__file__).parent / "solutions"
 RIGHT, WRONG = sorted(FOLDER.glob("right/*.py")), sorted(FOLDER.glob("wrong/*.py"))
-LINEARS = (FOLDER / "right" / "linears.py").read_text()
+LINEARS, SCORES = ((FOLDER / "right" / f"{name}.py").read_text() for name in ("linears", "scores"))
 LOOPS = {"SelfAttention": "Attend", "masked_mean": "pool", "positional_encoding": "encode", "PlainLayer": "Rung"}
 LOOPS |= {"test_accuracy": "accuracy"}
 # Checks that do not apply: the parameters, or the vectors that the last Linear reads, are not recognized.
 UNKNOWN = {("einsum", "reference"), ("fused", "cls-read"), ("multihead", "cls-read"), ("loops", "cls-read")}
-# The list of mistakes that public solutions of the exercise make -> the solution here that makes it.
+# The list of mistakes that public solutions of the exercise make -> their findings.
 KNOWN = {
-    "softmax over the queries": "softmax_over_queries",
-    "no key mask": "no_key_mask",
-    "padding in the mean": "padding_in_mean",
-    "id 0 as padding": "id_0_as_padding",
-    "padding id equal to the unknown-word id": "unknown_as_padding",
-    "CLS over the first word": "cls_over_first_word",
-    "CLS never trained": "cls_not_trained",
-    "LN(x) on the skip path": "norm_on_skip",
-    "layers in a Python list": "layers_in_a_list",
-    "softmax applied twice": "softmax_twice",
-    "test accuracy on the training loader": "accuracy_on_training",
+    "softmax over the queries": "softmax-over-queries",
+    "no key mask": "no-key-mask",
+    "padding in the mean": "padding-in-mean",
+    "id 0 as padding": "id-0-as-padding",
+    "padding id equal to the unknown-word id": "word-as-padding",
+    "CLS over the first word": "cls-over-first-word",
+    "CLS never trained": "cls-not-trained",
+    "LN(x) on the skip path": "norm-on-skip",
+    "layers in a Python list": "layers-in-a-list",
+    "softmax applied twice": "softmax-twice",
+    "test accuracy on the training loader": "accuracy-on-training",
 }
 # Mistakes that the classifier shows, too, checked with it: they are still one finding. Others are checked without it.
 WHOLE = {change[3] for change in CHANGES if change[0] in ("no-key-mask", "nan-at-padding", "changes-its-input")}
@@ -73,7 +80,7 @@ def results(file: Path, names: dict[str, str] | None = None) -> list[dict]:
 
 
 def findings(found: list[dict]) -> list[dict]:
-    return [result for result in found if result["held"] is False and result["finding"] != "blocked"]
+    return [result for result in found if result["held"] is False]
 
 
 def without(text: str, *parts: str) -> str:
@@ -84,11 +91,12 @@ def without(text: str, *parts: str) -> str:
 
 
 def changed(part: str, old: str, new: str) -> str:
-    """right/linears.py with the first occurrence of `old` in or after a part replaced, without what is not needed."""
-    start = LINEARS.index(f"def {part}(") if f"def {part}(" in LINEARS else LINEARS.index(f"class {part}(")
-    start = start if old in LINEARS[start:] else 0
-    assert old in LINEARS[start:], "the change is of a line that is not in the file"
-    text = LINEARS[:start] + LINEARS[start:].replace(old, new, 1)
+    """A right solution with the first occurrence of `old` in or after a part replaced, without what is not needed."""
+    right = LINEARS if f" {part}(" in LINEARS else SCORES
+    start = right.index(f" {part}(")
+    start = start if old in right[start:] else 0
+    assert old in right[start:], "the change is of a line that is not in the file"
+    text = right[:start] + right[start:].replace(old, new, 1)
     text = text.replace("range(3))", "range(1))")  # layers
     return text if part == "Classifier" or new in WHOLE else without(text, "Classifier")
 
@@ -104,10 +112,11 @@ def test_correct_solutions_pass_all_checks(file, linears):
         )
 
 
-def test_a_correct_solution_with_all_parts_is_checked_by_all_rules(linears):
-    assert [(r["part"], r["check"]) for r in linears] == [(part, rule.name) for part in RULES for rule in RULES[part]]
+def test_correct_solutions_with_all_parts_are_checked_by_all_rules(linears):
+    found = [*results(FOLDER / "right" / "scores.py"), *linears]
+    assert {(r["part"], r["check"]) for r in found} == {(part, rule.name) for part in RULES for rule in RULES[part]}
     assert list(RULES) == list(PARTS)
-    assert all(result["held"] for result in linears)
+    assert all(result["held"] for result in found)
 
 
 @pytest.mark.parametrize("file", WRONG, ids=lambda file: file.stem)
@@ -120,14 +129,13 @@ def test_wrong_solutions_are_reported_by_name(file):
     assert re.search(r"\d", finding["example"]), "numbers show it"
 
 
-def test_each_known_mistake_has_a_wrong_solution():
-    assert set(KNOWN.values()) <= {file.stem for file in WRONG}
-    assert len(KNOWN) == 11
+def test_each_known_mistake_is_tested():
+    assert set(KNOWN.values()) <= {change[0] for change in CHANGES}
 
 
 @pytest.mark.parametrize(
     ("expected", "part", "old", "new"),
-    [pytest.param(*change, marks=pytest.mark.slow if number % 3 else ()) for number, change in enumerate(CHANGES)],
+    [pytest.param(*change, marks=pytest.mark.slow if number % 4 else ()) for number, change in enumerate(CHANGES)],
     ids=[f"{change[1]}-{change[0]}" for change in CHANGES],
 )
 def test_one_mistake_is_one_finding(expected, part, old, new, tmp_path):
@@ -135,6 +143,20 @@ def test_one_mistake_is_one_finding(expected, part, old, new, tmp_path):
     (found,) = findings(results(file))
     assert (found["part"], found["finding"]) == (part, expected)
     assert found["example"]
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        pytest.param(f, *change, id=f"{f}-{what}", marks=pytest.mark.slow if number % 4 else ())
+        for number, (f, what, *change) in enumerate(MUTATIONS)
+    ],
+)
+def test_mutations_that_were_written_without_the_rules_are_refused(file, old, new, tmp_path):
+    text = (FOLDER / "right" / f"{file}.py").read_text()
+    assert old in text
+    (mine := tmp_path / "mine.py").write_text(text.replace(old, new, 1))
+    assert findings(results(mine, LOOPS if file == "loops" else None))
 
 
 @pytest.mark.parametrize(
@@ -179,18 +201,34 @@ def test_a_mistake_blocks_the_checks_that_depend_on_it():
     found = results(FOLDER / "wrong" / "no_key_mask.py")
     blocked = {result["check"] for result in found if result["finding"] == "blocked"}
     assert blocked == {"batch", "finite", "gradients"}
+    assert all(result["held"] is None for result in found if result["finding"] == "blocked")
 
 
 def test_no_wrong_accuracy_equals_the_right_one():
-    assert all(abs(value - functions.share(*functions.TEST)) > 0.01 for _, _, value in functions.ACCURACIES)
+    table = rules.TABLES["test_accuracy"]
+    right, *wrong = (
+        rules.evaluate(table.steps | steps, references.ACCURACY_NAMES).item()
+        for steps in ({}, *(steps for *_, steps in table.variants))
+    )
+    assert all(abs(value - right) > 0.01 for value in wrong)
+
+
+@pytest.mark.parametrize("part", rules.TABLES)
+def test_no_mistake_is_listed_twice(part):
+    table = rules.TABLES[part]
+    assert len({str(steps) for *_, steps in table.variants}) == len(table.variants)
+    for finding, sentence, steps in table.variants:
+        assert steps.keys() <= table.steps.keys(), finding
+        assert sentence.endswith("."), sentence
 
 
 def test_an_exception_in_the_checker_is_no_finding(monkeypatch):
-    monkeypatch.setattr(functions, "MEANS", [("name", "sentence", None)])
+    broken = rules.Table("", {"y": "unknown"}, [])
+    monkeypatch.setitem(rules.TABLES, "masked_mean", broken)
     found = results(FOLDER / "wrong" / "padding_in_mean.py")
     (reference,) = [result for result in found if result["check"] == "reference"]
     assert (reference["held"], reference["finding"]) == (None, "not-checked")
-    assert "the checker raised TypeError" in reference["sentence"]
+    assert "the checker raised NameError" in reference["sentence"]
     others = [result for result in found if result["held"] is not False]
     monkeypatch.setattr(process, "run", lambda *_: Outcome(results=others))
     monkeypatch.setattr(sys, "argv", ["check", __file__])
@@ -210,7 +248,7 @@ def test_the_document_shows_what_is_printed():
     shown = re.findall(r"/wrong/(\w+\.py)\).*?```text\n(.*?)```", document, re.DOTALL)
     assert len(shown) == 3
     for name, text in shown:
-        outcome = Outcome()
+        outcome = Outcome(name)
         for message in check(str(FOLDER / "wrong" / name), {}):
             outcome.take(message)
         lines = as_text(outcome).splitlines()
@@ -230,8 +268,8 @@ def test_exit_status_and_text(command, tmp_path):
     done = command(write(tmp_path, without(LINEARS, "Classifier")))
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("ok     SelfAttention: The result has the documented shape, also for one review")
-    assert "Not in the file: Classifier.\n" in done.stdout
-    assert done.stdout.endswith("28 of 28 checks hold.\n")
+    assert "Not in the file: scaled_dot_product_attention, " in done.stdout
+    assert done.stdout.endswith("29 of 29 checks hold.\n")
     done = command(str(FOLDER / "wrong" / "softmax_over_queries.py"))
     assert (done.returncode, done.stderr) == (1, "")
     assert done.stdout.index("ok  ") < done.stdout.index("WRONG  SelfAttention: softmax-over-queries.")
@@ -245,9 +283,9 @@ def test_json_is_one_object_with_the_same_status(command, tmp_path):
     done = command(write(tmp_path, text), "--json")
     page = json.loads(done.stdout)
     assert done.returncode == 1
-    assert set(page) == {"version", "file", "score", "parts", "not_found", "checks", "printed"}
+    assert set(page) == {"version", "file", "score", "points", "parts", "not_found", "checks", "printed"}
     assert (page["version"], page["file"], page["parts"]) == (1, "mine.py", ["masked_mean"])
-    assert page["score"] == {"held": 2, "of": 5}
+    assert page["score"] == {"held": 3, "of": 4}
     assert page["printed"] == "seen"
     keys = {"part", "check", "held", "finding", "sentence", "example", "fix"}
     assert all(set(result) == keys for result in page["checks"])
@@ -259,7 +297,7 @@ def test_json_is_one_object_with_the_same_status(command, tmp_path):
     [
         ("    while True: pass", "too-slow", ["--seconds", "1"]),
         ("    import os; os._exit(0)", "ended-early", []),
-        ("    return torch.zeros(10**12)", "too-much-memory", ["--memory", "1"]),
+        ("    return torch.ones(500_000_000)", "too-much-memory", []),
     ],
 )
 def test_crashes_and_endless_loops_are_findings(command, tmp_path, code, finding, options):
@@ -270,21 +308,46 @@ def test_crashes_and_endless_loops_are_findings(command, tmp_path, code, finding
     done = command(write(tmp_path, text), "--json", *options)
     page = json.loads(done.stdout)
     assert done.returncode == 1
-    assert [check["held"] for check in page["checks"]] == [True] * 5 + [False]
-    assert page["checks"][5]["finding"] == finding
-    assert page["score"] == {"held": 5, "of": 6}
+    assert [check["held"] for check in page["checks"]] == [True] * 6 + [False]
+    assert page["checks"][6]["finding"] == finding
+    assert page["score"] == {"held": 6, "of": 7}
     assert time.monotonic() - started < 20
 
 
 @pytest.mark.slow
-def test_processes_that_the_file_started_end_with_it(command, tmp_path):
-    text = "import subprocess\nprint(subprocess.Popen(['sleep', '600']).pid, flush=True)\n"
+@pytest.mark.parametrize("session", ["", ", start_new_session=True"])
+def test_processes_that_the_file_started_end_with_it(command, tmp_path, session):
+    text = f"import subprocess\nprint(subprocess.Popen(['sleep', '600']{session}).pid, flush=True)\n"
     done = command(write(tmp_path, f"{text}while True: pass"), "--json", "--seconds", "1")
     page = json.loads(done.stdout)
     assert [check["finding"] for check in page["checks"]] == ["too-slow"]
     time.sleep(0.2)
     status = Path(f"/proc/{page['printed']}/stat")
     assert not status.exists() or status.read_text().split()[2] == "Z"
+
+
+def test_a_fork_of_the_file_reports_nothing(command, tmp_path):
+    parts = without(LINEARS, *set(PARTS) - {"masked_mean"})
+    done = command(write(tmp_path, f"import os\nos.fork()\n{parts}"), "--json")
+    page = json.loads(done.stdout)
+    assert (done.returncode, page["score"]) == (0, {"held": 6, "of": 6})
+
+
+def test_no_check_is_no_success(command, tmp_path, monkeypatch):
+    monkeypatch.setattr(process, "run", lambda *_: Outcome("mine.py"))
+    monkeypatch.setattr(sys, "argv", ["check", __file__])
+    assert run() == 2
+
+
+def test_a_file_is_read_as_its_encoding_declares(command, tmp_path):
+    text = "# coding: gbk\n# \u5747\u503c\n" + without(LINEARS, *set(PARTS) - {"masked_mean"})
+    (tmp_path / "mine.py").write_bytes(text.encode("gbk"))
+    assert command("mine.py").returncode == 0
+    (tmp_path / "mine.py").write_bytes(text.partition("\n")[2].encode("gbk"))
+    done = command("mine.py")
+    assert done.returncode == 2
+    assert "mine.py is not Python" in done.stderr
+    assert "save it as UTF-8, or declare its encoding in the first line" in done.stderr
 
 
 def test_the_stub_is_checked_quickly_and_reported_as_unwritten(command, tmp_path):
@@ -302,12 +365,15 @@ def test_the_stub_is_checked_quickly_and_reported_as_unwritten(command, tmp_path
     ("arguments", "error"),
     [
         ([], "a file is missing"),
-        (["nowhere.py"], "nowhere.py cannot be read (No such file or directory)"),
-        (["bad.py"], "bad.py is not Python: "),
+        (["nowhere.py"], "No such file or directory: 'nowhere.py'"),
+        (["bad.py"], "bad.py is not Python ("),
         (["other.py", "--name", "masked_mean=average"], "has no class or function average"),
-        (["other.py", "--name", "mean=average"], "--name mean=average must be PART=NAME"),
-        (["other.py", "--seconds", "0"], "--seconds 0 must be above 0"),
-        (["other.py", "--memory", "much"], "argument --memory: invalid float value: 'much'"),
+        (["other.py", "--name", "masked_mean"], "argument --name: invalid named value: 'masked_mean'"),
+        (["other.py", "--seconds", "0"], "argument --seconds: invalid positive value: '0'"),
+        (["other.py", "--memory", "much"], "argument --memory: invalid positive value: 'much'"),
+        (["other.py", "--require", "SelfAtention"], "there is no part 'SelfAtention'; did you mean SelfAttention?"),
+        (["other.py", "--points", "bad.py"], "bad.py must have one line for each part, such as SelfAttention: 4"),
+        (["other.py", "bad.py", "--format", "gradescope"], "--format gradescope is for one file"),
         (["other.py", "--speed"], "unrecognized arguments: --speed"),
     ],
 )
@@ -323,7 +389,7 @@ def test_wrong_input_ends_in_one_line(command, tmp_path, arguments, error):
 
 def test_a_file_without_any_part_is_wrong_input(tmp_path):
     (file := tmp_path / "mine.py").write_text("x = 1\n")
-    assert "has none of SelfAttention, " in list(check(str(file), {}))[-1]["error"]
+    assert "has none of scaled_dot_product_attention, " in list(check(str(file), {}))[-1]["error"]
 
 
 @pytest.mark.parametrize("code", ["raise SystemExit(0)", "def masked_mean(x, mask): raise SystemExit(0)"])
@@ -338,3 +404,167 @@ def test_an_exception_names_the_line_of_the_file(tmp_path):
     (finding,) = findings(results(file))
     assert (finding["finding"], finding["sentence"]) == ("raises", "Line 3 raises an exception.")
     assert "name 'nothing' is not defined" in finding["example"]
+
+
+def test_other_names_are_named(tmp_path):
+    (file := tmp_path / "mine.py").write_text(
+        f"{LINEARS}\nSelfAttn, meanmasked = SelfAttention, 0\n".replace("masked_mean", "MaskedMean")
+    )
+    near = [message["near"] for message in check(str(file), {}) if "near" in message]
+    assert near == [{"masked_mean": "MaskedMean"}]
+
+
+# --- notebooks --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def notebook(tmp_path) -> Path:
+    """The parts of linears.py, with a mistake in masked_mean, and what notebooks have besides definitions."""
+    text = without(LINEARS, "Classifier").replace("words.sum(1).clamp(min=1)", "words.sum(1)")
+    cells = [
+        "%pip install torch\nimport absent_package",
+        f"%%time\n{text}",
+        "mask = vectors = 1 / 0",
+        "%%bash\nexit",
+        "!ls\nnn?",
+    ]
+    sources = [
+        {"cell_type": "code", "source": cell.splitlines(True), "metadata": {}, "outputs": [], "execution_count": None}
+        for cell in cells
+    ]
+    page = {
+        "nbformat": 4,
+        "nbformat_minor": 4,
+        "metadata": {},
+        "cells": [{"cell_type": "markdown", "metadata": {}, "source": "a def"}, *sources],
+    }
+    (file := tmp_path / "solution.ipynb").write_text(json.dumps(page))
+    return file
+
+
+def test_definitions_of_a_notebook_are_checked(command, notebook):
+    done = command(notebook.name)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "WRONG  masked_mean: nan-without-words." in done.stdout
+
+
+def test_an_exception_names_the_cell(notebook):
+    notebook.write_text(notebook.read_text().replace("words = mask", "words = nothing"))
+    found = findings(results(notebook))
+    assert re.fullmatch(r"Line \d+ of cell 3 raises an exception\.", found[0]["sentence"])
+
+
+def test_score_shows_a_table(monkeypatch):
+    names: dict = {}
+    exec(LINEARS.replace("words.sum(1).clamp(min=1)", "words.sum(1)"), names)
+    state = torch.get_rng_state()
+    assert imdbattn.check.score(names["SelfAttention"]).passed
+    report = imdbattn.check.score(masked_mean=names["masked_mean"])
+    assert not report.passed
+    assert "<td style='text-align:left'>nan-without-words</td>" in report._repr_html_()
+    assert "WRONG  masked_mean: nan-without-words." in repr(report)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.get_default_dtype() == torch.float32
+    report.results[0]["sentence"] = "<script>"
+    assert "<script>" not in report._repr_html_()
+    with pytest.raises(UserError, match=r"write score\(SelfAttention=Classifier2\)"):
+        imdbattn.check.score(Classifier2=names["Classifier"])
+
+
+# --- graders ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def graded(command, tmp_path) -> Callable[..., subprocess.CompletedProcess]:
+    """The command for a file with a right masked_mean, a wrong SelfAttention and an unwritten positional_encoding."""
+    text = without(LINEARS, "Classifier", "ResidualLayer", "PlainLayer", "positional_encoding", "test_accuracy")
+    text = text.replace("dim=-1", "dim=1") + "\ndef positional_encoding(length, width):\n    raise SystemExit\n"
+    (tmp_path / "mine.py").write_text(text)
+    (tmp_path / "points.yaml").write_text("SelfAttention: 8\nmasked_mean: 2\nPlainLayer: 1\n")
+    return partial(command, "mine.py")
+
+
+def test_points_count_checks_that_could_be_made(graded):
+    page = json.loads(graded("--format", "gradescope", "--points", "points.yaml").stdout)
+    assert page["score"] == 8 * 3 / 4 + 2
+    assert {test["name"]: (test.get("score"), test["max_score"]) for test in page["tests"]} == {
+        "SelfAttention": (6, 8),
+        "masked_mean": (2, 2),
+        "PlainLayer": (0, 1),
+    }
+    assert all(test["visibility"] == "visible" for test in page["tests"])
+    assert "softmax-over-queries" in page["tests"][0]["output"]
+    assert "8 of 11 points." in page["output"]
+
+
+@pytest.mark.slow
+def test_a_part_of_which_no_check_could_be_made_is_not_scored(graded, tmp_path):
+    (tmp_path / "mine.py").write_text("import absent_package\n")
+    page = json.loads(graded("--format", "gradescope", "--points", "points.yaml").stdout)
+    assert all("score" not in test for test in page["tests"])
+    assert "Not scored: no check of this part could be made." in page["tests"][0]["output"]
+    assert "Not scored, because no check could be made: SelfAttention, masked_mean, PlainLayer." in " ".join(
+        page["output"].split()
+    )
+
+
+def test_required_parts(graded, tmp_path):
+    (tmp_path / "mine.py").write_text(without(LINEARS, *set(PARTS) - {"masked_mean"}))
+    assert graded("--require", "masked_mean").returncode == 0
+    done = graded("--require", "masked_mean,SelfAttention")
+    assert (done.returncode, "SelfAttention is not in the file." in done.stdout) == (1, True)
+
+
+def test_junit(graded):
+    (suite,) = ElementTree.fromstring(graded("--format", "junit").stdout)
+    cases = {(case.get("classname"), case.get("name")): [child.tag for child in case] for case in suite}
+    assert cases["SelfAttention", "reference"] == ["failure"]
+    assert cases["SelfAttention", "batch"] == ["skipped"]
+    assert cases["masked_mean", "reference"] == []
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("14", "2", "3")
+
+
+def test_several_files_are_rows(graded, tmp_path):
+    (tmp_path / "bad.py").write_text("def f(:\n")
+    done = graded("bad.py", "--points", "points.yaml")
+    mine, bad = csv.DictReader(io.StringIO(done.stdout))
+    assert (mine["held"], mine["of"], mine["not_made"], mine["points"], mine["of_points"]) == (
+        "9",
+        "12",
+        "3",
+        "8.0",
+        "11",
+    )
+    assert mine["findings"].startswith(
+        "masked_mean" if "masked_mean:" in mine["findings"] else "SelfAttention: softmax-over-queries"
+    )
+    assert bad["error"].startswith("bad.py is not Python (")
+    assert done.returncode == 2
+
+
+def test_commands_of_the_document(notebook, tmp_path):
+    """Each works as it is written, with folders of this test in place of those of the grader."""
+    document = (FOLDER.parents[1] / "docs" / "check.md").read_text()
+    lines = [line.split("run: ")[-1].strip() for line in document.replace("\\\n", "").splitlines()]
+    lines = [line for line in lines if line.startswith("python -m imdbattn.check ")]
+    assert len(lines) >= 8
+    (tmp_path / "my_attention.py").write_text(without(LINEARS, "Classifier").replace("SelfAttention", "MyAttention"))
+    for name in ("submission", "source", "results", "submissions"):
+        (tmp_path / name).mkdir()
+    (yaml,) = re.findall(r"```yaml\n# points.yaml\n(.*?)```", document, re.DOTALL)
+    for folder in (tmp_path, tmp_path / "source"):
+        (folder / "points.yaml").write_text(yaml)
+    (tmp_path / "submissions" / "a.py").write_text(SCORES)
+    (tmp_path / "submissions" / "b.py").write_text(SCORES)
+    environment = {**os.environ, "PYTHONPATH": str(FOLDER.parents[1])}
+    for line in lines:
+        text = line.replace("/autograder/", f"{tmp_path}/").replace("python ", f"{sys.executable} ", 1)
+        text = text.replace(" > my_attention.py", " > stub.py").replace("=average", "=masked_mean")
+        done = subprocess.run(["bash", "-c", text], cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert done.stderr == "", line
+        assert done.returncode in (0, 1), line
+    assert json.loads((tmp_path / "results" / "results.json").read_text())["tests"]
+    (cell,) = re.findall(r"```python\n(.*?)```", document, re.DOTALL)
+    names: dict = {}
+    exec(LINEARS, names)
+    exec(cell, names)

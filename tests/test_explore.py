@@ -25,6 +25,8 @@ import pytest
 import torch
 
 import imdbattn
+from imdbattn.comparison.runs import Variant
+from imdbattn.explore.runs import short_labels
 from imdbattn.explore.server import HEADERS
 from imdbattn.nn import Words, padding_mask, sinusoids
 
@@ -58,17 +60,16 @@ def test_numbers_equal_those_of_explain(page, labels, folder_of, rung):
     assert [(word["start"], word["end"], word["share"]) for word in found.words] == [*expected.prediction.words]
     assert [TEXT[word["start"] : word["end"]].lower() for word in found.words][:3] == ["i", "do", "not"]
     own = expected.attention.numbered()
-    assert [one["name"] for one in found.attentions if one["layer"]] == [f"layer {number}" for number, _ in own]
-    layers = [weights for one, weights in zip(found.attentions, found.weights, strict=True) if one["layer"]]
-    for weights, (_, expected_HTT) in zip(layers, own, strict=True):
-        np.testing.assert_allclose(weights, expected_HTT, atol=1e-7)
-        np.testing.assert_allclose(weights.sum(2), 1, atol=1e-5)
     has_pooling = expected.attention.pooling is not None  # not the mean
-    assert [one["name"] for one in found.attentions if not one["layer"]] == ["pooling"] * has_pooling
-    if has_pooling:
-        np.testing.assert_allclose(found.weights[-1][0, 0], expected.attention.pooling, atol=1e-7)
+    names = [f"layer {number}" for number, _ in own] + ["pooling"] * has_pooling
+    assert [one["name"] for one in found.attentions] == names
+    by_label = [*getattr(expected.attention, "by_label", {}).values()]  # weights of a query for each label
+    expected_maps = [layer for _, layer in own] + [np.stack(by_label or [expected.attention.pooling])] * has_pooling
+    for weights, expected_HQK in zip(found.maps, expected_maps, strict=True):
+        np.testing.assert_allclose(weights, expected_HQK.reshape(weights.shape), atol=1e-7)
+        np.testing.assert_allclose(weights.sum(2), 1, atol=1e-5)
     assert len(found.rest) == 0
-    for one, weights in zip(found.attentions, found.weights, strict=True):
+    for one, weights in zip(found.attentions, found.maps, strict=True):
         logs = np.log(weights, out=np.zeros_like(weights), where=weights > 0)
         np.testing.assert_allclose(one["entropies"], -(weights * logs).sum(2).mean(1), atol=1e-4)
 
@@ -105,10 +106,9 @@ def test_a_disabled_head_outputs_zeros(changed):
     value.weight[: len(value.weight) // 2] = 0
     value.bias[: len(value.bias) // 2] = 0
     assert [*found.probabilities.values()] == pytest.approx(logits(net, batch), abs=1e-6)
-    assert found.attentions[1]["disabled"] == [1]
     before = changed("residual_pe")[0]
     assert found.probability != pytest.approx(before.probability, abs=1e-6)
-    assert found.before == {"label": before.label, "probability": pytest.approx(before.probability, abs=1e-6)}
+    assert found.before == pytest.approx(before.probabilities, abs=1e-6)
 
 
 @torch.no_grad()
@@ -116,12 +116,11 @@ def test_a_disabled_layer_is_skipped(changed):
     found, net, batch = changed("residual_pe", layers=[2])
     del net.layers[1]
     assert [*found.probabilities.values()] == pytest.approx(logits(net, batch), abs=1e-6)
-    assert [one["skipped"] for one in found.attentions] == [False, True, False]
-    assert [one["heads"] for one in found.attentions] == [2, 0, 2]
+    assert [one["layer"] for one in found.attentions] == [1, 3]
     found, net, batch = changed("base", layers=[1, 2, 3])
     del net.layers[:]
     assert [*found.probabilities.values()] == pytest.approx(logits(net, batch), abs=1e-6)
-    assert found.attentions == [{"name": f"layer {n}", "layer": n, "skipped": True, "heads": 0} for n in (1, 2, 3)]
+    assert (found.attentions, found.layers) == ([], 3)
 
 
 @torch.no_grad()
@@ -188,15 +187,100 @@ def test_changes_are_undone(page, labels):
         state = copy.deepcopy(net.state_dict())
         plain, parts = page.read(labels[rung]), [*net.modules()]
         assert page.read(labels[rung], **combined).probability != plain.probability
-        page.ask("read", 400, run=page.run(labels[rung]), text=TEXT, changes={"heads": [[1, 99]]})
+        page.ask("read", 500, run=page.run(labels[rung]), text=TEXT, changes={"heads": [[1, 99]]})
         assert vars(page.read(labels[rung])).keys() == vars(plain).keys()
         after = page.read(labels[rung])
         assert (after.probabilities, after.words) == (plain.probabilities, plain.words)
-        for weights, expected in zip(after.weights, plain.weights, strict=True):
+        for weights, expected in zip(after.maps, plain.maps, strict=True):
             np.testing.assert_array_equal(weights, expected)
         assert all(torch.equal(value, state[name]) for name, value in net.state_dict().items())
         assert [*net.modules()] == parts
         assert not any(part._forward_hooks for part in net.modules())
+
+
+# --- the arithmetic of a cell -----------------------------------------------------------------------------------------
+
+
+def test_the_arithmetic_of_a_row_gives_the_numbers_of_the_network(page, labels, changed):
+    cases = [("base", 1, 1), ("residual_pe", 2, 2), ("residual_cls", 3, 1), ("tuned", 2, 3), ("learned_query", 0, 1)]
+    for (rung, layer, head), changes in itertools.product(cases, ({}, {"words": [2, 6], "shuffle": 4})):
+        found, net, batch = changed(rung, **changes)
+        (weights_HQK,) = [
+            w for one, w in zip(found.attentions, found.maps, strict=True) if one.get("layer", 0) == layer
+        ]
+        query = min(4, weights_HQK.shape[1] - 1)
+        row = {"run": page.run(labels[rung]), "text": TEXT, "layer": layer, "head": head, "query": query}
+        plain = opened(page.ask("cell", **row, changes=changes))
+        added = plain.added if rung == "tuned" else 0
+        np.testing.assert_allclose(plain.scores, plain.keys @ plain.projected * plain.scale + added, atol=1e-5)
+        np.testing.assert_allclose(plain.weights, weights_HQK[head - 1, query], atol=1e-6)
+        exp = np.exp(plain.scores.astype(float) - plain.scores.max())
+        np.testing.assert_allclose(plain.weights, exp / exp.sum(), atol=1e-6)
+        np.testing.assert_allclose(plain.output, plain.weights @ plain.values, atol=1e-6)
+        assert plain.probabilities == pytest.approx(found.probabilities, abs=1e-9)
+        assert plain.names == found.keys
+        if not changes:  # the output is what the layer itself computes
+            outputs = []
+            part = net.layers[layer - 1].f if layer else net.pooling
+            part.attention.register_forward_hook(lambda *call, kept=outputs: kept.append(call[2]))
+            net(batch)
+            np.testing.assert_allclose(plain.output, outputs[0][0, head - 1, query].detach(), atol=1e-6)
+        with_mask = opened(page.ask("cell", **row, changes=changes, padding=3))
+        assert with_mask.mask.tolist() == [1] * len(plain.names) + [0] * 3
+        np.testing.assert_allclose(with_mask.weights, [*plain.weights, 0, 0, 0], atol=1e-6)
+        np.testing.assert_allclose(with_mask.output, plain.output, atol=1e-6)
+        assert with_mask.probabilities == pytest.approx(found.probabilities, abs=1e-6)
+        without = opened(page.ask("cell", **row, changes=changes, padding=3, masked=False))
+        assert without.names == [*plain.names, "<pad>", "<pad>", "<pad>"]
+        assert without.mask.all()
+        assert (without.weights[-3:] > 0).all()
+        exp = np.exp(without.scores.astype(float) - without.scores.max())
+        np.testing.assert_allclose(without.weights, exp / exp.sum(), atol=1e-6)
+        np.testing.assert_allclose(without.output, without.weights @ without.values, atol=1e-6)
+        assert without.probabilities != pytest.approx(found.probabilities, abs=1e-6)
+
+
+@torch.no_grad()
+def test_without_mask_padding_is_read_as_words(page, labels, changed):
+    _, net, batch = changed("base")
+    row = {"run": page.run(labels["base"]), "text": TEXT, "layer": 1, "query": 0, "padding": 2, "masked": False}
+    found = opened(page.ask("cell", **row))
+    tokens_BT, positions_BT = (torch.nn.functional.pad(part, (0, 2)) for part in (batch.tokens_BT, batch.positions_BT))
+    longer = batch._replace(tokens_BT=tokens_BT, positions_BT=positions_BT, lengths_B=batch.lengths_B + 2)
+    assert [*found.probabilities.values()] == pytest.approx(logits(net, longer), abs=1e-6)
+
+
+# --- the runs ---------------------------------------------------------------------------------------------------------
+
+
+def test_labels_have_only_the_settings_that_distinguish_runs_of_the_same_model(page):
+    assert sorted(page.runs.labels.values()) == sorted([*CLASSIFIERS, WRITER[0]])
+    names = {"probe": ["data=probe", "optim.lr=1"], "lr": ["optim.lr=3"], "same": [], "again": []}
+    base = [Variant(label=label, model="base", overrides=words, runs=[]) for label, words in names.items()]
+    other = Variant(label="", model="seq2seq", overrides=["task=seq2seq", "optim.lr=1"], runs=[])
+    assert short_labels([*base[:2], other]) == ["base data=probe", "base lr=3", "seq2seq"]
+    assert short_labels(base[2:]) == ["same", "again"]
+
+
+def test_test_reviews_are_filtered_by_the_predictions(page, labels):
+    runs = [page.run(labels[rung]) for rung in ("base", "mean")]
+    own, other = (page.runs.run(name).predictions("test") for name in runs)
+    cases = {
+        "wrong": ~own.right_N,
+        "confident": own.confidence_N >= 0.9,
+        "disagree": own.predicted_N != other.predicted_N,
+    }
+    for name, chosen_N in cases.items():
+        if not chosen_N.any():
+            continue
+        found, rows = {"row": None}, []
+        for _ in range(chosen_N.sum()):
+            found = page.ask("next", run=runs[0], runs=runs, **{name: True}, after=found["row"])
+            rows.append(found["row"])
+        assert rows == own.rows_N[chosen_N].tolist()
+        first = page.ask("next", run=runs[0], runs=runs, **{name: True}, after=rows[-1])
+        assert (first["row"], first["matching"]) == (rows[0], len(rows))
+    assert "choose fewer" in page.ask("next", 400, run=runs[0], runs=runs, contains="nosuchword")
 
 
 # --- texts ------------------------------------------------------------------------------------------------------------
@@ -216,11 +300,10 @@ def test_any_text_is_read(page, labels, text):
 def test_positions_are_the_products_of_the_position_vectors(page, labels):
     found = opened(page.ask("positions", run=page.run(labels["residual_pe"]), length=40))
     table = page.net(labels["residual_pe"]).positions.pe_TD[:40].double()
-    scale = float(table[0, 1])  # cos(0) = 1
-    expected = scale**2 * (sinusoids(40, table.shape[1]).double() @ sinusoids(40, table.shape[1]).double().T).numpy()
+    pe_TD = sinusoids(40, table.shape[1]).double()  # at scale 1, as in the paper
+    expected = (pe_TD @ pe_TD.T).numpy()
     np.testing.assert_allclose(found.rest.reshape(40, 40), expected, atol=1e-4)
-    (facts,) = found.tables
-    assert facts["by_distance"] == pytest.approx([np.diagonal(expected, d).mean() for d in range(20)], abs=1e-4)
+    assert [one["size"] for one in found.tables] == [40]
     tuned = opened(page.ask("positions", run=page.run(labels["tuned"])))
     layer = page.net(labels["tuned"]).layers[0].f.distances
     query_BHTW, key_B1TW = layer(torch.arange(9)[None])
@@ -230,8 +313,6 @@ def test_positions_are_the_products_of_the_position_vectors(page, labels):
     for apart in (-3, 0, 4):
         expected_H = added_HTT[:, 4, 4 + apart].tolist()
         assert added[:, middle + apart].tolist() == pytest.approx(expected_H, abs=1e-4)
-    error = page.ask("positions", 400, run=page.run(labels["base"]))
-    assert error == "base has no positions: residual_pe, residual_learned and tuned have"
 
 
 def test_the_encoder_decoder_gives_the_output_of_predict(page, labels):
@@ -263,7 +344,8 @@ def test_a_saved_page_is_one_file_without_scripts_and_has_the_same_numbers(page,
     changes = {"words": [1], "layers": [2]}
     readings = [{"run": page.run(labels[rung]), "text": text, "changes": changes} for rung in ("base", "residual_pe")]
     written = [{"run": page.run(labels[WRITER[0]]), "text": "ABC", "beams": 2}]
-    answer = page.client.post("api/save", json={"readings": readings, "written": written})
+    notes = {readings[0]["run"]: "without layer 2; without the words <"}
+    answer = page.client.post("api/save", json={"readings": readings, "written": written, "notes": notes})
     assert re.fullmatch(r'attachment; filename="attention-\w+\.html"', answer.headers["content-disposition"])
     saved = answer.text
     assert "default-src 'none'" in html.unescape(saved)
@@ -275,7 +357,7 @@ def test_a_saved_page_is_one_file_without_scripts_and_has_the_same_numbers(page,
         found = page.read(labels[rung], text, **changes)
         assert f"{found.label}, {100 * found.probability:.1f} %" in saved
     assert saved.count("<img") == 3
-    assert page.ask("save", 400) == "there is nothing to save: type a text"
+    assert page.ask("save", 400, readings=[], written=[], notes={}) == "there is nothing to save: type a text"
 
 
 # --- security and load ------------------------------------------------------------------------------------------------
@@ -285,22 +367,22 @@ def test_only_requests_with_the_token_and_for_this_machine_are_answered(page):
     client = page.client
     for url in ("/", "/wrong/", f"/{TOKEN}x/", "/wrong/api/runs", "/%2e%2e/", f"//{TOKEN}/", "/\u00fc/"):
         answer = client.get(f"http://127.0.0.1:8765{url}")
-        assert answer.status_code == 403, url
+        assert answer.status_code == 404, url
         assert TOKEN not in answer.text
     for host in ("evil.example:8765", "evil.example", "127.0.0.1.evil.example:80", "", "[::1]:8765"):
         answer = client.get("api/runs", headers={"Host": host})
-        assert answer.status_code == 403, host
+        assert answer.status_code == 400, host
     for host in ("127.0.0.1:8765", "localhost:8765"):
         assert client.get("api/runs", headers={"Host": host}).status_code == 200
     for path in ("../server.py", "%2e%2e/server.py", "..%2f..%2fpyproject.toml", "/etc/passwd", "api/foo"):
-        assert client.get(f"http://127.0.0.1:8765/{TOKEN}/{path}").status_code in (403, 404), path
+        assert client.get(f"http://127.0.0.1:8765/{TOKEN}/{path}").status_code == 404, path
 
 
 def test_every_answer_forbids_foreign_scripts_and_frames(page):
     client = page.client
     answers = [client.get(path) for path in ("", "main.js", "explore.css", "api/runs", "missing")]
     answers += [client.get("http://127.0.0.1:8765/"), client.post("api/read", json={}), client.post("api/runs")]
-    assert [answer.status_code for answer in answers] == [200, 200, 200, 200, 404, 403, 400, 405]
+    assert [answer.status_code for answer in answers] == [200, 200, 200, 200, 404, 404, 400, 405]
     for answer in answers:
         for name, value in HEADERS.items():
             assert answer.headers[name] == value
@@ -346,7 +428,7 @@ def test_the_command_serves_the_page_until_ctrl_c(folder_of, tmp_path):
         status, index = get(address)
         assert (status, "<title>Attention explorer</title>" in index) == (200, True)
         assert json.loads(get(f"{address}api/runs")[1])["runs"][0]["label"].startswith("residual_pe")
-        assert get(address.rsplit("/", 2)[0] + "/")[0] == 403
+        assert get(address.rsplit("/", 2)[0] + "/")[0] == 404
         process.send_signal(signal.SIGINT)
         output, errors = process.communicate(timeout=30)
         assert (output, errors) == ("", "")

@@ -1,11 +1,13 @@
 """imdbattn.faithfulness: scores of words, erasure and known rationales have the right values."""
 
+from collections import Counter
+from functools import partial
 from itertools import combinations
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -13,19 +15,28 @@ from scipy.stats import spearmanr
 from sklearn.metrics import average_precision_score
 
 from imdbattn.data.order_probe import PAIRS, pair
-from imdbattn.faithfulness.attributions import ATTRIBUTIONS, applicable, from_vectors, predicted
+from imdbattn.errors import UserError
+from imdbattn.faithfulness import scores
 from imdbattn.faithfulness.erasure import (
     average_precision,
+    beam_search,
     erase,
+    exhaustive_search,
+    extremes,
     keep,
     log_odds,
+    loss_without,
     precision,
     ranks,
+    removed_words,
     take,
     true_words,
     words_of,
 )
-from imdbattn.faithfulness.summary import claims, spearman
+from imdbattn.faithfulness.experiment import randomized
+from imdbattn.faithfulness.pairs import edited_words, read_pairs
+from imdbattn.faithfulness.scores import RAW, SCORES, WITH_VALUES, applicable, change_from_zero, predicted
+from imdbattn.faithfulness.summary import spearman, with_verdicts, wrong_sign
 
 from . import nets
 
@@ -34,13 +45,9 @@ RUNGS = ("learned_query", "base", "residual_pe", "residual_cls", "log_counts")
 REVIEWS = [[5, 6, 7, 8, 9], [3, 4], [], [10], [11, 12, 13, 14, 15, 16, 17, 18]]
 
 
-def rng(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
-
-
-def score(name: str, net: torch.nn.Module, batch, steps: int = 32) -> torch.Tensor:
+def score(name: str, net: torch.nn.Module, batch) -> torch.Tensor:
     with torch.no_grad():
-        return ATTRIBUTIONS[name](net, batch, rng(), steps)
+        return SCORES[name][1](net, batch, predicted(net, batch))
 
 
 @given(st.integers(0, 1000), st.sampled_from([0.2, 0.5, 0.8]), st.integers(0, 2))
@@ -86,9 +93,9 @@ def test_attention_scores_equal_those_of_explain(settings, trained):
 
 def test_without_layers_attention_is_that_of_the_pooling_alone(settings):
     names = {rung: set(applicable(nets.net(settings, rung))) for rung in ("mean", "learned_query", "residual")}
-    assert names["residual"] == set(ATTRIBUTIONS)
-    assert names["learned_query"] == set(ATTRIBUTIONS) - {"last_layer", "all_layers"}
-    assert names["mean"] == names["learned_query"] - {"rollout"}
+    assert names["residual"] == set(SCORES)
+    assert names["learned_query"] == set(SCORES) - {"last_layer", "all_layers", "norms", "value_zeroing"}
+    assert names["mean"] == set(SCORES) - {*RAW, *WITH_VALUES}
 
 
 def test_last_layer_and_all_layers_are_averages_of_the_weights_of_layers(settings):
@@ -106,21 +113,89 @@ def test_last_layer_and_all_layers_are_averages_of_the_weights_of_layers(setting
 @pytest.mark.parametrize("rung", ["learned_query", "residual_pe", pytest.param("residual_cls", marks=pytest.mark.slow)])
 def test_integrated_gradients_sum_to_the_difference_of_outputs(settings, rung):
     net = nets.net(settings, rung)
-    for parameter in net.parameters():
-        parameter.data /= 2  # smoother, for fewer steps
     batch = nets.batch(net, REVIEWS[:2])
-    label_B, x_BTE = predicted(net, batch), net.embedding(batch.tokens_BT)
-    with torch.no_grad():
-        change_B = log_odds(net(batch), label_B) - from_vectors(net, torch.zeros_like(x_BTE), batch, label_B)
-    scores_BT = score("integrated_gradients", net, batch, steps=200)
-    torch.testing.assert_close(scores_BT.sum(1), change_B, rtol=0.02, atol=0.01)
+    change_B = change_from_zero(net, batch, predicted(net, batch))
+    torch.testing.assert_close(score("integrated_gradients", net, batch).sum(1), change_B, rtol=0.0201, atol=1e-5)
     assert (score("gradient", net, batch).sum(1) - change_B).abs().max() > 0.02
 
 
 def test_integrated_gradients_of_a_linear_model_are_gradient_times_input(settings):
     net = nets.net(settings, "mean", classes=2)
     batch = nets.batch(net, REVIEWS)
-    torch.testing.assert_close(score("integrated_gradients", net, batch, 3), score("gradient", net, batch))
+    torch.testing.assert_close(score("integrated_gradients", net, batch), score("gradient", net, batch))
+
+
+@pytest.mark.parametrize("rung", ["learned_query", "residual", "residual_cls"])
+def test_norms_equal_attention_where_all_values_have_norm_1(settings, rung, monkeypatch):
+    net = nets.net(settings, rung)
+    batch = nets.batch(net, REVIEWS[:2], padding=1)
+    seen = [one._replace(value_BHKV=F.normalize(one.value_BHKV, dim=-1)) for one in scores.see(net, batch)]
+    monkeypatch.setattr(scores, "see", lambda *_: seen)
+    for own, plain in zip(scores.norms(net, batch), scores.weights(net, batch), strict=True):
+        torch.testing.assert_close(own, plain)
+
+
+def test_norms_with_the_skip_connection_add_the_word_itself(settings):
+    net = nets.net(settings, "residual", "model.layer.heads=2")
+    batch = nets.batch(net, [REVIEWS[0]])
+    first = scores.see(net, batch)[0]
+    vectors_QKD = torch.einsum("hqk,hkv->qkhv", first.weights_BHQK[0], first.value_BHKV[0]).flatten(2)
+    vectors_QKD = vectors_QKD + torch.eye(len(vectors_QKD))[..., None] * first.x_BKD[0]
+    norms_QK = vectors_QKD.norm(dim=-1)
+    torch.testing.assert_close(scores.norms(net, batch, skips=True)[0][0], norms_QK / norms_QK.sum(1, keepdim=True))
+
+
+def test_value_zeroing_of_a_masked_word_changes_nothing(settings):
+    net = nets.net(settings, "residual")
+    alone, padded = nets.batch(net, REVIEWS[:1]), nets.batch(net, REVIEWS[:2], padding=3)
+    for own_BQK, more_BQK in zip(scores.zeroed(net, alone), scores.zeroed(net, padded), strict=True):
+        length = own_BQK.shape[-1]
+        assert (more_BQK[0, :, length:] == 0).all()
+        torch.testing.assert_close(more_BQK[0, : len(own_BQK[0]), :length], own_BQK[0], rtol=1e-3, atol=1e-5)
+        torch.testing.assert_close(own_BQK.sum(-1), torch.ones(own_BQK.shape[:2]))
+
+
+def test_value_zeroing_measures_how_far_an_output_moves(settings):
+    net = nets.net(settings, "residual")
+    batch = nets.batch(net, [REVIEWS[0]])
+    seen = scores.see(net, batch)[0]
+    moved_K = []
+    for word in range(5):
+        hook = net.layers[0].f.value.register_forward_hook(
+            lambda *a, word=word: a[2].index_fill(1, torch.tensor(word), 0)
+        )
+        changed_1KD = net.layers[0](seen.x_BKD, seen.words)
+        hook.remove()
+        moved_K.append(1 - F.cosine_similarity(changed_1KD[0, 2], net.layers[0](seen.x_BKD, seen.words)[0, 2], dim=0))
+    moved_K = torch.stack(moved_K)
+    torch.testing.assert_close(scores.zeroed(net, batch)[0][0, 2], moved_K / moved_K.sum(), rtol=1e-3, atol=1e-5)
+
+
+def test_randomizing_a_linear_model_decorrelates(settings):
+    net = nets.net(settings, "mean", classes=2)
+    batch = nets.batch(net, [list(range(3, 63))])
+    label_B = predicted(net, batch)
+    found = []
+    for seed in range(40):
+        (other,) = randomized(net, seed).values()
+        both = (scores.leave_one_out(each, batch, label_B)[0].tolist() for each in (net, other))
+        found.append(spearman(*both))
+    assert abs(np.mean(found)) < 0.2
+    assert np.max(found) < 0.95
+    assert torch.equal(net.head.weight, nets.net(settings, "mean", classes=2).head.weight)
+
+
+def test_weights_are_randomized_from_the_output_downwards(settings):
+    net = nets.net(settings, "residual_pe_cls", "model.layers=2")
+    stages = randomized(net, 0)
+    assert list(stages) == ["output", "pooling", "layer 2", "layer 1"]
+    for number, other in enumerate(stages.values()):
+        changed = {
+            name.split(".")[0] + (f" {name.split('.')[1]}" if name.startswith("layers") else "")
+            for (name, one), two in zip(net.named_parameters(), other.parameters(), strict=True)
+            if not torch.equal(one, two)
+        }
+        assert changed == {"head", *["pooling", "layers 1", "layers 0"][:number]}
 
 
 @pytest.mark.parametrize("rung", ["base", "residual_pe", "log_counts"])
@@ -154,7 +229,7 @@ def test_erasure_of_a_linear_bag_by_its_gradients_is_the_best_of_all_subsets(set
             with torch.no_grad():
                 return net(nets.batch(net, [list(words)])).double().softmax(1)[0, label].item()
 
-        ranks_1T = ranks(score("gradient", net, batch), batch, rng())
+        ranks_1T = ranks(score("gradient", net, batch), batch)
         found = [column.item() for column in erase(net, batch, ranks_1T, [3 / 7])]
         subsets = [probability(subset) for subset in combinations(review, 3)]
         others = [probability(subset) for subset in combinations(review, 4)]
@@ -162,10 +237,38 @@ def test_erasure_of_a_linear_bag_by_its_gradients_is_the_best_of_all_subsets(set
         assert found == pytest.approx([whole - min(others), whole - max(subsets)], abs=1e-6)
 
 
+def test_normalized_aopc_is_1_for_the_best_order_of_a_linear_bag_and_0_for_its_reverse(settings):
+    net = nets.net(settings, "mean", classes=2)
+    for seed in range(4):
+        batch = nets.batch(net, [np.random.default_rng(seed).permutation(np.arange(3, 60))[:8].tolist()])
+        low_B, high_B = extremes(net, batch, (1 / 8,), 1)
+        gradients = score("gradient", net, batch)
+        best, worst = (erase(net, batch, ranks(sign * gradients, batch), (1 / 8,))[0].item() for sign in (1, -1))
+        assert (best - low_B.item()) / (high_B - low_B).item() == pytest.approx(1, abs=1e-5)
+        assert (worst - low_B.item()) / (high_B - low_B).item() == pytest.approx(0, abs=1e-5)
+
+
+@pytest.mark.parametrize("rung", ["mean", "residual_pe"])
+def test_the_search_finds_what_exhaustion_finds_on_eight_words(settings, rung):
+    net = nets.net(settings, rung, classes=2)
+    shares = (0.125, 0.25, 0.375, 0.5)
+    for seed in range(6):
+        batch = nets.batch(net, [np.random.default_rng(seed).integers(3, 60, 8).tolist()])
+        low_B, high_B = extremes(net, batch, shares, 3)
+        for sign, exact in ((-1, -low_B.item()), (1, high_B.item())):
+            loss = partial(loss_without, net, batch, sign)
+            counts = Counter(removed_words(share, 8) for share in shares)
+            with torch.no_grad():
+                found = beam_search(loss, 8, counts, 3)
+                assert exhaustive_search(loss, 8, counts) == pytest.approx(exact)
+            assert found <= exact + 1e-6
+            assert found >= exact - 0.05 * (high_B - low_B).item(), (seed, sign)
+
+
 def test_erasure_removes_the_share_of_the_words_rounded_up_but_not_all(settings):
     net = nets.net(settings, "learned_query")
     batch = nets.batch(net, [[5], [6, 7], list(range(8, 53))])
-    ranks_BT = ranks(torch.arange(45.0).expand(3, 45) * words_of(batch), batch, rng())
+    ranks_BT = ranks(torch.arange(45.0).expand(3, 45) * words_of(batch), batch)
 
     def probability(words: list[int], label: int) -> float:
         with torch.no_grad():
@@ -183,10 +286,10 @@ def test_erasure_removes_the_share_of_the_words_rounded_up_but_not_all(settings)
 
 def test_equal_scores_are_ranked_at_random():
     batch = nets.batch(nets_free(), [list(range(3, 23))] * 400)
-    first_BT = ranks(torch.zeros(400, 20), batch, rng())
+    first_BT = ranks(torch.zeros(400, 20), batch)
     assert (first_BT.sort(1).values == torch.arange(20)).all()
     assert first_BT.double().mean(0).numpy() == pytest.approx(np.full(20, 9.5), abs=1.5)
-    descending_BT = ranks(torch.arange(20.0).expand(400, 20), batch, rng())
+    descending_BT = ranks(torch.arange(20.0).expand(400, 20), batch)
     assert (descending_BT == torch.arange(19, -1, -1)).all()
 
 
@@ -240,7 +343,7 @@ def test_empty_reviews_have_no_scores_and_lose_nothing(settings, rung):
     for name in applicable(net):
         scores_BT = score(name, net, batch)
         assert (scores_BT == 0).all()
-        assert all((lost_BS == 0).all() for lost_BS in erase(net, batch, ranks(scores_BT, batch, rng()), SHARES))
+        assert all((lost_BS == 0).all() for lost_BS in erase(net, batch, ranks(scores_BT, batch), SHARES))
 
 
 @pytest.mark.parametrize(
@@ -255,15 +358,44 @@ def test_empty_reviews_have_no_scores_and_lose_nothing(settings, rung):
     ],
 )
 def test_few_reviews_do_not_show_that_a_unit_is_removable(reviews, lost, verdict):
-    change_N1 = -(np.arange(reviews) < lost).astype(float)[:, None]
-    mean = change_N1.mean()
-    rung = SimpleNamespace(variant=SimpleNamespace(label="a"))
-    rung.estimates = {("ablation", "layer 1"): {"mean": mean, "interval": [mean - 0.002, mean + 0.002]}}
-    rung.estimates["comprehensiveness gain", "rollout"] = {"mean": 0.3, "interval": [0.2, 0.4]}
-    gain_N1 = np.linspace(0.2, 0.4, reviews)[:, None]
-    values = [(rung, ("ablation", "layer 1"), change_N1), (rung, ("comprehensiveness gain", "rollout"), gain_N1)]
-    ablation, gain = claims(values, 0.01)
+    change_N = -(np.arange(reviews) < lost).astype(float)
+    mean = change_N.mean()
+    removed = {"measure": "ablation", "mean": mean, "interval": [mean - 0.002, mean + 0.002], "mean_N": change_N}
+    gained = {"measure": "comprehensiveness", "mean": 0.3, "interval": [0.2, 0.4]}
+    ablation, gain = with_verdicts([removed, gained | {"mean_N": np.linspace(0.2, 0.4, reviews)}], 0.01)
     assert ablation["verdict"] == verdict
     assert (ablation["p"] > 0.9) == (mean == -0.01 or reviews == 1)
     assert gain["verdict"] == ("better" if reviews > 1 else "undecided")
     assert max(ablation["holm_p"], gain["holm_p"]) <= 1
+
+
+def test_the_share_of_wrong_signs_omits_words_without_a_sign():
+    assert wrong_sign([1, -1, 0, 2, -3], [1, 1, 1, 0, -1]) == pytest.approx(1 / 3)
+    assert np.isnan(wrong_sign([0], [1]))
+
+
+def test_edited_words_are_those_replaced_or_deleted():
+    original, edited = ["a", "bad", "film", "of", "a", "story"], ["a", "good", "film", "a", "story", "told"]
+    assert edited_words(original, edited) == [False, True, False, True, False, False]
+
+
+def test_only_pairs_whose_original_was_held_out_are_read(tmp_path):
+    rows = ["Sentiment\tText\tbatch_id", "Negative\tA bad film.\t1", "Positive\tA good film.\t1"]
+    rows += ["Positive\tTrained on.\t2", "Negative\tNot trained on.\t2"]
+    (tmp_path / "pairs.tsv").write_text("\n".join(rows) + "\n")
+    pairs, omitted = read_pairs(tmp_path, ["neg", "pos"], ["A <br />good film"])
+    assert pairs == [("A good film.", 1, "A bad film.", 0)]
+    assert omitted == 1
+    with pytest.raises(UserError, match="none of 2 originals is in this split"):
+        read_pairs(tmp_path / "pairs.tsv", ["neg", "pos"], ["another review"])
+    with pytest.raises(UserError, match="does not begin with exactly one of bad, good"):
+        read_pairs(tmp_path, ["bad", "good"], ["A good film."])
+
+
+def test_leave_one_out_finds_the_only_edited_word_of_a_bag_of_words(settings):
+    net = nets.net(settings, "mean", classes=2)
+    batch = nets.batch(net, [[5, 6, 7, 8, 9, 10]])
+    order_BT = ranks(score("leave_one_out", net, batch), batch)
+    decisive = int(order_BT.argmin())
+    changed = edited_words(list("abcdef"), [letter if at != decisive else "x" for at, letter in enumerate("abcdef")])
+    assert average_precision(order_BT, torch.tensor([changed])).item() == 1

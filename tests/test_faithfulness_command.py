@@ -14,15 +14,15 @@ import pyarrow.parquet as pq
 import pytest
 from filelock import FileLock
 
+from imdbattn.faithfulness.scores import COSTLY, SCORES
 from imdbattn.settings.keys import BEYOND, CONTROLS, RUNGS
 
 from .processes import ROOT, started, wait_for
 
 pytestmark = pytest.mark.slow  # tests/test_readme.py runs the command in the quick tests
 
-SMALL = ("reviews=24", "permutations=3", "steps=3", "resamples=200", "adversary.steps=5", "adversary.restarts=1")
-SMALL += ("adversary.reviews=4", "epoch_reviews=6")
-SCORES = {"rollout", "last_layer", "all_layers", "gradient", "integrated_gradients", "leave_one_out", "random"}
+SMALL = ("reviews=24", "permutations=3", "resamples=200", "adversary.steps=5", "adversary.restarts=1")
+SMALL += ("adversary.reviews=4", "epoch_reviews=6", "search.reviews=3", "random_reviews=3", "costly_reviews=12")
 PROBE = ("data=order_probe", "data.probe.train=60", "data.probe.validation=10", "data.probe.test=30")
 
 
@@ -52,6 +52,10 @@ def summary(out: Path) -> dict:
     return json.loads((out / "faithfulness.json").read_text())
 
 
+def numbers(found: dict, rung: str) -> dict:
+    return {(row["measure"], row["about"]): row for row in found["numbers"] if row["rung"] == rung}
+
+
 def test_it_writes_a_page_and_a_table_for_each_measurement(measured):
     out, printed = measured
     assert printed.splitlines()[-1] == f"faithfulness: {out}/faithfulness.html"
@@ -60,22 +64,21 @@ def test_it_writes_a_page_and_a_table_for_each_measurement(measured):
     assert [rung["label"] for rung in found["rungs"]] == ["mean", "learned_query", "residual"]
     assert [rung["seeds"] for rung in found["rungs"]] == [[1], [1], [1, 2]]
     names = {re.sub("-[0-9a-f]{8}$", "", file.stem) for file in (out / "runs").glob("0-residual-*/*.parquet")}
-    assert names == SCORES | {f"last-{name}" for name in SCORES - {"random"}} | {"permutation", "adversary", "ablation"}
-    assert list(found["rungs"][0]["scores"]) == ["gradient", "integrated_gradients", "leave_one_out", "random"]
+    scores = {*SCORES} - {"random"}
+    expected = {*SCORES, "extremes", "permutation", "adversary", "ablation"}
+    assert names - {f"last-{name}" for name in scores} == expected | {f"randomized-{name}" for name in scores}
 
 
 def test_its_numbers_are_means_of_the_tables(measured):
     out, _ = measured
-    residual = summary(out)["rungs"][2]
+    found = numbers(summary(out), "residual")
     for column in ("comprehensiveness", "sufficiency"):
         tables = [pq.read_table(next((out / "runs").glob(f"{n}-*/gradient-*.parquet"))) for n in (0, 1)]
         values = np.array([table[column].to_pylist() for table in tables])
         assert values.shape == (2, 24, 5)
-        found = residual["scores"]["gradient"][column]
-        assert found["mean"] == pytest.approx(values.mean())
-        assert found["by_share"] == pytest.approx(values.mean((0, 1)))
-        low, high = found["interval"]
-        assert low < found["mean"] < high
+        assert found[column, "gradient"]["mean"] == pytest.approx(values.mean())
+        low, high = found[column, "gradient"]["interval"]
+        assert low < values.mean() < high
     rows = [table["row"].to_pylist() for table in tables]
     assert rows[0] == rows[1]
     texts = pq.read_table(next(out.parent.glob("0-*")) / "predictions.parquet").to_pydict()
@@ -83,23 +86,28 @@ def test_its_numbers_are_means_of_the_tables(measured):
     assert tables[0]["right"].to_pylist() == [predicted[row] for row in rows[0]]
 
 
+def test_normalized_aopc_is_from_0_to_1(measured):
+    rows = [row for row in summary(measured[0])["numbers"] if row["measure"] == "normalized"]
+    assert all(0 <= row["mean"] <= 1 and row["reviews"] <= 3 for row in rows)
+    assert {row["rung"] for row in rows} == {"mean", "learned_query", "residual"}
+
+
 def test_claims_are_corrected_for_their_number_and_follow_from_test_and_interval(measured):
     found = summary(measured[0])
     claims = found["claims"]
-    assert len(claims) == sum(2 * (len(r["scores"]) - 1) + len(r["ablation"]) for r in found["rungs"])
     assert all(claim["holm_p"] >= claim["p"] for claim in claims)
     assert min(c["holm_p"] for c in claims) == pytest.approx(min(1, len(claims) * min(c["p"] for c in claims)))
     for claim in claims:
-        shift = found["method"]["margin"] if claim["unit"] else 0
-        low, high = (end + shift for end in claim["interval"])
+        removed = claim["measure"] == "ablation"
+        low, high = (end + found["method"]["margin"] * removed for end in claim["interval"])
         decided = claim["holm_p"] < 0.05 and (low > 0 or high < 0)
-        good, bad = ("removable", "needed") if claim["unit"] else ("better", "worse")
+        good, bad = ("removable", "needed") if removed else ("better", "worse")
         assert claim["verdict"] == ((good if low > 0 else bad) if decided else "undecided")
-        if not claim["unit"]:
-            scores = next(rung["scores"] for rung in found["rungs"] if rung["label"] == claim["rung"])
-            own, drawn = (scores[name][claim["quantity"]]["mean"] for name in (claim["score"], "random"))
-            better_by = drawn - own if claim["quantity"] == "sufficiency" else own - drawn
-            assert claim["difference"] == pytest.approx(better_by)
+        if not removed and claim["about"] not in COSTLY:  # which are compared on the first reviews
+            means = numbers(found, claim["rung"])
+            own, drawn = (means[claim["measure"], name]["mean"] for name in (claim["about"], "random"))
+            better_by = drawn - own if claim["measure"] == "sufficiency" else own - drawn
+            assert claim["mean"] == pytest.approx(better_by)
 
 
 def test_an_interrupted_command_keeps_what_it_has_measured(runs, measured, shell, tmp_path):
@@ -115,10 +123,9 @@ def test_an_interrupted_command_keeps_what_it_has_measured(runs, measured, shell
     assert not list(out.rglob("*.tmp"))
     assert shell("faithfulness", f"runs={runs}", f"out={out}", *SMALL).returncode == 0
     assert all(file.stat().st_mtime_ns == time for file, time in files.items())
-    for one in (found := summary(out), whole := summary(measured[0])):
-        for rung in one["rungs"]:
-            for score in rung["scores"].values():
-                del score["reviews_per_s"]
+    found, whole = summary(out), summary(measured[0])
+    for one in (found, whole):
+        one["numbers"] = [row for row in one["numbers"] if row["measure"] != "speed"]
     assert found == whole
 
 
@@ -129,22 +136,48 @@ def test_on_the_order_probe_the_true_words_are_known(trained, world, shell, tmp_
     done = shell("faithfulness", f"runs={folder}", f"out={tmp_path}/out", *SMALL)
     assert done.returncode == 0, done.stderr
     found = summary(tmp_path / "out")
-    assert found["known_rationales"]
-    (rung,) = found["rungs"]
-    for score in rung["scores"].values():
-        assert 0 < score["auprc"]["mean"] <= 1
-        assert set(score["precision"]) == {"1", "2"}
-    assert {claim["quantity"] for claim in found["claims"]} == {
-        "comprehensiveness",
-        "sufficiency",
-        "auprc",
-        "ablation",
-    }
+    means = numbers(found, "residual_pe")
+    for score in SCORES:
+        assert 0 < means["auprc", score]["mean"] <= 1
+        assert ("precision_2", score) in means
+    measures = {claim["measure"] for claim in found["claims"]}
+    assert measures == {"comprehensiveness", "sufficiency", "auprc", "ablation"}
+
+
+def test_pairs_of_edited_reviews_and_a_function_of_ones_own(trained, shell, tmp_path):
+    folder = trained("residual")[0]
+    texts = pq.read_table(folder / "reviews.parquet")["text"].to_pylist()[:6]
+    labels = pq.read_table(folder / "predictions.parquet")["label"].to_pylist()[:6]
+    lines = ["Sentiment\tText\tbatch_id"]
+    for number, (text, label) in enumerate(zip(texts, labels, strict=True)):
+        names = ("Negative", "Positive")
+        lines += [
+            f"{names[label]}\t{text}\t{number}",
+            f"{names[1 - label]}\t{text.replace(text.split()[0], 'dull', 1)}\t{number}",
+        ]
+    (tmp_path / "pairs").mkdir()
+    (tmp_path / "pairs" / "test_paired.tsv").write_text("\n".join(lines) + "\n")
+    (tmp_path / "own.py").write_text(
+        "def first(texts, predict):\n"
+        "    assert predict(texts).shape == (len(texts), 2)\n"
+        "    return [[-place for place in range(len(text.split()))] for text in texts]\n"
+    )
+    own = ("scores=[rollout,random,{_target_:own.first}]", f"pairs_of={tmp_path}/pairs")
+    command = ("faithfulness", f"runs={folder}", f"out={tmp_path}/out", *own, *SMALL)
+    refused = shell(*command, cwd=tmp_path)
+    assert refused.stderr.splitlines()[-1] == "error: scores: own.first is your own code: add trust=own"
+    done = shell(*command, "trust=own", cwd=tmp_path, env={"PYTHONPATH": f"{ROOT}:{tmp_path}"})
+    assert done.returncode == 0, done.stderr
+    found = numbers(summary(tmp_path / "out"), "residual")
+    assert found["human", "own.first"]["mean"] == 1
+    assert found["human", "rollout"]["mean"] < 1
+    assert 0 <= found["pairs", "both"]["mean"] <= found["pairs", "original"]["mean"]
+    assert ("randomized", "own.first") not in found
 
 
 @pytest.mark.parametrize("rung", [*RUNGS, *CONTROLS, *BEYOND])
 def test_every_rung_is_measured(rung, trained, shell, tmp_path):
     done = shell("faithfulness", f"runs={trained(rung)[0]}", f"out={tmp_path}/out", *SMALL)
     assert done.returncode == 0, done.stderr
-    (found,) = summary(tmp_path / "out")["rungs"]
-    assert bool(found["permutation"]) == (rung not in ("mean", "tuned_mean", "log_counts_mean"))
+    measures = {row["measure"] for row in summary(tmp_path / "out")["numbers"]}
+    assert ("permutation" in measures) == (rung not in ("mean", "tuned_mean", "log_counts_mean"))

@@ -89,3 +89,20 @@ def test_uniform_is_the_residual_rung_with_equal_weights_before_and_after_traini
     for part in (layer.f.query, layer.f.key):
         assert part.weight.grad is not None, "DDP requires a gradient of every parameter"
         assert not part.weight.grad.any()
+
+
+def test_the_other_forms_of_attention_build_the_models_that_they_name(settings):
+    layers = {"residual_heads": "ProjectedLayer", "residual_rope": "RotaryLayer", "residual_relative": "ResidualLayer"}
+    for rung, name in layers.items():
+        model = net(settings, rung)
+        assert [type(layer).__name__ for layer in model.layers] == [name] * 3
+        assert model.layers[0].f.heads == (5 if rung == "residual_heads" else 1)
+        distances = "ClippedDistances" if rung == "residual_relative" else "NoneType"
+        assert type(model.layers[0].f.distances).__name__ == distances
+        assert isinstance(model.positions, NoPositions)
+    model = net(settings, "label_query")
+    assert (type(model.pooling).__name__, model.pooling.query_CD.shape, len(model.layers)) == (
+        "LabelQueryPooling",
+        (3, 10),
+        0,
+    )

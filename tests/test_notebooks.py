@@ -64,6 +64,12 @@ def test_output_that_changes_with_each_execution_is_removed():
 
 
 @notebooks
+def test_no_cell_has_code_for_tests_or_installs_from_an_index(path):
+    source = "\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells)
+    assert re.findall(r"environ|tempfile|chdir|\bFAST\b|pip install '?imdbattn", source) == []
+
+
+@notebooks
 def test_linked_files_exist(path):
     cells = nbformat.read(path, as_version=4).cells
     targets = re.findall(r"\]\(([^)#]+)", "".join(cell.source for cell in cells if cell.cell_type == "markdown"))
@@ -81,5 +87,5 @@ def test_results_are_printed_once_in_a_notebook(monkeypatch, capsys):
 @notebooks
 def test_each_cell_runs(path: Path):
     """With few steps of training."""
-    notebook = execute(path, IMDBATTN_FAST="1", OMP_NUM_THREADS="1")
+    notebook = execute(path, fast=True)
     assert [problem for problem in problems(notebook) if problem != "size"] == []

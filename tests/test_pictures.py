@@ -52,7 +52,7 @@ def test_the_heat_map_is_pe_times_pe_of_the_trained_model(trained, reader, rung,
     found = reader(rung)
     scale = as_dict(found.cfg.model)["positions"].get("scale")
     checkpoint = torch.load(trained(rung)[0] / "checkpoints" / "best.ckpt", weights_only=True)
-    own_TD = scale * sinusoids(512, 10) if scale else checkpoint["state_dict"]["net.positions.table.weight"]
+    own_TD = sinusoids(512, 10) if scale else checkpoint["state_dict"]["net.positions.table.weight"]
     tables = position_tables(found.net, 512)
     shown = maps(dot_products(tables))[:count]
     assert len(tables) == count
@@ -114,6 +114,17 @@ def test_a_query_that_pools_shows_its_weights(reader, rung):
     assert list(found.attention.received()) == ["pooling"]
     np.testing.assert_allclose(found.attention.pooling, [share for *_, share in found.words], rtol=1e-5)
     assert maps(review_attention(found.attention))[0].shape == (1, len(found.words))
+
+
+def test_each_label_shows_the_weights_of_its_query(reader):
+    found = reader("label_query").explain(TEXT).attention
+    assert list(found.received()) == ["pooling, neg", "pooling, pos"]
+    np.testing.assert_allclose(np.mean(list(found.by_label.values()), 0), found.pooling, rtol=1e-5)
+
+
+def test_rotary_positions_show_the_products_of_a_rotated_vector(reader):
+    (rotated_TD,) = position_tables(reader("residual_rope").net, 20).values()
+    np.testing.assert_allclose(rotated_TD @ rotated_TD.T, 2 * sinusoids(20, 10) @ sinusoids(20, 10).T, atol=1e-4)
 
 
 @given(keys=st.integers(1, 300), seed=st.integers(0, 99))

@@ -23,7 +23,9 @@ VOCABULARY = 12
 def net(score: str = "additive", cell: str = "gru", layers: int = 2, seed: int = 0, sharp: float = 1.0):
     """An untrained model in evaluation mode; `sharp` makes its distributions less alike."""
     torch.manual_seed(seed)
-    built = EncoderDecoder(VOCABULARY, VOCABULARY, 6, 8, 0.3, SCORES[score], layers=layers, cell=cell).eval()
+    built = EncoderDecoder(
+        VOCABULARY, VOCABULARY, SCORES[score], width=6, hidden=8, dropout=0.3, layers=layers, cell=cell
+    ).eval()
     for parameter in built.parameters():
         torch.nn.init.normal_(parameter, std=0.5 * sharp)
     return built

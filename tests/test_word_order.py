@@ -7,15 +7,16 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from imdbattn.data.ragged import ragged
-from imdbattn.nn.beyond.distances import Distances
-from imdbattn.nn.ladder import Sinusoidal, Words, sinusoids
+from imdbattn.nn.beyond.attention import RotaryAttention
+from imdbattn.nn.beyond.distances import ClippedDistances, Distances
+from imdbattn.nn.ladder import SelfAttention, Sinusoidal, Words, sinusoids
 from imdbattn.settings.keys import BEYOND, RUNGS
 
 from .conftest import POSITIONAL
 from .nets import WORDS, batch, net
 
 # Rungs that read a word together with its neighbors
-NEIGHBOURS = ("tuned", "convolved", "log_counts", "log_counts_mean", "wide")
+NEIGHBOURS = ("residual_rope", "residual_relative", "tuned", "convolved", "log_counts", "log_counts_mean", "wide")
 NEIGHBOURS += ("pretrained", "distilled")
 SEES_ORDER = (*POSITIONAL, *NEIGHBOURS)
 
@@ -77,7 +78,7 @@ def test_positions_after_the_last_sinusoid_use_the_last():
     assert added_1TD[0].equal(sinusoids(4, 10)[3].expand(3, 10))
 
 
-def added(distances: Distances, positions: list[int]) -> torch.Tensor:
+def added(distances: torch.nn.Module, positions: list[int]) -> torch.Tensor:
     """What is added to the scores (H, T, T) of words at these positions."""
     query_BHTW, key_B1TW = distances(torch.tensor([positions]))
     return (query_BHTW @ key_B1TW.transpose(-2, -1))[0].detach()
@@ -97,6 +98,37 @@ def test_distances_add_a_sum_of_waves(waves):
                 angle = torch.tensor(2 * torch.pi * (key - query) / period, dtype=torch.float64)
                 expected += a_HM[:, m] * angle.cos() + b_HM[:, m] * angle.sin()
             torch.testing.assert_close(found[:, i, j].double(), expected, atol=1e-5, rtol=0)
+
+
+@given(st.lists(st.integers(-1, 40), min_size=1, max_size=9))
+@examples(max_examples=20, deadline=None)
+def test_clipped_distances_add_the_number_of_their_distance(positions):
+    distances = ClippedDistances(2, reach=3)
+    torch.nn.init.normal_(distances.bias_RH)
+    found_HTT = added(distances, positions)
+    for i, query in enumerate(positions):
+        for j, key in enumerate(positions):
+            assert found_HTT[:, i, j].equal(distances.bias_RH[max(-3, min(3, key - query)) + 3].detach())
+
+
+@given(st.integers(0, 4000), st.integers(0, 99), st.sampled_from([(10, 1), (10, 2), (9, 1), (9, 3), (1, 1)]))
+@examples(max_examples=25, deadline=None)
+def test_rotary_scores_depend_on_the_distance_and_not_on_the_place_in_the_review(further, seed, shape):
+    """Also in heads of odd width, whose last dimension is not rotated, and with the angles of the paper."""
+    torch.manual_seed(seed)
+    width, heads = shape
+    f, x_BTD = RotaryAttention(width, heads=heads).double(), torch.randn(2, 5, width, dtype=torch.float64)
+    at, size = torch.tensor([[-1, 0, 1, 7, 30], [0, 2, 3, 4, 5]]), width // heads
+    near, far = (f.project(x_BTD, Words(torch.ones(2, 5).bool(), at + shift))[:2] for shift in (0, further))
+    products = [q_BHTd @ k_BHTd.transpose(2, 3) for q_BHTd, k_BHTd in (near, far)]
+    torch.testing.assert_close(*products, atol=1e-3, rtol=0)  # angles are float32
+    plain_BHTd = SelfAttention.project(f, x_BTD, Words.of(x_BTD))[0]
+    for m in range(size // 2):
+        pair = torch.view_as_complex(plain_BHTd[..., 2 * m : 2 * m + 2].contiguous())
+        turned = torch.polar(torch.ones(2, 1, 5).double(), (at * 10000 ** (-2 * m / size))[:, None].double())
+        expected = torch.view_as_real(pair * turned)
+        torch.testing.assert_close(near[0][..., 2 * m : 2 * m + 2], expected, atol=1e-4, rtol=0)
+    assert near[0][..., size - size % 2 :].equal(plain_BHTd[..., size - size % 2 :])
 
 
 @given(st.lists(st.integers(-1, 4000), min_size=1, max_size=9), st.integers(0, 4000), st.integers(0, 99))

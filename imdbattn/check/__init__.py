@@ -1,13 +1,13 @@
-"""A checker for attention modules that students write."""
+"""A checker for attention modules that students write: `python -m imdbattn.check`, and in a notebook `score`."""
 
-# The parts that a file may have, with their signatures.
-PARTS = {
-    "SelfAttention": "SelfAttention(width), forward(x, mask): (B, T, D) and (B, T) -> (B, T, D)",
-    "masked_mean": "masked_mean(x, mask): (B, T, D) and (B, T) -> (B, D)",
-    "positional_encoding": "positional_encoding(length, width) -> (length, width)",
-    "PlainLayer": "PlainLayer(width), forward(x, mask): (B, T, D) and (B, T) -> (B, T, D)",
-    "ResidualLayer": "ResidualLayer(width), forward(x, mask): (B, T, D) and (B, T) -> (B, T, D)",
-    "Classifier": "Classifier(vectors, classes, positions=None, cls=False), "
-    "forward(tokens, lengths): (B, T) and (B,) -> (B, classes)",
-    "test_accuracy": "test_accuracy(model, train_loader, test_loader) -> number",
-}
+from typing import Any
+
+
+def score(*parts: Any, **named: Any) -> "Any":
+    """Checks classes and functions of this process: score(SelfAttention, masked_mean=average).
+
+    Returns a report, which a notebook shows as a table; `passed` is whether all checks hold.
+    """
+    from imdbattn.check.parts import check_parts
+
+    return check_parts({part.__name__: part for part in parts} | named)

@@ -1,14 +1,17 @@
-"""Checks a student's attention modules: `python -m imdbattn.check my_attention.py`."""
+"""Checks students' attention modules: `python -m imdbattn.check my_attention.py`."""
 
 import argparse
-import ast
-import os
 import signal
 import sys
+from difflib import get_close_matches
 from pathlib import Path
 from typing import NoReturn
 
-from imdbattn.check import PARTS
+import yaml
+
+from imdbattn.check import process, source
+from imdbattn.check.report import FORMATS, Outcome
+from imdbattn.check.source import PARTS
 from imdbattn.errors import UserError, in_line, print_any_text
 
 
@@ -20,21 +23,18 @@ class Parser(argparse.ArgumentParser):
 def main() -> None:
     """Prints what holds and what does not.
 
-    Exit status: 0 if all checks hold, 1 if not, 2 for wrong input or if the checker itself raised an exception.
+    Exit status: 0 if all checks hold, 1 if not, 2 for wrong input, if no check could be made, or if the checker itself
+    raised an exception; of several files, the largest.
     """
     print_any_text()
+    sys.path[:] = [path for path in sys.path if path and Path(path) != Path.cwd()]  # a student's random.py is there
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # also ends the child
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # the reader of the output may end
     try:
         status = run()
-        sys.stdout.flush()
-    except UserError as error:
+    except (UserError, OSError, yaml.YAMLError) as error:
         print(f"error: {in_line(error, None)}", file=sys.stderr)
         status = 2
-    except KeyboardInterrupt:
-        status = 128 + signal.SIGINT
-    except BrokenPipeError:  # the reader of the output has ended
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        status = 128 + signal.SIGPIPE
     sys.exit(status)
 
 
@@ -43,51 +43,81 @@ def run() -> int:
     if options.stub:
         sys.stdout.write(Path(__file__).with_name("stub.py.txt").read_text())
         return 0
-    file = readable(options.file)
-    names = dict(map(named, options.name))
-
-    from imdbattn.check import process, report
-
-    outcome = process.run(file, names, options.seconds, options.memory)
-    print(report.as_json(options.file, outcome) if options.json else report.as_text(outcome))
-    held, of = report.score(outcome)
-    failed = any(result["finding"] == "not-checked" for result in outcome.results)
-    return 1 if held < of else 2 * failed
+    several = len(options.files) > 1
+    kind = options.format or ("csv" if several else "text")
+    if several and kind == "gradescope":
+        raise UserError("--format gradescope is for one file: give one file per call")
+    points = read_points(options.points) if options.points else {}
+    names = dict(options.name)
+    outcomes = []
+    for file in options.files:
+        outcome = Outcome(file)
+        try:
+            source.read(file)
+            outcome = process.run(file, names, options.seconds, options.memory)
+        except (UserError, OSError) as error:
+            if not several and kind != "gradescope":
+                raise
+            outcome.error = in_line(error, None)
+        outcome.points = points
+        outcome.require(dict.fromkeys([*options.require, *points]))
+        outcomes.append(outcome)
+    print(FORMATS[kind](outcomes))
+    return max(outcome.status for outcome in outcomes)
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    parser = Parser("imdbattn-check", description="Checks a student's attention modules.", allow_abbrev=False)
-    parser.add_argument("file", nargs="?", help="a Python file with one or more of the parts that --stub prints")
-    parser.add_argument("--name", action="append", default=[], metavar="PART=NAME", help="a part that has another name")
-    parser.add_argument("--stub", action="store_true", help="print a file to fill in, and exit")
-    parser.add_argument("--json", action="store_true", help="print one JSON object, for programs")
-    parser.add_argument("--seconds", type=float, default=60, help="limit of time (default: 60)")
-    parser.add_argument("--memory", type=float, default=4, help="limit of memory in GiB (default: 4)")
+    parser = Parser("imdbattn-check", description="Checks students' attention modules.", allow_abbrev=False)
+    add = parser.add_argument
+    add(
+        "files",
+        nargs="*",
+        metavar="file",
+        help="Python or a notebook, with one or more of the parts that --stub prints",
+    )
+    add("--name", action="append", type=named, default=[], metavar="PART=NAME", help="a part that has another name")
+    add("--stub", action="store_true", help="print a file to fill in, and exit")
+    add("--format", choices=FORMATS, help="what is printed (default: text, for several files csv)")
+    add("--json", dest="format", action="store_const", const="json", help="the same as --format json")
+    add("--points", metavar="FILE", help="YAML, the points of each part, which is then required")
+    add("--require", type=required, default=[], metavar="PART,PART", help="parts that the file must have")
+    add("--seconds", type=positive, default=60.0, help="limit of time for each file (default: 60)")
+    add("--memory", type=positive, default=1.0, help="limit of memory in GiB, beyond that of imports (default: 1)")
     options = parser.parse_args(arguments)
-    if options.file is None and not options.stub:
+    if not options.files and not options.stub:
         raise UserError("a file is missing: python -m imdbattn.check my_attention.py; --stub prints one to fill in")
-    for name in ("seconds", "memory"):
-        if not 0 < getattr(options, name) < 1e6:
-            raise UserError(f"--{name} {getattr(options, name):g} must be above 0 and below 1000000")
     return options
 
 
-def readable(name: str) -> Path:
-    """The absolute path of a file with Python code."""
-    try:
-        ast.parse(Path(name).read_bytes(), name)
-    except OSError as error:
-        raise UserError(f"{name} cannot be read ({error.strerror})") from error
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise UserError(f"{name} is not Python: {in_line(error)}") from error
-    return Path(name).absolute()
+def positive(text: str) -> float:
+    if not 0 < float(text) < 1e6:
+        raise ValueError
+    return float(text)
 
 
 def named(text: str) -> tuple[str, str]:
-    part, equals, name = text.partition("=")
-    if part not in PARTS or not equals or not name.isidentifier():
-        raise UserError(f"--name {text} must be PART=NAME, PART being one of {', '.join(PARTS)}")
-    return part, name
+    part, _, name = text.partition("=")
+    if not name.isidentifier():
+        raise ValueError
+    return known(part), name
+
+
+def required(text: str) -> list[str]:
+    return [known(part) for part in text.split(",")]
+
+
+def known(part: str) -> str:
+    if part not in PARTS:
+        near = get_close_matches(part, PARTS, 1, 0.5)
+        raise UserError(f"there is no part {part!r}; {f'did you mean {near[0]}?' if near else ', '.join(PARTS)}")
+    return part
+
+
+def read_points(file: str) -> dict[str, float]:
+    values = yaml.safe_load(Path(file).read_text())
+    if not isinstance(values, dict) or not all(isinstance(v, int | float) and v >= 0 for v in values.values()):
+        raise UserError(f"--points {file} must have one line for each part, such as SelfAttention: 4")
+    return {known(part): value for part, value in values.items()}
 
 
 if __name__ == "__main__":

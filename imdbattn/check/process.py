@@ -1,121 +1,119 @@
-"""Runs a student's file in a child process, reads its messages, and kills it with all processes that it started."""
+"""Checks a student's file in a child process, and ends it with all processes that it started."""
 
 import json
 import os
-import selectors
 import signal
 import subprocess
 import sys
-import time
+import uuid
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from imdbattn.errors import UserError
+from imdbattn.check.report import Outcome
 
 KEPT = 2000  # last bytes that the file prints
 START = 120  # seconds for the import of torch
+CALL = "from imdbattn.check.process import child; child()"
 
 
-@dataclass
-class Outcome:
-    """results: dicts with the fields of rules.Result."""
-
-    parts: dict[str, list[str]] = field(default_factory=dict)  # parts of the file -> names of their checks
-    results: list[dict[str, Any]] = field(default_factory=list)
-    doing: list[str] = field(default_factory=list)  # part and check
-    printed: bytes = b""
-    done: bool = False
-
-    def take(self, message: dict[str, Any]) -> None:
-        if "error" in message:
-            raise UserError(message["error"])
-        self.parts = message.get("parts", self.parts)
-        self.doing = message.get("doing", self.doing)
-        self.results += [message["result"]] if "result" in message else []
-        self.done = "done" in message
-
-
-def run(file: Path, names: Mapping[str, str], seconds: float, gibibytes: float) -> Outcome:
+def run(file: str, names: Mapping[str, str], seconds: float, gibibytes: float) -> Outcome:
     """Checks the file. A check that does not end, or that ends the process, is a finding. Raises UserError."""
-    read, write = os.pipe()
-    limits = [str(int(seconds) + START), str(int(gibibytes * 2**30))]
-    command = [sys.executable, "-P", "-m", "imdbattn.check.child", str(write), *limits, str(file), json.dumps(names)]
+    from tempfile import TemporaryFile  # which imports random, as students may call a file
+
+    outcome, mark, late = Outcome(file), uuid.uuid4().hex, False
     path = os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]))
-    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    child = subprocess.Popen(
-        command,
-        env=environment,
-        pass_fds=[write],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
-    os.close(write)
-    assert child.stdout
-    outcome = Outcome()
-    try:
-        listen(child, read, child.stdout.fileno(), outcome, seconds)
-    finally:
-        late = child.poll() is None
-        with suppress(OSError):  # all have ended
-            os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
-        child.stdout.close()
-        os.close(read)
+    own = {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "IMDBATTN_CHECK": mark}
+    with TemporaryFile() as messages, TemporaryFile() as prints:
+        arguments = [str(messages.fileno()), str(seconds), str(gibibytes), os.path.abspath(file), json.dumps(names)]
+        child = subprocess.Popen(
+            [sys.executable, "-P", "-c", CALL, *arguments],
+            env=os.environ | own,
+            pass_fds=[messages.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=prints,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            child.wait(START + seconds)
+        except subprocess.TimeoutExpired:
+            late = True
+        finally:
+            with suppress(OSError):  # all have ended
+                os.killpg(child.pid, signal.SIGKILL)
+            kill_marked(f"IMDBATTN_CHECK={mark}".encode())
+            child.wait()
+        prints.seek(max(0, prints.seek(0, os.SEEK_END) - KEPT))
+        outcome.printed = prints.read().decode(errors="replace").strip()
+        messages.seek(0)
+        for line in messages:
+            if line.endswith(b"\n"):  # written completely
+                outcome.take(json.loads(line))
     if not outcome.done:
-        outcome.results.append(unfinished(outcome, child.returncode, late, seconds))
-        outcome.results += missing(outcome)
+        end_early(outcome, -signal.SIGALRM if late else child.returncode, seconds)
     return outcome
 
 
-def listen(child: subprocess.Popen, messages: int, prints: int, outcome: Outcome, seconds: float) -> None:
-    """Reads until the child is done, has ended, or exceeds its time, which starts when torch is imported."""
-    text, deadline = b"", time.monotonic() + START
-    with selectors.DefaultSelector() as selector:
-        selector.register(messages, selectors.EVENT_READ)
-        selector.register(prints, selectors.EVENT_READ)
-        while not outcome.done and time.monotonic() < deadline:
-            ended = child.poll() is not None  # before reading, so that all output is read
-            ready = selector.select(timeout=0.1)
-            for key, _ in ready:
-                if not (data := os.read(key.fd, 65536)):
-                    selector.unregister(key.fd)
-                elif key.fd == prints:
-                    outcome.printed = (outcome.printed + data)[-KEPT:]
-                else:
-                    *lines, text = (text + data).split(b"\n")
-                    if lines and not outcome.doing:
-                        deadline = time.monotonic() + seconds
-                    for line in lines:
-                        outcome.take(json.loads(line))
-            if ended and not any(key.fd == messages for key, _ in ready):
-                return
-            if messages not in selector.get_map() and not ended:
-                with suppress(subprocess.TimeoutExpired):
-                    child.wait(max(0, deadline - time.monotonic()))
-                return
+def kill_marked(mark: bytes) -> None:
+    """Ends the processes in whose environment the mark is, also those in other sessions. Linux only."""
+    found = True
+    while found:  # a process may start another one in the meantime
+        found = False
+        for environment in Path("/proc").glob("[0-9]*/environ"):
+            with suppress(OSError):  # of another user, or it has ended
+                if mark in environment.read_bytes().split(b"\0"):
+                    os.kill(int(environment.parent.name), signal.SIGKILL)
+                    found = True
 
 
-def unfinished(outcome: Outcome, status: int, late: bool, seconds: float) -> dict[str, Any]:
-    """The finding for a child that was late or ended before it was done."""
+def end_early(outcome: Outcome, status: int, seconds: float) -> None:
+    """Adds the finding for a child that was late or ended before it was done."""
     if not outcome.doing:
-        raise RuntimeError(f"the process did not start: {outcome.printed.decode(errors='replace')}")
+        raise RuntimeError(f"the process did not start: {outcome.printed}")
     part, check = outcome.doing
-    result = {"part": part, "check": check, "held": False, "example": ""}
-    if late or status == -signal.SIGXCPU:
+    if status == -signal.SIGALRM:
         sentence = f"This check did not end within {seconds:g} seconds, the limit of the whole run."
-        return {**result, "finding": "too-slow", "sentence": sentence, "fix": "Look for an endless loop."}
-    by = f"by the signal {signal.Signals(-status).name}" if status < 0 else f"with exit status {status}"
-    fix = "Call neither exit() nor os._exit(); a signal can be a lack of memory."
-    return {**result, "finding": "ended-early", "sentence": f"The file ended the process {by}.", "fix": fix}
-
-
-def missing(outcome: Outcome) -> list[dict[str, Any]]:
+        outcome.add(part, check, False, "too-slow", sentence, "Look for an endless loop.")
+    else:
+        by = f"by the signal {signal.Signals(-status).name}" if status < 0 else f"with exit status {status}"
+        fix = "Call neither exit() nor os._exit(); a signal can be a lack of memory."
+        outcome.add(part, check, False, "ended-early", f"The file ended the process {by}.", fix)
     known = {(result["part"], result["check"]) for result in outcome.results}
-    reason = {"held": False, "finding": "blocked", "sentence": "Not reached.", "example": "", "fix": ""}
-    every = [(part, check) for part, checks in outcome.parts.items() for check in checks]
-    return [{"part": part, "check": check, **reason} for part, check in every if (part, check) not in known]
+    for part, checks in outcome.parts.items():
+        for check in checks:
+            if (part, check) not in known:
+                outcome.add(part, check, None, "blocked", "Not reached.")
+
+
+def child() -> None:
+    """In the child process: writes messages as lines of JSON to the descriptor that is its first argument."""
+    import torch
+
+    from imdbattn.check.parts import check
+
+    descriptor, seconds, gibibytes, file, names = sys.argv[1:]
+    sys.argv[1:] = []
+    owner = os.getpid()
+    torch.set_num_threads(1)
+    os.set_inheritable(int(descriptor), False)
+    signal.setitimer(signal.ITIMER_REAL, float(seconds))
+    limit(4 * float(gibibytes))
+    for message in check(file, json.loads(names)):
+        if "parts" in message:  # the file is imported, and with it other packages
+            limit(float(gibibytes))
+        if os.getpid() != owner:  # a fork that the file has made
+            break
+        os.write(int(descriptor), json.dumps(message).encode() + b"\n")
+    os._exit(0)  # threads and exit handlers of the file do not delay the end
+
+
+def limit(gibibytes: float) -> None:
+    """Limits the memory beyond that which is reserved now; macOS has no such limit."""
+    import resource
+
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2**28, 2**28))  # what it prints is in a file
+        reserved = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+        resource.setrlimit(resource.RLIMIT_AS, (reserved + int(gibibytes * 2**30), resource.RLIM_INFINITY))

@@ -1,60 +1,135 @@
-"""What the checker prints: for people and for programs."""
+"""The outcome of a check, for people, programs and graders."""
 
+import csv
+import html
+import io
 import json
 import textwrap
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+from xml.etree import ElementTree
 
-from imdbattn.check import PARTS
-from imdbattn.check.process import Outcome
+from imdbattn.check.source import PARTS
+from imdbattn.errors import UserError
 
 WIDTH = 100
 
 
-def score(outcome: Outcome) -> tuple[int, int]:
-    """Checks that hold, and checks that apply."""
-    return sum(r["held"] is True for r in outcome.results), sum(r["held"] is not None for r in outcome.results)
+@dataclass
+class Outcome:
+    """What was found in a file. results: dicts with the fields of rules.Result."""
+
+    file: str = ""
+    parts: dict[str, list[str]] = field(default_factory=dict)  # parts of the file -> names of their checks
+    near: dict[str, str] = field(default_factory=dict)  # parts that are missing -> names in the file that may be meant
+    results: list[dict[str, Any]] = field(default_factory=list)
+    points: dict[str, float] = field(default_factory=dict)  # the most that a part can have
+    doing: list[str] = field(default_factory=list)  # part and check
+    printed: str = ""  # the end of what the file printed
+    done: bool = False
+    error: str = ""  # why the file could not be checked
+
+    def take(self, message: dict[str, Any]) -> None:
+        """A message of parts.check. Raises UserError."""
+        if "error" in message:
+            raise UserError(message["error"])
+        self.parts = message.get("parts", self.parts)
+        self.near = message.get("near", self.near)
+        self.doing = message.get("doing", self.doing)
+        self.results += [message["result"]] if "result" in message else []
+        self.done = "done" in message
+
+    def add(self, part: str, check: str, held: bool | None, finding: str, sentence: str, fix: str = "") -> None:
+        values = {"held": held, "finding": finding, "sentence": sentence, "example": "", "fix": fix}
+        self.results.append({"part": part, "check": check, **values})
+
+    def require(self, parts: Iterable[str]) -> None:
+        """Adds a finding for each of these parts that the file does not have, if it could be imported."""
+        for part in parts if self.parts else ():
+            if part not in self.parts:
+                self.add(part, "present", False, "missing", f"{part} is not in the file.{self.hint(part)}")
+
+    def hint(self, part: str) -> str:
+        return f" {self.near[part]} may be meant: --name {part}={self.near[part]}." if part in self.near else ""
+
+    def made(self, part: str | None = None) -> list[bool]:
+        """Whether each check that was made holds; of one part, or of all."""
+        return [r["held"] for r in self.results if r["held"] is not None and part in (None, r["part"])]
+
+    @property
+    def unmade(self) -> int:
+        return sum(result["finding"] in ("blocked", "not-checked") for result in self.results)
+
+    def scored(self) -> dict[str, float | None]:
+        """The points of each part: in proportion to the checks that hold; None if none could be made."""
+        made = {part: self.made(part) for part in self.points or self.parts}
+        most = self.points or dict.fromkeys(self.parts, 1.0)
+        return {part: round(most[part] * sum(held) / len(held), 4) if held else None for part, held in made.items()}
+
+    @property
+    def passed(self) -> bool:
+        """Whether checks were made, all of them hold, and the checker itself did not fail."""
+        return self.status == 0
+
+    @property
+    def status(self) -> int:
+        """0 if all checks hold, 1 if not, 2 if none was made or the checker itself raised an exception."""
+        made, failed = self.made(), any(r["finding"] == "not-checked" for r in self.results)
+        return 1 if not all(made) else 2 if failed or not made else 0
+
+    def __repr__(self) -> str:
+        return as_text(self)
+
+    def _repr_html_(self) -> str:
+        rows = []
+        for result in self.results:
+            mark = {True: "ok", False: "WRONG", None: "not checked"}[result["held"]]
+            cells = [result["part"], result["check"], mark, result["finding"] or ""]
+            cells.append(" ".join(filter(None, (result["sentence"], result["example"], result["fix"]))))
+            rows.append("".join(f"<td style='text-align:left'>{html.escape(cell)}</td>" for cell in cells))
+        head = "".join(f"<th>{name}</th>" for name in ("part", "check", "result", "finding", "why, and what to change"))
+        return f"<table><tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table><p>{summary(self)}</p>"
 
 
-def as_json(file: str, outcome: Outcome) -> str:
-    held, of = score(outcome)
-    page = {
-        "version": 1,
-        "file": file,
-        "score": {"held": held, "of": of},
-        "parts": list(outcome.parts),
-        "not_found": [part for part in PARTS if part not in outcome.parts],
-        "checks": outcome.results,
-        "printed": printed(outcome),
-    }
-    return json.dumps(page, indent=1)
+def summary(outcome: Outcome) -> str:
+    made = outcome.made()
+    text = f"{sum(made)} of {len(made)} checks hold." + f" {outcome.unmade} could not be made." * bool(outcome.unmade)
+    if outcome.points:
+        scored, most = outcome.scored(), sum(outcome.points.values())
+        text += f" {sum(filter(None, scored.values())):g} of {most:g} points."
+        missing = ", ".join(part for part, value in scored.items() if value is None)
+        text += f" Not scored, because no check could be made: {missing}." * bool(missing)
+    return text
+
+
+def wrong_lines(result: dict[str, Any]) -> list[str]:
+    lines = [wrapped(f"WRONG  {result['part']}: ", f"{result['finding']}. {result['sentence']}")]
+    lines += [wrapped("       Example: ", result["example"])] if result["example"] else []
+    return lines + ([wrapped("       Change:  ", result["fix"])] if result["fix"] else [])
 
 
 def as_text(outcome: Outcome) -> str:
     """Checks that hold, findings, checks that were not made, and the score."""
     lines = [wrapped(f"ok     {r['part']}: ", r["sentence"]) for r in outcome.results if r["held"]]
     for result in outcome.results:
-        if result["held"] is False and result["finding"] != "blocked":
-            lines += ["", wrapped(f"WRONG  {result['part']}: ", f"{result['finding']}. {result['sentence']}")]
-            lines += [wrapped("       Example: ", result["example"])] if result["example"] else []
-            lines += [wrapped("       Change:  ", result["fix"])] if result["fix"] else []
+        lines += ["", *wrong_lines(result)] if result["held"] is False else []
     lines.append("")
-    notes = dict.fromkeys(f"{r['part']}: {r['sentence']}" for r in outcome.results if r["held"] is None)
-    lines += [wrapped("note   ", note) for note in notes]
-    blocked: dict[str, list[str]] = {}
+    others = [r for r in outcome.results if r["held"] is None and r["finding"] != "blocked"]
+    notes = [*dict.fromkeys(f"{r['part']}: {r['sentence']}" for r in others)]
     unwritten = {result["part"] for result in outcome.results if result["finding"] == "not-written-yet"}
-    for result in outcome.results:
-        if result["finding"] == "blocked" and result["part"] not in unwritten:
-            blocked.setdefault(result["part"], []).append(result["check"])
-    if blocked:
-        text = "; ".join(f"{part}: {', '.join(checks)}" for part, checks in blocked.items())
-        lines.append(wrapped("note   ", f"Not checked before the above is corrected: {text}."))
+    blocked = {
+        part: ", ".join(r["check"] for r in outcome.results if r["part"] == part and r["finding"] == "blocked")
+        for part in outcome.parts.keys() - unwritten
+    }
+    if any(blocked.values()):
+        text = "; ".join(f"{part}: {blocked[part]}" for part in outcome.parts if blocked.get(part))
+        notes.append(f"Not checked before the above is corrected: {text}.")
     absent = [part for part in PARTS if part not in outcome.parts]
-    if absent and outcome.parts:
-        lines.append(wrapped("note   ", f"Not in the file: {', '.join(absent)}."))
-    if text := printed(outcome):
-        lines.append(wrapped("note   ", f"The file printed: {text[-300:]}"))
-    held, of = score(outcome)
-    lines.append(f"{held} of {of} checks hold.")
-    return "\n".join(lines).lstrip("\n")
+    if absent and outcome.parts and outcome.file:
+        notes.append(f"Not in the file: {', '.join(absent)}.{''.join(map(outcome.hint, absent))}")
+    notes += [f"The file printed: {outcome.printed[-300:]}"] if outcome.printed else []
+    return "\n".join([*lines, *(wrapped("note   ", note) for note in notes), summary(outcome)]).lstrip("\n")
 
 
 def wrapped(start: str, text: str) -> str:
@@ -63,5 +138,83 @@ def wrapped(start: str, text: str) -> str:
     return textwrap.fill(text, WIDTH, initial_indent=start, subsequent_indent=indent, break_on_hyphens=False)
 
 
-def printed(outcome: Outcome) -> str:
-    return outcome.printed.decode(errors="replace").strip()
+def page(outcome: Outcome) -> dict[str, Any]:
+    if outcome.error:
+        return {"version": 1, "file": outcome.file, "error": outcome.error}
+    made = outcome.made()
+    return {
+        "version": 1,
+        "file": outcome.file,
+        "score": {"held": sum(made), "of": len(made)},
+        "points": outcome.scored() if outcome.points else None,
+        "parts": list(outcome.parts),
+        "not_found": [part for part in PARTS if part not in outcome.parts],
+        "checks": outcome.results,
+        "printed": outcome.printed,
+    }
+
+
+def as_json(outcomes: list[Outcome]) -> str:
+    return json.dumps(page(outcomes[0]) if len(outcomes) == 1 else [*map(page, outcomes)], indent=1)
+
+
+def as_gradescope(outcomes: list[Outcome]) -> str:
+    """results.json of Gradescope: one test for each part, without a score if no check of it could be made."""
+    (outcome,) = outcomes
+    tests = []
+    for part, value in outcome.scored().items():
+        wrong = [r for r in outcome.results if r["part"] == part and r["held"] is False]
+        output = "\n".join(line for result in wrong for line in wrong_lines(result))
+        test = {"name": part, "max_score": outcome.points.get(part, 1.0), "visibility": "visible"}
+        if value is None:
+            test["output"] = "Not scored: no check of this part could be made."
+        else:
+            test |= {"score": value, "status": "failed" if wrong else "passed", "output": output or "All checks hold."}
+        tests.append(test)
+    total = round(sum(filter(None, outcome.scored().values())), 4)
+    result = {"score": total, "output": outcome.error or as_text(outcome), "visibility": "visible", "tests": tests}
+    return json.dumps(result, indent=1)
+
+
+def as_junit(outcomes: list[Outcome]) -> str:
+    root = ElementTree.Element("testsuites")
+    for outcome in outcomes:
+        suite = ElementTree.SubElement(root, "testsuite", name=outcome.file)
+        if outcome.error:
+            case = ElementTree.SubElement(suite, "testcase", classname="file", name="read")
+            ElementTree.SubElement(case, "error", message=outcome.error)
+        for result in outcome.results:
+            case = ElementTree.SubElement(suite, "testcase", classname=result["part"], name=result["check"])
+            if result["held"] is False:
+                failure = ElementTree.SubElement(case, "failure", message=result["finding"])
+                failure.text = "\n".join(wrong_lines(result))
+            elif result["held"] is None:
+                kind = "error" if result["finding"] == "not-checked" else "skipped"
+                ElementTree.SubElement(case, kind, message=wrapped("", result["sentence"]))
+        for name, tag in (("tests", "testcase"), ("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+            suite.set(name, str(len([*suite.iter(tag)])))
+    return ElementTree.tostring(root, "unicode", xml_declaration=True)
+
+
+def as_csv(outcomes: list[Outcome]) -> str:
+    """One row for each file."""
+    out = io.StringIO()
+    rows = csv.writer(out, lineterminator="\n")
+    rows.writerow(["file", "held", "of", "not_made", "points", "of_points", "findings", "error"])
+    for outcome in outcomes:
+        made, scored = outcome.made(), outcome.scored()
+        findings = [f"{r['part']}: {r['finding']}" for r in outcome.results if r["held"] is False]
+        points = (
+            [round(sum(filter(None, scored.values())), 4), sum(outcome.points.values())] if outcome.points else ["", ""]
+        )
+        rows.writerow([outcome.file, sum(made), len(made), outcome.unmade, *points, "; ".join(findings), outcome.error])
+    return out.getvalue().rstrip("\n")
+
+
+FORMATS = {
+    "text": lambda outcomes: "\n\n".join(outcome.error or as_text(outcome) for outcome in outcomes),
+    "json": as_json,
+    "gradescope": as_gradescope,
+    "junit": as_junit,
+    "csv": as_csv,
+}

@@ -1,26 +1,50 @@
-"""Rules that check a part of a student's file, their results, and `diagnose`, which names what reproduces an output."""
+"""The student's part, calls of it, `diagnose`, which names a mistake, and the rules that hold for every part.
+
+These are: shape, same results, finite numbers, gradients, unchanged inputs.
+"""
 
 import inspect
+import itertools
+import re
 import traceback
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from imdbattn.errors import in_line
 
+WIDTH, HEADS, HIDDEN = 8, 2, 10
+VOCABULARY, VECTORS, CLASSES = 37, 16, 3  # of a Classifier: words, the width of their vectors, and classes
+GAIN = 1.6  # of a Classifier; with 1, plain layers make words so similar that mistakes have small effects
+SIZES = {"1": 1, "D": WIDTH, "E": 6, "C": CLASSES}
+MADE_WITH: dict[str, tuple[Any, ...]] = {
+    "MultiHeadAttention": (WIDTH, HEADS),
+    "AdditiveScore": (6, WIDTH, HIDDEN),
+    "BilinearScore": (6, WIDTH),
+}
+MAY_RETURN_WEIGHTS = ("MultiHeadAttention", "scaled_dot_product_attention", "DecoderAttention")
+OPTIONS: list[dict[str, Any]] = [{}, {"positions": "sinusoidal"}, {"cls": True}]
+OPTIONS += [OPTIONS[1] | OPTIONS[2]]
+
 
 class Mistake(Exception):
-    """Raised by a rule that does not hold, with the finding, sentence, example and fix of a Result."""
+    """A rule does not hold. Has the finding, sentence, example and fix of a Result."""
 
 
 class NotChecked(Exception):
     """The rule does not apply to this solution. The message is the reason."""
 
 
+class StudentError(Exception):
+    """Holds an exception that the student's code raised."""
+
+
 class Part(NamedTuple):
-    """A class or function of the student's file. signature: as documented in the stub. own: all of the file's names."""
+    """A class or function of the student's file. signature: its line of PARTS. own: all of the file's names."""
 
     name: str
     make: Any
@@ -28,9 +52,15 @@ class Part(NamedTuple):
     file: str
     own: dict[str, Any]
 
+    @property
+    def arguments(self) -> list[tuple[str, list[str]]]:
+        """Names of the arguments with their dimensions, and last the result's: [("mask", ["B", "T"]), ...]."""
+        found = re.findall(r"(\w+|->) \(([^)]*)\)", self.signature.partition(": ")[2])
+        return [(name, re.findall(r"\w", dimensions)) for name, dimensions in found]
+
 
 class Result(NamedTuple):
-    """held: None if the rule does not apply. finding: "blocked" if a rule that must hold first does not, "not-checked"
+    """held: None if it could not be checked. finding: "blocked" if a rule that must hold first does not, "not-checked"
     if the checker itself raised an exception.
     """
 
@@ -66,14 +96,14 @@ def run(rules: list[Rule], part: Part) -> Iterator[tuple[str, Result | None]]:
             reason = f"There are no checks of {rule.option}: {part.name} has no such argument."
             result = Result(part.name, rule.name, None, None, reason)
         elif by:
-            reason = f"Not checked before {' and '.join(sorted(by))} {'hold' if by - {min(by)} else 'holds'}."
-            result = Result(part.name, rule.name, False, "blocked", reason)
+            reason = f"Not checked before {' and '.join(sorted(by))} {'hold' if len(by) > 1 else 'holds'}."
+            result = Result(part.name, rule.name, None, "blocked", reason)
         else:
             result = attempt(rule, part)
             if number == 0 and not result.held and result.finding != "not-written-yet":
                 torch.set_default_dtype(torch.float32)  # the file may use float32 whatever the input is
                 result = attempt(rule, part)
-        failed |= {rule.name} if result.held is False else set()
+        failed |= {rule.name} if result.held is False or result.finding == "blocked" else set()
         yield rule.name, result
 
 
@@ -98,10 +128,6 @@ def attempt(rule: Rule, part: Part) -> Result:
     return Result(part.name, rule.name, True, None, in_line((rule.test.__doc__ or "").partition("\n")[0]))
 
 
-class StudentError(Exception):
-    """Holds an exception that the student's code raised."""
-
-
 def student(call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
     """The result of the student's code for copies of its arguments. Raises StudentError for every exception."""
     try:
@@ -121,31 +147,15 @@ def explain(error: BaseException, part: Part) -> tuple[str, str, str, str]:
         return "raises", "The file ends Python.", message, 'Put such code under if __name__ == "__main__".'
     if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
         sentence = "A check needed more memory than the limit."
-        return "too-much-memory", sentence, message, "Raise --memory if the file needs so much."
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == part.file]
+        return "too-much-memory", sentence, message, "Make no large tensors; --memory changes the limit."
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [(f.lineno, f.filename[len(part.file) :]) for f in frames if part.file and f.filename.startswith(part.file)]
     if lines:
-        return "raises", f"Line {lines[-1]} raises an exception.", message, "Correct that line."
+        return "raises", f"Line {lines[-1][0]}{lines[-1][1]} raises an exception.", message, "Correct that line."
     if isinstance(error, TypeError):
         sentence = f"{part.name} cannot be called as documented."
         return "wrong-signature", sentence, message, f"Its signature is {part.signature}."
     return "raises", f"{part.name} raises an exception.", message, "Correct the call that raises it."
-
-
-def build(make: Callable[..., Any], *arguments: Any, sample: tuple[Tensor, ...] = (), seed: int = 0, **options: Any):
-    """A module in evaluation mode with random parameters. sample: inputs that give lazy layers their shapes."""
-    torch.default_generator.manual_seed(seed)  # torch.manual_seed takes a hundred times as long
-    gain = options.pop("gain", 1)
-    module = student(make, *arguments, **options)
-    if not isinstance(module, nn.Module):
-        example = f"The result of the call is of the type {type(module).__name__}."
-        raise Mistake("not-a-module", "It is no torch.nn.Module.", example, "Derive the class from nn.Module.")
-    if sample and any(nn.parameter.is_lazy(parameter) for parameter in module.parameters()):
-        student(module, *sample)
-    with torch.no_grad():
-        for parameter in module.parameters():
-            if parameter.requires_grad and parameter.ndim and parameter.is_floating_point():
-                parameter.normal_(std=gain * parameter.shape[-1] ** -0.5)
-    return module.eval()
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:
@@ -173,47 +183,317 @@ def show(values: Any, digits: int = 3) -> str:
     return f"{0 if abs(values) < 1e-12 else values:.{digits}g}"
 
 
-def differing(name: str, sentence: str, example: str, first: Tensor, second: Tensor, fix: str) -> Mistake:
-    """example: with two {} for numbers of the tensors from the first difference on, with enough digits."""
-    a, b = first.detach().flatten(), second.detach().flatten()
-    start = int(((a - b).abs().nan_to_num(1) > 1e-4 * (1 + b.abs())).nonzero()[:1].sum()) // 3 * 3
-    pairs = [[show(x[start : start + 3], digits) for x in (a, b)] for digits in range(3, 10)]
-    return Mistake(name, sentence, example.format(*next((p for p in pairs if p[0] != p[1]), pairs[-1])), fix)
+# --- findings and references ------------------------------------------------------------------------------------------
 
 
-Formula = Callable[..., Tensor]
-# Finding, sentence, formula of the mistake and of the reference.
-Variant = tuple[str, str, Formula, Formula]
+def read_findings() -> dict[str, list[str]]:
+    """Name of a finding -> its sentence, example and fix."""
+    blocks = Path(__file__).with_name("findings.txt").read_text().split("\n\n")[1:]
+    return {block.split("\n")[0]: block.strip().split("\n")[1:] for block in blocks}
+
+
+FINDINGS = read_findings()
+
+
+def mistake(finding: str, *tensors: Tensor, **values: Any) -> Mistake:
+    """The finding with the texts of findings.txt. tensors: shown from their first difference on, with enough digits."""
+    flat = [x.detach().flatten() for x in tensors]
+    start = 0
+    if len(flat) > 1:
+        start = int(((flat[0] - flat[1]).abs().nan_to_num(1) > 1e-4 * (1 + flat[1].abs())).nonzero()[:1].sum()) // 3 * 3
+    shown = [[show(x[start : start + 3], digits) for x in flat] for digits in range(3, 10)]
+    numbers = next((row for row in shown if len(set(row)) == len(row)), shown[-1])
+    return Mistake(finding, *(text.format(*numbers, **values) for text in FINDINGS[finding]))
+
+
+class Table(NamedTuple):
+    """A reference and its variants, of references.txt. steps: name -> expression; the last one is the result."""
+
+    fix: str
+    steps: dict[str, str]
+    variants: list[tuple[str, str, dict[str, str]]]  # finding, sentence, steps that are replaced
+
+
+def read_tables() -> dict[str, Table]:
+    found: dict[str, Table] = {}
+    current: list[Table] = []
+    for line in Path(__file__).with_name("references.txt").read_text().splitlines():
+        if line.startswith("["):
+            names, _, fix = line[1:].partition("]")
+            current = [found.setdefault(name, Table(fix.strip(), {}, [])) for name in names.split()]
+        elif line and line[0] != "#":
+            *mistake, formula = line.split(" | ", 2)
+            steps = dict(step.split(" = ", 1) for step in formula.split("; "))
+            for table in current:
+                table.variants.append((mistake[0], mistake[1], steps)) if mistake else table.steps.update(steps)
+    return found
+
+
+TABLES = read_tables()
+Names = dict[str, Any]  # what the expressions of a table use
+TOOLS: Names = {"torch": torch, "F": F, "inf": float("inf")}
+
+
+def evaluate(steps: dict[str, str], names: Names) -> Tensor | None:
+    """The result of the steps in their order; None if one cannot be computed for tensors of these shapes."""
+    names = TOOLS | names
+    try:
+        for name, expression in steps.items():
+            names[name] = eval(expression, names)
+    except (RuntimeError, IndexError):
+        return None
+    return names[name]
+
+
+Binding = tuple[str, str, Callable[..., Names]]  # finding and sentence of a mistake, or "", and the names of a table
 
 
 def diagnose(
-    call: Formula,
-    references: Iterable[Formula],
-    variants: Callable[[], Iterable[Variant]],
-    batches: dict[str, tuple[Any, ...]],
-    fix: str,
-    keep: Callable[..., Tensor] = lambda y, *inputs: y,
+    part: Part,
+    call: Callable[..., Tensor],
+    bindings: Iterable[Binding],
+    batches: dict[str, Any],
+    keep: Callable[..., Tensor] = lambda y, *given: y,
+    table: Table | None = None,
+    otherwise: str | None = "differs-from-reference",
 ) -> bool:
-    """Whether a reference gives the results of call. Raises Mistake for the variant that gives them.
+    """Whether the reference gives the results of call. Raises Mistake for the variant that gives them.
 
-    batches: inputs by their description, the smallest first. keep: the results that the reference defines.
+    bindings: any of them may be right, those with a finding are mistakes. batches: inputs by their description, the
+    smallest first. keep: the results that the reference defines. otherwise: the finding if no variant does.
     """
-    given = [call(*inputs) for inputs in batches.values()]
+    table, given = table or TABLES[part.name], [call(*inputs) for inputs in batches.values()]
+    bindings = [*bindings]
+    rights = [[bind(*inputs) for inputs in batches.values()] for name, _, bind in bindings if not name]
 
-    def equal(formula: Formula, selected: bool = True) -> bool:
-        pairs = zip(given, batches.values(), strict=True)
-        if selected:
-            return all(same(keep(formula(*inputs), *inputs), keep(y, *inputs)) for y, inputs in pairs)
-        return all(same(formula(*inputs), y) for y, inputs in pairs)
-
-    if any(equal(formula) for formula in references):
+    def equal(steps: dict[str, str], bound: list[Names], selected: bool = True) -> bool:
+        for y, names, inputs in zip(given, bound, batches.values(), strict=True):
+            z = evaluate(steps, names)
+            if z is None or not (same(keep(z, *inputs), keep(y, *inputs)) if selected else same(z, y)):
+                return False
         return True
-    for selected in (False, True):  # results for padding may tell which of two mistakes it is
-        for name, sentence, wrong, right in variants():
-            if equal(wrong, selected):
-                for y, (text, inputs) in zip(given, batches.items(), strict=True):
-                    pair = keep(y, *inputs), keep(right(*inputs), *inputs)
-                    if not same(*pair):
-                        raise differing(name, sentence, f"For {text}, the result is {{}}; right is {{}}.", *pair, fix)
-                raise Mistake(name, sentence, f"The results differ for padding only, in {len(given)} batches.", fix)
+
+    def first_difference(bound: list[Names]) -> tuple[str, tuple[Tensor, ...]] | None:
+        for y, names, (text, inputs) in zip(given, bound, batches.items(), strict=True):
+            z = evaluate(table.steps, names)
+            if z is not None and not same(*(pair := (keep(y, *inputs), keep(z, *inputs)))):
+                return text, pair
+        return None
+
+    if any(equal(table.steps, bound) for bound in rights):
+        return True
+    wrong = [(n, t, table.steps, [bind(*x) for x in batches.values()]) for n, t, bind in bindings if n]
+    wrong += [(n, t, table.steps | steps, bound) for n, t, steps in table.variants for bound in rights]
+    for selected, (name, sentence, steps, bound) in itertools.product((False, True), wrong):
+        if equal(steps, bound, selected):  # results for padding may tell which of two mistakes it is
+            example = f"For {len(given)} inputs the result is that of this mistake."
+            if found := first_difference(bound if steps != table.steps else [*rights, bound][0]):
+                example = mistake("variant", *found[1], text=found[0]).args[2]
+            raise Mistake(name, sentence, example, table.fix)
+    if otherwise and rights:
+        if "(B" in part.signature:
+            batch(part)
+        if found := first_difference(rights[0]):
+            raise mistake(otherwise, *found[1], part=part.name, text=found[0], fix=table.fix)
     return False
+
+
+# --- calls of a part --------------------------------------------------------------------------------------------------
+
+
+def vectors_VD() -> Tensor:
+    return normal(VOCABULARY, VECTORS)
+
+
+def mask(*lengths: int, size: int | None = None) -> Tensor:
+    """(B, T) bool, True on the words."""
+    return torch.arange(size or max(lengths)) < torch.tensor(lengths)[:, None]
+
+
+def inputs(part: Part, *lengths: int, seed: int = 0) -> list[Tensor]:
+    """The arguments of a part for reviews of these lengths. Padding is random."""
+    sizes = SIZES | {"B": len(lengths), "T": max(lengths), "Q": max(lengths)}
+    made = []
+    for place, (name, dimensions) in enumerate(part.arguments[:-1]):
+        shape = [sizes[letter] for letter in dimensions]
+        if name == "mask":
+            made.append(mask(*lengths).view(shape))
+        elif name.endswith("lengths"):
+            made.append(torch.tensor(lengths))
+        elif name == "tokens":
+            made.append(((torch.arange(len(lengths) * max(lengths)) * 5 + 3 + seed) % VOCABULARY).view(shape))
+        else:
+            made.append(normal(*shape, seed=seed + 100 * place))
+    return made
+
+
+def net_of(part: Part, vectors: Tensor | None = None, seed: int = 0, **options: Any) -> Any:
+    """A function, or a module in evaluation mode with random parameters. vectors, options: of a Classifier."""
+    if not inspect.isclass(part.make) and "(" not in part.signature.partition(":")[0]:
+        return part.make
+    gain, arguments = 1.0, MADE_WITH.get(part.name, (WIDTH,))
+    if part.name == "Classifier":
+        arguments, gain = (vectors_VD() if vectors is None else vectors, CLASSES), GAIN
+    if part.name == "MultiHeadAttention" and "batch_first" in inspect.signature(part.make).parameters:
+        options["batch_first"] = True
+    torch.default_generator.manual_seed(seed)  # torch.manual_seed takes a hundred times as long
+    module = student(part.make, *arguments, **options)
+    if not isinstance(module, nn.Module):
+        raise mistake("not-a-module", type=type(module).__name__)
+    if any(nn.parameter.is_lazy(parameter) for parameter in module.parameters()):
+        call(part, module, *inputs(part, 1))
+    with torch.no_grad():
+        for parameter in module.parameters():
+            if parameter.requires_grad and parameter.ndim and parameter.is_floating_point():
+                parameter.normal_(std=gain * parameter.shape[-1] ** -0.5)
+    return module.eval()
+
+
+def nets(part: Part) -> Iterator[tuple[str, Any]]:
+    """One for each implemented combination of the options of a Classifier, with their text."""
+    for options in OPTIONS if part.name == "Classifier" else [{}]:
+        if all(accepts(part.make, name) for name in options):
+            try:
+                made = net_of(part, **options)
+            except StudentError as error:
+                if isinstance(error.args[0], NotImplementedError) and options:
+                    continue
+                raise
+            yield "".join(f"With {name}={value!r}: " for name, value in options.items()), made
+
+
+def like_torch(part: Part, net: Any) -> bool:
+    """Whether it is called as torch.nn.MultiheadAttention: the mask is key_padding_mask, True on padding."""
+    return part.name == "MultiHeadAttention" and "key_padding_mask" in inspect.signature(net.forward).parameters
+
+
+def call(part: Part, net: Callable[..., Any], *given: Tensor) -> Any:
+    """The result for the documented arguments; without the weights that some parts may return, too."""
+    if like_torch(part, net):
+        return student(net, *given[:-1], key_padding_mask=~given[-1])[0]
+    y = student(net, *given)
+    return y[0] if isinstance(y, tuple) and y and part.name in MAY_RETURN_WEIGHTS else y
+
+
+def cut(value: Tensor, dimensions: list[str], length: int) -> Tensor:
+    return value.narrow(dimensions.index("T"), 0, length) if "T" in dimensions else value
+
+
+# --- rules of every part ----------------------------------------------------------------------------------------------
+
+
+def require_shape(value: Any, right: tuple[int, ...], text: str, signature: str) -> None:
+    """Raises Mistake unless value is a tensor of floating-point numbers with this shape."""
+    if not isinstance(value, Tensor):
+        raise mistake("not-a-tensor", text=text, type=type(value).__name__, signature=signature)
+    if tuple(value.shape) != right:
+        raise mistake("wrong-shape", text=text, shape=tuple(value.shape), right=right, signature=signature)
+    if not value.is_floating_point() or (value.dtype != torch.float64 == torch.get_default_dtype()):
+        raise mistake("wrong-dtype", text=text, dtype=value.dtype)
+
+
+def shape(part: Part) -> None:
+    """The result has the documented shape, also for one review and for one word."""
+    net = net_of(part)
+    for reviews, length in ((2, 3), (1, 3), (2, 1), (1, 1)):
+        sizes = SIZES | {"B": reviews, "T": length, "Q": length}
+        right = tuple(sizes[letter] for letter in part.arguments[-1][1])
+        y = call(part, net, *inputs(part, *[length] * reviews))
+        require_shape(y, right, f"For {reviews} reviews of {length} words, the result", part.signature)
+
+
+def repeatable(part: Part) -> None:
+    """In evaluation mode the same input gives the same result twice."""
+    net = net_of(part)
+    first, _, again = (call(part, net, *inputs(part, 3, 2, seed=seed)) for seed in (0, 1, 0))
+    if not same(again, first, 1e-5):
+        raise mistake("random-in-evaluation", first, again)
+
+
+def unchanged(part: Part) -> None:
+    """The input keeps its values."""
+    given, net = inputs(part, 3, 0), net_of(part)
+    student(lambda: net(*given[:-1], key_padding_mask=~given[-1]) if like_torch(part, net) else net(*given))
+    for (name, _), before, after in zip(part.arguments, inputs(part, 3, 0), given, strict=False):
+        if not torch.equal(before, after):
+            place = tuple((before != after).nonzero()[0].tolist())
+            values = {"before": show(before[place].item()), "after": show(after[place].item())}
+            raise mistake("changes-its-input", name=name, place=list(place), **values)
+
+
+def batch(part: Part) -> None:
+    """A review gives the same result alone, with padding, and in a batch with other reviews."""
+    *dimensions, (_, result) = part.arguments
+    for text, net in nets(part):
+        given = inputs(part, 4, 2, 1, 3)
+        together = call(part, net, *given)
+        for row, length in enumerate((4, 2, 1, 3)):
+            one = [x[row : row + 1] for x in given]
+            alone = call(part, net, *(cut(x, letters, length) for x, (_, letters) in zip(one, dimensions, strict=True)))
+            values = {"text": text, "length": length, "more": 4 - length}
+            if not same(padded := cut(call(part, net, *one), result, length), alone, 2e-3):
+                raise mistake("depends-on-padding", alone, padded, **values)
+            if not same(other := cut(together[row : row + 1], result, length), alone, 2e-3):
+                raise mistake("depends-on-batch", alone, other, **values)
+
+
+def trained(part: Part, net: Any, *given: Tensor) -> set[str]:
+    """Names of the parameters that receive a gradient other than 0 from the squares of the result."""
+    if (y := call(part, net, *given)).requires_grad:
+        student(lambda: y.square().sum().backward())
+    return {name for name, p in net.named_parameters() if p.grad is not None and bool(p.grad.any())}
+
+
+def finite(part: Part) -> None:
+    """Padding, and a review without words, have finite results and gradients."""
+    for finding, lengths in (("nan-at-padding", (1, 2)), ("nan-without-words", (0, 2))):
+        for text, net in nets(part):
+            if 0 in lengths and like_torch(part, net):
+                return  # torch's own gives NaN for it
+            given = [x.requires_grad_() if x.is_floating_point() else x for x in inputs(part, *lengths)]
+            y = call(part, net, *given)
+            if y.requires_grad and bool(y.isfinite().all()):
+                student(lambda y=y: y.square().sum().backward())
+            named = [(name, x) for (name, _), x in zip(part.arguments, given, strict=False)]
+            named += net.named_parameters() if isinstance(net, nn.Module) else []
+            gradients = [("gradient", name, x.grad) for name, x in named if x.grad is not None]
+            for what, name, values in [("result", "the result", y), *gradients]:
+                if not bool(values.isfinite().all()):
+                    numbers = show(values[~values.isfinite()][:2])
+                    raise mistake(finding, text=text, what=what, name=name, numbers=numbers)
+
+
+def gradients(part: Part) -> None:
+    """Every layer is registered, and every parameter receives a gradient."""
+    made = [net for _, net in nets(part)]
+    used = set().union(*(trained(part, net, *inputs(part, 3, 3, 3, 3)) for net in made))  # CLS is unused without it
+    for child in made[-1].modules():  # are there layers that parameters() does not include?
+        for key, value in vars(child).items():
+            if key not in vars(nn.Module()) and isinstance(value, list | tuple | dict):
+                inside = value.values() if isinstance(value, dict) else value
+                hidden = [v for v in inside if isinstance(v, nn.Module) and v not in set(made[-1].modules())]
+                if count := sum(p.numel() for module in hidden for p in module.parameters()):
+                    others = sum(p.numel() for p in made[-1].parameters())
+                    values = {"type": type(value).__name__, "key": key, "count": len(hidden)}
+                    raise mistake("layers-in-a-list", hidden=count, others=others, **values)
+    without = [k for k, p in made[0].named_parameters() if p.requires_grad and k not in used]
+    without = [k for k in without if (p := made[0].get_parameter(k)).grad is None or p.ndim > 1]  # a bias may have 0
+    if without:
+        names = ", ".join(without[:4]) + ", ..." * (len(without) > 4)
+        raise mistake("no-gradient", count=len(without), names=names)
+
+
+def rules_of(reference: Callable[[Part], None], signature: str) -> list[Rule]:
+    """The rules of a module; of a function; of a function of numbers or models, whose signature has no shapes."""
+    if ": " not in signature:
+        return [Rule("reference", reference)]
+    found = [
+        Rule("shape", shape),
+        Rule("repeatable", repeatable),
+        Rule("input-unchanged", unchanged),
+        Rule("reference", reference, ("repeatable",)),
+        Rule("batch", batch, ("repeatable", "reference")),
+        Rule("finite", finite, ("reference", "input-unchanged")),
+        Rule("gradients", gradients, ("reference", "input-unchanged")),
+    ]
+    return found if "(" in signature.partition(":")[0] else found[:-1]

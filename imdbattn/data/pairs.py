@@ -209,7 +209,8 @@ def find_source(cfg: Any) -> Source:
         return reverse_source(cfg)
     if cfg.hub:
         return hub_source(cfg)
-    path, name, swapped = PACKAGED, f"Packaged pairs {'-'.join(cfg.languages)}", cfg.languages != PACKAGED_LANGUAGES
+    name = f"Packaged pairs {'-'.join(cfg.languages)}, of few words and patterns"
+    path, swapped = PACKAGED, cfg.languages != PACKAGED_LANGUAGES
     if cfg.path:
         path = expanded(cfg.path)
         name, swapped = str(path.resolve()), False

@@ -15,6 +15,7 @@ import torch
 
 from imdbattn.explain.prediction import AttentionWeights, Classification, Prediction, Translation
 from imdbattn.files import write_atomically
+from imdbattn.nn.beyond.attention import RotaryAttention
 from imdbattn.nn.ladder import Learned, Sinusoidal, sinusoids
 from imdbattn.pages import integer_ticks, new_figure, png, style
 from imdbattn.run_folder import Curves
@@ -22,19 +23,18 @@ from imdbattn.run_folder import Curves
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.image import AxesImage
 
 
 def learning_curves(curves: Curves, training: str, validation: str) -> Figure:
     """Loss and accuracy over epochs of one run. training, validation: labels of the lines."""
     figure = new_figure(9, 3.6)
-    for axes, quantity, factor in zip(figure.subplots(1, 2), ("loss", "accuracy"), (1, 100), strict=True):
+    kinds = (("loss", "cross-entropy", 1), ("accuracy", "accuracy (%)", 100))
+    for axes, (quantity, unit, factor) in zip(figure.subplots(1, 2), kinds, strict=True):
         for split, label, color in (("train", training, "tab:gray"), ("val", validation, "tab:blue")):
             values = curves.get(f"{split}/{quantity}", {})
-            axes.plot(
-                list(values), [factor * value for value in values.values()], "o-", ms=3.5, label=label, color=color
-            )
-        axes.set(xlabel="epoch", ylabel="cross-entropy" if quantity == "loss" else "accuracy (%)", title=quantity)
+            heights = [factor * value for value in values.values()]
+            axes.plot(list(values), heights, "o-", ms=3.5, label=label, color=color)
+        axes.set(xlabel="epoch", ylabel=unit, title=quantity)
         integer_ticks(axes)
         style(axes)
     axes.legend(frameon=False)
@@ -50,10 +50,18 @@ def draw_positions(net: Any, length: int, folder: Path) -> None:
 
 
 def position_tables(net: Any, length: int) -> dict[str, np.ndarray]:
-    """The first `length` position vectors (T, D) by name; for a learned table also sinusoids of the same width."""
-    positions = net.positions
+    """The first `length` position vectors (T, D) by name; for a learned table also sinusoids of the same width.
+
+    Sinusoids are shown at scale 1. Rotary positions have no vectors: a vector of ones is rotated to each position.
+    """
+    positions, layers = net.positions, [getattr(layer, "f", None) for layer in net.layers]
     if isinstance(positions, Sinusoidal):
-        return {"this model's sinusoidal positions": positions.pe_TD[:length].cpu().numpy()}
+        added = "" if positions.scale == 1 else f" (the model adds {positions.scale:g} pe)"
+        return {f"sinusoidal positions pe{added}": sinusoids(length, positions.pe_TD.shape[1]).numpy()}
+    if layers and isinstance(rotary := layers[0], RotaryAttention):
+        ones_11Td = rotary.frequency_M.new_ones(1, 1, length, rotary.query.out_features // rotary.heads)
+        rotated_11Td = rotary.rotate(ones_11Td, torch.arange(length, device=ones_11Td.device)[None])
+        return {"a vector of ones, rotated at each position": rotated_11Td[0, 0].cpu().numpy()}
     if isinstance(positions, Learned):
         learned_TD = positions.table.weight[:length].detach().float().cpu().numpy()
         same_TD = sinusoids(*learned_TD.shape).numpy()
@@ -68,7 +76,8 @@ def scores_by_distance(net: Any, reach: int = 20) -> dict[str, np.ndarray]:
     for number, layer in enumerate(net.layers, 1):
         # A custom layer may lack these attributes.
         if (distances := getattr(getattr(layer, "f", None), "distances", None)) is not None:
-            query_1HTW, key_11TW = distances(torch.arange(2 * reach + 1, device=distances.cos_HM.device)[None])
+            positions_T = torch.arange(2 * reach + 1, device=next(distances.parameters()).device)
+            query_1HTW, key_11TW = distances(positions_T[None])
             layers[f"layer {number}"] = (query_1HTW[0, :, reach] @ key_11TW[0, 0].T).float().cpu().numpy()
     return layers
 
@@ -129,34 +138,31 @@ def review_attention(weights: AttentionWeights, words: int = 40) -> Figure:
     received, entropies, total = weights.received(), weights.entropies(), len(weights.keys)
     count = total - weights.cls
     size = total if count <= words + words // 10 else words + weights.cls
-    names = [axis_label(key) for key in weights.keys[:size]]
-    layers, heads = len(weights.layers), len(weights.layers[0]) if weights.layers else 1
+    names = list(map(axis_label, weights.keys[:size]))
+    rows, heads = len(weights.layers), len(weights.layers[0]) if weights.layers else 1
     # In inches: the side of a map, of a single layer as wide as the strip; the labels; the heights of strip and map.
-    side, labels = max(0.125 * size, 1.2 if layers > 1 else 5 / heads), 0.08 * max(map(len, names), default=0)
+    side, labels = max(0.125 * size, 1.2 if rows > 1 else 5 / heads), 0.08 * max(map(len, names), default=0)
     strip, height = 0.25 * len(received) + 0.4 + labels, side + 0.5
-    width = max(side * heads, 5)
-    figure = new_figure(width + 1.2 + labels, strip + height * layers + 0.7 + labels * (layers > 0))
-    grid = figure.add_gridspec(1 + layers, heads, height_ratios=[strip, *[height] * layers])
+    figure = new_figure(max(side * heads, 5) + 1.2 + labels, strip + height * rows + 0.7 + labels * (rows > 0))
+    grid = figure.add_gridspec(1 + rows, heads, height_ratios=[strip, *[height] * rows])
     axes = figure.add_subplot(grid[0, :])
     image = heat_map(axes, np.stack(list(received.values()))[:, :size], names, list(received))
     figure.colorbar(image, ax=axes, pad=0.01, format="{x:g} %")
-    extent = f"the first {words} of {count} words" if size < total else f"{count} word{'s' * (count != 1)}"
-    figure.suptitle(f"Attention to {extent}")
+    first = f"the first {words} of " if size < total else ""
+    figure.suptitle(f"Attention to {first}{count} word{'s' * (count != 1)}")
     maps: list[Axes] = []
     for row, (layer, weights_HQK) in enumerate(weights.numbered(), 1):
         for head, weights_QK in enumerate(weights_HQK, 1):
             axes = figure.add_subplot(grid[row, head - 1])
-            image = heat_map(axes, weights_QK[:size, :size], names, names)
+            image = heat_map(axes, weights_QK[:size, :size], names, names, "equal")
             image.set_norm(PowerNorm(0.5, 0, 100))  # small weights stay visible
-            axes.set_aspect("equal")
-            axes.tick_params(labelbottom=row == layers, labelleft=head == 1)
+            axes.tick_params(labelbottom=row == rows, labelleft=head == 1)
             axes.set_ylabel("query" if head == 1 else "")
             keys = math.exp(entropies[f"layer {layer}, head {head}"])
             axes.set_title(f"layer {layer}, head {head}\n{keys:.1f} of {total} keys", fontsize=9)
             maps.append(axes)
     if maps:
-        shrink = 1 if layers == 1 else 0.5
-        bar = figure.colorbar(image, ax=maps, pad=0.01, shrink=shrink, format="{x:g} %", panchor=False)
+        bar = figure.colorbar(image, ax=maps, pad=0.01, shrink=1 if rows == 1 else 0.5, format="{x:g} %", panchor=False)
         bar.set_label("weight (square-root scale)", fontsize=9)
         note = "key; above each map: effective number of keys,\nfrom the mean entropy of the queries"
         figure.supxlabel(note, fontsize=10)
@@ -170,17 +176,14 @@ def sequence_attention(sequence: Translation, most: int = 100) -> Figure:
     """
     assert sequence.weights_TS is not None
     rows, keys = ([axis_label(name) for name in names[:most]] for names in (sequence.row_names, sequence.source))
+    wide, high = (max(map(len, names), default=1) for names in (rows, keys))  # letters of the longest names
     cell = 0.32 if max(len(rows), len(keys)) <= 12 else 0.2  # inches
-    margins = [0.1 * max(map(len, names), default=1) for names in (rows, keys)]  # inches, of the names
-    size = max(cell * len(keys) + margins[0] + 1.6, 3.2), cell * len(rows) + margins[1] + 1
-    figure = new_figure(*size)
+    figure = new_figure(max(cell * len(keys) + 0.1 * wide + 1.6, 3.2), cell * len(rows) + 0.1 * high + 1)
     axes = figure.subplots()
-    image = heat_map(axes, sequence.weights_TS[:most, :most], keys, rows)
-    axes.set_aspect("equal")
+    image = heat_map(axes, sequence.weights_TS[:most, :most], keys, rows, "equal")
     axes.xaxis.tick_top()
     axes.xaxis.set_label_position("top")
-    if max(map(len, keys), default=1) == 1:
-        axes.tick_params("x", rotation=0)
+    axes.tick_params("x", rotation=0 if high == 1 else 90)
     axes.set(xlabel="source", ylabel="output")
     figure.colorbar(image, ax=axes, format="{x:g} %", label="weight")
     longest = max(len(sequence.row_names), len(sequence.source))
@@ -189,9 +192,9 @@ def sequence_attention(sequence: Translation, most: int = 100) -> Figure:
     return figure
 
 
-def heat_map(axes: Axes, weights: np.ndarray, keys: Sequence[str], rows: Sequence[str]) -> AxesImage:
-    """Draws the weights in percent under the names of their keys (columns) and rows."""
-    image = axes.imshow(100 * weights, cmap="Oranges", vmin=0, aspect="auto", interpolation="nearest")
+def heat_map(axes: Axes, weights: np.ndarray, keys: Sequence[str], rows: Sequence[str], aspect: Any = "auto") -> Any:
+    """Draws the weights in percent under the names of their keys (columns) and rows; returns the image."""
+    image = axes.imshow(100 * weights, cmap="Oranges", vmin=0, aspect=aspect, interpolation="nearest")
     # Without parse_math=False, matplotlib would render words between dollar signs as formulas.
     axes.set_xticks(range(len(keys)), keys, rotation=90, fontsize=8, parse_math=False)
     axes.set_yticks(range(len(rows)), rows, fontsize=8, parse_math=False)

@@ -19,6 +19,7 @@ class AttentionWeights:
 
     keys: the words that were read, after <cls> if the model has one. layers: (H, K, K) each, query by key.
     pooling: (K,), or None if the pooling has no query of its own. numbers: of the layers; empty counts from 1.
+    by_label: (K,) for each label, if the pooling has a query for each; pooling is then their mean.
     """
 
     keys: list[str]
@@ -26,6 +27,7 @@ class AttentionWeights:
     pooling: np.ndarray | None = None
     cls: bool = False
     numbers: Sequence[int] = ()
+    by_label: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def numbered(self) -> list[tuple[int, np.ndarray]]:
         return list(zip(self.numbers or range(1, 1 + len(self.layers)), self.layers, strict=True))
@@ -37,6 +39,8 @@ class AttentionWeights:
             f"layer {number}, {query}": (weights_HQK[:, 0] if self.cls else weights_HQK.mean(1)).mean(0)
             for number, weights_HQK in self.numbered()
         }
+        if self.by_label:
+            return rows | {f"pooling, {label}": weights_K for label, weights_K in self.by_label.items()}
         return rows if self.pooling is None else rows | {"pooling": self.pooling}
 
     def entropies(self) -> dict[str, float]:
@@ -44,11 +48,8 @@ class AttentionWeights:
 
         exp(entropy) is the effective number of keys attended to, at most K.
         """
-        rows = {
-            f"layer {layer}, head {head}": float(entropy(weights_QK).mean())
-            for layer, weights_HQK in self.numbered()
-            for head, weights_QK in enumerate(weights_HQK, 1)
-        }
+        by_layer = {layer: entropy(weights_HQK).mean(1).tolist() for layer, weights_HQK in self.numbered()}
+        rows = {f"layer {n}, head {head}": nats for n, heads in by_layer.items() for head, nats in enumerate(heads, 1)}
         return rows if self.pooling is None else rows | {"pooling": float(entropy(self.pooling))}
 
 
@@ -78,7 +79,7 @@ class Prediction:
 
     def facts(self) -> dict[str, str]:
         """What a page shows below the heading."""
-        raise NotImplementedError
+        return {}
 
     @property
     def heading(self) -> str:
@@ -115,20 +116,14 @@ class Classification(Prediction):
         pieces: list[tuple[str, float | None]] = []
         at = 0
         for (start, end, _), share in zip(self.words, shares, strict=True):
-            if start > at:
-                pieces.append((self.text[at:start], None))
-            if end > at:
-                pieces.append((self.text[max(start, at) : end], share / largest))
+            pieces += [(self.text[at:start], None), (self.text[max(start, at) : end], share / largest)]
             at = max(at, end)
-        return [*pieces, (self.text[at:], None)]
+        return [(piece, strength) for piece, strength in (*pieces, (self.text[at:], None)) if piece]
 
     def shares_by_attention(self) -> dict[str, list[float]]:
         """For each attention, the weight that each word receives."""
-        if self.attention is None:
-            return {}
-        first = int(self.attention.cls)
-        received = self.attention.received()
-        return {name: weights_K[first : first + len(self.words)].tolist() for name, weights_K in received.items()}
+        received = self.attention.received() if self.attention else {}
+        return {name: weights_K[len(weights_K) - len(self.words) :].tolist() for name, weights_K in received.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,21 +146,17 @@ class Translation(Prediction):
         return [*self.written, EOS][: 0 if self.weights_TS is None else len(self.weights_TS)]
 
     def facts(self) -> dict[str, str]:
-        facts = {"source": self.text}
-        if self.reference is not None:
-            facts["reference"] = self.reference
-        if self.unknown:
-            facts["unknown"] = f"{', '.join(self.unknown)} (not in the vocabulary: read as <unk>)"
-        if self.weights_TS is None:
-            facts["attention"] = "none: the decoder uses a single vector of the source"
-        return facts
+        unknown = f"{', '.join(self.unknown)} (not in the vocabulary: read as <unk>)" if self.unknown else None
+        attention = "none: the decoder uses a single vector of the source" if self.weights_TS is None else None
+        facts = {"source": self.text, "reference": self.reference, "unknown": unknown, "attention": attention}
+        return {name: value for name, value in facts.items() if value is not None}
 
     def alignment(self, count: int = 3) -> list[str]:
         """For each output symbol, the source symbol with the largest weight, and the next ones above 5 %."""
         lines = []
         for name, weights_S in zip(self.row_names, () if self.weights_TS is None else self.weights_TS, strict=True):
-            largest = np.argsort(-weights_S, kind="stable")[:count]
-            chosen = [s for place, s in enumerate(largest) if place == 0 or weights_S[s] > 0.05]
+            first, *others = np.argsort(-weights_S, kind="stable")[:count]
+            chosen = [first, *(s for s in others if weights_S[s] > 0.05)]
             lines.append(f"{name} <- {', '.join(f'{self.source[s]} {percent(weights_S[s])}' for s in chosen)}")
         return lines
 

@@ -1,78 +1,63 @@
 """The reviews of a test set, selected by the predictions of the runs. N reviews."""
 
 import re
-from collections.abc import Sequence
-from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from imdbattn.comparison.runs import Predictions, Run
 from imdbattn.errors import UserError
+from imdbattn.explore.runs import Message, Runs
 
 CONFIDENT = 0.9  # least probability of the predicted label
 LONG = 400  # least number of words
-KEPT = 4  # runs whose texts stay in memory
 
 
-class Filters(BaseModel):
-    """A review must fulfill all that are set. disagree: the runs that are shown. contains: a word."""
+class Next(Message):
+    """The next review (step -1: the previous) of the test set of `run` after the row `after`; the first after the last.
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    It fulfills all conditions that are set. disagree: the predictions of `runs` are not the same; contains: a word.
+    `answer` raises UserError if there is none.
+    """
 
+    run: str
+    runs: list[str]
+    after: int | None = None
+    step: Literal[1, -1] = 1
     wrong: bool = False
     confident: bool = False
     disagree: bool = False
     long: bool = False
     contains: Annotated[str, Field(max_length=200)] = ""
 
-
-@lru_cache(KEPT)
-def texts_of(run: Run) -> list[str]:
-    """The test reviews of a run; those of the runs used last stay in memory."""
-    return run.texts("test") or []
-
-
-def next_review(
-    run: Run, others: Sequence[Run], filters: Filters, after: int | None, step: Literal[1, -1]
-) -> dict[str, Any]:
-    """The next review of the test set of `run` that fulfills the filters, after the row `after`; -1: the previous.
-
-    After the last one comes the first. Raises UserError if there is none.
-    """
-    predictions, texts = run.predictions("test"), texts_of(run)
-    same = [other for other in others if other.metrics.get("test_fingerprint") == run.metrics["test_fingerprint"]]
-    places = np.flatnonzero(matching(predictions, texts, [other.predictions("test") for other in same], filters))
-    if not len(places):
-        raise UserError(f"none of the {len(texts):,} test reviews fulfills these conditions: choose fewer")
-    known = np.flatnonzero(predictions.rows_N == (-1 if after is None else after))
-    start = known[0] if len(known) else -1 if step == 1 else 0
-    at = int(np.searchsorted(places, start + 1) if step == 1 else np.searchsorted(places, start) - 1) % len(places)
-    place = int(places[at])
-    return {
-        "row": int(predictions.rows_N[place]),
-        "text": texts[place],
-        "label": run.labels[int(predictions.labels_N[place])],
-        "place": at + 1,
-        "matching": len(places),
-        "of": len(texts),
-    }
-
-
-def matching(own: Predictions, texts: Sequence[str], others: Sequence[Predictions], filters: Filters) -> np.ndarray:
-    """(N,) bool."""
-    chosen_N = np.ones(len(texts), dtype=bool)
-    if filters.wrong:
-        chosen_N &= ~own.right_N
-    if filters.confident:
-        chosen_N &= own.confidence_N >= CONFIDENT
-    if filters.long:
-        chosen_N &= np.fromiter((len(text.split()) >= LONG for text in texts), bool, len(texts))
-    if filters.disagree:
-        same: list[Any] = [each.predicted_N for each in (own, *others) if np.array_equal(each.rows_N, own.rows_N)]
-        chosen_N &= np.ptp(np.stack(same), axis=0) > 0
-    if word := filters.contains.strip():
-        pattern = re.compile(rf"(?<!\w){re.escape(word)}(?!\w)", re.IGNORECASE)
-        chosen_N &= np.fromiter((pattern.search(text) is not None for text in texts), bool, len(texts))
-    return chosen_N
+    def answer(self, runs: Runs) -> dict[str, Any]:
+        run, others = runs.run(self.run), [runs.run(name) for name in self.runs]
+        own, texts = run.predictions("test"), run.texts("test") or []
+        chosen_N = np.ones(len(texts), dtype=bool)
+        if self.wrong:
+            chosen_N &= ~own.right_N
+        if self.confident:
+            chosen_N &= own.confidence_N >= CONFIDENT
+        if self.long:
+            chosen_N &= np.array([len(text.split()) >= LONG for text in texts])
+        if self.disagree:
+            same = [one for one in others if one.metrics.get("test_fingerprint") == run.metrics["test_fingerprint"]]
+            chosen_N &= np.any([one.predictions("test").predicted_N != own.predicted_N for one in same], axis=0)
+        if word := self.contains.strip():
+            pattern = re.compile(rf"(?<!\w){re.escape(word)}(?!\w)", re.IGNORECASE)
+            chosen_N &= np.array([pattern.search(text) is not None for text in texts])
+        places = np.flatnonzero(chosen_N)
+        if not len(places):
+            raise UserError(f"none of the {len(texts):,} test reviews fulfills these conditions: choose fewer")
+        known = np.flatnonzero(own.rows_N == (-1 if self.after is None else self.after))
+        start = known[0] if len(known) else -1 if self.step == 1 else 0
+        at = np.searchsorted(places, start + 1) if self.step == 1 else np.searchsorted(places, start) - 1
+        place = int(places[at % len(places)])
+        return {
+            "row": int(own.rows_N[place]),
+            "text": texts[place],
+            "label": run.labels[int(own.labels_N[place])],
+            "place": int(at % len(places)) + 1,
+            "matching": len(places),
+            "of": len(texts),
+        }

@@ -11,10 +11,9 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
-from imdbattn.errors import UserError
 from imdbattn.explain.watch import rollout
 from imdbattn.faithfulness.ablation import hooked, self_attentions
-from imdbattn.nn.ladder import NoPositions, SelfAttention
+from imdbattn.nn.ladder import NoPositions
 
 Number = Annotated[int, Field(ge=1)]
 
@@ -44,39 +43,18 @@ class Changes(BaseModel):
     def heads_of(self, layer: int) -> list[int]:
         return sorted({head for number, head in self.heads if number == layer})
 
-    def facts(self, words: Sequence[str]) -> list[str]:
-        """Descriptions of the changes. words: those that are read, in their order."""
-        lines = [f"without layer {number}" for number in sorted(set(self.layers))]
-        lines += [f"without head {head} of layer {layer}" for layer, head in sorted(set(self.heads))]
-        lines += ["without positions"] if self.positions else []
-        lines += [f"words shuffled (seed {self.shuffle})"] if self.shuffle is not None else []
-        removed = [words[place] for place in sorted(set(self.words)) if place < len(words)]
-        return lines + ([f"without the words {', '.join(removed)}"] if removed else [])
 
-
-def layers_of(net: nn.Module) -> list[Any]:
-    return list(getattr(net, "layers", ()))
-
-
-def has_positions(net: nn.Module) -> bool:
-    """Whether the order of the words matters to positions or distances; a convolution is neither."""
-    return not isinstance(getattr(net, "positions", NoPositions()), NoPositions) or bool(with_distances(net))
-
-
-def with_distances(net: nn.Module) -> list[SelfAttention]:
-    parts = [part for part in net.modules() if isinstance(part, SelfAttention)]
-    return [part for part in parts if part.distances is not None]
-
-
-def check(net: nn.Module, changes: Changes) -> None:
-    """Raises UserError for a layer or head that does not exist."""
-    layers, attentions = len(layers_of(net)), self_attentions(net)
-    for layer in changes.layers:
-        if layer > layers:
-            raise UserError(f"there is no layer {layer}: the model has {layers}")
-    for layer, head in changes.heads:
-        if layer not in attentions or head > attentions[layer].heads:
-            raise UserError(f"there is no head {head} in layer {layer}: reset the changes")
+def positional(net: nn.Module) -> list[tuple[nn.Module, str, Any]]:
+    """What makes the order of the words matter: its owner, its name, and what disables it. Not a convolution."""
+    found: list[tuple[nn.Module, str, Any]] = []
+    for part in net.modules():
+        if isinstance(getattr(part, "distances", None), nn.Module):
+            found.append((part, "distances", None))
+        if isinstance(frequency_M := getattr(part, "frequency_M", None), Tensor):  # rotary positions
+            found.append((part, "frequency_M", torch.zeros_like(frequency_M)))
+    if not isinstance(getattr(net, "positions", NoPositions()), NoPositions):
+        found.append((net, "positions", NoPositions()))
+    return found
 
 
 @contextmanager
@@ -92,25 +70,14 @@ def changed(net: Any, changes: Changes) -> Iterator[None]:
     with ExitStack() as stack:
         if changes.heads:
             stack.enter_context(hooked(net, zero_heads))
-        if changes.positions:
-            for part in with_distances(net):
-                stack.enter_context(replaced(part, "distances", None))
-            if hasattr(net, "positions"):
-                stack.enter_context(replaced(net, "positions", NoPositions()))
+        replacements = positional(net) if changes.positions else []
         if changes.layers:
             kept = [net.layers[number - 1] for number in changes.kept_layers(len(net.layers))]
-            stack.enter_context(replaced(net, "layers", nn.ModuleList(kept)))
+            replacements.append((net, "layers", nn.ModuleList(kept)))
+        for owner, name, value in replacements:
+            stack.callback(setattr, owner, name, getattr(owner, name))
+            setattr(owner, name, value)
         yield
-
-
-@contextmanager
-def replaced(owner: nn.Module, name: str, value: Any) -> Iterator[None]:
-    old = getattr(owner, name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, old)
 
 
 def shares(changes: Changes, weights: Sequence[Tensor], skips: Sequence[bool]) -> Tensor:
@@ -121,8 +88,6 @@ def shares(changes: Changes, weights: Sequence[Tensor], skips: Sequence[bool]) -
     for number, weights_BHTT, skip in zip(numbers, layers, skips, strict=True):
         off = changes.heads_of(number)
         kept = [head for head in range(weights_BHTT.shape[1]) if head + 1 not in off]
-        if kept:
-            enabled.append(weights_BHTT[:, kept])
-        else:
-            enabled.append(torch.eye(weights_BHTT.shape[-1])[None, None].to(weights_BHTT) * float(skip))
+        nothing = torch.eye(weights_BHTT.shape[-1])[None, None].to(weights_BHTT) * float(skip)
+        enabled.append(weights_BHTT[:, kept] if kept else nothing)
     return rollout([*enabled, pooling], skips)

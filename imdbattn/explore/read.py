@@ -8,171 +8,150 @@ Shape suffixes: B reviews, H heads, Q queries, K keys, T words that are read, or
 import json
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
+from pydantic import Field
 
 from imdbattn.api.model import Model
-from imdbattn.data.tokens import Word
 from imdbattn.errors import UserError
 from imdbattn.explain.figures import position_tables, scores_by_distance
-from imdbattn.explain.prediction import Classification, entropy
-from imdbattn.explore.changes import Changes, changed, check, has_positions, layers_of, shares
+from imdbattn.explain.prediction import Classification, Prediction, entropy
+from imdbattn.explore.changes import Changes, changed, positional, shares
+from imdbattn.explore.runs import Message, Runs
 from imdbattn.faithfulness.erasure import keep
 
 MAPS = 1024  # largest number of words for which weights are sent, whose number grows with its square
 LONGEST = 20_000  # words that a model may read
 
 
-@dataclass(frozen=True)
-class View:
-    """A text as a model reads it. order: the original place of each word; kept: whether it is read."""
+class Reading:
+    """A text as a model reads it: shuffled, and with words removed, as the changes say.
 
-    prediction: Classification
-    words: Sequence[Word]  # of the original text
-    order: np.ndarray
-    kept: np.ndarray
-    places: list[tuple[int, int]]  # of all words in prediction.text, in `order`
-    note: str | None = None  # why there are no weights
+    Attributes: batch of one review; text, shuffled; for each word of `text` in order: places (start and end), order_T
+    (original place), kept_T (is it read); unread, number of words in the middle that are not read.
+
+    Raises UserError for a text that is too long.
+    """
+
+    def __init__(self, model: Model, text: str, changes: Changes):
+        self.model, self.text, self.changes = model, text, changes
+        predictor = model.predictor
+        words = predictor.words_read(text)
+        if len(words) > LONGEST:
+            raise UserError(f"{predictor.cfg.model.name} would read {len(words):,} words: cut the text to {LONGEST:,}")
+        self.order_T, self.places = np.arange(len(words)), [(word.start, word.end) for word in words]
+        self.unread = 0 if changes.shuffle is not None else len(predictor.tokenizer.words(text)) - len(words)
+        batches = predictor.batches([text])
+        if changes.shuffle is not None:
+            self.order_T = np.random.default_rng(changes.shuffle).permutation(len(words))
+            names = [text[words[place].start : words[place].end] for place in self.order_T]
+            self.text, self.places = " ".join(names), []
+            for name in names:
+                start = self.places[-1][1] + 1 if self.places else 0
+                self.places.append((start, start + len(name)))
+            ids = np.array([words[place].id for place in self.order_T], dtype=np.int32)
+            batches = predictor.batches_of(ids, np.array([0, len(ids)]))
+        self.batch, self.kept_T = batches[0, np.arange(1)], ~np.isin(self.order_T, changes.words)
+        if not self.kept_T.all():
+            self.batch = keep(self.batch, torch.from_numpy(self.kept_T)[None])
 
     @property
-    def names(self) -> list[str]:
-        return [word.text for word in self.words]
+    def read_places(self) -> list[tuple[int, int]]:
+        return [place for place, is_kept in zip(self.places, self.kept_T, strict=True) if is_kept]
+
+    def explained(self) -> tuple[Classification, str | None]:
+        """The prediction, and why it has no attention weights, if it has none."""
+        predictor, net, places = self.model.predictor, self.model.net, self.read_places
+        with changed(net, self.changes), torch.no_grad():
+            try:
+                if len(places) > MAPS:
+                    raise UserError(f"{len(places):,} words: attention is shown for up to {MAPS:,}")
+                prediction = predictor.explain_batch(self.batch, self.text, places, True, partial(shares, self.changes))
+            except UserError as error:
+                (probability_C,) = predictor.probabilities(self.batch).tolist()
+                return predictor.result(self.text, probability_C), str(error)
+        numbers = self.changes.kept_layers(len(getattr(net, "layers", ())))
+        return replace(prediction, attention=replace(prediction.attention, numbers=numbers)), None
 
 
-def read(model: Model, text: str, changes: Changes) -> View:
-    """Raises UserError for changes that are not possible, and for a text that is too long."""
-    predictor, net = model.predictor, model.net
-    words = predictor.words_read(text)
-    if len(words) > LONGEST:
-        raise UserError(f"{predictor.cfg.model.name} would read {len(words):,} words: cut the text to {LONGEST:,}")
-    check(net, changes)
-    shown, order, places = text, np.arange(len(words)), [(word.start, word.end) for word in words]
-    batches = predictor.batches([text])
-    if changes.shuffle is not None:
-        order = np.random.default_rng(changes.shuffle).permutation(len(words))
-        shown, places = joined([text[words[place].start : words[place].end] for place in order])
-        ids = np.array([words[place].id for place in order], dtype=np.int32)
-        batches = predictor.batches_of(ids, np.array([0, len(ids)]))
-    kept = ~np.isin(order, changes.words)
-    batch = batches[0, np.arange(1)]
-    if not kept.all():
-        batch = keep(batch, torch.from_numpy(kept)[None])
-    read_places = [place for place, is_kept in zip(places, kept, strict=True) if is_kept]
-    view = partial(View, words=words, order=order, kept=kept, places=places)
-    with changed(net, changes), torch.no_grad():
-        try:
-            if len(read_places) > MAPS:
-                raise UserError(f"{len(read_places):,} words: attention is shown for up to {MAPS:,}")
-            prediction = predictor.explain_batch(batch, shown, read_places, True, partial(shares, changes))
-        except UserError as error:
-            (probability_C,) = predictor.probabilities(batch).tolist()
-            return view(predictor.result(shown, probability_C), note=str(error))
-    assert prediction.attention is not None
-    numbers = changes.kept_layers(len(layers_of(net)))
-    return view(replace(prediction, attention=replace(prediction.attention, numbers=numbers)))
+class Read(Message):
+    run: str
+    text: str
+    changes: Changes = Changes()
+
+    def reading(self, runs: Runs) -> Reading:
+        return Reading(runs.model(self.run), self.text, self.changes)
+
+    def prediction(self, runs: Runs) -> Prediction:
+        return self.reading(runs).explained()[0]
+
+    def answer(self, runs: Runs) -> bytes:
+        """As `framed`, with the weights (H, Q, K) of enabled layers and of the pooling."""
+        reading = self.reading(runs)
+        model, (prediction, note) = reading.model, reading.explained()
+        shares_T = np.full(len(reading.order_T), None)
+        if prediction.words:
+            shares_T[reading.kept_T] = [share for *_, share in prediction.words]
+        columns = zip(reading.places, reading.order_T.tolist(), shares_T, reading.kept_T.tolist(), strict=True)
+        attention, shown = prediction.attention, list[tuple[dict[str, Any], np.ndarray]]()
+        if attention is not None:
+            shown = [({"name": f"layer {number}", "layer": number}, layer) for number, layer in attention.numbered()]
+            if by_label := getattr(attention, "by_label", {}):  # a query for each label
+                weights_C1K = np.stack(list(by_label.values()))[:, None]
+                shown.append(({"name": "pooling", "labels": list(by_label)}, weights_C1K))
+            elif attention.pooling is not None:
+                shown.append(({"name": "pooling"}, attention.pooling[None, None]))
+        facts = {
+            "label": prediction.output,
+            "probability": prediction.probability,
+            "probabilities": prediction.probabilities,
+            "text": prediction.text,
+            "words": [
+                {"start": start, "end": end, "place": place, "share": share, "removed": not is_kept}
+                for (start, end), place, share, is_kept in columns
+            ],
+            "unread": reading.unread,
+            "keys": attention.keys if attention else [],
+            "cls": bool(attention and attention.cls),
+            "layers": len(getattr(model.net, "layers", ())),
+            "attentions": [
+                about | {"heads": len(each), "queries": each.shape[1], "entropies": entropy(each).mean(1).tolist()}
+                for about, each in shown
+            ],
+            "has_positions": bool(positional(model.net)),
+            "note": note,
+        }
+        if self.changes:
+            facts["before"] = dict(model.predictor.label([self.text])[0].probabilities)
+        return framed(facts, [each for _, each in shown])
 
 
-def joined(words: Sequence[str]) -> tuple[str, list[tuple[int, int]]]:
-    """The words with spaces between them, and the place of each."""
-    places, at = [], 0
-    for word in words:
-        places.append((at, at + len(word)))
-        at += len(word) + 1
-    return " ".join(words), places
+class Positions(Message):
+    """length: number of positions."""
 
+    run: str
+    length: Annotated[int, Field(ge=2, le=512)] = 128
 
-def answer(model: Model, text: str, changes: Changes) -> bytes:
-    """A view for the page: the length of the JSON (uint32), the JSON, and float32 weights, little-endian."""
-    view = read(model, text, changes)
-    facts, weights = described(model, view, changes)
-    if changes:
-        before = model.predictor.label([text])[0]
-        facts["before"] = {"label": before.output, "probability": before.probability}
-    return framed(facts, weights)
+    def answer(self, runs: Runs) -> bytes:
+        """As `framed`, the products pe_i . pe_j (T, T), and what distances add to scores."""
+        net = runs.model(self.run).net
+        tables = position_tables(net, self.length) if hasattr(net, "positions") else {}
+        layers = scores_by_distance(net) if hasattr(net, "layers") else {}
+        products = [pe_TD @ pe_TD.T for pe_TD in tables.values()]
+        facts = [{"name": name, "size": len(each)} for name, each in zip(tables, products, strict=True)]
+        distances = [{"name": name, "added": added_HR.tolist()} for name, added_HR in layers.items()]
+        return framed({"tables": facts, "distances": distances}, products)
 
 
 def framed(facts: dict[str, Any], arrays: Sequence[np.ndarray]) -> bytes:
-    """JSON padded with spaces so that the numbers after it begin at a multiple of four bytes."""
+    """The length of the JSON (uint32), the JSON, and float32 numbers, little-endian.
+
+    Spaces after the JSON let the numbers begin at a multiple of four bytes.
+    """
     header = json.dumps(facts, ensure_ascii=False).encode("utf-8", "replace")
     header += b" " * (-len(header) % 4)
     return b"".join([struct.pack("<I", len(header)), header, *(array.astype("<f4").tobytes() for array in arrays)])
-
-
-def described(model: Model, view: View, changes: Changes) -> tuple[dict[str, Any], list[np.ndarray]]:
-    prediction, net = view.prediction, model.net
-    total = len(model.predictor.tokenizer.words(prediction.text)) if changes.shuffle is None else len(view.words)
-    share_of = iter(prediction.words)
-    words, removed = [], []
-    for place, (start, end), is_kept in zip(view.order.tolist(), view.places, view.kept.tolist(), strict=True):
-        word = {"start": start, "end": end, "place": place}
-        if not is_kept:
-            removed.append(word)
-        else:
-            words.append(word | {"share": next(share_of)[2] if prediction.words else None})
-    attentions, weights = attentions_of(net, prediction, changes)
-    return {
-        "label": prediction.output,
-        "probability": prediction.probability,
-        "probabilities": prediction.probabilities,
-        "text": prediction.text,
-        "words": words,
-        "removed": removed,
-        "unread": total - len(view.words),
-        "keys": prediction.attention.keys if prediction.attention else [],
-        "cls": bool(prediction.attention and prediction.attention.cls),
-        "attentions": attentions,
-        "has_positions": has_positions(net),
-        "note": view.note,
-    }, weights
-
-
-def attentions_of(
-    net: Any, prediction: Classification, changes: Changes
-) -> tuple[list[dict[str, Any]], list[np.ndarray]]:
-    """Each layer and the pooling, and the weights of those that are not skipped, (H, Q, K) each."""
-    if prediction.attention is None:
-        return [], []
-    by_layer, arrays = dict(prediction.attention.numbered()), []
-    attentions: list[dict[str, Any]] = []
-    for number in range(1, 1 + len(layers_of(net))):
-        facts = {"name": f"layer {number}", "layer": number, "skipped": number not in by_layer, "heads": 0}
-        if number in by_layer:
-            arrays.append(by_layer[number])
-            facts |= shape_of(by_layer[number]) | {"disabled": changes.heads_of(number)}
-        attentions.append(facts)
-    if prediction.attention.pooling is not None:
-        arrays.append(prediction.attention.pooling[None, None])
-        attentions.append({"name": "pooling", "layer": None, "skipped": False, "disabled": []} | shape_of(arrays[-1]))
-    return attentions, arrays
-
-
-def shape_of(weights_HQK: np.ndarray) -> dict[str, Any]:
-    entropies = entropy(weights_HQK).mean(1).tolist()
-    return {"heads": weights_HQK.shape[0], "queries": weights_HQK.shape[1], "entropies": entropies}
-
-
-def answer_positions(model: Model, length: int) -> bytes:
-    """The products pe_i . pe_j of the first `length` positions, (T, T), and their means by distance.
-
-    Raises UserError for a model without positions.
-    """
-    net = model.net
-    tables = position_tables(net, length) if hasattr(net, "positions") else {}
-    layers = scores_by_distance(net) if layers_of(net) else {}
-    if not tables and not layers:
-        name = model.predictor.cfg.model.name
-        raise UserError(f"{name} has no positions: residual_pe, residual_learned and tuned have")
-    facts, arrays = [], []
-    for name, pe_TD in tables.items():
-        products_TT = pe_TD @ pe_TD.T
-        size, apart_TT = len(products_TT), ~np.eye(len(products_TT), dtype=bool)
-        means = [float(np.diagonal(products_TT, distance).mean()) for distance in range(size // 2)]
-        largest = float(np.abs(products_TT[apart_TT]).max(initial=0))
-        facts.append({"name": name, "size": size, "largest": largest, "by_distance": means})
-        arrays.append(products_TT)
-    distances = [{"name": name, "added": added_HR.tolist()} for name, added_HR in layers.items()]
-    return framed({"tables": facts, "distances": distances}, arrays)

@@ -4,19 +4,25 @@ import hashlib
 import re
 import threading
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from pydantic import BaseModel, ConfigDict
 
 from imdbattn.api.model import Model, load
-from imdbattn.comparison.runs import Run, find_runs, read_run, variants
+from imdbattn.comparison.runs import Run, Variant, find_runs, in_short, read_run, variants
 from imdbattn.errors import UserError
 from imdbattn.run_folder import SPLIT_FILES
 from imdbattn.settings.schema import Explore
 
 LOADED = 12  # models in memory
-SHOWN = 3  # classifiers that are selected when the page is opened: the first, the middle and the last rung
+
+
+class Message(BaseModel):
+    """What the page sends. A subclass has a method `answer(runs)` that returns JSON values, bytes or a Response."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class Runs:
@@ -24,72 +30,69 @@ class Runs:
 
     def __init__(self, folders: Sequence[str], cfg: Explore):
         runs, self.skipped = find_runs(folders)
-        self.cfg, self.variants = cfg, variants(runs)
-        self.by_id: dict[str, Run] = {}
-        self.labels: dict[str, str] = {}
-        for variant in self.variants:
-            for run in variant.runs:
-                name = id_of(run)
-                self.by_id[name], self.labels[name] = run, variant.label
-        self.versions = {name: modified(run) for name, run in self.by_id.items()}
-        self.loaded: dict[str, tuple[Any, Any]] = {}  # name -> version of the run, model; last used last
+        found = variants(runs)
+        named = [(r, label) for one, label in zip(found, short_labels(found), strict=True) for r in one.runs]
+        self.by_id: dict[str, Run] = {id_of(run): run for run, _ in named}
+        self.labels = {id_of(run): label for run, label in named}
+        # Called with the name of a run and its version, so that a run that is trained again is read again.
+        self.read = lru_cache(None)(lambda name, _: read_run(self.by_id[name].folder))
+        self.load = lru_cache(LOADED)(lambda name, _: load(self.by_id[name].folder, cfg.trust, **cfg.data.model_dump()))
         # One model computes at a time: threads would compete for the processor, and explanations change a model.
-        self.lock, self.browsing = threading.Lock(), threading.Lock()
+        self.lock = threading.Lock()
 
     def title(self, name: str) -> str:
         return f"{self.labels[name]}, seed {self.by_id[name].metrics['seed']}"
 
-    def run(self, name: str) -> Run:
-        """The run, read again if it has been trained again. Raises UserError if it is unknown or deleted."""
+    def version(self, name: str) -> int:
+        """When its metrics.json was written, at the end of training. Raises UserError if it is unknown or deleted."""
         if name not in self.by_id:
             raise UserError(f"there is no run {name[:100]}: start imdbattn.explore with the folder that contains it")
-        if (version := modified(self.by_id[name])) != self.versions[name]:
-            self.by_id[name], self.versions[name] = read_run(self.by_id[name].folder), version
-        return self.by_id[name]
+        run = self.by_id[name]
+        try:
+            return (run.folder / "metrics.json").stat().st_mtime_ns
+        except FileNotFoundError:
+            raise UserError(f"{run.place} is no longer a finished run: train it again, or hide it") from None
+
+    def run(self, name: str) -> Run:
+        return self.read(name, self.version(name))
 
     def model(self, name: str) -> Model:
-        """The model of a run, loaded again if the run has been trained again. Call it while holding `lock`."""
-        run, version = self.run(name), self.versions[name]
-        loaded_version, model = self.loaded.pop(name, (None, None))
-        if loaded_version != version:
-            model = load(run.folder, self.cfg.trust, **self.cfg.data.model_dump())
-        self.loaded[name] = version, model
-        while len(self.loaded) > LOADED:
-            del self.loaded[next(iter(self.loaded))]
-        return model
+        """Call it while holding `lock`."""
+        return self.load(name, self.version(name))
 
     def listed(self) -> dict[str, Any]:
-        first = [id_of(variant.runs[0]) for variant in self.variants]
-        classifiers = [name for name in first if self.by_id[name].is_classifier]
-        writers = [name for name in first if name not in classifiers]
+        writers = [run for run in self.by_id.values() if not run.is_classifier]
+        sources = writers[0].texts("test") if writers else None
         runs = [self.facts(name) for name in self.by_id]
-        places = np.linspace(0, max(0, len(classifiers) - 1), min(SHOWN, len(classifiers))).round().astype(int)
-        selected = [classifiers[place] for place in places] + writers[:1]
-        sources = self.by_id[writers[0]].texts("test") if writers else None
-        source = sources[0] if sources else ""  # an example for the encoder-decoders
-        return {"runs": runs, "skipped": self.skipped, "selected": selected, "source": source}
+        return {"runs": runs, "skipped": self.skipped, "source": sources[0] if sources else ""}
 
     def facts(self, name: str) -> dict[str, Any]:
         run = self.by_id[name]
-        accuracy = run.metrics.get("test_accuracy")
+        split = "validation" if run.metrics.get("test_accuracy") is None else "test"
         return {
             "id": name,
             "label": self.labels[name],
             "seed": run.metrics["seed"],
             "folder": run.place,
             "kind": "classifier" if run.is_classifier else "encoder-decoder",
-            "accuracy": run.metrics["val_accuracy"] if accuracy is None else accuracy,
-            "split": "validation" if accuracy is None else "test",
+            "accuracy": run.metrics["test_accuracy" if split == "test" else "val_accuracy"],
+            "split": split,
             "browsable": run.is_classifier and all((run.folder / file).exists() for file in SPLIT_FILES["test"]),
         }
 
 
-def modified(run: Run) -> int:
-    """When its metrics.json was written, which is at the end of training."""
-    try:
-        return (run.folder / "metrics.json").stat().st_mtime_ns
-    except FileNotFoundError:
-        raise UserError(f"{run.place} is no longer a finished run: train it again, or hide it") from None
+def short_labels(found: Sequence[Variant]) -> list[str]:
+    """The model of each variant, and overrides that distinguish it from other variants of the same model.
+
+    Of overrides that the same variants have, the first is used: of a group (`data=reverse`) before a single setting.
+    """
+    labels = []
+    for one in found:
+        mates, first = [other for other in found if other.model == one.model], dict[tuple[bool, ...], str]()
+        for word in sorted(one.overrides, key=lambda word: ("." in word, word)):
+            first.setdefault(tuple(word in mate.overrides for mate in mates), in_short(word))
+        labels.append(" ".join([one.model, *(word for having, word in first.items() if not all(having))]))
+    return [one.label if labels.count(name) > 1 else name for one, name in zip(found, labels, strict=True)]
 
 
 def id_of(run: Run) -> str:

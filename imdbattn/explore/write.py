@@ -3,66 +3,67 @@
 Shape suffixes: S source symbols, T output symbols, V vocabulary, K beams.
 """
 
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from pydantic import Field
 
-from imdbattn.api.model import Model
 from imdbattn.data.vocabulary import EOS, MARKERS, PAD
-from imdbattn.errors import UserError
 from imdbattn.explain.prediction import Translation
+from imdbattn.explore.runs import Message, Runs
 from imdbattn.nn.search import NEVER, search_beams
 
-LONGEST = 200  # symbols of a source
 ALTERNATIVES = 5
 
 
-def write(model: Model, text: str, beams: int, length_penalty: float) -> Translation:
-    """Raises UserError for an empty or a long source."""
-    predictor = model.predictor
-    if len(text) > 20 * LONGEST or len(predictor.symbols(text)) > LONGEST:
-        raise UserError(f"the source is too long for this page: cut it to {LONGEST} symbols")
-    if not predictor.symbols(text):
-        raise UserError("the source is empty: type one")
-    (written,) = predictor.write([text], beams, length_penalty)
-    predictor.warnings()  # clears those that commands print at the end
-    return written
+class Write(Message):
+    run: str
+    text: Annotated[str, Field(max_length=1000)]
+    beams: Annotated[int, Field(ge=1, le=20)] = 1
+    length_penalty: Annotated[float, Field(ge=0, le=10)] = 1.0
 
+    def prediction(self, runs: Runs) -> Translation:
+        """Raises UserError for a source without symbols."""
+        predictor = runs.model(self.run).predictor
+        (written,) = predictor.write([self.text], self.beams, self.length_penalty)
+        predictor.warnings()  # clears those that commands print at the end
+        return written
 
-@torch.no_grad()
-def answer(model: Model, text: str, beams: int, length_penalty: float) -> dict[str, Any]:
-    written, predictor = write(model, text, beams, length_penalty), model.predictor
-    net, (source_vocabulary, vocabulary) = predictor.net, predictor.vocabularies
-    source_1S = torch.tensor([source_vocabulary.encode(written.source)], device=predictor.device)
-    lengths_1 = torch.tensor([source_1S.shape[1]], device=source_1S.device)
-    search = search_beams(net, source_1S, lengths_1, beams, length_penalty)
-    # With one beam, `write` decodes greedily, and the beam is that output.
-    best_first = search.score_BK[0].argsort(descending=True).tolist()
-    tokens_T = search.tokens_BKT[0, best_first[0]]
-    tokens_T = tokens_T[tokens_T != PAD]
-    probability_TV = net(source_1S, lengths_1, tokens_T[None])[0].double().softmax(-1)
-    probability_TV[:, NEVER] = 0
-    names = [MARKERS[number] if number == EOS else vocabulary.symbols[number] for number in range(len(vocabulary))]
-    steps = []
-    for token, probability_V in zip(tokens_T.tolist(), probability_TV, strict=True):
-        largest = probability_V.topk(min(ALTERNATIVES, len(names) - EOS))
-        alternatives = list(zip((names[n] for n in largest.indices.tolist()), largest.values.tolist(), strict=True))
-        steps.append({"symbol": names[token], "probability": probability_V[token].item(), "alternatives": alternatives})
-    return {
-        "output": written.output,
-        "source": written.source,
-        "probability": written.probability,
-        "unknown": list(written.unknown),
-        "weights": None if written.weights_TS is None else written.weights_TS.tolist(),
-        "steps": steps,
-        "beams": [
-            {
-                "output": predictor.joiner.join(vocabulary.decode(search.tokens_BKT[0, k].tolist())),
-                "log_probability": search.log_probability_BK[0, k].item(),
-                "score": search.score_BK[0, k].item(),
-                "ended": bool((search.tokens_BKT[0, k] == EOS).any()),
-            }
-            for k in best_first
-            if search.log_probability_BK[0, k].isfinite()
-        ],
-    }
+    @torch.no_grad()
+    def answer(self, runs: Runs) -> dict[str, Any]:
+        written, predictor = self.prediction(runs), runs.model(self.run).predictor
+        net, (source_vocabulary, vocabulary) = predictor.net, predictor.vocabularies
+        source_1S = torch.tensor([source_vocabulary.encode(written.source)], device=predictor.device)
+        lengths_1 = torch.tensor([source_1S.shape[1]], device=source_1S.device)
+        search = search_beams(net, source_1S, lengths_1, self.beams, self.length_penalty)
+        # With one beam, `write` decodes greedily, and the beam is that output.
+        best_first = search.score_BK[0].argsort(descending=True).tolist()
+        tokens_T = search.tokens_BKT[0, best_first[0]]
+        tokens_T = tokens_T[tokens_T != PAD]
+        probability_TV = net(source_1S, lengths_1, tokens_T[None])[0].double().softmax(-1)
+        probability_TV[:, NEVER] = 0
+        names = [MARKERS[number] if number == EOS else vocabulary.symbols[number] for number in range(len(vocabulary))]
+        steps = []
+        for token, probability_V in zip(tokens_T.tolist(), probability_TV, strict=True):
+            shares, numbers = probability_V.topk(min(ALTERNATIVES, len(names) - EOS))
+            alternatives = [(names[n], share) for n, share in zip(numbers.tolist(), shares.tolist(), strict=True)]
+            step = {"symbol": names[token], "probability": probability_V[token].item()}
+            steps.append(step | {"alternatives": alternatives})
+        return {
+            "output": written.output,
+            "source": written.source,
+            "probability": written.probability,
+            "unknown": list(written.unknown),
+            "weights": None if written.weights_TS is None else written.weights_TS.tolist(),
+            "steps": steps,
+            "beams": [
+                {
+                    "output": predictor.joiner.join(vocabulary.decode(search.tokens_BKT[0, k].tolist())),
+                    "log_probability": search.log_probability_BK[0, k].item(),
+                    "score": search.score_BK[0, k].item(),
+                    "ended": bool((search.tokens_BKT[0, k] == EOS).any()),
+                }
+                for k in best_first
+                if search.log_probability_BK[0, k].isfinite()
+            ],
+        }

@@ -8,7 +8,7 @@ from imdbattn.files import expanded
 from imdbattn.settings.cli import command, listed, without_gc
 
 
-@command("faithfulness", "runs", "out", "data.glove.path", "data.cache_dir", schema="Faithfulness")
+@command("faithfulness", "runs", "out", "pairs_of", "data.glove.path", "data.cache_dir", schema="Faithfulness")
 def main(settings: Any) -> None:
     """Prints the results and writes them into `out`."""
     folders = listed(settings.runs)

@@ -16,8 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from imdbattn.data.ragged import Batch
-from imdbattn.explain.watch import rollout, watch
-from imdbattn.faithfulness.attributions import attention_weights
+from imdbattn.explain.watch import watch
 from imdbattn.nn.ladder import Attention, Classifier
 from imdbattn.nn.scores import padding_mask
 
@@ -80,24 +79,24 @@ def total_variation(p_BC: Tensor, q_BC: Tensor) -> Tensor:
     return (p_BC - q_BC).abs().sum(-1) / 2
 
 
-def generators(batch: Batch, generator: torch.Generator) -> list[torch.Generator]:
-    """One for each review, on the CPU; its random numbers do not depend on the other reviews of the batch."""
-    seed = generator.initial_seed()
+def generators(batch: Batch, seed: int) -> list[torch.Generator]:
+    """One for each review; its random numbers do not depend on the other reviews of the batch."""
     return [torch.Generator().manual_seed((seed + row) % 2**63) for row in batch.rows_B.tolist()]
 
 
 @torch.no_grad()
-def permute(net: Classifier, batch: Batch, permutations: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Changes of the outputs when the weights are permuted among the words of a review (section 4.2.1).
+def permute(net: Classifier, batch: Batch, permutations: int, seed: int) -> Tensor:
+    """(B,): the median total variation distance between the outputs with permuted and with the original weights.
 
-    A permutation is the same for all queries, heads and layers; <cls> and padding keep their weights. The generator's
-    seed, with the row of each review, determines the permutations.
-
-    Returns (B,) the median total variation distance between the outputs, and (B,) the largest share of a word in the
-    pooled vector (explain.watch.rollout).
+    Section 4.2.1. A permutation of the words of a review is the same for all queries, heads and layers; <cls> and
+    padding keep their weights. The seed, with the row of each review, determines the permutations.
     """
     original = observe(net, batch)
-    places_PBK = permuted_places(original.words_BK, permutations, generators(batch, generator))
+    places_PBK = torch.arange(original.words_BK.shape[1]).repeat(permutations, len(batch.rows_B), 1)
+    for row, (words_K, generator) in enumerate(zip(original.words_BK, generators(batch, seed), strict=True)):
+        (places,) = words_K.nonzero(as_tuple=True)
+        for places_K in places_PBK[:, row]:
+            places_K[places] = places[torch.randperm(len(places), generator=generator)]
     distances = []
     for places_BK in places_PBK:
 
@@ -107,18 +106,7 @@ def permute(net: Classifier, batch: Batch, permutations: int, generator: torch.G
 
         with replaced(net, attend):
             distances.append(total_variation(original.probabilities_BC, probabilities(net, batch)))
-    largest_B = (rollout(*attention_weights(net, batch)) * original.words_BK).amax(-1)
-    return torch.stack(distances).quantile(0.5, 0), largest_B
-
-
-def permuted_places(words_BK: Tensor, permutations: int, generators: Sequence[torch.Generator]) -> Tensor:
-    """(P, B, K) int64: places 0 .. K - 1, of which those of the words are permuted."""
-    places_PBK = torch.arange(words_BK.shape[1]).repeat(permutations, len(words_BK), 1)
-    for row, (words_K, generator) in enumerate(zip(words_BK.cpu(), generators, strict=True)):
-        (places,) = words_K.nonzero(as_tuple=True)
-        for places_K in places_PBK[:, row]:
-            places_K[places] = places[torch.randperm(len(places), generator=generator)]
-    return places_PBK.to(words_BK.device)
+    return torch.stack(distances).quantile(0.5, 0)
 
 
 def entropy(weights: Tensor) -> Tensor:
@@ -139,21 +127,21 @@ def divergence(original: Original, changed: Sequence[Tensor]) -> Tensor:
 
 
 def adversary(
-    net: nn.Module, batch: Batch, epsilon: float, steps: int, restarts: int, generator: torch.Generator
+    net: nn.Module, batch: Batch, epsilon: float, steps: int, restarts: int, seed: int
 ) -> tuple[Tensor, Tensor]:
     """Searches weights as different as possible whose output is at most `epsilon` from the model's (section 4.2.2).
 
     All attentions change at once. The search takes `steps` steps of Adam over a logit for each weight, from each of
     `restarts` random starts; larger divergences than the one found may exist.
-    Needs memory for about ten times the weights: B x H x Q x K numbers for each attention. The generator's seed, with
-    the row of each review, determines the starts.
+    Needs memory for about ten times the weights: B x H x Q x K numbers for each attention. The seed, with the row of
+    each review, determines the starts.
 
     Returns (B,) the Jensen-Shannon divergence (see `divergence`), at least 0, and (B,) the total variation distance
     between the outputs, at most epsilon.
     """
     original = observe(net, batch)
     best_2B = original.probabilities_BC.new_zeros(2, len(batch.rows_B))
-    numbers = generators(batch, generator)
+    numbers = generators(batch, seed)
     for _ in range(restarts):
         logits = [logit.requires_grad_() for logit in random_logits(original, numbers)]
         optimizer = torch.optim.Adam(logits, lr=LEARNING_RATE, eps=1e-12)

@@ -1,11 +1,15 @@
-"""Evaluates scores of words: by the label without the words, and by the words that are known to decide it.
+"""Evaluates scores of words: by the label without the words, and by words that are known to matter.
 
-DeYoung et al. 2020, "ERASER", sections 4.1 and 4.2.
+DeYoung et al. 2020, "ERASER", sections 4.1 and 4.2; Edin et al. 2024, "Normalized AOPC" (arXiv 2408.08137).
 
-Shape suffixes: B reviews, T positions, C classes, W preceding words, S shares of the words, R rows of a new batch.
+Shape suffixes: B reviews, T positions, C classes, W preceding words, S shares of the words, R rows of a new batch, P
+sets of words.
 """
 
-from collections.abc import Sequence
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +19,10 @@ from imdbattn.data.ragged import Batch
 from imdbattn.nn.ladder import Classifier
 from imdbattn.nn.scores import padding_mask
 
-SHOWN = (1, 2)  # numbers of words at which precision is measured: a review has two true words
+SHOWN = (1, 2)  # numbers of words at which precision is measured: a review of the order probe has two true words
+EXHAUSTIVE = 10  # words up to which all orders of erasure are compared
+STEP = 0.1  # the largest share of the words that the search removes without measuring the rest again
+BUDGET = 32_768  # positions of a batch of the search
 
 
 def words_of(batch: Batch) -> Tensor:
@@ -60,42 +67,118 @@ def probability(logits_BC: Tensor, label_B: Tensor) -> Tensor:
     return logits_BC.double().softmax(1).gather(1, label_B[:, None])[:, 0]
 
 
-def ranks(scores_BT: Tensor, batch: Batch, generator: torch.Generator) -> Tensor:
+def ranks(scores_BT: Tensor, batch: Batch) -> Tensor:
     """(B, T): the rank of each word, 0 for the largest score; equal scores are ranked at random, padding comes last."""
     scores_BT = scores_BT.masked_fill(~words_of(batch), -torch.inf)
-    shuffled_BT = torch.rand(scores_BT.shape, generator=generator).argsort(1)
+    shuffled_BT = torch.rand(scores_BT.shape).argsort(1)
     order_BT = shuffled_BT.gather(1, scores_BT.gather(1, shuffled_BT).argsort(dim=1, descending=True, stable=True))
     return order_BT.argsort(1)
+
+
+def removed_words(share: float, words: int) -> int:
+    """The share of the words, rounded up, but not all of them. 0.3 of 50 words is 15, whatever the rounding."""
+    return min(math.ceil(share * words - 1e-9), words - 1) if words else 0
 
 
 @torch.no_grad()
 def erase(net: Classifier, batch: Batch, ranks_BT: Tensor, shares: Sequence[float]) -> tuple[Tensor, Tensor]:
     """Comprehensiveness and sufficiency (B, S), in float64.
 
-    The probability of the predicted label, minus the same without the words of the lowest ranks, or with only these.
-    They are `shares` of a review's words, rounded up, but not all of them.
+    The probability of the predicted label, minus the same without `shares` of the words, those of the lowest ranks, or
+    with only these.
     """
     logits_BC = net(batch)
     label_B = logits_BC.argmax(1)
     whole_B = probability(logits_BC, label_B)
     comprehensiveness, sufficiency = [], []
     for share in shares:
-        exact_B = share * batch.lengths_B.double() - 1e-9  # 0.3 of 50 words must be 15, whatever the rounding
-        number_B = exact_B.ceil().minimum(batch.lengths_B - 1)
-        chosen_BT = ranks_BT < number_B.clamp(min=1)[:, None]
-        only_B = probability(net(keep(batch, chosen_BT)), label_B)
-        removed_BT = ranks_BT < number_B[:, None]  # nothing, in a review of one word
-        without_B = probability(net(keep(batch, ~removed_BT)), label_B)
-        comprehensiveness.append(whole_B - without_B)
-        sufficiency.append(whole_B - only_B)
+        number_B = torch.tensor([removed_words(share, words) for words in batch.lengths_B.tolist()])
+        only = keep(batch, ranks_BT < number_B.clamp(min=1)[:, None])
+        without = keep(batch, ranks_BT >= number_B[:, None])  # everything, in a review of one word
+        comprehensiveness.append(whole_B - probability(net(without), label_B))
+        sufficiency.append(whole_B - probability(net(only), label_B))
     return torch.stack(comprehensiveness, 1), torch.stack(sufficiency, 1)
 
 
-# --- known rationales, on the order probe (data/order_probe.py) -------------------------------------------------------
+# --- the lowest and the highest AOPC of any order ---------------------------------------------------------------------
+
+Loss = Callable[[Tensor], Tensor]  # sets of removed words (P, T) -> loss of probability (P,)
+
+
+@torch.no_grad()
+def extremes(net: Classifier, batch: Batch, shares: Sequence[float], beam: int) -> tuple[Tensor, Tensor]:
+    """(B,) each: the lowest and the highest AOPC (the mean of comprehensiveness over `shares`) that a search finds.
+
+    Exact for reviews of at most EXHAUSTIVE words; else a beam search, which may miss the extremes.
+    """
+    found = []
+    for row in range(len(batch.lengths_B)):
+        review = take(batch, torch.tensor([row]))
+        words, review = int(review.lengths_B), keep(review, words_of(review))  # without padding
+        counts = Counter(removed_words(share, words) for share in shares)
+        search = exhaustive_search if words <= EXHAUSTIVE else beam_search
+        found.append([sign * search(partial(loss_without, net, review, sign), words, counts, beam) for sign in (-1, 1)])
+    low_B, high_B = torch.tensor(found, dtype=torch.float64).T
+    return low_B, high_B
+
+
+def loss_without(net: Classifier, review: Batch, sign: int, removed_PT: Tensor) -> Tensor:
+    """(P,): `sign` times the loss of probability of the predicted label of one review without sets of words."""
+    logits_1C = net(review)
+    label_1 = logits_1C.argmax(1)
+    losses = []
+    for part_PT in removed_PT.split(max(1, BUDGET // removed_PT.shape[1])):
+        rest = keep(take(review, torch.zeros(len(part_PT), dtype=torch.int64)), ~part_PT)
+        losses.append(probability(logits_1C, label_1) - probability(net(rest), label_1.expand(len(part_PT))))
+    return sign * torch.cat(losses)
+
+
+def exhaustive_search(loss: Loss, words: int, counts: Counter[int], beam: int = 0) -> float:
+    """The largest mean loss of growing sets of removed words. counts: their sizes, and how many shares have each."""
+    sets_PT = (torch.arange(2**words)[:, None] >> torch.arange(max(words, 1))) & 1 == 1
+    sizes_P, losses_P = sets_PT.sum(1), loss(sets_PT)
+    before_PT, best_P = sets_PT[:1], torch.zeros(1, dtype=torch.float64)
+    for size, times in sorted(counts.items()):
+        now_PT = sets_PT[sizes_P == size]
+        grown_PP = ~(before_PT & ~now_PT[:, None]).any(-1)
+        best_P = times * losses_P[sizes_P == size] + best_P.expand(grown_PP.shape).where(grown_PP, -torch.inf).amax(1)
+        before_PT = now_PT
+    return best_P.max().item() / counts.total()
+
+
+def beam_search(loss: Loss, words: int, counts: Counter[int], beam: int) -> float:
+    """The same among `beam` sets at a time. The next words are those whose removal alone causes the largest loss.
+
+    At most STEP of the words are removed at once, then the loss without each other word is measured again.
+    """
+    removed_PT, total_P = torch.zeros(1, words, dtype=torch.bool), torch.zeros(1, dtype=torch.float64)
+    step = max(1, round(STEP * words))
+    for size in sorted({*counts, *range(step, max(counts), step)}):
+        if more := size - int(removed_PT[0].sum()):
+            parent_R, word_R = (~removed_PT).nonzero(as_tuple=True)
+            alone_PT = torch.full(removed_PT.shape, -torch.inf, dtype=torch.float64)
+            alone_PT[parent_R, word_R] = loss(removed_PT[parent_R] | F.one_hot(word_R, words).bool())
+            order_PT = alone_PT.argsort(1, descending=True)
+            grown, totals = [], []
+            for other in range(min(beam, words - size + 1)):  # the last of the words is another one
+                chosen_PT = torch.cat([order_PT[:, : more - 1], order_PT[:, more - 1 + other, None]], 1)
+                grown.append(removed_PT.scatter(1, chosen_PT, True))
+                totals.append(total_P)
+            removed_PT, first_P = torch.cat(grown).unique(dim=0, return_inverse=True)
+            total_P = torch.full((len(removed_PT),), -torch.inf, dtype=torch.float64).scatter_reduce(
+                0, first_P, torch.cat(totals), "amax"
+            )
+        losses_P = loss(removed_PT)
+        best = (total_P + max(counts[size], 1) * losses_P).topk(min(beam, len(losses_P))).indices
+        removed_PT, total_P = removed_PT[best], (total_P + counts[size] * losses_P)[best]
+    return total_P.max().item() / counts.total()
+
+
+# --- words that are known to matter -----------------------------------------------------------------------------------
 
 
 def true_words(batch: Batch, negation: int) -> Tensor:
-    """(B, T) bool: "not" and the verb after it. negation: id of "not"."""
+    """(B, T) bool: "not" and the verb after it, in reviews of data/order_probe.py. negation: id of "not"."""
     not_BT = batch.tokens_BT == negation
     return (not_BT | F.pad(not_BT, (1, -1))) & words_of(batch)
 

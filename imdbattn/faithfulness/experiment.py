@@ -1,24 +1,55 @@
-"""Measures all runs, and reads the measurements of each set of runs with the same reviews."""
+"""Measures finished runs. Each measurement is a Parquet file, so that a stopped command can continue.
 
-from collections.abc import Sequence
+Shape suffixes: B reviews of a batch, N reviews, T positions, S shares of the words.
+"""
+
+import copy
+import functools
+import hashlib
+import json
+import pkgutil
+import time
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 import torch
+from torch import Tensor, nn
 from tqdm import tqdm
 
 from imdbattn.comparison.runs import Run, find_runs, grouped, skip
+from imdbattn.data.corpus import prepare, read_texts
+from imdbattn.data.ragged import Batch, read_places
+from imdbattn.data.sampling import Batches, EvalBatches
+from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.errors import UserError
-from imdbattn.faithfulness.attributions import attention_weights
-from imdbattn.faithfulness.measure import Part, measure, parts_of
-from imdbattn.faithfulness.subject import Subject
-from imdbattn.faithfulness.summary import Tables, summarize
-from imdbattn.files import make_folder
+from imdbattn.faithfulness import erasure, scores
+from imdbattn.faithfulness.ablation import ablate, mean_outputs, units
+from imdbattn.faithfulness.counterfactual import adversary, attentions, permute
+from imdbattn.faithfulness.pairs import edited_words, read_pairs
+from imdbattn.faithfulness.summary import Tables, spearman, summarize
+from imdbattn.files import expanded, make_folder, sha256_of
+from imdbattn.nn.ladder import Classifier
+from imdbattn.run_folder import open_run, write_table
+from imdbattn.runs.predict import with_changes
 from imdbattn.runs.process import keep_memory, use_onednn
+from imdbattn.runs.score import check_fingerprint
 from imdbattn.settings.schema import Faithfulness
+from imdbattn.tasks.build import reason
+from imdbattn.tasks.review_net import batch_options
+from imdbattn.tasks.review_predictor import ReviewPredictor
+from imdbattn.tasks.weights import Trained, read_checkpoint
 
-Job = tuple[Subject, list[Part]]  # a run, and what is measured on it
+VERSION = 2  # of the measurements; increment it when they change
+POSITIONS = 8_192  # of a batch
+WEIGHTS = 4_000_000  # attention weights of a batch of the adversary
+
+Columns = dict[str, Any]  # name -> a list or a tensor, with an element for each review of a batch
 
 
 def run_experiment(folders: Sequence[str], out: Path, cfg: Faithfulness) -> list[dict[str, Any]]:
@@ -28,51 +59,316 @@ def run_experiment(folders: Sequence[str], out: Path, cfg: Faithfulness) -> list
     """
     use_onednn()
     keep_memory()
-    if "integrated_gradients" in cfg.scores:
-        import captum.attr  # noqa: F401  # it is missed before anything is measured
+    own = own_scores(cfg)
     runs, skipped = find_runs(folders)
-    jobs = []
+    subjects = []
     for run in runs:
         try:
-            jobs.append(prepare(run, out, cfg))
+            subjects.append(Subject(run, out, cfg, own))
         except (UserError, OSError) as error:  # such as data that are not on this machine
             skipped.append(skip(run.folder, error))
-    if not jobs:
+    if not subjects:
         raise UserError(f"no run can be measured: {skipped[-1]['folder']} ({skipped[-1]['reason']})")
     make_folder(out, "choose another folder")
-    measure_all(jobs)
-
-    def fingerprint(job: Job) -> str:
-        return job[0].corpus.fingerprints[cfg.split]
-
+    with tqdm(unit=" reviews", dynamic_ncols=True, smoothing=0) as bar, torch.no_grad():
+        parts = [(subject, part) for subject in subjects for part in subject.parts()]
+        bar.total = sum(len(part.chosen_N) for _, part in parts)
+        for subject, part in parts:
+            bar.set_description(f"{subject.run.model} seed {subject.run.metrics['seed']}, {part.name}", refresh=False)
+            subject.measure(part, bar.update)
     return [
-        summarize([(subject.run, tables(subject, parts)) for subject, parts in group], fingerprint(group[0]), cfg)
+        summarize([(one.run, one.tables()) for one in group], group[0].corpus.fingerprints[cfg.split], cfg)
         | {"skipped": skipped}
-        for group in grouped(jobs, fingerprint)
+        for group in grouped(subjects, lambda one: one.corpus.fingerprints[cfg.split])
     ]
 
 
-def prepare(run: Run, out: Path, cfg: Faithfulness) -> Job:
-    """Raises UserError if the run cannot be measured."""
-    if not run.is_classifier:
-        raise UserError("an encoder-decoder, which has no label to explain")
-    subject = Subject(run, out, cfg)
-    attention_weights(subject.net, next(subject.items(1, 1))[1])  # raises UserError if a part does not record them
-    return subject, parts_of(subject, cfg)
+def own_scores(cfg: Faithfulness) -> dict[str, partial[Any]]:
+    """The user's functions among the scores, by their `_target_`. Raises UserError unless their package is trusted."""
+    trusted = tuple(f"{name}." for name in ([cfg.trust] if isinstance(cfg.trust, str) else cfg.trust or []))
+    found: dict[str, partial[Any]] = {}
+    for score in cfg.scores:
+        if not isinstance(score, str):
+            if not score.target.startswith(trusted):
+                raise UserError(f"scores: {score.target} is your own code: add trust={score.target.partition('.')[0]}")
+            try:
+                found[score.target] = partial(pkgutil.resolve_name(score.target), **(score.model_extra or {}))
+            except Exception as error:  # of any kind, raised by the module
+                raise UserError(f"scores: {score.target} cannot be imported: {reason(error)}") from error
+    return found
 
 
-def measure_all(jobs: Sequence[Job]) -> None:
-    """With a progress bar over the reviews of all parts."""
-    total = sum(part.reviews for _, parts in jobs for part in parts)
-    with tqdm(total=total, unit=" reviews", dynamic_ncols=True, smoothing=0) as bar, torch.no_grad():
-        for subject, parts in jobs:
-            for part in parts:
-                name = f"{subject.run.model} seed {subject.run.metrics['seed']}, {part.name}"
-                bar.set_description(name, refresh=False)
-                measure(subject, part, bar.update)
+@dataclass(frozen=True)
+class Part:
+    """A measurement of the reviews `chosen_N` of a source. options: what its numbers depend on in addition to the run.
+
+    measure: called with each batch, of at most `positions`.
+    """
+
+    name: str
+    options: Mapping[str, Any]
+    source: Batches
+    chosen_N: np.ndarray
+    measure: Callable[[Batch], Columns]
+    positions: int = POSITIONS
+
+    @property
+    def file(self) -> str:
+        digest = hashlib.sha256(json.dumps([VERSION, self.options, len(self.chosen_N)]).encode()).hexdigest()[:8]
+        return f"{self.name}-{digest}.parquet"
+
+    def batches(self) -> Iterator[tuple[np.ndarray, Batch]]:
+        """Places among the chosen reviews, and their batch."""
+        for _, places in EvalBatches(self.source.lengths_N()[self.chosen_N], self.positions):
+            yield places, self.source[0, self.chosen_N[places]]
 
 
-def tables(subject: Subject, parts: Sequence[Part]) -> Tables:
-    """The measurements by name of the part, without those that have no rows."""
-    measured = {part.name: pq.read_table(subject.folder / part.file) for part in parts}
-    return {name: table for name, table in measured.items() if len(table)}
+class Subject:
+    """A finished run whose explanations are tested: its network, and the reviews of a split that are used.
+
+    folder: of the measurements, in `out`, named by the run and its checkpoint. Raises UserError if the run is not of a
+    Classifier, if a part does not record its attention, or if its files or data are damaged or have changed.
+    """
+
+    def __init__(self, run: Run, out: Path, cfg: Faithfulness, own: Mapping[str, partial[Any]]):
+        if not run.is_classifier:
+            raise UserError("an encoder-decoder, which has no label to explain")
+        self.run, self.cfg, self.own = run, cfg, own
+        settings, self.checkpoint = open_run(str(run.folder), cfg.trust)
+        self.key = sha256_of(self.checkpoint)[:8]  # identifies the weights
+        self.folder = out / "runs" / f"{self.checkpoint.parents[1].name}-{self.key}"
+        self.settings = with_changes(settings, cfg.data.model_dump())
+        self.corpus = prepare(self.settings.data)
+        check_fingerprint(run.folder, cfg.split, self.corpus)
+        trained = Trained.of(read_checkpoint(self.checkpoint))
+        self.predictor = ReviewPredictor.load(self.settings, trained, self.corpus.glove)
+        self.net = self.predictor.net
+        if not isinstance(self.net, Classifier):
+            raise UserError(f"its model is a {type(self.net).__name__}, not an imdbattn.nn.Classifier")
+        self.net.requires_grad_(False)
+        self.batches = Batches(self.corpus.splits[cfg.split], **batch_options(self.settings))
+        self.chosen_N = np.random.default_rng(cfg.seed).permutation(len(self.batches))[: cfg.reviews]
+        scores.see(self.net, self.batches[0, self.chosen_N[:1]])  # raises UserError
+        words = self.corpus.glove.words if self.corpus.source == "order_probe" else []
+        self.negation = words.index("not") + FIRST_WORD if "not" in words else None  # its reviews have known reasons
+        self.pairs = (
+            read_pairs(expanded(cfg.pairs_of), run.labels, self.texts)
+            if cfg.pairs_of and self.corpus.source != "order_probe"
+            else ([], 0)
+        )
+
+    @cached_property
+    def texts(self) -> list[str]:
+        return read_texts(self.corpus.texts(self.cfg.split))
+
+    @cached_property
+    def last(self) -> Classifier | None:
+        """The network at the end of training; None if the run does not have it, or if it is also the best one."""
+        file = self.checkpoint.with_name("last.ckpt")
+        if not file.exists():
+            return None
+        last, best = read_checkpoint(file), read_checkpoint(self.checkpoint)
+        return None if last.get("global_step") == best.get("global_step") else self.network(last)
+
+    def network(self, checkpoint: dict[str, Any]) -> Any:
+        """The network of a checkpoint."""
+        return ReviewPredictor.load(self.settings, Trained.of(checkpoint), self.corpus.glove).net.requires_grad_(False)
+
+    # --- what is measured ---------------------------------------------------------------------------------------------
+
+    def parts(self) -> list[Part]:
+        """Those that apply to the run, in the order in which they are measured."""
+        cfg, net, parts = self.cfg, self.net, list[Part]()
+        common = {"split": cfg.split, "seed": cfg.seed}
+
+        def add(
+            name: str, reviews: int, measure: Callable[[Batch], Columns], positions: int = POSITIONS, **options: Any
+        ):
+            if reviews:
+                parts.append(Part(name, common | options, self.batches, self.chosen_N[:reviews], measure, positions))
+
+        names = [name for name in scores.applicable(net) if name in cfg.scores]
+        for name in [*names, *self.own]:
+            options: dict[str, Any] = {"keywords": self.own[name].keywords} if name in self.own else {}
+            add(name, self.number_of(name), partial(self.explained, name), shares=cfg.shares, **options)
+        add("extremes", cfg.search.reviews, self.extremes, shares=cfg.shares, beam=cfg.search.beam)
+        stages = randomized(net, cfg.seed) if cfg.random_reviews else {}
+        for name in (name for name in names if name != "random"):
+            add(f"randomized-{name}", cfg.random_reviews, partial(self.correlated, name, stages))
+        if len(attentions(net)):
+            permuted = partial(permute, net, permutations=cfg.permutations, seed=cfg.seed)
+            add("permutation", cfg.reviews, lambda batch: {"distance": permuted(batch)}, permutations=cfg.permutations)
+            search: dict[str, Any] = cfg.adversary.model_dump(exclude={"reviews"})
+
+            def find(batch: Batch) -> Columns:
+                return {"divergence": adversary(net, batch, **search, seed=cfg.seed)[0]}
+
+            positions = WEIGHTS // (max(1, len(net.layers)) * int(self.batches.lengths_N().max()))
+            add("adversary", cfg.adversary.reviews, find, positions, **search)
+        if units(net):
+            means = functools.cache(lambda: mean_outputs(net, (batch for _, batch in parts[0].batches())))
+            add("ablation", cfg.reviews, lambda batch: ablations(net, batch, means()))
+        if cfg.epoch_reviews and self.last is not None:
+            key = sha256_of(self.checkpoint.with_name("last.ckpt"))[:8]
+            for name in (name for name in names if name != "random"):
+                measure = partial(self.explained, name, net=self.last)
+                add(f"last-{name}", cfg.epoch_reviews, measure, shares=cfg.shares, last=key)
+        if self.pairs[0]:
+            parts += self.pair_parts(names, common)
+        return parts
+
+    def number_of(self, name: str) -> int:
+        """The number of reviews, or of pairs, for which a score is computed."""
+        costly = name in scores.COSTLY or name in self.own
+        return min(self.cfg.reviews, self.cfg.costly_reviews) if costly else self.cfg.reviews
+
+    def score(self, name: str, batch: Batch, texts: Sequence[str], net: Classifier | None = None) -> Tensor:
+        """(B, T), for the label that `net`, by default the best one, predicts. texts: of all reviews of the source."""
+        net = net or self.net
+        if name not in self.own:
+            return scores.SCORES[name][1](net, batch, scores.predicted(net, batch))
+        scores_BT = torch.zeros(batch.tokens_BT.shape)
+        joined = []
+        for row in batch.rows_B.tolist():
+            text = texts[row]
+            joined.append(" ".join(text[word.start : word.end] for word in self.predictor.words_read(text)))
+        found = self.own[name](joined, lambda several: self.predictor.classify(several).numpy())
+        for row, (text, values) in enumerate(zip(joined, found, strict=True)):
+            if len(values) != len(text.split()):
+                raise UserError(
+                    f"scores: {name} returned {len(values)} scores for {len(text.split())} words: {text[:80]}"
+                )
+            scores_BT[row, : len(values)] = torch.as_tensor(values)
+        return scores_BT
+
+    def explained(self, name: str, batch: Batch, net: Classifier | None = None) -> Columns:
+        """Scores of the words, the seconds that they took, and their evaluation by erasure and known rationales."""
+        start, net = time.perf_counter(), net or self.net
+        scores_BT = self.score(name, batch, self.texts if name in self.own else (), net)
+        seconds, label_B = (time.perf_counter() - start) / len(scores_BT), scores.predicted(net, batch)
+        ranks_BT, lengths = erasure.ranks(scores_BT, batch), batch.lengths_B.tolist()
+        comprehensiveness_BS, sufficiency_BS = erasure.erase(net, batch, ranks_BT, self.cfg.shares)
+        columns: Columns = {
+            "right": label_B == batch.labels_B,
+            "seconds": [seconds] * len(lengths),
+            "scores": [scores_T[:length].tolist() for scores_T, length in zip(scores_BT, lengths, strict=True)],
+            "comprehensiveness": comprehensiveness_BS,
+            "sufficiency": sufficiency_BS,
+        }
+        if name == "integrated_gradients":
+            change_B = scores.change_from_zero(net, batch, label_B)
+            columns["incompleteness"] = (scores_BT.sum(1) - change_B).abs() / change_B.abs().clamp(min=1e-6)
+        if self.negation is not None:
+            true_BT = erasure.true_words(batch, self.negation)
+            columns["auprc"] = erasure.average_precision(ranks_BT, true_BT)
+            for words in erasure.SHOWN:
+                columns[f"precision_{words}"] = erasure.precision(ranks_BT, true_BT, words)
+        return columns
+
+    def extremes(self, batch: Batch) -> Columns:
+        start = time.perf_counter()
+        low_B, high_B = erasure.extremes(self.net, batch, self.cfg.shares, self.cfg.search.beam)
+        seconds = (time.perf_counter() - start) / len(low_B)
+        return {"low": low_B, "high": high_B, "seconds": [seconds] * len(low_B)}
+
+    def correlated(self, name: str, stages: Mapping[str, Classifier], batch: Batch) -> Columns:
+        """Rank correlations with the scores of each randomized network, for the label that the trained one predicts."""
+        label_B, score = scores.predicted(self.net, batch), scores.SCORES[name][1]
+        trained_BT = score(self.net, batch, label_B)
+        lengths = batch.lengths_B.tolist()
+        return {
+            stage: [
+                spearman(trained_T[:length], random_T[:length])
+                for trained_T, random_T, length in zip(trained_BT, score(net, batch, label_B), lengths, strict=True)
+            ]
+            for stage, net in stages.items()
+        }
+
+    def pair_parts(self, names: Sequence[str], common: dict[str, Any]) -> list[Part]:
+        """Labels of both texts of the pairs, and for each score how well it finds the words that people edited."""
+        pairs, _ = self.pairs
+        originals, edited = [one.original for one in pairs], [one.edited for one in pairs]
+        source, all_N = self.predictor.batches(originals), np.arange(len(pairs))
+        options = common | {"pairs": hashlib.sha256(repr(pairs).encode()).hexdigest()[:8]}
+
+        def labels(batch: Batch) -> Columns:
+            rows = batch.rows_B.tolist()
+            found_BC = self.predictor.classify([edited[row] for row in rows])
+            first_B = scores.predicted(self.net, batch) == torch.tensor([pairs[row].label for row in rows])
+            second_B = found_BC.argmax(1) == torch.tensor([pairs[row].edited_label for row in rows])
+            shares = [float(np.mean(changed(row))) for row in rows]
+            found = {"original": first_B, "edited": second_B, "both": first_B & second_B}
+            return found | {"share": shares}
+
+        def changed(row: int) -> list[bool]:
+            first, second = (
+                [word.text for word in self.predictor.tokenizer.words(text)] for text in (originals[row], edited[row])
+            )
+            mask, data = edited_words(first, second), self.settings.data
+            return [mask[place] for place in read_places(len(mask), data.max_tokens, data.head_share)]
+
+        def found(name: str, batch: Batch) -> Columns:
+            true_BT = torch.zeros(batch.tokens_BT.shape, dtype=torch.bool)
+            for row, number in enumerate(batch.rows_B.tolist()):
+                mask = changed(number)
+                true_BT[row, : len(mask)] = torch.tensor(mask, dtype=torch.bool)
+            precision_B = erasure.average_precision(erasure.ranks(self.score(name, batch, originals), batch), true_BT)
+            # A pair whose edits only add words has no edited word in the original.
+            return {"human": precision_B.masked_fill(~true_BT.any(1), torch.nan)}
+
+        human = [
+            Part(f"human-{name}", options, source, all_N[: self.number_of(name)], partial(found, name))
+            for name in (*names, *self.own)
+        ]
+        return [Part("pairs", options, source, all_N, labels), *human]
+
+    # --- files --------------------------------------------------------------------------------------------------------
+
+    def measure(self, part: Part, progress: Callable[[int], Any]) -> None:
+        """Writes the file of a part if it does not exist: a row for each review, in the order of their selection."""
+        file = self.folder / part.file
+        if file.exists():
+            progress(len(part.chosen_N))
+            return
+        torch.manual_seed(zlib.crc32(f"{part.name} {self.cfg.seed} {self.key}".encode()))
+        values: dict[int, Columns] = {}
+        for places, batch in part.batches():
+            columns = {"row": part.source.split.rows[batch.rows_B]} | part.measure(batch)
+            columns = {name: x if isinstance(x, list) else x.tolist() for name, x in columns.items()}
+            for number, place in enumerate(places):
+                values[place] = {name: column[number] for name, column in columns.items()}
+            progress(len(places))
+        rows = [values[place] for place in range(len(values))]
+        write_table(file, {name: [row[name] for row in rows] for name in rows[0]})
+
+    def tables(self) -> Tables:
+        """The measurements by name of the part."""
+        return {part.name: pq.read_table(self.folder / part.file) for part in self.parts()}
+
+
+def randomized(net: Classifier, seed: int) -> dict[str, Classifier]:
+    """Networks with random weights from the output downwards (Adebayo et al. 2018, section 4.1), by the last such part.
+
+    Random weights have the mean and the standard deviation of the trained ones. Word vectors remain.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    parts: list[tuple[str, nn.Module]] = [("output", net.head), ("pooling", net.pooling)]
+    parts += [(f"layer {number}", layer) for number, layer in reversed([*enumerate(net.layers, 1)])]
+    parts += [("input", part) for part in (net.context, net.positions, net.resize) if part is not None]
+    names = [name for name, part in parts if any(True for _ in part.parameters())]
+    now, found = net, {}
+    for name in dict.fromkeys(names):
+        now = copy.deepcopy(now, {id(net.embedding): net.embedding})
+        modules = dict(zip(map(id, net.modules()), now.modules(), strict=True))
+        for other, part in parts:
+            if other == name:
+                for weight in modules[id(part)].parameters():
+                    nn.init.normal_(weight, weight.mean().item(), weight.std(correction=0).item(), generator)
+        found[name] = now
+    return found
+
+
+def ablations(net: Classifier, batch: Batch, means: list[Tensor]) -> Columns:
+    """Whether each review is classified correctly, by the whole model and without each unit."""
+    outputs = {"model": net(batch)} | {unit: ablate(net, batch, unit, means) for unit in units(net)}
+    return {name: logits_BC.argmax(1) == batch.labels_B for name, logits_BC in outputs.items()}

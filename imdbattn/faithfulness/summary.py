@@ -1,4 +1,4 @@
-"""The results of all runs on the same reviews, as a dict of plain values that report and figures display.
+"""The results of all runs on the same reviews: a table with a row for each number, and the claims that are tested.
 
 Intervals are those of comparison/statistics.Bootstrap. Claims are tested as in a comparison: by a p-value over reviews,
 which applies to these trained models only and is corrected for the number of claims, and by an interval that also
@@ -7,218 +7,203 @@ covers other seeds.
 Suffixes of arrays: N reviews, S seeds, K shares of the words, P pairs of explanations.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from itertools import combinations, pairwise
-from typing import Any
+from itertools import combinations
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import ArrayLike
 
 from imdbattn.comparison.compare import environments, folders_of, spread
 from imdbattn.comparison.runs import Run, Variant, variants
 from imdbattn.comparison.statistics import LEVEL, Bootstrap, holm, verdict
-from imdbattn.faithfulness.attributions import ATTRIBUTIONS
-from imdbattn.faithfulness.erasure import SHOWN
-from imdbattn.faithfulness.measure import LAST
 from imdbattn.settings.schema import Faithfulness
 
 Tables = dict[str, pa.Table]  # name of the part -> its table
-Quantity = tuple[str, str]  # its name, and the score or the unit that it is about
-BINS = 5  # of reviews, by their largest attention weight
-QUARTILES = (0.25, 0.5, 0.75)
 RANDOM = "random"
-LOG_2 = float(np.log(2))  # the largest Jensen-Shannon divergence
-LIMITS = {"auprc": (0, 1), "permutation": (0, 1)}  # of values; of the others they are -1 and 1
-SIGNS = {"comprehensiveness": 1, "sufficiency": -1, "auprc": 1}  # 1 if more is better
+LIMITS = {"adversary": (0, float(np.log(2))), "speed": (0, np.inf), "incompleteness": (0, np.inf)}  # else -1 and 1
+# Measures of scores that are compared with random words; 1 if more is better.
+BETTER = {"comprehensiveness": 1, "sufficiency": -1, "auprc": 1, "human": 1}
 REMOVABLE = {"better": "removable", "worse": "needed", "undecided": "undecided"}
+
+
+class Quantity(NamedTuple):
+    """value_NS: of each review and seed, or pair of seeds. about: the score, unit or text that it is of."""
+
+    measure: str
+    about: str
+    value_NS: np.ndarray
+
+
+class Rung:
+    """Runs that differ in their seed only, and their tables."""
+
+    def __init__(self, variant: Variant, tables: Sequence[Tables]):
+        self.variant, self.tables = variant, tables
+        self.parts = [name for name in tables[0] if all(name in each for each in tables)]
+        self.scores = [name for name in self.parts if "comprehensiveness" in self.names(name) and "last-" not in name]
+
+    def names(self, part: str) -> list[str]:
+        return self.tables[0][part].column_names
+
+    def column(self, part: str, name: str) -> np.ndarray:
+        """(N, S): the mean over shares of the words where a review has several numbers."""
+        value = np.stack([np.array(one[part][name].to_pylist(), dtype=float) for one in self.tables], axis=1)
+        return value.mean(-1) if value.ndim == 3 else value
+
+    def by_share(self, score: str) -> list[float]:
+        """Mean comprehensiveness at each share of the words."""
+        return np.mean([one[score]["comprehensiveness"].to_pylist() for one in self.tables], axis=(0, 1)).tolist()
+
+    def quantities(self) -> Iterator[Quantity]:
+        normalized = self.normalized()
+        for score in self.scores:
+            for name in self.names(score):
+                if name not in ("row", "right", "seconds", "scores"):
+                    yield Quantity(name, score, self.column(score, name))
+            yield Quantity("speed", score, 1 / self.column(score, "seconds").mean(0, keepdims=True).clip(1e-9))
+            if score in normalized:
+                yield Quantity("normalized", score, normalized[score])
+            if f"human-{score}" in self.parts:
+                yield Quantity("human", score, self.column(f"human-{score}", "human"))
+            if f"randomized-{score}" in self.parts:
+                stages = self.names(f"randomized-{score}")[1:]
+                for stage in stages:
+                    yield Quantity("randomized_by_part", f"{score}, {stage}", self.column(f"randomized-{score}", stage))
+                yield Quantity("randomized", score, self.column(f"randomized-{score}", stages[-1]))
+            yield from self.of_words(score)
+        for part in ("pairs", "permutation", "adversary"):
+            for name in self.names(part)[1:] if part in self.parts else ():
+                yield Quantity(part, name, self.column(part, name))
+        if "ablation" in self.parts:
+            for unit in self.names("ablation")[2:]:
+                yield Quantity("ablation", unit, self.column("ablation", unit) - self.column("ablation", "model"))
+
+    def of_words(self, score: str) -> Iterator[Quantity]:
+        """What follows from the scores of single words: their correlations, and the share with the wrong sign."""
+        best = [table[score]["scores"].to_pylist() for table in self.tables]
+        last = [one[f"last-{score}"]["scores"].to_pylist() if f"last-{score}" in one else None for one in self.tables]
+        epochs = [both for both in zip(best, last, strict=True) if both[1]]
+        pairs = {"seeds": list(combinations(best, 2)), "epochs": epochs}
+        for measure, chosen in pairs.items():
+            if chosen and score != RANDOM:
+                value_NP = np.array([[spearman(*both) for both in zip(*pair, strict=False)] for pair in chosen]).T
+                # The interval is over reviews only, because pairs share seeds.
+                yield Quantity(measure, score, value_NP[np.isfinite(value_NP).all(1)].mean(1, keepdims=True))
+        if "leave_one_out" in self.scores and score != "leave_one_out" and any(min(one) < 0 for one in best[0] if one):
+            truth = [table["leave_one_out"]["scores"].to_pylist() for table in self.tables]
+            wrong = [[wrong_sign(*both) for both in zip(*pair, strict=False)] for pair in zip(best, truth, strict=True)]
+            yield Quantity("wrong_sign", score, np.array(wrong).T)
+
+    def normalized(self) -> dict[str, np.ndarray]:
+        """(N, S) of each score: its AOPC between the lowest and the highest that the search and all scores found."""
+        if "extremes" not in self.parts:
+            return {}
+        low_NS, high_NS = (self.column("extremes", name) for name in ("low", "high"))
+        raw = {score: self.column(score, "comprehensiveness") for score in self.scores}
+        reviews = min(map(len, (low_NS, *raw.values())))
+        raw = {score: raw_NS[:reviews] for score, raw_NS in raw.items()}
+        low_NS = np.minimum.reduce([low_NS[:reviews], *raw.values()])
+        high_NS = np.maximum.reduce([high_NS[:reviews], *raw.values()])
+        with np.errstate(invalid="ignore"):  # NaN where all orders have the same AOPC
+            return {score: (raw_NS - low_NS) / (high_NS - low_NS) for score, raw_NS in raw.items()}
+
+
+def spearman(first: ArrayLike, second: ArrayLike) -> float:
+    """NaN for fewer than two words, or if all scores are equal."""
+    from scipy.stats import rankdata
+
+    ranks = [rankdata(scores) for scores in (first, second)]
+    distinct = all(each.size and np.ptp(each) for each in ranks)
+    return float(np.corrcoef(*ranks)[0, 1]) if distinct else float("nan")
+
+
+def wrong_sign(scores: Sequence[float], truth: Sequence[float]) -> float:
+    """The share of words with another sign than in `truth`, without words whose score is 0; NaN if there is none."""
+    product = np.array(scores) * np.array(truth)
+    return float(np.mean(product[product != 0] < 0)) if product.any() else float("nan")
 
 
 def summarize(measured: Sequence[tuple[Run, Tables]], fingerprint: str, cfg: Faithfulness) -> dict[str, Any]:
     """measured: runs on the same reviews, and their tables. fingerprint: of the split."""
     tables = {run.folder: one for run, one in measured}
     runs = [run for run, _ in measured]
-    ladder = [Rung(one, [tables[run.folder] for run in one.runs], cfg) for one in variants(runs)]
-    values = [(rung, quantity, value_NS) for rung in ladder for quantity, value_NS in rung.quantities()]
-    bootstrap = Bootstrap([value_NS for *_, value_NS in values], cfg.resamples, cfg.seed)
-    for number, (rung, quantity, value_NS) in enumerate(values):
-        rung.estimates[quantity] = estimate(value_NS, bootstrap.interval(number), LIMITS.get(quantity[0], (-1, 1)))
-    method = cfg.model_dump(include={"shares", "steps", "permutations", "margin", "epoch_reviews", "resamples", "seed"})
-    method |= {"epsilon": cfg.adversary.epsilon, "adversary_reviews": cfg.adversary.reviews, "level": LEVEL}
+    ladder = [Rung(one, [tables[run.folder] for run in one.runs]) for one in variants(runs)]
+    numbers: list[dict[str, Any]] = []
+    claims: list[dict[str, Any]] = []
+    for rung in ladder:
+        found = list(rung.quantities())
+        random = {one.measure: one.value_NS for one in found if one.about == RANDOM}
+        for measure, about, value_NS in found:
+            row = {"rung": rung.variant.label, "measure": measure, "about": about}
+            numbers.append(row | {"value": value_NS})
+            if measure == "ablation":
+                claims.append(row | {"value": value_NS})
+            elif measure in BETTER and about != RANDOM:
+                claims.append(row | {"value": BETTER[measure] * (value_NS - random[measure][: len(value_NS)])})
+    with_intervals([*numbers, *claims], cfg)
+    numbers = [{k: v for k, v in row.items() if k != "mean_N"} for row in numbers if row["reviews"]]
+    claims = with_verdicts([claim for claim in claims if claim["reviews"]], cfg.margin)
+    method = {"adversary_reviews": cfg.adversary.reviews, "epsilon": cfg.adversary.epsilon, "level": LEVEL}
+    names = {"shares", "permutations", "margin", "epoch_reviews", "random_reviews", "search", "resamples", "seed"}
     return {
         "split": cfg.split,
         "test_set": runs[0].metrics["test_set"],
         "fingerprint": fingerprint,
-        "reviews": len(bootstrap.mean_NV),
-        "labels": runs[0].labels,
-        "known_rationales": any(name == "auprc" for rung in ladder for name, _ in rung.estimates),
-        "method": method,
+        "reviews": len(ladder[0].column(RANDOM, "right")),
+        "method": method | cfg.model_dump(include=names),
         "environments": environments(runs),
         "folders": folders_of(runs),
-        "rungs": [rung.summary() for rung in ladder],
-        "claims": claims(values, cfg.margin),
+        "rungs": [
+            {
+                "label": rung.variant.label,
+                "seeds": [run.metrics["seed"] for run in rung.variant.runs],
+                "folders": folders_of(rung.variant.runs),
+                "accuracy": spread(rung.column(RANDOM, "right").mean(0).tolist()),
+                "by_share": {score: rung.by_share(score) for score in rung.scores},
+            }
+            for rung in ladder
+        ],
+        "numbers": numbers,
+        "claims": claims,
+        "orders": orders(ladder),
     }
 
 
-def estimate(value_NS: np.ndarray, interval: Sequence[float], limits: tuple[float, float]) -> dict[str, Any]:
-    """limits: of possible values, to which the interval is clipped."""
-    low, high = np.clip(interval, *limits).tolist()
-    return {"mean": float(value_NS.mean()), "interval": [low, high], "values": value_NS.mean(0).tolist()}
+def with_intervals(rows: Sequence[dict[str, Any]], cfg: Faithfulness) -> None:
+    """Replaces the value (N, S) of each row by its mean, interval, number of reviews, and mean_N over seeds.
+
+    Reviews for which a value is undefined are omitted. Rows with the same number of reviews share their resamples.
+    """
+    by_size = defaultdict(list)
+    for row in rows:
+        value_NS = row.pop("value")
+        value_NS = value_NS[np.isfinite(value_NS).all(1)]
+        row |= {"reviews": len(value_NS)}
+        if len(value_NS):
+            by_size[len(value_NS)].append((row, value_NS))
+    for same in by_size.values():
+        bootstrap = Bootstrap([value_NS for _, value_NS in same], cfg.resamples, cfg.seed)
+        for place, (row, value_NS) in enumerate(same):
+            interval = np.clip(bootstrap.interval(place), *LIMITS.get(row["measure"], (-1, 1))).tolist()
+            row |= {"mean": float(value_NS.mean()), "interval": interval, "mean_N": value_NS.mean(1)}
 
 
-class Rung:
-    """Runs that differ in their seed only, and their tables. estimates: of its `quantities`, with their intervals."""
-
-    def __init__(self, variant: Variant, tables: Sequence[Tables], cfg: Faithfulness):
-        self.variant, self.tables, self.cfg = variant, tables, cfg
-        self.estimates: dict[Quantity, dict[str, Any]] = {}
-        self.parts = [name for name in tables[0] if all(name in each for each in tables)]
-        self.scores = [name for name in ATTRIBUTIONS if name in self.parts]
-        columns = tables[0]["ablation"].column_names if "ablation" in self.parts else []
-        self.units = [name for name in columns if name not in ("row", "model")]
-
-    def column(self, part: str, name: str) -> np.ndarray:
-        """(N, S), or (N, S, K) for a column of lists."""
-        return np.stack([np.array(table[part][name].to_pylist(), dtype=float) for table in self.tables], axis=1)
-
-    def quantities(self) -> Iterator[tuple[Quantity, np.ndarray]]:
-        """Names and values (N, S) of the quantities with an interval over reviews and seeds.
-
-        A gain is the difference from random words, positive if the score is better.
-        """
-        for score in self.scores:
-            for name, sign in SIGNS.items():
-                if name in self.tables[0][score].column_names:
-                    own_NS = area(self.column(score, name))
-                    yield (name, score), own_NS
-                    if score != RANDOM:
-                        yield (f"{name} gain", score), sign * (own_NS - area(self.column(RANDOM, name)))
-        if "permutation" in self.parts:
-            yield ("permutation", ""), self.column("permutation", "distance")
-        for unit in self.units:
-            yield ("ablation", unit), self.column("ablation", unit) - self.column("ablation", "model")
-
-    def interval(self, value_NS: np.ndarray) -> tuple[float, float]:
-        """Of one quantity that was measured on other reviews than the `quantities`."""
-        return Bootstrap([value_NS], self.cfg.resamples, self.cfg.seed).interval(0)
-
-    def summary(self) -> dict[str, Any]:
-        runs, permutation = self.variant.runs, self.estimates.get(("permutation", ""))
-        changes = {unit: self.estimates["ablation", unit] for unit in self.units}
-        return {
-            "label": self.variant.label,
-            "model": self.variant.model,
-            "after": self.variant.after,
-            "seeds": [run.metrics["seed"] for run in runs],
-            "folders": folders_of(runs),
-            "accuracy": spread(self.column(RANDOM, "right").mean(0).tolist()),
-            "scores": {score: self.score_summary(score) for score in self.scores},
-            "permutation": permutation and permutation | {"by_weight": self.by_weight()},
-            "adversary": self.adversary(),
-            "ablation": [
-                {"unit": unit, "accuracy": float(self.column("ablation", unit).mean())}
-                | {"change": change["mean"], "interval": change["interval"]}
-                for unit, change in changes.items()
-            ],
-        }
-
-    def score_summary(self, score: str) -> dict[str, Any]:
-        auprc = self.estimates.get(("auprc", score))
-        best = [table[score]["scores"].to_pylist() for table in self.tables]
-        best_and_last = [
-            (scores, table[LAST + score]["scores"].to_pylist())
-            for scores, table in zip(best, self.tables, strict=True)
-            if LAST + score in table  # the best epoch is not the last one
-        ]
-        erasure = {
-            name: self.estimates[name, score] | {"by_share": self.column(score, name).mean((0, 1)).tolist()}
-            for name in ("comprehensiveness", "sufficiency")
-        }
-        return erasure | {
-            "auprc": auprc,
-            "precision": auprc and {str(k): float(self.column(score, f"precision_{k}").mean()) for k in SHOWN},
-            "seeds": self.correlation([*combinations(best, 2)]),
-            "epochs": self.correlation(best_and_last),
-            "reviews_per_s": 1 / max(float(self.column(score, "seconds").mean()), 1e-9),
-        }
-
-    def by_weight(self) -> list[dict[str, Any]]:
-        """Quartiles of the distance, for reviews grouped by their largest weight."""
-        weight_NS, distance_NS = (self.column("permutation", name) for name in ("weight", "distance"))
-        bounds = np.unique(np.quantile(weight_NS, np.linspace(0, 1, BINS + 1)))
-        groups = []
-        for low, high in pairwise(bounds):
-            inside_NS = (weight_NS >= low) & ((weight_NS < high) | (high == bounds[-1]))
-            if inside_NS.any():
-                quartiles = np.quantile(distance_NS[inside_NS], QUARTILES).tolist()
-                number = round(inside_NS.sum() / len(self.tables))
-                groups.append({"low": float(low), "high": float(high), "reviews": number, "quartiles": quartiles})
-        return groups
-
-    def adversary(self) -> dict[str, Any] | None:
-        if "adversary" not in self.parts:
-            return None
-        value_NS = self.column("adversary", "divergence")
-        return estimate(value_NS, self.interval(value_NS), (0, LOG_2)) | {"reviews": len(value_NS)}
-
-    def correlation(self, pairs: Sequence[tuple[list[list[float]], list[list[float]]]]) -> dict[str, Any] | None:
-        """Rank correlation between two scores of each word of a review, mean over reviews and pairs.
-
-        pairs: scores of all reviews, twice; the second may be of fewer reviews. None if no correlation is defined.
-        The interval covers other reviews only, because pairs share seeds.
-        """
-        values = [[spearman(*both) for both in zip(*pair, strict=False)] for pair in pairs]
-        value_NP = np.array(values).T
-        value_NP = value_NP[np.isfinite(value_NP).all(-1)]
-        if not value_NP.size:
-            return None
-        mean_N1 = value_NP.mean(1, keepdims=True)
-        interval = list(self.interval(mean_N1))
-        return {"mean": float(mean_N1.mean()), "interval": interval, "pairs": len(pairs), "reviews": len(mean_N1)}
-
-
-def area(values: np.ndarray) -> np.ndarray:
-    """The mean over shares of the words (N, S, K): the AOPC of DeYoung et al. 2020, without the share 0; else as is."""
-    return values.mean(-1) if values.ndim == 3 else values
-
-
-def spearman(first: Sequence[float], second: Sequence[float]) -> float:
-    """NaN for fewer than two words, or if all scores are equal."""
-    from scipy.stats import rankdata
-
-    ranks = [rankdata(scores) for scores in (first, second)]
-    if len(first) < 2 or not all(np.ptp(each) for each in ranks):
-        return float("nan")
-    return float(np.corrcoef(*ranks)[0, 1])
-
-
-def claims(values: Sequence[tuple[Rung, Quantity, np.ndarray]], margin: float) -> list[dict[str, Any]]:
-    """Gains over random words, and changes of accuracy by ablation, which are compared with -margin."""
-    made = []
-    for rung, (name, about), value_NS in values:
-        quantity, gain, _ = name.partition(" gain")
-        if not gain and quantity != "ablation":
-            continue
-        estimate = rung.estimates[name, about]
-        removed = quantity == "ablation"
-        p = p_of_mean(value_NS.mean(1) + margin * removed)
-        if removed and estimate["mean"] > -margin:
-            p = max(p, (1 - margin) ** len(value_NS))  # the probability that a loss of `margin` affects none of them
-        made.append(
-            {
-                "rung": rung.variant.label,
-                "score": None if removed else about,
-                "quantity": quantity,
-                "unit": about if removed else None,
-                "difference": estimate["mean"],
-                "interval": estimate["interval"],
-                "p": p,
-            }
-        )
-    for claim, p in zip(made, holm([claim["p"] for claim in made]), strict=True):
-        shift = margin if claim["unit"] else 0
-        result = verdict(p, *(end + shift for end in claim["interval"]))
-        claim |= {"holm_p": p, "verdict": REMOVABLE[result] if claim["unit"] else result}
-    return made
+def with_verdicts(claims: list[dict[str, Any]], margin: float) -> list[dict[str, Any]]:
+    """The claims with p-values and verdicts. Changes of accuracy by ablation are compared with -margin."""
+    for claim in claims:
+        mean_N = claim.pop("mean_N")
+        shift = margin * (claim["measure"] == "ablation")
+        claim["p"] = p_of_mean(mean_N + shift)
+        if shift and claim["mean"] > -margin:
+            claim["p"] = max(claim["p"], (1 - margin) ** len(mean_N))  # that a loss of `margin` affects none of them
+    for claim, p in zip(claims, holm([claim["p"] for claim in claims]), strict=True):
+        removed = claim["measure"] == "ablation"
+        result = verdict(p, *(end + margin * removed for end in claim["interval"]))
+        claim |= {"holm_p": p, "verdict": REMOVABLE[result] if removed else result}
+    return claims
 
 
 def p_of_mean(value_N: np.ndarray) -> float:
@@ -228,3 +213,20 @@ def p_of_mean(value_N: np.ndarray) -> float:
     if not np.ptp(value_N):
         return float(len(value_N) == 1 or not value_N.any())
     return float(stats.ttest_1samp(value_N, 0).pvalue)
+
+
+def orders(ladder: Sequence[Rung]) -> list[dict[str, Any]]:
+    """For each score, its rungs from the highest to the lowest mean AOPC, raw and normalized, on the same reviews."""
+    raw: dict[str, dict[str, float]] = defaultdict(dict)
+    normalized: dict[str, dict[str, float]] = defaultdict(dict)
+    for rung in ladder:
+        for score, value_NS in rung.normalized().items():
+            raw[score][rung.variant.label] = rung.column(score, "comprehensiveness")[: len(value_NS)].mean()
+            normalized[score][rung.variant.label] = float(np.nanmean(value_NS))
+    return [
+        {"score": score, "raw": descending(raw[score]), "normalized": descending(normalized[score])} for score in raw
+    ]
+
+
+def descending(means: dict[str, float]) -> list[str]:
+    return sorted(means, key=means.__getitem__, reverse=True)

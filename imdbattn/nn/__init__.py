@@ -58,34 +58,3 @@ from imdbattn.nn.ladder import (
 from imdbattn.nn.scores import Additive, Bilinear, Dot, ScaledDot, Score, masked_softmax, padding_mask
 from imdbattn.nn.search import beam_search, greedy
 from imdbattn.nn.vectors import Embedding
-
-__all__ = [
-    "Additive",
-    "Attention",
-    "Bilinear",
-    "Classifier",
-    "ClsPooling",
-    "Decoder",
-    "Dot",
-    "Embedding",
-    "Encoder",
-    "EncoderDecoder",
-    "Learned",
-    "LearnedQueryPooling",
-    "MeanPooling",
-    "NoPositions",
-    "PlainLayer",
-    "Pooling",
-    "ResidualLayer",
-    "ScaledDot",
-    "Score",
-    "SelfAttention",
-    "Sinusoidal",
-    "TextQueryPooling",
-    "Words",
-    "beam_search",
-    "greedy",
-    "masked_softmax",
-    "padding_mask",
-    "sinusoids",
-]

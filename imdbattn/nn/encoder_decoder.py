@@ -39,14 +39,7 @@ def recurrent_net(width: int, hidden: int, dropout: float, layers: int = 1, cell
 
 
 class Encoder(nn.Module):
-    """Embeds the source and reads it with a GRU or an LSTM (Cho et al. 2014, section 2.2; Sutskever et al. 2014).
-
-    >>> import torch
-    >>> from imdbattn.nn import Encoder
-    >>> outputs_SBH, (hidden_LBH,) = Encoder(vocabulary=20, width=8, hidden=16)(torch.randint(3, 20, (2, 5)))
-    >>> outputs_SBH.shape, hidden_LBH.shape
-    (torch.Size([5, 2, 16]), torch.Size([1, 2, 16]))
-    """
+    """Embeds the source and reads it with a GRU or an LSTM (Cho et al. 2014, section 2.2; Sutskever et al. 2014)."""
 
     def __init__(self, vocabulary: int, width: int, hidden: int, dropout: float = 0.0, **recurrent: Any):
         super().__init__()
@@ -76,24 +69,10 @@ class Decoder(nn.Module):
     score: one of nn/scores; None for no attention (Cho et al. 2014). The query is the last layer's previous
         state, keys and values are the encoder's outputs, and the context, their weighted sum, is concatenated to the
         embedded symbol (Bahdanau et al. 2015, section 3.1; scores of Luong et al. 2015, section 3.1).
-
-    >>> import torch
-    >>> from imdbattn.nn import Additive, Decoder
-    >>> decoder = Decoder(vocabulary=20, width=8, hidden=16, score=Additive)
-    >>> state = decoder.start(torch.randn(5, 2, 16), (torch.randn(1, 2, 16),))  # what an Encoder returns
-    >>> logits_BTV, state = decoder(torch.randint(3, 20, (2, 4)), state)
-    >>> logits_BTV.shape
-    torch.Size([2, 4, 20])
     """
 
     def __init__(
-        self,
-        vocabulary: int,
-        width: int,
-        hidden: int,
-        dropout: float = 0.0,
-        score: MakeScore | None = None,
-        **recurrent: Any,
+        self, vocabulary: int, width: int, hidden: int, dropout=0.0, score: MakeScore | None = None, **recurrent: Any
     ):
         super().__init__()
         self.embedding = nn.Embedding(vocabulary, width, padding_idx=PAD)
@@ -145,9 +124,9 @@ class Decoder(nn.Module):
 class EncoderDecoder(nn.Module):
     """Encoder and decoder.
 
-    source_vocabulary, target_vocabulary: sizes, including <pad> etc. width: of embeddings. hidden: width of states.
-    dropout: share of embeddings, and of outputs between layers, set to zero in training. score: see Decoder.
-    recurrent: layers and cell of `recurrent_net`.
+    source_vocabulary, target_vocabulary: sizes, including <pad> etc. score: see Decoder. settings: of both: width of
+    embeddings; hidden, width of states; dropout, share of embeddings, and of outputs between layers, set to zero in
+    training; layers and cell of `recurrent_net`.
 
     >>> import torch
     >>> from imdbattn.nn import Additive, EncoderDecoder, greedy
@@ -159,19 +138,10 @@ class EncoderDecoder(nn.Module):
     2
     """
 
-    def __init__(
-        self,
-        source_vocabulary: int,
-        target_vocabulary: int,
-        width: int,
-        hidden: int,
-        dropout: float = 0.0,
-        score: MakeScore | None = None,
-        **recurrent: Any,
-    ):
+    def __init__(self, source_vocabulary: int, target_vocabulary: int, score: MakeScore | None = None, **settings: Any):
         super().__init__()
-        self.encoder = Encoder(source_vocabulary, width, hidden, dropout, **recurrent)
-        self.decoder = Decoder(target_vocabulary, width, hidden, dropout, score, **recurrent)
+        self.encoder = Encoder(source_vocabulary, **settings)
+        self.decoder = Decoder(target_vocabulary, score=score, **settings)
 
     def encode(self, source_BS: Tensor, lengths_B: Tensor | None = None) -> State:
         """The decoder's state before the first symbol."""

@@ -31,7 +31,9 @@ def attention(
 ) -> Tensor:
     """softmax(scale * query key^T + added[0] added[1]^T) value, over the keys where `mask` is True; see `Attention`."""
     if added is not None:  # one product computes both: more columns cost less than more scores
-        query, key, scale = join(query * scale, added[0]), join(key, added[1]), 1.0
+        pairs = zip((query * scale, key), added, strict=True)
+        query, key = (torch.cat([x, more.expand(*x.shape[:-1], -1)], -1) for x, more in pairs)
+        scale = 1.0
     if mask is None:
         mask = torch.ones(1, key.shape[-2], dtype=torch.bool, device=key.device)
     mask = torch.atleast_2d(mask)
@@ -41,11 +43,6 @@ def attention(
     if query.is_cuda:  # its kernels need widths that are multiples of 8; zeros change neither scores nor other columns
         query, key, value = (F.pad(tensor, (0, -tensor.shape[-1] % 8)) for tensor in (query, key, value))
     return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale)[..., :width]
-
-
-def join(columns: Tensor, more: Tensor) -> Tensor:
-    """(..., T, d) and (..., T, W) -> (..., T, d + W); dimensions of size 1 of `more` are repeated."""
-    return torch.cat([columns, more.expand(*columns.shape[:-1], -1)], -1)
 
 
 def use_blocks(query: Tensor, key: Tensor, value: Tensor) -> bool:

@@ -65,7 +65,7 @@ class Attention(nn.Module):
 class SelfAttention(nn.Module):
     """f(x) = softmax(Q K^T / sqrt(d)) V with Q = x W_q, K = x W_k, V = x W_v (Vaswani et al. 2017, section 3.2.2).
 
-    Their output projection W_O is omitted, because each layer applies a Linear of the same shape next.
+    Their output projection W_O is omitted: with one head, it is a part of W_v (several: nn/beyond/attention).
     heads: a divisor of the width. score: one of nn/scores. distances: nn/beyond/distances, called with the heads.
     """
 
@@ -79,14 +79,17 @@ class SelfAttention(nn.Module):
         self.distances = distances(heads) if distances else None
 
     def forward(self, x_BTD: Tensor, words: Words | Tensor | None = None) -> Tensor:
-        """(B, T, D) -> (B, T, D)."""
         words = Words.of(x_BTD, words)
-        projected = self.query(x_BTD), self.key(x_BTD), self.value(x_BTD)
-        q_BHTd, k_BHTd, v_BHTd = (y_BTD.unflatten(-1, (self.heads, -1)).transpose(1, 2) for y_BTD in projected)
+        q_BHTd, k_BHTd, v_BHTd = self.project(x_BTD, words)
         mask_B11T = words.mask_BT[:, None, None]  # an expanded mask would double the time on a CPU
         added = None if self.distances is None else self.distances(words.positions_BT)
         y_BHTd = self.attention(q_BHTd, k_BHTd, v_BHTd, mask_B11T, added)
         return y_BHTd.transpose(1, 2).flatten(2)
+
+    def project(self, x_BTD: Tensor, words: Words) -> tuple[Tensor, ...]:
+        """Queries, keys and values of all heads, (B, H, T, d)."""
+        projected = self.query(x_BTD), self.key(x_BTD), self.value(x_BTD)
+        return tuple(y_BTD.unflatten(-1, (self.heads, -1)).transpose(1, 2) for y_BTD in projected)
 
 
 class PlainLayer(nn.Module):
@@ -96,10 +99,11 @@ class PlainLayer(nn.Module):
     """
 
     skip = False  # whether x itself is added to f(x)
+    attention: type[SelfAttention] = SelfAttention  # class of f
 
     def __init__(self, width: int, dropout: float = 0.0, **attention: Any):
         super().__init__()
-        self.f = SelfAttention(width, **attention)
+        self.f = self.attention(width, **attention)
         self.g = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Dropout(dropout))
 
     def forward(self, x_BTD: Tensor, words: Words | Tensor | None = None) -> Tensor:
@@ -120,7 +124,7 @@ class ResidualLayer(PlainLayer):
 
 
 class NoPositions(nn.Identity):
-    """Returns x unchanged, so the model is a bag-of-words model."""
+    """Returns x unchanged: a bag-of-words model."""
 
     def forward(self, x_BTD: Tensor, words: Words | Tensor | None = None) -> Tensor:
         return x_BTD
@@ -147,6 +151,7 @@ class Sinusoidal(nn.Module):
 
     def __init__(self, width: int, scale: float = 1.0, length: int = 8192):
         super().__init__()
+        self.scale = scale
         self.register_buffer("pe_TD", scale * sinusoids(length, width), persistent=False)
 
     def forward(self, x_BTD: Tensor, words: Words | Tensor | None = None) -> Tensor:
@@ -154,10 +159,7 @@ class Sinusoidal(nn.Module):
 
 
 class Learned(nn.Module):
-    """x + a learned vector per position (Gehring et al. 2017, section 3.1), initialized from N(0, std^2).
-
-    length: number of positions, at least data.max_tokens.
-    """
+    """x + a learned vector for each of `length` positions (Gehring et al. 2017, section 3.1), at first N(0, std^2)."""
 
     def __init__(self, width: int, length: int, std: float = 0.2):
         super().__init__()
@@ -225,10 +227,9 @@ class LearnedQueryPooling(Pooling):
         self.attention = Attention(score(width, width))
 
     def forward(self, x_BTD: Tensor, words: Words | Tensor | None = None) -> Tensor:
-        words = Words.of(x_BTD, words)
+        mask_B11T = Words.of(x_BTD, words).mask_BT[:, None, None]
         query_B11D = self.query_D.to(x_BTD.dtype).expand(x_BTD.shape[0], 1, 1, -1)
-        x_B1TD = x_BTD[:, None]  # one head
-        return self.attention(query_B11D, x_B1TD, x_B1TD, words.mask_BT[:, None, None])[:, 0, 0]
+        return self.attention(query_B11D, x_BTD[:, None], x_BTD[:, None], mask_B11T)[:, 0, 0]  # one head
 
 
 class TextQueryPooling(Pooling):
@@ -240,11 +241,10 @@ class TextQueryPooling(Pooling):
         self.attention = Attention(score(width, width))
 
     def forward(self, x_BTD: Tensor, words: Words | Tensor | None = None) -> Tensor:
-        words = Words.of(x_BTD, words)
+        mask_B11T, x_B1TD = Words.of(x_BTD, words).mask_BT[:, None, None], x_BTD[:, None]  # one head
         mean_B11D = (mean_weights(x_BTD, words) @ x_BTD)[:, None]
-        x_B1TD = x_BTD[:, None]  # one head
         query_B11D, key_B1TD, value_B1TD = self.query(mean_B11D), self.key(x_B1TD), self.value(x_B1TD)
-        return self.attention(query_B11D, key_B1TD, value_B1TD, words.mask_BT[:, None, None])[:, 0, 0]
+        return self.attention(query_B11D, key_B1TD, value_B1TD, mask_B11T)[:, 0, 0]
 
 
 class Classifier(nn.Module):

@@ -3,7 +3,7 @@
 Shape suffixes: B sequences, K beams, N = B x K, S source positions, T target positions, V vocabulary.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,12 +13,19 @@ from imdbattn.nn.encoder_decoder import BOS, EOS, PAD, EncoderDecoder
 NEVER = slice(0, EOS)  # PAD and BOS are never predicted
 
 
-@dataclass(frozen=True)
-class Decoded:
+class Decoded(NamedTuple):
     """The output for each source of a batch."""
 
     tokens_BT: Tensor  # ids up to EOS, or up to the limit without EOS; then PAD
     log_probability_B: Tensor  # sum over the symbols, including EOS
+
+
+class Beams(NamedTuple):
+    """The outputs in the beam of each source at the end of a search."""
+
+    tokens_BKT: Tensor  # as in Decoded
+    log_probability_BK: Tensor
+    score_BK: Tensor  # log probability / symbols ** length_penalty
 
 
 def limits(lengths_B: Tensor) -> Tensor:
@@ -26,33 +33,9 @@ def limits(lengths_B: Tensor) -> Tensor:
     return 2 * lengths_B + 10
 
 
-@torch.no_grad()
 def greedy(net: EncoderDecoder, source_BS: Tensor, lengths_B: Tensor) -> Decoded:
     """The most probable symbol at each step, until every sequence has ended or reached its limit."""
-    state, limit_B = net.encode(source_BS, lengths_B), limits(lengths_B)
-    token_B1 = torch.full_like(source_BS[:, :1], BOS)
-    ended_B = torch.zeros_like(lengths_B, dtype=torch.bool)
-    total_B = torch.zeros(len(source_BS), device=source_BS.device)
-    tokens: list[Tensor] = []
-    while not ended_B.all():
-        logits_B1V, state = net.decoder(token_B1, state)
-        log_BV = logits_B1V[:, 0].float().log_softmax(-1)
-        log_BV[:, NEVER] = -torch.inf
-        best_B, chosen_B = log_BV.max(-1)
-        total_B += best_B.masked_fill(ended_B, 0)
-        token_B1 = chosen_B.masked_fill(ended_B, PAD)[:, None]
-        tokens.append(token_B1)
-        ended_B = ended_B | (chosen_B == EOS) | (len(tokens) >= limit_B)
-    return Decoded(torch.cat(tokens, dim=1), total_B)
-
-
-@dataclass(frozen=True)
-class Beams:
-    """The outputs in the beam of each source at the end of a search."""
-
-    tokens_BKT: Tensor  # as in Decoded
-    log_probability_BK: Tensor
-    score_BK: Tensor  # log probability / symbols ** length_penalty
+    return beam_search(net, source_BS, lengths_B, 1)
 
 
 def beam_search(

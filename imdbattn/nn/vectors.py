@@ -20,13 +20,6 @@ class Embedding(nn.Module):
         occurrences of a word (Lee et al. 2020, "Mixout", but per word and without its rescaling).
 
     <pad> is zero and never trained. <unk> is learned, initially zero, the mean of the words.
-
-    >>> import torch
-    >>> from imdbattn.nn import Embedding
-    >>> vectors_VD = torch.randn(100, 50)
-    >>> embedding = Embedding(vectors_VD, vectors_VD.mean(0), 1 / vectors_VD.std(0), tuned_R=torch.arange(3, 100))
-    >>> embedding(torch.tensor([[5, 17, 0]])).shape
-    torch.Size([1, 3, 50])
     """
 
     vectors_VD: Tensor

@@ -27,8 +27,9 @@ def defaults(command: str) -> dict[str, Any]:
 # The ladder, as in conf/experiment/ladder.yaml
 RUNGS: tuple[str, ...] = ("mean", "learned_query", "text_query", "base", "base_pe")
 RUNGS += ("residual", "residual_pe", "residual_learned", "residual_cls", "residual_pe_cls")
-# Models with trained vectors or phrases
-BEYOND = ("tuned_mean", "log_counts_mean", "tuned", "convolved", "log_counts", "wide", "pretrained", "distilled")
+# Other forms of attention, then models with trained vectors or phrases
+BEYOND: tuple[str, ...] = ("label_query", "residual_heads", "residual_rope", "residual_relative")
+BEYOND += ("tuned_mean", "log_counts_mean", "tuned", "convolved", "log_counts", "wide", "pretrained", "distilled")
 PRETRAINING = {"masked_words": "pretrained"}  # task -> the model that starts from its run
 CONTROLS = ("uniform",)  # of the tests of attention
 ENCODER_DECODERS: tuple[str, ...] = ("seq2seq", "seq2seq_attention", "seq2seq_attention_dot")

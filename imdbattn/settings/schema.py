@@ -278,7 +278,7 @@ class Training(Group):
     patience: Count | None
     trainer: Trainer
     logger: Logger
-    position_scale: Any = None  # read only in conf/model
+    position_scale: float | None = None  # read only in conf/model
     digest: Text | None = None  # of settings.keys.variant; a run records it
     overrides: list[Text] = []  # settings.keys.named_overrides of the command line
 
@@ -400,6 +400,21 @@ class Compare(Group):
     words: dict[str, Annotated[list[Text], Field(min_length=1)]]
 
 
+ScoreName = Literal[
+    "rollout",
+    "last_layer",
+    "all_layers",
+    "norms",
+    "norm_rollout",
+    "value_zeroing",
+    "value_zeroing_rollout",
+    "gradient",
+    "integrated_gradients",
+    "leave_one_out",
+    "random",
+]
+
+
 class Adversary(Group):
     reviews: Natural
     epsilon: InnerShare
@@ -407,19 +422,25 @@ class Adversary(Group):
     restarts: Count
 
 
+class AopcSearch(Group):
+    reviews: Natural
+    beam: Count
+
+
 class Faithfulness(Group):
     runs: Any
     out: Text | None
     split: Literal["test", "validation"]
     reviews: Count
-    scores: list[
-        Literal["rollout", "last_layer", "all_layers", "gradient", "integrated_gradients", "leave_one_out", "random"]
-    ]
+    scores: list[ScoreName | Part]
     shares: Annotated[list[InnerShare], Field(min_length=1)]
-    steps: Count
+    costly_reviews: Count
+    search: AopcSearch
+    random_reviews: Natural
     permutations: Count
     adversary: Adversary
     epoch_reviews: Natural
+    pairs_of: Text | None
     margin: Share
     resamples: Resamples
     seed: Seed

@@ -69,7 +69,8 @@ def parts(net: nn.Module) -> Iterator[tuple[str, nn.Module, Callable[..., tuple[
             width, context = owner.head.in_features, owner.context
             for name, part in [("positions", owner.positions), *(("layer", layer) for layer in owner.layers)]:
                 yield f"model.{name}", part, same, "forward"
-            yield "model.pooling", owner.pooling, lambda x_BTD, *_: x_BTD.shape[::2], "forward"
+            if type(owner.head) is nn.Linear:  # another head may read several vectors
+                yield "model.pooling", owner.pooling, lambda x_BTD, *_: x_BTD.shape[::2], "forward"
             if isinstance(context, Context):
                 for name, channel in context.channels.items():
                     yield f"model.channels.{name}", channel, lambda x, *_, width=width: (*x.shape[:2], width), "forward"

@@ -23,6 +23,7 @@ from imdbattn.errors import UserError
 from imdbattn.explain.prediction import AttentionWeights, Classification
 from imdbattn.explain.show import DETAILED
 from imdbattn.explain.watch import rollout, watch
+from imdbattn.nn.beyond.label_query import LabelQueryPooling
 from imdbattn.nn.ladder import ClsPooling, MeanPooling
 from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.review_net import batch_options, trained_net
@@ -144,7 +145,10 @@ class ReviewPredictor(Predictor):
         pooling = getattr(net, "pooling", net)
         has_query = not isinstance(pooling, (MeanPooling, ClsPooling))  # <cls> is a query of the layers
         names = ["<cls>"] * cls + ([text[start:end] for start, end in places] or ["<pad>"])
-        attention = AttentionWeights(names, layers, pooled[0, 0] if has_query else None, bool(cls))
+        attention = AttentionWeights(names, layers, pooled[:, 0].mean(0) if has_query else None, bool(cls))
+        if isinstance(pooling, LabelQueryPooling):
+            by_label = dict(zip(self.facts["labels"], pooled[:, 0], strict=True))
+            attention = replace(attention, by_label=by_label)
         return self.result(text, probability_C.tolist(), words=words, attention=attention)
 
     def result(self, text: str, probabilities: list[float], **explanation: Any) -> Classification:

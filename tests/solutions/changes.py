@@ -1,4 +1,4 @@
-"""Mistakes as changes of right/linears.py: (finding, part, text of the file, text in its place)."""
+"""Mistakes as changes of right/linears.py and right/scores.py: (finding, part, text of the file, text in its place)."""
 
 SCORES = "scores.masked_fill(~mask[:, None, :], -1e9)"
 SOFTMAX = "torch.softmax(scores, dim=-1) @ self.value(x)"
@@ -173,6 +173,100 @@ ACCURACY = [
     ("one-batch-only", LOOP, "in [next(iter(test_loader))]:"),
     ("one-batch-only", LOOP, "in [(t, l, y - 9 * n) for n, (t, l, y) in enumerate(test_loader)]:"),
 ]
+HEADS = [
+    ("heads-mix-words", "x.shape[1], self.heads, -1).transpose(1, 2)", "self.heads, x.shape[1], -1)"),
+    ("heads-mix-words", "y.transpose(1, 2).reshape(query.shape)", "y.reshape(query.shape)"),
+    (
+        "no-output-projection",
+        "self.W_o(y.transpose(1, 2).reshape(query.shape))",
+        "y.transpose(1, 2).reshape(query.shape)",
+    ),
+    ("wrong-scale", "self.split(self.W_q(query))", "self.split(self.W_q(query)) / self.heads**0.5"),
+    ("one-head", "self.heads = heads", "self.heads = 1"),
+    ("no-key-mask", "mask[:, None, None])", "None)"),
+    ("mask-inverted", "mask[:, None, None])", "~mask[:, None, None])"),
+    ("queries-masked", "mask[:, None, None])", "mask[:, None, :, None])"),
+    ("shared-projections", "self.split(self.W_v(value))", "self.split(self.W_k(value))"),
+    (
+        "arguments-exchanged",
+        "self.W_k(key)), self.split(self.W_v(value))",
+        "self.W_k(value)), self.split(self.W_v(key))",
+    ),
+    ("arguments-exchanged", "self.split(self.W_q(query))", "self.split(self.W_q(key))"),
+]
+PRODUCT = [
+    ("no-scale", " / math.sqrt(q.shape[-1])", ""),
+    ("wrong-scale", "math.sqrt(q.shape[-1])", "q.shape[-1]"),
+    ("wrong-scale", "math.sqrt(q.shape[-1])", "math.sqrt(k.shape[-2])"),
+    ("softmax-over-queries", "torch.softmax(scores, dim=-1)", "torch.softmax(scores, dim=-2)"),
+    ("mask-inverted", "masked_fill(~mask, -1e9)", "masked_fill(mask, -1e9)"),
+    ("no-key-mask", "scores = scores.masked_fill(~mask, -1e9)", "scores.masked_fill(~mask, -1e9)"),
+    ("mask-too-weak", "scores.masked_fill(~mask, -1e9)", "scores * mask"),
+    ("no-softmax", "torch.softmax(scores, dim=-1)", "scores"),
+    ("nan-without-words", "masked_fill(~mask, -1e9)", "masked_fill(~mask, float('-inf'))"),
+    ("changes-its-input", "scores = q @", "scores = q.mul_(2) / 2 @"),
+    ("wrong-shape", "weights @ v, weights", "weights, weights @ v"),
+    ("raises", "k.transpose(-2, -1)", "k"),
+]
+SOFTMAX_LENGTHS = [
+    ("one-position-too-many", "< valid_lengths", "<= valid_lengths"),
+    ("mask-inverted", "masked_fill(~words", "masked_fill(words"),
+    ("lengths-ignored", "scores.masked_fill(~words, -1e9)", "scores"),
+    ("mask-too-weak", "scores.masked_fill(~words, -1e9)", "(scores * words)"),
+    ("mask-after-softmax", "scores.masked_fill(~words, -1e9).softmax(dim=-1)", "scores.softmax(-1) * words"),
+    ("softmax-over-queries", "softmax(dim=-1)", "softmax(dim=1)"),
+    ("softmax-over-batch", "softmax(dim=-1)", "softmax(dim=0)"),
+    ("queries-masked", "scores.masked_fill(~words", "scores.masked_fill(~words.mT"),
+    ("depends-on-batch", "valid_lengths[:, None, None]", "valid_lengths.max()"),
+    ("nan-without-words", "-1e9", "-float('inf')"),
+]
+ADDITIVE = [
+    ("no-tanh", "torch.tanh(hidden)", "hidden"),
+    ("wrong-function", "torch.tanh(hidden)", "torch.relu(hidden)"),
+    (
+        "differs-from-reference",
+        "self.W(q).unsqueeze(2) + self.U(k)",
+        "self.W(q).tanh().unsqueeze(2) + self.U(k).tanh()",
+    ),
+    ("product-not-sum", "unsqueeze(2) + self", "unsqueeze(2) * self"),
+    ("v-not-used", "self.v(torch.tanh(hidden)).squeeze(-1)", "torch.tanh(hidden).sum(-1)"),
+    ("softmax-in-scores", "squeeze(-1)", "squeeze(-1).softmax(-1)"),
+    (
+        "scores-transposed",
+        "self.W(q).unsqueeze(2) + self.U(k).unsqueeze(1)",
+        "self.W(q).unsqueeze(1) + self.U(k).unsqueeze(2)",
+    ),
+    ("function-of-scores", "self.v(torch.tanh(hidden))", "torch.tanh(self.v(hidden))"),
+    ("wrong-shape", ".squeeze(-1)", ""),
+]
+BILINEAR = [
+    ("scaled", "k.transpose(1, 2)", "k.transpose(1, 2) / math.sqrt(k.shape[-1])"),
+    ("function-of-scores", "self.W(q) @ k.transpose(1, 2)", "torch.tanh(self.W(q) @ k.transpose(1, 2))"),
+    ("softmax-in-scores", "self.W(q) @ k.transpose(1, 2)", "(self.W(q) @ k.transpose(1, 2)).softmax(-1)"),
+    ("scores-transposed", "self.W(q) @ k.transpose(1, 2)", "k @ self.W(q).transpose(1, 2)"),
+    ("no-gradient", "self.W(q)", "self.W(q).detach()"),
+]
+STEP = [
+    ("no-key-mask", "scores.masked_fill(~mask, -1e9)", "scores"),
+    ("mask-inverted", "masked_fill(~mask", "masked_fill(mask"),
+    ("mask-after-softmax", "scores.masked_fill(~mask, -1e9).softmax(dim=1)", "scores.softmax(dim=1) * mask"),
+    ("weights-do-not-sum-to-1", "softmax(dim=1)", "softmax(dim=0)"),
+    ("weights-do-not-sum-to-1", "scores.masked_fill(~mask, -1e9).softmax(dim=1)", "scores.sigmoid()"),
+    ("no-attention", "outputs).squeeze(1)\n        weights", "outputs).squeeze(1) * 0\n        weights"),
+    ("state-not-used", "state[:, None], outputs", "outputs[:, :1], outputs"),
+    (
+        "weights-do-not-sum-to-1",
+        "torch.bmm(weights[:, None], outputs).squeeze(1)",
+        "(weights[..., None] * outputs).mean(1)",
+    ),
+    (
+        "not-a-sum-of-outputs",
+        "torch.bmm(weights[:, None], outputs)",
+        "self.score.U(torch.bmm(weights[:, None], outputs))",
+    ),
+    ("not-a-sum-of-outputs", "outputs).squeeze(1), weights", "outputs).squeeze(1) + state, weights"),
+    ("nan-without-words", "masked_fill(~mask, -1e9)", "masked_fill(~mask, float('-inf'))"),
+]
 GROUPS = {
     "SelfAttention": ATTENTION,
     "masked_mean": AVERAGE,
@@ -181,5 +275,11 @@ GROUPS = {
     "ResidualLayer": SKIP,
     "Classifier": CLASSIFIER,
     "test_accuracy": ACCURACY,
+    "MultiHeadAttention": HEADS,
+    "scaled_dot_product_attention": PRODUCT,
+    "masked_softmax": SOFTMAX_LENGTHS,
+    "AdditiveScore": ADDITIVE,
+    "BilinearScore": BILINEAR,
+    "DecoderAttention": STEP,
 }
 CHANGES = [(finding, part, old, new) for part, group in GROUPS.items() for finding, old, new in group]

@@ -3,7 +3,7 @@
 import * as api from "./api.js";
 import { Panel } from "./panel.js";
 import { Sequence } from "./sequence.js";
-import { changesOf, fromFragment, isChanged, toFragment } from "./state.js";
+import { changesOf, factsOf, fromFragment, isChanged, toFragment } from "./state.js";
 import { count, delayed, el, percent } from "./tools.js";
 
 const by = (id) => document.getElementById(id);
@@ -40,6 +40,12 @@ function toggleWord(place) {
   change({ words });
 }
 
+/** Chooses the cell of a run whose arithmetic is shown, or none. */
+function choose(run, cell) {
+  const { [run]: _, ...others } = state.cells;
+  change({ cells: cell ? { ...others, [run]: cell } : others });
+}
+
 function restore() {
   state = fromFragment(location.hash, known.map((run) => run.id), defaults.selected, defaults.source);
   update();
@@ -51,12 +57,12 @@ function update() {
   const shown = known.filter((run) => state.runs.includes(run.id));
   const classifiers = shown.filter((run) => run.kind === "classifier");
   const writers = shown.filter((run) => run.kind !== "classifier");
-  place(by("panels"), classifiers, (run) => new Panel(run, { toggle, toggleWord, rescale }));
+  place(by("panels"), classifiers, (run) => new Panel(run, { toggle, toggleWord, choose, rescale }));
   place(by("written"), writers, (run) => new Sequence(run));
   by("classifiers").hidden = !classifiers.length;
   by("writers").hidden = !writers.length;
   showControls(classifiers);
-  const updates = classifiers.map((run) => panels.get(run.id).update(state.text, changesOf(state, run.id)));
+  const updates = classifiers.map((run) => panels.get(run.id).update(state.text, changesOf(state, run.id), state.cells[run.id] ?? null));
   if (state.source) updates.push(...writers.map((run) => panels.get(run.id).update(state.source, state.beams, state.penalty)));
   const own = ++latest;
   busy(true);
@@ -74,6 +80,7 @@ function place(where, runs, make) {
     const { run } = node.dataset;
     if (runs.some((one) => one.id === run)) continue;
     api.cancel(`read ${run}`);
+    api.cancel(`cell ${run}`);
     node.remove();
     panels.delete(run);
   }
@@ -118,13 +125,12 @@ function rescale() {
     map.draw(full);
     map.caption.textContent = state.scale === "own" ? `; full color: ${percent(full)}` : "";
   }
+  for (const panel of shown) panel.cell.draw();
   by("full").textContent = most ? `square root of the weight${state.scale === "own" ? "" : `; full color: ${percent(most)}`}` : "";
 }
 
 function answered() {
   alertWith("");
-  const slowest = Math.max(...[...panels.values()].map((panel) => panel.element.dataset.milliseconds ?? 0));
-  by("slowest").textContent = slowest ? `slowest answer: ${slowest.toFixed(0)} ms` : "";
 }
 
 function failed(error) {
@@ -149,7 +155,7 @@ async function browse(step) {
   busy(true);
   const inputs = [...by("browser").querySelectorAll("input")];
   const filters = Object.fromEntries(inputs.map((input) => [input.name, input.type === "checkbox" ? input.checked : input.value]));
-  const values = { run: by("browsed").value, runs: state.runs.filter((run) => panels.get(run) instanceof Panel), filters, after: row, step };
+  const values = { run: by("browsed").value, runs: state.runs.filter((run) => panels.get(run) instanceof Panel), ...filters, after: row, step };
   try {
     const review = await api.json("next", values);
     row = review.row;
@@ -189,9 +195,13 @@ async function save() {
   const readings = shown.filter(([, panel]) => panel instanceof Panel).map(([run]) => ({ run, text: state.text, changes: changesOf(state, run) }));
   const sources = shown.filter(([, panel]) => panel instanceof Sequence && state.source);
   const written = sources.map(([run]) => ({ run, text: state.source, beams: state.beams, length_penalty: state.penalty }));
+  const notes = Object.fromEntries([
+    ...readings.map(({ run }) => [run, factsOf(changesOf(state, run), panels.get(run).removedNames()).join("; ")]),
+    ...written.map(({ run, beams }) => [run, count(beams, "beam")]),
+  ]);
   say("Drawing the page …");
   try {
-    const [blob, name] = await api.file("save", { readings, written });
+    const [blob, name] = await api.file("save", { readings, written, notes });
     const link = el("a", { href: URL.createObjectURL(blob), download: name });
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 10000);
@@ -267,11 +277,19 @@ function showRuns(skipped) {
   by("summary").title = skipped.map((one) => `${one.folder}: ${one.reason}`).join("\n");
 }
 
+/** The runs that are shown at first: of the first seeds, the first, middle and last classifier and an encoder-decoder. */
+function selectedOf(runs) {
+  const first = runs.filter((run, at) => runs.findIndex((one) => one.label === run.label) === at);
+  const classifiers = first.filter((run) => run.kind === "classifier");
+  const chosen = new Set([0, (classifiers.length - 1) / 2, classifiers.length - 1].map((at) => classifiers[Math.round(at)]));
+  return [...chosen, first.find((run) => run.kind !== "classifier")].filter(Boolean).map((run) => run.id);
+}
+
 async function start() {
   try {
     const listed = await api.runs();
     known = listed.runs;
-    defaults = listed;
+    defaults = { source: listed.source, selected: selectedOf(listed.runs) };
     showRuns(listed.skipped);
     listen();
     restore();

@@ -1,7 +1,7 @@
 // A matrix with named rows and columns, drawn on a canvas: attention weights, or products of positions.
 // A matrix with more rows or columns than can be labelled has an overview; dragging in it moves the labelled part.
 
-import { channels, color, el, percent, quoted } from "./tools.js";
+import { channels, color, el, mixed, percent, quoted } from "./tools.js";
 
 const CELLS = [13, 26]; // smallest and largest side of a cell in pixels
 const SHOWN = 20; // rows and columns with names
@@ -16,15 +16,17 @@ export class Matrix {
   /**
    * title: for screen readers. signed: whether values may be negative. format: value -> text.
    * onRow(row or null, pinned): the row under the pointer or with the focus; pinned by a click or a key.
+   * onCell(row, column), or with null: a cell was chosen by a click or a key, or no longer is.
    */
-  constructor({ title, signed = false, format = percent, names = ["query", "key"], onRow = () => {} }) {
-    Object.assign(this, { title, signed, format, names, onRow });
+  constructor({ title, signed = false, format = percent, names = ["query", "key"], onRow = () => {}, onCell = null }) {
+    Object.assign(this, { title, signed, format, names, onRow, onCell });
     this.top = this.left = 0;
     this.at = null; // [row, column] with the pointer or the focus
     this.pinned = null; // row
+    this.chosen = null; // [row, column]
     this.most = 1;
     const describe = { tabindex: 0, role: "application", "aria-roledescription": "map" };
-    this.detail = el("canvas", { ...describe, "aria-label": `${title}: arrow keys move, Enter pins a ${names[0]}` });
+    this.detail = el("canvas", { ...describe, "aria-label": `${title}: arrow keys move, Enter ${onCell ? "shows the arithmetic of a cell" : `pins a ${names[0]}`}` });
     this.overview = el("canvas", { class: "overview", "aria-hidden": "true" });
     this.line = el("p", { class: "at", "aria-live": "polite" });
     this.element = el("div", {}, el("div", { class: "map" }, this.detail, this.overview), this.line);
@@ -120,6 +122,12 @@ export class Matrix {
     if (atColumn !== null && atColumn >= this.left && atColumn < this.left + this.width) {
       pen.strokeRect(left + (atColumn - this.left) * cell - 1, above - 1, cell + 1, this.height * cell + 1);
     }
+    const [row, column] = this.chosen ? [this.chosen[0] - this.top, this.chosen[1] - this.left] : [-1, -1];
+    if (row >= 0 && row < this.height && column >= 0 && column < this.width) {
+      pen.lineWidth = 2.5;
+      pen.strokeStyle = ink;
+      pen.strokeRect(left + column * cell - 0.5, above + row * cell - 0.5, cell, cell);
+    }
   }
 
   /** The room for the longest name, in pixels. */
@@ -156,7 +164,7 @@ export class Matrix {
     const canvas = this.detail;
     canvas.addEventListener("pointermove", (event) => this.move(this.cellAt(event)));
     canvas.addEventListener("pointerleave", () => this.move(null));
-    canvas.addEventListener("click", (event) => this.pin(this.cellAt(event)?.[0] ?? null));
+    canvas.addEventListener("click", (event) => this.pin(...(this.cellAt(event) ?? [null, null])));
     canvas.addEventListener("blur", () => this.move(null));
     canvas.addEventListener("keydown", (event) => this.press(event));
     const drag = (event) => {
@@ -182,8 +190,8 @@ export class Matrix {
 
   press(event) {
     const arrow = ARROWS[event.key];
-    if (event.key === "Enter" || event.key === " ") this.pin(this.at?.[0] ?? 0);
-    else if (event.key === "Escape") this.pin(null);
+    if (event.key === "Enter" || event.key === " ") this.pin(...(this.at ?? [0, null]));
+    else if (event.key === "Escape") this.pin(null, null);
     else if (arrow) {
       const [row, column] = this.at ? [this.at[0] + arrow[0], (this.at[1] ?? 0) + arrow[1]] : [this.top, this.left];
       this.move([within(row, this.rows.length), within(column, this.columns.length)]);
@@ -205,8 +213,12 @@ export class Matrix {
     this.onRow(at ? at[0] : this.pinned, false);
   }
 
-  pin(row) {
-    this.pinned = row === this.pinned ? null : row;
+  /** Pins a row and chooses a cell of it; the same again unpins it. */
+  pin(row, column) {
+    const cell = this.onCell && column !== null;
+    const again = row === this.pinned && (!cell || (this.chosen?.[0] === row && this.chosen[1] === column));
+    this.pinned = again ? null : row;
+    if (this.onCell) this.onCell(...(cell && !again ? [row, column] : [null, null]));
     this.draw();
     this.describe();
     this.onRow(this.pinned, true);
@@ -238,10 +250,6 @@ export class Matrix {
 /** The indices of the largest values, in order. */
 export function largestOf(values, most) {
   return Array.from(values.keys()).sort((a, b) => values[b] - values[a]).slice(0, most);
-}
-
-function mixed(none, full, share) {
-  return none.map((channel, i) => Math.round(channel + share * (full[i] - channel)));
 }
 
 function within(number, size) {

@@ -1,6 +1,7 @@
 // One classifier: its label for the review, the words shaded by their share, and a map for each head.
 
 import { binary } from "./api.js";
+import { Cell } from "./cell.js";
 import { Matrix, largestOf } from "./matrix.js";
 import { Positions } from "./positions.js";
 import { bar, count, el, percent, quoted } from "./tools.js";
@@ -9,7 +10,7 @@ const SHADED = 2000; // words that can be shaded; a longer text is shown without
 const MAPS = 16; // maps that are shown initially; the layers of a model with more are collapsed
 
 export class Panel {
-  /** page: {toggle(run, part), toggleWord(place), rescale()} */
+  /** page: {toggle(run, part), toggleWord(place), choose(run, cell), rescale()} */
   constructor(run, page) {
     Object.assign(this, { run, page, maps: [], facts: null });
     this.outcome = el("div", { class: "outcome", "aria-live": "polite" });
@@ -21,6 +22,7 @@ export class Panel {
     const accuracy = `seed ${run.seed}, ${percent(run.accuracy)} of ${run.split} reviews`;
     const title = el("header", {}, el("h3", { text: run.label }), el("span", { class: "quiet", text: accuracy }));
     this.positions = new Positions(run);
+    this.cell = new Cell(run, page);
     this.body = el("div", {}, this.outcome, this.note, this.review, this.shading, this.attentions, this.table);
     this.error = el("p", { class: "error", role: "alert", hidden: true });
     const parts = [title, this.error, this.body, this.positions.element];
@@ -28,20 +30,43 @@ export class Panel {
     this.review.addEventListener("keydown", (event) => this.press(event));
   }
 
-  /** Requests the answer unless it is already shown or pending. */
-  async update(text, changes) {
+  /** Requests the answer unless it is already shown or pending, then the arithmetic of the chosen cell, or null. */
+  async update(text, changes, chosen) {
     const values = { run: this.run.id, text, changes };
-    if (this.request === JSON.stringify(values)) return;
-    this.request = JSON.stringify(values);
-    const started = performance.now();
-    try {
-      this.show(...(await binary("read", values, `read ${this.run.id}`)));
-      this.element.dataset.milliseconds = (performance.now() - started).toFixed(1);
-    } catch (error) {
-      if (error.name === "AbortError") return;
-      this.fail(error);
-      throw error;
+    Object.assign(this, { chosen, changes });
+    if (this.request !== JSON.stringify(values)) {
+      this.request = JSON.stringify(values);
+      this.facts = null;
+      try {
+        this.show(...(await binary("read", values, `read ${this.run.id}`)));
+      } catch (error) {
+        if (error.name === "AbortError") return;
+        this.fail(error);
+        throw error;
+      }
     }
+    if (this.facts) await this.showCell(values);
+  }
+
+  /** Shows the arithmetic of the chosen cell below its map. */
+  async showCell(values) {
+    const { chosen, facts } = this;
+    const attention = chosen && facts.attentions.find((one) => (one.layer ?? 0) === chosen.layer);
+    const title = attention && titleOf(attention, chosen.head - 1);
+    const found = this.maps.find((map) => map.title === title);
+    const exists = found && chosen.query < found.rows.length && chosen.key < facts.keys.length + chosen.padding;
+    for (const map of this.maps) {
+      const own = exists && map === found ? [chosen.query, chosen.key] : null;
+      if (String(map.chosen) === String(own)) continue;
+      map.chosen = own;
+      map.draw();
+    }
+    if (!exists) {
+      this.cell.element.remove();
+      return;
+    }
+    if (this.cell.element.parentNode !== found.element.parentNode) found.element.after(this.cell.element);
+    await this.cell.update(values, chosen, { title, query: found.rows[chosen.query], probabilities: facts.probabilities });
   }
 
   fail(error) {
@@ -52,7 +77,9 @@ export class Panel {
     this.body.hidden = this.positions.element.hidden = true;
   }
 
-  show(facts, weights) {
+  show(answer, weights) {
+    const [words, removed] = [false, true].map((value) => answer.words.filter((word) => word.removed === value));
+    const facts = { ...answer, words, removed, attentions: this.attentionsOf(answer) };
     this.error.hidden = true;
     this.body.hidden = false;
     Object.assign(this, { facts, query: null });
@@ -68,6 +95,14 @@ export class Panel {
     this.element.dataset.label = facts.label;
   }
 
+  /** The attentions in order, with the layers that are skipped, and the numbers of the disabled heads. */
+  attentionsOf({ layers, attentions }) {
+    const skipped = Array.from({ length: layers }, (_, at) => ({ name: `layer ${at + 1}`, layer: at + 1, skipped: true, heads: 0 }));
+    const shown = skipped.map((one) => attentions.find((other) => other.layer === one.layer) ?? one);
+    const all = attentions.length ? [...shown, ...attentions.filter((one) => !one.layer)] : [];
+    return all.map((one) => ({ ...one, disabled: this.changes.heads.filter(([layer]) => layer === one.layer).map(([, head]) => head) }));
+  }
+
   showOutcome(facts) {
     const rows = Object.entries(facts.probabilities).flatMap(([label, share]) => {
       const name = label === facts.label ? el("strong", { text: label }) : el("span", { text: label });
@@ -75,7 +110,7 @@ export class Panel {
     });
     this.outcome.replaceChildren(...rows);
     if (!facts.before) return;
-    const { label, probability } = facts.before;
+    const [label, probability] = Object.entries(facts.before).reduce((most, one) => (one[1] > most[1] ? one : most));
     const change = facts.probabilities[label] - probability;
     const moved = `${change < 0 ? "−" : "+"}${Math.abs(100 * change).toFixed(1)} points`;
     const text = `without changes: ${label} ${percent(probability)} (now ${moved})`;
@@ -87,7 +122,7 @@ export class Panel {
   /** The text as the model reads it; places from the server count code points. */
   showReview(facts) {
     const letters = Array.from(facts.text);
-    const all = [...facts.words, ...facts.removed.map((word) => ({ ...word, removed: true }))];
+    const all = [...facts.words, ...facts.removed];
     all.sort((a, b) => a.start - b.start);
     this.words = new Map();
     if (all.length > SHADED) {
@@ -120,6 +155,10 @@ export class Panel {
     this.rebuilding = true; // the maps still belong to the previous words
     if (focused !== null) first?.focus({ preventScroll: true });
     this.rebuilding = false;
+  }
+
+  removedNames() {
+    return this.facts.removed.map(({ place }) => this.words.get(place)?.textContent ?? "");
   }
 
   /** Arrow keys move between words, Enter removes or restores one. */
@@ -161,7 +200,7 @@ export class Panel {
       const layer = attention.layer && this.box(attention.name, String(attention.layer), !attention.skipped);
       const title = el("h4", {}, layer || attention.name, el("span", { class: "quiet", text: attention.skipped ? "skipped" : "" }));
       const section = el("section", { class: "attention" }, title);
-      if (figures.length < 2) section.append(...figures);
+      if (figures.length < 2 || attention.labels) section.append(...figures);
       else {
         const name = attention.name;
         const summary = el("summary", { text: count(attention.heads, "head") });
@@ -186,19 +225,38 @@ export class Panel {
 
   figure(attention, head, weights, previous) {
     const { keys } = this.facts;
-    const several = attention.heads > 1 || attention.layer;
-    const title = several ? `${attention.name}, head ${head + 1}` : attention.name;
-    const map = previous.get(title) ?? new Matrix({ title });
+    const title = titleOf(attention, head);
+    const place = { layer: attention.layer ?? 0, head: head + 1, padding: 0, masked: true };
+    const onCell = (query, key) => {
+      if (key === null) this.page.choose(this.run.id, null);
+      else this.page.choose(this.run.id, { ...place, ...kept(this.chosen), query, key });
+    };
+    const map = previous.get(title) ?? new Matrix({ title, onCell });
     map.onRow = (row) => this.shadeBy(row === null ? null : map, row);
-    map.show(attention.queries === 1 ? [attention.name] : keys, keys, weights);
+    const name = attention.labels?.[head] ?? attention.name;
+    map.show(attention.queries === 1 ? [name] : keys, keys, weights);
     this.maps.push(map);
     const nats = attention.entropies[head];
     const numbers = `entropy ${nats.toFixed(2)} of at most ${Math.log(keys.length).toFixed(2)} nats`;
     const disabled = attention.disabled.includes(head + 1);
-    const name = attention.layer ? this.box(`head ${head + 1}`, `${attention.layer}.${head + 1}`, !disabled) : null;
+    const lead = attention.layer ? this.box(`head ${head + 1}`, `${attention.layer}.${head + 1}`, !disabled) : attention.labels?.[head];
     map.caption = el("span", { class: "quiet" });
-    const caption = el("figcaption", {}, name, name ? ": " : "", numbers, map.caption);
-    return el("figure", { class: disabled ? "off" : "" }, caption, map.element);
+    const caption = el("figcaption", {}, lead, lead ? ": " : "", numbers, map.caption);
+    const text = attention.labels ? this.shadedBy(weights) : null;
+    return el("figure", { class: disabled ? "off" : "" }, caption, text, map.element);
+  }
+
+  /** The words that are read, shaded by the weights of a label's query. */
+  shadedBy(weights) {
+    const letters = Array.from(this.facts.text);
+    const most = Math.max(1e-12, ...weights);
+    const words = this.facts.words.map((word, index) => {
+      const weight = weights[index + Number(this.facts.cls)];
+      const node = el("span", { class: "shaded", title: percent(weight), text: letters.slice(word.start, word.end).join("") });
+      node.style.setProperty("--s", (weight / most).toFixed(3));
+      return node;
+    });
+    return el("p", { class: "review" }, ...words.flatMap((word, at) => (at ? [" ", word] : [word])));
   }
 
   /** Shades the words by one row of a map, or by their shares, and lists the largest values. */
@@ -231,4 +289,14 @@ export class Panel {
     this.table.replaceChildren(el("details", { open: opened }, summary, table));
     this.table.hidden = !rows.length;
   }
+}
+
+function titleOf(attention, head) {
+  if (attention.labels) return `${attention.name}, query of ${attention.labels[head]}`;
+  return attention.heads > 1 || attention.layer ? `${attention.name}, head ${head + 1}` : attention.name;
+}
+
+/** The settings of a cell that the next one keeps. */
+function kept(cell) {
+  return cell ? { padding: cell.padding, masked: cell.masked } : {};
 }

@@ -34,10 +34,11 @@ export class Positions {
       const map = new Matrix({ title: `Products of ${table.name}`, signed: true, format: number, names: ["position", "position"] });
       map.show(names, names, values.subarray(at, at + table.size ** 2));
       at += table.size ** 2;
-      this.body.append(el("h4", { text: `pe·pe of ${table.name}` }), map.element);
-      map.draw(table.largest);
-      this.body.append(chart([{ name: "", values: table.by_distance }], 0, "mean of pe_i · pe_j by distance j − i"));
+      this.body.append(el("h4", { text: `Products of ${table.name}` }), map.element);
+      map.draw(largestApart(map.values, table.size));
+      this.body.append(chart([{ name: "", values: byDistance(map.values, table.size) }], 0, "mean of the products by distance j − i"));
     }
+    if (!facts.tables.length && !facts.distances.length) this.body.append(el("p", { text: "These positions are not known to this page." }));
     for (const layer of facts.distances) {
       const curves = layer.added.map((values, head) => ({ name: `head ${head + 1}`, values }));
       const reach = (layer.added[0].length - 1) / 2;
@@ -45,6 +46,20 @@ export class Positions {
       for (const curve of curves) this.body.append(chart([curve], -reach, `${curve.name}, by distance j − i`));
     }
   }
+}
+
+/** The largest product of two different positions, so that small products stay visible. */
+function largestApart(products, size) {
+  return products.reduce((most, value, at) => (at % (size + 1) ? Math.max(most, Math.abs(value)) : most), 0);
+}
+
+/** The mean of the products at each distance, up to half the length: few pairs are further apart. */
+function byDistance(products, size) {
+  return Array.from({ length: Math.floor(size / 2) }, (_, distance) => {
+    let total = 0;
+    for (let row = 0; row + distance < size; row++) total += products[row * size + row + distance];
+    return total / (size - distance);
+  });
 }
 
 /** Curves over whole numbers from `first`, as SVG. */
@@ -66,8 +81,9 @@ function chart(curves, first, title) {
   for (const { values } of curves) {
     svg.append(make("polyline", { class: "curve", points: values.map((value, place) => `${x(place)},${y(value)}`).join(" ") }));
   }
-  svg.append(make("text", { x: left - 4, y: y(high) + 4, "text-anchor": "end" }, high.toFixed(1)));
-  svg.append(make("text", { x: left - 4, y: y(low) + 4, "text-anchor": "end" }, low.toFixed(1)));
+  const number = (value) => value.toFixed(high - low < 2 ? 2 : 1).replace("-", "−");
+  svg.append(make("text", { x: left - 4, y: y(high) + 4, "text-anchor": "end" }, number(high)));
+  svg.append(make("text", { x: left - 4, y: y(low) + 4, "text-anchor": "end" }, number(low)));
   svg.append(make("text", { x: left, y: height - 8 }, String(first)));
   svg.append(make("text", { x: width - 8, y: height - 8, "text-anchor": "end" }, String(last)));
   svg.append(make("text", { x: width / 2, y: height - 8, "text-anchor": "middle" }, title));

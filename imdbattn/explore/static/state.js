@@ -2,6 +2,8 @@
 
 const LONGEST = 20000; // characters of a text that an address holds
 
+const CELL = ["layer", "head", "query", "key", "padding", "masked"];
+
 /** source: the first source for encoder-decoders. */
 export function initial(source) {
   return {
@@ -11,6 +13,7 @@ export function initial(source) {
     words: [], // places of removed words
     positions: false, // true: without positions
     shuffle: null, // seed
+    cells: {}, // id of a run -> {layer, head, query, key, padding, masked}: the cell whose arithmetic is shown
     scale: "all",
     source,
     beams: 3,
@@ -26,6 +29,8 @@ export function toFragment(state, source) {
   values.set("runs", state.runs.join(","));
   const off = Object.entries(state.off).filter(([, parts]) => parts.length);
   if (off.length) values.set("off", off.map(([run, parts]) => `${run}:${parts.join(",")}`).join(";"));
+  const cells = Object.entries(state.cells).filter(([run]) => state.runs.includes(run));
+  if (cells.length) values.set("cells", cells.map(([run, cell]) => `${run}:${CELL.map((name) => Number(cell[name])).join(".")}`).join(";"));
   if (state.words.length) values.set("words", state.words.join(","));
   if (state.positions) values.set("positions", "off");
   if (state.shuffle !== null) values.set("shuffle", state.shuffle);
@@ -46,6 +51,12 @@ export function fromFragment(fragment, known, selected, source) {
   for (const part of (values.get("off") ?? "").split(";")) {
     const [run, parts] = part.split(":");
     if (known.includes(run) && parts) state.off[run] = parts.split(",").filter((one) => /^\d+(\.\d+)?$/.test(one));
+  }
+  for (const part of (values.get("cells") ?? "").split(";")) {
+    const [run, numbers] = part.split(":");
+    if (!known.includes(run) || !/^\d{1,4}(\.\d{1,4}){5}$/.test(numbers ?? "")) continue;
+    const cell = Object.fromEntries(numbers.split(".").map((one, at) => [CELL[at], Number(one)]));
+    if (cell.head && cell.padding <= 20) state.cells[run] = { ...cell, masked: cell.masked > 0 };
   }
   state.words = (values.get("words") ?? "").split(",").map(whole).filter((place) => place !== null);
   state.positions = values.get("positions") === "off";
@@ -68,6 +79,17 @@ export function changesOf(state, run) {
     positions: state.positions,
     shuffle: state.shuffle,
   };
+}
+
+/** Descriptions of changes. removed: the words that are. */
+export function factsOf({ layers, heads, positions, shuffle }, removed) {
+  return [
+    ...layers.map((layer) => `without layer ${layer}`),
+    ...heads.map(([layer, head]) => `without head ${head} of layer ${layer}`),
+    ...(positions ? ["without positions"] : []),
+    ...(shuffle === null ? [] : [`words shuffled (seed ${shuffle})`]),
+    ...(removed.length ? [`without the words ${removed.join(", ")}`] : []),
+  ];
 }
 
 /** Whether anything is disabled or shuffled. */

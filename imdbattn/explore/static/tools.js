@@ -50,6 +50,11 @@ export function channels(hex) {
   return [0, 2, 4].map((at) => parseInt(digits.slice(at, at + 2), 16));
 }
 
+/** The color between two, [red, green, blue] each; share: of `full`. */
+export function mixed(none, full, share) {
+  return none.map((channel, i) => Math.round(channel + share * (full[i] - channel)));
+}
+
 /** A horizontal bar for a share, which is also shown as text. */
 export function bar(share) {
   const filled = el("i");

@@ -19,13 +19,6 @@ class Context(nn.Module):
     phrases: the known phrases; None without channels.
     channels: called with the width and the phrases, each returns an addition to the words (nn/beyond/phrases).
     convolution: called with the width; None to omit it.
-
-    >>> import torch
-    >>> from imdbattn.nn import Words
-    >>> from imdbattn.nn.beyond import Context, Convolution
-    >>> x_BTD = torch.randn(2, 9, 64)
-    >>> Context(64, convolution=Convolution)(x_BTD, Words.of(x_BTD), batch=None).shape
-    torch.Size([2, 9, 64])
     """
 
     def __init__(
@@ -55,11 +48,6 @@ class Convolution(nn.Module):
     """x + ReLU(conv(x)), with zeros for padding (Kim 2014, section 2, with a skip connection).
 
     kernel: number of words, odd. With word dropout, neighbors are the nearest words that were not dropped.
-
-    >>> import torch
-    >>> from imdbattn.nn.beyond import Convolution
-    >>> Convolution(64, kernel=3)(torch.randn(2, 9, 64)).shape
-    torch.Size([2, 9, 64])
     """
 
     def __init__(self, width: int, kernel: int = 3):

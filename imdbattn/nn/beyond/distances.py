@@ -1,6 +1,6 @@
 """A term of the attention scores that depends on the distance between two words.
 
-Shape suffixes: B reviews, T positions, H heads, M waves, W = 2M their cosines and sines.
+Shape suffixes: B reviews, T positions, H heads, M waves, W = 2M their cosines and sines, R distances.
 """
 
 import math
@@ -21,12 +21,6 @@ class Distances(nn.Module):
     places: head h initially attends to places[h % len(places)]: 0 is the word itself, -1 the previous, None all words.
     strength: initial amplitude of each wave; 0 initializes the term to 0.
     length: positions of the table, after which it repeats.
-
-    >>> import torch
-    >>> from imdbattn.nn import SelfAttention
-    >>> from imdbattn.nn.beyond import Distances
-    >>> SelfAttention(64, heads=4, distances=Distances)(torch.randn(2, 9, 64)).shape
-    torch.Size([2, 9, 64])
     """
 
     table_TW: Tensor
@@ -59,3 +53,25 @@ class Distances(nn.Module):
         a_H1M, b_H1M = self.cos_HM[:, None], self.sin_HM[:, None]
         query_BHTW = torch.cat([a_H1M * cos_B1TM - b_H1M * sin_B1TM, a_H1M * sin_B1TM + b_H1M * cos_B1TM], -1)
         return query_BHTW, key_B1TW
+
+
+class ClippedDistances(nn.Module):
+    """score(i, j) + b[clip(j - i, -reach, reach)] with R = 2 reach + 1 numbers b learned for each head, initially 0.
+
+    A number for each distance and head as in Raffel et al. 2020, section 2.1, with the clipped distances of Shaw et al.
+    2018, section 3.2, instead of intervals that become longer. Larger distances share the number of `reach`.
+    """
+
+    def __init__(self, heads: int, reach: int = 16):
+        super().__init__()
+        self.reach = reach
+        self.bias_RH = nn.Parameter(torch.zeros(2 * reach + 1, heads))
+
+    def forward(self, positions_BT: Tensor) -> tuple[Tensor, Tensor]:
+        """Positions (B, T) -> the row of each query (B, H, T, T), and the unit vectors of the keys (1, 1, T, T)."""
+        distance_BTT = positions_BT[:, None] - positions_BT[:, :, None]
+        place_B1TT = (distance_BTT.clamp(-self.reach, self.reach) + self.reach)[:, None]
+        place_BHTT = place_B1TT.expand(-1, self.bias_RH.shape[1], -1, -1)
+        bias_BHTR = self.bias_RH.T[:, None].expand(*place_BHTT.shape[:3], -1)
+        row_BHTT = bias_BHTR.gather(3, place_BHTT)  # F.embedding, the same, has a slower backward pass
+        return row_BHTT, torch.eye(positions_BT.shape[1]).to(row_BHTT)[None, None]

@@ -21,20 +21,6 @@ class MaskedWords(nn.Module):
 
     The vector of a masked word is learned. Unlike in Devlin et al., no masked word is left unchanged: with 15 %
     masked, the encoder sees the other words unchanged.
-
-    >>> from types import SimpleNamespace
-    >>> import torch
-    >>> from imdbattn.nn import Classifier, MeanPooling, ResidualLayer, Sinusoidal
-    >>> from imdbattn.nn.beyond import MaskedWords
-    >>> embedding = torch.nn.Embedding(100, 16)
-    >>> embedding.width = 16
-    >>> encoder = Classifier(embedding, 2, positions=Sinusoidal, layer=ResidualLayer, pooling=MeanPooling)
-    >>> net = MaskedWords(encoder, guessed_G=torch.arange(3, 53), counts_G=torch.ones(50), rows=100)
-    >>> tokens_BT, positions_BT = torch.tensor([[3, 60, 5]]), torch.arange(3)[None]
-    >>> batch = SimpleNamespace(tokens_BT=tokens_BT, positions_BT=positions_BT, lengths_B=torch.tensor([3]))
-    >>> logits_MG, places_M = net(batch, masked_BT=net.maskable(tokens_BT))
-    >>> logits_MG.shape, places_M
-    (torch.Size([2, 50]), tensor([0, 2]))
     """
 
     guessed_G: Tensor

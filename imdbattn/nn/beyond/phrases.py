@@ -57,13 +57,6 @@ class Phrases(nn.Module):
     out_of_fold_KPC: the ratios without the reviews of each fold, for training: a ratio that counts a review reveals its
         label. Not in the checkpoint; None for evaluation only.
     rows: number of ids. longest: words of the longest phrase.
-
-    >>> import torch
-    >>> from imdbattn.nn.beyond import Phrases
-    >>> keys_P = torch.tensor([3, 4, 4 + 9 * 3])  # of the words 3 and 4, and of "3 4"
-    >>> phrases = Phrases(keys_P, log_counts_PC=torch.randn(4, 1), rows=9, longest=2)
-    >>> phrases(tokens_BT=torch.tensor([[3, 4, 5]]), before_BTW=torch.tensor([[[0], [3], [4]]])).tolist()
-    [[[1, 0], [2, 3], [0, 0]]]
     """
 
     keys_P: Tensor
@@ -137,14 +130,7 @@ def count_phrases(
 
 
 class LogCounts(nn.Module):
-    """A learned linear map of the log-count ratios of the phrases that end at a word, the word itself among them.
-
-    >>> import torch
-    >>> from imdbattn.nn.beyond import LogCounts, Phrases
-    >>> phrases = Phrases(torch.tensor([3, 4, 31]), torch.randn(4, 1), rows=9, longest=2)
-    >>> LogCounts(64, phrases)(torch.tensor([[[1, 0], [2, 3]]]), phrases).shape
-    torch.Size([1, 2, 64])
-    """
+    """A learned linear map of the log-count ratios of the phrases that end at a word, the word itself among them."""
 
     def __init__(self, width: int, phrases: Phrases):
         super().__init__()

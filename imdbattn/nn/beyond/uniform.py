@@ -12,11 +12,6 @@ class Uniform(Dot):
     """score(q, k) = 0: every key has the same weight, before and after training.
 
     Query and key stay in the autograd graph with zero gradients, because DDP requires gradients for all parameters.
-
-    >>> import torch
-    >>> from imdbattn.nn.beyond import Uniform
-    >>> Uniform(8, 8)(torch.randn(2, 3, 8), torch.randn(2, 5, 8)).abs().max()
-    tensor(0.)
     """
 
     def compare(self, query: Tensor, projected: Tensor) -> Tensor:

@@ -1,0 +1,105 @@
+"""The parts that a file may have, and how it is read: Python, or the definitions in the cells of a notebook."""
+
+import ast
+import dis
+import json
+import linecache
+import re
+import sys
+import tokenize
+from pathlib import Path
+from types import CodeType, ModuleType
+
+from imdbattn.errors import UserError, in_line
+
+# The parts that a file may have: how each is made, and what it is called with.
+# B reviews, T positions, D width, Q queries, E another width, C classes. mask is bool, True on words.
+PARTS = {
+    "scaled_dot_product_attention": "scaled_dot_product_attention: "
+    "q (B, Q, D), k (B, T, D), v (B, T, E), mask (B, 1, T) -> (B, Q, E)",
+    "masked_softmax": "masked_softmax: scores (B, Q, T), valid_lengths (B,) -> (B, Q, T)",
+    "SelfAttention": "SelfAttention(width): x (B, T, D), mask (B, T) -> (B, T, D)",
+    "masked_mean": "masked_mean: x (B, T, D), mask (B, T) -> (B, D)",
+    "positional_encoding": "positional_encoding(length, width) -> (length, width)",
+    "PlainLayer": "PlainLayer(width): x (B, T, D), mask (B, T) -> (B, T, D)",
+    "ResidualLayer": "ResidualLayer(width): x (B, T, D), mask (B, T) -> (B, T, D)",
+    "Classifier": "Classifier(vectors, classes, positions=None, cls=False): tokens (B, T), lengths (B,) -> (B, C)",
+    "test_accuracy": "test_accuracy(model, train_loader, test_loader) -> number",
+    "AdditiveScore": "AdditiveScore(query_width, key_width, hidden): q (B, Q, E), k (B, T, D) -> (B, Q, T)",
+    "BilinearScore": "BilinearScore(query_width, key_width): q (B, Q, E), k (B, T, D) -> (B, Q, T)",
+    "MultiHeadAttention": "MultiHeadAttention(width, heads): "
+    "query (B, Q, D), key (B, T, D), value (B, T, D), mask (B, T) -> (B, Q, D)",
+    "DecoderAttention": "DecoderAttention(width): state (B, D), outputs (B, T, D), mask (B, T) -> (B, D)",
+}
+Code = list[tuple[str, ast.Module]]  # the name for tracebacks: the file, or the file and the cell
+
+
+def read(file: str) -> Code:
+    """The code of a .py file, or of the cells of a notebook. Raises UserError if it is neither."""
+    what = "a notebook" if file.endswith(".ipynb") else "Python"
+    try:
+        if what == "a notebook":
+            return definitions(file)
+        with tokenize.open(file) as stream:  # as its first lines declare
+            return [(file, ast.parse(stream.read(), file))]
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        how = ""
+        if isinstance(error, UnicodeDecodeError) or "encoding" in str(error):
+            how = ": save it as UTF-8, or declare its encoding in the first line, such as # coding: gbk"
+        raise UserError(f"{file} is not {what} ({in_line(error)}){how}") from error
+
+
+def definitions(file: str) -> Code:
+    """Classes and functions of a notebook, and the imports and assignments that they need; nothing else is run."""
+    text = Path(file).read_text(encoding="utf-8")
+    try:
+        import nbformat
+
+        notebook = nbformat.reads(text, as_version=4)
+    except ImportError:
+        notebook = json.loads(text)
+    cells: Code = []
+    for number, cell in enumerate(notebook["cells"], 1):
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "code" and not re.match(r"%%(?!time|capture)", source):  # such as %%bash
+            source = re.sub(r"(?m)^(\s*)(%%?[a-z]|!).*$|^.*\?\s*$", r"\1pass", source)  # other lines for IPython
+            name = f"{file} of cell {number}"
+            linecache.cache[name] = (len(source), None, source.splitlines(True), name)
+            cells.append((name, ast.parse(source, f"cell {number}")))
+    rest = [node for _, tree in cells for node in tree.body]
+    kept: list[ast.stmt] = []
+    more: list[ast.stmt] = [node for node in rest if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    while more:
+        kept += more
+        needed = loaded(compile(ast.Module(kept, []), file, "exec"))
+        more = [node for node in rest if node not in kept and bound(node) & needed]
+    for _, tree in cells:
+        tree.body = [node for node in tree.body if node in kept]
+    return cells
+
+
+def loaded(code: CodeType) -> set[str]:
+    """The global names that the code uses, also within its functions."""
+    names = {i.argval for i in dis.get_instructions(code) if i.opname in ("LOAD_NAME", "LOAD_GLOBAL")}
+    return names.union(*(loaded(inner) for inner in code.co_consts if isinstance(inner, CodeType)))
+
+
+def bound(node: ast.stmt) -> set[str]:
+    """The names that an import or an assignment defines."""
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        return {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
+    if isinstance(node, ast.Assign | ast.AnnAssign):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        return {n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    return set()
+
+
+def load(file: str) -> ModuleType:
+    """The file as a module, whatever its name; it can import files in its folder."""
+    sys.dont_write_bytecode = True
+    sys.path.insert(0, str(Path(file).parent))
+    module = sys.modules["_checked_file"] = ModuleType("_checked_file")  # dataclasses look it up there
+    module.__file__ = file
+    for name, tree in read(file):
+        exec(compile(tree, name, "exec"), vars(module))
+    return module

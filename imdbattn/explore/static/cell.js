@@ -1,0 +1,221 @@
+// The arithmetic of one cell of a map: query, key, their score, the mask, the softmax of the row, the sum of the values.
+// All numbers are the network's; products, exponentials and sums of them are computed here.
+
+import { binary } from "./api.js";
+import { largestOf } from "./matrix.js";
+import { channels, color, count, el, mixed, percent, quoted } from "./tools.js";
+
+const MOST_PADDING = 20;
+const LISTED = 8; // keys with the largest weights
+const PAD = "<pad>";
+
+export class Cell {
+  /** page: {choose(run, cell or null)} */
+  constructor(run, page) {
+    Object.assign(this, { run, page, strips: [] });
+    this.body = el("div");
+    this.padding = el("input", { type: "number", min: 0, max: MOST_PADDING, on: { input: () => this.change() } });
+    this.unmasked = el("input", { type: "checkbox", on: { change: () => this.change() } });
+    const tools = [el("label", {}, "padded positions ", this.padding), el("label", {}, this.unmasked, " without mask")];
+    this.element = el("section", { class: "cell", "aria-label": "Arithmetic of a cell" }, this.body, el("div", { class: "tools" }, ...tools));
+  }
+
+  change() {
+    const padding = Math.min(MOST_PADDING, Math.max(0, Math.round(Number(this.padding.value)) || 0));
+    this.page.choose(this.run.id, { ...this.chosen, padding, masked: !padding || !this.unmasked.checked });
+  }
+
+  /** Requests the numbers of the row of a cell. values: of the review. about: title, name of the query, probabilities. */
+  async update(values, chosen, about) {
+    Object.assign(this, { chosen, about });
+    if (document.activeElement !== this.padding) this.padding.value = chosen.padding;
+    this.unmasked.checked = !chosen.masked;
+    this.unmasked.disabled = !chosen.padding;
+    const { key, ...row } = chosen;
+    const request = JSON.stringify({ ...values, ...row });
+    try {
+      if (this.request !== request) {
+        this.request = request;
+        this.facts = null;
+        const [facts, numbers] = await binary("cell", { ...values, ...row }, `cell ${this.run.id}`);
+        this.facts = { ...facts, ...unpacked(facts.shapes, numbers) };
+      }
+      if (this.facts) this.show(this.facts);
+    } catch (error) {
+      if (error.name === "AbortError") return;
+      this.request = null;
+      this.body.replaceChildren(el("p", { class: "error", role: "alert", text: error.message }));
+      throw error;
+    }
+  }
+
+  show(facts) {
+    this.strips = [];
+    const { key } = this.chosen;
+    if (key >= facts.names.length) return this.page.choose(this.run.id, null);
+    const focus = document.activeElement?.dataset?.key;
+    const close = el("button", { type: "button", text: "Close", on: { click: () => this.page.choose(this.run.id, null) } });
+    const title = el("h4", {}, `${this.about.title}: ${quoted(this.about.query)} → ${quoted(facts.names[key])}`, close);
+    const largest = facts.scores.reduce((most, score, at) => (facts.mask[at] ? Math.max(most, score) : most), -Infinity);
+    const exp = facts.scores.map((score, at) => (facts.mask[at] ? Math.exp(score - largest) : 0));
+    this.row = { largest, exp, sum: exp.reduce((sum, value) => sum + value, 0) };
+    this.body.replaceChildren(title, ...this.vectors(facts), this.steps(facts), this.softmax(facts), this.effect(facts));
+    if (focus !== undefined) this.body.querySelector(`[data-key="${focus}"]`)?.focus({ preventScroll: true });
+    this.draw();
+  }
+
+  /** q, k and their products as strips; pointing at a dimension, or an arrow key, shows its numbers. */
+  vectors(facts) {
+    const [q, k] = [facts.query, facts.keys[this.chosen.key]];
+    const vectors = [["q", q], ["k", k]];
+    const most = absolute([...q, ...k]);
+    if (facts.projected && String(facts.projected) !== String(q)) vectors.splice(1, 0, ["W q", facts.projected]);
+    const name = vectors.length > 2 ? "W q" : "q";
+    if (facts.projected) vectors.push([`${name} × k`, facts.projected.map((value, at) => value * k[at])]);
+    this.product = facts.projected && { name: `${name} · k`, value: sum(vectors.at(-1)[1]) };
+    const line = el("p", { class: "at", "aria-live": "polite" });
+    const strips = vectors.flatMap(([name, values]) => [
+      el("span", { text: name }),
+      this.strip(values, name === "q" || name === "k" ? most : absolute(values)),
+    ]);
+    const group = el("div", { class: "strips", tabindex: 0, role: "application", "aria-roledescription": "strips" }, ...strips);
+    group.setAttribute("aria-label", "Query, key and their products by dimension: arrow keys move");
+    let dimension = null;
+    const point = (at) => {
+      dimension = at;
+      for (const node of group.querySelectorAll(".strip")) node.style.setProperty("--at", at === null ? "-9px" : `${((at + 0.5) / q.length) * 100}%`);
+      const numbers = () => `dimension ${at + 1}: ${vectors.map(([name, values]) => `${name} = ${number(values[at])}`).join(", ")}`;
+      const range = `from −${number(most)} (blue) to ${number(most)} (orange)`;
+      line.textContent = at === null ? `${count(q.length, "dimension")}, ${range}; point at one to read its numbers` : numbers();
+    };
+    group.addEventListener("pointermove", (event) => {
+      const box = group.querySelector(".strip").getBoundingClientRect();
+      const at = Math.floor(((event.clientX - box.left) / box.width) * q.length);
+      point(at >= 0 && at < q.length ? at : null);
+    });
+    group.addEventListener("pointerleave", () => point(null));
+    group.addEventListener("keydown", (event) => {
+      const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+      if (!step) return;
+      point(Math.min(q.length - 1, Math.max(0, (dimension ?? -1) + step)));
+      event.preventDefault();
+    });
+    point(null);
+    return [group, line];
+  }
+
+  /** From the product to the weight, one line each. */
+  steps(facts) {
+    const { key } = this.chosen;
+    const [score, padded, masked] = [facts.scores[key], facts.names[key] === PAD, !facts.mask[key]];
+    const lines = [];
+    if (this.product) lines.push([this.product.name, this.product.value, "sum of the products"]);
+    else lines.push([`${facts.score} score`, score - (facts.added?.[key] ?? 0), "of q and k"]);
+    if (this.product && facts.scale !== 1) lines.push([divisor(facts.scale), this.product.value * facts.scale, "scaled"]);
+    if (facts.added) lines.push(["+ distance", score, `${number(facts.added[key])} for this distance`]);
+    lines.at(-1)[2] += ": the score s";
+    const mask = masked ? "padding: no weight" : padded ? "none: padding is read as a word" : "a word: s is unchanged";
+    lines.push(["mask", masked ? "−∞" : score, mask]);
+    lines.push(["exp(s − m)", this.row.exp[key], `m = ${number(this.row.largest)}, the largest s`]);
+    lines.push([`÷ ${number(this.row.sum)}`, facts.weights[key], `the row's sum; weight ${percent(facts.weights[key])}`]);
+    const rows = lines.map(([name, value, note]) =>
+      el(
+        "tr",
+        {},
+        el("th", { scope: "row", text: name }),
+        el("td", { class: "number", text: typeof value === "number" ? number(value) : value, data: { step: name, value } }),
+        el("td", { class: "quiet", text: note }),
+      ),
+    );
+    return el("table", { class: "arithmetic" }, el("caption", { class: "hidden", text: "From the product to the weight" }), el("tbody", {}, ...rows));
+  }
+
+  /** The row's keys with their weights and values, and the sum that is the output. */
+  softmax(facts) {
+    const { chosen, row } = this;
+    const padded = facts.names.length - chosen.padding;
+    const largest = largestOf(facts.weights.slice(0, padded), LISTED);
+    const listed = new Set([...largest, chosen.key, ...[...facts.names.keys()].slice(padded)]);
+    const most = absolute([...[...listed].flatMap((at) => [...facts.values[at]]), ...facts.output]);
+    const line = (name, score, exp, weight, values, options = {}) =>
+      el(
+        "tr",
+        options,
+        el("th", { scope: "row" }, name),
+        el("td", { class: "number", text: score }),
+        el("td", { class: "number", text: number(exp) }),
+        el("td", { class: "number", text: percent(weight), data: { weight } }),
+        el("td", {}, this.strip(values, most)),
+      );
+    const rows = [...listed].sort((a, b) => a - b).map((at) => {
+      const press = () => this.page.choose(this.run.id, { ...chosen, key: at });
+      const name = el("button", { type: "button", class: "key", text: facts.names[at], title: facts.names[at], data: { key: at }, "aria-label": `key ${facts.names[at]}`, on: { click: press } });
+      const options = { "aria-selected": String(at === chosen.key), class: facts.mask[at] ? null : "off" };
+      return line(name, facts.mask[at] ? number(facts.scores[at]) : "−∞", row.exp[at], facts.weights[at], facts.values[at], options);
+    });
+    const others = [...facts.names.keys()].filter((at) => !listed.has(at));
+    if (others.length) {
+      const weight = sum(others.map((at) => facts.weights[at]));
+      const mean = facts.output.map((_, d) => sum(others.map((at) => facts.weights[at] * facts.values[at][d])) / (weight || 1));
+      rows.push(line(count(others.length, "other"), "", sum(others.map((at) => row.exp[at])), weight, mean));
+    }
+    const head = ["key", "score s", "exp(s − m)", "weight", "value v"].map((name, at) => el("th", { scope: "col", class: at && at < 4 ? "number" : null, text: name }));
+    const total = line("sum", "", row.sum, sum(facts.weights), facts.output, { class: "sum" });
+    const note = el("p", { class: "quiet" }, `The last strip is y = Σ weight · v, the output for ${quoted(this.about.query)}.`);
+    return el("div", {}, el("table", { class: "keys" }, el("thead", {}, el("tr", {}, ...head)), el("tbody", {}, ...rows), el("tfoot", {}, total)), note);
+  }
+
+  /** What padding changes in the prediction. */
+  effect(facts) {
+    const { padding, masked } = this.chosen;
+    if (!padding) return el("p", { class: "quiet", text: "Add a padded position, as in a batch with a longer review, to see what the mask does." });
+    const [label, share] = Object.entries(facts.probabilities).sort((a, b) => b[1] - a[1])[0];
+    const how = `with ${count(padding, "padded position")} ${masked ? "and their mask" : "and without mask in the whole network"}`;
+    return el("p", { text: `${label}: ${percent(this.about.probabilities[label])} without padding, ${percent(share)} ${how}.`, data: { probability: share } });
+  }
+
+  /** A strip of numbers, one pixel each, which the style stretches. most: the number with the full color. */
+  strip(values, most) {
+    const canvas = el("canvas", { width: values.length, height: 1, role: "img" });
+    canvas.setAttribute("aria-label", `${count(values.length, "number")} from ${number(Math.min(...values))} to ${number(Math.max(...values))}`);
+    this.strips.push({ canvas, values, most });
+    return el("div", { class: "strip" }, canvas);
+  }
+
+  draw() {
+    const [none, full, negative] = ["--least", "--most", "--negative"].map((name) => channels(color(name)));
+    for (const { canvas, values, most } of this.strips) {
+      const pen = canvas.getContext("2d");
+      const image = pen.createImageData(values.length, 1);
+      values.forEach((value, at) => image.data.set([...mixed(none, value < 0 ? negative : full, Math.abs(value) / (most || 1)), 255], 4 * at));
+      pen.putImageData(image, 0, 0);
+    }
+  }
+}
+
+/** The arrays of an answer by name: a vector is a list of numbers, a matrix a list of rows. */
+function unpacked(shapes, numbers) {
+  let at = 0;
+  const take = (size) => Array.from(numbers.subarray(at, (at += size)));
+  const arrays = Object.entries(shapes).map(([name, [rows, columns]]) => [name, columns ? Array.from({ length: rows }, () => take(columns)) : take(rows)]);
+  return Object.fromEntries(arrays);
+}
+
+function number(value) {
+  return value.toFixed(3).replace("-", "−");
+}
+
+function sum(values) {
+  return values.reduce((total, value) => total + value, 0);
+}
+
+/** The largest absolute value. */
+function absolute(values) {
+  return values.reduce((most, value) => Math.max(most, Math.abs(value)), 0);
+}
+
+/** Multiplication by a scale, as a division by √d where d is a whole number. */
+function divisor(scale) {
+  const d = 1 / scale ** 2;
+  return Math.abs(d - Math.round(d)) < 1e-6 * d ? `÷ √${Math.round(d)}` : `× ${number(scale)}`;
+}

@@ -1,0 +1,287 @@
+"""Scores of words: how much each word of a review contributes to a label, by different methods.
+
+Each function takes a Classifier, a batch and the label of each review, and returns scores (B, T), 0 on padding. Scores
+that are computed from attention weights have no sign. Those of gradients and of leave one out are negative for words
+that count against the label. Zero vectors, with which gradients compare, are the mean of GloVe if it is standardized.
+
+Shape suffixes: B reviews, T positions, E width of the word vectors, D width; H heads, Q queries, K keys: the T
+positions, after <cls> with ClsPooling; V width of the values; R reviews with one change each.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from imdbattn.data.ragged import Batch
+from imdbattn.explain.watch import rollout
+from imdbattn.faithfulness.counterfactual import attentions, replaced
+from imdbattn.faithfulness.erasure import keep, log_odds, take, words_of
+from imdbattn.nn.ladder import Classifier, MeanPooling, PlainLayer, Words
+from imdbattn.tasks.review_predictor import watched
+
+Score = Callable[[Classifier, Batch, Tensor], Tensor]
+BUDGET = 32_768  # positions of a batch of reviews with one change each
+TOLERANCE = 0.02  # of the sum of integrated gradients, relative to the change of the log-odds
+ROUNDS = 8  # of halving segments of integrated gradients
+
+
+# --- what each layer and the pooling compute --------------------------------------------------------------------------
+
+
+class Seen(NamedTuple):
+    """Input, weights and weighed values of a layer or of the pooling, in one forward pass."""
+
+    part: nn.Module
+    x_BKD: Tensor
+    words: Words
+    weights_BHQK: Tensor  # Q is 1 in the pooling
+    value_BHKV: Tensor
+
+
+@torch.no_grad()
+def see(net: Classifier, batch: Batch) -> list[Seen]:
+    """One for each layer, then one for the pooling. Raises UserError for a custom part without `attention_weights`."""
+    parts = [*net.layers, net.pooling]
+    inputs: dict[int, tuple[Tensor, Words]] = {}
+    arguments: dict[int, tuple[Tensor, ...]] = {}  # of the attention in a part: query, key, value ...
+
+    def note(found: dict[int, Any], place: int, _: nn.Module, given: tuple[Any, ...]) -> None:
+        found[place] = given
+
+    with ExitStack() as stack:
+        for place, part in enumerate(parts):
+            stack.enter_context(part.register_forward_pre_hook(partial(note, inputs, place)))
+            for attention in attentions(part):
+                stack.enter_context(attention.register_forward_pre_hook(partial(note, arguments, place)))
+        _, weights, _ = watched(net, lambda: net(batch), "this model")
+    values = [arguments[place][2] if place in arguments else inputs[place][0][:, None] for place in range(len(parts))]
+    return [Seen(part, *inputs[place], weights[place], values[place]) for place, part in enumerate(parts)]
+
+
+def weights(net: Classifier, batch: Batch, skips: bool = False) -> list[Tensor]:
+    """The mean over heads of the attention weights. skips: as (A + I) / 2 in layers with a skip connection."""
+    rows = []
+    for seen in see(net, batch):
+        row_BQK = seen.weights_BHQK.mean(1)
+        if skips and getattr(seen.part, "skip", False):
+            row_BQK = (row_BQK + torch.eye(row_BQK.shape[-1])) / 2
+        rows.append(row_BQK)
+    return rows
+
+
+def norms(net: Classifier, batch: Batch, skips: bool = False) -> list[Tensor]:
+    """The norm of each weighed value (Kobayashi et al. 2020), divided by their sum for each query.
+
+    Heads are concatenated; the value has no further projection W_O in our layers. skips: with x itself added to the
+    value of its own position (Kobayashi et al. 2021), in layers with a skip connection.
+    """
+    rows = []
+    for seen in see(net, batch):
+        row_BQK = (seen.weights_BHQK * seen.value_BHKV.norm(dim=-1)[:, :, None]).square().sum(1).sqrt()
+        if skips and getattr(seen.part, "skip", False):
+            own_BHKV = seen.weights_BHQK.diagonal(dim1=-2, dim2=-1)[..., None] * seen.value_BHKV
+            own_BK = (own_BHKV.transpose(1, 2).flatten(2) + seen.x_BKD).norm(dim=-1)
+            row_BQK.diagonal(dim1=-2, dim2=-1).copy_(own_BK)
+        rows.append(normalized(row_BQK))
+    return rows
+
+
+@torch.no_grad()
+def zeroed(net: Classifier, batch: Batch) -> list[Tensor]:
+    """Value zeroing (Mohebbi et al. 2023): the cosine distance that each output moves if the value of a key is zero.
+
+    The weights stay as they are. Distances are divided by their sum for each query.
+    """
+    rows = []
+    for seen in see(net, batch):
+        whole_BHQV = seen.weights_BHQK @ seen.value_BHKV
+        output_BQD = output_of(seen, torch.arange(len(whole_BHQV)), whole_BHQV)
+        moved_BKQ = torch.zeros(seen.weights_BHQK.transpose(-2, -1)[:, 0].shape)
+        review_R, key_R = seen.words.mask_BT.nonzero(as_tuple=True)
+        for r, k in in_chunks(seen.x_BKD.shape[1], review_R, key_R):
+            own_RHQV = seen.weights_BHQK[r, :, :, k][..., None] * seen.value_BHKV[r, :, k][:, :, None]
+            changed_RQD = output_of(seen, r, whole_BHQV[r] - own_RHQV)
+            distance_RQ = 1 - F.cosine_similarity(changed_RQD, output_BQD[r], dim=-1)
+            # Two zero vectors, as after ReLU, have no angle.
+            moved_BKQ[r, k] = distance_RQ.clamp(min=0) * (changed_RQD != output_BQD[r]).any(-1)
+        rows.append(normalized(moved_BKQ.transpose(1, 2)))
+    return rows
+
+
+def output_of(seen: Seen, review_R: Tensor, attended_RHQV: Tensor) -> Tensor:
+    """(R, Q, D): the output of a layer or of the pooling whose attention returns `attended_RHQV`."""
+    if len(attentions(seen.part)):
+        with replaced(seen.part, lambda *_: attended_RHQV):
+            output = seen.part(seen.x_BKD[review_R], Words(*(column[review_R] for column in seen.words)))
+        return output if output.ndim == 3 else output[:, None]
+    return attended_RHQV[:, 0]  # a pooling that weighs x itself
+
+
+def normalized(row_BQK: Tensor) -> Tensor:
+    return row_BQK / row_BQK.sum(-1, keepdim=True).clamp(min=torch.finfo(row_BQK.dtype).tiny)
+
+
+def in_chunks(positions: int, *columns_R: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Parts of the columns, with so many rows that a batch of them has at most BUDGET positions."""
+    return zip(*(column_R.split(max(1, BUDGET // positions)) for column_R in columns_R), strict=True)
+
+
+# --- scores without a sign --------------------------------------------------------------------------------------------
+
+
+def through(rows: Sequence[Tensor], batch: Batch) -> Tensor:
+    """(B, T): the share of each word in the pooled vector, through all layers (Abnar & Zuidema 2020)."""
+    share_BK = rollout([row_BQK[:, None] for row_BQK in rows], [False] * (len(rows) - 1))
+    return share_BK[:, share_BK.shape[1] - batch.tokens_BT.shape[1] :] * words_of(batch)  # without <cls> and padding
+
+
+def averaged(rows: Sequence[Tensor], batch: Batch) -> Tensor:
+    """(B, T): the share of each word in one layer, as the pooling weighs its queries; the mean over layers."""
+    return torch.stack([through([layer, rows[-1]], batch) for layer in rows[:-1]]).mean(0)
+
+
+def last(rows: Sequence[Tensor], batch: Batch) -> Tensor:
+    """(B, T): the same in the last layer."""
+    return through(rows[-2:], batch)
+
+
+def without_sign(rows: Callable[..., list[Tensor]], combine: Callable[..., Tensor], **options: bool) -> Score:
+    """The score that combines the rows of all layers, (B, Q, K) each, into one number for each word."""
+    return lambda net, batch, label_B: combine(rows(net, batch, **options), batch)
+
+
+def random(net: Classifier, batch: Batch, label_B: Tensor) -> Tensor:
+    """Random numbers, with which the others are compared."""
+    return torch.rand(batch.tokens_BT.shape) * words_of(batch)
+
+
+# --- scores with a sign -----------------------------------------------------------------------------------------------
+
+
+def predicted(net: Classifier, batch: Batch) -> Tensor:
+    """(B,): the predicted labels."""
+    with torch.no_grad():
+        return net(batch).argmax(1)
+
+
+def from_vectors(net: Classifier, x_BTE: Tensor, batch: Batch, label_B: Tensor) -> Tensor:
+    """(B,): the log-odds of the labels, given the vectors of the words."""
+    return log_odds(net.head(net.dropout(net.pooling(*net.encode(x_BTE, batch)))), label_B)
+
+
+def gradient_at(net: Classifier, x_BTE: Tensor, batch: Batch, label_B: Tensor) -> Tensor:
+    """(B, T, E): of the log-odds of the labels."""
+    with torch.enable_grad():
+        x_BTE = x_BTE.detach().requires_grad_()
+        return torch.autograd.grad(from_vectors(net, x_BTE, batch, label_B).sum(), x_BTE)[0]
+
+
+def gradient(net: Classifier, batch: Batch, label_B: Tensor) -> Tensor:
+    """Gradient x input: the gradient of the log-odds with respect to each vector, times that vector."""
+    x_BTE = net.embedding(batch.tokens_BT).detach()
+    return (gradient_at(net, x_BTE, batch, label_B) * x_BTE).sum(2)
+
+
+def integrated_gradients(net: Classifier, batch: Batch, label_B: Tensor) -> Tensor:
+    """Integrated gradients (Sundararajan et al. 2017, equation 1), which sum to the change of the log-odds.
+
+    The path from zero vectors is cut into segments, short ones near zero, where the output of LayerNorm changes fast.
+    In each, a sum over two points is compared with the change of the log-odds. Until the sum of a review is within
+    TOLERANCE, its segments with large errors are halved, at most ROUNDS times.
+    """
+    x_BTE = net.embedding(batch.tokens_BT).detach()
+    change_B = change_from_zero(net, batch, label_B)
+    scores_BT, missed_B = torch.zeros(x_BTE.shape[:2]), torch.zeros(len(x_BTE))
+    low_S = torch.tensor([0.0, *(2.0**-power for power in range(8, 0, -1))])
+    review_R, low_R = torch.arange(len(x_BTE)).repeat_interleave(len(low_S)), low_S.repeat(len(x_BTE))
+    high_R = torch.cat([low_S[1:], torch.ones(1)]).repeat(len(x_BTE))
+    segments_B = torch.full((len(x_BTE),), len(low_S))
+    for halvings in range(ROUNDS + 1):
+        found = [
+            segment(net, x_BTE[r], take(batch, r), label_B[r], low, high)
+            for r, low, high in in_chunks(x_BTE.shape[1], review_R, low_R, high_R)
+        ]
+        part_RT, error_R = (torch.cat(column) for column in zip(*found, strict=True))
+        total_B = missed_B.index_add(0, review_R, error_R).abs()
+        allowed_B = TOLERANCE * change_B.abs()
+        halved_R = (total_B > allowed_B)[review_R] & (error_R.abs() > (allowed_B / segments_B)[review_R] / 2)
+        halved_R &= halvings < ROUNDS
+        scores_BT.index_add_(0, review_R[~halved_R], part_RT[~halved_R])
+        missed_B.index_add_(0, review_R[~halved_R], error_R[~halved_R])
+        if not halved_R.any():
+            break
+        review_R, low_R, high_R = review_R[halved_R], low_R[halved_R], high_R[halved_R]
+        segments_B = segments_B.index_add(0, review_R, torch.ones_like(review_R))
+        middle_R = (low_R + high_R) / 2
+        review_R, low_R, high_R = review_R.repeat(2), torch.cat([low_R, middle_R]), torch.cat([middle_R, high_R])
+    return scores_BT
+
+
+def segment(
+    net: Classifier, x_RTE: Tensor, batch: Batch, label_R: Tensor, low_R: Tensor, high_R: Tensor
+) -> tuple[Tensor, Tensor]:
+    """(R, T): gradient x input, integrated from low x to high x by two points; (R,): by how much their sum is wrong."""
+    part_RT, width_R11 = torch.zeros(x_RTE.shape[:2]), (high_R - low_R)[:, None, None]
+    for point in (0.5 - 12**-0.5, 0.5 + 12**-0.5):  # Gauss-Legendre
+        at_RTE = (low_R[:, None, None] + point * width_R11) * x_RTE
+        part_RT += (gradient_at(net, at_RTE, batch, label_R) * x_RTE * width_R11).sum(2) / 2
+    with torch.no_grad():
+        low_R, high_R = (from_vectors(net, at_R[:, None, None] * x_RTE, batch, label_R) for at_R in (low_R, high_R))
+    return part_RT, part_RT.sum(1) - (high_R - low_R)
+
+
+@torch.no_grad()
+def change_from_zero(net: Classifier, batch: Batch, label_B: Tensor) -> Tensor:
+    """(B,): the log-odds of the labels, minus those of zero vectors."""
+    x_BTE = net.embedding(batch.tokens_BT)
+    return from_vectors(net, x_BTE, batch, label_B) - from_vectors(net, 0 * x_BTE, batch, label_B)
+
+
+@torch.no_grad()
+def leave_one_out(net: Classifier, batch: Batch, label_B: Tensor) -> Tensor:
+    """The decrease of the log-odds when a word is removed, as word dropout removes it."""
+    scores_BT, place_T = torch.zeros(batch.tokens_BT.shape), torch.arange(batch.tokens_BT.shape[1])
+    whole_B = log_odds(net(batch), label_B)
+    for r, t in in_chunks(len(place_T), *words_of(batch).nonzero(as_tuple=True)):
+        without_R = net(keep(take(batch, r), place_T != t[:, None]))
+        scores_BT[r, t] = whole_B[r] - log_odds(without_R, label_B[r])
+    return scores_BT
+
+
+SCORES: dict[str, tuple[str, Score]] = {  # name -> how it is shown, function
+    "rollout": ("attention rollout", without_sign(weights, through, skips=True)),
+    "last_layer": ("attention, last layer", without_sign(weights, last)),
+    "all_layers": ("attention, all layers", without_sign(weights, averaged)),
+    "norms": ("norms, all layers", without_sign(norms, averaged)),
+    "norm_rollout": ("norms, rollout", without_sign(norms, through, skips=True)),
+    "value_zeroing": ("value zeroing, all layers", without_sign(zeroed, averaged)),
+    "value_zeroing_rollout": ("value zeroing, rollout", without_sign(zeroed, through)),
+    "gradient": ("gradient × input", gradient),
+    "integrated_gradients": ("integrated gradients", integrated_gradients),
+    "leave_one_out": ("leave one out", leave_one_out),
+    "random": ("random", random),
+}
+COSTLY = ("value_zeroing", "value_zeroing_rollout", "integrated_gradients")  # of fewer reviews, `costly_reviews`
+RAW = ("rollout", "last_layer", "all_layers")  # attention weights alone
+WITH_VALUES = ("norm_rollout", "norms", "value_zeroing_rollout", "value_zeroing")
+
+
+def applicable(net: Classifier) -> list[str]:
+    """The names of the scores that a network has.
+
+    One without layers has only those through its pooling, and none of attention if that is a mean. Values are known in
+    our layers. `all_layers` is `last_layer` where there is only one.
+    """
+    without = {"all_layers"} if len(net.layers) == 1 else set()
+    if not len(net.layers):
+        without = {"last_layer", "all_layers", "norms", "value_zeroing"}
+        if isinstance(net.pooling, MeanPooling):
+            without = {*RAW, *WITH_VALUES}
+    if not all(isinstance(layer, PlainLayer) for layer in net.layers):
+        without |= set(WITH_VALUES)
+    return [name for name in SCORES if name not in without]
