@@ -215,10 +215,10 @@ def test_training_keeps_every_pair_and_a_held_out_source_all_its_targets(file):
 def test_limit_and_length_select_the_pairs(file):
     path = file("one two three four\tun\none\tun deux trois quatre\n" + many())
     corpus = prepare(sentences(path, max_tokens=6))
-    assert corpus.dropped == 0
+    assert corpus.facts["dropped"] == 0
     corpus = prepare(sentences(file(short(100) + many(5), "b"), max_tokens=5))  # the targets of `many` have six
     texts = [text for split in corpus.splits.values() for text in split.texts]
-    assert (corpus.dropped, sorted(texts)) == (5, sorted(f"{n} !" for n in range(100)))
+    assert (corpus.facts["dropped"], sorted(texts)) == (5, sorted(f"{n} !" for n in range(100)))
     splits = prepare(sentences(path, limit=150, max_tokens=None)).splits
     assert sorted(np.concatenate([split.rows for split in splits.values()])) == list(range(150))
 
@@ -338,7 +338,7 @@ def test_splits_of_the_hub_are_kept_and_held_out_sources_are_removed_from_traini
     assert "someone/books: not used: extra" in caplog.messages
     assert corpus.splits["validation"].texts == ["i see a cat ."]
     assert corpus.splits["test"].texts == ["i see a dog .", "i see a key ."]
-    assert (len(corpus.splits["train"]), corpus.dropped) == (len(NUMBERS), 2)
+    assert (len(corpus.splits["train"]), corpus.facts["dropped"]) == (len(NUMBERS), 2)
     assert corpus.test_set == "someone/books: test"
     vocabularies = (corpus.source_vocabulary, corpus.target_vocabulary)
     whole = prepare(sentences(**BOOKS), vocabularies, keep_splits=True)

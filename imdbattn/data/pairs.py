@@ -138,7 +138,6 @@ def prepare(
         source_key=source.checksum,
         test_set=texts.test_set,
         fingerprints={name: fingerprint(parts(split)) for name, split in groups.items()},
-        dropped=texts.dropped,
         facts={"items": items, **sizes, "unknown_symbols": unknown, "dropped": texts.dropped},
         source_vocabulary=of_source,
         target_vocabulary=of_target,

