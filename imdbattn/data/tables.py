@@ -137,7 +137,7 @@ def open_lines(file: str | None, column: str | None = None, default: str = "text
     files = text_files_below(path, "*") if path and path.is_dir() else None
 
     def read() -> Iterator[str]:
-        if is_table:
+        if path and is_table:
             return (value for (value,) in read_rows(path, {"column": default if column is None else column}))
         return stream_lines(path) if files is None else map(read_text, files)
 
