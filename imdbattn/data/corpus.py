@@ -20,7 +20,7 @@ from imdbattn.files import build_once, cache_root
 
 log = logging.getLogger(__name__)
 
-FORMAT = 11  # version of the cache entries; increment it when `write` changes
+FORMAT = 12  # version of the cache entries; increment it when `write` changes
 
 
 @dataclass(frozen=True, kw_only=True)
