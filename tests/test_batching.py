@@ -84,32 +84,12 @@ def test_batches_of_few_lengths_have_few_shapes_in_the_same_order_for_each_seed(
     assert len([shape for shape in scored if shape not in full]) <= 1
 
 
-@given(LENGTHS, st.integers(1, 5), st.integers(1, 300))
-@examples(max_examples=25, deadline=None)
-def test_evaluation_gives_each_review_to_exactly_one_process(lengths, ranks, budget):
-    shown = [index for rank in range(ranks) for _, index in EvalBatches(lengths, budget, rank, ranks)]
-    assert sorted(np.concatenate(shown)) == list(range(len(lengths)))
-
-
 def head_and_tail(length: int, max_tokens: int | None, head_share: float) -> list[int]:
     """Indices of the tokens that remain of a review of `length` tokens, to compare with."""
     if max_tokens is None or length <= max_tokens:
         return list(range(length))
     head = round(max_tokens * head_share)
     return [*range(head), *range(length - max_tokens + head, length)]
-
-
-@given(st.lists(st.lists(st.integers(3, 99), max_size=30), min_size=1, max_size=8), st.integers(1, 40), st.floats(0, 1))
-@examples(max_examples=30, deadline=None)
-def test_a_batch_contains_the_head_and_the_tail_of_each_review(reviews, max_tokens, head_share):
-    batch = ragged(reviews).batch(torch.arange(len(reviews)), max_tokens=max_tokens, head_share=head_share)
-    for row, review in enumerate(reviews):
-        places = head_and_tail(len(review), max_tokens, head_share)
-        assert read_places(len(review), max_tokens, head_share) == places
-        expected = [review[place] for place in places]
-        assert batch.tokens_BT[row, : len(expected)].tolist() == expected
-        assert batch.lengths_B[row] == len(expected) == min(len(review), max_tokens)
-        assert batch.tokens_BT[row, len(expected) :].eq(0).all()
 
 
 def test_dropped_words_are_drawn_for_each_word_review_and_seed():
@@ -148,7 +128,7 @@ def test_word_dropout_removes_its_share_and_keeps_the_order(reviews, share, seed
     st.integers(1, 16),
 )
 @examples(max_examples=40, deadline=None)
-def test_the_preceding_words_are_those_of_the_review_whatever_is_dropped(
+def test_a_batch_has_the_head_and_tail_of_each_review_and_the_words_before_each(
     reviews, max_tokens, head_share, share, before, multiple
 ):
     """Also for a word after the gap of a truncated review; at the start of a review there are none."""
@@ -159,8 +139,11 @@ def test_the_preceding_words_are_those_of_the_review_whatever_is_dropped(
     for row, review in enumerate(reviews[::-1]):
         length = int(batch.lengths_B[row])
         places = head_and_tail(len(review), max_tokens, head_share)
+        assert read_places(len(review), max_tokens, head_share) == places
         read = [places[position] for position in batch.positions_BT[row, :length]]
+        assert share or read == places
         assert batch.tokens_BT[row, :length].tolist() == [review[place] for place in read]
+        assert batch.tokens_BT[row, length:].eq(0).all()
         expected = [[review[place - back] if place >= back else 0 for back in range(1, before + 1)] for place in read]
         assert batch.before_BTW[row, :length].tolist() == expected
         assert batch.before_BTW[row, length:].eq(0).all()

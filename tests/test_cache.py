@@ -11,38 +11,29 @@ from imdbattn.errors import UserError
 from imdbattn.files import build_once, cache_root, write_atomically
 
 
-def write_one(folder: Path) -> None:
-    (folder / "file").write_text("whole")
-
-
-def test_one_of_several_threads_builds_the_folder_and_all_get_it(tmp_path):
+def test_one_of_several_threads_builds_the_folder_and_all_get_it_whole(tmp_path):
     built, seen, start = [], [], threading.Barrier(4)
 
     def build(folder: Path) -> None:
         built.append(1)
         threading.Event().wait(0.1)
-        write_one(folder)
+        (folder / "file").write_text("whole")
+        if len(built) == 1:
+            raise ValueError("a mistake")
 
     def work() -> None:
         start.wait()
         seen.append((build_once(tmp_path / "key", build) / "file").read_text())
 
+    with pytest.raises(ValueError, match="a mistake"):
+        build_once(tmp_path / "key", build)
+    assert os.listdir(tmp_path) == ["key.lock"], "a builder that fails leaves nothing"
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(10)
-    assert (len(built), seen) == (1, ["whole"] * 4)
-
-
-def test_a_builder_that_fails_leaves_nothing(tmp_path):
-    def build(folder: Path) -> None:
-        write_one(folder)
-        raise ValueError("a mistake")
-
-    with pytest.raises(ValueError, match="a mistake"):
-        build_once(tmp_path / "key", build)
-    assert os.listdir(tmp_path) == ["key.lock"]
+    assert (len(built), seen) == (2, ["whole"] * 4)
 
 
 @pytest.mark.parametrize("data", ["text é", b"bytes \x00"])

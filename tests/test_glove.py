@@ -72,20 +72,13 @@ MARK = b"\xef\xbb\xbf"  # of byte order, as some editors put in front of a file
 # --- sources ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
+def test_the_wheel_loads(tmp_path):
     pytest.importorskip(glove.WHEEL)
-    return load_glove("wheel", cache_dir=str(tmp_path_factory.mktemp("cache")))
-
-
-def test_the_wheel_loads(wheel):
+    wheel = load_glove("wheel", cache_dir=str(tmp_path))
     assert wheel.vectors.shape == (400_003, 50)
-    assert wheel.vectors.dtype == np.float32
-    assert len(wheel.words) == 400_000
     assert wheel.words[:3] == ["the", ",", "."]
     # the first values of the first line of Stanford's glove.6B.50d.txt
     np.testing.assert_array_equal(wheel.vectors[3, :4], np.array([0.418, 0.24968, -0.41242, 0.1217], np.float32))
-    assert wheel.vectors[3 + wheel.words.index("unk")].any()
     assert not wheel.vectors[:3].any(), "special tokens have zero rows"
     assert not wheel.vectors.flags.writeable
 
@@ -198,37 +191,25 @@ def test_a_flipped_bit_in_the_cache_is_named_with_the_folder_to_delete(name, tmp
 # --- mistakes --------------------------------------------------------------------------------------------------------
 
 GOOD = b"".join(b"word%d 1 2 3 4\n" % i for i in range(6))
-WRONG = "line 7 is not a word and 4 finite numbers, one space apart; it starts with '.*data.glove.dim=4, or download"
-MISTAKES = {  # name of the file, its bytes, what the message says besides the file
-    **{
-        name: ("v.txt", GOOD + line, WRONG)
-        for name, line in {
-            "too few numbers": b"x 1 2 3\n",
-            "too many numbers": b"x 1 2 3 4 5\n",
-            "not a number": b"x 1 2 abc 4\n",
-            "nan": b"x 1 2 nan 4\n",
-            "beyond float32": b"x 1 2 1e39 4\n",
-            "broken UTF-8": b"caf\xe9 1 2 3 4\n",
-        }.items()
-    },
-    "a header": ("v.txt", b"6 4\n" + GOOD, "line 1 .*starts with '6 4"),
-    "a word twice": ("v.txt", GOOD + b"word2 4 3 2 1\n", "line 7: 'word2' is already in line 3: remove"),
-    "a zip of other widths": (
-        "v.zip",
-        as_zip(**{"a.2d.txt": b"", "a.3d.txt": b""}),
-        r"a.2d.txt, a.3d.txt, .*\.4d\.txt",
-    ),
+MISTAKES = {  # bytes, and what the message says
+    "too few numbers": (GOOD + b"x 1 2 3\n", "line 7 is not"),
+    "too many numbers": (GOOD + b"x 1 2 3 4 5\n", "line 7 is not"),
+    "not a number": (GOOD + b"x 1 2 abc 4\n", "line 7 is not"),
+    "nan": (GOOD + b"x 1 2 nan 4\n", "line 7 is not"),
+    "beyond float32": (GOOD + b"x 1 2 1e39 4\n", "line 7 is not"),
+    "broken UTF-8": (GOOD + b"caf\xe9 1 2 3 4\n", "line 7 is not"),
+    "a header": (b"6 4\n" + GOOD, "line 1 is not"),
+    "a word twice": (GOOD + b"word2 4 3 2 1\n", "line 7 is not"),
+    "a zip of other widths": (as_zip(**{"a.2d.txt": b"", "a.3d.txt": b""}), r"a.2d.txt, a.3d.txt, .*\.4d\.txt"),
 }
 
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_mistake_in_a_file_is_named_and_leaves_nothing(name, tmp_path):
-    file, data, message = MISTAKES[name]
-    path = write(tmp_path / file, data)
-    with pytest.raises(UserError, match=message) as caught:
+    data, message = MISTAKES[name]
+    path = write(tmp_path / ("v.zip" if "zip" in name else "v.txt"), data)
+    with pytest.raises(UserError, match=f"{path}.*{message}"):
         load_glove(dim=DIM, path=path, cache_dir=str(tmp_path / "cache"))
-    assert path in str(caught.value)
-    assert len(str(caught.value).splitlines()) == 1
     assert left_in(tmp_path / "cache") == []
 
 
@@ -266,43 +247,19 @@ def test_torchtext_loads_6b_from_our_cache(tmp_path, monkeypatch):
 ARCHIVE = as_zip(**{f"glove.6B.{d}d.txt": as_text(WORDS[:50], RNG.normal(size=(50, d))) for d in (50, 100)})
 
 
-@pytest.fixture
-def hub(monkeypatch):
-    """hub(data): lets the Hugging Face hub serve these bytes; returns the list of the requests."""
+def test_all_widths_come_from_one_download_and_another_archive_is_downloaded_again(tmp_path, monkeypatch):
+    served = [ARCHIVE[:-1] + b"x", ARCHIVE]
+
+    def download(*names: str, local_dir: Path) -> str:
+        assert names == ("stanfordnlp/glove", "glove.6B.zip")
+        local_dir.mkdir(exist_ok=True)
+        return write(local_dir / names[-1], served.pop(0))
+
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
     monkeypatch.setattr(glove, "ZIP_SHA256", sha256(ARCHIVE).hexdigest())
-
-    def serve(data: bytes = ARCHIVE) -> list[tuple]:
-        requests = []
-
-        def download(*names: str, local_dir: Path) -> str:
-            requests.append(names)
-            local_dir.mkdir(exist_ok=True)
-            return write(local_dir / names[-1], data)
-
-        monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
-        return requests
-
-    return serve
-
-
-def official(cache: Path, dim: int = 50) -> glove.Glove:
-    found = load_glove("official", dim, cache_dir=str(cache))
-    assert found.words == WORDS[:50]
-    assert found.vectors.shape == (53, dim)
-    return found
-
-
-def test_all_widths_come_from_one_download(hub, tmp_path):
-    requests = hub()
-    official(tmp_path, 50)
-    official(tmp_path, 100)
-    assert requests == [("stanfordnlp/glove", "glove.6B.zip")]
-
-
-def test_another_archive_is_refused_and_downloaded_again(hub, tmp_path):
-    hub(ARCHIVE[:-1] + b"x")
     with pytest.raises(UserError, match="wrong checksum: try again"):
         load_glove("official", cache_dir=str(tmp_path))
     assert left_in(tmp_path) == []
-    hub()
-    official(tmp_path)
+    for dim in (50, 100):
+        found = load_glove("official", dim, cache_dir=str(tmp_path))
+        assert (found.words, found.vectors.shape) == (WORDS[:50], (53, dim))

@@ -18,7 +18,6 @@ from imdbattn.data import reverse
 from imdbattn.data.pairs import Pairs, find_source, normalised, parts, prepare, split_text
 from imdbattn.data.ragged import ragged
 from imdbattn.data.reverse import generate
-from imdbattn.data.sampling import Batches
 from imdbattn.data.sources import Split, fingerprint
 from imdbattn.data.vocabulary import EOS, MARKERS, UNK, Vocabulary
 from imdbattn.errors import UserError
@@ -111,17 +110,6 @@ def test_a_pair_is_the_same_in_any_batch_with_one_end_symbol_and_padding_after_i
     assert (batch.lengths_or_none_B is None) == (len(lengths) < 2)
 
 
-@given(PAIRS, st.integers(1, 5))
-@examples(deadline=None)
-def test_processes_share_a_batch_and_all_have_its_total_counts(pairs, ranks):
-    split, index = as_split(pairs), np.arange(len(pairs))
-    whole = Batches(split)[(0, index)]
-    parts = [Batches(split, rank, ranks)[(0, index)] for rank in range(ranks)]
-    assert sorted(row for part in parts for row in part.rows_B.tolist()) == index.tolist()
-    assert {(part.reviews, part.symbols) for part in parts} == {(whole.reviews, whole.symbols)}
-    assert sum(int(part.target_lengths_B.sum()) for part in parts) == whole.symbols
-
-
 # --- reversed strings ------------------------------------------------------------------------------------------------
 
 SIZES = {split: st.integers(1, 60) for split in ("train", "validation", "test")}
@@ -160,12 +148,7 @@ def test_no_string_occurs_twice_and_each_has_the_given_letters_and_length(some, 
 def test_the_test_strings_depend_only_on_their_own_settings(some, lengths, other, sizes):
     one = generated(**some, lengths=lengths, test_lengths=(5, 9))
     two = generated(**some | sizes, lengths=other, test_lengths=(5, 9))
-    if one and two:
-        assert one["test"] == two["test"]
-    default = generated(**some, lengths=lengths, test_lengths=lengths)
-    less = generated(**some | sizes, lengths=lengths, test_lengths=lengths)
-    if default and less:
-        assert default["test"] == less["test"]
+    assert one is None or two is None or one["test"] == two["test"]
 
 
 def test_the_strings_of_a_seed_have_not_changed():
@@ -173,8 +156,6 @@ def test_the_strings_of_a_seed_have_not_changed():
     splits = generate(1, 26, (1, 20), (1, 20), train=300, validation=40, test=60)
     text = "\n".join(string for split in splits.values() for string in split)
     assert (reverse.VERSION, hashlib.sha256(text.encode()).hexdigest()[:12]) == (1, "e28d973f014e")
-    other = generate(2, 26, (1, 20), (1, 20), train=300, validation=40, test=60)
-    assert not set(splits["test"]) & set(other["test"]) - {string for string in splits["test"] if len(string) < 3}
 
 
 # --- sentences -------------------------------------------------------------------------------------------------------
@@ -234,14 +215,12 @@ def test_training_keeps_every_pair_and_a_held_out_source_all_its_targets(file):
 def test_limit_and_length_select_the_pairs(file):
     path = file("one two three four\tun\none\tun deux trois quatre\n" + many())
     corpus = prepare(sentences(path, max_tokens=6))
-    assert corpus.dropped == 0
+    assert corpus.facts["dropped"] == 0
     corpus = prepare(sentences(file(short(100) + many(5), "b"), max_tokens=5))  # the targets of `many` have six
     texts = [text for split in corpus.splits.values() for text in split.texts]
-    assert (corpus.dropped, sorted(texts)) == (5, sorted(f"{n} !" for n in range(100)))
-    for changes in ({"limit": 150}, {"limit": 150, "max_tokens": None}):
-        splits = prepare(sentences(path, **changes)).splits
-        assert sum(len(split) for split in splits.values()) == 150
-        assert max(int(split.rows.max()) for split in splits.values()) < 150
+    assert (corpus.facts["dropped"], sorted(texts)) == (5, sorted(f"{n} !" for n in range(100)))
+    splits = prepare(sentences(path, limit=150, max_tokens=None)).splits
+    assert sorted(np.concatenate([split.rows for split in splits.values()])) == list(range(150))
 
 
 def test_the_vocabulary_is_counted_on_training_only_or_is_that_of_the_run(file):
@@ -286,19 +265,19 @@ def test_fingerprints_and_keys_depend_on_every_text_and_on_nothing_else(file):
 
 
 BAD_FILES = {
-    "no tab": ("a\tb\n\nonly words\n", r"row 2 \(counted from 0\) has 1 columns, not 2 or 3: 'only words'"),
-    "empty source": ("a\tb\n \tb\n", r"row 1 \(counted from 0\) has an empty source"),
-    "empty target": ("a\t\u00a0\tCC-BY\n", r"row 0 \(counted from 0\) has an empty target"),
-    "too few": ("a\tb\n", r"nothing is left for (validation|test)"),
+    "no tab": ("a\tb\n\nonly words\n", "row 2 .* has 1 columns"),
+    "empty source": ("a\tb\n \tb\n", "row 1 .* has an empty source"),
+    "empty target": ("a\t\u00a0\tCC-BY\n", "row 0 .* has an empty target"),
+    "too few": ("a\tb\n", "nothing is left for (validation|test)"),
+    "no frequent word": (many(), "min_frequency"),
 }
 
 
 @pytest.mark.parametrize("name", BAD_FILES)
-def test_a_bad_file_is_refused_in_one_line_that_names_the_place(file, name):
+def test_a_bad_file_is_refused_with_the_place(file, name):
     content, words = BAD_FILES[name]
-    with pytest.raises(UserError, match=words) as caught:
-        prepare(sentences(file(content), **({"min_frequency": 10**6} if "frequent" in name else {"max_tokens": 2})))
-    assert "\n" not in str(caught.value)
+    with pytest.raises(UserError, match=words):
+        prepare(sentences(file(content), **({"min_frequency": 10**6} if "frequent" in name else {"max_tokens": 9})))
 
 
 # --- the packaged pairs ----------------------------------------------------------------------------------------------
@@ -327,41 +306,40 @@ def dataset(texts: list[str]) -> datasets.Dataset:
 
 @pytest.fixture
 def hub(monkeypatch):
-    """hub(train=[...], ...): lets the hub serve these splits; returns the list of what it was asked for."""
+    """hub(train=[...], ...): lets the hub serve these splits of someone/books, en-fr."""
 
     def serve(**splits):
-        asked = []
-        found = datasets.DatasetDict({name: dataset(texts) for name, texts in splits.items()})
-        monkeypatch.setattr(
-            datasets, "load_dataset", lambda path, **more: asked.append((path, *more.values())) or found
-        )
-        return asked
+        def load(path, name):
+            assert (path, name) == ("someone/books", "en-fr")
+            return datasets.DatasetDict({name: dataset(texts) for name, texts in splits.items()})
+
+        monkeypatch.setattr(datasets, "load_dataset", load)
 
     return serve
 
 
+BOOKS = {"hub": "someone/books", "hub_config": "en-fr"}
 NUMBERS = [f"number {n}" for n in range(200)]
 
 
 def test_a_dataset_of_the_hub_is_cut_as_a_file_is(hub, file):
-    asked = hub(train=NUMBERS)
-    corpus = prepare(sentences(hub="someone/books", hub_config="en-fr"))
-    assert asked == [("someone/books", "en-fr")]
+    hub(train=NUMBERS)
+    corpus = prepare(sentences(**BOOKS))
     path = file("".join(f"I see {text}.\tJe vois {text}.\n" for text in NUMBERS))
     assert (corpus.source, corpus.fingerprints) == ("hub", prepare(sentences(path)).fingerprints)
-    turned = prepare(sentences(hub="someone/books", languages=["fr", "en"], limit=100))
+    turned = prepare(sentences(**BOOKS, languages=["fr", "en"], limit=100))
     assert turned.splits["train"].texts[0].startswith("je vois")
     assert sum(len(split) for split in turned.splits.values()) == 100
 
 
 def test_splits_of_the_hub_are_kept_and_held_out_sources_are_removed_from_training(hub, caplog):
     hub(train=[*NUMBERS, "a cat", "a dog"], dev=["a cat"], test=["a dog", "a dog", "a key"], extra=["x"])
-    corpus = prepare(sentences(hub="someone/books"))
+    corpus = prepare(sentences(**BOOKS))
     assert "someone/books: not used: extra" in caplog.messages
     assert corpus.splits["validation"].texts == ["i see a cat ."]
     assert corpus.splits["test"].texts == ["i see a dog .", "i see a key ."]
-    assert (len(corpus.splits["train"]), corpus.dropped) == (len(NUMBERS), 2)
+    assert (len(corpus.splits["train"]), corpus.facts["dropped"]) == (len(NUMBERS), 2)
     assert corpus.test_set == "someone/books: test"
     vocabularies = (corpus.source_vocabulary, corpus.target_vocabulary)
-    whole = prepare(sentences(hub="someone/books"), vocabularies, keep_splits=True)
+    whole = prepare(sentences(**BOOKS), vocabularies, keep_splits=True)
     assert (len(whole.splits["train"]), whole.fingerprints["test"]) == (202, corpus.fingerprints["test"])

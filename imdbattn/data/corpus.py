@@ -20,7 +20,7 @@ from imdbattn.files import build_once, cache_root
 
 log = logging.getLogger(__name__)
 
-FORMAT = 10  # version of the cache entries; increment it when `write` changes
+FORMAT = 12  # version of the cache entries; increment it when `write` changes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,6 @@ class Corpus:
     source_key: str  # checksums of the source and of data.extra, separated by -
     test_set: str  # its name, for display
     fingerprints: dict[str, str]  # of each split's texts and labels
-    dropped: int  # number of items that were read but omitted
     facts: dict[str, Any]  # for metrics.json
 
 
@@ -116,7 +115,6 @@ def write(folder: Path, reviews: Texts, source: Source, tokenizer: Tokenizer) ->
         "source_key": source.checksum,
         "test_set": reviews.test_set,
         "fingerprints": {name: fingerprint(split.labelled()) for name, split in reviews.splits.items()},
-        "dropped": reviews.dropped,
         "facts": {"labels": reviews.label_names, "known_tokens": known / max(tokens, 1), **reviews.facts},
     }
     (folder / "meta.json").write_text(json.dumps(meta, indent=1))

@@ -87,10 +87,9 @@ def read_labelled(cfg: Any, label_names: list[str]) -> tuple[list[str], Tensor]:
         raise UserError(f"{name} has the columns {has}, not {needed}: use runs with the same classes")
     columns = {"its columns": "text"} | {column: column for column in expected}
     found, *values = read_columns(path, columns, cfg.encoding_errors)
-    targets_UC = torch.from_numpy(np.array(values, dtype=float).T)  # nan where there is no value
+    targets_UC = torch.from_numpy(np.array(values, dtype=float).T)
     within_U = ((targets_UC >= 0) & (targets_UC <= 1)).all(1) & ((targets_UC.sum(1) - 1).abs() <= TOLERANCE)
-    for row, (text, within) in enumerate(zip(found, within_U.tolist(), strict=True)):
-        if text is None or not within:
-            problem = "no text, or probabilities outside 0 to 1, or whose sum is not 1"
-            raise UserError(f"{name}: {counted(row)} has {problem}: correct it")
-    return [text or "" for text in found], targets_UC
+    if not within_U.all():
+        row = within_U.tolist().index(False)
+        raise UserError(f"{name}: {counted(row)} has probabilities outside 0 to 1, or whose sum is not 1: correct it")
+    return found, targets_UC

@@ -15,7 +15,7 @@ import ssl
 import zipfile
 from array import array
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -71,15 +71,12 @@ def load_glove(source: str = "auto", dim: int = 50, path: str | None = None, cac
         key = f"path-{dim}d-{hashlib.sha256(state.encode()).hexdigest()[:16]}"
 
     def build(folder: Path) -> None:
-        if path:
-            table = read_file(file, dim)
-        elif source == "wheel":
-            table = read_wheel()
-        elif source == "torchtext":
-            table = read_torchtext(dim, root / "torchtext")
+        if not path and source == "wheel":
+            store(folder, *read_wheel())
+        elif not path and source == "torchtext":
+            store(folder, *read_torchtext(dim, root / "torchtext"))
         else:
-            table = read_file(download(root / "glove"), dim)
-        store(folder, *table)
+            store(folder, *read_file(file if path else download(root / "glove"), dim))
 
     folder = build_once(root / "glove" / f"{key}-v{FORMAT}", build)
     meta = json.loads((folder / "meta.json").read_text())
@@ -155,50 +152,46 @@ def read_file(path: Path, dim: int) -> Table:
 
     Raises UserError naming the line unless these are different words with D finite numbers each.
     """
-    lines: dict[str, int] = {}  # line number of each word
+    words: dict[str, None] = {}
     numbers = array("f")
     with open_text(path, dim) as stream:
         for line, text in enumerate(stream, 1):
-            if line == 1:
-                text = text.removeprefix(b"\xef\xbb\xbf")  # a byte order mark; part of a word anywhere else
+            text = text.removeprefix(b"\xef\xbb\xbf") if line == 1 else text  # a byte order mark
+            word, *row = text.rstrip(b"\r\n").rsplit(b" ", dim)
             try:
-                word, row = parse(text.removesuffix(b"\n").removesuffix(b"\r"), dim)
+                numbers.extend(map(float, row))
+                words[word.decode()] = None
+                if len(words) < line or len(numbers) < line * dim or not math.isfinite(sum(numbers[-dim:])):
+                    raise ValueError
+                if b" " in word and is_number(word.rpartition(b" ")[2]):  # more than D numbers
+                    raise ValueError
             except ValueError as error:
                 raise UserError(
-                    f"{path}, line {line} is not a word and {dim} finite numbers, one space apart; it starts with "
-                    f"{ascii(text[:60])[1:]}: change data.glove.dim={dim}, or download the file again"
+                    f"{path}, line {line} is not another word and {dim} finite numbers, one space apart; it starts "
+                    f"with {ascii(text[:60])[1:]}: change data.glove.dim={dim}, or download the file again"
                 ) from error
-            if lines.setdefault(word, line) != line:
-                raise UserError(f"{path}, line {line}: {word!r} is already in line {lines[word]}: remove one of them")
-            numbers.extend(row)
-    return list(lines), np.frombuffer(numbers, np.float32).reshape(-1, dim)
+    return list(words), np.frombuffer(numbers, np.float32).reshape(-1, dim)
 
 
-def parse(text: bytes, dim: int) -> tuple[str, array]:
-    """The word and numbers of a line. Raises ValueError for other numbers, and if the word may end with a number."""
-    word, *numbers = text.rsplit(b" ", dim)
-    row = array("f", map(float, numbers))
-    _, space, last = word.rpartition(b" ")
+def is_number(text: bytes) -> bool:
     with suppress(ValueError):
-        if space and math.isfinite(float(last)):  # more than D numbers
-            row = array("f")
-    if len(row) < dim or not math.isfinite(sum(row)):
-        raise ValueError
-    return word.decode(), row
+        return math.isfinite(float(text))
+    return False
 
 
 @contextmanager
 def open_text(path: Path, dim: int) -> Iterator[Any]:
     """The text in `path` as a stream of bytes; of a .zip, the file that ends in .{dim}d.txt, else its only .txt."""
-    if suffix_of(path) != ".zip":
-        with gzip.open(path) if suffix_of(path) == ".gz" else open(path, "rb") as stream:
-            yield stream
-        return
-    with zipfile.ZipFile(path) as archive:
-        names = [name for name in archive.namelist() if name.lower().endswith(".txt") and name[:8] != "__MACOSX"]
-        members = [name for name in names if name.lower().endswith(f".{dim}d.txt")] or names
-        if len(members) != 1:
-            content = f"{path} contains {', '.join(names) or 'no .txt'}"
-            raise UserError(f"{content}, not one .{dim}d.txt: change data.glove.dim or data.glove.path")
-        with archive.open(members[0]) as stream:
-            yield stream
+    with ExitStack() as stack:
+        if suffix_of(path) == ".gz":
+            yield stack.enter_context(gzip.open(path))
+        elif suffix_of(path) != ".zip":
+            yield stack.enter_context(open(path, "rb"))
+        else:
+            archive = stack.enter_context(zipfile.ZipFile(path))
+            names = [name for name in archive.namelist() if name.lower().endswith(".txt") and name[:8] != "__MACOSX"]
+            members = [name for name in names if name.lower().endswith(f".{dim}d.txt")] or names
+            if len(members) != 1:
+                content = f"{path} contains {', '.join(names) or 'no .txt'}"
+                raise UserError(f"{content}, not one .{dim}d.txt: change data.glove.dim or data.glove.path")
+            yield stack.enter_context(archive.open(members[0]))

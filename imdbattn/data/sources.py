@@ -80,38 +80,43 @@ def load_hub(dataset: str, **arguments: Any) -> Any:
     return datasets.load_dataset(dataset, **arguments)
 
 
-def as_given(texts: Texts, name: str) -> Texts:
-    """The splits as they are, for scoring; a file without splits is a test set."""
-    splits = {split or "test": part for split, part in texts.splits.items()}
-    test_set = texts.test_set or f"{name}: {'all' if '' in texts.splits else 'test'}"
-    return replace(texts, splits={split: splits[split] for split in SPLITS if split in splits}, test_set=test_set)
+def divided(
+    texts: Texts,
+    name: str,
+    shares: Mapping[str, float] | None,
+    places: Callable[[Split, dict[str, float]], Mapping[str, Any]],
+    cut: str,
+) -> Texts:
+    """Train, validation and test. Missing splits are taken from training, which then loses the texts of the others.
 
+    Args:
+        texts: the splits of a source.
+        name: that of the source, for messages.
+        shares: of validation and test. None leaves the splits as they are, for scoring; a single file is a test set.
+        places: given the training split and the shares of missing ones, the places of the items of train and of these.
+        cut: describes a test set that is taken from training.
 
-def training_of(texts: Texts, name: str) -> Split:
-    """The split from which missing ones are taken."""
-    if not texts.splits.keys() & {"", "train"}:
-        raise UserError(f"{name} has no training data; it holds {', '.join(texts.splits)}")
-    return texts.splits.get("") or texts.splits["train"]
-
-
-def cut(texts: Texts, name: str, index: Mapping[str, Sequence[int] | np.ndarray], test_set: str) -> Texts:
-    """Divides training into the splits of `index`, then removes texts of validation and test from training.
-
-    index: for train and each missing split, the places of its items. test_set: describes a test set taken from them.
     Raises UserError if a split has no items.
     """
-    rest = training_of(texts, name)
-    splits = texts.splits | {split: rest.take(places) for split, places in index.items()}
-    held_out = {text for split in ("validation", "test") for text in splits[split].texts}
-    train = splits["train"]
-    splits["train"] = train.take([place for place, text in enumerate(train.texts) if text not in held_out])
-    splits = {split: splits[split] for split in SPLITS}
-    if empty := [split for split in SPLITS if not len(splits[split])]:
-        share = "give more, or change data.validation_share, test_share, limit or max_tokens"
-        raise UserError(f"{name}: nothing is left for {empty[0]} (texts of other splits are omitted): {share}")
-    dropped = texts.dropped + len(rest) - sum(len(splits[split]) for split in index)
-    test_set = texts.test_set or f"{name}: {test_set if 'test' in index else 'test'}"
-    return replace(texts, splits=splits, test_set=test_set, dropped=dropped)
+    whole = "test" if shares is None else "train"
+    splits = {split or whole: part for split, part in texts.splits.items()}
+    test_set, dropped = "all" if "" in texts.splits else "test", texts.dropped
+    if shares is not None:
+        if "train" not in splits:
+            raise UserError(f"{name} has no training data; it holds {', '.join(splits)}")
+        rest = splits["train"]
+        index = places(rest, {split: share for split, share in shares.items() if split not in splits})
+        splits |= {split: rest.take(own) for split, own in index.items()}
+        held_out = {text for split in ("validation", "test") for text in splits[split].texts}
+        train = splits["train"]
+        splits["train"] = train.take([place for place, text in enumerate(train.texts) if text not in held_out])
+        if empty := [split for split in SPLITS if not len(splits[split])]:
+            share = "give more, or change data.validation_share, test_share, limit or max_tokens"
+            raise UserError(f"{name}: nothing is left for {empty[0]} (texts of other splits are omitted): {share}")
+        test_set = cut if "test" in index else "test"
+        dropped += len(rest) - sum(len(splits[split]) for split in index)
+    splits = {split: splits[split] for split in SPLITS if split in splits}
+    return replace(texts, splits=splits, test_set=texts.test_set or f"{name}: {test_set}", dropped=dropped)
 
 
 def fingerprint(parts: Iterable[str]) -> str:

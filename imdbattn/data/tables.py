@@ -2,7 +2,6 @@
 
 import csv
 import importlib.util
-import io
 import json
 import logging
 import os
@@ -10,10 +9,9 @@ import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
-from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 from imdbattn.errors import UserError, in_line
 from imdbattn.files import atomically, expanded, sha256_of
@@ -21,7 +19,7 @@ from imdbattn.files import atomically, expanded, sha256_of
 log = logging.getLogger(__name__)
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
-Row = tuple[str | None, ...]
+WRITTEN = (".csv", ".tsv", ".jsonl", ".parquet")
 Columns = Mapping[str, Sequence[Any]]  # the values of some rows
 
 
@@ -131,15 +129,18 @@ def open_lines(file: str | None, column: str | None = None, default: str = "text
     Raises UserError if there are no lines.
     """
     path = None if file is None else expanded(file)
-    read: Callable[[], Iterator[str]] = partial(stream_lines, path)
-    if path and suffix_of(path) in SUFFIXES:
-        read = partial(stream_column, path, default if column is None else column)
-    elif column is not None:
+    is_table = path and suffix_of(path) in SUFFIXES
+    if column is not None and not is_table:
         raise UserError(f"column={column} is for tables, such as file=reviews.csv ({', '.join(SUFFIXES)}): omit it")
-    elif path and path.is_dir():  # such as aclImdb/train/unsup; aclImdb/train has .txt files that are no reviews
-        if any(place.is_dir() for place in path.iterdir()):
-            raise UserError(f"{path} has subfolders: give a folder that has only a .txt file for each text")
-        read = partial(map, read_text, text_files_below(path, "*"))
+    if path and path.is_dir() and any(place.is_dir() for place in path.iterdir()):  # aclImdb/train has other .txt files
+        raise UserError(f"{path} has subfolders: give a folder that has only a .txt file for each text")
+    files = text_files_below(path, "*") if path and path.is_dir() else None
+
+    def read() -> Iterator[str]:
+        if path and is_table:
+            return (value for (value,) in read_rows(path, {"column": default if column is None else column}))
+        return stream_lines(path) if files is None else map(read_text, files)
+
     if path is None and sys.stdin.isatty():
         print("One review (or source) per line, then Ctrl-D:", file=sys.stderr)
     total = blank = None
@@ -156,35 +157,30 @@ def open_lines(file: str | None, column: str | None = None, default: str = "text
 # --- reading tables --------------------------------------------------------------------------------------------------
 
 
-def read_columns(file: Path, columns: Mapping[str, str], encoding_errors: str = "strict") -> list[list[str | None]]:
+def read_columns(file: Path, columns: Mapping[str, str], encoding_errors: str = "strict") -> list[list[str]]:
     """The values of some columns of a table. columns, errors: see `read_rows`."""
     return [list(values) for values in zip(*read_rows(file, columns, encoding_errors), strict=True)]
 
 
-def stream_column(file: Path, column: str) -> Iterator[str]:
-    """The values of one column. Raises UserError for a row without one."""
-    for row, (value,) in enumerate(read_rows(file, {"column": column})):
-        if value is None:
-            raise UserError(f"{file}: {counted(row)} has no '{column}': fill it, or remove the row")
-        yield value
+def read_rows(file: Path, columns: Mapping[str, str], encoding_errors: str = "strict") -> Iterator[tuple[str, ...]]:
+    """The values of some columns in each row of a file with one of SUFFIXES, as text.
 
-
-def read_rows(file: Path, columns: Mapping[str, str], encoding_errors: str = "strict") -> Iterator[Row]:
-    """The values of some columns in each row of a file with one of SUFFIXES, as text; None where there is no value.
-
-    columns: the setting that names a column -> its name. Raises UserError for a missing column, a file without rows,
-    and rows that cannot be read, or in two ways.
+    columns: the setting that names a column -> its name. Raises UserError for a missing column or value (null), a file
+    without rows, and rows that cannot be read, or in two ways.
     """
-    row = None
+    values = None
     try:
         names, rows = open_table(file, [*columns.values()], encoding_errors)
         for setting, column in columns.items():
             if (count := names.count(column)) != 1:
                 has, known = f"{count} columns" if count else "no column", ", ".join(f"'{name}'" for name in names)
                 raise UserError(f"{file} has {has} '{column}'; it has {in_line(known)}: set {setting}")
-        for row in rows:
-            yield row
-        if row is None:
+        for row, values in enumerate(rows):
+            if None in values:
+                column = list(columns.values())[values.index(None)]
+                raise UserError(f"{file}: {counted(row)} has no '{column}': fill it, or remove the row")
+            yield values  # type: ignore[misc]
+        if values is None:
             raise ValueError("it has no rows")
     except ValueError as error:  # pyarrow's are among them
         raise UserError(f"{file} cannot be read: {in_line(error)}") from error
@@ -192,7 +188,7 @@ def read_rows(file: Path, columns: Mapping[str, str], encoding_errors: str = "st
 
 def open_table(
     file: Path, columns: Sequence[str] = (), encoding_errors: str = "strict"
-) -> tuple[list[str], Iterator[Row]]:
+) -> tuple[list[str], Iterator[tuple[str | None, ...]]]:
     """The names of all columns (of JSON Lines, those of the first row), and the rows of some columns."""
     split = re.compile("(?<=\r)(?!\n)").split  # lines also end with \r, the line break of old Macs
 
@@ -213,7 +209,7 @@ def open_table(
     return names, (tuple(row[place] for place in places) for row in rows)
 
 
-def parquet_rows(file: Path, columns: Sequence[str]) -> tuple[list[str], Iterator[Row]]:
+def parquet_rows(file: Path, columns: Sequence[str]) -> tuple[list[str], Iterator[tuple[str | None, ...]]]:
     import pyarrow.parquet as pq
 
     table = pq.ParquetFile(file, buffer_size=1 << 20, pre_buffer=False)
@@ -347,47 +343,30 @@ def delimited_rows(lines: Iterable[str], delimiter: str, way: str) -> Iterator[l
 
 
 def write_table(path: Path, chunks: Iterable[Columns]) -> None:
-    """Writes rows into a file with the suffix of one of WRITERS, which replaces `path` when all are written.
+    """Writes rows into a file with one of WRITTEN, which replaces `path` when all are written.
 
+    All values of CSV and TSV are in quotes: then a text with quotes can be read in one way only.
     Nothing is left of it after an exception. Raises UserError if the folder cannot be written.
     """
-    with atomically(path) as temporary, open(temporary, "wb") as file:
-        WRITERS[suffix_of(path)](file, chunks)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def write_parquet(file: BinaryIO, chunks: Iterable[Columns]) -> None:
     import pyarrow as pa
+    import pyarrow.csv as pc
     import pyarrow.parquet as pq
 
-    with ExitStack() as stack:
-        writer = None
+    suffix, writer = suffix_of(path), None
+    with atomically(path) as temporary, open(temporary, "wb") as file, ExitStack() as stack:
         for columns in chunks:
-            table = pa.table(dict(columns))
-            writer = writer or stack.enter_context(pq.ParquetWriter(file, table.schema))
-            writer.write_table(table)
-
-
-def write_json_lines(file: BinaryIO, chunks: Iterable[Columns]) -> None:
-    for columns in chunks:
-        rows = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
-        file.write("".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows).encode())
-
-
-def write_csv(file: BinaryIO, chunks: Iterable[Columns], delimiter: str = ",") -> None:
-    """Writes all values in quotes, also the header: a text with quotes can then be read in one way only."""
-    for number, columns in enumerate(chunks):
-        text = io.StringIO(newline="")
-        writer = csv.writer(text, delimiter=delimiter, lineterminator="\n", quoting=csv.QUOTE_ALL)
-        writer.writerows([] if number else [columns])
-        writer.writerows(zip(*columns.values(), strict=True))
-        file.write(text.getvalue().encode())
-
-
-WRITERS: dict[str, Callable[[BinaryIO, Iterable[Columns]], None]] = {
-    ".csv": write_csv,
-    ".tsv": partial(write_csv, delimiter="\t"),
-    ".jsonl": write_json_lines,
-    ".parquet": write_parquet,
-}
+            if suffix == ".jsonl":
+                for row in zip(*columns.values(), strict=True):
+                    line = json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False)
+                    file.write(f"{line}\n".encode())
+            else:
+                table = pa.table(dict(columns))
+                if writer is None and suffix == ".parquet":
+                    writer = stack.enter_context(pq.ParquetWriter(file, table.schema))
+                elif writer is None:
+                    options = pc.WriteOptions(delimiter="," if suffix == ".csv" else "\t", quoting_style="all_valid")
+                    writer = stack.enter_context(pc.CSVWriter(file, table.schema, write_options=options))
+                writer.write_table(table)
+        stack.close()
+        file.flush()
+        os.fsync(file.fileno())
