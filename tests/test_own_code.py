@@ -282,7 +282,7 @@ KIND = {
     "score that is any module": ["model=base", "model.layers=1", "model.layer.score._target_=kinds.Plain"],
     "positions": ["model=base_pe", "model.layers=1", "model.positions._target_=kinds.Shifted"],
     "convolution": ["model=convolved", "model.convolution._target_=kinds.Neighbours"],
-    "module": ["model=mean", "module._target_=kinds.Doubled"],
+    "module": ["model=mean", "lightning_module._target_=kinds.Doubled"],
     "channel": ["model=log_counts", "model.channels.log_counts._target_=kinds.Counts"],
 }
 PAIRS = ["task=seq2seq", "model=seq2seq_attention", "data.letters=4", "data.lengths=[1,4]", "data.train=60"]
@@ -323,7 +323,7 @@ WRONG = {
     "a score": (["model=base", "model.layer.score._target_=kinds.Transposed"], r"score \(kinds\.Wrong\): it returns"),
     "an error of its own": (["model=mean", POOLING + "Typo"], "model=mean: a typo"),
     "no such package": (["model=mean", "model.pooling._target_=nowhere.Mine"], "'nowhere': install that package"),
-    "another kind": (["model=mean", "module._target_=kinds.Plain"], r"is not a subclass of imdbattn\.tasks\.learner"),
+    "another kind": (["model=mean", "lightning_module._target_=kinds.Plain"], r"is not a subclass of imdbattn\.tasks\.learner"),
     "not partial": (["model=base", "model.convolution={_target_: kinds.Neighbours}"], "need _partial_: true"),
     "a decoder's score": ([*PAIRS, "model.score._target_=kinds.OnlyForward"], "does not compare a query with keys"),
 }

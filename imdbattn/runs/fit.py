@@ -70,7 +70,7 @@ def train(cfg: DictConfig, folder: Path, resume: bool) -> dict[str, Any]:
     run, last = run_of(folder), folder / "checkpoints" / "last.ckpt"
     saved = last if last.exists() else run / "checkpoints" / "last.ckpt"
     state = read_checkpoint(saved) if resume and saved.exists() else None
-    module: Learner = class_of(cfg, "module", Learner).new(cfg, corpus, state)
+    module: Learner = class_of(cfg, "lightning_module", Learner).new(cfg, corpus, state)
 
     # Trainer
     loggers: list[Logger] = []

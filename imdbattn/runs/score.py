@@ -43,7 +43,7 @@ def evaluate(cfg: Evaluate, predictor: Predictor, folder: Path, write: bool) -> 
         changed["precision"] = precision
     trainer = build_trainer(cfg.trainer.model_dump(exclude_unset=True) | {"precision": precision})
     data = class_of(settings, "datamodule", BatchData)(settings, corpus, split)
-    module = class_of(settings, "module", Learner)(predictor.net, predictor.cfg, predictor.facts)
+    module = class_of(settings, "lightning_module", Learner)(predictor.net, predictor.cfg, predictor.facts)
     trainer.test(module, data, verbose=False)
     metrics = run_facts(settings, corpus) | {"split": split, "changed": changed} | score_facts("", module.scores)
     if write and trainer.is_global_zero:

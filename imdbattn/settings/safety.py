@@ -111,7 +111,7 @@ TRUSTED = {  # group of settings -> packages whose classes a run folder may name
     "model": ("imdbattn.nn", "torch.nn"),
     "optim": ("torch.optim", "imdbattn.tasks.optim"),
     "trainer": ("lightning.Trainer",),
-    **dict.fromkeys(("datamodule", "module", "predictor"), ("imdbattn.tasks",)),
+    **dict.fromkeys(("datamodule", "lightning_module", "predictor"), ("imdbattn.tasks",)),
 }
 
 

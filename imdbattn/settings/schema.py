@@ -250,7 +250,7 @@ class Training(Group):
 
     task: str
     datamodule: ClassName
-    module: ClassName
+    lightning_module: ClassName
     predictor: ClassName | None
     seed: Seed
     threads: Annotated[int | None, Field(ge=1, le=1024)]
