@@ -116,7 +116,7 @@ def with_code(place: Place) -> list[str]:
 # --- the table --------------------------------------------------------------------------------------------------------
 
 HYDRA: dict[str, tuple[Arguments, str]] = {  # of imdbattn.train
-    "misspelt group": (typed("modl=mean"), r"error: there is no setting modl; the nearest is model\n$"),
+    "misspelt group": (typed("modle=mean"), r"error: there is no setting modle; the nearest is model\n$"),
     "misspelt deep down": (typed("data.glove.pth=x"), r"no setting data\.glove\.pth; the nearest is data\.glove\.path"),
     "a name of other tools": (typed("epochs=3"), r"no setting epochs; the nearest is trainer\.max_epochs\n$"),
     "unknown rung": (typed("model=residul"), "model=residul is not a choice: model=residual is the nearest of base, "),

@@ -16,7 +16,7 @@ def test_a_wrong_value_gives_one_line_and_an_exit_status(shell):
     done = shell("train", "seed=-1")
     assert done.returncode == 2
     assert done.stderr == "error: seed=-1 must be greater than or equal to 0\n"
-    for word, nearest in (("modell=base", "model"), ("epochs=2", "trainer.max_epochs")):
+    for word, nearest in (("modle=base", "model"), ("epochs=2", "trainer.max_epochs")):
         done = shell("train", word)
         assert done.stderr.startswith(f"error: there is no setting {word.partition('=')[0]}; the nearest is {nearest}")
 

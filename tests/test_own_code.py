@@ -323,7 +323,7 @@ WRONG = {
     "a score": (["model=base", "model.layer.score._target_=kinds.Transposed"], r"score \(kinds\.Wrong\): it returns"),
     "an error of its own": (["model=mean", POOLING + "Typo"], "model=mean: a typo"),
     "no such package": (["model=mean", "model.pooling._target_=nowhere.Mine"], "'nowhere': install that package"),
-    "another kind": (["model=mean", "lightning_module._target_=kinds.Plain"], r"is not a subclass of imdbattn\.tasks\.learner"),
+    "another kind": (["model=mean", "lightning_module._target_=kinds.Plain"], r"not a subclass of imdbattn\.tasks"),
     "not partial": (["model=base", "model.convolution={_target_: kinds.Neighbours}"], "need _partial_: true"),
     "a decoder's score": ([*PAIRS, "model.score._target_=kinds.OnlyForward"], "does not compare a query with keys"),
 }

@@ -62,7 +62,7 @@ def instantiate(node: Any, key: str, kind: type) -> Any:
 
 
 def class_of(cfg: Any, key: str, kind: type) -> Any:
-    """The class that the settings of a task (conf/task/) name for `key`: datamodule, module or predictor."""
+    """The class that the settings of a task (conf/task/) name for `key`: datamodule, lightning_module or predictor."""
     return class_at(cfg[key]._target_, key, kind)
 
 
