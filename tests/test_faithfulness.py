@@ -383,9 +383,8 @@ def test_only_pairs_whose_original_was_held_out_are_read(tmp_path):
     rows = ["Sentiment\tText\tbatch_id", "Negative\tA bad film.\t1", "Positive\tA good film.\t1"]
     rows += ["Positive\tTrained on.\t2", "Negative\tNot trained on.\t2"]
     (tmp_path / "pairs.tsv").write_text("\n".join(rows) + "\n")
-    pairs, omitted = read_pairs(tmp_path, ["neg", "pos"], ["A <br />good film"])
+    pairs = read_pairs(tmp_path, ["neg", "pos"], ["A <br />good film"])
     assert pairs == [("A good film.", 1, "A bad film.", 0)]
-    assert omitted == 1
     with pytest.raises(UserError, match="none of 2 originals is in this split"):
         read_pairs(tmp_path / "pairs.tsv", ["neg", "pos"], ["another review"])
     with pytest.raises(UserError, match="does not begin with exactly one of bad, good"):
