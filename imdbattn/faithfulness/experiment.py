@@ -169,7 +169,7 @@ class Subject:
         def part(name: str, reviews: int, measure: Callable[[Batch], Columns], **options: Any) -> Part:
             return Part(name, common | options, self.batches, self.chosen_N[:reviews], measure)
 
-        names = [name for name in scores.applicable(net) if name in cfg.scores]
+        names: list[str] = [name for name in scores.applicable(net) if name in cfg.scores]
         not_random = [name for name in names if name != "random"]
         # Costly scores are computed for fewer reviews, or pairs.
         reviews = dict.fromkeys(names, cfg.reviews)
