@@ -60,12 +60,10 @@ def made_up(names=("base", "residual"), fingerprint="fc45bb824bf15091"):
     [
         ({"a": {"rollout": 0.1}}, "yes: of 1 rung, * in 1"),
         ({"a": {"rollout": -0.1}}, "no: of 1 rung, * in 0, worse in 1"),
-        ({"a": {"rollout": 0.001}}, "undecided: of 1 rung, * in 0, undecided in 1"),
         (
             {"a": {"rollout": 0.1, "gradient": 0.2}},
             "partly: of 1 rung, * in 1; in 1, another score finds words that matter more",
         ),
-        ({"a": {"rollout": 0.1}, "b": {"rollout": 0.3}}, "yes: of 2 rungs, * in 2"),
         (
             {"a": {"rollout": 0.1}, "b": {"last_layer": -0.1}, "c": {"rollout": 0.0}},
             "partly: of 3 rungs, * in 1, worse in 1, undecided in 1",
