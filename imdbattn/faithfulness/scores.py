@@ -8,7 +8,7 @@ Shape suffixes: B reviews, T positions, E width of the word vectors, D width; H 
 positions, after <cls> with ClsPooling; V width of the values; R reviews with one change each.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
@@ -19,12 +19,11 @@ from torch import Tensor, nn
 from imdbattn.data.ragged import Batch
 from imdbattn.explain.watch import rollout
 from imdbattn.faithfulness.counterfactual import attentions, replaced
-from imdbattn.faithfulness.erasure import keep, log_odds, take, words_of
+from imdbattn.faithfulness.erasure import in_chunks, keep, log_odds, take, words_of
 from imdbattn.nn.ladder import Classifier, MeanPooling, PlainLayer, Words
 from imdbattn.tasks.review_predictor import watched
 
 Score = Callable[[Classifier, Batch, Tensor], Tensor]
-BUDGET = 32_768  # positions of a batch of reviews with one change each
 TOLERANCE = 0.02  # of the sum of integrated gradients, relative to the change of the log-odds
 ROUNDS = 8  # of halving segments of integrated gradients
 
@@ -121,11 +120,6 @@ def output_of(seen: Seen, review_R: Tensor, attended_RHQV: Tensor) -> Tensor:
 
 def normalized(row_BQK: Tensor) -> Tensor:
     return row_BQK / row_BQK.sum(-1, keepdim=True).clamp(min=torch.finfo(row_BQK.dtype).tiny)
-
-
-def in_chunks(positions: int, *columns_R: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Parts of the columns, with so many rows that a batch of them has at most BUDGET positions."""
-    return zip(*(column_R.split(max(1, BUDGET // positions)) for column_R in columns_R), strict=True)
 
 
 # --- scores without a sign --------------------------------------------------------------------------------------------
