@@ -171,10 +171,9 @@ class Subject:
 
         names: list[str] = [name for name in scores.applicable(net) if name in cfg.scores]
         not_random = [name for name in names if name != "random"]
-        # Costly scores are computed for fewer reviews, or pairs.
-        reviews = dict.fromkeys(names, cfg.reviews)
-        reviews |= dict.fromkeys([*self.own, *(name for name in names if name in scores.COSTLY)], cfg.costly_reviews)
-        reviews = {name: min(number, cfg.reviews) for name, number in reviews.items()}
+        costly = {*scores.COSTLY, *self.own}  # computed for fewer reviews, or pairs
+        fewer = min(cfg.reviews, cfg.costly_reviews)
+        reviews = {name: fewer if name in costly else cfg.reviews for name in (*names, *self.own)}
         parts = []
         for name, number in reviews.items():
             options: dict[str, Any] = {"keywords": self.own[name].keywords} if name in self.own else {}

@@ -168,15 +168,11 @@ def sentences(summary: dict[str, Any]) -> list[str]:
                 parts.append(f"of {group} {number(means[best])} ({shown(best)})")
         found += [f"{rung}: the highest normalized AOPC is, {', '.join(parts)}."] if parts else []
     for score in dict.fromkeys(score for means in normalized.values() for score in means if score != "random"):
-        labels = [rung["label"] for rung in rungs if score in normalized[rung["label"]]]
-        raw = {rung["label"]: rung["aopc_of_searched"].get(score) for rung in rungs}
-        before, after = (
-            " > ".join(sorted(labels, key=key, reverse=True))
-            for key in (raw.__getitem__, lambda label, score=score: normalized[label][score])
-        )
-        if before != after:
-            text = f"Normalization changes the order of models by {shown(score)}"
-            found.append(f"{text}: {before}; now {after}.")
+        after = {label: means[score] for label, means in normalized.items() if score in means}
+        before = {rung["label"]: rung["aopc_of_searched"][score] for rung in rungs if rung["label"] in after}
+        raw, now = (" > ".join(sorted(means, key=means.__getitem__, reverse=True)) for means in (before, after))
+        if raw != now:
+            found.append(f"Normalization changes the order of models by {shown(score)}: {raw}; now {now}.")
     if correlations := [row for row in rows if row["measure"] == "randomized"]:
         failed = [f"{shown(row['about'])} in {row['rung']}" for row in correlations if row["interval"][0] > UNCHANGED]
         text = f"Fails the randomization test (correlation above {UNCHANGED:g})"

@@ -126,8 +126,10 @@ def normalized(row_BQK: Tensor) -> Tensor:
 
 
 def through(rows: Sequence[Tensor], batch: Batch) -> Tensor:
-    """(B, T): the share of each word in the pooled vector, through all layers (Abnar & Zuidema 2020). rows: (B, Q, K)
-    of each layer and of the pooling."""
+    """(B, T): the share of each word in the pooled vector, through all layers (Abnar & Zuidema 2020).
+
+    rows: (B, Q, K) of each layer, then of the pooling.
+    """
     share_BK = rollout([row_BQK[:, None] for row_BQK in rows], [False] * (len(rows) - 1))
     return share_BK[:, share_BK.shape[1] - batch.tokens_BT.shape[1] :] * words_of(batch)  # without <cls> and padding
 
