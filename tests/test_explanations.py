@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 from imdbattn.explain.prediction import Translation
 from imdbattn.explain.show import print_predictions, write_page
@@ -29,20 +28,10 @@ TRANSLATED = sequence(
 )
 
 
-@pytest.fixture
-def terminal(capsys, monkeypatch):
-    """terminal(readings): the lines that are printed."""
-
-    def lines(readings) -> list[str]:
-        monkeypatch.setenv("COLUMNS", "80")
-        print_predictions(readings)
-        return capsys.readouterr().out.splitlines()
-
-    return lines
-
-
-def test_source_output_probability_reference_and_unknown_symbols_are_printed(terminal):
-    assert terminal([TRANSLATED])[:4] == [
+def test_source_output_probability_reference_and_unknown_symbols_are_printed(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    print_predictions([TRANSLATED])
+    assert capsys.readouterr().out.splitlines()[:4] == [
         "elle a un chien ., under 0.1 %",
         "source: she has a dog .",
         "reference: elle a une chienne .",

@@ -45,10 +45,12 @@ def made_up(names=("base", "residual"), fingerprint="fc45bb824bf15091"):
         | {"search": {"reviews": 50, "beam": 2}},
         "environments": [machine | {"torch": "2.13.0", "lightning": "2.6.6"}],
         "folders": ["runs"],
-        "rungs": [rung | {"label": name, "by_share": {score: [0.1] * 5 for score in MEANS}} for name in names],
+        "rungs": [
+            rung | {"label": name, "by_share": {score: [0.1] * 5 for score in MEANS}, "aopc_of_searched": MEANS}
+            for name in names
+        ],
         "numbers": numbers,
         "claims": claims,
-        "orders": [],
         "skipped": [{"folder": "runs/mean", "reason": "it has no attention"}],
     }
 
@@ -58,12 +60,10 @@ def made_up(names=("base", "residual"), fingerprint="fc45bb824bf15091"):
     [
         ({"a": {"rollout": 0.1}}, "yes: of 1 rung, * in 1"),
         ({"a": {"rollout": -0.1}}, "no: of 1 rung, * in 0, worse in 1"),
-        ({"a": {"rollout": 0.001}}, "undecided: of 1 rung, * in 0, undecided in 1"),
         (
             {"a": {"rollout": 0.1, "gradient": 0.2}},
             "partly: of 1 rung, * in 1; in 1, another score finds words that matter more",
         ),
-        ({"a": {"rollout": 0.1}, "b": {"rollout": 0.3}}, "yes: of 2 rungs, * in 2"),
         (
             {"a": {"rollout": 0.1}, "b": {"last_layer": -0.1}, "c": {"rollout": 0.0}},
             "partly: of 3 rungs, * in 1, worse in 1, undecided in 1",
@@ -98,13 +98,13 @@ def test_tables_have_a_row_for_each_score_and_a_column_for_each_rung():
 
 def test_sentences_name_changed_orders_and_scores_that_do_not_change():
     summary = made_up()
-    summary["orders"] = [
-        {"score": "norms", "raw": ["base", "residual"], "normalized": ["residual", "base"]},
-        {"score": "rollout", "raw": ["base", "residual"], "normalized": ["base", "residual"]},
-    ]
+    summary["rungs"][0]["aopc_of_searched"] = MEANS | {"norms": 0.15, "rollout": 0.13}
+    for one in summary["numbers"]:  # another order than that of AOPC, and the same order
+        if one["measure"] == "normalized":
+            one["mean"] += {("norms", "residual"): 0.01, ("rollout", "base"): 0.01}.get((one["about"], one["rung"]), 0)
     summary["numbers"].append(row("base", "randomized", "rollout", 0.9))
     text = "\n".join(report.sentences(summary))
-    assert "of norms and value zeroing 0.140 (norms, all layers), of all scores 0.240 (leave one out)." in text
+    assert "of norms and value zeroing 0.150 (norms, all layers), of all scores 0.240 (leave one out)." in text
     assert "order of models by norms, all layers: base > residual; now residual > base." in text
     assert text.count("order of models") == 1
     assert "Fails the randomization test (correlation above 0.5): attention rollout in base." in text

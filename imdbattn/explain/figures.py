@@ -31,9 +31,8 @@ def learning_curves(curves: Curves, training: str, validation: str) -> Figure:
     kinds = (("loss", "cross-entropy", 1), ("accuracy", "accuracy (%)", 100))
     for axes, (quantity, unit, factor) in zip(figure.subplots(1, 2), kinds, strict=True):
         for split, label, color in (("train", training, "tab:gray"), ("val", validation, "tab:blue")):
-            values = curves.get(f"{split}/{quantity}", {})
-            heights = [factor * value for value in values.values()]
-            axes.plot(list(values), heights, "o-", ms=3.5, label=label, color=color)
+            points = curves.get(f"{split}/{quantity}", {})
+            axes.plot([*points], [factor * y for y in points.values()], "o-", ms=3.5, label=label, color=color)
         axes.set(xlabel="epoch", ylabel=unit, title=quantity)
         integer_ticks(axes)
         style(axes)
@@ -108,9 +107,8 @@ def by_distance(layers: Mapping[str, np.ndarray]) -> Figure:
     figure = new_figure(9, 2.6 * len(layers))
     panels = figure.subplots(len(layers), 1, squeeze=False, sharex=True)[:, 0]
     for axes, (name, added_HR) in zip(panels, layers.items(), strict=True):
-        reach = added_HR.shape[1] // 2
-        for head, added_R in enumerate(added_HR, 1):
-            axes.plot(range(-reach, reach + 1), added_R, "o-", ms=3, lw=1.2, label=f"head {head}")
+        reach, heads = added_HR.shape[1] // 2, [f"head {head + 1}" for head in range(len(added_HR))]
+        axes.plot(range(-reach, reach + 1), added_HR.T, "o-", ms=3, lw=1.2, label=heads)
         axes.set(title=name, ylabel="added to the score")
         style(axes)
         axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
@@ -175,9 +173,10 @@ def sequence_attention(sequence: Translation, most: int = 100) -> Figure:
     most: number of the first symbols in the figure.
     """
     assert sequence.weights_TS is not None
+    longest = max(len(sequence.row_names), len(sequence.source))
     rows, keys = ([axis_label(name) for name in names[:most]] for names in (sequence.row_names, sequence.source))
     wide, high = (max(map(len, names), default=1) for names in (rows, keys))  # letters of the longest names
-    cell = 0.32 if max(len(rows), len(keys)) <= 12 else 0.2  # inches
+    cell = 0.32 if longest <= 12 else 0.2  # inches
     figure = new_figure(max(cell * len(keys) + 0.1 * wide + 1.6, 3.2), cell * len(rows) + 0.1 * high + 1)
     axes = figure.subplots()
     image = heat_map(axes, sequence.weights_TS[:most, :most], keys, rows, "equal")
@@ -186,7 +185,6 @@ def sequence_attention(sequence: Translation, most: int = 100) -> Figure:
     axes.tick_params("x", rotation=0 if high == 1 else 90)
     axes.set(xlabel="source", ylabel="output")
     figure.colorbar(image, ax=axes, format="{x:g} %", label="weight")
-    longest = max(len(sequence.row_names), len(sequence.source))
     cut = f": the first {most} symbols of {longest}" if longest > most else ""
     figure.suptitle(f"{sequence.model}{cut}", fontsize=10, parse_math=False)
     return figure

@@ -16,7 +16,6 @@ from imdbattn.settings.safety import visible
 if TYPE_CHECKING:
     from rich.console import Console
 
-Images = Iterable[bytes | None] | None  # PNG of each prediction that has one; None draws them
 DETAILED = 5  # number of reviews on a page with layers and a figure, which take up to a second and 1 MB each
 
 
@@ -52,18 +51,20 @@ def write_attention(prediction: Prediction, folder: Path) -> None:
     image = attention_png(prediction)
     if image is not None:
         write_atomically(folder / "attention.png", image)
-    write_page([prediction], folder / "attention.html", [image])
+    write_atomically(folder / "attention.html", page([prediction], [image]))
 
 
-def write_page(predictions: Sequence[Prediction], path: Path, images: Images = None) -> Path:
+def write_page(predictions: Sequence[Prediction], path: Path) -> Path:
     """Writes `page` and returns its path."""
-    write_atomically(path, page(predictions, images))
+    write_atomically(path, page(predictions))
     return path
 
 
-def page(predictions: Sequence[Prediction], images: Images = None, template: str = "page") -> str:
-    """One HTML page of at least one prediction. template: or "fragment", of a page."""
-    shown = list(zip(predictions, map(attention_png, predictions) if images is None else images, strict=True))
+def page(
+    predictions: Sequence[Prediction], images: Iterable[bytes | None] | None = None, template: str = "page"
+) -> str:
+    """One HTML page of at least one prediction. images: PNG of each, or None. template: or "fragment", of a page."""
+    shown = list(zip(predictions, images or map(attention_png, predictions), strict=True))
     return render(Path(__file__).with_name(f"{template}.html.jinja"), predictions=shown, detailed=DETAILED)
 
 

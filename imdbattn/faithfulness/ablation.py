@@ -20,12 +20,12 @@ from imdbattn.nn.ladder import SelfAttention
 
 def self_attentions(net: nn.Module) -> dict[int, SelfAttention]:
     """By number of the layer, from 1, without layers that do not have exactly one."""
-    by_number = {}
+    found = {}
     for number, layer in enumerate(getattr(net, "layers", ()), 1):
         parts = [part for part in layer.modules() if isinstance(part, SelfAttention)]
         if len(parts) == 1:
-            by_number[number] = parts[0]
-    return by_number
+            found[number] = parts[0]
+    return found
 
 
 def units(net: nn.Module) -> dict[str, Tensor]:
@@ -34,25 +34,20 @@ def units(net: nn.Module) -> dict[str, Tensor]:
     All layers must have the same number of heads. "all but" a head replaces the other heads of its layer; "all but" a
     layer replaces all other layers.
     """
-    numbers = list(self_attentions(net))
-    if not numbers:
-        return {}
-    heads = next(iter(self_attentions(net).values())).heads
-    none_LH = torch.zeros(len(numbers), heads, dtype=torch.bool)
-    heads_of: dict[str, Tensor] = {}
-    for row, number in enumerate(numbers):
-        layer = f"layer {number}"
-        layer_LH = none_LH.clone()
+    parts = self_attentions(net)
+    heads = next(iter(parts.values())).heads if parts else 0
+    found: dict[str, Tensor] = {}
+    for row, number in enumerate(parts):
+        layer_LH = torch.zeros(len(parts), heads, dtype=torch.bool)
         layer_LH[row] = True
-        heads_of[layer] = layer_LH
-        if len(numbers) > 1:
-            heads_of[f"all but {layer}"] = ~layer_LH
+        found[f"layer {number}"] = layer_LH
+        if len(parts) > 1:
+            found[f"all but layer {number}"] = ~layer_LH
         for head in range(heads if heads > 1 else 0):
-            head_LH = none_LH.clone()
-            head_LH[row, head] = True
-            heads_of[f"{layer}, head {head + 1}"] = head_LH
-            heads_of[f"all but {layer}, head {head + 1}"] = layer_LH & ~head_LH
-    return heads_of
+            head_LH = layer_LH & (torch.arange(heads) == head)
+            found[f"layer {number}, head {head + 1}"] = head_LH
+            found[f"all but layer {number}, head {head + 1}"] = layer_LH & ~head_LH
+    return found
 
 
 @contextmanager
@@ -67,19 +62,18 @@ def hooked(net: nn.Module, hook: Callable[..., Any]) -> Iterator[None]:
 @torch.no_grad()
 def mean_outputs(net: nn.Module, batches: Iterable[Batch]) -> list[Tensor]:
     """(H, d) for each layer of `units`: the mean output of its heads over all words, and <cls>, of all reviews."""
-    sums: dict[int, Tensor] = {}
-    positions: dict[int, Tensor] = {}
+    totals: dict[int, tuple[Any, Any]] = {}
 
     def add(row: int, module: nn.Module, inputs: tuple[Any, ...], output_BHTd: Tensor) -> None:
         mask_B1T1 = inputs[3].transpose(-2, -1)  # of the keys, which are also the queries
-        words_BHTd = output_BHTd.double().masked_fill(~mask_B1T1, 0)
-        sums[row] = sums.get(row, 0) + words_BHTd.sum((0, 2))
-        positions[row] = positions.get(row, 0) + mask_B1T1.sum()
+        total_Hd, positions = totals.get(row, (0, 0))
+        total_Hd = total_Hd + output_BHTd.double().masked_fill(~mask_B1T1, 0).sum((0, 2))
+        totals[row] = total_Hd, positions + mask_B1T1.sum()
 
     with hooked(net, add):
         for batch in batches:
             net(batch)
-    return [sums[row] / positions[row] for row in sorted(sums)]
+    return [total_Hd / positions for total_Hd, positions in totals.values()]
 
 
 @torch.no_grad()
@@ -88,8 +82,7 @@ def ablate(net: nn.Module, batch: Batch, unit: str, means: Sequence[Tensor]) -> 
     replaced_LH = units(net)[unit]
 
     def replace(row: int, module: nn.Module, inputs: tuple[Any, ...], output_BHTd: Tensor) -> Tensor:
-        replaced_H11 = replaced_LH[row, :, None, None].to(output_BHTd.device)
-        return torch.where(replaced_H11, means[row][:, None].to(output_BHTd), output_BHTd)
+        return torch.where(replaced_LH[row, :, None, None], means[row][:, None].to(output_BHTd), output_BHTd)
 
     with hooked(net, replace):
         return net(batch)

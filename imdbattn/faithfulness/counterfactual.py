@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from imdbattn.data.ragged import Batch
 from imdbattn.explain.watch import watch
-from imdbattn.nn.ladder import Attention, Classifier
+from imdbattn.nn.ladder import Attention
 from imdbattn.nn.scores import padding_mask
 
 LEARNING_RATE = 0.3  # of the logits of the weights
@@ -30,7 +30,6 @@ class Original(NamedTuple):
 
     probabilities_BC: Tensor  # float64
     weights: list[Tensor]  # (B, H, Q, K) of each Attention, in order of use
-    words_BK: Tensor  # bool, True on words
     keys_BK: Tensor  # bool, True on words and <cls>
 
 
@@ -58,20 +57,12 @@ def replaced(net: nn.Module, attend: Callable[[int, Tensor], Tensor]) -> Iterato
             vars(part).pop("forward", None)
 
 
-@torch.no_grad()
 def observe(net: nn.Module, batch: Batch) -> Original:
     with watch(attentions(net)) as weights:
-        probabilities_BC = probabilities(net, batch)
-    keys, lengths_B = weights[0].shape[-1], batch.lengths_B.clamp(min=1)
-    before = keys - batch.tokens_BT.shape[1]  # 1 if <cls> precedes the words
-    keys_BK = padding_mask(lengths_B + before, keys)
-    words_BK = keys_BK & (torch.arange(keys, device=keys_BK.device) >= before)
-    return Original(probabilities_BC, weights, words_BK, keys_BK)
-
-
-def probabilities(net: nn.Module, batch: Batch) -> Tensor:
-    """(B, C), float64."""
-    return net(batch).double().softmax(-1)
+        probabilities_BC = net(batch).double().softmax(-1)
+    keys = weights[0].shape[-1]
+    words_B = batch.lengths_B.clamp(min=1)
+    return Original(probabilities_BC, weights, padding_mask(words_B + keys - batch.tokens_BT.shape[1], keys))
 
 
 def total_variation(p_BC: Tensor, q_BC: Tensor) -> Tensor:
@@ -85,18 +76,19 @@ def generators(batch: Batch, seed: int) -> list[torch.Generator]:
 
 
 @torch.no_grad()
-def permute(net: Classifier, batch: Batch, permutations: int, seed: int) -> Tensor:
+def permute(net: nn.Module, batch: Batch, permutations: int, seed: int) -> Tensor:
     """(B,): the median total variation distance between the outputs with permuted and with the original weights.
 
     Section 4.2.1. A permutation of the words of a review is the same for all queries, heads and layers; <cls> and
     padding keep their weights. The seed, with the row of each review, determines the permutations.
     """
     original = observe(net, batch)
-    places_PBK = torch.arange(original.words_BK.shape[1]).repeat(permutations, len(batch.rows_B), 1)
-    for row, (words_K, generator) in enumerate(zip(original.words_BK, generators(batch, seed), strict=True)):
-        (places,) = words_K.nonzero(as_tuple=True)
+    reviews, keys = original.keys_BK.shape
+    first = keys - batch.tokens_BT.shape[1]  # 1 if <cls> precedes the words
+    places_PBK = torch.arange(keys).repeat(permutations, reviews, 1)
+    for row, (end, generator) in enumerate(zip(original.keys_BK.sum(1).tolist(), generators(batch, seed), strict=True)):
         for places_K in places_PBK[:, row]:
-            places_K[places] = places[torch.randperm(len(places), generator=generator)]
+            places_K[first:end] = first + torch.randperm(end - first, generator=generator)
     distances = []
     for places_BK in places_PBK:
 
@@ -105,7 +97,7 @@ def permute(net: Classifier, batch: Batch, permutations: int, seed: int) -> Tens
             return original.weights[number] @ value.take_along_dim(places_B1K1, -2)
 
         with replaced(net, attend):
-            distances.append(total_variation(original.probabilities_BC, probabilities(net, batch)))
+            distances.append(total_variation(original.probabilities_BC, net(batch).double().softmax(-1)))
     return torch.stack(distances).quantile(0.5, 0)
 
 
@@ -126,6 +118,7 @@ def divergence(original: Original, changed: Sequence[Tensor]) -> Tensor:
     return torch.stack(means).mean(0)
 
 
+@torch.no_grad()
 def adversary(
     net: nn.Module, batch: Batch, epsilon: float, steps: int, restarts: int, seed: int
 ) -> tuple[Tensor, Tensor]:
@@ -139,70 +132,56 @@ def adversary(
     Returns (B,) the Jensen-Shannon divergence (see `divergence`), at least 0, and (B,) the total variation distance
     between the outputs, at most epsilon.
     """
-    original = observe(net, batch)
-    best_2B = original.probabilities_BC.new_zeros(2, len(batch.rows_B))
-    numbers = generators(batch, seed)
+    original, numbers = observe(net, batch), generators(batch, seed)
+    p_BC = original.probabilities_BC
+    best_2B = p_BC.new_zeros(2, len(p_BC))
+
+    def judge(changed: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """(B,) each: the distance of the output, and the loss. Updates the best weights found."""
+        nonlocal best_2B
+        with replaced(net, lambda number, value: changed[number] @ value):
+            logits_BC = net(batch).double().log_softmax(-1)
+        divergence_B = divergence(original, changed).double()
+        distance_B = total_variation(p_BC, logits_BC.exp())
+        found_B = (distance_B <= epsilon) & (divergence_B > best_2B[0])
+        best_2B = torch.where(found_B, torch.stack([divergence_B, distance_B]).detach(), best_2B)
+        # The logarithm of the symmetric divergence: its gradient does not vanish where an output is close to 0 or 1.
+        symmetric_B = ((p_BC - logits_BC.exp()) * (p_BC.clamp(min=1e-300).log() - logits_BC)).sum(-1)
+        return distance_B, symmetric_B.clamp(min=1e-300).log() * (distance_B > epsilon) - divergence_B
+
     for _ in range(restarts):
         logits = [logit.requires_grad_() for logit in random_logits(original, numbers)]
         optimizer = torch.optim.Adam(logits, lr=LEARNING_RATE, eps=1e-12)
         for step in range(steps):
             optimizer.param_groups[0]["lr"] = LEARNING_RATE * (1 - step / steps)
             with torch.enable_grad():
-                changed = [logit.softmax(-1) for logit in logits]
-                divergence_B, distance_B, penalty_B = judge(net, batch, original, changed)
-                loss = (penalty_B * (distance_B > epsilon) - divergence_B).sum()
-            for logit, gradient in zip(logits, torch.autograd.grad(loss, logits), strict=True):
+                _, loss_B = judge([logit.softmax(-1) for logit in logits])
+                gradients = torch.autograd.grad(loss_B.sum(), logits)
+            for logit, gradient in zip(logits, gradients, strict=True):
                 logit.grad = gradient  # not backward(), which would also set the gradients of the parameters
-            best_2B = better(best_2B, divergence_B.detach(), distance_B.detach(), epsilon)
             optimizer.step()
-        best_2B = bisect(net, batch, original, [logit.detach().softmax(-1) for logit in logits], best_2B, epsilon)
+        # Bisection between the original weights and the last ones: the best of them may lie between.
+        last = [logit.softmax(-1) for logit in logits]
+        low_B, at_B, high_B = torch.zeros_like(best_2B[0]), torch.ones_like(best_2B[0]), torch.ones_like(best_2B[0])
+        for _ in range(HALVINGS):
+            at_B111 = at_B[:, None, None, None].to(last[0])
+            distance_B, _ = judge([torch.lerp(*both, at_B111) for both in zip(original.weights, last, strict=True)])
+            feasible_B = distance_B <= epsilon
+            low_B, high_B = torch.where(feasible_B, at_B, low_B), torch.where(feasible_B, high_B, at_B)
+            at_B = (low_B + high_B) / 2
     return best_2B[0], best_2B[1]
-
-
-def judge(net: nn.Module, batch: Batch, original: Original, changed: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """(B,) each: the divergence of the weights, the distance of the output, and a penalty that grows with it."""
-    with replaced(net, lambda number, value: changed[number] @ value):
-        logits_BC = net(batch).double().log_softmax(-1)
-    p, q = original.probabilities_BC, logits_BC.exp()
-    # The logarithm of the symmetric divergence: its gradient does not vanish where an output is close to 0 or 1.
-    penalty = ((p - q) * (p.clamp(min=1e-300).log() - logits_BC)).sum(-1).clamp(min=1e-300).log()
-    return divergence(original, changed).double(), total_variation(p, q), penalty
-
-
-def better(best_2B: Tensor, divergence_B: Tensor, distance_B: Tensor, epsilon: float) -> Tensor:
-    found_B = (distance_B <= epsilon) & (divergence_B > best_2B[0])
-    return torch.where(found_B, torch.stack([divergence_B, distance_B]), best_2B)
-
-
-@torch.no_grad()
-def bisect(
-    net: nn.Module, batch: Batch, original: Original, changed: Sequence[Tensor], best_2B: Tensor, epsilon: float
-) -> Tensor:
-    """The best of `best_2B` and of weights between the original and the changed ones."""
-    low_B, high_B = torch.zeros_like(best_2B[0]), torch.ones_like(best_2B[0])
-    at_B = high_B
-    for _ in range(HALVINGS):
-        at = at_B[:, None, None, None].to(changed[0])
-        mixed = [torch.lerp(old, new, at) for old, new in zip(original.weights, changed, strict=True)]
-        divergence_B, distance_B, _ = judge(net, batch, original, mixed)
-        best_2B = better(best_2B, divergence_B, distance_B, epsilon)
-        feasible_B = distance_B <= epsilon
-        low_B, high_B = torch.where(feasible_B, at_B, low_B), torch.where(feasible_B, high_B, at_B)
-        at_B = (low_B + high_B) / 2
-    return best_2B
 
 
 def random_logits(original: Original, generators: Sequence[torch.Generator]) -> list[Tensor]:
     """Logits of weights that are near 1 on a random key of each query: the divergence is largest at such weights."""
     starts = []
     for weights_BHQK in original.weights:
-        start = torch.full_like(weights_BHQK, -1e4)
-        _, heads, queries, _ = start.shape
-        for row, (keys_K, generator) in enumerate(zip(original.keys_BK, generators, strict=True)):
-            n = int(keys_K.sum())
-            q = min(n, queries)
-            logits_HQK = torch.randn(heads, q, n, generator=generator)
-            chosen_HQ1 = torch.randint(n, (heads, q, 1), generator=generator)
-            start[row, :, :q, :n] = logits_HQK.scatter_add(-1, chosen_HQ1, torch.full(chosen_HQ1.shape, PEAK))
-        starts.append(start)
+        start_BHQK = torch.full_like(weights_BHQK, -1e4)
+        _, heads, queries, _ = start_BHQK.shape
+        for start_HQK, keys, generator in zip(start_BHQK, original.keys_BK.sum(1).tolist(), generators, strict=True):
+            q = min(keys, queries)
+            logits_HQK = torch.randn(heads, q, keys, generator=generator)
+            chosen_HQ1 = torch.randint(keys, (heads, q, 1), generator=generator)
+            start_HQK[:, :q, :keys] = logits_HQK.scatter_add(-1, chosen_HQ1, torch.full(chosen_HQ1.shape, PEAK))
+        starts.append(start_BHQK)
     return starts

@@ -8,7 +8,7 @@ sets of words.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import torch
@@ -22,7 +22,7 @@ from imdbattn.nn.scores import padding_mask
 SHOWN = (1, 2)  # numbers of words at which precision is measured: a review of the order probe has two true words
 EXHAUSTIVE = 10  # words up to which all orders of erasure are compared
 STEP = 0.1  # the largest share of the words that the search removes without measuring the rest again
-BUDGET = 32_768  # positions of a batch of the search
+BUDGET = 32_768  # positions of a batch of reviews with one change each
 
 
 def words_of(batch: Batch) -> Tensor:
@@ -53,6 +53,11 @@ def take(batch: Batch, index_R: Tensor) -> Batch:
     """The reviews `index_R` of a batch, which may repeat."""
     columns = (column[index_R] if isinstance(column, Tensor) else column for column in batch)
     return Batch(*columns)._replace(reviews=len(index_R))  # type: ignore[arg-type]
+
+
+def in_chunks(positions: int, *columns_R: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Parts of the columns, with so many rows that a batch of them has at most BUDGET positions."""
+    return zip(*(column_R.split(max(1, BUDGET // positions)) for column_R in columns_R), strict=True)
 
 
 def log_odds(logits_BC: Tensor, label_B: Tensor) -> Tensor:
@@ -109,15 +114,16 @@ Loss = Callable[[Tensor], Tensor]  # sets of removed words (P, T) -> loss of pro
 def extremes(net: Classifier, batch: Batch, shares: Sequence[float], beam: int) -> tuple[Tensor, Tensor]:
     """(B,) each: the lowest and the highest AOPC (the mean of comprehensiveness over `shares`) that a search finds.
 
-    Exact for reviews of at most EXHAUSTIVE words; else a beam search, which may miss the extremes.
+    Exact for reviews of at most EXHAUSTIVE words, where the beam has all sets; in longer ones it may miss the extremes.
     """
     found = []
     for row in range(len(batch.lengths_B)):
         review = take(batch, torch.tensor([row]))
         words, review = int(review.lengths_B), keep(review, words_of(review))  # without padding
         counts = Counter(removed_words(share, words) for share in shares)
-        search = exhaustive_search if words <= EXHAUSTIVE else beam_search
-        found.append([sign * search(partial(loss_without, net, review, sign), words, counts, beam) for sign in (-1, 1)])
+        width = 2**words if words <= EXHAUSTIVE else beam
+        losses = [(sign, partial(loss_without, net, review, sign)) for sign in (-1, 1)]
+        found.append([sign * beam_search(loss, words, counts, width) for sign, loss in losses])
     low_B, high_B = torch.tensor(found, dtype=torch.float64).T
     return low_B, high_B
 
@@ -127,31 +133,20 @@ def loss_without(net: Classifier, review: Batch, sign: int, removed_PT: Tensor) 
     logits_1C = net(review)
     label_1 = logits_1C.argmax(1)
     losses = []
-    for part_PT in removed_PT.split(max(1, BUDGET // removed_PT.shape[1])):
+    for (part_PT,) in in_chunks(removed_PT.shape[1], removed_PT):
         rest = keep(take(review, torch.zeros(len(part_PT), dtype=torch.int64)), ~part_PT)
         losses.append(probability(logits_1C, label_1) - probability(net(rest), label_1.expand(len(part_PT))))
     return sign * torch.cat(losses)
 
 
-def exhaustive_search(loss: Loss, words: int, counts: Counter[int], beam: int = 0) -> float:
-    """The largest mean loss of growing sets of removed words. counts: their sizes, and how many shares have each."""
-    sets_PT = (torch.arange(2**words)[:, None] >> torch.arange(max(words, 1))) & 1 == 1
-    sizes_P, losses_P = sets_PT.sum(1), loss(sets_PT)
-    before_PT, best_P = sets_PT[:1], torch.zeros(1, dtype=torch.float64)
-    for size, times in sorted(counts.items()):
-        now_PT = sets_PT[sizes_P == size]
-        grown_PP = ~(before_PT & ~now_PT[:, None]).any(-1)
-        best_P = times * losses_P[sizes_P == size] + best_P.expand(grown_PP.shape).where(grown_PP, -torch.inf).amax(1)
-        before_PT = now_PT
-    return best_P.max().item() / counts.total()
-
-
 def beam_search(loss: Loss, words: int, counts: Counter[int], beam: int) -> float:
-    """The same among `beam` sets at a time. The next words are those whose removal alone causes the largest loss.
+    """The largest mean loss of growing sets of removed words. counts: their sizes, and how many shares have each.
 
-    At most STEP of the words are removed at once, then the loss without each other word is measured again.
+    Keeps `beam` sets at a time. The next words are those whose removal alone causes the largest loss; at most STEP of
+    the words are removed at once, then the loss without each other word is measured again. With a step of one word, a
+    beam of all sets finds the largest loss of all orders.
     """
-    removed_PT, total_P = torch.zeros(1, words, dtype=torch.bool), torch.zeros(1, dtype=torch.float64)
+    removed_PT, total_P = torch.zeros(1, max(words, 1), dtype=torch.bool), torch.zeros(1, dtype=torch.float64)
     step = max(1, round(STEP * words))
     for size in sorted({*counts, *range(step, max(counts), step)}):
         if more := size - int(removed_PT[0].sum()):

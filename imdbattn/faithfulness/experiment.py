@@ -4,15 +4,15 @@ Shape suffixes: B reviews of a batch, N reviews, T positions, S shares of the wo
 """
 
 import copy
-import functools
 import hashlib
 import json
 import pkgutil
 import time
 import zlib
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from imdbattn.errors import UserError
 from imdbattn.faithfulness import erasure, scores
 from imdbattn.faithfulness.ablation import ablate, mean_outputs, units
 from imdbattn.faithfulness.counterfactual import adversary, attentions, permute
-from imdbattn.faithfulness.pairs import edited_words, read_pairs
+from imdbattn.faithfulness.pairs import Pair, edited_words, read_pairs
 from imdbattn.faithfulness.summary import Tables, spearman, summarize
 from imdbattn.files import expanded, make_folder, sha256_of
 from imdbattn.nn.ladder import Classifier
@@ -40,7 +40,6 @@ from imdbattn.runs.predict import with_changes
 from imdbattn.runs.process import keep_memory, use_onednn
 from imdbattn.runs.score import check_fingerprint
 from imdbattn.settings.schema import Faithfulness
-from imdbattn.tasks.build import reason
 from imdbattn.tasks.review_net import batch_options
 from imdbattn.tasks.review_predictor import ReviewPredictor
 from imdbattn.tasks.weights import Trained, read_checkpoint
@@ -70,12 +69,13 @@ def run_experiment(folders: Sequence[str], out: Path, cfg: Faithfulness) -> list
     if not subjects:
         raise UserError(f"no run can be measured: {skipped[-1]['folder']} ({skipped[-1]['reason']})")
     make_folder(out, "choose another folder")
-    with tqdm(unit=" reviews", dynamic_ncols=True, smoothing=0) as bar, torch.no_grad():
-        parts = [(subject, part) for subject in subjects for part in subject.parts()]
-        bar.total = sum(len(part.chosen_N) for _, part in parts)
-        for subject, part in parts:
-            bar.set_description(f"{subject.run.model} seed {subject.run.metrics['seed']}, {part.name}", refresh=False)
-            subject.measure(part, bar.update)
+    total = sum(len(part.chosen_N) for subject in subjects for part in subject.parts)
+    with tqdm(total=total, unit=" reviews", dynamic_ncols=True, smoothing=0) as bar, torch.no_grad():
+        for subject in subjects:
+            for part in subject.parts:
+                title = f"{subject.run.model} seed {subject.run.metrics['seed']}, {part.name}"
+                bar.set_description(title, refresh=False)
+                subject.measure(part, bar.update)
     return [
         summarize([(one.run, one.tables()) for one in group], group[0].corpus.fingerprints[cfg.split], cfg)
         | {"skipped": skipped}
@@ -86,16 +86,11 @@ def run_experiment(folders: Sequence[str], out: Path, cfg: Faithfulness) -> list
 def own_scores(cfg: Faithfulness) -> dict[str, partial[Any]]:
     """The user's functions among the scores, by their `_target_`. Raises UserError unless their package is trusted."""
     trusted = tuple(f"{name}." for name in ([cfg.trust] if isinstance(cfg.trust, str) else cfg.trust or []))
-    found: dict[str, partial[Any]] = {}
-    for score in cfg.scores:
-        if not isinstance(score, str):
-            if not score.target.startswith(trusted):
-                raise UserError(f"scores: {score.target} is your own code: add trust={score.target.partition('.')[0]}")
-            try:
-                found[score.target] = partial(pkgutil.resolve_name(score.target), **(score.model_extra or {}))
-            except Exception as error:  # of any kind, raised by the module
-                raise UserError(f"scores: {score.target} cannot be imported: {reason(error)}") from error
-    return found
+    own = [score for score in cfg.scores if not isinstance(score, str)]
+    for score in own:
+        if not score.target.startswith(trusted):
+            raise UserError(f"scores: {score.target} is your own code: add trust={score.target.partition('.')[0]}")
+    return {one.target: partial(pkgutil.resolve_name(one.target), **(one.model_extra or {})) for one in own}
 
 
 @dataclass(frozen=True)
@@ -140,105 +135,98 @@ class Subject:
         self.settings = with_changes(settings, cfg.data.model_dump())
         self.corpus = prepare(self.settings.data)
         check_fingerprint(run.folder, cfg.split, self.corpus)
-        trained = Trained.of(read_checkpoint(self.checkpoint))
-        self.predictor = ReviewPredictor.load(self.settings, trained, self.corpus.glove)
+        self.predictor = self.load(read_checkpoint(self.checkpoint))
         self.net = self.predictor.net
         if not isinstance(self.net, Classifier):
             raise UserError(f"its model is a {type(self.net).__name__}, not an imdbattn.nn.Classifier")
-        self.net.requires_grad_(False)
         self.batches = Batches(self.corpus.splits[cfg.split], **batch_options(self.settings))
         self.chosen_N = np.random.default_rng(cfg.seed).permutation(len(self.batches))[: cfg.reviews]
         scores.see(self.net, self.batches[0, self.chosen_N[:1]])  # raises UserError
-        words = self.corpus.glove.words if self.corpus.source == "order_probe" else []
+        is_probe = self.corpus.source == "order_probe"
+        words = self.corpus.glove.words if is_probe else []
         self.negation = words.index("not") + FIRST_WORD if "not" in words else None  # its reviews have known reasons
-        self.pairs = (
-            read_pairs(expanded(cfg.pairs_of), run.labels, self.texts)
-            if cfg.pairs_of and self.corpus.source != "order_probe"
-            else ([], 0)
-        )
+        self.pairs = list[Pair]()
+        if cfg.pairs_of and not is_probe:
+            self.pairs = read_pairs(expanded(cfg.pairs_of), run.labels, self.texts)
+
+    def load(self, checkpoint: dict[str, Any]) -> ReviewPredictor:
+        predictor = ReviewPredictor.load(self.settings, Trained.of(checkpoint), self.corpus.glove)
+        predictor.net.requires_grad_(False)
+        return predictor
 
     @cached_property
     def texts(self) -> list[str]:
         return read_texts(self.corpus.texts(self.cfg.split))
 
-    @cached_property
-    def last(self) -> Classifier | None:
-        """The network at the end of training; None if the run does not have it, or if it is also the best one."""
-        file = self.checkpoint.with_name("last.ckpt")
-        if not file.exists():
-            return None
-        last, best = read_checkpoint(file), read_checkpoint(self.checkpoint)
-        return None if last.get("global_step") == best.get("global_step") else self.network(last)
-
-    def network(self, checkpoint: dict[str, Any]) -> Any:
-        """The network of a checkpoint."""
-        return ReviewPredictor.load(self.settings, Trained.of(checkpoint), self.corpus.glove).net.requires_grad_(False)
-
     # --- what is measured ---------------------------------------------------------------------------------------------
 
+    @cached_property
     def parts(self) -> list[Part]:
         """Those that apply to the run, in the order in which they are measured."""
-        cfg, net, parts = self.cfg, self.net, list[Part]()
+        cfg, net, checkpoint = self.cfg, self.net, self.checkpoint
         common = {"split": cfg.split, "seed": cfg.seed}
 
-        def add(
-            name: str, reviews: int, measure: Callable[[Batch], Columns], positions: int = POSITIONS, **options: Any
-        ):
-            if reviews:
-                parts.append(Part(name, common | options, self.batches, self.chosen_N[:reviews], measure, positions))
+        def part(name: str, reviews: int, measure: Callable[[Batch], Columns], **options: Any) -> Part:
+            return Part(name, common | options, self.batches, self.chosen_N[:reviews], measure)
 
-        names = [name for name in scores.applicable(net) if name in cfg.scores]
-        for name in [*names, *self.own]:
+        names: list[str] = [name for name in scores.applicable(net) if name in cfg.scores]
+        not_random = [name for name in names if name != "random"]
+        costly = {*scores.COSTLY, *self.own}  # computed for fewer reviews, or pairs
+        fewer = min(cfg.reviews, cfg.costly_reviews)
+        reviews = {name: fewer if name in costly else cfg.reviews for name in (*names, *self.own)}
+        parts = []
+        for name, number in reviews.items():
             options: dict[str, Any] = {"keywords": self.own[name].keywords} if name in self.own else {}
-            add(name, self.number_of(name), partial(self.explained, name), shares=cfg.shares, **options)
-        add("extremes", cfg.search.reviews, self.extremes, shares=cfg.shares, beam=cfg.search.beam)
-        stages = randomized(net, cfg.seed) if cfg.random_reviews else {}
-        for name in (name for name in names if name != "random"):
-            add(f"randomized-{name}", cfg.random_reviews, partial(self.correlated, name, stages))
+            parts.append(part(name, number, partial(self.explained, name), shares=cfg.shares, **options))
+        search, weights = cfg.search, cfg.adversary.model_dump(exclude={"reviews"})
+        parts.append(part("extremes", search.reviews, self.extremes, shares=cfg.shares, beam=search.beam))
+        if cfg.random_reviews:
+            stages = randomized(net, cfg.seed)
+            for name in not_random:
+                measure = partial(self.correlated, name, stages)
+                parts.append(part(f"randomized-{name}", cfg.random_reviews, measure))
         if len(attentions(net)):
-            permuted = partial(permute, net, permutations=cfg.permutations, seed=cfg.seed)
-            add("permutation", cfg.reviews, lambda batch: {"distance": permuted(batch)}, permutations=cfg.permutations)
-            search: dict[str, Any] = cfg.adversary.model_dump(exclude={"reviews"})
 
-            def find(batch: Batch) -> Columns:
-                return {"divergence": adversary(net, batch, **search, seed=cfg.seed)[0]}
+            def permuted(batch: Batch) -> Columns:
+                return {"distance": permute(net, batch, cfg.permutations, cfg.seed)}
 
+            def opposed(batch: Batch) -> Columns:
+                return {"divergence": adversary(net, batch, **weights, seed=cfg.seed)[0]}
+
+            parts.append(part("permutation", cfg.reviews, permuted, permutations=cfg.permutations))
             positions = WEIGHTS // (max(1, len(net.layers)) * int(self.batches.lengths_N().max()))
-            add("adversary", cfg.adversary.reviews, find, positions, **search)
+            found = part("adversary", cfg.adversary.reviews, opposed, **weights)
+            parts.append(replace(found, positions=positions))
         if units(net):
-            means = functools.cache(lambda: mean_outputs(net, (batch for _, batch in parts[0].batches())))
-            add("ablation", cfg.reviews, lambda batch: ablations(net, batch, means()))
-        if cfg.epoch_reviews and self.last is not None:
-            key = sha256_of(self.checkpoint.with_name("last.ckpt"))[:8]
-            for name in (name for name in names if name != "random"):
-                measure = partial(self.explained, name, net=self.last)
-                add(f"last-{name}", cfg.epoch_reviews, measure, shares=cfg.shares, last=key)
-        if self.pairs[0]:
-            parts += self.pair_parts(names, common)
-        return parts
-
-    def number_of(self, name: str) -> int:
-        """The number of reviews, or of pairs, for which a score is computed."""
-        costly = name in scores.COSTLY or name in self.own
-        return min(self.cfg.reviews, self.cfg.costly_reviews) if costly else self.cfg.reviews
+            means = cache(lambda: mean_outputs(net, (batch for _, batch in parts[0].batches())))
+            parts.append(part("ablation", cfg.reviews, lambda batch: ablations(net, batch, means())))
+        last = checkpoint.with_name("last.ckpt")
+        if cfg.epoch_reviews and last.exists():
+            best, end = read_checkpoint(checkpoint), read_checkpoint(last)
+            if best.get("global_step") != end.get("global_step"):
+                last_net, options = self.load(end).net, {"shares": cfg.shares, "last": sha256_of(last)[:8]}
+                for name in not_random:
+                    measure = partial(self.explained, name, net=last_net)
+                    parts.append(part(f"last-{name}", cfg.epoch_reviews, measure, **options))
+        if self.pairs:
+            parts += self.pair_parts(reviews, common)
+        return [one for one in parts if len(one.chosen_N)]
 
     def score(self, name: str, batch: Batch, texts: Sequence[str], net: Classifier | None = None) -> Tensor:
         """(B, T), for the label that `net`, by default the best one, predicts. texts: of all reviews of the source."""
         net = net or self.net
         if name not in self.own:
             return scores.SCORES[name][1](net, batch, scores.predicted(net, batch))
-        scores_BT = torch.zeros(batch.tokens_BT.shape)
         joined = []
-        for row in batch.rows_B.tolist():
-            text = texts[row]
+        for text in (texts[row] for row in batch.rows_B.tolist()):
             joined.append(" ".join(text[word.start : word.end] for word in self.predictor.words_read(text)))
+        scores_BT = torch.zeros(batch.tokens_BT.shape)
         found = self.own[name](joined, lambda several: self.predictor.classify(several).numpy())
-        for row, (text, values) in enumerate(zip(joined, found, strict=True)):
-            if len(values) != len(text.split()):
-                raise UserError(
-                    f"scores: {name} returned {len(values)} scores for {len(text.split())} words: {text[:80]}"
-                )
-            scores_BT[row, : len(values)] = torch.as_tensor(values)
+        for scores_T, text, values in zip(scores_BT, joined, found, strict=True):
+            words = len(text.split())
+            if len(values) != words:
+                raise UserError(f"scores: {name} returned {len(values)} scores for {words} words: {text[:80]}")
+            scores_T[:words] = torch.as_tensor(values)
         return scores_BT
 
     def explained(self, name: str, batch: Batch, net: Classifier | None = None) -> Columns:
@@ -274,53 +262,49 @@ class Subject:
     def correlated(self, name: str, stages: Mapping[str, Classifier], batch: Batch) -> Columns:
         """Rank correlations with the scores of each randomized network, for the label that the trained one predicts."""
         label_B, score = scores.predicted(self.net, batch), scores.SCORES[name][1]
-        trained_BT = score(self.net, batch, label_B)
-        lengths = batch.lengths_B.tolist()
-        return {
-            stage: [
-                spearman(trained_T[:length], random_T[:length])
-                for trained_T, random_T, length in zip(trained_BT, score(net, batch, label_B), lengths, strict=True)
-            ]
-            for stage, net in stages.items()
-        }
+        trained_BT, lengths = score(self.net, batch, label_B), batch.lengths_B.tolist()
+        columns: Columns = {}
+        for stage, net in stages.items():
+            rows = zip(trained_BT, score(net, batch, label_B), lengths, strict=True)
+            columns[stage] = [spearman(one_T[:length], other_T[:length]) for one_T, other_T, length in rows]
+        return columns
 
-    def pair_parts(self, names: Sequence[str], common: dict[str, Any]) -> list[Part]:
-        """Labels of both texts of the pairs, and for each score how well it finds the words that people edited."""
-        pairs, _ = self.pairs
-        originals, edited = [one.original for one in pairs], [one.edited for one in pairs]
-        source, all_N = self.predictor.batches(originals), np.arange(len(pairs))
+    def pair_parts(self, reviews: Mapping[str, int], common: dict[str, Any]) -> list[Part]:
+        """Labels of both texts of the pairs, and for each score how well it finds the words that people edited.
+
+        reviews: number of pairs for each score.
+        """
+        pairs, words_of, data = self.pairs, self.predictor.tokenizer.words, self.settings.data
+        changed = []  # of each word that is read
+        for one in pairs:
+            edits = edited_words(*([word.text for word in words_of(text)] for text in (one.original, one.edited)))
+            changed.append([edits[place] for place in read_places(len(edits), data.max_tokens, data.head_share)])
+        originals = [one.original for one in pairs]
         options = common | {"pairs": hashlib.sha256(repr(pairs).encode()).hexdigest()[:8]}
+        part = partial(Part, options=options, source=self.predictor.batches(originals))
 
         def labels(batch: Batch) -> Columns:
             rows = batch.rows_B.tolist()
-            found_BC = self.predictor.classify([edited[row] for row in rows])
-            first_B = scores.predicted(self.net, batch) == torch.tensor([pairs[row].label for row in rows])
-            second_B = found_BC.argmax(1) == torch.tensor([pairs[row].edited_label for row in rows])
-            shares = [float(np.mean(changed(row))) for row in rows]
-            found = {"original": first_B, "edited": second_B, "both": first_B & second_B}
-            return found | {"share": shares}
-
-        def changed(row: int) -> list[bool]:
-            first, second = (
-                [word.text for word in self.predictor.tokenizer.words(text)] for text in (originals[row], edited[row])
-            )
-            mask, data = edited_words(first, second), self.settings.data
-            return [mask[place] for place in read_places(len(mask), data.max_tokens, data.head_share)]
+            label_B, edited_label_B = torch.tensor([(pairs[row].label, pairs[row].edited_label) for row in rows]).T
+            first_B = scores.predicted(self.net, batch) == label_B
+            second_B = self.predictor.classify([pairs[row].edited for row in rows]).argmax(1) == edited_label_B
+            shares = [float(np.mean(changed[row])) for row in rows]
+            return {"original": first_B, "edited": second_B, "both": first_B & second_B, "share": shares}
 
         def found(name: str, batch: Batch) -> Columns:
             true_BT = torch.zeros(batch.tokens_BT.shape, dtype=torch.bool)
-            for row, number in enumerate(batch.rows_B.tolist()):
-                mask = changed(number)
-                true_BT[row, : len(mask)] = torch.tensor(mask, dtype=torch.bool)
+            for true_T, row in zip(true_BT, batch.rows_B.tolist(), strict=True):
+                true_T[: len(changed[row])] = torch.tensor(changed[row], dtype=torch.bool)
             precision_B = erasure.average_precision(erasure.ranks(self.score(name, batch, originals), batch), true_BT)
             # A pair whose edits only add words has no edited word in the original.
             return {"human": precision_B.masked_fill(~true_BT.any(1), torch.nan)}
 
+        all_N = np.arange(len(pairs))
         human = [
-            Part(f"human-{name}", options, source, all_N[: self.number_of(name)], partial(found, name))
-            for name in (*names, *self.own)
+            part(f"human-{name}", chosen_N=all_N[:number], measure=partial(found, name))
+            for name, number in reviews.items()
         ]
-        return [Part("pairs", options, source, all_N, labels), *human]
+        return [part("pairs", chosen_N=all_N, measure=labels), *human]
 
     # --- files --------------------------------------------------------------------------------------------------------
 
@@ -331,19 +315,19 @@ class Subject:
             progress(len(part.chosen_N))
             return
         torch.manual_seed(zlib.crc32(f"{part.name} {self.cfg.seed} {self.key}".encode()))
-        values: dict[int, Columns] = {}
+        measured: list[int] = []
+        columns: Columns = defaultdict(list)
         for places, batch in part.batches():
-            columns = {"row": part.source.split.rows[batch.rows_B]} | part.measure(batch)
-            columns = {name: x if isinstance(x, list) else x.tolist() for name, x in columns.items()}
-            for number, place in enumerate(places):
-                values[place] = {name: column[number] for name, column in columns.items()}
+            measured += places.tolist()
+            for name, values in ({"row": part.source.split.rows[batch.rows_B]} | part.measure(batch)).items():
+                columns[name] += values if isinstance(values, list) else values.tolist()
             progress(len(places))
-        rows = [values[place] for place in range(len(values))]
-        write_table(file, {name: [row[name] for row in rows] for name in rows[0]})
+        order = np.argsort(measured)
+        write_table(file, {name: [values[place] for place in order] for name, values in columns.items()})
 
     def tables(self) -> Tables:
         """The measurements by name of the part."""
-        return {part.name: pq.read_table(self.folder / part.file) for part in self.parts()}
+        return {part.name: pq.read_table(self.folder / part.file) for part in self.parts}
 
 
 def randomized(net: Classifier, seed: int) -> dict[str, Classifier]:
@@ -352,19 +336,21 @@ def randomized(net: Classifier, seed: int) -> dict[str, Classifier]:
     Random weights have the mean and the standard deviation of the trained ones. Word vectors remain.
     """
     generator = torch.Generator().manual_seed(seed)
-    parts: list[tuple[str, nn.Module]] = [("output", net.head), ("pooling", net.pooling)]
-    parts += [(f"layer {number}", layer) for number, layer in reversed([*enumerate(net.layers, 1)])]
-    parts += [("input", part) for part in (net.context, net.positions, net.resize) if part is not None]
-    names = [name for name, part in parts if any(True for _ in part.parameters())]
-    now, found = net, {}
-    for name in dict.fromkeys(names):
-        now = copy.deepcopy(now, {id(net.embedding): net.embedding})
-        modules = dict(zip(map(id, net.modules()), now.modules(), strict=True))
-        for other, part in parts:
-            if other == name:
-                for weight in modules[id(part)].parameters():
-                    nn.init.normal_(weight, weight.mean().item(), weight.std(correction=0).item(), generator)
-        found[name] = now
+    layers = [(f"layer {number}", [layer]) for number, layer in enumerate(net.layers, 1)]
+    below = [part for part in (net.context, net.positions, net.resize) if part is not None]
+    parts: dict[str, list[nn.Module]] = {
+        "output": [net.head],
+        "pooling": [net.pooling],
+        **dict(reversed(layers)),
+        "input": below,
+    }
+    found = {}
+    for name in [name for name, modules in parts.items() if any(True for one in modules for _ in one.parameters())]:
+        net, parts = copy.deepcopy((net, parts), {id(net.embedding): net.embedding})  # the parts of the copy
+        for module in parts[name]:
+            for weight in module.parameters():
+                nn.init.normal_(weight, weight.mean().item(), weight.std(correction=0).item(), generator)
+        found[name] = net
     return found
 
 

@@ -24,8 +24,8 @@ class Pair(NamedTuple):
     edited_label: int
 
 
-def read_pairs(place: Path, labels: Sequence[str], held_out: Collection[str]) -> tuple[list[Pair], int]:
-    """The pairs whose original is one of the texts `held_out` from training, and the number of other pairs.
+def read_pairs(place: Path, labels: Sequence[str], held_out: Collection[str]) -> list[Pair]:
+    """The pairs whose original is one of the texts `held_out` from training.
 
     place: a table, or a folder of tables, with the columns of COLUMNS; two rows with the same `batch_id` are a pair.
     labels: names of the classes, such as neg for Negative. Raises UserError if there is no such pair, because the model
@@ -47,7 +47,7 @@ def read_pairs(place: Path, labels: Sequence[str], held_out: Collection[str]) ->
             f"pairs_of={place}: none of {len(by_number):,} originals is in this split, so the model may have been "
             "trained on them: use runs that held these reviews out, as with data.source=packaged, or omit pairs_of"
         )
-    return pairs, len(by_number) - len(pairs)
+    return pairs
 
 
 def class_of(label: str, names: Sequence[str]) -> int:

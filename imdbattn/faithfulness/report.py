@@ -21,7 +21,8 @@ VERDICTS = ("better", "worse", "removable", "needed", "undecided")
 
 
 DASHES = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))  # with COLORS: 28 different lines
-MEASURES = OmegaConf.load(Path(__file__).with_name("measures.yaml"))  # name -> title, text
+TEXTS = OmegaConf.load(Path(__file__).with_name("measures.yaml"))
+MEASURES, NOTES = TEXTS.measures, TEXTS.notes  # name -> title and text; name -> text
 
 
 def report_of(summary: dict[str, Any]) -> Report:
@@ -152,24 +153,27 @@ def headline(summary: dict[str, Any]) -> str:
 
 def sentences(summary: dict[str, Any]) -> list[str]:
     """What a reader of the tables could miss: attention beside the best scores, changed orders, failed tests."""
-    numbers = {(row["measure"], row["rung"], row["about"]): row for row in summary["numbers"]}
+    rungs, rows = summary["rungs"], summary["numbers"]
+    normalized: dict[str, dict[str, float]] = {rung["label"]: {} for rung in rungs}  # rung -> score -> mean
+    for row in rows:
+        if row["measure"] == "normalized":
+            normalized[row["rung"]][row["about"]] = row["mean"]
     found = []
-    for rung in (rung["label"] for rung in summary["rungs"]):
-        means = {about: row["mean"] for (m, label, about), row in numbers.items() if (m, label) == ("normalized", rung)}
-        groups = {"attention weights": RAW, "norms and value zeroing": WITH_VALUES}
-        groups["all scores"] = tuple(means)
+    for rung, means in normalized.items():
+        groups = {"attention weights": RAW, "norms and value zeroing": WITH_VALUES, "all scores": means}
         parts = []
         for group, names in groups.items():
             if present := [name for name in names if name in means]:
                 best = max(present, key=means.__getitem__)
                 parts.append(f"of {group} {number(means[best])} ({shown(best)})")
         found += [f"{rung}: the highest normalized AOPC is, {', '.join(parts)}."] if parts else []
-    for order in summary["orders"]:
-        if order["raw"] != order["normalized"] and order["score"] != "random":
-            raw, normalized = (" > ".join(order[name]) for name in ("raw", "normalized"))
-            text = f"Normalization changes the order of models by {shown(order['score'])}"
-            found.append(f"{text}: {raw}; now {normalized}.")
-    if correlations := [row for row in summary["numbers"] if row["measure"] == "randomized"]:
+    for score in dict.fromkeys(score for means in normalized.values() for score in means if score != "random"):
+        after = {label: means[score] for label, means in normalized.items() if score in means}
+        before = {rung["label"]: rung["aopc_of_searched"][score] for rung in rungs if rung["label"] in after}
+        raw, now = (" > ".join(sorted(means, key=means.__getitem__, reverse=True)) for means in (before, after))
+        if raw != now:
+            found.append(f"Normalization changes the order of models by {shown(score)}: {raw}; now {now}.")
+    if correlations := [row for row in rows if row["measure"] == "randomized"]:
         failed = [f"{shown(row['about'])} in {row['rung']}" for row in correlations if row["interval"][0] > UNCHANGED]
         text = f"Fails the randomization test (correlation above {UNCHANGED:g})"
         found.append(f"{text}: {', '.join(failed) or 'no score'}.")
@@ -179,22 +183,14 @@ def sentences(summary: dict[str, Any]) -> list[str]:
 def notes(summary: dict[str, Any]) -> list[str]:
     """How the numbers were computed."""
     method, claims = summary["method"], summary["claims"]
-    shares = ", ".join(f"{100 * share:g} %" for share in method["shares"])
-    lines = [
-        shared.interval_note(summary),
-        f"AOPC is the mean over removed shares of the words, {shares} (DeYoung et al. 2020). Its lowest and highest "
-        f"value are searched for each model and review, with a beam of {method['search']['beam']}, exhaustively for up "
-        "to ten words (Edin et al. 2024); orders of the scores count too.",
-        "Scores from attention, norms, value zeroing and random numbers have no sign: they cannot tell words for the "
-        "predicted label from words against it.",
-        "Intervals of correlations are over reviews only.",
-    ]
-    if claims:
-        lines.append(
-            f"p is from a t-test over reviews on the mean over seeds, corrected for {len(claims):,} claims (Holm). A "
-            "verdict requires p below 0.05 and an interval that excludes the tested value: 0, or a loss of accuracy of "
-            f"{100 * method['margin']:g} points for ablations ({level(summary)} intervals)."
-        )
-    if any(len(rung["seeds"]) == 1 for rung in summary["rungs"]):
-        lines.append("The results of a rung with one seed are about that trained model, not about its architecture.")
-    return lines + shared.machine_notes(summary)
+    facts = {
+        "shares": ", ".join(f"{100 * share:g} %" for share in method["shares"]),
+        "beam": method["search"]["beam"],
+        "claims": f"{len(claims):,}",
+        "margin": f"{100 * method['margin']:g}",
+        "level": level(summary),
+    }
+    wanted = {"aopc": True, "signs": True, "correlations": True, "claims": claims}
+    wanted["one_seed"] = any(len(rung["seeds"]) == 1 for rung in summary["rungs"])
+    lines = [NOTES[name].format(**facts) for name, is_wanted in wanted.items() if is_wanted]
+    return [shared.interval_note(summary), *lines, *shared.machine_notes(summary)]

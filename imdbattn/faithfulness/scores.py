@@ -8,9 +8,8 @@ Shape suffixes: B reviews, T positions, E width of the word vectors, D width; H 
 positions, after <cls> with ClsPooling; V width of the values; R reviews with one change each.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -20,12 +19,11 @@ from torch import Tensor, nn
 from imdbattn.data.ragged import Batch
 from imdbattn.explain.watch import rollout
 from imdbattn.faithfulness.counterfactual import attentions, replaced
-from imdbattn.faithfulness.erasure import keep, log_odds, take, words_of
+from imdbattn.faithfulness.erasure import in_chunks, keep, log_odds, take, words_of
 from imdbattn.nn.ladder import Classifier, MeanPooling, PlainLayer, Words
 from imdbattn.tasks.review_predictor import watched
 
 Score = Callable[[Classifier, Batch, Tensor], Tensor]
-BUDGET = 32_768  # positions of a batch of reviews with one change each
 TOLERANCE = 0.02  # of the sum of integrated gradients, relative to the change of the log-odds
 ROUNDS = 8  # of halving segments of integrated gradients
 
@@ -47,20 +45,18 @@ class Seen(NamedTuple):
 def see(net: Classifier, batch: Batch) -> list[Seen]:
     """One for each layer, then one for the pooling. Raises UserError for a custom part without `attention_weights`."""
     parts = [*net.layers, net.pooling]
-    inputs: dict[int, tuple[Tensor, Words]] = {}
-    arguments: dict[int, tuple[Tensor, ...]] = {}  # of the attention in a part: query, key, value ...
-
-    def note(found: dict[int, Any], place: int, _: nn.Module, given: tuple[Any, ...]) -> None:
-        found[place] = given
-
+    inputs: dict[nn.Module, tuple[Any, ...]] = {}  # of each part, and of the attention in it: query, key, value ...
     with ExitStack() as stack:
-        for place, part in enumerate(parts):
-            stack.enter_context(part.register_forward_pre_hook(partial(note, inputs, place)))
-            for attention in attentions(part):
-                stack.enter_context(attention.register_forward_pre_hook(partial(note, arguments, place)))
+        for part in parts:
+            for module in (part, *attentions(part)):
+                stack.enter_context(module.register_forward_pre_hook(inputs.__setitem__))
         _, weights, _ = watched(net, lambda: net(batch), "this model")
-    values = [arguments[place][2] if place in arguments else inputs[place][0][:, None] for place in range(len(parts))]
-    return [Seen(part, *inputs[place], weights[place], values[place]) for place, part in enumerate(parts)]
+    seen = []
+    for part, weights_BHQK in zip(parts, weights, strict=True):
+        x_BKD, words = inputs[part]
+        values = [inputs[module][2] for module in attentions(part) if module in inputs]
+        seen.append(Seen(part, x_BKD, words, weights_BHQK, values[0] if values else x_BKD[:, None]))
+    return seen
 
 
 def weights(net: Classifier, batch: Batch, skips: bool = False) -> list[Tensor]:
@@ -126,16 +122,14 @@ def normalized(row_BQK: Tensor) -> Tensor:
     return row_BQK / row_BQK.sum(-1, keepdim=True).clamp(min=torch.finfo(row_BQK.dtype).tiny)
 
 
-def in_chunks(positions: int, *columns_R: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Parts of the columns, with so many rows that a batch of them has at most BUDGET positions."""
-    return zip(*(column_R.split(max(1, BUDGET // positions)) for column_R in columns_R), strict=True)
-
-
 # --- scores without a sign --------------------------------------------------------------------------------------------
 
 
 def through(rows: Sequence[Tensor], batch: Batch) -> Tensor:
-    """(B, T): the share of each word in the pooled vector, through all layers (Abnar & Zuidema 2020)."""
+    """(B, T): the share of each word in the pooled vector, through all layers (Abnar & Zuidema 2020).
+
+    rows: (B, Q, K) of each layer, then of the pooling.
+    """
     share_BK = rollout([row_BQK[:, None] for row_BQK in rows], [False] * (len(rows) - 1))
     return share_BK[:, share_BK.shape[1] - batch.tokens_BT.shape[1] :] * words_of(batch)  # without <cls> and padding
 
@@ -145,28 +139,13 @@ def averaged(rows: Sequence[Tensor], batch: Batch) -> Tensor:
     return torch.stack([through([layer, rows[-1]], batch) for layer in rows[:-1]]).mean(0)
 
 
-def last(rows: Sequence[Tensor], batch: Batch) -> Tensor:
-    """(B, T): the same in the last layer."""
-    return through(rows[-2:], batch)
-
-
-def without_sign(rows: Callable[..., list[Tensor]], combine: Callable[..., Tensor], **options: bool) -> Score:
-    """The score that combines the rows of all layers, (B, Q, K) each, into one number for each word."""
-    return lambda net, batch, label_B: combine(rows(net, batch, **options), batch)
-
-
-def random(net: Classifier, batch: Batch, label_B: Tensor) -> Tensor:
-    """Random numbers, with which the others are compared."""
-    return torch.rand(batch.tokens_BT.shape) * words_of(batch)
-
-
 # --- scores with a sign -----------------------------------------------------------------------------------------------
 
 
+@torch.no_grad()
 def predicted(net: Classifier, batch: Batch) -> Tensor:
     """(B,): the predicted labels."""
-    with torch.no_grad():
-        return net(batch).argmax(1)
+    return net(batch).argmax(1)
 
 
 def from_vectors(net: Classifier, x_BTE: Tensor, batch: Batch, label_B: Tensor) -> Tensor:
@@ -197,18 +176,17 @@ def integrated_gradients(net: Classifier, batch: Batch, label_B: Tensor) -> Tens
     x_BTE = net.embedding(batch.tokens_BT).detach()
     change_B = change_from_zero(net, batch, label_B)
     scores_BT, missed_B = torch.zeros(x_BTE.shape[:2]), torch.zeros(len(x_BTE))
-    low_S = torch.tensor([0.0, *(2.0**-power for power in range(8, 0, -1))])
-    review_R, low_R = torch.arange(len(x_BTE)).repeat_interleave(len(low_S)), low_S.repeat(len(x_BTE))
-    high_R = torch.cat([low_S[1:], torch.ones(1)]).repeat(len(x_BTE))
-    segments_B = torch.full((len(x_BTE),), len(low_S))
+    ends_S = torch.tensor([0.0, *(2.0**-power for power in range(8, -1, -1))])
+    review_R = torch.arange(len(x_BTE)).repeat_interleave(len(ends_S) - 1)
+    low_R, high_R = ends_S[:-1].repeat(len(x_BTE)), ends_S[1:].repeat(len(x_BTE))
+    segments_B = review_R.bincount()
     for halvings in range(ROUNDS + 1):
         found = [
             segment(net, x_BTE[r], take(batch, r), label_B[r], low, high)
             for r, low, high in in_chunks(x_BTE.shape[1], review_R, low_R, high_R)
         ]
         part_RT, error_R = (torch.cat(column) for column in zip(*found, strict=True))
-        total_B = missed_B.index_add(0, review_R, error_R).abs()
-        allowed_B = TOLERANCE * change_B.abs()
+        total_B, allowed_B = missed_B.index_add(0, review_R, error_R).abs(), TOLERANCE * change_B.abs()
         halved_R = (total_B > allowed_B)[review_R] & (error_R.abs() > (allowed_B / segments_B)[review_R] / 2)
         halved_R &= halvings < ROUNDS
         scores_BT.index_add_(0, review_R[~halved_R], part_RT[~halved_R])
@@ -216,7 +194,7 @@ def integrated_gradients(net: Classifier, batch: Batch, label_B: Tensor) -> Tens
         if not halved_R.any():
             break
         review_R, low_R, high_R = review_R[halved_R], low_R[halved_R], high_R[halved_R]
-        segments_B = segments_B.index_add(0, review_R, torch.ones_like(review_R))
+        segments_B += review_R.bincount(minlength=len(x_BTE))
         middle_R = (low_R + high_R) / 2
         review_R, low_R, high_R = review_R.repeat(2), torch.cat([low_R, middle_R]), torch.cat([middle_R, high_R])
     return scores_BT
@@ -254,17 +232,17 @@ def leave_one_out(net: Classifier, batch: Batch, label_B: Tensor) -> Tensor:
 
 
 SCORES: dict[str, tuple[str, Score]] = {  # name -> how it is shown, function
-    "rollout": ("attention rollout", without_sign(weights, through, skips=True)),
-    "last_layer": ("attention, last layer", without_sign(weights, last)),
-    "all_layers": ("attention, all layers", without_sign(weights, averaged)),
-    "norms": ("norms, all layers", without_sign(norms, averaged)),
-    "norm_rollout": ("norms, rollout", without_sign(norms, through, skips=True)),
-    "value_zeroing": ("value zeroing, all layers", without_sign(zeroed, averaged)),
-    "value_zeroing_rollout": ("value zeroing, rollout", without_sign(zeroed, through)),
+    "rollout": ("attention rollout", lambda net, batch, _: through(weights(net, batch, skips=True), batch)),
+    "last_layer": ("attention, last layer", lambda net, batch, _: through(weights(net, batch)[-2:], batch)),
+    "all_layers": ("attention, all layers", lambda net, batch, _: averaged(weights(net, batch), batch)),
+    "norms": ("norms, all layers", lambda net, batch, _: averaged(norms(net, batch), batch)),
+    "norm_rollout": ("norms, rollout", lambda net, batch, _: through(norms(net, batch, skips=True), batch)),
+    "value_zeroing": ("value zeroing, all layers", lambda net, batch, _: averaged(zeroed(net, batch), batch)),
+    "value_zeroing_rollout": ("value zeroing, rollout", lambda net, batch, _: through(zeroed(net, batch), batch)),
     "gradient": ("gradient × input", gradient),
     "integrated_gradients": ("integrated gradients", integrated_gradients),
     "leave_one_out": ("leave one out", leave_one_out),
-    "random": ("random", random),
+    "random": ("random", lambda net, batch, _: torch.rand(batch.tokens_BT.shape) * words_of(batch)),
 }
 COSTLY = ("value_zeroing", "value_zeroing_rollout", "integrated_gradients")  # of fewer reviews, `costly_reviews`
 RAW = ("rollout", "last_layer", "all_layers")  # attention weights alone

@@ -8,9 +8,9 @@ Suffixes of arrays: N reviews, S seeds, K shares of the words, P pairs of explan
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,8 @@ from imdbattn.comparison.statistics import LEVEL, Bootstrap, holm, verdict
 from imdbattn.settings.schema import Faithfulness
 
 Tables = dict[str, pa.Table]  # name of the part -> its table
+# A measure; the score, unit or text that it is of; its value (N, S) for each review and seed, or pair of seeds
+Quantity = tuple[str, str, np.ndarray]
 RANDOM = "random"
 LIMITS = {"adversary": (0, float(np.log(2))), "speed": (0, np.inf), "incompleteness": (0, np.inf)}  # else -1 and 1
 # Measures of scores that are compared with random words; 1 if more is better.
@@ -29,86 +31,84 @@ BETTER = {"comprehensiveness": 1, "sufficiency": -1, "auprc": 1, "human": 1}
 REMOVABLE = {"better": "removable", "worse": "needed", "undecided": "undecided"}
 
 
-class Quantity(NamedTuple):
-    """value_NS: of each review and seed, or pair of seeds. about: the score, unit or text that it is of."""
-
-    measure: str
-    about: str
-    value_NS: np.ndarray
-
-
 class Rung:
     """Runs that differ in their seed only, and their tables."""
 
     def __init__(self, variant: Variant, tables: Sequence[Tables]):
         self.variant, self.tables = variant, tables
-        self.parts = [name for name in tables[0] if all(name in each for each in tables)]
-        self.scores = [name for name in self.parts if "comprehensiveness" in self.names(name) and "last-" not in name]
-
-    def names(self, part: str) -> list[str]:
-        return self.tables[0][part].column_names
+        self.parts = {name: one.column_names[1:] for name, one in tables[0].items() if all(name in t for t in tables)}
+        self.scores = [name for name in self.parts if "right" in self.parts[name] and "last-" not in name]
 
     def column(self, part: str, name: str) -> np.ndarray:
         """(N, S): the mean over shares of the words where a review has several numbers."""
         value = np.stack([np.array(one[part][name].to_pylist(), dtype=float) for one in self.tables], axis=1)
         return value.mean(-1) if value.ndim == 3 else value
 
-    def by_share(self, score: str) -> list[float]:
-        """Mean comprehensiveness at each share of the words."""
-        return np.mean([one[score]["comprehensiveness"].to_pylist() for one in self.tables], axis=(0, 1)).tolist()
-
     def quantities(self) -> Iterator[Quantity]:
-        normalized = self.normalized()
+        _, normalized = self.searched()
         for score in self.scores:
-            for name in self.names(score):
-                if name not in ("row", "right", "seconds", "scores"):
-                    yield Quantity(name, score, self.column(score, name))
-            yield Quantity("speed", score, 1 / self.column(score, "seconds").mean(0, keepdims=True).clip(1e-9))
+            for name in self.parts[score]:
+                if name not in ("right", "seconds", "scores"):
+                    yield name, score, self.column(score, name)
+            yield "speed", score, 1 / self.column(score, "seconds").mean(0, keepdims=True).clip(1e-9)
             if score in normalized:
-                yield Quantity("normalized", score, normalized[score])
+                yield "normalized", score, normalized[score]
             if f"human-{score}" in self.parts:
-                yield Quantity("human", score, self.column(f"human-{score}", "human"))
-            if f"randomized-{score}" in self.parts:
-                stages = self.names(f"randomized-{score}")[1:]
+                yield "human", score, self.column(f"human-{score}", "human")
+            if stages := self.parts.get(f"randomized-{score}"):
                 for stage in stages:
-                    yield Quantity("randomized_by_part", f"{score}, {stage}", self.column(f"randomized-{score}", stage))
-                yield Quantity("randomized", score, self.column(f"randomized-{score}", stages[-1]))
+                    yield "randomized_by_part", f"{score}, {stage}", self.column(f"randomized-{score}", stage)
+                yield "randomized", score, self.column(f"randomized-{score}", stages[-1])
             yield from self.of_words(score)
         for part in ("pairs", "permutation", "adversary"):
-            for name in self.names(part)[1:] if part in self.parts else ():
-                yield Quantity(part, name, self.column(part, name))
-        if "ablation" in self.parts:
-            for unit in self.names("ablation")[2:]:
-                yield Quantity("ablation", unit, self.column("ablation", unit) - self.column("ablation", "model"))
+            for name in self.parts.get(part, ()):
+                yield part, name, self.column(part, name)
+        for unit in self.parts.get("ablation", ())[1:]:
+            yield "ablation", unit, self.column("ablation", unit) - self.column("ablation", "model")
 
     def of_words(self, score: str) -> Iterator[Quantity]:
         """What follows from the scores of single words: their correlations, and the share with the wrong sign."""
+
+        def compared(compare: Callable[..., float], pairs: Iterable[Sequence[Any]]) -> np.ndarray:
+            return np.array([[compare(*both) for both in zip(*pair, strict=False)] for pair in pairs]).T
+
         best = [table[score]["scores"].to_pylist() for table in self.tables]
-        last = [one[f"last-{score}"]["scores"].to_pylist() if f"last-{score}" in one else None for one in self.tables]
+        last = [one[f"last-{score}"]["scores"].to_pylist() if f"last-{score}" in one else [] for one in self.tables]
         epochs = [both for both in zip(best, last, strict=True) if both[1]]
-        pairs = {"seeds": list(combinations(best, 2)), "epochs": epochs}
-        for measure, chosen in pairs.items():
-            if chosen and score != RANDOM:
-                value_NP = np.array([[spearman(*both) for both in zip(*pair, strict=False)] for pair in chosen]).T
+        for measure, pairs in (("seeds", [*combinations(best, 2)]), ("epochs", epochs)):
+            if pairs and score != RANDOM:
+                value_NP = compared(spearman, pairs)
                 # The interval is over reviews only, because pairs share seeds.
-                yield Quantity(measure, score, value_NP[np.isfinite(value_NP).all(1)].mean(1, keepdims=True))
+                yield measure, score, value_NP[np.isfinite(value_NP).all(1)].mean(1, keepdims=True)
         if "leave_one_out" in self.scores and score != "leave_one_out" and any(min(one) < 0 for one in best[0] if one):
             truth = [table["leave_one_out"]["scores"].to_pylist() for table in self.tables]
-            wrong = [[wrong_sign(*both) for both in zip(*pair, strict=False)] for pair in zip(best, truth, strict=True)]
-            yield Quantity("wrong_sign", score, np.array(wrong).T)
+            yield "wrong_sign", score, compared(wrong_sign, zip(best, truth, strict=True))
 
-    def normalized(self) -> dict[str, np.ndarray]:
-        """(N, S) of each score: its AOPC between the lowest and the highest that the search and all scores found."""
+    def searched(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        """(N, S) of each score, on the reviews of the search: its AOPC, and where that is between the lowest (0) and
+        the highest (1) AOPC that the search and all scores found, NaN where all orders have the same.
+        """
         if "extremes" not in self.parts:
-            return {}
+            return {}, {}
         low_NS, high_NS = (self.column("extremes", name) for name in ("low", "high"))
         raw = {score: self.column(score, "comprehensiveness") for score in self.scores}
         reviews = min(map(len, (low_NS, *raw.values())))
         raw = {score: raw_NS[:reviews] for score, raw_NS in raw.items()}
         low_NS = np.minimum.reduce([low_NS[:reviews], *raw.values()])
         high_NS = np.maximum.reduce([high_NS[:reviews], *raw.values()])
-        with np.errstate(invalid="ignore"):  # NaN where all orders have the same AOPC
-            return {score: (raw_NS - low_NS) / (high_NS - low_NS) for score, raw_NS in raw.items()}
+        with np.errstate(invalid="ignore"):
+            return raw, {score: (raw_NS - low_NS) / (high_NS - low_NS) for score, raw_NS in raw.items()}
+
+    def facts(self) -> dict[str, Any]:
+        shares = {s: [one[s]["comprehensiveness"].to_pylist() for one in self.tables] for s in self.scores}
+        return {
+            "label": self.variant.label,
+            "seeds": [run.metrics["seed"] for run in self.variant.runs],
+            "folders": folders_of(self.variant.runs),
+            "accuracy": spread(self.column(RANDOM, "right").mean(0).tolist()),
+            "by_share": {score: np.mean(values, axis=(0, 1)).tolist() for score, values in shares.items()},
+            "aopc_of_searched": {score: float(raw_NS.mean()) for score, raw_NS in self.searched()[0].items()},
+        }
 
 
 def spearman(first: ArrayLike, second: ArrayLike) -> float:
@@ -130,45 +130,31 @@ def summarize(measured: Sequence[tuple[Run, Tables]], fingerprint: str, cfg: Fai
     """measured: runs on the same reviews, and their tables. fingerprint: of the split."""
     tables = {run.folder: one for run, one in measured}
     runs = [run for run, _ in measured]
-    ladder = [Rung(one, [tables[run.folder] for run in one.runs]) for one in variants(runs)]
+    rungs = [Rung(one, [tables[run.folder] for run in one.runs]) for one in variants(runs)]
     numbers: list[dict[str, Any]] = []
     claims: list[dict[str, Any]] = []
-    for rung in ladder:
+    for rung in rungs:
         found = list(rung.quantities())
-        random = {one.measure: one.value_NS for one in found if one.about == RANDOM}
+        random = {measure: value_NS for measure, about, value_NS in found if about == RANDOM}
         for measure, about, value_NS in found:
-            row = {"rung": rung.variant.label, "measure": measure, "about": about}
-            numbers.append(row | {"value": value_NS})
+            row = {"rung": rung.variant.label, "measure": measure, "about": about, "value": value_NS}
+            numbers.append(row)
             if measure == "ablation":
-                claims.append(row | {"value": value_NS})
+                claims.append(dict(row))
             elif measure in BETTER and about != RANDOM:
                 claims.append(row | {"value": BETTER[measure] * (value_NS - random[measure][: len(value_NS)])})
     with_intervals([*numbers, *claims], cfg)
-    numbers = [{k: v for k, v in row.items() if k != "mean_N"} for row in numbers if row["reviews"]]
-    claims = with_verdicts([claim for claim in claims if claim["reviews"]], cfg.margin)
-    method = {"adversary_reviews": cfg.adversary.reviews, "epsilon": cfg.adversary.epsilon, "level": LEVEL}
-    names = {"shares", "permutations", "margin", "epoch_reviews", "random_reviews", "search", "resamples", "seed"}
     return {
         "split": cfg.split,
         "test_set": runs[0].metrics["test_set"],
         "fingerprint": fingerprint,
-        "reviews": len(ladder[0].column(RANDOM, "right")),
-        "method": method | cfg.model_dump(include=names),
+        "reviews": len(rungs[0].column(RANDOM, "right")),
+        "method": {"level": LEVEL} | cfg.model_dump(exclude={"runs", "out", "scores", "pairs_of", "trust", "data"}),
         "environments": environments(runs),
         "folders": folders_of(runs),
-        "rungs": [
-            {
-                "label": rung.variant.label,
-                "seeds": [run.metrics["seed"] for run in rung.variant.runs],
-                "folders": folders_of(rung.variant.runs),
-                "accuracy": spread(rung.column(RANDOM, "right").mean(0).tolist()),
-                "by_share": {score: rung.by_share(score) for score in rung.scores},
-            }
-            for rung in ladder
-        ],
-        "numbers": numbers,
-        "claims": claims,
-        "orders": orders(ladder),
+        "rungs": [rung.facts() for rung in rungs],
+        "numbers": [{k: v for k, v in row.items() if k != "mean_N"} for row in numbers if row["reviews"]],
+        "claims": with_verdicts([claim for claim in claims if claim["reviews"]], cfg.margin),
     }
 
 
@@ -181,9 +167,9 @@ def with_intervals(rows: Sequence[dict[str, Any]], cfg: Faithfulness) -> None:
     for row in rows:
         value_NS = row.pop("value")
         value_NS = value_NS[np.isfinite(value_NS).all(1)]
-        row |= {"reviews": len(value_NS)}
-        if len(value_NS):
-            by_size[len(value_NS)].append((row, value_NS))
+        row["reviews"] = len(value_NS)
+        by_size[len(value_NS)].append((row, value_NS))
+    by_size.pop(0, None)
     for same in by_size.values():
         bootstrap = Bootstrap([value_NS for _, value_NS in same], cfg.resamples, cfg.seed)
         for place, (row, value_NS) in enumerate(same):
@@ -213,20 +199,3 @@ def p_of_mean(value_N: np.ndarray) -> float:
     if not np.ptp(value_N):
         return float(len(value_N) == 1 or not value_N.any())
     return float(stats.ttest_1samp(value_N, 0).pvalue)
-
-
-def orders(ladder: Sequence[Rung]) -> list[dict[str, Any]]:
-    """For each score, its rungs from the highest to the lowest mean AOPC, raw and normalized, on the same reviews."""
-    raw: dict[str, dict[str, float]] = defaultdict(dict)
-    normalized: dict[str, dict[str, float]] = defaultdict(dict)
-    for rung in ladder:
-        for score, value_NS in rung.normalized().items():
-            raw[score][rung.variant.label] = rung.column(score, "comprehensiveness")[: len(value_NS)].mean()
-            normalized[score][rung.variant.label] = float(np.nanmean(value_NS))
-    return [
-        {"score": score, "raw": descending(raw[score]), "normalized": descending(normalized[score])} for score in raw
-    ]
-
-
-def descending(means: dict[str, float]) -> list[str]:
-    return sorted(means, key=means.__getitem__, reverse=True)
