@@ -351,3 +351,36 @@ def test_only_pairs_whose_original_was_held_out_are_read(tmp_path):
         read_pairs(tmp_path / "pairs.tsv", ["neg", "pos"], ["another review"])
     with pytest.raises(UserError, match="does not begin with exactly one of bad, good"):
         read_pairs(tmp_path, ["bad", "good"], ["A good film."])
+
+
+def test_value_zeroing_of_a_masked_word_changes_nothing(settings):
+    net = nets.net(settings, "residual")
+    alone, padded = nets.batch(net, REVIEWS[:1]), nets.batch(net, REVIEWS[:2], padding=3)
+    for own_BQK, more_BQK in zip(scores.zeroed(net, alone), scores.zeroed(net, padded), strict=True):
+        length = own_BQK.shape[-1]
+        assert (more_BQK[0, :, length:] == 0).all()
+        torch.testing.assert_close(more_BQK[0, : len(own_BQK[0]), :length], own_BQK[0], rtol=1e-3, atol=1e-5)
+        torch.testing.assert_close(own_BQK.sum(-1), torch.ones(own_BQK.shape[:2]))
+
+
+def test_randomizing_a_linear_model_decorrelates(settings):
+    net = nets.net(settings, "mean", classes=2)
+    batch = nets.batch(net, [list(range(3, 63))])
+    label_B = predicted(net, batch)
+    found = []
+    for seed in range(40):
+        (other,) = randomized(net, seed).values()
+        both = (scores.leave_one_out(each, batch, label_B)[0].tolist() for each in (net, other))
+        found.append(spearman(*both))
+    assert abs(np.mean(found)) < 0.2
+    assert np.max(found) < 0.95
+    assert torch.equal(net.head.weight, nets.net(settings, "mean", classes=2).head.weight)
+
+
+def test_leave_one_out_finds_the_only_edited_word_of_a_bag_of_words(settings):
+    net = nets.net(settings, "mean", classes=2)
+    batch = nets.batch(net, [[5, 6, 7, 8, 9, 10]])
+    order_BT = ranks(score("leave_one_out", net, batch), batch)
+    decisive = int(order_BT.argmin())
+    changed = edited_words(list("abcdef"), [letter if at != decisive else "x" for at, letter in enumerate("abcdef")])
+    assert average_precision(order_BT, torch.tensor([changed])).item() == 1
