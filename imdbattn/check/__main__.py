@@ -56,9 +56,9 @@ def run() -> int:
             source.read(file)
             outcome = process.run(file, names, options.seconds, options.memory)
         except (UserError, OSError) as error:
-            if not several and kind != "gradescope":
-                raise
             outcome.error = in_line(error, None)
+        if outcome.error and not several and kind != "gradescope":
+            raise UserError(outcome.error)
         outcome.points = points
         outcome.require(dict.fromkeys([*options.require, *points]))
         outcomes.append(outcome)

@@ -18,7 +18,7 @@ CALL = "from imdbattn.check.process import child; child()"
 
 
 def run(file: str, names: Mapping[str, str], seconds: float, gibibytes: float) -> Outcome:
-    """Checks the file. A check that does not end, or that ends the process, is a finding. Raises UserError."""
+    """Checks the file. A check that does not end, or that ends the process, is a finding."""
     from tempfile import TemporaryFile  # which imports random, as students may call a file
 
     outcome, mark, late = Outcome(file), uuid.uuid4().hex, False
@@ -50,7 +50,7 @@ def run(file: str, names: Mapping[str, str], seconds: float, gibibytes: float) -
         for line in messages:
             if line.endswith(b"\n"):  # written completely
                 outcome.take(json.loads(line))
-    if not outcome.done:
+    if not (outcome.done or outcome.error):
         end_early(outcome, -signal.SIGALRM if late else child.returncode, seconds)
     return outcome
 
