@@ -35,14 +35,19 @@ RULES = {p: classifier.RULES if p == "Classifier" else rules.rules_of(REFERENCES
 # --- right implementations, with which the parts that use a wrong one are still checked; they accept other arguments --
 
 
+def product(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+    scores = q @ k.mT / q.shape[-1] ** 0.5
+    weights = (scores if mask is None else scores.masked_fill(~mask, -1e9)).softmax(-1)
+    return weights @ v, weights
+
+
 class Attention(nn.Module):
     def __init__(self, width: int, *_: Any, **__: Any) -> None:
         super().__init__()
-        self.q, self.k, self.v = (nn.Linear(width, width) for _ in range(3))
+        self.qkv = nn.Linear(width, 3 * width)
 
     def forward(self, x: Tensor, mask: Tensor | None = None, *_: Any, **__: Any) -> Tensor:
-        scores = self.q(x) @ self.k(x).mT / x.shape[-1] ** 0.5
-        return (scores if mask is None else scores.masked_fill(~mask[:, None], -1e9)).softmax(-1) @ self.v(x)
+        return product(*self.qkv(x).chunk(3, -1), None if mask is None else mask[:, None])[0]
 
 
 class Layer(Attention):
@@ -69,12 +74,6 @@ def mean(x: Tensor, mask: Tensor) -> Tensor:
 
 def softmax(scores: Tensor, valid_lengths: Tensor) -> Tensor:
     return scores.masked_fill(torch.arange(scores.shape[-1]) >= valid_lengths.view(-1, 1, 1), -1e9).softmax(-1)
-
-
-def product(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-    scores = q @ k.mT / q.shape[-1] ** 0.5
-    weights = (scores if mask is None else scores.masked_fill(~mask, -1e9)).softmax(-1)
-    return weights @ v, weights
 
 
 INSTEAD = {

@@ -79,11 +79,10 @@ def end_early(outcome: Outcome, status: int, seconds: float) -> None:
         by = f"by the signal {signal.Signals(-status).name}" if status < 0 else f"with exit status {status}"
         fix = "Call neither exit() nor os._exit(); a signal can be a lack of memory."
         outcome.add(part, check, False, "ended-early", f"The file ended the process {by}.", fix)
-    known = {(result["part"], result["check"]) for result in outcome.results}
-    for part, checks in outcome.parts.items():
-        for check in checks:
-            if (part, check) not in known:
-                outcome.add(part, check, None, "blocked", "Not reached.")
+    known = [(result["part"], result["check"]) for result in outcome.results]
+    for part, check in ((part, check) for part, checks in outcome.parts.items() for check in checks):
+        if (part, check) not in known:
+            outcome.add(part, check, None, "blocked", "Not reached.")
 
 
 def child() -> None:

@@ -1,7 +1,7 @@
 """What each part is compared with. Formulas are in references.txt; here are the numbers that they are computed from.
 
 Linear, attention and LayerNorm are those of the student's module. Without them, results are compared with the closest
-softmax attention, or ReLU layer. Shape suffixes: B reviews, H heads, T positions, D width, N samples.
+softmax attention. Shape suffixes: B reviews, H heads, T positions, D width, N samples.
 """
 
 import itertools
@@ -328,13 +328,14 @@ def sinusoids(length: int, width: int) -> Tensor:
 
 def position_reference(part: Part) -> None:
     """Columns 2k and 2k + 1 are the sine and the cosine of i / 10000^(2k/d), i from 0."""
-    sizes, made = ((1, 2), (2, 4), (5, 6), (30, 8)), {}
+    sizes = (1, 2), (2, 4), (5, 6), (30, 8)
     for size in sizes:
-        y = rules.student(part.make, *size)
-        made[size] = y.detach().to(torch.float64) if isinstance(y, Tensor) and y.is_floating_point() else y
-        rules.require_shape(made[size], size, f"positional_encoding{size}", "One row per position.")
+        rules.require_shape(
+            rules.student(part.make, *size), size, f"positional_encoding{size}", "One row per position."
+        )
     batches = {f"length {length} and width {width}": (length, width) for length, width in sizes}
-    diagnose(part, lambda *size: made[size], [("", "", position_names)], batches, otherwise="wrong-wavelengths")
+    call = lambda *size: part.make(*size).detach().double()  # noqa: E731
+    diagnose(part, call, [("", "", position_names)], batches, otherwise="wrong-wavelengths")
 
 
 LOGITS = torch.tensor([[1.0, -1], [-1, 1], [-1, -2], [-2, -1], [2, 1]])  # of the ids, in evaluation mode
@@ -371,13 +372,10 @@ def share(*batches: Any, training: bool = False, predict: Any = None) -> Tensor:
     return ((predict or (lambda y: y.argmax(1)))(logits) == labels).double().mean(0, keepdim=True)
 
 
-ACCURACY_NAMES: Names = {"share": share, "train": TRAIN, "test": TEST}
-
-
 def accuracy_reference(part: Part) -> None:
     """The accuracy is the share, from 0 to 1, of the test reviews that are right, in evaluation mode."""
     with torch.enable_grad():
         value = rules.student(float, rules.student(part.make, FirstWord().train(), loader(*TRAIN), loader(*TEST)))
-    given, bindings = torch.tensor([value], dtype=torch.float64), [("", "", lambda: ACCURACY_NAMES)]
+    given, names = torch.tensor([value], dtype=torch.float64), {"share": share, "train": TRAIN, "test": TEST}
     batches: dict[str, Any] = {f"{len(TEST)} test batches, of 6, 3 and 2 reviews": ()}
-    diagnose(part, lambda: given, bindings, batches, otherwise="wrong-accuracy")
+    diagnose(part, lambda: given, [("", "", lambda: names)], batches, otherwise="wrong-accuracy")
