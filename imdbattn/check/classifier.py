@@ -54,7 +54,7 @@ def returns_logits(part: Part) -> None:
 
 
 def frozen_vectors(part: Part) -> None:
-    """The vectors are not rules.trained."""
+    """The vectors are not trained."""
     for name, parameter in model(part).named_parameters():
         if parameter.requires_grad and tuple(parameter.shape) == (rules.VOCABULARY, rules.VECTORS):
             raise mistake("vectors-trained", name=name, shape=tuple(parameter.shape))
@@ -146,7 +146,7 @@ def positions(part: Part) -> None:
 
 
 def cls_trained(part: Part) -> None:
-    """CLS is a parameter that is rules.trained."""
+    """CLS is a parameter that is trained."""
     used, before = (rules.trained(part, net, *inputs(part, 3, 3, 3, 3)) for net in (model(part, cls=True), model(part)))
     if not used - before:
         raise mistake("cls-not-trained", count=len(used))

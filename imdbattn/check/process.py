@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from imdbattn.check.report import Outcome
+from imdbattn.check.report import Outcome, result_of
 
 KEPT = 2000  # last bytes that the file prints
 START = 120  # seconds for the import of torch
@@ -74,15 +74,16 @@ def end_early(outcome: Outcome, status: int, seconds: float) -> None:
     part, check = outcome.doing
     if status == -signal.SIGALRM:
         sentence = f"This check did not end within {seconds:g} seconds, the limit of the whole run."
-        outcome.add(part, check, False, "too-slow", sentence, "Look for an endless loop.")
+        finding = "too-slow", sentence, "", "Look for an endless loop."
     else:
         by = f"by the signal {signal.Signals(-status).name}" if status < 0 else f"with exit status {status}"
         fix = "Call neither exit() nor os._exit(); a signal can be a lack of memory."
-        outcome.add(part, check, False, "ended-early", f"The file ended the process {by}.", fix)
+        finding = "ended-early", f"The file ended the process {by}.", "", fix
+    outcome.results.append(result_of(part, check, False, *finding))
     known = [(result["part"], result["check"]) for result in outcome.results]
     for part, check in ((part, check) for part, checks in outcome.parts.items() for check in checks):
         if (part, check) not in known:
-            outcome.add(part, check, None, "blocked", "Not reached.")
+            outcome.results.append(result_of(part, check, None, "blocked", "Not reached."))
 
 
 def child() -> None:

@@ -15,9 +15,18 @@ from imdbattn.check.source import PARTS
 WIDTH = 100
 
 
+def result_of(
+    part: str, check: str, held: bool | None, finding: str | None, sentence: str, example: str = "", fix: str = ""
+) -> dict[str, Any]:
+    """held: None if it could not be checked. finding: "blocked" if a rule that must hold first does not, "not-checked"
+    if the checker itself raised an exception. sentence: what holds, or what is wrong.
+    """
+    return locals()
+
+
 @dataclass
 class Outcome:
-    """What was found in a file. results: dicts with the fields of rules.Result."""
+    """What was found in a file. results: those of result_of."""
 
     file: str = ""
     parts: dict[str, list[str]] = field(default_factory=dict)  # parts of the file -> names of their checks
@@ -36,15 +45,12 @@ class Outcome:
         else:
             vars(self).update(message)
 
-    def add(self, part: str, check: str, held: bool | None, finding: str, sentence: str, fix: str = "") -> None:
-        values = {"held": held, "finding": finding, "sentence": sentence, "example": "", "fix": fix}
-        self.results.append({"part": part, "check": check, **values})
-
     def require(self, parts: Iterable[str]) -> None:
         """Adds a finding for each of these parts that the file does not have, if it could be imported."""
         for part in parts if self.parts else ():
             if part not in self.parts:
-                self.add(part, "present", False, "missing", f"{part} is not in the file.{self.hint(part)}")
+                sentence = f"{part} is not in the file.{self.hint(part)}"
+                self.results.append(result_of(part, "present", False, "missing", sentence))
 
     def hint(self, part: str) -> str:
         return f" {self.near[part]} may be meant: --name {part}={self.near[part]}." if part in self.near else ""

@@ -9,6 +9,7 @@ import re
 import traceback
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from imdbattn.check.report import result_of
 from imdbattn.errors import in_line
 
 WIDTH, HEADS, HIDDEN = 8, 2, 10
@@ -29,7 +31,7 @@ OPTIONS += [OPTIONS[1] | OPTIONS[2]]
 
 
 class Mistake(Exception):
-    """A rule does not hold. Has the finding, sentence, example and fix of a Result."""
+    """A rule does not hold. Has the finding, sentence, example and fix of a result."""
 
 
 class NotChecked(Exception):
@@ -62,20 +64,6 @@ class Part(NamedTuple):
         return re.findall(r"\w+", start.partition("(")[2]) if "(" in start else None
 
 
-class Result(NamedTuple):
-    """held: None if it could not be checked. finding: "blocked" if a rule that must hold first does not, "not-checked"
-    if the checker itself raised an exception.
-    """
-
-    part: str
-    check: str
-    held: bool | None
-    finding: str | None
-    sentence: str  # what holds, or what is wrong
-    example: str = ""
-    fix: str = ""
-
-
 class Rule(NamedTuple):
     """test: raises Mistake; its docstring is the sentence if the rule holds. needs: rules that must hold first."""
 
@@ -85,22 +73,22 @@ class Rule(NamedTuple):
     option: str | None = None  # an argument without which the rule does not apply
 
 
-def run(rules: list[Rule], part: Part) -> Iterator[tuple[str, Result | None]]:
-    """Yields the name of each rule with None before it runs, and with its result afterwards.
+def run(rules: list[Rule], part: Part) -> Iterator[dict[str, Any]]:
+    """Messages: {"doing": [part, rule]} before each rule, and {"result": ...} afterwards.
 
     All rules need the first one, which is tried in float64 and then in float32.
     """
     failed: set[str] = set()
     torch.set_default_dtype(torch.float64)
     for rule in rules:
-        yield rule.name, None
+        yield {"doing": [part.name, rule.name]}
         result = attempt(rule, part, failed & {rules[0].name, *rule.needs})
-        if rule == rules[0] and not result.held and result.finding != "not-written-yet":
+        if rule == rules[0] and not result["held"] and result["finding"] != "not-written-yet":
             torch.set_default_dtype(torch.float32)  # the file may use float32 whatever the input is
             result = attempt(rule, part, set())
-        if result.held is False or result.finding == "blocked":
+        if result["held"] is False or result["finding"] == "blocked":
             failed.add(rule.name)
-        yield rule.name, result
+        yield {"result": result}
 
 
 def accepts(make: Any, option: str) -> bool:
@@ -108,27 +96,26 @@ def accepts(make: Any, option: str) -> bool:
     return option in given or any(one.kind is inspect.Parameter.VAR_KEYWORD for one in given.values())
 
 
-def attempt(rule: Rule, part: Part, failed: set[str]) -> Result:
-    """failed: rules that must hold before this one."""
+def attempt(rule: Rule, part: Part, failed: set[str]) -> dict[str, Any]:
+    """The result of the rule. failed: rules that must hold before this one."""
+    result = partial(result_of, part.name, rule.name)
     if rule.option and not accepts(part.make, rule.option):
-        reason = f"There are no checks of {rule.option}: {part.name} has no such argument."
-        return Result(part.name, rule.name, None, None, reason)
+        return result(None, None, f"There are no checks of {rule.option}: {part.name} has no such argument.")
     if failed:
-        reason = f"Not checked before {' and '.join(sorted(failed))} hold."
-        return Result(part.name, rule.name, None, "blocked", reason)
+        return result(None, "blocked", f"Not checked before {' and '.join(sorted(failed))} hold.")
     torch.default_generator.manual_seed(0)
     try:
         rule.test(part)
     except Mistake as mistake:
-        return Result(part.name, rule.name, False, *mistake.args)
+        return result(False, *mistake.args)
     except NotChecked as error:
-        return Result(part.name, rule.name, None, None, in_line(error))
+        return result(None, None, in_line(error))
     except StudentError as error:
-        return Result(part.name, rule.name, False, *explain(error.args[0], part))
+        return result(False, *explain(error.args[0], part))
     except Exception as error:  # of the checker itself
         reason = f"{rule.name} was not checked: the checker raised {type(error).__name__}: {in_line(error)}."
-        return Result(part.name, rule.name, None, "not-checked", reason)
-    return Result(part.name, rule.name, True, None, in_line((rule.test.__doc__ or "").partition("\n")[0]))
+        return result(None, "not-checked", reason)
+    return result(True, None, in_line((rule.test.__doc__ or "").partition("\n")[0]))
 
 
 def student(call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
