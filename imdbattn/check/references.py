@@ -328,14 +328,12 @@ def sinusoids(length: int, width: int) -> Tensor:
 
 def position_reference(part: Part) -> None:
     """Columns 2k and 2k + 1 are the sine and the cosine of i / 10000^(2k/d), i from 0."""
-    sizes = (1, 2), (2, 4), (5, 6), (30, 8)
+    sizes, call = ((1, 2), (2, 4), (5, 6), (30, 8)), partial(rules.student, part.make)
     for size in sizes:
-        rules.require_shape(
-            rules.student(part.make, *size), size, f"positional_encoding{size}", "One row per position."
-        )
+        rules.require_shape(call(*size), size, f"positional_encoding{size}", "One row per position.")
     batches = {f"length {length} and width {width}": (length, width) for length, width in sizes}
-    call = lambda *size: part.make(*size).detach().double()  # noqa: E731
-    diagnose(part, call, [("", "", position_names)], batches, otherwise="wrong-wavelengths")
+    double = lambda *size: call(*size).detach().double()  # noqa: E731
+    diagnose(part, double, [("", "", position_names)], batches, otherwise="wrong-wavelengths")
 
 
 LOGITS = torch.tensor([[1.0, -1], [-1, 1], [-1, -2], [-2, -1], [2, 1]])  # of the ids, in evaluation mode
