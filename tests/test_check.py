@@ -155,6 +155,14 @@ def test_unusual_classifiers_pass(old, new, tmp_path):
     assert findings(results(file)) == []
 
 
+def test_a_scripted_module_is_checked(tmp_path):
+    text = without(LINEARS, *set(PARTS) - {"SelfAttention"}).replace("class SelfAttention", "class Plain")
+    (file := tmp_path / "mine.py").write_text(
+        f"{text}\ndef SelfAttention(width):\n    return torch.jit.script(Plain(width))\n"
+    )
+    assert all(result["held"] for result in results(file))
+
+
 def test_a_mistake_blocks_the_checks_that_depend_on_it():
     found = results(FOLDER / "wrong" / "no_key_mask.py")
     blocked = {result["check"] for result in found if result["finding"] == "blocked"}

@@ -335,15 +335,15 @@ def net_of(part: Part, vectors: Tensor | None = None, seed: int = 0, **options: 
         if parameter.requires_grad and parameter.ndim and parameter.is_floating_point():
             torch.default_generator.manual_seed(seed + zlib.crc32(name.encode()))  # the same with other options
             nn.init.normal_(parameter, std=gain * parameter.shape[-1] ** -0.5)
-    if like_torch(module):
+    if like_torch(part, module):
         forward = module.forward
         module.forward = lambda *given: forward(*given[:-1], key_padding_mask=~given[-1])[0]
     return module.eval()
 
 
-def like_torch(net: Any) -> bool:
+def like_torch(part: Part, net: Any) -> bool:
     """Whether it is called as torch.nn.MultiheadAttention, whose key_padding_mask is True on padding."""
-    return isinstance(net, nn.Module) and "key_padding_mask" in inspect.signature(type(net).forward).parameters
+    return part.name == "MultiHeadAttention" and "key_padding_mask" in inspect.signature(type(net).forward).parameters
 
 
 def nets(part: Part) -> Iterator[tuple[str, Any]]:
@@ -438,7 +438,7 @@ def finite(part: Part) -> None:
     """Padding, and a review without words, have finite results and gradients."""
     for finding, lengths in (("nan-at-padding", (1, 2)), ("nan-without-words", (0, 2))):
         for text, net in nets(part):
-            if 0 in lengths and like_torch(net):
+            if 0 in lengths and like_torch(part, net):
                 return  # torch's own gives NaN for it
             given = [x.requires_grad_() if x.is_floating_point() else x for x in inputs(part, *lengths)]
             y = call(part, net, *given)
