@@ -18,7 +18,7 @@ import pytest
 import torch
 
 import imdbattn.check
-from imdbattn.check import process, references, rules
+from imdbattn.check import process, rules
 from imdbattn.check.__main__ import run
 from imdbattn.check.parts import RULES, check
 from imdbattn.check.report import Outcome, as_text
@@ -35,20 +35,6 @@ LOOPS = {"SelfAttention": "Attend", "masked_mean": "pool", "positional_encoding"
 LOOPS |= {"test_accuracy": "accuracy"}
 # Checks that do not apply: the parameters, or the vectors that the last Linear reads, are not recognized.
 UNKNOWN = {("einsum", "reference"), ("fused", "cls-read"), ("multihead", "cls-read"), ("loops", "cls-read")}
-# The list of mistakes that public solutions of the exercise make -> their findings.
-KNOWN = {
-    "softmax over the queries": "softmax-over-queries",
-    "no key mask": "no-key-mask",
-    "padding in the mean": "padding-in-mean",
-    "id 0 as padding": "id-0-as-padding",
-    "padding id equal to the unknown-word id": "word-as-padding",
-    "CLS over the first word": "cls-over-first-word",
-    "CLS never trained": "cls-not-trained",
-    "LN(x) on the skip path": "norm-on-skip",
-    "layers in a Python list": "layers-in-a-list",
-    "softmax applied twice": "softmax-twice",
-    "test accuracy on the training loader": "accuracy-on-training",
-}
 # Mistakes that the classifier shows, too, checked with it: they are still one finding. Others are checked without it.
 WHOLE = {change[3] for change in CHANGES if change[0] in ("no-key-mask", "nan-at-padding", "changes-its-input")}
 
@@ -129,10 +115,6 @@ def test_wrong_solutions_are_reported_by_name(file):
     assert re.search(r"\d", finding["example"]), "numbers show it"
 
 
-def test_each_known_mistake_is_tested():
-    assert set(KNOWN.values()) <= {change[0] for change in CHANGES}
-
-
 @pytest.mark.parametrize(
     ("expected", "part", "old", "new"),
     [pytest.param(*change, marks=pytest.mark.slow if number % 4 else ()) for number, change in enumerate(CHANGES)],
@@ -173,28 +155,12 @@ def test_unusual_classifiers_pass(old, new, tmp_path):
     assert findings(results(file)) == []
 
 
-@pytest.mark.parametrize(
-    ("part", "old", "new", "causes"),
-    [
-        ("SelfAttention", "torch.softmax(scores, dim=-1)", "scores.softmax(-1).softmax(-1)", ["second softmax"]),
-        (
-            "ResidualLayer",
-            "x + self.f(self.norm(x), mask)",
-            "self.norm(x + self.f(self.norm(x), mask))",
-            ["applied to x + f(LN(x))"],
-        ),
-        (
-            "ResidualLayer",
-            "x + self.f(self.norm(x), mask)",
-            "self.norm(x) + self.f(x, mask)",
-            ["LN(x) is added to f(x)"],
-        ),
-    ],
-)
-def test_a_finding_names_each_of_its_causes(part, old, new, causes, tmp_path):
-    (file := tmp_path / "mine.py").write_text(changed(part, old, new))
-    first = findings(results(file))[0]
-    assert all(cause in first["sentence"] + first["fix"] for cause in causes), first
+def test_a_scripted_module_is_checked(tmp_path):
+    text = without(LINEARS, *set(PARTS) - {"SelfAttention"}).replace("class SelfAttention", "class Plain")
+    (file := tmp_path / "mine.py").write_text(
+        f"{text}\ndef SelfAttention(width):\n    return torch.jit.script(Plain(width))\n"
+    )
+    assert all(result["held"] for result in results(file))
 
 
 def test_a_mistake_blocks_the_checks_that_depend_on_it():
@@ -202,24 +168,6 @@ def test_a_mistake_blocks_the_checks_that_depend_on_it():
     blocked = {result["check"] for result in found if result["finding"] == "blocked"}
     assert blocked == {"batch", "finite", "gradients"}
     assert all(result["held"] is None for result in found if result["finding"] == "blocked")
-
-
-def test_no_wrong_accuracy_equals_the_right_one():
-    table = rules.TABLES["test_accuracy"]
-    right, *wrong = (
-        rules.evaluate(table.steps | steps, references.ACCURACY_NAMES).item()
-        for steps in ({}, *(steps for *_, steps in table.variants))
-    )
-    assert all(abs(value - right) > 0.01 for value in wrong)
-
-
-@pytest.mark.parametrize("part", rules.TABLES)
-def test_no_mistake_is_listed_twice(part):
-    table = rules.TABLES[part]
-    assert len({str(steps) for *_, steps in table.variants}) == len(table.variants)
-    for finding, sentence, steps in table.variants:
-        assert steps.keys() <= table.steps.keys(), finding
-        assert sentence.endswith("."), sentence
 
 
 def test_an_exception_in_the_checker_is_no_finding(monkeypatch):
@@ -331,12 +279,6 @@ def test_a_fork_of_the_file_reports_nothing(command, tmp_path):
     done = command(write(tmp_path, f"import os\nos.fork()\n{parts}"), "--json")
     page = json.loads(done.stdout)
     assert (done.returncode, page["score"]) == (0, {"held": 6, "of": 6})
-
-
-def test_no_check_is_no_success(command, tmp_path, monkeypatch):
-    monkeypatch.setattr(process, "run", lambda *_: Outcome("mine.py"))
-    monkeypatch.setattr(sys, "argv", ["check", __file__])
-    assert run() == 2
 
 
 def test_a_file_is_read_as_its_encoding_declares(command, tmp_path):

@@ -48,17 +48,15 @@ def run() -> int:
     if several and kind == "gradescope":
         raise UserError("--format gradescope is for one file: give one file per call")
     points = read_points(options.points) if options.points else {}
-    names = dict(options.name)
     outcomes = []
     for file in options.files:
-        outcome = Outcome(file)
         try:
             source.read(file)
-            outcome = process.run(file, names, options.seconds, options.memory)
+            outcome = process.run(file, dict(options.name), options.seconds, options.memory)
         except (UserError, OSError) as error:
-            if not several and kind != "gradescope":
-                raise
-            outcome.error = in_line(error, None)
+            outcome = Outcome(file, error=in_line(error, None))
+        if outcome.error and not several and kind != "gradescope":
+            raise UserError(outcome.error)
         outcome.points = points
         outcome.require(dict.fromkeys([*options.require, *points]))
         outcomes.append(outcome)
@@ -69,12 +67,7 @@ def run() -> int:
 def parse(arguments: list[str]) -> argparse.Namespace:
     parser = Parser("imdbattn-check", description="Checks students' attention modules.", allow_abbrev=False)
     add = parser.add_argument
-    add(
-        "files",
-        nargs="*",
-        metavar="file",
-        help="Python or a notebook, with one or more of the parts that --stub prints",
-    )
+    add("files", nargs="*", metavar="file", help="Python or a notebook, with one or more of the parts of --stub")
     add("--name", action="append", type=named, default=[], metavar="PART=NAME", help="a part that has another name")
     add("--stub", action="store_true", help="print a file to fill in, and exit")
     add("--format", choices=FORMATS, help="what is printed (default: text, for several files csv)")

@@ -54,7 +54,7 @@ def returns_logits(part: Part) -> None:
 
 
 def frozen_vectors(part: Part) -> None:
-    """The vectors are not rules.trained."""
+    """The vectors are not trained."""
     for name, parameter in model(part).named_parameters():
         if parameter.requires_grad and tuple(parameter.shape) == (rules.VOCABULARY, rules.VECTORS):
             raise mistake("vectors-trained", name=name, shape=tuple(parameter.shape))
@@ -66,7 +66,7 @@ def ids(part: Part) -> None:
     if same(first, second, EXACT):
         raise mistake("vectors-not-used", first)
     for token in (0, 1, 2, 3, rules.VOCABULARY - 1, rules.VOCABULARY - 2, rules.VOCABULARY - 3):
-        third, others = (token + 6) % rules.VOCABULARY, [(token + place) % rules.VOCABULARY for place in (9, 10)]
+        third, *others = ((token + step) % rules.VOCABULARY for step in (6, 9, 10))
         before, after = logits(model(part), [[third, token]]), []
         for other in others:
             table_VD = vectors_VD()
@@ -122,16 +122,12 @@ def positions(part: Part) -> None:
     """The model with positions gives the results of one without them for vectors to which positions are added."""
     tokens_BT = torch.arange(3, 15).view(3, 4)
     net, table_VD = model(part, positions="sinusoidal"), vectors_VD()
-    y_BC, weights = logits(net, tokens_BT), net.state_dict()
+    y_BC = logits(net, tokens_BT)
 
     def without(x_BTD: Tensor) -> Tensor:
         changed_VD = table_VD.clone()
         changed_VD[tokens_BT] = x_BTD
-        plain = model(part, changed_VD)
-        state = {k: w for k, w in plain.state_dict().items() if k in weights and w.shape == weights[k].shape}
-        tables = {k for k, w in state.items() if w.ndim == 2 and rules.VOCABULARY <= len(w) <= rules.VOCABULARY + 2}
-        plain.load_state_dict({k: weights[k] for k in state.keys() - tables}, strict=False)
-        return logits(plain, tokens_BT)
+        return logits(model(part, changed_VD), tokens_BT)
 
     def bind(encode: Callable[..., Tensor]) -> Names:
         pe = encode(8, rules.VECTORS).to(table_VD.dtype)
@@ -150,7 +146,7 @@ def positions(part: Part) -> None:
 
 
 def cls_trained(part: Part) -> None:
-    """CLS is a parameter that is rules.trained."""
+    """CLS is a parameter that is trained."""
     used, before = (rules.trained(part, net, *inputs(part, 3, 3, 3, 3)) for net in (model(part, cls=True), model(part)))
     if not used - before:
         raise mistake("cls-not-trained", count=len(used))
@@ -167,16 +163,13 @@ def cls_read(part: Part) -> None:
     if pair := reversed_logits(part, cls=True):
         raise mistake("cls-not-read", *pair)
     if not found:
-        raise rules.NotChecked(
-            "Where CLS is read was not checked: no module returns the vectors that the last Linear reads."
-        )
+        raise rules.NotChecked("Where CLS is read was not checked: no module returns what the last Linear reads.")
 
 
 def cls_key(part: Part) -> None:
     """Words attend to CLS, too."""
-    first = [
-        x for _, given, _ in calls(model(part, cls=True), REVIEW) for x in given if x.shape == (1, 4, rules.VECTORS)
-    ]
+    made = calls(model(part, cls=True), REVIEW)
+    first = [x for _, given, _ in made for x in given if x.shape == (1, 4, rules.VECTORS)]
     if not first:
         raise rules.NotChecked("Whether words attend to CLS was not checked: no module receives CLS and the words.")
     table_VD = vectors_VD()

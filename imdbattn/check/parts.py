@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from imdbattn.check import classifier, references, rules, source
-from imdbattn.check.report import Outcome
-from imdbattn.check.rules import Part, Result, explain, run
+from imdbattn.check.report import Outcome, result_of
+from imdbattn.check.rules import Part, explain, run
 from imdbattn.check.source import PARTS
 from imdbattn.errors import UserError
 
@@ -35,14 +35,19 @@ RULES = {p: classifier.RULES if p == "Classifier" else rules.rules_of(REFERENCES
 # --- right implementations, with which the parts that use a wrong one are still checked; they accept other arguments --
 
 
+def product(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+    scores = q @ k.mT / q.shape[-1] ** 0.5
+    weights = (scores if mask is None else scores.masked_fill(~mask, -1e9)).softmax(-1)
+    return weights @ v, weights
+
+
 class Attention(nn.Module):
     def __init__(self, width: int, *_: Any, **__: Any) -> None:
         super().__init__()
-        self.q, self.k, self.v = (nn.Linear(width, width) for _ in range(3))
+        self.qkv = nn.Linear(width, 3 * width)
 
     def forward(self, x: Tensor, mask: Tensor | None = None, *_: Any, **__: Any) -> Tensor:
-        scores = self.q(x) @ self.k(x).mT / x.shape[-1] ** 0.5
-        return (scores if mask is None else scores.masked_fill(~mask[:, None], -1e9)).softmax(-1) @ self.v(x)
+        return product(*self.qkv(x).chunk(3, -1), None if mask is None else mask[:, None])[0]
 
 
 class Layer(Attention):
@@ -71,12 +76,6 @@ def softmax(scores: Tensor, valid_lengths: Tensor) -> Tensor:
     return scores.masked_fill(torch.arange(scores.shape[-1]) >= valid_lengths.view(-1, 1, 1), -1e9).softmax(-1)
 
 
-def product(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-    scores = q @ k.mT / q.shape[-1] ** 0.5
-    weights = (scores if mask is None else scores.masked_fill(~mask, -1e9)).softmax(-1)
-    return weights @ v, weights
-
-
 INSTEAD = {
     "SelfAttention": Attention,
     "PlainLayer": Layer,
@@ -102,32 +101,32 @@ def instead(part: Part) -> Any:
 
 
 def check(file: str, names: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    """Messages: {"parts": names of their checks, "near": names that other parts may have}, {"result": Result}, and
-    {"doing": [part, check]} before each check. The last one is {"done": True}, or {"error": message} for a UserError.
+    """Messages: {"parts": names of their checks, "near": names that other parts may have}, and those of rules.run.
+
+    The last one is {"done": True}, or {"error": message} for a UserError.
     """
     try:
         yield {"doing": ["file", "import"]}
-        try:
-            own = vars(source.load(file))
-        except UserError:
-            raise
-        except (Exception, SystemExit) as error:
-            whole = Part("file", None, "Python", file, {})
-            yield {"result": Result("file", "import", False, *explain(error, whole))._asdict()}
-        else:
-            parts = find(own, file, names)
-            checks = {part.name: [rule.name for rule in RULES[part.name]] for part in parts}
-            yield {"parts": checks, "near": similar(own, PARTS.keys() - checks.keys(), set(names.values()))}
-            for part in parts:
-                wrong = False
-                for rule, result in run(RULES[part.name], part):
-                    yield {"doing": [part.name, rule]} if result is None else {"result": result._asdict()}
-                    wrong |= result is not None and result.held is False
-                if wrong:  # it is not found again in the parts that use it
-                    own[names.get(part.name, part.name)] = instead(part)
-        yield {"done": True}
+        own = vars(source.load(file))
+        parts = find(own, file, names)
     except UserError as error:
         yield {"error": str(error)}
+        return
+    except (Exception, SystemExit) as error:
+        whole = Part("file", None, "Python", file, {})
+        yield {"result": result_of("file", "import", False, *explain(error, whole))}
+        yield {"done": True}
+        return
+    checks = {part.name: [rule.name for rule in RULES[part.name]] for part in parts}
+    yield {"parts": checks, "near": similar(own, PARTS.keys() - checks.keys(), set(names.values()))}
+    for part in parts:
+        wrong = False
+        for message in run(RULES[part.name], part):
+            yield message
+            wrong |= message.get("result", {}).get("held") is False
+        if wrong:
+            own[names.get(part.name, part.name)] = instead(part)  # it is not found again in the parts that use it
+    yield {"done": True}
 
 
 def similar(own: dict[str, Any], absent: Iterable[str], used: set[str]) -> dict[str, str]:
@@ -169,7 +168,8 @@ def check_parts(makes: dict[str, Any]) -> Outcome:
                 raise UserError(f"{name} is none of {', '.join(PARTS)}: write score(SelfAttention={name})")
             part = part_of(name, make, "", getattr(make, "__globals__", {}))
             outcome.parts[name] = [rule.name for rule in RULES[name]]
-            outcome.results += [result._asdict() for _, result in run(RULES[name], part) if result]
+            for message in run(RULES[name], part):
+                outcome.take(message)
     finally:
         torch.set_default_dtype(dtype)
         torch.set_rng_state(state)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from imdbattn.check.report import Outcome
+from imdbattn.check.report import Outcome, result_of
 
 KEPT = 2000  # last bytes that the file prints
 START = 120  # seconds for the import of torch
@@ -18,7 +18,7 @@ CALL = "from imdbattn.check.process import child; child()"
 
 
 def run(file: str, names: Mapping[str, str], seconds: float, gibibytes: float) -> Outcome:
-    """Checks the file. A check that does not end, or that ends the process, is a finding. Raises UserError."""
+    """Checks the file. A check that does not end, or that ends the process, is a finding."""
     from tempfile import TemporaryFile  # which imports random, as students may call a file
 
     outcome, mark, late = Outcome(file), uuid.uuid4().hex, False
@@ -50,7 +50,7 @@ def run(file: str, names: Mapping[str, str], seconds: float, gibibytes: float) -
         for line in messages:
             if line.endswith(b"\n"):  # written completely
                 outcome.take(json.loads(line))
-    if not outcome.done:
+    if not (outcome.done or outcome.error):
         end_early(outcome, -signal.SIGALRM if late else child.returncode, seconds)
     return outcome
 
@@ -74,16 +74,16 @@ def end_early(outcome: Outcome, status: int, seconds: float) -> None:
     part, check = outcome.doing
     if status == -signal.SIGALRM:
         sentence = f"This check did not end within {seconds:g} seconds, the limit of the whole run."
-        outcome.add(part, check, False, "too-slow", sentence, "Look for an endless loop.")
+        finding = "too-slow", sentence, "", "Look for an endless loop."
     else:
         by = f"by the signal {signal.Signals(-status).name}" if status < 0 else f"with exit status {status}"
         fix = "Call neither exit() nor os._exit(); a signal can be a lack of memory."
-        outcome.add(part, check, False, "ended-early", f"The file ended the process {by}.", fix)
-    known = {(result["part"], result["check"]) for result in outcome.results}
-    for part, checks in outcome.parts.items():
-        for check in checks:
-            if (part, check) not in known:
-                outcome.add(part, check, None, "blocked", "Not reached.")
+        finding = "ended-early", f"The file ended the process {by}.", "", fix
+    outcome.results.append(result_of(part, check, False, *finding))
+    known = [(result["part"], result["check"]) for result in outcome.results]
+    for part, check in ((part, check) for part, checks in outcome.parts.items() for check in checks):
+        if (part, check) not in known:
+            outcome.results.append(result_of(part, check, None, "blocked", "Not reached."))
 
 
 def child() -> None:

@@ -11,14 +11,22 @@ from typing import Any
 from xml.etree import ElementTree
 
 from imdbattn.check.source import PARTS
-from imdbattn.errors import UserError
 
 WIDTH = 100
 
 
+def result_of(
+    part: str, check: str, held: bool | None, finding: str | None, sentence: str, example: str = "", fix: str = ""
+) -> dict[str, Any]:
+    """held: None if it could not be checked. finding: "blocked" if a rule that must hold first does not, "not-checked"
+    if the checker itself raised an exception. sentence: what holds, or what is wrong.
+    """
+    return locals()
+
+
 @dataclass
 class Outcome:
-    """What was found in a file. results: dicts with the fields of rules.Result."""
+    """What was found in a file. results: those of result_of."""
 
     file: str = ""
     parts: dict[str, list[str]] = field(default_factory=dict)  # parts of the file -> names of their checks
@@ -31,24 +39,18 @@ class Outcome:
     error: str = ""  # why the file could not be checked
 
     def take(self, message: dict[str, Any]) -> None:
-        """A message of parts.check. Raises UserError."""
-        if "error" in message:
-            raise UserError(message["error"])
-        self.parts = message.get("parts", self.parts)
-        self.near = message.get("near", self.near)
-        self.doing = message.get("doing", self.doing)
-        self.results += [message["result"]] if "result" in message else []
-        self.done = "done" in message
-
-    def add(self, part: str, check: str, held: bool | None, finding: str, sentence: str, fix: str = "") -> None:
-        values = {"held": held, "finding": finding, "sentence": sentence, "example": "", "fix": fix}
-        self.results.append({"part": part, "check": check, **values})
+        """A message of parts.check: a result, or values of other fields."""
+        if "result" in message:
+            self.results.append(message["result"])
+        else:
+            vars(self).update(message)
 
     def require(self, parts: Iterable[str]) -> None:
         """Adds a finding for each of these parts that the file does not have, if it could be imported."""
         for part in parts if self.parts else ():
             if part not in self.parts:
-                self.add(part, "present", False, "missing", f"{part} is not in the file.{self.hint(part)}")
+                sentence = f"{part} is not in the file.{self.hint(part)}"
+                self.results.append(result_of(part, "present", False, "missing", sentence))
 
     def hint(self, part: str) -> str:
         return f" {self.near[part]} may be meant: --name {part}={self.near[part]}." if part in self.near else ""
@@ -58,14 +60,22 @@ class Outcome:
         return [r["held"] for r in self.results if r["held"] is not None and part in (None, r["part"])]
 
     @property
+    def wrong(self) -> list[dict[str, Any]]:
+        return [result for result in self.results if result["held"] is False]
+
+    @property
     def unmade(self) -> int:
         return sum(result["finding"] in ("blocked", "not-checked") for result in self.results)
 
     def scored(self) -> dict[str, float | None]:
         """The points of each part: in proportion to the checks that hold; None if none could be made."""
-        made = {part: self.made(part) for part in self.points or self.parts}
         most = self.points or dict.fromkeys(self.parts, 1.0)
+        made = {part: self.made(part) for part in most}
         return {part: round(most[part] * sum(held) / len(held), 4) if held else None for part, held in made.items()}
+
+    @property
+    def total(self) -> float:
+        return round(sum(filter(None, self.scored().values())), 4)
 
     @property
     def passed(self) -> bool:
@@ -82,54 +92,55 @@ class Outcome:
         return as_text(self)
 
     def _repr_html_(self) -> str:
-        rows = []
-        for result in self.results:
-            mark = {True: "ok", False: "WRONG", None: "not checked"}[result["held"]]
-            cells = [result["part"], result["check"], mark, result["finding"] or ""]
-            cells.append(" ".join(filter(None, (result["sentence"], result["example"], result["fix"]))))
-            rows.append("".join(f"<td style='text-align:left'>{html.escape(cell)}</td>" for cell in cells))
-        head = "".join(f"<th>{name}</th>" for name in ("part", "check", "result", "finding", "why, and what to change"))
-        return f"<table><tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table><p>{summary(self)}</p>"
+        rows = [["part", "check", "result", "finding", "why, and what to change"]]
+        for r in self.results:
+            mark = {True: "ok", False: "WRONG", None: "not checked"}[r["held"]]
+            text = " ".join(filter(None, (r["sentence"], r["example"], r["fix"])))
+            rows.append([r["part"], r["check"], mark, r["finding"] or "", text])
+        cells = ("".join(f"<td style='text-align:left'>{html.escape(cell)}</td>" for cell in row) for row in rows)
+        return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table><p>{summary(self)}</p>"
 
 
 def summary(outcome: Outcome) -> str:
     made = outcome.made()
     text = f"{sum(made)} of {len(made)} checks hold." + f" {outcome.unmade} could not be made." * bool(outcome.unmade)
     if outcome.points:
-        scored, most = outcome.scored(), sum(outcome.points.values())
-        text += f" {sum(filter(None, scored.values())):g} of {most:g} points."
-        missing = ", ".join(part for part, value in scored.items() if value is None)
+        text += f" {outcome.total:g} of {sum(outcome.points.values()):g} points."
+        missing = ", ".join(part for part, value in outcome.scored().items() if value is None)
         text += f" Not scored, because no check could be made: {missing}." * bool(missing)
     return text
 
 
-def wrong_lines(result: dict[str, Any]) -> list[str]:
-    lines = [wrapped(f"WRONG  {result['part']}: ", f"{result['finding']}. {result['sentence']}")]
-    lines += [wrapped("       Example: ", result["example"])] if result["example"] else []
-    return lines + ([wrapped("       Change:  ", result["fix"])] if result["fix"] else [])
+def explained(results: list[dict[str, Any]]) -> str:
+    """Findings, each with its example and what to change."""
+    lines = []
+    for r in results:
+        lines.append(wrapped(f"WRONG  {r['part']}: ", f"{r['finding']}. {r['sentence']}"))
+        lines += [wrapped("       Example: ", r["example"])] if r["example"] else []
+        lines += [wrapped("       Change:  ", r["fix"])] if r["fix"] else []
+    return "\n".join(lines)
 
 
 def as_text(outcome: Outcome) -> str:
     """Checks that hold, findings, checks that were not made, and the score."""
-    lines = [wrapped(f"ok     {r['part']}: ", r["sentence"]) for r in outcome.results if r["held"]]
-    for result in outcome.results:
-        lines += ["", *wrong_lines(result)] if result["held"] is False else []
-    lines.append("")
-    others = [r for r in outcome.results if r["held"] is None and r["finding"] != "blocked"]
-    notes = [*dict.fromkeys(f"{r['part']}: {r['sentence']}" for r in others)]
+    blocks = ["\n".join(wrapped(f"ok     {r['part']}: ", r["sentence"]) for r in outcome.results if r["held"])]
+    blocks += [explained([result]) for result in outcome.wrong]
     unwritten = {result["part"] for result in outcome.results if result["finding"] == "not-written-yet"}
-    blocked = {
-        part: ", ".join(r["check"] for r in outcome.results if r["part"] == part and r["finding"] == "blocked")
-        for part in outcome.parts.keys() - unwritten
-    }
-    if any(blocked.values()):
-        text = "; ".join(f"{part}: {blocked[part]}" for part in outcome.parts if blocked.get(part))
+    notes, waiting = [], dict[str, list[str]]()
+    for r in outcome.results:
+        if r["held"] is None and r["finding"] != "blocked":
+            notes.append(f"{r['part']}: {r['sentence']}")
+        elif r["held"] is None and r["part"] not in unwritten:
+            waiting.setdefault(r["part"], []).append(r["check"])
+    if waiting:
+        text = "; ".join(f"{part}: {', '.join(checks)}" for part, checks in waiting.items())
         notes.append(f"Not checked before the above is corrected: {text}.")
     absent = [part for part in PARTS if part not in outcome.parts]
     if absent and outcome.parts and outcome.file:
         notes.append(f"Not in the file: {', '.join(absent)}.{''.join(map(outcome.hint, absent))}")
     notes += [f"The file printed: {outcome.printed[-300:]}"] if outcome.printed else []
-    return "\n".join([*lines, *(wrapped("note   ", note) for note in notes), summary(outcome)]).lstrip("\n")
+    end = [*(wrapped("note   ", note) for note in dict.fromkeys(notes)), summary(outcome)]
+    return "\n\n".join(filter(None, [*blocks, "\n".join(end)]))
 
 
 def wrapped(start: str, text: str) -> str:
@@ -163,34 +174,30 @@ def as_gradescope(outcomes: list[Outcome]) -> str:
     (outcome,) = outcomes
     tests = []
     for part, value in outcome.scored().items():
-        wrong = [r for r in outcome.results if r["part"] == part and r["held"] is False]
-        output = "\n".join(line for result in wrong for line in wrong_lines(result))
+        text = explained([result for result in outcome.wrong if result["part"] == part])
         test = {"name": part, "max_score": outcome.points.get(part, 1.0), "visibility": "visible"}
         if value is None:
             test["output"] = "Not scored: no check of this part could be made."
         else:
-            test |= {"score": value, "status": "failed" if wrong else "passed", "output": output or "All checks hold."}
+            test |= {"score": value, "status": "failed" if text else "passed", "output": text or "All checks hold."}
         tests.append(test)
-    total = round(sum(filter(None, outcome.scored().values())), 4)
-    result = {"score": total, "output": outcome.error or as_text(outcome), "visibility": "visible", "tests": tests}
-    return json.dumps(result, indent=1)
+    text = outcome.error or as_text(outcome)
+    return json.dumps({"score": outcome.total, "output": text, "visibility": "visible", "tests": tests}, indent=1)
 
 
 def as_junit(outcomes: list[Outcome]) -> str:
     root = ElementTree.Element("testsuites")
     for outcome in outcomes:
         suite = ElementTree.SubElement(root, "testsuite", name=outcome.file)
-        if outcome.error:
-            case = ElementTree.SubElement(suite, "testcase", classname="file", name="read")
-            ElementTree.SubElement(case, "error", message=outcome.error)
-        for result in outcome.results:
-            case = ElementTree.SubElement(suite, "testcase", classname=result["part"], name=result["check"])
-            if result["held"] is False:
-                failure = ElementTree.SubElement(case, "failure", message=result["finding"])
-                failure.text = "\n".join(wrong_lines(result))
-            elif result["held"] is None:
-                kind = "error" if result["finding"] == "not-checked" else "skipped"
-                ElementTree.SubElement(case, kind, message=wrapped("", result["sentence"]))
+        cases = [("file", "read", "error", outcome.error)] if outcome.error else []
+        for r in outcome.results:
+            tag = "failure" if r["held"] is False else "error" if r["finding"] == "not-checked" else "skipped"
+            text = explained([r]) if r["held"] is False else wrapped("", r["sentence"])
+            cases.append((r["part"], r["check"], "" if r["held"] else tag, text))
+        for part, check, tag, text in cases:
+            case = ElementTree.SubElement(suite, "testcase", classname=part, name=check)
+            if tag:
+                ElementTree.SubElement(case, tag, message=text.partition("\n")[0]).text = text
         for name, tag in (("tests", "testcase"), ("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
             suite.set(name, str(len([*suite.iter(tag)])))
     return ElementTree.tostring(root, "unicode", xml_declaration=True)
@@ -202,11 +209,8 @@ def as_csv(outcomes: list[Outcome]) -> str:
     rows = csv.writer(out, lineterminator="\n")
     rows.writerow(["file", "held", "of", "not_made", "points", "of_points", "findings", "error"])
     for outcome in outcomes:
-        made, scored = outcome.made(), outcome.scored()
-        findings = [f"{r['part']}: {r['finding']}" for r in outcome.results if r["held"] is False]
-        points = (
-            [round(sum(filter(None, scored.values())), 4), sum(outcome.points.values())] if outcome.points else ["", ""]
-        )
+        made, findings = outcome.made(), [f"{r['part']}: {r['finding']}" for r in outcome.wrong]
+        points = [outcome.total, sum(outcome.points.values())] if outcome.points else ["", ""]
         rows.writerow([outcome.file, sum(made), len(made), outcome.unmade, *points, "; ".join(findings), outcome.error])
     return out.getvalue().rstrip("\n")
 

@@ -7,7 +7,9 @@ import inspect
 import itertools
 import re
 import traceback
+import zlib
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,24 +17,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from imdbattn.check.report import result_of
 from imdbattn.errors import in_line
 
 WIDTH, HEADS, HIDDEN = 8, 2, 10
 VOCABULARY, VECTORS, CLASSES = 37, 16, 3  # of a Classifier: words, the width of their vectors, and classes
 GAIN = 1.6  # of a Classifier; with 1, plain layers make words so similar that mistakes have small effects
 SIZES = {"1": 1, "D": WIDTH, "E": 6, "C": CLASSES}
-MADE_WITH: dict[str, tuple[Any, ...]] = {
-    "MultiHeadAttention": (WIDTH, HEADS),
-    "AdditiveScore": (6, WIDTH, HIDDEN),
-    "BilinearScore": (6, WIDTH),
-}
+MADE_WITH = {"width": WIDTH, "heads": HEADS, "query_width": SIZES["E"], "key_width": WIDTH, "hidden": HIDDEN}
 MAY_RETURN_WEIGHTS = ("MultiHeadAttention", "scaled_dot_product_attention", "DecoderAttention")
 OPTIONS: list[dict[str, Any]] = [{}, {"positions": "sinusoidal"}, {"cls": True}]
 OPTIONS += [OPTIONS[1] | OPTIONS[2]]
 
 
 class Mistake(Exception):
-    """A rule does not hold. Has the finding, sentence, example and fix of a Result."""
+    """A rule does not hold. Has the finding, sentence, example and fix of a result."""
 
 
 class NotChecked(Exception):
@@ -58,19 +57,11 @@ class Part(NamedTuple):
         found = re.findall(r"(\w+|->) \(([^)]*)\)", self.signature.partition(": ")[2])
         return [(name, re.findall(r"\w", dimensions)) for name, dimensions in found]
 
-
-class Result(NamedTuple):
-    """held: None if it could not be checked. finding: "blocked" if a rule that must hold first does not, "not-checked"
-    if the checker itself raised an exception.
-    """
-
-    part: str
-    check: str
-    held: bool | None
-    finding: str | None
-    sentence: str  # what holds, or what is wrong
-    example: str = ""
-    fix: str = ""
+    @property
+    def made_with(self) -> list[str] | None:
+        """Names of the arguments of a class; None for a function."""
+        start = self.signature.partition(": ")[0]
+        return re.findall(r"\w+", start.partition("(")[2]) if "(" in start else None
 
 
 class Rule(NamedTuple):
@@ -82,29 +73,22 @@ class Rule(NamedTuple):
     option: str | None = None  # an argument without which the rule does not apply
 
 
-def run(rules: list[Rule], part: Part) -> Iterator[tuple[str, Result | None]]:
-    """Yields the name of each rule with None before it runs, and with its result afterwards.
+def run(rules: list[Rule], part: Part) -> Iterator[dict[str, Any]]:
+    """Messages: {"doing": [part, rule]} before each rule, and {"result": ...} afterwards.
 
     All rules need the first one, which is tried in float64 and then in float32.
     """
     failed: set[str] = set()
     torch.set_default_dtype(torch.float64)
-    for number, rule in enumerate(rules):
-        yield rule.name, None
-        by = failed & {rules[0].name, *rule.needs}
-        if rule.option and not accepts(part.make, rule.option):
-            reason = f"There are no checks of {rule.option}: {part.name} has no such argument."
-            result = Result(part.name, rule.name, None, None, reason)
-        elif by:
-            reason = f"Not checked before {' and '.join(sorted(by))} {'hold' if len(by) > 1 else 'holds'}."
-            result = Result(part.name, rule.name, None, "blocked", reason)
-        else:
-            result = attempt(rule, part)
-            if number == 0 and not result.held and result.finding != "not-written-yet":
-                torch.set_default_dtype(torch.float32)  # the file may use float32 whatever the input is
-                result = attempt(rule, part)
-        failed |= {rule.name} if result.held is False or result.finding == "blocked" else set()
-        yield rule.name, result
+    for rule in rules:
+        yield {"doing": [part.name, rule.name]}
+        result = attempt(rule, part, failed & {rules[0].name, *rule.needs})
+        if rule == rules[0] and not result["held"] and result["finding"] != "not-written-yet":
+            torch.set_default_dtype(torch.float32)  # the file may use float32 whatever the input is
+            result = attempt(rule, part, set())
+        if result["held"] is False or result["finding"] == "blocked":
+            failed.add(rule.name)
+        yield {"result": result}
 
 
 def accepts(make: Any, option: str) -> bool:
@@ -112,20 +96,26 @@ def accepts(make: Any, option: str) -> bool:
     return option in given or any(one.kind is inspect.Parameter.VAR_KEYWORD for one in given.values())
 
 
-def attempt(rule: Rule, part: Part) -> Result:
+def attempt(rule: Rule, part: Part, failed: set[str]) -> dict[str, Any]:
+    """The result of the rule. failed: rules that must hold before this one."""
+    result = partial(result_of, part.name, rule.name)
+    if rule.option and not accepts(part.make, rule.option):
+        return result(None, None, f"There are no checks of {rule.option}: {part.name} has no such argument.")
+    if failed:
+        return result(None, "blocked", f"Not checked before {' and '.join(sorted(failed))} hold.")
     torch.default_generator.manual_seed(0)
     try:
         rule.test(part)
     except Mistake as mistake:
-        return Result(part.name, rule.name, False, *mistake.args)
+        return result(False, *mistake.args)
     except NotChecked as error:
-        return Result(part.name, rule.name, None, None, in_line(error))
+        return result(None, None, in_line(error))
     except StudentError as error:
-        return Result(part.name, rule.name, False, *explain(error.args[0], part))
+        return result(False, *explain(error.args[0], part))
     except Exception as error:  # of the checker itself
         reason = f"{rule.name} was not checked: the checker raised {type(error).__name__}: {in_line(error)}."
-        return Result(part.name, rule.name, None, "not-checked", reason)
-    return Result(part.name, rule.name, True, None, in_line((rule.test.__doc__ or "").partition("\n")[0]))
+        return result(None, "not-checked", reason)
+    return result(True, None, in_line((rule.test.__doc__ or "").partition("\n")[0]))
 
 
 def student(call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
@@ -263,38 +253,36 @@ def diagnose(
     smallest first. keep: the results that the reference defines. otherwise: the finding if no variant does.
     """
     table, given = table or TABLES[part.name], [call(*inputs) for inputs in batches.values()]
-    bindings = [*bindings]
-    rights = [[bind(*inputs) for inputs in batches.values()] for name, _, bind in bindings if not name]
+    bound = [(name, text, [bind(*inputs) for inputs in batches.values()]) for name, text, bind in bindings]
+    rights = [names for finding, _, names in bound if not finding]
 
-    def equal(steps: dict[str, str], bound: list[Names], selected: bool = True) -> bool:
-        for y, names, inputs in zip(given, bound, batches.values(), strict=True):
+    def difference(steps: dict[str, str], bound: list[Names], keep: Callable[..., Tensor] = keep) -> Any:
+        """The first batch for which the steps give another result, with both results; None if there is none."""
+        for (text, inputs), y, names in zip(batches.items(), given, bound, strict=True):
             z = evaluate(steps, names)
-            if z is None or not (same(keep(z, *inputs), keep(y, *inputs)) if selected else same(z, y)):
-                return False
-        return True
-
-    def first_difference(bound: list[Names]) -> tuple[str, tuple[Tensor, ...]] | None:
-        for y, names, (text, inputs) in zip(given, bound, batches.items(), strict=True):
-            z = evaluate(table.steps, names)
-            if z is not None and not same(*(pair := (keep(y, *inputs), keep(z, *inputs)))):
-                return text, pair
+            if z is None or not same(z := keep(z, *inputs), y := keep(y, *inputs)):
+                return text, y, z
         return None
 
-    if any(equal(table.steps, bound) for bound in rights):
+    if any(difference(table.steps, names) is None for names in rights):
         return True
-    wrong = [(n, t, table.steps, [bind(*x) for x in batches.values()]) for n, t, bind in bindings if n]
-    wrong += [(n, t, table.steps | steps, bound) for n, t, steps in table.variants for bound in rights]
-    for selected, (name, sentence, steps, bound) in itertools.product((False, True), wrong):
-        if equal(steps, bound, selected):  # results for padding may tell which of two mistakes it is
+    wrong = [(finding, text, table.steps, names) for finding, text, names in bound if finding]
+    wrong += [
+        (finding, text, table.steps | steps, names) for finding, text, steps in table.variants for names in rights
+    ]
+    whole = lambda y, *_: y  # noqa: E731
+    for kept, (name, sentence, steps, names) in itertools.product((whole, keep), wrong):
+        if difference(steps, names, kept) is None:  # results for padding may tell which of two mistakes it is
+            found = difference(table.steps, names if steps is not table.steps or not rights else rights[0])
             example = f"For {len(given)} inputs the result is that of this mistake."
-            if found := first_difference(bound if steps != table.steps else [*rights, bound][0]):
-                example = mistake("variant", *found[1], text=found[0]).args[2]
+            if found:
+                example = mistake("variant", *found[1:], text=found[0]).args[2]
             raise Mistake(name, sentence, example, table.fix)
     if otherwise and rights:
         if "(B" in part.signature:
             batch(part)
-        if found := first_difference(rights[0]):
-            raise mistake(otherwise, *found[1], part=part.name, text=found[0], fix=table.fix)
+        text, y, z = difference(table.steps, rights[0])
+        raise mistake(otherwise, y, z, part=part.name, text=text, fix=table.fix)
     return False
 
 
@@ -329,11 +317,12 @@ def inputs(part: Part, *lengths: int, seed: int = 0) -> list[Tensor]:
 
 def net_of(part: Part, vectors: Tensor | None = None, seed: int = 0, **options: Any) -> Any:
     """A function, or a module in evaluation mode with random parameters. vectors, options: of a Classifier."""
-    if not inspect.isclass(part.make) and "(" not in part.signature.partition(":")[0]:
+    if part.made_with is None:
         return part.make
-    gain, arguments = 1.0, MADE_WITH.get(part.name, (WIDTH,))
     if part.name == "Classifier":
-        arguments, gain = (vectors_VD() if vectors is None else vectors, CLASSES), GAIN
+        gain, arguments = GAIN, [vectors_VD() if vectors is None else vectors, CLASSES]
+    else:
+        gain, arguments = 1.0, [MADE_WITH[name] for name in part.made_with]
     if part.name == "MultiHeadAttention" and "batch_first" in inspect.signature(part.make).parameters:
         options["batch_first"] = True
     torch.default_generator.manual_seed(seed)  # torch.manual_seed takes a hundred times as long
@@ -342,11 +331,19 @@ def net_of(part: Part, vectors: Tensor | None = None, seed: int = 0, **options: 
         raise mistake("not-a-module", type=type(module).__name__)
     if any(nn.parameter.is_lazy(parameter) for parameter in module.parameters()):
         call(part, module, *inputs(part, 1))
-    with torch.no_grad():
-        for parameter in module.parameters():
-            if parameter.requires_grad and parameter.ndim and parameter.is_floating_point():
-                parameter.normal_(std=gain * parameter.shape[-1] ** -0.5)
+    for name, parameter in module.named_parameters():
+        if parameter.requires_grad and parameter.ndim and parameter.is_floating_point():
+            torch.default_generator.manual_seed(seed + zlib.crc32(name.encode()))  # the same with other options
+            nn.init.normal_(parameter, std=gain * parameter.shape[-1] ** -0.5)
+    if like_torch(part, module):
+        forward = module.forward
+        module.forward = lambda *given: forward(*given[:-1], key_padding_mask=~given[-1])[0]
     return module.eval()
+
+
+def like_torch(part: Part, net: Any) -> bool:
+    """Whether it is called as torch.nn.MultiheadAttention, whose key_padding_mask is True on padding."""
+    return part.name == "MultiHeadAttention" and "key_padding_mask" in inspect.signature(type(net).forward).parameters
 
 
 def nets(part: Part) -> Iterator[tuple[str, Any]]:
@@ -362,15 +359,8 @@ def nets(part: Part) -> Iterator[tuple[str, Any]]:
             yield "".join(f"With {name}={value!r}: " for name, value in options.items()), made
 
 
-def like_torch(part: Part, net: Any) -> bool:
-    """Whether it is called as torch.nn.MultiheadAttention: the mask is key_padding_mask, True on padding."""
-    return part.name == "MultiHeadAttention" and "key_padding_mask" in inspect.signature(net.forward).parameters
-
-
 def call(part: Part, net: Callable[..., Any], *given: Tensor) -> Any:
     """The result for the documented arguments; without the weights that some parts may return, too."""
-    if like_torch(part, net):
-        return student(net, *given[:-1], key_padding_mask=~given[-1])[0]
     y = student(net, *given)
     return y[0] if isinstance(y, tuple) and y and part.name in MAY_RETURN_WEIGHTS else y
 
@@ -413,7 +403,7 @@ def repeatable(part: Part) -> None:
 def unchanged(part: Part) -> None:
     """The input keeps its values."""
     given, net = inputs(part, 3, 0), net_of(part)
-    student(lambda: net(*given[:-1], key_padding_mask=~given[-1]) if like_torch(part, net) else net(*given))
+    student(lambda: net(*given))
     for (name, _), before, after in zip(part.arguments, inputs(part, 3, 0), given, strict=False):
         if not torch.equal(before, after):
             place = tuple((before != after).nonzero()[0].tolist())

@@ -51,13 +51,7 @@ def read(file: str) -> Code:
 
 def definitions(file: str) -> Code:
     """Classes and functions of a notebook, and the imports and assignments that they need; nothing else is run."""
-    text = Path(file).read_text(encoding="utf-8")
-    try:
-        import nbformat
-
-        notebook = nbformat.reads(text, as_version=4)
-    except ImportError:
-        notebook = json.loads(text)
+    notebook = json.loads(Path(file).read_text(encoding="utf-8"))
     cells: Code = []
     for number, cell in enumerate(notebook["cells"], 1):
         source = "".join(cell["source"])
