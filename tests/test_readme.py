@@ -132,7 +132,9 @@ def shrunk(arguments: list[str], small: list[str], folder: Path) -> list[str]:
         small += ["data.probe.train=40", "data.probe.validation=10", "data.probe.test=10"]
     mine = {argument.split("=")[0] for argument in arguments}
     small = [argument for argument in small if argument.split("=")[0] not in mine]
-    kept = [a for a in arguments if not a.startswith(("data.source=", "data.glove", "data.tokenizer=torchtext"))]
+    kept = [
+        a for a in arguments if not a.startswith(("data.source=", "data.glove", "data.tokenizer=torchtext", "init="))
+    ]
     return [*kept, *small, "trainer.max_epochs=1"]
 
 

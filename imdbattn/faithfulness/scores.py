@@ -20,6 +20,7 @@ from imdbattn.data.ragged import Batch
 from imdbattn.explain.watch import rollout
 from imdbattn.faithfulness.counterfactual import attentions, replaced
 from imdbattn.faithfulness.erasure import in_chunks, keep, log_odds, take, words_of
+from imdbattn.nn.beyond.label_query import LabelQueryPooling
 from imdbattn.nn.ladder import Classifier, MeanPooling, PlainLayer, Words
 from imdbattn.tasks.review_predictor import watched
 
@@ -260,6 +261,6 @@ def applicable(net: Classifier) -> list[str]:
         without = {"last_layer", "all_layers", "norms", "value_zeroing"}
         if isinstance(net.pooling, MeanPooling):
             without = {*RAW, *WITH_VALUES}
-    if not all(isinstance(layer, PlainLayer) for layer in net.layers):
+    if not all(isinstance(layer, PlainLayer) for layer in net.layers) or isinstance(net.pooling, LabelQueryPooling):
         without |= set(WITH_VALUES)
     return [name for name in SCORES if name not in without]

@@ -179,7 +179,7 @@ export class Panel {
 
   /** Marks a word as the query in all maps, or none. */
   point(word) {
-    const index = word && !word.removed ? this.facts.words.findIndex((one) => one.place === word.place) : -1;
+    const index = this.facts && word && !word.removed ? this.facts.words.findIndex((one) => one.place === word.place) : -1;
     const row = index < 0 ? null : index + Number(this.facts.cls);
     for (const map of this.maps) if (map.rows.length > 1) map.move(row === null ? null : [row, null]);
   }
@@ -261,6 +261,7 @@ export class Panel {
 
   /** Shades the words by one row of a map, or by their shares, and lists the largest values. */
   shadeBy(map, row) {
+    if (!this.facts) return; // an answer is pending
     const { words, cls } = this.facts;
     const values = map ? words.map((_, index) => map.value(row, index + Number(cls))) : words.map((word) => word.share ?? 0);
     const most = Math.max(1e-12, ...values);
