@@ -101,8 +101,8 @@ class Throughput(L.Callback):
 class StopOnNaN(L.Callback):
     """Raises UserError for the first batch whose loss is NaN or infinite, naming step, learning rate and reviews.
 
-    Losses are checked every `log_every_n_steps`, because reading one synchronizes with the device, and before each
-    checkpoint. rows_N: row numbers of the training reviews in their source.
+    Losses are checked every `log_every_n_steps`, because reading one synchronizes with the device. They and the weights
+    are checked before each checkpoint. rows_N: row numbers of the training reviews in their source.
     """
 
     def __init__(self, rows_N: np.ndarray):
@@ -115,7 +115,7 @@ class StopOnNaN(L.Callback):
     def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx) -> None:
         self.unchecked.append((outputs["loss"], batch.rows_B, self.place(trainer)))
         if (batch_idx + 1) % trainer.log_every_n_steps == 0:
-            self.check(trainer, module)
+            self.check(trainer)
 
     def on_validation_start(self, trainer, module) -> None:
         if trainer.state.fn == "fit":  # the best weights are saved after it
@@ -124,8 +124,8 @@ class StopOnNaN(L.Callback):
     def place(self, trainer: Any) -> str:
         return f"step {trainer.global_step} (epoch {trainer.current_epoch + 1}, learning rate {self.lr:.3g})"
 
-    def check(self, trainer: L.Trainer, module: L.LightningModule) -> None:
-        """Raises UserError if a loss or a weight is not finite; must be called in all processes."""
+    def check(self, trainer: L.Trainer, module: L.LightningModule | None = None) -> None:
+        """Raises UserError if a loss, or a weight of the module, is not finite; must be called in all processes."""
         message = ""
         finite = torch.stack([loss for loss, *_ in self.unchecked]).isfinite().tolist() if self.unchecked else []
         if not all(finite):
@@ -134,7 +134,7 @@ class StopOnNaN(L.Callback):
             more = f" and {len(rows) - 10} more" if len(rows) > 10 else ""
             message = f"the loss is {loss.item()} in {place} for the reviews in rows {', '.join(map(str, rows[:10]))}"
             message += f"{more} of the source: try a lower optim.lr, or check these reviews"
-        elif not torch.stack([weight.isfinite().all() for weight in module.parameters()]).all():
+        elif module and not all(bool(weight.isfinite().all()) for weight in module.parameters()):
             message = f"weights are not finite after {self.place(trainer)}: try a lower optim.lr"
         if first := next(filter(None, from_all(trainer, message)), None):
             raise UserError(first)
