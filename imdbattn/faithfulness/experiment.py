@@ -39,6 +39,7 @@ from imdbattn.run_folder import open_run, write_table
 from imdbattn.runs.predict import with_changes
 from imdbattn.runs.process import keep_memory, use_onednn
 from imdbattn.runs.score import check_fingerprint
+from imdbattn.settings.safety import untrusted
 from imdbattn.settings.schema import Faithfulness
 from imdbattn.tasks.review_net import batch_options
 from imdbattn.tasks.review_predictor import ReviewPredictor
@@ -85,11 +86,9 @@ def run_experiment(folders: Sequence[str], out: Path, cfg: Faithfulness) -> list
 
 def own_scores(cfg: Faithfulness) -> dict[str, partial[Any]]:
     """The user's functions among the scores, by their `_target_`. Raises UserError unless their package is trusted."""
-    trusted = tuple(f"{name}." for name in ([cfg.trust] if isinstance(cfg.trust, str) else cfg.trust or []))
     own = [score for score in cfg.scores if not isinstance(score, str)]
-    for score in own:
-        if not score.target.startswith(trusted):
-            raise UserError(f"scores: {score.target} is your own code: add trust={score.target.partition('.')[0]}")
+    for _, target, package in untrusted({"scores": [score.model_dump() for score in own]}, cfg.trust):
+        raise UserError(f"scores: {target} is your own code: add trust={package}")
     return {one.target: partial(pkgutil.resolve_name(one.target), **(one.model_extra or {})) for one in own}
 
 

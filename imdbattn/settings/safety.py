@@ -5,7 +5,7 @@ import logging
 import os
 import re
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -121,9 +121,8 @@ def refuse_untrusted(settings: Mapping[str, Any], file: Path, trust: Any, own: M
     settings: of `file`. trust: packages named by the user in this call. own: this call's own settings, whose classes
     are trusted too.
     """
-    packages = [trust] if isinstance(trust, str) else trust or []
     named = {target for _, target in targets(own)}
-    for key, target, package in untrusted(settings, packages):
+    for key, target, package in untrusted(settings, trust):
         if target not in named:
             raise UserError(
                 f"{file}: {key}={target} is outside imdbattn: add trust={package} if you trust that package and this "
@@ -131,8 +130,9 @@ def refuse_untrusted(settings: Mapping[str, Any], file: Path, trust: Any, own: M
             )
 
 
-def untrusted(settings: Mapping[str, Any], packages: Sequence[str] = ()) -> Iterator[tuple[str, str, str]]:
-    """Dotted key, class and package of each class in a run's settings outside the trusted packages."""
+def untrusted(settings: Mapping[str, Any], trust: Any = None) -> Iterator[tuple[str, str, str]]:
+    """Dotted key, class and package of each `_target_` outside the trusted packages. trust: further ones."""
+    packages = [trust] if isinstance(trust, str) else trust or []
     for group, node in settings.items():
         trusted = tuple(f"{name}." for name in (*TRUSTED.get(group, ()), *packages))
         for key, target in targets(node, group) if group != "hydra" else ():  # hydra is never read
