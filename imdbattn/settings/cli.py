@@ -7,6 +7,7 @@ import difflib
 import functools
 import gc
 import importlib.util
+import io
 import os
 import re
 import signal
@@ -15,7 +16,7 @@ import tempfile
 import threading
 import traceback
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -80,7 +81,7 @@ def command(
             sys.argv[1:] = [quote(word, () if sweep else paths) for word in words]
             try:
                 refuse_typed_credentials(words)  # the message of another error would quote them
-                return run_hydra()
+                return print_help(run_hydra, config_name, words) if {"-h", "--help"} & {*words} else run_hydra()
             except KeyboardInterrupt:
                 sys.exit(128 + signal.SIGINT)
             except Exception as error:
@@ -89,6 +90,16 @@ def command(
         return main
 
     return decorate
+
+
+def print_help(run_hydra: Callable[[], Any], config_name: str, words: Sequence[str]) -> None:
+    """Hydra's help with the comments of conf/."""
+    from imdbattn.settings.help import commented
+
+    choices = composed(config_name, [word for word in words if not word.startswith("-")]).hydra.runtime.choices
+    with redirect_stdout(io.StringIO()) as printed, suppress(SystemExit):  # Hydra exits after its help
+        run_hydra()
+    print(commented(printed.getvalue(), config_name, choices))
 
 
 def refuse_typed_credentials(words: Sequence[str]) -> None:

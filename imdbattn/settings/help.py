@@ -1,0 +1,57 @@
+"""`--help`: the settings with the comments that the files in conf/ have beside them."""
+
+import re
+import shutil
+import textwrap
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from omegaconf import OmegaConf
+
+from imdbattn.settings.keys import conf_dir
+
+LINE = re.compile(r"( *)(\w+):(?: (.*?))?(?:\s+# (.*))?")  # of YAML: indentation, key, value, comment
+COLUMN = 36  # of the comments
+
+
+def commented(text: str, config_name: str, choices: Mapping[str, str]) -> str:
+    """The help text with a comment after each setting. choices: the option of each config group."""
+    comments: dict[str, str] = {}
+    for name in (*(f"{group}/{option}" for group, option in choices.items()), config_name):
+        for file in with_bases(conf_dir() / f"{name}.yaml"):
+            comments = dict(comments_in(file)) | comments
+    before, title, settings = text.partition("\nSettings")
+    lines = []
+    path: list[str] = []
+    for line in settings.rstrip().splitlines():
+        if match := LINE.fullmatch(line):
+            path = [*path[: len(match[1]) // 2], match[2]]
+            if comment := comments.get(".".join(path)):
+                line = textwrap.fill(
+                    comment,
+                    max(shutil.get_terminal_size((120, 24)).columns, 2 * COLUMN),
+                    initial_indent=f"{line}  ".ljust(COLUMN) + "# ",
+                    subsequent_indent=" " * COLUMN + "# ",
+                )
+        lines.append(line)
+    return before + title + "\n".join(lines)
+
+
+def with_bases(file: Path) -> Iterator[Path]:
+    """The file, if it exists, and those of its group that its defaults list names."""
+    if file.exists():
+        yield file
+        for base in OmegaConf.select(OmegaConf.load(file), "defaults") or ():
+            if isinstance(base, str) and base != "_self_":
+                yield from with_bases(file.with_name(f"{base}.yaml"))
+
+
+def comments_in(file: Path) -> Iterator[tuple[str, str]]:
+    """Dotted name and comment of the settings in a file."""
+    lines = file.read_text(encoding="utf-8").splitlines()
+    path: list[str] = []
+    group = () if "# @package _global_" in lines else file.relative_to(conf_dir()).parts[:-1]
+    for match in filter(None, map(LINE.fullmatch, lines)):
+        path = [*path[: len(match[1]) // 2], match[2]]
+        if match[4]:
+            yield ".".join([*group, *path]), match[4]
