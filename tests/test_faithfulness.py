@@ -379,6 +379,27 @@ def test_randomizing_a_linear_model_decorrelates(settings):
     assert torch.equal(net.head.weight, nets.net(settings, "mean", classes=2).head.weight)
 
 
+def test_the_smooth_form_is_the_mean_over_noise_that_is_the_same_for_a_word_and_all_networks(settings, monkeypatch):
+    net = nets.net(settings, "residual", classes=2)
+    batch = nets.batch(net, [[5, 6, 5, 7], [5, 8]])
+    label_B, gradient, own = predicted(net, batch), SCORES["gradient"][1], score("gradient", net, batch)
+    one_BT, two_BT = scores.smoothed(gradient, [net, net], batch, label_B, 0)
+    assert torch.equal(one_BT, two_BT)
+    assert not torch.allclose(one_BT, own)
+    assert one_BT[0, 0] == one_BT[0, 2]
+    assert torch.equal(score("gradient", net, batch), own)  # the noise is gone
+    monkeypatch.setattr(scores, "NOISE", 0)
+    torch.testing.assert_close(scores.smoothed(gradient, [net], batch, label_B, 0)[0], own)
+
+
+def test_complexity_rises_from_one_important_word_to_evenly_spread_scores():
+    one, spread = np.array([0.0] * 9 + [1.0]), np.linspace(0, 1, 10)
+    before = -0.9 * np.log(0.9) - 0.1 * np.log(0.1)
+    assert scores.rise_of_complexity(one, spread) == pytest.approx(np.log(10) / before - 1)
+    assert scores.rise_of_complexity(spread, spread) == 0
+    assert np.isnan(scores.rise_of_complexity(np.zeros(5), spread))
+
+
 def test_leave_one_out_finds_the_only_edited_word_of_a_bag_of_words(settings):
     net = nets.net(settings, "mean", classes=2)
     batch = nets.batch(net, [[5, 6, 7, 8, 9, 10]])

@@ -45,7 +45,7 @@ from imdbattn.tasks.review_net import batch_options
 from imdbattn.tasks.review_predictor import ReviewPredictor
 from imdbattn.tasks.weights import Trained, read_checkpoint
 
-VERSION = 2  # of the measurements; increment it when they change
+VERSION = 3  # of the measurements; increment it when they change
 POSITIONS = 8_192  # of a batch
 WEIGHTS = 4_000_000  # attention weights of a batch of the adversary
 
@@ -259,13 +259,25 @@ class Subject:
         return {"low": low_B, "high": high_B, "seconds": [seconds] * len(low_B)}
 
     def correlated(self, name: str, stages: Mapping[str, Classifier], batch: Batch) -> Columns:
-        """Rank correlations with the scores of each randomized network, for the label that the trained one predicts."""
+        """Rank correlations with the scores of each randomized network, for the label that the trained one predicts.
+
+        efficient, smooth: the forms of Hedström et al. 2024 for the network whose weights are all random, see
+        `scores.complexity` and `scores.smoothed`. Scores that take long have no smooth form.
+        """
         label_B, score = scores.predicted(self.net, batch), scores.SCORES[name][1]
-        trained_BT, lengths = score(self.net, batch, label_B), batch.lengths_B.tolist()
-        columns: Columns = {}
-        for stage, net in stages.items():
-            rows = zip(trained_BT, score(net, batch, label_B), lengths, strict=True)
-            columns[stage] = [spearman(one_T[:length], other_T[:length]) for one_T, other_T, length in rows]
+
+        def compared(compare: Callable[..., float], *both: Tensor) -> list[float]:
+            rows = zip(*both, batch.lengths_B.tolist(), strict=True)
+            return [compare(one_T[:length].numpy(), other_T[:length].numpy()) for one_T, other_T, length in rows]
+
+        found = {stage: score(net, batch, label_B) for stage, net in {"": self.net, **stages}.items()}
+        trained_BT, columns = found.pop(""), Columns()
+        for stage, other_BT in found.items():
+            columns[stage] = compared(spearman, trained_BT, other_BT)
+        columns["efficient"] = compared(scores.rise_of_complexity, trained_BT, other_BT)
+        if name not in scores.COSTLY:
+            both = scores.smoothed(score, (self.net, stages[stage]), batch, label_B, self.cfg.seed)
+            columns["smooth"] = compared(spearman, *both)
         return columns
 
     def pair_parts(self, reviews: Mapping[str, int], common: dict[str, Any]) -> list[Part]:

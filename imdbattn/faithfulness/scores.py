@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -27,6 +28,9 @@ from imdbattn.tasks.review_predictor import watched
 Score = Callable[[Classifier, Batch, Tensor], Tensor]
 TOLERANCE = 0.02  # of the sum of integrated gradients, relative to the change of the log-odds
 ROUNDS = 8  # of halving segments of integrated gradients
+SAMPLES = 5  # noisy copies of a review
+NOISE = 0.2  # standard deviation of their noise, relative to that of the word vectors
+BINS = 10  # of a histogram of scores
 
 
 # --- what each layer and the pooling compute --------------------------------------------------------------------------
@@ -230,6 +234,36 @@ def leave_one_out(net: Classifier, batch: Batch, label_B: Tensor) -> Tensor:
         without_R = net(keep(take(batch, r), place_T != t[:, None]))
         scores_BT[r, t] = whole_B[r] - log_odds(without_R, label_B[r])
     return scores_BT
+
+
+# --- how scores change with random weights: Hedström et al. 2024, arXiv 2401.06465 ------------------------------------
+
+
+def smoothed(score: Score, nets: Sequence[Classifier], batch: Batch, label_B: Tensor, seed: int) -> list[Tensor]:
+    """(B, T) for each network: the mean of the scores for SAMPLES times noise on the word vectors.
+
+    The networks share their embedding. The noise is Gaussian with NOISE standard deviations of the vectors, and the
+    same for all occurrences of a word and all networks.
+    """
+    embedding, generator = nets[0].embedding, torch.Generator().manual_seed(seed)
+    ids = int(batch.tokens_BT.max()) + 1
+    spread_E = embedding(batch.tokens_BT)[words_of(batch)].std(0, correction=0)
+    totals = [torch.zeros(batch.tokens_BT.shape) for _ in nets]
+    for _ in range(SAMPLES):
+        noise_VE = NOISE * spread_E * torch.randn(ids, len(spread_E), generator=generator)
+        noise_VE[0] = 0  # <pad>
+        with embedding.register_forward_hook(lambda _, tokens, x, noise=noise_VE: x + noise[tokens[0]]):
+            for total_BT, net in zip(totals, nets, strict=True):
+                total_BT += score(net, batch, label_B) / SAMPLES
+    return totals
+
+
+def rise_of_complexity(trained_T: np.ndarray, random_T: np.ndarray) -> float:
+    """By how much the entropy of the histogram of a review's scores rises, relative to the trained network's."""
+    from scipy.stats import entropy
+
+    before, after = (float(entropy(np.histogram(scores, BINS)[0])) for scores in (trained_T, random_T))
+    return (after - before) / before if before > 0 else float("nan")
 
 
 SCORES: dict[str, tuple[str, Score]] = {  # name -> how it is shown, function

@@ -25,7 +25,13 @@ Tables = dict[str, pa.Table]  # name of the part -> its table
 # A measure; the score, unit or text that it is of; its value (N, S) for each review and seed, or pair of seeds
 Quantity = tuple[str, str, np.ndarray]
 RANDOM = "random"
-LIMITS = {"adversary": (0, float(np.log(2))), "speed": (0, np.inf), "incompleteness": (0, np.inf)}  # else -1 and 1
+FORMS = ("efficient", "smooth")  # of the test with random weights, beside the correlations after each part
+LIMITS = {
+    "adversary": (0, float(np.log(2))),
+    "speed": (0, np.inf),
+    "incompleteness": (0, np.inf),
+    "randomized_efficient": (-1, np.inf),
+}  # else -1 and 1
 # Measures of scores that are compared with random words; 1 if more is better.
 BETTER = {"comprehensiveness": 1, "sufficiency": -1, "auprc": 1, "human": 1}
 REMOVABLE = {"better": "removable", "worse": "needed", "undecided": "undecided"}
@@ -55,10 +61,12 @@ class Rung:
                 yield "normalized", score, normalized[score]
             if f"human-{score}" in self.parts:
                 yield "human", score, self.column(f"human-{score}", "human")
-            if stages := self.parts.get(f"randomized-{score}"):
-                for stage in stages:
-                    yield "randomized_by_part", f"{score}, {stage}", self.column(f"randomized-{score}", stage)
-                yield "randomized", score, self.column(f"randomized-{score}", stages[-1])
+            for name in (stages := self.parts.get(f"randomized-{score}", [])):
+                measure = f"randomized_{name}" if name in FORMS else "randomized_by_part"
+                about = score if name in FORMS else f"{score}, {name}"
+                yield measure, about, self.column(f"randomized-{score}", name)
+            for name in [name for name in stages if name not in FORMS][-1:]:
+                yield "randomized", score, self.column(f"randomized-{score}", name)
             yield from self.of_words(score)
         for part in ("pairs", "permutation", "adversary"):
             for name in self.parts.get(part, ()):
