@@ -404,7 +404,7 @@ def test_an_exception_names_the_cell(notebook):
 
 def test_score_shows_a_table(monkeypatch):
     names: dict = {}
-    exec(LINEARS.replace("words.sum(1).clamp(min=1)", "words.sum(1)"), names)
+    exec(LINEARS.replace("(scores, dim=-1)", "(scores, dim=1)"), names)
     state = torch.get_rng_state()
     assert imdbattn.check.score(names["SelfAttention"]).passed
     report = imdbattn.check.score(masked_mean=names["masked_mean"])
@@ -512,7 +512,12 @@ def test_commands_of_the_document(notebook, tmp_path):
         assert done.stderr == "", line
         assert done.returncode in (0, 1), line
     assert json.loads((tmp_path / "results" / "results.json").read_text())["tests"]
-    (cell,) = re.findall(r"```python\n(.*?)```", document, re.DOTALL)
+    cell, test_file = re.findall(r"```python\n(.*?)```", document, re.DOTALL)
     names: dict = {}
     exec(LINEARS, names)
     exec(cell, names)
+    exec(re.sub("from otter.*|@test_case.*", "", test_file), names)
+    names["test_attention"](names)
+    with pytest.raises(AssertionError, match="softmax-over-queries"):
+        exec(LINEARS.replace("(scores, dim=-1)", "(scores, dim=1)"), names)
+        names["test_attention"](names)
