@@ -22,7 +22,7 @@ from imdbattn.nn.scores import padding_mask
 SHOWN = (1, 2)  # numbers of words at which precision is measured: a review of the order probe has two true words
 EXHAUSTIVE = 10  # words up to which all orders of erasure are compared
 STEP = 0.1  # the largest share of the words that the search removes without measuring the rest again
-BUDGET = 32_768  # positions of a batch of reviews with one change each
+BUDGET = 8_192  # positions of a batch of reviews with one change each
 
 
 def words_of(batch: Batch) -> Tensor:
