@@ -99,13 +99,13 @@ class Rung:
         if "extremes" not in self.parts:
             return {}, {}
         low_NS, high_NS = (self.column("extremes", name) for name in ("low", "high"))
-        raw = {score: self.column(score, "comprehensiveness") for score in self.scores}
-        reviews = min(map(len, (low_NS, *raw.values())))
-        raw = {score: raw_NS[:reviews] for score, raw_NS in raw.items()}
-        low_NS = np.minimum.reduce([low_NS[:reviews], *raw.values()])
-        high_NS = np.maximum.reduce([high_NS[:reviews], *raw.values()])
+        raw = {score: self.column(score, "comprehensiveness")[: len(low_NS)] for score in self.scores}
+        for raw_NS in raw.values():  # costly scores of fewer reviews
+            low_NS[: len(raw_NS)] = np.minimum(low_NS[: len(raw_NS)], raw_NS)
+            high_NS[: len(raw_NS)] = np.maximum(high_NS[: len(raw_NS)], raw_NS)
         with np.errstate(invalid="ignore"):
-            return raw, {score: (raw_NS - low_NS) / (high_NS - low_NS) for score, raw_NS in raw.items()}
+            places = {score: (raw_NS - low_NS[: len(raw_NS)]) for score, raw_NS in raw.items()}
+            return raw, {score: one / (high_NS - low_NS)[: len(one)] for score, one in places.items()}
 
     def facts(self) -> dict[str, Any]:
         shares = {s: [one[s]["comprehensiveness"].to_pylist() for one in self.tables] for s in self.scores}
