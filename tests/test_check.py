@@ -518,6 +518,6 @@ def test_commands_of_the_document(notebook, tmp_path):
     exec(cell, names)
     exec(re.sub("from otter.*|@test_case.*", "", test_file), names)
     names["test_attention"](names)
+    exec(LINEARS.replace("(scores, dim=-1)", "(scores, dim=1)"), names)
     with pytest.raises(AssertionError, match="softmax-over-queries"):
-        exec(LINEARS.replace("(scores, dim=-1)", "(scores, dim=1)"), names)
         names["test_attention"](names)
