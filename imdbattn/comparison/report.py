@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from imdbattn.comparison.compare import compare_sets
-from imdbattn.comparison.figures import accuracies, curves_of_seeds, lengths, level, signed
+from imdbattn.comparison.figures import accuracies, curves_of_seeds, lengths, signed
 from imdbattn.comparison.runs import in_short
+from imdbattn.comparison.statistics import level
 from imdbattn.pages import Picture, Report, Section, Table, as_table, folders_of, print_reports, render, write_reports
 
 CHARACTERS = 300  # of a text on which rungs disagree

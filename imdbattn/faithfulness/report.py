@@ -11,7 +11,8 @@ from matplotlib.ticker import FixedLocator, NullFormatter
 from omegaconf import OmegaConf
 
 from imdbattn.comparison import report as shared
-from imdbattn.comparison.figures import COLORS, finish, level, percents, small_multiples
+from imdbattn.comparison.figures import COLORS, finish, percents, small_multiples
+from imdbattn.comparison.statistics import level
 from imdbattn.faithfulness.scores import RAW, SCORES, WITH_VALUES
 from imdbattn.pages import Picture, Report, Section, as_table
 
