@@ -29,6 +29,7 @@ from imdbattn.comparison.runs import (
 )
 from imdbattn.errors import UserError
 from imdbattn.per_class import confusion, macro_f1
+from imdbattn.settings.keys import flat
 
 # Settings that a report states if they are equal
 TRAINING = (("data", "max_tokens"), ("data", "tokenizer"), ("trainer", "max_epochs"))
@@ -259,6 +260,20 @@ def largest_disagreements(
         for n in np.argsort(-spread_N, kind="stable")[:count]
         if spread_N[n] > 0
     ]
+
+
+def as_rows(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """For a table of rungs or pairs: single numbers and texts, the number of seeds, and the ends of the interval."""
+    rows = []
+    for entry in entries:
+        row: dict[str, Any] = {}
+        for name, value in flat(entry).items():
+            if name == "interval":
+                row["low"], row["high"] = value
+            elif not isinstance(value, list | dict):
+                row[name.removesuffix(".mean").replace(".sd", "_sd")] = value
+        rows.append(row | ({"seeds": len(entry["seeds"])} if "seeds" in entry else {}))
+    return rows
 
 
 def environments(runs: Sequence[Run]) -> list[dict[str, Any]]:

@@ -255,24 +255,7 @@ def sentence(pair: Mapping[str, Any]) -> str:
     return f"{pair['to']} against {pair['from']}: {text}"
 
 
-def interval_note(summary: Mapping[str, Any]) -> str:
-    """How the intervals of a comparison or of the tests of faithfulness were computed."""
-    several = max(len(rung["seeds"]) for rung in summary["rungs"]) > 1
-    method, items = summary["method"], summary.get("items", "reviews")
-    text = f"Intervals are {level(summary)} bootstrap intervals from {method['resamples']:,} resamples of "
-    text += f"{'both the seeds and ' * several}the {summary['split']} {items} (seed {method['seed']})"
-    return text + ", widened for the small number of seeds; ± is the standard deviation over seeds" * several + "."
-
-
-def machine_notes(summary: Mapping[str, Any]) -> list[str]:
-    return [
-        f"Run on {one['platform']}, {one['cpus']} CPUs, threads: {one['threads']}, {one['gpu'] or 'no GPU'}; "
-        f"Python {one['python']}, torch {one['torch']}, lightning {one['lightning']}."
-        for one in summary["environments"]
-    ]
-
-
-def notes(comparison: dict[str, Any]) -> list[str]:
-    """Sentences on method, data and machines."""
-    text = render(Path(__file__).with_name("notes.txt.jinja"), **comparison)
-    return [interval_note(comparison), *filter(None, text.splitlines()), *machine_notes(comparison)]
+def notes(comparison: dict[str, Any], others: Sequence[str] = ()) -> list[str]:
+    """Sentences on intervals, data and machines, of a comparison or of the tests of faithfulness, with the others."""
+    text = render(Path(__file__).with_name("notes.txt.jinja"), **comparison, level=level(comparison), others=others)
+    return [*filter(None, text.splitlines())]

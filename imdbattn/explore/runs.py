@@ -12,7 +12,6 @@ from pydantic import BaseModel, ConfigDict
 
 from imdbattn.api.model import Model, load
 from imdbattn.comparison.runs import Run, Variant, find_runs, in_short, read_run, variants
-from imdbattn.errors import UserError
 from imdbattn.run_folder import SPLIT_FILES
 from imdbattn.settings.schema import Explore
 
@@ -44,14 +43,8 @@ class Runs:
         return f"{self.labels[name]}, seed {self.by_id[name].metrics['seed']}"
 
     def version(self, name: str) -> int:
-        """When its metrics.json was written, at the end of training. Raises UserError if it is unknown or deleted."""
-        if name not in self.by_id:
-            raise UserError(f"there is no run {name[:100]}: start imdbattn.explore with the folder that contains it")
-        run = self.by_id[name]
-        try:
-            return (run.folder / "metrics.json").stat().st_mtime_ns
-        except FileNotFoundError:
-            raise UserError(f"{run.place} is no longer a finished run: train it again, or hide it") from None
+        """When its metrics.json was written, at the end of training."""
+        return (self.by_id[name].folder / "metrics.json").stat().st_mtime_ns
 
     def run(self, name: str) -> Run:
         return self.read(name, self.version(name))

@@ -194,4 +194,4 @@ def notes(summary: dict[str, Any]) -> list[str]:
     wanted = {"aopc": True, "signs": True, "correlations": True, "claims": claims}
     wanted["one_seed"] = any(len(rung["seeds"]) == 1 for rung in summary["rungs"])
     lines = [NOTES[name].format(**facts) for name, is_wanted in wanted.items() if is_wanted]
-    return [shared.interval_note(summary), *lines, *shared.machine_notes(summary)]
+    return shared.notes(summary, lines)

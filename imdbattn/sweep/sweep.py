@@ -58,11 +58,10 @@ class SweepReport(Callback):
         """
         sweep = Path(str(config.hydra.sweep.dir))
         refuse_credentials(OmegaConf.to_container(config, resolve=False))  # multirun.yaml will contain them
-        self.new = not (sweep / LOG).exists()
-        if config.resume is not None and self.new:
-            raise UserError(f"resume={config.resume}: {sweep} is not a sweep folder, it has no {LOG}")
-        if self.new == (sweep / "multirun.yaml").exists():  # a sweep has both
-            raise UserError(f"{sweep} contains {LOG} or multirun.yaml of another program: {REMEDY}")
+        found = [(sweep / name).exists() for name in (LOG, "multirun.yaml")]
+        self.new = not any(found)
+        if not (all(found) or (self.new and config.resume is None)):
+            raise UserError(f"{sweep} is not a sweep folder, which contains {LOG} and multirun.yaml: {REMEDY}")
         make_folder(sweep, REMEDY)
         busy = f"{sweep} belongs to a sweep that is still running: wait for it, or {REMEDY}"
         lock = acquired(sweep / ".lock", busy).lock

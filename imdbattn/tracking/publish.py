@@ -110,21 +110,12 @@ def log_media(run: Any, name: str, images: Path, page: Path) -> None:
         run.log(media)
 
 
-COLUMNS = {  # of the tables of a comparison
-    "rungs": "label validation_mean validation_sd test_mean test_sd low high parameters tokens_per_s train_seconds ece",
-    "pairs": "from to difference low high mcnemar_p holm_p verdict",
-}
-
-
 def comparison_tables(comparison: Mapping[str, Any]) -> dict[str, Any]:
     """Tables of the rungs and of the differences between them."""
     import pandas as pd
     import wandb
 
-    tables = {}
-    for name, columns in COLUMNS.items():
-        if entries := comparison[name]:
-            frame = pd.json_normalize(entries, sep="_")
-            frame["low"], frame["high"] = zip(*frame["interval"], strict=True)
-            tables[name] = wandb.Table(dataframe=frame.reindex(columns=columns.split()))
-    return tables
+    from imdbattn.comparison.compare import as_rows  # not for runs
+
+    rows = {name: as_rows(comparison[name]) for name in ("rungs", "pairs")}
+    return {name: wandb.Table(dataframe=pd.DataFrame(some)) for name, some in rows.items() if some}
