@@ -209,7 +209,7 @@ def run_trial(trial: Trial, cfg: Search, settings: DictConfig, folder: Path) -> 
         log.info("run     %s: %s%s", run.name, " ".join(chosen), " (resumes)" if resume else "")
         words = ["pictures=false", *cfg.train, *chosen, f"seed={cfg.seed}", "test=false"]
         threads = threads_of({"n_jobs": cfg.n_jobs}) if cfg.n_jobs > 1 else None
-        with started(run, settings, words, resume, threads, number=trial.number) as process:
+        with started(run, settings, words, resume, threads, trial.number) as process:
             while process.poll() is None:
                 yield
                 if not pruned and (pruned := report(trial, run, last)):

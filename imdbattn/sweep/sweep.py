@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from imdbattn.errors import UserError, in_shell
 from imdbattn.files import acquired, make_folder
-from imdbattn.settings.cli import SWEEP_PID, print_error, quote, remove_empty
+from imdbattn.settings.cli import SWEEP_PID, fail, print_error, quote, remove_empty
 from imdbattn.settings.keys import defaults
 from imdbattn.settings.safety import refuse_credentials
 from imdbattn.sweep.job import LOG, end_with, forget_wandb_run, group_of, jobs_of
@@ -41,8 +41,7 @@ class SweepReport(Callback):
         try:
             lock = self.start(config)
         except Exception as error:  # any exception: the sweep would run without its lock
-            print_error(error if isinstance(error, UserError) else f"the sweep cannot start: {error!r}")
-            sys.exit(2)
+            fail(error, "train")
         atexit.register(lock.release)
         atexit.register(self.end, config, complete=False)  # after Ctrl-C or a failed launcher Hydra calls no callback
 
