@@ -110,12 +110,9 @@ def compare(
     rights = [np.stack([one.right_N for one in seeds], axis=1) for seeds in outputs]
     bootstrap = statistics.Bootstrap(rights, resamples, seed)
     unit = "symbols" if first.items == "strings" else "words"
-    texts = next((texts for run in runs if (texts := run.texts(split)) and len(texts) == len(reference.rows_N)), None)
-    if texts is None:
-        slices = statistics.length_slices(reference.lengths_N, "tokens read" if first.is_classifier else unit)
-    else:
-        counts_N = np.array([len(text.split()) for text in texts])  # the same for all tokenizers
-        slices = statistics.length_slices(counts_N, unit) | statistics.word_slices(texts, words or {})
+    texts = first.texts(split, reference.rows_N)
+    counts_N = np.array([len(text.split()) for text in texts])  # the same for all tokenizers
+    slices = statistics.length_slices(counts_N, unit) | statistics.word_slices(texts, words or {})
     rungs = [describe(one, seeds, slices) for one, seeds in zip(ladder, outputs, strict=True)]
     for place, rung in enumerate(rungs):
         rung["interval"] = np.clip(bootstrap.interval(place), 0, 1).tolist()
@@ -238,7 +235,7 @@ def compare_pairs(
 def largest_disagreements(
     ladder: Sequence[Variant],
     outputs: Sequence[Sequence[Predictions]],
-    texts: Sequence[str] | None,
+    texts: Sequence[str],
     labels: Sequence[str],
     count: int,
 ) -> list[dict[str, Any]]:
@@ -253,7 +250,7 @@ def largest_disagreements(
         {
             "row": int(first.rows_N[n]),
             "label": str(labels[first.labels_N[n]] if labels else first.labels_N[n]),
-            "text": texts[n] if texts is not None else None,
+            "text": texts[n],
             "probability": {one.label: float(true) for one, true in zip(ladder, true_NV[n], strict=True)},
             "spread": float(spread_N[n]),
         }

@@ -121,12 +121,9 @@ class Run:
             raise UserError("its probabilities are not finite: did training diverge?")
         return Predictions(rows_N, labels_N, right_N, confidence_N, true_N, lengths_N, predicted_N)
 
-    def texts(self, split: str) -> list[str] | None:
-        """The source texts in the order of the predictions; None where a file was deleted."""
-        try:
-            return self.read(SPLIT_FILES[split][1])["text"].tolist()
-        except FileNotFoundError:
-            return None
+    def texts(self, split: str, rows_N: np.ndarray) -> list[str]:
+        """The source texts of these rows."""
+        return self.read(SPLIT_FILES[split][1]).set_index("row")["text"].loc[rows_N].tolist()
 
     def read(self, name: str) -> pd.DataFrame:
         """A Parquet file of the run folder, or of all folds."""

@@ -54,10 +54,9 @@ class Runs:
         return self.load(name, self.version(name))
 
     def listed(self) -> dict[str, Any]:
-        writers = [run for run in self.by_id.values() if not run.is_classifier]
-        sources = writers[0].texts("test") if writers else None
-        runs = [self.facts(name) for name in self.by_id]
-        return {"runs": runs, "skipped": self.skipped, "source": sources[0] if sources else ""}
+        writers = [run for run in self.by_id.values() if not run.is_classifier and run.has("test")]
+        source = writers[0].read(SPLIT_FILES["test"][1])["text"][0] if writers else ""
+        return {"runs": [self.facts(name) for name in self.by_id], "skipped": self.skipped, "source": source}
 
     def facts(self, name: str) -> dict[str, Any]:
         run = self.by_id[name]
