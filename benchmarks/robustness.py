@@ -260,9 +260,7 @@ def measure(
     predictions, skipped = classifiers(folders, split)
     runs = list(predictions)
     recorded = predictions[runs[0]]
-    everything = next((own for run in runs if (own := run.texts(split)) is not None), None)
-    if everything is None or len(everything) != len(recorded.rows_N):
-        raise UserError(f"{runs[0].place} has no readable {SPLIT_FILES[split][1]}: copy it again")
+    everything = runs[0].texts(split, recorded.rows_N)
     count = len(everything)
     chosen_N = np.linspace(0, count - 1, min(limit or count, count)).round().astype(int)
     reviews = [everything[place] for place in chosen_N]

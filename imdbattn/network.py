@@ -1,25 +1,38 @@
-"""HTTP requests with a timeout that includes the name lookup."""
+"""Calls that may never return, with a timeout."""
 
-import http.client
-import threading
 import urllib.error
 import urllib.request
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from threading import Thread
+from typing import Any
+
+
+def within(seconds: float, call: Callable[[], Any]) -> Any:
+    """The result of `call`, in a thread. Raises its exception, and TimeoutError after so many seconds."""
+    future = Future[Any]()
+
+    def run() -> None:
+        try:
+            future.set_result(call())
+        except Exception as error:
+            future.set_exception(error)
+
+    Thread(target=run, daemon=True).start()
+    return future.result(seconds)
 
 
 def http_status(url: str, timeout: float) -> int | None:
     """The HTTP status of `url`; None if there is no response within `timeout` seconds, name lookup included."""
-    status: list[int] = []
 
-    def request() -> None:  # in a thread, because a name lookup has no timeout
+    def request() -> int:
         try:
             with urllib.request.urlopen(url, timeout=timeout) as response:
-                status.append(response.status)
+                return response.status
         except urllib.error.HTTPError as error:
-            status.append(error.code)
-        except (OSError, ValueError, http.client.HTTPException):
-            pass
+            return error.code
 
-    thread = threading.Thread(target=request, daemon=True)
-    thread.start()
-    thread.join(timeout)
-    return status[0] if status else None
+    with suppress(Exception):
+        return within(timeout, request)
+    return None

@@ -178,16 +178,11 @@ def cut_short(folder: Path) -> None:
     pq.write_table(pq.read_table(folder / "predictions.parquet").slice(0, 12), folder / "predictions.parquet")
 
 
-def as_debug_run(folder: Path) -> None:
-    (folder / "config.yaml").open("a").write("trainer: {fast_dev_run: true}")
-
-
 SKIPPED = {  # how a run folder is damaged -> what the reason says
-    "unfinished": (lambda folder: (folder / "metrics.json").unlink(), "unfinished: it has no metrics.json"),
+    "unfinished": (lambda folder: (folder / "metrics.json").unlink(), "not a result: an unfinished run"),
     "parquet": (lambda folder: (folder / "predictions.parquet").write_bytes(b"PAR1"), "unreadable: ArrowInvalid"),
     "diverged": (not_finite, "its probabilities are not finite: did training diverge?"),
     "few": (cut_short, "it was scored on other reviews than the other runs (12)"),
-    "debug": (as_debug_run, "a debug run, not a result"),
 }
 
 
@@ -230,7 +225,7 @@ def test_validation_is_compared_if_a_run_has_no_test_predictions(ladder, tmp_pat
     asked = quick(ladder, tmp_path, split="test")
     assert labels_of(asked) == ["mean", "base", "residual"]
     assert [one["reason"] for one in asked["skipped"]] == ["it has no test predictions"]
-    with pytest.raises(UserError, match="no run has test predictions"):
+    with pytest.raises(UserError, match=r"no run can be compared: .*it has no test predictions"):
         quick(tmp_path, split="test")
     (note,) = (note for note in report_of(found).notes if "have no test predictions, such as" in note)
     assert str(tmp_path / "tuning") in note

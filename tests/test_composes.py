@@ -57,7 +57,8 @@ def test_every_launcher_composes(launcher):
 
 @pytest.mark.parametrize("config", ENTRIES)
 def test_every_entry_points_config_composes(settings, config):
-    assert settings(*["dry_run=true"] * (config == "dashboard"), config=config)
+    needed = {"dashboard": ["dry_run=true"], "export": ["out=model"], "search": ["+search=residual"]}
+    assert settings(*needed.get(config, []), config=config)
 
 
 def jobs_of(experiment: str) -> list[tuple[str, ...]]:

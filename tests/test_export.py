@@ -200,8 +200,6 @@ def test_an_encoder_decoder_is_exported_too(folder_of, settings, tmp_path):
     again, texts = read_export(tmp_path / "m"), ["ABC", "EDCBA"]
     one, other = (p.write(texts, beams=2) for p in (predictor, again))
     assert [(r.output, r.probability) for r in one] == [(r.output, r.probability) for r in other]
-    with pytest.raises(UserError, match="an encoder-decoder has no graph"):
-        write_export(predictor, tmp_path / "m", run, graph=True)
 
 
 # --- damaged and foreign folders -------------------------------------------------------------------------------------
@@ -233,9 +231,9 @@ def flip(file: Path) -> None:
 
 
 DAMAGE = {
-    "a bit of the weights": (lambda f: flip(f / "model.safetensors"), "model.safetensors .*has changed since"),
+    "a bit of the weights": (lambda f: flip(f / "model.safetensors"), "changed: model.safetensors"),
     "a bit of the settings": (lambda f: flip(f / "config.json"), "config.json"),
-    "another format": (lambda f: edited(f, lambda c: c.update(format=2)), "is not of an exported model of format 1"),
+    "another format": (lambda f: edited(f, lambda c: c.update(format=2)), "its format is not 1"),
     "nan in the weights": (lambda f: nan(f, "head.weight"), "head.weight are not finite"),
 }
 

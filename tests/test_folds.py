@@ -234,7 +234,7 @@ def test_a_missing_fold_is_named_and_the_others_of_its_run_are_omitted(folded, t
     ]
     with pytest.raises(UserError, match=r"no run can be compared: .*no test predictions of fold 2, 4 of 4"):
         quick(tmp_path / "few")
-    with pytest.raises(UserError, match="no run has validation predictions"):
+    with pytest.raises(UserError, match=r"no run can be compared: .*it has no validation predictions"):
         quick(folded, split="validation")
 
 

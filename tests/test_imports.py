@@ -23,7 +23,7 @@ MAY_IMPORT = {
     "data": {"errors", "files", "network"},
     "explain": {"nn", *BASE},
     "tasks": {"nn", "data", "explain", *BASE},
-    "tracking": BASE,
+    "tracking": {"comparison", *BASE},
     "comparison": BASE,
     "export": {"tasks", "nn", "data", *BASE},
     "runs": {"tasks", "tracking", "explain", "export", *BASE},

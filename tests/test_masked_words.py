@@ -153,5 +153,5 @@ def test_a_stopped_classifier_resumes_without_its_pretraining(settings, small, p
 
 
 def test_pretraining_has_no_place_in_a_comparison(pretrained):
-    with pytest.raises(UserError, match="pretraining: it predicts words"):
+    with pytest.raises(UserError, match="a pretraining, which predicts words"):
         find_runs([pretrained[0]])

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -126,18 +127,19 @@ def test_each_job_on_one_device_has_its_own_gpu(monkeypatch, job, settings):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
     monkeypatch.setattr(one_job.tempfile, "gettempdir", lambda: str(job))
     gpu, cpu, many = (settings(f"trainer={name}").trainer for name in ("gpu", "cpu", "ddp"))
-    with one_job.reserved_gpu(gpu) as first, one_job.reserved_gpu(OmegaConf.merge(gpu, {"devices": "auto"})) as second:
+    reserved_gpu = partial(one_job.reserved_gpu, number=5)
+    with reserved_gpu(gpu) as first, reserved_gpu(OmegaConf.merge(gpu, {"devices": "auto"})) as second:
         assert [first, second] == [{"CUDA_VISIBLE_DEVICES": "4"}, {"CUDA_VISIBLE_DEVICES": "7"}]
-        with one_job.reserved_gpu(gpu) as third:  # more jobs than GPUs: shared in turn
+        with reserved_gpu(gpu) as third:  # more jobs than GPUs: shared in turn
             assert third == {"CUDA_VISIBLE_DEVICES": "7"}
     for free in (cpu, many, OmegaConf.merge(gpu, {"devices": 2})):  # DDP takes what it wants
-        with one_job.reserved_gpu(free) as chosen:
+        with reserved_gpu(free) as chosen:
             assert chosen == {}
-    with one_job.reserved_gpu(gpu) as again:
+    with reserved_gpu(gpu) as again:
         assert again == {"CUDA_VISIBLE_DEVICES": "4"}
     assert machine.slots() == 2
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    with one_job.reserved_gpu(gpu) as none:
+    with reserved_gpu(gpu) as none:
         assert none == {}
     assert machine.slots() == machine.cores()
 

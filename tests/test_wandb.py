@@ -208,7 +208,7 @@ def test_a_comparison_is_a_separate_run_in_the_group_of_the_sweep(settings, tmp_
     assert found.config["fingerprint"] == COMPARISON["fingerprint"]
     rungs = table(found, "comparison/rungs")
     means = [rung["test"]["mean"] for rung in COMPARISON["rungs"]]
-    assert [dict(zip(rungs["columns"], line, strict=True))["test_mean"] for line in rungs["data"]] == means
+    assert [dict(zip(rungs["columns"], line, strict=True))["test"] for line in rungs["data"]] == means
     (pair,) = COMPARISON["pairs"]
     expected = [pair["from"], pair["to"], pair["difference"], *pair["interval"]]
     assert table(found, "comparison/pairs")["data"][0][:5] == expected

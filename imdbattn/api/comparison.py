@@ -11,12 +11,12 @@ from typing import Any
 import pandas as pd
 
 from imdbattn.api.display import html
-from imdbattn.comparison.compare import compare_sets
+from imdbattn.comparison.compare import as_rows, compare_sets
 from imdbattn.comparison.report import report_of, set_name
-from imdbattn.errors import UserError
 from imdbattn.files import expanded
 from imdbattn.pages import Report, png, print_reports, printed, write_reports
-from imdbattn.settings.keys import defaults, flat, overlay
+from imdbattn.settings.cli import listed
+from imdbattn.settings.keys import defaults, overlay
 from imdbattn.settings.schema import Compare, validate_as
 
 StrPath = str | os.PathLike[str]
@@ -51,16 +51,7 @@ class Comparison:
         return self._frame("pairs")
 
     def _frame(self, part: str) -> pd.DataFrame:
-        """The single numbers and texts of comparison.json; of lists only the number of seeds and the interval."""
-        rows = []
-        for content in self.contents:
-            for row in content[part]:
-                seeds = {"seeds": len(row["seeds"])} if "seeds" in row else {}
-                values = {name.removesuffix(".mean").replace(".sd", "_sd"): value for name, value in flat(row).items()}
-                numbers = {name: value for name, value in values.items() if not isinstance(value, list | dict)}
-                low, high = row["interval"]
-                rows.append({"set": set_name(content), **numbers, **seeds, "low": low, "high": high})
-        return pd.DataFrame(rows)
+        return pd.DataFrame([{"set": set_name(one), **row} for one in self.contents for row in as_rows(one[part])])
 
     def save(self, out: StrPath) -> Path:
         """Writes page, figures, Markdown and JSON into a folder as imdbattn.compare does; returns the HTML page."""
@@ -100,9 +91,7 @@ def compare(
     >>> imdbattn.compare("runs/ladder", against="mean").pairs[["to", "from"]].values.tolist()
     [['residual_pe', 'mean']]
     """
-    folders = [os.fsdecode(run) for run in ([runs] if isinstance(runs, str | os.PathLike) else runs)]
-    if not all(folders) or not folders:
-        raise UserError("compare takes at least one folder that contains run folders")
+    folders = listed([os.fsdecode(run) for run in ([runs] if isinstance(runs, str | os.PathLike) else runs)])
     values = overlay(defaults("compare"), {**settings, "runs": folders, "against": against})
     if settings.get("words") is not None:  # instead of the default words, not in addition
         values["words"] = settings["words"]

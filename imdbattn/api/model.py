@@ -20,7 +20,7 @@ from imdbattn.export.folder import FILES, write_export
 from imdbattn.run_folder import write_table
 from imdbattn.runs import predict
 from imdbattn.settings.keys import as_dict, defaults, overlay
-from imdbattn.settings.schema import Evaluate, Predict, validate_as
+from imdbattn.settings.schema import Evaluate, Export, Predict, validate_as
 
 StrPath = str | os.PathLike[str]
 if hasattr(os, "register_at_fork"):  # not on Windows
@@ -182,7 +182,9 @@ class Model:
         >>> imdbattn.load("my_model").predict("A great and lovely film.")[0].label
         'pos'
         """
-        return write_export(self.predictor, Path(out), self.folder, vectors, **options)
+        changes = {"run": str(self.folder), "out": os.fspath(out), "vectors": vectors, **options}
+        chosen = validate_as(Export, overlay(defaults("export"), changes)).model_dump(include={"vectors", *options})
+        return write_export(self.predictor, Path(out), self.folder, **chosen)
 
     def push_to_hub(
         self, repo_id: str, vectors: str = "training", token: Any = None, private: bool | None = None, **upload: Any

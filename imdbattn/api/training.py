@@ -72,9 +72,10 @@ def train(
     """
     cfg = compose(overrides, config)
     settings = plain_dict(cfg)
-    if resume := bool(settings.get("resume")):
-        if folder is not None:
-            raise UserError("resume= and folder= are different folders: omit folder=")
+    resume = bool(settings.get("resume"))
+    if (config is not None and overrides) or (folder is not None and resume):
+        raise UserError(f"give {'resume= or folder=' if resume else 'overrides or config='}, not both")
+    if resume:
         from imdbattn.runs.resume import resumed
 
         settings = resumed(settings, overrides, expanded(settings["resume"]).resolve())
@@ -83,8 +84,9 @@ def train(
     valid = validate(settings)
     devices = as_dict(valid.trainer).get("devices", 1)
     one_device = devices in (1, "1") or (isinstance(devices, list) and len(devices) == 1)
-    if valid.trainer.get("num_nodes", 1) > 1 or not one_device:  # they would repeat the program that called
-        raise UserError(f"trainer.devices={devices}: train() uses one process; for several, {COMMAND}")
+    several = valid.trainer.get("num_nodes", 1) > 1 or not one_device  # processes would repeat the program that called
+    if several or cfg.hydra.mode == RunMode.MULTIRUN:
+        raise UserError(f"train() trains one model in one process; for more: {COMMAND} {' '.join(overrides)}")
     place = expanded(folder if folder is not None else cfg.hydra.run.dir).resolve()
     fresh = not place.exists()
     from imdbattn.runs.fit import fit
@@ -111,12 +113,7 @@ def train(
 
 def compose(overrides: tuple[str, ...], config: Mapping[str, Any] | None) -> DictConfig:
     """The config with `hydra`, which names the run folder. Raises UserError."""
-    if config is not None and overrides:
-        raise UserError("give overrides or config=, not both")
     cfg = composed("train", overrides, QUOTED)
-    if cfg.hydra.mode == RunMode.MULTIRUN:
-        words = " ".join(overrides)
-        raise UserError(f"{words}: train() trains one model; call it in a loop, or start a sweep: {COMMAND} {words}")
     if config is None:
         return cfg
     own = {name: config[name] for name in config if name != "hydra"}

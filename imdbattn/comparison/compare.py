@@ -31,7 +31,8 @@ from imdbattn.errors import UserError
 from imdbattn.per_class import confusion, macro_f1
 from imdbattn.settings.keys import flat
 
-TRAINING = ("data.max_tokens", "data.tokenizer", "trainer.max_epochs")  # settings that a report states where equal
+# Settings that a report states if they are equal
+TRAINING = (("data", "max_tokens"), ("data", "tokenizer"), ("trainer", "max_epochs"))
 CURVES = ("train/accuracy", "train/loss", "val/accuracy", "val/loss")
 FEWEST = 10  # the smallest number of items of one length for its accuracy
 
@@ -48,14 +49,14 @@ def compare_sets(
     runs, skipped = join_folds(*find_runs(folders))
     comparisons = []
     for chosen, candidates in by_set(runs, split):
-        predictions, unreadable = read_predictions(candidates, chosen)
-        skipped += unreadable
+        predictions, others = read_predictions(candidates, chosen)
+        skipped += others
         if predictions:
             untested = [] if split else [run.place for run in candidates if not run.has("test")]
             comparison = compare(predictions, chosen, against=against, **options)
             comparisons.append(comparison | {"untested": untested, "skipped": skipped})
     if not comparisons:
-        raise UserError(f"no run has {chosen} predictions that can be read: {unreadable[0]['reason']}")
+        raise UserError(f"no run can be compared: {skipped[-1]['folder']} ({skipped[-1]['reason']})")
     labels = dict.fromkeys(rung["label"] for comparison in comparisons for rung in comparison["rungs"])
     if against not in (None, *labels):
         raise UserError(f"against={against} is not among the runs; choose one of {', '.join(labels)}")
@@ -74,11 +75,10 @@ def by_set(runs: Sequence[Run], split: str | None = None) -> list[tuple[str, lis
 def read_predictions(runs: Sequence[Run], split: str) -> tuple[dict[Run, Predictions], list[Skipped]]:
     """The predictions of `split`, all of the same items in the same order, and the runs without them."""
     predictions: dict[Run, Predictions] = {}
-    skipped = []
-    for run in runs:
+    without = [run.place for run in runs if not run.has(split)]
+    skipped = [{"folder": place, "reason": f"it has no {split} predictions"} for place in without]
+    for run in (run for run in runs if run.has(split)):
         try:
-            if not run.has(split):
-                raise UserError(f"it has no {split} predictions")
             predictions[run] = run.predictions(split)
         except Exception as error:  # any exception: a broken file must not stop the comparison
             skipped.append(skip(run.folder, error))
@@ -110,12 +110,9 @@ def compare(
     rights = [np.stack([one.right_N for one in seeds], axis=1) for seeds in outputs]
     bootstrap = statistics.Bootstrap(rights, resamples, seed)
     unit = "symbols" if first.items == "strings" else "words"
-    texts = next((texts for run in runs if (texts := run.texts(split)) and len(texts) == len(reference.rows_N)), None)
-    if texts is None:
-        slices = statistics.length_slices(reference.lengths_N, "tokens read" if first.is_classifier else unit)
-    else:
-        counts_N = np.array([len(text.split()) for text in texts])  # the same for all tokenizers
-        slices = statistics.length_slices(counts_N, unit) | statistics.word_slices(texts, words or {})
+    texts = first.texts(split, reference.rows_N)
+    counts_N = np.array([len(text.split()) for text in texts])  # the same for all tokenizers
+    slices = statistics.length_slices(counts_N, unit) | statistics.word_slices(texts, words or {})
     rungs = [describe(one, seeds, slices) for one, seeds in zip(ladder, outputs, strict=True)]
     for place, rung in enumerate(rungs):
         rung["interval"] = np.clip(bootstrap.interval(place), 0, 1).tolist()
@@ -142,14 +139,17 @@ def compare(
 
 def trained_with(runs: Sequence[Run]) -> dict[str, Any]:
     """The settings of TRAINING that all runs share, such as {"max_tokens": 128, "max_epochs": 8}."""
-    first, *others = [flat(run.settings) for run in runs]
-    equal = [key for key in TRAINING if key in first and all(one.get(key) == first[key] for one in others)]
-    return {key.rpartition(".")[2]: first[key] for key in equal}
+    shared = {}
+    for group, name in TRAINING:
+        first, *others = (run.settings.get(group, {}).get(name) for run in runs)
+        if first is not None and all(value == first for value in others):
+            shared[name] = first
+    return shared
 
 
 def describe(one: Variant, seeds: Sequence[Predictions], slices: Mapping[str, np.ndarray]) -> dict[str, Any]:
     """The results of a variant's runs, without the interval."""
-    metrics, settings, classes = [run.metrics for run in one.runs], flat(one.runs[0].settings), len(one.runs[0].labels)
+    metrics, classes = [run.metrics for run in one.runs], len(one.runs[0].labels)
     right_NS = np.stack([seed.right_N for seed in seeds], axis=1)
     folds = [run["fold_accuracies"] for run in metrics if "fold_accuracies" in run]
     confusions = [confusion(s.labels_N, s.predicted_N, classes) for s in seeds if s.predicted_N is not None]
@@ -175,7 +175,7 @@ def describe(one: Variant, seeds: Sequence[Predictions], slices: Mapping[str, np
         "confusion": np.mean(confusions, axis=0).tolist() if confusions else [],
         "macro_f1": spread([macro_f1(counts_CC) for counts_CC in confusions]) if confusions else None,
         "slices": {name: float(right_NS[mask_N].mean()) for name, mask_N in slices.items()},
-        "trained_on": settings.get("data.lengths", []),  # the shortest and longest string of training
+        "trained_on": one.runs[0].settings["data"].get("lengths", []),  # the shortest and longest string of training
         "lengths": {} if confusions else by_length(right_NS, seeds[0].lengths_N),
         "curves": curves(one.runs),
     }
@@ -235,7 +235,7 @@ def compare_pairs(
 def largest_disagreements(
     ladder: Sequence[Variant],
     outputs: Sequence[Sequence[Predictions]],
-    texts: Sequence[str] | None,
+    texts: Sequence[str],
     labels: Sequence[str],
     count: int,
 ) -> list[dict[str, Any]]:
@@ -250,13 +250,27 @@ def largest_disagreements(
         {
             "row": int(first.rows_N[n]),
             "label": str(labels[first.labels_N[n]] if labels else first.labels_N[n]),
-            "text": texts[n] if texts is not None else None,
+            "text": texts[n],
             "probability": {one.label: float(true) for one, true in zip(ladder, true_NV[n], strict=True)},
             "spread": float(spread_N[n]),
         }
         for n in np.argsort(-spread_N, kind="stable")[:count]
         if spread_N[n] > 0
     ]
+
+
+def as_rows(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """For a table of rungs or pairs: single numbers and texts, the number of seeds, and the ends of the interval."""
+    rows = []
+    for entry in entries:
+        row: dict[str, Any] = {}
+        for name, value in flat(entry).items():
+            if name == "interval":
+                row["low"], row["high"] = value
+            elif not isinstance(value, list | dict):
+                row[name.removesuffix(".mean").replace(".sd", "_sd")] = value
+        rows.append(row | ({"seeds": len(entry["seeds"])} if "seeds" in entry else {}))
+    return rows
 
 
 def environments(runs: Sequence[Run]) -> list[dict[str, Any]]:

@@ -9,11 +9,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from imdbattn.comparison.statistics import level
 from imdbattn.pages import integer_ticks, new_figure, style
 
 WIDTH = 4.8  # inches: text of 10 points is then 10 pixels high on a phone
-BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#8C8C8C"  # for color-blind readers (Okabe & Ito)
-COLORS = (BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", "#000000", "#56B4E9")
+BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#8C8C8C"  # for color-blind readers (Okabe & Ito)
+COLORS = (BLUE, ORANGE, "#009E73", "#CC79A7", "#E69F00", "#000000", "#56B4E9")
 MARKERS = "os^Dv<>P"  # with COLORS: 56 different markers
 
 
@@ -22,22 +23,15 @@ def accuracies(comparison: dict[str, Any]) -> Figure:
     rungs, split = comparison["rungs"], comparison["split"]
     figure, axes = row_chart([rung["label"] for rung in rungs])
     for row, rung in enumerate(rungs):
-        mean, seeds = rung[split]["mean"], percents(rung[split]["values"])
-        interval_row(axes, row, mean, rung["interval"], BLUE, "o", f"{100 * mean:.1f}")
+        mean, seeds = 100 * rung[split]["mean"], percents(rung[split]["values"])
+        axes.plot(percents(rung["interval"]), (row, row), color=BLUE, lw=2, solid_capstyle="butt")
+        axes.plot(mean, row, "o", color=BLUE, ms=7)
+        axes.text(1.02, row, f"{mean:.1f}", transform=axes.get_yaxis_transform(), va="center", fontsize=9)
         axes.plot(seeds, [row + 0.28] * len(seeds), "o", color=ORANGE, ms=3)
     axes.plot([], [], "o-", color=BLUE, lw=2, ms=7, label=f"mean, {level(comparison)} interval")
     axes.plot([], [], "o", color=ORANGE, ms=3, label="one seed")
     axes.set_xlabel("accuracy (%)", fontsize=9)
     return finish(figure, f"Accuracy on {comparison['reviews']:,} {split} {comparison['items']}", legend=2)
-
-
-def interval_row(
-    axes: Axes, row: int, value: float, interval: Sequence[float], color: str, marker: str, text: str
-) -> None:
-    """One row of `row_chart`: an interval, its value, and the value as text on the right."""
-    axes.plot(percents(interval), (row, row), color=color, lw=2, solid_capstyle="butt")
-    axes.plot(100 * value, row, marker, color=color, ms=7)
-    axes.text(1.02, row, text, transform=axes.get_yaxis_transform(), va="center", fontsize=9)
 
 
 def lengths(comparison: dict[str, Any]) -> Figure:
@@ -80,10 +74,10 @@ def band(axes: Axes, curve: Mapping[str, Any], factor: float, **line: Any) -> No
     axes.plot(x, values_SX.mean(0), **line, lw=1.6)
 
 
-def row_chart(labels: Sequence[str], extra: float = 0.9, lines: float = 1) -> tuple[Figure, Axes]:
-    """A row for each label, the first at the top. extra: inches above and below the rows. lines: of a row, at least."""
+def row_chart(labels: Sequence[str], extra: float = 0.9) -> tuple[Figure, Axes]:
+    """A row for each label, the first at the top. extra: inches above and below the rows."""
     names = ["\n".join(map(wrapped, label.split("\n"))) for label in labels]
-    row = 0.15 * max(lines, *(name.count("\n") + 1 for name in names)) + 0.1  # inches
+    row = 0.15 * max(name.count("\n") + 1 for name in names) + 0.1  # inches
     figure = new_figure(WIDTH, 0.5 + row * len(names) + extra)
     axes = figure.subplots()
     style(axes)
@@ -129,7 +123,3 @@ def signed(difference: float) -> str:
 
 def percents(values: Iterable[float]) -> list[float]:
     return [100 * value for value in values]
-
-
-def level(comparison: Mapping[str, Any]) -> str:
-    return f"{100 * comparison['method']['level']:g} %"

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from imdbattn.comparison.compare import compare_sets
-from imdbattn.comparison.figures import accuracies, curves_of_seeds, lengths, level, signed
+from imdbattn.comparison.figures import accuracies, curves_of_seeds, lengths, signed
 from imdbattn.comparison.runs import in_short
+from imdbattn.comparison.statistics import level
 from imdbattn.pages import Picture, Report, Section, Table, as_table, folders_of, print_reports, render, write_reports
 
 CHARACTERS = 300  # of a text on which rungs disagree
@@ -51,42 +52,38 @@ def folder_name(summary: Mapping[str, Any]) -> str:
 
 def sections(comparison: dict[str, Any]) -> list[Section]:
     """Those with data; the page shows the later ones folded."""
-    rungs, items, labels = comparison["rungs"], comparison["items"], comparison["labels"]
+    rungs, items, words = comparison["rungs"], comparison["items"], comparison["method"]["words"]
     table = rung_table(comparison)
-    shown = [place for place, name in enumerate(table[0]) if name not in ("parameters", "tokens/s")]
-    short = [[row[place] for place in shown] for row in table]
-    caption = "Blue: mean over seeds with its interval; orange: each seed."
-    picture = Picture("accuracies", partial(accuracies, comparison), caption)
-    parts = [Section("All rungs", table=table, pictures=[picture], short=short)]
-    if all(rung["lengths"] and rung["lengths"]["x"] for rung in rungs):
-        caption = f"{BAND} Shaded: training. Lengths of fewer than ten {items} are omitted."
-        picture = Picture("lengths", partial(lengths, comparison), caption)
-        parts.append(Section("Accuracy by length", pictures=[picture]))
-    if comparison["pairs"]:
-        text = f"“Gained” are the {items} that only the first rung gets right, “lost” those that only the second gets "
-        text += "right; means over pairs of seeds."
-        parts.append(Section("Differences", text, pair_table(comparison)))
+    short = [column for column in zip(*table, strict=True) if column[0] not in ("parameters", "tokens/s")]
+    have_lengths = all(rung["lengths"] and rung["lengths"]["x"] for rung in rungs)
+    measured = [name for name in ("accuracy", "loss") if any(f"val/{name}" in rung["curves"] for rung in rungs)]
+    listed = {name: few for name, few in words.items() if len(few) > 1 and f"with “{name}”" in comparison["slices"]}
+
+    figure = Picture(
+        "accuracies", partial(accuracies, comparison), "Blue: mean over seeds with its interval; orange: each seed."
+    )
+    caption = f"{BAND} Shaded: training. Lengths of fewer than ten {items} are omitted."
+    by_length = [Picture("lengths", partial(lengths, comparison), caption)] * have_lengths
     caption = f"{BAND} Training values are measured during the epoch, with changing weights."
-    curves = [
-        Picture(f"curves_{quantity}", partial(curves_of_seeds, comparison, quantity), caption)
-        for quantity in ("accuracy", "loss")
-        if any(f"val/{quantity}" in rung["curves"] for rung in rungs)
+    curves = [Picture(f"curves_{name}", partial(curves_of_seeds, comparison, name), caption) for name in measured]
+    pairs = f"“Gained” are the {items} that only the first rung gets right, “lost” those that only the second gets "
+    pairs += "right; means over pairs of seeds."
+    slices = f"Accuracy and expected calibration error (ECE, 15 bins) in percent; in parentheses the number of {items}."
+    slices += "".join(f" “{name}” is any of {', '.join(few)}." for name, few in listed.items())
+    confused = "Mean numbers of reviews over seeds by true label (rows) and predicted label (columns)."
+    differ = "The lowest and the highest probability that rungs give the "
+    differ += f"{'true label' if comparison['labels'] else 'reference'}, mean over seeds; comparison.json has those of "
+    differ += "all rungs and the whole texts."
+    parts = [
+        Section("All rungs", table=table, pictures=[figure], short=list(zip(*short, strict=True))),
+        Section("Accuracy by length", pictures=by_length),
+        Section("Differences", pairs, pair_table(comparison)),
+        Section("Learning curves", pictures=curves, folded=True),
+        Section("Slices", slices, slice_table(comparison), folded=True),
+        Section("Confusion", confused, confusion_table(comparison), names=2, folded=True),
+        Section("Largest disagreements", differ, disagreement_table(comparison), folded=True),
     ]
-    if curves:
-        parts.append(Section("Learning curves", pictures=curves, folded=True))
-    text = f"Accuracy and expected calibration error (ECE, 15 bins) in percent; in parentheses the number of {items}."
-    for name, listed in comparison["method"]["words"].items():
-        if len(listed) > 1 and f"with “{name}”" in comparison["slices"]:
-            text += f" “{name}” is any of {', '.join(listed)}."
-    parts.append(Section("Slices", text, slice_table(comparison), folded=True))
-    if labels:
-        text = "Mean numbers of reviews over seeds by true label (rows) and predicted label (columns)."
-        parts.append(Section("Confusion", text, confusion_table(comparison), names=2, folded=True))
-    if comparison["disagreements"]:
-        text = f"The lowest and the highest probability that rungs give the {'true label' if labels else 'reference'}, "
-        text += "mean over seeds; comparison.json has those of all rungs and the whole texts."
-        parts.append(Section("Largest disagreements", text, disagreement_table(comparison), folded=True))
-    return parts
+    return [part for part in parts if len(part.table) > 1 or part.pictures]
 
 
 # --- numbers as text; "" where there is none -------------------------------------------------------------------------
@@ -188,7 +185,7 @@ def disagreement_table(comparison: dict[str, Any]) -> Table:
     rows = []
     for item in comparison["disagreements"]:
         lowest, *_, highest = sorted(item["probability"].items(), key=lambda one: one[1])
-        text = " ".join((item["text"] or "The text is not in the run folder.").replace("<br />", " ").split())
+        text = " ".join(item["text"].replace("<br />", " ").split())
         shown = text if len(text) <= CHARACTERS else f"{text[:CHARACTERS]}…"
         ends = [f"{percent(value)} % by {name}" for name, value in (lowest, highest)]
         rows.append([str(item["row"]), item["label"], *ends, shown])
@@ -254,24 +251,7 @@ def sentence(pair: Mapping[str, Any]) -> str:
     return f"{pair['to']} against {pair['from']}: {text}"
 
 
-def interval_note(summary: Mapping[str, Any]) -> str:
-    """How the intervals of a comparison or of the tests of faithfulness were computed."""
-    several = max(len(rung["seeds"]) for rung in summary["rungs"]) > 1
-    method, items = summary["method"], summary.get("items", "reviews")
-    text = f"Intervals are {level(summary)} bootstrap intervals from {method['resamples']:,} resamples of "
-    text += f"{'both the seeds and ' * several}the {summary['split']} {items} (seed {method['seed']})"
-    return text + ", widened for the small number of seeds; ± is the standard deviation over seeds" * several + "."
-
-
-def machine_notes(summary: Mapping[str, Any]) -> list[str]:
-    return [
-        f"Run on {one['platform']}, {one['cpus']} CPUs, threads: {one['threads']}, {one['gpu'] or 'no GPU'}; "
-        f"Python {one['python']}, torch {one['torch']}, lightning {one['lightning']}."
-        for one in summary["environments"]
-    ]
-
-
-def notes(comparison: dict[str, Any]) -> list[str]:
-    """Sentences on method, data and machines."""
-    text = render(Path(__file__).with_name("notes.txt.jinja"), **comparison)
-    return [interval_note(comparison), *filter(None, text.splitlines()), *machine_notes(comparison)]
+def notes(comparison: dict[str, Any], others: Sequence[str] = ()) -> list[str]:
+    """Sentences on intervals, data and machines, of a comparison or of the tests of faithfulness, with the others."""
+    text = render(Path(__file__).with_name("notes.txt.jinja"), **comparison, level=level(comparison), others=others)
+    return [*filter(None, text.splitlines())]

@@ -15,10 +15,10 @@ from statistics import mean
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from imdbattn.errors import UserError, in_line
-from imdbattn.files import expanded
-from imdbattn.run_folder import FINGERPRINT, SPLIT_FILES, Curves, is_debug, read_curves
+from imdbattn.run_folder import FINGERPRINT, SPLIT_FILES, Curves, read_curves
 from imdbattn.settings.keys import BEYOND, CONTROLS, ENCODER_DECODERS, PRETRAINING, RUNGS, hexdigest, variant
 from imdbattn.settings.safety import read_json, read_settings
 
@@ -106,13 +106,8 @@ class Run:
         return scored and self.fingerprint(split) is not None and (self.folder / SPLIT_FILES[split][0]).exists()
 
     def predictions(self, split: str) -> Predictions:
-        """Reads the file at each call. Raises UserError for NaN."""
-        if self.parts:
-            folds = [vars(part.predictions(split)).values() for part in self.parts]
-            columns = [np.concatenate(parts) for parts in zip(*folds, strict=True)]
-            order_N = np.argsort(columns[0])
-            return Predictions(*(column_N[order_N] for column_N in columns))
-        table = read_table(self.folder / SPLIT_FILES[split][0])
+        """Reads the files at each call. Raises UserError for NaN."""
+        table = self.read(SPLIT_FILES[split][0])
         rows_N, labels_N, lengths_N = (table[name].to_numpy() for name in ("row", "label", "length"))
         if self.is_classifier:
             predicted_N = table["predicted"].to_numpy()
@@ -126,35 +121,28 @@ class Run:
             raise UserError("its probabilities are not finite: did training diverge?")
         return Predictions(rows_N, labels_N, right_N, confidence_N, true_N, lengths_N, predicted_N)
 
-    def texts(self, split: str) -> list[str] | None:
-        """The source texts in the order of the predictions; None where a file was deleted."""
-        files = [run.folder / SPLIT_FILES[split][1] for run in self.parts or [self]]
-        if not all(file.exists() for file in files):
-            return None
-        columns = [read_table(file).select(["row", "text"]).to_pydict().values() for file in files]
-        pairs = [pair for both in columns for pair in zip(*both, strict=True)]
-        return [text for _, text in (sorted(pairs) if self.parts else pairs)]
+    def texts(self, split: str, rows_N: np.ndarray) -> list[str]:
+        """The source texts of these rows."""
+        return self.read(SPLIT_FILES[split][1]).set_index("row")["text"].loc[rows_N].tolist()
 
-
-def read_table(file: Path) -> Any:
-    import pyarrow.parquet as pq
-
-    with file.open("rb") as opened:  # pyarrow requires a path to be UTF-8
-        return pq.read_table(opened)
+    def read(self, name: str) -> pd.DataFrame:
+        """A Parquet file of the run folder, or of all folds."""
+        tables = []
+        for run in self.parts or [self]:
+            with (run.folder / name).open("rb") as file:  # pyarrow requires a path to be UTF-8
+                tables.append(pd.read_parquet(file))
+        return pd.concat(tables).sort_values("row") if self.parts else tables[0]
 
 
 def find_runs(folders: Iterable[str | Path]) -> tuple[list[Run], list[Skipped]]:
     """The finished runs in `folders` at any depth, each once, and the folders that were skipped.
 
-    Of runs with the same settings, seed and data the newest is used. Raises UserError for a missing folder, or if
-    there is no finished run.
+    Of runs with the same settings, seed and data the newest is used. Raises UserError if there is no finished run, and
+    OSError for a missing folder.
     """
     newest: dict[str, Run] = {}
     skipped: list[Skipped] = []
-    roots = [expanded(folder) for folder in folders]
-    for root in roots:
-        if not os.path.isdir(root):  # Path.is_dir raises for a name that is too long
-            raise UserError(f"runs={root} is not a folder: give a run folder, or a folder that contains runs")
+    roots = [Path(os.path.expanduser(folder)) for folder in folders]
     for folder in dict.fromkeys(folder for root in roots for folder in run_folders(root)):
         try:
             run = read_run(folder)
@@ -175,8 +163,9 @@ def find_runs(folders: Iterable[str | Path]) -> tuple[list[Run], list[Skipped]]:
 def run_folders(root: Path) -> Iterator[Path]:
     """Folders with a config.yaml, sorted by path, without the trials of searches.
 
-    A link is followed only to a run folder, which prevents cycles.
+    A link is followed only to a run folder, which prevents cycles. Raises OSError unless `root` is a folder.
     """
+    os.listdir(root)  # os.walk ignores errors
     for place, inside, files in os.walk(root):
         if "config.yaml" in files:
             yield Path(place).resolve()
@@ -191,12 +180,8 @@ def run_folders(root: Path) -> Iterator[Path]:
 def read_run(folder: Path) -> Run:
     """Reads everything but predictions and texts. Raises UserError for a run that is not a result."""
     settings = read_settings(folder / "config.yaml")
-    if settings.get("task") in PRETRAINING:
-        raise UserError("pretraining: it predicts words and cannot be compared with classifiers")
-    if is_debug(settings):
-        raise UserError("a debug run, not a result")
-    if not (folder / "metrics.json").exists():
-        raise UserError("unfinished: it has no metrics.json")
+    if settings.get("task") in PRETRAINING or not (folder / "metrics.json").exists():
+        raise UserError("not a result: an unfinished run, a debug run, or a pretraining, which predicts words")
     file, log = folder / "environment.json", folder / "metrics.csv"
     environment = read_json(file) if file.exists() else {}
     curves = read_curves(log) if log.exists() else {}
@@ -219,7 +204,7 @@ def display(folder: Path) -> str:
 def join_folds(runs: Iterable[Run], skipped: Iterable[Skipped]) -> tuple[list[Run], list[Skipped]]:
     """The runs, with one in place of those of all folds of a cross-validation, and the skipped folders.
 
-    A cross-validation without the test predictions of all folds is skipped. Raises UserError if no run remains.
+    A cross-validation without the test predictions of all folds is skipped.
     """
     runs, skipped = list(runs), list(skipped)
     joined = [run for run in runs if not run.metrics.get("cross_validation")]
@@ -233,18 +218,14 @@ def join_folds(runs: Iterable[Run], skipped: Iterable[Skipped]) -> tuple[list[Ru
             joined.append(join(group))
         except Exception as error:  # any exception of a broken file
             skipped.append(skip(group[0].folder, error))
-    if not joined:
-        raise UserError(f"no run can be compared: {skipped[-1]['folder']} ({skipped[-1]['reason']})")
     return joined, skipped
 
 
 def join(runs: Sequence[Run]) -> Run:
     """The runs of one cross-validation as one run, with its `fold_accuracies` among the metrics.
 
-    Raises UserError if a fold is missing or folds share reviews.
+    Raises UserError if a fold is missing.
     """
-    import pandas as pd
-
     folds, fingerprint = (runs[0].metrics["cross_validation"][key] for key in ("folds", "fingerprint"))
     name = f"cross-validation of {runs[0].model}, seed {runs[0].metrics['seed']}"
     by_fold = {run.metrics["cross_validation"]["fold"]: run for run in runs if run.has("test")}
@@ -253,16 +234,13 @@ def join(runs: Sequence[Run]) -> Run:
             f"{name}: no test predictions of fold {', '.join(missing)} of {folds}, so its other folds are omitted too"
         )
     runs = [by_fold[fold] for fold in range(1, folds + 1)]
-    first, parts = runs[0], [run.predictions("test") for run in runs]
-    rows_N, right_N = (np.concatenate([getattr(part, key) for part in parts]) for key in ("rows_N", "right_N"))
-    if len(np.unique(rows_N)) < len(rows_N):
-        raise UserError(f"{name}: its folds share reviews")
+    first, rights = runs[0], [run.predictions("test").right_N for run in runs]
     values: dict[str, list[Any]] = {key: [run.metrics.get(key) for run in runs] for key in NUMBERS}
     fingerprints = "".join(str(run.fingerprint("validation")) for run in runs)
     metrics = first.metrics | {
         **{key: None if None in numbers else mean(numbers) for key, numbers in values.items()},
-        "test_accuracy": float(right_N.mean()),
-        "fold_accuracies": [float(part.right_N.mean()) for part in parts],
+        "test_accuracy": float(np.concatenate(rights).mean()),
+        "fold_accuracies": [float(right_N.mean()) for right_N in rights],
         "test_set": first.metrics["test_set"].replace(f": fold 1 of {folds} ", f": {folds} folds "),
         FINGERPRINT["test"]: fingerprint,
         FINGERPRINT["validation"]: sha256(fingerprints.encode()).hexdigest()[:16],
@@ -302,14 +280,16 @@ def variants(runs: Sequence[Run]) -> list[Variant]:
         found.append(Variant(group[0].model, own, sorted(group, key=lambda run: run.metrics["seed"])))
     order = [*MODELS, *sorted({one.model for one in found} - {*MODELS})]
     found.sort(key=lambda one: (order.index(one.model), list(map(sort_key, one.overrides))))
-    short = [[in_short(word) for word in one.overrides if not word.startswith("experiment=")] for one in found]
-    whole = [one.overrides for one in found]
-    digests = [[*one.overrides, f"#{hexdigest({'': one.runs[0].identity})}"] for one in found]
-    for level in (short, whole, digests):
+    names: list[Callable[[Variant], list[str]]] = [
+        lambda one: [in_short(word) for word in one.overrides if not word.startswith("experiment=")],
+        lambda one: one.overrides,
+        lambda one: [*one.overrides, f"#{hexdigest({'': one.runs[0].identity})}"],
+    ]
+    for name in names:
         times = Counter(one.label for one in found)
-        for one, words in zip(found, level, strict=True):
-            if times[one.label] > 1 or level is short:
-                one.label = " ".join([one.model, *words])
+        for one in found:
+            if not one.label or times[one.label] > 1:
+                one.label = " ".join([one.model, *name(one)])
     return found
 
 

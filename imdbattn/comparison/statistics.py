@@ -6,6 +6,7 @@ Suffixes of arrays: N reviews, V variants, S seeds, B resamples, C classes.
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +15,11 @@ DRAWS = 4_000_000  # reviews drawn at a time: about 100 MB
 FEW = 25  # with fewer discordant reviews, McNemar's test is exact
 BINS = 15  # of confidence, as in Guo et al. 2017
 APOSTROPHE = "['’ʼ´`\x92]"  # as found in reviews; x92 is from cp1252
+
+
+def level(comparison: Mapping[str, Any]) -> str:
+    """Of the intervals of a comparison, as text."""
+    return f"{100 * comparison['method']['level']:g} %"
 
 
 def review_means(share_NV: np.ndarray, resamples: int, seed: int) -> np.ndarray:

@@ -48,8 +48,7 @@ def printable(text: str) -> str:
 
 def write_attention(prediction: Prediction, folder: Path) -> None:
     """Writes attention.png, if there is attention, and attention.html."""
-    image = attention_png(prediction)
-    if image is not None:
+    if image := attention_png(prediction):
         write_atomically(folder / "attention.png", image)
     write_atomically(folder / "attention.html", page([prediction], [image]))
 

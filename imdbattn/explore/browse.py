@@ -32,7 +32,8 @@ class Next(Message):
 
     def answer(self, runs: Runs) -> dict[str, Any]:
         run, others = runs.run(self.run), [runs.run(name) for name in self.runs]
-        own, texts = run.predictions("test"), run.texts("test") or []
+        own = run.predictions("test")
+        texts = run.texts("test", own.rows_N)
         chosen_N = np.ones(len(texts), dtype=bool)
         if self.wrong:
             chosen_N &= ~own.right_N

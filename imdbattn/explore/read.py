@@ -25,7 +25,6 @@ from imdbattn.explore.runs import Message, Runs
 from imdbattn.faithfulness.erasure import keep
 
 MAPS = 1024  # largest number of words for which weights are sent, whose number grows with its square
-LONGEST = 20_000  # words that a model may read
 
 
 class Reading:
@@ -33,16 +32,12 @@ class Reading:
 
     Attributes: batch of one review; text, shuffled; for each word of `text` in order: places (start and end), order_T
     (original place), kept_T (is it read); unread, number of words in the middle that are not read.
-
-    Raises UserError for a text that is too long.
     """
 
     def __init__(self, model: Model, text: str, changes: Changes):
         self.model, self.text, self.changes = model, text, changes
         predictor = model.predictor
         words = predictor.words_read(text)
-        if len(words) > LONGEST:
-            raise UserError(f"{predictor.cfg.model.name} would read {len(words):,} words: cut the text to {LONGEST:,}")
         self.order_T, self.places = np.arange(len(words)), [(word.start, word.end) for word in words]
         self.unread = 0 if changes.shuffle is not None else len(predictor.tokenizer.words(text)) - len(words)
         batches = predictor.batches([text])

@@ -12,7 +12,6 @@ from pydantic import BaseModel, ConfigDict
 
 from imdbattn.api.model import Model, load
 from imdbattn.comparison.runs import Run, Variant, find_runs, in_short, read_run, variants
-from imdbattn.errors import UserError
 from imdbattn.run_folder import SPLIT_FILES
 from imdbattn.settings.schema import Explore
 
@@ -44,14 +43,8 @@ class Runs:
         return f"{self.labels[name]}, seed {self.by_id[name].metrics['seed']}"
 
     def version(self, name: str) -> int:
-        """When its metrics.json was written, at the end of training. Raises UserError if it is unknown or deleted."""
-        if name not in self.by_id:
-            raise UserError(f"there is no run {name[:100]}: start imdbattn.explore with the folder that contains it")
-        run = self.by_id[name]
-        try:
-            return (run.folder / "metrics.json").stat().st_mtime_ns
-        except FileNotFoundError:
-            raise UserError(f"{run.place} is no longer a finished run: train it again, or hide it") from None
+        """When its metrics.json was written, at the end of training."""
+        return (self.by_id[name].folder / "metrics.json").stat().st_mtime_ns
 
     def run(self, name: str) -> Run:
         return self.read(name, self.version(name))
@@ -61,10 +54,9 @@ class Runs:
         return self.load(name, self.version(name))
 
     def listed(self) -> dict[str, Any]:
-        writers = [run for run in self.by_id.values() if not run.is_classifier]
-        sources = writers[0].texts("test") if writers else None
-        runs = [self.facts(name) for name in self.by_id]
-        return {"runs": runs, "skipped": self.skipped, "source": sources[0] if sources else ""}
+        writers = [run for run in self.by_id.values() if not run.is_classifier and run.has("test")]
+        source = writers[0].read(SPLIT_FILES["test"][1])["text"][0] if writers else ""
+        return {"runs": [self.facts(name) for name in self.by_id], "skipped": self.skipped, "source": source}
 
     def facts(self, name: str) -> dict[str, Any]:
         run = self.by_id[name]

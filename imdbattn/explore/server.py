@@ -63,8 +63,6 @@ class Save(Message):
     def answer(self, runs: Runs) -> Response:
         asked: list[Read | Write] = [*self.readings, *self.written]
         sections = [(runs.title(one.run), self.notes.get(one.run, ""), one.prediction(runs)) for one in asked]
-        if not sections:
-            raise UserError("there is nothing to save: type a text")
         shown = [(*section, attention_png(section[-1], WORDS)) for section in sections]
         page = render(Path(__file__).with_name("saved.html.jinja"), sections=shown, words=WORDS)
         name = f"attention-{digest([prediction for *_, prediction in sections])}.html"

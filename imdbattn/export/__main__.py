@@ -2,16 +2,12 @@
 
 from typing import Any
 
-from imdbattn.errors import UserError
 from imdbattn.settings.cli import command, without_gc
 
 
 @command("export", "run", "out", "data.glove.path", "data.cache_dir", schema="Export")
 def main(settings: Any) -> None:
     """Prints what was written, and how many labels it changes."""
-
-    if settings.out is None:
-        raise UserError("out=<folder to write> is needed, such as out=my_model")
     with without_gc():
         from imdbattn.export.folder import write_export
         from imdbattn.runs.predict import load_predictor

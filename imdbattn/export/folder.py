@@ -65,8 +65,6 @@ def write_export(
     replaced at the end, and is kept if anything fails. A model that was read from an export keeps its vectors.
     Raises UserError for wrong input, or if `out` has any other content.
     """
-    if vectors not in ("training", "all") or precision not in ("auto", "float32"):
-        raise UserError(f"vectors={vectors} must be training or all, and precision={precision} auto or float32")
     out = expanded(out).resolve()
     check_out(out)
     metrics = read_json(run_folder / METRICS, "finish the run, imdbattn.train resume=...")
@@ -199,10 +197,9 @@ def read_export(folder: Path | str, trust: Any = None) -> Any:
 
 def read_config(folder: Path) -> dict[str, Any]:
     """config.json of an export. Raises UserError if a file has changed, or the folder is of another version."""
-    config = read_json(folder / CONFIG, REMEDY)
-    if (config.get("model_type"), config.get("format")) != (KIND, FORMAT):
-        raise UserError(f"{folder / CONFIG} is not of an exported model of format {FORMAT}: {REMEDY}")
-    for name, checksum in read_json(folder / CHECKSUMS, REMEDY).items():
-        if sha256_of(folder / name) != checksum:
-            raise UserError(f"{folder / name} has changed since it was written: {REMEDY}")
+    config, sums = read_json(folder / CONFIG, REMEDY), read_json(folder / CHECKSUMS, REMEDY)
+    changed = [name for name, checksum in sums.items() if sha256_of(folder / name) != checksum]
+    if changed or config.get("format") != FORMAT:
+        reason = f"changed: {', '.join(changed)}" if changed else f"its format is not {FORMAT}"
+        raise UserError(f"{folder} is damaged or of another version ({reason}): {REMEDY}")
     return config

@@ -51,8 +51,6 @@ def to_program(predictor: Any) -> ExportedProgram:
 
     T is at most data.max_tokens. Raises UserError for a net whose graph computes other logits.
     """
-    if not hasattr(predictor, "batch_options"):
-        raise UserError("an encoder-decoder has no graph, it generates step by step: set graph=false and onnx=false")
     graph = Graph(predictor.net).cpu().eval()
     reviews, positions = Dim("reviews", min=1), Dim("positions", min=1, max=predictor.cfg.data.max_tokens or 8192)
     inputs = example(predictor, 3, 5)

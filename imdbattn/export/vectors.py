@@ -33,7 +33,8 @@ def smaller(
     """The predictor with the vectors to export, and facts about them. For the arguments see `write_export`."""
     words_K = training_words(predictor, metrics) if vectors == "training" else None
     chosen = predictor if words_K is None else with_vectors(predictor, words_K)
-    split, texts = held_out(run_folder)
+    split = "test" if (run_folder / SPLIT_FILES["test"][1]).exists() else "validation"
+    texts = read_texts(run_folder / SPLIT_FILES[split][1])
     own = labels_of(predictor, texts)
     labels = own if words_K is None else labels_of(chosen, texts)
     facts = {
@@ -46,7 +47,7 @@ def smaller(
         "reviews": len(texts),
         "changed_labels": sum(label != before for label, before in zip(labels, own, strict=True)),
     }
-    if precision == "auto" and texts:
+    if precision == "auto":
         half = with_vectors(chosen, dtype=torch.float16)
         if np.isfinite(half.glove.vectors).all() and labels_of(half, texts) == labels:
             return half, facts | {"precision": "float16"}
@@ -70,14 +71,6 @@ def training_words(predictor: ReviewPredictor, metrics: Mapping[str, Any]) -> Te
         log.warning("All words are kept, because the training reviews have changed since the run")
         return None
     return distinct_words(corpus.splits["train"])
-
-
-def held_out(run_folder: Path) -> tuple[str | None, list[str]]:
-    """The test reviews that a run folder stores, else those of validation, else none."""
-    for split, (_, name) in SPLIT_FILES.items():
-        if (file := run_folder / name).exists():
-            return split, read_texts(file)
-    return None, []
 
 
 def labels_of(predictor: ReviewPredictor, texts: Sequence[str]) -> list[str]:

@@ -11,7 +11,8 @@ from matplotlib.ticker import FixedLocator, NullFormatter
 from omegaconf import OmegaConf
 
 from imdbattn.comparison import report as shared
-from imdbattn.comparison.figures import COLORS, finish, level, percents, small_multiples
+from imdbattn.comparison.figures import COLORS, finish, percents, small_multiples
+from imdbattn.comparison.statistics import level
 from imdbattn.faithfulness.scores import RAW, SCORES, WITH_VALUES
 from imdbattn.pages import Picture, Report, Section, as_table
 
@@ -193,4 +194,4 @@ def notes(summary: dict[str, Any]) -> list[str]:
     wanted = {"aopc": True, "signs": True, "correlations": True, "claims": claims}
     wanted["one_seed"] = any(len(rung["seeds"]) == 1 for rung in summary["rungs"])
     lines = [NOTES[name].format(**facts) for name, is_wanted in wanted.items() if is_wanted]
-    return [shared.interval_note(summary), *lines, *shared.machine_notes(summary)]
+    return shared.notes(summary, lines)

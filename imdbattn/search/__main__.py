@@ -43,13 +43,12 @@ def search(cfg: DictConfig, others: list[str]) -> None:
     """others: overrides of the space, and of the settings of all trials."""
     values, folder = plain_dict(cfg), Path(HydraConfig.get().runtime.output_dir).resolve()
     if values["resume"]:
-        if not (folder / FILE).exists():
-            raise UserError(f"resume={values['resume']} is not a folder of a search, it has no {FILE}")
+        recorded = read_settings(folder / FILE)
         typed = {group_of(word): word for word in (*HydraConfig.get().overrides.task, *others)}
         if fixed := [word for name, word in typed.items() if name not in CHANGEABLE]:
             raise UserError(f"resume={values['resume']} uses that search's own settings: omit {fixed[0]}")
         # `trust` is never read from the folder.
-        values = read_settings(folder / FILE) | {name: values[name] for name in ("trust", *typed)}
+        values = recorded | {name: values[name] for name in ("trust", *typed)}
     else:
         if {file.name for file in folder.iterdir()} - {"search.log", ".hydra"}:
             raise UserError(f"{os.path.relpath(folder)} is not empty: choose another hydra.run.dir, or give resume=")

@@ -67,12 +67,12 @@ def run_search(cfg: Search, folder: Path, file: str) -> None:
         try:
             run_trials(study, cfg, space, settings, folder)
             complete(study, cfg, folder)
-        except (KeyboardInterrupt, SystemExit):
+        except BaseException:
             log.warning("stopped; resume it with:  python -m imdbattn.search resume=%s", in_shell(place))
             raise
 
 
-# --- the space: lists of values, and ranges {low, high} with log: true or step ----------------------------------------
+# --- the space: values, lists of values, and ranges {low, high} with log: true or step --------------------------------
 
 
 def check(cfg: Search, file: Path) -> tuple[Space, DictConfig]:
@@ -80,9 +80,7 @@ def check(cfg: Search, file: Path) -> tuple[Space, DictConfig]:
 
     file: their source, if a search is resumed. If data.source is `auto`, one source is chosen for all trials.
     """
-    if not cfg.space:
-        raise UserError("the space is empty: add +search=residual, or space.model.layers=[1,2,3]")
-    space = {name: distribution(name, values) for name, values in cfg.space.items()}
+    space = {name: distribution(values) for name, values in cfg.space.items()}
     for word in (*space, *cfg.train):
         if within(word.lstrip("+").partition("=")[0], "seed", "resume", "test", "hydra"):
             raise UserError(f"{word}: the search decides this setting for each trial: omit it")
@@ -98,13 +96,10 @@ def check(cfg: Search, file: Path) -> tuple[Space, DictConfig]:
     return space, compose(cfg.train)
 
 
-def distribution(name: str, values: Any) -> BaseDistribution:
-    if isinstance(values, list):
-        return CategoricalDistribution(values)
-    if not isinstance(values, Mapping) or not {"low", "high"} <= values.keys():
-        raise UserError(f"space.{name}={values} must be a list, or a range such as {{low: 1e-4, high: 1e-2}}")
-    whole = all(isinstance(values[end], int) for end in ("low", "high"))
-    return (IntDistribution if whole else FloatDistribution)(**values)
+def distribution(values: Any) -> BaseDistribution:
+    if not isinstance(values, Mapping):
+        return CategoricalDistribution(values if isinstance(values, list) else [values])
+    return (FloatDistribution if float in map(type, values.values()) else IntDistribution)(**values)
 
 
 def as_words(params: Mapping[str, Any]) -> list[str]:
@@ -214,7 +209,7 @@ def run_trial(trial: Trial, cfg: Search, settings: DictConfig, folder: Path) -> 
         log.info("run     %s: %s%s", run.name, " ".join(chosen), " (resumes)" if resume else "")
         words = ["pictures=false", *cfg.train, *chosen, f"seed={cfg.seed}", "test=false"]
         threads = threads_of({"n_jobs": cfg.n_jobs}) if cfg.n_jobs > 1 else None
-        with started(run, settings, words, resume, threads, number=trial.number) as process:
+        with started(run, settings, words, resume, threads, trial.number) as process:
             while process.poll() is None:
                 yield
                 if not pruned and (pruned := report(trial, run, last)):
@@ -232,8 +227,7 @@ def run_trial(trial: Trial, cfg: Search, settings: DictConfig, folder: Path) -> 
         log.error("failed  %s: %s", run.name, reason or "it ended without metrics.json")
         times = {one.datetime_complete: one.state for one in trial.study.get_trials(deepcopy=False)}
         if [times[at] for at in sorted(filter(None, times))[-FAILURES:]] == [TrialState.FAIL] * FAILURES:
-            place = in_shell(os.path.relpath(folder))
-            raise UserError(f"{FAILURES} trials in a row failed: correct their cause, then resume={place}")
+            raise UserError(f"{FAILURES} trials in a row failed: correct their cause")
 
 
 def report(trial: Trial, run: Path, last: int | None) -> bool:
@@ -280,8 +274,7 @@ def retrain(cfg: Search, words: list[str], folder: Path) -> list[float]:
     with subprocess.Popen(command) as process, stopping(process):
         process.wait()
     if process.returncode:
-        place = in_shell(os.path.relpath(folder))
-        raise UserError(f"the best settings could not be trained: see above, then resume={place}")
+        sys.exit(process.returncode)  # the sweep has printed why
     return [read_json(sweep / name / "metrics.json")["test_accuracy"] for name in jobs_of(sweep)]
 
 

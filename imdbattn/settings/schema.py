@@ -371,7 +371,7 @@ class Predict(OfRun):
 
 
 class Export(OfRun):
-    out: Text | None
+    out: Text
     vectors: Literal["training", "all"]
     precision: Literal["auto", "float32"]
     graph: bool
@@ -459,7 +459,7 @@ class Search(Group):
     resume: Text | None
     trust: Trust
     train: list[Text]
-    space: dict[str, Any]
+    space: Annotated[dict[str, Any], Field(min_length=1)]
 
 
 class Dashboard(Group):

@@ -117,7 +117,7 @@ def train(folder: Path, settings: DictConfig) -> tuple[str, str]:
     one_by_one = hydra.launcher._target_.endswith("BasicLauncher")
     threads = None if one_by_one else threads_of(hydra.launcher)
     words = [word for word in hydra.overrides.task if not word.startswith("resume=")]
-    with started(folder, settings, words, resume, threads, console=one_by_one) as process:
+    with started(folder, settings, words, resume, threads, hydra.job.num, one_by_one) as process:
         process.wait()
     reason = failure(process.returncode, folder)
     if process.returncode in (128 + signal.SIGINT, 128 + signal.SIGTERM):  # it has saved its state
@@ -134,8 +134,8 @@ def started(
     words: Sequence[str],
     resume: bool,
     threads: int | None,
+    number: int,
     console: bool = False,
-    number: int | None = None,
 ) -> Iterator[subprocess.Popen]:
     """A run as `python -m imdbattn.train words... hydra.mode=RUN`, which an exception stops.
 
@@ -208,11 +208,10 @@ def end_with(parent: int) -> None:
 
 
 @contextmanager
-def reserved_gpu(trainer: Any, number: int | None = None) -> Iterator[dict[str, str]]:
+def reserved_gpu(trainer: Any, number: int) -> Iterator[dict[str, str]]:
     """Environment variables that give a job on one device a GPU which no other job of this user has reserved.
 
     With more jobs than GPUs, jobs share them. Empty for jobs on several devices or on the CPU, and without a GPU.
-    number: of the job; None is its number in Hydra's multirun.
     """
     single = trainer.devices in (1, "1") or (trainer.devices == "auto" and "ddp" not in str(trainer.strategy))
     names = gpus() if single and trainer.accelerator != "cpu" else []
@@ -223,7 +222,6 @@ def reserved_gpu(trainer: Any, number: int | None = None) -> Iterator[dict[str, 
                 stack.enter_context(acquired(lock, "reserved"))
                 break
         else:  # all are reserved, or there is none
-            number = HydraConfig.get().job.num if number is None else number
             gpu = names[number % len(names)] if names else ""
         yield {"CUDA_VISIBLE_DEVICES": gpu} if gpu else {}
 

@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from imdbattn.errors import UserError, in_shell
 from imdbattn.files import acquired, make_folder
-from imdbattn.settings.cli import SWEEP_PID, print_error, quote, remove_empty
+from imdbattn.settings.cli import SWEEP_PID, fail, print_error, quote, remove_empty
 from imdbattn.settings.keys import defaults
 from imdbattn.settings.safety import refuse_credentials
 from imdbattn.sweep.job import LOG, end_with, forget_wandb_run, group_of, jobs_of
@@ -41,8 +41,7 @@ class SweepReport(Callback):
         try:
             lock = self.start(config)
         except Exception as error:  # any exception: the sweep would run without its lock
-            print_error(error if isinstance(error, UserError) else f"the sweep cannot start: {error!r}")
-            sys.exit(2)
+            fail(error, "train")
         atexit.register(lock.release)
         atexit.register(self.end, config, complete=False)  # after Ctrl-C or a failed launcher Hydra calls no callback
 
@@ -58,11 +57,10 @@ class SweepReport(Callback):
         """
         sweep = Path(str(config.hydra.sweep.dir))
         refuse_credentials(OmegaConf.to_container(config, resolve=False))  # multirun.yaml will contain them
-        self.new = not (sweep / LOG).exists()
-        if config.resume is not None and self.new:
-            raise UserError(f"resume={config.resume}: {sweep} is not a sweep folder, it has no {LOG}")
-        if self.new == (sweep / "multirun.yaml").exists():  # a sweep has both
-            raise UserError(f"{sweep} contains {LOG} or multirun.yaml of another program: {REMEDY}")
+        found = [(sweep / name).exists() for name in (LOG, "multirun.yaml")]
+        self.new = not any(found)
+        if not (all(found) or (self.new and config.resume is None)):
+            raise UserError(f"{sweep} is not a sweep folder, which contains {LOG} and multirun.yaml: {REMEDY}")
         make_folder(sweep, REMEDY)
         busy = f"{sweep} belongs to a sweep that is still running: wait for it, or {REMEDY}"
         lock = acquired(sweep / ".lock", busy).lock

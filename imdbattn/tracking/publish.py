@@ -60,30 +60,28 @@ def publish_comparison(comparison: Mapping[str, Any], out: Path, logger_settings
 
 def predictions(folder: Path, metrics: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
     """A confusion matrix (classifiers only) and a table of predictions, of test or else of validation."""
-    import pyarrow.parquet as pq
+    import pandas as pd
     import wandb
 
     if str(metrics.get("items")).replace(" ", "_") in PRETRAINING:  # predictions.parquet holds counts only
         return {}
     split, prefix = ("test", "test") if "test_accuracy" in metrics else ("validation", "val")
-    scores, texts = (pq.read_table(folder / name).to_pydict() for name in SPLIT_FILES[split])
-    text_of = dict(zip(texts["row"], texts["text"], strict=True))  # of the whole split; scores may cover a part
+    scores, texts = (pd.read_parquet(folder / name) for name in SPLIT_FILES[split])
+    scores = scores.merge(texts, "left", "row")  # scores may cover a part of the split
     media: dict[str, Any] = {}
-    columns: list[str | int] = ["source", "reference", "output", "probability"]
+    columns = ["source", "reference", "output", "probability"]
     if "labels" in metrics:
-        names = [str(name) for name in metrics["labels"]]
+        columns, names = ["text", "label", "predicted", "probability"], np.array(metrics["labels"], str)
         media[f"{prefix}/confusion_matrix"] = wandb.plot.confusion_matrix(
-            y_true=scores["label"], preds=scores["predicted"], class_names=names, title=f"Confusion, {split}"
+            y_true=scores["label"], preds=scores["predicted"], class_names=[*names], title=f"Confusion, {split}"
         )
-        scores |= {key: [names[number] for number in scores[key]] for key in ("label", "predicted")}
-        scores["right"] = np.array(scores["label"]) == np.array(scores["predicted"])
-        columns = ["text", "label", "predicted", "probability"]
-    lines, longest = [], settings["table_characters"]
-    for n in rows_to_show(np.array(scores["right"]), np.array(scores["probability"]), settings["table_rows"]):
-        row_texts = text_of[scores["row"][n]], scores["label"][n], scores["predicted"][n]
-        lines.append([*(text[:longest] for text in row_texts), scores["probability"][n]])
-    if lines:
-        media[f"{prefix}/predictions"] = wandb.Table(columns=columns, data=lines)
+        scores = scores.assign(right=scores["label"] == scores["predicted"])
+        scores = scores.assign(label=names[scores["label"]], predicted=names[scores["predicted"]])
+    chosen = rows_to_show(scores["right"].to_numpy(), scores["probability"].to_numpy(), settings["table_rows"])
+    shown = scores.iloc[chosen][["text", "label", "predicted", "probability"]].set_axis(columns, axis=1)
+    if len(shown):
+        shown[columns[:3]] = shown[columns[:3]].map(lambda text: text[: settings["table_characters"]])
+        media[f"{prefix}/predictions"] = wandb.Table(dataframe=shown)
     return media
 
 
@@ -110,21 +108,12 @@ def log_media(run: Any, name: str, images: Path, page: Path) -> None:
         run.log(media)
 
 
-COLUMNS = {  # of the tables of a comparison
-    "rungs": "label validation_mean validation_sd test_mean test_sd low high parameters tokens_per_s train_seconds ece",
-    "pairs": "from to difference low high mcnemar_p holm_p verdict",
-}
-
-
 def comparison_tables(comparison: Mapping[str, Any]) -> dict[str, Any]:
     """Tables of the rungs and of the differences between them."""
     import pandas as pd
     import wandb
 
-    tables = {}
-    for name, columns in COLUMNS.items():
-        if entries := comparison[name]:
-            frame = pd.json_normalize(entries, sep="_")
-            frame["low"], frame["high"] = zip(*frame["interval"], strict=True)
-            tables[name] = wandb.Table(dataframe=frame.reindex(columns=columns.split()))
-    return tables
+    from imdbattn.comparison.compare import as_rows  # not for runs
+
+    rows = {name: as_rows(comparison[name]) for name in ("rungs", "pairs")}
+    return {name: wandb.Table(dataframe=pd.DataFrame(some)) for name, some in rows.items() if some}

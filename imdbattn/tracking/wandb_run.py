@@ -6,13 +6,13 @@ W&B never stops a run: without a key or a network it writes its files into the r
 import logging
 import os
 import shlex
-import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from imdbattn.errors import in_line
-from imdbattn.network import http_status
+from imdbattn.network import http_status, within
 from imdbattn.settings.keys import flat
 from imdbattn.settings.safety import without_credentials
 
@@ -122,22 +122,11 @@ def finish_wandb(run: Any, failed: bool = False) -> None:
     """Finishes a W&B run. After FINISH_SECONDS the command continues without it."""
     import wandb
 
-    part, errors = run.settings.sync_dir, list[object]()
-
-    def finish() -> None:
-        try:
-            run.finish(exit_code=int(failed))
-        except Exception as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=finish, daemon=True)
-    thread.start()
-    thread.join(FINISH_SECONDS)
-    if thread.is_alive():
-        errors.append(f"no answer within {FINISH_SECONDS:g} s")
-    if errors:
-        command = f"wandb sync --include-online {shlex.quote(os.path.relpath(part))}"
-        log.warning("W&B did not finish: %s. `%s` uploads its files", in_line(errors[0], None), command)
-    if thread.is_alive():  # wandb waits for its process at exit, too, unless it has been torn down
-        threading.Thread(target=wandb.teardown, daemon=True).start()
-        thread.join(1)
+    command = f"wandb sync --include-online {shlex.quote(os.path.relpath(run.settings.sync_dir))}"
+    try:
+        within(FINISH_SECONDS, lambda: run.finish(exit_code=int(failed)))
+    except Exception as error:
+        log.warning("W&B did not finish: %s. `%s` uploads its files", in_line(error, None), command)
+        if isinstance(error, TimeoutError):  # wandb waits for its process at exit, too, unless it has been torn down
+            with suppress(Exception):
+                within(1, wandb.teardown)
