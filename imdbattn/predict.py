@@ -33,11 +33,8 @@ def predict(cfg: DictConfig, text: str | None) -> None:
     with without_gc():
         from imdbattn.explain.show import digest, print_predictions, write_page
         from imdbattn.runs.predict import load_predictor, predict_columns, predictions_of
-        from imdbattn.tasks.predictor import refuse_empty
 
     predictor, folder = load_predictor(settings)
-    if texts.blank and predictor.needs_text:
-        refuse_empty(texts.blank)
     if out:
         write_results(predict_columns(predictor, texts.lines, settings), out, texts.total)
         print(f"predictions: {settings.out}")

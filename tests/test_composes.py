@@ -57,7 +57,8 @@ def test_every_launcher_composes(launcher):
 
 @pytest.mark.parametrize("config", ENTRIES)
 def test_every_entry_points_config_composes(settings, config):
-    assert settings(*["dry_run=true"] * (config == "dashboard"), config=config)
+    needed = [f"{name}=a" for name in ("run", "runs") if name in OmegaConf.load(conf_dir() / f"{config}.yaml")]
+    assert settings(*needed, *["dry_run=true"] * (config == "dashboard"), config=config)
 
 
 def jobs_of(experiment: str) -> list[tuple[str, ...]]:

@@ -19,7 +19,7 @@ import lightning as L
 import torch
 from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 
-from imdbattn.errors import UserError
+from imdbattn.errors import UserError, naming
 from imdbattn.files import write_atomically
 from imdbattn.run_folder import run_of
 from imdbattn.runs.callbacks import StopOnNaN
@@ -39,10 +39,8 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         states, whole = io.BytesIO(), io.BytesIO()
         torch.save(checkpoint.get("callbacks"), states)
         states.seek(0)
-        try:
+        with naming("state_dict() of a callback must return only tensors and plain values"):
             torch.load(states, weights_only=True)
-        except Exception as error:
-            raise UserError("state_dict() of a callback must return only tensors and plain values") from error
         torch.save(checkpoint, whole)
         write_atomically(Path(path), whole.getvalue())
 
@@ -200,12 +198,16 @@ class ResumeCheckpoint(L.Callback):
             count.ready += 1
         self.saved_at = time.monotonic()
 
+    def trained_with(self, trainer: L.Trainer) -> dict[str, Any]:
+        """What a resumed run must share: the fingerprints of its data, and the number of processes."""
+        return {**self.fingerprints, "processes": trainer.world_size}
+
     def on_save_checkpoint(self, trainer: L.Trainer, module: Any, checkpoint: dict[str, Any]) -> None:
         for logger in trainer.loggers[:1]:  # CSVLogger; none before `begin`
             logger.save()
         checkpoint["keeper"] = {
             "ranks": self.rank_states,
-            "fingerprints": self.fingerprints,
+            "trained_with": self.trained_with(trainer),
             "stopped": trainer.should_stop,
             "curve": self.curve.read_text() if self.curve.exists() else "",
         }
@@ -213,11 +215,10 @@ class ResumeCheckpoint(L.Callback):
     def on_load_checkpoint(self, trainer: L.Trainer, module: Any, checkpoint: dict[str, Any]) -> None:
         """Raises UserError for a checkpoint of other reviews or with another number of processes."""
         saved = checkpoint["keeper"]
-        if saved["fingerprints"] != self.fingerprints:
-            run = os.path.relpath(self.folder)
-            raise UserError(f"the data are no longer those that {run} was trained on: restore them, or start a new run")
-        if (before := len(saved["ranks"])) != trainer.world_size:
-            raise UserError(f"the run had {before} processes, not {trainer.world_size}: use the same number of devices")
+        now, before = self.trained_with(trainer), saved["trained_with"]
+        if changed := [f"{key}={now[key]}, not {before[key]}" for key in now if now[key] != before[key]]:
+            run = f"{os.path.relpath(self.folder)} was trained with other data or devices"
+            raise UserError(f"{run} ({changed[0]}): restore these, or start a new run")
         self.loaded_state, self.loaded_curve = saved["ranks"][trainer.global_rank], saved["curve"]
         module.epoch_sums = [sums_3.to(module.device) for sums_3 in self.loaded_state["sums"]]
         trainer.should_stop = saved["stopped"]

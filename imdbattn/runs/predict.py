@@ -43,8 +43,6 @@ def with_changes(settings: DictConfig, data: dict[str, Any]) -> DictConfig:
     """A run's settings with the `data` settings of this call. Raises UserError for one that the run does not have."""
     recorded = as_dict(settings)["data"]
     changes = {key: value for key, value in overlay({}, data).items() if value != {}}
-    if unknown := changes.keys() - recorded.keys():
-        raise UserError(f"data.{min(unknown)} does not apply to this run: omit it")
     if changes.get("path"):
         changes["source"] = "path"
     if changes.get("glove", {}).get("path"):

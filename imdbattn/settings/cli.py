@@ -27,8 +27,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from imdbattn.errors import UserError, in_line, print_any_text
-from imdbattn.files import expanded
+from imdbattn.errors import UserError, in_line, naming, print_any_text
 from imdbattn.settings.keys import NAME, conf_dir, digest, flat, no_setting
 from imdbattn.settings.machine import slots
 from imdbattn.settings.safety import refuse_credentials, visible
@@ -108,10 +107,8 @@ def plain_dict(cfg: DictConfig) -> dict[str, Any]:
     Raises UserError for a missing value, a broken interpolation, or a setting that looks like a credential.
     """
     cfg = OmegaConf.masked_copy(cfg, [str(key) for key in cfg if key != "hydra"])
-    try:
+    with naming("config"):
         settings: dict[str, Any] = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)  # type: ignore[assignment]
-    except Exception as error:
-        raise UserError(f"config: {str(error).splitlines()[0]}") from error
     refuse_credentials(settings)
     return settings
 
@@ -231,16 +228,6 @@ def take_argument(name: str) -> str | None:
     given = [argument for argument in sys.argv[1:] if argument.startswith(f"{name}=")]
     sys.argv[1:] = [argument for argument in sys.argv[1:] if argument not in given]
     return given[-1].removeprefix(f"{name}=") if given else None
-
-
-def listed(runs: Any) -> list[str]:
-    """The folders in `runs`: one folder, a list, or text such as "[a,b]". Raises UserError if there is none."""
-    if isinstance(runs, str) and runs.startswith("[") and runs.endswith("]") and not expanded(runs).exists():
-        runs = [name.strip(" '\"") for name in runs[1:-1].split(",")]
-    folders = [str(run) for run in (runs if isinstance(runs, list) else [runs]) if run not in (None, "")]
-    if not folders:
-        raise UserError("runs=<folder> is needed: a sweep's folder, a run's, or several as runs=[a,b]")
-    return folders
 
 
 # --- resolvers for conf/; the job itself reports what is invalid ------------------------------------------------------

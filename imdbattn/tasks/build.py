@@ -1,18 +1,14 @@
 """Builds objects from settings: a group with `_target_` names a class, and its other keys are the arguments."""
 
 import importlib
-import logging
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any
 
 from torch import nn
 
-from imdbattn.errors import UserError, in_line
+from imdbattn.errors import UserError, naming
 from imdbattn.settings.keys import as_dict
-
-log = logging.getLogger(__name__)
 
 
 def make(settings: Any, what: str, kind: type) -> Any:
@@ -32,17 +28,6 @@ def make_net(model: Any, others: Collection[str], *arguments: Any, **options: An
     with naming(what):
         net: nn.Module = made(*arguments, **options)
     return net
-
-
-@contextmanager
-def naming(what: str) -> Iterator[None]:
-    """Turns any exception into a UserError of one line that starts with `what`."""
-    try:
-        yield
-    except Exception as error:
-        log.debug("%s", what, exc_info=True)
-        remedy = ": its settings need _partial_: true" if "required positional arg" in str(error) else ""
-        raise UserError(f"{what}: {reason(error)}{remedy}") from error
 
 
 def instantiate(node: Any, key: str, kind: type) -> Any:
@@ -69,20 +54,9 @@ def class_of(cfg: Any, key: str, kind: type) -> Any:
 def class_at(target: str, key: str, kind: type) -> type:
     """The class with a dotted path. Raises UserError if it cannot be imported, or is not a subclass of `kind`."""
     module, _, name = target.rpartition(".")
-    try:
+    remedy = f"{target.partition('.')[0]} must be installed (pip install -e .), or its folder be in PYTHONPATH"
+    with naming(f"{key}._target_={target} cannot be imported", remedy):
         found: Any = getattr(importlib.import_module(module), name)
-    except Exception as error:  # of any kind, raised by the module
-        line = f"{key}._target_={target} cannot be imported: {reason(error)}"
-        if getattr(error, "name", None) == target.partition(".")[0]:
-            line += ": install that package (pip install -e .), or add its folder to PYTHONPATH"
-        raise UserError(line) from error
     if not (isinstance(found, type) and issubclass(found, kind)):
         raise UserError(f"{key}._target_={target} is not a subclass of {kind.__module__}.{kind.__name__}")
     return found
-
-
-def reason(error: BaseException) -> str:
-    """The innermost cause of an error, in one line."""
-    while error.__cause__ is not None and not isinstance(error, UserError):
-        error = error.__cause__
-    return in_line(error, None)

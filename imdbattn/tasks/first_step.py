@@ -10,10 +10,10 @@ import numpy as np
 from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor, nn
 
+from imdbattn.errors import naming
 from imdbattn.nn.beyond.context import Context
 from imdbattn.nn.encoder_decoder import Decoder
 from imdbattn.nn.ladder import Attention, Classifier
-from imdbattn.tasks.build import naming
 from imdbattn.tasks.learner import Learner, parameter_groups
 from imdbattn.tasks.loaders import BatchData
 
@@ -33,7 +33,8 @@ def try_step(module: Learner, data: BatchData, trainer: L.Trainer) -> None:
         trial.trainer = trainer
         for key, part, shape, method in parts(trial.net):
             name = f"{key} ({type(part).__module__}.{type(part).__qualname__})"
-            setattr(part, method, partial(checked, getattr(part, method), name, shape))
+            with naming(name):
+                setattr(part, method, partial(checked, getattr(part, method), name, shape))
         with naming(f"model={module.cfg.model.name} fails on two training items"):
             items = batches[0, np.arange(min(2, len(batches)))]
             batch = trial.transfer_batch_to_device(items, device, 0)
