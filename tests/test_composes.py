@@ -14,7 +14,7 @@ from imdbattn.settings.cli import conf_dir, has_plugin
 from imdbattn.settings.keys import BEYOND, CONTROLS, ENCODER_DECODERS, RUNGS, as_dict, digest, flat
 from imdbattn.settings.schema import TASKS, Group, validate, validate_as
 from imdbattn.tasks import seq2seq_predictor as seq2seq
-from imdbattn.tasks.review_net import build_net
+from imdbattn.tasks.build import build_net
 
 from .nets import net, phrases, vectors
 

@@ -9,12 +9,14 @@ import gc
 import importlib.util
 import os
 import re
+import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, NoReturn
@@ -29,7 +31,6 @@ from omegaconf.errors import OmegaConfBaseException
 
 from imdbattn.errors import UserError, in_line, naming, print_any_text
 from imdbattn.settings.keys import NAME, conf_dir, digest, flat, no_setting
-from imdbattn.settings.machine import slots
 from imdbattn.settings.safety import refuse_credentials, visible
 
 RANKS = ("LOCAL_RANK", "SLURM_LOCALID")  # environment variables: the number of this process on its machine
@@ -228,6 +229,37 @@ def take_argument(name: str) -> str | None:
     given = [argument for argument in sys.argv[1:] if argument.startswith(f"{name}=")]
     sys.argv[1:] = [argument for argument in sys.argv[1:] if argument not in given]
     return given[-1].removeprefix(f"{name}=") if given else None
+
+
+# --- CPU cores and GPUs of this machine, found without importing torch ------------------------------------------------
+
+
+def cores() -> int:
+    """The number of CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def gpus() -> list[str]:
+    """The GPUs that this process may use, by their names in CUDA_VISIBLE_DEVICES."""
+    if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
+        return [name.strip() for name in visible.split(",") if name.strip()]
+    if shutil.which("nvidia-smi") is None:
+        return []
+    listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False).stdout
+    return [str(number) for number in range(listed.count("GPU "))]
+
+
+def slots() -> int:
+    """How many jobs to run in parallel: one per GPU, or one per core without a GPU."""
+    return len(gpus()) or cores()
+
+
+def threads_of(launcher: Mapping[str, Any]) -> int:
+    """CPU threads per job: its CPUs in Ray, else its share of the cores; n_jobs=-1 is one job per core."""
+    if "ray" in launcher:
+        return max(1, int(launcher["ray"]["remote"].get("num_cpus") or 1))
+    jobs = launcher.get("n_jobs") or 1
+    return max(1, cores() // jobs) if jobs > 0 else 1
 
 
 # --- resolvers for conf/; the job itself reports what is invalid ------------------------------------------------------

@@ -84,7 +84,7 @@ def read_settings(file: Path) -> dict[str, Any]:
     return plain_settings(settings, file)
 
 
-def plain_settings(settings: dict[str, Any], file: Path) -> dict[str, Any]:
+def plain_settings(settings: Any, file: Path) -> dict[str, Any]:
     """The settings in `file`. Raises UserError if they contain an interpolation."""
     if "${" in str(settings):
         raise UserError(f"{file} cannot be used: it contains an interpolation (${{...}})")

@@ -16,18 +16,17 @@ from torch import Tensor
 
 from imdbattn.data.corpus import ReviewCorpus, load_vectors, prepare
 from imdbattn.data.glove import Glove
-from imdbattn.data.ragged import Batch, Ragged, read_places
-from imdbattn.data.sampling import Batches, EvalBatches
+from imdbattn.data.ragged import Batch, Batches, EvalBatches, Ragged, read_places
 from imdbattn.data.tokens import Tokenizer, Word
 from imdbattn.errors import UserError
 from imdbattn.explain.prediction import AttentionWeights, Classification
 from imdbattn.explain.show import DETAILED
 from imdbattn.explain.watch import rollout, watch
-from imdbattn.nn.beyond.label_query import LabelQueryPooling
+from imdbattn.nn.beyond.attention import LabelQueryPooling
 from imdbattn.nn.beyond.phrases import Phrases
 from imdbattn.nn.ladder import ClsPooling, MeanPooling
+from imdbattn.tasks.build import batch_options, build_net, trained_words
 from imdbattn.tasks.predictor import Predictor
-from imdbattn.tasks.review_net import batch_options, build_net, trained_words
 from imdbattn.tasks.weights import Facts, Trained, check_same, load_weights
 
 

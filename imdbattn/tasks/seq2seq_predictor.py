@@ -12,12 +12,11 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from imdbattn.data.pairs import PairCorpus, prepare, split_text
-from imdbattn.data.sampling import EvalBatches
+from imdbattn.data.ragged import EvalBatches
 from imdbattn.data.vocabulary import PAD, UNK, Vocabulary
 from imdbattn.errors import UserError
 from imdbattn.explain.prediction import Translation
-from imdbattn.nn.encoder_decoder import EncoderDecoder
-from imdbattn.nn.search import beam_search, greedy
+from imdbattn.nn.encoder_decoder import EncoderDecoder, beam_search, greedy
 from imdbattn.settings.safety import visible
 from imdbattn.tasks.build import make_net
 from imdbattn.tasks.predictor import Predictor
