@@ -7,7 +7,7 @@ from imdbattn.files import expanded
 from imdbattn.settings.cli import command
 
 
-@command("compare", "runs", "out", "against", schema="Compare")
+@command("compare", "runs", "out", "against", schema="comparison.settings.Compare")
 def main(settings: Any) -> None:
     """Prints the comparison of each test set and writes it into `out`."""
     options = settings.model_dump(exclude={"runs", "out"})

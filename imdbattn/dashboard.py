@@ -6,7 +6,7 @@ from imdbattn.files import expanded, write_atomically
 from imdbattn.settings.cli import command
 
 
-@command("dashboard", "out", "group", schema="Dashboard")
+@command("dashboard", "out", "group", schema="tracking.settings.Dashboard")
 def main(settings: Any) -> None:
     """Prints the address of the workspace, or with dry_run=true the path of its JSON."""
     from imdbattn.tracking.dashboard import workspace

@@ -22,7 +22,7 @@ def predict(cfg: DictConfig, text: str | None) -> None:
 
     With out=, writes a table instead, which is complete or absent.
     """
-    settings = validated("Predict", plain_dict(cfg) | ({} if text is None else {"text": text}))
+    settings = validated("runs.settings.Predict", plain_dict(cfg) | ({} if text is None else {"text": text}))
     if settings.text is None:
         texts = open_lines(settings.file, settings.column, text_column(settings.run))
     else:

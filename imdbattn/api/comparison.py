@@ -13,11 +13,12 @@ import pandas as pd
 from imdbattn.api.display import html
 from imdbattn.comparison.compare import compare_sets
 from imdbattn.comparison.report import report_of, set_name
+from imdbattn.comparison.settings import Compare
 from imdbattn.errors import UserError
 from imdbattn.files import expanded
 from imdbattn.pages import Report, png, print_reports, printed, write_reports
 from imdbattn.settings.keys import defaults, flat, overlay
-from imdbattn.settings.schema import Compare, validate_as
+from imdbattn.settings.schema import validate_as
 
 StrPath = str | os.PathLike[str]
 

@@ -19,8 +19,9 @@ from imdbattn.explain.prediction import Prediction
 from imdbattn.export.folder import FILES, write_export
 from imdbattn.run_folder import write_table
 from imdbattn.runs import predict
+from imdbattn.runs.settings import Evaluate, Predict
 from imdbattn.settings.keys import as_dict, defaults, overlay
-from imdbattn.settings.schema import Evaluate, Predict, validate_as
+from imdbattn.settings.schema import validate_as
 
 StrPath = str | os.PathLike[str]
 if hasattr(os, "register_at_fork"):  # not on Windows

@@ -12,7 +12,7 @@ from imdbattn.settings.cli import command, without_gc
 HOST = "127.0.0.1"
 
 
-@command("explore", "runs", "data.glove.path", "data.cache_dir", schema="Explore")
+@command("explore", "runs", "data.glove.path", "data.cache_dir", schema="explore.settings.Explore")
 def main(settings: Any) -> None:
     """Serves the page until it is stopped."""
 

@@ -8,7 +8,15 @@ from imdbattn.files import expanded
 from imdbattn.settings.cli import command, without_gc
 
 
-@command("faithfulness", "runs", "out", "pairs_of", "data.glove.path", "data.cache_dir", schema="Faithfulness")
+@command(
+    "faithfulness",
+    "runs",
+    "out",
+    "pairs_of",
+    "data.glove.path",
+    "data.cache_dir",
+    schema="faithfulness.settings.Faithfulness",
+)
 def main(settings: Any) -> None:
     """Prints the results and writes them into `out`."""
     folders = settings.runs

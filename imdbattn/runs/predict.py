@@ -13,8 +13,9 @@ from imdbattn.export.folder import is_export, read_export
 from imdbattn.files import expanded
 from imdbattn.run_folder import finished, open_run, results_file
 from imdbattn.runs.process import keep_memory, use_onednn
+from imdbattn.runs.settings import Predict
 from imdbattn.settings.keys import PRETRAINING, as_dict, overlay
-from imdbattn.settings.schema import OfRun, Predict, validate
+from imdbattn.settings.schema import OfRun, validate
 from imdbattn.tasks.predictor import Predictor, load
 from imdbattn.tasks.review_predictor import MeanPredictor
 

@@ -9,10 +9,10 @@ from imdbattn.errors import UserError
 from imdbattn.run_folder import FINGERPRINT, write_json, write_predictions
 from imdbattn.runs.outputs import run_facts, score_facts
 from imdbattn.runs.predict import load_predictor, with_changes
+from imdbattn.runs.settings import Evaluate
 from imdbattn.runs.trainer import build_trainer, quiet
 from imdbattn.settings.keys import overlay
 from imdbattn.settings.safety import read_json
-from imdbattn.settings.schema import Evaluate
 from imdbattn.tasks.build import class_of
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData

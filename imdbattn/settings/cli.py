@@ -52,7 +52,7 @@ def command(
 
     paths: settings whose values are quoted before Hydra parses them, because , { [ ( and = are special there. In a
     sweep they are not, because there a comma separates values. See also `quote`.
-    schema: class of settings.schema; the command receives an object of it, else the config.
+    schema: a class in imdbattn; the command receives an object of it, else the config.
     """
 
     def decorate(task: Callable[[Any], Any]) -> Callable[[], Any]:
@@ -96,10 +96,11 @@ def refuse_typed_credentials(words: Sequence[str]) -> None:
 
 
 def validated(kind: str, settings: dict[str, Any]) -> Any:
-    """The settings as an object of a class of settings.schema. Raises UserError."""
-    from imdbattn.settings import schema  # pydantic, which is slow to import
+    """The settings as an object of the class with this dotted path in imdbattn. Raises UserError."""
+    from imdbattn.settings.schema import validate_as  # pydantic, which is slow to import
 
-    return schema.validate_as(getattr(schema, kind), settings)
+    module, _, name = kind.rpartition(".")
+    return validate_as(getattr(importlib.import_module(f"imdbattn.{module}"), name), settings)
 
 
 def plain_dict(cfg: DictConfig) -> dict[str, Any]:

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from omegaconf import DictConfig, OmegaConf
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from imdbattn.errors import UserError, naming
-from imdbattn.files import expanded
 from imdbattn.settings.keys import ENCODER_DECODERS, NAME, as_dict, as_text, flat, no_setting
 from imdbattn.settings.safety import read_settings, refuse_untrusted
 
@@ -302,7 +301,7 @@ def class_of(settings: Mapping[str, Any]) -> type[Training]:
     return TASKS.get(str(settings.get("task")), Training)
 
 
-# --- the other commands; None is the run's own setting ----------------------------------------------------------------
+# --- of all commands that read runs; None is the run's own setting ----------------------------------------------------
 
 
 class LocalGlove(Group):
@@ -316,158 +315,10 @@ class LocalData(Group):
     glove: LocalGlove
 
 
-class OtherData(LocalData):
-    path: Text | None
-    source: Literal["auto", "hub", "packaged", "path"] | None
-    text_column: Text | None
-    label_column: Text | None
-    label_names: Annotated[list[Text], Field(min_length=2)] | None
-    encoding_errors: Errors | None
-    max_tokens: Count | None
-    test_lengths: Lengths | None
-
-
 class OfRun(Group):
     run: Text
     trust: Trust
     data: LocalData
-
-
-class Evaluate(OfRun):
-    split: Literal["train", "validation", "test"]
-    data: OtherData
-    trainer: Trainer
-
-
-class Predict(OfRun):
-    run: Text | Annotated[list[Text], Field(min_length=1)]  # type: ignore[assignment]
-    text: Any
-    file: Text | None
-    column: Text | None = None
-    out: Annotated[str | None, Field(pattern=r"(?i)[^/]\.(csv|tsv|jsonl|parquet)$")] = None
-    explain: bool
-    beams: Annotated[Count, Field(le=100)]
-    length_penalty: Annotated[Amount, Field(le=10)]
-
-    def check(self) -> None:
-        both = {
-            "text= and file=": self.text is not None and self.file is not None,
-            "explain=true and out=": self.explain and self.out,
-            "explain=true and several runs": self.explain and isinstance(self.run, list),
-        }
-        if given := [names for names, are_given in both.items() if are_given]:
-            raise UserError(f"{given[0]} exclude each other: omit one")
-
-
-class Export(OfRun):
-    out: Text | None
-    vectors: Literal["training", "all"]
-    precision: Literal["auto", "float32"]
-    graph: bool
-    onnx: bool
-
-
-def folders_in(runs: Any) -> list[str]:
-    """The folders in `runs`: one folder, a list, or text such as "[a,b]"."""
-    if isinstance(runs, str) and runs.startswith("[") and runs.endswith("]") and not expanded(runs).exists():
-        runs = [name.strip(" '\"") for name in runs[1:-1].split(",")]
-    return [str(run) for run in (runs if isinstance(runs, list) else [runs]) if run not in (None, "")]
-
-
-Folders = Annotated[list[Text], BeforeValidator(folders_in), Field(min_length=1)]
-
-
-class OfRuns(Group):
-    runs: Folders
-    out: Text | None
-    resamples: Annotated[int, Field(ge=100, le=1_000_000)]
-    seed: Seed
-
-
-class Compare(OfRuns):
-    split: Literal["test", "validation"] | None
-    against: Text | None
-    disagreements: Natural
-    words: dict[str, Annotated[list[Text], Field(min_length=1)]]
-
-
-ScoreName = Literal[
-    "rollout",
-    "last_layer",
-    "all_layers",
-    "norms",
-    "norm_rollout",
-    "value_zeroing",
-    "value_zeroing_rollout",
-    "gradient",
-    "integrated_gradients",
-    "leave_one_out",
-    "random",
-]
-
-
-# Random scores are always among them: the others are compared with these.
-Scores = Annotated[list[ScoreName | Part], AfterValidator(lambda own: own if "random" in own else [*own, "random"])]
-
-
-class Adversary(Group):
-    reviews: Natural
-    epsilon: InnerShare
-    steps: Count
-    restarts: Count
-
-
-class AopcSearch(Group):
-    reviews: Natural
-    beam: Count
-
-
-class Faithfulness(OfRuns):
-    split: Literal["test", "validation"]
-    reviews: Count
-    scores: Scores
-    shares: Annotated[list[InnerShare], Field(min_length=1)]
-    costly_reviews: Count
-    search: AopcSearch
-    random_reviews: Natural
-    permutations: Count
-    adversary: Adversary
-    epoch_reviews: Natural
-    pairs_of: Text | None
-    margin: Share
-    trust: Trust
-    data: LocalData
-
-
-class Explore(Group):
-    runs: Folders
-    port: Annotated[Natural, Field(le=65535)]
-    open: bool
-    trust: Trust
-    data: LocalData
-
-
-class Search(Group):
-    n_trials: Count
-    n_jobs: Annotated[Count, Field(le=1024)]
-    seed: Seed
-    seeds: Annotated[Natural, Field(le=100)]
-    pruner: Literal["median", "hyperband", "none"]
-    startup_trials: Natural
-    warmup_epochs: Natural
-    resume: Text | None
-    trust: Trust
-    train: list[Text]
-    space: dict[str, Any]
-
-
-class Dashboard(Group):
-    entity: Text | None
-    project: Text
-    group: Text | None
-    by: Text
-    dry_run: bool
-    out: Text
 
 
 # --- validation -------------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from imdbattn.settings.schema import Dashboard
+from imdbattn.tracking.settings import Dashboard
 
 CURVES = ("val/accuracy", "val/loss", "train/accuracy", "train/loss")
 PICTURES = ("learning_curves", "positions", "attention", "page")
