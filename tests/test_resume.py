@@ -20,7 +20,7 @@ from filelock import FileLock
 from omegaconf import DictConfig
 
 from imdbattn.errors import UserError
-from imdbattn.runs import checkpoint, process
+from imdbattn.runs import callbacks, process
 from imdbattn.runs.fit import fit
 from imdbattn.runs.resume import resumed
 from imdbattn.settings.keys import as_dict
@@ -429,7 +429,7 @@ def test_a_signal_outside_of_training_also_ends_the_run(whole, monkeypatch, tmp_
     """While it is scored, between two parts of it, and after the last step: never with exit status 0."""
     cfg, reference = whole("model=mean", "patience=1")
     asked = []
-    for module in (checkpoint, process):
+    for module in (callbacks, process):
         monkeypatch.setattr(module, "requeue", lambda: asked.append(1))
     with monkeypatch.context() as patch:
         hook = getattr(ReviewClassifier, place)

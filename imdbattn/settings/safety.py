@@ -4,7 +4,6 @@ import json
 import logging
 import os
 import re
-import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -89,16 +88,6 @@ def plain_settings(settings: Any, file: Path) -> dict[str, Any]:
     if "${" in str(settings):
         raise UserError(f"{file} cannot be used: it contains an interpolation (${{...}})")
     return settings
-
-
-def check_archive(file: Path) -> None:
-    """Verifies the checksums of a checkpoint, which torch.save writes and torch.load ignores.
-
-    Raises ValueError, OSError or BadZipFile for a file that is damaged.
-    """
-    with zipfile.ZipFile(file) as archive:
-        if damaged := archive.testzip():
-            raise ValueError(f"it is damaged, the checksum of {damaged} does not match")
 
 
 TRUSTED = {  # group of settings -> packages whose classes a run folder may name
