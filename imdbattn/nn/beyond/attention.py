@@ -187,7 +187,7 @@ class LabelQueryClassifier(Classifier):
         self.head = LabelHead(self.head.in_features, classes)
 
 
-# --- equal weights ----------------------------------------------------------------------------------------------------
+# --- equal weights (Wiegreffe & Pinter 2019, "Attention is not not Explanation", section 3.2) -------------------------
 
 
 class Uniform(Dot):
