@@ -76,7 +76,7 @@ def workspace(settings: Any) -> Any:
     )
 
 
-@command("dashboard", "out", "group", schema="Dashboard")
+@command("dashboard", "out", "group", schema="tracking.settings.Dashboard")
 def main(settings: Any) -> None:
     """Prints the address of the workspace, or with dry_run=true the path of its JSON."""
     built = workspace(settings)

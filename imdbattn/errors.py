@@ -34,6 +34,17 @@ def print_any_text() -> None:
 
 
 @contextmanager
+def naming(what: object, remedy: str = "") -> Iterator[None]:
+    """Turns any exception into a UserError of one line: what is wrong, the exception, and the remedy."""
+    try:
+        yield
+    except Exception as error:
+        text = in_line(error, 600)
+        text = text if text.startswith(str(what)) else f"{what}: {text}"
+        raise UserError(f"{text}; {remedy}" if remedy else text) from error
+
+
+@contextmanager
 def only_warning(log: logging.Logger, problem: str) -> Iterator[None]:
     """Logs any exception as a warning, "<problem>: <exception>"."""
     try:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from imdbattn.errors import UserError, in_line
+from imdbattn.errors import UserError, naming
 
 if TYPE_CHECKING:
     from filelock import AcquireReturnProxy
@@ -144,12 +144,14 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def check_sha256(file: Path, checksum: str) -> None:
+    """Raises UserError unless a file has this checksum."""
+    if sha256_of(file) != checksum:
+        raise UserError(f"{file} has another checksum")
+
+
 def check_checksums(folder: Path) -> None:
     """Raises UserError if a file of a cache entry is missing or has changed."""
-    try:
-        sums = json.loads((folder / CHECKSUMS).read_bytes())
-        damaged = [name for name, checksum in sums.items() if sha256_of(folder / name) != checksum]
-    except (OSError, ValueError) as error:
-        damaged = [in_line(error)]
-    if damaged:
-        raise UserError(f"the cache is damaged ({damaged[0]}): delete the folder {folder} and run again")
+    with naming("the cache is damaged", f"delete the folder {folder} and run again"):
+        for name, checksum in json.loads((folder / CHECKSUMS).read_bytes()).items():
+            check_sha256(folder / name, checksum)

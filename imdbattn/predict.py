@@ -22,7 +22,7 @@ def predict(cfg: DictConfig, text: str | None) -> None:
 
     With out=, writes a table instead, which is complete or absent.
     """
-    settings = validated("Predict", plain_dict(cfg) | ({} if text is None else {"text": text}))
+    settings = validated("runs.settings.Predict", plain_dict(cfg) | ({} if text is None else {"text": text}))
     if settings.text is None:
         texts = open_lines(settings.file, settings.column, text_column(settings.run))
     else:
@@ -33,11 +33,8 @@ def predict(cfg: DictConfig, text: str | None) -> None:
     with without_gc():
         from imdbattn.explain.show import digest, print_predictions, write_page
         from imdbattn.runs.predict import load_predictor, predict_columns, predictions_of
-        from imdbattn.tasks.predictor import refuse_empty
 
     predictor, folder = load_predictor(settings)
-    if texts.blank and predictor.needs_text:
-        refuse_empty(texts.blank)
     if out:
         write_results(predict_columns(predictor, texts.lines, settings), out, texts.total)
         print(f"predictions: {settings.out}")

@@ -104,15 +104,13 @@ def link_texts(texts: Path, path: Path) -> None:
             shutil.copyfile(texts, temporary)
 
 
-def open_run(run: str | None, trust: Any = None, own: Mapping[str, Any] | None = None) -> "tuple[DictConfig, Path]":
+def open_run(run: str, trust: Any = None, own: Mapping[str, Any] | None = None) -> "tuple[DictConfig, Path]":
     """Settings and best checkpoint of a run folder, or of the run folder that holds the given checkpoint.
 
     trust, own: see `refuse_untrusted`. Raises UserError if a file is missing, damaged or not trusted.
     """
     from imdbattn.settings.schema import read_run  # imports pydantic, which is slow and not needed for `--help`
 
-    if not run:
-        raise UserError("run=<run folder> is needed: the path that training printed at its end")
     folder = expanded(run)
     checkpoint = folder / "checkpoints" / "best.ckpt"
     if run.endswith(".ckpt") and os.path.isfile(folder):  # Path.is_file raises for names that are too long

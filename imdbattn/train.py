@@ -25,12 +25,10 @@ def main(cfg: DictConfig) -> float | None:
     from imdbattn.settings.schema import validate
 
     settings, job = plain_dict(cfg), HydraConfig.get()
-    folder = Path(job.runtime.output_dir).resolve()  # runs/latest is a link
+    folder = Path(settings["resume"] or job.runtime.output_dir).resolve()  # runs/latest is a link
     named = any(word.startswith("hydra.run.dir=") for word in job.overrides.hydra)
     if "TORCHELASTIC_RUN_ID" in os.environ and not named and not settings["resume"]:
         raise UserError("torchrun starts several processes that need one folder: add hydra.run.dir=runs/<a name>")
-    if settings["resume"] and Path(settings["resume"]).resolve() != folder:
-        raise UserError("resume= and hydra.run.dir= are different folders: omit hydra.run.dir=")
     if resume := bool(settings["resume"]) or was_restarted(folder):
         settings = resumed(settings, job.overrides.task, folder)
     else:

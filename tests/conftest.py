@@ -22,8 +22,15 @@ from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig
 
+from imdbattn.comparison import settings as comparison
+from imdbattn.explore import settings as explore
+from imdbattn.export import settings as export
+from imdbattn.faithfulness import settings as faithfulness
+from imdbattn.runs import settings as runs
+from imdbattn.search import settings as search
 from imdbattn.settings import schema
 from imdbattn.settings.cli import SWEEP_PID, conf_dir, plain_dict
+from imdbattn.tracking import settings as tracking
 from tests.processes import READ_LATE, ROOT, WarmCommands
 from tests.world import write_world
 
@@ -37,14 +44,14 @@ hypothesis.settings.register_profile("busy machine", deadline=None, max_examples
 hypothesis.settings.load_profile("busy machine")
 
 COMMANDS = {
-    "evaluate": schema.Evaluate,
-    "predict": schema.Predict,
-    "export": schema.Export,
-    "compare": schema.Compare,
-    "faithfulness": schema.Faithfulness,
-    "explore": schema.Explore,
-    "dashboard": schema.Dashboard,
-    "search": schema.Search,
+    "evaluate": runs.Evaluate,
+    "predict": runs.Predict,
+    "export": export.Export,
+    "compare": comparison.Compare,
+    "faithfulness": faithfulness.Faithfulness,
+    "explore": explore.Explore,
+    "dashboard": tracking.Dashboard,
+    "search": search.Search,
 }
 SLURM = ("SLURM_NTASKS_PER_NODE", "SLURM_NNODES")
 # Rungs for which tests need a model that has learned the small data; for any other they only need a run.

@@ -16,7 +16,7 @@ from starlette.testclient import TestClient
 
 from imdbattn.explore.runs import Runs
 from imdbattn.explore.server import make_app
-from imdbattn.settings.schema import Explore
+from imdbattn.explore.settings import Explore
 
 TOKEN = "secret"
 TEXT = "I do not like the dull story, but the great actor was lovely ."

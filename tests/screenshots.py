@@ -11,8 +11,9 @@ from hydra import compose, initialize_config_dir
 from playwright.sync_api import Page as Tab
 from playwright.sync_api import sync_playwright
 
+from imdbattn.explore.settings import Explore
 from imdbattn.settings.cli import conf_dir, plain_dict
-from imdbattn.settings.schema import Explore, validate_as
+from imdbattn.settings.schema import validate_as
 
 from .explorer import Page, Server, chromium, settle
 from .processes import ROOT

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from imdbattn.explain.watch import rollout, watch
-from imdbattn.nn.beyond.attention import ProjectedAttention
-from imdbattn.nn.beyond.label_query import LabelHead, LabelQueryPooling
+from imdbattn.nn.beyond.attention import LabelHead, LabelQueryPooling, ProjectedAttention
 from imdbattn.nn.ladder import Attention, SelfAttention, Words
 from imdbattn.nn.scores import Additive, Bilinear, Dot, ScaledDot, masked_softmax, padding_mask
 

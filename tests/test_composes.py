@@ -14,7 +14,7 @@ from imdbattn.settings.cli import conf_dir, has_plugin
 from imdbattn.settings.keys import BEYOND, CONTROLS, ENCODER_DECODERS, RUNGS, as_dict, digest, flat
 from imdbattn.settings.schema import TASKS, Group, validate, validate_as
 from imdbattn.tasks import seq2seq_predictor as seq2seq
-from imdbattn.tasks.review_net import build_net
+from imdbattn.tasks.build import build_net
 
 from .nets import net, phrases, vectors
 
@@ -57,8 +57,9 @@ def test_every_launcher_composes(launcher):
 
 @pytest.mark.parametrize("config", ENTRIES)
 def test_every_entry_points_config_composes(settings, config):
-    needed = {"dashboard": ["dry_run=true"], "export": ["out=model"], "search": ["+search=residual"]}
-    assert settings(*needed.get(config, []), config=config)
+    needed = [f"{name}=a" for name in ("run", "runs", "out") if name in OmegaConf.load(conf_dir() / f"{config}.yaml")]
+    other = {"dashboard": ["dry_run=true"], "search": ["+search=residual"], "predict": ["out=null"]}
+    assert settings(*needed, *other.get(config, []), config=config)
 
 
 def jobs_of(experiment: str) -> list[tuple[str, ...]]:

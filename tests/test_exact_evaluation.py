@@ -24,7 +24,7 @@ from .processes import ROOT
 SCRIPT = """
 import json, sys
 import torch
-from imdbattn.data.sampling import Batches, EvalBatches
+from imdbattn.data.ragged import Batches, EvalBatches
 from imdbattn.data.ragged import ragged
 from imdbattn.settings.cli import composed, plain_dict
 from imdbattn.settings.schema import validate

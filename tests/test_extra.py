@@ -97,10 +97,9 @@ def test_held_out_texts_are_omitted_and_other_splits_are_not_changed(student, se
 
 
 REFUSED = {
-    "more.txt": ("a film\n", "is not a table"),
+    "more.txt": ("a film\n", r"more.txt is not one of \.csv"),
     "other.csv": ("text,label\na film,good\n", "row 0 .* has the label good"),
-    "fewer.csv": ("text,probability_pos\na film,1\n", "has the columns probability_pos, not"),
-    "more.csv": ("text,probability_neg,probability_pos,probability_x\na film,0,1,0\n", "has the columns .*_x, not"),
+    "fewer.csv": ("text,probability_pos\na film,1\n", "no column 'probability_neg'"),
     "sum.csv": ("text,probability_neg,probability_pos\na,0.5,0.5\nb,0.5,0.502\n", "row 1 "),
     "range.csv": ("text,probability_neg,probability_pos\na film,1.2,-0.2\n", "row 0 "),
 }
@@ -176,7 +175,7 @@ def test_a_run_is_not_resumed_with_other_probabilities(student, world, tmp_path)
     fit(student(extra=table), tmp_path / "run")
     lines = (tmp_path / "labelled.csv").read_text()
     (tmp_path / "labelled.csv").write_text(re.sub(r"0\.3\d+,0\.6\d+\n", "0.4,0.6\n", lines, count=1))
-    with pytest.raises(UserError, match=r"the data are no longer those that"):
+    with pytest.raises(UserError, match="was trained with other data"):
         fit(student("trainer.max_epochs=2", extra=table), tmp_path / "run", resume=True)
 
 
@@ -220,7 +219,7 @@ def test_runs_of_other_classes_and_unsuitable_runs_are_refused(runs, trained, se
     for run, message in cases.items():
         with pytest.raises(UserError, match=message):
             label_texts(settings(f"run=[{runs}/mean,{run}]", config="predict"), ["a film"])
-    with pytest.raises(UserError, match="explain=true is for one run"):
+    with pytest.raises(UserError, match="explain=true and several runs exclude"):
         settings(f"run=[{runs}]", "explain=true", config="predict")
 
 

@@ -6,8 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from benchmarks.textbook import TextbookNet, collate
-from imdbattn.data.ragged import Ragged, ragged
-from imdbattn.data.sampling import Batches
+from imdbattn.data.ragged import Batches, Ragged, ragged
 from imdbattn.nn import fast
 from imdbattn.nn.fast import blocked_attention
 from imdbattn.nn.scores import padding_mask
@@ -16,8 +15,8 @@ from imdbattn.runs.fit import fit
 from imdbattn.runs.trainer import compile_net
 from imdbattn.settings.keys import BEYOND, RUNGS
 from imdbattn.tasks import loaders
+from imdbattn.tasks.build import batch_options
 from imdbattn.tasks.learner import parameter_groups
-from imdbattn.tasks.review_net import batch_options
 from tests.nets import WIDTH, WORDS, learner, net
 
 from .marks import slow_except

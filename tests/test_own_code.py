@@ -322,10 +322,10 @@ WRONG = {
     "a sequence": (["model=mean", POOLING + "WholeSequence"], IN_POOLING + r"it returns shape .* instead of \(2, 10\)"),
     "a score": (["model=base", "model.layer.score._target_=kinds.Transposed"], r"score \(kinds\.Wrong\): it returns"),
     "an error of its own": (["model=mean", POOLING + "Typo"], "model=mean: a typo"),
-    "no such package": (["model=mean", "model.pooling._target_=nowhere.Mine"], "'nowhere': install that package"),
+    "no such package": (["model=mean", "model.pooling._target_=nowhere.Mine"], "'nowhere'; nowhere must be installed"),
     "another kind": (["model=mean", "lightning_module._target_=kinds.Plain"], r"not a subclass of imdbattn\.tasks"),
-    "not partial": (["model=base", "model.convolution={_target_: kinds.Neighbours}"], "need _partial_: true"),
-    "a decoder's score": ([*PAIRS, "model.score._target_=kinds.OnlyForward"], "does not compare a query with keys"),
+    "not partial": (["model=base", "model.convolution={_target_: kinds.Neighbours}"], "missing 1 required"),
+    "a decoder's score": ([*PAIRS, "model.score._target_=kinds.OnlyForward"], r"kinds\.OnlyForward\): NotImpl"),
 }
 
 

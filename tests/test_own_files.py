@@ -129,13 +129,13 @@ LAYOUT = {f"{split}/{label}/1_1.txt": split for split in ("Train", "tesT") for l
         ({**LAYOUT, "imdb.vocab": "", "Train/urls_pos.txt": "", "Train/Unsup/1.txt": ""}, None),
         ({**LAYOUT, "notes/2020/1.txt": "x"}, "notes"),
         ({**LAYOUT, "Train/unsup/2020/1.txt": "x"}, None),
-        ({**LAYOUT, "Train/neg/2020/05/1.txt": "x"}, "2020/05/1.txt: it is deeper"),
+        ({**LAYOUT, "Train/neg/2020/05/1.txt": "x"}, None),
         ({"train.csv": TABLE, "TRAIN.csv": TABLE}, "TRAIN.csv, train.csv: one split"),
         ({**LAYOUT, "train/neg/1.txt": "x"}, "Train, train: one split"),
         ({"train.csv": TABLE, "Test-00000-of-00002.csv": TABLE}, "Test-: a missing part"),
         ({"train.csv": TABLE, "eval.csv": TABLE}, "eval.csv: it has labels"),
         ({**LAYOUT, "holdout/NEG/1_1.txt": "x"}, "holdout: it has labels"),
-        ({**LAYOUT, "Dev.csv": TABLE}, "Dev.csv, : tables and folders"),
+        ({**LAYOUT, "Dev.csv": TABLE}, None),
         ({"train.csv": TABLE, "test/1.txt": "x"}, "test: without labels"),
         ({"train.csv": TABLE, "Test.xlsx": "x"}, "Test.xlsx: another format"),
         ({**LAYOUT, "Train/Neg/1.txt": "x"}, "'Neg' and 'neg': labels that look the same"),
@@ -148,7 +148,8 @@ def test_splits_are_found_by_name_and_what_is_unclear_is_refused(data_settings, 
         with pytest.raises(UserError, match=re.escape(unused.partition(": ")[0])):
             find_source(cfg).load()
         return
-    names = {"Train": "train", "Valid": "validation", "Test": "test", "tesT": "test", "train": "train"}
+    names = {"Train": "train", "train": "train", "Test": "test", "tesT": "test"}
+    names |= {"Valid": "validation", "Dev": "validation"}
     assert {*found_in(cfg)} == {names[name] for name in {re.split("[/.-]", file)[0] for file in files} & {*names}}
     logged = [line for line in caplog.messages if "not used: " in line]
     assert len(logged) == bool(unused)

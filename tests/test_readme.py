@@ -16,7 +16,7 @@ from imdbattn.data.pairs import PACKAGED
 from imdbattn.settings.cli import conf_dir, plain_dict
 from imdbattn.settings.keys import flat, within
 from imdbattn.settings.schema import validate
-from imdbattn.tasks.review_net import build_net
+from imdbattn.tasks.build import build_net
 
 from .nets import vectors
 from .processes import ROOT

@@ -3,7 +3,7 @@
 import pytest
 
 from imdbattn.data.corpus import prepare
-from imdbattn.data.sampling import Batches, TrainBatches
+from imdbattn.data.ragged import Batches, TrainBatches
 from imdbattn.tasks.reviews import ReviewData
 
 pytestmark = pytest.mark.slow

@@ -20,7 +20,7 @@ from filelock import FileLock
 from omegaconf import DictConfig
 
 from imdbattn.errors import UserError
-from imdbattn.runs import checkpoint, process
+from imdbattn.runs import callbacks, process
 from imdbattn.runs.fit import fit
 from imdbattn.runs.resume import resumed
 from imdbattn.settings.keys import as_dict
@@ -323,10 +323,10 @@ def test_other_reviews_and_other_vectors_are_refused(stopped, tmp_path):
     cfg, folder = stopped
     lines = Path(cfg.data.path).read_text().splitlines(keepends=True)
     (tmp_path / "other.csv").write_text("".join([lines[0], *lines[3:]]))
-    refused(changed(cfg, {"data.path": str(tmp_path / "other.csv")}), folder, "the data are no longer")
+    refused(changed(cfg, {"data.path": str(tmp_path / "other.csv")}), folder, "was trained with other data")
     lines = Path(cfg.data.glove.path).read_text().splitlines(keepends=True)
     (tmp_path / "other.txt").write_text("".join([*lines[1:], lines[0]]))
-    refused(changed(cfg, {"data.glove.path": str(tmp_path / "other.txt")}), folder, "the data are no longer")
+    refused(changed(cfg, {"data.glove.path": str(tmp_path / "other.txt")}), folder, "was trained with other data")
 
 
 def test_a_run_that_is_still_active_is_not_resumed(stopped, monkeypatch):
@@ -340,9 +340,9 @@ def test_another_number_of_processes_is_refused(stopped):
     cfg, folder = stopped
     file = folder / "checkpoints" / "last.ckpt"
     content = torch.load(file, weights_only=True)
-    content["keeper"]["ranks"] *= 2
+    content["keeper"]["trained_with"]["processes"] = 2
     torch.save(content, file)
-    refused(cfg, folder, r"the run had 2 processes, not 1: use the same number of devices")
+    refused(cfg, folder, r"other data or devices \(processes=1, not 2\)")
 
 
 def test_settings_come_from_the_run_and_only_those_that_affect_no_results_may_change(stopped, composed, small):
@@ -429,7 +429,7 @@ def test_a_signal_outside_of_training_also_ends_the_run(whole, monkeypatch, tmp_
     """While it is scored, between two parts of it, and after the last step: never with exit status 0."""
     cfg, reference = whole("model=mean", "patience=1")
     asked = []
-    for module in (checkpoint, process):
+    for module in (callbacks, process):
         monkeypatch.setattr(module, "requeue", lambda: asked.append(1))
     with monkeypatch.context() as patch:
         hook = getattr(ReviewClassifier, place)

@@ -73,7 +73,6 @@ STRANGERS = {
         "lr: ", 'lr: "\\x24{oc.env:CANARYS_TOKEN}" #'
     ),
     "a Python object in YAML": lambda s: yaml.safe_dump(s) + "x: !!python/object/apply:os.mkdir [CANARY]\n",
-    "no settings": lambda s: "[1, 2]\n",
 }
 
 

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from benchmarks import textbook
 from imdbattn.data import vocabulary
-from imdbattn.nn.encoder_decoder import BOS, EOS, PAD, Decoder, Encoder, EncoderDecoder
+from imdbattn.nn.encoder_decoder import BOS, EOS, PAD, Decoder, Encoder, EncoderDecoder, beam_search, greedy, limits
 from imdbattn.nn.scores import Additive, Bilinear, Dot, ScaledDot
-from imdbattn.nn.search import beam_search, greedy, limits
 
 SCORES = {"none": None, "additive": Additive, "dot": Dot, "scaled dot": ScaledDot, "bilinear": Bilinear}
 FORMS = list(itertools.product(SCORES, ("gru", "lstm"), (1, 2)))

@@ -18,7 +18,7 @@ from omegaconf import OmegaConf
 
 from imdbattn.data import pairs as pairs_of
 from imdbattn.errors import UserError
-from imdbattn.settings import machine
+from imdbattn.settings import cli
 from imdbattn.settings.cli import SWEEP_PID, has_plugin, quote
 from imdbattn.settings.keys import digest, variant
 from imdbattn.sweep import job as one_job
@@ -137,11 +137,11 @@ def test_each_job_on_one_device_has_its_own_gpu(monkeypatch, job, settings):
             assert chosen == {}
     with reserved_gpu(gpu) as again:
         assert again == {"CUDA_VISIBLE_DEVICES": "4"}
-    assert machine.slots() == 2
+    assert cli.slots() == 2
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     with reserved_gpu(gpu) as none:
         assert none == {}
-    assert machine.slots() == machine.cores()
+    assert cli.slots() == cli.cores()
 
 
 def test_jobs_with_the_same_settings_train_once(job, trained, composed, small, monkeypatch):

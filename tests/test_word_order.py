@@ -7,8 +7,7 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from imdbattn.data.ragged import ragged
-from imdbattn.nn.beyond.attention import RotaryAttention
-from imdbattn.nn.beyond.distances import ClippedDistances, Distances
+from imdbattn.nn.beyond.attention import ClippedDistances, Distances, RotaryAttention
 from imdbattn.nn.ladder import SelfAttention, Sinusoidal, Words, sinusoids
 from imdbattn.settings.keys import BEYOND, RUNGS
 

@@ -13,11 +13,11 @@ import pandas as pd
 from imdbattn.api.display import html
 from imdbattn.comparison.compare import as_rows, compare_sets
 from imdbattn.comparison.report import report_of, set_name
+from imdbattn.comparison.settings import Compare
 from imdbattn.files import expanded
 from imdbattn.pages import Report, png, print_reports, printed, write_reports
-from imdbattn.settings.cli import listed
 from imdbattn.settings.keys import defaults, overlay
-from imdbattn.settings.schema import Compare, validate_as
+from imdbattn.settings.schema import validate_as
 
 StrPath = str | os.PathLike[str]
 
@@ -91,7 +91,7 @@ def compare(
     >>> imdbattn.compare("runs/ladder", against="mean").pairs[["to", "from"]].values.tolist()
     [['residual_pe', 'mean']]
     """
-    folders = listed([os.fsdecode(run) for run in ([runs] if isinstance(runs, str | os.PathLike) else runs)])
+    folders = [os.fsdecode(run) for run in ([runs] if isinstance(runs, str | os.PathLike) else runs)]
     values = overlay(defaults("compare"), {**settings, "runs": folders, "against": against})
     if settings.get("words") is not None:  # instead of the default words, not in addition
         values["words"] = settings["words"]

@@ -17,10 +17,12 @@ from imdbattn.api.predictions import Explanation, Predictions
 from imdbattn.errors import UserError
 from imdbattn.explain.prediction import Prediction
 from imdbattn.export.folder import FILES, write_export
+from imdbattn.export.settings import Export
 from imdbattn.run_folder import write_table
 from imdbattn.runs import predict
+from imdbattn.runs.settings import Evaluate, Predict
 from imdbattn.settings.keys import as_dict, defaults, overlay
-from imdbattn.settings.schema import Evaluate, Export, Predict, validate_as
+from imdbattn.settings.schema import validate_as
 
 StrPath = str | os.PathLike[str]
 if hasattr(os, "register_at_fork"):  # not on Windows

@@ -19,7 +19,7 @@ from imdbattn.data.reviews import number_labels, read_reviews
 from imdbattn.data.sources import fingerprint
 from imdbattn.data.tables import SUFFIXES, counted, open_lines, open_table, read_columns, suffix_of
 from imdbattn.data.tokens import Tokenizer
-from imdbattn.errors import UserError, in_line
+from imdbattn.errors import UserError
 from imdbattn.files import expanded
 
 log = logging.getLogger(__name__)
@@ -73,23 +73,17 @@ def read_labelled(cfg: Any, label_names: list[str]) -> tuple[list[str], Tensor]:
     A table with columns probability_<class>, as imdbattn.predict writes, has the texts in `text`; any other has
     data.text_column and data.label_column. Raises UserError for other classes, and for anything but probabilities.
     """
-    path, name = expanded(cfg.extra), f"data.extra={cfg.extra}"
-    if suffix_of(path) not in SUFFIXES:
-        remedy = f"label it, imdbattn.predict run=... file={cfg.extra} out=labelled.parquet"
-        raise UserError(f"{name} is not a table ({', '.join(SUFFIXES)}), which would have labels: {remedy}")
-    given = [column for column in open_table(path)[0] if column.startswith(PROBABILITY)]
-    if not given:
+    path = expanded(cfg.extra)
+    if not any(column.startswith(PROBABILITY) for column in open_table(path)[0]):
         texts, labels = read_reviews(path, cfg.text_column, cfg.label_column, cfg.encoding_errors)
         return texts, F.one_hot(torch.from_numpy(number_labels(labels, label_names, path)), len(label_names)).double()
-    expected = [f"{PROBABILITY}{label}" for label in label_names]
-    if sorted(given) != sorted(expected):
-        has, needed = (in_line(", ".join(columns)) for columns in (given, expected))
-        raise UserError(f"{name} has the columns {has}, not {needed}: use runs with the same classes")
-    columns = {"its columns": "text"} | {column: column for column in expected}
+    probabilities = [f"{PROBABILITY}{label}" for label in label_names]
+    columns = {"its columns": "text"} | {column: column for column in probabilities}
     found, *values = read_columns(path, columns, cfg.encoding_errors)
     targets_UC = torch.from_numpy(np.array(values, dtype=float).T)
     within_U = ((targets_UC >= 0) & (targets_UC <= 1)).all(1) & ((targets_UC.sum(1) - 1).abs() <= TOLERANCE)
     if not within_U.all():
         row = within_U.tolist().index(False)
-        raise UserError(f"{name}: {counted(row)} has probabilities outside 0 to 1, or whose sum is not 1: correct it")
+        given = "has probabilities outside 0 to 1, or whose sum is not 1"
+        raise UserError(f"{path}: {counted(row)} {given}: correct it, or use runs with the same classes")
     return found, targets_UC

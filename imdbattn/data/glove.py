@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from imdbattn.data.tables import suffix_of, wheel_file
-from imdbattn.errors import UserError
+from imdbattn.errors import UserError, naming
 from imdbattn.files import acquired, build_once, cache_root, expanded, sha256_of
 
 FORMAT = 4  # version of the cache entries; increment it when `store` changes
@@ -72,7 +72,7 @@ def load_glove(source: str = "auto", dim: int = 50, path: str | None = None, cac
 
     def build(folder: Path) -> None:
         if not path and source == "wheel":
-            store(folder, *read_wheel())
+            store(folder, *read_wheel(dim))
         elif not path and source == "torchtext":
             store(folder, *read_torchtext(dim, root / "torchtext"))
         else:
@@ -109,14 +109,12 @@ def store(folder: Path, words: list[str], vectors_VD: np.ndarray) -> None:
 # --- sources ---------------------------------------------------------------------------------------------------------
 
 
-def read_wheel() -> Table:
-    """GloVe 6B with 50 dimensions from a wheel. Raises UserError if it is missing or changed."""
+def read_wheel(dim: int) -> Table:
+    """GloVe 6B from a wheel, which has 50 dimensions. Raises UserError if it is missing or changed."""
     import pyarrow.parquet
 
-    vectors, index = (
-        wheel_file(WHEEL, f"data/{name}", sha256, "data.glove.source=wheel", WHEEL_PIN)
-        for name, sha256 in WHEEL_SHA256.items()
-    )
+    names = (f"glove_6B_{dim}d_emb.npy", "glove_6B_index.parquet")
+    vectors, index = (wheel_file(WHEEL_PIN, f"{WHEEL}/data/{name}", WHEEL_SHA256.get(name, "")) for name in names)
     return pyarrow.parquet.read_table(index)["index"].to_pylist(), np.load(vectors, mmap_mode="r")
 
 
@@ -154,7 +152,7 @@ def read_file(path: Path, dim: int) -> Table:
     """
     words: dict[str, None] = {}
     numbers = array("f")
-    with open_text(path, dim) as stream:
+    with naming(path, f"change data.glove.dim={dim}, or download the file again"), open_text(path, dim) as stream:
         for line, text in enumerate(stream, 1):
             text = text.removeprefix(b"\xef\xbb\xbf") if line == 1 else text  # a byte order mark
             word, *row = text.rstrip(b"\r\n").rsplit(b" ", dim)
@@ -168,7 +166,7 @@ def read_file(path: Path, dim: int) -> Table:
             except ValueError as error:
                 raise UserError(
                     f"{path}, line {line} is not another word and {dim} finite numbers, one space apart; it starts "
-                    f"with {ascii(text[:60])[1:]}: change data.glove.dim={dim}, or download the file again"
+                    f"with {ascii(text[:60])[1:]}"
                 ) from error
     return list(words), np.frombuffer(numbers, np.float32).reshape(-1, dim)
 
@@ -190,8 +188,5 @@ def open_text(path: Path, dim: int) -> Iterator[Any]:
         else:
             archive = stack.enter_context(zipfile.ZipFile(path))
             names = [name for name in archive.namelist() if name.lower().endswith(".txt") and name[:8] != "__MACOSX"]
-            members = [name for name in names if name.lower().endswith(f".{dim}d.txt")] or names
-            if len(members) != 1:
-                content = f"{path} contains {', '.join(names) or 'no .txt'}"
-                raise UserError(f"{content}, not one .{dim}d.txt: change data.glove.dim or data.glove.path")
-            yield stack.enter_context(archive.open(members[0]))
+            (member,) = [name for name in names if name.lower().endswith(f".{dim}d.txt")] or names
+            yield stack.enter_context(archive.open(member))

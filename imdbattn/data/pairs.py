@@ -21,16 +21,15 @@ from torch import Tensor
 from imdbattn.data.corpus import Corpus
 from imdbattn.data.ragged import Ragged, ragged
 from imdbattn.data.reverse import reverse_source
-from imdbattn.data.sources import Source, Split, Texts, divided, fingerprint, load_hub, split_named
+from imdbattn.data.sources import Source, Split, Texts, check_splits, divided, fingerprint, load_hub, split_named
 from imdbattn.data.tables import counted, read_text
-from imdbattn.data.vocabulary import EOS, MARKERS, UNK, Vocabulary
+from imdbattn.data.vocabulary import EOS, UNK, Vocabulary
 from imdbattn.errors import UserError, in_line
 from imdbattn.files import expanded, sha256_of
 
 log = logging.getLogger(__name__)
 
-PACKAGED = Path(__file__).with_name("pairs.tsv")
-PACKAGED_LANGUAGES = ["en", "fr"]  # its columns
+PACKAGED = Path(__file__).with_name("pairs_en-fr.tsv")  # named by its columns
 SIGNS = re.compile('([.,!?;:…"«»“”„‹›])')  # each is a separate symbol; apostrophes and hyphens belong to words
 
 
@@ -107,7 +106,6 @@ def prepare(
 
     vocabularies: of source and target, from a trained run; None builds them from the training pairs.
     keep_splits: for scoring, with `vocabularies`; takes the splits as they are, a single file as a test set.
-    Raises UserError if no symbol of a side is frequent enough.
     """
     source = find_source(cfg)
     generated = source.kind == "reverse"
@@ -118,8 +116,6 @@ def prepare(
     if vocabularies is None:
         sides = groups["train"].texts, chain(*groups["train"].labels)
         of_source, of_target = (Vocabulary.count(map(str.split, side), least) for side in sides)
-        if min(len(of_source), len(of_target)) == len(MARKERS):
-            raise UserError(f"no training word occurs data.min_frequency={least} times: lower it")
     else:
         of_source, of_target = vocabularies
     splits, unknown = {}, {}
@@ -160,7 +156,10 @@ def cut_pairs(texts: Texts, name: str, shares: Mapping[str, float] | None) -> Te
                 index[[*index][bisect(ends, int.from_bytes(digest[:8]) / 2**64)]].append(place)
         return index
 
-    return divided(texts, name, shares, places, f"{(shares or {}).get('test', 0):.0%} of its source sentences")
+    cut = divided(texts, name, shares, places, f"{(shares or {}).get('test', 0):.0%} of its source sentences")
+    if shares is not None:
+        check_splits(cut, name)
+    return cut
 
 
 def by_source(split: Split) -> Split:
@@ -209,7 +208,8 @@ def find_source(cfg: Any) -> Source:
     if cfg.hub:
         return hub_source(cfg)
     name = f"Packaged pairs {'-'.join(cfg.languages)}, of few words and patterns"
-    path, swapped = PACKAGED, cfg.languages != PACKAGED_LANGUAGES
+    columns = sorted(cfg.languages)
+    path, swapped = PACKAGED.with_name(f"pairs_{'-'.join(columns)}.tsv"), cfg.languages != columns
     if cfg.path:
         path = expanded(cfg.path)
         name, swapped = str(path.resolve()), False

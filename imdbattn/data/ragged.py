@@ -1,10 +1,11 @@
-"""Reviews of different lengths as one flat tensor, and padded batches gathered from it without a loop over tokens.
+"""Reviews of different lengths as one flat tensor, and padded batches of them.
 
+Batches are gathered without a loop over tokens; the samplers assign items to batches, the same in every process.
 Shape suffixes: N reviews of a split, B reviews of a batch, T positions, W preceding words.
 """
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -13,6 +14,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils.data import Dataset, Sampler
 
 
 class Batch(NamedTuple):
@@ -196,3 +198,138 @@ def read_places(length: int, max_tokens: int | None, head_share: float) -> list[
     """Indices of the tokens that remain when `Ragged.batch` truncates a review of `length` tokens."""
     batch = ragged([list(range(length))]).batch(torch.tensor([0]), max_tokens=max_tokens, head_share=head_share)
     return batch.tokens_BT[0, : batch.lengths_B[0]].tolist()
+
+
+# --- samplers: length buckets with a token budget ---------------------------------------------------------------------
+
+
+def fill(order: np.ndarray, lengths_N: np.ndarray, budget: int) -> list[np.ndarray]:
+    """Splits `order` into batches whose padded size (items x longest item) is at most `budget`, or single items."""
+    batches, start, longest = [], 0, 0
+    for end, length in enumerate(np.maximum(lengths_N[order], 1).tolist()):
+        longest = max(longest, length)
+        if longest * (end + 1 - start) > budget and start < end:
+            batches.append(order[start:end])
+            start, longest = end, length
+    return [*batches, order[start:]]
+
+
+def halve_to(batches: list[np.ndarray], count: int) -> list[np.ndarray]:
+    """Halves the largest batches until there are `count`, or none has two items."""
+    batches = sorted(batches, key=len)
+    while len(batches) < count and len(batches[-1]) >= 2:
+        largest = batches.pop()
+        half = len(largest) // 2
+        batches = sorted([*batches, largest[:half], largest[half:]], key=len)
+    return batches
+
+
+class TrainBatches(Sampler[tuple[int, np.ndarray]]):
+    """The batches of an epoch: random pools, sorted by length, divided by the budget, in random order.
+
+    Determined by seed and epoch; their number is the same in each epoch. All processes plan the same batches, and each
+    takes its part of every batch, which may be empty. Yields (random seed of the batch, indices of its items).
+
+    Args:
+        lengths_N: positions that each item takes in a batch.
+        budget: padded tokens in one batch, over all processes together.
+        pool: items that are shuffled and sorted together; larger pools pad less and mix less. None is all items, for
+            lengths with few different values: then all batches have one of few shapes, except one with the rest, and
+            the order of the shapes depends on the epoch alone, so that runs with other seeds have the same.
+        done: returns how many batches of the starting epoch to skip, because a resumed run has trained on them.
+    """
+
+    def __init__(
+        self,
+        lengths_N: np.ndarray,
+        budget: int,
+        seed: int,
+        pool: int | None = 8192,
+        done: Callable[[], int] = lambda: 0,
+    ):
+        self.lengths_N, self.budget, self.seed, self.pool = lengths_N, budget, seed, pool
+        self.epoch, self.done = 0, done
+        sorted_whole = len(self._by_length(np.arange(len(lengths_N))))
+        # Pools need a few more batches than the whole set sorted; this slack gives the same count in every epoch.
+        slack = 1 + sorted_whole // 50 + len(lengths_N) // pool if pool else 0
+        self.count = max(1, min(sorted_whole + slack, len(lengths_N)))
+
+    def _by_length(self, order: np.ndarray) -> list[np.ndarray]:
+        # Without pools, sorted from long to short: the last items of a length are batched with shorter ones.
+        ascending = 1 if self.pool else -1
+        order = order[np.argsort(ascending * self.lengths_N[order], kind="stable")]
+        return fill(order, self.lengths_N, self.budget)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Lightning calls this before each epoch."""
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __iter__(self) -> Iterator[tuple[int, np.ndarray]]:
+        rng = np.random.default_rng([self.seed, self.epoch])
+        order = rng.permutation(len(self.lengths_N))
+        if self.pool is None:
+            batches, numbers = self._by_length(order), np.random.default_rng(self.epoch)
+        else:
+            batches, numbers = self._by_pool(order, self.pool), rng
+        drawn = [(int(rng.integers(2**62)), batches[number]) for number in numbers.permutation(len(batches))]
+        yield from drawn[self.done() :]
+
+    def _by_pool(self, order: np.ndarray, size: int) -> list[np.ndarray]:
+        pools = [order[start : start + size] for start in range(0, len(order), size)]
+        # Alternately ascending and descending, so that lengths are similar where two pools join.
+        pools = [p[np.argsort(self.lengths_N[p], kind="stable")][:: 1 - 2 * (i % 2)] for i, p in enumerate(pools)]
+        batches = fill(np.concatenate(pools), self.lengths_N, self.budget)
+        if len(batches) > self.count:  # more than the slack (never observed): the whole set sorted always fits
+            batches = self._by_length(order)
+        return halve_to(batches, self.count)
+
+
+class EvalBatches(Sampler[tuple[int, np.ndarray]]):
+    """Every item exactly once, longest first; each process gets every `ranks`-th batch.
+
+    A process without items gets an empty batch: else Lightning would skip its end of the epoch, which gathers scores.
+    """
+
+    def __init__(self, lengths_N: np.ndarray, budget: int, rank: int = 0, ranks: int = 1):
+        batches = fill(np.argsort(-lengths_N, kind="stable"), lengths_N, budget)
+        if len(batches) < ranks:
+            batches = halve_to(batches, ranks)
+        self.batches = batches[rank::ranks] or [np.array([], dtype=int)]
+
+    def __iter__(self) -> Iterator[tuple[int, np.ndarray]]:
+        return ((0, batch) for batch in self.batches)
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+
+class Batches(Dataset[Any]):
+    """Makes padded batches from the items of a sampler.
+
+    Args:
+        split: `Ragged`, or another type with `batch` and `batch_lengths`.
+        rank, ranks: this process gets every `ranks`-th item of each batch, starting with `rank`.
+        options: arguments of `split.batch`.
+    """
+
+    def __init__(self, split: Any, rank: int = 0, ranks: int = 1, **options: Any):
+        self.split, self.part, self.options = split, slice(rank, None, ranks), options
+
+    def __len__(self) -> int:
+        return len(self.split)
+
+    def __getitem__(self, item: tuple[int, np.ndarray]) -> Any:
+        seed, index = item
+        return self.split.batch(torch.from_numpy(index), seed=seed, part=self.part, **self.options)
+
+    def several(self, items: Sequence[tuple[int, np.ndarray]]) -> list[Any]:
+        """The batches of several items of a `Ragged` split, made together."""
+        seeded = [(seed, torch.from_numpy(index)) for seed, index in items]
+        return self.split.batches(seeded, part=self.part, **self.options)
+
+    def lengths_N(self) -> np.ndarray:
+        """Positions that each item takes in a batch."""
+        return self.split.batch_lengths(**self.options)

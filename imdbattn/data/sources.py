@@ -96,27 +96,35 @@ def divided(
         places: given the training split and the shares of missing ones, the places of the items of train and of these.
         cut: describes a test set that is taken from training.
 
-    Raises UserError if a split has no items.
+    Raises UserError if there is no training split.
     """
     whole = "test" if shares is None else "train"
     splits = {split or whole: part for split, part in texts.splits.items()}
     test_set, dropped = "all" if "" in texts.splits else "test", texts.dropped
     if shares is not None:
         if "train" not in splits:
-            raise UserError(f"{name} has no training data; it holds {', '.join(splits)}")
+            raise UserError(f"{name} has no training data: give train/<label>/*.txt, or a table named train")
         rest = splits["train"]
         index = places(rest, {split: share for split, share in shares.items() if split not in splits})
         splits |= {split: rest.take(own) for split, own in index.items()}
         held_out = {text for split in ("validation", "test") for text in splits[split].texts}
         train = splits["train"]
         splits["train"] = train.take([place for place, text in enumerate(train.texts) if text not in held_out])
-        if empty := [split for split in SPLITS if not len(splits[split])]:
-            share = "give more, or change data.validation_share, test_share, limit or max_tokens"
-            raise UserError(f"{name}: nothing is left for {empty[0]} (texts of other splits are omitted): {share}")
         test_set = cut if "test" in index else "test"
         dropped += len(rest) - sum(len(splits[split]) for split in index)
     splits = {split: splits[split] for split in SPLITS if split in splits}
     return replace(texts, splits=splits, test_set=texts.test_set or f"{name}: {test_set}", dropped=dropped)
+
+
+def check_splits(texts: Texts, name: str) -> None:
+    """Raises UserError if a split has no items, or if training has only one class."""
+    empty = [split for split in SPLITS if not len(texts.splits.get(split, ()))]
+    problem = f"nothing is left for {empty[0]} (texts of other splits are omitted)" if empty else ""
+    if not empty and isinstance(labels := texts.splits["train"].labels, np.ndarray) and len(np.unique(labels)) < 2:
+        problem = "training has only one class"
+    if problem:
+        remedy = "give more, or change data.validation_share, test_share, limit, folds or max_tokens"
+        raise UserError(f"{name}: {problem}: {remedy}")
 
 
 def fingerprint(parts: Iterable[str]) -> str:

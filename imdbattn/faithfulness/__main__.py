@@ -5,13 +5,21 @@ from pathlib import Path
 from typing import Any
 
 from imdbattn.files import expanded
-from imdbattn.settings.cli import command, listed, without_gc
+from imdbattn.settings.cli import command, without_gc
 
 
-@command("faithfulness", "runs", "out", "pairs_of", "data.glove.path", "data.cache_dir", schema="Faithfulness")
+@command(
+    "faithfulness",
+    "runs",
+    "out",
+    "pairs_of",
+    "data.glove.path",
+    "data.cache_dir",
+    schema="faithfulness.settings.Faithfulness",
+)
 def main(settings: Any) -> None:
     """Prints the results and writes them into `out`."""
-    folders = listed(settings.runs)
+    folders = settings.runs
     out = expanded(settings.out or Path(folders[0], "faithfulness"))
     with without_gc():
         from imdbattn.faithfulness.experiment import run_experiment

@@ -24,14 +24,14 @@ from tqdm import tqdm
 
 from imdbattn.comparison.runs import Run, find_runs, grouped, skip
 from imdbattn.data.corpus import prepare, read_texts
-from imdbattn.data.ragged import Batch, read_places
-from imdbattn.data.sampling import Batches, EvalBatches
+from imdbattn.data.ragged import Batch, Batches, EvalBatches, read_places
 from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.errors import UserError
 from imdbattn.faithfulness import erasure, scores
 from imdbattn.faithfulness.ablation import ablate, mean_outputs, units
 from imdbattn.faithfulness.counterfactual import adversary, attentions, permute
 from imdbattn.faithfulness.pairs import Pair, edited_words, read_pairs
+from imdbattn.faithfulness.settings import Faithfulness
 from imdbattn.faithfulness.summary import Tables, spearman, summarize
 from imdbattn.files import expanded, make_folder, sha256_of
 from imdbattn.nn.ladder import Classifier
@@ -40,8 +40,7 @@ from imdbattn.runs.predict import with_changes
 from imdbattn.runs.process import keep_memory, use_onednn
 from imdbattn.runs.score import check_fingerprint
 from imdbattn.settings.safety import untrusted
-from imdbattn.settings.schema import Faithfulness
-from imdbattn.tasks.review_net import batch_options
+from imdbattn.tasks.build import batch_options
 from imdbattn.tasks.review_predictor import ReviewPredictor
 from imdbattn.tasks.weights import Trained, read_checkpoint
 

@@ -21,7 +21,7 @@ from imdbattn.data.ragged import Batch
 from imdbattn.explain.watch import rollout
 from imdbattn.faithfulness.counterfactual import attentions, replaced
 from imdbattn.faithfulness.erasure import in_chunks, keep, log_odds, take, words_of
-from imdbattn.nn.beyond.label_query import LabelQueryPooling
+from imdbattn.nn.beyond.attention import LabelQueryPooling
 from imdbattn.nn.ladder import Classifier, MeanPooling, PlainLayer, Words
 from imdbattn.tasks.review_predictor import watched
 

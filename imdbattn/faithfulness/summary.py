@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 from imdbattn.comparison.compare import environments, folders_of, spread
 from imdbattn.comparison.runs import Run, Variant, variants
 from imdbattn.comparison.statistics import LEVEL, Bootstrap, holm, verdict
-from imdbattn.settings.schema import Faithfulness
+from imdbattn.faithfulness.settings import Faithfulness
 
 Tables = dict[str, pa.Table]  # name of the part -> its table
 # A measure; the score, unit or text that it is of; its value (N, S) for each review and seed, or pair of seeds

@@ -37,7 +37,7 @@ A classifier; its embedding may be any module from ids (B, T) to vectors (B, T, 
 torch.Size([3, 2])
 """
 
-from imdbattn.nn.encoder_decoder import Decoder, Encoder, EncoderDecoder
+from imdbattn.nn.encoder_decoder import Decoder, Encoder, EncoderDecoder, beam_search, greedy
 from imdbattn.nn.ladder import (
     Attention,
     Classifier,
@@ -56,5 +56,4 @@ from imdbattn.nn.ladder import (
     sinusoids,
 )
 from imdbattn.nn.scores import Additive, Bilinear, Dot, ScaledDot, Score, masked_softmax, padding_mask
-from imdbattn.nn.search import beam_search, greedy
 from imdbattn.nn.vectors import Embedding

@@ -66,7 +66,7 @@ class SelfAttention(nn.Module):
     """f(x) = softmax(Q K^T / sqrt(d)) V with Q = x W_q, K = x W_k, V = x W_v (Vaswani et al. 2017, section 3.2.2).
 
     Their output projection W_O is omitted: with one head, it is a part of W_v (several: nn/beyond/attention).
-    heads: a divisor of the width. score: one of nn/scores. distances: nn/beyond/distances, called with the heads.
+    heads: a divisor of the width. score: one of nn/scores. distances: nn/beyond/attention, called with the heads.
     """
 
     def __init__(self, width: int, heads: int = 1, score: MakeScore = ScaledDot, distances: Make | None = None):

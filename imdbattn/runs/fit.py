@@ -13,16 +13,14 @@ from omegaconf import DictConfig
 
 from imdbattn.files import make_folder, writing_into
 from imdbattn.run_folder import CONTINUED, check_folder, finished, is_debug, run_of
-from imdbattn.runs.callbacks import StopOnNaN, Throughput
-from imdbattn.runs.checkpoint import ResumeCheckpoint, Stopped
+from imdbattn.runs.callbacks import ResumeCheckpoint, StopOnNaN, Stopped, Throughput
 from imdbattn.runs.outputs import REMEDY, begin_folder, end_continuation, locked, summary, write_results
 from imdbattn.runs.process import exiting_on_signals
-from imdbattn.runs.trainer import build_trainer, compile_net, quiet
+from imdbattn.runs.trainer import build_trainer, compile_net, quiet, try_step
 from imdbattn.settings.keys import as_dict, explicit
 from imdbattn.settings.safety import read_json, read_settings
 from imdbattn.settings.schema import validate
 from imdbattn.tasks.build import class_of
-from imdbattn.tasks.first_step import try_step
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
 from imdbattn.tasks.weights import read_checkpoint

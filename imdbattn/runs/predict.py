@@ -13,8 +13,9 @@ from imdbattn.export.folder import is_export, read_export
 from imdbattn.files import expanded
 from imdbattn.run_folder import finished, open_run, results_file
 from imdbattn.runs.process import keep_memory, use_onednn
+from imdbattn.runs.settings import Predict
 from imdbattn.settings.keys import PRETRAINING, as_dict, overlay
-from imdbattn.settings.schema import OfRun, Predict, validate
+from imdbattn.settings.schema import OfRun, validate
 from imdbattn.tasks.predictor import Predictor, load
 from imdbattn.tasks.review_predictor import MeanPredictor
 
@@ -43,14 +44,13 @@ def with_changes(settings: DictConfig, data: dict[str, Any]) -> DictConfig:
     """A run's settings with the `data` settings of this call. Raises UserError for one that the run does not have."""
     recorded = as_dict(settings)["data"]
     changes = {key: value for key, value in overlay({}, data).items() if value != {}}
-    if unknown := changes.keys() - recorded.keys():
-        raise UserError(f"data.{min(unknown)} does not apply to this run: omit it")
     if changes.get("path"):
         changes["source"] = "path"
     if changes.get("glove", {}).get("path"):
         changes["glove"] = changes["glove"] | {"source": "auto"}
-    if (lengths := changes.get("test_lengths")) and lengths[0] <= recorded["lengths"][1]:
-        raise UserError(f"data.test_lengths={lengths} must be above the lengths of training, {recorded['lengths']}")
+    lengths, trained = changes.get("test_lengths"), recorded.get("lengths")
+    if lengths and trained and lengths[0] <= trained[1]:
+        raise UserError(f"data.test_lengths={lengths} must be above the lengths of training, {trained}")
     changed = overlay(as_dict(settings), {"data": changes})
     if "cache_dir" in recorded:
         changed["data"]["cache_dir"] = changes.get("cache_dir")  # never that of the run folder, which may be untrusted
@@ -65,7 +65,7 @@ def load_predictor(cfg: OfRun) -> tuple[Any, Path]:
     keep_memory()
     if isinstance(cfg.run, list):
         return mean_predictor(cfg), Path()
-    if cfg.run and is_export(cfg.run):
+    if is_export(cfg.run):
         return read_export(cfg.run, cfg.trust), expanded(cfg.run)
     settings, checkpoint = open_settings(cfg)
     return load(settings, checkpoint), checkpoint.parents[1]
@@ -77,7 +77,7 @@ def mean_predictor(cfg: OfRun) -> MeanPredictor:
     Raises UserError unless they have the same classes.
     """
     members: dict[str, Any] = {}
-    for place in cfg.run or []:
+    for place in cfg.run:
         inner = [str(run) for run in sorted(expanded(place).glob("*")) if finished(run) and not run.is_symlink()]
         for run in inner or [place]:
             members[run], _ = load_predictor(cfg.model_copy(update={"run": run}))

@@ -9,10 +9,10 @@ from imdbattn.errors import UserError
 from imdbattn.run_folder import FINGERPRINT, write_json, write_predictions
 from imdbattn.runs.outputs import run_facts, score_facts
 from imdbattn.runs.predict import load_predictor, with_changes
+from imdbattn.runs.settings import Evaluate
 from imdbattn.runs.trainer import build_trainer, quiet
 from imdbattn.settings.keys import overlay
 from imdbattn.settings.safety import read_json
-from imdbattn.settings.schema import Evaluate
 from imdbattn.tasks.build import class_of
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
@@ -34,8 +34,6 @@ def evaluate(cfg: Evaluate, predictor: Predictor, folder: Path, write: bool) -> 
     changed = {key: value for key, value in overlay({}, cfg.data.model_dump()).items() if value}
     other_data = bool(changed.keys() & {"path", "source", "test_lengths"})
     corpus = predictor.corpus(settings.data, keep_splits=other_data)
-    if split not in corpus.splits:
-        raise UserError(f"split={split} does not exist: choose one of {', '.join(corpus.splits)}")
     selects_pairs = settings.task == "seq2seq" and "max_tokens" in changed  # longer pairs are omitted
     if not other_data and not selects_pairs:
         check_fingerprint(folder, split, corpus)

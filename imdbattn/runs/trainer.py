@@ -1,22 +1,31 @@
-"""Lightning's Trainer."""
+"""Lightning's Trainer, and one step before training."""
 
+import copy
 import logging
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import lightning as L
+import numpy as np
 import torch
 from lightning.pytorch.accelerators import CPUAccelerator
 from lightning.pytorch.plugins.environments import SLURMEnvironment
 from lightning.pytorch.utilities.seed import isolate_rng
+from torch import Tensor, nn
 
-from imdbattn.runs.callbacks import Progress
-from imdbattn.runs.checkpoint import AtomicCheckpointIO
+from imdbattn.errors import naming
+from imdbattn.nn.beyond.context import Context
+from imdbattn.nn.encoder_decoder import Decoder
+from imdbattn.nn.ladder import Attention, Classifier
+from imdbattn.runs.callbacks import AtomicCheckpointIO, Progress
 from imdbattn.runs.process import keep_memory, matmul_backend, use_onednn
 from imdbattn.settings.keys import as_dict
 from imdbattn.tasks.build import make
+from imdbattn.tasks.learner import Learner, parameter_groups
+from imdbattn.tasks.loaders import BatchData
 
 IGNORED_WARNINGS = (
     "does not have many workers",
@@ -77,3 +86,71 @@ def compile_net(net: torch.nn.Module, backend: str) -> None:
     """Compiles the net at its first step; the names of its weights do not change."""
     how = {"mode": backend} if backend == "reduce-overhead" else {"backend": backend}
     net.compile(dynamic=True, **how)
+
+
+# --- a step before training: the model and its optimizer may be of one's own ------------------------------------------
+
+
+def try_step(module: Learner, data: BatchData, trainer: L.Trainer) -> None:
+    """Evaluates a copy of the module on two training items, and trains it on them for one step.
+
+    Raises UserError that names the part which fails or returns a wrong shape, which could be broadcast without an
+    error. The module and the random states stay the same.
+    """
+    # Buffers that are not in checkpoints are constants, such as memory-mapped vectors: they are not copied.
+    saved = module.state_dict().keys()
+    constants = {id(buffer): buffer for name, buffer in module.named_buffers() if name not in saved}
+    batches, device = data.train_batches(), trainer.strategy.root_device
+    with isolate_rng():
+        trial = copy.deepcopy(module, constants).to(device)
+        trial.trainer = trainer
+        for key, part, shape, method in parts(trial.net):
+            name = f"{key} ({type(part).__module__}.{type(part).__qualname__})"
+            with naming(name):
+                setattr(part, method, partial(checked, getattr(part, method), name, shape))
+        with naming(f"model={module.cfg.model.name} fails on two training items"):
+            items = batches[0, np.arange(min(2, len(batches)))]
+            batch = trial.transfer_batch_to_device(items, device, 0)
+            trial.eval().evaluate_batch(batch)
+            loss: Any = trial.train().training_step(batch, 0)
+            loss.backward()
+        with naming("optim"):
+            optimizer: Any = trial.make_optimizer(parameter_groups(trial.net, trial.cfg.embedding_lr))
+            optimizer.step(lambda: loss)
+
+
+def checked(method: Callable[..., Any], name: str, shape: Callable[..., tuple[int, ...]], *inputs: Any) -> Any:
+    """Calls a method of the part `name`. shape: of its output, given its inputs."""
+    with naming(name):
+        output, expected = method(*inputs), tuple(shape(*inputs))
+        if not isinstance(output, Tensor) or output.shape != expected:
+            found = f"shape {tuple(output.shape)}" if isinstance(output, Tensor) else type(output).__name__
+            raise ValueError(f"it returns {found} instead of {expected}")
+        return output
+
+
+def parts(net: nn.Module) -> Iterator[tuple[str, nn.Module, Callable[..., tuple[int, ...]], str]]:
+    """The setting that names a part, the part, the shape of its output (docs/own_parts.md), and its method."""
+
+    def same(x_BTD: Tensor, *_: Any) -> tuple[int, ...]:
+        return x_BTD.shape
+
+    def scores(query: Tensor, key: Tensor) -> tuple[int, ...]:
+        return *query.shape[:-1], key.shape[-2]
+
+    for owner in net.modules():
+        if isinstance(owner, Classifier):
+            width, context = owner.head.in_features, owner.context
+            for name, part in [("positions", owner.positions), *(("layer", layer) for layer in owner.layers)]:
+                yield f"model.{name}", part, same, "forward"
+            if type(owner.head) is nn.Linear:  # another head may read several vectors
+                yield "model.pooling", owner.pooling, lambda x_BTD, *_: x_BTD.shape[::2], "forward"
+            if isinstance(context, Context):
+                for name, channel in context.channels.items():
+                    yield f"model.channels.{name}", channel, lambda x, *_, width=width: (*x.shape[:2], width), "forward"
+                if context.convolution is not None:
+                    yield "model.convolution", context.convolution, same, "forward"
+        elif isinstance(owner, Attention):
+            yield "score", owner.score, scores, "forward"
+        elif isinstance(owner, Decoder) and owner.score is not None:
+            yield "model.score", owner.score, scores, "compare"

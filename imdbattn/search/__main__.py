@@ -65,7 +65,7 @@ def search(cfg: DictConfig, others: list[str]) -> None:
         values["space"] = {name: each for name, each in values["space"].items() if name not in given}
     from imdbattn.search.trials import run_search
 
-    run_search(validated("Search", values), folder, FILE)
+    run_search(validated("search.settings.Search", values), folder, FILE)
 
 
 if __name__ == "__main__":

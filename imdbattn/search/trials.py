@@ -35,11 +35,11 @@ from imdbattn.errors import UserError, in_shell
 from imdbattn.files import acquired, write_atomically, writing_into
 from imdbattn.pages import Report, Section, as_table, print_reports, write_report
 from imdbattn.run_folder import finished, read_curves
-from imdbattn.settings.cli import SWEEP_PID, composed, has_plugin, plain_dict, quote
+from imdbattn.search.settings import Search
+from imdbattn.settings.cli import SWEEP_PID, composed, has_plugin, plain_dict, quote, threads_of
 from imdbattn.settings.keys import as_text, within
-from imdbattn.settings.machine import threads_of
 from imdbattn.settings.safety import read_json, refuse_untrusted
-from imdbattn.settings.schema import Search, validate
+from imdbattn.settings.schema import validate
 from imdbattn.sweep.job import LOG, failure, jobs_of, resumable, search_path, started, stopping
 
 log = logging.getLogger(__name__)

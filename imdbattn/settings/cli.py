@@ -10,12 +10,14 @@ import importlib.util
 import io
 import os
 import re
+import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any, NoReturn
@@ -28,10 +30,8 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from imdbattn.errors import UserError, in_line, print_any_text
-from imdbattn.files import expanded
+from imdbattn.errors import UserError, in_line, naming, print_any_text
 from imdbattn.settings.keys import NAME, conf_dir, digest, flat, no_setting
-from imdbattn.settings.machine import slots
 from imdbattn.settings.safety import refuse_credentials, visible
 
 RANKS = ("LOCAL_RANK", "SLURM_LOCALID")  # environment variables: the number of this process on its machine
@@ -53,7 +53,7 @@ def command(
 
     paths: settings whose values are quoted before Hydra parses them, because , { [ ( and = are special there. In a
     sweep they are not, because there a comma separates values. See also `quote`.
-    schema: class of settings.schema; the command receives an object of it, else the config.
+    schema: a class in imdbattn; the command receives an object of it, else the config.
     """
 
     def decorate(task: Callable[[Any], Any]) -> Callable[[], Any]:
@@ -107,10 +107,11 @@ def refuse_typed_credentials(words: Sequence[str]) -> None:
 
 
 def validated(kind: str, settings: dict[str, Any]) -> Any:
-    """The settings as an object of a class of settings.schema. Raises UserError."""
-    from imdbattn.settings import schema  # pydantic, which is slow to import
+    """The settings as an object of the class with this dotted path in imdbattn. Raises UserError."""
+    from imdbattn.settings.schema import validate_as  # pydantic, which is slow to import
 
-    return schema.validate_as(getattr(schema, kind), settings)
+    module, _, name = kind.rpartition(".")
+    return validate_as(getattr(importlib.import_module(f"imdbattn.{module}"), name), settings)
 
 
 def plain_dict(cfg: DictConfig) -> dict[str, Any]:
@@ -119,10 +120,8 @@ def plain_dict(cfg: DictConfig) -> dict[str, Any]:
     Raises UserError for a missing value, a broken interpolation, or a setting that looks like a credential.
     """
     cfg = OmegaConf.masked_copy(cfg, [str(key) for key in cfg if key != "hydra"])
-    try:
+    with naming("config"):
         settings: dict[str, Any] = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)  # type: ignore[assignment]
-    except Exception as error:
-        raise UserError(f"config: {str(error).splitlines()[0]}") from error
     refuse_credentials(settings)
     return settings
 
@@ -244,14 +243,35 @@ def take_argument(name: str) -> str | None:
     return given[-1].removeprefix(f"{name}=") if given else None
 
 
-def listed(runs: Any) -> list[str]:
-    """The folders in `runs`: one folder, a list, or text such as "[a,b]". Raises UserError if there is none."""
-    if isinstance(runs, str) and runs.startswith("[") and runs.endswith("]") and not expanded(runs).exists():
-        runs = [name.strip(" '\"") for name in runs[1:-1].split(",")]
-    folders = [str(run) for run in (runs if isinstance(runs, list) else [runs]) if run not in (None, "")]
-    if not folders:
-        raise UserError("runs=<folder> is needed: a sweep's folder, a run's, or several as runs=[a,b]")
-    return folders
+# --- CPU cores and GPUs of this machine, found without importing torch ------------------------------------------------
+
+
+def cores() -> int:
+    """The number of CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def gpus() -> list[str]:
+    """The GPUs that this process may use, by their names in CUDA_VISIBLE_DEVICES."""
+    if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
+        return [name.strip() for name in visible.split(",") if name.strip()]
+    if shutil.which("nvidia-smi") is None:
+        return []
+    listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False).stdout
+    return [str(number) for number in range(listed.count("GPU "))]
+
+
+def slots() -> int:
+    """How many jobs to run in parallel: one per GPU, or one per core without a GPU."""
+    return len(gpus()) or cores()
+
+
+def threads_of(launcher: Mapping[str, Any]) -> int:
+    """CPU threads per job: its CPUs in Ray, else its share of the cores; n_jobs=-1 is one job per core."""
+    if "ray" in launcher:
+        return max(1, int(launcher["ray"]["remote"].get("num_cpus") or 1))
+    jobs = launcher.get("n_jobs") or 1
+    return max(1, cores() // jobs) if jobs > 0 else 1
 
 
 # --- resolvers for conf/; the job itself reports what is invalid ------------------------------------------------------

@@ -4,12 +4,11 @@ import json
 import logging
 import os
 import re
-import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from imdbattn.errors import UserError, in_line
+from imdbattn.errors import UserError, naming
 
 SECRET_NAME = re.compile(
     r"(^|[_.+-])(key|token|secrets?|pass|auth|credentials?)$|api_?key$|passw(or)?d$|passphrase$", re.IGNORECASE
@@ -65,13 +64,11 @@ def without_credentials(settings: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def read_json(file: Path, remedy: str = "restore it, or delete it and run again") -> dict[str, Any]:
+def read_json(file: Path, remedy: str = "") -> dict[str, Any]:
     """The object in a JSON file of a run folder. Raises UserError that names a file that is not JSON."""
-    try:
+    with naming(f"{file} cannot be read", remedy):
         content: dict[str, Any] = json.loads(file.read_text("utf-8"))
-        return content
-    except (OSError, ValueError) as error:
-        raise UserError(f"{file} cannot be read ({in_line(error)}): {remedy}") from error
+    return content
 
 
 def read_settings(file: Path) -> dict[str, Any]:
@@ -81,30 +78,16 @@ def read_settings(file: Path) -> dict[str, Any]:
     """
     from omegaconf import OmegaConf
 
-    try:
-        settings = OmegaConf.to_container(OmegaConf.create(file.read_text("utf-8")))
-    except Exception as error:
-        raise UserError(f"{file} cannot be read: {in_line(error, 300)}") from error
+    with naming(f"{file} cannot be read"):
+        settings: Any = OmegaConf.to_container(OmegaConf.create(file.read_text("utf-8")))
     return plain_settings(settings, file)
 
 
 def plain_settings(settings: Any, file: Path) -> dict[str, Any]:
     """The settings in `file`. Raises UserError if they contain an interpolation."""
-    if not isinstance(settings, dict):
-        raise UserError(f"{file} cannot be read: it contains no settings")
     if "${" in str(settings):
         raise UserError(f"{file} cannot be used: it contains an interpolation (${{...}})")
     return settings
-
-
-def check_archive(file: Path) -> None:
-    """Verifies the checksums of a checkpoint, which torch.save writes and torch.load ignores.
-
-    Raises ValueError, OSError or BadZipFile for a file that is damaged.
-    """
-    with zipfile.ZipFile(file) as archive:
-        if damaged := archive.testzip():
-            raise ValueError(f"it is damaged, the checksum of {damaged} does not match")
 
 
 TRUSTED = {  # group of settings -> packages whose classes a run folder may name

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from omegaconf import DictConfig, OmegaConf
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from imdbattn.errors import UserError
+from imdbattn.errors import UserError, naming
 from imdbattn.settings.keys import ENCODER_DECODERS, NAME, as_dict, as_text, flat, no_setting
 from imdbattn.settings.safety import read_settings, refuse_untrusted
 
@@ -116,10 +116,7 @@ class Glove(Group):
     path: Text | None
 
     def check(self) -> None:
-        if self.path and self.source != "auto":
-            raise UserError(f"data.glove.source={self.source} has no effect with data.glove.path: set it to auto")
-        if self.source == "wheel" and self.dim != 50:
-            raise UserError(f"data.glove.source=wheel has 50 dimensions, not data.glove.dim={self.dim}: use official")
+        check_source("data.glove", self.source, path=self.path)
 
 
 class Probe(Group):
@@ -163,24 +160,20 @@ class ReviewData(Files):
     probe: Probe | None = None
 
     def check(self) -> None:
-        check_source(self.source, {"path": self.path})
-        if self.folds and not 1 <= (self.fold or 0) <= self.folds:
+        check_source("data", self.source, path=self.path)
+        if (self.fold or self.folds) and not 1 <= (self.fold or 0) <= (self.folds or 0):
             raise UserError(
-                f"data.folds={self.folds} needs data.fold, from 1 to {self.folds}; -m 'data.fold=range(1,"
-                f"{self.folds + 1})' or +experiment=folds trains a run for each"
+                f"data.fold={as_text(self.fold)} must be from 1 to data.folds={as_text(self.folds)}; "
+                "-m 'data.fold=range(1,11)' data.folds=10, or +experiment=folds, trains a run for each"
             )
-        if self.fold and not self.folds:
-            raise UserError(f"data.fold={self.fold} needs the number of folds, such as data.folds=10")
 
 
-def check_source(source: str, places: Mapping[str, str | None]) -> None:
-    """Raises UserError if data.source and the settings that name a file or a dataset select different data."""
+def check_source(group: str, source: str, **places: str | None) -> None:
+    """Raises UserError unless `source` and the settings that name a file or a dataset select the same data."""
     given = [name for name, place in places.items() if place]
-    if len(given) > 1 or (given and source not in ("auto", *given)):
-        values = ", ".join(f"data.{name}={places[name]}" for name in given)
-        raise UserError(f"data.source={source}, {values} select different data: keep one, with data.source=auto")
-    if source in places and not given:
-        raise UserError(f"data.source={source} needs data.{source}=...")
+    if given != ([source] if source in places else given[:1] if source == "auto" else []):
+        values = ", ".join(f"{group}.{name}={as_text(place)}" for name, place in {"source": source, **places}.items())
+        raise UserError(f"{values} select different data: keep one, with {group}.source=auto")
 
 
 class Reverse(Group):
@@ -208,11 +201,7 @@ class Translation(Files):
     word_dropout: Zero = 0
 
     def check(self) -> None:
-        check_source(self.source, {"path": self.path, "hub": self.hub})
-        if not (self.path or self.hub) and sorted(self.languages) != ["en", "fr"]:
-            raise UserError(
-                f"data.languages={self.languages}: the packaged pairs have [en,fr]; use data.path for others"
-            )
+        check_source("data", self.source, path=self.path, hub=self.hub)
 
 
 # --- training ---------------------------------------------------------------------------------------------------------
@@ -248,7 +237,7 @@ class Logger(Group):
 class Training(Group):
     """The settings of conf/train.yaml that all tasks have."""
 
-    task: str
+    task: Literal["reviews", "masked_words", "seq2seq"]
     datamodule: ClassName
     lightning_module: ClassName
     predictor: ClassName | None
@@ -304,19 +293,15 @@ TASKS: dict[str, type[Training]] = {
 
 def class_of(settings: Mapping[str, Any]) -> type[Training]:
     """The class of a task's settings. Raises UserError unless task, data and model belong together."""
-    if (task := str(settings.get("task"))) not in TASKS:
-        raise UserError(f"task={task} must be one of {', '.join(TASKS)}")
-    for_pairs = [bool({"letters", "languages", "hidden"} & set(settings.get(name) or ())) for name in ("data", "model")]
-    if task == "seq2seq" and not all(for_pairs):
-        raise UserError(
-            f"task=seq2seq needs data=reverse or translation, and one of the models {', '.join(ENCODER_DECODERS)}"
-        )
-    if task != "seq2seq" and any(for_pairs):
-        raise UserError("this model or data is for encoder-decoders: add task=seq2seq")
-    return TASKS[task]
+    groups = (set(settings.get(name) or ()) for name in ("data", "model"))
+    for_pairs = [settings.get("task") == "seq2seq", *(bool({"letters", "languages", "hidden"} & g) for g in groups)]
+    if any(for_pairs) and not all(for_pairs):
+        models = ", ".join(ENCODER_DECODERS)
+        raise UserError(f"task=seq2seq, data=reverse or translation, and a model for pairs ({models}) need each other")
+    return TASKS.get(str(settings.get("task")), Training)
 
 
-# --- the other commands; None is the run's own setting ----------------------------------------------------------------
+# --- of all commands that read runs; None is the run's own setting ----------------------------------------------------
 
 
 class LocalGlove(Group):
@@ -330,145 +315,10 @@ class LocalData(Group):
     glove: LocalGlove
 
 
-class OtherData(LocalData):
-    path: Text | None
-    source: Literal["auto", "hub", "packaged", "path"] | None
-    text_column: Text | None
-    label_column: Text | None
-    label_names: Annotated[list[Text], Field(min_length=2)] | None
-    encoding_errors: Errors | None
-    max_tokens: Count | None
-    test_lengths: Lengths | None
-
-
 class OfRun(Group):
-    run: Text | None
+    run: Text
     trust: Trust
     data: LocalData
-
-
-class Evaluate(OfRun):
-    split: Literal["train", "validation", "test"]
-    data: OtherData
-    trainer: Trainer
-
-
-class Predict(OfRun):
-    run: Text | Annotated[list[Text], Field(min_length=1)] | None  # type: ignore[assignment]
-    text: Any
-    file: Text | None
-    column: Text | None = None
-    out: Annotated[str | None, Field(pattern=r"(?i)[^/]\.(csv|tsv|jsonl|parquet)$")] = None
-    explain: bool
-    beams: Annotated[Count, Field(le=100)]
-    length_penalty: Annotated[Amount, Field(le=10)]
-
-    def check(self) -> None:
-        if self.text is not None and self.file is not None:
-            raise UserError("give text= or file=, not both")
-        if self.explain and (self.out or isinstance(self.run, list)):
-            raise UserError("explain=true is for one run without out=: omit one of them")
-
-
-class Export(OfRun):
-    out: Text
-    vectors: Literal["training", "all"]
-    precision: Literal["auto", "float32"]
-    graph: bool
-    onnx: bool
-
-
-class OfRuns(Group):
-    runs: Any
-    out: Text | None
-    resamples: Annotated[int, Field(ge=100, le=1_000_000)]
-    seed: Seed
-
-
-class Compare(OfRuns):
-    split: Literal["test", "validation"] | None
-    against: Text | None
-    disagreements: Natural
-    words: dict[str, Annotated[list[Text], Field(min_length=1)]]
-
-
-ScoreName = Literal[
-    "rollout",
-    "last_layer",
-    "all_layers",
-    "norms",
-    "norm_rollout",
-    "value_zeroing",
-    "value_zeroing_rollout",
-    "gradient",
-    "integrated_gradients",
-    "leave_one_out",
-    "random",
-]
-
-
-class Adversary(Group):
-    reviews: Natural
-    epsilon: InnerShare
-    steps: Count
-    restarts: Count
-
-
-class AopcSearch(Group):
-    reviews: Natural
-    beam: Count
-
-
-class Faithfulness(OfRuns):
-    split: Literal["test", "validation"]
-    reviews: Count
-    scores: list[ScoreName | Part]
-    shares: Annotated[list[InnerShare], Field(min_length=1)]
-    costly_reviews: Count
-    search: AopcSearch
-    random_reviews: Natural
-    permutations: Count
-    adversary: Adversary
-    epoch_reviews: Natural
-    pairs_of: Text | None
-    margin: Share
-    trust: Trust
-    data: LocalData
-
-    def check(self) -> None:
-        if "random" not in self.scores:
-            raise UserError("scores must contain random, with which the others are compared")
-
-
-class Explore(Group):
-    runs: Any
-    port: Annotated[Natural, Field(le=65535)]
-    open: bool
-    trust: Trust
-    data: LocalData
-
-
-class Search(Group):
-    n_trials: Count
-    n_jobs: Annotated[Count, Field(le=1024)]
-    seed: Seed
-    seeds: Annotated[Natural, Field(le=100)]
-    pruner: Literal["median", "hyperband", "none"]
-    startup_trials: Natural
-    warmup_epochs: Natural
-    resume: Text | None
-    trust: Trust
-    train: list[Text]
-    space: Annotated[dict[str, Any], Field(min_length=1)]
-
-
-class Dashboard(Group):
-    entity: Text | None
-    project: Text
-    group: Text | None
-    by: Text
-    dry_run: bool
-    out: Text
 
 
 # --- validation -------------------------------------------------------------------------------------------------------
@@ -501,11 +351,14 @@ def in_one_line(errors: ValidationError, settings: Any) -> str:
             value = value[part]
             keys.append(str(part))
     key = ".".join(keys)
+    if error["type"] == "union_tag_invalid":  # of a setting that selects the class of its group
+        name, value, choices = (error["ctx"][part] for part in ("discriminator", "tag", "expected_tags"))
+        return f"{key}.{name.strip(chr(39))}={value} must be one of {choices}"
     if error["type"] == "missing":
         return f"{'.'.join([*keys, str(error['loc'][-1])])} is missing"
     if error["type"] == "extra_forbidden":
         return no_setting(key, flat(settings).keys() - {key})
-    return f"{key}={as_text(value)} {re.sub(r'^(Input|List|String|Dictionary) should', 'must', error['msg'])}"
+    return f"{key}={as_text(value)} {re.sub(r'^(Input|List|String|Dictionary|Value) should', 'must', error['msg'])}"
 
 
 def read_run(file: Path, trust: Any = None, own: Mapping[str, Any] | None = None) -> DictConfig:
@@ -519,7 +372,5 @@ def read_run(file: Path, trust: Any = None, own: Mapping[str, Any] | None = None
 def check_run(settings: Mapping[str, Any], file: Path, trust: Any, own: Mapping[str, Any] | None = None) -> DictConfig:
     """The settings of a run that were read from `file`. Raises UserError as `read_run` does."""
     refuse_untrusted(settings, file, trust, own)
-    try:
+    with naming(file):
         return validate(settings)
-    except UserError as error:
-        raise UserError(f"{file}: {error}") from None

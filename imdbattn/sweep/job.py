@@ -23,8 +23,7 @@ from omegaconf import DictConfig, OmegaConf
 from imdbattn.errors import UserError, in_line
 from imdbattn.files import acquired
 from imdbattn.run_folder import finished, is_debug, results_file
-from imdbattn.settings.cli import PARENT_PID, SWEEP_PID, plain_dict, quote
-from imdbattn.settings.machine import gpus, threads_of
+from imdbattn.settings.cli import PARENT_PID, SWEEP_PID, gpus, plain_dict, quote, threads_of
 from imdbattn.settings.safety import read_json, read_settings
 from imdbattn.settings.schema import validate
 

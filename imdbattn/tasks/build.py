@@ -1,18 +1,24 @@
-"""Builds objects from settings: a group with `_target_` names a class, and its other keys are the arguments."""
+"""Builds objects from settings: a group with `_target_` names a class, and its other keys are the arguments.
+
+Shape suffixes: D vector width, V words, R words whose vectors are trained, P phrases, C classes.
+"""
 
 import importlib
-import logging
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
-from imdbattn.errors import UserError, in_line
+from imdbattn.data.glove import Glove
+from imdbattn.data.ragged import as_tensor
+from imdbattn.errors import UserError, naming
+from imdbattn.nn.beyond.context import Context
+from imdbattn.nn.beyond.phrases import Phrases
+from imdbattn.nn.vectors import Embedding
 from imdbattn.settings.keys import as_dict
-
-log = logging.getLogger(__name__)
+from imdbattn.tasks.weights import Weights
 
 
 def make(settings: Any, what: str, kind: type) -> Any:
@@ -32,17 +38,6 @@ def make_net(model: Any, others: Collection[str], *arguments: Any, **options: An
     with naming(what):
         net: nn.Module = made(*arguments, **options)
     return net
-
-
-@contextmanager
-def naming(what: str) -> Iterator[None]:
-    """Turns any exception into a UserError of one line that starts with `what`."""
-    try:
-        yield
-    except Exception as error:
-        log.debug("%s", what, exc_info=True)
-        remedy = ": its settings need _partial_: true" if "required positional arg" in str(error) else ""
-        raise UserError(f"{what}: {reason(error)}{remedy}") from error
 
 
 def instantiate(node: Any, key: str, kind: type) -> Any:
@@ -69,20 +64,48 @@ def class_of(cfg: Any, key: str, kind: type) -> Any:
 def class_at(target: str, key: str, kind: type) -> type:
     """The class with a dotted path. Raises UserError if it cannot be imported, or is not a subclass of `kind`."""
     module, _, name = target.rpartition(".")
-    try:
+    remedy = f"{target.partition('.')[0]} must be installed (pip install -e .), or its folder be in PYTHONPATH"
+    with naming(f"{key}._target_={target} cannot be imported", remedy):
         found: Any = getattr(importlib.import_module(module), name)
-    except Exception as error:  # of any kind, raised by the module
-        line = f"{key}._target_={target} cannot be imported: {reason(error)}"
-        if getattr(error, "name", None) == target.partition(".")[0]:
-            line += ": install that package (pip install -e .), or add its folder to PYTHONPATH"
-        raise UserError(line) from error
     if not (isinstance(found, type) and issubclass(found, kind)):
         raise UserError(f"{key}._target_={target} is not a subclass of {kind.__module__}.{kind.__name__}")
     return found
 
 
-def reason(error: BaseException) -> str:
-    """The innermost cause of an error, in one line."""
-    while error.__cause__ is not None and not isinstance(error, UserError):
-        error = error.__cause__
-    return in_line(error, None)
+# --- the net of a classifier of reviews -------------------------------------------------------------------------------
+
+
+ADDITIONS = ("channels", "convolution")  # settings of `model` for nn.beyond.context.Context
+
+
+def build_net(
+    model: Any, glove: Glove, classes: int, trained_R: Tensor | None, phrases: Phrases | None = None
+) -> nn.Module:
+    """The classifier that the `model` settings describe. trained_R: ids of the words whose vectors are trained."""
+    additions = {key: value for key, value in as_dict(model).items() if key in ADDITIONS and value}
+    shift_D, scale_D = torch.zeros(glove.vectors.shape[1]), torch.ones(glove.vectors.shape[1])
+    if model.embedding.standardize:
+        shift_D, scale_D = torch.tensor(glove.mean_D), 1 / torch.tensor(glove.std_D)
+    embedding = Embedding(as_tensor(glove.vectors), shift_D, scale_D, trained_R, model.embedding.mixout)
+    context = {}
+    if additions or phrases:
+        made = make(additions, f"model={model.name}", nn.Module)
+        context["context"] = partial(Context, phrases=phrases, **made)
+    return make_net(model, ("word_dropout", "embedding", "phrases", *ADDITIONS), embedding, classes, **context)
+
+
+def trained_words(weights: Weights, embedding: str) -> Tensor | None:
+    """The ids of the trained words, from weights; None if there are none. embedding: the name of the Embedding."""
+    slot_V = weights.get(f"{embedding}.slot_V")
+    return None if slot_V is None else slot_V.nonzero()[:, 0]
+
+
+def batch_options(cfg: Any) -> dict[str, Any]:
+    """Options of Ragged.batch for training and evaluation."""
+    phrases = cfg.model.phrases if cfg.task == "reviews" else None
+    return {
+        "max_tokens": cfg.data.max_tokens,
+        "head_share": cfg.data.head_share,
+        "before": phrases.longest - 1 if phrases else 0,  # words of the longest phrase that precede its last
+        "multiple": cfg.data.pad_to,
+    }

@@ -13,8 +13,7 @@ import lightning as L
 import numpy as np
 import torch
 
-from imdbattn.data.ragged import Ragged
-from imdbattn.data.sampling import Batches, EvalBatches, TrainBatches
+from imdbattn.data.ragged import Batches, EvalBatches, Ragged, TrainBatches
 
 GPU_WIDTHS = 6  # padded lengths of the batches of a split: 13 % padding on IMDB instead of 6 %
 GPU_CHUNK = 16  # batches that are made together, which takes about as many operations as one alone

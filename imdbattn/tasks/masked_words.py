@@ -18,8 +18,8 @@ from imdbattn.data.ragged import Batch
 from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.nn.beyond.masked_words import MaskedWords
 from imdbattn.settings.keys import as_dict
+from imdbattn.tasks.build import build_net
 from imdbattn.tasks.learner import Learner
-from imdbattn.tasks.review_net import build_net
 from imdbattn.tasks.reviews import ReviewData, words_of
 from imdbattn.tasks.weights import load_start, start_of
 

@@ -7,7 +7,6 @@ from typing import Any, Self
 
 import torch
 
-from imdbattn.errors import UserError
 from imdbattn.tasks.build import class_of
 from imdbattn.tasks.weights import Facts, Trained, read_checkpoint
 
@@ -17,8 +16,6 @@ class Predictor(ABC):
 
     cfg: the settings of its run. net: in evaluation mode from now on. facts: see `Learner`.
     """
-
-    needs_text = False  # whether an empty text is an error
 
     def __init__(self, cfg: Any, net: Any, facts: Facts):
         self.cfg, self.net, self.facts = cfg, net.eval(), facts
@@ -51,11 +48,6 @@ class Predictor(ABC):
     @property
     def device(self) -> torch.device:
         return next((parameter.device for parameter in self.net.parameters()), torch.device("cpu"))
-
-
-def refuse_empty(line: int) -> None:
-    """Raises UserError: a sequence cannot be generated from an empty source."""
-    raise UserError(f"line {line} of the input is empty: omit it")
 
 
 def load(cfg: Any, checkpoint: Path) -> Predictor:

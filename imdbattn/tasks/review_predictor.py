@@ -16,19 +16,18 @@ from torch import Tensor
 
 from imdbattn.data.corpus import ReviewCorpus, load_vectors, prepare
 from imdbattn.data.glove import Glove
-from imdbattn.data.ragged import Batch, Ragged, read_places
-from imdbattn.data.sampling import Batches, EvalBatches
+from imdbattn.data.ragged import Batch, Batches, EvalBatches, Ragged, read_places
 from imdbattn.data.tokens import Tokenizer, Word
 from imdbattn.errors import UserError
 from imdbattn.explain.prediction import AttentionWeights, Classification
 from imdbattn.explain.show import DETAILED
 from imdbattn.explain.watch import rollout, watch
-from imdbattn.nn.beyond.label_query import LabelQueryPooling
+from imdbattn.nn.beyond.attention import LabelQueryPooling
 from imdbattn.nn.beyond.phrases import Phrases
 from imdbattn.nn.ladder import ClsPooling, MeanPooling
+from imdbattn.tasks.build import batch_options, build_net, trained_words
 from imdbattn.tasks.predictor import Predictor
-from imdbattn.tasks.review_net import batch_options, build_net, trained_words
-from imdbattn.tasks.weights import Facts, Trained, check_vectors, load_weights
+from imdbattn.tasks.weights import Facts, Trained, check_same, load_weights
 
 
 class ReviewPredictor(Predictor):
@@ -43,7 +42,7 @@ class ReviewPredictor(Predictor):
     def load(cls, cfg: Any, trained: Trained, glove: Glove | None = None) -> Self:
         """The model of a checkpoint. glove: its vectors, if they have been read already."""
         glove, (weights, facts) = glove or load_vectors(cfg.data), trained
-        check_vectors("the checkpoint", facts["vectors"], glove.fingerprint)
+        check_same("the checkpoint", facts, {"vectors": glove.fingerprint})
         phrases = None
         if cfg.model.phrases:
             keys_P, log_counts_PC = (weights[f"context.phrases.{name}"] for name in ("keys_P", "log_counts_PC"))
@@ -57,12 +56,10 @@ class ReviewPredictor(Predictor):
         """Raises UserError unless the data have this model's labels, or data.label_names names them in its order."""
         labels = self.facts["labels"]
         names = data.label_names or labels
-        if len(names) != len(labels):
-            raise UserError(f"data.label_names must have a name for each of the classes {', '.join(labels)}")
         if keep_splits:
             data = OmegaConf.merge(data, {"label_names": names})
         corpus = prepare(data, keep_splits, self.glove)
-        if keep_splits and corpus.label_names == names:
+        if keep_splits and corpus.label_names == names and len(names) == len(labels):
             corpus = replace(corpus, label_names=labels, facts=corpus.facts | {"labels": labels})
         if corpus.label_names != labels:
             raise UserError(f"the run has the labels {', '.join(labels)}, the data has {', '.join(corpus.label_names)}")

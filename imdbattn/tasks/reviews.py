@@ -19,9 +19,9 @@ from imdbattn.errors import UserError
 from imdbattn.nn.beyond.phrases import Phrases, count_phrases, folds_of
 from imdbattn.per_class import confusion, details
 from imdbattn.run_folder import link_texts, open_run
+from imdbattn.tasks.build import batch_options, build_net, trained_words
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData, default_budget
-from imdbattn.tasks.review_net import batch_options, build_net, trained_words
 from imdbattn.tasks.weights import Trained, load_start, start_of
 
 SHORT = 30  # number of words of the review to draw

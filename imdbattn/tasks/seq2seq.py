@@ -14,8 +14,7 @@ from torch import Tensor
 
 from imdbattn.data.pairs import PairBatch, PairCorpus, prepare
 from imdbattn.data.vocabulary import PAD
-from imdbattn.nn.encoder_decoder import EncoderDecoder
-from imdbattn.nn.search import greedy
+from imdbattn.nn.encoder_decoder import EncoderDecoder, greedy
 from imdbattn.run_folder import write_table
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData

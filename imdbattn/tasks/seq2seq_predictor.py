@@ -12,23 +12,19 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from imdbattn.data.pairs import PairCorpus, prepare, split_text
-from imdbattn.data.sampling import EvalBatches
+from imdbattn.data.ragged import EvalBatches
 from imdbattn.data.vocabulary import PAD, UNK, Vocabulary
 from imdbattn.errors import UserError
 from imdbattn.explain.prediction import Translation
-from imdbattn.nn.encoder_decoder import EncoderDecoder
-from imdbattn.nn.scores import Score
-from imdbattn.nn.search import beam_search, greedy
+from imdbattn.nn.encoder_decoder import EncoderDecoder, beam_search, greedy
 from imdbattn.settings.safety import visible
 from imdbattn.tasks.build import make_net
-from imdbattn.tasks.predictor import Predictor, refuse_empty
+from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.weights import Facts, Trained, load_weights
 
 
 class Seq2SeqPredictor(Predictor):
     """Generates output sequences for new sources with a trained net."""
-
-    needs_text = True
 
     def __init__(self, cfg: Any, net: EncoderDecoder, facts: Facts):
         super().__init__(cfg, net, facts)
@@ -72,7 +68,7 @@ class Seq2SeqPredictor(Predictor):
         results = dict[int, Translation]()
         for line, symbols in enumerate(sources, first + 1):
             if not symbols:
-                refuse_empty(line)
+                raise UserError(f"line {line} of the input is empty: omit it")
         # An output is assumed to be as long as its source, for each beam.
         lengths_N = np.array([(1 + beams) * len(symbols) for symbols in sources])
         for _, rows_B in EvalBatches(lengths_N, self.cfg.data.eval_batch_tokens):
@@ -119,13 +115,6 @@ def vocabularies(facts: Facts) -> tuple[Vocabulary, Vocabulary]:
 
 
 def build_net(model: Any, source: Vocabulary, target: Vocabulary) -> EncoderDecoder:
-    """The encoder-decoder that the `model` settings describe. Raises UserError for a score without `compare`."""
+    """The encoder-decoder that the `model` settings describe."""
     net: Any = make_net(model, (), len(source), len(target))
-    if (score := net.decoder.score) is not None:
-        compares = isinstance(score, Score) and type(score).compare is not Score.compare
-        if not compares or type(score).forward is not Score.forward:  # which the decoder does not call
-            raise UserError(
-                f"model.score._target_={model.score._target_} does not compare a query with keys: derive it from "
-                "imdbattn.nn.Score and define `compare`, not `forward`"
-            )
     return net

@@ -3,6 +3,7 @@
 A checkpoint contains tensors and plain values, never code. Its facts are those of `Learner`.
 """
 
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -10,10 +11,10 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch import Tensor, nn
 
-from imdbattn.errors import UserError, in_line
+from imdbattn.errors import UserError, naming
 from imdbattn.run_folder import FINGERPRINT, open_run
 from imdbattn.settings.keys import as_dict, as_text, digest, without
-from imdbattn.settings.safety import check_archive, read_json
+from imdbattn.settings.safety import read_json
 
 Weights = Mapping[str, Tensor]  # of a net, by name
 Facts = Mapping[str, Any]
@@ -23,15 +24,12 @@ UNUSED = ("head.", "pooling.")  # weights of a pretrained encoder that a classif
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
     """The content of a checkpoint, on the CPU. Raises UserError for anything but tensors and plain values."""
-    try:
-        check_archive(path)
+    with naming(f"{path} cannot be read", "delete it and train again"):
+        with zipfile.ZipFile(path) as archive:  # torch.save writes checksums, which torch.load ignores
+            if damaged := archive.testzip():
+                raise ValueError(f"it is damaged, the checksum of {damaged} does not match")
         content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-        return content
-    except Exception as error:
-        problem = in_line(error)
-        if "weights_only" in str(error):  # torch advises to load the file with weights_only=False
-            problem = "it contains something other than tensors and plain values"
-        raise UserError(f"{path} cannot be read: {problem}; delete it and train again") from error
+    return content
 
 
 class Trained(NamedTuple):
@@ -55,20 +53,17 @@ def load_weights(net: nn.Module, weights: Weights) -> None:
     integers = {name: weight.clone() for name, weight in net.state_dict().items() if not weight.is_floating_point()}
     net.load_state_dict(weights)
     for name, weight in net.state_dict().items():
-        if weight.is_floating_point():
-            if not weight.isfinite().all():
-                raise UserError(f"the weights {name} are not finite: train again")
-        elif weight.ndim and not torch.equal(weight, integers[name]):  # BatchNorm counts its batches
-            raise UserError(f"{name} points to other rows than the model has: train again")
+        own = integers.get(name)  # of a single number, BatchNorm counts its batches
+        if not weight.isfinite().all() or (own is not None and own.ndim and not torch.equal(weight, own)):
+            raise UserError(f"the weights {name} are not finite, or point to other rows than the model has")
 
 
-def check_vectors(name: str, trained_on: Any, current: Any) -> None:
-    """Raises UserError if weights belong to other vectors, given by their fingerprints: ids denote other words."""
-    if trained_on != current:
-        raise UserError(
-            f"{name} was trained on vectors with fingerprint {trained_on}, but these have {current}: set data.glove as "
-            "in its run folder's config.yaml"
-        )
+def check_same(name: str, facts: Facts, current: Facts) -> None:
+    """Raises UserError if weights belong to other vectors or symbols: ids denote other words."""
+    for key in ("vectors", "source_symbols", "target_symbols"):
+        if facts.get(key) != current.get(key):
+            remedy = "use the same data, and data.glove as in its config.yaml"
+            raise UserError(f"{name} was trained with other {key.replace('_', ' ')}: {remedy}")
 
 
 # --- init ------------------------------------------------------------------------------------------------------------
@@ -79,8 +74,7 @@ def start_of(cfg: Any, corpus: Any, resumed: Mapping[str, Any] | None = None) ->
 
     resumed: content of a checkpoint of this run, which contains the weights by then. Among the facts, `start` is six
     hex digits of the settings of the run `init`.
-    Raises UserError if the run has another task or encoder, other vectors or symbols, or if it was trained on items of
-    this run's validation or test split.
+    Raises UserError if the run has another encoder, or may have trained on this run's validation or test split.
     """
     if not cfg.init:
         return None
@@ -99,10 +93,6 @@ def start_of(cfg: Any, corpus: Any, resumed: Mapping[str, Any] | None = None) ->
             raise UserError(f"{run} has {values}, which differs from this model's: use the same encoder")
         names = {name: name.removeprefix("encoder.") for name in weights if name.startswith("encoder.")}
         weights = {new: weights[old] for old, new in names.items() if not new.startswith(UNUSED)}
-    elif cfg.task != other.task:
-        raise UserError(f"{run} is a run of task={other.task}: give one of task={cfg.task}, or init=null")
-    if "vectors" in facts:
-        check_vectors(run, facts["vectors"], corpus.glove.fingerprint)
     for split, key in FINGERPRINT.items():
         if metrics.get(key) != corpus.fingerprints[split]:
             raise UserError(f"{run} has another {split} split, and may have trained on this one: use the same data")
@@ -112,21 +102,20 @@ def start_of(cfg: Any, corpus: Any, resumed: Mapping[str, Any] | None = None) ->
 
 
 def load_start(module: Any, start: Trained | None, resumed: Any) -> None:
-    """Loads what `start_of` returns into an untrained Learner, unless it is resumed."""
+    """Loads what `start_of` returns into an untrained Learner, unless it is resumed.
+
+    Raises UserError for other vectors or symbols, and weights that do not fit.
+    """
     if start is None:
         return
     module.hparams["start"] = start.facts["start"]
     if resumed:
         return
     run, net, own = f"init={module.cfg.init}", module.net, module.net.state_dict()
-    for key in ("source_symbols", "target_symbols"):
-        if start.facts.get(key) != module.hparams.get(key):
-            raise UserError(f"{run} has other {key.replace('_', ' ')}: train both on the same data")
+    check_same(run, start.facts, module.hparams)
     buffers = {name for name, buffer in net.named_buffers() if buffer.is_floating_point()}  # such as the vectors' scale
     constants = {name: own[name] for name in buffers & own.keys()}
     is_encoder = "labels" in module.hparams and "labels" not in start.facts
     rest = own if is_encoder else {}  # what it does not have
-    try:
+    with naming(f"{run} does not fit this model"):
         load_weights(net, {**rest, **start.weights, **constants})
-    except (RuntimeError, UserError) as error:
-        raise UserError(f"{run} does not fit this model: {in_line(error)}") from error

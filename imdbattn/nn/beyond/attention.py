@@ -1,14 +1,20 @@
-"""Self-attention with the output projection of several heads, and with rotary positions.
+"""Other attention: several heads with an output projection, rotary positions, distances, labels, equal weights.
 
-Shape suffixes: B reviews, T positions, D width, H heads, d width of one head, M = d // 2 pairs of its dimensions.
+Shape suffixes: B reviews, T positions, D width, H heads, d width of one head, M = d // 2 pairs of its dimensions, or M
+waves and W = 2M their cosines and sines, R distances, C classes, Q queries, K keys; `...` stands for any leading
+dimensions, such as (B, H).
 """
 
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from imdbattn.nn.ladder import ResidualLayer, SelfAttention, Words
+from imdbattn.nn.ladder import Attention, Classifier, Pooling, ResidualLayer, SelfAttention, Words
+from imdbattn.nn.scores import Dot, MakeScore, ScaledDot
 
 
 class ProjectedAttention(SelfAttention):
@@ -60,3 +66,136 @@ class RotaryLayer(ResidualLayer):
     """ResidualLayer with rotary positions."""
 
     attention = RotaryAttention
+
+
+# --- a term of the scores that depends on the distance between two words ----------------------------------------------
+
+
+class Distances(nn.Module):
+    """score(i, j) + sum_m a_m cos(w_m (j - i)) + b_m sin(w_m (j - i)) with a and b learned for each head.
+
+    cos and sin of a difference are products of those of i and j, so the term is a product of W more columns of query
+    and key, not a T x T table (as in rotary positions: Su et al. 2021, section 3.2). Words and distances have separate
+    terms (Ke et al. 2021, section 3.1). Heads are initialized as a convolution (d'Ascoli et al. 2021, section 3).
+
+    waves: M, number of sinusoids; their periods are spaced geometrically from 2 to 128 words.
+    places: head h initially attends to places[h % len(places)]: 0 is the word itself, -1 the previous, None all words.
+    strength: initial amplitude of each wave; 0 initializes the term to 0.
+    length: positions of the table, after which it repeats.
+    """
+
+    table_TW: Tensor
+
+    def __init__(
+        self,
+        heads: int,
+        waves: int = 8,
+        places: Sequence[int | None] = (None, -1, 1, -2, 0),
+        strength: float = 1.5,
+        length: int = 8192,
+    ):
+        super().__init__()
+        exponents_M = torch.arange(waves, dtype=torch.float64) / max(waves - 1, 1)
+        frequency_M = math.pi / 64**exponents_M
+        angle_TM = torch.arange(length, dtype=torch.float64)[:, None] * frequency_M
+        table_TW = torch.cat([angle_TM.cos(), angle_TM.sin()], -1).float()
+        self.register_buffer("table_TW", table_TW, persistent=False)
+        first = [places[head % len(places)] for head in range(heads)]
+        place_H1 = torch.tensor([place or 0 for place in first], dtype=torch.float64)[:, None]
+        strength_H1 = torch.tensor([0.0 if place is None else strength for place in first])[:, None]
+        angle_HM = place_H1 * frequency_M
+        self.cos_HM = nn.Parameter(strength_H1 * angle_HM.cos().float())
+        self.sin_HM = nn.Parameter(strength_H1 * angle_HM.sin().float())
+
+    def forward(self, positions_BT: Tensor) -> tuple[Tensor, Tensor]:
+        """Positions (B, T), at least -1 -> columns of queries (B, H, T, W) and of keys (B, 1, T, W)."""
+        key_B1TW = self.table_TW[(positions_BT + 1) % len(self.table_TW)][:, None]
+        cos_B1TM, sin_B1TM = key_B1TW.chunk(2, -1)
+        a_H1M, b_H1M = self.cos_HM[:, None], self.sin_HM[:, None]
+        query_BHTW = torch.cat([a_H1M * cos_B1TM - b_H1M * sin_B1TM, a_H1M * sin_B1TM + b_H1M * cos_B1TM], -1)
+        return query_BHTW, key_B1TW
+
+
+class ClippedDistances(nn.Module):
+    """score(i, j) + b[clip(j - i, -reach, reach)] with R = 2 reach + 1 numbers b learned for each head, initially 0.
+
+    A number for each distance and head as in Raffel et al. 2020, section 2.1, with the clipped distances of Shaw et al.
+    2018, section 3.2, instead of intervals that become longer. Larger distances share the number of `reach`.
+    """
+
+    def __init__(self, heads: int, reach: int = 16):
+        super().__init__()
+        self.reach = reach
+        self.bias_RH = nn.Parameter(torch.zeros(2 * reach + 1, heads))
+
+    def forward(self, positions_BT: Tensor) -> tuple[Tensor, Tensor]:
+        """Positions (B, T) -> the row of each query (B, H, T, T), and the unit vectors of the keys (1, 1, T, T)."""
+        distance_BTT = positions_BT[:, None] - positions_BT[:, :, None]
+        place_B1TT = (distance_BTT.clamp(-self.reach, self.reach) + self.reach)[:, None]
+        place_BHTT = place_B1TT.expand(-1, self.bias_RH.shape[1], -1, -1)
+        bias_BHTR = self.bias_RH.T[:, None].expand(*place_BHTT.shape[:3], -1)
+        row_BHTT = bias_BHTR.gather(3, place_BHTT)  # F.embedding, the same, has a slower backward pass
+        return row_BHTT, torch.eye(positions_BT.shape[1]).to(row_BHTT)[None, None]
+
+
+# --- one learned query for each class (label attention: Mullenbach et al. 2018, section 2.2) --------------------------
+
+
+class LabelQueryPooling(Pooling):
+    """z_c = sum_t softmax(score(q_c, x_t)) x_t with a learned query q_c for each class: (B, T, D) -> (B, C, D).
+
+    Each class is a head of its attention, so the weights (B, C, 1, T) show the words that each label reads.
+    """
+
+    def __init__(self, width: int, classes: int, score: MakeScore = ScaledDot):
+        super().__init__(width)
+        self.query_CD = nn.Parameter(torch.zeros(classes, width))  # starts as the mean
+        self.attention = Attention(score(width, width))
+
+    def forward(self, x_BTD: Tensor, words: Words | Tensor | None = None) -> Tensor:
+        mask_B11T = Words.of(x_BTD, words).mask_BT[:, None, None]
+        query_BC1D = self.query_CD[:, None].to(x_BTD.dtype).expand(len(x_BTD), -1, -1, -1)
+        x_BCTD = x_BTD[:, None].expand(-1, len(self.query_CD), -1, -1)
+        return self.attention(query_BC1D, x_BCTD, x_BCTD, mask_B11T).squeeze(2)
+
+
+class LabelHead(nn.Linear):
+    """The logit of class c is w_c . z_c + b_c: (B, C, D) -> (B, C)."""
+
+    def forward(self, z_BCD: Tensor) -> Tensor:
+        return (self.weight * z_BCD).sum(-1) + self.bias
+
+
+class LabelQueryClassifier(Classifier):
+    """A classifier with a LabelQueryPooling. pooling: called with the width and the number of classes.
+
+    >>> from types import SimpleNamespace
+    >>> import torch
+    >>> from imdbattn.nn import NoPositions, ResidualLayer
+    >>> from imdbattn.nn.beyond import LabelQueryClassifier, LabelQueryPooling
+    >>> embedding = torch.nn.Embedding(100, 16)
+    >>> embedding.width = 16
+    >>> parts = {"positions": NoPositions, "layer": ResidualLayer, "pooling": LabelQueryPooling, "layers": 0}
+    >>> tokens_BT, positions_BT, lengths_B = torch.tensor([[3, 60, 5]]), torch.arange(3)[None], torch.tensor([3])
+    >>> batch = SimpleNamespace(tokens_BT=tokens_BT, positions_BT=positions_BT, lengths_B=lengths_B)
+    >>> LabelQueryClassifier(embedding, classes=2, **parts)(batch).shape
+    torch.Size([1, 2])
+    """
+
+    def __init__(self, embedding: nn.Module, classes: int, *, pooling: Callable[..., Pooling], **parts: Any):
+        super().__init__(embedding, classes, pooling=partial(pooling, classes=classes), **parts)
+        self.head = LabelHead(self.head.in_features, classes)
+
+
+# --- equal weights (Wiegreffe & Pinter 2019, "Attention is not not Explanation", section 3.2) -------------------------
+
+
+class Uniform(Dot):
+    """score(q, k) = 0: every key has the same weight, before and after training.
+
+    Query and key stay in the autograd graph with zero gradients, because DDP requires gradients for all parameters.
+    """
+
+    def compare(self, query: Tensor, projected: Tensor) -> Tensor:
+        """(..., Q, d) and (..., K, d) -> zeros (..., Q, K)."""
+        return 0 * (query.sum(-1)[..., None] + projected.sum(-1)[..., None, :])

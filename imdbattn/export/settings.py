@@ -1,0 +1,13 @@
+"""The settings of imdbattn.export, conf/export.yaml."""
+
+from typing import Literal
+
+from imdbattn.settings.schema import OfRun, Text
+
+
+class Export(OfRun):
+    out: Text
+    vectors: Literal["training", "all"]
+    precision: Literal["auto", "float32"]
+    graph: bool
+    onnx: bool

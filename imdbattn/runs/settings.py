@@ -1,0 +1,45 @@
+"""The settings of imdbattn.evaluate and imdbattn.predict; None is the run's own setting."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from imdbattn.errors import UserError
+from imdbattn.settings.schema import Amount, Count, Errors, Lengths, LocalData, OfRun, Text, Trainer
+
+
+class OtherData(LocalData):
+    path: Text | None
+    source: Literal["auto", "hub", "packaged", "path"] | None
+    text_column: Text | None
+    label_column: Text | None
+    label_names: Annotated[list[Text], Field(min_length=2)] | None
+    encoding_errors: Errors | None
+    max_tokens: Count | None
+    test_lengths: Lengths | None
+
+
+class Evaluate(OfRun):
+    split: Literal["train", "validation", "test"]
+    data: OtherData
+    trainer: Trainer
+
+
+class Predict(OfRun):
+    run: Text | Annotated[list[Text], Field(min_length=1)]  # type: ignore[assignment]
+    text: Any
+    file: Text | None
+    column: Text | None = None
+    out: Annotated[str | None, Field(pattern=r"(?i)[^/]\.(csv|tsv|jsonl|parquet)$")] = None
+    explain: bool
+    beams: Annotated[Count, Field(le=100)]
+    length_penalty: Annotated[Amount, Field(le=10)]
+
+    def check(self) -> None:
+        both = {
+            "text= and file=": self.text is not None and self.file is not None,
+            "explain=true and out=": self.explain and self.out,
+            "explain=true and several runs": self.explain and isinstance(self.run, list),
+        }
+        if given := [names for names, are_given in both.items() if are_given]:
+            raise UserError(f"{given[0]} exclude each other: omit one")
