@@ -25,8 +25,6 @@ import pytest
 import torch
 
 import imdbattn
-from imdbattn.comparison.runs import Variant
-from imdbattn.explore.runs import short_labels
 from imdbattn.explore.server import HEADERS
 from imdbattn.nn import Words, padding_mask, sinusoids
 
@@ -241,15 +239,6 @@ def test_without_mask_padding_is_read_as_words(page, labels, changed):
 
 
 # --- the runs ---------------------------------------------------------------------------------------------------------
-
-
-def test_labels_have_only_the_settings_that_distinguish_runs_of_the_same_model(page):
-    assert sorted(page.runs.labels.values()) == sorted([*CLASSIFIERS, WRITER[0]])
-    names = {"probe": ["data=probe", "optim.lr=1"], "lr": ["optim.lr=3"], "same": [], "again": []}
-    base = [Variant(label=label, model="base", overrides=words, runs=[]) for label, words in names.items()]
-    other = Variant(label="", model="seq2seq", overrides=["task=seq2seq", "optim.lr=1"], runs=[])
-    assert short_labels([*base[:2], other]) == ["base data=probe", "base lr=3", "seq2seq"]
-    assert short_labels(base[2:]) == ["same", "again"]
 
 
 def test_test_reviews_are_filtered_by_the_predictions(page, labels):

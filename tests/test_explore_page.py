@@ -12,8 +12,6 @@ from urllib.parse import urlencode
 import numpy as np
 import pytest
 
-import imdbattn
-
 from .explorer import TEXT, WRITER, Server, chromium, opened, settle
 
 playwright = pytest.importorskip("playwright.sync_api", reason="no browser tests: pip install playwright")
@@ -133,25 +131,6 @@ def close(a: dict[str, dict[str, list]], b: dict[str, dict[str, list]]) -> bool:
 
 
 # --- numbers ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_numbers_on_the_page_are_those_of_explain(open_tab, run, folder_of):
-    tab = open_tab(*RUNGS)
-    found = numbers(tab)
-    for rung in RUNGS:
-        reading = imdbattn.load(folder_of(rung)).explain(TEXT).prediction
-        one = found[run[rung]]
-        assert one["probabilities"] == pytest.approx([*reading.probabilities.values()], abs=1e-6)
-        assert one["shares"] == pytest.approx([share for *_, share in reading.words], abs=1e-6)
-        maps = [weights for _, layer_HTT in reading.attention.numbered() for weights in layer_HTT]
-        maps += [reading.attention.pooling] if reading.attention.pooling is not None else []
-        assert len(one["maps"]) == len(maps)
-        for values, expected in zip(one["maps"], maps, strict=True):
-            assert values == pytest.approx(expected.ravel().tolist(), abs=1e-6)
-        panel = tab.locator(f"[data-run={run[rung]}]")
-        assert f"{100 * reading.probability:.1f} %" in panel.locator(".outcome").inner_text()
-        assert panel.locator(".outcome strong").inner_text() == reading.label
 
 
 # --- changes ----------------------------------------------------------------------------------------------------------

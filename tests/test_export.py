@@ -24,9 +24,8 @@ from imdbattn.errors import UserError
 from imdbattn.export import folder as export
 from imdbattn.export.folder import is_export, read_export, write_export
 from imdbattn.export.graph import Graph, example, to_onnx, to_program
-from imdbattn.export.vectors import renumbered, with_vectors
+from imdbattn.export.vectors import with_vectors
 from imdbattn.files import sha256_of
-from imdbattn.nn.beyond.phrases import phrase_keys
 from imdbattn.runs.predict import load_predictor
 from imdbattn.runs.score import score_run
 from imdbattn.settings.keys import BEYOND, RUNGS
@@ -154,22 +153,6 @@ def test_tokenizer_json_gives_other_programs_the_same_ids(name, text):
     expected = Tokenizer(name, words).encode([text])[0]
     assert isinstance(ours, tokenizers.Tokenizer)
     assert ours.encode(text).ids == expected
-
-
-@given(st.lists(st.lists(st.integers(0, 29), min_size=3, max_size=3), max_size=50), st.sets(st.integers(3, 29)))
-def test_the_keys_of_phrases_are_renumbered_like_their_words(triples, kept):
-    rows_K = torch.tensor([0, 1, 2, *sorted(kept)])
-    place_V = torch.zeros(30, dtype=torch.int64)
-    place_V[rows_K] = torch.arange(len(rows_K))
-    words = torch.tensor(triples, dtype=torch.int64).view(-1, 3)
-    words = words[(place_V[words] >= 3).all(1)]
-    old, new = (
-        phrase_keys(words[:, 0], words[:, 1:], 30),
-        phrase_keys(place_V[words[:, 0]], place_V[words[:, 1:]], len(rows_K)),
-    )
-    assert torch.equal(renumbered(old.flatten(), rows_K, 30), new.flatten())
-    ascending = old.flatten().unique()
-    assert (renumbered(ascending, rows_K, 30).diff() > 0).all()
 
 
 # --- where it is read ------------------------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 from hypothesis import given
-from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from imdbattn.data.corpus import read_texts
@@ -118,7 +117,6 @@ def test_a_table_with_anything_but_labels_or_probabilities_of_these_classes_is_r
 
 
 @given(st.lists(st.floats(0, 1), min_size=6, max_size=6), st.sampled_from([0.0, 0.1]))
-@examples(max_examples=20, deadline=None, derandomize=True)
 def test_the_loss_is_the_cross_entropy_with_these_probabilities(settings, chances, smoothing):
     data = reviews(count=6, classes=2)
     targets_NC = torch.tensor([[1 - chance, chance] for chance in chances])
@@ -154,7 +152,6 @@ def test_training_uses_the_targets_of_its_own_reviews(student, tmp_path, monkeyp
     st.lists(st.lists(st.integers(3, 8), max_size=8), min_size=2, max_size=12),
     st.lists(st.floats(0, 1), min_size=12, max_size=12),
 )
-@examples(max_examples=25, deadline=None)
 def test_the_counts_of_phrases_are_expected_ones(texts, chances):
     """Each review counts for a class with its probability; those of its own fold are left out."""
     data, folds = labelled(texts, 2), 2

@@ -7,7 +7,6 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
-from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from imdbattn.comparison.report import report_of, rung_table
@@ -46,7 +45,6 @@ def sources(draw):
 
 
 @given(sources(), st.floats(0.1, 0.4))
-@examples(max_examples=30, deadline=None)
 def test_folds_partition_the_reviews_in_consecutive_blocks_of_each_class(source, validation):
     labels, folds = source
     cuts = [one.splits for one in cut_into(whole(labels), folds, validation)]
@@ -72,7 +70,6 @@ def test_folds_partition_the_reviews_in_consecutive_blocks_of_each_class(source,
 
 
 @given(sources(), st.data())
-@examples(max_examples=25, deadline=None)
 def test_no_text_of_validation_or_test_is_trained_on_and_every_copy_is_tested(source, data):
     labels, folds = source
     texts = [f"review {row}" for row in range(len(labels))]

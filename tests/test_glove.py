@@ -14,7 +14,7 @@ import huggingface_hub
 import numpy as np
 import pytest
 import torch
-from hypothesis import example, given, settings, strategies
+from hypothesis import example, given, strategies
 
 from imdbattn.data import glove
 from imdbattn.data.corpus import prepare
@@ -120,7 +120,6 @@ WORD = strategies.text(strategies.characters(codec="utf-8", exclude_characters="
 FLOAT32 = strategies.floats(width=32, allow_nan=False, allow_infinity=False)
 
 
-@settings(max_examples=30, deadline=None)
 @example({"\ufeff": (3.4028234663852886e38, -3.4028234663852886e38, 1e-45), "nan": (0.0, -0.0, 1.0)})
 @given(strategies.dictionaries(WORD, strategies.tuples(FLOAT32, FLOAT32, FLOAT32), min_size=1, max_size=20))
 def test_vectors_written_as_text_are_read_back(tmp_path_factory, table):

@@ -7,7 +7,6 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from hypothesis import given
-from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from imdbattn.comparison.runs import find_runs
@@ -44,7 +43,6 @@ def test_a_masked_word_is_hidden_but_its_neighbors_are_not(settings):
     model = guesser(settings)
 
     @given(REVIEWS, st.data())
-    @examples(max_examples=20, deadline=None)
     def holds(reviews, data):
         batch = batch_of(reviews)
         masked = torch.zeros_like(batch.tokens_BT, dtype=torch.bool)
@@ -76,7 +74,6 @@ def test_with_cls_each_word_is_predicted_at_its_own_place(settings):
 
 
 @given(st.lists(st.integers(0, 10**6), min_size=1, max_size=4, unique=True), st.integers(1, 40))
-@examples(max_examples=25, deadline=None)
 def test_the_masks_of_a_review_in_evaluation_depend_only_on_the_review(rows, length):
     """Whatever batch it is in, at whatever padding: the loss is the same at each evaluation."""
     positions = torch.arange(length).expand(len(rows), -1)

@@ -75,7 +75,7 @@ def test_a_sequence_is_the_same_alone_and_padded_on_either_side(name):
     """Promise 1, from lengths and from the integer masks of tokenizers."""
 
     @given(st.integers(0, 10_000), st.lists(st.integers(1, LENGTH), min_size=1, max_size=4), st.booleans())
-    @settings(max_examples=15, deadline=None)
+    @settings(max_examples=15)
     def holds(seed, lengths, left):
         torch.manual_seed(seed)
         module, x_BTD = made(name), torch.randn(len(lengths), LENGTH, WIDTH, dtype=torch.float64)

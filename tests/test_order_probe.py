@@ -5,7 +5,6 @@ from collections import Counter
 
 import pytest
 from hypothesis import given
-from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from imdbattn.data import order_probe
@@ -23,7 +22,6 @@ def bag(text: str) -> tuple[str, ...]:
 
 
 @given(st.integers(0, 2**32 - 1), st.fixed_dictionaries({"train": EVEN, "validation": EVEN, "test": EVEN}))
-@examples(max_examples=25, deadline=None)
 def test_every_bag_of_words_occurs_once_with_each_label_and_in_one_split_only(seed, sizes):
     splits = generate(seed, **sizes)
     assert {name: len(split) for name, split in splits.items()} == sizes
@@ -39,7 +37,6 @@ def test_every_bag_of_words_occurs_once_with_each_label_and_in_one_split_only(se
 
 
 @given(st.integers(0, 2**32 - 1))
-@examples(max_examples=20, deadline=None)
 def test_a_seed_gives_the_same_reviews_and_another_seed_gives_others(seed):
     def texts(seed: int) -> list[list[str]]:
         return [split.texts for split in generate(seed, train=40, test=20).values()]

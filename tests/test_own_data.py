@@ -11,7 +11,6 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import example, given
-from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 from sklearn.metrics import confusion_matrix, f1_score, recall_score
 
@@ -51,7 +50,6 @@ def write_texts(file: Path, texts: list[str], column: str = "text") -> Path:
 
 @pytest.mark.parametrize("suffix", WRITTEN)
 @given(texts=st.lists(st.text(st.characters(exclude_categories=["Cs", "Cc"])), min_size=1, max_size=9))
-@hypothesis(max_examples=20, deadline=None)
 def test_a_table_read_as_a_stream_has_the_values_that_training_reads(tmp_path_factory, suffix, texts):
     file = write_texts(tmp_path_factory.mktemp("table") / f"r{suffix}", texts, "a, b")
     found = open_lines(str(file), "a, b")
@@ -87,7 +85,6 @@ def test_a_table_is_labeled_into_a_table(trained, settings, shell, tmp_path, suf
 @example(labels=["x,y\nx,y", '"x', 'y"'])
 @example(labels=["x\ty\nx\ty", '"x', 'y"'])
 @given(labels=st.lists(st.text(st.sampled_from("a \\\r\n\t,\"';\x85\u2028"), min_size=1), min_size=1, max_size=5))
-@hypothesis(max_examples=20, deadline=None)
 def test_any_label_is_read_again(tmp_path_factory, suffix, labels):
     file, column = tmp_path_factory.mktemp("table") / f"r{suffix}", f"probability_{labels[0]}"
     write_table(file, [{"row": [n], "label": [label], column: [0.5]} for n, label in enumerate(labels)])
@@ -187,7 +184,6 @@ def texts_of(reviews: Texts) -> dict[str, list[str]]:
 
 
 @given(st.integers(9, 200), st.integers(9, 200), st.data())
-@hypothesis(max_examples=20, deadline=None)
 def test_a_limit_keeps_proportions_and_a_smaller_limit_uses_a_part_of_the_same_reviews(one, other, data):
     labels_N = np.array([0] * one + [1] * other)
     split = Split([f"{n}" for n in range(len(labels_N))], labels_N, np.arange(len(labels_N)))

@@ -32,7 +32,7 @@ def test_a_review_scores_the_same_alone_and_in_any_batch(settings, rung, overrid
     exact_model = net(settings, rung, *overrides).double()
 
     @given(REVIEWS, st.randoms(use_true_random=False), st.integers(0, 9))
-    @examples(max_examples=6, deadline=None)
+    @examples(max_examples=6)
     def holds(reviews, random, padding):
         alone = torch.cat([scores(model, reviews, [row]) for row in range(len(reviews))])
         order = random.sample(range(len(reviews)), len(reviews))

@@ -4,7 +4,6 @@ import math
 import re
 import shlex
 import shutil
-from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -242,13 +241,6 @@ def test_each_promise_has_its_test():
     assert len(promises) > 50
     for name, file in promises:
         assert f"def test_{name.replace(' ', '_')}(" in (ROOT / "tests" / file).read_text(), name
-
-
-def test_no_table_is_repeated():
-    """Tables of different pages share no rows."""
-    pages = [{line for line in text.splitlines() if re.match(r"\|.*[a-z]", line)} for text in PAGES.values()]
-    heads = {"| setting | default | meaning |", "| promise | test |"}
-    assert all(one & other <= heads for one, other in combinations(pages, 2))
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,6 @@ def batch_of(pairs: Pairs, *index: int):
 
 
 @given(PAIRS, st.data())
-@examples(deadline=None)
 def test_a_pair_is_the_same_in_any_batch_with_one_end_symbol_and_padding_after_it(pairs, data):
     split = as_split(pairs)
     index = data.draw(st.lists(st.integers(0, len(pairs) - 1), max_size=8))
@@ -126,7 +125,6 @@ def generated(**wanted):
 
 
 @given(SOME, BOUNDS, BOUNDS)
-@examples(deadline=None)
 def test_no_string_occurs_twice_and_each_has_the_given_letters_and_length(some, lengths, test_lengths):
     splits = generated(**some, lengths=lengths, test_lengths=test_lengths)
     if splits is None:
@@ -144,7 +142,6 @@ def test_no_string_occurs_twice_and_each_has_the_given_letters_and_length(some, 
 
 
 @given(SOME, BOUNDS, BOUNDS, st.fixed_dictionaries({"train": SIZES["train"], "validation": SIZES["validation"]}))
-@examples(deadline=None)
 def test_the_test_strings_depend_only_on_their_own_settings(some, lengths, other, sizes):
     one = generated(**some, lengths=lengths, test_lengths=(5, 9))
     two = generated(**some | sizes, lengths=other, test_lengths=(5, 9))
@@ -181,7 +178,7 @@ SOURCES = st.lists(st.integers(0, 5000), min_size=120, max_size=200, unique=True
 
 
 @given(SOURCES, st.randoms())
-@examples(deadline=None, max_examples=15)
+@examples(max_examples=15)
 def test_a_source_is_in_the_same_split_whatever_other_pairs_there_are(tmp_path_factory, numbers, rng):
     def split_of(some, copies):
         path = tmp_path_factory.mktemp("pairs") / "p.txt"

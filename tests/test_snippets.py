@@ -71,13 +71,3 @@ def test_snippets_of_the_documents_run(page, place):
 def test_examples_of_docstrings_run(module, place, monkeypatch):
     result = doctest.testmod(module, extraglobs={"imdbattn": imdbattn}, optionflags=doctest.ELLIPSIS)
     assert result.failed == 0
-
-
-def test_documents_and_docstrings_have_examples():
-    assert len(BLOCKS[next(page for page in PAGES if page.name == "python.md")]) > 5
-    finder = doctest.DocTestFinder()
-    examples = {test.name: len(test.examples) for module in MODULES for test in finder.find(module)}
-    for name in ("model.load", "model.Model.predict", "model.Model.explain", "model.Model.evaluate"):
-        assert examples[f"imdbattn.api.{name}"]
-    assert examples["imdbattn.api.training.train"]
-    assert examples["imdbattn.api.comparison.compare"]

@@ -7,7 +7,6 @@ import time
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from imdbattn.data import reviews as sources
@@ -78,7 +77,6 @@ def test_the_packaged_split_has_the_sizes_that_readme_states(data_settings):
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=200), st.floats(0.05, 0.4), st.floats(0.05, 0.4))
-@examples(max_examples=30, deadline=None)
 def test_a_cut_takes_consecutive_blocks_of_each_class(labels, validation, test):
     labels = np.array(labels)
     shares = {"train": 1 - validation - test, "validation": validation, "test": test}
@@ -92,7 +90,6 @@ def test_a_cut_takes_consecutive_blocks_of_each_class(labels, validation, test):
 
 
 @given(st.data(), st.permutations([0, 1] * 30))
-@examples(max_examples=25, deadline=None)
 def test_no_text_of_validation_or_test_is_trained_on(data, labels):
     """Training texts are overwritten with texts of validation and of test, of whatever label."""
     labels, texts = np.array(labels), [f"review {row}" for row in range(len(labels))]

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from imdbattn.data.glove import load_glove
 from imdbattn.data.tokens import FIRST_WORD, Tokenizer, signature
@@ -76,7 +76,6 @@ def test_basic_english_gives_the_words_of_torchtext_on_every_packaged_review():
         assert split("basic_english", review) == basic_english(review)
 
 
-@settings(deadline=None)
 @given(nasty_text)
 def test_basic_english_gives_the_words_of_torchtext_on_any_text(text):
     text = text.encode("utf-8", "replace").decode()
@@ -90,7 +89,6 @@ def test_torchtext_and_basic_english_give_the_same_ids_on_every_packaged_review(
     assert ours == theirs
 
 
-@settings(deadline=None)
 @given(any_text)
 def test_the_words_of_torchtext_have_the_ids_that_it_encodes(text):
     tokenizer = Tokenizer("torchtext", WORDS)
