@@ -175,15 +175,6 @@ def test_an_encoder_decoder_generates_sequences(writer, settings):
 # --- results in notebooks and terminals -------------------------------------------------------------------------------
 
 
-def test_an_explanation_has_the_words_and_their_shares(model):
-    explanation = model.explain(TEXTS[0])
-    assert explanation.words == TEXTS[0].split()
-    assert explanation.weights.sum() == pytest.approx(1, abs=1e-4)
-    assert explanation.attention.layers[0].shape == (1, 7, 7)
-    assert explanation.label == model.predict(TEXTS[0])[0].label
-    assert explanation.probability == pytest.approx(model.predict(TEXTS[0])[0].probability, abs=1e-5)
-
-
 def test_text_never_becomes_html(model, tmp_path):
     explanation, predictions = model.explain(TAGS), model.predict(TAGS)
     fragment, page = explanation._repr_html_(), explanation.save(tmp_path / "explanation.html").read_text()

@@ -51,18 +51,6 @@ def test_composition_order_and_random_numbers_of_the_batches_are_random():
     assert len(set(seeds)) == len(seeds)
 
 
-@given(st.lists(st.integers(1, 12), min_size=1, max_size=30).map(np.array), st.integers(1, 5))
-def test_the_few_padded_lengths_are_those_with_the_least_padding(lengths, count):
-    def size(widths) -> int:
-        return sum(min(width for width in widths if width >= length) for length in lengths)
-
-    widths = best_widths(lengths, count)
-    shorter = [sorted({*some, max(lengths)}) for some in itertools.combinations(set(lengths), min(count, 12) - 1)]
-    assert len(widths) <= count
-    assert widths == sorted(widths)
-    assert size(widths) == min(map(size, shorter), default=len(lengths) * max(lengths) if count == 1 else sum(lengths))
-
-
 @given(LENGTHS, st.integers(1, 6), st.integers(1, 400))
 def test_batches_of_few_lengths_have_few_shapes_in_the_same_order_for_each_seed(lengths, count, budget):
     widths = best_widths(np.maximum(lengths, 1), count)

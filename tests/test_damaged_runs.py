@@ -102,7 +102,6 @@ def test_weights_that_are_not_finite_are_never_scored(trained, settings, tmp_pat
     ("name", "change", "words"),
     [
         ("layers.0.f.query.weight", lambda weight: weight.fill_(NAN), "not finite"),
-        ("layers.0.f.query.weight", lambda weight: weight[:2], "size mismatch"),
         ("embedding.slot_V", lambda weight: weight * 1000, "other rows"),
     ],
 )

@@ -1,16 +1,18 @@
-"""A full disk, a read-only folder or a killed writer leaves the old file, no partial file, and one clear line."""
+"""A full disk, a killed writer or a builder that fails leaves the old file, no partial file, and one clear line."""
 
+import errno
 import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from imdbattn.errors import UserError
-from imdbattn.files import build_once, write_atomically
+from imdbattn.files import build_once, cache_root, write_atomically
 from imdbattn.runs.fit import fit
 
 TINY = ("model=mean", "trainer.max_epochs=1")
@@ -36,6 +38,53 @@ def disk(tmp_path) -> Iterator[Callable[[str], Path]]:
 
 def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_file_that_cannot_be_written_is_unchanged(tmp_path, monkeypatch):
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    write_atomically(tmp_path / "file", "old")
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(UserError, match="No space left"):
+        write_atomically(tmp_path / "file", "new")
+    assert files(tmp_path) == {"file": b"old"}
+
+
+def test_one_of_several_threads_builds_the_folder_and_all_get_it_whole(tmp_path):
+    built, seen, start = [], [], threading.Barrier(4)
+
+    def build(folder: Path) -> None:
+        built.append(1)
+        threading.Event().wait(0.1)
+        (folder / "file").write_text("whole")
+        if len(built) == 1:
+            raise ValueError("a mistake")
+
+    def work() -> None:
+        start.wait()
+        seen.append((build_once(tmp_path / "key", build) / "file").read_text())
+
+    with pytest.raises(ValueError, match="a mistake"):
+        build_once(tmp_path / "key", build)
+    assert os.listdir(tmp_path) == ["key.lock"], "a builder that fails leaves nothing"
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert (len(built), seen) == (2, ["whole"] * 4)
+
+
+def test_the_root_of_the_cache_is_the_setting_then_the_environment_then_home(monkeypatch):
+    for name, value in {"HOME": "/home/someone", "XDG_CACHE_HOME": "/xdg", "IMDBATTN_CACHE": "/ours"}.items():
+        monkeypatch.setenv(name, value)
+    assert cache_root("~/given") == Path("/home/someone/given")
+    assert cache_root(None) == Path("/ours")
+    monkeypatch.setenv("IMDBATTN_CACHE", "")
+    assert cache_root(None) == Path("/xdg/imdbattn")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert cache_root(None) == Path("/home/someone/.cache/imdbattn")
 
 
 @pytest.mark.parametrize("size", ["4k", "12k", "24k", "40k"])  # from the first file to the last results

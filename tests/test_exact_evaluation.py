@@ -6,17 +6,14 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 from omegaconf import OmegaConf
 
 from imdbattn.errors import UserError
 from imdbattn.runs.fit import fit
 from imdbattn.runs.score import score_run
-from imdbattn.tasks.reviews import ReviewClassifier
 
 from .commands import label_texts
 from .processes import ROOT
@@ -102,22 +99,6 @@ def test_each_review_is_scored_once_on_any_number_of_processes(evaluate, process
     assert lengths == [1 + row % 5 for row in range(7)]
     assert accuracy == pytest.approx(np.mean([row % 2 == 0 for row in range(7)]))  # the parrot always says 0
     assert few == [0, 1]
-
-
-def test_a_review_scored_twice_is_noticed(settings):
-    module = ReviewClassifier(torch.nn.Linear(1, 1), settings(), {"vectors": ""})
-    module._trainer = SimpleNamespace(world_size=1)
-    module.outputs = 2 * [(torch.tensor([3]), torch.tensor([0]), torch.tensor([5]), torch.zeros(1, 2))]
-    with pytest.raises(RuntimeError, match="scored twice"):
-        module.gather()
-
-
-def test_other_reviews_are_scored_as_a_whole(trained, settings, world):
-    folder, _ = trained("residual_pe")
-    found = score_run(settings(f"run={folder}", f"data.path={world}/reviews.csv", "trainer=cpu", config="evaluate"))
-    assert found["reviews"] == 240
-    assert found["accuracy"] > 0.9
-    assert found["test_set"].endswith("reviews.csv: all")
 
 
 def test_changed_data_are_not_scored_as_the_data_of_the_run(small, settings, world, tmp_path):

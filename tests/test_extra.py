@@ -98,10 +98,8 @@ def test_held_out_texts_are_omitted_and_other_splits_are_not_changed(student, se
 REFUSED = {
     "more.txt": ("a film\n", "is not a table"),
     "other.csv": ("text,label\na film,good\n", "row 0 .* has the label good"),
-    "fewer.csv": ("text,probability_pos\na film,1\n", "has the columns probability_pos, not"),
     "more.csv": ("text,probability_neg,probability_pos,probability_x\na film,0,1,0\n", "has the columns .*_x, not"),
     "sum.csv": ("text,probability_neg,probability_pos\na,0.5,0.5\nb,0.5,0.502\n", "row 1 "),
-    "range.csv": ("text,probability_neg,probability_pos\na film,1.2,-0.2\n", "row 0 "),
 }
 
 
@@ -193,16 +191,6 @@ def test_a_finished_run_does_not_need_its_table_and_an_export_does_not_name_its_
 
 
 # --- several runs ----------------------------------------------------------------------------------------------------
-
-
-def test_several_runs_print_the_label_of_their_mean_probability(runs, settings, shell):
-    text = "the film was good and a poor story"
-    means = {"neg": 0.0, "pos": 0.0}
-    for rung in ("mean", "residual"):
-        (one,), _ = label_texts(settings(f"run={runs / rung}", config="predict"), [text])
-        means = {name: mean + one.probabilities[name] / 2 for name, mean in means.items()}
-    done = shell("predict", f"run=[{runs}/mean,{runs}/residual]", f"text={text}")
-    assert done.stdout.split()[:2] == [max(means, key=means.get), f"{100 * max(means.values()):.1f}"], done.stderr
 
 
 def test_runs_of_other_classes_and_unsuitable_runs_are_refused(runs, trained, settings, world, tmp_path):

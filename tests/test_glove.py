@@ -25,20 +25,8 @@ from imdbattn.tasks.reviews import ReviewClassifier
 
 DIM = 4
 RNG = np.random.default_rng(0)
-WORDS = [
-    "the",
-    ",",
-    '"',
-    "n't",
-    "NA",
-    "nan",
-    "\x85",
-    "a\xa0b",
-    "\u2028",
-    "naïve",
-    "词",
-    *(f"w{i}" for i in range(3000)),
-]
+WORDS = ["the", ",", '"', "n't", "NA", "nan", "\x85", "a\xa0b", "\u2028", "naïve", "词"]
+WORDS += [f"w{i}" for i in range(3000)]
 VECTORS = RNG.normal(size=(len(WORDS), DIM)).astype(np.float32)
 PARSERS = ("read_wheel", "read_file", "read_torchtext", "download")
 
@@ -91,7 +79,6 @@ FORMS = {
         **{"g.3d.txt": b"x 1 2 3\n", "g.4d.txt": TEXT, "g.14d.txt": b"x 1\n", "readme.txt": b"hello"}
     ),
     "mac.zip": as_zip(**{"any.txt": TEXT, "__MACOSX/._any.txt": b"\0"}),
-    "windows.txt": TEXT.replace(b"\n", b"\r\n"),
     "marked.gz": gzip.compress(MARK + TEXT.replace(b"\n", b"\r\n")),
     "no_last_newline.txt": TEXT[:-1],
 }
@@ -192,7 +179,6 @@ def test_a_flipped_bit_in_the_cache_is_named_with_the_folder_to_delete(name, tmp
 GOOD = b"".join(b"word%d 1 2 3 4\n" % i for i in range(6))
 MISTAKES = {  # bytes, and what the message says
     "too few numbers": (GOOD + b"x 1 2 3\n", "line 7 is not"),
-    "too many numbers": (GOOD + b"x 1 2 3 4 5\n", "line 7 is not"),
     "not a number": (GOOD + b"x 1 2 abc 4\n", "line 7 is not"),
     "nan": (GOOD + b"x 1 2 nan 4\n", "line 7 is not"),
     "beyond float32": (GOOD + b"x 1 2 1e39 4\n", "line 7 is not"),

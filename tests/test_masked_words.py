@@ -63,16 +63,6 @@ def test_a_masked_word_is_hidden_but_its_neighbors_are_not(settings):
     holds()
 
 
-def test_with_cls_each_word_is_predicted_at_its_own_place(settings):
-    """Without layers and convolution, only the word itself has an effect: the prediction is the same anywhere."""
-    own = ("model.layers=0", "model.convolution=null", "model.pooling._target_=imdbattn.nn.ClsPooling")
-    model = guesser(settings, *own, "model.positions={_target_: imdbattn.nn.NoPositions, _partial_: true}")
-    batch = batch_of([[3, 5, 9, 11]])
-    logits_MG = [model(batch, torch.arange(4)[None] == place)[0] for place in range(4)]
-    for other_MG in logits_MG[1:]:
-        torch.testing.assert_close(other_MG, logits_MG[0])
-
-
 @given(st.lists(st.integers(0, 10**6), min_size=1, max_size=4, unique=True), st.integers(1, 40))
 def test_the_masks_of_a_review_in_evaluation_depend_only_on_the_review(rows, length):
     """Whatever batch it is in, at whatever padding: the loss is the same at each evaluation."""

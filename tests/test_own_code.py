@@ -263,7 +263,6 @@ class NoForward(nn.Module):
 OneInput = wrong(Pooling, lambda self, x_BTD: x_BTD[:, 0])
 WholeSequence = wrong(Pooling, lambda self, x_BTD, words: x_BTD)
 Transposed = wrong(Plain, lambda self, query, key: (query @ key.transpose(-2, -1))[..., :1])
-OnlyForward = type("OnlyForward", (Plain, Score), {})
 
 
 class Typo(Pooling):
@@ -285,8 +284,6 @@ KIND = {
     "module": ["model=mean", "lightning_module._target_=kinds.Doubled"],
     "channel": ["model=log_counts", "model.channels.log_counts._target_=kinds.Counts"],
 }
-PAIRS = ["task=seq2seq", "model=seq2seq_attention", "data.letters=4", "data.lengths=[1,4]", "data.train=60"]
-PAIRS += ["data.validation=10", "data.test=10", "model.hidden=8", "model.width=8", "data.batch_tokens=256"]
 
 
 @pytest.fixture
@@ -325,14 +322,11 @@ WRONG = {
     "no such package": (["model=mean", "model.pooling._target_=nowhere.Mine"], "'nowhere': install that package"),
     "another kind": (["model=mean", "lightning_module._target_=kinds.Plain"], r"not a subclass of imdbattn\.tasks"),
     "not partial": (["model=base", "model.convolution={_target_: kinds.Neighbours}"], "need _partial_: true"),
-    "a decoder's score": ([*PAIRS, "model.score._target_=kinds.OnlyForward"], "does not compare a query with keys"),
 }
 
 
 @pytest.mark.parametrize(("overrides", "line"), WRONG.values(), ids=WRONG)
 def test_an_error_in_a_part_gives_one_line_before_training(kinds, settings, small, overrides, line):
-    if "task=seq2seq" in overrides:
-        small = [word for word in small if word.startswith(("logger=", "trainer", "threads=", "pictures="))]
     with pytest.raises(UserError, match=line) as error:
         fit(settings(*small, *overrides), kinds / "run")
     assert "\n" not in str(error.value)

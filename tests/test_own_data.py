@@ -14,8 +14,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from sklearn.metrics import confusion_matrix, f1_score, recall_score
 
-from imdbattn.comparison.compare import compare_sets
-from imdbattn.comparison.report import rung_table
 from imdbattn.data.reviews import cut_reviews
 from imdbattn.data.sources import Split, Texts
 from imdbattn.data.tables import WRITTEN, open_lines, read_columns, write_table
@@ -163,15 +161,6 @@ def test_other_reviews_may_have_other_names_for_the_classes(three, settings, tmp
         results.append({key: metrics[key] for key in ("accuracy", "loss", "confusion", "labels", "test_fingerprint")})
     assert results[0]["labels"] == names
     assert results[1:] == results[:1] * 2
-
-
-def test_the_comparison_has_macro_f1_if_accuracy_may_hide_a_class(three, trained):
-    (found,) = compare_sets([three[0]], resamples=100)
-    place = rung_table(found)[0].index("test macro F1 %")
-    assert rung_table(found)[1][place] == f"{100 * three[1]['test_macro_f1']:.1f}"
-    (balanced,) = compare_sets([trained("mean")[0]], resamples=100)
-    assert balanced["rungs"][0]["macro_f1"]["mean"] > 0
-    assert not any("F1" in head for head in rung_table(balanced)[0])
 
 
 # --- data.limit ------------------------------------------------------------------------------------------------------

@@ -25,14 +25,12 @@ from imdbattn.nn.beyond.phrases import (
     folds_of,
     phrase_keys,
 )
-from imdbattn.runs.fit import fit
 from imdbattn.runs.predict import open_settings
 from imdbattn.runs.score import score_run
 from imdbattn.settings import schema
 from imdbattn.tasks.predictor import load
 from imdbattn.tasks.reviews import ReviewClassifier
 
-from .commands import label_texts
 from .nets import learner, net, phrases, reviews
 
 FOLDS, ROWS = 4, 12  # ROWS: ids there are
@@ -122,14 +120,6 @@ def test_a_vocabulary_that_is_too_large_for_the_numbers_is_refused(longest, rows
 
 
 # --- what is known, and where it stands -------------------------------------------------------------------------------
-
-
-def test_a_run_in_another_precision_is_scored_again(settings, small, tmp_path):
-    words = ("trainer.precision=64-true", "trainer.max_epochs=1")
-    metrics = fit(settings(*small, "model=log_counts", *words), tmp_path)
-    again = score_run(settings(f"run={tmp_path}", "trainer=cpu", "trainer.precision=null", config="evaluate"))
-    assert again["loss"] == pytest.approx(metrics["test_loss"], rel=1e-6)
-    label_texts(settings(f"run={tmp_path}", config="predict"), ["a fine film"])
 
 
 @given(TEXTS, TEXTS, st.integers(1, 3), st.integers(1, 4))

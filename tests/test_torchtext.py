@@ -99,12 +99,6 @@ def test_the_signature_contains_the_version_of_torchtext():
     assert torchtext.__version__ in signature("torchtext")
 
 
-def test_the_vectors_of_torchtext_equal_those_of_the_wheel(cache_dir, vectors):
-    glove = torchtext.vocab.GloVe(name="6B", dim=50, cache=cache_dir / "torchtext")
-    assert glove.itos == packaged_words()
-    assert np.array_equal(glove.vectors.numpy(), vectors)
-
-
 def test_glove_loaded_by_torchtext_has_the_vectors_of_the_wheel(cache_dir, vectors):
     glove = load_glove("torchtext", dim=50, cache_dir=str(cache_dir))
     assert glove.words == packaged_words()

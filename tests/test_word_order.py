@@ -10,13 +10,12 @@ from imdbattn.nn.beyond.distances import ClippedDistances, Distances
 from imdbattn.nn.ladder import SelfAttention, Sinusoidal, Words, sinusoids
 from imdbattn.settings.keys import BEYOND, RUNGS
 
-from .conftest import POSITIONAL
 from .nets import WORDS, batch, net
 
 # Rungs that read a word together with its neighbors
 NEIGHBOURS = ("residual_rope", "residual_relative", "tuned", "convolved", "log_counts", "log_counts_mean", "wide")
 NEIGHBOURS += ("pretrained", "distilled")
-SEES_ORDER = (*POSITIONAL, *NEIGHBOURS)
+SEES_ORDER = ("base_pe", "residual_pe", "residual_learned", "residual_pe_cls", *NEIGHBOURS)
 
 
 def score(model, review: list[int]) -> torch.Tensor:
