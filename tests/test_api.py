@@ -5,7 +5,6 @@ import logging
 import os
 import pickle
 import random
-import runpy
 import shutil
 import signal
 import subprocess
@@ -32,7 +31,6 @@ from .commands import label_texts
 from .processes import started
 
 TEXTS = ["the film was great and lovely .", "a dull bad story", "", "the actor was fine"]
-TAGS = 'great <script>alert(1)</script> film & "story" \ud800'
 
 
 @pytest.fixture
@@ -175,18 +173,6 @@ def test_an_encoder_decoder_generates_sequences(writer, settings):
 # --- results in notebooks and terminals -------------------------------------------------------------------------------
 
 
-def test_text_never_becomes_html(model, tmp_path):
-    explanation, predictions = model.explain(TAGS), model.predict(TAGS)
-    fragment, page = explanation._repr_html_(), explanation.save(tmp_path / "explanation.html").read_text()
-    for html in (fragment, page, predictions._repr_html_()):
-        assert "<script" not in html
-        assert "&lt;" in html
-        html.encode()
-    for text in (repr(explanation), repr(predictions)):
-        text.encode()
-    assert not [tag for tag in ("<html", "<body", ":root", "http") if tag in fragment]
-
-
 # --- evaluate ---------------------------------------------------------------------------------------------------------
 
 
@@ -269,31 +255,18 @@ def test_training_runs_inside_a_program_that_uses_hydra_and_outside_the_main_thr
 # --- compare ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def ladder(trained, tmp_path) -> Path:
+@pytest.mark.slow
+def test_a_comparison_equals_that_of_the_command(trained, shell, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
     for rung in ("mean", "residual_pe"):
         shutil.copytree(trained(rung)[0], tmp_path / "ladder" / rung)
-    return tmp_path / "ladder"
-
-
-@pytest.mark.slow
-def test_a_comparison_equals_that_of_the_command(ladder, tmp_path, monkeypatch, capsys):
-    before = files_in(ladder)
-    comparison = imdbattn.compare([ladder], against="mean", resamples=200)
-    assert files_in(ladder) == before
-    options = [f"runs={ladder}", "against=mean", "resamples=200", f"out={tmp_path}/command"]
-    monkeypatch.setattr(sys, "argv", ["compare", *options])
-    monkeypatch.setenv("COLUMNS", "100")
-    runpy.run_module("imdbattn.compare", run_name="__main__")
-    assert capsys.readouterr().out.rpartition("comparison: ")[0].strip() == repr(comparison).strip()
+    before = files_in(tmp_path / "ladder")
+    comparison = imdbattn.compare([tmp_path / "ladder"], against="mean", resamples=200)
+    assert files_in(tmp_path / "ladder") == before
+    done = shell("compare", f"runs={tmp_path}/ladder", "against=mean", "resamples=200", f"out={tmp_path}/command")
+    assert done.stdout.rpartition("comparison: ")[0].strip() == repr(comparison).strip()
     content = json.loads((tmp_path / "command" / "comparison.json").read_text())
-    assert comparison.rungs["rung"].tolist() == [rung["label"] for rung in content["rungs"]]
     assert comparison.rungs["test"].tolist() == [rung["test"]["mean"] for rung in content["rungs"]]
     assert comparison.rungs[["low", "high"]].values.tolist() == [rung["interval"] for rung in content["rungs"]]
     assert comparison.pairs["difference"].tolist() == [pair["difference"] for pair in content["pairs"]]
-    imdbattn.compare(ladder, against="mean", resamples=200, out=tmp_path / "out")
-    names = ("comparison.html", "comparison.json", "comparison.md", "figures/accuracies.png")
-    assert all((tmp_path / "out" / n).read_bytes() == (tmp_path / "command" / n).read_bytes() for n in names)
-    html = comparison._repr_html_()
-    assert html.count("<table") == 2
-    assert "data:image/png" in html
+    assert comparison._repr_html_().count("<table") == 2

@@ -15,7 +15,6 @@ from imdbattn.data.corpus import read_texts
 from imdbattn.data.tables import WRITTEN
 from imdbattn.errors import UserError
 from imdbattn.export.folder import portable
-from imdbattn.nn.beyond.phrases import count_phrases, log_count_ratios
 from imdbattn.run_folder import open_run
 from imdbattn.runs.fit import fit
 from imdbattn.runs.score import score_run
@@ -26,7 +25,6 @@ from imdbattn.tasks.reviews import ReviewClassifier, ReviewData
 
 from .commands import label_texts
 from .nets import learner, net, reviews
-from .test_phrases import known_by_hand, labelled, phrases_in
 
 
 @pytest.fixture(scope="module")
@@ -144,26 +142,6 @@ def test_training_uses_the_targets_of_its_own_reviews(student, tmp_path, monkeyp
     metrics = fit(student(), tmp_path / "run")
     assert seen == dict(enumerate(corpus.targets_NC.argmax(1).tolist()))
     assert (metrics["train_reviews"], metrics["extra_texts"]) == (len(seen), 60)
-
-
-@given(
-    st.lists(st.lists(st.integers(3, 8), max_size=8), min_size=2, max_size=12),
-    st.lists(st.floats(0, 1), min_size=12, max_size=12),
-)
-def test_the_counts_of_phrases_are_expected_ones(texts, chances):
-    """Each review counts for a class with its probability; those of its own fold are left out."""
-    data, folds = labelled(texts, 2), 2
-    fold_N = torch.arange(len(texts)) % folds
-    targets_NC = torch.tensor([[1 - chance, chance] for chance in chances[: len(texts)]])
-    before_MW, review_M = data.words(1)
-    phrases = count_phrases(data.ids.long(), before_MW, review_M, fold_N, targets_NC, 12, 1, folds)
-    known = known_by_hand(texts, 2, 1)
-    for fold, table_PC in enumerate([phrases.log_counts_PC, *phrases.out_of_fold_KPC], -1):
-        counts_CP = torch.zeros(2, len(known), dtype=torch.float64)
-        for text, target_C, own in zip(texts, targets_NC, fold_N.tolist(), strict=True):
-            for phrase in set(phrases_in(text, 2)) & set(known):
-                counts_CP[:, known.index(phrase)] += target_C * (own != fold)
-        torch.testing.assert_close(table_PC[1:], log_count_ratios(counts_CP), atol=1e-5, rtol=1e-5)
 
 
 def test_a_run_is_not_resumed_with_other_probabilities(student, world, tmp_path):

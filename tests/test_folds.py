@@ -85,16 +85,14 @@ def test_no_text_of_validation_or_test_is_trained_on_and_every_copy_is_tested(so
 
 
 def test_the_fingerprint_of_folds_covers_all_reviews_in_order_and_the_number_of_folds():
-    def print_of(texts: Texts, folds=3, fold=1) -> str:
-        return cut_reviews(texts, "s", {"validation": 0.1, "test": 0.2}, (fold, folds)).facts["cross_validation"][
-            "fingerprint"
-        ]
+    def prints(texts: Texts, folds=3) -> set[str]:
+        return {one.facts["cross_validation"]["fingerprint"] for one in cut_into(texts, folds)}
 
     labels, texts = [0, 1] * 20, [f"text {n}" for n in range(40)]
-    same = {print_of(whole(labels, texts), fold=fold) for fold in (1, 2, 3)}
-    assert len(same) == 1
     others = [whole([1, 0] * 20, texts), whole(labels, texts[::-1]), whole(labels[:-2], texts[:-2])]
-    assert len(same | {print_of(other) for other in others} | {print_of(whole(labels, texts), folds=4)}) == 5
+    found = [prints(whole(labels, texts)), *map(prints, others), prints(whole(labels, texts), folds=4)]
+    assert [len(each) for each in found] == [1] * 5
+    assert len(set.union(*found)) == 5
 
 
 # --- runs -------------------------------------------------------------------------------------------------------------

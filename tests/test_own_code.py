@@ -223,16 +223,6 @@ class Nearness(Score):
         return -self.scale * torch.cdist(query, projected)
 
 
-class Plain(nn.Module):
-    "A score that knows nothing of ours."
-
-    def __init__(self, query_width, key_width):
-        super().__init__()
-
-    def forward(self, query, key):
-        return query @ key.transpose(-2, -1)
-
-
 class Neighbours(nn.Module):
     def __init__(self, width, kernel=3):
         super().__init__()
@@ -251,18 +241,9 @@ class Counts(nn.Module):
         return self.table(phrases_BTO % self.table.num_embeddings).sum(2)
 
 
-def wrong(base, forward=None, **more):
-    return type("Wrong", (base,), {"forward": forward, **more} if forward else more)
-
-
-class NoForward(nn.Module):
-    def __init__(self, width, **more):
-        super().__init__()
-
-
-OneInput = wrong(Pooling, lambda self, x_BTD: x_BTD[:, 0])
-WholeSequence = wrong(Pooling, lambda self, x_BTD, words: x_BTD)
-Transposed = wrong(Plain, lambda self, query, key: (query @ key.transpose(-2, -1))[..., :1])
+OneInput = type("Wrong", (Pooling,), {"forward": lambda self, x_BTD: x_BTD[:, 0]})
+WholeSequence = type("Wrong", (Pooling,), {"forward": lambda self, x_BTD, words: x_BTD})
+Transposed = type("Wrong", (Nearness,), {"forward": lambda self, query, key: (query @ key.transpose(-2, -1))[..., :1]})
 
 
 class Typo(Pooling):
@@ -274,11 +255,10 @@ class Doubled(ReviewClassifier):
     def training_step(self, batch, batch_idx):
         return 2 * super().training_step(batch, batch_idx)
 """
-POOLING, LAYER = "model.pooling._target_=kinds.", "model.layer._target_=kinds."
+POOLING = "model.pooling._target_=kinds."
 KIND = {
     "pooling": ["model=mean", POOLING + "LastWord"],
     "score of a layer": ["model=residual", "model.layers=1", "model.layer.score._target_=kinds.Nearness"],
-    "score that is any module": ["model=base", "model.layers=1", "model.layer.score._target_=kinds.Plain"],
     "positions": ["model=base_pe", "model.layers=1", "model.positions._target_=kinds.Shifted"],
     "convolution": ["model=convolved", "model.convolution._target_=kinds.Neighbours"],
     "module": ["model=mean", "lightning_module._target_=kinds.Doubled"],
@@ -314,13 +294,12 @@ def test_each_kind_of_part_trains_and_is_scored_and_explained(kinds, settings, s
 
 IN_POOLING = r"model=mean fails on two training items: model\.pooling \(kinds\.Wrong\): "
 WRONG = {
-    "no forward": (["model=base", LAYER + "NoForward"], r"model\.layer \(kinds\.NoForward\): .* missing the required"),
     "one input": (["model=mean", POOLING + "OneInput"], IN_POOLING + ".*takes 2 positional arguments but 3 were given"),
     "a sequence": (["model=mean", POOLING + "WholeSequence"], IN_POOLING + r"it returns shape .* instead of \(2, 10\)"),
     "a score": (["model=base", "model.layer.score._target_=kinds.Transposed"], r"score \(kinds\.Wrong\): it returns"),
     "an error of its own": (["model=mean", POOLING + "Typo"], "model=mean: a typo"),
     "no such package": (["model=mean", "model.pooling._target_=nowhere.Mine"], "'nowhere': install that package"),
-    "another kind": (["model=mean", "lightning_module._target_=kinds.Plain"], r"not a subclass of imdbattn\.tasks"),
+    "another kind": (["model=mean", "lightning_module._target_=kinds.Nearness"], r"not a subclass of imdbattn\.tasks"),
     "not partial": (["model=base", "model.convolution={_target_: kinds.Neighbours}"], "need _partial_: true"),
 }
 

@@ -46,9 +46,9 @@ def labelled(texts: list[list[int]], classes: int) -> Ragged:
     return ragged(texts, torch.arange(len(texts)).numpy() % classes)
 
 
-def counted(data: Ragged, classes: int, longest: int = 3, least: int = 2, folds: int = FOLDS) -> Phrases:
+def counted(data: Ragged, classes: int, longest=3, least=2, folds=FOLDS, targets_NC: Tensor | None = None) -> Phrases:
     before_MW, review_M = data.words(longest - 1)
-    targets_NC = F.one_hot(data.labels, classes)
+    targets_NC = F.one_hot(data.labels, classes) if targets_NC is None else targets_NC
     fold_N = folds_of(data.labels, folds)
     return count_phrases(data.ids.long(), before_MW, review_M, fold_N, targets_NC, ROWS, least, folds)
 
@@ -73,11 +73,17 @@ def known_by_hand(texts: list[list[int]], longest: int, least: int) -> list[Phra
     return sorted((phrase for phrase, count in times.items() if count >= least), key=lambda p: (len(p), p))
 
 
-def ratios_by_hand(known: list[Phrase], shown: list[tuple[set[Phrase], int]], classes: int) -> list[list[float]]:
-    """r = log((p / |p|_1) / (q / |q|_1)), p = 1 + sum of f over a class, q over the others (the paper's eq. 1)."""
+def ratios_by_hand(
+    known: list[Phrase], shown: list[tuple[set[Phrase], list[float]]], classes: int
+) -> list[list[float]]:
+    """r = log((p / |p|_1) / (q / |q|_1)), p = 1 + sum of f over a class, q over the others (the paper's eq. 1).
+
+    shown: the phrases of each text, and how much of it counts for each class.
+    """
 
     def shares(inside: set[int]) -> list[float]:
-        counts = [1 + sum(phrase in found and label in inside for found, label in shown) for phrase in known]
+        weights = [(found, sum(target_C[label] for label in inside)) for found, target_C in shown]
+        counts = [1 + sum(weight for found, weight in weights if phrase in found) for phrase in known]
         return [count / sum(counts) for count in counts]
 
     every = set(range(classes))
@@ -145,12 +151,20 @@ def test_the_known_phrases_are_found_where_they_end_and_no_others(train, texts, 
 
 @pytest.mark.parametrize("classes", [2, 3])
 def test_ratios_are_those_of_the_paper_for_the_whole_set_and_without_each_fold(classes):
-    @given(TEXTS.filter(lambda texts: len(texts) >= classes), st.integers(1, 3), st.integers(1, 3), st.integers(2, 5))
-    def holds(texts, longest, least, folds):
+    """Also with probabilities instead of labels: a review counts for each class with its probability."""
+    numbers = [st.integers(1, 3), st.integers(1, 3), st.integers(2, 5), st.none() | st.integers(0, 99)]
+
+    @given(TEXTS.filter(lambda texts: len(texts) >= classes), *numbers)
+    def holds(texts, longest, least, folds, seed):
         data = labelled(texts, classes)
-        phrases = counted(data, classes, longest, least, folds)
-        known, labels = known_by_hand(texts, longest, least), data.labels.tolist()
-        shown = [(phrases_in(text, longest), label) for text, label in zip(texts, labels, strict=True)]
+        targets_NC = F.one_hot(data.labels, classes)
+        if seed is not None:
+            targets_NC = torch.rand(targets_NC.shape, generator=torch.Generator().manual_seed(seed)).softmax(1)
+        phrases = counted(data, classes, longest, least, folds, targets_NC)
+        known = known_by_hand(texts, longest, least)
+        shown = [
+            (phrases_in(text, longest), target_C) for text, target_C in zip(texts, targets_NC.tolist(), strict=True)
+        ]
         fold_of = folds_of(data.labels, folds).tolist()
 
         def same(found_PC: Tensor, kept: list) -> None:

@@ -23,15 +23,18 @@ def test_a_run_leaves_all_its_files_and_nothing_else(trained):
     assert not list(folder.rglob("*.tmp*"))
 
 
-def test_predictions_agree_with_the_metrics(trained, world):
+@pytest.mark.parametrize(("split", "prefix"), [("test", "test"), ("validation", "val")])
+def test_predictions_agree_with_the_metrics_and_with_the_reviews(trained, world, split, prefix):
     folder, metrics = trained("residual_pe")
-    table = pq.read_table(folder / "predictions.parquet")
-    assert table.num_rows == metrics["test_reviews"]
+    table, texts = (pq.read_table(folder / name) for name in SPLIT_FILES[split])
     label, predicted, row = (table[name].to_numpy() for name in ("label", "predicted", "row"))
-    assert (label == predicted).mean() == pytest.approx(metrics["test_accuracy"])
+    assert len(row) == metrics[f"{prefix}_reviews"]
+    assert (label == predicted).mean() == pytest.approx(metrics[f"{prefix}_accuracy"])
     with (world / "reviews.csv").open(newline="") as file:
-        names = [line["label"] for line in csv.DictReader(file)]
-    assert [names[number] for number in row] == [("neg", "pos")[number] for number in label]
+        source = list(csv.DictReader(file))
+    assert [source[number]["label"] for number in row] == [("neg", "pos")[number] for number in label]
+    assert texts["row"].to_pylist() == row.tolist()
+    assert texts["text"].to_pylist() == [source[number]["text"] for number in row]
     probabilities = np.stack(table["probabilities"].to_numpy())
     np.testing.assert_allclose(probabilities.sum(1), 1)
     np.testing.assert_array_equal(probabilities.max(1), table["probability"].to_numpy())
@@ -46,16 +49,6 @@ def test_the_best_epoch_is_tested_and_not_the_last(trained):
             break
     assert accuracies[-1] < max(accuracies), "no run tells the best epoch from the last"
     assert metrics["val_accuracy"] == pytest.approx(max(accuracies), abs=1e-6)
-
-
-@pytest.mark.parametrize("split", ["test", "validation"])
-def test_predictions_and_texts_of_a_split_are_in_the_same_order(trained, world, split):
-    folder, _ = trained("residual_pe")
-    predictions, texts = (pq.read_table(folder / name) for name in SPLIT_FILES[split])
-    assert predictions["row"].to_pylist() == texts["row"].to_pylist()
-    with (world / "reviews.csv").open(newline="") as file:
-        source = [line["text"] for line in csv.DictReader(file)]
-    assert texts["text"].to_pylist() == [source[row] for row in texts["row"].to_pylist()]
 
 
 def test_an_overwritten_run_leaves_no_results_of_the_old_model(settings, small, tmp_path):

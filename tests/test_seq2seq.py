@@ -164,40 +164,6 @@ def test_logits_and_gradients_equal_those_of_the_textbook(score, theirs, layers)
     torch.testing.assert_close(ours.decoder.net.weight_ih_l0.grad, other.decoder.weight_ih_l0.grad)
 
 
-def test_decoding_stops_when_every_sequence_has_ended():
-    model = net("dot")
-    steps = []
-    forward = model.decoder.forward
-    model.decoder.forward = lambda *arguments: steps.append(1) or forward(*arguments)
-    with torch.no_grad():
-        model.decoder.output.bias[EOS] = 1e4
-    source_BS, lengths_B = batch(7, 3)
-    for search in (greedy, lambda *sources: beam_search(*sources, beams=3)):
-        steps.clear()
-        assert search(model, source_BS, lengths_B).tokens_BT[:, 0].tolist() == [EOS, EOS]
-        assert sum(steps) <= 3, "it goes on though all have ended"
-    with torch.no_grad():
-        model.decoder.output.bias[EOS] = -1e4
-    steps.clear()
-    written = greedy(model, source_BS, lengths_B)
-    assert (written.tokens_BT != PAD).sum(1).tolist() == limits(lengths_B).tolist(), "each at the limit of its own"
-    assert sum(steps) == limits(lengths_B).max()
-
-
-def test_padding_and_beginnings_are_never_generated():
-    model = net("bilinear")
-    with torch.no_grad():
-        model.decoder.output.bias[[PAD, BOS]] = 1e4
-    for search in (greedy, lambda *sources: beam_search(*sources, beams=4)):
-        written = search(model, *batch(4, 6)).tokens_BT
-        assert not (written == BOS).any()
-        sizes = (written != PAD).sum(1)
-        for line, size in zip(written, sizes.tolist(), strict=True):
-            assert not (line[:size] == PAD).any(), "padding in front of the end"
-            assert not (line[: size - 1] == EOS).any(), "something stands behind the end"
-        assert (sizes > 0).all()
-
-
 @given(st.sampled_from(list(SCORES)), st.sampled_from(["gru", "lstm"]), st.integers(0, 10_000))
 def test_one_beam_is_greedy(score, cell, seed):
     model = net(score, cell, 1, seed, sharp=2)

@@ -16,7 +16,6 @@ import pytest
 import yaml
 
 import imdbattn
-from imdbattn.runs.fit import fit
 from imdbattn.settings.cli import conf_dir
 from imdbattn.settings.keys import RUNGS, as_dict, flat
 from imdbattn.settings.schema import Logger
@@ -136,21 +135,6 @@ def test_confusion_matrix_predictions_picture_and_page_are_logged(published):
     assert found.summary["pictures/learning_curves"]["_type"] == "image-file"
     assert found.summary["pictures/page"]["_type"] == "html-file"
     assert (found.files / found.summary["pictures/page"]["path"]).read_text() == page
-
-
-def test_the_run_of_an_encoder_decoder_shows_its_outputs(settings, tmp_path):
-    tiny = ["task=seq2seq", "data=reverse", "trainer=cpu", "trainer.enable_progress_bar=false", "threads=1"]
-    tiny += ["model.hidden=16", "model.width=8", "trainer.max_epochs=2", "logger=wandb", "logger.table_rows=12"]
-    tiny += ["data.train=200", "data.validation=20", "data.test=30", "data.lengths=[1,4]"]
-    metrics = fit(settings(*tiny), tmp_path)
-    found = read_back(tmp_path)
-    assert found.run.display_name == "seq2seq_attention-s1"
-    assert found.summary["test/accuracy"] == metrics["test_accuracy"]
-    assert {"val/accuracy", "val/loss"} <= found.logged
-    shown = table(found, "test/predictions")
-    assert shown["columns"] == ["source", "reference", "output", "probability"]
-    assert len(shown["data"]) == 12
-    assert not any("confusion" in key for key in found.summary)
 
 
 def check_nothing_private(folder: Path) -> None:
