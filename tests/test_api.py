@@ -63,9 +63,6 @@ def test_a_model_predicts_in_a_fork_of_a_process_that_has_predicted(trained):
         assert process.wait(60) == 0
 
 
-# --- names ------------------------------------------------------------------------------------------------------------
-
-
 def test_import_and_comparison_load_no_torch():
     code = """if True:
         import sys, imdbattn
@@ -78,9 +75,6 @@ def test_import_and_comparison_load_no_torch():
     first, second = (set(line.split(",")) for line in done.stdout.splitlines())
     assert not {"torch", "lightning", "hydra", "pydantic", "numpy", "wandb", "pandas"} & first
     assert not {"torch", "lightning", "wandb", "datasets"} & second
-
-
-# --- load -------------------------------------------------------------------------------------------------------------
 
 
 def test_a_run_is_loaded_from_its_folder_or_a_checkpoint_in_it(trained, tmp_path, monkeypatch):
@@ -104,9 +98,6 @@ def test_a_checkpoint_becomes_a_lightning_module(trained):
     classifier = imdbattn.ReviewClassifier.load_from_checkpoint(folder / "checkpoints/best.ckpt", map_location="cpu")
     loaded = imdbattn.load(folder).net.state_dict()
     assert all(torch.equal(weight, loaded[name]) for name, weight in classifier.net.state_dict().items())
-
-
-# --- predict ----------------------------------------------------------------------------------------------------------
 
 
 def test_predictions_equal_those_of_the_command(model, settings):
@@ -170,12 +161,6 @@ def test_an_encoder_decoder_generates_sequences(writer, settings):
     assert 0 <= writer.evaluate().accuracy <= 1
 
 
-# --- results in notebooks and terminals -------------------------------------------------------------------------------
-
-
-# --- evaluate ---------------------------------------------------------------------------------------------------------
-
-
 def test_evaluate_gives_the_numbers_of_the_command_and_writes_nothing(trained, settings, world):
     folder, recorded = trained("residual_pe")
     model = imdbattn.load(folder)
@@ -201,9 +186,6 @@ def test_evaluate_takes_texts_and_labels(model):
     assert named.accuracy == pytest.approx(right)
     assert (named.reviews, named.test_set) == (40, "40 given texts")
     assert model.evaluate("a great film", "pos").reviews == 1
-
-
-# --- train ------------------------------------------------------------------------------------------------------------
 
 
 def test_training_equals_that_of_the_command_and_leaves_the_process_unchanged(small, settings, tmp_path, monkeypatch):
@@ -250,9 +232,6 @@ def test_training_runs_inside_a_program_that_uses_hydra_and_outside_the_main_thr
         thread.join()
         assert GlobalHydra.instance().hydra is own
     assert runs[0].metrics.epochs == 1
-
-
-# --- compare ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow

@@ -276,16 +276,6 @@ def test_a_variant_is_named_by_the_overrides_that_not_all_runs_have_and_the_page
     assert about(found).endswith(" All rungs were trained with max_tokens=128, tokenizer=ptb, max_epochs=3.")
 
 
-def test_equal_short_names_are_given_in_full_and_a_default_value_makes_no_variant(tmp_path):
-    write_run(tmp_path / "a", model__dropout=0.1)
-    write_run(tmp_path / "b", data__dropout=0.1)
-    write_run(tmp_path / "c", seed=2, optim__lr=0.1)
-    write_run(tmp_path / "d", seed=3)
-    found = quick(tmp_path)
-    assert labels_of(found) == ["mean", "mean data.dropout=0.1", "mean model.dropout=0.1"]
-    assert found["rungs"][0]["seeds"] == [2, 3]
-
-
 def test_settings_that_differ_without_an_override_are_named_by_the_experiment_or_a_digest(tmp_path):
     for name in ("a", "b", "c"):
         run = write_run(tmp_path / name, metrics={"val_fingerprint": "v2"} if name == "c" else None)

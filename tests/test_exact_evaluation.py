@@ -131,8 +131,6 @@ def test_evaluate_gives_the_accuracy_that_training_gave(trained, settings):
         assert list((folder / "evaluations").glob(f"{split}-*.json"))
 
 
-# --- what is random in training is not in evaluation -----------------------------------------------------------------
-
 # All that is taken out at random in training, of the rung that has most of it.
 TAKEN_OUT = ["data.word_dropout", "model.dropout", "model.layer.dropout", "model.embedding.mixout"]
 

@@ -46,9 +46,6 @@ def labels(page) -> dict[str, str]:
     return {run.model: page.runs.labels[name] for name, run in page.runs.by_id.items()}
 
 
-# --- numbers ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("rung", CLASSIFIERS)
 def test_numbers_equal_those_of_explain(page, labels, folder_of, rung):
     found, expected = page.read(labels[rung]), imdbattn.load(folder_of(rung)).explain(TEXT)
@@ -186,9 +183,6 @@ def test_changes_are_undone(page, labels):
         assert not any(part._forward_hooks for part in net.modules())
 
 
-# --- the arithmetic of a cell -----------------------------------------------------------------------------------------
-
-
 def test_the_arithmetic_of_a_row_gives_the_numbers_of_the_network(page, labels, changed):
     cases = [("base", 1, 1), ("residual_pe", 2, 2), ("residual_cls", 3, 1), ("tuned", 2, 3), ("learned_query", 0, 1)]
     for (rung, layer, head), changes in itertools.product(cases, ({}, {"words": [2, 6], "shuffle": 4})):
@@ -238,9 +232,6 @@ def test_without_mask_padding_is_read_as_words(page, labels, changed):
     assert [*found.probabilities.values()] == pytest.approx(logits(net, longer), abs=1e-6)
 
 
-# --- the runs ---------------------------------------------------------------------------------------------------------
-
-
 def test_test_reviews_are_filtered_by_the_predictions(page, labels):
     runs = [page.run(labels[rung]) for rung in ("base", "mean")]
     own, other = (page.runs.run(name).predictions("test") for name in runs)
@@ -262,18 +253,12 @@ def test_test_reviews_are_filtered_by_the_predictions(page, labels):
     assert "choose fewer" in page.ask("next", 400, run=runs[0], runs=runs, contains="nosuchword")
 
 
-# --- texts ------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("text", ["", " \n ", "<script>alert(1)</script> & great", "\ufffd \0 🎬 great \u202e film"])
 def test_any_text_is_read(page, labels, text):
     for rung in CLASSIFIERS:
         found = page.read(labels[rung], text)
         assert sum(found.probabilities.values()) == pytest.approx(1)
         assert found.text == text
-
-
-# --- positions and encoder-decoder ------------------------------------------------------------------------------------
 
 
 def test_positions_are_the_products_of_the_position_vectors(page, labels):
@@ -315,9 +300,6 @@ def test_the_encoder_decoder_gives_the_output_of_predict(page, labels):
     assert len(page.ask("write", run=run, text="ABC", beams=4)["beams"]) == 4
 
 
-# --- the saved page ---------------------------------------------------------------------------------------------------
-
-
 def test_a_saved_page_is_one_file_without_scripts_and_has_the_same_numbers(page, labels):
     text = "A <script>alert(1)</script> great & lovely film ."
     changes = {"words": [1], "layers": [2]}
@@ -337,9 +319,6 @@ def test_a_saved_page_is_one_file_without_scripts_and_has_the_same_numbers(page,
         assert f"{found.label}, {100 * found.probability:.1f} %" in saved
     assert saved.count("<img") == 3
     assert page.ask("save", 400, readings=[], written=[], notes={}) == "there is nothing to save: type a text"
-
-
-# --- security and load ------------------------------------------------------------------------------------------------
 
 
 def test_only_requests_with_the_token_and_for_this_machine_are_answered(page):
@@ -384,9 +363,6 @@ def test_ten_clients_at_once_get_their_own_answers(page, labels):
 
     with ThreadPoolExecutor(10) as threads:
         assert [*threads.map(ask, cases * 3)] == expected * 3
-
-
-# --- the command ------------------------------------------------------------------------------------------------------
 
 
 def get(address: str) -> tuple[int, str]:

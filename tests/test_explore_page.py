@@ -130,12 +130,6 @@ def close(a: dict[str, dict[str, list]], b: dict[str, dict[str, list]]) -> bool:
     )
 
 
-# --- numbers ----------------------------------------------------------------------------------------------------------
-
-
-# --- changes ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 def test_each_control_changes_the_numbers_and_can_be_undone(open_tab, server, run):
     tab = open_tab("residual_pe", "tuned")
@@ -196,9 +190,6 @@ def test_the_address_contains_the_state(open_tab, run, browser):
     tab.go_forward()
     settle(tab)
     assert close(numbers(tab), found)
-
-
-# --- the arithmetic of a cell -----------------------------------------------------------------------------------------
 
 
 def shown_steps(panel: Any) -> dict[str, float]:
@@ -265,9 +256,6 @@ def test_a_cell_that_is_clicked_or_chosen_by_keys_shows_its_arithmetic(open_tab,
     assert "cells=" not in again.url
 
 
-# --- texts ------------------------------------------------------------------------------------------------------------
-
-
 def test_html_in_a_text_is_shown_as_text(open_tab):
     tab = open_tab("base", "residual_pe")
     html = '<img src=x onerror="document.title=1"><b>great</b> film &amp; <script>document.title=2</script>'
@@ -283,9 +271,6 @@ def test_html_in_a_text_is_shown_as_text(open_tab):
     saved = Path(download.value.path()).read_text()
     assert "<script" not in saved
     assert "<b>great" not in saved
-
-
-# --- for everybody ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow

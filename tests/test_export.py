@@ -59,9 +59,6 @@ def edited(folder: Path, change) -> None:
     (folder / "checksums.json").write_text(json.dumps({name: sha256_of(folder / name) for name in sums}))
 
 
-# --- what it holds ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("rung", ["mean", "residual_pe", "tuned", "wide"])
 def test_with_all_words_in_float32_predictions_equal_those_of_the_run_bit_for_bit(model, tmp_path, rung):
     predictor, run = model(rung)
@@ -155,9 +152,6 @@ def test_tokenizer_json_gives_other_programs_the_same_ids(name, text):
     assert ours.encode(text).ids == expected
 
 
-# --- where it is read ------------------------------------------------------------------------------------------------
-
-
 def test_it_needs_no_wheel_no_cache_no_run_and_no_network(model, tmp_path, monkeypatch):
     predictor, run = model("tuned")
     write_export(predictor, tmp_path / "m", run, vectors="all", precision="float32")
@@ -185,9 +179,6 @@ def test_an_encoder_decoder_is_exported_too(folder_of, settings, tmp_path):
     assert [(r.output, r.probability) for r in one] == [(r.output, r.probability) for r in other]
     with pytest.raises(UserError, match="an encoder-decoder has no graph"):
         write_export(predictor, tmp_path / "m", run, graph=True)
-
-
-# --- damaged and foreign folders -------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -239,9 +230,6 @@ def test_a_class_outside_imdbattn_needs_trust(exported):
         read_export(exported)
     with pytest.raises(UserError, match="cannot be imported"):  # which comes after
         read_export(exported, trust="nowhere")
-
-
-# --- where it is written ---------------------------------------------------------------------------------------------
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -296,9 +284,6 @@ def test_if_anything_fails_the_old_export_stays(model, monkeypatch, tmp_path):
     assert contents(tmp_path) == before
 
 
-# --- the API and the hub ----------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def api_model(trained):
     return lambda rung: imdbattn.load(trained(rung)[0])
@@ -332,9 +317,6 @@ def test_an_exported_model_is_scored_on_other_reviews_with_its_own_words(api_mod
     assert again.evaluate(f"{world}/reviews.csv").accuracy == pytest.approx(expected)
     metrics = score_run(settings(f"run={tmp_path}/m", f"data.path={world}/reviews.csv", config="evaluate"))
     assert metrics["accuracy"] == again.evaluate(f"{world}/reviews.csv").accuracy
-
-
-# --- graphs ----------------------------------------------------------------------------------------------------------
 
 
 def random_predictor(settings, rung: str) -> ReviewPredictor:
@@ -378,9 +360,6 @@ def test_a_graph_is_written_in_addition_to_the_weights(model, tmp_path):
         assert not [name for name in archive.namelist() if str(ROOT).encode() in archive.read(name)]
     inputs = example(again, 3, 9)
     assert graph(*inputs).shape == (3, 2)
-
-
-# --- the hub ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_model_that_was_pushed_to_the_hub_is_loaded_from_it(api_model, tmp_path, monkeypatch):

@@ -55,9 +55,6 @@ def held_out(settings, small):
     return [text for split in ("validation", "test") for text in read_texts(plain.texts(split))]
 
 
-# --- tables ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("suffix", WRITTEN)
 def test_a_table_that_predict_has_written_gives_the_mean_probabilities_of_the_runs(
     runs, student, settings, shell, world, tmp_path, suffix
@@ -107,9 +104,6 @@ def test_a_table_with_anything_but_labels_or_probabilities_of_these_classes_is_r
     (tmp_path / name).write_text(content)
     with pytest.raises(UserError, match=message):
         ReviewData.read(student(extra=tmp_path / name))
-
-
-# --- training --------------------------------------------------------------------------------------------------------
 
 
 @given(st.lists(st.floats(0, 1), min_size=6, max_size=6), st.sampled_from([0.0, 0.1]))
@@ -168,9 +162,6 @@ def test_a_finished_run_does_not_need_its_table_and_an_export_does_not_name_its_
     label_texts(settings(f"run={tmp_path}/run", config="predict"), ["a lovely film"])
 
 
-# --- several runs ----------------------------------------------------------------------------------------------------
-
-
 def test_runs_of_other_classes_and_unsuitable_runs_are_refused(runs, trained, settings, world, tmp_path):
     (tmp_path / "r.csv").write_text((world / "reviews.csv").read_text().replace(",neg", ",bad"))
     other, _ = trained("mean", f"data.path={tmp_path}/r.csv")
@@ -185,9 +176,6 @@ def test_runs_of_other_classes_and_unsuitable_runs_are_refused(runs, trained, se
             label_texts(settings(f"run=[{runs}/mean,{run}]", config="predict"), ["a film"])
     with pytest.raises(UserError, match="explain=true is for one run"):
         settings(f"run=[{runs}]", "explain=true", config="predict")
-
-
-# --- texts without labels --------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -176,11 +176,3 @@ def test_the_norm_of_the_gradient_is_clipped_in_each_precision(settings, small, 
         saved = torch.load(tmp_path / str(lr) / "checkpoints/best.ckpt", weights_only=True)["state_dict"]
         weights.append(torch.cat([value.double().flatten() for value in saved.values()]))
     assert (weights[1] - weights[0]).norm().item() == pytest.approx(0.001, rel=0.01)
-
-
-@pytest.mark.parametrize("shapes", [((3, 4), (5, 4)), ((2, 3, 4), (1, 5, 4)), ((2, 0, 4), (2, 5, 4))])
-def test_shapes_that_cannot_be_split_into_blocks_use_the_kernel_of_torch(shapes):
-    torch.manual_seed(0)
-    query, key = (torch.randn(shape) for shape in shapes)
-    found = fast.attention(query, key, key, torch.ones(key.shape[-2]).bool(), 0.5)
-    torch.testing.assert_close(found, F.scaled_dot_product_attention(query, key, key))

@@ -20,8 +20,6 @@ from imdbattn.sweep.job import jobs_of
 
 from .test_compare import REVIEWS, quick, quick_sets, write_run
 
-# --- the cut ----------------------------------------------------------------------------------------------------------
-
 
 def whole(labels, texts=None) -> Texts:
     labels = np.array(labels)
@@ -95,9 +93,6 @@ def test_the_fingerprint_of_folds_covers_all_reviews_in_order_and_the_number_of_
     assert len(set.union(*found)) == 5
 
 
-# --- runs -------------------------------------------------------------------------------------------------------------
-
-
 def test_the_run_of_a_fold_records_it_and_is_scored_again(trained, settings, small):
     """On the reviews that `cut_reviews` gives that fold."""
     folder, metrics = trained("mean", "data.folds=3", "data.fold=2")
@@ -135,9 +130,6 @@ def test_the_experiment_trains_each_fold_once_and_resumes(launcher, small, shell
     assert rung["folders"] == [
         str(Path("sweep") / path.parent.name) for path in sorted((tmp_path / "sweep").glob("*/metrics.json"))
     ]
-
-
-# --- comparisons ------------------------------------------------------------------------------------------------------
 
 
 def write_folds(

@@ -57,9 +57,6 @@ TEXT = as_text(WORDS, VECTORS)
 MARK = b"\xef\xbb\xbf"  # of byte order, as some editors put in front of a file
 
 
-# --- sources ---------------------------------------------------------------------------------------------------------
-
-
 def test_the_wheel_loads(tmp_path):
     pytest.importorskip(glove.WHEEL)
     wheel = load_glove("wheel", cache_dir=str(tmp_path))
@@ -118,9 +115,6 @@ def test_vectors_written_as_text_are_read_back(tmp_path_factory, table):
     assert found.vectors[3:].tobytes() == vectors.tobytes()
 
 
-# --- scaled ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("standardize", ["true", "false"])
 def test_a_model_reads_standardized_words_unless_the_settings_disable_this(settings, small, standardize):
     cfg = settings(*small, "model=mean", f"model.embedding.standardize={standardize}")
@@ -148,9 +142,6 @@ def test_a_dimension_without_information_becomes_zero(settings, small, world, tm
     assert scaled_VD[:, :-1].std(0) == pytest.approx(1, abs=1e-5)
 
 
-# --- once ------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("source", ["wheel", "path"])
 def test_the_second_load_does_not_read_the_source(source, tmp_path, monkeypatch):
     if source == "wheel":
@@ -173,8 +164,6 @@ def test_a_flipped_bit_in_the_cache_is_named_with_the_folder_to_delete(name, tmp
     with pytest.raises(UserError, match=rf"the cache is damaged .*: delete the folder {folder}"):
         load_glove(dim=DIM, path=path, cache_dir=str(tmp_path))
 
-
-# --- mistakes --------------------------------------------------------------------------------------------------------
 
 GOOD = b"".join(b"word%d 1 2 3 4\n" % i for i in range(6))
 MISTAKES = {  # bytes, and what the message says
@@ -207,9 +196,6 @@ def test_a_changed_wheel_is_refused(tmp_path, monkeypatch):
     assert left_in(tmp_path) == []
 
 
-# --- torchtext -------------------------------------------------------------------------------------------------------
-
-
 def test_torchtext_loads_6b_from_our_cache(tmp_path, monkeypatch):
     torch = pytest.importorskip("torch")
     calls = []
@@ -226,8 +212,6 @@ def test_torchtext_loads_6b_from_our_cache(tmp_path, monkeypatch):
     assert (found.words, found.vectors.sum()) == (["the", "of"], 200)
     assert ssl._create_default_https_context is ssl.create_default_context
 
-
-# --- download --------------------------------------------------------------------------------------------------------
 
 ARCHIVE = as_zip(**{f"glove.6B.{d}d.txt": as_text(WORDS[:50], RNG.normal(size=(50, d))) for d in (50, 100)})
 

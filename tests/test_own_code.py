@@ -136,8 +136,6 @@ def test_lightnings_own_callbacks_in_a_run_folder_need_trust_too(trained, compos
         resumed(composed(), [], run)
 
 
-# --- the template of docs/own_parts.md -------------------------------------------------------------------------------
-
 PAGE = (ROOT / "docs" / "own_parts.md").read_text()
 TEMPLATE = PAGE.partition("## Template")[2].partition("\n## ")[0]
 
@@ -181,8 +179,6 @@ def test_our_parts_work_in_another_project_as_documented():
     exec(block("python", PAGE.partition("## Our parts in your project")[2]), space := {})
     assert space["y_BTD"].shape == (2, 9, 64)
 
-
-# --- each kind of part -----------------------------------------------------------------------------------------------
 
 KINDS = """
 import torch

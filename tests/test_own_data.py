@@ -43,9 +43,6 @@ def write_texts(file: Path, texts: list[str], column: str = "text") -> Path:
     return file
 
 
-# --- reading ---------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("suffix", WRITTEN)
 @given(texts=st.lists(st.text(st.characters(exclude_categories=["Cs", "Cc"])), min_size=1, max_size=9))
 def test_a_table_read_as_a_stream_has_the_values_that_training_reads(tmp_path_factory, suffix, texts):
@@ -54,9 +51,6 @@ def test_a_table_read_as_a_stream_has_the_values_that_training_reads(tmp_path_fa
     blank = next((number for number, text in enumerate(texts, 1) if not text.strip()), None)
     assert (list(found.lines), found.total, found.blank) == (texts, len(texts), blank)
     assert read_columns(file, {"column": "a, b"}) == [texts]
-
-
-# --- results ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -101,9 +95,6 @@ def test_a_table_is_complete_or_unchanged(tmp_path, suffix):
         write_table(tmp_path / f"o{suffix}", chunks())
     assert os.listdir(tmp_path) == [f"o{suffix}"]
     assert (tmp_path / f"o{suffix}").read_text() == "old"
-
-
-# --- scores of each class --------------------------------------------------------------------------------------------
 
 
 @given(st.integers(2, 5).flatmap(lambda c: st.lists(st.tuples(*[st.integers(0, c - 1)] * 2), min_size=1, max_size=40)))
@@ -162,8 +153,6 @@ def test_other_reviews_may_have_other_names_for_the_classes(three, settings, tmp
     assert results[0]["labels"] == names
     assert results[1:] == results[:1] * 2
 
-
-# --- data.limit ------------------------------------------------------------------------------------------------------
 
 SHARES = {"validation": 0.1, "test": 0.2}
 

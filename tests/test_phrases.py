@@ -59,9 +59,6 @@ def found(phrases: Phrases, *texts: list[int]) -> Tensor:
     return phrases(batch.tokens_BT, batch.before_BTW)
 
 
-# --- by hand, in sets of tuples ---------------------------------------------------------------------------------------
-
-
 def phrases_in(text: list[int], longest: int) -> set[Phrase]:
     windows = {tuple(text[at : at + size]) for size in range(1, longest + 1) for at in range(len(text) - size + 1)}
     return {phrase for phrase in windows if min(phrase) >= 3}
@@ -94,9 +91,6 @@ def ratios_by_hand(
     return [[0.0] * len(columns), *map(list, zip(*columns, strict=True))]
 
 
-# --- numbers ----------------------------------------------------------------------------------------------------------
-
-
 @given(st.data())
 def test_each_phrase_has_its_own_number_and_longer_phrases_have_larger_ones(data):
     most = 2**21 - 1  # as many ids as three words of a phrase may have
@@ -125,9 +119,6 @@ def test_a_vocabulary_that_is_too_large_for_the_numbers_is_refused(longest, rows
     phrases(chosen, 2, ragged([[3]]), rows - 1)
 
 
-# --- what is known, and where it stands -------------------------------------------------------------------------------
-
-
 @given(TEXTS, TEXTS, st.integers(1, 3), st.integers(1, 4))
 def test_the_known_phrases_are_found_where_they_end_and_no_others(train, texts, longest, least):
     known = known_by_hand(train, longest, least)
@@ -144,9 +135,6 @@ def test_the_known_phrases_are_found_where_they_end_and_no_others(train, texts, 
         ]
         assert found_TO[: len(text)] == expected
         assert not any(map(any, found_TO[len(text) :])), "padding is no phrase"
-
-
-# --- log-count ratios -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -199,9 +187,6 @@ def test_a_training_set_without_known_phrases_works():
     assert len(counted(labelled([[], []], 2), 2).keys_P) == 0
 
 
-# --- folds ------------------------------------------------------------------------------------------------------------
-
-
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=60), st.integers(2, 12))
 def test_folds_are_consecutive_blocks_of_each_class_and_of_equal_size(labels, folds):
     fold_N = folds_of(torch.tensor(labels), folds)
@@ -234,9 +219,6 @@ def test_the_ratios_that_a_review_is_trained_with_do_not_depend_on_its_label(cla
         same = after.out_of_fold_KPC[number].equal(before.out_of_fold_KPC[number])
         assert same == (number == fold)
     assert not after.log_counts_PC.equal(before.log_counts_PC)
-
-
-# --- whose ratios a review is read with -------------------------------------------------------------------------------
 
 
 def module_for(settings, rung: str, data: Ragged, classes: int = 2) -> ReviewClassifier:

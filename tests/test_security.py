@@ -27,8 +27,6 @@ from .commands import label_texts
 
 ROOT = Path(__file__).parents[1]
 
-# --- a run folder from a stranger ------------------------------------------------------------------------------------
-
 
 @pytest.fixture
 def stranger(trained, tmp_path):
@@ -117,8 +115,6 @@ def test_a_name_in_an_archive_is_not_used_as_a_path(world, tmp_path, name):
     assert {path.name for path in inner.iterdir()} == {"glove.zip", "cache"}
 
 
-# --- text stays text -------------------------------------------------------------------------------------------------
-
 OWN = "document.title='owned'"
 HOSTILE = (
     f"<script>{OWN}</script>",
@@ -197,8 +193,6 @@ def test_a_hostile_text_does_not_become_a_tag(hostile_page):
     policy, _, shown = hostile_page.partition("<title>")
     assert PAGE_POLICY[:11] in policy or not shown  # of a notebook
 
-
-# --- secrets ---------------------------------------------------------------------------------------------------------
 
 CREDENTIALS = {
     "logger.api_key": "k" * 40,

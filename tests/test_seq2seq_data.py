@@ -69,9 +69,6 @@ def short(count: int) -> str:
     return "\ufeff" + "".join(f"\r\n{n} !\tn {n}\r\n" for n in range(count))
 
 
-# --- vocabulary ------------------------------------------------------------------------------------------------------
-
-
 def test_a_word_spelled_like_a_marker_is_unknown_and_ends_nothing(file):
     vocabulary = Vocabulary.count([["<eos>", "a", "<pad>"]] * 5)
     assert vocabulary.symbols == [*MARKERS, "a"]
@@ -79,9 +76,6 @@ def test_a_word_spelled_like_a_marker_is_unknown_and_ends_nothing(file):
     corpus = prepare(sentences(file(many().replace("see", "<eos>").replace("vois", "<pad>"))))
     assert (corpus.splits["train"].source.ids == UNK).sum() >= len(corpus.splits["train"])
     assert all((batch_of(corpus.splits["train"], n).target_BT == EOS).sum() == 1 for n in range(10))
-
-
-# --- batches ---------------------------------------------------------------------------------------------------------
 
 
 def batch_of(pairs: Pairs, *index: int):
@@ -108,8 +102,6 @@ def test_a_pair_is_the_same_in_any_batch_with_one_end_symbol_and_padding_after_i
     assert batch.padded == (len(lengths) > 1), "a model that is told no lengths would read padding"
     assert (batch.lengths_or_none_B is None) == (len(lengths) < 2)
 
-
-# --- reversed strings ------------------------------------------------------------------------------------------------
 
 SIZES = {split: st.integers(1, 60) for split in ("train", "validation", "test")}
 SOME = st.fixed_dictionaries({"seed": st.integers(0, 2**32), "letters": st.integers(2, 26), **SIZES})
@@ -153,9 +145,6 @@ def test_the_strings_of_a_seed_have_not_changed():
     splits = generate(1, 26, (1, 20), (1, 20), train=300, validation=40, test=60)
     text = "\n".join(string for split in splits.values() for string in split)
     assert (reverse.VERSION, hashlib.sha256(text.encode()).hexdigest()[:12]) == (1, "e28d973f014e")
-
-
-# --- sentences -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -277,9 +266,6 @@ def test_a_bad_file_is_refused_with_the_place(file, name):
         prepare(sentences(file(content), **({"min_frequency": 10**6} if "frequent" in name else {"max_tokens": 9})))
 
 
-# --- the packaged pairs ----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("turned", [False, True])
 def test_the_packaged_pairs_come_without_path_or_hub_and_in_both_directions(turned):
     corpus = prepare(sentences(languages=["fr", "en"] if turned else ["en", "fr"]))
@@ -290,9 +276,6 @@ def test_the_packaged_pairs_come_without_path_or_hub_and_in_both_directions(turn
     assert ("je" in corpus.target_vocabulary.symbols) != turned
     if not turned:
         assert max(map(len, corpus.splits["test"].references)) == 2
-
-
-# --- the hub ---------------------------------------------------------------------------------------------------------
 
 
 def dataset(texts: list[str]) -> datasets.Dataset:

@@ -114,16 +114,6 @@ def test_rotary_scores_depend_on_the_distance_and_not_on_the_place_in_the_review
     assert near[0][..., size - size % 2 :].equal(plain_BHTd[..., size - size % 2 :])
 
 
-@given(st.lists(st.integers(-1, 4000), min_size=1, max_size=9), st.integers(0, 4000), st.integers(0, 99))
-def test_scores_depend_on_the_distance_and_not_on_the_place_in_the_review(positions, further, seed):
-    torch.manual_seed(seed)
-    distances = Distances(2)
-    torch.nn.init.normal_(distances.sin_HM)
-    torch.testing.assert_close(
-        added(distances, [position + further for position in positions]), added(distances, positions), atol=1e-4, rtol=0
-    )
-
-
 def test_heads_are_initialized_to_attend_to_their_places():
     scores_HTT = added(Distances(6, places=[None, -1, 1, -2, 0]), list(range(40)))
     for head, place in enumerate([None, -1, 1, -2, 0, None]):
