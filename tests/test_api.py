@@ -28,7 +28,6 @@ from imdbattn.settings.cli import conf_dir
 from tests.world import BAD, FILLER, GOOD
 
 from .commands import label_texts
-from .processes import started
 
 TEXTS = ["the film was great and lovely .", "a dull bad story", "", "the actor was fine"]
 
@@ -46,21 +45,6 @@ def writer(folder_of) -> imdbattn.Model:
 
 def files_in(folder: Path) -> dict[Path, int]:
     return {file: file.stat().st_mtime_ns for file in folder.rglob("*") if file.name != ".lock"}
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_model_predicts_in_a_fork_of_a_process_that_has_predicted(trained):
-    code = f"""if True:
-        import os, torch, imdbattn
-        torch.set_num_threads(2)
-        model, texts = imdbattn.load({str(trained("mean")[0])!r}), ["great film " * 200] * 300
-        expected = model.predict(texts)
-        if pid := os.fork():
-            os._exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-        os._exit(model.predict(texts).labels.tolist() != expected.labels.tolist())"""
-    with started([sys.executable, "-c", code], env=dict(os.environ)) as process:
-        assert process.wait(60) == 0
 
 
 def test_import_and_comparison_load_no_torch():

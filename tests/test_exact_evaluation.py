@@ -151,6 +151,7 @@ def test_evaluation_and_prediction_read_whole_reviews_whatever_training_drops(tr
         scores = score_run(settings(f"run={run}", "trainer=cpu", config="evaluate"))
         (table,) = (run / "evaluations").glob("test-*.parquet")
         said = [label_texts(settings(f"run={run}", f"explain={e}", config="predict"), texts)[0] for e in (True, False)]
+        assert [one.output for one in said[0]] == [one.output for one in said[1]], "an explanation changes no label"
         values = [[(one.output, one.probability, one.words) for one in each] for each in said]
         found.append((scores["accuracy"], scores["loss"], table.read_bytes(), values))
     assert found[0] == found[1]

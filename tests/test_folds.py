@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from imdbattn.comparison.report import report_of, rung_table
+from imdbattn.comparison.report import report_of
 from imdbattn.data.reviews import cut_reviews
 from imdbattn.data.sources import Split, Texts
 from imdbattn.errors import UserError
@@ -197,12 +197,8 @@ def test_the_comparison_has_the_spread_over_folds_and_the_mean_of_each_fold(fold
     assert rung["folds"]["sd"] == pytest.approx(np.std(values, ddof=1))
     assert (rung["train_seconds"], rung["parameters"]) == (2.5, 10)
     assert rung["curves"]["val/accuracy"] == {"x": [1], "values": [[pytest.approx(0.25)]] * 2}
-    head, _, row = rung_table(found)
     shown = f"{100 * np.mean(values):.1f} ± {100 * np.std(values, ddof=1):.1f}"
-    assert dict(zip(head, row, strict=True))["over 4 folds %"] == shown
-    page = markdown(report_of(found))
-    assert "over all reviews of all 4 folds" in page
-    assert "small: 4 folds in blocks" in page
+    assert shown in markdown(report_of(found))
 
 
 def test_a_missing_fold_is_named_and_the_others_of_its_run_are_omitted(folded, tmp_path):

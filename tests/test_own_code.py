@@ -122,10 +122,6 @@ def test_a_package_that_a_run_folder_names_is_imported_only_with_trust(foreign, 
     assert imported.exists() == (command in ("evaluate", "predict"))  # init= reads the weights only
 
 
-def test_trust_in_a_run_folder_has_no_effect(foreign, composed):
-    assert resumed(composed("trust=[mypkg,other]"), [], foreign)["trust"] == ["mypkg", "other"]
-
-
 def test_lightnings_own_callbacks_in_a_run_folder_need_trust_too(trained, composed, tmp_path):
     """They can write files anywhere."""
     run = shutil.copytree(trained("mean")[0], tmp_path / "run")

@@ -167,23 +167,12 @@ def test_ratios_are_those_of_the_paper_for_the_whole_set_and_without_each_fold(c
     holds()
 
 
-@pytest.mark.parametrize("classes", [2, 3])
-def test_the_ratio_of_an_unknown_phrase_is_zero(classes):
-    phrases = counted(labelled([[3, 4], [4, 5], [3, 5]] * 8, classes), classes)
-    assert phrases.log_counts_PC[0].eq(0).all()
-    assert phrases.out_of_fold_KPC[:, 0].eq(0).all()
-    none_BTO = found(phrases, [1, 11])
-    assert none_BTO.eq(0).all()
-    for fold_B in (None, torch.tensor([2])):
-        assert phrases.ratios(none_BTO, fold_B).eq(0).all()
-    channel = LogCounts(8, phrases)
-    assert channel(none_BTO, phrases).eq(0).all(), "and adds nothing to the words"
-
-
 def test_a_training_set_without_known_phrases_works():
     phrases = counted(labelled([[3], [4], [1, 1], []], 2), 2)
     assert len(phrases.keys_P) == 0
-    assert phrases.ratios(found(phrases, [3, 4, 5]), torch.tensor([1])).eq(0).all()
+    none_BTO = found(phrases, [3, 4, 5])
+    assert phrases.ratios(none_BTO, torch.tensor([1])).eq(0).all()
+    assert LogCounts(8, phrases)(none_BTO, phrases).eq(0).all(), "and adds nothing to the words"
     assert len(counted(labelled([[], []], 2), 2).keys_P) == 0
 
 

@@ -105,14 +105,6 @@ def test_the_weights_are_those_of_the_cls_query_or_of_the_mean_query(reader):
     np.testing.assert_allclose(mean.received()["layer 1, mean query"], mean.layers[0].mean((0, 1)), rtol=1e-5)
 
 
-@pytest.mark.parametrize("rung", ["learned_query", "text_query"])
-def test_a_query_that_pools_shows_its_weights(reader, rung):
-    found = reader(rung).explain(TEXT)
-    assert list(found.attention.received()) == ["pooling"]
-    np.testing.assert_allclose(found.attention.pooling, [share for *_, share in found.words], rtol=1e-5)
-    assert maps(review_attention(found.attention))[0].shape == (1, len(found.words))
-
-
 def test_rotary_positions_show_the_products_of_a_rotated_vector(reader):
     (rotated_TD,) = position_tables(reader("residual_rope").net, 20).values()
     np.testing.assert_allclose(rotated_TD @ rotated_TD.T, 2 * sinusoids(20, 10) @ sinusoids(20, 10).T, atol=1e-4)

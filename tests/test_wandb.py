@@ -239,27 +239,13 @@ def test_the_parameters_of_a_sweep_are_settings_with_valid_values(settings, name
 @pytest.mark.parametrize("name", ["ladder", "tune"])
 def test_the_command_of_an_agent_trains_one_run_of_the_sweep(small, tmp_path, name):
     """Run as an agent runs it: same words, same environment, same file of parameters (which locks them in W&B)."""
-    import subprocess
-
     sweep, words = SWEEPS[name], agents_command(SWEEPS[name])
     chosen = {key: {"value": first_choice(parameter)} for key, parameter in sweep["parameters"].items()}
     (tmp_path / "parameters.yaml").write_text(yaml.safe_dump({"wandb_version": 1, **chosen}))
-    done = subprocess.run(
-        [*words, *small, "logger=wandb", "model.layers=1", "trainer.max_epochs=2"],
-        cwd=tmp_path,
-        env={
-            **os.environ,
-            **SECRETS,
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-            "PYTHONPATH": str(Path(__file__).parent.parent),
-            "WANDB_SWEEP_ID": "sweep1",
-            "WANDB_RUN_ID": "run1",
-            "WANDB_SWEEP_PARAM_PATH": str(tmp_path / "parameters.yaml"),
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    words += [*small, "logger=wandb", "model.layers=1", "trainer.max_epochs=2"]
+    env = ENVIRONMENT | SECRETS | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    env |= {"WANDB_SWEEP_ID": "sweep1", "WANDB_RUN_ID": "run1", "WANDB_SWEEP_PARAM_PATH": f"{tmp_path}/parameters.yaml"}
+    done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     rung = {"ladder": RUNGS[0], "tune": "residual_pe"}[name]
     folder = tmp_path / "runs" / "wandb-sweep1" / f"{rung}-s1-run1"
