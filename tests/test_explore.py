@@ -94,28 +94,40 @@ def changed(page, labels) -> Callable[..., tuple[SimpleNamespace, Any, Any]]:
     return get
 
 
-@torch.no_grad()
-def test_a_disabled_head_outputs_zeros(changed):
-    found, net, batch = changed("residual_pe", heads=[[2, 1]])
+def without_head(net: Any) -> None:
+    """Without head 1 of layer 2: its values are zeros."""
     value = net.layers[1].f.value
     value.weight[: len(value.weight) // 2] = 0
     value.bias[: len(value.bias) // 2] = 0
+
+
+def without_distances(net: Any) -> None:
+    for layer in net.layers:
+        layer.f.distances.cos_HM.zero_()
+        layer.f.distances.sin_HM.zero_()
+
+
+@pytest.mark.parametrize(
+    ("rung", "changes", "alter"),
+    [
+        ("residual_pe", {"heads": [[2, 1]]}, without_head),
+        ("residual_pe", {"layers": [2]}, lambda net: net.layers.pop(1)),
+        ("base", {"layers": [1, 2, 3]}, lambda net: net.layers.__delitem__(slice(None))),
+        ("residual_pe", {"positions": True}, lambda net: net.positions.pe_TD.zero_()),
+        ("tuned", {"positions": True}, without_distances),
+    ],
+)
+@torch.no_grad()
+def test_a_change_has_the_effect_that_it_names(changed, rung, changes, alter):
+    """Heads output zeros, layers are skipped, position vectors and distances are zero."""
+    (found, net, batch), (before, _, _) = changed(rung, **changes), changed(rung)
+    alter(net)
     assert [*found.probabilities.values()] == pytest.approx(logits(net, batch), abs=1e-6)
-    before = changed("residual_pe")[0]
     assert found.probability != pytest.approx(before.probability, abs=1e-6)
     assert found.before == pytest.approx(before.probabilities, abs=1e-6)
-
-
-@torch.no_grad()
-def test_a_disabled_layer_is_skipped(changed):
-    found, net, batch = changed("residual_pe", layers=[2])
-    del net.layers[1]
-    assert [*found.probabilities.values()] == pytest.approx(logits(net, batch), abs=1e-6)
-    assert [one["layer"] for one in found.attentions] == [1, 3]
-    found, net, batch = changed("base", layers=[1, 2, 3])
-    del net.layers[:]
-    assert [*found.probabilities.values()] == pytest.approx(logits(net, batch), abs=1e-6)
-    assert (found.attentions, found.layers) == ([], 3)
+    kept = [layer for layer in range(1, 4) if layer not in changes.get("layers", ())]
+    assert [one["layer"] for one in found.attentions if "layer" in one] == kept
+    assert before.has_positions == (rung != "base")
 
 
 @torch.no_grad()
@@ -130,21 +142,6 @@ def test_removed_words_get_no_attention_and_the_others_keep_their_positions(chan
         assert {word["place"] for word in found.removed} == set(removed)
         assert len(found.words) + len(found.removed) == int(batch.lengths_B)
         assert len(found.keys) == len(found.words) + found.cls
-
-
-@torch.no_grad()
-def test_without_positions_the_position_vectors_and_distances_are_zero(changed):
-    found, net, batch = changed("residual_pe", positions=True)
-    net.positions.pe_TD.zero_()
-    assert [*found.probabilities.values()] == pytest.approx(logits(net, batch), abs=1e-6)
-    found, net, batch = changed("tuned", positions=True)
-    for layer in net.layers:
-        layer.f.distances.cos_HM.zero_()
-        layer.f.distances.sin_HM.zero_()
-    assert [*found.probabilities.values()] == pytest.approx(logits(net, batch), abs=1e-6)
-    for rung in ("residual_pe", "tuned"):
-        assert changed(rung)[0].has_positions
-    assert not changed("base")[0].has_positions
 
 
 def test_shuffled_words_change_only_models_that_know_positions(page, labels):

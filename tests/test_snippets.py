@@ -19,6 +19,7 @@ import imdbattn
 from imdbattn import api
 from imdbattn.api import training
 
+from .marks import slow_except
 from .test_readme import PAGES, shrunk
 
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
@@ -45,15 +46,11 @@ def place(trained, small, world, tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    "page",
-    [
-        pytest.param(page, marks=pytest.mark.slow if page.name == "export.md" else ())
-        for page in PAGES
-        if BLOCKS[page] and page.name != "check.md"
-    ],
-    ids=lambda page: page.name,
-)
+SHOWN = [page for page in PAGES if BLOCKS[page] and page.name != "check.md"]
+QUICK = [page for page in SHOWN if page.name != "export.md"]
+
+
+@pytest.mark.parametrize("page", slow_except(QUICK, SHOWN), ids=lambda page: page.name)
 def test_snippets_of_the_documents_run(page, place):
     names = {"__name__": "__main__"}
     for line, block in BLOCKS[page]:

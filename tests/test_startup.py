@@ -14,6 +14,7 @@ from .marks import slow_except
 from .processes import ROOT
 
 HEAVY = {"torch", "lightning", "wandb", "datasets", "pandas", "matplotlib", "scipy", "statsmodels", "optuna"}
+COMMANDS = ("train", "evaluate", "predict", "compare", "export", "dashboard", "search", "faithfulness", "explore")
 TIMED = {"PYTHONPROFILEIMPORTTIME": "1"}
 
 
@@ -22,13 +23,7 @@ def loaded(stderr: str) -> list[str]:
     return [line.rpartition("|")[2].strip() for line in stderr.splitlines() if line.startswith("import time:")]
 
 
-@pytest.mark.parametrize(
-    "command",
-    slow_except(
-        ["train"],
-        ["train", "evaluate", "predict", "compare", "export", "dashboard", "search", "faithfulness", "explore"],
-    ),
-)
+@pytest.mark.parametrize("command", slow_except(["train"], COMMANDS))
 def test_help_loads_nothing_slow(shell, command):
     done = shell(command, "--help", env=TIMED)
     assert done.returncode == 0
