@@ -11,7 +11,6 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import FrozenInstanceError
 from pathlib import Path
 
 import numpy as np
@@ -89,7 +88,6 @@ def test_predictions_equal_those_of_the_command(model, settings):
     found = model.predict(TEXTS)
     assert [*found] == expected
     assert found.labels.tolist() == [reading.output for reading in expected]
-    assert found.probabilities.shape == (4, 2)
     np.testing.assert_allclose(found.probabilities.sum(1), 1)
     for one, row in zip(found, found.probabilities, strict=True):
         assert one.probability == row.max() == one.probabilities[one.label]
@@ -99,8 +97,6 @@ def test_predictions_equal_those_of_the_command(model, settings):
     assert frame["probability of pos"].tolist() == found.probabilities[:, 1].tolist()
     assert [*found[1:3]] == expected[1:3]
     assert len(found[1:3].probabilities) == 2
-    with pytest.raises(FrozenInstanceError):
-        found.items = ()
 
 
 def test_predict_takes_text_in_any_container(model):

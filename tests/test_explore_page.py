@@ -2,7 +2,6 @@
 with the keyboard alone, and problems (a deleted run, a stopped server, HTML in the text) are displayed.
 """
 
-import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -120,14 +119,11 @@ def numbers(tab: Any) -> dict[str, dict[str, list]]:
 
 def close(a: dict[str, dict[str, list]], b: dict[str, dict[str, list]]) -> bool:
     """Whether all numbers of two pages are equal to 1e-6."""
-    flat = [json.loads(json.dumps(one)) for one in (a, b)]
-    return all(
-        flat[0][run][kind] == pytest.approx(flat[1][run][kind], abs=1e-6)
-        if kind != "maps"
-        else [pytest.approx(map_, abs=1e-6) for map_ in flat[0][run][kind]] == flat[1][run][kind]
-        for run in flat[0] | flat[1]
-        for kind in ("probabilities", "shares", "maps")
-    )
+
+    def flat(panel: dict[str, list]) -> list[float]:
+        return [*panel["probabilities"], *panel["shares"], *(value for map_ in panel["maps"] for value in map_)]
+
+    return a.keys() == b.keys() and all(flat(a[run]) == pytest.approx(flat(b[run]), abs=1e-6) for run in a)
 
 
 @pytest.mark.slow

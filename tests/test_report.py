@@ -33,11 +33,8 @@ def made_up(names=("mean", "base", "residual"), labels=("neg", "pos"), text=HOST
             | {"interval": [center - 0.009, center + 0.0101], "lengths": None, "folds": None, "train_seconds": 8.25}
             | {"validation": over_seeds, "test": over_seeds, "bleu": {"validation": None, "test": None}}
             | {"macro_f1": over_seeds, "parameters": 152 * 7 ** min(i, 4), "tokens_per_s": 158_123.4, "epochs": 8.0}
-            | {
-                "ece": 0.0312,
-                "confusion": [[2000.3] * len(labels)] * len(labels),
-                "slices": dict.fromkeys(slices, center),
-            }
+            | {"ece": 0.0312, "confusion": [[2000.3] * len(labels)] * len(labels)}
+            | {"slices": dict.fromkeys(slices, center)}
             | {"curves": dict.fromkeys(("train/accuracy", "train/loss", "val/accuracy", "val/loss"), curve)}
         )
     pairs = []
@@ -54,15 +51,8 @@ def made_up(names=("mean", "base", "residual"), labels=("neg", "pos"), text=HOST
     return {
         **{"split": "test", "test_set": "packaged: every fifth block", "fingerprint": "fc45bb824bf15091"},
         **{"items": "reviews", "unit": "words", "reviews": 5000, "labels": list(labels), "slices": slices},
-        **{
-            "overrides": [],
-            "trained_with": {"max_tokens": 512, "tokenizer": "ptb", "max_epochs": 8},
-            "one_validation": True,
-            "untested": [],
-            "folders": ["runs"],
-            "rungs": rungs,
-            "pairs": pairs,
-        },
+        **{"overrides": [], "trained_with": {"max_tokens": 512}, "one_validation": True, "untested": []},
+        **{"folders": ["runs"], "rungs": rungs, "pairs": pairs},
         "environments": [machine | {"torch": "2.13.0", "lightning": "2.6.6"}],
         "skipped": [{"folder": "runs/broken", "reason": "it has no metrics.json"}],
         "method": {"resamples": 10000, "seed": 0, "level": 0.95, "words": {"although": ["although", "though"]}},
