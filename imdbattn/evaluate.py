@@ -7,9 +7,7 @@ from imdbattn.settings.cli import COLUMNS, command, without_gc
 from imdbattn.settings.safety import visible
 
 
-@command(
-    "evaluate", "run", "data.path", "data.glove.path", "data.cache_dir", *COLUMNS, schema="runs.settings.Evaluate"
-)
+@command("evaluate", "run", "data.path", "data.glove.path", "data.cache_dir", *COLUMNS, schema="runs.settings.Evaluate")
 def main(settings: Any) -> None:
     """Prints the accuracy, and writes evaluations/<split>-<fingerprint>.json and .parquet into the run folder."""
 

@@ -58,7 +58,6 @@ SLURM = ("SLURM_NTASKS_PER_NODE", "SLURM_NNODES")
 LEARNED = ("mean", "learned_query", "base", "residual", "residual_pe", "tuned_mean")
 # Quick tests that need a run of each rung use these: one of each kind.
 KINDS = ("mean", "text_query", "residual_pe", "residual_pe_cls", "wide", "distilled")
-POSITIONAL = ("base_pe", "residual_pe", "residual_learned", "residual_pe_cls")
 
 
 def pytest_collection_finish() -> None:
@@ -208,16 +207,6 @@ def shell(warm_commands, tmp_path_factory):
         )
 
     return run
-
-
-@pytest.fixture(scope="session")
-def needs(trained, world):
-    """needs("distilled"): overrides without which a rung cannot be trained."""
-
-    def get(rung: str) -> list[str]:
-        return [f"data.extra={world}/labelled.csv"] if rung == "distilled" else []
-
-    return get
 
 
 @pytest.fixture(scope="session")

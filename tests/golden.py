@@ -20,18 +20,8 @@ from tests.world import write_world
 FILE = Path(__file__).with_name("golden.json")
 LADDER = ("mean", "learned_query", "text_query", "base", "base_pe", "residual", "residual_pe", "residual_learned")
 LADDER += ("residual_cls", "residual_pe_cls")
-BEYOND = (
-    "residual_heads",
-    "residual_rope",
-    "residual_relative",
-    "label_query",
-    "tuned_mean",
-    "log_counts_mean",
-    "tuned",
-    "convolved",
-    "log_counts",
-    "wide",
-)
+BEYOND = ("residual_heads", "residual_rope", "residual_relative", "label_query", "tuned_mean", "log_counts_mean")
+BEYOND += ("tuned", "convolved", "log_counts", "wide")
 SEQ2SEQ = ("", "_attention", "_attention_dot", "_attention_scaled", "_attention_additive", "_bahdanau")
 COMMON = ["logger=csv", "trainer=cpu", "trainer.enable_progress_bar=false", "threads=1", "pictures=false"]
 COMMON += ["trainer.max_epochs=1"]

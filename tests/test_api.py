@@ -5,14 +5,12 @@ import logging
 import os
 import pickle
 import random
-import runpy
 import shutil
 import signal
 import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import FrozenInstanceError
 from pathlib import Path
 
 import numpy as np
@@ -29,10 +27,8 @@ from imdbattn.settings.cli import conf_dir
 from tests.world import BAD, FILLER, GOOD
 
 from .commands import label_texts
-from .processes import started
 
 TEXTS = ["the film was great and lovely .", "a dull bad story", "", "the actor was fine"]
-TAGS = 'great <script>alert(1)</script> film & "story" \ud800'
 
 
 @pytest.fixture
@@ -50,24 +46,6 @@ def files_in(folder: Path) -> dict[Path, int]:
     return {file: file.stat().st_mtime_ns for file in folder.rglob("*") if file.name != ".lock"}
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_model_predicts_in_a_fork_of_a_process_that_has_predicted(trained):
-    code = f"""if True:
-        import os, torch, imdbattn
-        torch.set_num_threads(2)
-        model, texts = imdbattn.load({str(trained("mean")[0])!r}), ["great film " * 200] * 300
-        expected = model.predict(texts)
-        if pid := os.fork():
-            os._exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-        os._exit(model.predict(texts).labels.tolist() != expected.labels.tolist())"""
-    with started([sys.executable, "-c", code], env=dict(os.environ)) as process:
-        assert process.wait(60) == 0
-
-
-# --- names ------------------------------------------------------------------------------------------------------------
-
-
 def test_import_and_comparison_load_no_torch():
     code = """if True:
         import sys, imdbattn
@@ -80,9 +58,6 @@ def test_import_and_comparison_load_no_torch():
     first, second = (set(line.split(",")) for line in done.stdout.splitlines())
     assert not {"torch", "lightning", "hydra", "pydantic", "numpy", "wandb", "pandas"} & first
     assert not {"torch", "lightning", "wandb", "datasets"} & second
-
-
-# --- load -------------------------------------------------------------------------------------------------------------
 
 
 def test_a_run_is_loaded_from_its_folder_or_a_checkpoint_in_it(trained, tmp_path, monkeypatch):
@@ -108,15 +83,11 @@ def test_a_checkpoint_becomes_a_lightning_module(trained):
     assert all(torch.equal(weight, loaded[name]) for name, weight in classifier.net.state_dict().items())
 
 
-# --- predict ----------------------------------------------------------------------------------------------------------
-
-
 def test_predictions_equal_those_of_the_command(model, settings):
     expected, _ = label_texts(settings(f"run={model.folder}", config="predict"), TEXTS)
     found = model.predict(TEXTS)
     assert [*found] == expected
     assert found.labels.tolist() == [reading.output for reading in expected]
-    assert found.probabilities.shape == (4, 2)
     np.testing.assert_allclose(found.probabilities.sum(1), 1)
     for one, row in zip(found, found.probabilities, strict=True):
         assert one.probability == row.max() == one.probabilities[one.label]
@@ -126,8 +97,6 @@ def test_predictions_equal_those_of_the_command(model, settings):
     assert frame["probability of pos"].tolist() == found.probabilities[:, 1].tolist()
     assert [*found[1:3]] == expected[1:3]
     assert len(found[1:3].probabilities) == 2
-    with pytest.raises(FrozenInstanceError):
-        found.items = ()
 
 
 def test_predict_takes_text_in_any_container(model):
@@ -172,33 +141,6 @@ def test_an_encoder_decoder_generates_sequences(writer, settings):
     assert 0 <= writer.evaluate().accuracy <= 1
 
 
-# --- results in notebooks and terminals -------------------------------------------------------------------------------
-
-
-def test_an_explanation_has_the_words_and_their_shares(model):
-    explanation = model.explain(TEXTS[0])
-    assert explanation.words == TEXTS[0].split()
-    assert explanation.weights.sum() == pytest.approx(1, abs=1e-4)
-    assert explanation.attention.layers[0].shape == (1, 7, 7)
-    assert explanation.label == model.predict(TEXTS[0])[0].label
-    assert explanation.probability == pytest.approx(model.predict(TEXTS[0])[0].probability, abs=1e-5)
-
-
-def test_text_never_becomes_html(model, tmp_path):
-    explanation, predictions = model.explain(TAGS), model.predict(TAGS)
-    fragment, page = explanation._repr_html_(), explanation.save(tmp_path / "explanation.html").read_text()
-    for html in (fragment, page, predictions._repr_html_()):
-        assert "<script" not in html
-        assert "&lt;" in html
-        html.encode()
-    for text in (repr(explanation), repr(predictions)):
-        text.encode()
-    assert not [tag for tag in ("<html", "<body", ":root", "http") if tag in fragment]
-
-
-# --- evaluate ---------------------------------------------------------------------------------------------------------
-
-
 def test_evaluate_gives_the_numbers_of_the_command_and_writes_nothing(trained, settings, world):
     folder, recorded = trained("residual_pe")
     model = imdbattn.load(folder)
@@ -224,9 +166,6 @@ def test_evaluate_takes_texts_and_labels(model):
     assert named.accuracy == pytest.approx(right)
     assert (named.reviews, named.test_set) == (40, "40 given texts")
     assert model.evaluate("a great film", "pos").reviews == 1
-
-
-# --- train ------------------------------------------------------------------------------------------------------------
 
 
 def test_training_equals_that_of_the_command_and_leaves_the_process_unchanged(small, settings, tmp_path, monkeypatch):
@@ -275,34 +214,18 @@ def test_training_runs_inside_a_program_that_uses_hydra_and_outside_the_main_thr
     assert runs[0].metrics.epochs == 1
 
 
-# --- compare ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def ladder(trained, tmp_path) -> Path:
+@pytest.mark.slow
+def test_a_comparison_equals_that_of_the_command(trained, shell, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
     for rung in ("mean", "residual_pe"):
         shutil.copytree(trained(rung)[0], tmp_path / "ladder" / rung)
-    return tmp_path / "ladder"
-
-
-@pytest.mark.slow
-def test_a_comparison_equals_that_of_the_command(ladder, tmp_path, monkeypatch, capsys):
-    before = files_in(ladder)
-    comparison = imdbattn.compare([ladder], against="mean", resamples=200)
-    assert files_in(ladder) == before
-    options = [f"runs={ladder}", "against=mean", "resamples=200", f"out={tmp_path}/command"]
-    monkeypatch.setattr(sys, "argv", ["compare", *options])
-    monkeypatch.setenv("COLUMNS", "100")
-    runpy.run_module("imdbattn.compare", run_name="__main__")
-    assert capsys.readouterr().out.rpartition("comparison: ")[0].strip() == repr(comparison).strip()
+    before = files_in(tmp_path / "ladder")
+    comparison = imdbattn.compare([tmp_path / "ladder"], against="mean", resamples=200)
+    assert files_in(tmp_path / "ladder") == before
+    done = shell("compare", f"runs={tmp_path}/ladder", "against=mean", "resamples=200", f"out={tmp_path}/command")
+    assert done.stdout.rpartition("comparison: ")[0].strip() == repr(comparison).strip()
     content = json.loads((tmp_path / "command" / "comparison.json").read_text())
-    assert comparison.rungs["rung"].tolist() == [rung["label"] for rung in content["rungs"]]
     assert comparison.rungs["test"].tolist() == [rung["test"]["mean"] for rung in content["rungs"]]
     assert comparison.rungs[["low", "high"]].values.tolist() == [rung["interval"] for rung in content["rungs"]]
     assert comparison.pairs["difference"].tolist() == [pair["difference"] for pair in content["pairs"]]
-    imdbattn.compare(ladder, against="mean", resamples=200, out=tmp_path / "out")
-    names = ("comparison.html", "comparison.json", "comparison.md", "figures/accuracies.png")
-    assert all((tmp_path / "out" / n).read_bytes() == (tmp_path / "command" / n).read_bytes() for n in names)
-    html = comparison._repr_html_()
-    assert html.count("<table") == 2
-    assert "data:image/png" in html
+    assert comparison._repr_html_().count("<table") == 2

@@ -3,14 +3,14 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
 from imdbattn.explain.watch import rollout, watch
 from imdbattn.nn.beyond.attention import LabelHead, LabelQueryPooling, ProjectedAttention
 from imdbattn.nn.ladder import Attention, SelfAttention, Words
-from imdbattn.nn.scores import Additive, Bilinear, Dot, ScaledDot, masked_softmax, padding_mask
+from imdbattn.nn.scores import Additive, Bilinear, Dot, ScaledDot, padding_mask
 
 SCORES = (ScaledDot, Dot, Bilinear, Additive)
 
@@ -34,7 +34,6 @@ def test_worked_values_of_the_exercise(score):
 
 
 @given(st.integers(0, 10_000), st.integers(1, 4), st.integers(1, 7), st.integers(1, 9), st.sampled_from([4, 8]))
-@settings(max_examples=20, deadline=None)
 def test_scaled_dot_equals_the_kernel_of_torch(seed, batch, queries, keys, width):
     torch.manual_seed(seed)
     q, k, v = torch.randn(batch, queries, width), torch.randn(batch, keys, width), torch.randn(batch, keys, 3)
@@ -46,26 +45,18 @@ def test_scaled_dot_equals_the_kernel_of_torch(seed, batch, queries, keys, width
 
 
 @pytest.mark.parametrize("score", SCORES)
-def test_fused_and_plain_path_agree(score):
+@pytest.mark.parametrize("more", [0, 2])
+def test_products_of_additional_columns_are_added_to_the_scores(score, more):
     torch.manual_seed(0)
     attention = Attention(score(6, 6))
     q, k, v = torch.randn(2, 3, 4, 6), torch.randn(2, 3, 5, 6), torch.randn(2, 3, 5, 6)
     mask = padding_mask(torch.tensor([5, 2]), 5)[:, None, None]
-    torch.testing.assert_close(attention(q, k, v, mask), formula(attention, q, k, v, mask))
-
-
-@pytest.mark.parametrize("score", SCORES)
-def test_products_of_additional_columns_are_added_to_the_scores(score):
-    torch.manual_seed(0)
-    attention = Attention(score(6, 6))
-    q, k, v = torch.randn(2, 3, 4, 6), torch.randn(2, 3, 5, 6), torch.randn(2, 3, 5, 6)
-    mask = padding_mask(torch.tensor([5, 2]), 5)[:, None, None]
-    more_query, more_key = torch.randn(2, 3, 4, 2), torch.randn(2, 1, 5, 2)  # keys shared by all heads
+    more_query, more_key = torch.randn(2, 3, 4, more), torch.randn(2, 1, 5, more)  # keys shared by all heads
     expected = attention.score(q, k) + torch.einsum("bhqw,bkw->bhqk", more_query, more_key.squeeze(1))
     expected = expected.masked_fill(~mask, -torch.inf).softmax(-1)
-    torch.testing.assert_close(attention(q, k, v, mask, (more_query, more_key)), expected @ v)
-    weights = attention.attention_weights(q, k, v, mask, (more_query, more_key))
-    torch.testing.assert_close(weights, expected)
+    added = ((more_query, more_key),) if more else ()
+    torch.testing.assert_close(attention(q, k, v, mask, *added), expected @ v)
+    torch.testing.assert_close(attention.attention_weights(q, k, v, mask, *added), expected)
 
 
 def test_scores_equal_their_formulas():
@@ -116,16 +107,6 @@ def test_projected_attention_equals_multihead_attention_and_its_projection_folds
     torch.testing.assert_close(following(ours(x, mask)), plain(x, mask) @ folded.T + bias)
 
 
-def test_with_one_head_the_output_projection_is_a_part_of_the_values():
-    torch.manual_seed(0)
-    projected, plain, x = ProjectedAttention(10), SelfAttention(10), torch.randn(3, 6, 10)
-    plain.load_state_dict(projected.state_dict(), strict=False)
-    with torch.no_grad():
-        plain.value.weight.copy_(projected.output.weight @ projected.value.weight)
-        plain.value.bias.copy_(projected.output(projected.value.bias))
-    torch.testing.assert_close(plain(x), projected(x))
-
-
 def test_each_label_reads_with_its_own_query():
     torch.manual_seed(0)
     pooling, head = LabelQueryPooling(4, classes=3), LabelHead(4, 3)
@@ -152,17 +133,6 @@ def test_a_query_without_keys_gives_zeros_and_finite_gradients(score):
         assert output[0].eq(0).all()
         output.sum().backward()
         assert all(x.grad.isfinite().all() for x in (q, k, v))
-
-
-@given(st.integers(0, 10_000), st.integers(1, 9), st.integers(0, 9))
-@settings(max_examples=20, deadline=None)
-def test_masked_softmax_is_the_softmax_over_unmasked_scores(seed, keys, length):
-    torch.manual_seed(seed)
-    length = min(length, keys)
-    scores = 30 * torch.randn(2, keys)
-    weights = masked_softmax(scores, torch.arange(keys) < length)
-    torch.testing.assert_close(weights[:, :length], scores[:, :length].softmax(-1))
-    assert weights[:, length:].eq(0).all()
 
 
 def test_rollout_follows_the_weights_back_to_the_words():

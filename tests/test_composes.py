@@ -11,8 +11,8 @@ from omegaconf import OmegaConf
 
 from imdbattn.data.vocabulary import Vocabulary
 from imdbattn.settings.cli import conf_dir, has_plugin
-from imdbattn.settings.keys import BEYOND, CONTROLS, ENCODER_DECODERS, RUNGS, as_dict, digest, flat
-from imdbattn.settings.schema import TASKS, Group, validate, validate_as
+from imdbattn.settings.keys import BEYOND, CONTROLS, ENCODER_DECODERS, RUNGS, as_dict, digest
+from imdbattn.settings.schema import validate
 from imdbattn.tasks import seq2seq_predictor as seq2seq
 from imdbattn.tasks.build import build_net
 
@@ -112,15 +112,21 @@ def test_every_rung_extends_the_one_that_it_inherits_from(settings):
         assert settings(*task, f"model={rung}").model.after == parents[0], rung
 
 
-@pytest.mark.parametrize("rung", RUNGS)
+OTHER_FORMS = {"residual_heads": "ProjectedLayer", "residual_rope": "RotaryLayer", "residual_relative": "ResidualLayer"}
+
+
+@pytest.mark.parametrize("rung", [*RUNGS, *OTHER_FORMS, "label_query"])
 def test_every_rung_builds_the_model_it_names(settings, rung):
     model = net(settings, rung)
-    assert len(model.layers) == (0 if rung in ("mean", "learned_query", "text_query") else 3)
-    residual, cls = "residual" in rung, rung.endswith("cls")
-    assert all(type(layer).__name__ == ("ResidualLayer" if residual else "PlainLayer") for layer in model.layers)
+    assert len(model.layers) == (0 if rung in ("mean", "learned_query", "text_query", "label_query") else 3)
+    kind, cls = OTHER_FORMS.get(rung, "ResidualLayer" if "residual" in rung else "PlainLayer"), rung.endswith("cls")
+    for layer in model.layers:
+        distances = "ClippedDistances" if rung == "residual_relative" else "NoneType"
+        assert (type(layer).__name__, type(layer.f.distances).__name__) == (kind, distances)
+        assert layer.f.heads == (5 if rung == "residual_heads" else 1)
     position = "Learned" if "learned" in rung.split("_")[1:] else "Sinusoidal" if "_pe" in rung else "NoPositions"
     assert type(model.positions).__name__ == position
-    pooling = {"learned_query": "LearnedQueryPooling", "text_query": "TextQueryPooling"}.get(rung)
+    pooling = {f"{kind}_query": f"{kind.title()}QueryPooling" for kind in ("learned", "text", "label")}.get(rung)
     assert type(model.pooling).__name__ == (pooling or ("ClsPooling" if cls else "MeanPooling"))
 
 
@@ -149,27 +155,6 @@ REPEATED = {  # overrides of keys that another file explains
     "output_subdir: null",
     "_target_: lightning.Trainer",
 }
-
-
-def keys_of(group: Group) -> set[str]:
-    """The dotted names of all fields in a group of settings, as far as its groups are present."""
-    keys = set()
-    for name, field in type(group).model_fields.items():
-        name, value = field.alias or name, getattr(group, name)
-        keys |= {f"{name}.{key}" for key in keys_of(value)} if isinstance(value, Group) else {name}
-    return keys
-
-
-def test_every_field_of_the_schema_is_a_setting_that_exists(composed):
-    fields, known = set(), {"trainer.callbacks", "position_scale", "digest", "overrides"}  # not in conf
-    tasks = (["task=masked_words"], ["task=seq2seq"], ["task=seq2seq", "data=translation"])
-    models = ([f"model={rung}"] for rung in ("residual_learned", "tuned", "log_counts"))
-    for choice in (*models, *tasks, ["data=order_probe"]):
-        found = composed(*choice)
-        fields |= keys_of(validate_as(TASKS[found["task"]], found))
-        keys = set(flat(found))
-        known |= keys | {key.rpartition(".")[0] for key in keys}
-    assert fields <= known
 
 
 def test_validated_settings_equal_the_composed_ones(composed):

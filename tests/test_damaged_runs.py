@@ -37,9 +37,20 @@ def repacked(file: Path, change) -> None:
 
 NAN = float("nan")
 WEIGHT = "net.layers.0.f.query.weight"
+
+
+def flipped(file: Path) -> None:
+    """A flipped bit in a weight."""
+    weight = torch.load(file, weights_only=True)["state_dict"][WEIGHT].numpy().tobytes()
+    content = bytearray(file.read_bytes())
+    content[content.index(weight)] ^= 8
+    file.write_bytes(content)
+
+
 DAMAGE = {
     "a weight less": lambda file: repacked(file, lambda content: content["state_dict"].pop(WEIGHT)),
     "truncated": lambda file: file.write_bytes(file.read_bytes()[:-500]),
+    "damaged, the checksum of .* does not match": flipped,
 }
 
 
@@ -52,7 +63,7 @@ def test_an_invalid_state_is_refused_and_nothing_is_deleted(half, tmp_path, case
     last = run / "checkpoints" / "last.ckpt"
     DAMAGE[case](last)
     before = contents(tmp_path)
-    with pytest.raises((UserError, RuntimeError, ValueError)):
+    with pytest.raises((UserError, RuntimeError, ValueError), match=case if "damaged" in case else None):
         fit(cfg, run, resume=True)
     assert contents(tmp_path) == before
 
@@ -75,18 +86,6 @@ def test_no_file_that_a_state_names_is_deleted(half, tmp_path):
     assert (tmp_path / "mine.txt").exists()
 
 
-def test_a_flipped_bit_in_a_weight_of_last_ckpt_is_found(half, tmp_path):
-    cfg, folder = half
-    run = shutil.copytree(folder, tmp_path / "run")
-    last = run / "checkpoints" / "last.ckpt"
-    weight = torch.load(last, weights_only=True)["state_dict"][WEIGHT].numpy().tobytes()
-    content = bytearray(last.read_bytes())
-    content[content.index(weight)] ^= 8
-    last.write_bytes(content)
-    with pytest.raises(UserError, match=r"last\.ckpt cannot be read: it is damaged, the checksum of .* does not match"):
-        fit(cfg, run, resume=True)
-
-
 def test_weights_that_are_not_finite_are_never_scored(trained, settings, tmp_path):
     run = shutil.copytree(trained("residual")[0], tmp_path / "run")
     repacked(run / "checkpoints" / "best.ckpt", lambda content: content["state_dict"][WEIGHT].fill_(NAN))
@@ -102,7 +101,6 @@ def test_weights_that_are_not_finite_are_never_scored(trained, settings, tmp_pat
     ("name", "change", "words"),
     [
         ("layers.0.f.query.weight", lambda weight: weight.fill_(NAN), "not finite"),
-        ("layers.0.f.query.weight", lambda weight: weight[:2], "size mismatch"),
         ("embedding.slot_V", lambda weight: weight * 1000, "other rows"),
     ],
 )

@@ -6,17 +6,14 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 from omegaconf import OmegaConf
 
 from imdbattn.errors import UserError
 from imdbattn.runs.fit import fit
 from imdbattn.runs.score import score_run
-from imdbattn.tasks.reviews import ReviewClassifier
 
 from .commands import label_texts
 from .processes import ROOT
@@ -104,22 +101,6 @@ def test_each_review_is_scored_once_on_any_number_of_processes(evaluate, process
     assert few == [0, 1]
 
 
-def test_a_review_scored_twice_is_noticed(settings):
-    module = ReviewClassifier(torch.nn.Linear(1, 1), settings(), {"vectors": ""})
-    module._trainer = SimpleNamespace(world_size=1)
-    module.outputs = 2 * [(torch.tensor([3]), torch.tensor([0]), torch.tensor([5]), torch.zeros(1, 2))]
-    with pytest.raises(RuntimeError, match="scored twice"):
-        module.gather()
-
-
-def test_other_reviews_are_scored_as_a_whole(trained, settings, world):
-    folder, _ = trained("residual_pe")
-    found = score_run(settings(f"run={folder}", f"data.path={world}/reviews.csv", "trainer=cpu", config="evaluate"))
-    assert found["reviews"] == 240
-    assert found["accuracy"] > 0.9
-    assert found["test_set"].endswith("reviews.csv: all")
-
-
 def test_changed_data_are_not_scored_as_the_data_of_the_run(small, settings, world, tmp_path):
     path = tmp_path / "mine.csv"
     path.write_text((world / "reviews.csv").read_text())
@@ -150,8 +131,6 @@ def test_evaluate_gives_the_accuracy_that_training_gave(trained, settings):
         assert list((folder / "evaluations").glob(f"{split}-*.json"))
 
 
-# --- what is random in training is not in evaluation -----------------------------------------------------------------
-
 # All that is taken out at random in training, of the rung that has most of it.
 TAKEN_OUT = ["data.word_dropout", "model.dropout", "model.layer.dropout", "model.embedding.mixout"]
 
@@ -172,6 +151,7 @@ def test_evaluation_and_prediction_read_whole_reviews_whatever_training_drops(tr
         scores = score_run(settings(f"run={run}", "trainer=cpu", config="evaluate"))
         (table,) = (run / "evaluations").glob("test-*.parquet")
         said = [label_texts(settings(f"run={run}", f"explain={e}", config="predict"), texts)[0] for e in (True, False)]
+        assert [one.output for one in said[0]] == [one.output for one in said[1]], "an explanation changes no label"
         values = [[(one.output, one.probability, one.words) for one in each] for each in said]
         found.append((scores["accuracy"], scores["loss"], table.read_bytes(), values))
     assert found[0] == found[1]

@@ -25,8 +25,6 @@ import pytest
 import torch
 
 import imdbattn
-from imdbattn.comparison.runs import Variant
-from imdbattn.explore.runs import short_labels
 from imdbattn.explore.server import HEADERS
 from imdbattn.nn import Words, padding_mask, sinusoids
 
@@ -46,9 +44,6 @@ def page(folder_of, page_of) -> Iterator[Page]:
 def labels(page) -> dict[str, str]:
     """The label of each model's run, by its name."""
     return {run.model: page.runs.labels[name] for name, run in page.runs.by_id.items()}
-
-
-# --- numbers ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rung", CLASSIFIERS)
@@ -99,28 +94,40 @@ def changed(page, labels) -> Callable[..., tuple[SimpleNamespace, Any, Any]]:
     return get
 
 
-@torch.no_grad()
-def test_a_disabled_head_outputs_zeros(changed):
-    found, net, batch = changed("residual_pe", heads=[[2, 1]])
+def without_head(net: Any) -> None:
+    """Without head 1 of layer 2: its values are zeros."""
     value = net.layers[1].f.value
     value.weight[: len(value.weight) // 2] = 0
     value.bias[: len(value.bias) // 2] = 0
+
+
+def without_distances(net: Any) -> None:
+    for layer in net.layers:
+        layer.f.distances.cos_HM.zero_()
+        layer.f.distances.sin_HM.zero_()
+
+
+@pytest.mark.parametrize(
+    ("rung", "changes", "alter"),
+    [
+        ("residual_pe", {"heads": [[2, 1]]}, without_head),
+        ("residual_pe", {"layers": [2]}, lambda net: net.layers.pop(1)),
+        ("base", {"layers": [1, 2, 3]}, lambda net: net.layers.__delitem__(slice(None))),
+        ("residual_pe", {"positions": True}, lambda net: net.positions.pe_TD.zero_()),
+        ("tuned", {"positions": True}, without_distances),
+    ],
+)
+@torch.no_grad()
+def test_a_change_has_the_effect_that_it_names(changed, rung, changes, alter):
+    """Heads output zeros, layers are skipped, position vectors and distances are zero."""
+    (found, net, batch), (before, _, _) = changed(rung, **changes), changed(rung)
+    alter(net)
     assert [*found.probabilities.values()] == pytest.approx(logits(net, batch), abs=1e-6)
-    before = changed("residual_pe")[0]
     assert found.probability != pytest.approx(before.probability, abs=1e-6)
     assert found.before == pytest.approx(before.probabilities, abs=1e-6)
-
-
-@torch.no_grad()
-def test_a_disabled_layer_is_skipped(changed):
-    found, net, batch = changed("residual_pe", layers=[2])
-    del net.layers[1]
-    assert [*found.probabilities.values()] == pytest.approx(logits(net, batch), abs=1e-6)
-    assert [one["layer"] for one in found.attentions] == [1, 3]
-    found, net, batch = changed("base", layers=[1, 2, 3])
-    del net.layers[:]
-    assert [*found.probabilities.values()] == pytest.approx(logits(net, batch), abs=1e-6)
-    assert (found.attentions, found.layers) == ([], 3)
+    kept = [layer for layer in range(1, 4) if layer not in changes.get("layers", ())]
+    assert [one["layer"] for one in found.attentions if "layer" in one] == kept
+    assert before.has_positions == (rung != "base")
 
 
 @torch.no_grad()
@@ -135,21 +142,6 @@ def test_removed_words_get_no_attention_and_the_others_keep_their_positions(chan
         assert {word["place"] for word in found.removed} == set(removed)
         assert len(found.words) + len(found.removed) == int(batch.lengths_B)
         assert len(found.keys) == len(found.words) + found.cls
-
-
-@torch.no_grad()
-def test_without_positions_the_position_vectors_and_distances_are_zero(changed):
-    found, net, batch = changed("residual_pe", positions=True)
-    net.positions.pe_TD.zero_()
-    assert [*found.probabilities.values()] == pytest.approx(logits(net, batch), abs=1e-6)
-    found, net, batch = changed("tuned", positions=True)
-    for layer in net.layers:
-        layer.f.distances.cos_HM.zero_()
-        layer.f.distances.sin_HM.zero_()
-    assert [*found.probabilities.values()] == pytest.approx(logits(net, batch), abs=1e-6)
-    for rung in ("residual_pe", "tuned"):
-        assert changed(rung)[0].has_positions
-    assert not changed("base")[0].has_positions
 
 
 def test_shuffled_words_change_only_models_that_know_positions(page, labels):
@@ -186,9 +178,6 @@ def test_changes_are_undone(page, labels):
         assert all(torch.equal(value, state[name]) for name, value in net.state_dict().items())
         assert [*net.modules()] == parts
         assert not any(part._forward_hooks for part in net.modules())
-
-
-# --- the arithmetic of a cell -----------------------------------------------------------------------------------------
 
 
 def test_the_arithmetic_of_a_row_gives_the_numbers_of_the_network(page, labels, changed):
@@ -240,18 +229,6 @@ def test_without_mask_padding_is_read_as_words(page, labels, changed):
     assert [*found.probabilities.values()] == pytest.approx(logits(net, longer), abs=1e-6)
 
 
-# --- the runs ---------------------------------------------------------------------------------------------------------
-
-
-def test_labels_have_only_the_settings_that_distinguish_runs_of_the_same_model(page):
-    assert sorted(page.runs.labels.values()) == sorted([*CLASSIFIERS, WRITER[0]])
-    names = {"probe": ["data=probe", "optim.lr=1"], "lr": ["optim.lr=3"], "same": [], "again": []}
-    base = [Variant(label=label, model="base", overrides=words, runs=[]) for label, words in names.items()]
-    other = Variant(label="", model="seq2seq", overrides=["task=seq2seq", "optim.lr=1"], runs=[])
-    assert short_labels([*base[:2], other]) == ["base data=probe", "base lr=3", "seq2seq"]
-    assert short_labels(base[2:]) == ["same", "again"]
-
-
 def test_test_reviews_are_filtered_by_the_predictions(page, labels):
     runs = [page.run(labels[rung]) for rung in ("base", "mean")]
     own, other = (page.runs.run(name).predictions("test") for name in runs)
@@ -273,18 +250,12 @@ def test_test_reviews_are_filtered_by_the_predictions(page, labels):
     assert "choose fewer" in page.ask("next", 400, run=runs[0], runs=runs, contains="nosuchword")
 
 
-# --- texts ------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("text", ["", " \n ", "<script>alert(1)</script> & great", "\ufffd \0 🎬 great \u202e film"])
 def test_any_text_is_read(page, labels, text):
     for rung in CLASSIFIERS:
         found = page.read(labels[rung], text)
         assert sum(found.probabilities.values()) == pytest.approx(1)
         assert found.text == text
-
-
-# --- positions and encoder-decoder ------------------------------------------------------------------------------------
 
 
 def test_positions_are_the_products_of_the_position_vectors(page, labels):
@@ -326,9 +297,6 @@ def test_the_encoder_decoder_gives_the_output_of_predict(page, labels):
     assert len(page.ask("write", run=run, text="ABC", beams=4)["beams"]) == 4
 
 
-# --- the saved page ---------------------------------------------------------------------------------------------------
-
-
 def test_a_saved_page_is_one_file_without_scripts_and_has_the_same_numbers(page, labels):
     text = "A <script>alert(1)</script> great & lovely film ."
     changes = {"words": [1], "layers": [2]}
@@ -347,9 +315,6 @@ def test_a_saved_page_is_one_file_without_scripts_and_has_the_same_numbers(page,
         found = page.read(labels[rung], text, **changes)
         assert f"{found.label}, {100 * found.probability:.1f} %" in saved
     assert saved.count("<img") == 3
-
-
-# --- security and load ------------------------------------------------------------------------------------------------
 
 
 def test_only_requests_with_the_token_and_for_this_machine_are_answered(page):
@@ -394,9 +359,6 @@ def test_ten_clients_at_once_get_their_own_answers(page, labels):
 
     with ThreadPoolExecutor(10) as threads:
         assert [*threads.map(ask, cases * 3)] == expected * 3
-
-
-# --- the command ------------------------------------------------------------------------------------------------------
 
 
 def get(address: str) -> tuple[int, str]:

@@ -24,9 +24,8 @@ from imdbattn.errors import UserError
 from imdbattn.export import folder as export
 from imdbattn.export.folder import is_export, read_export, write_export
 from imdbattn.export.graph import Graph, example, to_onnx, to_program
-from imdbattn.export.vectors import renumbered, with_vectors
+from imdbattn.export.vectors import with_vectors
 from imdbattn.files import sha256_of
-from imdbattn.nn.beyond.phrases import phrase_keys
 from imdbattn.runs.predict import load_predictor
 from imdbattn.runs.score import score_run
 from imdbattn.settings.keys import BEYOND, RUNGS
@@ -58,9 +57,6 @@ def edited(folder: Path, change) -> None:
     (folder / "config.json").write_text(json.dumps(config))
     sums = json.loads((folder / "checksums.json").read_text())
     (folder / "checksums.json").write_text(json.dumps({name: sha256_of(folder / name) for name in sums}))
-
-
-# --- what it holds ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rung", ["mean", "residual_pe", "tuned", "wide"])
@@ -156,25 +152,6 @@ def test_tokenizer_json_gives_other_programs_the_same_ids(name, text):
     assert ours.encode(text).ids == expected
 
 
-@given(st.lists(st.lists(st.integers(0, 29), min_size=3, max_size=3), max_size=50), st.sets(st.integers(3, 29)))
-def test_the_keys_of_phrases_are_renumbered_like_their_words(triples, kept):
-    rows_K = torch.tensor([0, 1, 2, *sorted(kept)])
-    place_V = torch.zeros(30, dtype=torch.int64)
-    place_V[rows_K] = torch.arange(len(rows_K))
-    words = torch.tensor(triples, dtype=torch.int64).view(-1, 3)
-    words = words[(place_V[words] >= 3).all(1)]
-    old, new = (
-        phrase_keys(words[:, 0], words[:, 1:], 30),
-        phrase_keys(place_V[words[:, 0]], place_V[words[:, 1:]], len(rows_K)),
-    )
-    assert torch.equal(renumbered(old.flatten(), rows_K, 30), new.flatten())
-    ascending = old.flatten().unique()
-    assert (renumbered(ascending, rows_K, 30).diff() > 0).all()
-
-
-# --- where it is read ------------------------------------------------------------------------------------------------
-
-
 def test_it_needs_no_wheel_no_cache_no_run_and_no_network(model, tmp_path, monkeypatch):
     predictor, run = model("tuned")
     write_export(predictor, tmp_path / "m", run, vectors="all", precision="float32")
@@ -200,9 +177,6 @@ def test_an_encoder_decoder_is_exported_too(folder_of, settings, tmp_path):
     again, texts = read_export(tmp_path / "m"), ["ABC", "EDCBA"]
     one, other = (p.write(texts, beams=2) for p in (predictor, again))
     assert [(r.output, r.probability) for r in one] == [(r.output, r.probability) for r in other]
-
-
-# --- damaged and foreign folders -------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -254,9 +228,6 @@ def test_a_class_outside_imdbattn_needs_trust(exported):
         read_export(exported)
     with pytest.raises(UserError, match="cannot be imported"):  # which comes after
         read_export(exported, trust="nowhere")
-
-
-# --- where it is written ---------------------------------------------------------------------------------------------
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -311,9 +282,6 @@ def test_if_anything_fails_the_old_export_stays(model, monkeypatch, tmp_path):
     assert contents(tmp_path) == before
 
 
-# --- the API and the hub ----------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def api_model(trained):
     return lambda rung: imdbattn.load(trained(rung)[0])
@@ -347,9 +315,6 @@ def test_an_exported_model_is_scored_on_other_reviews_with_its_own_words(api_mod
     assert again.evaluate(f"{world}/reviews.csv").accuracy == pytest.approx(expected)
     metrics = score_run(settings(f"run={tmp_path}/m", f"data.path={world}/reviews.csv", config="evaluate"))
     assert metrics["accuracy"] == again.evaluate(f"{world}/reviews.csv").accuracy
-
-
-# --- graphs ----------------------------------------------------------------------------------------------------------
 
 
 def random_predictor(settings, rung: str) -> ReviewPredictor:
@@ -393,9 +358,6 @@ def test_a_graph_is_written_in_addition_to_the_weights(model, tmp_path):
         assert not [name for name in archive.namelist() if str(ROOT).encode() in archive.read(name)]
     inputs = example(again, 3, 9)
     assert graph(*inputs).shape == (3, 2)
-
-
-# --- the hub ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_model_that_was_pushed_to_the_hub_is_loaded_from_it(api_model, tmp_path, monkeypatch):

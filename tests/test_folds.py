@@ -7,10 +7,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
-from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from imdbattn.comparison.report import report_of, rung_table
+from imdbattn.comparison.report import report_of
 from imdbattn.data.reviews import cut_reviews
 from imdbattn.data.sources import Split, Texts
 from imdbattn.errors import UserError
@@ -20,8 +19,6 @@ from imdbattn.settings.cli import has_plugin
 from imdbattn.sweep.job import jobs_of
 
 from .test_compare import REVIEWS, quick, quick_sets, write_run
-
-# --- the cut ----------------------------------------------------------------------------------------------------------
 
 
 def whole(labels, texts=None) -> Texts:
@@ -46,7 +43,6 @@ def sources(draw):
 
 
 @given(sources(), st.floats(0.1, 0.4))
-@examples(max_examples=30, deadline=None)
 def test_folds_partition_the_reviews_in_consecutive_blocks_of_each_class(source, validation):
     labels, folds = source
     cuts = [one.splits for one in cut_into(whole(labels), folds, validation)]
@@ -72,7 +68,6 @@ def test_folds_partition_the_reviews_in_consecutive_blocks_of_each_class(source,
 
 
 @given(sources(), st.data())
-@examples(max_examples=25, deadline=None)
 def test_no_text_of_validation_or_test_is_trained_on_and_every_copy_is_tested(source, data):
     labels, folds = source
     texts = [f"review {row}" for row in range(len(labels))]
@@ -88,19 +83,14 @@ def test_no_text_of_validation_or_test_is_trained_on_and_every_copy_is_tested(so
 
 
 def test_the_fingerprint_of_folds_covers_all_reviews_in_order_and_the_number_of_folds():
-    def print_of(texts: Texts, folds=3, fold=1) -> str:
-        return cut_reviews(texts, "s", {"validation": 0.1, "test": 0.2}, (fold, folds)).facts["cross_validation"][
-            "fingerprint"
-        ]
+    def prints(texts: Texts, folds=3) -> set[str]:
+        return {one.facts["cross_validation"]["fingerprint"] for one in cut_into(texts, folds)}
 
     labels, texts = [0, 1] * 20, [f"text {n}" for n in range(40)]
-    same = {print_of(whole(labels, texts), fold=fold) for fold in (1, 2, 3)}
-    assert len(same) == 1
     others = [whole([1, 0] * 20, texts), whole(labels, texts[::-1]), whole(labels[:-2], texts[:-2])]
-    assert len(same | {print_of(other) for other in others} | {print_of(whole(labels, texts), folds=4)}) == 5
-
-
-# --- runs -------------------------------------------------------------------------------------------------------------
+    found = [prints(whole(labels, texts)), *map(prints, others), prints(whole(labels, texts), folds=4)]
+    assert [len(each) for each in found] == [1] * 5
+    assert len(set.union(*found)) == 5
 
 
 def test_the_run_of_a_fold_records_it_and_is_scored_again(trained, settings, small):
@@ -140,9 +130,6 @@ def test_the_experiment_trains_each_fold_once_and_resumes(launcher, small, shell
     assert rung["folders"] == [
         str(Path("sweep") / path.parent.name) for path in sorted((tmp_path / "sweep").glob("*/metrics.json"))
     ]
-
-
-# --- comparisons ------------------------------------------------------------------------------------------------------
 
 
 def write_folds(
@@ -210,12 +197,8 @@ def test_the_comparison_has_the_spread_over_folds_and_the_mean_of_each_fold(fold
     assert rung["folds"]["sd"] == pytest.approx(np.std(values, ddof=1))
     assert (rung["train_seconds"], rung["parameters"]) == (2.5, 10)
     assert rung["curves"]["val/accuracy"] == {"x": [1], "values": [[pytest.approx(0.25)]] * 2}
-    head, _, row = rung_table(found)
     shown = f"{100 * np.mean(values):.1f} ± {100 * np.std(values, ddof=1):.1f}"
-    assert dict(zip(head, row, strict=True))["over 4 folds %"] == shown
-    page = markdown(report_of(found))
-    assert "over all reviews of all 4 folds" in page
-    assert "small: 4 folds in blocks" in page
+    assert shown in markdown(report_of(found))
 
 
 def test_a_missing_fold_is_named_and_the_others_of_its_run_are_omitted(folded, tmp_path):

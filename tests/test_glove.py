@@ -14,7 +14,7 @@ import huggingface_hub
 import numpy as np
 import pytest
 import torch
-from hypothesis import example, given, settings, strategies
+from hypothesis import example, given, strategies
 
 from imdbattn.data import glove
 from imdbattn.data.corpus import prepare
@@ -25,20 +25,8 @@ from imdbattn.tasks.reviews import ReviewClassifier
 
 DIM = 4
 RNG = np.random.default_rng(0)
-WORDS = [
-    "the",
-    ",",
-    '"',
-    "n't",
-    "NA",
-    "nan",
-    "\x85",
-    "a\xa0b",
-    "\u2028",
-    "naïve",
-    "词",
-    *(f"w{i}" for i in range(3000)),
-]
+WORDS = ["the", ",", '"', "n't", "NA", "nan", "\x85", "a\xa0b", "\u2028", "naïve", "词"]
+WORDS += [f"w{i}" for i in range(3000)]
 VECTORS = RNG.normal(size=(len(WORDS), DIM)).astype(np.float32)
 PARSERS = ("read_wheel", "read_file", "read_torchtext", "download")
 
@@ -69,9 +57,6 @@ TEXT = as_text(WORDS, VECTORS)
 MARK = b"\xef\xbb\xbf"  # of byte order, as some editors put in front of a file
 
 
-# --- sources ---------------------------------------------------------------------------------------------------------
-
-
 def test_the_wheel_loads(tmp_path):
     pytest.importorskip(glove.WHEEL)
     wheel = load_glove("wheel", cache_dir=str(tmp_path))
@@ -91,7 +76,6 @@ FORMS = {
         **{"g.3d.txt": b"x 1 2 3\n", "g.4d.txt": TEXT, "g.14d.txt": b"x 1\n", "readme.txt": b"hello"}
     ),
     "mac.zip": as_zip(**{"any.txt": TEXT, "__MACOSX/._any.txt": b"\0"}),
-    "windows.txt": TEXT.replace(b"\n", b"\r\n"),
     "marked.gz": gzip.compress(MARK + TEXT.replace(b"\n", b"\r\n")),
     "no_last_newline.txt": TEXT[:-1],
 }
@@ -120,7 +104,6 @@ WORD = strategies.text(strategies.characters(codec="utf-8", exclude_characters="
 FLOAT32 = strategies.floats(width=32, allow_nan=False, allow_infinity=False)
 
 
-@settings(max_examples=30, deadline=None)
 @example({"\ufeff": (3.4028234663852886e38, -3.4028234663852886e38, 1e-45), "nan": (0.0, -0.0, 1.0)})
 @given(strategies.dictionaries(WORD, strategies.tuples(FLOAT32, FLOAT32, FLOAT32), min_size=1, max_size=20))
 def test_vectors_written_as_text_are_read_back(tmp_path_factory, table):
@@ -130,9 +113,6 @@ def test_vectors_written_as_text_are_read_back(tmp_path_factory, table):
     found = load_glove(dim=3, path=write(folder / "v.txt", mark + as_text(words, vectors)), cache_dir=str(folder))
     assert found.words == words
     assert found.vectors[3:].tobytes() == vectors.tobytes()
-
-
-# --- scaled ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("standardize", ["true", "false"])
@@ -162,9 +142,6 @@ def test_a_dimension_without_information_becomes_zero(settings, small, world, tm
     assert scaled_VD[:, :-1].std(0) == pytest.approx(1, abs=1e-5)
 
 
-# --- once ------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("source", ["wheel", "path"])
 def test_the_second_load_does_not_read_the_source(source, tmp_path, monkeypatch):
     if source == "wheel":
@@ -188,12 +165,9 @@ def test_a_flipped_bit_in_the_cache_is_named_with_the_folder_to_delete(name, tmp
         load_glove(dim=DIM, path=path, cache_dir=str(tmp_path))
 
 
-# --- mistakes --------------------------------------------------------------------------------------------------------
-
 GOOD = b"".join(b"word%d 1 2 3 4\n" % i for i in range(6))
 MISTAKES = {  # bytes, and what the message says
     "too few numbers": (GOOD + b"x 1 2 3\n", "line 7 is not"),
-    "too many numbers": (GOOD + b"x 1 2 3 4 5\n", "line 7 is not"),
     "not a number": (GOOD + b"x 1 2 abc 4\n", "line 7 is not"),
     "nan": (GOOD + b"x 1 2 nan 4\n", "line 7 is not"),
     "beyond float32": (GOOD + b"x 1 2 1e39 4\n", "line 7 is not"),
@@ -222,9 +196,6 @@ def test_a_changed_wheel_is_refused(tmp_path, monkeypatch):
     assert left_in(tmp_path) == []
 
 
-# --- torchtext -------------------------------------------------------------------------------------------------------
-
-
 def test_torchtext_loads_6b_from_our_cache(tmp_path, monkeypatch):
     torch = pytest.importorskip("torch")
     calls = []
@@ -241,8 +212,6 @@ def test_torchtext_loads_6b_from_our_cache(tmp_path, monkeypatch):
     assert (found.words, found.vectors.sum()) == (["the", "of"], 200)
     assert ssl._create_default_https_context is ssl.create_default_context
 
-
-# --- download --------------------------------------------------------------------------------------------------------
 
 ARCHIVE = as_zip(**{f"glove.6B.{d}d.txt": as_text(WORDS[:50], RNG.normal(size=(50, d))) for d in (50, 100)})
 

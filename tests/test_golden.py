@@ -6,6 +6,7 @@ import pytest
 from filelock import FileLock
 
 from .golden import FILE, LOSSES
+from .marks import slow_except
 
 EXPECTED = json.loads(FILE.read_text())
 
@@ -36,7 +37,7 @@ def test_every_model_is_measured(measured):
     assert set(measured()) == set(EXPECTED)
 
 
-@pytest.mark.parametrize("model", [pytest.param(m, marks=() if m in QUICK else pytest.mark.slow) for m in EXPECTED])
+@pytest.mark.parametrize("model", slow_except(QUICK, EXPECTED))
 def test_data_weights_and_losses_equal_the_recorded_ones(measured, model):
     """Splits and batches are the same; initial weights up to rounding, and losses after one epoch to 0.001."""
     expected, found = EXPECTED[model], measured(*(QUICK if model in QUICK else ()))[model]

@@ -52,10 +52,8 @@ def test_a_run_starts_from_the_weights_of_a_finished_run(finished, settings, tmp
     ("kind", "overrides", "message"),
     [
         ("frozen vectors", ["model.layers=1"], r"Unexpected key\(s\) in state_dict: \"layers\.1\."),
-        ("frozen vectors", ["model.embedding.trainable=true"], r"Missing key\(s\) in state_dict: \"embedding\."),
         ("frozen vectors", ["data.label_names=[pos,neg]"], "has another test split"),
         ("masked_words", ["masked.words=5"], "size mismatch for"),
-        ("reverse", ["model.hidden=8"], "size mismatch for"),
         ("translation", ["data.min_frequency=9"], "has other source symbols: train both on the same data"),
     ],
 )

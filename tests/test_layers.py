@@ -5,9 +5,8 @@ import torch
 
 from imdbattn.explain.watch import watch
 from imdbattn.nn.beyond.context import Convolution
-from imdbattn.nn.ladder import Classifier, MeanPooling, NoPositions, PlainLayer, ResidualLayer, Words
+from imdbattn.nn.ladder import PlainLayer, ResidualLayer, Words
 from imdbattn.nn.scores import padding_mask
-from imdbattn.nn.vectors import Embedding
 
 from .nets import batch, net
 
@@ -51,24 +50,6 @@ def test_a_convolution_adds_a_linear_function_of_each_word_and_its_neighbors(ker
             torch.testing.assert_close(found[review, place], x[review, place] + torch.relu(total))
 
 
-def test_a_convolution_does_not_read_the_padding():
-    torch.manual_seed(0)
-    layer, x = Convolution(4, 3), torch.randn(2, 5, 4)
-    other = torch.where(MASK[..., None], x, 100 * torch.randn(2, 5, 4))
-    torch.testing.assert_close(layer(other, TWO)[MASK], layer(x, TWO)[MASK], atol=0, rtol=0)
-
-
-def test_all_layers_are_trained():
-    """The layers of a stack are registered: a Python list of them would leave them untrained."""
-    vectors = torch.randn(9, 4)
-    embedding = Embedding(vectors, torch.zeros(4), torch.ones(4))
-    model = Classifier(embedding, 2, positions=NoPositions, layer=ResidualLayer, pooling=MeanPooling, layers=3)
-    model(batch(model, torch.randint(3, 9, (2, 5)).tolist())).sum().backward()
-    for layer in model.layers:
-        assert all(parameter.grad is not None for parameter in layer.parameters())
-    assert len(torch.nn.utils.parameters_to_vector(model.layers.parameters())) == 3 * (4 * (16 + 4) + 8)
-
-
 def test_uniform_is_the_residual_rung_with_equal_weights_before_and_after_training(settings):
     model = net(settings, "uniform")
     layer, x = model.layers[0], torch.randn(2, 5, 10)
@@ -82,20 +63,3 @@ def test_uniform_is_the_residual_rung_with_equal_weights_before_and_after_traini
     for part in (layer.f.query, layer.f.key):
         assert part.weight.grad is not None, "DDP requires a gradient of every parameter"
         assert not part.weight.grad.any()
-
-
-def test_the_other_forms_of_attention_build_the_models_that_they_name(settings):
-    layers = {"residual_heads": "ProjectedLayer", "residual_rope": "RotaryLayer", "residual_relative": "ResidualLayer"}
-    for rung, name in layers.items():
-        model = net(settings, rung)
-        assert [type(layer).__name__ for layer in model.layers] == [name] * 3
-        assert model.layers[0].f.heads == (5 if rung == "residual_heads" else 1)
-        distances = "ClippedDistances" if rung == "residual_relative" else "NoneType"
-        assert type(model.layers[0].f.distances).__name__ == distances
-        assert isinstance(model.positions, NoPositions)
-    model = net(settings, "label_query")
-    assert (type(model.pooling).__name__, model.pooling.query_CD.shape, len(model.layers)) == (
-        "LabelQueryPooling",
-        (3, 10),
-        0,
-    )

@@ -53,12 +53,6 @@ def test_a_share_of_the_words_uses_glove_and_is_drawn_for_each_review(mixout):
     assert len({tuple(row.tolist()) for row in first}) > 35, "reviews share a draw"
 
 
-def test_evaluation_and_training_without_mixout_use_the_trained_vectors():
-    tokens_BT = torch.arange(3, 2 + WORDS).expand(2, -1)
-    assert tuned(embedding(0.5).eval()(tokens_BT), tokens_BT).all()
-    assert tuned(embedding(0.0).train()(tokens_BT), tokens_BT).all()
-
-
 def test_padding_unknown_words_and_untrained_words_are_not_changed():
     x_BTD = embedding(0.5).train()(torch.tensor([[0, 1, 2 + WORDS]]).expand(20, -1))
     assert x_BTD[:, 0].eq(0).all()

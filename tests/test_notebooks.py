@@ -1,18 +1,13 @@
 """The notebooks in docs/notebooks run, and their outputs are legible where no style or script is allowed."""
 
-import base64
-import json
 import re
 from pathlib import Path
 
 import nbformat
 import pytest
 
-from imdbattn.pages import printed
+from .notebooks import METADATA, NOTEBOOKS, execute
 
-from .notebooks import METADATA, NOTEBOOKS, clean, execute
-
-MOST_BYTES, MOST_PIXELS = 500_000, 800
 UNWANTED = {
     "absolute path": r"(?:^|[\s'\"=(>])/\w[\w.-]*/[\w.-]+",
     "progress bar": r"\r|\x1b|it/s\b",
@@ -44,9 +39,7 @@ def problems(notebook: nbformat.NotebookNode) -> list[str]:
         if output.output_type == "error" or output.get("name") == "stderr":
             found.append(output.get("name") or output.output_type)
         found += [name for name, pattern in UNWANTED.items() if re.search(pattern, text_of(output))]
-        if image := output.get("data", {}).get("image/png"):
-            found += ["width"] if int.from_bytes(base64.b64decode(image)[16:20]) > MOST_PIXELS else []
-    return [*found, "size"] if len(json.dumps(outputs)) > MOST_BYTES else found
+    return found
 
 
 @notebooks
@@ -57,18 +50,6 @@ def test_outputs_are_complete_and_legible(path):
     assert [path.stem for path in NOTEBOOKS] == ["attention", "ladder", "your_data"]
 
 
-def test_output_that_changes_with_each_execution_is_removed():
-    output = nbformat.v4.new_output("display_data", {"text/html": "<p>/tmp/a/tmpb_1/runs/x</p>", "text/plain": "x"})
-    clean(output, "/tmp/a")
-    assert output.data == {"text/html": "<p>runs/x</p>"}
-
-
-@notebooks
-def test_no_cell_has_code_for_tests_or_installs_from_an_index(path):
-    source = "\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells)
-    assert re.findall(r"environ|tempfile|chdir|\bFAST\b|pip install '?imdbattn", source) == []
-
-
 @notebooks
 def test_linked_files_exist(path):
     cells = nbformat.read(path, as_version=4).cells
@@ -76,16 +57,9 @@ def test_linked_files_exist(path):
     assert [target for target in targets if not (path.parent / target).exists()] == []
 
 
-def test_results_are_printed_once_in_a_notebook(monkeypatch, capsys):
-    """In a notebook, rich displays what it prints unless this is disabled."""
-    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
-    assert printed(lambda console: console.print("81.1 %")) == "81.1 %"
-    assert capsys.readouterr().out == ""
-
-
 @pytest.mark.slow
 @notebooks
 def test_each_cell_runs(path: Path):
     """With few steps of training."""
     notebook = execute(path, fast=True)
-    assert [problem for problem in problems(notebook) if problem != "size"] == []
+    assert problems(notebook) == []

@@ -5,7 +5,6 @@ from collections import Counter
 
 import pytest
 from hypothesis import given
-from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from imdbattn.data import order_probe
@@ -23,7 +22,6 @@ def bag(text: str) -> tuple[str, ...]:
 
 
 @given(st.integers(0, 2**32 - 1), st.fixed_dictionaries({"train": EVEN, "validation": EVEN, "test": EVEN}))
-@examples(max_examples=25, deadline=None)
 def test_every_bag_of_words_occurs_once_with_each_label_and_in_one_split_only(seed, sizes):
     splits = generate(seed, **sizes)
     assert {name: len(split) for name, split in splits.items()} == sizes
@@ -36,25 +34,6 @@ def test_every_bag_of_words_occurs_once_with_each_label_and_in_one_split_only(se
         assert set(by_label[0].values()) == {1}
         assert not everywhere & set(by_label[0])
         everywhere |= set(by_label[0])
-
-
-@given(st.integers(0, 2**32 - 1))
-@examples(max_examples=20, deadline=None)
-def test_a_seed_gives_the_same_reviews_and_another_seed_gives_others(seed):
-    def texts(seed: int) -> list[list[str]]:
-        return [split.texts for split in generate(seed, train=40, test=20).values()]
-
-    assert texts(seed) == texts(seed)
-    assert texts(seed) != texts(seed + 1)
-
-
-def test_different_pairs_have_different_bags():
-    """For all pairs: each choice has its own word, so the bag shows which choices were made."""
-    counts = Counter(word for slot in SLOTS for choice in slot for word in set(choice.split()))
-    own = WORDS - {"did", "not", "that", "would"}
-    for slot in SLOTS:
-        assert slot.count("") <= 1
-        assert all(any(counts[word] == 1 and word in own for word in choice.split()) for choice in slot if choice)
 
 
 def test_the_reviews_of_a_seed_have_not_changed():
@@ -83,9 +62,6 @@ def test_the_corpus_has_the_sizes_of_its_settings(data_settings):
     for name, split in reviews.splits.items():
         assert split.texts == expected[name].texts
         assert split.labels.tolist() == [0, 1] * (len(split) // 2)
-    longest = sum(max(len(choice.split()) for choice in slot) for slot in SLOTS) + 4
-    assert longest <= data.max_tokens
-    assert data.word_dropout == 0
 
 
 @pytest.fixture

@@ -11,12 +11,9 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import example, given
-from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 from sklearn.metrics import confusion_matrix, f1_score, recall_score
 
-from imdbattn.comparison.compare import compare_sets
-from imdbattn.comparison.report import rung_table
 from imdbattn.data.reviews import cut_reviews
 from imdbattn.data.sources import Split, Texts
 from imdbattn.data.tables import WRITTEN, open_lines, read_columns, write_table
@@ -46,20 +43,13 @@ def write_texts(file: Path, texts: list[str], column: str = "text") -> Path:
     return file
 
 
-# --- reading ---------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("suffix", WRITTEN)
 @given(texts=st.lists(st.text(st.characters(exclude_categories=["Cs", "Cc"])), min_size=1, max_size=9))
-@hypothesis(max_examples=20, deadline=None)
 def test_a_table_read_as_a_stream_has_the_values_that_training_reads(tmp_path_factory, suffix, texts):
     file = write_texts(tmp_path_factory.mktemp("table") / f"r{suffix}", texts, "a, b")
     found = open_lines(str(file), "a, b")
     assert (list(found.lines), found.total) == (texts, len(texts))
     assert read_columns(file, {"column": "a, b"}) == [texts]
-
-
-# --- results ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -86,7 +76,6 @@ def test_a_table_is_labeled_into_a_table(trained, settings, shell, tmp_path, suf
 @example(labels=["x,y\nx,y", '"x', 'y"'])
 @example(labels=["x\ty\nx\ty", '"x', 'y"'])
 @given(labels=st.lists(st.text(st.sampled_from("a \\\r\n\t,\"';\x85\u2028"), min_size=1), min_size=1, max_size=5))
-@hypothesis(max_examples=20, deadline=None)
 def test_any_label_is_read_again(tmp_path_factory, suffix, labels):
     file, column = tmp_path_factory.mktemp("table") / f"r{suffix}", f"probability_{labels[0]}"
     write_table(file, [{"row": [n], "label": [label], column: [0.5]} for n, label in enumerate(labels)])
@@ -105,9 +94,6 @@ def test_a_table_is_complete_or_unchanged(tmp_path, suffix):
         write_table(tmp_path / f"o{suffix}", chunks())
     assert os.listdir(tmp_path) == [f"o{suffix}"]
     assert (tmp_path / f"o{suffix}").read_text() == "old"
-
-
-# --- scores of each class --------------------------------------------------------------------------------------------
 
 
 @given(st.integers(2, 5).flatmap(lambda c: st.lists(st.tuples(*[st.integers(0, c - 1)] * 2), min_size=1, max_size=40)))
@@ -167,17 +153,6 @@ def test_other_reviews_may_have_other_names_for_the_classes(three, settings, tmp
     assert results[1:] == results[:1] * 2
 
 
-def test_the_comparison_has_macro_f1_if_accuracy_may_hide_a_class(three, trained):
-    (found,) = compare_sets([three[0]], resamples=100)
-    place = rung_table(found)[0].index("test macro F1 %")
-    assert rung_table(found)[1][place] == f"{100 * three[1]['test_macro_f1']:.1f}"
-    (balanced,) = compare_sets([trained("mean")[0]], resamples=100)
-    assert balanced["rungs"][0]["macro_f1"]["mean"] > 0
-    assert not any("F1" in head for head in rung_table(balanced)[0])
-
-
-# --- data.limit ------------------------------------------------------------------------------------------------------
-
 SHARES = {"validation": 0.1, "test": 0.2}
 
 
@@ -186,7 +161,6 @@ def texts_of(reviews: Texts) -> dict[str, list[str]]:
 
 
 @given(st.integers(9, 200), st.integers(9, 200), st.data())
-@hypothesis(max_examples=20, deadline=None)
 def test_a_limit_keeps_proportions_and_a_smaller_limit_uses_a_part_of_the_same_reviews(one, other, data):
     labels_N = np.array([0] * one + [1] * other)
     split = Split([f"{n}" for n in range(len(labels_N))], labels_N, np.arange(len(labels_N)))

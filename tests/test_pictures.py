@@ -6,8 +6,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from imdbattn.data.corpus import prepare
@@ -18,7 +16,6 @@ from imdbattn.explain.figures import (
     review_attention,
     scores_by_distance,
 )
-from imdbattn.explain.prediction import AttentionWeights, entropy
 from imdbattn.nn.ladder import Words, sinusoids
 from imdbattn.run_folder import open_run
 from imdbattn.runs.outputs import write_results
@@ -108,33 +105,9 @@ def test_the_weights_are_those_of_the_cls_query_or_of_the_mean_query(reader):
     np.testing.assert_allclose(mean.received()["layer 1, mean query"], mean.layers[0].mean((0, 1)), rtol=1e-5)
 
 
-@pytest.mark.parametrize("rung", ["learned_query", "text_query"])
-def test_a_query_that_pools_shows_its_weights(reader, rung):
-    found = reader(rung).explain(TEXT)
-    assert list(found.attention.received()) == ["pooling"]
-    np.testing.assert_allclose(found.attention.pooling, [share for *_, share in found.words], rtol=1e-5)
-    assert maps(review_attention(found.attention))[0].shape == (1, len(found.words))
-
-
-def test_each_label_shows_the_weights_of_its_query(reader):
-    found = reader("label_query").explain(TEXT).attention
-    assert list(found.received()) == ["pooling, neg", "pooling, pos"]
-    np.testing.assert_allclose(np.mean(list(found.by_label.values()), 0), found.pooling, rtol=1e-5)
-
-
 def test_rotary_positions_show_the_products_of_a_rotated_vector(reader):
     (rotated_TD,) = position_tables(reader("residual_rope").net, 20).values()
     np.testing.assert_allclose(rotated_TD @ rotated_TD.T, 2 * sinusoids(20, 10) @ sinusoids(20, 10).T, atol=1e-4)
-
-
-@given(keys=st.integers(1, 300), seed=st.integers(0, 99))
-def test_entropy_is_log_of_the_number_of_keys_when_all_are_equal_and_never_more(keys, seed):
-    uniform = np.full((2, keys, keys), 1 / keys)
-    (nats, *_) = AttentionWeights(["w"] * keys, [uniform]).entropies().values()
-    assert math.exp(nats) == pytest.approx(keys)
-    assert entropy(np.eye(keys)).max() == 0
-    drawn = np.random.default_rng(seed).dirichlet(np.full(keys, 0.3))
-    assert -1e-9 <= entropy(drawn) <= math.log(keys) + 1e-9
 
 
 def test_a_picture_that_fails_gives_only_a_warning(trained, tmp_path, monkeypatch, caplog):

@@ -39,16 +39,6 @@ def test_shares_belong_to_the_words_of_the_text(trained, settings, rung):
     assert len(found[3].words) == 512
 
 
-@pytest.mark.parametrize("rung", ["residual_pe", "learned_query", "tuned"])
-def test_the_label_is_the_same_with_and_without_an_explanation(trained, settings, rung):
-    folder, _ = trained(rung)
-    texts = ["the film was great", "", "a dull story of it"] * 30
-    plainly, _ = label_texts(settings(f"run={folder}", config="predict"), texts)
-    explained, _ = label_texts(settings(f"run={folder}", "explain=true", config="predict"), texts)
-    assert [found.output for found in plainly] == [found.output for found in explained]
-    assert [one.probability for one in plainly] == pytest.approx([one.probability for one in explained], abs=1e-5)
-
-
 @pytest.mark.parametrize("rung", ["residual_pe_cls", "wide"])
 def test_a_text_has_the_same_label_alone_and_among_others_and_results_are_in_order(trained, settings, rung):
     folder, _ = trained(rung)

@@ -130,8 +130,6 @@ def test_failed_trials_are_named_and_avoided(search, tmp_path):
 
 WRONG = [
     (["n_trial=3"], "there is no setting n_trial; the nearest is n_trials"),
-    (["optim.learning_rate=3"], "there is no setting optim.learning_rate; the nearest is optim.lr"),
-    (["model.layers=1,2"], "Ambiguous value for argument 'model.layers=1,2'"),
     (["test=true"], "test=true: the search decides this setting"),
     (["space={optim.lr:[1,-1]}"], "optim.lr=-1 must be"),
     (["space={model.layers:{low:1.0,high:3.0}}"], "model.layers=1.0 must be a valid integer"),
@@ -176,11 +174,8 @@ def test_only_the_seeds_of_the_best_settings_are_scored_on_test(search, tmp_path
     for seed in (1, 2):
         settings = json.loads((folder / "best" / f"base-s{seed}" / "metrics.json").read_text())["settings"]
         assert "test" not in settings
-        assert (settings["model"], settings["seed"], int(settings["model.layers"])) == (
-            "base",
-            "1,2",
-            best["model.layers"],
-        )
+        assert (settings["model"], settings["seed"]) == ("base", "1,2")
+        assert int(settings["model.layers"]) == best["model.layers"]
         assert float(settings["optim.lr"]) == pytest.approx(best["optim.lr"], rel=1e-3)
     assert json.loads((folder / "search.json").read_text())["test_accuracies"] == [0.5, 0.5]
     assert "test accuracy        50.0 ± 0.0 % (seeds: 2) with: python -m imdbattn.train -m " in done.stdout

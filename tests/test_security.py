@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from imdbattn.comparison.report import report_of
 from imdbattn.data.glove import load_glove
 from imdbattn.errors import UserError
-from imdbattn.explain.prediction import AttentionWeights, Classification
+from imdbattn.explain.prediction import AttentionWeights, Classification, Translation
 from imdbattn.explain.show import page
 from imdbattn.faithfulness.report import report_of as faithfulness_report
 from imdbattn.runs.score import score_run
@@ -26,8 +26,6 @@ from tests.test_report import Page, drawn_page, made_up
 from .commands import label_texts
 
 ROOT = Path(__file__).parents[1]
-
-# --- a run folder from a stranger ------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -73,6 +71,7 @@ STRANGERS = {
         "lr: ", 'lr: "\\x24{oc.env:CANARYS_TOKEN}" #'
     ),
     "a Python object in YAML": lambda s: yaml.safe_dump(s) + "x: !!python/object/apply:os.mkdir [CANARY]\n",
+    "settings of Hydra": put("hydra", {"callbacks": {"x": evil("logging.FileHandler", filename="CANARY")}}),
 }
 
 
@@ -102,17 +101,6 @@ def test_an_untrusted_run_runs_no_code_and_reads_no_environment(stranger, settin
     assert "tell-nobody" not in "".join(capfd.readouterr())
 
 
-def test_the_hydra_section_of_an_untrusted_run_has_no_effect(stranger, settings, tmp_path):
-    canary = tmp_path / "canary"
-    handler = evil("logging.FileHandler", filename=str(canary))
-    folder = stranger(
-        put("hydra", {"run": {"dir": str(canary)}, "callbacks": {"x": handler}, "job_logging": dict(handler)})
-    )
-    with pytest.raises(UserError, match="there is no setting hydra"):
-        score_run(settings(f"run={folder}", config="evaluate"))
-    assert not canary.exists()
-
-
 @pytest.mark.parametrize("name", ["../../outside.10d.txt", "/tmp/../outside.10d.txt", "a/../../../outside.10d.txt"])
 def test_a_name_in_an_archive_is_not_used_as_a_path(world, tmp_path, name):
     inner = tmp_path / "a" / "b"
@@ -125,8 +113,6 @@ def test_a_name_in_an_archive_is_not_used_as_a_path(world, tmp_path, name):
     assert not Path("/outside.10d.txt").exists()
     assert {path.name for path in inner.iterdir()} == {"glove.zip", "cache"}
 
-
-# --- text stays text -------------------------------------------------------------------------------------------------
 
 OWN = "document.title='owned'"
 HOSTILE = (
@@ -175,10 +161,19 @@ def hostile_review() -> Classification:
     )
 
 
+def hostile_sequence() -> Translation:
+    words = [*HOSTILE, "$x_{$"]  # which matplotlib would take for a formula, and an invalid one
+    facts = {"text": " ".join(words), "output": " ".join(words), "probability": 0.5, "model": HOSTILE[3]}
+    facts |= {"unknown": list(HOSTILE), "reference": HOSTILE[2]}
+    return Translation(source=words, written=words, weights_TS=np.eye(len(words)), **facts)
+
+
 PAGES = {
     "comparison": lambda: drawn_page(report_of(hostile_comparison())),
     "faithfulness": lambda: drawn_page(faithfulness_report(hostile_faithfulness())),
     "attention": lambda: page([hostile_review()], [None]),
+    "notebook": lambda: page([hostile_review()], [None], template="fragment"),
+    "sequence": lambda: page([hostile_sequence()]),
 }
 
 
@@ -194,10 +189,9 @@ def test_a_hostile_text_does_not_become_a_tag(hostile_page):
     assert all((value or "").startswith("data:image/") for name, value in found.attributes if name in ("src", "href"))
     for text in HOSTILE:
         assert text in "".join(found.text)
-    assert hostile_page.index(PAGE_POLICY[:11]) < hostile_page.index("<title>")
+    policy, _, shown = hostile_page.partition("<title>")
+    assert PAGE_POLICY[:11] in policy or not shown  # of a notebook
 
-
-# --- secrets ---------------------------------------------------------------------------------------------------------
 
 CREDENTIALS = {
     "logger.api_key": "k" * 40,

@@ -69,9 +69,6 @@ def short(count: int) -> str:
     return "\ufeff" + "".join(f"\r\n{n} !\tn {n}\r\n" for n in range(count))
 
 
-# --- vocabulary ------------------------------------------------------------------------------------------------------
-
-
 def test_a_word_spelled_like_a_marker_is_unknown_and_ends_nothing(file):
     vocabulary = Vocabulary.count([["<eos>", "a", "<pad>"]] * 5)
     assert vocabulary.symbols == [*MARKERS, "a"]
@@ -81,15 +78,11 @@ def test_a_word_spelled_like_a_marker_is_unknown_and_ends_nothing(file):
     assert all((batch_of(corpus.splits["train"], n).target_BT == EOS).sum() == 1 for n in range(10))
 
 
-# --- batches ---------------------------------------------------------------------------------------------------------
-
-
 def batch_of(pairs: Pairs, *index: int):
     return pairs.batch(torch.tensor(index, dtype=torch.int64))
 
 
 @given(PAIRS, st.data())
-@examples(deadline=None)
 def test_a_pair_is_the_same_in_any_batch_with_one_end_symbol_and_padding_after_it(pairs, data):
     split = as_split(pairs)
     index = data.draw(st.lists(st.integers(0, len(pairs) - 1), max_size=8))
@@ -110,8 +103,6 @@ def test_a_pair_is_the_same_in_any_batch_with_one_end_symbol_and_padding_after_i
     assert (batch.lengths_or_none_B is None) == (len(lengths) < 2)
 
 
-# --- reversed strings ------------------------------------------------------------------------------------------------
-
 SIZES = {split: st.integers(1, 60) for split in ("train", "validation", "test")}
 SOME = st.fixed_dictionaries({"seed": st.integers(0, 2**32), "letters": st.integers(2, 26), **SIZES})
 BOUNDS = st.tuples(st.integers(1, 12), st.integers(1, 12)).map(lambda pair: tuple(sorted(pair)))
@@ -126,7 +117,6 @@ def generated(**wanted):
 
 
 @given(SOME, BOUNDS, BOUNDS)
-@examples(deadline=None)
 def test_no_string_occurs_twice_and_each_has_the_given_letters_and_length(some, lengths, test_lengths):
     splits = generated(**some, lengths=lengths, test_lengths=test_lengths)
     if splits is None:
@@ -144,7 +134,6 @@ def test_no_string_occurs_twice_and_each_has_the_given_letters_and_length(some, 
 
 
 @given(SOME, BOUNDS, BOUNDS, st.fixed_dictionaries({"train": SIZES["train"], "validation": SIZES["validation"]}))
-@examples(deadline=None)
 def test_the_test_strings_depend_only_on_their_own_settings(some, lengths, other, sizes):
     one = generated(**some, lengths=lengths, test_lengths=(5, 9))
     two = generated(**some | sizes, lengths=other, test_lengths=(5, 9))
@@ -156,9 +145,6 @@ def test_the_strings_of_a_seed_have_not_changed():
     splits = generate(1, 26, (1, 20), (1, 20), train=300, validation=40, test=60)
     text = "\n".join(string for split in splits.values() for string in split)
     assert (reverse.VERSION, hashlib.sha256(text.encode()).hexdigest()[:12]) == (1, "e28d973f014e")
-
-
-# --- sentences -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -181,7 +167,7 @@ SOURCES = st.lists(st.integers(0, 5000), min_size=120, max_size=200, unique=True
 
 
 @given(SOURCES, st.randoms())
-@examples(deadline=None, max_examples=15)
+@examples(max_examples=15)
 def test_a_source_is_in_the_same_split_whatever_other_pairs_there_are(tmp_path_factory, numbers, rng):
     def split_of(some, copies):
         path = tmp_path_factory.mktemp("pairs") / "p.txt"
@@ -279,9 +265,6 @@ def test_a_bad_file_is_refused_with_the_place(file, name):
         prepare(sentences(file(content), max_tokens=9))
 
 
-# --- the packaged pairs ----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("turned", [False, True])
 def test_the_packaged_pairs_come_without_path_or_hub_and_in_both_directions(turned):
     corpus = prepare(sentences(languages=["fr", "en"] if turned else ["en", "fr"]))
@@ -292,9 +275,6 @@ def test_the_packaged_pairs_come_without_path_or_hub_and_in_both_directions(turn
     assert ("je" in corpus.target_vocabulary.symbols) != turned
     if not turned:
         assert max(map(len, corpus.splits["test"].references)) == 2
-
-
-# --- the hub ---------------------------------------------------------------------------------------------------------
 
 
 def dataset(texts: list[str]) -> datasets.Dataset:

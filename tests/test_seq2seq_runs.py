@@ -57,16 +57,6 @@ def scored(settings) -> Callable[..., dict]:
     return score
 
 
-@pytest.fixture
-def said(settings) -> Callable[..., list]:
-    """said(folder, texts, overrides...): what imdbattn.predict finds."""
-
-    def found(folder: Path, texts: list[str], *overrides: str) -> list:
-        return label_texts(settings(f"run={folder}", *overrides, config="predict"), texts)[0]
-
-    return found
-
-
 def rows_of(file: Path) -> list[dict]:
     return pq.read_table(file).to_pylist()
 
@@ -76,9 +66,6 @@ def taught(net: torch.nn.Module, source: list[int], target: list[int]) -> float:
     with torch.no_grad():
         logits_1TV = net(torch.tensor([source]), None, torch.tensor([target]))
     return -logits_1TV[0].double().log_softmax(-1)[range(len(target)), target].sum().item()
-
-
-# --- the run folder and its numbers ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", slow_except(["translation"], KINDS))
@@ -154,9 +141,6 @@ def test_bleu_of_a_worked_example():
     assert outputs.columns()["right"].tolist() == [True, False], "each reference is a correct output"
 
 
-# --- scoring again ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_evaluate_gives_the_numbers_that_training_gave(ran, scored, kind):
     folder, metrics = ran(kind)
@@ -182,9 +166,6 @@ def test_other_lengths_are_scored_with_the_letters_of_training(ran, scored):
 
 UNTRAINED = ("model=seq2seq_attention", "optim.lr=0")  # writes until it is stopped
 MODELS = [("model=seq2seq",), ("model=seq2seq_attention",), ("model=seq2seq_bahdanau",), UNTRAINED]
-
-
-# --- resumption ------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -227,9 +208,6 @@ def test_resume_uses_the_task_and_settings_of_the_run(ran, composed):
         assert resumed(composed("logger=none"), ["logger=none"], folder) == theirs | {"logger": other}
 
 
-# --- writing ---------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("overrides", slow_except([MODELS[1]], MODELS))
 def test_the_output_for_a_source_does_not_depend_on_the_others(ran, settings, overrides):
     folder, _ = ran("reverse", *overrides)
@@ -245,11 +223,3 @@ def test_the_output_for_a_source_does_not_depend_on_the_others(ran, settings, ov
             assert one.weights_TS.sum(1) == pytest.approx(1, abs=1e-5)
         else:
             assert overrides == ("model=seq2seq",)
-
-
-def test_predict_gives_the_outputs_of_the_test(ran, said):
-    for kind in KINDS:
-        folder, _ = ran(kind)
-        table, texts = rows_of(folder / "predictions.parquet"), rows_of(folder / "reviews.parquet")
-        found = said(folder, [line["text"] for line in texts])
-        assert [" ".join(one.written) for one in found] == [line["predicted"] for line in table]

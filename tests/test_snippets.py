@@ -19,6 +19,7 @@ import imdbattn
 from imdbattn import api
 from imdbattn.api import training
 
+from .marks import slow_except
 from .test_readme import PAGES, shrunk
 
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
@@ -45,15 +46,11 @@ def place(trained, small, world, tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    "page",
-    [
-        pytest.param(page, marks=pytest.mark.slow if page.name == "export.md" else ())
-        for page in PAGES
-        if BLOCKS[page] and page.name != "check.md"
-    ],
-    ids=lambda page: page.name,
-)
+SHOWN = [page for page in PAGES if BLOCKS[page] and page.name != "check.md"]
+QUICK = [page for page in SHOWN if page.name != "export.md"]
+
+
+@pytest.mark.parametrize("page", slow_except(QUICK, SHOWN), ids=lambda page: page.name)
 def test_snippets_of_the_documents_run(page, place):
     names = {"__name__": "__main__"}
     for line, block in BLOCKS[page]:
@@ -71,13 +68,3 @@ def test_snippets_of_the_documents_run(page, place):
 def test_examples_of_docstrings_run(module, place, monkeypatch):
     result = doctest.testmod(module, extraglobs={"imdbattn": imdbattn}, optionflags=doctest.ELLIPSIS)
     assert result.failed == 0
-
-
-def test_documents_and_docstrings_have_examples():
-    assert len(BLOCKS[next(page for page in PAGES if page.name == "python.md")]) > 5
-    finder = doctest.DocTestFinder()
-    examples = {test.name: len(test.examples) for module in MODULES for test in finder.find(module)}
-    for name in ("model.load", "model.Model.predict", "model.Model.explain", "model.Model.evaluate"):
-        assert examples[f"imdbattn.api.{name}"]
-    assert examples["imdbattn.api.training.train"]
-    assert examples["imdbattn.api.comparison.compare"]

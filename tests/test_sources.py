@@ -7,14 +7,15 @@ import time
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from imdbattn.data import reviews as sources
 from imdbattn.data.corpus import prepare
+from imdbattn.data.ragged import Batches, TrainBatches
 from imdbattn.data.reviews import block_cut, cut_reviews, find_source
 from imdbattn.data.sources import Split, Texts
 from imdbattn.errors import UserError
+from imdbattn.tasks.reviews import ReviewData
 
 TEXTS = ['Good, "very" good', "bad\nand long", "a <br /> b", "ünï", "", "x", "y", "z", "v", "w", "p", "q"]
 LABELS = ["pos", "neg"] * 6
@@ -78,7 +79,6 @@ def test_the_packaged_split_has_the_sizes_that_readme_states(data_settings):
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=200), st.floats(0.05, 0.4), st.floats(0.05, 0.4))
-@examples(max_examples=30, deadline=None)
 def test_a_cut_takes_consecutive_blocks_of_each_class(labels, validation, test):
     labels = np.array(labels)
     shares = {"train": 1 - validation - test, "validation": validation, "test": test}
@@ -92,7 +92,6 @@ def test_a_cut_takes_consecutive_blocks_of_each_class(labels, validation, test):
 
 
 @given(st.data(), st.permutations([0, 1] * 30))
-@examples(max_examples=25, deadline=None)
 def test_no_text_of_validation_or_test_is_trained_on(data, labels):
     """Training texts are overwritten with texts of validation and of test, of whatever label."""
     labels, texts = np.array(labels), [f"review {row}" for row in range(len(labels))]
@@ -183,3 +182,22 @@ def test_the_cache_is_keyed_by_content_and_settings_and_is_used(data_settings, s
     assert len(keys("data.test_share=0.3")) == 3
     path.write_text(path.read_text() + "one more,pos\n")
     assert len(keys()) == 4
+
+
+PACKAGED = ("data.source=packaged", "logger=csv", "trainer=cpu", "trainer.enable_progress_bar=false")
+
+
+@pytest.mark.slow
+def test_real_reviews_need_less_than_two_percent_padding_and_have_known_words(settings, data_settings):
+    corpus = prepare(data_settings(*PACKAGED))
+    assert corpus.facts["known_tokens"] >= 0.996
+    for overrides in ((), ("data.max_tokens=256",), ("data.word_dropout=0.9",)):
+        assert ReviewData(settings(*PACKAGED, *overrides), corpus).batch_tokens == 8192
+    for word_dropout in (0.0, 0.5):
+        batches = Batches(corpus.splits["train"], max_tokens=512, head_share=0.75, word_dropout=word_dropout)
+        lengths = batches.lengths_N()
+        sampler = TrainBatches(lengths, 8192, seed=1)
+        for epoch in range(3):
+            sampler.set_epoch(epoch)
+            padded = sum(lengths[index].max() * len(index) for _, index in sampler)
+            assert padded / lengths.sum() <= 1.02

@@ -4,7 +4,7 @@ from functools import cache
 
 import pytest
 import tokenizers
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from imdbattn.data.tokens import FIRST_WORD, RULES, UNK, Tokenizer, signature
@@ -96,7 +96,6 @@ def test_accents_ligatures_and_full_width_letters_are_normalized(name, text, wor
 
 
 @pytest.mark.parametrize("name", ["ptb", "whitespace"])
-@settings(deadline=None)
 @given(st.lists(st.text("aeEoué각öＡ\u0301\u0308\u0323ﬁ0", min_size=1).map("x{}".format)))
 def test_a_decomposed_text_has_the_same_words_at_their_places(name, plain):
     text = " ".join(unicodedata.normalize("NFD", word) for word in plain)
@@ -104,7 +103,6 @@ def test_a_decomposed_text_has_the_same_words_at_their_places(name, plain):
     assert [text[word.start : word.end] for word in tokenizer(name).words(text)] == text.split()
 
 
-@settings(deadline=None)
 @given(nasty_text, any_text)
 def test_basic_english_and_whitespace_equal_their_rules_on_any_text(text, other):
     text, other = (re.sub("[\ud800-\udfff]", "�", one) for one in (text, other))
@@ -113,7 +111,6 @@ def test_basic_english_and_whitespace_equal_their_rules_on_any_text(text, other)
 
 
 @pytest.mark.parametrize("name", PIPELINES)
-@settings(deadline=None)
 @given(texts=st.lists(any_text, max_size=4))
 def test_encode_gives_the_ids_of_words_and_never_pad_or_cls(name, texts):
     found = [tokenizer(name).words(text) for text in texts]

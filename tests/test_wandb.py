@@ -20,6 +20,7 @@ from imdbattn.runs.fit import fit
 from imdbattn.settings.cli import conf_dir
 from imdbattn.settings.keys import RUNGS, as_dict, flat
 from imdbattn.settings.schema import Logger
+from imdbattn.tracking import wandb_run
 from imdbattn.tracking.loggers import build_loggers, finish_loggers, wandb_run_of
 from imdbattn.tracking.publish import VALUES, publish_comparison, publish_run
 from tests.conftest import ENVIRONMENT
@@ -138,21 +139,6 @@ def test_confusion_matrix_predictions_picture_and_page_are_logged(published):
     assert (found.files / found.summary["pictures/page"]["path"]).read_text() == page
 
 
-def test_the_run_of_an_encoder_decoder_shows_its_outputs(settings, tmp_path):
-    tiny = ["task=seq2seq", "data=reverse", "trainer=cpu", "trainer.enable_progress_bar=false", "threads=1"]
-    tiny += ["model.hidden=16", "model.width=8", "trainer.max_epochs=2", "logger=wandb", "logger.table_rows=12"]
-    tiny += ["data.train=200", "data.validation=20", "data.test=30", "data.lengths=[1,4]"]
-    metrics = fit(settings(*tiny), tmp_path)
-    found = read_back(tmp_path)
-    assert found.run.display_name == "seq2seq_attention-s1"
-    assert found.summary["test/accuracy"] == metrics["test_accuracy"]
-    assert {"val/accuracy", "val/loss"} <= found.logged
-    shown = table(found, "test/predictions")
-    assert shown["columns"] == ["source", "reference", "output", "probability"]
-    assert len(shown["data"]) == 12
-    assert not any("confusion" in key for key in found.summary)
-
-
 def check_nothing_private(folder: Path) -> None:
     """No secret in any file; and in what is sent, nothing of the machine."""
     files = [file for file in folder.rglob("*") if file.is_file()]
@@ -253,27 +239,13 @@ def test_the_parameters_of_a_sweep_are_settings_with_valid_values(settings, name
 @pytest.mark.parametrize("name", ["ladder", "tune"])
 def test_the_command_of_an_agent_trains_one_run_of_the_sweep(small, tmp_path, name):
     """Run as an agent runs it: same words, same environment, same file of parameters (which locks them in W&B)."""
-    import subprocess
-
     sweep, words = SWEEPS[name], agents_command(SWEEPS[name])
     chosen = {key: {"value": first_choice(parameter)} for key, parameter in sweep["parameters"].items()}
     (tmp_path / "parameters.yaml").write_text(yaml.safe_dump({"wandb_version": 1, **chosen}))
-    done = subprocess.run(
-        [*words, *small, "logger=wandb", "model.layers=1", "trainer.max_epochs=2"],
-        cwd=tmp_path,
-        env={
-            **os.environ,
-            **SECRETS,
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-            "PYTHONPATH": str(Path(__file__).parent.parent),
-            "WANDB_SWEEP_ID": "sweep1",
-            "WANDB_RUN_ID": "run1",
-            "WANDB_SWEEP_PARAM_PATH": str(tmp_path / "parameters.yaml"),
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    words += [*small, "logger=wandb", "model.layers=1", "trainer.max_epochs=2"]
+    env = ENVIRONMENT | SECRETS | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    env |= {"WANDB_SWEEP_ID": "sweep1", "WANDB_RUN_ID": "run1", "WANDB_SWEEP_PARAM_PATH": f"{tmp_path}/parameters.yaml"}
+    done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     rung = {"ladder": RUNGS[0], "tune": "residual_pe"}[name]
     folder = tmp_path / "runs" / "wandb-sweep1" / f"{rung}-s1-run1"
@@ -316,3 +288,59 @@ def test_a_hanging_wandb_does_not_hold_a_finished_run(tmp_path):
                 process.kill()
                 os.kill(int(out.read_text()), signal.SIGKILL)
     assert re.search(r"W&B did not finish: .*`wandb sync --include-online \S+offline-run-\S+`", err.read_text())
+
+
+@pytest.fixture
+def nobody(monkeypatch, tmp_path):
+    """A user without a W&B account."""
+    for name in [name for name in os.environ if name.startswith("WANDB")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("NETRC", str(tmp_path / "none"))
+    return monkeypatch
+
+
+def test_it_is_online_only_with_a_key_and_a_server(nobody):
+    nobody.setattr(wandb_run, "http_status", lambda *_: 404)
+    assert wandb_run.wandb_mode("online", 10) == "offline"
+    nobody.setenv("WANDB_API_KEY", "k" * 40)
+    assert wandb_run.wandb_mode(None, 10) == "online"
+    nobody.setenv("WANDB_MODE", "disabled")
+    assert wandb_run.wandb_mode(None, 10) == "disabled"
+
+
+def test_a_key_without_a_network_goes_offline(nobody, caplog):
+    nobody.setenv("WANDB_API_KEY", "k" * 40)
+    nobody.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
+    assert wandb_run.wandb_mode(None, 10) == "offline"
+    assert "does not answer" in caplog.text
+
+
+def test_a_run_without_an_account_leaves_an_offline_run_and_all_results(nobody, shell, small, tmp_path):
+    arguments = [*small, "logger=wandb", "model=mean", "trainer.max_epochs=1"]
+    done = shell("train", *arguments, cwd=tmp_path, env={"WANDB_MODE": None})
+    assert done.returncode == 0, done.stderr
+    (metrics,) = tmp_path.rglob("metrics.json")
+    assert list(metrics.parent.glob("wandb/offline-run-*/run-*.wandb"))
+
+
+def test_wandb_that_fails_does_not_stop_training(settings, small, tmp_path, monkeypatch, caplog):
+    import wandb
+
+    def init(**_):
+        raise wandb.errors.CommError("server\nin flames")
+
+    monkeypatch.setattr(wandb, "init", init)
+    metrics = fit(settings(*small, "logger=wandb", "model=mean", "trainer.max_epochs=1"), tmp_path)
+    assert json.loads((tmp_path / "metrics.json").read_text()) == metrics
+    assert "server in flames" in caplog.text
+
+
+@pytest.mark.parametrize("logger", ["csv", "none", "tensorboard", "wandb"])
+def test_metrics_csv_is_always_written(settings, small, tmp_path, logger):
+    if logger == "tensorboard":
+        pytest.importorskip("tensorboard")
+    fit(settings(*small, f"logger={logger}", "model=mean", "trainer.max_epochs=1"), tmp_path)
+    header = (tmp_path / "metrics.csv").read_text().splitlines()[0]
+    assert "val/accuracy" in header
+    assert "train/tokens_per_s" in header

@@ -20,23 +20,9 @@ from pathlib import Path
 COMMANDS = ("train", "evaluate", "predict", "compare", "dashboard")
 COMMANDS += tuple(f"{package}.__main__" for package in ("export", "search", "faithfulness", "explore", "check"))
 # What the package imports inside functions.
-LAZY = (
-    "datasets",
-    "jinja2",
-    "lightning.pytorch.loggers",
-    "matplotlib.backends.backend_agg",
-    "matplotlib.backends.backend_svg",
-    "matplotlib.figure",
-    "pyarrow.csv",
-    "pyarrow.json",
-    "pyarrow.parquet",
-    "sacrebleu",
-    "scipy.stats",
-    "statsmodels.stats.contingency_tables",
-    "statsmodels.stats.multitest",
-    "torch.utils.data",
-    "wandb.apis.public",
-)
+LAZY = "datasets jinja2 lightning.pytorch.loggers matplotlib.backends.backend_agg matplotlib.backends.backend_svg "
+LAZY += "matplotlib.figure pyarrow.csv pyarrow.json pyarrow.parquet sacrebleu scipy.stats torch.utils.data "
+LAZY += "statsmodels.stats.contingency_tables statsmodels.stats.multitest wandb.apis.public"
 
 
 def import_everything() -> None:
@@ -45,7 +31,7 @@ def import_everything() -> None:
     for module in pkgutil.walk_packages(imdbattn.__path__, "imdbattn."):
         if module.name.removeprefix("imdbattn.") not in COMMANDS:
             importlib.import_module(module.name)
-    for name in LAZY:
+    for name in LAZY.split():
         importlib.import_module(name)
     compose_once()
     names = [task.read_text().strip() for task in Path("/proc/self/task").glob("*/comm")]
