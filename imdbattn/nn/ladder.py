@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from imdbattn.nn import fast
+from imdbattn.nn.fast import attention as fast_attention
 from imdbattn.nn.scores import MakeScore, ScaledDot, is_product, masked_softmax, padding_mask
 
 Make = Callable[[int], nn.Module]  # called with the width D, returns a part of the model
@@ -59,7 +59,7 @@ class Attention(nn.Module):
         """
         if not is_product(self.score):
             return self.attention_weights(query, key, value, mask, added) @ value
-        return fast.attention(self.score.project(query), key, value, mask, self.score.scale, added)  # the same, faster
+        return fast_attention(self.score.project(query), key, value, mask, self.score.scale, added)  # the same, faster
 
 
 class SelfAttention(nn.Module):

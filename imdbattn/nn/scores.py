@@ -10,7 +10,7 @@ from typing import TypeGuard
 import torch
 from torch import Tensor, nn
 
-from imdbattn.nn import fast
+from imdbattn.nn.fast import additive_score as fast_additive_score
 
 
 def padding_mask(lengths_B: Tensor, size: int) -> Tensor:
@@ -113,4 +113,4 @@ class Additive(Score):
         query, key = self.query(query)[..., :, None, :], projected[..., None, :, :]
         if query.device.type != "cpu":
             return self.value(torch.tanh(query + key)).squeeze(-1)
-        return fast.additive_score(query, key, self.value.weight)  # the same in less time
+        return fast_additive_score(query, key, self.value.weight)  # the same in less time
