@@ -18,11 +18,11 @@ import pytest
 import torch
 
 import imdbattn.check
-from imdbattn.check import process, rules
+from imdbattn.check import process
 from imdbattn.check.__main__ import run
 from imdbattn.check.parts import RULES, check
 from imdbattn.check.report import Outcome, as_text
-from imdbattn.check.source import PARTS
+from imdbattn.check.tables import PARTS, TABLES, Table
 from imdbattn.errors import UserError
 
 from .solutions.changes import CHANGES
@@ -171,8 +171,7 @@ def test_a_mistake_blocks_the_checks_that_depend_on_it():
 
 
 def test_an_exception_in_the_checker_is_no_finding(monkeypatch):
-    broken = rules.Table("", {"y": "unknown"}, [])
-    monkeypatch.setitem(rules.TABLES, "masked_mean", broken)
+    monkeypatch.setitem(TABLES, "masked_mean", Table({}, {"y": "unknown"}, []))
     found = results(FOLDER / "wrong" / "padding_in_mean.py")
     (reference,) = [result for result in found if result["check"] == "reference"]
     assert (reference["held"], reference["finding"]) == (None, "not-checked")
@@ -409,7 +408,7 @@ def test_score_shows_a_table(monkeypatch):
     assert imdbattn.check.score(names["SelfAttention"]).passed
     report = imdbattn.check.score(masked_mean=names["masked_mean"])
     assert not report.passed
-    assert "<td style='text-align:left'>nan-without-words</td>" in report._repr_html_()
+    assert "<td>nan-without-words</td>" in report._repr_html_()
     assert "WRONG  masked_mean: nan-without-words." in repr(report)
     assert torch.equal(torch.get_rng_state(), state)
     assert torch.get_default_dtype() == torch.float32
