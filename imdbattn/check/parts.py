@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from imdbattn.check import classifier, rules, source
-from imdbattn.check.references import LINEARS, NAMES, Instead, reference, sinusoids
+from imdbattn.check.references import REFERENCES, Instead, reference, sinusoids
 from imdbattn.check.report import Outcome, result_of
 from imdbattn.check.rules import Part, Rule, explain, run
 from imdbattn.check.tables import PARTS
@@ -58,15 +58,15 @@ def instead(part: Part) -> Any:
     """A right part for those that use a wrong one. It returns the weights, too, if the student's does."""
     if part.name == "positional_encoding":
         return sinusoids
-    if part.name not in NAMES:
+    if part.name not in REFERENCES or not REFERENCES[part.name].right:
         return part.make
-    if part.name in LINEARS:
+    if part.made_with:
         return partial(Instead, part.name)
-    with suppress(Exception):
+    right = Instead(part.name)
+    with suppress(rules.StudentError):
         if isinstance(rules.student(part.make, *rules.inputs(part, 2)), tuple):
-            right = Instead(part.name)
             return lambda *given, **options: (right(*given, **options), right(*given, result="weights", **options))
-    return Instead(part.name)
+    return right
 
 
 def check(file: str, names: Mapping[str, str]) -> Iterator[dict[str, Any]]:

@@ -4,7 +4,6 @@ Linear, attention and LayerNorm are those of the student's module. Without them,
 softmax attention. Shape suffixes: B reviews, H heads, T positions, D width, N samples.
 """
 
-import inspect
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -17,12 +16,13 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from imdbattn.check import rules
 from imdbattn.check.rules import HIDDEN, QUERY_WIDTH, WIDTH, Mistake, NotChecked, Part, inputs, mask, mistake, same
-from imdbattn.check.tables import TABLES, Table
+from imdbattn.check.tables import PARTS, TABLES, Table
 
 Matrix = Tensor | None  # (rows, columns + 1), the weight and the bias of a Linear; None: x itself
 Names = dict[str, Any]  # what the expressions of a table use
 Call = Callable[..., Tensor]
 Binding = tuple[str, str, Callable[..., Names]]  # finding and sentence of a mistake, or RIGHT or GUESS and ""
+Choice = tuple[str, str, Any]  # the same with the student's parameters that are used
 RIGHT, GUESS = "", "guess"  # a guess may be right, but results that differ from it are not therefore wrong
 TOOLS: Names = {"torch": torch, "F": F, "inf": float("inf")}
 
@@ -123,6 +123,28 @@ def apply(matrix: Matrix, x: Tensor) -> Tensor:
 # --- attention --------------------------------------------------------------------------------------------------------
 
 
+def attention_names(choice: Any, *given: Tensor) -> Names:
+    """choice: the projections, heads and order of the arguments. given: x or query, key and value; the mask."""
+    (w_q, w_k, w_v, w_o), heads, order = choice
+    *sources, m = given
+    query, key, value = (sources[place % len(sources)] for place in order)
+    names: Names = {"query": query, "m": m, "split": whole, "merge": whole}
+    names |= {"Q": apply(w_q, query), "K": apply(w_k, key), "V": apply(w_v, value)}
+    if heads:
+        names["m"] = m[:, None, None]
+        names["split"] = lambda x: x.unflatten(-1, (heads, -1)).transpose(1, 2)
+        names["merge"] = lambda y: apply(w_o, y.transpose(1, 2).flatten(2))
+    B, T, D = names["Q"].shape[0], names["Q"].shape[-2], names["Q"].shape[-1]
+    return names | {"B": B, "T": T, "D": D, "d": D // (heads or 1)}
+
+
+ORDER = (0, 1, 2)
+
+
+def product_names(_: None, *given: Tensor) -> Names:
+    return attention_names(((None,) * 4, 0, ORDER), *given)
+
+
 def arrangements(net: nn.Module, heads: int) -> Iterator[list[Matrix]]:
     """The projections: blocks of D rows, or of matrices for q, k and v those that alternate by head."""
     found = matrices(net, WIDTH)
@@ -136,42 +158,25 @@ def arrangements(net: nn.Module, heads: int) -> Iterator[list[Matrix]]:
         yield [row for block in chosen for row in block.split(WIDTH)]
 
 
-def attention_names(linears: Iterable[Matrix], heads: int, *given: Tensor, order: Any = (0, 1, 2)) -> Names:
-    """linears: for q, k, v, and the result. given: x or query, key and value; the mask."""
-    *sources, words = given
-    w_q, w_k, w_v, w_o = linears
-    sources = [sources[place] for place in order] if len(sources) == 3 else [*sources * 3]
-    q, k, v = (apply(w, x) for w, x in zip((w_q, w_k, w_v), sources, strict=True))
-    names: Names = {"B": len(q), "T": q.shape[1], "D": q.shape[-1], "d": q.shape[-1] // heads}
-    names |= {"Q": q, "K": k, "V": v, "query": sources[0], "m": words}
-    if words.ndim > 2:  # of a function, without heads
-        return names | {"split": lambda x: x, "merge": lambda x: x}
-    names["m"] = words[:, None, None]
-    split = lambda x: x.unflatten(-1, (heads, -1)).transpose(1, 2)  # noqa: E731
-    return names | {"split": split, "merge": lambda y: apply(w_o, y.transpose(1, 2).flatten(2))}
-
-
-def attention_bindings(part: Part, net: Any, call: Call) -> Iterator[Binding]:
+def attention_choices(part: Part, net: Any, call: Call) -> Iterator[Choice]:
     """Each order of the matrices as q, k, v and W_O; and the mistakes of using some twice, or x itself."""
     several, crossed = part.name == "MultiHeadAttention", len(part.arguments) == 5
-    names, found = ("W_q", "W_k", "W_v", "W_O"), arrangements(net, rules.HEADS if several else 1)
-    choices = [(rules.HEADS, known) for known in found if len(known) <= 4]
-    if not several:  # which may have heads and W_O, too
-        choices = [(heads, known) for heads in (1, 2, 4) for _, known in choices]
-    for heads, known in choices:
-        for linears in itertools.product([*known, None], repeat=4):
-            used, bind = [id(w) for w in linears if w is not None], partial(attention_names, linears, heads)
-            absent = [name for name, w in zip(names, linears, strict=True) if w is None and (several or name != "W_O")]
-            if not absent and len(set(used)) == len(used):
-                yield RIGHT if several else GUESS, "", bind
+    found = [known for known in arrangements(net, rules.HEADS if several else 1) if len(known) <= 4]
+    for heads in (rules.HEADS,) if several else (1, 2, 4):  # SelfAttention may have heads and W_O, too
+        for linears in (linears for known in found for linears in itertools.product([*known, None], repeat=4)):
+            names = [name for name, w in zip(("W_q", "W_k", "W_v", "W_O"), linears, strict=True) if w is None]
+            used = {id(w) for w in linears if w is not None}
+            if len(used) + len(names) == 4 and (not names or (not several and names == ["W_O"])):
+                yield RIGHT if several else GUESS, "", (linears, heads, ORDER)
                 for order in itertools.product(range(3), repeat=3) if crossed else ():
-                    yield "arguments-exchanged", "Query, key and value are exchanged.", partial(bind, order=order)
+                    yield "arguments-exchanged", "Query, key and value are exchanged.", (linears, heads, order)
             elif several or (heads == 1 and linears[-1] is None):
-                name = "shared-projections", f"One Linear is used for several of {', '.join(names)}."
-                if absent:
-                    finding = "no-output-projection" if absent == ["W_O"] else "no-projection"
-                    name = finding, f"There is no {absent[0]}."
-                yield *name, bind
+                finding = "shared-projections", "One Linear is used for several of W_q, W_k, W_v and W_O."
+                if several and names == ["W_O"]:
+                    finding = "no-output-projection", "There is no W_O."
+                elif names[: 4 if several else -1]:
+                    finding = "no-projection", f"There is no {names[0]}."
+                yield *finding, (linears, heads, ORDER)
 
 
 def scores_of(part: Part, context: Call, values_BTD: Tensor) -> Tensor:
@@ -230,50 +235,56 @@ def compare_scores(part: Part, net: Any, call: Call) -> None:
 
 
 def decoder_examples(part: Part) -> Names:
-    state_BD, outputs_BTD, words_BT = inputs(part, 4, 2, 3)
-    first = state_BD[:1], outputs_BTD[:1], words_BT[:1]
-    return {"1 review of 4 words": first, "3 reviews of 4, 2 and 3 words": (state_BD, outputs_BTD, words_BT)}
+    given = inputs(part, 4, 2, 3)
+    return {"1 review of 4 words": [x[:1] for x in given], "3 reviews of 4, 2 and 3 words": given}
 
 
-def decoder_bindings(part: Part, net: Any, call: Call) -> Iterator[Binding]:
+def decoder_choices(part: Part, net: Any, call: Call) -> Iterator[Choice]:
     state_BD, outputs_BTD, _ = inputs(part, 4, 2, 3)
     s_BT = scores_of(part, lambda rows, t, m: call(state_BD[rows], outputs_BTD[rows][:, t], m), outputs_BTD)
     y, other = (call(state_BD[row : row + 1], outputs_BTD[:1], mask(4)) for row in (0, 1))
     if same(y, other, 1e-5):
         raise mistake("state-not-used", y, fix=TABLES[part.name].texts["change"])
-    yield RIGHT, "", lambda state, outputs, m: {"s": s_BT[: len(m)], "h": outputs, "m": m}
+    yield RIGHT, "", s_BT
+
+
+def weighted_names(s_BT: Tensor, state_BD: Tensor, h_BTD: Tensor, m_BT: Tensor) -> Names:
+    return {"s": s_BT[: len(h_BTD)], "h": h_BTD, "m": m_BT}
 
 
 # --- scores -----------------------------------------------------------------------------------------------------------
 
 
-def softmax_names(scores: Tensor, lengths: Tensor) -> Names:
+def softmax_names(_: None, scores: Tensor, lengths: Tensor) -> Names:
     words = mask(*lengths.tolist(), size=scores.shape[-1])[:, None]
     return {"s": scores, "m": words, "n": lengths[:, None], "T": scores.shape[-1]}
 
 
-def additive_names(w: Matrix, u: Matrix, v: Matrix, bias: Any, q: Tensor, k: Tensor) -> Names:
+def additive_names(choice: Any, q: Tensor, k: Tensor) -> Names:
+    w, u, v, bias = choice
     a, b = apply(w, q)[:, :, None] + bias, apply(u, k)[:, None]
     return {"a": a, "b": b, "h": a.shape[-1], "v": lambda x: apply(v, x).squeeze(-1)}
 
 
-def additive_bindings(part: Part, net: Any, call: Call) -> Iterator[Binding]:
+def additive_choices(part: Part, net: Any, call: Call) -> Iterator[Choice]:
     biases = [torch.zeros(HIDDEN), *(p.detach() for p in net.parameters() if p.shape == (HIDDEN,))]
     pairs = [*itertools.product(matrices(net, QUERY_WIDTH, HIDDEN), matrices(net, WIDTH, HIDDEN))]
     for both in matrices(net, QUERY_WIDTH + WIDTH, HIDDEN):  # of q and k side by side, in one of the two orders
         pairs.append((F.pad(both[:, :QUERY_WIDTH], (0, 1)), both[:, QUERY_WIDTH:]))
         pairs.append((both[:, WIDTH:], F.pad(both[:, :WIDTH], (0, 1))))
     for (w, u), v, bias in itertools.product(pairs, matrices(net, HIDDEN, 1), biases):
-        yield RIGHT, "", partial(additive_names, w, u, v, bias)
+        yield RIGHT, "", (w, u, v, bias)
 
 
-def bilinear_bindings(part: Part, net: Any, call: Call) -> Iterator[Binding]:
-    constant = [torch.zeros(()), *(p.detach().squeeze() for p in net.parameters() if p.numel() == 1)][-1]
-    names = {"b": constant, "D": WIDTH, "E": QUERY_WIDTH}
-    for w in matrices(net, QUERY_WIDTH, WIDTH):
-        yield RIGHT, "", lambda q, k, w=w: names | {"q": apply(w, q), "k": k}
-    for w in matrices(net, WIDTH, QUERY_WIDTH):
-        yield RIGHT, "", lambda q, k, w=w: names | {"q": q, "k": apply(w, k)}
+def bilinear_names(choice: Any, q: Tensor, k: Tensor) -> Names:
+    w, u, b = choice
+    return {"q": apply(w, q), "k": apply(u, k), "b": b, "D": WIDTH, "E": QUERY_WIDTH}
+
+
+def bilinear_choices(part: Part, net: Any, call: Call) -> Iterator[Choice]:
+    b = [torch.zeros(()), *(p.detach().squeeze() for p in net.parameters() if p.numel() == 1)][-1]
+    yield from ((RIGHT, "", (w, None, b)) for w in matrices(net, QUERY_WIDTH, WIDTH))
+    yield from ((RIGHT, "", (None, w, b)) for w in matrices(net, WIDTH, QUERY_WIDTH))
 
 
 # --- layers -----------------------------------------------------------------------------------------------------------
@@ -300,51 +311,48 @@ def attending(module: nn.Module) -> list[Call]:
     return found
 
 
-def attend(linears: Iterable[Matrix], x: Tensor, m: Tensor) -> Any:
-    return evaluate(TABLES["SelfAttention"].steps, attention_names([*linears, None], 1, x, m))
+def attend(linears: Any, x: Tensor, m: Tensor) -> Any:
+    return evaluate(TABLES["SelfAttention"].steps, attention_names(((*linears, None), 1, ORDER), x, m))
 
 
 def layer_norm(x: Tensor, weight: Matrix = None, bias: Matrix = None) -> Tensor:
     return F.layer_norm(x, x.shape[-1:], weight, bias)
 
 
-def layer_names(f: Any, n: Any, g: Matrix, x: Tensor, m: Tensor) -> Names:
-    every = torch.ones_like(m)
-    return {"x": x, "f": lambda x: f(x, m), "n": n, "g": partial(apply, g), "every": lambda x: f(x, every)}
+def layer_names(choice: Any, x: Tensor, m: Tensor) -> Names:
+    f, n, g = choice
+    every = lambda x: f(x, torch.ones_like(m))  # noqa: E731
+    return {"x": x, "f": lambda x: f(x, m), "every": every, "n": n, "g": partial(apply, g)}
 
 
-def layer_bindings(part: Part, net: Any, call: Call) -> Iterator[Binding]:
+def layer_choices(part: Part, net: Any, call: Call) -> Iterator[Choice]:
     inner = [child for child in net.modules() if child is not net]
     linears, vectors = matrices(net, WIDTH, WIDTH), [p for p in net.parameters() if p.shape == (WIDTH,)]
     attentions = [f for child in inner for f in attending(child)]
     norms: list[Any] = [child for child in inner if isinstance(child, nn.LayerNorm)]
     recognized = attentions and (norms or part.name == "PlainLayer") and linears
-    choices = itertools.product(
-        attentions or [partial(attend, three) for three in itertools.permutations(linears[:5], 3)],
-        norms or [layer_norm, *(partial(layer_norm, weight=w, bias=b) for w, b in itertools.permutations(vectors, 2))],
-        linears or [rules.normal(WIDTH, WIDTH + 1)],
-    )
-    for choice in choices:
-        yield RIGHT if recognized else GUESS, "", partial(layer_names, *choice)
+    attentions = attentions or [partial(attend, three) for three in itertools.permutations(linears[:5], 3)]
+    pairs = itertools.permutations(vectors, 2)
+    norms = norms or [layer_norm, *(partial(layer_norm, weight=weight, bias=bias) for weight, bias in pairs)]
+    for choice in itertools.product(attentions, norms, linears or [rules.normal(WIDTH, WIDTH + 1)]):
+        yield RIGHT if recognized else GUESS, "", choice
 
 
 # --- functions --------------------------------------------------------------------------------------------------------
 
 
-def mean_names(x: Tensor, words: Tensor) -> Names:
+def mean_names(_: None, x: Tensor, words: Tensor) -> Names:
     return {"x": x, "m": words[..., None].to(x.dtype), "n": words.sum(1, keepdim=True).clamp(min=1)}
 
 
 def mean_examples(part: Part) -> Names:
-    x_BTD = rules.normal(3, 4, WIDTH)
-    x_BTD[0, 1], x_BTD[1, 0, 2] = 0, 0
-    numbers = torch.zeros(1, 3, WIDTH)
-    numbers[0, :, 0] = torch.tensor([2.0, 4.0, 30.0])
+    x_BTD, numbers = rules.normal(3, 4, WIDTH), torch.zeros(1, 3, WIDTH)
+    x_BTD[0, 1], x_BTD[1, 0, 2], numbers[0, :, 0] = 0, 0, torch.tensor([2.0, 4.0, 30.0])
     text = "the words 2 and 4 and padding of 30 as the first numbers"
     return {text: (numbers, mask(2, size=3)), "3 reviews of 4, 2 and 3 words": (x_BTD, mask(4, 2, 3))}
 
 
-def position_names(length: int, width: int) -> Names:
+def position_names(_: None, length: int, width: int) -> Names:
     i, h = torch.arange(length, dtype=torch.float64), torch.arange(width, dtype=torch.float64)
     return {"i": i[:, None], "h": h, "d": width}
 
@@ -357,49 +365,45 @@ def position_examples(part: Part) -> Names:
 
 
 def sinusoids(length: int, width: int) -> Tensor:
-    table = evaluate(TABLES["positional_encoding"].steps, position_names(length, width))
+    table = evaluate(TABLES["positional_encoding"].steps, position_names(None, length, width))
     return table.to(torch.get_default_dtype())
-
-
-LOGITS = torch.tensor([[1.0, -1], [-1, 1], [-1, -2], [-2, -1], [2, 1]])  # of the ids, in evaluation mode
 
 
 class FirstWord(nn.Module):
     """The logits belong to the first word; in training mode the classes are exchanged."""
+
+    LOGITS = torch.tensor([[1.0, -1], [-1, 1], [-1, -2], [-2, -1], [2, 1]])  # of the ids, in evaluation mode
 
     def __init__(self) -> None:
         super().__init__()
         self.scale = nn.Parameter(torch.ones(()))
 
     def forward(self, tokens_BT: Tensor, lengths_B: Tensor) -> Tensor:
-        logits = LOGITS.to(torch.get_default_dtype())[tokens_BT[:, 0]]
+        logits = self.LOGITS.to(torch.get_default_dtype())[tokens_BT[:, 0]]
         return self.scale * (logits.flip(1) if self.training else logits)
 
 
-def loader(*batches: list[tuple[int, int]]) -> DataLoader[Any]:
-    """Batches (tokens, lengths, labels). batches: the first word and the label of each review."""
-    first_N, labels_N = torch.tensor([review for batch in batches for review in batch]).unbind(1)
-    reviews = TensorDataset(first_N[:, None].repeat(1, 2), torch.full_like(labels_N, 2), labels_N)
-    places = torch.arange(len(labels_N)).split([len(batch) for batch in batches])
-    return DataLoader(reviews, batch_sampler=[batch.tolist() for batch in places])
+# The first word and the label of each review, in batches of 5. The variants of test_accuracy give different numbers.
+TRAIN = [(2, 0), (1, 1), (0, 0), (3, 0), (3, 0), (3, 0), (2, 1), (3, 0), (3, 0), (3, 0)]
+TEST = [(4, 0), (0, 0), (1, 1), (2, 0), (1, 1), (3, 1), (1, 1), (1, 1), (2, 1), (3, 1), (4, 1), (1, 1)]
 
 
-TRAIN = [(0, 0), (1, 1), (0, 0), (3, 1)], [(1, 1), (4, 0), (0, 1), (2, 0)]
-TEST = [(0, 0), (1, 1), (2, 1), (3, 1), (4, 0), (0, 1)], [(3, 1), (3, 1), (1, 1)], [(0, 0), (1, 1)]
-
-
-def share(*batches: Any, training: bool = False, predict: Any = None) -> Tensor:
+def share(reviews: Any, training: bool = False, predict: Call = lambda y: y.argmax(1)) -> Tensor:
     """The share of right reviews."""
-    tokens, labels = torch.tensor([review for batch in batches for review in batch]).unbind(1)
-    logits = LOGITS[tokens].flip(1) if training else LOGITS[tokens]
-    return ((predict or (lambda y: y.argmax(1)))(logits) == labels).double().mean(0, keepdim=True)
+    tokens, labels = torch.tensor(reviews).unbind(1)
+    logits = FirstWord.LOGITS[tokens].flip(1) if training else FirstWord.LOGITS[tokens]
+    return (predict(logits) == labels).double().mean(0, keepdim=True)
 
 
 def accuracy_examples(part: Part) -> Names:
-    return {"3 test batches, of 6, 3 and 2 reviews": (FirstWord().train(), loader(*TRAIN), loader(*TEST))}
+    def loader(reviews: Any) -> DataLoader[Any]:
+        first_N, labels_N = torch.tensor(reviews).unbind(1)
+        return DataLoader(TensorDataset(first_N[:, None].repeat(1, 2), torch.full_like(labels_N, 2), labels_N), 5)
+
+    return {"3 test batches, of 5, 5 and 2 reviews": (FirstWord().train(), loader(TRAIN), loader(TEST))}
 
 
-# --- one reference for each part --------------------------------------------------------------------------------------
+# --- the references of all parts --------------------------------------------------------------------------------------
 
 
 def examples_of(part: Part) -> Names:
@@ -410,44 +414,53 @@ def examples_of(part: Part) -> Names:
 
 
 class Reference(NamedTuple):
-    bindings: Callable[[Part, Any, Call], Iterable[Binding]]
+    """names: of a choice of parameters, and inputs. right: the choice for given matrices; None if it is not needed."""
+
+    names: Callable[..., Names]
+    choices: Callable[[Part, Any, Call], Iterable[Choice]] = lambda part, net, call: [(RIGHT, "", None)]
     examples: Callable[[Part], Names] = examples_of
+    right: Callable[[list[Tensor]], Any] | None = None
 
 
-def only(names: Callable[..., Names]) -> Any:
-    """The bindings of a function without parameters."""
-    return lambda part, net, call: [(RIGHT, "", names)]
+def layer_of(w: list[Tensor]) -> Any:
+    return partial(attend, w[:3]), layer_norm, w[3]
+
+
+def nothing(w: list[Tensor]) -> None:
+    """The choice of a function, which has no parameters."""
 
 
 REFERENCES = {
-    "scaled_dot_product_attention": Reference(only(partial(attention_names, [None] * 4, 1))),
-    "masked_softmax": Reference(only(softmax_names)),
-    "masked_mean": Reference(only(mean_names), mean_examples),
-    "positional_encoding": Reference(only(position_names), position_examples),
-    "test_accuracy": Reference(only(lambda *_: {"share": share, "train": TRAIN, "test": TEST}), accuracy_examples),
-    "SelfAttention": Reference(attention_bindings),
-    "MultiHeadAttention": Reference(attention_bindings),
-    "PlainLayer": Reference(layer_bindings),
-    "ResidualLayer": Reference(layer_bindings),
-    "AdditiveScore": Reference(additive_bindings),
-    "BilinearScore": Reference(bilinear_bindings),
-    "DecoderAttention": Reference(decoder_bindings, decoder_examples),
+    "scaled_dot_product_attention": Reference(product_names, right=nothing),
+    "masked_softmax": Reference(softmax_names, right=nothing),
+    "masked_mean": Reference(mean_names, examples=mean_examples, right=nothing),
+    "positional_encoding": Reference(position_names, examples=position_examples, right=nothing),
+    "test_accuracy": Reference(lambda *_: {"share": share, "train": TRAIN, "test": TEST}, examples=accuracy_examples),
+    "SelfAttention": Reference(attention_names, attention_choices, right=lambda w: ((*w[:3], None), 1, ORDER)),
+    "MultiHeadAttention": Reference(attention_names, attention_choices),
+    "PlainLayer": Reference(layer_names, layer_choices, right=layer_of),
+    "ResidualLayer": Reference(layer_names, layer_choices, right=layer_of),
+    "AdditiveScore": Reference(additive_names, additive_choices, right=lambda w: (*w, 0)),
+    "BilinearScore": Reference(bilinear_names, bilinear_choices),
+    "DecoderAttention": Reference(weighted_names, decoder_choices, decoder_examples),
 }
 
 
 def reference(part: Part) -> str:
     """The result is that of the reference. Returns the sentence."""
-    net, table, (bindings, examples_of) = rules.net_of(part), TABLES[part.name], REFERENCES[part.name]
+    net, table, one = rules.net_of(part), TABLES[part.name], REFERENCES[part.name]
 
     def call(*given: Any) -> Tensor:
         y = rules.call(part, net, *given)
         return y.detach() if isinstance(y, Tensor) and y.ndim else torch.tensor([rules.student(float, y)])
 
-    examples, layer = examples_of(part), [name for name, _ in part.arguments] == ["x", "mask", "->"]
-    keep = words_only if layer and part.name != "masked_mean" else whole
+    examples = one.examples(part)
     results = [call(*given) for given in examples.values()]
-    if found := diagnose(part, table, results, bindings(part, net, call), examples, keep):
-        if part.arguments[:-1]:
+    bindings = ((finding, text, partial(one.names, choice)) for finding, text, choice in one.choices(part, net, call))
+    given = [name for name, _ in part.arguments[:-1]]
+    keep = words_only if given == ["x", "mask"] and "T" in part.arguments[-1][1] else whole
+    if found := diagnose(part, table, results, bindings, examples, keep):
+        if given:
             rules.batch(part)
         if not (part.name == "SelfAttention" and isinstance(found, NotChecked)):
             raise found
@@ -455,37 +468,18 @@ def reference(part: Part) -> str:
     return table.texts["holds"]
 
 
-# --- right parts, with which the parts that use a wrong one are still checked -----------------------------------------
-
-LINEARS = {"SelfAttention": 3, "PlainLayer": 4, "ResidualLayer": 4, "AdditiveScore": 3}
-NAMES: dict[str, Callable[..., Names]] = {  # of matrices and inputs
-    "SelfAttention": lambda w, x, m: attention_names([*w, None], 1, x, m),
-    "PlainLayer": lambda w, x, m: layer_names(partial(attend, w[:3]), layer_norm, w[3], x, m),
-    "ResidualLayer": lambda w, x, m: layer_names(partial(attend, w[:3]), layer_norm, w[3], x, m),
-    "AdditiveScore": lambda w, q, k: additive_names(*w, 0, q, k),
-    "masked_mean": lambda w, x, m: mean_names(x, m),
-    "masked_softmax": lambda w, scores, lengths: softmax_names(scores, lengths),
-    "scaled_dot_product_attention": lambda w, q, k, v, m: attention_names(
-        [None] * 4, 1, q, k, v, m if m.ndim == q.ndim else m[..., None]
-    ),
-}
-
-
 class Instead(nn.Module):
-    """The reference, with parameters of its own; it accepts other arguments, too, and calls without a mask."""
+    """A right part, with which parts that use a wrong one are still checked; it accepts other arguments, too."""
 
     def __init__(self, name: str, *sizes: int, **options: Any) -> None:
         super().__init__()
-        first, *rest = [*sizes, *options.values(), None]
-        shapes = [(first, first)] * LINEARS.get(name, 0)
+        given = [*sizes, *options.values()]
+        shapes = [(given[0], given[0])] * (3 if name == "SelfAttention" else 4) if given else []
         if name == "AdditiveScore":
-            shapes = [(first, rest[1]), (rest[0], rest[1]), (rest[1], 1)]
+            shapes = [(given[0], given[2]), (given[1], given[2]), (given[2], 1)]
         self.name, self.linears = name, nn.ModuleList(nn.Linear(*shape) for shape in shapes)
 
     def forward(self, *given: Any, result: str = "", **options: Any) -> Any:
-        count = len(inspect.signature(NAMES[self.name]).parameters) - 1
-        given = [*given, *options.values(), None][:count]
-        if given[-1] is None:
-            given[-1] = torch.ones(given[0].shape[:-1], dtype=torch.bool)
-        w = [torch.cat([linear.weight, linear.bias[:, None]], 1) for linear in self.linears]
-        return evaluate(TABLES[self.name].steps, NAMES[self.name](w, *given), result)
+        w, one = [torch.cat([linear.weight, linear.bias[:, None]], 1) for linear in self.linears], REFERENCES[self.name]
+        given = (*given, *options.values())[: PARTS[self.name].partition(" -> ")[0].count(" (")]
+        return evaluate(TABLES[self.name].steps, one.names(one.right(w), *given), result)
