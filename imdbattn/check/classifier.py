@@ -65,12 +65,6 @@ def frozen_vectors(part: Part) -> None:
             raise mistake("vectors-trained", name=name, shape=tuple(parameter.shape))
 
 
-def exchanged(token: int, other: int) -> Tensor:
-    table_VD = vectors_VD()
-    table_VD[[token, other]] = table_VD[[other, token]]
-    return table_VD
-
-
 def ids(part: Part) -> None:
     """Every id is a word: only the lengths determine what is padding."""
     first, second = (logits(part, REVIEW, table=table_VD)[0] for table_VD in (vectors_VD(), vectors_VD().flip(0)))
@@ -78,8 +72,11 @@ def ids(part: Part) -> None:
         raise mistake("vectors-not-used", first)
     for token in (0, 1, 2, 3, VOCABULARY - 1, VOCABULARY - 2, VOCABULARY - 3):
         third, *others = ((token + step) % VOCABULARY for step in (6, 9, 10))
-        before = logits(part, [[third, token]])
-        after = [logits(part, [[third, other]], table=exchanged(token, other)) for other in others]
+        before, after = logits(part, [[third, token]]), []
+        for other in others:
+            table_VD = vectors_VD()
+            table_VD[[token, other]] = table_VD[[other, token]]
+            after.append(logits(part, [[third, other]], table=table_VD))
         if not any(same(before, one, EXACT) for one in after):
             name = "word-as-padding" if token else "id-0-as-padding"
             raise mistake(name, before, after[0], first=third, token=token, other=others[0])

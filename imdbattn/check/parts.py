@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from imdbattn.check import classifier, rules, source
-from imdbattn.check.references import REFERENCES, Instead, reference, sinusoids
+from imdbattn.check.references import Instead, reference, sinusoids
 from imdbattn.check.report import Outcome, result_of
 from imdbattn.check.rules import Part, Rule, explain, run
 from imdbattn.check.tables import PARTS
@@ -54,14 +54,16 @@ def rules_of(name: str) -> list[Rule]:
 RULES = {name: rules_of(name) for name in PARTS}
 
 
+USED = ("SelfAttention", "PlainLayer", "ResidualLayer", "AdditiveScore", "scaled_dot_product_attention")
+USED += ("masked_softmax", "masked_mean", "positional_encoding")
+
+
 def instead(part: Part) -> Any:
     """A right part for those that use a wrong one. It returns the weights, too, if the student's does."""
     if part.name == "positional_encoding":
         return sinusoids
-    if part.name not in REFERENCES or not REFERENCES[part.name].right:
-        return part.make
-    if part.made_with:
-        return partial(Instead, part.name)
+    if part.made_with or part.name not in USED:
+        return partial(Instead, part.name) if part.name in USED else part.make
     right = Instead(part.name)
     with suppress(rules.StudentError):
         if isinstance(rules.student(part.make, *rules.inputs(part, 2)), tuple):

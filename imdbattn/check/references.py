@@ -141,10 +141,6 @@ def attention_names(choice: Any, *given: Tensor) -> Names:
 ORDER = (0, 1, 2)
 
 
-def product_names(_: None, *given: Tensor) -> Names:
-    return attention_names(((None,) * 4, 0, ORDER), *given)
-
-
 def arrangements(net: nn.Module, heads: int) -> Iterator[list[Matrix]]:
     """The projections: blocks of D rows, or of matrices for q, k and v those that alternate by head."""
     found = matrices(net, WIDTH)
@@ -246,10 +242,6 @@ def decoder_choices(part: Part, net: Any, call: Call) -> Iterator[Choice]:
     if same(y, other, 1e-5):
         raise mistake("state-not-used", y, fix=TABLES[part.name].texts["change"])
     yield RIGHT, "", s_BT
-
-
-def weighted_names(s_BT: Tensor, state_BD: Tensor, h_BTD: Tensor, m_BT: Tensor) -> Names:
-    return {"s": s_BT[: len(h_BTD)], "h": h_BTD, "m": m_BT}
 
 
 # --- scores -----------------------------------------------------------------------------------------------------------
@@ -414,35 +406,31 @@ def examples_of(part: Part) -> Names:
 
 
 class Reference(NamedTuple):
-    """names: of a choice of parameters, and inputs. right: the choice for given matrices; None if it is not needed."""
+    """names: of a choice of parameters, and inputs. right: the choice for given matrices."""
 
     names: Callable[..., Names]
     choices: Callable[[Part, Any, Call], Iterable[Choice]] = lambda part, net, call: [(RIGHT, "", None)]
     examples: Callable[[Part], Names] = examples_of
-    right: Callable[[list[Tensor]], Any] | None = None
+    right: Callable[[list[Tensor]], Any] = lambda w: None
 
 
-def layer_of(w: list[Tensor]) -> Any:
-    return partial(attend, w[:3]), layer_norm, w[3]
-
-
-def nothing(w: list[Tensor]) -> None:
-    """The choice of a function, which has no parameters."""
-
-
+ATTENTION = Reference(attention_names, attention_choices, right=lambda w: ((*w[:3], None), 1, ORDER))
+LAYER = Reference(layer_names, layer_choices, right=lambda w: (partial(attend, w[:3]), layer_norm, w[3]))
 REFERENCES = {
-    "scaled_dot_product_attention": Reference(product_names, right=nothing),
-    "masked_softmax": Reference(softmax_names, right=nothing),
-    "masked_mean": Reference(mean_names, examples=mean_examples, right=nothing),
-    "positional_encoding": Reference(position_names, examples=position_examples, right=nothing),
+    "scaled_dot_product_attention": Reference(lambda _, *given: attention_names(((None,) * 4, 0, ORDER), *given)),
+    "masked_softmax": Reference(softmax_names),
+    "masked_mean": Reference(mean_names, examples=mean_examples),
+    "positional_encoding": Reference(position_names, examples=position_examples),
     "test_accuracy": Reference(lambda *_: {"share": share, "train": TRAIN, "test": TEST}, examples=accuracy_examples),
-    "SelfAttention": Reference(attention_names, attention_choices, right=lambda w: ((*w[:3], None), 1, ORDER)),
-    "MultiHeadAttention": Reference(attention_names, attention_choices),
-    "PlainLayer": Reference(layer_names, layer_choices, right=layer_of),
-    "ResidualLayer": Reference(layer_names, layer_choices, right=layer_of),
+    "SelfAttention": ATTENTION,
+    "MultiHeadAttention": ATTENTION,
+    "PlainLayer": LAYER,
+    "ResidualLayer": LAYER,
     "AdditiveScore": Reference(additive_names, additive_choices, right=lambda w: (*w, 0)),
     "BilinearScore": Reference(bilinear_names, bilinear_choices),
-    "DecoderAttention": Reference(weighted_names, decoder_choices, decoder_examples),
+    "DecoderAttention": Reference(
+        lambda s, state, h, m: {"s": s[: len(h)], "h": h, "m": m}, decoder_choices, decoder_examples
+    ),
 }
 
 
