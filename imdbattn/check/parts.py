@@ -41,19 +41,12 @@ CLASSIFIER = [
 ]
 
 
-def rules_of(name: str) -> list[Rule]:
-    """Of a function of numbers or models, whose interface has no shapes; of a module; of a function of tensors."""
-    start, _, call = PARTS[name].partition(": ")
-    if name == "Classifier":
-        return CLASSIFIER
-    return (
-        [Rule("reference", reference)] if "(" not in call.partition("->")[0] else MODULE if "(" in start else FUNCTION
-    )
+ONE = [Rule("reference", reference)]  # of functions of numbers, or of models
+KINDS = {"Classifier": CLASSIFIER, "positional_encoding": ONE, "test_accuracy": ONE}
+KINDS |= dict.fromkeys(("masked_mean", "masked_softmax", "scaled_dot_product_attention"), FUNCTION)
+RULES = {name: KINDS.get(name, MODULE) for name in PARTS}
 
-
-RULES = {name: rules_of(name) for name in PARTS}
-
-
+# Parts that others may use
 USED = ("SelfAttention", "PlainLayer", "ResidualLayer", "AdditiveScore", "scaled_dot_product_attention")
 USED += ("masked_softmax", "masked_mean", "positional_encoding")
 
@@ -62,8 +55,10 @@ def instead(part: Part) -> Any:
     """A right part for those that use a wrong one. It returns the weights, too, if the student's does."""
     if part.name == "positional_encoding":
         return sinusoids
-    if part.made_with or part.name not in USED:
-        return partial(Instead, part.name) if part.name in USED else part.make
+    if part.name not in USED:
+        return part.make
+    if part.made_with:
+        return partial(Instead, part.name)
     right = Instead(part.name)
     with suppress(rules.StudentError):
         if isinstance(rules.student(part.make, *rules.inputs(part, 2)), tuple):

@@ -469,5 +469,9 @@ class Instead(nn.Module):
 
     def forward(self, *given: Any, result: str = "", **options: Any) -> Any:
         w, one = [torch.cat([linear.weight, linear.bias[:, None]], 1) for linear in self.linears], REFERENCES[self.name]
-        given = (*given, *options.values())[: PARTS[self.name].partition(" -> ")[0].count(" (")]
+        count = PARTS[self.name].partition(" -> ")[0].count(" (")
+        given = (*given, *options.values())[:count]
+        if len(given) < count or given[-1] is None:  # it is called without a mask
+            shape = () if self.name == "scaled_dot_product_attention" else given[0].shape[:2]
+            given = (*given[: count - 1], torch.ones(shape, dtype=torch.bool))
         return evaluate(TABLES[self.name].steps, one.names(one.right(w), *given), result)
