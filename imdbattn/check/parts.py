@@ -47,8 +47,8 @@ KINDS |= dict.fromkeys(("masked_mean", "masked_softmax", "scaled_dot_product_att
 RULES = {name: KINDS.get(name, MODULE) for name in PARTS}
 
 # Parts that others may use
-USED = ("SelfAttention", "PlainLayer", "ResidualLayer", "AdditiveScore", "scaled_dot_product_attention")
-USED += ("masked_softmax", "masked_mean", "positional_encoding")
+USED = {"SelfAttention", "PlainLayer", "ResidualLayer", "AdditiveScore", "scaled_dot_product_attention"}
+USED |= {"masked_softmax", "masked_mean", "positional_encoding"}
 
 
 def instead(part: Part) -> Any:

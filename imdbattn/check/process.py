@@ -74,7 +74,8 @@ def end_early(outcome: Outcome, status: int, seconds: float) -> None:
         raise RuntimeError(f"the process did not start: {outcome.printed}")
     by = f"by the signal {signal.Signals(-status).name}" if status < 0 else f"with exit status {status}"
     finding = "too-slow" if status == -signal.SIGALRM else "ended-early"
-    outcome.results.append(result_of(*outcome.doing, False, *describe(finding, seconds=seconds, by=by)))
+    part, check = outcome.doing
+    outcome.results.append(result_of(part, check, False, *describe(finding, seconds=seconds, by=by)))
     known = [(result["part"], result["check"]) for result in outcome.results]
     for part, check in ((part, check) for part, checks in outcome.parts.items() for check in checks):
         if (part, check) not in known:

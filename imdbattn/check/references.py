@@ -225,8 +225,8 @@ def compare_scores(part: Part, net: Any, call: Call) -> None:
         if same(s_BT, scale * product_BT, 5e-3):
             if abs(scale * WIDTH**0.5 - 1) < 5e-3:
                 return
-            values = {"given": 1 / scale, "d": WIDTH, "right": WIDTH**0.5, "fix": table.texts["change"]}
-            raise mistake("wrong-scale", **values)
+            fix = table.texts["change"]
+            raise mistake("wrong-scale", given=1 / scale, d=WIDTH, right=WIDTH**0.5, fix=fix)
     raise NotChecked("The scale was not checked: no parameters were recognized as W_q, W_k and W_v.")
 
 
@@ -464,14 +464,15 @@ class Instead(nn.Module):
         given = [*sizes, *options.values()]
         shapes = [(given[0], given[0])] * (3 if name == "SelfAttention" else 4) if given else []
         if name == "AdditiveScore":
-            shapes = [(given[0], given[2]), (given[1], given[2]), (given[2], 1)]
-        self.name, self.linears = name, nn.ModuleList(nn.Linear(*shape) for shape in shapes)
+            shapes = [(given[2], given[0]), (given[2], given[1]), (1, given[2])]
+        made = [torch.randn(rows, columns + 1) * columns**-0.5 for rows, columns in shapes]
+        self.name, self.matrices = name, nn.ParameterList(made)
 
     def forward(self, *given: Any, result: str = "", **options: Any) -> Any:
-        w, one = [torch.cat([linear.weight, linear.bias[:, None]], 1) for linear in self.linears], REFERENCES[self.name]
+        one = REFERENCES[self.name]
         count = PARTS[self.name].partition(" -> ")[0].count(" (")
         given = (*given, *options.values())[:count]
         if len(given) < count or given[-1] is None:  # it is called without a mask
             shape = () if self.name == "scaled_dot_product_attention" else given[0].shape[:2]
             given = (*given[: count - 1], torch.ones(shape, dtype=torch.bool))
-        return evaluate(TABLES[self.name].steps, one.names(one.right(w), *given), result)
+        return evaluate(TABLES[self.name].steps, one.names(one.right([*self.matrices]), *given), result)

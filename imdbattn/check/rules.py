@@ -206,7 +206,7 @@ def net_of(part: Part, vectors: Tensor | None = None, seed: int = 0, **options: 
     """A function, or a module in evaluation mode with random parameters. vectors, options: of a Classifier."""
     if part.made_with is None:
         return part.make
-    gain, arguments = 1.0, [MADE_WITH.get(name) for name in part.made_with]
+    gain, arguments = 1.0, list[Any](MADE_WITH.get(name) for name in part.made_with)
     if part.name == "Classifier":
         gain, arguments = GAIN, [vectors_VD() if vectors is None else vectors, CLASSES]
     if part.name == "MultiHeadAttention" and "batch_first" in inspect.signature(part.make).parameters:
