@@ -11,7 +11,7 @@ import yaml
 
 from imdbattn.check import process, source
 from imdbattn.check.report import FORMATS, Outcome
-from imdbattn.check.source import PARTS
+from imdbattn.check.tables import PARTS
 from imdbattn.errors import UserError, in_line, print_any_text
 
 
@@ -47,7 +47,6 @@ def run() -> int:
     kind = options.format or ("csv" if several else "text")
     if several and kind == "gradescope":
         raise UserError("--format gradescope is for one file: give one file per call")
-    points = read_points(options.points) if options.points else {}
     outcomes = []
     for file in options.files:
         try:
@@ -57,8 +56,8 @@ def run() -> int:
             outcome = Outcome(file, error=in_line(error, None))
         if outcome.error and not several and kind != "gradescope":
             raise UserError(outcome.error)
-        outcome.points = points
-        outcome.require(dict.fromkeys([*options.require, *points]))
+        outcome.points = options.points
+        outcome.require(dict.fromkeys([*options.require, *options.points]))
         outcomes.append(outcome)
     print(FORMATS[kind](outcomes))
     return max(outcome.status for outcome in outcomes)
@@ -72,7 +71,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add("--stub", action="store_true", help="print a file to fill in, and exit")
     add("--format", choices=FORMATS, help="what is printed (default: text, for several files csv)")
     add("--json", dest="format", action="store_const", const="json", help="the same as --format json")
-    add("--points", metavar="FILE", help="YAML, the points of each part, which is then required")
+    add("--points", type=points, default={}, metavar="FILE", help="YAML, the points of each part, then required")
     add("--require", type=required, default=[], metavar="PART,PART", help="parts that the file must have")
     add("--seconds", type=positive, default=60.0, help="limit of time for each file (default: 60)")
     add("--memory", type=positive, default=1.0, help="limit of memory in GiB, beyond that of imports (default: 1)")
@@ -99,18 +98,18 @@ def required(text: str) -> list[str]:
     return [known(part) for part in text.split(",")]
 
 
+def points(file: str) -> dict[str, float]:
+    values = yaml.safe_load(Path(file).read_text())
+    if not isinstance(values, dict) or not all(isinstance(v, int | float) and v >= 0 for v in values.values()):
+        raise UserError(f"--points {file} must have one line for each part, such as SelfAttention: 4")
+    return {known(part): value for part, value in values.items()}
+
+
 def known(part: str) -> str:
     if part not in PARTS:
         near = get_close_matches(part, PARTS, 1, 0.5)
         raise UserError(f"there is no part {part!r}; {f'did you mean {near[0]}?' if near else ', '.join(PARTS)}")
     return part
-
-
-def read_points(file: str) -> dict[str, float]:
-    values = yaml.safe_load(Path(file).read_text())
-    if not isinstance(values, dict) or not all(isinstance(v, int | float) and v >= 0 for v in values.values()):
-        raise UserError(f"--points {file} must have one line for each part, such as SelfAttention: 4")
-    return {known(part): value for part, value in values.items()}
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from imdbattn.check.report import Outcome, result_of
+from imdbattn.check.tables import describe
 
 KEPT = 2000  # last bytes that the file prints
 START = 120  # seconds for the import of torch
@@ -71,15 +72,10 @@ def end_early(outcome: Outcome, status: int, seconds: float) -> None:
     """Adds the finding for a child that was late or ended before it was done."""
     if not outcome.doing:
         raise RuntimeError(f"the process did not start: {outcome.printed}")
+    by = f"by the signal {signal.Signals(-status).name}" if status < 0 else f"with exit status {status}"
+    finding = "too-slow" if status == -signal.SIGALRM else "ended-early"
     part, check = outcome.doing
-    if status == -signal.SIGALRM:
-        sentence = f"This check did not end within {seconds:g} seconds, the limit of the whole run."
-        finding = "too-slow", sentence, "", "Look for an endless loop."
-    else:
-        by = f"by the signal {signal.Signals(-status).name}" if status < 0 else f"with exit status {status}"
-        fix = "Call neither exit() nor os._exit(); a signal can be a lack of memory."
-        finding = "ended-early", f"The file ended the process {by}.", "", fix
-    outcome.results.append(result_of(part, check, False, *finding))
+    outcome.results.append(result_of(part, check, False, *describe(finding, seconds=seconds, by=by)))
     known = [(result["part"], result["check"]) for result in outcome.results]
     for part, check in ((part, check) for part, checks in outcome.parts.items() for check in checks):
         if (part, check) not in known:

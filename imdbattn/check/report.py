@@ -1,23 +1,22 @@
 """The outcome of a check, for people, programs and graders."""
 
-import csv
-import html
-import io
 import json
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 from xml.etree import ElementTree
 
-from imdbattn.check.source import PARTS
+from imdbattn.check.tables import PARTS
 
 WIDTH = 100
+Result = dict[str, Any]
 
 
 def result_of(
     part: str, check: str, held: bool | None, finding: str | None, sentence: str, example: str = "", fix: str = ""
-) -> dict[str, Any]:
+) -> Result:
     """held: None if it could not be checked. finding: "blocked" if a rule that must hold first does not, "not-checked"
     if the checker itself raised an exception. sentence: what holds, or what is wrong.
     """
@@ -31,7 +30,7 @@ class Outcome:
     file: str = ""
     parts: dict[str, list[str]] = field(default_factory=dict)  # parts of the file -> names of their checks
     near: dict[str, str] = field(default_factory=dict)  # parts that are missing -> names in the file that may be meant
-    results: list[dict[str, Any]] = field(default_factory=list)
+    results: list[Result] = field(default_factory=list)
     points: dict[str, float] = field(default_factory=dict)  # the most that a part can have
     doing: list[str] = field(default_factory=list)  # part and check
     printed: str = ""  # the end of what the file printed
@@ -55,13 +54,13 @@ class Outcome:
     def hint(self, part: str) -> str:
         return f" {self.near[part]} may be meant: --name {part}={self.near[part]}." if part in self.near else ""
 
-    def made(self, part: str | None = None) -> list[bool]:
-        """Whether each check that was made holds; of one part, or of all."""
-        return [r["held"] for r in self.results if r["held"] is not None and part in (None, r["part"])]
+    def of(self, held: bool | None) -> list[Result]:
+        """The checks that hold (True), that do not (False), or that were not made (None)."""
+        return [result for result in self.results if result["held"] is held]
 
     @property
-    def wrong(self) -> list[dict[str, Any]]:
-        return [result for result in self.results if result["held"] is False]
+    def made(self) -> list[bool]:
+        return [result["held"] for result in self.results if result["held"] is not None]
 
     @property
     def unmade(self) -> int:
@@ -69,13 +68,21 @@ class Outcome:
 
     def scored(self) -> dict[str, float | None]:
         """The points of each part: in proportion to the checks that hold; None if none could be made."""
-        most = self.points or dict.fromkeys(self.parts, 1.0)
-        made = {part: self.made(part) for part in most}
-        return {part: round(most[part] * sum(held) / len(held), 4) if held else None for part, held in made.items()}
+        scores: dict[str, float | None] = {}
+        for part, most in (self.points or dict.fromkeys(self.parts, 1.0)).items():
+            held = [r["held"] for r in self.results if r["part"] == part and r["held"] is not None]
+            scores[part] = round(most * sum(held) / len(held), 4) if held else None
+        return scores
 
     @property
     def total(self) -> float:
         return round(sum(filter(None, self.scored().values())), 4)
+
+    @property
+    def status(self) -> int:
+        """0 if all checks hold, 1 if not, 2 if none was made or the checker itself raised an exception."""
+        failed = any(result["finding"] == "not-checked" for result in self.results)
+        return 1 if not all(self.made) else 2 if failed or not self.made else 0
 
     @property
     def passed(self) -> bool:
@@ -83,64 +90,23 @@ class Outcome:
         return self.status == 0
 
     @property
-    def status(self) -> int:
-        """0 if all checks hold, 1 if not, 2 if none was made or the checker itself raised an exception."""
-        made, failed = self.made(), any(r["finding"] == "not-checked" for r in self.results)
-        return 1 if not all(made) else 2 if failed or not made else 0
+    def summary(self) -> str:
+        text = f"{sum(self.made)} of {len(self.made)} checks hold."
+        text += f" {self.unmade} could not be made." * bool(self.unmade)
+        if self.points:
+            text += f" {self.total:g} of {sum(self.points.values()):g} points."
+            missing = ", ".join(part for part, value in self.scored().items() if value is None)
+            text += f" Not scored, because no check could be made: {missing}." * bool(missing)
+        return text
 
     def __repr__(self) -> str:
         return as_text(self)
 
     def _repr_html_(self) -> str:
-        rows = [["part", "check", "result", "finding", "why, and what to change"]]
-        for r in self.results:
-            mark = {True: "ok", False: "WRONG", None: "not checked"}[r["held"]]
-            text = " ".join(filter(None, (r["sentence"], r["example"], r["fix"])))
-            rows.append([r["part"], r["check"], mark, r["finding"] or "", text])
-        cells = ("".join(f"<td style='text-align:left'>{html.escape(cell)}</td>" for cell in row) for row in rows)
-        return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table><p>{summary(self)}</p>"
+        import pandas
 
-
-def summary(outcome: Outcome) -> str:
-    made = outcome.made()
-    text = f"{sum(made)} of {len(made)} checks hold." + f" {outcome.unmade} could not be made." * bool(outcome.unmade)
-    if outcome.points:
-        text += f" {outcome.total:g} of {sum(outcome.points.values()):g} points."
-        missing = ", ".join(part for part, value in outcome.scored().items() if value is None)
-        text += f" Not scored, because no check could be made: {missing}." * bool(missing)
-    return text
-
-
-def explained(results: list[dict[str, Any]]) -> str:
-    """Findings, each with its example and what to change."""
-    lines = []
-    for r in results:
-        lines.append(wrapped(f"WRONG  {r['part']}: ", f"{r['finding']}. {r['sentence']}"))
-        lines += [wrapped("       Example: ", r["example"])] if r["example"] else []
-        lines += [wrapped("       Change:  ", r["fix"])] if r["fix"] else []
-    return "\n".join(lines)
-
-
-def as_text(outcome: Outcome) -> str:
-    """Checks that hold, findings, checks that were not made, and the score."""
-    blocks = ["\n".join(wrapped(f"ok     {r['part']}: ", r["sentence"]) for r in outcome.results if r["held"])]
-    blocks += [explained([result]) for result in outcome.wrong]
-    unwritten = {result["part"] for result in outcome.results if result["finding"] == "not-written-yet"}
-    notes, waiting = [], dict[str, list[str]]()
-    for r in outcome.results:
-        if r["held"] is None and r["finding"] != "blocked":
-            notes.append(f"{r['part']}: {r['sentence']}")
-        elif r["held"] is None and r["part"] not in unwritten:
-            waiting.setdefault(r["part"], []).append(r["check"])
-    if waiting:
-        text = "; ".join(f"{part}: {', '.join(checks)}" for part, checks in waiting.items())
-        notes.append(f"Not checked before the above is corrected: {text}.")
-    absent = [part for part in PARTS if part not in outcome.parts]
-    if absent and outcome.parts and outcome.file:
-        notes.append(f"Not in the file: {', '.join(absent)}.{''.join(map(outcome.hint, absent))}")
-    notes += [f"The file printed: {outcome.printed[-300:]}"] if outcome.printed else []
-    end = [*(wrapped("note   ", note) for note in dict.fromkeys(notes)), summary(outcome)]
-    return "\n\n".join(filter(None, [*blocks, "\n".join(end)]))
+        with pandas.option_context("display.max_colwidth", None):
+            return f"{pandas.DataFrame(self.results).fillna('').to_html(index=False)}<p>{self.summary}</p>"
 
 
 def wrapped(start: str, text: str) -> str:
@@ -149,14 +115,39 @@ def wrapped(start: str, text: str) -> str:
     return textwrap.fill(text, WIDTH, initial_indent=start, subsequent_indent=indent, break_on_hyphens=False)
 
 
+def explained(r: Result) -> str:
+    """A finding with its example and what to change."""
+    first = f"WRONG  {r['part']}: ", f"{r['finding']}. {r['sentence']}"
+    lines = [first, ("       Example: ", r["example"]), ("       Change:  ", r["fix"])]
+    return "\n".join(wrapped(start, text) for start, text in lines if text)
+
+
+def as_text(outcome: Outcome) -> str:
+    """Checks that hold, findings, checks that were not made, and the score."""
+    right, wrong, unmade = map(outcome.of, (True, False, None))
+    blocks = ["\n".join(wrapped(f"ok     {r['part']}: ", r["sentence"]) for r in right), *map(explained, wrong)]
+    unwritten = {r["part"] for r in wrong if r["finding"] == "not-written-yet"}
+    blocked = [r for r in unmade if r["finding"] == "blocked" and r["part"] not in unwritten]
+    notes = [f"{r['part']}: {r['sentence']}" for r in unmade if r["finding"] != "blocked"]
+    if blocked:
+        checks = groupby(blocked, lambda r: r["part"])
+        text = "; ".join(f"{part}: {', '.join(r['check'] for r in group)}" for part, group in checks)
+        notes.append(f"Not checked before the above is corrected: {text}.")
+    absent = [part for part in PARTS if part not in outcome.parts]
+    if absent and outcome.parts and outcome.file:
+        notes.append(f"Not in the file: {', '.join(absent)}.{''.join(map(outcome.hint, absent))}")
+    notes += [f"The file printed: {outcome.printed[-300:]}"] if outcome.printed else []
+    end = [*(wrapped("note   ", note) for note in dict.fromkeys(notes)), outcome.summary]
+    return "\n\n".join(filter(None, [*blocks, "\n".join(end)]))
+
+
 def page(outcome: Outcome) -> dict[str, Any]:
     if outcome.error:
         return {"version": 1, "file": outcome.file, "error": outcome.error}
-    made = outcome.made()
     return {
         "version": 1,
         "file": outcome.file,
-        "score": {"held": sum(made), "of": len(made)},
+        "score": {"held": sum(outcome.made), "of": len(outcome.made)},
         "points": outcome.scored() if outcome.points else None,
         "parts": list(outcome.parts),
         "not_found": [part for part in PARTS if part not in outcome.parts],
@@ -171,10 +162,9 @@ def as_json(outcomes: list[Outcome]) -> str:
 
 def as_gradescope(outcomes: list[Outcome]) -> str:
     """results.json of Gradescope: one test for each part, without a score if no check of it could be made."""
-    (outcome,) = outcomes
-    tests = []
+    (outcome,), tests = outcomes, []
     for part, value in outcome.scored().items():
-        text = explained([result for result in outcome.wrong if result["part"] == part])
+        text = "\n".join(explained(result) for result in outcome.of(False) if result["part"] == part)
         test = {"name": part, "max_score": outcome.points.get(part, 1.0), "visibility": "visible"}
         if value is None:
             test["output"] = "Not scored: no check of this part could be made."
@@ -189,14 +179,12 @@ def as_junit(outcomes: list[Outcome]) -> str:
     root = ElementTree.Element("testsuites")
     for outcome in outcomes:
         suite = ElementTree.SubElement(root, "testsuite", name=outcome.file)
-        cases = [("file", "read", "error", outcome.error)] if outcome.error else []
-        for r in outcome.results:
-            tag = "failure" if r["held"] is False else "error" if r["finding"] == "not-checked" else "skipped"
-            text = explained([r]) if r["held"] is False else wrapped("", r["sentence"])
-            cases.append((r["part"], r["check"], "" if r["held"] else tag, text))
-        for part, check, tag, text in cases:
-            case = ElementTree.SubElement(suite, "testcase", classname=part, name=check)
-            if tag:
+        failed = [result_of("file", "read", None, "not-checked", outcome.error)] if outcome.error else []
+        for r in [*failed, *outcome.results]:
+            case = ElementTree.SubElement(suite, "testcase", classname=r["part"], name=r["check"])
+            if not r["held"]:
+                tag = "failure" if r["held"] is False else "error" if r["finding"] == "not-checked" else "skipped"
+                text = explained(r) if tag == "failure" else r["sentence"]
                 ElementTree.SubElement(case, tag, message=text.partition("\n")[0]).text = text
         for name, tag in (("tests", "testcase"), ("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
             suite.set(name, str(len([*suite.iter(tag)])))
@@ -205,17 +193,25 @@ def as_junit(outcomes: list[Outcome]) -> str:
 
 def as_csv(outcomes: list[Outcome]) -> str:
     """One row for each file."""
-    out = io.StringIO()
-    rows = csv.writer(out, lineterminator="\n")
-    rows.writerow(["file", "held", "of", "not_made", "points", "of_points", "findings", "error"])
-    for outcome in outcomes:
-        made, findings = outcome.made(), [f"{r['part']}: {r['finding']}" for r in outcome.wrong]
-        points = [outcome.total, sum(outcome.points.values())] if outcome.points else ["", ""]
-        rows.writerow([outcome.file, sum(made), len(made), outcome.unmade, *points, "; ".join(findings), outcome.error])
-    return out.getvalue().rstrip("\n")
+    import pandas
+
+    rows = [
+        {
+            "file": outcome.file,
+            "held": sum(outcome.made),
+            "of": len(outcome.made),
+            "not_made": outcome.unmade,
+            "points": outcome.total if outcome.points else "",
+            "of_points": sum(outcome.points.values()) if outcome.points else "",
+            "findings": "; ".join(f"{r['part']}: {r['finding']}" for r in outcome.of(False)),
+            "error": outcome.error,
+        }
+        for outcome in outcomes
+    ]
+    return str(pandas.DataFrame(rows).to_csv(index=False)).rstrip("\n")
 
 
-FORMATS = {
+FORMATS: dict[str, Callable[[list[Outcome]], str]] = {
     "text": lambda outcomes: "\n\n".join(outcome.error or as_text(outcome) for outcome in outcomes),
     "json": as_json,
     "gradescope": as_gradescope,

@@ -1,37 +1,34 @@
-"""The student's part, calls of it, `diagnose`, which names a mistake, and the rules that hold for every part.
+"""The student's part, calls of it, and the rules that hold for every part.
 
 These are: shape, same results, finite numbers, gradients, unchanged inputs.
 """
 
 import inspect
-import itertools
 import re
 import traceback
 import zlib
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from imdbattn.check.report import result_of
+from imdbattn.check.tables import PARTS, describe
 from imdbattn.errors import in_line
 
-WIDTH, HEADS, HIDDEN = 8, 2, 10
+WIDTH, HEADS, HIDDEN, QUERY_WIDTH = 8, 2, 10, 6
 VOCABULARY, VECTORS, CLASSES = 37, 16, 3  # of a Classifier: words, the width of their vectors, and classes
 GAIN = 1.6  # of a Classifier; with 1, plain layers make words so similar that mistakes have small effects
-SIZES = {"1": 1, "D": WIDTH, "E": 6, "C": CLASSES}
-MADE_WITH = {"width": WIDTH, "heads": HEADS, "query_width": SIZES["E"], "key_width": WIDTH, "hidden": HIDDEN}
+SIZES = {"1": 1, "D": WIDTH, "E": QUERY_WIDTH, "C": CLASSES}
+MADE_WITH = {"width": WIDTH, "heads": HEADS, "query_width": QUERY_WIDTH, "key_width": WIDTH, "hidden": HIDDEN}
 MAY_RETURN_WEIGHTS = ("MultiHeadAttention", "scaled_dot_product_attention", "DecoderAttention")
 OPTIONS: list[dict[str, Any]] = [{}, {"positions": "sinusoidal"}, {"cls": True}]
 OPTIONS += [OPTIONS[1] | OPTIONS[2]]
 
 
 class Mistake(Exception):
-    """A rule does not hold. Has the finding, sentence, example and fix of a result."""
+    """A rule does not hold. Has the finding, sentence, example and what to change."""
 
 
 class NotChecked(Exception):
@@ -42,34 +39,35 @@ class StudentError(Exception):
     """Holds an exception that the student's code raised."""
 
 
-class Part(NamedTuple):
-    """A class or function of the student's file. signature: its line of PARTS. own: all of the file's names."""
+class Part:
+    """A class or function of a file. own: all names of the file."""
 
-    name: str
-    make: Any
-    signature: str
-    file: str
-    own: dict[str, Any]
+    def __init__(self, name: str, make: Any, file: str = "", own: dict[str, Any] | None = None) -> None:
+        self.name, self.make, self.file = name, make, file
+        self.own = getattr(make, "__globals__", {}) if own is None else own
+        self.signature = PARTS[name]
+        forward = getattr(make, "forward", None)
+        if name == "MultiHeadAttention" and forward and len(inspect.signature(forward).parameters) <= 3:  # with self
+            self.signature = PARTS["SelfAttention"].replace("SelfAttention(width)", "MultiHeadAttention(width, heads)")
+        start, _, call = self.signature.partition(": ")
+        self.made_with = re.findall(r"\w+", start)[1:] if "(" in start else None  # names of arguments; of a class
+        # Names of the arguments with their dimensions, and last the result's: [("mask", ["B", "T"]), ...].
+        self.arguments = [
+            (argument, re.findall(r"\w", dimensions))
+            for argument, dimensions in re.findall(r"(\w+|->) \(([^)]*)\)", call)
+        ]
 
-    @property
-    def arguments(self) -> list[tuple[str, list[str]]]:
-        """Names of the arguments with their dimensions, and last the result's: [("mask", ["B", "T"]), ...]."""
-        found = re.findall(r"(\w+|->) \(([^)]*)\)", self.signature.partition(": ")[2])
-        return [(name, re.findall(r"\w", dimensions)) for name, dimensions in found]
-
-    @property
-    def made_with(self) -> list[str] | None:
-        """Names of the arguments of a class; None for a function."""
-        start = self.signature.partition(": ")[0]
-        return re.findall(r"\w+", start.partition("(")[2]) if "(" in start else None
+    def accepts(self, option: str) -> bool:
+        given = inspect.signature(self.make).parameters
+        return option in given or any(one.kind is inspect.Parameter.VAR_KEYWORD for one in given.values())
 
 
 class Rule(NamedTuple):
-    """test: raises Mistake; its docstring is the sentence if the rule holds. needs: rules that must hold first."""
+    """test: raises Mistake; returns the sentence if the rule holds, or None for that of its docstring."""
 
     name: str
-    test: Callable[[Part], None]
-    needs: tuple[str, ...] = ()
+    test: Callable[[Part], str | None]
+    needs: tuple[str, ...] = ()  # rules that must hold first
     option: str | None = None  # an argument without which the rule does not apply
 
 
@@ -82,40 +80,33 @@ def run(rules: list[Rule], part: Part) -> Iterator[dict[str, Any]]:
     torch.set_default_dtype(torch.float64)
     for rule in rules:
         yield {"doing": [part.name, rule.name]}
-        result = attempt(rule, part, failed & {rules[0].name, *rule.needs})
-        if rule == rules[0] and not result["held"] and result["finding"] != "not-written-yet":
+        found = attempt(rule, part, failed & {rules[0].name, *rule.needs})
+        if rule == rules[0] and not found[0] and found[1] != "not-written-yet":
             torch.set_default_dtype(torch.float32)  # the file may use float32 whatever the input is
-            result = attempt(rule, part, set())
-        if result["held"] is False or result["finding"] == "blocked":
+            found = attempt(rule, part, set())
+        if found[0] is False or found[1] == "blocked":
             failed.add(rule.name)
-        yield {"result": result}
+        yield {"result": result_of(part.name, rule.name, *found)}
 
 
-def accepts(make: Any, option: str) -> bool:
-    given = inspect.signature(make).parameters
-    return option in given or any(one.kind is inspect.Parameter.VAR_KEYWORD for one in given.values())
-
-
-def attempt(rule: Rule, part: Part, failed: set[str]) -> dict[str, Any]:
-    """The result of the rule. failed: rules that must hold before this one."""
-    result = partial(result_of, part.name, rule.name)
-    if rule.option and not accepts(part.make, rule.option):
-        return result(None, None, f"There are no checks of {rule.option}: {part.name} has no such argument.")
+def attempt(rule: Rule, part: Part, failed: set[str]) -> tuple[Any, ...]:
+    """What result_of is given. failed: rules that must hold before this one."""
+    if rule.option and not part.accepts(rule.option):
+        return None, None, f"There are no checks of {rule.option}: {part.name} has no such argument."
     if failed:
-        return result(None, "blocked", f"Not checked before {' and '.join(sorted(failed))} hold.")
+        return None, "blocked", f"Not checked before {' and '.join(sorted(failed))} hold."
     torch.default_generator.manual_seed(0)
     try:
-        rule.test(part)
+        return True, None, rule.test(part) or str(rule.test.__doc__).partition("\n")[0]
     except Mistake as mistake:
-        return result(False, *mistake.args)
+        return False, *mistake.args
     except NotChecked as error:
-        return result(None, None, in_line(error))
+        return None, None, str(error)
     except StudentError as error:
-        return result(False, *explain(error.args[0], part))
+        return False, *explain(error.args[0], part.name, part.file)
     except Exception as error:  # of the checker itself
         reason = f"{rule.name} was not checked: the checker raised {type(error).__name__}: {in_line(error)}."
-        return result(None, "not-checked", reason)
-    return result(True, None, in_line((rule.test.__doc__ or "").partition("\n")[0]))
+        return None, "not-checked", reason
 
 
 def student(call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
@@ -128,24 +119,25 @@ def student(call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         raise StudentError(error) from error
 
 
-def explain(error: BaseException, part: Part) -> tuple[str, str, str, str]:
-    """Finding, sentence, example and fix for an exception of the student's code."""
-    if isinstance(error, NotImplementedError):
-        return "not-written-yet", f"{part.name} is not written yet.", "", f"Write {part.signature}."
-    message = f"{type(error).__name__}: {in_line(error)}"
-    if isinstance(error, SystemExit):
-        return "raises", "The file ends Python.", message, 'Put such code under if __name__ == "__main__".'
-    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
-        sentence = "A check needed more memory than the limit."
-        return "too-much-memory", sentence, message, "Make no large tensors; --memory changes the limit."
+def explain(error: BaseException, part: str, file: str) -> list[str]:
+    """The finding for an exception of the student's code."""
+    values = {"part": part, "signature": PARTS.get(part), "message": f"{type(error).__name__}: {in_line(error)}"}
     frames = traceback.extract_tb(error.__traceback__)
-    lines = [(f.lineno, f.filename[len(part.file) :]) for f in frames if part.file and f.filename.startswith(part.file)]
-    if lines:
-        return "raises", f"Line {lines[-1][0]}{lines[-1][1]} raises an exception.", message, "Correct that line."
-    if isinstance(error, TypeError):
-        sentence = f"{part.name} cannot be called as documented."
-        return "wrong-signature", sentence, message, f"Its signature is {part.signature}."
-    return "raises", f"{part.name} raises an exception.", message, "Correct the call that raises it."
+    lines = [f"Line {f.lineno}{f.filename[len(file) :]}" for f in frames if file and f.filename.startswith(file)]
+    if isinstance(error, NotImplementedError):
+        return describe("not-written-yet", **values)
+    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
+        return describe("too-much-memory", **values)
+    if isinstance(error, TypeError) and not lines:
+        return describe("wrong-signature", **values)
+    where = [part, *lines][-1]
+    fix = "Correct that line." if lines else "Correct the call that raises it."
+    if isinstance(error, SystemExit):
+        fix = 'Put code that ends Python under if __name__ == "__main__".'
+    return describe("raises", where=where, fix=fix, **values)
+
+
+# --- numbers ----------------------------------------------------------------------------------------------------------
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:
@@ -159,143 +151,38 @@ def same(first: Tensor, second: Tensor, tolerance: float = 1e-3) -> bool:
     if first.shape != second.shape:
         return False
     size = second.nan_to_num(0, 0, 0).abs().max() if second.numel() else 0
-    return bool(
-        (((first - second).abs() <= tolerance * size) | (first == second) | (first != first) & (second != second)).all()
-    )
+    equal = (first == second) | (first != first) & (second != second)
+    return bool((((first - second).abs() <= tolerance * size) | equal).all())
 
 
 def show(values: Any, digits: int = 3) -> str:
     """Numbers as in [[0.7, 0.4], [0.3, 0.6]]."""
-    if isinstance(values, Tensor):
-        values = values.detach().tolist()
     if isinstance(values, list):
         return f"[{', '.join(show(value, digits) for value in values)}]"
     return f"{0 if abs(values) < 1e-12 else values:.{digits}g}"
 
 
-# --- findings and references ------------------------------------------------------------------------------------------
-
-
-def read_findings() -> dict[str, list[str]]:
-    """Name of a finding -> its sentence, example and fix."""
-    blocks = Path(__file__).with_name("findings.txt").read_text().split("\n\n")[1:]
-    return {block.split("\n")[0]: block.strip().split("\n")[1:] for block in blocks}
-
-
-FINDINGS = read_findings()
-
-
 def mistake(finding: str, *tensors: Tensor, **values: Any) -> Mistake:
     """The finding with the texts of findings.txt. tensors: shown from their first difference on, with enough digits."""
-    flat = [x.detach().flatten() for x in tensors]
+    flat = [x.detach().flatten().double() for x in tensors]
     start = 0
     if len(flat) > 1:
         start = int(((flat[0] - flat[1]).abs().nan_to_num(1) > 1e-4 * (1 + flat[1].abs())).nonzero()[:1].sum()) // 3 * 3
-    shown = [[show(x[start : start + 3], digits) for x in flat] for digits in range(3, 10)]
+    shown = [[show(x[start : start + 3].tolist(), digits) for x in flat] for digits in range(3, 10)]
     numbers = next((row for row in shown if len(set(row)) == len(row)), shown[-1])
-    return Mistake(finding, *(text.format(*numbers, **values) for text in FINDINGS[finding]))
+    return Mistake(*describe(finding, *numbers, **values))
 
 
-class Table(NamedTuple):
-    """A reference and its variants, of references.txt. steps: name -> expression; the last one is the result."""
-
-    fix: str
-    steps: dict[str, str]
-    variants: list[tuple[str, str, dict[str, str]]]  # finding, sentence, steps that are replaced
-
-
-def read_tables() -> dict[str, Table]:
-    found: dict[str, Table] = {}
-    current: list[Table] = []
-    for line in Path(__file__).with_name("references.txt").read_text().splitlines():
-        if line.startswith("["):
-            names, _, fix = line[1:].partition("]")
-            current = [found.setdefault(name, Table(fix.strip(), {}, [])) for name in names.split()]
-        elif line and line[0] != "#":
-            *mistake, formula = line.split(" | ", 2)
-            steps = dict(step.split(" = ", 1) for step in formula.split("; "))
-            for table in current:
-                table.variants.append((mistake[0], mistake[1], steps)) if mistake else table.steps.update(steps)
-    return found
-
-
-TABLES = read_tables()
-Names = dict[str, Any]  # what the expressions of a table use
-TOOLS: Names = {"torch": torch, "F": F, "inf": float("inf")}
-
-
-def evaluate(steps: dict[str, str], names: Names) -> Tensor | None:
-    """The result of the steps in their order; None if one cannot be computed for tensors of these shapes."""
-    names = TOOLS | names
-    try:
-        for name, expression in steps.items():
-            names[name] = eval(expression, names)
-    except (RuntimeError, IndexError):
-        return None
-    return names[name]
-
-
-Binding = tuple[str, str, Callable[..., Names]]  # finding and sentence of a mistake, or "", and the names of a table
-
-
-def diagnose(
-    part: Part,
-    call: Callable[..., Tensor],
-    bindings: Iterable[Binding],
-    batches: dict[str, Any],
-    keep: Callable[..., Tensor] = lambda y, *given: y,
-    table: Table | None = None,
-    otherwise: str | None = "differs-from-reference",
-) -> bool:
-    """Whether the reference gives the results of call. Raises Mistake for the variant that gives them.
-
-    bindings: any of them may be right, those with a finding are mistakes. batches: inputs by their description, the
-    smallest first. keep: the results that the reference defines. otherwise: the finding if no variant does.
-    """
-    table, given = table or TABLES[part.name], [call(*inputs) for inputs in batches.values()]
-    bound = [(name, text, [bind(*inputs) for inputs in batches.values()]) for name, text, bind in bindings]
-    rights = [names for finding, _, names in bound if not finding]
-
-    def difference(steps: dict[str, str], bound: list[Names], keep: Callable[..., Tensor] = keep) -> Any:
-        """The first batch for which the steps give another result, with both results; None if there is none."""
-        for (text, inputs), y, names in zip(batches.items(), given, bound, strict=True):
-            z = evaluate(steps, names)
-            if z is None or not same(z := keep(z, *inputs), y := keep(y, *inputs)):
-                return text, y, z
-        return None
-
-    if any(difference(table.steps, names) is None for names in rights):
-        return True
-    wrong = [(finding, text, table.steps, names) for finding, text, names in bound if finding]
-    wrong += [
-        (finding, text, table.steps | steps, names) for finding, text, steps in table.variants for names in rights
-    ]
-    whole = lambda y, *_: y  # noqa: E731
-    for kept, (name, sentence, steps, names) in itertools.product((whole, keep), wrong):
-        if difference(steps, names, kept) is None:  # results for padding may tell which of two mistakes it is
-            found = difference(table.steps, names if steps is not table.steps or not rights else rights[0])
-            example = f"For {len(given)} inputs the result is that of this mistake."
-            if found:
-                example = mistake("variant", *found[1:], text=found[0]).args[2]
-            raise Mistake(name, sentence, example, table.fix)
-    if otherwise and rights:
-        if "(B" in part.signature:
-            batch(part)
-        text, y, z = difference(table.steps, rights[0])
-        raise mistake(otherwise, y, z, part=part.name, text=text, fix=table.fix)
-    return False
-
-
-# --- calls of a part --------------------------------------------------------------------------------------------------
+def mask(*lengths: int, size: int | None = None) -> Tensor:
+    """(B, T) bool, True on the words."""
+    return torch.arange(size or max(lengths)) < torch.tensor(lengths)[:, None]
 
 
 def vectors_VD() -> Tensor:
     return normal(VOCABULARY, VECTORS)
 
 
-def mask(*lengths: int, size: int | None = None) -> Tensor:
-    """(B, T) bool, True on the words."""
-    return torch.arange(size or max(lengths)) < torch.tensor(lengths)[:, None]
+# --- calls of a part --------------------------------------------------------------------------------------------------
 
 
 def inputs(part: Part, *lengths: int, seed: int = 0) -> list[Tensor]:
@@ -319,10 +206,9 @@ def net_of(part: Part, vectors: Tensor | None = None, seed: int = 0, **options: 
     """A function, or a module in evaluation mode with random parameters. vectors, options: of a Classifier."""
     if part.made_with is None:
         return part.make
+    gain, arguments = 1.0, list[Any](MADE_WITH.get(name) for name in part.made_with)
     if part.name == "Classifier":
         gain, arguments = GAIN, [vectors_VD() if vectors is None else vectors, CLASSES]
-    else:
-        gain, arguments = 1.0, [MADE_WITH[name] for name in part.made_with]
     if part.name == "MultiHeadAttention" and "batch_first" in inspect.signature(part.make).parameters:
         options["batch_first"] = True
     torch.default_generator.manual_seed(seed)  # torch.manual_seed takes a hundred times as long
@@ -349,7 +235,7 @@ def like_torch(part: Part, net: Any) -> bool:
 def nets(part: Part) -> Iterator[tuple[str, Any]]:
     """One for each implemented combination of the options of a Classifier, with their text."""
     for options in OPTIONS if part.name == "Classifier" else [{}]:
-        if all(accepts(part.make, name) for name in options):
+        if all(map(part.accepts, options)):
             try:
                 made = net_of(part, **options)
             except StudentError as error:
@@ -359,7 +245,7 @@ def nets(part: Part) -> Iterator[tuple[str, Any]]:
             yield "".join(f"With {name}={value!r}: " for name, value in options.items()), made
 
 
-def call(part: Part, net: Callable[..., Any], *given: Tensor) -> Any:
+def call(part: Part, net: Callable[..., Any], *given: Any) -> Any:
     """The result for the documented arguments; without the weights that some parts may return, too."""
     y = student(net, *given)
     return y[0] if isinstance(y, tuple) and y and part.name in MAY_RETURN_WEIGHTS else y
@@ -372,14 +258,15 @@ def cut(value: Tensor, dimensions: list[str], length: int) -> Tensor:
 # --- rules of every part ----------------------------------------------------------------------------------------------
 
 
-def require_shape(value: Any, right: tuple[int, ...], text: str, signature: str) -> None:
+def require_shape(value: Any, right: tuple[int, ...], text: str, part: Part) -> None:
     """Raises Mistake unless value is a tensor of floating-point numbers with this shape."""
+    values = {"text": text, "signature": part.signature}
     if not isinstance(value, Tensor):
-        raise mistake("not-a-tensor", text=text, type=type(value).__name__, signature=signature)
+        raise mistake("not-a-tensor", type=type(value).__name__, **values)
     if tuple(value.shape) != right:
-        raise mistake("wrong-shape", text=text, shape=tuple(value.shape), right=right, signature=signature)
+        raise mistake("wrong-shape", shape=tuple(value.shape), right=right, **values)
     if not value.is_floating_point() or (value.dtype != torch.float64 == torch.get_default_dtype()):
-        raise mistake("wrong-dtype", text=text, dtype=value.dtype)
+        raise mistake("wrong-dtype", dtype=value.dtype, **values)
 
 
 def shape(part: Part) -> None:
@@ -389,7 +276,7 @@ def shape(part: Part) -> None:
         sizes = SIZES | {"B": reviews, "T": length, "Q": length}
         right = tuple(sizes[letter] for letter in part.arguments[-1][1])
         y = call(part, net, *inputs(part, *[length] * reviews))
-        require_shape(y, right, f"For {reviews} reviews of {length} words, the result", part.signature)
+        require_shape(y, right, f"For {reviews} reviews of {length} words, the result", part)
 
 
 def repeatable(part: Part) -> None:
@@ -406,9 +293,7 @@ def unchanged(part: Part) -> None:
     student(lambda: net(*given))
     for (name, _), before, after in zip(part.arguments, inputs(part, 3, 0), given, strict=False):
         if not torch.equal(before, after):
-            place = tuple((before != after).nonzero()[0].tolist())
-            values = {"before": show(before[place].item()), "after": show(after[place].item())}
-            raise mistake("changes-its-input", name=name, place=list(place), **values)
+            raise mistake("changes-its-input", before, after, name=name)
 
 
 def batch(part: Part) -> None:
@@ -449,41 +334,25 @@ def finite(part: Part) -> None:
             gradients = [("gradient", name, x.grad) for name, x in named if x.grad is not None]
             for what, name, values in [("result", "the result", y), *gradients]:
                 if not bool(values.isfinite().all()):
-                    numbers = show(values[~values.isfinite()][:2])
-                    raise mistake(finding, text=text, what=what, name=name, numbers=numbers)
+                    raise mistake(finding, values[~values.isfinite()], text=text, what=what, name=name)
 
 
 def gradients(part: Part) -> None:
     """Every layer is registered, and every parameter receives a gradient."""
     made = [net for _, net in nets(part)]
     used = set().union(*(trained(part, net, *inputs(part, 3, 3, 3, 3)) for net in made))  # CLS is unused without it
-    for child in made[-1].modules():  # are there layers that parameters() does not include?
+    registered = set(made[-1].modules())
+    for child in registered:
         for key, value in vars(child).items():
             if key not in vars(nn.Module()) and isinstance(value, list | tuple | dict):
                 inside = value.values() if isinstance(value, dict) else value
-                hidden = [v for v in inside if isinstance(v, nn.Module) and v not in set(made[-1].modules())]
+                hidden = [v for v in inside if isinstance(v, nn.Module) and v not in registered]
                 if count := sum(p.numel() for module in hidden for p in module.parameters()):
                     others = sum(p.numel() for p in made[-1].parameters())
                     values = {"type": type(value).__name__, "key": key, "count": len(hidden)}
                     raise mistake("layers-in-a-list", hidden=count, others=others, **values)
-    without = [k for k, p in made[0].named_parameters() if p.requires_grad and k not in used]
-    without = [k for k in without if (p := made[0].get_parameter(k)).grad is None or p.ndim > 1]  # a bias may have 0
+    unused = [(k, p) for k, p in made[0].named_parameters() if p.requires_grad and k not in used]
+    without = [k for k, p in unused if p.grad is None or p.ndim > 1]  # the gradient of a bias may be 0
     if without:
         names = ", ".join(without[:4]) + ", ..." * (len(without) > 4)
         raise mistake("no-gradient", count=len(without), names=names)
-
-
-def rules_of(reference: Callable[[Part], None], signature: str) -> list[Rule]:
-    """The rules of a module; of a function; of a function of numbers or models, whose signature has no shapes."""
-    if ": " not in signature:
-        return [Rule("reference", reference)]
-    found = [
-        Rule("shape", shape),
-        Rule("repeatable", repeatable),
-        Rule("input-unchanged", unchanged),
-        Rule("reference", reference, ("repeatable",)),
-        Rule("batch", batch, ("repeatable", "reference")),
-        Rule("finite", finite, ("reference", "input-unchanged")),
-        Rule("gradients", gradients, ("reference", "input-unchanged")),
-    ]
-    return found if "(" in signature.partition(":")[0] else found[:-1]

@@ -1,4 +1,4 @@
-"""The parts that a file may have, and how it is read: Python, or the definitions in the cells of a notebook."""
+"""How a file is read: Python, or the definitions in the cells of a notebook."""
 
 import ast
 import dis
@@ -12,25 +12,6 @@ from types import CodeType, ModuleType
 
 from imdbattn.errors import UserError, in_line
 
-# The parts that a file may have: how each is made, and what it is called with.
-# B reviews, T positions, D width, Q queries, E another width, C classes. mask is bool, True on words.
-PARTS = {
-    "scaled_dot_product_attention": "scaled_dot_product_attention: "
-    "q (B, Q, D), k (B, T, D), v (B, T, E), mask (B, 1, T) -> (B, Q, E)",
-    "masked_softmax": "masked_softmax: scores (B, Q, T), valid_lengths (B,) -> (B, Q, T)",
-    "SelfAttention": "SelfAttention(width): x (B, T, D), mask (B, T) -> (B, T, D)",
-    "masked_mean": "masked_mean: x (B, T, D), mask (B, T) -> (B, D)",
-    "positional_encoding": "positional_encoding(length, width) -> (length, width)",
-    "PlainLayer": "PlainLayer(width): x (B, T, D), mask (B, T) -> (B, T, D)",
-    "ResidualLayer": "ResidualLayer(width): x (B, T, D), mask (B, T) -> (B, T, D)",
-    "Classifier": "Classifier(vectors, classes, positions=None, cls=False): tokens (B, T), lengths (B,) -> (B, C)",
-    "test_accuracy": "test_accuracy(model, train_loader, test_loader) -> number",
-    "AdditiveScore": "AdditiveScore(query_width, key_width, hidden): q (B, Q, E), k (B, T, D) -> (B, Q, T)",
-    "BilinearScore": "BilinearScore(query_width, key_width): q (B, Q, E), k (B, T, D) -> (B, Q, T)",
-    "MultiHeadAttention": "MultiHeadAttention(width, heads): "
-    "query (B, Q, D), key (B, T, D), value (B, T, D), mask (B, T) -> (B, Q, D)",
-    "DecoderAttention": "DecoderAttention(width): state (B, D), outputs (B, T, D), mask (B, T) -> (B, D)",
-}
 Code = list[tuple[str, ast.Module]]  # the name for tracebacks: the file, or the file and the cell
 
 
