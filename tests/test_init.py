@@ -54,7 +54,7 @@ def test_a_run_starts_from_the_weights_of_a_finished_run(finished, settings, tmp
         ("frozen vectors", ["model.layers=1"], r"Unexpected key\(s\) in state_dict: \"layers\.1\."),
         ("frozen vectors", ["data.label_names=[pos,neg]"], "has another test split"),
         ("masked_words", ["masked.words=5"], "size mismatch for"),
-        ("translation", ["data.min_frequency=9"], "has other source symbols: train both on the same data"),
+        ("translation", ["data.min_frequency=9"], "was trained with other source symbols: use the same data"),
     ],
 )
 def test_a_run_of_another_shape_or_with_other_data_is_refused(finished, settings, tmp_path, kind, overrides, message):

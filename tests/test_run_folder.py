@@ -101,7 +101,7 @@ def test_other_vectors_are_refused(trained, settings, world, tmp_path):
     lines = (world / "glove.txt").read_text().splitlines()
     (tmp_path / "other.txt").write_text("\n".join([*lines[1:], lines[0]]) + "\n")
     elsewhere = [f"data.glove.path={tmp_path}/other.txt", "data.glove.dim=10"]
-    with pytest.raises(UserError, match=r"vectors with fingerprint .* set data\.glove"):
+    with pytest.raises(UserError, match=r"trained with other vectors: .* data\.glove as in"):
         label_texts(settings(f"run={folder}", *elsewhere, config="predict"), ["good"])
 
 

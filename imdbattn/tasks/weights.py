@@ -3,6 +3,7 @@
 A checkpoint contains tensors and plain values, never code. Its facts are those of `Learner`.
 """
 
+import pickle
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,7 +29,10 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         with zipfile.ZipFile(path) as archive:  # torch.save writes checksums, which torch.load ignores
             if damaged := archive.testzip():
                 raise ValueError(f"it is damaged, the checksum of {damaged} does not match")
-        content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        try:
+            content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        except pickle.UnpicklingError as error:  # whose message says how to load it nevertheless
+            raise ValueError("it contains something other than tensors and plain values") from error
     return content
 
 
