@@ -53,8 +53,3 @@ def test_every_panel_shows_a_quantity_that_runs_log(written, trained, tmp_path, 
     asked = set(re.findall(rf'"(?:summary:)?({KEY})"', json.dumps(panels(written))))
     assert asked <= logged, asked - logged
     assert {"val/accuracy", "test/accuracy", "train_seconds", "pictures/attention", "test/predictions"} <= asked
-
-
-def test_a_single_sweep_can_be_shown(written):
-    (filters,) = written["spec"]["section"]["runSets"][0]["filters"]["filters"]
-    assert (filters["key"]["name"], filters["value"]) == ("group", "Ann's sweep, 2nd")

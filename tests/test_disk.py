@@ -17,7 +17,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from imdbattn.errors import UserError
-from imdbattn.files import acquired, build_once, cache_root, warn_of_soft_locks, write_atomically
+from imdbattn.files import acquired, build_once, warn_of_soft_locks, write_atomically
 from imdbattn.runs.fit import fit
 from imdbattn.sweep.job import jobs_of
 from imdbattn.sweep.sweep import SweepReport
@@ -83,17 +83,6 @@ def test_one_of_several_threads_builds_the_folder_and_all_get_it_whole(tmp_path)
     for thread in threads:
         thread.join(10)
     assert (len(built), seen) == (2, ["whole"] * 4)
-
-
-def test_the_root_of_the_cache_is_the_setting_then_the_environment_then_home(monkeypatch):
-    for name, value in {"HOME": "/home/someone", "XDG_CACHE_HOME": "/xdg", "IMDBATTN_CACHE": "/ours"}.items():
-        monkeypatch.setenv(name, value)
-    assert cache_root("~/given") == Path("/home/someone/given")
-    assert cache_root(None) == Path("/ours")
-    monkeypatch.setenv("IMDBATTN_CACHE", "")
-    assert cache_root(None) == Path("/xdg/imdbattn")
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    assert cache_root(None) == Path("/home/someone/.cache/imdbattn")
 
 
 @pytest.mark.parametrize("size", ["4k", "12k", "24k", "40k"])  # from the first file to the last results
