@@ -266,8 +266,10 @@ def test_a_variant_is_named_by_the_overrides_that_not_all_runs_have_and_the_page
     write_run(tmp_path / "a", "mean", **common)
     write_run(tmp_path / "b", "residual", optim__lr=0.003, model__score___target_="imdbattn.nn.scores.Dot", **common)
     write_run(tmp_path / "c", "residual", **common)
+    for seed in (1, 2):
+        write_run(tmp_path / f"d{seed}", "residual", seed, metrics={"start": "3a0d2e"}, **common)
     found = quick(tmp_path)
-    assert labels_of(found) == ["mean", "residual", "residual score=Dot lr=0.003"]
+    assert labels_of(found) == ["mean", "residual", "residual init=3a0d2e", "residual score=Dot lr=0.003"]
     assert about(found).endswith(" All rungs were trained with max_tokens=128, tokenizer=ptb, max_epochs=3.")
 
 

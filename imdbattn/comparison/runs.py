@@ -271,7 +271,7 @@ def variants(runs: Sequence[Run]) -> list[Variant]:
     """The runs grouped by all but seed and hardware, in the order of the ladder, then by the values of overrides.
 
     A label is the model's name and the overrides that not all runs have: `residual layers=6`, `residual_pe score=Dot`.
-    Where that is the same, whole names and the experiment are given, and at last a digest.
+    Where that is the same, whole names and the experiment are given, then the digest of `init`, at last their own.
     """
     common = shared_overrides(runs)
     found = []
@@ -283,6 +283,10 @@ def variants(runs: Sequence[Run]) -> list[Variant]:
     names: list[Callable[[Variant], list[str]]] = [
         lambda one: [in_short(word) for word in one.overrides if not word.startswith("experiment=")],
         lambda one: one.overrides,
+        lambda one: [
+            *one.overrides,
+            *(f"init={run.metrics['start']}" for run in one.runs[:1] if "start" in run.metrics),
+        ],
         lambda one: [*one.overrides, f"#{hexdigest({'': one.runs[0].identity})}"],
     ]
     for name in names:
