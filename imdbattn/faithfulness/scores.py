@@ -27,7 +27,7 @@ from imdbattn.tasks.review_predictor import watched
 
 Score = Callable[[Classifier, Batch, Tensor], Tensor]
 TOLERANCE = 0.02  # of the sum of integrated gradients, relative to the change of the log-odds
-ROUNDS = 8  # of halving segments of integrated gradients
+ROUNDS = 12  # of halving segments of integrated gradients
 SAMPLES = 5  # noisy copies of a review
 NOISE = 0.2  # standard deviation of their noise, relative to that of the word vectors
 BINS = 10  # of a histogram of scores
