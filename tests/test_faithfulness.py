@@ -397,7 +397,12 @@ def test_complexity_rises_from_one_important_word_to_evenly_spread_scores():
     before = -0.9 * np.log(0.9) - 0.1 * np.log(0.1)
     assert scores.rise_of_complexity(one, spread) == pytest.approx(np.log(10) / before - 1)
     assert scores.rise_of_complexity(spread, spread) == 0
-    assert np.isnan(scores.rise_of_complexity(np.zeros(5), spread))
+    for equal in (
+        np.zeros(5),
+        np.zeros(0),
+        np.array([0.2, 0.2, np.nextafter(np.float32(0.2), np.float32(1))], np.float32),
+    ):
+        assert np.isnan(scores.rise_of_complexity(equal, spread))
 
 
 def test_leave_one_out_finds_the_only_edited_word_of_a_bag_of_words(settings):

@@ -31,6 +31,7 @@ ROUNDS = 12  # of halving segments of integrated gradients
 SAMPLES = 5  # noisy copies of a review
 NOISE = 0.2  # standard deviation of their noise, relative to that of the word vectors
 BINS = 10  # of a histogram of scores
+ROUNDING = 1e-5  # relative differences between scores that are not counted
 
 
 # --- what each layer and the pooling compute --------------------------------------------------------------------------
@@ -259,11 +260,19 @@ def smoothed(score: Score, nets: Sequence[Classifier], batch: Batch, label_B: Te
 
 
 def rise_of_complexity(trained_T: np.ndarray, random_T: np.ndarray) -> float:
-    """By how much the entropy of the histogram of a review's scores rises, relative to the trained network's."""
+    """By how much the entropy of the histogram of a review's scores rises, relative to the trained network's.
+
+    NaN if the trained network's scores are equal, up to rounding, as those of one word are.
+    """
     from scipy.stats import entropy
 
-    before, after = (float(entropy(np.histogram(scores, BINS)[0])) for scores in (trained_T, random_T))
-    return (after - before) / before if before > 0 else float("nan")
+    if not len(trained_T):
+        return float("nan")
+    before, after = (
+        float(entropy(np.histogram(scores, BINS)[0])) if np.std(scores) > ROUNDING * np.abs(scores).mean() else 0.0
+        for scores in (trained_T, random_T)
+    )
+    return (after - before) / before if before else float("nan")
 
 
 SCORES: dict[str, tuple[str, Score]] = {  # name -> how it is shown, function
