@@ -120,8 +120,10 @@ def plain_dict(cfg: DictConfig) -> dict[str, Any]:
     Raises UserError for a missing value, a broken interpolation, or a setting that looks like a credential.
     """
     cfg = OmegaConf.masked_copy(cfg, [str(key) for key in cfg if key != "hydra"])
+    if missing := sorted(OmegaConf.missing_keys(cfg)):
+        raise UserError(f"{' and '.join(f'{key}=' for key in missing)} must be given; --help explains it")
     with naming("config"):
-        settings: dict[str, Any] = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)  # type: ignore[assignment]
+        settings: dict[str, Any] = OmegaConf.to_container(cfg, resolve=True)  # type: ignore[assignment]
     refuse_credentials(settings)
     return settings
 
