@@ -161,7 +161,7 @@ class Model:
             "trainer": {"precision": precision},
             "data": overlay(self.options.data.model_dump(), settings),
         }
-        cfg = validate_as(Evaluate, overlay(plain_dict(composed("evaluate")), changes))
+        cfg = validate_as(Evaluate, overlay(plain_dict(composed("evaluate", ["run=null"])), changes))
         predictor = copy.copy(self.predictor)
         # A Trainer may move its net to another device or precision. Buffers, which are large, are not changed by it.
         with READS:

@@ -186,7 +186,7 @@ def explain(error: Exception, config_name: str, arguments: Sequence[str]) -> Exc
     """An error of Hydra as a UserError, of an unknown setting or choice with the nearest one; other errors as given."""
     text = in_line(error, None)
     if "hydra/launcher" in text or "hydra/sweeper" in text:
-        return UserError(f"{text}; others are extras: pip install 'imdbattn[joblib]', [submitit], [ray] or [search]")
+        return UserError(f"{text}; others are extras: pip install -e '.[joblib]', [submitit], [ray] or [search]")
     if isinstance(error, MissingConfigException) and error.options:
         group, _, choice = (error.missing_cfg_file or "").rpartition("/")
         near = difflib.get_close_matches(choice, options := sorted({*error.options} - {choice}), 1)
