@@ -261,7 +261,7 @@ class Subject:
         """Rank correlations with the scores of each randomized network, for the label that the trained one predicts.
 
         efficient, smooth: the forms of Hedström et al. 2024 for the network whose weights are all random, see
-        `scores.complexity` and `scores.smoothed`. Scores that take long have no smooth form.
+        `scores.rise_of_complexity` and `scores.smoothed`. Scores that take long have no smooth form.
         """
         label_B, score = scores.predicted(self.net, batch), scores.SCORES[name][1]
 
@@ -269,13 +269,13 @@ class Subject:
             rows = zip(*both, batch.lengths_B.tolist(), strict=True)
             return [compare(one_T[:length].numpy(), other_T[:length].numpy()) for one_T, other_T, length in rows]
 
-        found = {stage: score(net, batch, label_B) for stage, net in {"": self.net, **stages}.items()}
-        trained_BT, columns = found.pop(""), Columns()
-        for stage, other_BT in found.items():
-            columns[stage] = compared(spearman, trained_BT, other_BT)
-        columns["efficient"] = compared(scores.rise_of_complexity, trained_BT, other_BT)
+        trained_BT, *others = (score(net, batch, label_B) for net in (self.net, *stages.values()))
+        columns: Columns = {
+            stage: compared(spearman, trained_BT, other_BT) for stage, other_BT in zip(stages, others, strict=True)
+        }
+        columns["efficient"] = compared(scores.rise_of_complexity, trained_BT, others[-1])
         if name not in scores.COSTLY:
-            both = scores.smoothed(score, (self.net, stages[stage]), batch, label_B, self.cfg.seed)
+            both = scores.smoothed(score, (self.net, [*stages.values()][-1]), batch, label_B, self.cfg.seed)
             columns["smooth"] = compared(spearman, *both)
         return columns
 

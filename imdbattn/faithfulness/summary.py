@@ -9,6 +9,7 @@ Suffixes of arrays: N reviews, S seeds, K shares of the words, P pairs of explan
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from itertools import combinations
 from typing import Any
 
@@ -51,7 +52,7 @@ class Rung:
         return value.mean(-1) if value.ndim == 3 else value
 
     def quantities(self) -> Iterator[Quantity]:
-        _, normalized = self.searched()
+        _, normalized = self.searched
         for score in self.scores:
             for name in self.parts[score]:
                 if name not in ("right", "seconds", "scores"):
@@ -92,6 +93,7 @@ class Rung:
             truth = [table["leave_one_out"]["scores"].to_pylist() for table in self.tables]
             yield "wrong_sign", score, compared(wrong_sign, zip(best, truth, strict=True))
 
+    @cached_property
     def searched(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """(N, S) of each score, on the reviews of the search: its AOPC, and where that is between the lowest (0) and
         the highest (1) AOPC that the search and all scores found, NaN where all orders have the same.
@@ -115,7 +117,7 @@ class Rung:
             "folders": folders_of(self.variant.runs),
             "accuracy": spread(self.column(RANDOM, "right").mean(0).tolist()),
             "by_share": {score: np.mean(values, axis=(0, 1)).tolist() for score, values in shares.items()},
-            "aopc_of_searched": {score: float(raw_NS.mean()) for score, raw_NS in self.searched()[0].items()},
+            "aopc_of_searched": {score: float(raw_NS.mean()) for score, raw_NS in self.searched[0].items()},
         }
 
 

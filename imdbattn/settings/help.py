@@ -3,14 +3,14 @@
 import re
 import shutil
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from omegaconf import OmegaConf
 
 from imdbattn.settings.keys import conf_dir
 
-LINE = re.compile(r"( *)(\w+):(?: (.*?))?(?:\s+# (.*))?")  # of YAML: indentation, key, value, comment
+LINE = re.compile(r"( *)(\w+):(?: .*?)?(?:\s+# (.*))?")  # of YAML: indentation, key, comment
 COLUMN = 36  # of the comments
 
 
@@ -22,17 +22,14 @@ def commented(text: str, config_name: str, choices: Mapping[str, str]) -> str:
             comments = dict(comments_in(file)) | comments
     before, title, settings = text.partition("\nSettings")
     lines = []
-    path: list[str] = []
-    for line in settings.rstrip().splitlines():
-        if match := LINE.fullmatch(line):
-            path = [*path[: len(match[1]) // 2], match[2]]
-            if comment := comments.get(".".join(path)):
-                line = textwrap.fill(
-                    comment,
-                    max(shutil.get_terminal_size((120, 24)).columns, 2 * COLUMN),
-                    initial_indent=f"{line}  ".ljust(COLUMN) + "# ",
-                    subsequent_indent=" " * COLUMN + "# ",
-                )
+    for line, name, _ in named(settings.rstrip().splitlines()):
+        if comment := comments.get(name):
+            line = textwrap.fill(
+                comment,
+                max(shutil.get_terminal_size((120, 24)).columns, 2 * COLUMN),
+                initial_indent=f"{line}  ".ljust(COLUMN) + "# ",
+                subsequent_indent=" " * COLUMN + "# ",
+            )
         lines.append(line)
     return before + title + "\n".join(lines)
 
@@ -49,9 +46,16 @@ def with_bases(file: Path) -> Iterator[Path]:
 def comments_in(file: Path) -> Iterator[tuple[str, str]]:
     """Dotted name and comment of the settings in a file."""
     lines = file.read_text(encoding="utf-8").splitlines()
-    path: list[str] = []
     group = () if "# @package _global_" in lines else file.relative_to(conf_dir()).parts[:-1]
-    for match in filter(None, map(LINE.fullmatch, lines)):
-        path = [*path[: len(match[1]) // 2], match[2]]
-        if match[4]:
-            yield ".".join([*group, *path]), match[4]
+    for _, name, comment in named(lines):
+        if comment:
+            yield ".".join([*group, name]), comment
+
+
+def named(lines: Iterable[str]) -> Iterator[tuple[str, str, str]]:
+    """Each line of YAML with the dotted name and the comment of the setting in it, "" if it has none."""
+    path: list[str] = []
+    for line in lines:
+        if match := LINE.fullmatch(line):
+            path = [*path[: len(match[1]) // 2], match[2]]
+        yield line, ".".join(path) if match else "", match[3] or "" if match else ""
