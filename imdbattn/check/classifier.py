@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from imdbattn.check import rules
+import imdbattn.check.rules as rules
 from imdbattn.check.references import GUESS, RIGHT, Names, diagnose, sinusoids
 from imdbattn.check.rules import NotChecked, Part, inputs, mistake, net_of, same, student, vectors_VD
 from imdbattn.check.tables import TABLES

@@ -8,7 +8,9 @@ from typing import Any
 
 import torch
 
-from imdbattn.check import classifier, rules, source
+import imdbattn.check.classifier as classifier
+import imdbattn.check.rules as rules
+import imdbattn.check.source as source
 from imdbattn.check.references import Instead, reference, sinusoids
 from imdbattn.check.report import Outcome, result_of
 from imdbattn.check.rules import Part, Rule, explain, run

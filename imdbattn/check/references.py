@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from imdbattn.check import rules
+import imdbattn.check.rules as rules
 from imdbattn.check.rules import HIDDEN, QUERY_WIDTH, WIDTH, Mistake, NotChecked, Part, inputs, mask, mistake, same
 from imdbattn.check.tables import PARTS, TABLES, Table
 
