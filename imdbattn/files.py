@@ -147,7 +147,7 @@ def sha256_of(path: Path) -> str:
 def check_sha256(file: Path, checksum: str) -> None:
     """Raises UserError unless a file has this checksum."""
     if sha256_of(file) != checksum:
-        raise UserError(f"{file} has another checksum")
+        raise UserError(f"{file} has the wrong checksum")
 
 
 def check_checksums(folder: Path) -> None:

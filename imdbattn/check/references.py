@@ -283,7 +283,7 @@ def bilinear_choices(part: Part, net: Any, call: Call) -> Iterator[Choice]:
 
 
 def attending(module: nn.Module) -> list[Call]:
-    """The module as functions of (x, mask) with an effect of words on each other; none if it is no attention."""
+    """The module as functions of (x, mask) with an effect of words on each other; [] if it is not attention."""
 
     def heads(x: Tensor, m: Tensor) -> Tensor:
         x, padding = x if module.batch_first else x.transpose(0, 1), ~m & m.any(1, keepdim=True)

@@ -92,7 +92,7 @@ def run(rules: list[Rule], part: Part) -> Iterator[dict[str, Any]]:
 def attempt(rule: Rule, part: Part, failed: set[str]) -> tuple[Any, ...]:
     """What result_of is given. failed: rules that must hold before this one."""
     if rule.option and not part.accepts(rule.option):
-        return None, None, f"There are no checks of {rule.option}: {part.name} has no such argument."
+        return None, None, f"{rule.option} was not checked: {part.name} has no argument {rule.option}."
     if failed:
         return None, "blocked", f"Not checked before {' and '.join(sorted(failed))} hold."
     torch.default_generator.manual_seed(0)
@@ -331,7 +331,7 @@ def finite(part: Part) -> None:
                 student(lambda y=y: y.square().sum().backward())
             named = [(name, x) for (name, _), x in zip(part.arguments, given, strict=False)]
             named += net.named_parameters() if isinstance(net, nn.Module) else []
-            gradients = [("gradient", name, x.grad) for name, x in named if x.grad is not None]
+            gradients = [("gradient", f"the gradient of {name}", x.grad) for name, x in named if x.grad is not None]
             for what, name, values in [("result", "the result", y), *gradients]:
                 if not bool(values.isfinite().all()):
                     raise mistake(finding, values[~values.isfinite()], text=text, what=what, name=name)

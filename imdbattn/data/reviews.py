@@ -256,7 +256,7 @@ def number_labels(labels: list[str], names: list[str], file: object) -> np.ndarr
     for name in names:
         if (other := words.setdefault(folded(name), name)) is not name:
             equal = "are equal but for case, number format, accents or invisible characters"
-            raise UserError(f"{file}: the labels {other!r} and {name!r} {equal} (data.label_names): write them alike")
+            raise UserError(f"{file}: the labels {other!r} and {name!r} {equal} (data.label_names): spell them the same way")
     labels = [label_of(label) for label in labels]
     numbers = {label_of(name): number for number, name in enumerate(names)}
     if not numbers.keys() & labels:

@@ -49,7 +49,7 @@ class Next(Message):
             chosen_N &= np.array([pattern.search(text) is not None for text in texts])
         places = np.flatnonzero(chosen_N)
         if not len(places):
-            raise UserError(f"none of the {len(texts):,} test reviews fulfills these conditions: choose fewer")
+            raise UserError(f"none of the {len(texts):,} test reviews meets these conditions: remove one")
         known = np.flatnonzero(own.rows_N == (-1 if self.after is None else self.after))
         start = known[0] if len(known) else -1 if self.step == 1 else 0
         at = np.searchsorted(places, start + 1) if self.step == 1 else np.searchsorted(places, start) - 1

@@ -32,8 +32,8 @@ def resumed(settings: Mapping[str, Any], overrides: Sequence[str], folder: Path)
     file = continued if finished(folder) and continued.exists() else folder / "config.yaml"
     if not file.exists():
         raise UserError(
-            f"resume={os.path.relpath(folder)} is not a run to resume, it has no config.yaml: start a new run; for a "
-            "sweep folder, repeat the command that started the sweep"
+            f"resume={os.path.relpath(folder)} cannot be resumed, because it has no config.yaml: start a new run; to "
+            "resume a sweep, repeat the command that started it"
         )
     recorded = as_dict(read_run(file, settings.get("trust"), settings))
     keys = [word.lstrip("+~").partition("=")[0].partition("@")[0] for word in overrides]

@@ -42,4 +42,4 @@ class Predict(OfRun):
             "explain=true and several runs": self.explain and isinstance(self.run, list),
         }
         if given := [names for names, are_given in both.items() if are_given]:
-            raise UserError(f"{given[0]} exclude each other: omit one")
+            raise UserError(f"{given[0]} cannot be combined: omit one")

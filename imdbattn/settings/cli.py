@@ -121,7 +121,7 @@ def plain_dict(cfg: DictConfig) -> dict[str, Any]:
     """
     cfg = OmegaConf.masked_copy(cfg, [str(key) for key in cfg if key != "hydra"])
     if missing := sorted(OmegaConf.missing_keys(cfg)):
-        raise UserError(f"{' and '.join(f'{key}=' for key in missing)} must be given; --help explains it")
+        raise UserError(f"these settings are required: {', '.join(f'{key}=' for key in missing)}; see --help")
     with naming("config"):
         settings: dict[str, Any] = OmegaConf.to_container(cfg, resolve=True)  # type: ignore[assignment]
     refuse_credentials(settings)

@@ -15,11 +15,15 @@ COLUMN = 36  # of the comments
 
 
 def commented(text: str, config_name: str, choices: Mapping[str, str]) -> str:
-    """The help text with a comment after each setting. choices: the option of each config group."""
+    """The help text with a comment after each setting. choices: the option of each config group.
+
+    A file that sets values of other groups explains these values, not the settings: its comments come last.
+    """
     comments: dict[str, str] = {}
-    for name in (*(f"{group}/{option}" for group, option in choices.items()), config_name):
-        for file in with_bases(conf_dir() / f"{name}.yaml"):
-            comments = dict(comments_in(file)) | comments
+    names = (*(f"{group}/{option}" for group, option in choices.items()), config_name)
+    files = (file for name in names for file in with_bases(conf_dir() / f"{name}.yaml"))
+    for file in sorted(files, key=is_global):
+        comments = dict(comments_in(file)) | comments
     before, title, settings = text.partition("\nSettings")
     lines = []
     for line, name, _ in named(settings.rstrip().splitlines()):
@@ -43,11 +47,14 @@ def with_bases(file: Path) -> Iterator[Path]:
                 yield from with_bases(file.with_name(f"{base}.yaml"))
 
 
+def is_global(file: Path) -> bool:
+    return file.read_text(encoding="utf-8").startswith("# @package _global_")
+
+
 def comments_in(file: Path) -> Iterator[tuple[str, str]]:
     """Dotted name and comment of the settings in a file."""
-    lines = file.read_text(encoding="utf-8").splitlines()
-    group = () if "# @package _global_" in lines else file.relative_to(conf_dir()).parts[:-1]
-    for _, name, comment in named(lines):
+    group = () if is_global(file) else file.relative_to(conf_dir()).parts[:-1]
+    for _, name, comment in named(file.read_text(encoding="utf-8").splitlines()):
         if comment:
             yield ".".join([*group, name]), comment
 

@@ -297,7 +297,7 @@ def class_of(settings: Mapping[str, Any]) -> type[Training]:
     for_pairs = [settings.get("task") == "seq2seq", *(bool({"letters", "languages", "hidden"} & g) for g in groups)]
     if any(for_pairs) and not all(for_pairs):
         models = ", ".join(ENCODER_DECODERS)
-        raise UserError(f"task=seq2seq, data=reverse or translation, and a model for pairs ({models}) need each other")
+        raise UserError(f"task=seq2seq, data=reverse or translation, and a model for pairs ({models}) must be used together")
     return TASKS.get(str(settings.get("task")), Training)
 
 

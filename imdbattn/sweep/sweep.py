@@ -60,7 +60,7 @@ class SweepReport(Callback):
         found = [(sweep / name).exists() for name in (LOG, "multirun.yaml")]
         self.new = not any(found)
         if not (all(found) or (self.new and config.resume is None)):
-            raise UserError(f"{sweep} is not a sweep folder, which contains {LOG} and multirun.yaml: {REMEDY}")
+            raise UserError(f"{sweep} is not a sweep folder: it does not contain {LOG} and multirun.yaml: {REMEDY}")
         make_folder(sweep, REMEDY)
         busy = f"{sweep} belongs to a sweep that is still running: wait for it, or {REMEDY}"
         lock = acquired(sweep / ".lock", busy).lock

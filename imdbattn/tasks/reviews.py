@@ -191,5 +191,5 @@ def phrases_of(settings: Any, train: Ragged, fold_N: Tensor, targets_NC: Tensor,
     """The phrases of the training reviews. settings: model.phrases. Raises UserError if their ids are too large."""
     longest, least, folds = settings.longest, settings.min_reviews, settings.folds
     if rows**longest >= 2**63:
-        raise UserError(f"model.phrases.longest={longest} is too long for {rows:,} vectors: set it to {longest - 1}")
+        raise UserError(f"model.phrases.longest={longest} is too large for {rows:,} vectors: set it to {longest - 1}")
     return count_phrases(train.ids.long(), *train.words(longest - 1), fold_N, targets_NC, rows, least, folds)

@@ -68,7 +68,7 @@ class Seq2SeqPredictor(Predictor):
         results = dict[int, Translation]()
         for line, symbols in enumerate(sources, first + 1):
             if not symbols:
-                raise UserError(f"line {line} of the input is empty: omit it")
+                raise UserError(f"line {line} of the input is empty: remove it")
         # An output is assumed to be as long as its source, for each beam.
         lengths_N = np.array([(1 + beams) * len(symbols) for symbols in sources])
         for _, rows_B in EvalBatches(lengths_N, self.cfg.data.eval_batch_tokens):
