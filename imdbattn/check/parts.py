@@ -102,7 +102,8 @@ def similar(own: dict[str, Any], checks: Mapping[str, Any], names: Mapping[str, 
     plain = {n.replace("_", "").lower(): n for n in mine if n not in PARTS and n not in names.values()}
     absent = [part for part in PARTS if part not in checks]
     found = {part: difflib.get_close_matches(part.replace("_", "").lower(), plain, 1, 0.75) for part in absent}
-    return {part: plain[near[0]] for part, near in found.items() if near}
+    near = {part: plain[names[0]] for part, names in found.items() if names}
+    return {part: name for part, name in near.items() if isinstance(own[name], type) == part[0].isupper()}
 
 
 def find(own: dict[str, Any], file: str, names: Mapping[str, str]) -> list[Part]:
@@ -112,6 +113,7 @@ def find(own: dict[str, Any], file: str, names: Mapping[str, str]) -> list[Part]
             raise UserError(f"--name {part}={name}: {file} has no class or function {name}")
     makes = {part: own.get(names.get(part, part)) for part in PARTS}
     foreign = [p for p, make in makes.items() if str(getattr(make, "__module__", "")).startswith("torch")]
+    foreign = [p for p in foreign if not isinstance(makes[p], torch.jit.ScriptFunction)]
     makes = {p: make for p, make in makes.items() if callable(make) and (p in names or p not in foreign)}
     if not makes:
         raise UserError(f"{file} has none of {', '.join(PARTS)}: --stub prints a file with all of them")

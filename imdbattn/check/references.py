@@ -5,6 +5,7 @@ softmax attention. Shape suffixes: B reviews, H heads, T positions, D width, N s
 """
 
 import itertools
+import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
@@ -18,12 +19,14 @@ import imdbattn.check.rules as rules
 from imdbattn.check.rules import HIDDEN, QUERY_WIDTH, WIDTH, Mistake, NotChecked, Part, inputs, mask, mistake, same
 from imdbattn.check.tables import PARTS, TABLES, Table
 
+Parameter = tuple[str, Tensor]
 Matrix = Tensor | None  # (rows, columns + 1), the weight and the bias of a Linear; None: x itself
 Names = dict[str, Any]  # what the expressions of a table use
 Call = Callable[..., Tensor]
 Binding = tuple[str, str, Callable[..., Names]]  # finding and sentence of a mistake, or RIGHT or GUESS and ""
 Choice = tuple[str, str, Any]  # the same with the student's parameters that are used
 RIGHT, GUESS = "", "guess"  # a guess may be right, but results that differ from it are not therefore wrong
+BIASES = ("bias", "b", "B")  # instead of weight, kernel, w or W in the name of a parameter
 TOOLS: Names = {"torch": torch, "F": F, "inf": float("inf")}
 
 
@@ -96,23 +99,58 @@ def diagnose(
 # --- the student's parameters -----------------------------------------------------------------------------------------
 
 
-def matrices(net: nn.Module, columns: int, rows: int | None = None) -> list[Tensor]:
-    """Weights and biases, (n, columns + 1), of everything that may project x; with that many rows, if given."""
-    own = {name: p.detach().to(torch.get_default_dtype()) for name, p in net.named_parameters()}
-    found = []
-    for name, weight in own.items():
-        bias = None
-        if name.endswith("weight") and weight.ndim == 2:
-            bias = own.get(name.removesuffix("weight") + "bias")
-        elif rows and max(weight.shape, default=0) == weight.numel() == columns:
-            weight = weight.view(1, columns)
-        elif weight.ndim >= 2 and weight.shape[-2] == columns:  # x @ weight
-            weight = weight.reshape(-1, *weight.shape[-2:]).transpose(1, 2).flatten(0, 1)
-        elif rows:
-            weight = weight.squeeze()
-        if weight.ndim == 2 and weight.shape[1] == columns and rows in (None, len(weight)):
-            bias = weight.new_zeros(len(weight)) if bias is None else bias
-            found.append(torch.cat([weight, bias[:, None]], 1))
+@torch.no_grad()
+def affine(module: nn.Module, columns: int) -> Tensor | None:
+    """Weight and bias, (n, columns + 1), of a module that is the same Linear of each word; None for any other module."""
+    x_1TD = torch.cat([torch.zeros(1, columns), torch.eye(columns), rules.normal(2, columns)])[None]
+    for call in (module, lambda x_1TD: module(x_1TD.mT).mT):  # also a convolution of width 1
+        try:
+            y_TN = call(x_1TD)[0]
+            weight = (y_TN[1:-2] - y_TN[0]).mT
+            if y_TN.ndim == 2 and same(x_1TD[0, -2:] @ weight.mT + y_TN[0], y_TN[-2:]):
+                return torch.cat([weight, y_TN[0][:, None]], 1)
+        except Exception:  # it has another signature
+            continue
+    return None
+
+
+def modules_and_parameters(net: nn.Module, columns: int) -> tuple[list[Tensor], list[list[Parameter]]]:
+    """Weight and bias of each part that is a Linear, and the other parameters of each module, with their names."""
+    found, used = list[Tensor](), set[nn.Parameter]()
+    for module in list(net.modules())[1:]:  # a Sequential comes before its parts
+        own = {*module.parameters()}
+        if own and not own & used and (matrix := affine(module, columns)) is not None:
+            found.append(matrix)
+            used |= own
+    dtype = torch.get_default_dtype()
+    return found, [
+        [(name, p.detach().to(dtype)) for name, p in module.named_parameters(recurse=False) if p not in used]
+        for module in net.modules()
+    ]
+
+
+def matrices(net: nn.Module, columns: int, rows: int | None = None, flip: bool = False) -> list[Tensor]:
+    """Weights and biases, (n, columns + 1), of everything that may project x.
+
+    rows: their number; then each parameter that may be a weight is given with each that may be its bias, and both ways
+    if it is square. Otherwise a bias is found by its name or place, and a parameter that is not named weight is used as
+    x @ weight, which `flip` exchanges.
+    """
+    found, others = modules_and_parameters(net, columns)
+    found = [matrix for matrix in found if rows in (None, len(matrix))]
+    for own in others:
+        vectors = [p for _, p in own if p.ndim == 1]
+        weights = [(name, p) for name, p in own if p.ndim > 1 or (rows == 1 and p.numel() == columns)]
+        for place, (name, p) in enumerate(weights):
+            p = p.view(1, columns) if rows == 1 and p.numel() == columns else p
+            forms = [q.mT.reshape(-1, columns) for q in (p, p.mT) if q.shape[-2] == columns]  # x @ p, and x @ p.mT
+            if rows is None:
+                forms = forms[-1:] if name.endswith("weight") != flip else forms[:1]
+            alike = [p for other, p in own if other in {re.sub("weight|kernel|[wW]", b, name, count=1) for b in BIASES}]
+            paired = vectors if rows else alike or vectors[place : place + (len(vectors) == len(weights))]
+            for weight in (form for form in forms if rows in (None, len(form))):
+                biases = [b for b in (*paired, weight.new_zeros(len(weight))) if len(b) == len(weight)]
+                found += [torch.cat([weight, b[:, None]], 1) for b in (biases if rows else biases[:1])]
     return found
 
 
@@ -124,8 +162,11 @@ def apply(matrix: Matrix, x: Tensor) -> Tensor:
 
 
 def attention_names(choice: Any, *given: Tensor) -> Names:
-    """choice: the projections, heads and order of the arguments. given: x or query, key and value; the mask."""
-    (w_q, w_k, w_v, w_o), heads, order = choice
+    """choice: the projections, heads, order of the arguments, and which columns a head has (see LAYOUTS).
+
+    given: x or query, key and value; the mask.
+    """
+    (w_q, w_k, w_v, w_o), heads, order, layout = choice
     *sources, m = given
     query, key, value = (sources[place % len(sources)] for place in order)
     names: Names = {"query": query, "m": m, "split": whole, "merge": whole}
@@ -134,45 +175,69 @@ def attention_names(choice: Any, *given: Tensor) -> Names:
         names["m"] = m[:, None, None]
         names["split"] = lambda x: x.unflatten(-1, (heads, -1)).transpose(1, 2)
         names["merge"] = lambda y: apply(w_o, y.transpose(1, 2).flatten(2))
+        if layout:
+            names["split"] = lambda x: x.unflatten(-1, (-1, heads)).movedim(-1, 1)
+        if layout == "both":
+            names["merge"] = lambda y: apply(w_o, y.movedim(1, -1).flatten(2))
     B, T, D = names["Q"].shape[0], names["Q"].shape[-2], names["Q"].shape[-1]
     return names | {"B": B, "T": T, "D": D, "d": D // (heads or 1)}
 
 
 ORDER = (0, 1, 2)
+LAYOUTS = ("", "split", "both")  # columns side by side; every H-th column: before attention, or also after it
 
 
 def arrangements(net: nn.Module, heads: int) -> Iterator[list[Matrix]]:
     """The projections: blocks of D rows, or of matrices for q, k and v those that alternate by head."""
+    for flip in (False, True):
+        found = matrices(net, WIDTH, flip=flip)
+        blocks, parts = [b for b in found if len(b) % WIDTH == 0], [b for b in found if len(b) % WIDTH]
+        if parts and len(joined := torch.cat(parts)) % WIDTH == 0:
+            blocks.append(joined)
+        yield [row for block in blocks for row in block.split(WIDTH)]
+        if heads > 1 and any(len(block) == 3 * WIDTH for block in blocks):
+            mixed = [b.view(heads, -1, WIDTH // heads, WIDTH + 1).transpose(0, 1).flatten(0, 2) for b in blocks]
+            chosen = [m if len(m) == 3 * WIDTH else b for m, b in zip(mixed, blocks, strict=True)]
+            yield [row for block in chosen for row in block.split(WIDTH)]
+        if not any(modules_and_parameters(net, WIDTH)[1]):
+            break
+
+
+def other_widths(net: nn.Module) -> Iterator[Choice]:
+    """Several heads whose queries, keys and values have another width than x."""
     found = matrices(net, WIDTH)
-    blocks, parts = [b for b in found if len(b) % WIDTH == 0], [b for b in found if len(b) % WIDTH]
-    if parts and len(joined := torch.cat(parts)) % WIDTH == 0:
-        blocks.append(joined)
-    yield [row for block in blocks for row in block.split(WIDTH)]
-    if heads > 1 and any(len(block) == 3 * WIDTH for block in blocks):
-        mixed = [b.view(heads, -1, WIDTH // heads, WIDTH + 1).transpose(0, 1).flatten(0, 2) for b in blocks]
-        chosen = [m if len(m) == 3 * WIDTH else b for m, b in zip(mixed, blocks, strict=True)]
-        yield [row for block in chosen for row in block.split(WIDTH)]
+    for width in {len(block) // count for block in found for count in (1, 3)} - {0, WIDTH}:
+        rows = [row for block in found if len(block) % width == 0 for row in block.split(width)]
+        for three in itertools.permutations(rows[:4], 3):
+            for w_o, heads in itertools.product(matrices(net, width, WIDTH), (1, 2, 4)):
+                if width % heads == 0:
+                    yield GUESS, "", ((*three, w_o), heads, ORDER, "")
 
 
 def attention_choices(part: Part, net: Any, call: Call) -> Iterator[Choice]:
     """Each order of the matrices as q, k, v and W_O; and the mistakes of using some twice, or x itself."""
     several, crossed = part.name == "MultiHeadAttention", len(part.arguments) == 5
+    _, others = modules_and_parameters(net, WIDTH)
+    recognized = several and all(p.ndim == 2 for own in others for _, p in own)  # biases, and heads, may be elsewhere
     found = [known for known in arrangements(net, rules.HEADS if several else 1) if len(known) <= 4]
     for heads in (rules.HEADS,) if several else (1, 2, 4):  # SelfAttention may have heads and W_O, too
         for linears in (linears for known in found for linears in itertools.product([*known, None], repeat=4)):
             names = [name for name, w in zip(("W_q", "W_k", "W_v", "W_O"), linears, strict=True) if w is None]
             used = {id(w) for w in linears if w is not None}
             if len(used) + len(names) == 4 and (not names or (not several and names == ["W_O"])):
-                yield RIGHT if several else GUESS, "", (linears, heads, ORDER)
+                for layout in LAYOUTS if heads > 1 else LAYOUTS[:1]:
+                    yield RIGHT if recognized else GUESS, "", (linears, heads, ORDER, layout)
                 for order in itertools.product(range(3), repeat=3) if crossed else ():
-                    yield "arguments-exchanged", "Query, key and value are exchanged.", (linears, heads, order)
+                    yield "arguments-exchanged", "Query, key and value are exchanged.", (linears, heads, order, "")
             elif several or (heads == 1 and linears[-1] is None):
                 finding = "shared-projections", "One Linear is used for several of W_q, W_k, W_v and W_O."
                 if several and names == ["W_O"]:
                     finding = "no-output-projection", "There is no W_O."
                 elif names[: 4 if several else -1]:
                     finding = "no-projection", f"There is no {names[0]}."
-                yield *finding, (linears, heads, ORDER)
+                yield *finding, (linears, heads, ORDER, "")
+    if not several:
+        yield from other_widths(net)
 
 
 def scores_of(part: Part, context: Call, values_BTD: Tensor) -> Tensor:
@@ -194,7 +259,10 @@ def scores_of(part: Part, context: Call, values_BTD: Tensor) -> Tensor:
             raise mistake("not-a-sum-of-outputs", y_BD, fitted, fix=fix)
         if not same(a_B2.sum(1), torch.ones(3), 2e-3) or bool((a_B2 < -1e-6).any()):
             raise mistake("weights-do-not-sum-to-1", a_B2, a_B2.softmax(1), fix=fix)
-        scores.append((a_B2[:, 1] / a_B2[:, 0]).clamp(min=1e-12).log())
+        ratio_B = (a_B2[:, 1] / a_B2[:, 0]).clamp(min=1e-12)
+        if 0 < int((ratio_B < 1e-9).sum()) < len(ratio_B):
+            raise NotChecked("The scores were not checked: some weights are too close to 0.")
+        scores.append(ratio_B.log())
     return torch.stack(scores, 1)
 
 
@@ -213,10 +281,9 @@ def compare_scores(part: Part, net: Any, call: Call) -> None:
     results = [context(slice(None), slice(None), mask(4, 2, 3))]
     if found := diagnose(part, steps._replace(texts=table.texts), results, [binding], examples):
         raise found
-    for z in (v_BTD, s_BT):
+    for what, z in (("value", v_BTD), ("score", s_BT)):
         if not same(z[:, 3], right := z[:, 1] + z[:, 2] - z[:, 0], 5e-3):
-            values = {"part": part.name, "text": "the word a + b - c", "fix": table.texts["change"]}
-            raise mistake("differs-from-reference", z[:, 3], right, other="right", **values)
+            raise mistake("not-linear", z[:, 3], right, what=what, part=part.name, fix=table.texts["change"])
     known = next((known for known in arrangements(net, 1) if len(known) <= 4), [])
     for w_k, w_q in itertools.permutations(known, 2):
         k_BTD = apply(w_k, x_BTD)
@@ -304,7 +371,7 @@ def attending(module: nn.Module) -> list[Call]:
 
 
 def attend(linears: Any, x: Tensor, m: Tensor) -> Any:
-    return evaluate(TABLES["SelfAttention"].steps, attention_names(((*linears, None), 1, ORDER), x, m))
+    return evaluate(TABLES["SelfAttention"].steps, attention_names(((*linears, None), 1, ORDER, ""), x, m))
 
 
 def layer_norm(x: Tensor, weight: Matrix = None, bias: Matrix = None) -> Tensor:
@@ -318,16 +385,21 @@ def layer_names(choice: Any, x: Tensor, m: Tensor) -> Names:
 
 
 def layer_choices(part: Part, net: Any, call: Call) -> Iterator[Choice]:
-    inner = [child for child in net.modules() if child is not net]
-    linears, vectors = matrices(net, WIDTH, WIDTH), [p for p in net.parameters() if p.shape == (WIDTH,)]
-    attentions = [f for child in inner for f in attending(child)]
+    inner = list(net.modules())[1:]
+    vectors = [p.detach().squeeze() for p in net.parameters() if p.squeeze().shape == (WIDTH,)]
     norms: list[Any] = [child for child in inner if isinstance(child, nn.LayerNorm)]
-    recognized = attentions and (norms or part.name == "PlainLayer") and linears
-    attentions = attentions or [partial(attend, three) for three in itertools.permutations(linears[:5], 3)]
-    pairs = itertools.permutations(vectors, 2)
-    norms = norms or [layer_norm, *(partial(layer_norm, weight=weight, bias=bias) for weight, bias in pairs)]
-    for choice in itertools.product(attentions, norms, linears or [rules.normal(WIDTH, WIDTH + 1)]):
-        yield RIGHT if recognized else GUESS, "", choice
+    own_norms = [layer_norm, *(partial(layer_norm, weight=w, bias=b) for w, b in itertools.pairwise(vectors))]
+    if attentions := [f for child in inner for f in attending(child)]:
+        linears = matrices(net, WIDTH, WIDTH)
+        alone = [p.detach() for p in net.parameters(recurse=False) if p.shape == (WIDTH,)]
+        linears += [torch.cat([w[:, :-1], b[:, None]], 1) for w in linears for b in alone if not w[:, -1].any()]
+        recognized = linears and (norms or part.name == "PlainLayer")
+        for choice in itertools.product(attentions, norms or own_norms, linears or [rules.normal(WIDTH, WIDTH + 1)]):
+            yield RIGHT if recognized else GUESS, "", choice
+        return
+    for known in arrangements(net, 1):
+        for *three, g in itertools.permutations(known if len(known) <= 5 else [], 4):
+            yield from ((GUESS, "", (partial(attend, three), norm, g)) for norm in norms or own_norms)
 
 
 # --- functions --------------------------------------------------------------------------------------------------------
@@ -414,10 +486,10 @@ class Reference(NamedTuple):
     right: Callable[[list[Tensor]], Any] = lambda w: None
 
 
-ATTENTION = Reference(attention_names, attention_choices, right=lambda w: ((*w[:3], None), 1, ORDER))
+ATTENTION = Reference(attention_names, attention_choices, right=lambda w: ((*w[:3], None), 1, ORDER, ""))
 LAYER = Reference(layer_names, layer_choices, right=lambda w: (partial(attend, w[:3]), layer_norm, w[3]))
 REFERENCES = {
-    "scaled_dot_product_attention": Reference(lambda _, *given: attention_names(((None,) * 4, 0, ORDER), *given)),
+    "scaled_dot_product_attention": Reference(lambda _, *given: attention_names(((None,) * 4, 0, ORDER, ""), *given)),
     "masked_softmax": Reference(softmax_names),
     "masked_mean": Reference(mean_names, examples=mean_examples),
     "positional_encoding": Reference(position_names, examples=position_examples),

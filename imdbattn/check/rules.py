@@ -220,7 +220,7 @@ def net_of(part: Part, vectors: Tensor | None = None, seed: int = 0, **options: 
     for name, parameter in module.named_parameters():
         if parameter.requires_grad and parameter.ndim and parameter.is_floating_point():
             torch.default_generator.manual_seed(seed + zlib.crc32(name.encode()))  # the same with other options
-            nn.init.normal_(parameter, std=gain * parameter.shape[-1] ** -0.5)
+            nn.init.normal_(parameter, std=gain * (1, *parameter.squeeze().shape)[-1] ** -0.5)
     if like_torch(part, module):
         forward = module.forward
         module.forward = lambda *given: forward(*given[:-1], key_padding_mask=~given[-1])[0]
