@@ -164,7 +164,7 @@ def test_a_scripted_module_is_checked(tmp_path):
 def test_a_mistake_blocks_the_checks_that_depend_on_it():
     found = results(FOLDER / "wrong" / "softmax_over_queries.py")
     blocked = {result["check"] for result in found if result["finding"] == "blocked"}
-    assert blocked == {"batch", "finite", "gradients"}
+    assert blocked == {"batch", "finite", "gradients", "slopes"}
     assert all(result["held"] is None for result in found if result["finding"] == "blocked")
 
 
@@ -213,7 +213,7 @@ def test_exit_status_and_text(command, tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("ok     SelfAttention: The result has the documented shape, also for one review")
     assert "Not in the file: scaled_dot_product_attention, " in done.stdout
-    assert done.stdout.endswith("29 of 29 checks hold.\n")
+    assert done.stdout.endswith("36 of 36 checks hold.\n")
     done = command(str(FOLDER / "wrong" / "softmax_over_queries.py"))
     assert (done.returncode, done.stderr) == (1, "")
     assert done.stdout.index("ok  ") < done.stdout.index("WRONG  SelfAttention: softmax-over-queries.")
@@ -252,9 +252,9 @@ def test_crashes_and_endless_loops_are_findings(command, tmp_path, code, finding
     done = command(write(tmp_path, text), "--json", *options)
     page = json.loads(done.stdout)
     assert done.returncode == 1
-    assert [check["held"] for check in page["checks"]] == [True] * 6 + [False]
-    assert page["checks"][6]["finding"] == finding
-    assert page["score"] == {"held": 6, "of": 7}
+    assert [check["held"] for check in page["checks"]] == [True] * 7 + [False]
+    assert page["checks"][7]["finding"] == finding
+    assert page["score"] == {"held": 7, "of": 8}
     assert time.monotonic() - started < 20
 
 
@@ -274,7 +274,7 @@ def test_a_fork_of_the_file_reports_nothing(command, tmp_path):
     parts = without(LINEARS, *set(PARTS) - {"masked_mean"})
     done = command(write(tmp_path, f"import os\nos.fork()\n{parts}"), "--json")
     page = json.loads(done.stdout)
-    assert (done.returncode, page["score"]) == (0, {"held": 6, "of": 6})
+    assert (done.returncode, page["score"]) == (0, {"held": 7, "of": 7})
 
 
 def test_a_file_is_read_as_its_encoding_declares(command, tmp_path):
@@ -414,15 +414,15 @@ def graded(command, tmp_path) -> Callable[..., subprocess.CompletedProcess]:
 
 def test_points_count_checks_that_could_be_made(graded):
     page = json.loads(graded("--format", "gradescope", "--points", "points.yaml").stdout)
-    assert page["score"] == 8 * 3 / 4 + 2
+    assert page["score"] == 8 * 4 / 5 + 2
     assert {test["name"]: (test.get("score"), test["max_score"]) for test in page["tests"]} == {
-        "SelfAttention": (6, 8),
+        "SelfAttention": (6.4, 8),
         "masked_mean": (2, 2),
         "PlainLayer": (0, 1),
     }
     assert all(test["visibility"] == "visible" for test in page["tests"])
     assert "softmax-over-queries" in page["tests"][0]["output"]
-    assert "8 of 11 points." in page["output"]
+    assert "8.4 of 11 points." in page["output"]
 
 
 @pytest.mark.slow
@@ -449,14 +449,14 @@ def test_junit(graded):
     assert cases["SelfAttention", "reference"] == ["failure"]
     assert cases["SelfAttention", "batch"] == ["skipped"]
     assert cases["masked_mean", "reference"] == []
-    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("14", "2", "3")
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("17", "2", "4")
 
 
 def test_several_files_are_rows(graded, tmp_path):
     (tmp_path / "bad.py").write_text("def f(:\n")
     done = graded("bad.py", "--points", "points.yaml")
     mine, bad = csv.DictReader(io.StringIO(done.stdout))
-    assert [mine[key] for key in ("held", "of", "not_made", "points", "of_points")] == ["9", "12", "3", "8.0", "11"]
+    assert [mine[key] for key in ("held", "of", "not_made", "points", "of_points")] == ["11", "14", "4", "8.4", "11"]
     assert mine["findings"].startswith("SelfAttention: softmax-over-queries; positional_encoding: ")
     assert bad["error"].startswith("bad.py is not Python (")
     assert done.returncode == 2

@@ -3,6 +3,7 @@
 Shape suffixes: B reviews, T positions, V words of the vocabulary, D width, C classes.
 """
 
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -70,6 +71,11 @@ def ids(part: Part) -> None:
     first, second = (logits(part, REVIEW, table=table_VD)[0] for table_VD in (vectors_VD(), vectors_VD().flip(0)))
     if same(first, second, EXACT):
         raise mistake("vectors-not-used", first)
+    vectors_TD = vectors_VD()[REVIEW[0]]
+    for x_TD in [x[0] for _, given, _ in calls(part, REVIEW) for x in given if x.shape == (1, 3, VECTORS)][:1]:
+        factor = float((x_TD * vectors_TD).sum() / vectors_TD.square().sum())
+        if abs(factor - 1) > 1e-3 and same(x_TD, factor * vectors_TD):
+            raise mistake("vectors-scaled", given=factor)
     for token in (0, 1, 2, 3, VOCABULARY - 1, VOCABULARY - 2, VOCABULARY - 3):
         third, *others = ((token + step) % VOCABULARY for step in (6, 9, 10))
         before, after = logits(part, [[third, token]]), []
@@ -133,6 +139,12 @@ def positions(part: Part) -> None:
         if same(y_BC, logits(part, tokens_BT.flip(1), positions="sinusoidal"), EXACT):
             raise mistake("positions-after-layers", y_BC[0], fix=TABLES["positions"].texts["change"])
         raise found
+    if part.accepts("cls"):
+        both: dict[str, Any] = {"cls": True, "positions": "sinusoidal"}
+        with suppress(rules.StudentError):  # CLS may not be written yet
+            pairs = [[logits(part, [r], seed=seed, **both) for r in (REVIEW[0], REVIEW[0][::-1])] for seed in SEEDS]
+            if all(same(one, other, EXACT) for one, other in pairs):
+                raise mistake("positions-lost-with-cls", pairs[0][0])
 
 
 def cls_trained(part: Part) -> None:

@@ -23,8 +23,17 @@ FUNCTION = [
     Rule("reference", reference, ("repeatable",)),
     Rule("batch", rules.batch, ("repeatable", "reference")),
     Rule("finite", rules.finite, ("reference", "input-unchanged")),
+    Rule("slopes", rules.slopes, ("reference", "input-unchanged")),
 ]
-MODULE = [*FUNCTION, Rule("gradients", rules.gradients, ("reference", "input-unchanged"))]
+MODULE = [
+    *FIRST,
+    Rule("registered", rules.registered, ("repeatable", "input-unchanged")),
+    Rule("reference", reference, ("repeatable", "registered")),
+    Rule("batch", rules.batch, ("repeatable", "registered", "reference")),
+    Rule("finite", rules.finite, ("registered", "reference", "input-unchanged")),
+    Rule("gradients", rules.gradients, ("registered", "reference", "input-unchanged")),
+    Rule("slopes", rules.slopes, ("reference", "input-unchanged", "gradients")),
+]
 CLASSIFIER = [
     *FIRST,
     Rule("logits", classifier.returns_logits, ("repeatable",)),
@@ -33,7 +42,9 @@ CLASSIFIER = [
     Rule("mean", classifier.mean, ("ids", "repeatable")),
     Rule("order", classifier.order, ("ids", "repeatable", "mean")),
     Rule("layers", classifier.layers),
-    Rule("gradients", rules.gradients, ("logits", "repeatable", "input-unchanged", "layers")),
+    Rule("registered", rules.registered),
+    Rule("gradients", rules.gradients, ("logits", "repeatable", "input-unchanged", "layers", "registered")),
+    Rule("slopes", rules.slopes, ("gradients", "frozen-vectors")),
     Rule("positions", classifier.positions, ("repeatable", "order", "gradients"), option="positions"),
     Rule("cls-trained", classifier.cls_trained, ("repeatable", "ids", "gradients"), option="cls"),
     Rule("cls-read", classifier.cls_read, ("repeatable", "order", "gradients", "cls-trained"), option="cls"),

@@ -101,7 +101,7 @@ def diagnose(
 
 @torch.no_grad()
 def affine(module: nn.Module, columns: int) -> Tensor | None:
-    """Weight and bias, (n, columns + 1), of a module that is the same Linear of each word; None for any other module."""
+    """Weight and bias, (n, columns + 1), of a module that is the same Linear of each word; None for any other."""
     x_1TD = torch.cat([torch.zeros(1, columns), torch.eye(columns), rules.normal(2, columns)])[None]
     for call in (module, lambda x_1TD: module(x_1TD.mT).mT):  # also a convolution of width 1
         try:
@@ -140,14 +140,21 @@ def matrices(net: nn.Module, columns: int, rows: int | None = None, flip: bool =
     found = [matrix for matrix in found if rows in (None, len(matrix))]
     for own in others:
         vectors = [p for _, p in own if p.ndim == 1]
-        weights = [(name, p) for name, p in own if p.ndim > 1 or (rows == 1 and p.numel() == columns)]
+        weights = [
+            (k, p)
+            for k, p in own
+            if min(p.shape[-2:], default=0) > 1 < p.ndim or (rows == 1, p.numel()) == (True, columns)
+        ]
         for place, (name, p) in enumerate(weights):
             p = p.view(1, columns) if rows == 1 and p.numel() == columns else p
             forms = [q.mT.reshape(-1, columns) for q in (p, p.mT) if q.shape[-2] == columns]  # x @ p, and x @ p.mT
+            if p.ndim > 2 and p.flatten(0, -2).shape[0] == columns:  # W_O as a matrix for each head
+                forms = [p.flatten(0, -2).mT, *forms]
             if rows is None:
                 forms = forms[-1:] if name.endswith("weight") != flip else forms[:1]
-            alike = [p for other, p in own if other in {re.sub("weight|kernel|[wW]", b, name, count=1) for b in BIASES}]
-            paired = vectors if rows else alike or vectors[place : place + (len(vectors) == len(weights))]
+            alike = {re.sub("weight|kernel|[wW]", b, name, count=1) for b in BIASES}
+            paired = [p.flatten() for other, p in own if other in alike and other != name]
+            paired = vectors if rows else paired or vectors[place : place + (len(vectors) == len(weights))]
             for weight in (form for form in forms if rows in (None, len(form))):
                 biases = [b for b in (*paired, weight.new_zeros(len(weight))) if len(b) == len(weight)]
                 found += [torch.cat([weight, b[:, None]], 1) for b in (biases if rows else biases[:1])]
@@ -472,8 +479,8 @@ def accuracy_examples(part: Part) -> Names:
 
 def examples_of(part: Part) -> Names:
     """The last one has padding after each review."""
-    last = [x[1:] for x in inputs(part, 6, 4, 2, 3)]
-    texts = "1 review of 1 word", "1 review of 2 words", "3 reviews of 4, 2 and 3 words and padding"
+    last = [x[1:] for x in inputs(part, 6, 2, 4, 3)]
+    texts = "1 review of 1 word", "1 review of 2 words", "3 reviews of 2, 4 and 3 words and padding"
     return dict(zip(texts, (inputs(part, 1), inputs(part, 2), last), strict=True))
 
 

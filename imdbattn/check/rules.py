@@ -1,6 +1,6 @@
 """The student's part, calls of it, and the rules that hold for every part.
 
-These are: shape, same results, finite numbers, gradients, unchanged inputs.
+These are: shape, same results, finite numbers, registered weights, gradients, unchanged inputs.
 """
 
 import inspect
@@ -23,6 +23,7 @@ GAIN = 1.6  # of a Classifier; with 1, plain layers make words so similar that m
 SIZES = {"1": 1, "D": WIDTH, "E": QUERY_WIDTH, "C": CLASSES}
 MADE_WITH = {"width": WIDTH, "heads": HEADS, "query_width": QUERY_WIDTH, "key_width": WIDTH, "hidden": HIDDEN}
 MAY_RETURN_WEIGHTS = ("MultiHeadAttention", "scaled_dot_product_attention", "DecoderAttention")
+STEPS = (1e-3, 1e-6)  # of a tensor, to find slopes; rounding affects the small one, and a ReLU the large one
 OPTIONS: list[dict[str, Any]] = [{}, {"positions": "sinusoidal"}, {"cls": True}]
 OPTIONS += [OPTIONS[1] | OPTIONS[2]]
 
@@ -96,6 +97,7 @@ def attempt(rule: Rule, part: Part, failed: set[str]) -> tuple[Any, ...]:
     if failed:
         return None, "blocked", f"Not checked before {' and '.join(sorted(failed))} hold."
     torch.default_generator.manual_seed(0)
+    torch.set_grad_enabled(True)  # the file may have changed it
     try:
         return True, None, rule.test(part) or str(rule.test.__doc__).partition("\n")[0]
     except Mistake as mistake:
@@ -277,6 +279,11 @@ def shape(part: Part) -> None:
         right = tuple(sizes[letter] for letter in part.arguments[-1][1])
         y = call(part, net, *inputs(part, *[length] * reviews))
         require_shape(y, right, f"For {reviews} reviews of {length} words, the result", part)
+    given = [x[1:] for x in inputs(part, 3, 2, 1)]
+    right = tuple((SIZES | {"B": 2, "T": 3, "Q": 3})[letter] for letter in part.arguments[-1][1])
+    require_shape(
+        call(part, net, *given), right, "For reviews of 2 words and 1 word with 3 positions, the result", part
+    )
 
 
 def repeatable(part: Part) -> None:
@@ -300,6 +307,10 @@ def batch(part: Part) -> None:
     """A review gives the same result alone, with padding, and in a batch with other reviews."""
     *dimensions, (_, result) = part.arguments
     for text, net in nets(part):
+        if part.name != "Classifier" and isinstance(net, nn.Module):
+            for name, module in net.named_modules():
+                if isinstance(module, nn.BatchNorm1d):
+                    raise mistake("batch-norm", name=name)
         given = inputs(part, 4, 2, 1, 3)
         together = call(part, net, *given)
         for row, length in enumerate((4, 2, 1, 3)):
@@ -337,22 +348,72 @@ def finite(part: Part) -> None:
                     raise mistake(finding, values[~values.isfinite()], text=text, what=what, name=name)
 
 
-def gradients(part: Part) -> None:
-    """Every layer is registered, and every parameter receives a gradient."""
-    made = [net for _, net in nets(part)]
-    used = set().union(*(trained(part, net, *inputs(part, 3, 3, 3, 3)) for net in made))  # CLS is unused without it
-    registered = set(made[-1].modules())
-    for child in registered:
+def registered(part: Part) -> None:
+    """Every layer and every weight is registered."""
+    *_, (_, net) = nets(part)
+    known = set(net.modules())
+    for child in known:
         for key, value in vars(child).items():
             if key not in vars(nn.Module()) and isinstance(value, list | tuple | dict):
                 inside = value.values() if isinstance(value, dict) else value
-                hidden = [v for v in inside if isinstance(v, nn.Module) and v not in registered]
+                hidden = [v for v in inside if isinstance(v, nn.Module) and v not in known]
                 if count := sum(p.numel() for module in hidden for p in module.parameters()):
-                    others = sum(p.numel() for p in made[-1].parameters())
+                    others = sum(p.numel() for p in net.parameters())
                     values = {"type": type(value).__name__, "key": key, "count": len(hidden)}
                     raise mistake("layers-in-a-list", hidden=count, others=others, **values)
+    given = inputs(part, 3, 2)
+    before = call(part, net, *given)
+    for child in known if part.name != "Classifier" else ():  # whose vectors and positions are no weights
+        own = (
+            {}
+            if type(child).__module__.startswith("torch.")
+            else vars(child) | dict(child.named_buffers(recurse=False))
+        )
+        for key, value in own.items():
+            if isinstance(value, Tensor) and value.is_floating_point() and value.numel() >= WIDTH:
+                value.data += 1  # a result that is only stored has no effect
+                if not same(after := call(part, net, *given), before, 1e-5):
+                    raise mistake("not-registered", before, after, key=key, shape=tuple(value.shape))
+
+
+def gradients(part: Part) -> None:
+    """Every parameter receives a gradient."""
+    made = [net for _, net in nets(part)]
+    used = set().union(*(trained(part, net, *inputs(part, 3, 3, 3, 3)) for net in made))  # CLS is unused without it
     unused = [(k, p) for k, p in made[0].named_parameters() if p.requires_grad and k not in used]
     without = [k for k, p in unused if p.grad is None or p.ndim > 1]  # the gradient of a bias may be 0
     if without:
         names = ", ".join(without[:4]) + ", ..." * (len(without) > 4)
         raise mistake("no-gradient", count=len(without), names=names)
+
+
+def slopes(part: Part) -> None:
+    """Gradients are the slopes of the result: no step cuts them."""
+    for text, net in nets(part):
+        given = inputs(part, 3, 3)
+        named = zip((name for name, _ in part.arguments), given, strict=False)
+        own = [(k, p) for k, p in net.named_parameters() if p.requires_grad] if isinstance(net, nn.Module) else []
+        groups = {
+            name: [x] for name, x in (*((k, x.requires_grad_()) for k, x in named if x.is_floating_point()), *own)
+        }
+        if part.name == "Classifier":  # one by one would take long
+            groups = {"all parameters": [p for _, p in own]}
+        y = call(part, net, *given)
+        for name, group in groups.items():
+            directions = [normal(x.numel(), seed=place).view(x.shape) for place, x in enumerate(group)]
+            found, results = torch.zeros(()), []
+            if y.requires_grad:
+                total = (y * normal(*y.shape, seed=1)).sum()
+                gradients = torch.autograd.grad(total, group, retain_graph=True, allow_unused=True)
+                found = sum(((g * d).sum() for g, d in zip(gradients, directions, strict=True) if g is not None), found)
+            differ = []
+            for step in STEPS:
+                for move in (step, -2 * step, step):  # the last one only restores the tensors
+                    for x, direction in zip(group, directions, strict=True):
+                        x.data += move * direction
+                    results.append((call(part, net, *given).detach() * normal(*y.shape, seed=1)).sum())
+                up, down, same_as_y = results[-3:]
+                slope = (up - down) / (2 * step)
+                differ.append((slope - found).abs() > 0.02 * max(slope.abs(), found.abs()) + 1e-4 * same_as_y.abs())
+            if all(differ):
+                raise mistake("gradient-cut", found, slope, text=text, name=name)
