@@ -28,7 +28,9 @@ def main(cfg: DictConfig) -> float | None:
     folder = Path(settings["resume"] or job.runtime.output_dir).resolve()  # runs/latest is a link
     named = any(word.startswith("hydra.run.dir=") for word in job.overrides.hydra)
     if "TORCHELASTIC_RUN_ID" in os.environ and not named and not settings["resume"]:
-        raise UserError("torchrun starts several processes, which need the same folder: add hydra.run.dir=runs/<a name>")
+        raise UserError(
+            "torchrun starts several processes, which need the same folder: add hydra.run.dir=runs/<a name>"
+        )
     if resume := bool(settings["resume"]) or was_restarted(folder):
         settings = resumed(settings, job.overrides.task, folder)
     else:

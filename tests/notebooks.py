@@ -1,7 +1,4 @@
-"""Executes the notebooks in docs/notebooks: `make notebooks`, or `python -m tests.notebooks ladder.ipynb`.
-
-Metadata and the names of temporary folders are removed from the result, so that it differs little from the last one.
-"""
+"""Executes the notebooks in docs/notebooks: `make notebooks`, or `python -m tests.notebooks ladder.ipynb`."""
 
 import os
 import re

@@ -1,8 +1,4 @@
-"""Wrong input gives one line that names the cause and a remedy, and exit status 2, and leaves nothing behind.
-
-One case for each rule with a message of its own, and some of what libraries refuse. How a table, a pair or a line of
-vectors may be wrong is in test_sources, test_quotes, test_own_files, test_seq2seq_data and test_glove.
-"""
+"""Wrong input gives one line that names the cause and a remedy, and exit status 2, and leaves nothing behind."""
 
 import json
 import logging
@@ -138,7 +134,7 @@ COMPOSED: dict[str, tuple[Arguments, str]] = {  # of imdbattn.train, after Hydra
     "no such column": (reviews(csv_text(head="a,label")), r"no column 'text'; it has 'a', 'label': set data\.text_col"),
     "columns swapped": (reviews(csv_text(TEXTS, LABELS)), "column 'label' has 40 different labels in 40 rows: set"),
     "one class": (reviews(csv_text(["pos"] * 40)), "only one class"),
-    "label nan": (reviews(csv_text(["1.0", "0.0", "nan", "1.0"] * 10)), rf"row 2 {COUNTED} has no 'label'"),
+    "label nan": (reviews(csv_text(["1.0", "0.0", "nan", "1.0"] * 10)), rf"row 2 {COUNTED} has the label nan"),
     "a missing key": (reviews(lines({"label": "pos"}), "r.jsonl"), rf"row 40 {COUNTED} has no 'text'"),
     "no training": (splits(test=csv_text()), "has no training data"),
     "all splits equal": (splits(**dict.fromkeys(("train", "test", "dev"), csv_text())), "nothing is left for train"),
@@ -156,7 +152,7 @@ OTHERS: dict[str, tuple[str, Arguments, str]] = {
     "labels that the run does not know": (
         "evaluate",
         lambda place: [f"run={place.run()}", *reviews(csv_text(["good", "bad"] * 20))(place)],
-        rf"row 0 {COUNTED} has the label good; labels are neg, pos",
+        rf"row 0 {COUNTED} has the label good, which is not one of neg, pos",
     ),
     "a column without a table": ("predict", table("fine", "column=text", name="r.txt"), "column=text is for tables, "),
     "a table for its own results": ("predict", table(csv_text(), "out=r.csv"), r"out=r\.csv is the file that is read"),

@@ -1,7 +1,4 @@
-"""A full disk, a killed writer or a builder that fails leaves the old file, no partial file, and one clear line.
-
-Where the file system has no locks, such as on some network disks, a file replaces each lock.
-"""
+"""A full disk, a killed writer or a builder that fails leaves the old file, no partial file, and one clear line."""
 
 import errno
 import fcntl

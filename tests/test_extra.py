@@ -173,7 +173,7 @@ def test_runs_of_other_classes_and_unsuitable_runs_are_refused(runs, trained, se
     for run, message in cases.items():
         with pytest.raises(UserError, match=message):
             label_texts(settings(f"run=[{runs}/mean,{run}]", config="predict"), ["a film"])
-    with pytest.raises(UserError, match="explain=true and several runs exclude"):
+    with pytest.raises(UserError, match="explain=true and several runs cannot be combined"):
         settings(f"run=[{runs}]", "explain=true", config="predict")
 
 

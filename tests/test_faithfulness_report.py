@@ -1,7 +1,4 @@
-"""The tests of faithfulness become files and a page with the same numbers, whatever was not measured.
-
-The numbers are invented.
-"""
+"""The tests of faithfulness become files and a page with the same numbers, whatever was not measured."""
 
 import pytest
 

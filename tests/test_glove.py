@@ -161,7 +161,9 @@ def test_a_flipped_bit_in_the_cache_is_named_with_the_folder_to_delete(name, tmp
     content = bytearray((folder / name).read_bytes())
     content[len(content) // 2] ^= 1
     (folder / name).write_bytes(content)
-    with pytest.raises(UserError, match=rf"the cache is damaged: .*/{name} has the wrong .* delete the folder {folder}"):
+    with pytest.raises(
+        UserError, match=rf"the cache is damaged: .*/{name} has the wrong .* delete the folder {folder}"
+    ):
         load_glove(dim=DIM, path=path, cache_dir=str(tmp_path))
 
 

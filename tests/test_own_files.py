@@ -3,6 +3,7 @@
 import logging
 import re
 import unicodedata
+from collections import Counter
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -25,6 +26,7 @@ WRITERS = {
     ".csv": lambda table, file: table.to_csv(file, index=False),
     ".TSV": lambda table, file: table.to_csv(file, index=False, sep="\t"),
     ".jsonl": lambda table, file: table.to_json(file, orient="records", lines=True),
+    ".json": lambda table, file: table.to_json(file, orient="records", indent=1),
     ".parquet": lambda table, file: table.to_parquet(file),
 }
 
@@ -110,11 +112,13 @@ def test_hidden_files_are_skipped_and_counted(data_settings, tmp_path, caplog):
     hidden = ("train/.ipynb_checkpoints/0_1.txt", "train/neg/._0_1.txt", "train/neg/.x.swp.txt", "__MACOSX/neg/0_1.txt")
     write(tmp_path / ".home" / "reviews", texts | dict.fromkeys(hidden, "\0"))  # the folder itself may be hidden
     folder = tmp_path / ".home" / "reviews"
+    (folder / "train" / "pos" / "more").symlink_to(folder / "train" / "neg")  # is read, too
     with caplog.at_level(logging.INFO):
-        assert set(found_in(data_settings(f"data.path={folder}"))["train"]) == {("neg", "neg"), ("pos", "pos")}
+        found = Counter(found_in(data_settings(f"data.path={folder}"))["train"])
+        assert found == {("neg", "neg"): 3, ("pos", "pos"): 3, ("neg", "pos"): 3}
         assert list(open_lines(str(folder / "train" / "neg")).lines) == ["neg"] * 3
     counts = [re.search(r"skipped (\d+) hidden files", line) for line in caplog.messages]
-    assert [int(count[1]) for count in counts if count] == [4, 2]
+    assert [int(count[1]) for count in counts if count] == [6, 2]  # two of them also by the link
 
 
 LAYOUT = {f"{split}/{label}/1_1.txt": split for split in ("Train", "tesT") for label in ("neg", "pos")}
@@ -139,6 +143,12 @@ LAYOUT = {f"{split}/{label}/1_1.txt": split for split in ("Train", "tesT") for l
         ({"train.csv": TABLE, "test/1.txt": "x"}, "test: without labels"),
         ({"train.csv": TABLE, "Test.xlsx": "x"}, "Test.xlsx: another format"),
         ({**LAYOUT, "Train/Neg/1.txt": "x"}, "'Neg' and 'neg': labels that look the same"),
+        ({"train.csv": TABLE + "a,01\nb,1\n"}, "'01' and '1': labels that are the same number"),
+        ({**LAYOUT, "Train/pos/2.text": "x"}, "2.text: a text with another suffix"),
+        ({"train.csv": TABLE, "test.csv": TABLE + "film,neutral\n"}, "neutral: a label of test only"),
+        ({"train.csv": TABLE + "film,#N/A\n"}, "#N/A: a missing label"),
+        ({"train.csv": TABLE + TABLE}, "row 40 (counted from 0) repeats the header: two files in one"),
+        ({"train.csv": TABLE.replace(",", ";")}, "separated by ';': as Excel writes it"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, dict) else "",
 )

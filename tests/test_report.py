@@ -1,7 +1,4 @@
-"""A comparison becomes files and a page with the same content, whatever its reviews contain and its runs lack.
-
-The comparisons here are invented; tests/test_compare.py makes real ones.
-"""
+"""A comparison becomes files and a page with the same content, whatever its reviews contain and its runs lack."""
 
 import io
 import itertools

@@ -46,7 +46,7 @@ def test_columns_and_label_names_are_settings(data_settings, tmp_path):
     assert read([3.0, 1.0, 2.0], "'3','2','1'")[1] == [0, 2, 1]  # values that are stored as floats
     assert read([1.0, 0.0], "'1.0','0.0'")[1] == [0, 1]  # the other order than as places
     assert read([2, 0, 1], "bad,fair,good")[1] == [2, 0, 1]  # names for labels that are places already
-    with pytest.raises(UserError, match=r"the labels '1' and '1\.0' are equal but for .*: spell them the same way"):
+    with pytest.raises(UserError, match=r"the labels '1' and '1\.0' differ at most in .*: spell them the same way"):
         read([1, 0], "'1','1.0'")
 
 
@@ -63,7 +63,7 @@ def test_a_folder_like_aclimdb_is_read(data_settings, tmp_path):
     other = find_source(data(data_settings, tmp_path, "data.label_names=[pos,neg]"))
     assert other.load().splits["test"].labels.tolist() == [1, 1, 0, 0]
     assert other.key != find_source(data(data_settings, tmp_path)).key
-    with pytest.raises(UserError, match=r"has the label neg; labels are pos, good"):
+    with pytest.raises(UserError, match=r"has the label neg, which is not one of pos, good"):
         find_source(data(data_settings, tmp_path, "data.label_names=[pos,good]")).load()
 
 

@@ -44,13 +44,13 @@ CLASSIFIER = [
     Rule("layers", classifier.layers),
     Rule("registered", rules.registered),
     Rule("gradients", rules.gradients, ("logits", "repeatable", "input-unchanged", "layers", "registered")),
-    Rule("slopes", rules.slopes, ("gradients", "frozen-vectors")),
     Rule("positions", classifier.positions, ("repeatable", "order", "gradients"), option="positions"),
     Rule("cls-trained", classifier.cls_trained, ("repeatable", "ids", "gradients"), option="cls"),
     Rule("cls-read", classifier.cls_read, ("repeatable", "order", "gradients", "cls-trained"), option="cls"),
     Rule("cls-key", classifier.cls_key, ("cls-read",), option="cls"),
     Rule("batch", rules.batch, ("ids", "repeatable", "mean", "order", "positions", "cls-trained", "cls-read")),
     Rule("finite", rules.finite, ("batch", "input-unchanged")),
+    Rule("slopes", rules.slopes, ("gradients", "frozen-vectors", "cls-trained", "cls-read")),
 ]
 
 

@@ -266,6 +266,8 @@ def scores_of(part: Part, context: Call, values_BTD: Tensor) -> Tensor:
             raise mistake("not-a-sum-of-outputs", y_BD, fitted, fix=fix)
         if not same(a_B2.sum(1), torch.ones(3), 2e-3) or bool((a_B2 < -1e-6).any()):
             raise mistake("weights-do-not-sum-to-1", a_B2, a_B2.softmax(1), fix=fix)
+        if same(a_B2.max(1).values, torch.ones(3), 1e-9):
+            raise mistake("one-word-only", a_B2[0], fix=fix)
         ratio_B = (a_B2[:, 1] / a_B2[:, 0]).clamp(min=1e-12)
         if 0 < int((ratio_B < 1e-9).sum()) < len(ratio_B):
             raise NotChecked("The scores were not checked: some weights are too close to 0.")
@@ -441,35 +443,42 @@ def sinusoids(length: int, width: int) -> Tensor:
 
 
 class FirstWord(nn.Module):
-    """The logits belong to the first word; in training mode the classes are exchanged."""
+    """The logits belong to the first word. In training mode, two words get the other class; wrong lengths give 0."""
 
-    LOGITS = torch.tensor([[1.0, -1], [-1, 1], [-1, -2], [-2, -1], [2, 1]])  # of the ids, in evaluation mode
+    LOGITS = torch.tensor([[1.0, -1], [-1, 1], [-1, -2], [-2, -1], [2, 1]])  # of the ids
 
     def __init__(self) -> None:
         super().__init__()
         self.scale = nn.Parameter(torch.ones(()))
 
+    @classmethod
+    def logits(cls, first_B: Tensor, training: bool) -> Tensor:
+        flipped_B1 = (training & (first_B % 3 == 0))[:, None]
+        return torch.where(flipped_B1, cls.LOGITS[first_B].flip(1), cls.LOGITS[first_B])
+
     def forward(self, tokens_BT: Tensor, lengths_B: Tensor) -> Tensor:
-        logits = self.LOGITS.to(torch.get_default_dtype())[tokens_BT[:, 0]]
-        return self.scale * (logits.flip(1) if self.training else logits)
+        is_right_B1 = ((tokens_BT[:, 1:] != 0).sum(1) + 1 == lengths_B)[:, None]
+        logits_BC = self.logits(tokens_BT[:, 0], self.training).to(torch.get_default_dtype())
+        return self.scale * torch.where(is_right_B1, logits_BC, torch.tensor([1.0, 0.0]).to(logits_BC))
 
 
-# The first word and the label of each review, in batches of 5. The variants of test_accuracy give different numbers.
-TRAIN = [(2, 0), (1, 1), (0, 0), (3, 0), (3, 0), (3, 0), (2, 1), (3, 0), (3, 0), (3, 0)]
-TEST = [(4, 0), (0, 0), (1, 1), (2, 0), (1, 1), (3, 1), (1, 1), (1, 1), (2, 1), (3, 1), (4, 1), (1, 1)]
+# The first word and the label of each review, in batches of 5. Wrong formulas give other numbers than the accuracy.
+TRAIN = [(2, 1), (4, 1), (1, 1), (1, 1), (3, 1), (3, 1), (3, 0), (3, 0), (1, 1), (1, 1)]
+TEST = [(3, 0), (3, 1), (1, 0), (3, 0), (1, 1), (2, 0), (1, 1), (1, 1), (2, 0), (3, 0), (4, 0), (3, 0)]
 
 
 def share(reviews: Any, training: bool = False, predict: Call = lambda y: y.argmax(1)) -> Tensor:
-    """The share of right reviews."""
-    tokens, labels = torch.tensor(reviews).unbind(1)
-    logits = FirstWord.LOGITS[tokens].flip(1) if training else FirstWord.LOGITS[tokens]
-    return (predict(logits) == labels).double().mean(0, keepdim=True)
+    """The share of correct reviews."""
+    first_N, labels_N = torch.tensor(reviews).unbind(1)
+    return (predict(FirstWord.logits(first_N, training)) == labels_N).double().mean(0, keepdim=True)
 
 
 def accuracy_examples(part: Part) -> Names:
     def loader(reviews: Any) -> DataLoader[Any]:
         first_N, labels_N = torch.tensor(reviews).unbind(1)
-        return DataLoader(TensorDataset(first_N[:, None].repeat(1, 2), torch.full_like(labels_N, 2), labels_N), 5)
+        lengths_N = torch.arange(len(reviews)) % 3 + 1
+        words_NT = torch.where(torch.arange(2) < lengths_N[:, None] - 1, 7, 0)
+        return DataLoader(TensorDataset(torch.cat([first_N[:, None], words_NT], 1), lengths_N, labels_N), 5)
 
     return {"3 test batches, of 5, 5 and 2 reviews": (FirstWord().train(), loader(TRAIN), loader(TEST))}
 
@@ -523,6 +532,9 @@ def reference(part: Part) -> str:
 
     examples = one.examples(part)
     results = [call(*given) for given in examples.values()]
+    for model in [x for given in examples.values() for x in given if isinstance(x, FirstWord)]:
+        if model.scale.item() != 1:
+            raise mistake("changes-its-input", torch.ones(1), model.scale, name="model")
     bindings = ((finding, text, partial(one.names, choice)) for finding, text, choice in one.choices(part, net, call))
     given = [name for name, _ in part.arguments[:-1]]
     keep = words_only if given == ["x", "mask"] and "T" in part.arguments[-1][1] else whole

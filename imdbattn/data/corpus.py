@@ -16,6 +16,7 @@ from imdbattn.data.ragged import Ragged
 from imdbattn.data.reviews import cut_reviews, find_source
 from imdbattn.data.sources import Source, Texts, fingerprint
 from imdbattn.data.tokens import UNK, Tokenizer, signature
+from imdbattn.errors import in_line
 from imdbattn.files import build_once, cache_root
 
 log = logging.getLogger(__name__)
@@ -79,6 +80,10 @@ def prepare(cfg: Any, keep_splits: bool = False, glove: Glove | None = None) -> 
     meta = json.loads((folder / "meta.json").read_text())
     splits = {name: read_split(folder / f"{name}.arrow") for name in meta["fingerprints"]}
     for name, split in splits.items():
+        if source.kind == "path":
+            counts = split.labels.bincount(minlength=len(meta["label_names"])).tolist()
+            sizes = ", ".join(f"{label} {count:,}" for label, count in zip(meta["label_names"], counts, strict=True))
+            log.info("%-10s %d reviews: %s", name, len(split), in_line(sizes))
         if empty := int((split.lengths == 0).sum()):
             log.warning("%s: %d reviews of %s have no words; they are kept and scored", source.name, empty, name)
     return ReviewCorpus(splits=splits, glove=glove, folder=folder, **meta)

@@ -19,7 +19,7 @@ from imdbattn.data.reviews import number_labels, read_reviews
 from imdbattn.data.sources import fingerprint
 from imdbattn.data.tables import SUFFIXES, counted, open_lines, open_table, read_columns, suffix_of
 from imdbattn.data.tokens import Tokenizer
-from imdbattn.errors import UserError
+from imdbattn.errors import UserError, naming
 from imdbattn.files import expanded
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,8 @@ def with_extra(corpus: ReviewCorpus, cfg: Any, labelled: bool = True) -> ReviewC
     """
     classes = len(corpus.label_names)
     if labelled:
-        texts, targets_UC = read_labelled(cfg, corpus.label_names)
+        with naming(f"data.extra={cfg.extra}"):
+            texts, targets_UC = read_labelled(cfg, corpus.label_names)
     else:
         column = cfg.text_column if suffix_of(Path(cfg.extra)) in SUFFIXES else None
         texts = [text for text in open_lines(cfg.extra, column).lines if text.strip()]
@@ -74,8 +75,8 @@ def read_labelled(cfg: Any, label_names: list[str]) -> tuple[list[str], Tensor]:
     data.text_column and data.label_column. Raises UserError for other classes, and for anything but probabilities.
     """
     path = expanded(cfg.extra)
-    if not any(column.startswith(PROBABILITY) for column in open_table(path)[0]):
-        texts, labels = read_reviews(path, cfg.text_column, cfg.label_column, cfg.encoding_errors)
+    if not any(column.startswith(PROBABILITY) for column in open_table(path, (), cfg.encoding_errors)[0]):
+        texts, labels = read_reviews(path, cfg.text_column, cfg.label_column, cfg.encoding_errors, label_names)
         return texts, F.one_hot(torch.from_numpy(number_labels(labels, label_names, path)), len(label_names)).double()
     probabilities = [f"{PROBABILITY}{label}" for label in label_names]
     columns = {"its columns": "text"} | {column: column for column in probabilities}

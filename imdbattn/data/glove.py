@@ -165,8 +165,8 @@ def read_file(path: Path, dim: int) -> Table:
                     raise ValueError
             except ValueError as error:
                 raise UserError(
-                    f"{path}, line {line} is not a new word and {dim} finite numbers, separated by single spaces; it starts "
-                    f"with {ascii(text[:60])[1:]}"
+                    f"{path}, line {line} is not a new word and {dim} finite numbers, separated by single spaces; it "
+                    f"starts with {ascii(text[:60])[1:]}"
                 ) from error
     return list(words), np.frombuffer(numbers, np.float32).reshape(-1, dim)
 

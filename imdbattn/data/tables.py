@@ -6,7 +6,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from importlib import metadata
 from itertools import chain
@@ -19,6 +19,7 @@ from imdbattn.files import atomically, check_sha256, expanded
 log = logging.getLogger(__name__)
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
+OTHER_TABLES = (".ndjson", ".tab", ".xls", ".xlsx", ".arrow", ".feather", ".gz", ".bz2", ".xz", ".zip")
 WRITTEN = (".csv", ".tsv", ".jsonl", ".parquet")
 Columns = Mapping[str, Sequence[Any]]  # the values of some rows
 
@@ -42,28 +43,44 @@ def wheel_file(wheel: str, name: str, sha256: str) -> Path:
     return file
 
 
-def visible_files(folder: Path, pattern: str, suffixes: Collection[str]) -> list[Path]:
-    """The files with these suffixes that match `pattern`, sorted. The number of hidden files is logged.
+def files_below(folder: Path) -> Iterator[Path]:
+    """The visible files in a folder and the folders below it, also linked ones. Raises OSError for an unreadable one.
 
-    Hidden: a part of the path below `folder` begins with a dot, or is __MACOSX. Editors, notebooks and macOS write such
-    copies and metadata.
+    Hidden, and only counted in the log: below a name that begins with a dot, or __MACOSX. Editors, notebooks and macOS
+    write such copies and metadata.
     """
-    found = sorted(file for file in folder.glob(pattern) if suffix_of(file) in suffixes)
-    below = len(folder.parts)
-    visible = [file for file in found if not any(p[0] == "." or p == "__MACOSX" for p in file.parts[below:])]
-    if hidden := len(found) - len(visible):
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    hidden = 0
+    for place, folders, names in os.walk(folder, onerror=fail, followlinks=True):
+        inside = any(part[0] == "." or part == "__MACOSX" for part in Path(place).relative_to(folder).parts)
+        visible = [name for name in names if not inside and name[0] != "."]
+        hidden += len(names) - len(visible)
+        yield from (Path(place, name) for name in visible)
+        around = {
+            os.path.realpath(one) for one in (Path(place), *Path(place).parents)
+        }  # a link to these would be a cycle
+        folders[:] = [name for name in folders if os.path.realpath(os.path.join(place, name)) not in around]
+    if hidden:
         log.info("%s: skipped %d hidden files, such as .ipynb_checkpoints and ._*", folder, hidden)
-    return visible
 
 
-def text_files_below(folder: Path, pattern: str) -> list[Path]:
-    """The visible .txt files that match `pattern`, in aclImdb's numeric order: neighbors are about the same film."""
+def numbered(files: Iterable[Path]) -> list[Path]:
+    """Files in aclImdb's numeric order, 2_7 before 10_3: neighbors are about the same film.
 
-    def key(file: Path) -> tuple:  # 2_7 before 10_3
+    Raises UserError for one that is not .txt, except those that Windows writes.
+    """
+    files = [file for file in files if file.name not in ("Thumbs.db", "desktop.ini")]
+    if others := [file for file in files if suffix_of(file) != ".txt"]:
+        raise UserError(f"{others[0]} is not a .txt file, one of {len(others):,}: rename them, or move them elsewhere")
+
+    def key(file: Path) -> tuple:
         parts = file.stem.split("_")
         return file.parent, [(not part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in parts]
 
-    return sorted(visible_files(folder, pattern, [".txt"]), key=key)
+    return sorted(files, key=key)
 
 
 # --- text ------------------------------------------------------------------------------------------------------------
@@ -124,9 +141,15 @@ def open_lines(file: str | None, column: str | None = None, default: str = "text
     is_table = path and suffix_of(path) in SUFFIXES
     if column is not None and not is_table:
         raise UserError(f"column={column} is for tables, such as file=reviews.csv ({', '.join(SUFFIXES)}): omit it")
-    if path and path.is_dir() and any(place.is_dir() for place in path.iterdir()):  # aclImdb/train has other .txt files
-        raise UserError(f"{path} has subfolders: give a folder that has only a .txt file for each text")
-    files = text_files_below(path, "*") if path and path.is_dir() else None
+    files = None
+    if path and path.is_dir():
+        files = numbered(files_below(path))
+        if any(file.parent != path for file in files):  # aclImdb/train has other .txt files
+            raise UserError(f"{path} has subfolders: give a folder that has only a .txt file for each text")
+    elif path and not is_table and {suffix.lower() for suffix in path.suffixes} & {*SUFFIXES, *OTHER_TABLES}:
+        raise UserError(
+            f"{path} is not one of {', '.join(SUFFIXES)}, nor a text: rename it, or convert it to one of them"
+        )
 
     def read() -> Iterator[str]:
         if path and is_table:
@@ -136,6 +159,8 @@ def open_lines(file: str | None, column: str | None = None, default: str = "text
     if path is None and sys.stdin.isatty():
         print("One review (or source) per line, then Ctrl-D:", file=sys.stderr)
     total = sum(1 for _ in read()) if path and (path.is_dir() or path.is_file()) else None
+    if total == 0:
+        raise UserError(f"{path} has no texts")
     return Lines(read(), total)
 
 
@@ -156,11 +181,16 @@ def read_rows(file: Path, columns: Mapping[str, str], encoding_errors: str = "st
     values = None
     with naming(file):
         names, rows = open_table(file, [*columns.values()], encoding_errors)
+        for sign in ";\t" if len(names) == 1 else "":
+            if sign in names[0]:
+                raise ValueError(f"its columns are separated by {sign!r}: save it with commas, or with tabs as .tsv")
         for setting, column in columns.items():
             if (count := names.count(column)) != 1:
                 has, known = f"{count} columns" if count else "no column", ", ".join(f"'{name}'" for name in names)
                 raise UserError(f"{file}: {has} '{column}'; it has {in_line(known)}: set {setting}")
         for row, values in enumerate(rows):
+            if values == (*columns.values(),):
+                raise UserError(f"{file}: {counted(row)} repeats the header: remove it")
             if None in values:
                 column = list(columns.values())[values.index(None)]
                 raise UserError(f"{file}: {counted(row)} has no '{column}': fill it, or remove the row")
@@ -202,9 +232,12 @@ def parquet_rows(file: Path, columns: Sequence[str]) -> tuple[list[str], Iterato
 
 
 def json_objects(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """The objects of a JSON Lines file. pyarrow's reader crashes at some invalid lines, such as `null[`."""
+    """The objects of JSON Lines, or of an array. pyarrow's reader crashes at some invalid lines, such as `null[`."""
+    lines = iter(lines)
     for number, line in enumerate(lines, 1):
-        if line.strip():
+        if number == 1 and line.lstrip().startswith("["):
+            yield from ({**one} for one in json.loads("".join([line, *lines])))
+        elif line.strip():
             try:
                 yield {**json.loads(line)}
             except (ValueError, TypeError) as error:  # no JSON, or no object

@@ -34,6 +34,8 @@ def evaluate(cfg: Evaluate, predictor: Predictor, folder: Path, write: bool) -> 
     changed = {key: value for key, value in overlay({}, cfg.data.model_dump()).items() if value}
     other_data = bool(changed.keys() & {"path", "source", "test_lengths"})
     corpus = predictor.corpus(settings.data, keep_splits=other_data)
+    if split not in corpus.splits:
+        raise UserError(f"{corpus.test_set} has no {split} split; it has {', '.join(corpus.splits)}: add split=")
     selects_pairs = settings.task == "seq2seq" and "max_tokens" in changed  # longer pairs are omitted
     if not other_data and not selects_pairs:
         check_fingerprint(folder, split, corpus)

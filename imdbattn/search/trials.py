@@ -227,7 +227,7 @@ def run_trial(trial: Trial, cfg: Search, settings: DictConfig, folder: Path) -> 
         log.error("failed  %s: %s", run.name, reason or "it ended without metrics.json")
         times = {one.datetime_complete: one.state for one in trial.study.get_trials(deepcopy=False)}
         if [times[at] for at in sorted(filter(None, times))[-FAILURES:]] == [TrialState.FAIL] * FAILURES:
-            raise UserError(f"{FAILURES} trials in a row failed: fix the cause")
+            raise UserError(f"{FAILURES} trials in a row failed, the last one because of: {reason}")
 
 
 def report(trial: Trial, run: Path, last: int | None) -> bool:

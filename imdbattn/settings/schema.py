@@ -164,7 +164,7 @@ class ReviewData(Files):
         if (self.fold or self.folds) and not 1 <= (self.fold or 0) <= (self.folds or 0):
             raise UserError(
                 f"data.fold={as_text(self.fold)} must be from 1 to data.folds={as_text(self.folds)}; "
-                "-m 'data.fold=range(1,11)' data.folds=10, or +experiment=folds, trains a run for each"
+                "+experiment=folds trains a run for each of ten folds"
             )
 
 
@@ -297,7 +297,9 @@ def class_of(settings: Mapping[str, Any]) -> type[Training]:
     for_pairs = [settings.get("task") == "seq2seq", *(bool({"letters", "languages", "hidden"} & g) for g in groups)]
     if any(for_pairs) and not all(for_pairs):
         models = ", ".join(ENCODER_DECODERS)
-        raise UserError(f"task=seq2seq, data=reverse or translation, and a model for pairs ({models}) must be used together")
+        raise UserError(
+            f"task=seq2seq, data=reverse or translation, and a model for pairs ({models}) must be used together"
+        )
     return TASKS.get(str(settings.get("task")), Training)
 
 
@@ -358,7 +360,10 @@ def in_one_line(errors: ValidationError, settings: Any) -> str:
         return f"{'.'.join([*keys, str(error['loc'][-1])])} is missing"
     if error["type"] == "extra_forbidden":
         return no_setting(key, flat(settings).keys() - {key})
-    return f"{key}={as_text(value)} {re.sub(r'^(Input|List|String|Dictionary|Value) should', 'must', error['msg'])}"
+    must = re.sub(r"^(Input|List|String|Dictionary|Value) should", "must", error["msg"]).replace(
+        " after validation", ""
+    )
+    return f"{key}={as_text(value)} {must}"
 
 
 def read_run(file: Path, trust: Any = None, own: Mapping[str, Any] | None = None) -> DictConfig:

@@ -62,7 +62,9 @@ class ReviewPredictor(Predictor):
         if keep_splits and corpus.label_names == names and len(names) == len(labels):
             corpus = replace(corpus, label_names=labels, facts=corpus.facts | {"labels": labels})
         if corpus.label_names != labels:
-            raise UserError(f"the run has the labels {', '.join(labels)}, but the data have {', '.join(corpus.label_names)}")
+            raise UserError(
+                f"the run has the labels {', '.join(labels)}, but the data have {', '.join(corpus.label_names)}"
+            )
         return corpus
 
     @cached_property

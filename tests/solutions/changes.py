@@ -42,6 +42,8 @@ ATTENTION = [
     ("depends-on-order", SCORES, "scores.masked_fill(~mask[:, None, :].expand_as(scores).tril(), -1e9)"),
     ("depends-on-batch", SCORES, "scores.masked_fill(~mask.all(0), -1e9)"),
     ("no-gradient", "scores = self.query(x) @", "scores = self.query(x).detach() @"),
+    ("gradient-cut", "scores = self.query(x) @", "scores = self.query(x.detach()) @"),
+    ("not-registered", LINEAR_VALUE, "self.w = torch.randn(width, width); self.value = lambda x: x @ self.w"),
     ("layers-in-a-list", LINEAR_VALUE, "self.value = (both := [nn.Linear(width, width)])[0].forward; self._all = both"),
     ("random-in-evaluation", SOFTMAX, "nn.functional.dropout(torch.softmax(scores, dim=-1), 0.1) @ self.value(x)"),
     ("changes-its-input", "scores = self.query(x) @", "x *= mask[..., None]\n        scores = self.query(x) @"),
@@ -84,6 +86,7 @@ SKIP = [
     ("no-norm", RESIDUAL, "self.g(x + self.f(x, mask) + 0 * self.norm(x))"),
     ("no-skip", RESIDUAL, "self.g(self.f(self.norm(x), mask))"),
     ("skip-around-g", RESIDUAL, "x + self.g(self.f(self.norm(x), mask))"),
+    ("batch-norm", "nn.LayerNorm(width)", "(lambda x: self.n(x.mT).mT); self.n = nn.BatchNorm1d(width)"),
     ("no-linear-in-g", "nn.Sequential(nn.Linear(width, width), nn.ReLU())", "nn.ReLU()"),
 ]
 CLASSIFIER = [
@@ -103,6 +106,8 @@ CLASSIFIER = [
     ("depends-on-order", 'self.positions == "sinusoidal"', "True"),
     ("not-a-mean", "masked_mean(x, mask)", "(x * mask[..., None]).sum(1)"),
     ("no-positions", ADDED, "x"),
+    ("positions-lost-with-cls", ADDED, f"x if self.cls is not None else {ADDED}"),
+    ("vectors-scaled", "self.embedding(tokens)", "self.embedding(tokens) * 4"),
     (
         "cls-over-first-word",
         f"{CAT}\n            mask = {CAT_MASK}",
@@ -124,6 +129,7 @@ ACCURACY = [
         "total += 1; correct += (n := (model(tokens, lengths).argmax(1) == labels).double()).mean() - n.sum()",
     ),
     ("wrong-accuracy", COUNT, "100 * correct / total"),
+    ("wrong-lengths", "model(tokens, lengths)", "model(tokens, lengths - 1)"),
     ("one-batch-only", LOOP, "in [next(iter(test_loader))]:"),
 ]
 HEADS = [
