@@ -1,7 +1,4 @@
-"""Draws the screenshots of docs/explore.md: `python -m tests.screenshots runs/ladder runs/reverse`.
-
-The folders need a run each of mean, base, residual_pe and seq2seq_attention.
-"""
+"""Draws the screenshots of docs/explore.md: `python -m tests.screenshots runs/ladder runs/reverse`, with a run of each model."""
 
 import sys
 from pathlib import Path

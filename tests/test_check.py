@@ -204,8 +204,7 @@ def test_the_document_shows_what_is_printed():
 
 
 def write(folder: Path, text: str) -> str:
-    (folder / "mine.py").write_text(text)
-    return "mine.py"
+    return (folder / "mine.py").write_text(text) and "mine.py"
 
 
 def test_exit_status_and_text(command, tmp_path):
