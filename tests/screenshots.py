@@ -1,4 +1,4 @@
-"""Draws the screenshots of docs/explore.md: `python -m tests.screenshots runs/ladder runs/reverse`, with a run of each model."""
+"""Draws the screenshots of docs/explore.md: `python -m tests.screenshots runs/ladder runs/reverse`."""
 
 import sys
 from pathlib import Path

@@ -247,7 +247,7 @@ def test_test_reviews_are_filtered_by_the_predictions(page, labels):
         assert rows == own.rows_N[chosen_N].tolist()
         first = page.ask("next", run=runs[0], runs=runs, **{name: True}, after=rows[-1])
         assert (first["row"], first["matching"]) == (rows[0], len(rows))
-    assert "choose fewer" in page.ask("next", 400, run=runs[0], runs=runs, contains="nosuchword")
+    assert "remove one" in page.ask("next", 400, run=runs[0], runs=runs, contains="nosuchword")
 
 
 @pytest.mark.parametrize("text", ["", " \n ", "<script>alert(1)</script> & great", "\ufffd \0 🎬 great \u202e film"])

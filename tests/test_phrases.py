@@ -114,7 +114,7 @@ def test_each_phrase_has_its_own_number_and_longer_phrases_have_larger_ones(data
 @pytest.mark.parametrize(("longest", "rows"), [(3, 2**21), (2, 3_037_000_500)])
 def test_a_vocabulary_that_is_too_large_for_the_numbers_is_refused(longest, rows):
     chosen = schema.Phrases(longest=longest, min_reviews=1, folds=2)
-    with pytest.raises(UserError, match=rf"model\.phrases\.longest={longest} is too long .* set it to {longest - 1}$"):
+    with pytest.raises(UserError, match=rf"model\.phrases\.longest={longest} is too large .* set it to {longest - 1}$"):
         phrases(chosen, 2, ragged([[3]]), rows)
     phrases(chosen, 2, ragged([[3]]), rows - 1)
 

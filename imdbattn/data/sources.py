@@ -119,12 +119,12 @@ def divided(
 def check_splits(texts: Texts, name: str) -> None:
     """Raises UserError if a split has no items, or if training has only one class."""
     empty = [split for split in SPLITS if not len(texts.splits.get(split, ()))]
-    problem = f"nothing is left for {empty[0]} (texts of other splits are omitted)" if empty else ""
-    if not empty and isinstance(labels := texts.splits["train"].labels, np.ndarray) and len(np.unique(labels)) < 2:
-        problem = "training has only one class"
-    if problem:
+    if empty:
+        problem = f"nothing is left for {empty[0]} (texts of other splits are omitted)"
         remedy = "give more, or change data.validation_share, test_share, limit, folds or max_tokens"
         raise UserError(f"{name}: {problem}: {remedy}")
+    if isinstance(labels := texts.splits["train"].labels, np.ndarray) and len(np.unique(labels)) < 2:
+        raise UserError(f"{name}: training has only one class: add reviews of another, or increase data.limit")
 
 
 def fingerprint(parts: Iterable[str]) -> str:

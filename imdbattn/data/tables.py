@@ -181,6 +181,8 @@ def read_rows(file: Path, columns: Mapping[str, str], encoding_errors: str = "st
     values = None
     with naming(file):
         names, rows = open_table(file, [*columns.values()], encoding_errors)
+        if not names:
+            raise ValueError("it is empty")
         for sign in ";\t" if len(names) == 1 else "":
             if sign in names[0]:
                 raise ValueError(f"its columns are separated by {sign!r}: save it with commas, or with tabs as .tsv")
