@@ -28,6 +28,7 @@ SPLIT_FILES = {  # of each split: predictions, and their texts
     "validation": ("validation_predictions.parquet", "validation_reviews.parquet"),
 }
 CONTINUED = ".continued"  # folder in that of a finished run, whose files it replaces when more epochs have ended
+REPLACED = ".replaced"  # folder with the files of a finished run whose folder a new run uses, until that has ended
 RESULTS = ("pictures", "evaluations", "explanations")  # folders of what commands compute with the best checkpoint
 FINGERPRINT = {"test": "test_fingerprint", "validation": "val_fingerprint"}  # keys in metrics.json
 DEBUG = ("trainer.fast_dev_run", "trainer.overfit_batches")  # settings of runs whose numbers are not results

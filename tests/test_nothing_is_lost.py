@@ -19,9 +19,10 @@ def without_log(found: dict[str, bytes]) -> dict[str, bytes]:
 def test_a_command_that_is_refused_leaves_a_finished_run_as_it_is(trained, shell, small, tmp_path):
     run = shutil.copytree(trained("residual")[0], tmp_path / "run")
     before = contents(run)
-    done = shell("train", *small, "model=residual", "+optim.foo=1", f"hydra.run.dir={run}")
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
-    assert without_log(contents(run)) == before
+    for wrong, message in (("+optim.foo=1", "foo"), ("optim.lr=1e36", "lower optim.lr")):  # the second one trains first
+        done = shell("train", *small, "model=residual", wrong, "patience=null", f"hydra.run.dir={run}")
+        assert (done.returncode, done.stderr.count("\n"), message in done.stderr) == (2, 1, True), done.stderr
+        assert without_log(contents(run)) == before
 
 
 @pytest.mark.slow

@@ -59,7 +59,7 @@ def train(
 
     Args:
         overrides: settings as on the command line.
-        folder: the run folder, which is overwritten if it contains a run; by default a new one below runs/.
+        folder: the run folder, whose run is replaced if it contains one; by default a new one below runs/.
         config: all settings, instead of overrides: nested dicts such as `Model.settings`, or a composed config.
 
     Raises UserError for wrong input, before anything is written, and KeyboardInterrupt after Ctrl-C, when the state is

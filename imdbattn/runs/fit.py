@@ -14,7 +14,15 @@ from omegaconf import DictConfig
 from imdbattn.files import make_folder, writing_into
 from imdbattn.run_folder import CONTINUED, check_folder, finished, is_debug, run_of
 from imdbattn.runs.callbacks import ResumeCheckpoint, StopOnNaN, Stopped, Throughput
-from imdbattn.runs.outputs import REMEDY, begin_folder, end_continuation, locked, summary, write_results
+from imdbattn.runs.outputs import (
+    REMEDY,
+    begin_folder,
+    end_continuation,
+    end_replacement,
+    locked,
+    summary,
+    write_results,
+)
 from imdbattn.runs.process import exiting_on_signals
 from imdbattn.runs.trainer import build_trainer, compile_net, quiet, try_step
 from imdbattn.settings.keys import as_dict, explicit
@@ -33,9 +41,9 @@ log = logging.getLogger(__name__)
 def fit(cfg: DictConfig, folder: Path, resume: bool = False) -> dict[str, Any]:
     """Trains the model that `cfg` describes, scores its best checkpoint once, and fills the run folder.
 
-    resume: continue the run in the folder; otherwise that run is overwritten.
-    Returns the content of metrics.json. Raises UserError for wrong input, before anything in the folder is deleted or
-    overwritten, and SystemExit after a signal.
+    resume: continue the run in the folder; otherwise that run is replaced when this one has ended.
+    Returns the content of metrics.json. Raises UserError for wrong input, before anything in the folder is changed, and
+    SystemExit after a signal.
     """
     quiet()
     check_folder(folder)
@@ -92,7 +100,7 @@ def train(cfg: DictConfig, folder: Path, resume: bool) -> dict[str, Any]:
     if cfg.compile:
         compile_net(module.net, cfg.compile)
 
-    failed = True
+    failed = stopped = True
     try:
         # Train
         trainer.precision_plugin.convert_module(module)  # Lightning converts after loading a checkpoint, which rounds
@@ -121,13 +129,18 @@ def train(cfg: DictConfig, folder: Path, resume: bool) -> dict[str, Any]:
         publish_run(wandb_run_of(loggers), folder, metrics)
         if run != folder and trainer.is_global_zero:
             end_continuation(folder, as_dict(cfg), corpus.source_key)
-        failed = False
-    except Stopped as stopped:
-        for line in stopped.lines:
+        failed = stopped = False
+    except Stopped as stop:
+        for line in stop.lines:
             log.warning(line)
+        raise
+    except Exception:
+        stopped = False
         raise
     finally:
         finish_loggers(loggers, failed)
+        if trainer.is_global_zero and not stopped:
+            end_replacement(folder, failed)
     if trainer.is_global_zero:
         debug_line = f"Debug run: {metrics['steps']} training steps and an evaluation ran; the numbers are not results"
         for line in [debug_line] if is_debug(cfg) else summary(metrics, run):

@@ -23,8 +23,10 @@ from imdbattn.files import acquired, write_atomically
 from imdbattn.run_folder import (
     CONTINUED,
     FINGERPRINT,
+    REPLACED,
     RESULTS,
     SPLIT_FILES,
+    finished,
     is_debug,
     read_curves,
     results_file,
@@ -45,6 +47,9 @@ log = logging.getLogger(__name__)
 
 LOCK_SECONDS = 20.0  # how long a run waits for another one that uses its folder, which may be stopping
 REMEDY = "choose another hydra.run.dir"
+SPLITS = tuple(name for names in SPLIT_FILES.values() for name in names)
+TRAINING = ("metrics.csv", "checkpoints/last.ckpt", "checkpoints/best.ckpt")
+FILES = ("config.yaml", "environment.json", "metrics.json", *TRAINING, *SPLITS, *RESULTS, CONTINUED)
 PACKAGES = (
     *("imdbattn", "torch", "lightning", "torchmetrics", "hydra-core"),
     *("wandb", "datasets", "tokenizers", "sacrebleu", "numpy"),
@@ -66,10 +71,16 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def begin_folder(folder: Path, cfg: Mapping[str, Any], source_key: Any, keep_training: bool) -> None:
-    """Removes the files of an earlier run, except those of the training that is resumed, and writes the settings."""
-    old = ["metrics.json", "debug.json", *(name for names in SPLIT_FILES.values() for name in names)]
-    if not keep_training:
-        old += ["metrics.csv", "checkpoints/last.ckpt", "checkpoints/best.ckpt"]
+    """Removes the files of an earlier run, except those of the training that is resumed, and writes the settings.
+
+    Those of a finished run are moved into REPLACED, see `end_replacement`.
+    """
+    if finished(folder) and not keep_training:
+        shutil.rmtree(folder / REPLACED, ignore_errors=True)
+        (folder / REPLACED / "checkpoints").mkdir(parents=True)
+        for name in filter(lambda name: (folder / name).exists(), FILES):
+            (folder / name).rename(folder / REPLACED / name)
+    old = ["metrics.json", "debug.json", *SPLITS, *(() if keep_training else TRAINING)]
     for file in (*(folder / name for name in old), *temporary_files(folder)):
         file.unlink(missing_ok=True)
     for name in () if keep_training else (*RESULTS, CONTINUED):
@@ -82,6 +93,16 @@ def begin_folder(folder: Path, cfg: Mapping[str, Any], source_key: Any, keep_tra
             link = runs / f".latest-{os.getpid()}"
             link.symlink_to(os.path.relpath(folder.resolve(), runs))
             link.replace(runs / "latest")
+
+
+def end_replacement(folder: Path, failed: bool) -> None:
+    """Removes the files of the run that this one replaced; if this one has failed, restores them instead."""
+    if failed and (folder / REPLACED).exists():
+        for file in (folder / name for name in FILES):
+            shutil.rmtree(file) if file.is_dir() else file.unlink(missing_ok=True)
+        for name in filter(lambda name: (folder / REPLACED / name).exists(), FILES):
+            (folder / REPLACED / name).rename(folder / name)
+    shutil.rmtree(folder / REPLACED, ignore_errors=True)
 
 
 def end_continuation(folder: Path, cfg: Mapping[str, Any], source_key: Any) -> None:
