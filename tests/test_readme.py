@@ -74,7 +74,7 @@ def test_commands_run_on_small_data(command, shell, small, world, trained, tmp_p
     (tmp_path / "reviews.txt").write_text("a good film\n")
     if name in ("compare", "faithfulness"):  # there is one run here, and it belongs to other tests, too
         shutil.copytree(folder, tmp_path / "runs" / "one")
-        mine = [a for a in arguments if not a.startswith(("runs=", "out=", "reviews=", "against="))]
+        mine = [a for a in arguments if not a.startswith(("runs=", "out=", "reviews=", "against=", "pairs_of="))]
         arguments = ["runs=runs", "out=page", "resamples=200", *mine]
         if name == "faithfulness":
             arguments += ["reviews=4", "epoch_reviews=0", "adversary.reviews=2", "adversary.steps=2"]

@@ -52,7 +52,7 @@ class MaskedWordScores:
     def values(self) -> dict[str, float]:
         """For the log and metrics.json: means over all masked words."""
         sums = {"accuracy": self.right_N.sum(), "loss": self.losses_N.double().sum()}
-        return {name: value.item() / self.answers for name, value in sums.items()}
+        return {name: value.item() / max(self.answers, 1) for name, value in sums.items()}
 
     def columns(self) -> dict[str, Any]:
         """For validation_predictions.parquet."""
