@@ -28,7 +28,7 @@ SPLIT_FILES = {  # of each split: predictions, and their texts
     "validation": ("validation_predictions.parquet", "validation_reviews.parquet"),
 }
 CONTINUED = ".continued"  # folder in that of a finished run, whose files it replaces when more epochs have ended
-REPLACED = ".replaced"  # folder with the files of a finished run whose folder a new run uses, until that has ended
+REPLACED = ".replaced"  # folder with the files of a finished run in the folder of a new one, until that has ended
 RESULTS = ("pictures", "evaluations", "explanations")  # folders of what commands compute with the best checkpoint
 FINGERPRINT = {"test": "test_fingerprint", "validation": "val_fingerprint"}  # keys in metrics.json
 DEBUG = ("trainer.fast_dev_run", "trainer.overfit_batches")  # settings of runs whose numbers are not results
@@ -96,9 +96,9 @@ def write_table(path: Path, columns: Mapping[str, Any]) -> None:
     write_atomically(path, buffer.getvalue())
 
 
-def link_texts(texts: Path, path: Path) -> None:
-    """Makes `path` a hard link to a file of the cache, which takes no space, or a copy where that is not possible."""
-    with atomically(path) as temporary:
+def link_texts(texts: str | Path, path: str | Path) -> None:
+    """Makes `path` a hard link to a file, which takes no space, or a copy where that is not possible."""
+    with atomically(Path(path)) as temporary:
         try:
             os.link(texts, temporary)
         except OSError:  # another disk, or a file system without links

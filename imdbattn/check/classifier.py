@@ -73,7 +73,7 @@ def ids(part: Part) -> None:
         raise mistake("vectors-not-used", first)
     vectors_TD = vectors_VD()[REVIEW[0]]
     for x_TD in [x[0] for _, given, _ in calls(part, REVIEW) for x in given if x.shape == (1, 3, VECTORS)][:1]:
-        factor = float((x_TD * vectors_TD).sum() / vectors_TD.square().sum())
+        factor = float((x_TD.detach() * vectors_TD).sum() / vectors_TD.square().sum())
         if abs(factor - 1) > 1e-3 and same(x_TD, factor * vectors_TD):
             raise mistake("vectors-scaled", given=factor)
     for token in (0, 1, 2, 3, VOCABULARY - 1, VOCABULARY - 2, VOCABULARY - 3):
@@ -165,15 +165,20 @@ def cls_read(part: Part) -> None:
     found = read(part, cls=True)
     require_same("cls-not-read", part, REVIEW, [REVIEW[0][::-1]], 1e-4, cls=True)
     if not found:
-        raise NotChecked("Where CLS is read was not checked: no module returns what the last Linear reads.")
+        raise NotChecked(
+            "Where CLS is read was not checked: what the last Linear reads is not a result (B, T, D) at some position."
+        )
 
 
 def cls_key(part: Part) -> None:
     """Words attend to CLS, too."""
     made = calls(part, REVIEW, cls=True)
-    first = [x for _, given, _ in made for x in given if x.shape == (1, 4, VECTORS)]
+    first = [x.detach() for _, given, _ in made for x in given if x.shape == (1, 4, VECTORS)]
+    first = [x_1TD for x_1TD in first if same(x_1TD[0, 1:], vectors_VD()[REVIEW[0]])]
     if not first:
-        raise NotChecked("Whether words attend to CLS was not checked: no module receives CLS and the words.")
+        raise NotChecked(
+            "Whether words attend to CLS was not checked: no module receives CLS and the vectors, (B, T, D)."
+        )
     table_VD = vectors_VD()
     table_VD[4] = first[0][0, 0]  # the word 4 equals CLS: twice CLS and twice the word 2 have the mean of one of each
     once, twice = (logits(part, review, table=table_VD, cls=True)[0] for review in ([[2]], [[4, 2, 2]]))

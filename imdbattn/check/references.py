@@ -150,6 +150,8 @@ def matrices(net: nn.Module, columns: int, rows: int | None = None, flip: bool =
             forms = [q.mT.reshape(-1, columns) for q in (p, p.mT) if q.shape[-2] == columns]  # x @ p, and x @ p.mT
             if p.ndim > 2 and p.flatten(0, -2).shape[0] == columns:  # W_O as a matrix for each head
                 forms = [p.flatten(0, -2).mT, *forms]
+            elif p.ndim > 2 and p.shape[0] == columns:  # (D, H, d)
+                forms = [p.flatten(1).mT, *forms]
             if rows is None:
                 forms = forms[-1:] if name.endswith("weight") != flip else forms[:1]
             alike = {re.sub("weight|kernel|[wW]", b, name, count=1) for b in BIASES}
@@ -353,6 +355,8 @@ def bilinear_choices(part: Part, net: Any, call: Call) -> Iterator[Choice]:
     b = [torch.zeros(()), *(p.detach().squeeze() for p in net.parameters() if p.numel() == 1)][-1]
     yield from ((RIGHT, "", (w, None, b)) for w in matrices(net, QUERY_WIDTH, WIDTH))
     yield from ((RIGHT, "", (None, w, b)) for w in matrices(net, WIDTH, QUERY_WIDTH))
+    both = itertools.product(matrices(net, QUERY_WIDTH), matrices(net, WIDTH))  # W as a product of two matrices
+    yield from ((RIGHT, "", (w, u, b)) for w, u in both if len(w) == len(u))
 
 
 # --- layers -----------------------------------------------------------------------------------------------------------

@@ -48,7 +48,8 @@ class Part:
         self.own = getattr(make, "__globals__", {}) if own is None else own
         self.signature = PARTS[name]
         forward = getattr(make, "forward", None)
-        if name == "MultiHeadAttention" and forward and len(inspect.signature(forward).parameters) <= 3:  # with self
+        given = [*inspect.signature(forward).parameters][1:] if name == "MultiHeadAttention" and forward else []
+        if given and (len(given) < 3 or "mask" in given[1]):  # x, mask
             self.signature = PARTS["SelfAttention"].replace("SelfAttention(width)", "MultiHeadAttention(width, heads)")
         start, _, call = self.signature.partition(": ")
         self.made_with = re.findall(r"\w+", start)[1:] if "(" in start else None  # names of arguments; of a class

@@ -10,6 +10,7 @@ import tokenize
 from pathlib import Path
 from types import CodeType, ModuleType
 
+from imdbattn.check.tables import PARTS
 from imdbattn.errors import UserError, in_line
 
 Code = list[tuple[str, ast.Module]]  # the name for tracebacks: the file, or the file and the cell
@@ -17,14 +18,14 @@ Code = list[tuple[str, ast.Module]]  # the name for tracebacks: the file, or the
 
 def read(file: str) -> Code:
     """The code of a .py file, or of the cells of a notebook. Raises UserError if it is neither."""
-    what = "a notebook" if file.endswith(".ipynb") else "Python"
+    is_notebook = file.endswith(".ipynb")
     try:
-        if what == "a notebook":
+        if is_notebook:
             return definitions(file)
         with tokenize.open(file) as stream:  # as its first lines declare
             return [(file, ast.parse(stream.read(), file))]
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        how = ""
+        what, how = "a notebook" if is_notebook and not isinstance(error, SyntaxError) else "Python", ""
         if isinstance(error, UnicodeDecodeError) or "encoding" in str(error):
             how = ": save it as UTF-8, or declare its encoding in the first line, such as # coding: gbk"
         raise UserError(f"{file} is not {what} ({in_line(error)}){how}") from error
@@ -37,13 +38,16 @@ def definitions(file: str) -> Code:
     for number, cell in enumerate(notebook["cells"], 1):
         source = "".join(cell["source"])
         if cell["cell_type"] == "code" and not re.match(r"%%(?!time|capture)", source):  # such as %%bash
-            source = re.sub(r"(?m)^(\s*)(%%?[a-z]|!).*$|^.*\?\s*$", r"\1pass", source)  # other lines for IPython
+            source = re.sub(r"\\\n", " ", source) if "!" in source else source  # a shell command in several lines
+            source = re.sub(r"(?m)^(\s*)(%%?[a-z]|!|\?).*$|^.*\?\s*$", r"\1pass", source)  # other lines for IPython
+            source = re.sub(r"(?m)=\s*[!%].*$", "= None", source)
             name = f"{file} of cell {number}"
             linecache.cache[name] = (len(source), None, source.splitlines(True), name)
             cells.append((name, ast.parse(source, f"cell {number}")))
     rest = [node for _, tree in cells for node in tree.body]
     kept: list[ast.stmt] = []
-    more: list[ast.stmt] = [node for node in rest if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    definition = ast.FunctionDef | ast.ClassDef
+    more: list[ast.stmt] = [node for node in rest if isinstance(node, definition) or bound(node) & PARTS.keys()]
     while more:
         kept += more
         needed = loaded(compile(ast.Module(kept, []), file, "exec"))
@@ -65,7 +69,8 @@ def bound(node: ast.stmt) -> set[str]:
         return {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
     if isinstance(node, ast.Assign | ast.AnnAssign):
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        return {n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        targets = [t.value if isinstance(t, ast.Attribute) else t for t in targets]  # also Part.forward = ...
+        return {n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)}
     return set()
 
 

@@ -169,25 +169,26 @@ def given_splits(path: Path, text_column: str, label_column: str) -> dict[str, l
     names the tables and folders that are not used.
     Raises UserError if there is no split, or if it is not known which files belong to one.
     """
-    contents: dict[Path, list[Path]] = {}  # tables, and texts of folders of labels
-    texts: dict[Path, list[Path]] = {}  # of folders of labels, with other files
-    for file in tables.files_below(path):
-        top, *below = file.relative_to(path).parts
-        if not below and tables.suffix_of(file) in tables.SUFFIXES:
-            contents[file] = [file]
-        elif len(below) > 1 and below[0].casefold() not in UNLABELLED:
-            texts.setdefault(path / top, []).append(file)
-    for place, group in texts.items():
-        if split_named(place.name)[0]:
-            contents[place] = tables.numbered(group)
-        elif txt := [file for file in group if tables.suffix_of(file) == ".txt"]:
-            contents[place] = txt
+    contents: dict[Path, list[Path]] = {}  # tables, and folders of labels with their texts
+    visible = sorted(place for place in path.iterdir() if not tables.is_hidden(place.name))
+    tables.log_hidden(path, len([*path.iterdir()]) - len(visible))
+    for place in visible:
+        if place.is_file() and tables.suffix_of(place) in tables.SUFFIXES:
+            contents[place] = [place]
+        elif place.is_dir() and split_named(place.name)[0]:
+            below = (file for file in tables.files_below(place, UNLABELLED) if file.parent != place)
+            if texts := tables.numbered(below):
+                contents[place] = texts
+        elif place.is_dir():
+            labels = [label for label in place.glob("*/") if label.name.casefold() not in UNLABELLED]
+            if one_of_each := [text for label in labels for text in [*label.glob("*.txt")][:1]]:
+                contents[place] = one_of_each
     parts: dict[str | None, list[tuple[tuple[int, int], Path]]] = {None: []}  # their numbers and places
-    for place in sorted(contents):
+    for place in contents:
         split, part = split_named(place.stem if contents[place] == [place] else place.name)
         parts.setdefault(split, []).append((part, place))
     others = [place for _, place in parts.pop(None)]
-    for place in sorted(path.iterdir()):
+    for place in visible:
         if (split := split_named(place.name.partition(".")[0])[0]) and split not in parts:
             formats = ", ".join(tables.SUFFIXES)
             named = f"a table named {split} ({formats}) nor a folder with <label>/*.txt"
@@ -199,10 +200,10 @@ def given_splits(path: Path, text_column: str, label_column: str) -> dict[str, l
             remedy = f"keep one, or all parts from {split}-00000-of-n on"
             raise UserError(f"data.path={path} has {names} for the split {split}: {remedy}")
         files[str(split)] = [file for _, place in sorted(found) for file in contents[place]]
-    labels = {folded(label_folder(path, file)) for group in files.values() for file in group if file not in contents}
+    known = {folded(label_folder(path, file)) for group in files.values() for file in group if file not in contents}
     for place in others:
         if contents[place] != [place]:
-            labeled = not labels.isdisjoint(folded(label_folder(path, file)) for file in contents[place])
+            labeled = not known.isdisjoint(folded(label_folder(path, file)) for file in contents[place])
         elif labeled := place.stem.casefold().partition("-")[0] not in UNLABELLED:
             try:
                 labeled = {text_column, label_column} <= {*tables.open_table(place)[0]}
@@ -224,15 +225,17 @@ def label_folder(path: Path, file: Path) -> str:
 def read_reviews(
     file: Path, text_column: str, label_column: str, encoding_errors: str, label_names: Sequence[str] = ()
 ) -> tuple[list[str], list[str]]:
-    """Texts and labels of a table. Raises UserError for a missing value: one of MISSING that is not in label_names."""
+    """Texts and labels of a table. Raises UserError for a missing label: without label_names one of MISSING."""
     columns = {"data.text_column": text_column, "data.label_column": label_column}
     texts, labels = tables.read_columns(file, columns, encoding_errors)
-    names = {label: label_of(label) for label in {*labels} if folded(label) not in MISSING or label in label_names}
+    missing = MISSING[: 1 if label_names else None]
+    names = {label: label_of(label) for label in {*labels} if folded(label) not in missing}
     for row, label in enumerate(labels):
         if label not in names:
-            has = f"has the label {label.strip()}, which may mean a missing value" if label.strip() else "has no label"
-            remedy = "fill it, remove the row, or name all labels in data.label_names"
-            raise UserError(f"{file}: {tables.counted(row)} {has} (column '{label_column}'): {remedy}")
+            problem, remedy = "has no label", "fill it, or remove the row"
+            if label.strip():
+                problem, remedy = f"has the label {label}, which may mean none", f"{remedy}, or set data.label_names"
+            raise UserError(f"{file}: {tables.counted(row)} {problem} (column '{label_column}'): {remedy}")
     return texts, [names[label] for label in labels]
 
 

@@ -6,7 +6,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from importlib import metadata
 from itertools import chain
@@ -19,7 +19,11 @@ from imdbattn.files import atomically, check_sha256, expanded
 log = logging.getLogger(__name__)
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
-OTHER_TABLES = (".ndjson", ".tab", ".xls", ".xlsx", ".arrow", ".feather", ".gz", ".bz2", ".xz", ".zip")
+OTHERS = (  # tables and documents that are not read as lines
+    *(".ndjson", ".tab", ".xls", ".xlsx", ".ods", ".arrow", ".feather", ".orc", ".avro", ".pkl", ".db"),
+    *(".gz", ".bz2", ".xz", ".zst", ".zip", ".docx", ".pdf"),
+)
+OF_SYSTEMS = ("thumbs.db", "ehthumbs.db", "desktop.ini", "icon\r")  # files of Windows and macOS in any folder
 WRITTEN = (".csv", ".tsv", ".jsonl", ".parquet")
 Columns = Mapping[str, Sequence[Any]]  # the values of some rows
 
@@ -43,11 +47,20 @@ def wheel_file(wheel: str, name: str, sha256: str) -> Path:
     return file
 
 
-def files_below(folder: Path) -> Iterator[Path]:
+def is_hidden(name: str) -> bool:
+    """Whether a name begins with a dot, or is __MACOSX: editors, notebooks and macOS write such copies and metadata."""
+    return name[0] == "." or name == "__MACOSX"
+
+
+def log_hidden(folder: Path, count: int) -> None:
+    if count:
+        log.info("%s: skipped %d hidden files or folders, such as .ipynb_checkpoints and ._*", folder, count)
+
+
+def files_below(folder: Path, without: Collection[str] = ()) -> Iterator[Path]:
     """The visible files in a folder and the folders below it, also linked ones. Raises OSError for an unreadable one.
 
-    Hidden, and only counted in the log: below a name that begins with a dot, or __MACOSX. Editors, notebooks and macOS
-    write such copies and metadata.
+    without: names, in lower case, of folders in `folder` that are not read. The number of hidden files is logged.
     """
 
     def fail(error: OSError) -> None:
@@ -55,26 +68,26 @@ def files_below(folder: Path) -> Iterator[Path]:
 
     hidden = 0
     for place, folders, names in os.walk(folder, onerror=fail, followlinks=True):
-        inside = any(part[0] == "." or part == "__MACOSX" for part in Path(place).relative_to(folder).parts)
-        visible = [name for name in names if not inside and name[0] != "."]
-        hidden += len(names) - len(visible)
-        yield from (Path(place, name) for name in visible)
-        around = {
-            os.path.realpath(one) for one in (Path(place), *Path(place).parents)
-        }  # a link to these would be a cycle
-        folders[:] = [name for name in folders if os.path.realpath(os.path.join(place, name)) not in around]
-    if hidden:
-        log.info("%s: skipped %d hidden files, such as .ipynb_checkpoints and ._*", folder, hidden)
+        hidden += sum(map(is_hidden, [*folders, *names]))
+        yield from (Path(place, name) for name in names if not is_hidden(name))
+        skipped = without if Path(place) == folder else ()
+        folders[:] = [name for name in folders if not is_hidden(name) and name.casefold() not in skipped]
+        if links := [name for name in folders if os.path.islink(os.path.join(place, name))]:
+            around = {os.path.realpath(one) for one in (Path(place), *Path(place).parents)}
+            cycles = [name for name in links if os.path.realpath(os.path.join(place, name)) in around]
+            folders[:] = [name for name in folders if name not in cycles]
+    log_hidden(folder, hidden)
 
 
 def numbered(files: Iterable[Path]) -> list[Path]:
     """Files in aclImdb's numeric order, 2_7 before 10_3: neighbors are about the same film.
 
-    Raises UserError for one that is not .txt, except those that Windows writes.
+    Raises UserError for one that is not .txt, except those that Windows and macOS write.
     """
-    files = [file for file in files if file.name not in ("Thumbs.db", "desktop.ini")]
+    files = [file for file in files if file.name.casefold() not in OF_SYSTEMS]
     if others := [file for file in files if suffix_of(file) != ".txt"]:
-        raise UserError(f"{others[0]} is not a .txt file, one of {len(others):,}: rename them, or move them elsewhere")
+        more = f", and {len(others) - 1:,} more are not" if others[1:] else ""
+        raise UserError(f"{others[0]} is not a .txt file{more}: rename them, or move them elsewhere")
 
     def key(file: Path) -> tuple:
         parts = file.stem.split("_")
@@ -146,7 +159,7 @@ def open_lines(file: str | None, column: str | None = None, default: str = "text
         files = numbered(files_below(path))
         if any(file.parent != path for file in files):  # aclImdb/train has other .txt files
             raise UserError(f"{path} has subfolders: give a folder that has only a .txt file for each text")
-    elif path and not is_table and {suffix.lower() for suffix in path.suffixes} & {*SUFFIXES, *OTHER_TABLES}:
+    elif path and not is_table and (suffix_of(path) in OTHERS or suffix_of(Path(path.stem)) in SUFFIXES):
         raise UserError(
             f"{path} is not one of {', '.join(SUFFIXES)}, nor a text: rename it, or convert it to one of them"
         )
@@ -183,16 +196,11 @@ def read_rows(file: Path, columns: Mapping[str, str], encoding_errors: str = "st
         names, rows = open_table(file, [*columns.values()], encoding_errors)
         if not names:
             raise ValueError("it is empty")
-        for sign in ";\t" if len(names) == 1 else "":
-            if sign in names[0]:
-                raise ValueError(f"its columns are separated by {sign!r}: save it with commas, or with tabs as .tsv")
         for setting, column in columns.items():
             if (count := names.count(column)) != 1:
                 has, known = f"{count} columns" if count else "no column", ", ".join(f"'{name}'" for name in names)
                 raise UserError(f"{file}: {has} '{column}'; it has {in_line(known)}: set {setting}")
         for row, values in enumerate(rows):
-            if values == (*columns.values(),):
-                raise UserError(f"{file}: {counted(row)} repeats the header: remove it")
             if None in values:
                 column = list(columns.values())[values.index(None)]
                 raise UserError(f"{file}: {counted(row)} has no '{column}': fill it, or remove the row")
@@ -218,10 +226,23 @@ def open_table(
         return list(first), (tuple(as_text(row.get(name)) for name in columns) for row in chain([first], objects))
     if suffix_of(file) not in SUFFIXES:
         raise UserError(f"{file} is not one of {', '.join(SUFFIXES)}: convert it to one of them")
-    rows = read_delimited(lines, "," if suffix_of(file) == ".csv" else "\t")
+    delimiter, header = "," if suffix_of(file) == ".csv" else "\t", next(lines(), "").strip()
+    others = [sign for sign in ",;|\t" if sign in header]
+    if header.startswith("sep=") or (others and delimiter not in others and header.strip('"') not in columns):
+        raise ValueError(
+            f"its columns are separated by {others[0]!r}: write it with commas as .csv, or with tabs as .tsv"
+        )
+    rows = read_delimited(lines, delimiter)
     names = next(rows, [])
     places = [names.index(name) for name in columns if name in names]
-    return names, (tuple(row[place] for place in places) for row in rows)
+
+    def chosen() -> Iterator[tuple[str, ...]]:
+        for number, row in enumerate(rows):
+            if row == names and len(names) > 1:
+                raise ValueError(f"{counted(number)} repeats the header: remove it")
+            yield tuple(row[place] for place in places)
+
+    return names, chosen()
 
 
 def parquet_rows(file: Path, columns: Sequence[str]) -> tuple[list[str], Iterator[tuple[str | None, ...]]]:
@@ -235,11 +256,12 @@ def parquet_rows(file: Path, columns: Sequence[str]) -> tuple[list[str], Iterato
 
 def json_objects(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
     """The objects of JSON Lines, or of an array. pyarrow's reader crashes at some invalid lines, such as `null[`."""
-    lines = iter(lines)
+    lines, first = iter(lines), True
     for number, line in enumerate(lines, 1):
-        if number == 1 and line.lstrip().startswith("["):
+        if first and line.lstrip().startswith("["):
             yield from ({**one} for one in json.loads("".join([line, *lines])))
         elif line.strip():
+            first = False
             try:
                 yield {**json.loads(line)}
             except (ValueError, TypeError) as error:  # no JSON, or no object

@@ -139,8 +139,8 @@ def train(cfg: DictConfig, folder: Path, resume: bool) -> dict[str, Any]:
         raise
     finally:
         finish_loggers(loggers, failed)
-        if trainer.is_global_zero and not stopped:
-            end_replacement(folder, failed)
+        if trainer.is_global_zero and not (stopped or (failed and resume)):
+            end_replacement(folder, restore=failed or is_debug(cfg))
     if trainer.is_global_zero:
         debug_line = f"Debug run: {metrics['steps']} training steps and an evaluation ran; the numbers are not results"
         for line in [debug_line] if is_debug(cfg) else summary(metrics, run):

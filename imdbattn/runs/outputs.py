@@ -28,6 +28,7 @@ from imdbattn.run_folder import (
     SPLIT_FILES,
     finished,
     is_debug,
+    link_texts,
     read_curves,
     results_file,
     run_of,
@@ -49,7 +50,7 @@ LOCK_SECONDS = 20.0  # how long a run waits for another one that uses its folder
 REMEDY = "choose another hydra.run.dir"
 SPLITS = tuple(name for names in SPLIT_FILES.values() for name in names)
 TRAINING = ("metrics.csv", "checkpoints/last.ckpt", "checkpoints/best.ckpt")
-FILES = ("config.yaml", "environment.json", "metrics.json", *TRAINING, *SPLITS, *RESULTS, CONTINUED)
+FILES = ("config.yaml", "environment.json", *TRAINING, *SPLITS, *RESULTS, CONTINUED, "metrics.json")
 PACKAGES = (
     *("imdbattn", "torch", "lightning", "torchmetrics", "hydra-core"),
     *("wandb", "datasets", "tokenizers", "sacrebleu", "numpy"),
@@ -73,13 +74,13 @@ def locked(folder: Path) -> Iterator[None]:
 def begin_folder(folder: Path, cfg: Mapping[str, Any], source_key: Any, keep_training: bool) -> None:
     """Removes the files of an earlier run, except those of the training that is resumed, and writes the settings.
 
-    Those of a finished run are moved into REPLACED, see `end_replacement`.
+    Those of a finished run are kept in REPLACED, see `end_replacement`.
     """
     if finished(folder) and not keep_training:
-        shutil.rmtree(folder / REPLACED, ignore_errors=True)
-        (folder / REPLACED / "checkpoints").mkdir(parents=True)
-        for name in filter(lambda name: (folder / name).exists(), FILES):
-            (folder / name).rename(folder / REPLACED / name)
+        for place in (aside := folder / REPLACED, new := folder / f"{REPLACED}.tmp"):
+            shutil.rmtree(place, ignore_errors=True)
+        link_files(folder, new)
+        new.rename(aside)
     old = ["metrics.json", "debug.json", *SPLITS, *(() if keep_training else TRAINING)]
     for file in (*(folder / name for name in old), *temporary_files(folder)):
         file.unlink(missing_ok=True)
@@ -95,13 +96,23 @@ def begin_folder(folder: Path, cfg: Mapping[str, Any], source_key: Any, keep_tra
             link.replace(runs / "latest")
 
 
-def end_replacement(folder: Path, failed: bool) -> None:
-    """Removes the files of the run that this one replaced; if this one has failed, restores them instead."""
-    if failed and (folder / REPLACED).exists():
+def link_files(source: Path, target: Path) -> None:
+    """Gives the files of a run a second name in another folder, which takes no space; metrics.json is the last one."""
+    for name in FILES:
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        if (source / name).is_dir():
+            shutil.copytree(source / name, target / name, copy_function=link_texts)
+        elif (source / name).exists():
+            link_texts(source / name, target / name)
+
+
+def end_replacement(folder: Path, restore: bool) -> None:
+    """Removes what is kept of the run that this one replaced, or restores it."""
+    if restore and (folder / REPLACED).exists():
         for file in (folder / name for name in FILES):
             shutil.rmtree(file) if file.is_dir() else file.unlink(missing_ok=True)
-        for name in filter(lambda name: (folder / REPLACED / name).exists(), FILES):
-            (folder / REPLACED / name).rename(folder / name)
+        link_files(folder / REPLACED, folder)
+        log.warning("the earlier run in %s is restored", os.path.relpath(folder))
     shutil.rmtree(folder / REPLACED, ignore_errors=True)
 
 

@@ -35,7 +35,7 @@ def evaluate(cfg: Evaluate, predictor: Predictor, folder: Path, write: bool) -> 
     other_data = bool(changed.keys() & {"path", "source", "test_lengths"})
     corpus = predictor.corpus(settings.data, keep_splits=other_data)
     if split not in corpus.splits:
-        raise UserError(f"{corpus.test_set} has no {split} split; it has {', '.join(corpus.splits)}: add split=")
+        raise UserError(f"the data have no {split} split, only {', '.join(corpus.splits)}: set split or data.path")
     selects_pairs = settings.task == "seq2seq" and "max_tokens" in changed  # longer pairs are omitted
     if not other_data and not selects_pairs:
         check_fingerprint(folder, split, corpus)
