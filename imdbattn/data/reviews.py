@@ -52,11 +52,14 @@ def find_source(cfg: Any) -> Source:
 
 
 def decided_source(settings: Any) -> str | None:
-    """The source that data.source=auto stands for, for this process and its children; None if it is not used."""
-    if settings.task == "seq2seq" or settings.data.source != "auto" or settings.data.path:
+    """The source that data.source=auto stands for, for this process and its children; None if it is not used.
+
+    Raises an exception for a data.path that does not exist, before the first of many jobs.
+    """
+    if settings.task == "seq2seq" or settings.data.source not in ("auto", "path"):
         return None
     find_source(settings.data)
-    return os.environ[DECIDED]
+    return None if settings.data.path else os.environ[DECIDED]
 
 
 def hub_or_packaged(timeout: float) -> Source:
@@ -200,6 +203,9 @@ def given_splits(path: Path, text_column: str, label_column: str) -> dict[str, l
             remedy = f"keep one, or all parts from {split}-00000-of-n on"
             raise UserError(f"data.path={path} has {names} for the split {split}: {remedy}")
         files[str(split)] = [file for _, place in sorted(found) for file in contents[place]]
+    for place in () if files else visible:
+        if any(split_named(one.stem)[0] for one in place.glob("*")):
+            raise UserError(f"{path} has no splits, but {place} has: set data.path to that folder")
     known = {folded(label_folder(path, file)) for group in files.values() for file in group if file not in contents}
     for place in others:
         if contents[place] != [place]:
