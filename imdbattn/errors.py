@@ -28,11 +28,7 @@ def in_shell(word: str) -> str:
 
 
 def print_any_text() -> None:
-    """Lets standard output replace characters that its encoding does not have, instead of raising an exception.
-
-    A log whose reader has ended, as after `| head`, prints no traceback either.
-    """
-    logging.raiseExceptions = False
+    """Lets standard output replace characters that its encoding does not have, instead of raising an exception."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
 

@@ -96,13 +96,13 @@ def write_table(path: Path, columns: Mapping[str, Any]) -> None:
     write_atomically(path, buffer.getvalue())
 
 
-def link_texts(texts: str | Path, path: str | Path) -> None:
+def link_or_copy(file: str | Path, path: str | Path) -> None:
     """Makes `path` a hard link to a file, which takes no space, or a copy where that is not possible."""
     with atomically(Path(path)) as temporary:
         try:
-            os.link(texts, temporary)
+            os.link(file, temporary)
         except OSError:  # another disk, or a file system without links
-            shutil.copyfile(texts, temporary)
+            shutil.copyfile(file, temporary)
 
 
 def open_run(run: str, trust: Any = None, own: Mapping[str, Any] | None = None) -> "tuple[DictConfig, Path]":

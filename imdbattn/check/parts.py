@@ -18,22 +18,16 @@ from imdbattn.check.tables import PARTS
 from imdbattn.errors import UserError
 
 FIRST = [Rule("shape", rules.shape), Rule("repeatable", rules.repeatable), Rule("input-unchanged", rules.unchanged)]
-FUNCTION = [
-    *FIRST,
-    Rule("reference", reference, ("repeatable",)),
-    Rule("batch", rules.batch, ("repeatable", "reference")),
-    Rule("finite", rules.finite, ("reference", "input-unchanged")),
-    Rule("slopes", rules.slopes, ("reference", "input-unchanged")),
-]
-MODULE = [
-    *FIRST,
-    Rule("registered", rules.registered, ("repeatable", "input-unchanged")),
+RESULTS = [
     Rule("reference", reference, ("repeatable", "registered")),
     Rule("batch", rules.batch, ("repeatable", "registered", "reference")),
     Rule("finite", rules.finite, ("registered", "reference", "input-unchanged")),
-    Rule("gradients", rules.gradients, ("registered", "reference", "input-unchanged")),
-    Rule("slopes", rules.slopes, ("reference", "input-unchanged", "gradients")),
 ]
+REGISTERED = Rule("registered", rules.registered, ("repeatable", "input-unchanged"))
+GRADIENTS = Rule("gradients", rules.gradients, ("registered", "reference", "input-unchanged"))
+SLOPES = Rule("slopes", rules.slopes, ("reference", "input-unchanged", "gradients"))
+FUNCTION = [*FIRST, *RESULTS, SLOPES]
+MODULE = [*FIRST, REGISTERED, *RESULTS, GRADIENTS, SLOPES]
 CLASSIFIER = [
     *FIRST,
     Rule("logits", classifier.returns_logits, ("repeatable",)),

@@ -140,13 +140,10 @@ def matrices(net: nn.Module, columns: int, rows: int | None = None, flip: bool =
     found = [matrix for matrix in found if rows in (None, len(matrix))]
     for own in others:
         vectors = [p for _, p in own if p.ndim == 1]
-        weights = [
-            (k, p)
-            for k, p in own
-            if min(p.shape[-2:], default=0) > 1 < p.ndim or (rows == 1, p.numel()) == (True, columns)
-        ]
+        if rows == 1:
+            own = [(name, p.view(1, columns) if p.numel() == columns else p) for name, p in own]
+        weights = [(name, p) for name, p in own if p.ndim > 1 and (rows == 1 or min(p.shape[-2:]) > 1)]
         for place, (name, p) in enumerate(weights):
-            p = p.view(1, columns) if rows == 1 and p.numel() == columns else p
             forms = [q.mT.reshape(-1, columns) for q in (p, p.mT) if q.shape[-2] == columns]  # x @ p, and x @ p.mT
             if p.ndim > 2 and p.flatten(0, -2).shape[0] == columns:  # W_O as a matrix for each head
                 forms = [p.flatten(0, -2).mT, *forms]
@@ -198,7 +195,8 @@ LAYOUTS = ("", "split", "both")  # columns side by side; every H-th column: befo
 
 def arrangements(net: nn.Module, heads: int) -> Iterator[list[Matrix]]:
     """The projections: blocks of D rows, or of matrices for q, k and v those that alternate by head."""
-    for flip in (False, True):
+    _, others = modules_and_parameters(net, WIDTH)
+    for flip in (False, True) if any(others) else (False,):
         found = matrices(net, WIDTH, flip=flip)
         blocks, parts = [b for b in found if len(b) % WIDTH == 0], [b for b in found if len(b) % WIDTH]
         if parts and len(joined := torch.cat(parts)) % WIDTH == 0:
@@ -208,8 +206,6 @@ def arrangements(net: nn.Module, heads: int) -> Iterator[list[Matrix]]:
             mixed = [b.view(heads, -1, WIDTH // heads, WIDTH + 1).transpose(0, 1).flatten(0, 2) for b in blocks]
             chosen = [m if len(m) == 3 * WIDTH else b for m, b in zip(mixed, blocks, strict=True)]
             yield [row for block in chosen for row in block.split(WIDTH)]
-        if not any(modules_and_parameters(net, WIDTH)[1]):
-            break
 
 
 def other_widths(net: nn.Module) -> Iterator[Choice]:

@@ -364,12 +364,9 @@ def registered(part: Part) -> None:
                     raise mistake("layers-in-a-list", hidden=count, others=others, **values)
     given = inputs(part, 3, 2)
     before = call(part, net, *given)
-    for child in known if part.name != "Classifier" else ():  # whose vectors and positions are no weights
-        own = (
-            {}
-            if type(child).__module__.startswith("torch.")
-            else vars(child) | dict(child.named_buffers(recurse=False))
-        )
+    ours = [child for child in known if not type(child).__module__.startswith("torch.")]
+    for child in ours if part.name != "Classifier" else ():  # whose vectors and positions are no weights
+        own = vars(child) | dict(child.named_buffers(recurse=False))
         for key, value in own.items():
             if isinstance(value, Tensor) and value.is_floating_point() and value.numel() >= WIDTH:
                 value.data += 1  # a result that is only stored has no effect
@@ -392,29 +389,35 @@ def slopes(part: Part) -> None:
     """Gradients are the slopes of the result: no step cuts them."""
     for text, net in nets(part):
         given = inputs(part, 3, 3)
-        named = zip((name for name, _ in part.arguments), given, strict=False)
+        moved = [
+            (k, x.requires_grad_()) for (k, _), x in zip(part.arguments, given, strict=False) if x.is_floating_point()
+        ]
         own = [(k, p) for k, p in net.named_parameters() if p.requires_grad] if isinstance(net, nn.Module) else []
-        groups = {
-            name: [x] for name, x in (*((k, x.requires_grad_()) for k, x in named if x.is_floating_point()), *own)
-        }
+        groups = {name: [x] for name, x in (*moved, *own)}
         if part.name == "Classifier":  # one by one would take long
             groups = {"all parameters": [p for _, p in own]}
         y = call(part, net, *given)
+        weights = normal(*y.shape, seed=1)
+        total = (y * weights).sum()
         for name, group in groups.items():
             directions = [normal(x.numel(), seed=place).view(x.shape) for place, x in enumerate(group)]
-            found, results = torch.zeros(()), []
+            found = torch.zeros(())
             if y.requires_grad:
-                total = (y * normal(*y.shape, seed=1)).sum()
                 gradients = torch.autograd.grad(total, group, retain_graph=True, allow_unused=True)
                 found = sum(((g * d).sum() for g, d in zip(gradients, directions, strict=True) if g is not None), found)
             differ = []
             for step in STEPS:
-                for move in (step, -2 * step, step):  # the last one only restores the tensors
-                    for x, direction in zip(group, directions, strict=True):
-                        x.data += move * direction
-                    results.append((call(part, net, *given).detach() * normal(*y.shape, seed=1)).sum())
-                up, down, same_as_y = results[-3:]
-                slope = (up - down) / (2 * step)
-                differ.append((slope - found).abs() > 0.02 * max(slope.abs(), found.abs()) + 1e-4 * same_as_y.abs())
+                results = []
+                for move in (step, -2 * step):
+                    shift(group, directions, move)
+                    results.append((call(part, net, *given).detach() * weights).sum())
+                shift(group, directions, step)  # as before
+                slope = (results[0] - results[1]) / (2 * step)
+                differ.append((slope - found).abs() > 0.02 * max(slope.abs(), found.abs()) + 1e-4 * total.abs())
             if all(differ):
                 raise mistake("gradient-cut", found, slope, text=text, name=name)
+
+
+def shift(tensors: list[Tensor], directions: list[Tensor], step: float) -> None:
+    for x, direction in zip(tensors, directions, strict=True):
+        x.data += step * direction

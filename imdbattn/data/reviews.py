@@ -173,8 +173,7 @@ def given_splits(path: Path, text_column: str, label_column: str) -> dict[str, l
     Raises UserError if there is no split, or if it is not known which files belong to one.
     """
     contents: dict[Path, list[Path]] = {}  # tables, and folders of labels with their texts
-    visible = sorted(place for place in path.iterdir() if not tables.is_hidden(place.name))
-    tables.log_hidden(path, len([*path.iterdir()]) - len(visible))
+    visible = tables.visible_in(path)
     for place in visible:
         if place.is_file() and tables.suffix_of(place) in tables.SUFFIXES:
             contents[place] = [place]
@@ -234,7 +233,7 @@ def read_reviews(
     """Texts and labels of a table. Raises UserError for a missing label: without label_names one of MISSING."""
     columns = {"data.text_column": text_column, "data.label_column": label_column}
     texts, labels = tables.read_columns(file, columns, encoding_errors)
-    missing = MISSING[: 1 if label_names else None]
+    missing = ("",) if label_names else MISSING
     names = {label: label_of(label) for label in {*labels} if folded(label) not in missing}
     for row, label in enumerate(labels):
         if label not in names:

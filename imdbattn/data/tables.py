@@ -57,6 +57,14 @@ def log_hidden(folder: Path, count: int) -> None:
         log.info("%s: skipped %d hidden files or folders, such as .ipynb_checkpoints and ._*", folder, count)
 
 
+def visible_in(folder: Path) -> list[Path]:
+    """The files and folders in a folder, sorted. The number of hidden ones is logged."""
+    found = sorted(folder.iterdir())
+    visible = [place for place in found if not is_hidden(place.name)]
+    log_hidden(folder, len(found) - len(visible))
+    return visible
+
+
 def files_below(folder: Path, without: Collection[str] = ()) -> Iterator[Path]:
     """The visible files in a folder and the folders below it, also linked ones. Raises OSError for an unreadable one.
 
@@ -156,9 +164,10 @@ def open_lines(file: str | None, column: str | None = None, default: str = "text
         raise UserError(f"column={column} is for tables, such as file=reviews.csv ({', '.join(SUFFIXES)}): omit it")
     files = None
     if path and path.is_dir():
-        files = numbered(files_below(path))
-        if any(file.parent != path for file in files):  # aclImdb/train has other .txt files
+        visible = visible_in(path)
+        if any(place.is_dir() for place in visible):  # aclImdb/train has other .txt files
             raise UserError(f"{path} has subfolders: give a folder that has only a .txt file for each text")
+        files = numbered(visible)
     elif path and not is_table and (suffix_of(path) in OTHERS or suffix_of(Path(path.stem)) in SUFFIXES):
         raise UserError(
             f"{path} is not one of {', '.join(SUFFIXES)}, nor a text: rename it, or convert it to one of them"

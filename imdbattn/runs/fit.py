@@ -100,7 +100,7 @@ def train(cfg: DictConfig, folder: Path, resume: bool) -> dict[str, Any]:
     if cfg.compile:
         compile_net(module.net, cfg.compile)
 
-    failed = stopped = True
+    failed, restores = True, False  # whether the run that this one has replaced is restored
     try:
         # Train
         trainer.precision_plugin.convert_module(module)  # Lightning converts after loading a checkpoint, which rounds
@@ -129,18 +129,18 @@ def train(cfg: DictConfig, folder: Path, resume: bool) -> dict[str, Any]:
         publish_run(wandb_run_of(loggers), folder, metrics)
         if run != folder and trainer.is_global_zero:
             end_continuation(folder, as_dict(cfg), corpus.source_key)
-        failed = stopped = False
-    except Stopped as stop:
-        for line in stop.lines:
+        failed, restores = False, is_debug(cfg)
+    except Stopped as stopped:
+        for line in stopped.lines:
             log.warning(line)
         raise
     except Exception:
-        stopped = False
+        restores = not resume
         raise
     finally:
         finish_loggers(loggers, failed)
-        if trainer.is_global_zero and not (stopped or (failed and resume)):
-            end_replacement(folder, restore=failed or is_debug(cfg))
+        if trainer.is_global_zero and (restores or not failed):
+            end_replacement(folder, restores)
     if trainer.is_global_zero:
         debug_line = f"Debug run: {metrics['steps']} training steps and an evaluation ran; the numbers are not results"
         for line in [debug_line] if is_debug(cfg) else summary(metrics, run):

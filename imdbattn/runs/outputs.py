@@ -28,7 +28,7 @@ from imdbattn.run_folder import (
     SPLIT_FILES,
     finished,
     is_debug,
-    link_texts,
+    link_or_copy,
     read_curves,
     results_file,
     run_of,
@@ -77,15 +77,15 @@ def begin_folder(folder: Path, cfg: Mapping[str, Any], source_key: Any, keep_tra
     Those of a finished run are kept in REPLACED, see `end_replacement`.
     """
     if finished(folder) and not keep_training:
-        for place in (aside := folder / REPLACED, new := folder / f"{REPLACED}.tmp"):
-            shutil.rmtree(place, ignore_errors=True)
-        link_files(folder, new)
-        new.rename(aside)
-    old = ["metrics.json", "debug.json", *SPLITS, *(() if keep_training else TRAINING)]
-    for file in (*(folder / name for name in old), *temporary_files(folder)):
-        file.unlink(missing_ok=True)
-    for name in () if keep_training else (*RESULTS, CONTINUED):
-        shutil.rmtree(folder / name, ignore_errors=True)
+        new = f"{REPLACED}.tmp"  # renamed when it is complete
+        remove(folder, REPLACED, new)
+        link_files(folder, folder / new)
+        (folder / new).rename(folder / REPLACED)
+    remove(
+        folder, "metrics.json", "debug.json", *SPLITS, *(file.relative_to(folder) for file in temporary_files(folder))
+    )
+    if not keep_training:
+        remove(folder, *TRAINING, *RESULTS, CONTINUED)
     write_atomically(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(dict(cfg))))
     write_json(folder / "environment.json", environment() | {"source_key": source_key})
     runs = Path("runs").resolve()
@@ -96,31 +96,35 @@ def begin_folder(folder: Path, cfg: Mapping[str, Any], source_key: Any, keep_tra
             link.replace(runs / "latest")
 
 
+def remove(folder: Path, *names: str | Path) -> None:
+    """Removes these files, and folders with all that they contain."""
+    for place in (folder / name for name in names):
+        shutil.rmtree(place, ignore_errors=True) if place.is_dir() else place.unlink(missing_ok=True)
+
+
 def link_files(source: Path, target: Path) -> None:
     """Gives the files of a run a second name in another folder, which takes no space; metrics.json is the last one."""
     for name in FILES:
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         if (source / name).is_dir():
-            shutil.copytree(source / name, target / name, copy_function=link_texts)
+            shutil.copytree(source / name, target / name, copy_function=link_or_copy)
         elif (source / name).exists():
-            link_texts(source / name, target / name)
+            link_or_copy(source / name, target / name)
 
 
 def end_replacement(folder: Path, restore: bool) -> None:
     """Removes what is kept of the run that this one replaced, or restores it."""
     if restore and (folder / REPLACED).exists():
-        for file in (folder / name for name in FILES):
-            shutil.rmtree(file) if file.is_dir() else file.unlink(missing_ok=True)
+        remove(folder, *FILES)
         link_files(folder / REPLACED, folder)
         log.warning("the earlier run in %s is restored", os.path.relpath(folder))
-    shutil.rmtree(folder / REPLACED, ignore_errors=True)
+    remove(folder, REPLACED)
 
 
 def end_continuation(folder: Path, cfg: Mapping[str, Any], source_key: Any) -> None:
     """Moves its files into the folder of the finished run, in an order in which `resume=` works after each."""
     begin_folder(run := run_of(folder), cfg, source_key, keep_training=True)
-    for name in RESULTS:
-        shutil.rmtree(run / name, ignore_errors=True)
+    remove(run, *RESULTS)
     for file in sorted(folder.rglob("*.*"), key=lambda file: (file.name == "metrics.json", file.name == "last.ckpt")):
         (target := run / file.relative_to(folder)).parent.mkdir(exist_ok=True)
         file.replace(target)

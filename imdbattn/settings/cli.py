@@ -8,6 +8,7 @@ import functools
 import gc
 import importlib.util
 import io
+import logging
 import os
 import re
 import shutil
@@ -74,6 +75,7 @@ def command(
 
         def main() -> Any:
             print_any_text()
+            logging.raiseExceptions = False  # a log whose reader has ended, as after `| head`, prints no traceback
             os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises its exceptions instead of printing them
             # Hydra does not accept a flag between two settings.
             words = sorted(sys.argv[1:], key=lambda word: word not in ("-m", "--multirun"))

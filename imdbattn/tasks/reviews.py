@@ -18,7 +18,7 @@ from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.errors import UserError
 from imdbattn.nn.beyond.phrases import Phrases, count_phrases, folds_of
 from imdbattn.per_class import confusion, details
-from imdbattn.run_folder import link_texts, open_run
+from imdbattn.run_folder import link_or_copy, open_run
 from imdbattn.tasks.build import batch_options, build_net, trained_words
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData, default_budget
@@ -50,7 +50,7 @@ class ReviewData(BatchData):
         return data.batch_tokens or default_budget(int(train.kept(train.lengths, data.max_tokens).sum()))
 
     def save_texts(self, split: str, path: Path) -> None:
-        link_texts(self.corpus.texts(split), path)
+        link_or_copy(self.corpus.texts(split), path)
 
     def short_review(self, split: str) -> str:
         """The review whose number of words is closest to SHORT; the first of several."""
