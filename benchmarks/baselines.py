@@ -32,7 +32,7 @@ from imdbattn.data.reviews import cut_reviews, find_source
 from imdbattn.data.tokens import Tokenizer
 from imdbattn.errors import UserError
 from imdbattn.files import make_folder, write_atomically
-from imdbattn.run_folder import SPLIT_FILES, link_texts, write_json, write_predictions
+from imdbattn.run_folder import SPLIT_FILES, link_or_copy, write_json, write_predictions
 from imdbattn.runs.outputs import environment, run_facts, score_facts, version
 from imdbattn.settings.keys import as_dict, explicit
 from imdbattn.tasks.reviews import Scores
@@ -277,7 +277,7 @@ def write(
     for split, (scores, rows_N, source) in scored.items():
         predictions, texts = SPLIT_FILES[split]
         write_predictions(folder / predictions, scores, rows_N)
-        link_texts(source, folder / texts)
+        link_or_copy(source, folder / texts)
         metrics |= score_facts("val" if split == "validation" else split, scores)
     write_json(folder / "metrics.json", metrics)
     return metrics
