@@ -11,7 +11,7 @@ from pydantic import Field
 from imdbattn.data.vocabulary import EOS, MARKERS, PAD
 from imdbattn.explain.prediction import Translation
 from imdbattn.explore.runs import Message, Runs
-from imdbattn.nn.encoder_decoder import NEVER, search_beams
+from imdbattn.nn.encoder_decoder import NEVER, beam_search
 
 ALTERNATIVES = 5
 
@@ -35,10 +35,8 @@ class Write(Message):
         net, (source_vocabulary, vocabulary) = predictor.net, predictor.vocabularies
         source_1S = torch.tensor([source_vocabulary.encode(written.source)], device=predictor.device)
         lengths_1 = torch.tensor([source_1S.shape[1]], device=source_1S.device)
-        search = search_beams(net, source_1S, lengths_1, self.beams, self.length_penalty)
-        # With one beam, `write` decodes greedily, and the beam is that output.
-        best_first = search.score_BK[0].argsort(descending=True).tolist()
-        tokens_T = search.tokens_BKT[0, best_first[0]]
+        search = beam_search(net, source_1S, lengths_1, self.beams, self.length_penalty)
+        tokens_T = search.tokens_BKT[0, 0]
         tokens_T = tokens_T[tokens_T != PAD]
         probability_TV = net(source_1S, lengths_1, tokens_T[None])[0].double().softmax(-1)
         probability_TV[:, NEVER] = 0
@@ -63,7 +61,7 @@ class Write(Message):
                     "score": search.score_BK[0, k].item(),
                     "ended": bool((search.tokens_BKT[0, k] == EOS).any()),
                 }
-                for k in best_first
+                for k in range(self.beams)
                 if search.log_probability_BK[0, k].isfinite()
             ],
         }

@@ -37,7 +37,7 @@ A classifier; its embedding may be any module from ids (B, T) to vectors (B, T, 
 torch.Size([3, 2])
 """
 
-from imdbattn.nn.encoder_decoder import Decoder, Encoder, EncoderDecoder, beam_search, greedy
+from imdbattn.nn.encoder_decoder import Decoder, Encoder, EncoderDecoder, beam_search
 from imdbattn.nn.ladder import (
     Attention,
     Classifier,

@@ -1,4 +1,4 @@
-"""An encoder-decoder of recurrent networks, with or without attention, and greedy and beam search for its outputs.
+"""An encoder-decoder of recurrent networks, with or without attention, and beam search for its outputs.
 
 Shape suffixes: B sequences, S source positions, T target positions, E width of embeddings, H hidden width, L layers,
 K width of projected keys, or K beams and N = B x K, V vocabulary.
@@ -129,12 +129,12 @@ class EncoderDecoder(nn.Module):
     training; layers and cell of `recurrent_net`.
 
     >>> import torch
-    >>> from imdbattn.nn import Additive, EncoderDecoder, greedy
+    >>> from imdbattn.nn import Additive, EncoderDecoder, beam_search
     >>> net = EncoderDecoder(20, 30, width=8, hidden=16, score=Additive, cell="lstm")
     >>> source_BS, lengths_B = torch.tensor([[3, 4, 5], [6, 7, 0]]), torch.tensor([3, 2])
     >>> net(source_BS, lengths_B, target_BT=torch.randint(3, 30, (2, 4))).shape
     torch.Size([2, 4, 30])
-    >>> len(greedy(net, source_BS, lengths_B).tokens_BT)
+    >>> len(beam_search(net, source_BS, lengths_B, beams=3).tokens_BKT)
     2
     """
 
@@ -173,18 +173,11 @@ def shifted(target_BT: Tensor) -> Tensor:
 NEVER = slice(0, EOS)  # PAD and BOS are never predicted
 
 
-class Decoded(NamedTuple):
-    """The output for each source of a batch."""
-
-    tokens_BT: Tensor  # ids up to EOS, or up to the limit without EOS; then PAD
-    log_probability_B: Tensor  # sum over the symbols, including EOS
-
-
 class Beams(NamedTuple):
-    """The outputs in the beam of each source at the end of a search."""
+    """The best outputs for each source of a batch, the best one first."""
 
-    tokens_BKT: Tensor  # as in Decoded
-    log_probability_BK: Tensor
+    tokens_BKT: Tensor  # ids up to EOS, or up to the limit without EOS; then PAD
+    log_probability_BK: Tensor  # sum over the symbols, including EOS
     score_BK: Tensor  # log probability / symbols ** length_penalty
 
 
@@ -193,25 +186,11 @@ def limits(lengths_B: Tensor) -> Tensor:
     return 2 * lengths_B + 10
 
 
-def greedy(net: EncoderDecoder, source_BS: Tensor, lengths_B: Tensor) -> Decoded:
-    """The most probable symbol at each step, until every sequence has ended or reached its limit."""
-    return beam_search(net, source_BS, lengths_B, 1)
-
-
-def beam_search(
-    net: EncoderDecoder, source_BS: Tensor, lengths_B: Tensor, beams: int, length_penalty: float = 1.0
-) -> Decoded:
-    """The best output of `search_beams`."""
-    result = search_beams(net, source_BS, lengths_B, beams, length_penalty)
-    best_B, first_B = result.score_BK.argmax(1), torch.arange(len(source_BS), device=source_BS.device)
-    return Decoded(result.tokens_BKT[first_B, best_B], result.log_probability_BK[first_B, best_B])
-
-
 @torch.no_grad()
-def search_beams(
-    net: EncoderDecoder, source_BS: Tensor, lengths_B: Tensor, beams: int, length_penalty: float = 1.0
+def beam_search(
+    net: EncoderDecoder, source_BS: Tensor, lengths_B: Tensor, beams: int = 1, length_penalty: float = 1.0
 ) -> Beams:
-    """Keeps the best `beams` (K) prefixes of each output (Sutskever et al. 2014, section 3.2).
+    """Keeps the best `beams` (K) prefixes of each output (Sutskever et al. 2014, section 3.2); one is greedy search.
 
     They are ranked by log probability / symbols ** length_penalty (Wu et al. 2016, section 7, without their constant);
     an output that has ended stays in the beam until better ones replace it.

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from imdbattn.data.pairs import PairBatch, PairCorpus, prepare
 from imdbattn.data.vocabulary import PAD
-from imdbattn.nn.encoder_decoder import EncoderDecoder, greedy
+from imdbattn.nn.encoder_decoder import EncoderDecoder, beam_search
 from imdbattn.run_folder import write_table
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
@@ -113,9 +113,9 @@ class Seq2SeqModule(Learner):
     def evaluate_batch(self, batch: PairBatch) -> tuple[Tensor, ...]:
         logits_BTV = self.net(batch.source_BS, batch.lengths_or_none_B, batch.target_BT)
         losses_B = self.losses(logits_BTV.float(), batch.target_BT).sum(1)
-        written = greedy(self.net, batch.source_BS, batch.source_lengths_B)
+        written = beam_search(self.net, batch.source_BS, batch.source_lengths_B)
         references = (batch.rows_B, batch.source_lengths_B, batch.target_lengths_B, losses_B)
-        return *references, written.log_probability_B, written.tokens_BT
+        return *references, written.log_probability_BK[:, 0], written.tokens_BKT[:, 0]
 
     def make_scores(self, outputs: tuple[Tensor, ...]) -> Seq2SeqScores:
         rows_N, lengths_N, symbols_N, losses_N, log_probability_N, tokens_NT = outputs

@@ -4,7 +4,6 @@ Shape suffixes: B sources of a batch, S source positions, T target positions, N 
 """
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -16,7 +15,7 @@ from imdbattn.data.ragged import EvalBatches
 from imdbattn.data.vocabulary import PAD, UNK, Vocabulary
 from imdbattn.errors import UserError
 from imdbattn.explain.prediction import Translation
-from imdbattn.nn.encoder_decoder import EncoderDecoder, beam_search, greedy
+from imdbattn.nn.encoder_decoder import EncoderDecoder, beam_search
 from imdbattn.settings.safety import visible
 from imdbattn.tasks.build import make_net
 from imdbattn.tasks.predictor import Predictor
@@ -87,20 +86,20 @@ class Seq2SeqPredictor(Predictor):
         ids = [source_vocabulary.encode(symbols) for symbols in sources]
         source_BS = pad_sequence([torch.tensor(line) for line in ids], batch_first=True, padding_value=PAD).to(device)
         lengths_B = torch.tensor([len(line) for line in ids], device=device)
-        search = partial(beam_search, beams=beams, length_penalty=length_penalty) if beams > 1 else greedy
-        output = search(net, source_BS, lengths_B)
+        output = beam_search(net, source_BS, lengths_B, beams, length_penalty)
+        tokens_BT, log_probability_B = output.tokens_BKT[:, 0], output.log_probability_BK[:, 0]
         weights_BTS = None
         if weights and net.decoder.score is not None:  # in a second pass: those of all beams would take gigabytes
             with torch.no_grad():
-                weights_BTS = net.attention_weights(source_BS, lengths_B, output.tokens_BT)
+                weights_BTS = net.attention_weights(source_BS, lengths_B, tokens_BT)
         for row, symbols in enumerate(sources):
-            tokens = output.tokens_BT[row].tolist()
+            tokens = tokens_BT[row].tolist()
             steps, written = sum(token != PAD for token in tokens), target_vocabulary.decode(tokens)
             weights_TS = None if weights_BTS is None else weights_BTS[row, :steps, : len(symbols)].float().cpu().numpy()
             yield Translation(
                 text=self.joiner.join(symbols),
                 output=self.joiner.join(written),
-                probability=output.log_probability_B[row].double().exp().item(),
+                probability=log_probability_B[row].double().exp().item(),
                 model=self.cfg.model.name,
                 source=symbols,
                 written=written,
