@@ -22,7 +22,7 @@ from imdbattn.tasks.reviews import ReviewClassifier
 from .commands import label_texts
 from .nets import WORDS, net
 
-PLAIN = ("model.phrases=null", "model.channels=null")
+PLAIN = ("model.phrases=null",)
 GUESSED = torch.arange(3, 3 + WORDS, 2)  # every other word may be masked
 
 

@@ -224,15 +224,6 @@ class Neighbours(nn.Module):
         return x_BTD + self.map((x_BTD * words.mask_BT[..., None]).roll(1, 1))
 
 
-class Counts(nn.Module):
-    def __init__(self, width, phrases, buckets=9):
-        super().__init__()
-        self.table = nn.Embedding(buckets, width)
-
-    def forward(self, phrases_BTO, phrases, fold_B):
-        return self.table(phrases_BTO % self.table.num_embeddings).sum(2)
-
-
 OneInput = type("Wrong", (Pooling,), {"forward": lambda self, x_BTD: x_BTD[:, 0]})
 WholeSequence = type("Wrong", (Pooling,), {"forward": lambda self, x_BTD, words: x_BTD})
 Transposed = type("Wrong", (Nearness,), {"forward": lambda self, query, key: (query @ key.transpose(-2, -1))[..., :1]})
@@ -254,7 +245,6 @@ KIND = {
     "positions": ["model=base_pe", "model.layers=1", "model.positions._target_=kinds.Shifted"],
     "convolution": ["model=convolved", "model.convolution._target_=kinds.Neighbours"],
     "module": ["model=mean", "lightning_module._target_=kinds.Doubled"],
-    "channel": ["model=log_counts", "model.channels.log_counts._target_=kinds.Counts"],
 }
 
 
@@ -266,7 +256,7 @@ def kinds(tmp_path, monkeypatch) -> Iterator[Path]:
     sys.modules.pop("kinds", None)
 
 
-@pytest.mark.parametrize("name", slow_except(["score of a layer", "positions", "channel", "module"], KIND))
+@pytest.mark.parametrize("name", slow_except(["score of a layer", "positions", "module"], KIND))
 def test_each_kind_of_part_trains_and_is_scored_and_explained(kinds, settings, small, name):
     overrides = KIND[name]
     run = kinds / "run"

@@ -18,13 +18,7 @@ from torch import Tensor
 from imdbattn.data.corpus import prepare
 from imdbattn.data.ragged import Batch, Ragged, ragged
 from imdbattn.errors import UserError
-from imdbattn.nn.beyond.phrases import (
-    LogCounts,
-    Phrases,
-    count_phrases,
-    folds_of,
-    phrase_keys,
-)
+from imdbattn.nn.beyond.phrases import Phrases, count_phrases, folds_of, phrase_keys
 from imdbattn.runs.predict import open_settings
 from imdbattn.runs.score import score_run
 from imdbattn.settings import schema
@@ -172,7 +166,6 @@ def test_a_training_set_without_known_phrases_works():
     assert len(phrases.keys_P) == 0
     none_BTO = found(phrases, [3, 4, 5])
     assert phrases.ratios(none_BTO, torch.tensor([1])).eq(0).all()
-    assert LogCounts(8, phrases)(none_BTO, phrases).eq(0).all(), "and adds nothing to the words"
     assert len(counted(labelled([[], []], 2), 2).keys_P) == 0
 
 

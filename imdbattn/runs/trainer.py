@@ -140,16 +140,12 @@ def parts(net: nn.Module) -> Iterator[tuple[str, nn.Module, Callable[..., tuple[
 
     for owner in net.modules():
         if isinstance(owner, Classifier):
-            width, context = owner.head.in_features, owner.context
             for name, part in [("positions", owner.positions), *(("layer", layer) for layer in owner.layers)]:
                 yield f"model.{name}", part, same, "forward"
             if type(owner.head) is nn.Linear:  # another head may read several vectors
                 yield "model.pooling", owner.pooling, lambda x_BTD, *_: x_BTD.shape[::2], "forward"
-            if isinstance(context, Context):
-                for name, channel in context.channels.items():
-                    yield f"model.channels.{name}", channel, lambda x, *_, width=width: (*x.shape[:2], width), "forward"
-                if context.convolution is not None:
-                    yield "model.convolution", context.convolution, same, "forward"
+            if isinstance(owner.context, Context) and owner.context.convolution is not None:
+                yield "model.convolution", owner.context.convolution, same, "forward"
         elif isinstance(owner, Attention):
             yield "score", owner.score, scores, "forward"
         elif isinstance(owner, Decoder) and owner.score is not None:

@@ -80,17 +80,12 @@ class Classifier(AnyModel):
     word_dropout: DropShare = 0.0
     embedding: Embedding
     phrases: Phrases | None = None
-    channels: dict[str, Part] | None = None
     convolution: Part | None = None
     positions: Part
     layers: Annotated[Natural, Field(le=1000)]
     layer: Part
     pooling: Part
     width: Count | None
-
-    def check(self) -> None:
-        if self.channels and not self.phrases:
-            raise UserError(f"model.channels.{min(self.channels)} needs model.phrases")
 
 
 class EncoderDecoder(AnyModel):

@@ -75,23 +75,19 @@ def class_at(target: str, key: str, kind: type) -> type:
 # --- the net of a classifier of reviews -------------------------------------------------------------------------------
 
 
-ADDITIONS = ("channels", "convolution")  # settings of `model` for nn.beyond.context.Context
-
-
 def build_net(
     model: Any, glove: Glove, classes: int, trained_R: Tensor | None, phrases: Phrases | None = None
 ) -> nn.Module:
     """The classifier that the `model` settings describe. trained_R: ids of the words whose vectors are trained."""
-    additions = {key: value for key, value in as_dict(model).items() if key in ADDITIONS and value}
     shift_D, scale_D = torch.zeros(glove.vectors.shape[1]), torch.ones(glove.vectors.shape[1])
     if model.embedding.standardize:
         shift_D, scale_D = torch.tensor(glove.mean_D), 1 / torch.tensor(glove.std_D)
     embedding = Embedding(as_tensor(glove.vectors), shift_D, scale_D, trained_R, model.embedding.mixout)
-    context = {}
-    if additions or phrases:
-        made = make(additions, f"model={model.name}", nn.Module)
+    context, convolution = {}, as_dict(model)["convolution"]
+    if phrases or convolution:
+        made = make({"convolution": convolution}, f"model={model.name}", nn.Module)
         context["context"] = partial(Context, phrases=phrases, **made)
-    return make_net(model, ("word_dropout", "embedding", "phrases", *ADDITIONS), embedding, classes, **context)
+    return make_net(model, ("word_dropout", "embedding", "phrases", "convolution"), embedding, classes, **context)
 
 
 def trained_words(weights: Weights, embedding: str) -> Tensor | None:

@@ -78,7 +78,7 @@ class MaskedWordModule(Learner):
         counts_G, guessed_G = counts_V.topk(min(cfg.masked.words, int((counts_V > 0).sum())))
         start = start_of(cfg, corpus, resumed)
         trained_R = words_of(corpus, cfg.model, start, "encoder.embedding")
-        model = OmegaConf.create({**as_dict(cfg.model), "phrases": None, "channels": {}})  # phrases need labels
+        model = OmegaConf.create({**as_dict(cfg.model), "phrases": None})  # they need labels
         encoder: Any = build_net(model, corpus.glove, 2, trained_R)
         net = MaskedWords(encoder, guessed_G, counts_G, len(corpus.glove.vectors))
         module = cls(net, cfg, {"vectors": corpus.glove.fingerprint})

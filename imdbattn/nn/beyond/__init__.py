@@ -13,4 +13,4 @@ from imdbattn.nn.beyond.attention import (
 )
 from imdbattn.nn.beyond.context import Context, Convolution
 from imdbattn.nn.beyond.masked_words import MaskedWords
-from imdbattn.nn.beyond.phrases import LogCounts, Phrases, count_phrases
+from imdbattn.nn.beyond.phrases import Phrases, count_phrases

@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from imdbattn.nn.ladder import Attention, Classifier, Pooling, ResidualLayer, SelfAttention, Words
 from imdbattn.nn.scores import Dot, MakeScore, ScaledDot
 
+LENGTH = 8192  # positions after which Distances repeat
+
 
 class ProjectedAttention(SelfAttention):
     """The concatenated outputs of the heads times W_O, as in nn.MultiheadAttention (Vaswani et al. 2017, 3.2.2)."""
@@ -29,10 +31,10 @@ class ProjectedAttention(SelfAttention):
 
 
 class RotaryAttention(SelfAttention):
-    """Queries and keys rotated in proportion to their positions, so that q_i . k_j depends on j - i (Su et al. 2021).
+    """Queries and keys are rotated by an angle for each position, so that q_i . k_j depends on j - i (Su et al. 2021).
 
-    Dimensions 2m and 2m + 1 of a head are rotated by i / 10000^(2m/d) at position i (section 3.2.2), the last dimension
-    of an odd number is not.
+    At position i, dimensions 2m and 2m + 1 of a head are rotated by i / 10000^(2m/d) (section 3.2.2). The last
+    dimension of an odd number is not rotated.
     """
 
     frequency_M: Tensor
@@ -48,7 +50,6 @@ class RotaryAttention(SelfAttention):
         return self.rotate(q_BHTd, words.positions_BT), self.rotate(k_BHTd, words.positions_BT), v_BHTd
 
     def rotate(self, x_BHTd: Tensor, positions_BT: Tensor) -> Tensor:
-        """Rotates each pair of dimensions (2m, 2m + 1) by its angle."""
         angle_B1TM = positions_BT[:, None, :, None] * self.frequency_M
         cos, sin, size = angle_B1TM.cos(), angle_B1TM.sin(), 2 * len(self.frequency_M)
         a, b = x_BHTd[..., 0:size:2], x_BHTd[..., 1:size:2]
@@ -81,35 +82,28 @@ class Distances(nn.Module):
     waves: M, number of sinusoids; their periods are spaced geometrically from 2 to 128 words.
     places: head h initially attends to places[h % len(places)]: 0 is the word itself, -1 the previous, None all words.
     strength: initial amplitude of each wave; 0 initializes the term to 0.
-    length: positions of the table, after which it repeats.
     """
 
     table_TW: Tensor
 
     def __init__(
-        self,
-        heads: int,
-        waves: int = 8,
-        places: Sequence[int | None] = (None, -1, 1, -2, 0),
-        strength: float = 1.5,
-        length: int = 8192,
+        self, heads: int, waves: int = 8, places: Sequence[int | None] = (None, -1, 1, -2, 0), strength: float = 1.5
     ):
         super().__init__()
         exponents_M = torch.arange(waves, dtype=torch.float64) / max(waves - 1, 1)
         frequency_M = math.pi / 64**exponents_M
-        angle_TM = torch.arange(length, dtype=torch.float64)[:, None] * frequency_M
+        angle_TM = torch.arange(LENGTH, dtype=torch.float64)[:, None] * frequency_M
         table_TW = torch.cat([angle_TM.cos(), angle_TM.sin()], -1).float()
         self.register_buffer("table_TW", table_TW, persistent=False)
         first = [places[head % len(places)] for head in range(heads)]
-        place_H1 = torch.tensor([place or 0 for place in first], dtype=torch.float64)[:, None]
         strength_H1 = torch.tensor([0.0 if place is None else strength for place in first])[:, None]
-        angle_HM = place_H1 * frequency_M
+        angle_HM = torch.tensor([place or 0.0 for place in first])[:, None] * frequency_M
         self.cos_HM = nn.Parameter(strength_H1 * angle_HM.cos().float())
         self.sin_HM = nn.Parameter(strength_H1 * angle_HM.sin().float())
 
     def forward(self, positions_BT: Tensor) -> tuple[Tensor, Tensor]:
         """Positions (B, T), at least -1 -> columns of queries (B, H, T, W) and of keys (B, 1, T, W)."""
-        key_B1TW = self.table_TW[(positions_BT + 1) % len(self.table_TW)][:, None]
+        key_B1TW = self.table_TW[(positions_BT + 1) % LENGTH][:, None]
         cos_B1TM, sin_B1TM = key_B1TW.chunk(2, -1)
         a_H1M, b_H1M = self.cos_HM[:, None], self.sin_HM[:, None]
         query_BHTW = torch.cat([a_H1M * cos_B1TM - b_H1M * sin_B1TM, a_H1M * sin_B1TM + b_H1M * cos_B1TM], -1)
@@ -167,20 +161,7 @@ class LabelHead(nn.Linear):
 
 
 class LabelQueryClassifier(Classifier):
-    """A classifier with a LabelQueryPooling. pooling: called with the width and the number of classes.
-
-    >>> from types import SimpleNamespace
-    >>> import torch
-    >>> from imdbattn.nn import NoPositions, ResidualLayer
-    >>> from imdbattn.nn.beyond import LabelQueryClassifier, LabelQueryPooling
-    >>> embedding = torch.nn.Embedding(100, 16)
-    >>> embedding.width = 16
-    >>> parts = {"positions": NoPositions, "layer": ResidualLayer, "pooling": LabelQueryPooling, "layers": 0}
-    >>> tokens_BT, positions_BT, lengths_B = torch.tensor([[3, 60, 5]]), torch.arange(3)[None], torch.tensor([3])
-    >>> batch = SimpleNamespace(tokens_BT=tokens_BT, positions_BT=positions_BT, lengths_B=lengths_B)
-    >>> LabelQueryClassifier(embedding, classes=2, **parts)(batch).shape
-    torch.Size([1, 2])
-    """
+    """A classifier with a LabelQueryPooling. pooling: called with the width and the number of classes."""
 
     def __init__(self, embedding: nn.Module, classes: int, *, pooling: Callable[..., Pooling], **parts: Any):
         super().__init__(embedding, classes, pooling=partial(pooling, classes=classes), **parts)

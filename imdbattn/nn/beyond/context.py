@@ -1,9 +1,9 @@
-"""Additions to the words, before their positions: phrases that end at a word, a convolution.
+"""Additions to the words, before their positions: the phrases that end at a word, and a convolution.
 
 Shape suffixes: B reviews, T positions, D width, O phrases that end at a word.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch.nn.functional as F
@@ -14,33 +14,25 @@ from imdbattn.nn.ladder import Words
 
 
 class Context(nn.Module):
-    """Adds the channels of phrases to the words, then applies the convolution.
+    """Adds a linear map of the log-count ratios of the phrases to the words, then applies the convolution.
 
-    phrases: the known phrases; None without channels.
-    channels: called with the width and the phrases, each returns an addition to the words (nn/beyond/phrases).
-    convolution: called with the width; None to omit it.
+    phrases: None to omit them. convolution: called with the width; None to omit it.
     """
 
     def __init__(
-        self,
-        width: int,
-        phrases: Phrases | None = None,
-        channels: Mapping[str, Callable[[int, Phrases], nn.Module]] | None = None,
-        convolution: Callable[[int], nn.Module] | None = None,
+        self, width: int, phrases: Phrases | None = None, convolution: Callable[[int], nn.Module] | None = None
     ):
         super().__init__()
         self.phrases = phrases
-        self.channels = nn.ModuleDict()
-        if phrases is not None and channels is not None:
-            self.channels.update({name: channel(width, phrases) for name, channel in channels.items()})
+        if phrases is not None:
+            self.ratios = nn.Linear(phrases.longest * phrases.columns, width, bias=False)
         self.convolution = convolution(width) if convolution else None
 
     def forward(self, x_BTD: Tensor, words: Words, batch: Any) -> Tensor:
         """(B, T, D) -> (B, T, D). batch: tokens_BT, and for phrases before_BTW and fold_B (data/ragged.Batch)."""
         if self.phrases is not None:
             phrases_BTO = self.phrases(batch.tokens_BT * words.mask_BT, batch.before_BTW)
-            for channel in self.channels.values():
-                x_BTD = x_BTD + channel(phrases_BTO, self.phrases, batch.fold_B)
+            x_BTD = x_BTD + self.ratios(self.phrases.ratios(phrases_BTO, batch.fold_B))
         return x_BTD if self.convolution is None else self.convolution(x_BTD, words)
 
 
@@ -55,7 +47,5 @@ class Convolution(nn.Module):
         self.conv = nn.Conv1d(width, width, kernel, padding=kernel // 2)
 
     def forward(self, x_BTD: Tensor, words: Words | Tensor | None = None) -> Tensor:
-        """(B, T, D) -> (B, T, D)."""
-        words = Words.of(x_BTD, words)
-        x_BDT = (x_BTD * words.mask_BT[..., None]).transpose(1, 2)
+        x_BDT = (x_BTD * Words.of(x_BTD, words).mask_BT[..., None]).transpose(1, 2)
         return x_BTD + F.relu(self.conv(x_BDT)).transpose(1, 2)

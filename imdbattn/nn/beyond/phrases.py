@@ -27,6 +27,14 @@ def phrase_keys(tokens: Tensor, before_W: Tensor, rows: int) -> Tensor:
     return torch.stack(keys, -1)
 
 
+def rows_of(keys: Tensor, keys_P: Tensor) -> Tensor:
+    """The row of each key: 1 + its place among the ascending `keys_P`, 0 for others."""
+    if not len(keys_P):
+        return torch.zeros_like(keys)
+    place = torch.searchsorted(keys_P, keys).clamp_(max=len(keys_P) - 1)
+    return (place + 1) * (keys_P[place] == keys)
+
+
 def folds_of(labels_N: Tensor, folds: int) -> Tensor:
     """The fold of each review, (N,): consecutive blocks of each class, as adjacent IMDB reviews are about one film.
 
@@ -74,11 +82,7 @@ class Phrases(nn.Module):
 
     def forward(self, tokens_BT: Tensor, before_BTW: Tensor) -> Tensor:
         """Ids, and those of the words before each -> rows of the phrases that end there, (B, T, O); 0 if unknown."""
-        keys_BTO = phrase_keys(tokens_BT, before_BTW, self.rows)
-        if not len(self.keys_P):
-            return torch.zeros_like(keys_BTO)
-        place_BTO = torch.searchsorted(self.keys_P, keys_BTO).clamp_(max=len(self.keys_P) - 1)
-        return (place_BTO + 1) * (self.keys_P[place_BTO] == keys_BTO)
+        return rows_of(phrase_keys(tokens_BT, before_BTW, self.rows), self.keys_P)
 
     def ratios(self, phrases_BTO: Tensor, fold_B: Tensor | None = None) -> Tensor:
         """Their log-count ratios, (B, T, O x C); fold_B: without the reviews of the fold of each review."""
@@ -105,37 +109,18 @@ def count_phrases(
     targets_NC: probabilities of each review's class, which are summed: expected counts (Su et al., "Large Scale Text
         Classification using Semi-supervised Multinomial Naive Bayes", ICML 2011); 0 and 1 for a known class.
     """
-    classes = targets_NC.shape[1]
-    frequent_keys, frequent_counts = [], []
-    for keys_M in phrase_keys(ids_M, before_MW, rows).unbind(-1):
-        is_phrase_M = keys_M >= 0
-        keys, which, times = keys_M[is_phrase_M].unique(return_inverse=True, return_counts=True)
-        review = review_M[is_phrase_M]
-        frequent = times >= least  # removes most phrases before the expensive part
-        which, review = which[frequent[which]], review[frequent[which]]
-        pairs = (review * len(keys) + which).unique()  # once per review
-        review, which = pairs // max(len(keys), 1), pairs % max(len(keys), 1)
-        frequent = which.bincount(minlength=len(keys)) >= least
-        size, column, keep = int(frequent.sum()), frequent.cumsum(0) - 1, frequent[which]
-        review = review[keep]
-        cells = fold_N[review] * size + column[which[keep]]
-        counts = [cells.bincount(weights_N[review].double(), folds * size) for weights_N in targets_NC.T]
-        frequent_keys.append(keys[frequent])
-        frequent_counts.append(torch.stack(counts).view(classes, folds, size).transpose(0, 1))
-    keys_P = torch.cat(frequent_keys)  # ascending: longer phrases have larger keys
-    counts_KCP = torch.cat(frequent_counts, -1)
+    keys_MO = phrase_keys(ids_M, before_MW, rows)
+    keys, times = keys_MO[keys_MO >= 0].unique(return_counts=True)
+    keys = keys[times >= least]  # removes most phrases before the expensive part
+    row_MO = rows_of(keys_MO, keys)
+    pairs = (review_M[:, None] * (len(keys) + 1) + row_MO)[row_MO > 0].unique()  # once per review
+    review, place = pairs // (len(keys) + 1), pairs % (len(keys) + 1) - 1
+    known = place.bincount(minlength=len(keys)) >= least
+    keys_P, column, review, place = keys[known], known.cumsum(0) - 1, review[known[place]], place[known[place]]
+    cells = fold_N[review] * len(keys_P) + column[place]
+    counts = [cells.bincount(weights_N[review].double(), folds * len(keys_P)) for weights_N in targets_NC.T]
+    counts_KCP = torch.stack(counts).unflatten(1, (folds, len(keys_P))).transpose(0, 1)
     whole_CP = counts_KCP.sum(0)
     tables = [F.pad(log_count_ratios(one_CP), (0, 0, 1, 0)) for one_CP in (whole_CP, *(whole_CP - counts_KCP))]
     return Phrases(keys_P, tables[0], rows, before_MW.shape[-1] + 1, torch.stack(tables[1:]))
 
-
-class LogCounts(nn.Module):
-    """A learned linear map of the log-count ratios of the phrases that end at a word, the word itself among them."""
-
-    def __init__(self, width: int, phrases: Phrases):
-        super().__init__()
-        self.resize = nn.Linear(phrases.longest * phrases.columns, width, bias=False)
-
-    def forward(self, phrases_BTO: Tensor, phrases: Phrases, fold_B: Tensor | None = None) -> Tensor:
-        """Rows of the phrases that end at each word, (B, T, O) -> (B, T, D)."""
-        return self.resize(phrases.ratios(phrases_BTO, fold_B))
