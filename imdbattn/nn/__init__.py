@@ -5,7 +5,7 @@ is a bool mask that is True on words, such as padding_mask(lengths_B, T), as in 
 inverse to the key_padding_mask of nn.MultiheadAttention; or a `Words`, which also contains positions.
 
 >>> import torch
->>> from imdbattn.nn import MeanPooling, ResidualLayer, Score, SelfAttention, Sinusoidal, padding_mask
+>>> from imdbattn.nn import MeanPooling, ResidualLayer, SelfAttention, Sinusoidal, padding_mask
 >>> x_BTD = torch.randn(2, 9, 64)
 >>> mask_BT = padding_mask(torch.tensor([9, 4]), 9)  # sequences of 9 and of 4 words
 >>> SelfAttention(64, heads=4)(x_BTD, mask_BT).shape
@@ -14,27 +14,7 @@ torch.Size([2, 9, 64])
 >>> MeanPooling(64)(layer(Sinusoidal(64)(x_BTD, mask_BT), mask_BT), mask_BT).shape
 torch.Size([2, 64])
 
-A score of one's own:
-
->>> class Nearness(Score):
-...     def compare(self, query, projected):
-...         return -torch.cdist(query, projected)
->>> SelfAttention(64, heads=4, score=Nearness)(x_BTD).shape
-torch.Size([2, 9, 64])
-
-A classifier; its embedding may be any module from ids (B, T) to vectors (B, T, E):
-
->>> from functools import partial
->>> from types import SimpleNamespace
->>> from imdbattn.nn import Classifier
->>> embedding = torch.nn.Embedding(1000, 64)
->>> embedding.width = 64  # E
->>> layer = partial(ResidualLayer, heads=4)
->>> net = Classifier(embedding, 2, positions=Sinusoidal, layer=layer, pooling=MeanPooling, layers=2)
->>> tokens_BT, positions_BT = torch.randint(1000, (3, 9)), torch.arange(9).expand(3, -1)
->>> lengths_B = torch.tensor([9, 4, 0])
->>> net(SimpleNamespace(tokens_BT=tokens_BT, positions_BT=positions_BT, lengths_B=lengths_B)).shape
-torch.Size([3, 2])
+Classifiers of such parts, and scores and parts of your own: docs/own_parts.md.
 """
 
 from imdbattn.nn.encoder_decoder import Decoder, Encoder, EncoderDecoder, beam_search

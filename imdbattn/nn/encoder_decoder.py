@@ -19,8 +19,8 @@ Recurrent = tuple[Tensor, ...]  # (hidden_LBH,) for a GRU, (hidden_LBH, cell_LBH
 class State(NamedTuple):
     """The input of a decoder's step: its recurrent state, and what it attends to."""
 
-    outputs_BSH: Tensor  # outputs of the encoder, the values of attention
     recurrent: Recurrent
+    outputs_BSH: Tensor  # outputs of the encoder, the values of attention
     keys_BSK: Tensor | None = None  # the outputs, projected once by the score
     mask_B1S: Tensor | None = None  # False on padding; None without padding
     weights_B1S: Tensor | None = None  # attention of the step before; None at the start
@@ -28,12 +28,10 @@ class State(NamedTuple):
     def repeat(self, times: int) -> "State":
         """(B * times): the state of each sequence `times` times in a row."""
         recurrent = tuple(part_LBH.repeat_interleave(times, 1) for part_LBH in self.recurrent)
-        rest = (None if part is None else part.repeat_interleave(times, 0) for part in self[2:])
-        return State(self.outputs_BSH.repeat_interleave(times, 0), recurrent, *rest)
+        return State(recurrent, *(None if part is None else part.repeat_interleave(times, 0) for part in self[1:]))
 
 
 def recurrent_net(width: int, hidden: int, dropout: float, layers: int = 1, cell: str = "gru") -> nn.GRU | nn.LSTM:
-    """cell: gru (Cho et al. 2014) or lstm (Hochreiter & Schmidhuber 1997). dropout: of outputs between layers."""
     kind = {"gru": nn.GRU, "lstm": nn.LSTM}[cell]
     return kind(width, hidden, layers, dropout=dropout if layers > 1 else 0.0)
 
@@ -85,10 +83,10 @@ class Decoder(nn.Module):
         """The state before the first symbol, from what the encoder returns."""
         outputs_BSH = outputs_SBH.transpose(0, 1)
         if self.score is None:
-            return State(outputs_BSH, recurrent)
+            return State(recurrent, outputs_BSH)
         outputs_BSH = outputs_BSH.contiguous()  # every step reads it
         mask_B1S = None if lengths_B is None else padding_mask(lengths_B, len(outputs_SBH))[:, None]
-        return State(outputs_BSH, recurrent, self.score.project_key(outputs_BSH), mask_B1S)
+        return State(recurrent, outputs_BSH, self.score.project_key(outputs_BSH), mask_B1S)
 
     def forward(self, tokens_BT: Tensor, state: State) -> tuple[Tensor, State]:
         """Symbols (B, T) -> logits of the next ones (B, T, V) and the state after them.
@@ -125,17 +123,8 @@ class EncoderDecoder(nn.Module):
     """Encoder and decoder.
 
     source_vocabulary, target_vocabulary: sizes, including <pad> etc. score: see Decoder. settings: of both: width of
-    embeddings; hidden, width of states; dropout, share of embeddings, and of outputs between layers, set to zero in
-    training; layers and cell of `recurrent_net`.
-
-    >>> import torch
-    >>> from imdbattn.nn import Additive, EncoderDecoder, beam_search
-    >>> net = EncoderDecoder(20, 30, width=8, hidden=16, score=Additive, cell="lstm")
-    >>> source_BS, lengths_B = torch.tensor([[3, 4, 5], [6, 7, 0]]), torch.tensor([3, 2])
-    >>> net(source_BS, lengths_B, target_BT=torch.randint(3, 30, (2, 4))).shape
-    torch.Size([2, 4, 30])
-    >>> len(beam_search(net, source_BS, lengths_B, beams=3).tokens_BKT)
-    2
+    embeddings; hidden, width of states; dropout of embeddings, and of outputs between layers; layers; cell, gru (Cho et
+    al. 2014) or lstm (Hochreiter & Schmidhuber 1997).
     """
 
     def __init__(self, source_vocabulary: int, target_vocabulary: int, score: MakeScore | None = None, **settings: Any):
@@ -167,9 +156,6 @@ def shifted(target_BT: Tensor) -> Tensor:
     return torch.cat([torch.full_like(target_BT[:, :1], BOS), target_BT[:, :-1]], dim=1)
 
 
-# --- search: for a whole batch at once --------------------------------------------------------------------------------
-
-
 NEVER = slice(0, EOS)  # PAD and BOS are never predicted
 
 
@@ -195,34 +181,27 @@ def beam_search(
     They are ranked by log probability / symbols ** length_penalty (Wu et al. 2016, section 7, without their constant);
     an output that has ended stays in the beam until better ones replace it.
     """
-    batch, device = len(source_BS), source_BS.device
-    first_B = torch.arange(batch, device=device)
     state = net.encode(source_BS, lengths_B).repeat(beams)
-    limit_B1 = limits(lengths_B)[:, None]
-    total_BK = torch.full((batch, beams), -torch.inf, device=device)
+    first_B1 = torch.arange(len(source_BS), device=source_BS.device)[:, None] * beams
+    total_BK = source_BS.new_full((len(source_BS), beams), -torch.inf, dtype=torch.float32)
     total_BK[:, 0] = 0  # all beams start equal, so only one is used
-    size_BK = torch.zeros_like(total_BK)
-    ended_BK = torch.zeros_like(total_BK, dtype=torch.bool)
-    tokens_BKT = torch.empty(batch, beams, 0, dtype=torch.long, device=device)
-    token_N1 = torch.full((batch * beams, 1), BOS, device=device)
-    while not ended_BK.all():
-        logits_N1V, state = net.decoder(token_N1, state)
-        log_BKV = logits_N1V[:, 0].float().log_softmax(-1).unflatten(0, (batch, beams))
+    tokens_BKT = source_BS.new_full((len(source_BS), beams, 1), BOS)
+    while True:
+        ended_BK = (tokens_BKT == EOS).any(2) | (tokens_BKT.shape[2] > limits(lengths_B))[:, None]
+        size_BK = (tokens_BKT[..., 1:] != PAD).sum(2)
+        if ended_BK.all():
+            return Beams(tokens_BKT[..., 1:], total_BK, total_BK / size_BK**length_penalty)
+        logits_N1V, state = net.decoder(tokens_BKT[..., -1].view(-1, 1), state)
+        log_BKV = logits_N1V[:, 0].float().log_softmax(-1).unflatten(0, total_BK.shape)
         log_BKV[..., NEVER] = -torch.inf
         # A beam that has ended has one continuation, PAD, at no cost.
         log_BKV = log_BKV.masked_fill(ended_BK[..., None], -torch.inf)
         log_BKV[..., PAD] = torch.where(ended_BK, 0.0, log_BKV[..., PAD])
-        longer_BK = size_BK + ~ended_BK
-        score_BKV = (total_BK[..., None] + log_BKV) / longer_BK.clamp(min=1)[..., None] ** length_penalty
-        best_BK = score_BKV.flatten(1).topk(beams).indices
-        parent_BK, chosen_BK = best_BK // log_BKV.shape[2], best_BK % log_BKV.shape[2]
-        total_BK = (total_BK[..., None] + log_BKV).flatten(1).gather(1, best_BK)
-        size_BK, ended_BK = longer_BK.gather(1, parent_BK), ended_BK.gather(1, parent_BK)
-        parent_N = (first_B[:, None] * beams + parent_BK).flatten()
+        longer_BKV = total_BK[..., None] + log_BKV
+        best_BK = (longer_BKV / (size_BK + ~ended_BK)[..., None] ** length_penalty).flatten(1).topk(beams).indices
+        total_BK = longer_BKV.flatten(1).gather(1, best_BK)
+        parent_N = (first_B1 + best_BK // log_BKV.shape[2]).flatten()
         # A parent has the same source, so only the recurrent state changes.
         state = state._replace(recurrent=tuple(part_LNH[:, parent_N] for part_LNH in state.recurrent))
-        tokens_BKT = torch.cat([tokens_BKT.flatten(0, 1)[parent_N], chosen_BK.view(-1, 1)], 1)
-        tokens_BKT = tokens_BKT.unflatten(0, (batch, beams))
-        ended_BK = ended_BK | (chosen_BK == EOS) | (tokens_BKT.shape[2] >= limit_B1)
-        token_N1 = chosen_BK.view(-1, 1)
-    return Beams(tokens_BKT, total_BK, total_BK / size_BK**length_penalty)
+        parents_BKT = tokens_BKT.flatten(0, 1)[parent_N].view_as(tokens_BKT)
+        tokens_BKT = torch.cat([parents_BKT, best_BK[..., None] % log_BKV.shape[2]], 2)

@@ -1,10 +1,9 @@
 """Faster computations of formulas of the ladder, with the same results. Understanding the models does not need them.
 
-Dot-product attention without its weights in memory: on a CPU in blocks that fit its cache, else torch's kernel.
-Additive scores without tanh, which is slow on a CPU.
-
 Shape suffixes: N sequences and heads, Q queries, K keys, d width of queries and keys, V width of values.
 """
+
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -16,20 +15,18 @@ SAVED_SCORES = 2**25  # scores that a layer may keep for its backward pass: 134 
 
 
 def additive_score(query: Tensor, key: Tensor, weight: Tensor) -> Tensor:
-    """v . tanh(q + k), as tanh(x) = 2 sigmoid(2x) - 1. q and k (..., d) broadcast; weight: (1, d), v."""
+    """v . tanh(q + k), tanh(x) = 2 sigmoid(2x) - 1: tanh is slow on a CPU. q, k (..., d) broadcast; weight: (1, d), v."""
     hidden = (2 * query).add(key, alpha=2).sigmoid_()
     return 2 * F.linear(hidden, weight).squeeze(-1) - weight.sum()
 
 
 def attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Tensor | None,
-    scale: float,
-    added: tuple[Tensor, Tensor] | None = None,
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float, added: Sequence[Tensor] | None = None
 ) -> Tensor:
-    """softmax(scale * query key^T + added[0] added[1]^T) value, over the keys where `mask` is True; see `Attention`."""
+    """softmax(scale * query key^T + added[0] added[1]^T) value, over the keys where `mask` is True; see `Attention`.
+
+    On a CPU in blocks that fit its cache, else by torch's kernel.
+    """
     if added is not None:  # one product computes both: more columns cost less than more scores
         pairs = zip((query * scale, key), added, strict=True)
         query, key = (torch.cat([x, more.expand(*x.shape[:-1], -1)], -1) for x, more in pairs)

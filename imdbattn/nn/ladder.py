@@ -181,21 +181,16 @@ class Pooling(nn.Module):
         return x_BTD, Words.of(x_BTD, words)
 
 
-def mean_weights(x_BTD: Tensor, words: Words | Tensor | None = None) -> Tensor:
-    """(B, 1, T): 1 / length on each word, 0 on padding."""
-    mask_BT = Words.of(x_BTD, words).mask_BT.to(x_BTD.dtype)
-    return (mask_BT / mask_BT.sum(1, keepdim=True).clamp(min=1))[:, None]
-
-
 class MeanPooling(Pooling):
     """The mean of the words."""
 
     def attention_weights(self, x_BTD: Tensor, words: Words | Tensor | None = None) -> Tensor:
-        """(B, 1, 1, T): one head and one query."""
-        return mean_weights(x_BTD, words)[:, None]
+        """(B, 1, 1, T), for one head and one query: 1 / length on each word, 0 on padding."""
+        mask_BT = Words.of(x_BTD, words).mask_BT.to(x_BTD.dtype)
+        return (mask_BT / mask_BT.sum(1, keepdim=True).clamp(min=1))[:, None, None]
 
     def forward(self, x_BTD: Tensor, words: Words | Tensor | None = None) -> Tensor:
-        return (mean_weights(x_BTD, words) @ x_BTD).squeeze(1)
+        return (self.attention_weights(x_BTD, words)[:, 0] @ x_BTD).squeeze(1)
 
 
 class ClsPooling(Pooling):
@@ -237,14 +232,14 @@ class TextQueryPooling(Pooling):
 
     def __init__(self, width: int, score: MakeScore = ScaledDot):
         super().__init__(width)
+        self.mean = MeanPooling(width)
         self.query, self.key, self.value = (nn.Linear(width, width) for _ in range(3))
         self.attention = Attention(score(width, width))
 
     def forward(self, x_BTD: Tensor, words: Words | Tensor | None = None) -> Tensor:
         mask_B11T, x_B1TD = Words.of(x_BTD, words).mask_BT[:, None, None], x_BTD[:, None]  # one head
-        mean_B11D = (mean_weights(x_BTD, words) @ x_BTD)[:, None]
-        query_B11D, key_B1TD, value_B1TD = self.query(mean_B11D), self.key(x_B1TD), self.value(x_B1TD)
-        return self.attention(query_B11D, key_B1TD, value_B1TD, mask_B11T)[:, 0, 0]
+        query_B11D = self.query(self.mean(x_BTD, words))[:, None, None]
+        return self.attention(query_B11D, self.key(x_B1TD), self.value(x_B1TD), mask_B11T)[:, 0, 0]
 
 
 class Classifier(nn.Module):

@@ -11,11 +11,10 @@ from torch import Tensor, nn
 class Embedding(nn.Module):
     """x = (GloVe[token] - mean) / std (+ a learned offset for words of the training set).
 
-    vectors_VD: row 0 <pad>, row 1 <unk>, row 2 <cls>, then GloVe. Never written to, may be memory-mapped, and not in
-        the checkpoint, which contains its fingerprint (tasks/learner).
+    vectors_VD: row 0 <pad>, row 1 <unk>, row 2 <cls>, then GloVe. Never written to, and not in the checkpoint, which
+        contains its fingerprint (tasks/learner).
     shift_D, scale_D: mean and 1 / std; (0, 1) leaves GloVe unchanged.
-    tuned_R: rows with a trainable offset, initially zero; None for frozen vectors. With an offset, weight decay pulls
-        towards GloVe, unseen words keep GloVe's vector, and the checkpoint contains only learned values.
+    tuned_R: rows with a trainable offset, initially zero, towards which weight decay pulls; None for frozen vectors.
     mixout: share of the words of a training review used without their offset, like unseen words; the same for all
         occurrences of a word (Lee et al. 2020, "Mixout", but per word and without its rescaling).
 

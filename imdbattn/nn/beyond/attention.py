@@ -1,8 +1,7 @@
 """Other attention: several heads with an output projection, rotary positions, distances, labels, equal weights.
 
 Shape suffixes: B reviews, T positions, D width, H heads, d width of one head, M = d // 2 pairs of its dimensions, or M
-waves and W = 2M their cosines and sines, R distances, C classes, Q queries, K keys; `...` stands for any leading
-dimensions, such as (B, H).
+waves and W = 2M their cosines and sines, R distances, C classes, Q queries, K keys; `...`: leading dimensions.
 """
 
 import math
@@ -172,11 +171,7 @@ class LabelQueryClassifier(Classifier):
 
 
 class Uniform(Dot):
-    """score(q, k) = 0: every key has the same weight, before and after training.
-
-    Query and key stay in the autograd graph with zero gradients, because DDP requires gradients for all parameters.
-    """
+    """score(q, k) = 0: every key has the same weight, before and after training."""
 
     def compare(self, query: Tensor, projected: Tensor) -> Tensor:
-        """(..., Q, d) and (..., K, d) -> zeros (..., Q, K)."""
-        return 0 * (query.sum(-1)[..., None] + projected.sum(-1)[..., None, :])
+        return 0 * (query.sum(-1)[..., None] + projected.sum(-1)[..., None, :])  # DDP needs gradients of all parameters

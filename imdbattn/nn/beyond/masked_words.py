@@ -19,8 +19,7 @@ class MaskedWords(nn.Module):
     guessed_G: ids of the words that may be masked, the frequent ones. counts_G: how often each occurs, to initialize
         the predicted frequencies. rows: number of ids.
 
-    The vector of a masked word is learned. Unlike in Devlin et al., no masked word is left unchanged: with 15 %
-    masked, the encoder sees the other words unchanged.
+    All masked words have one learned vector; unlike in Devlin et al., none is left unchanged.
     """
 
     guessed_G: Tensor
