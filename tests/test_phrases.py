@@ -18,7 +18,7 @@ from torch import Tensor
 from imdbattn.data.corpus import prepare
 from imdbattn.data.ragged import Batch, Ragged, ragged
 from imdbattn.errors import UserError
-from imdbattn.nn.beyond.phrases import Phrases, count_phrases, folds_of, phrase_keys
+from imdbattn.nn.beyond.context import Phrases, count_phrases, folds_of, phrase_keys
 from imdbattn.runs.predict import open_settings
 from imdbattn.runs.score import score_run
 from imdbattn.settings import schema
@@ -44,7 +44,7 @@ def counted(data: Ragged, classes: int, longest=3, least=2, folds=FOLDS, targets
     before_MW, review_M = data.words(longest - 1)
     targets_NC = F.one_hot(data.labels, classes) if targets_NC is None else targets_NC
     fold_N = folds_of(data.labels, folds)
-    return count_phrases(data.ids.long(), before_MW, review_M, fold_N, targets_NC, ROWS, least, folds)
+    return count_phrases((data.ids.long(), before_MW, review_M), fold_N, targets_NC, ROWS, least, folds)
 
 
 def found(phrases: Phrases, *texts: list[int]) -> Tensor:

@@ -97,7 +97,7 @@ def with_vectors(
 
 
 def renumbered(keys_P: Tensor, rows_K: Tensor, rows: int) -> Tensor:
-    """Keys of phrases (nn/beyond/phrases) with the places in `rows_K` as ids. rows: number of ids before."""
+    """Keys of phrases (nn/beyond/context) with the places in `rows_K` as ids. rows: number of ids before."""
     place_V = torch.zeros(rows, dtype=torch.int64)
     place_V[rows_K] = torch.arange(len(rows_K))
     new_P, factor = torch.zeros_like(keys_P), 1

@@ -23,12 +23,13 @@ class State(NamedTuple):
     outputs_BSH: Tensor  # outputs of the encoder, the values of attention
     keys_BSK: Tensor | None = None  # the outputs, projected once by the score
     mask_B1S: Tensor | None = None  # False on padding; None without padding
-    weights_B1S: Tensor | None = None  # attention of the step before; None at the start
+    weights_BTS: Tensor | None = None  # attention of the last steps; None at the start
 
     def repeat(self, times: int) -> "State":
         """(B * times): the state of each sequence `times` times in a row."""
         recurrent = tuple(part_LBH.repeat_interleave(times, 1) for part_LBH in self.recurrent)
-        return State(recurrent, *(None if part is None else part.repeat_interleave(times, 0) for part in self[1:]))
+        rest: Any = (None if part is None else part.repeat_interleave(times, 0) for part in self[1:])
+        return State(recurrent, *rest)
 
 
 def recurrent_net(width: int, hidden: int, dropout: float, layers: int = 1, cell: str = "gru") -> nn.GRU | nn.LSTM:
@@ -48,8 +49,7 @@ class Encoder(nn.Module):
     def forward(self, source_BS: Tensor, lengths_B: Tensor | None = None) -> tuple[Tensor, Recurrent]:
         """Ids (B, S) -> outputs (S, B, H), 0 after the end of a sequence, and the state (L, B, H) at its end.
 
-        lengths_B: at least 1; None if all are S, which halves the time on a CPU, as the backward pass of a packed
-            sequence allocates zeros for the whole batch at each step.
+        lengths_B: at least 1; None if all are S, which halves the time on a CPU.
         """
         embedded_SBE = self.dropout(self.embedding(source_BS)).transpose(0, 1)
         if lengths_B is None:
@@ -64,9 +64,9 @@ class Encoder(nn.Module):
 class Decoder(nn.Module):
     """Predicts each target symbol from the previous one, its recurrent state, and what it attends to.
 
-    score: one of nn/scores; None for no attention (Cho et al. 2014). The query is the last layer's previous
-        state, keys and values are the encoder's outputs, and the context, their weighted sum, is concatenated to the
-        embedded symbol (Bahdanau et al. 2015, section 3.1; scores of Luong et al. 2015, section 3.1).
+    score: one of nn/scores; None for no attention (Cho et al. 2014). The query is the last layer's previous state, keys
+    and values are the encoder's outputs, and the context is concatenated to the embedded symbol (Bahdanau et al. 2015,
+    section 3.1).
     """
 
     def __init__(
@@ -89,22 +89,20 @@ class Decoder(nn.Module):
         return State(recurrent, outputs_BSH, self.score.project_key(outputs_BSH), mask_B1S)
 
     def forward(self, tokens_BT: Tensor, state: State) -> tuple[Tensor, State]:
-        """Symbols (B, T) -> logits of the next ones (B, T, V) and the state after them.
-
-        The logits are the same for one symbol at a time and for a whole target at once (teacher forcing).
-        """
+        """Symbols (B, T) -> logits of the next ones (B, T, V) and the state after them; T is 1 in a search."""
         embedded_TBE = self.dropout(self.embedding(tokens_BT)).transpose(0, 1)
         if self.score is None:
             outputs_TBH, recurrent = self.run(embedded_TBE, state.recurrent)
             return self.output(outputs_TBH.transpose(0, 1)), state._replace(recurrent=recurrent)
-        outputs = []
+        steps = []
         for embedded_1BE in embedded_TBE.split(1):
             context_B1H, weights_B1S = self.attend(state)
             input_1BI = torch.cat([embedded_1BE, context_B1H.transpose(0, 1)], dim=-1)
             output_1BH, recurrent = self.run(input_1BI, state.recurrent)
-            state = state._replace(recurrent=recurrent, weights_B1S=weights_B1S)
-            outputs.append(output_1BH)
-        return self.output(torch.cat(outputs).transpose(0, 1)), state
+            state = state._replace(recurrent=recurrent)
+            steps.append((output_1BH.transpose(0, 1), weights_B1S))
+        outputs_BTH, weights_BTS = (torch.cat(step, 1) for step in zip(*steps, strict=True))
+        return self.output(outputs_BTH), state._replace(weights_BTS=weights_BTS)
 
     def attend(self, state: State) -> tuple[Tensor, Tensor]:
         """The context (B, 1, H), and the weights (B, 1, S)."""
@@ -123,8 +121,7 @@ class EncoderDecoder(nn.Module):
     """Encoder and decoder.
 
     source_vocabulary, target_vocabulary: sizes, including <pad> etc. score: see Decoder. settings: of both: width of
-    embeddings; hidden, width of states; dropout of embeddings, and of outputs between layers; layers; cell, gru (Cho et
-    al. 2014) or lstm (Hochreiter & Schmidhuber 1997).
+    embeddings; hidden, width of states; dropout of embeddings, and of outputs between layers; layers; cell: gru, lstm.
     """
 
     def __init__(self, source_vocabulary: int, target_vocabulary: int, score: MakeScore | None = None, **settings: Any):
@@ -139,16 +136,11 @@ class EncoderDecoder(nn.Module):
 
     def forward(self, source_BS: Tensor, lengths_B: Tensor | None, target_BT: Tensor) -> Tensor:
         """Logits (B, T, V) of each target symbol, given the source and the symbols before it (teacher forcing)."""
-        logits_BTV, _ = self.decoder(shifted(target_BT), self.encode(source_BS, lengths_B))
-        return logits_BTV
+        return self.decoder(shifted(target_BT), self.encode(source_BS, lengths_B))[0]
 
     def attention_weights(self, source_BS: Tensor, lengths_B: Tensor | None, target_BT: Tensor) -> Tensor:
         """(B, T, S): what predicts each target symbol attends to. The decoder must have a score."""
-        state, steps = self.encode(source_BS, lengths_B), []
-        for token_B1 in shifted(target_BT).split(1, 1):
-            _, state = self.decoder(token_B1, state)
-            steps.append(state.weights_B1S)
-        return torch.cat(steps, 1)
+        return self.decoder(shifted(target_BT), self.encode(source_BS, lengths_B))[1].weights_BTS
 
 
 def shifted(target_BT: Tensor) -> Tensor:
@@ -167,19 +159,14 @@ class Beams(NamedTuple):
     score_BK: Tensor  # log probability / symbols ** length_penalty
 
 
-def limits(lengths_B: Tensor) -> Tensor:
-    """Maximum number of output symbols; depends on the source's length, not on the rest of the batch."""
-    return 2 * lengths_B + 10
-
-
 @torch.no_grad()
 def beam_search(
     net: EncoderDecoder, source_BS: Tensor, lengths_B: Tensor, beams: int = 1, length_penalty: float = 1.0
 ) -> Beams:
     """Keeps the best `beams` (K) prefixes of each output (Sutskever et al. 2014, section 3.2); one is greedy search.
 
-    They are ranked by log probability / symbols ** length_penalty (Wu et al. 2016, section 7, without their constant);
-    an output that has ended stays in the beam until better ones replace it.
+    Outputs, also those that have ended, are ranked by log probability / symbols ** length_penalty (Wu et al. 2016,
+    section 7, without their constant). They have at most 2 S + 10 symbols, S those of the source.
     """
     state = net.encode(source_BS, lengths_B).repeat(beams)
     first_B1 = torch.arange(len(source_BS), device=source_BS.device)[:, None] * beams
@@ -187,7 +174,7 @@ def beam_search(
     total_BK[:, 0] = 0  # all beams start equal, so only one is used
     tokens_BKT = source_BS.new_full((len(source_BS), beams, 1), BOS)
     while True:
-        ended_BK = (tokens_BKT == EOS).any(2) | (tokens_BKT.shape[2] > limits(lengths_B))[:, None]
+        ended_BK = (tokens_BKT == EOS).any(2) | (tokens_BKT.shape[2] > 2 * lengths_B + 10)[:, None]
         size_BK = (tokens_BKT[..., 1:] != PAD).sum(2)
         if ended_BK.all():
             return Beams(tokens_BKT[..., 1:], total_BK, total_BK / size_BK**length_penalty)

@@ -15,7 +15,7 @@ SAVED_SCORES = 2**25  # scores that a layer may keep for its backward pass: 134 
 
 
 def additive_score(query: Tensor, key: Tensor, weight: Tensor) -> Tensor:
-    """v . tanh(q + k), tanh(x) = 2 sigmoid(2x) - 1: tanh is slow on a CPU. q, k (..., d) broadcast; weight: (1, d), v."""
+    """v . tanh(q + k) as tanh(x) = 2 sigmoid(2x) - 1, which is faster on a CPU. q, k: (..., d); weight: (1, d), v."""
     hidden = (2 * query).add(key, alpha=2).sigmoid_()
     return 2 * F.linear(hidden, weight).squeeze(-1) - weight.sum()
 
@@ -23,10 +23,7 @@ def additive_score(query: Tensor, key: Tensor, weight: Tensor) -> Tensor:
 def attention(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float, added: Sequence[Tensor] | None = None
 ) -> Tensor:
-    """softmax(scale * query key^T + added[0] added[1]^T) value, over the keys where `mask` is True; see `Attention`.
-
-    On a CPU in blocks that fit its cache, else by torch's kernel.
-    """
+    """softmax(scale * query key^T + added[0] added[1]^T) value over the keys where `mask` is True: see `Attention`."""
     if added is not None:  # one product computes both: more columns cost less than more scores
         pairs = zip((query * scale, key), added, strict=True)
         query, key = (torch.cat([x, more.expand(*x.shape[:-1], -1)], -1) for x, more in pairs)
@@ -56,18 +53,14 @@ def use_blocks(query: Tensor, key: Tensor, value: Tensor) -> bool:
 def blocked_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float) -> Tensor:
     """The same as F.scaled_dot_product_attention; faster on a CPU for texts of a few hundred words."""
     lead = query.shape[:-2]
-    # The lowest finite number, so that a query without any key gives no NaN; baddbmm adds it to the product.
-    bias = query.new_zeros(mask.shape).masked_fill_(~mask, torch.finfo(query.dtype).min)
+    bias = query.new_zeros(mask.shape).masked_fill_(~mask, torch.finfo(query.dtype).min)  # finite: no NaN without keys
     bias = bias.expand(*lead, *mask.shape[-2:])
     parts = (tensor.flatten(0, -3) for tensor in (query * scale, key, value, bias))
     return BlockedAttention.apply(*parts).unflatten(0, lead) * mask.any(-1, keepdim=True)
 
 
 class BlockedAttention(torch.autograd.Function):
-    """softmax(Q K^T + bias) V for a few sequences at a time, so that their scores stay in the cache.
-
-    query_NQd, key_NKd, value_NKV; bias_N1K or bias_NQK, which gets no gradient.
-    """
+    """softmax(Q K^T + bias) V for a few sequences at a time, whose scores fit the cache. `bias` has no gradient."""
 
     @staticmethod
     def forward(ctx, query_NQd: Tensor, key_NKd: Tensor, value_NKV: Tensor, bias_N1K: Tensor) -> Tensor:

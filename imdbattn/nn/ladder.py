@@ -93,10 +93,7 @@ class SelfAttention(nn.Module):
 
 
 class PlainLayer(nn.Module):
-    """x <- g(f(x)), f self-attention, g Linear and ReLU. attention: heads, score and distances of SelfAttention.
-
-    A custom layer is a module that is also called with (x_BTD, words) and has an attribute `skip`.
-    """
+    """x <- g(f(x)), f self-attention, g Linear and ReLU. attention: heads, score and distances of SelfAttention."""
 
     skip = False  # whether x itself is added to f(x)
     attention: type[SelfAttention] = SelfAttention  # class of f
@@ -135,8 +132,7 @@ def sinusoids(length: int, width: int) -> Tensor:
 
     Vaswani et al. 2017, section 3.5. The frequencies are float32: up to position 512 the error is below 2e-5.
     """
-    i_T1 = torch.arange(length, dtype=torch.float64)[:, None]
-    h_D = torch.arange(width)
+    i_T1, h_D = torch.arange(length, dtype=torch.float64)[:, None], torch.arange(width)
     angle_TD = i_T1 / 10000 ** ((h_D - h_D % 2) / width)
     return torch.where(h_D % 2 == 0, angle_TD.sin(), angle_TD.cos()).float()
 

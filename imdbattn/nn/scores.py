@@ -25,16 +25,12 @@ def masked_softmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
     """
     if mask is None:
         return scores.softmax(-1)
-    # With the lowest finite number instead of -inf, a row without keys is uniform; the product then clears it.
     scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
-    return scores.softmax(-1) * mask
+    return scores.softmax(-1) * mask  # a row without keys is uniform before the product
 
 
 class Score(nn.Module):
-    """Base class, called with the widths of query and key, which a subclass may use.
-
-    A decoder, which has one query per step, projects the keys once and calls `compare` at each step.
-    """
+    """Base class, called with the widths of query and key. A decoder calls `compare` at each step."""
 
     def __init__(self, query_width: int = 0, key_width: int = 0):
         super().__init__()
@@ -94,10 +90,7 @@ class Bilinear(Dot):
 
 
 class Additive(Score):
-    """score(q, k) = v^T tanh(W_q q + W_k k)  (Bahdanau et al. 2015, appendix A.1.2).
-
-    Needs memory for Q x K x `hidden` numbers per sequence and head.
-    """
+    """score(q, k) = v^T tanh(W_q q + W_k k), with memory for Q x K x hidden numbers  (Bahdanau et al. 2015, A.1.2)."""
 
     def __init__(self, query_width: int, key_width: int, hidden: int | None = None):
         super().__init__()

@@ -15,8 +15,7 @@ class Embedding(nn.Module):
         contains its fingerprint (tasks/learner).
     shift_D, scale_D: mean and 1 / std; (0, 1) leaves GloVe unchanged.
     tuned_R: rows with a trainable offset, initially zero, towards which weight decay pulls; None for frozen vectors.
-    mixout: share of the words of a training review used without their offset, like unseen words; the same for all
-        occurrences of a word (Lee et al. 2020, "Mixout", but per word and without its rescaling).
+    mixout: share of the words of a training review used without their offset (Lee et al. 2020, but per word).
 
     <pad> is zero and never trained. <unk> is learned, initially zero, the mean of the words.
     """
@@ -57,7 +56,7 @@ class Embedding(nn.Module):
         return x_BTD * (tokens_BT != 0)[..., None]
 
     def draw_tuned(self, slots_BT: Tensor) -> Tensor:
-        """(B, T) bool, whether each offset is used: by random numbers per word and per review, added modulo 1."""
+        """(B, T) bool: which offsets are used, by the sum of a random number per word and one per review, modulo 1."""
         draw_R = torch.rand(len(self.offset_RD), device=slots_BT.device)  # type: ignore[arg-type]
         shift_B = torch.rand(len(slots_BT), device=slots_BT.device)
         shifted_BT = draw_R[slots_BT] + shift_B.view(-1, *[1] * (slots_BT.ndim - 1))

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from imdbattn.data.glove import Glove
 from imdbattn.data.ragged import as_tensor
 from imdbattn.errors import UserError, naming
-from imdbattn.nn.beyond.context import Context
-from imdbattn.nn.beyond.phrases import Phrases
+from imdbattn.nn.beyond.context import Context, Phrases
 from imdbattn.nn.vectors import Embedding
 from imdbattn.settings.keys import as_dict
 from imdbattn.tasks.weights import Weights

@@ -23,7 +23,7 @@ from imdbattn.explain.prediction import AttentionWeights, Classification
 from imdbattn.explain.show import DETAILED
 from imdbattn.explain.watch import rollout, watch
 from imdbattn.nn.beyond.attention import LabelQueryPooling
-from imdbattn.nn.beyond.phrases import Phrases
+from imdbattn.nn.beyond.context import Phrases
 from imdbattn.nn.ladder import ClsPooling, MeanPooling
 from imdbattn.tasks.build import batch_options, build_net, trained_words
 from imdbattn.tasks.predictor import Predictor

@@ -16,7 +16,7 @@ from imdbattn.data.corpus import ReviewCorpus, prepare
 from imdbattn.data.ragged import Batch, Ragged
 from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.errors import UserError
-from imdbattn.nn.beyond.phrases import Phrases, count_phrases, folds_of
+from imdbattn.nn.beyond.context import Phrases, count_phrases, folds_of
 from imdbattn.per_class import confusion, details
 from imdbattn.run_folder import link_or_copy, open_run
 from imdbattn.tasks.build import batch_options, build_net, trained_words
@@ -97,7 +97,7 @@ class Scores:
 class ReviewClassifier(Learner):
     """Trains and scores a net that is called with a batch and returns logits (B, C), such as nn.ladder.Classifier.
 
-    folds_N: the fold of each training review, for a net with phrases (nn/beyond/phrases). targets_NC: probabilities of
+    folds_N: the fold of each training review, for a net with phrases (nn/beyond/context). targets_NC: probabilities of
     their classes; None: the labels. facts: include the labels and the vectors' fingerprint. For the other arguments see
     Learner.
     """
@@ -192,4 +192,5 @@ def phrases_of(settings: Any, train: Ragged, fold_N: Tensor, targets_NC: Tensor,
     longest, least, folds = settings.longest, settings.min_reviews, settings.folds
     if rows**longest >= 2**63:
         raise UserError(f"model.phrases.longest={longest} is too large for {rows:,} vectors: set it to {longest - 1}")
-    return count_phrases(train.ids.long(), *train.words(longest - 1), fold_N, targets_NC, rows, least, folds)
+    words = train.ids.long(), *train.words(longest - 1)
+    return count_phrases(words, fold_N, targets_NC, rows, least, folds)

@@ -30,10 +30,9 @@ class ProjectedAttention(SelfAttention):
 
 
 class RotaryAttention(SelfAttention):
-    """Queries and keys are rotated by an angle for each position, so that q_i . k_j depends on j - i (Su et al. 2021).
+    """Queries and keys rotated in proportion to their positions, so that q_i . k_j depends on j - i (Su et al. 2021).
 
-    At position i, dimensions 2m and 2m + 1 of a head are rotated by i / 10000^(2m/d) (section 3.2.2). The last
-    dimension of an odd number is not rotated.
+    Dimensions 2m and 2m + 1 of a head are rotated by i / 10000^(2m/d) at position i, the last of an odd number is not.
     """
 
     frequency_M: Tensor
@@ -49,8 +48,8 @@ class RotaryAttention(SelfAttention):
         return self.rotate(q_BHTd, words.positions_BT), self.rotate(k_BHTd, words.positions_BT), v_BHTd
 
     def rotate(self, x_BHTd: Tensor, positions_BT: Tensor) -> Tensor:
-        angle_B1TM = positions_BT[:, None, :, None] * self.frequency_M
-        cos, sin, size = angle_B1TM.cos(), angle_B1TM.sin(), 2 * len(self.frequency_M)
+        angle_B1TM, size = positions_BT[:, None, :, None] * self.frequency_M, 2 * len(self.frequency_M)
+        cos, sin = angle_B1TM.cos(), angle_B1TM.sin()
         a, b = x_BHTd[..., 0:size:2], x_BHTd[..., 1:size:2]
         pairs = torch.stack([a * cos - b * sin, a * sin + b * cos], -1).flatten(-2)
         return torch.cat([pairs.to(x_BHTd.dtype), x_BHTd[..., size:]], -1)
@@ -68,15 +67,11 @@ class RotaryLayer(ResidualLayer):
     attention = RotaryAttention
 
 
-# --- a term of the scores that depends on the distance between two words ----------------------------------------------
-
-
 class Distances(nn.Module):
     """score(i, j) + sum_m a_m cos(w_m (j - i)) + b_m sin(w_m (j - i)) with a and b learned for each head.
 
-    cos and sin of a difference are products of those of i and j, so the term is a product of W more columns of query
-    and key, not a T x T table (as in rotary positions: Su et al. 2021, section 3.2). Words and distances have separate
-    terms (Ke et al. 2021, section 3.1). Heads are initialized as a convolution (d'Ascoli et al. 2021, section 3).
+    cos and sin of a difference are products of those of i and j, so W more columns of query and key compute the term.
+    Heads are initialized as a convolution (d'Ascoli et al. 2021, section 3).
 
     waves: M, number of sinusoids; their periods are spaced geometrically from 2 to 128 words.
     places: head h initially attends to places[h % len(places)]: 0 is the word itself, -1 the previous, None all words.
@@ -112,8 +107,7 @@ class Distances(nn.Module):
 class ClippedDistances(nn.Module):
     """score(i, j) + b[clip(j - i, -reach, reach)] with R = 2 reach + 1 numbers b learned for each head, initially 0.
 
-    A number for each distance and head as in Raffel et al. 2020, section 2.1, with the clipped distances of Shaw et al.
-    2018, section 3.2, instead of intervals that become longer. Larger distances share the number of `reach`.
+    As in Raffel et al. 2020, section 2.1, with the clipped distances of Shaw et al. 2018, section 3.2.
     """
 
     def __init__(self, heads: int, reach: int = 16):
@@ -131,13 +125,10 @@ class ClippedDistances(nn.Module):
         return row_BHTT, torch.eye(positions_BT.shape[1]).to(row_BHTT)[None, None]
 
 
-# --- one learned query for each class (label attention: Mullenbach et al. 2018, section 2.2) --------------------------
-
-
 class LabelQueryPooling(Pooling):
     """z_c = sum_t softmax(score(q_c, x_t)) x_t with a learned query q_c for each class: (B, T, D) -> (B, C, D).
 
-    Each class is a head of its attention, so the weights (B, C, 1, T) show the words that each label reads.
+    Each class is a head, so the weights (B, C, 1, T) show what each label reads (Mullenbach et al. 2018, section 2.2).
     """
 
     def __init__(self, width: int, classes: int, score: MakeScore = ScaledDot):
@@ -167,11 +158,8 @@ class LabelQueryClassifier(Classifier):
         self.head = LabelHead(self.head.in_features, classes)
 
 
-# --- equal weights (Wiegreffe & Pinter 2019, "Attention is not not Explanation", section 3.2) -------------------------
-
-
 class Uniform(Dot):
-    """score(q, k) = 0: every key has the same weight, before and after training."""
+    """score(q, k) = 0: equal weights, before and after training (Wiegreffe & Pinter 2019, section 3.2)."""
 
     def compare(self, query: Tensor, projected: Tensor) -> Tensor:
         return 0 * (query.sum(-1)[..., None] + projected.sum(-1)[..., None, :])  # DDP needs gradients of all parameters

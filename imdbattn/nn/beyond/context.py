@@ -1,16 +1,120 @@
-"""Additions to the words, before their positions: the phrases that end at a word, and a convolution.
+"""Additions to the words, before their positions: log-count ratios of the phrases that end at a word (Wang & Manning,
+"Baselines and Bigrams", ACL 2012), and a convolution.
 
-Shape suffixes: B reviews, T positions, D width, O phrases that end at a word.
+Shape suffixes: B reviews, T positions, D width, W words before a word, O = W + 1 phrases that end at a word (of 1, 2 ..
+W + 1 words), P known phrases, with row 0 for all others, K folds, C columns of log-count ratios, M words of the
+training set, N its reviews.
 """
 
-from collections.abc import Callable
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from imdbattn.nn.beyond.phrases import Phrases
-from imdbattn.nn.ladder import Words
+from imdbattn.nn.ladder import Make, Words
+
+FIRST_WORD = 3  # lower ids are <pad>, <unk> and <cls>, which are in no phrase
+
+
+def phrase_keys(tokens: Tensor, before_W: Tensor, rows: int) -> Tensor:
+    """Ids (...) and those of the words before, nearest first, (..., W) -> a different key for each phrase, (..., O).
+
+    -1 where a word is unknown or the review starts. rows: number of ids; rows^(W + 1) must be below 2^63.
+    """
+    keys, factor = [torch.where(tokens < FIRST_WORD, -1, tokens)], 1
+    for word in before_W.unbind(-1):
+        factor *= rows
+        keys.append(torch.where((keys[-1] < 0) | (word < FIRST_WORD), -1, keys[-1] + word * factor))
+    return torch.stack(keys, -1)
+
+
+def rows_of(keys: Tensor, keys_P: Tensor) -> Tensor:
+    """The row of each key: 1 + its place among the ascending `keys_P`, 0 for others."""
+    if not len(keys_P):
+        return torch.zeros_like(keys)
+    place = torch.searchsorted(keys_P, keys).clamp_(max=len(keys_P) - 1)
+    return (place + 1) * (keys_P[place] == keys)
+
+
+def folds_of(labels_N: Tensor, folds: int) -> Tensor:
+    """The fold of each review, (N,): consecutive blocks of each class, as adjacent IMDB reviews are about one film."""
+    fold_N = torch.zeros_like(labels_N)
+    for label in labels_N.unique():
+        (places,) = (labels_N == label).nonzero(as_tuple=True)
+        fold_N[places] = torch.arange(len(places), device=places.device) * folds // len(places)
+    return fold_N
+
+
+def log_count_ratios(counts_CP: Tensor, alpha: float = 1.0) -> Tensor:
+    """r = log((p / |p|_1) / (q / |q|_1)), (..., P, C), p and q = alpha + counts in a class and the others (eq. 1).
+
+    counts_CP: (..., C, P), number of reviews of a class with the phrase. Two classes have one column, the second's.
+    """
+    p = counts_CP.double() + alpha
+    q = counts_CP.double().sum(-2, keepdim=True) - counts_CP + alpha
+    r_CP = (p / p.sum(-1, keepdim=True)).log() - (q / q.sum(-1, keepdim=True)).log()
+    return (r_CP[..., 1:, :] if counts_CP.shape[-2] == 2 else r_CP).transpose(-1, -2).float().contiguous()
+
+
+class Phrases(nn.Module):
+    """The known phrases and their log-count ratios.
+
+    keys_P: of `phrase_keys`, ascending, without row 0. log_counts_PC: their ratios, zeros in row 0. rows: number of
+    ids. longest: words of the longest phrase. out_of_fold_KPC: the ratios without the reviews of each fold, for
+    training, because a ratio that counts a review reveals its label; not in the checkpoint.
+    """
+
+    keys_P: Tensor
+    log_counts_PC: Tensor
+    out_of_fold_KPC: Tensor | None
+
+    def __init__(
+        self, keys_P: Tensor, log_counts_PC: Tensor, rows: int, longest: int, out_of_fold_KPC: Tensor | None = None
+    ):
+        super().__init__()
+        self.rows, self.longest, self.columns = rows, longest, log_counts_PC.shape[1]
+        self.register_buffer("keys_P", keys_P)
+        self.register_buffer("log_counts_PC", log_counts_PC)
+        self.register_buffer("out_of_fold_KPC", out_of_fold_KPC, persistent=False)
+
+    def forward(self, tokens_BT: Tensor, before_BTW: Tensor) -> Tensor:
+        """Ids, and those of the words before each -> rows of the phrases that end there, (B, T, O); 0 if unknown."""
+        return rows_of(phrase_keys(tokens_BT, before_BTW, self.rows), self.keys_P)
+
+    def ratios(self, phrases_BTO: Tensor, fold_B: Tensor | None = None) -> Tensor:
+        """Their log-count ratios, (B, T, O x C); fold_B: without the reviews of the fold of each review."""
+        if fold_B is None or self.out_of_fold_KPC is None:
+            return F.embedding(phrases_BTO, self.log_counts_PC).flatten(2)
+        flat = phrases_BTO + fold_B[:, None, None] * self.out_of_fold_KPC.shape[1]
+        return F.embedding(flat, self.out_of_fold_KPC.flatten(0, 1)).flatten(2)
+
+
+def count_phrases(
+    words: tuple[Tensor, Tensor, Tensor], fold_N: Tensor, targets_NC: Tensor, rows: int, least: int, folds: int
+) -> Phrases:
+    """The phrases of 1 .. W + 1 words that occur in at least `least` training reviews, counted once per review.
+
+    words: ids (M,) of all words of the training reviews, those before each, nearest first, 0 where the review starts,
+        (M, W), and the review of each, (M,). fold_N: see `folds_of`.
+    targets_NC: probabilities of each review's class, whose sums are expected counts (Su et al., "Large Scale Text
+        Classification using Semi-supervised Multinomial Naive Bayes", ICML 2011).
+    """
+    ids_M, before_MW, review_M = words
+    keys_MO = phrase_keys(ids_M, before_MW, rows)
+    keys, times = keys_MO[keys_MO >= 0].unique(return_counts=True)
+    keys = keys[times >= least]  # removes most phrases before the expensive part
+    row_MO = rows_of(keys_MO, keys)
+    pairs = (review_M[:, None] * (len(keys) + 1) + row_MO)[row_MO > 0].unique()  # once per review
+    review, place = pairs // (len(keys) + 1), pairs % (len(keys) + 1) - 1
+    known = place.bincount(minlength=len(keys)) >= least
+    keys_P, column, review, place = keys[known], known.cumsum(0) - 1, review[known[place]], place[known[place]]
+    cells = fold_N[review] * len(keys_P) + column[place]
+    counts = [cells.bincount(weights_N[review].double(), folds * len(keys_P)) for weights_N in targets_NC.T]
+    counts_KCP = torch.stack(counts).unflatten(1, (folds, len(keys_P))).transpose(0, 1)
+    whole_CP = counts_KCP.sum(0)
+    tables = [F.pad(log_count_ratios(one_CP), (0, 0, 1, 0)) for one_CP in (whole_CP, *(whole_CP - counts_KCP))]
+    return Phrases(keys_P, tables[0], rows, before_MW.shape[-1] + 1, torch.stack(tables[1:]))
 
 
 class Context(nn.Module):
@@ -19,9 +123,7 @@ class Context(nn.Module):
     phrases: None to omit them. convolution: called with the width; None to omit it.
     """
 
-    def __init__(
-        self, width: int, phrases: Phrases | None = None, convolution: Callable[[int], nn.Module] | None = None
-    ):
+    def __init__(self, width: int, phrases: Phrases | None = None, convolution: Make | None = None):
         super().__init__()
         self.phrases = phrases
         if phrases is not None:

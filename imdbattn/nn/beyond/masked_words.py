@@ -1,7 +1,6 @@
 """Pretraining: predicts masked words from their context (Devlin et al. 2019, section 3.1, without sentence pairs).
 
-Shape suffixes: B reviews, T positions, E width of the vectors, D width of the encoder, M masked words, G words that may
-be masked.
+Shape suffixes: B reviews, T positions, E width of the vectors, D of the encoder, M masked words, G maskable ids, V ids.
 """
 
 from typing import Any
@@ -15,11 +14,8 @@ from imdbattn.nn.ladder import Classifier
 class MaskedWords(nn.Module):
     """A classifier's encoder with a head that predicts words, whose output weights are the words' vectors.
 
-    encoder: everything but its pooling and head is trained.
-    guessed_G: ids of the words that may be masked, the frequent ones. counts_G: how often each occurs, to initialize
-        the predicted frequencies. rows: number of ids.
-
-    All masked words have one learned vector; unlike in Devlin et al., none is left unchanged.
+    encoder: everything but its pooling and head is trained. guessed_G: the maskable ids, those of frequent words.
+    counts_G: how often each occurs, to initialize the predicted frequencies. rows: V.
     """
 
     guessed_G: Tensor
@@ -35,7 +31,7 @@ class MaskedWords(nn.Module):
         place_V[guessed_G] = torch.arange(len(guessed_G))
         self.register_buffer("place_V", place_V, persistent=False)
         width: int = encoder.embedding.width  # type: ignore[assignment]
-        self.mask_E = nn.Parameter(torch.zeros(width))
+        self.mask_E = nn.Parameter(torch.zeros(width))  # of every masked word; unlike in the paper, none is unchanged
         self.guess = nn.Linear(encoder.head.in_features, width)
         self.bias_G = nn.Parameter((counts_G.float() / counts_G.sum()).log())
 
@@ -44,10 +40,7 @@ class MaskedWords(nn.Module):
         return self.place_V[tokens_BT] >= 0
 
     def forward(self, batch: Any, masked_BT: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits (M, G) of the masked words in their order in the batch, and their indices in `guessed_G` (M,).
-
-        batch: as for the encoder. masked_BT: bool, True on words to predict, each of which must be `maskable`.
-        """
+        """Logits (M, G) of the words where `masked_BT` is True, all maskable, and their indices in `guessed_G` (M,)."""
         x_BTE = self.encoder.embedding(batch.tokens_BT)
         x_BTE = torch.where(masked_BT[..., None], self.mask_E.to(x_BTE.dtype), x_BTE)
         x_BTD, words = self.encoder.encode(x_BTE, batch)
