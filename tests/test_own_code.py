@@ -174,6 +174,7 @@ def test_the_template_of_the_page_is_short_and_its_commands_run(shell, small, tm
 def test_our_parts_work_in_another_project_as_documented():
     exec(block("python", PAGE.partition("## Our parts in your project")[2]), space := {})
     assert space["y_BTD"].shape == (2, 9, 64)
+    assert space["logits_BC"].shape == (3, 2)
 
 
 KINDS = """

@@ -13,6 +13,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from imdbattn.nn.scores import MakeScore, masked_softmax, padding_mask
 
 PAD, BOS, EOS = 0, 1, 2  # ids of padding, beginning and end of sequence; as in data/vocabulary
+NEVER = slice(0, EOS)  # PAD and BOS are never predicted
 Recurrent = tuple[Tensor, ...]  # (hidden_LBH,) for a GRU, (hidden_LBH, cell_LBH) for an LSTM
 
 
@@ -146,9 +147,6 @@ class EncoderDecoder(nn.Module):
 def shifted(target_BT: Tensor) -> Tensor:
     """The symbol before each target symbol: BOS before the first."""
     return torch.cat([torch.full_like(target_BT[:, :1], BOS), target_BT[:, :-1]], dim=1)
-
-
-NEVER = slice(0, EOS)  # PAD and BOS are never predicted
 
 
 class Beams(NamedTuple):

@@ -228,13 +228,13 @@ class TextQueryPooling(Pooling):
 
     def __init__(self, width: int, score: MakeScore = ScaledDot):
         super().__init__(width)
-        self.mean = MeanPooling(width)
         self.query, self.key, self.value = (nn.Linear(width, width) for _ in range(3))
         self.attention = Attention(score(width, width))
 
     def forward(self, x_BTD: Tensor, words: Words | Tensor | None = None) -> Tensor:
         mask_B11T, x_B1TD = Words.of(x_BTD, words).mask_BT[:, None, None], x_BTD[:, None]  # one head
-        query_B11D = self.query(self.mean(x_BTD, words))[:, None, None]
+        mean_B11D = masked_softmax(torch.zeros_like(mask_B11T, dtype=x_BTD.dtype), mask_B11T) @ x_B1TD
+        query_B11D = self.query(mean_B11D)
         return self.attention(query_B11D, self.key(x_B1TD), self.value(x_B1TD), mask_B11T)[:, 0, 0]
 
 
