@@ -5,6 +5,7 @@ Shape suffixes: B reviews, H heads, T positions, d width of one head.
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Annotated, Any
 
 import torch
@@ -12,8 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
 from imdbattn.explain.watch import rollout
-from imdbattn.faithfulness.ablation import hooked, self_attentions
-from imdbattn.nn.ladder import NoPositions
+from imdbattn.nn.ladder import NoPositions, SelfAttention
 
 Number = Annotated[int, Field(ge=1)]
 
@@ -60,16 +60,16 @@ def positional(net: nn.Module) -> list[tuple[nn.Module, str, Any]]:
 @contextmanager
 def changed(net: Any, changes: Changes) -> Iterator[None]:
     """Applies the changes of heads, layers and positions to a net, and undoes them at the end."""
-    numbers = list(self_attentions(net))
 
-    def zero_heads(row: int, module: nn.Module, inputs: Any, output_BHTd: Tensor) -> Tensor:
-        output_BHTd = output_BHTd.clone()
-        output_BHTd[:, [head - 1 for head in changes.heads_of(numbers[row])]] = 0
-        return output_BHTd
+    def zero_heads(layer: int, module: nn.Module, inputs: Any, output_BHTd: Tensor) -> Tensor:
+        disabled = torch.tensor(changes.heads_of(layer), dtype=torch.int64, device=output_BHTd.device) - 1
+        return output_BHTd.index_fill(1, disabled, 0)
 
     with ExitStack() as stack:
-        if changes.heads:
-            stack.enter_context(hooked(net, zero_heads))
+        for number, layer in enumerate(getattr(net, "layers", ()), 1):
+            for part in layer.modules():
+                if changes.heads and isinstance(part, SelfAttention):
+                    stack.enter_context(part.attention.register_forward_hook(partial(zero_heads, number)))
         replacements = positional(net) if changes.positions else []
         if changes.layers:
             kept = [net.layers[number - 1] for number in changes.kept_layers(len(net.layers))]

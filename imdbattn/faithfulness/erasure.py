@@ -19,7 +19,6 @@ from imdbattn.data.ragged import Batch
 from imdbattn.nn.ladder import Classifier
 from imdbattn.nn.scores import padding_mask
 
-SHOWN = (1, 2)  # numbers of words at which precision is measured: a review of the order probe has two true words
 EXHAUSTIVE = 10  # words up to which all orders of erasure are compared
 STEP = 0.1  # the largest share of the words that the search removes without measuring the rest again
 BUDGET = 8_192  # positions of a batch of reviews with one change each
@@ -176,11 +175,6 @@ def true_words(batch: Batch, negation: int) -> Tensor:
     """(B, T) bool: "not" and the verb after it, in reviews of data/order_probe.py. negation: id of "not"."""
     not_BT = batch.tokens_BT == negation
     return (not_BT | F.pad(not_BT, (1, -1))) & words_of(batch)
-
-
-def precision(ranks_BT: Tensor, true_BT: Tensor, words: int) -> Tensor:
-    """(B,): the share of true words among those of the first `words` ranks."""
-    return ((ranks_BT < words) & true_BT).sum(1).double() / words
 
 
 def average_precision(ranks_BT: Tensor, true_BT: Tensor) -> Tensor:

@@ -11,8 +11,8 @@ import time
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +28,6 @@ from imdbattn.data.ragged import Batch, Batches, EvalBatches, read_places
 from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.errors import UserError
 from imdbattn.faithfulness import erasure, scores
-from imdbattn.faithfulness.ablation import ablate, mean_outputs, units
-from imdbattn.faithfulness.counterfactual import adversary, attentions, permute
 from imdbattn.faithfulness.pairs import Pair, edited_words, read_pairs
 from imdbattn.faithfulness.settings import Faithfulness
 from imdbattn.faithfulness.summary import Tables, spearman, summarize
@@ -44,9 +42,8 @@ from imdbattn.tasks.build import batch_options
 from imdbattn.tasks.review_predictor import ReviewPredictor
 from imdbattn.tasks.weights import Trained, read_checkpoint
 
-VERSION = 3  # of the measurements; increment it when they change
+VERSION = 4  # of the measurements; increment it when they change
 POSITIONS = 8_192  # of a batch
-WEIGHTS = 4_000_000  # attention weights of a batch of the adversary
 
 Columns = dict[str, Any]  # name -> a list or a tensor, with an element for each review of a batch
 
@@ -84,8 +81,14 @@ def run_experiment(folders: Sequence[str], out: Path, cfg: Faithfulness) -> list
 
 
 def own_scores(cfg: Faithfulness) -> dict[str, partial[Any]]:
-    """The user's functions among the scores, by their `_target_`. Raises UserError unless their package is trusted."""
+    """The user's functions among the scores, by their `_target_`.
+
+    Raises UserError for an unknown name, or if the package of a function is not trusted.
+    """
     own = [score for score in cfg.scores if not isinstance(score, str)]
+    for name in cfg.scores:
+        if isinstance(name, str) and name not in scores.SCORES:
+            raise UserError(f"scores: {name} is none of {', '.join(scores.SCORES)}")
     for _, target, package in untrusted({"scores": [score.model_dump() for score in own]}, cfg.trust):
         raise UserError(f"scores: {target} is your own code: add trust={package}")
     return {one.target: partial(pkgutil.resolve_name(one.target), **(one.model_extra or {})) for one in own}
@@ -95,7 +98,7 @@ def own_scores(cfg: Faithfulness) -> dict[str, partial[Any]]:
 class Part:
     """A measurement of the reviews `chosen_N` of a source. options: what its numbers depend on in addition to the run.
 
-    measure: called with each batch, of at most `positions`.
+    measure: called with each batch.
     """
 
     name: str
@@ -103,7 +106,6 @@ class Part:
     source: Batches
     chosen_N: np.ndarray
     measure: Callable[[Batch], Columns]
-    positions: int = POSITIONS
 
     @property
     def file(self) -> str:
@@ -112,7 +114,7 @@ class Part:
 
     def batches(self) -> Iterator[tuple[np.ndarray, Batch]]:
         """Places among the chosen reviews, and their batch."""
-        for _, places in EvalBatches(self.source.lengths_N()[self.chosen_N], self.positions):
+        for _, places in EvalBatches(self.source.lengths_N()[self.chosen_N], POSITIONS):
             yield places, self.source[0, self.chosen_N[places]]
 
 
@@ -127,14 +129,15 @@ class Subject:
         if not run.is_classifier:
             raise UserError("an encoder-decoder, which has no label to explain")
         self.run, self.cfg, self.own = run, cfg, own
-        settings, self.checkpoint = open_run(str(run.folder), cfg.trust)
-        self.key = sha256_of(self.checkpoint)[:8]  # identifies the weights
-        self.folder = out / "runs" / f"{self.checkpoint.parents[1].name}-{self.key}"
+        settings, checkpoint = open_run(str(run.folder), cfg.trust)
+        self.key = sha256_of(checkpoint)[:8]  # identifies the weights
+        self.folder = out / "runs" / f"{checkpoint.parents[1].name}-{self.key}"
         self.settings = with_changes(settings, cfg.data.model_dump())
         self.corpus = prepare(self.settings.data)
         check_fingerprint(run.folder, cfg.split, self.corpus)
-        self.predictor = self.load(read_checkpoint(self.checkpoint))
-        self.net = self.predictor.net
+        trained = Trained.of(read_checkpoint(checkpoint))
+        self.predictor = ReviewPredictor.load(self.settings, trained, self.corpus.glove)
+        self.net = self.predictor.net.requires_grad_(False)
         if not isinstance(self.net, Classifier):
             raise UserError(f"its model is a {type(self.net).__name__}, not an imdbattn.nn.Classifier")
         self.batches = Batches(self.corpus.splits[cfg.split], **batch_options(self.settings))
@@ -147,11 +150,6 @@ class Subject:
         if cfg.pairs_of and not is_probe:
             self.pairs = read_pairs(expanded(cfg.pairs_of), run.labels, self.texts)
 
-    def load(self, checkpoint: dict[str, Any]) -> ReviewPredictor:
-        predictor = ReviewPredictor.load(self.settings, Trained.of(checkpoint), self.corpus.glove)
-        predictor.net.requires_grad_(False)
-        return predictor
-
     @cached_property
     def texts(self) -> list[str]:
         return read_texts(self.corpus.texts(self.cfg.split))
@@ -161,14 +159,13 @@ class Subject:
     @cached_property
     def parts(self) -> list[Part]:
         """Those that apply to the run, in the order in which they are measured."""
-        cfg, net, checkpoint = self.cfg, self.net, self.checkpoint
+        cfg, net = self.cfg, self.net
         common = {"split": cfg.split, "seed": cfg.seed}
 
         def part(name: str, reviews: int, measure: Callable[[Batch], Columns], **options: Any) -> Part:
             return Part(name, common | options, self.batches, self.chosen_N[:reviews], measure)
 
-        names: list[str] = [name for name in scores.applicable(net) if name in cfg.scores]
-        not_random = [name for name in names if name != "random"]
+        names = [name for name in scores.applicable(net) if name in (*cfg.scores, "random")]
         costly = {*scores.COSTLY, *self.own}  # computed for fewer reviews, or pairs
         fewer = min(cfg.reviews, cfg.costly_reviews)
         reviews = {name: fewer if name in costly else cfg.reviews for name in (*names, *self.own)}
@@ -176,45 +173,19 @@ class Subject:
         for name, number in reviews.items():
             options: dict[str, Any] = {"keywords": self.own[name].keywords} if name in self.own else {}
             parts.append(part(name, number, partial(self.explained, name), shares=cfg.shares, **options))
-        search, weights = cfg.search, cfg.adversary.model_dump(exclude={"reviews"})
-        parts.append(part("extremes", search.reviews, self.extremes, shares=cfg.shares, beam=search.beam))
-        if cfg.random_reviews:
-            stages = randomized(net, cfg.seed)
-            for name in not_random:
+        parts.append(part("extremes", cfg.search.reviews, self.extremes, shares=cfg.shares, beam=cfg.search.beam))
+        stages = randomized(net, cfg.seed)
+        for name in names:
+            if name != "random":
                 measure = partial(self.correlated, name, stages)
                 parts.append(part(f"randomized-{name}", cfg.random_reviews, measure))
-        if len(attentions(net)):
-
-            def permuted(batch: Batch) -> Columns:
-                return {"distance": permute(net, batch, cfg.permutations, cfg.seed)}
-
-            def opposed(batch: Batch) -> Columns:
-                return {"divergence": adversary(net, batch, **weights, seed=cfg.seed)[0]}
-
-            parts.append(part("permutation", cfg.reviews, permuted, permutations=cfg.permutations))
-            positions = WEIGHTS // (max(1, len(net.layers)) * int(self.batches.lengths_N().max()))
-            found = part("adversary", cfg.adversary.reviews, opposed, **weights)
-            parts.append(replace(found, positions=positions))
-        if units(net):
-            means = cache(lambda: mean_outputs(net, (batch for _, batch in parts[0].batches())))
-            parts.append(part("ablation", cfg.reviews, lambda batch: ablations(net, batch, means())))
-        last = checkpoint.with_name("last.ckpt")
-        if cfg.epoch_reviews and last.exists():
-            best, end = read_checkpoint(checkpoint), read_checkpoint(last)
-            if best.get("global_step") != end.get("global_step"):
-                last_net, options = self.load(end).net, {"shares": cfg.shares, "last": sha256_of(last)[:8]}
-                for name in not_random:
-                    measure = partial(self.explained, name, net=last_net)
-                    parts.append(part(f"last-{name}", cfg.epoch_reviews, measure, **options))
-        if self.pairs:
-            parts += self.pair_parts(reviews, common)
+        parts += self.pair_parts(reviews, common) if self.pairs else []
         return [one for one in parts if len(one.chosen_N)]
 
-    def score(self, name: str, batch: Batch, texts: Sequence[str], net: Classifier | None = None) -> Tensor:
-        """(B, T), for the label that `net`, by default the best one, predicts. texts: of all reviews of the source."""
-        net = net or self.net
+    def score(self, name: str, batch: Batch, texts: Sequence[str]) -> Tensor:
+        """(B, T), for the label that is predicted. texts: of all reviews of the source."""
         if name not in self.own:
-            return scores.SCORES[name][1](net, batch, scores.predicted(net, batch))
+            return scores.SCORES[name][1](self.net, batch, scores.predicted(self.net, batch))
         joined = []
         for text in (texts[row] for row in batch.rows_B.tolist()):
             joined.append(" ".join(text[word.start : word.end] for word in self.predictor.words_read(text)))
@@ -227,13 +198,13 @@ class Subject:
             scores_T[:words] = torch.as_tensor(values)
         return scores_BT
 
-    def explained(self, name: str, batch: Batch, net: Classifier | None = None) -> Columns:
+    def explained(self, name: str, batch: Batch) -> Columns:
         """Scores of the words, the seconds that they took, and their evaluation by erasure and known rationales."""
-        start, net = time.perf_counter(), net or self.net
-        scores_BT = self.score(name, batch, self.texts if name in self.own else (), net)
-        seconds, label_B = (time.perf_counter() - start) / len(scores_BT), scores.predicted(net, batch)
+        start = time.perf_counter()
+        scores_BT = self.score(name, batch, self.texts if name in self.own else ())
+        seconds, label_B = (time.perf_counter() - start) / len(scores_BT), scores.predicted(self.net, batch)
         ranks_BT, lengths = erasure.ranks(scores_BT, batch), batch.lengths_B.tolist()
-        comprehensiveness_BS, sufficiency_BS = erasure.erase(net, batch, ranks_BT, self.cfg.shares)
+        comprehensiveness_BS, sufficiency_BS = erasure.erase(self.net, batch, ranks_BT, self.cfg.shares)
         columns: Columns = {
             "right": label_B == batch.labels_B,
             "seconds": [seconds] * len(lengths),
@@ -242,13 +213,11 @@ class Subject:
             "sufficiency": sufficiency_BS,
         }
         if name == "integrated_gradients":
-            change_B = scores.change_from_zero(net, batch, label_B)
+            change_B = scores.change_from_zero(self.net, batch, label_B)
             columns["incompleteness"] = (scores_BT.sum(1) - change_B).abs() / change_B.abs().clamp(min=1e-6)
         if self.negation is not None:
             true_BT = erasure.true_words(batch, self.negation)
             columns["auprc"] = erasure.average_precision(ranks_BT, true_BT)
-            for words in erasure.SHOWN:
-                columns[f"precision_{words}"] = erasure.precision(ranks_BT, true_BT, words)
         return columns
 
     def extremes(self, batch: Batch) -> Columns:
@@ -362,9 +331,3 @@ def randomized(net: Classifier, seed: int) -> dict[str, Classifier]:
                 nn.init.normal_(weight, weight.mean().item(), weight.std(correction=0).item(), generator)
         found[name] = net
     return found
-
-
-def ablations(net: Classifier, batch: Batch, means: list[Tensor]) -> Columns:
-    """Whether each review is classified correctly, by the whole model and without each unit."""
-    outputs = {"model": net(batch)} | {unit: ablate(net, batch, unit, means) for unit in units(net)}
-    return {name: logits_BC.argmax(1) == batch.labels_B for name, logits_BC in outputs.items()}

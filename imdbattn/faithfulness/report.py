@@ -18,8 +18,7 @@ from imdbattn.pages import Picture, Report, Section, as_table
 
 UNCHANGED = 0.5  # a score fails the randomization test if its correlation is significantly above this
 QUESTION = "Is attention an explanation here? By erasure,"
-VERDICTS = ("better", "worse", "removable", "needed", "undecided")
-
+VERDICTS = ("better", "worse", "undecided")
 
 DASHES = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))  # with COLORS: 28 different lines
 TEXTS = OmegaConf.load(Path(__file__).with_name("measures.yaml"))
@@ -33,7 +32,7 @@ def report_of(summary: dict[str, Any]) -> Report:
         name="faithfulness",
         title=headline(summary),
         about=f"{shared.set_name(summary)}.",
-        lead=f"Of {len(claims):,} claims about scores, layers and heads: {text}." if claims else "",
+        lead=f"Of {len(claims):,} claims about scores: {text}." if claims else "",
         points=sentences(summary),
         sections=sections(summary),
         notes=notes(summary),
@@ -47,7 +46,7 @@ def report_of(summary: dict[str, Any]) -> Report:
 
 
 def sections(summary: dict[str, Any]) -> list[Section]:
-    """One for each measure, with a row for each score, layer or text and a column for each rung."""
+    """One for each measure, with a row for each score and a column for each rung."""
     rungs = summary["rungs"]
     accuracy = [
         {"rung": rung["label"], "seeds": str(len(rung["seeds"])), "accuracy %": shared.mean_and_sd(rung["accuracy"])}
@@ -66,7 +65,7 @@ def sections(summary: dict[str, Any]) -> list[Section]:
     shares = Picture("erasure", partial(erasure, summary), "Loss of probability by share of removed words.")
     found.append(Section("Erasure by share of the words", pictures=[shares], folded=True))
     if summary["claims"]:
-        text = "Differences from random words, positive where the score is better; changes of accuracy by ablation."
+        text = "Differences from random words, positive where the score is better."
         found.append(Section("Claims", text, as_table(list(map(claim_row, summary["claims"]))), names=3, folded=True))
     return found
 
@@ -188,7 +187,6 @@ def notes(summary: dict[str, Any]) -> list[str]:
         "shares": ", ".join(f"{100 * share:g} %" for share in method["shares"]),
         "beam": method["search"]["beam"],
         "claims": f"{len(claims):,}",
-        "margin": f"{100 * method['margin']:g}",
         "level": level(summary),
     }
     wanted = {"aopc": True, "signs": True, "correlations": True, "claims": claims}

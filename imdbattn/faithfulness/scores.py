@@ -19,15 +19,14 @@ from torch import Tensor, nn
 
 from imdbattn.data.ragged import Batch
 from imdbattn.explain.watch import rollout
-from imdbattn.faithfulness.counterfactual import attentions, replaced
 from imdbattn.faithfulness.erasure import in_chunks, keep, log_odds, take, words_of
 from imdbattn.nn.beyond.attention import LabelQueryPooling
-from imdbattn.nn.ladder import Classifier, MeanPooling, PlainLayer, Words
+from imdbattn.nn.ladder import Attention, Classifier, MeanPooling, PlainLayer, Words
 from imdbattn.tasks.review_predictor import watched
 
 Score = Callable[[Classifier, Batch, Tensor], Tensor]
 TOLERANCE = 0.02  # of the sum of integrated gradients, relative to the change of the log-odds
-ROUNDS = 12  # of halving segments of integrated gradients
+ROUNDS = 12  # of halving the trapezoids of integrated gradients
 SAMPLES = 5  # noisy copies of a review
 NOISE = 0.2  # standard deviation of their noise, relative to that of the word vectors
 BINS = 10  # of a histogram of scores
@@ -45,6 +44,10 @@ class Seen(NamedTuple):
     words: Words
     weights_BHQK: Tensor  # Q is 1 in the pooling
     value_BHKV: Tensor
+
+
+def attentions(part: nn.Module) -> list[nn.Module]:
+    return [module for module in part.modules() if isinstance(module, Attention)]
 
 
 @torch.no_grad()
@@ -117,11 +120,13 @@ def zeroed(net: Classifier, batch: Batch) -> list[Tensor]:
 
 def output_of(seen: Seen, review_R: Tensor, attended_RHQV: Tensor) -> Tensor:
     """(R, Q, D): the output of a layer or of the pooling whose attention returns `attended_RHQV`."""
-    if len(attentions(seen.part)):
-        with replaced(seen.part, lambda *_: attended_RHQV):
-            output = seen.part(seen.x_BKD[review_R], Words(*(column[review_R] for column in seen.words)))
-        return output if output.ndim == 3 else output[:, None]
-    return attended_RHQV[:, 0]  # a pooling that weighs x itself
+    if not attentions(seen.part):
+        return attended_RHQV[:, 0]  # a pooling that weighs x itself
+    with ExitStack() as stack:
+        for attention in attentions(seen.part):
+            stack.enter_context(attention.register_forward_hook(lambda *_: attended_RHQV))
+        output = seen.part(seen.x_BKD[review_R], Words(*(column[review_R] for column in seen.words)))
+    return output if output.ndim == 3 else output[:, None]
 
 
 def normalized(row_BQK: Tensor) -> Tensor:
@@ -159,64 +164,46 @@ def from_vectors(net: Classifier, x_BTE: Tensor, batch: Batch, label_B: Tensor) 
     return log_odds(net.head(net.dropout(net.pooling(*net.encode(x_BTE, batch)))), label_B)
 
 
-def gradient_at(net: Classifier, x_BTE: Tensor, batch: Batch, label_B: Tensor) -> Tensor:
-    """(B, T, E): of the log-odds of the labels."""
+def slopes(net: Classifier, x_BTE: Tensor, batch: Batch, label_B: Tensor) -> tuple[Tensor, Tensor]:
+    """The log-odds of the labels (B,), and their gradient (B, T, E) with respect to the vectors of the words."""
     with torch.enable_grad():
         x_BTE = x_BTE.detach().requires_grad_()
-        return torch.autograd.grad(from_vectors(net, x_BTE, batch, label_B).sum(), x_BTE)[0]
+        value_B = from_vectors(net, x_BTE, batch, label_B)
+        return value_B.detach(), torch.autograd.grad(value_B.sum(), x_BTE)[0]
 
 
 def gradient(net: Classifier, batch: Batch, label_B: Tensor) -> Tensor:
     """Gradient x input: the gradient of the log-odds with respect to each vector, times that vector."""
     x_BTE = net.embedding(batch.tokens_BT).detach()
-    return (gradient_at(net, x_BTE, batch, label_B) * x_BTE).sum(2)
+    return (slopes(net, x_BTE, batch, label_B)[1] * x_BTE).sum(2)
 
 
 def integrated_gradients(net: Classifier, batch: Batch, label_B: Tensor) -> Tensor:
     """Integrated gradients (Sundararajan et al. 2017, equation 1), which sum to the change of the log-odds.
 
-    The path from zero vectors is cut into segments, short ones near zero, where the output of LayerNorm changes fast.
-    In each, a sum over two points is compared with the change of the log-odds. Until the sum of a review is within
-    TOLERANCE, its segments with large errors are halved, at most ROUNDS times.
+    The integral along the path from zero vectors is a sum of trapezoids, narrow ones near zero, where the output of
+    LayerNorm changes fast. Until the sum of a review is within TOLERANCE, the trapezoids whose own sums are furthest
+    from the change of the log-odds are halved, at most ROUNDS times.
     """
-    x_BTE = net.embedding(batch.tokens_BT).detach()
-    change_B = change_from_zero(net, batch, label_B)
-    scores_BT, missed_B = torch.zeros(x_BTE.shape[:2]), torch.zeros(len(x_BTE))
-    ends_S = torch.tensor([0.0, *(2.0**-power for power in range(8, -1, -1))])
-    review_R = torch.arange(len(x_BTE)).repeat_interleave(len(ends_S) - 1)
-    low_R, high_R = ends_S[:-1].repeat(len(x_BTE)), ends_S[1:].repeat(len(x_BTE))
-    segments_B = review_R.bincount()
-    for halvings in range(ROUNDS + 1):
-        found = [
-            segment(net, x_BTE[r], take(batch, r), label_B[r], low, high)
-            for r, low, high in in_chunks(x_BTE.shape[1], review_R, low_R, high_R)
-        ]
-        part_RT, error_R = (torch.cat(column) for column in zip(*found, strict=True))
-        total_B, allowed_B = missed_B.index_add(0, review_R, error_R).abs(), TOLERANCE * change_B.abs()
-        halved_R = (total_B > allowed_B)[review_R] & (error_R.abs() > (allowed_B / segments_B)[review_R] / 2)
-        halved_R &= halvings < ROUNDS
-        scores_BT.index_add_(0, review_R[~halved_R], part_RT[~halved_R])
-        missed_B.index_add_(0, review_R[~halved_R], error_R[~halved_R])
-        if not halved_R.any():
-            break
-        review_R, low_R, high_R = review_R[halved_R], low_R[halved_R], high_R[halved_R]
-        segments_B += review_R.bincount(minlength=len(x_BTE))
-        middle_R = (low_R + high_R) / 2
-        review_R, low_R, high_R = review_R.repeat(2), torch.cat([low_R, middle_R]), torch.cat([middle_R, high_R])
+    x_BTE, scores_BT = net.embedding(batch.tokens_BT).detach(), torch.zeros(batch.tokens_BT.shape)
+    allowed_B = TOLERANCE * change_from_zero(net, batch, label_B).abs()
+    for row, x_TE in enumerate(x_BTE):
+        at_S, value_S, slope_ST = torch.zeros(0), torch.zeros(0), torch.zeros(0, len(x_TE))
+        new_S = torch.tensor([0.0, *(2.0**-power for power in range(8, -1, -1))])
+        for _ in range(ROUNDS + 1):
+            for (new_R,) in in_chunks(len(x_TE), new_S):
+                row_R = torch.full(new_R.shape, row)
+                value_R, slope_RTE = slopes(net, new_R[:, None, None] * x_TE, take(batch, row_R), label_B[row_R])
+                value_S, slope_ST = torch.cat([value_S, value_R]), torch.cat([slope_ST, (slope_RTE * x_TE).sum(2)])
+            at_S, order_S = torch.cat([at_S, new_S]).sort()
+            value_S, slope_ST = value_S[order_S], slope_ST[order_S]
+            part_ST = (slope_ST[1:] + slope_ST[:-1]) / 2 * at_S.diff()[:, None]
+            error_S = part_ST.sum(1) - value_S.diff()
+            if error_S.sum().abs() <= allowed_B[row]:
+                break
+            new_S = ((at_S[1:] + at_S[:-1]) / 2)[error_S.abs() > allowed_B[row] / len(error_S) / 2]
+        scores_BT[row] = part_ST.sum(0)
     return scores_BT
-
-
-def segment(
-    net: Classifier, x_RTE: Tensor, batch: Batch, label_R: Tensor, low_R: Tensor, high_R: Tensor
-) -> tuple[Tensor, Tensor]:
-    """(R, T): gradient x input, integrated from low x to high x by two points; (R,): by how much their sum is wrong."""
-    part_RT, width_R11 = torch.zeros(x_RTE.shape[:2]), (high_R - low_R)[:, None, None]
-    for point in (0.5 - 12**-0.5, 0.5 + 12**-0.5):  # Gauss-Legendre
-        at_RTE = (low_R[:, None, None] + point * width_R11) * x_RTE
-        part_RT += (gradient_at(net, at_RTE, batch, label_R) * x_RTE * width_R11).sum(2) / 2
-    with torch.no_grad():
-        low_R, high_R = (from_vectors(net, at_R[:, None, None] * x_RTE, batch, label_R) for at_R in (low_R, high_R))
-    return part_RT, part_RT.sum(1) - (high_R - low_R)
 
 
 @torch.no_grad()

@@ -28,14 +28,12 @@ Quantity = tuple[str, str, np.ndarray]
 RANDOM = "random"
 FORMS = ("efficient", "smooth")  # of the test with random weights, beside the correlations after each part
 LIMITS = {
-    "adversary": (0, float(np.log(2))),
     "speed": (0, np.inf),
     "incompleteness": (0, np.inf),
     "randomized_efficient": (-1, np.inf),
 }  # else -1 and 1
 # Measures of scores that are compared with random words; 1 if more is better.
 BETTER = {"comprehensiveness": 1, "sufficiency": -1, "auprc": 1, "human": 1}
-REMOVABLE = {"better": "removable", "worse": "needed", "undecided": "undecided"}
 
 
 class Rung:
@@ -44,7 +42,7 @@ class Rung:
     def __init__(self, variant: Variant, tables: Sequence[Tables]):
         self.variant, self.tables = variant, tables
         self.parts = {name: one.column_names[1:] for name, one in tables[0].items() if all(name in t for t in tables)}
-        self.scores = [name for name in self.parts if "right" in self.parts[name] and "last-" not in name]
+        self.scores = [name for name in self.parts if "right" in self.parts[name]]
 
     def column(self, part: str, name: str) -> np.ndarray:
         """(N, S): the mean over shares of the words where a review has several numbers."""
@@ -69,11 +67,8 @@ class Rung:
             for name in [name for name in stages if name not in FORMS][-1:]:
                 yield "randomized", score, self.column(f"randomized-{score}", name)
             yield from self.of_words(score)
-        for part in ("pairs", "permutation", "adversary"):
-            for name in self.parts.get(part, ()):
-                yield part, name, self.column(part, name)
-        for unit in self.parts.get("ablation", ())[1:]:
-            yield "ablation", unit, self.column("ablation", unit) - self.column("ablation", "model")
+        for name in self.parts.get("pairs", ()):
+            yield "pairs", name, self.column("pairs", name)
 
     def of_words(self, score: str) -> Iterator[Quantity]:
         """What follows from the scores of single words: their correlations, and the share with the wrong sign."""
@@ -82,13 +77,10 @@ class Rung:
             return np.array([[compare(*both) for both in zip(*pair, strict=False)] for pair in pairs]).T
 
         best = [table[score]["scores"].to_pylist() for table in self.tables]
-        last = [one[f"last-{score}"]["scores"].to_pylist() if f"last-{score}" in one else [] for one in self.tables]
-        epochs = [both for both in zip(best, last, strict=True) if both[1]]
-        for measure, pairs in (("seeds", [*combinations(best, 2)]), ("epochs", epochs)):
-            if pairs and score != RANDOM:
-                value_NP = compared(spearman, pairs)
-                # The interval is over reviews only, because pairs share seeds.
-                yield measure, score, value_NP[np.isfinite(value_NP).all(1)].mean(1, keepdims=True)
+        if len(best) > 1 and score != RANDOM:
+            value_NP = compared(spearman, combinations(best, 2))
+            # The interval is over reviews only, because pairs share seeds.
+            yield "seeds", score, value_NP[np.isfinite(value_NP).all(1)].mean(1, keepdims=True)
         if "leave_one_out" in self.scores and score != "leave_one_out" and any(min(one) < 0 for one in best[0] if one):
             truth = [table["leave_one_out"]["scores"].to_pylist() for table in self.tables]
             yield "wrong_sign", score, compared(wrong_sign, zip(best, truth, strict=True))
@@ -149,9 +141,7 @@ def summarize(measured: Sequence[tuple[Run, Tables]], fingerprint: str, cfg: Fai
         for measure, about, value_NS in found:
             row = {"rung": rung.variant.label, "measure": measure, "about": about, "value": value_NS}
             numbers.append(row)
-            if measure == "ablation":
-                claims.append(dict(row))
-            elif measure in BETTER and about != RANDOM:
+            if measure in BETTER and about != RANDOM:
                 claims.append(row | {"value": BETTER[measure] * (value_NS - random[measure][: len(value_NS)])})
     with_intervals([*numbers, *claims], cfg)
     return {
@@ -164,7 +154,7 @@ def summarize(measured: Sequence[tuple[Run, Tables]], fingerprint: str, cfg: Fai
         "folders": folders_of(runs),
         "rungs": [rung.facts() for rung in rungs],
         "numbers": [{k: v for k, v in row.items() if k != "mean_N"} for row in numbers if row["reviews"]],
-        "claims": with_verdicts([claim for claim in claims if claim["reviews"]], cfg.margin),
+        "claims": with_verdicts([claim for claim in claims if claim["reviews"]]),
     }
 
 
@@ -187,18 +177,12 @@ def with_intervals(rows: Sequence[dict[str, Any]], cfg: Faithfulness) -> None:
             row |= {"mean": float(value_NS.mean()), "interval": interval, "mean_N": value_NS.mean(1)}
 
 
-def with_verdicts(claims: list[dict[str, Any]], margin: float) -> list[dict[str, Any]]:
-    """The claims with p-values and verdicts. Changes of accuracy by ablation are compared with -margin."""
+def with_verdicts(claims: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The claims with p-values and verdicts."""
     for claim in claims:
-        mean_N = claim.pop("mean_N")
-        shift = margin * (claim["measure"] == "ablation")
-        claim["p"] = p_of_mean(mean_N + shift)
-        if shift and claim["mean"] > -margin:
-            claim["p"] = max(claim["p"], (1 - margin) ** len(mean_N))  # that a loss of `margin` affects none of them
+        claim["p"] = p_of_mean(claim.pop("mean_N"))
     for claim, p in zip(claims, holm([claim["p"] for claim in claims]), strict=True):
-        removed = claim["measure"] == "ablation"
-        result = verdict(p, *(end + margin * removed for end in claim["interval"]))
-        claim |= {"holm_p": p, "verdict": REMOVABLE[result] if removed else result}
+        claim |= {"holm_p": p, "verdict": verdict(p, *claim["interval"])}
     return claims
 
 
