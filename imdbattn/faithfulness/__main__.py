@@ -7,16 +7,10 @@ from typing import Any
 from imdbattn.files import expanded
 from imdbattn.settings.cli import command, without_gc
 
+KEYS = ("runs", "out", "pairs_of", "data.glove.path", "data.cache_dir")
 
-@command(
-    "faithfulness",
-    "runs",
-    "out",
-    "pairs_of",
-    "data.glove.path",
-    "data.cache_dir",
-    schema="faithfulness.settings.Faithfulness",
-)
+
+@command("faithfulness", *KEYS, schema="faithfulness.settings.Faithfulness")
 def main(settings: Any) -> None:
     """Prints the results and writes them into `out`."""
     folders = settings.runs

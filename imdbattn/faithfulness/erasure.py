@@ -104,8 +104,6 @@ def erase(net: Classifier, batch: Batch, ranks_BT: Tensor, shares: Sequence[floa
     return torch.stack(comprehensiveness, 1), torch.stack(sufficiency, 1)
 
 
-# --- the lowest and the highest AOPC of any order ---------------------------------------------------------------------
-
 Loss = Callable[[Tensor], Tensor]  # sets of removed words (P, T) -> loss of probability (P,)
 
 
@@ -166,9 +164,6 @@ def beam_search(loss: Loss, words: int, counts: Counter[int], beam: int) -> floa
         best = (total_P + max(counts[size], 1) * losses_P).topk(min(beam, len(losses_P))).indices
         removed_PT, total_P = removed_PT[best], (total_P + counts[size] * losses_P)[best]
     return total_P.max().item() / counts.total()
-
-
-# --- words that are known to matter -----------------------------------------------------------------------------------
 
 
 def true_words(batch: Batch, negation: int) -> Tensor:

@@ -11,10 +11,9 @@ import time
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -28,7 +27,7 @@ from imdbattn.data.ragged import Batch, Batches, EvalBatches, read_places
 from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.errors import UserError
 from imdbattn.faithfulness import erasure, scores
-from imdbattn.faithfulness.pairs import Pair, edited_words, read_pairs
+from imdbattn.faithfulness.pairs import edited_words, read_pairs
 from imdbattn.faithfulness.settings import Faithfulness
 from imdbattn.faithfulness.summary import Tables, spearman, summarize
 from imdbattn.files import expanded, make_folder, sha256_of
@@ -68,15 +67,13 @@ def run_experiment(folders: Sequence[str], out: Path, cfg: Faithfulness) -> list
     make_folder(out, "choose another folder")
     total = sum(len(part.chosen_N) for subject in subjects for part in subject.parts)
     with tqdm(total=total, unit=" reviews", dynamic_ncols=True, smoothing=0) as bar, torch.no_grad():
-        for subject in subjects:
-            for part in subject.parts:
-                title = f"{subject.run.model} seed {subject.run.metrics['seed']}, {part.name}"
-                bar.set_description(title, refresh=False)
-                subject.measure(part, bar.update)
+        for subject, part in ((one, part) for one in subjects for part in one.parts):
+            title = f"{subject.run.model} seed {subject.run.metrics['seed']}, {part.name}"
+            bar.set_description(title, refresh=False)
+            subject.measure(part, bar.update)
     return [
-        summarize([(one.run, one.tables()) for one in group], group[0].corpus.fingerprints[cfg.split], cfg)
-        | {"skipped": skipped}
-        for group in grouped(subjects, lambda one: one.corpus.fingerprints[cfg.split])
+        summarize([(one.run, one.tables()) for one in group], group[0].fingerprint, cfg) | {"skipped": skipped}
+        for group in grouped(subjects, lambda one: one.fingerprint)
     ]
 
 
@@ -94,8 +91,7 @@ def own_scores(cfg: Faithfulness) -> dict[str, partial[Any]]:
     return {one.target: partial(pkgutil.resolve_name(one.target), **(one.model_extra or {})) for one in own}
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """A measurement of the reviews `chosen_N` of a source. options: what its numbers depend on in addition to the run.
 
     measure: called with each batch.
@@ -111,11 +107,6 @@ class Part:
     def file(self) -> str:
         digest = hashlib.sha256(json.dumps([VERSION, self.options, len(self.chosen_N)]).encode()).hexdigest()[:8]
         return f"{self.name}-{digest}.parquet"
-
-    def batches(self) -> Iterator[tuple[np.ndarray, Batch]]:
-        """Places among the chosen reviews, and their batch."""
-        for _, places in EvalBatches(self.source.lengths_N()[self.chosen_N], POSITIONS):
-            yield places, self.source[0, self.chosen_N[places]]
 
 
 class Subject:
@@ -135,6 +126,7 @@ class Subject:
         self.settings = with_changes(settings, cfg.data.model_dump())
         self.corpus = prepare(self.settings.data)
         check_fingerprint(run.folder, cfg.split, self.corpus)
+        self.fingerprint = self.corpus.fingerprints[cfg.split]
         trained = Trained.of(read_checkpoint(checkpoint))
         self.predictor = ReviewPredictor.load(self.settings, trained, self.corpus.glove)
         self.net = self.predictor.net.requires_grad_(False)
@@ -146,41 +138,36 @@ class Subject:
         is_probe = self.corpus.source == "order_probe"
         words = self.corpus.glove.words if is_probe else []
         self.negation = words.index("not") + FIRST_WORD if "not" in words else None  # its reviews have known reasons
-        self.pairs = list[Pair]()
-        if cfg.pairs_of and not is_probe:
-            self.pairs = read_pairs(expanded(cfg.pairs_of), run.labels, self.texts)
+        place = expanded(cfg.pairs_of) if cfg.pairs_of and not is_probe else None
+        self.pairs = read_pairs(place, run.labels, self.texts) if place else []
 
     @cached_property
     def texts(self) -> list[str]:
         return read_texts(self.corpus.texts(self.cfg.split))
 
-    # --- what is measured ---------------------------------------------------------------------------------------------
-
     @cached_property
     def parts(self) -> list[Part]:
         """Those that apply to the run, in the order in which they are measured."""
-        cfg, net = self.cfg, self.net
-        common = {"split": cfg.split, "seed": cfg.seed}
+        cfg, common = self.cfg, {"split": self.cfg.split, "seed": self.cfg.seed}
+        names = [name for name in scores.applicable(self.net) if name in (*cfg.scores, "random")]
+        costly = {*scores.COSTLY, *self.own}  # computed for fewer reviews, or pairs
+        limits = {name: cfg.costly_reviews if name in costly else cfg.reviews for name in (*names, *self.own)}
 
-        def part(name: str, reviews: int, measure: Callable[[Batch], Columns], **options: Any) -> Part:
+        def part(name: str, options: dict[str, Any], reviews: int, measure: Callable[[Batch], Columns]) -> Part:
             return Part(name, common | options, self.batches, self.chosen_N[:reviews], measure)
 
-        names = [name for name in scores.applicable(net) if name in (*cfg.scores, "random")]
-        costly = {*scores.COSTLY, *self.own}  # computed for fewer reviews, or pairs
-        fewer = min(cfg.reviews, cfg.costly_reviews)
-        reviews = {name: fewer if name in costly else cfg.reviews for name in (*names, *self.own)}
         parts = []
-        for name, number in reviews.items():
-            options: dict[str, Any] = {"keywords": self.own[name].keywords} if name in self.own else {}
-            parts.append(part(name, number, partial(self.explained, name), shares=cfg.shares, **options))
-        parts.append(part("extremes", cfg.search.reviews, self.extremes, shares=cfg.shares, beam=cfg.search.beam))
-        stages = randomized(net, cfg.seed)
+        for name, reviews in limits.items():
+            keywords = {"keywords": self.own[name].keywords} if name in self.own else {}
+            parts.append(part(name, {"shares": cfg.shares} | keywords, reviews, partial(self.explained, name)))
+        search = {"shares": cfg.shares, "beam": cfg.search.beam}
+        parts.append(part("extremes", search, cfg.search.reviews, self.extremes))
+        stages = randomized(self.net, cfg.seed)
         for name in names:
-            if name != "random":
-                measure = partial(self.correlated, name, stages)
-                parts.append(part(f"randomized-{name}", cfg.random_reviews, measure))
-        parts += self.pair_parts(reviews, common) if self.pairs else []
-        return [one for one in parts if len(one.chosen_N)]
+            measure = partial(self.correlated, name, stages)
+            parts += [part(f"randomized-{name}", {}, cfg.random_reviews, measure)] if name != "random" else []
+        parts += self.pair_parts(limits, common) if self.pairs else []
+        return [part for part in parts if len(part.chosen_N)]
 
     def score(self, name: str, batch: Batch, texts: Sequence[str]) -> Tensor:
         """(B, T), for the label that is predicted. texts: of all reviews of the source."""
@@ -221,10 +208,8 @@ class Subject:
         return columns
 
     def extremes(self, batch: Batch) -> Columns:
-        start = time.perf_counter()
         low_B, high_B = erasure.extremes(self.net, batch, self.cfg.shares, self.cfg.search.beam)
-        seconds = (time.perf_counter() - start) / len(low_B)
-        return {"low": low_B, "high": high_B, "seconds": [seconds] * len(low_B)}
+        return {"low": low_B, "high": high_B}
 
     def correlated(self, name: str, stages: Mapping[str, Classifier], batch: Batch) -> Columns:
         """Rank correlations with the scores of each randomized network, for the label that the trained one predicts.
@@ -238,29 +223,30 @@ class Subject:
             rows = zip(*both, batch.lengths_B.tolist(), strict=True)
             return [compare(one_T[:length].numpy(), other_T[:length].numpy()) for one_T, other_T, length in rows]
 
-        trained_BT, *others = (score(net, batch, label_B) for net in (self.net, *stages.values()))
-        columns: Columns = {
-            stage: compared(spearman, trained_BT, other_BT) for stage, other_BT in zip(stages, others, strict=True)
-        }
-        columns["efficient"] = compared(scores.rise_of_complexity, trained_BT, others[-1])
+        trained_BT, columns = score(self.net, batch, label_B), Columns()
+        for stage, net in stages.items():
+            other_BT = score(net, batch, label_B)
+            columns[stage] = compared(spearman, trained_BT, other_BT)
+        columns["efficient"] = compared(scores.rise_of_complexity, trained_BT, other_BT)
         if name not in scores.COSTLY:
-            both = scores.smoothed(score, (self.net, [*stages.values()][-1]), batch, label_B, self.cfg.seed)
-            columns["smooth"] = compared(spearman, *both)
+            columns["smooth"] = compared(
+                spearman, *scores.smoothed(score, (self.net, net), batch, label_B, self.cfg.seed)
+            )
         return columns
 
-    def pair_parts(self, reviews: Mapping[str, int], common: dict[str, Any]) -> list[Part]:
+    def pair_parts(self, limits: Mapping[str, int], options: dict[str, Any]) -> Iterator[Part]:
         """Labels of both texts of the pairs, and for each score how well it finds the words that people edited.
 
-        reviews: number of pairs for each score.
+        limits: number of pairs for each score.
         """
         pairs, words_of, data = self.pairs, self.predictor.tokenizer.words, self.settings.data
         changed = []  # of each word that is read
         for one in pairs:
             edits = edited_words(*([word.text for word in words_of(text)] for text in (one.original, one.edited)))
             changed.append([edits[place] for place in read_places(len(edits), data.max_tokens, data.head_share)])
-        originals = [one.original for one in pairs]
-        options = common | {"pairs": hashlib.sha256(repr(pairs).encode()).hexdigest()[:8]}
-        part = partial(Part, options=options, source=self.predictor.batches(originals))
+        originals, all_N = [one.original for one in pairs], np.arange(len(pairs))
+        options = options | {"pairs": hashlib.sha256(repr(pairs).encode()).hexdigest()[:8]}
+        batches = self.predictor.batches(originals)
 
         def labels(batch: Batch) -> Columns:
             rows = batch.rows_B.tolist()
@@ -278,27 +264,23 @@ class Subject:
             # A pair whose edits only add words has no edited word in the original.
             return {"human": precision_B.masked_fill(~true_BT.any(1), torch.nan)}
 
-        all_N = np.arange(len(pairs))
-        human = [
-            part(f"human-{name}", chosen_N=all_N[:number], measure=partial(found, name))
-            for name, number in reviews.items()
-        ]
-        return [part("pairs", chosen_N=all_N, measure=labels), *human]
-
-    # --- files --------------------------------------------------------------------------------------------------------
+        yield Part("pairs", options, batches, all_N, labels)
+        for name, number in limits.items():
+            yield Part(f"human-{name}", options, batches, all_N[:number], partial(found, name))
 
     def measure(self, part: Part, progress: Callable[[int], Any]) -> None:
         """Writes the file of a part if it does not exist: a row for each review, in the order of their selection."""
-        file = self.folder / part.file
+        file, source = self.folder / part.file, part.source
         if file.exists():
             progress(len(part.chosen_N))
             return
         torch.manual_seed(zlib.crc32(f"{part.name} {self.cfg.seed} {self.key}".encode()))
         measured: list[int] = []
         columns: Columns = defaultdict(list)
-        for places, batch in part.batches():
+        for _, places in EvalBatches(source.lengths_N()[part.chosen_N], POSITIONS):
+            batch = source[0, part.chosen_N[places]]
             measured += places.tolist()
-            for name, values in ({"row": part.source.split.rows[batch.rows_B]} | part.measure(batch)).items():
+            for name, values in ({"row": source.split.rows[batch.rows_B]} | part.measure(batch)).items():
                 columns[name] += values if isinstance(values, list) else values.tolist()
             progress(len(places))
         order = np.argsort(measured)
@@ -314,20 +296,14 @@ def randomized(net: Classifier, seed: int) -> dict[str, Classifier]:
 
     Random weights have the mean and the standard deviation of the trained ones. Word vectors remain.
     """
-    generator = torch.Generator().manual_seed(seed)
-    layers = [(f"layer {number}", [layer]) for number, layer in enumerate(net.layers, 1)]
-    below = [part for part in (net.context, net.positions, net.resize) if part is not None]
-    parts: dict[str, list[nn.Module]] = {
-        "output": [net.head],
-        "pooling": [net.pooling],
-        **dict(reversed(layers)),
-        "input": below,
-    }
-    found = {}
-    for name in [name for name, modules in parts.items() if any(True for one in modules for _ in one.parameters())]:
-        net, parts = copy.deepcopy((net, parts), {id(net.embedding): net.embedding})  # the parts of the copy
-        for module in parts[name]:
-            for weight in module.parameters():
-                nn.init.normal_(weight, weight.mean().item(), weight.std(correction=0).item(), generator)
-        found[name] = net
+    layers = {f"layer {number}": (f"layers.{number - 1}.",) for number in range(len(net.layers), 0, -1)}
+    parts = {"output": ("head.",), "pooling": ("pooling.",), **layers, "input": ("context.", "positions.", "resize.")}
+    generator, found = torch.Generator().manual_seed(seed), {}
+    for name, starts in parts.items():
+        net = copy.deepcopy(net, {id(net.embedding): net.embedding})
+        weights = [weight for start in starts for key, weight in net.named_parameters() if key.startswith(start)]
+        for weight in weights:
+            nn.init.normal_(weight, weight.mean().item(), weight.std(correction=0).item(), generator)
+        if weights:
+            found[name] = net
     return found

@@ -26,14 +26,11 @@ from imdbattn.tasks.review_predictor import watched
 
 Score = Callable[[Classifier, Batch, Tensor], Tensor]
 TOLERANCE = 0.02  # of the sum of integrated gradients, relative to the change of the log-odds
-ROUNDS = 12  # of halving the trapezoids of integrated gradients
+STEPS = [2**power for power in range(6, 14)]  # of the path of integrated gradients: 64 to 8,192
 SAMPLES = 5  # noisy copies of a review
 NOISE = 0.2  # standard deviation of their noise, relative to that of the word vectors
 BINS = 10  # of a histogram of scores
 ROUNDING = 1e-5  # relative differences between scores that are not counted
-
-
-# --- what each layer and the pooling compute --------------------------------------------------------------------------
 
 
 class Seen(NamedTuple):
@@ -68,54 +65,43 @@ def see(net: Classifier, batch: Batch) -> list[Seen]:
     return seen
 
 
-def weights(net: Classifier, batch: Batch, skips: bool = False) -> list[Tensor]:
+def weights(seen: Seen, skips: bool = False) -> Tensor:
     """The mean over heads of the attention weights. skips: as (A + I) / 2 in layers with a skip connection."""
-    rows = []
-    for seen in see(net, batch):
-        row_BQK = seen.weights_BHQK.mean(1)
-        if skips and getattr(seen.part, "skip", False):
-            row_BQK = (row_BQK + torch.eye(row_BQK.shape[-1])) / 2
-        rows.append(row_BQK)
-    return rows
+    row_BQK = seen.weights_BHQK.mean(1)
+    return (row_BQK + torch.eye(row_BQK.shape[-1])) / 2 if skips and getattr(seen.part, "skip", False) else row_BQK
 
 
-def norms(net: Classifier, batch: Batch, skips: bool = False) -> list[Tensor]:
+def norms(seen: Seen, skips: bool = False) -> Tensor:
     """The norm of each weighed value (Kobayashi et al. 2020), divided by their sum for each query.
 
     Heads are concatenated; the value has no further projection W_O in our layers. skips: with x itself added to the
     value of its own position (Kobayashi et al. 2021), in layers with a skip connection.
     """
-    rows = []
-    for seen in see(net, batch):
-        row_BQK = (seen.weights_BHQK * seen.value_BHKV.norm(dim=-1)[:, :, None]).square().sum(1).sqrt()
-        if skips and getattr(seen.part, "skip", False):
-            own_BHKV = seen.weights_BHQK.diagonal(dim1=-2, dim2=-1)[..., None] * seen.value_BHKV
-            own_BK = (own_BHKV.transpose(1, 2).flatten(2) + seen.x_BKD).norm(dim=-1)
-            row_BQK.diagonal(dim1=-2, dim2=-1).copy_(own_BK)
-        rows.append(normalized(row_BQK))
-    return rows
+    row_BQK = (seen.weights_BHQK * seen.value_BHKV.norm(dim=-1)[:, :, None]).square().sum(1).sqrt()
+    if skips and getattr(seen.part, "skip", False):
+        own_BHKV = seen.weights_BHQK.diagonal(dim1=-2, dim2=-1)[..., None] * seen.value_BHKV
+        own_BK = (own_BHKV.transpose(1, 2).flatten(2) + seen.x_BKD).norm(dim=-1)
+        row_BQK.diagonal(dim1=-2, dim2=-1).copy_(own_BK)
+    return normalized(row_BQK)
 
 
 @torch.no_grad()
-def zeroed(net: Classifier, batch: Batch) -> list[Tensor]:
+def zeroed(seen: Seen) -> Tensor:
     """Value zeroing (Mohebbi et al. 2023): the cosine distance that each output moves if the value of a key is zero.
 
     The weights stay as they are. Distances are divided by their sum for each query.
     """
-    rows = []
-    for seen in see(net, batch):
-        whole_BHQV = seen.weights_BHQK @ seen.value_BHKV
-        output_BQD = output_of(seen, torch.arange(len(whole_BHQV)), whole_BHQV)
-        moved_BKQ = torch.zeros(seen.weights_BHQK.transpose(-2, -1)[:, 0].shape)
-        review_R, key_R = seen.words.mask_BT.nonzero(as_tuple=True)
-        for r, k in in_chunks(seen.x_BKD.shape[1], review_R, key_R):
-            own_RHQV = seen.weights_BHQK[r, :, :, k][..., None] * seen.value_BHKV[r, :, k][:, :, None]
-            changed_RQD = output_of(seen, r, whole_BHQV[r] - own_RHQV)
-            distance_RQ = 1 - F.cosine_similarity(changed_RQD, output_BQD[r], dim=-1)
-            # Two zero vectors, as after ReLU, have no angle.
-            moved_BKQ[r, k] = distance_RQ.clamp(min=0) * (changed_RQD != output_BQD[r]).any(-1)
-        rows.append(normalized(moved_BKQ.transpose(1, 2)))
-    return rows
+    whole_BHQV = seen.weights_BHQK @ seen.value_BHKV
+    output_BQD = output_of(seen, torch.arange(len(whole_BHQV)), whole_BHQV)
+    moved_BKQ = torch.zeros(seen.weights_BHQK.transpose(-2, -1)[:, 0].shape)
+    review_R, key_R = seen.words.mask_BT.nonzero(as_tuple=True)
+    for r, k in in_chunks(seen.x_BKD.shape[1], review_R, key_R):
+        own_RHQV = seen.weights_BHQK[r, :, :, k][..., None] * seen.value_BHKV[r, :, k][:, :, None]
+        changed_RQD = output_of(seen, r, whole_BHQV[r] - own_RHQV)
+        distance_RQ = 1 - F.cosine_similarity(changed_RQD, output_BQD[r], dim=-1)
+        # Two zero vectors, as after ReLU, have no angle.
+        moved_BKQ[r, k] = distance_RQ.clamp(min=0) * (changed_RQD != output_BQD[r]).any(-1)
+    return normalized(moved_BKQ.transpose(1, 2))
 
 
 def output_of(seen: Seen, review_R: Tensor, attended_RHQV: Tensor) -> Tensor:
@@ -133,14 +119,13 @@ def normalized(row_BQK: Tensor) -> Tensor:
     return row_BQK / row_BQK.sum(-1, keepdim=True).clamp(min=torch.finfo(row_BQK.dtype).tiny)
 
 
-# --- scores without a sign --------------------------------------------------------------------------------------------
+def rows_of(net: Classifier, batch: Batch, row_of: Callable[..., Tensor], **options: bool) -> list[Tensor]:
+    """(B, Q, K) of each layer, then of the pooling: what `weights`, `norms` or `zeroed` returns."""
+    return [row_of(seen, **options) for seen in see(net, batch)]
 
 
 def through(rows: Sequence[Tensor], batch: Batch) -> Tensor:
-    """(B, T): the share of each word in the pooled vector, through all layers (Abnar & Zuidema 2020).
-
-    rows: (B, Q, K) of each layer, then of the pooling.
-    """
+    """(B, T): the share of each word in the pooled vector, through all layers (Abnar & Zuidema 2020)."""
     share_BK = rollout([row_BQK[:, None] for row_BQK in rows], [False] * (len(rows) - 1))
     return share_BK[:, share_BK.shape[1] - batch.tokens_BT.shape[1] :] * words_of(batch)  # without <cls> and padding
 
@@ -148,9 +133,6 @@ def through(rows: Sequence[Tensor], batch: Batch) -> Tensor:
 def averaged(rows: Sequence[Tensor], batch: Batch) -> Tensor:
     """(B, T): the share of each word in one layer, as the pooling weighs its queries; the mean over layers."""
     return torch.stack([through([layer, rows[-1]], batch) for layer in rows[:-1]]).mean(0)
-
-
-# --- scores with a sign -----------------------------------------------------------------------------------------------
 
 
 @torch.no_grad()
@@ -164,45 +146,37 @@ def from_vectors(net: Classifier, x_BTE: Tensor, batch: Batch, label_B: Tensor) 
     return log_odds(net.head(net.dropout(net.pooling(*net.encode(x_BTE, batch)))), label_B)
 
 
-def slopes(net: Classifier, x_BTE: Tensor, batch: Batch, label_B: Tensor) -> tuple[Tensor, Tensor]:
-    """The log-odds of the labels (B,), and their gradient (B, T, E) with respect to the vectors of the words."""
+def gradient_at(net: Classifier, x_BTE: Tensor, batch: Batch, label_B: Tensor) -> Tensor:
+    """(B, T, E): of the log-odds of the labels."""
     with torch.enable_grad():
         x_BTE = x_BTE.detach().requires_grad_()
-        value_B = from_vectors(net, x_BTE, batch, label_B)
-        return value_B.detach(), torch.autograd.grad(value_B.sum(), x_BTE)[0]
+        return torch.autograd.grad(from_vectors(net, x_BTE, batch, label_B).sum(), x_BTE)[0]
 
 
 def gradient(net: Classifier, batch: Batch, label_B: Tensor) -> Tensor:
     """Gradient x input: the gradient of the log-odds with respect to each vector, times that vector."""
     x_BTE = net.embedding(batch.tokens_BT).detach()
-    return (slopes(net, x_BTE, batch, label_B)[1] * x_BTE).sum(2)
+    return (gradient_at(net, x_BTE, batch, label_B) * x_BTE).sum(2)
 
 
 def integrated_gradients(net: Classifier, batch: Batch, label_B: Tensor) -> Tensor:
     """Integrated gradients (Sundararajan et al. 2017, equation 1), which sum to the change of the log-odds.
 
-    The integral along the path from zero vectors is a sum of trapezoids, narrow ones near zero, where the output of
-    LayerNorm changes fast. Until the sum of a review is within TOLERANCE, the trapezoids whose own sums are furthest
-    from the change of the log-odds are halved, at most ROUNDS times.
+    The path from zero vectors is integrated by the trapezoidal rule, with short steps near zero, where the output of
+    LayerNorm changes fast. Their number is doubled, as in STEPS, until the sum of a review is within TOLERANCE.
     """
-    x_BTE, scores_BT = net.embedding(batch.tokens_BT).detach(), torch.zeros(batch.tokens_BT.shape)
-    allowed_B = TOLERANCE * change_from_zero(net, batch, label_B).abs()
+    x_BTE, change_B = net.embedding(batch.tokens_BT).detach(), change_from_zero(net, batch, label_B)
+    scores_BT = torch.zeros(batch.tokens_BT.shape)
     for row, x_TE in enumerate(x_BTE):
-        at_S, value_S, slope_ST = torch.zeros(0), torch.zeros(0), torch.zeros(0, len(x_TE))
-        new_S = torch.tensor([0.0, *(2.0**-power for power in range(8, -1, -1))])
-        for _ in range(ROUNDS + 1):
-            for (new_R,) in in_chunks(len(x_TE), new_S):
-                row_R = torch.full(new_R.shape, row)
-                value_R, slope_RTE = slopes(net, new_R[:, None, None] * x_TE, take(batch, row_R), label_B[row_R])
-                value_S, slope_ST = torch.cat([value_S, value_R]), torch.cat([slope_ST, (slope_RTE * x_TE).sum(2)])
-            at_S, order_S = torch.cat([at_S, new_S]).sort()
-            value_S, slope_ST = value_S[order_S], slope_ST[order_S]
-            part_ST = (slope_ST[1:] + slope_ST[:-1]) / 2 * at_S.diff()[:, None]
-            error_S = part_ST.sum(1) - value_S.diff()
-            if error_S.sum().abs() <= allowed_B[row]:
+        for steps in STEPS:
+            at_S, slopes = torch.linspace(0, 1, steps + 1) ** 8, []
+            for (at_R,) in in_chunks(len(x_TE), at_S):
+                row_R = torch.full(at_R.shape, row)
+                gradient_RTE = gradient_at(net, at_R[:, None, None] * x_TE, take(batch, row_R), label_B[row_R])
+                slopes.append((gradient_RTE * x_TE).sum(2))
+            scores_BT[row] = torch.trapezoid(torch.cat(slopes), at_S[:, None], dim=0)
+            if (scores_BT[row].sum() - change_B[row]).abs() <= TOLERANCE * change_B[row].abs():
                 break
-            new_S = ((at_S[1:] + at_S[:-1]) / 2)[error_S.abs() > allowed_B[row] / len(error_S) / 2]
-        scores_BT[row] = part_ST.sum(0)
     return scores_BT
 
 
@@ -222,9 +196,6 @@ def leave_one_out(net: Classifier, batch: Batch, label_B: Tensor) -> Tensor:
         without_R = net(keep(take(batch, r), place_T != t[:, None]))
         scores_BT[r, t] = whole_B[r] - log_odds(without_R, label_B[r])
     return scores_BT
-
-
-# --- how scores change with random weights: Hedström et al. 2024, arXiv 2401.06465 ------------------------------------
 
 
 def smoothed(score: Score, nets: Sequence[Classifier], batch: Batch, label_B: Tensor, seed: int) -> list[Tensor]:
@@ -263,13 +234,16 @@ def rise_of_complexity(trained_T: np.ndarray, random_T: np.ndarray) -> float:
 
 
 SCORES: dict[str, tuple[str, Score]] = {  # name -> how it is shown, function
-    "rollout": ("attention rollout", lambda net, batch, _: through(weights(net, batch, skips=True), batch)),
-    "last_layer": ("attention, last layer", lambda net, batch, _: through(weights(net, batch)[-2:], batch)),
-    "all_layers": ("attention, all layers", lambda net, batch, _: averaged(weights(net, batch), batch)),
-    "norms": ("norms, all layers", lambda net, batch, _: averaged(norms(net, batch), batch)),
-    "norm_rollout": ("norms, rollout", lambda net, batch, _: through(norms(net, batch, skips=True), batch)),
-    "value_zeroing": ("value zeroing, all layers", lambda net, batch, _: averaged(zeroed(net, batch), batch)),
-    "value_zeroing_rollout": ("value zeroing, rollout", lambda net, batch, _: through(zeroed(net, batch), batch)),
+    "rollout": ("attention rollout", lambda net, batch, _: through(rows_of(net, batch, weights, skips=True), batch)),
+    "last_layer": ("attention, last layer", lambda net, batch, _: through(rows_of(net, batch, weights)[-2:], batch)),
+    "all_layers": ("attention, all layers", lambda net, batch, _: averaged(rows_of(net, batch, weights), batch)),
+    "norms": ("norms, all layers", lambda net, batch, _: averaged(rows_of(net, batch, norms), batch)),
+    "norm_rollout": ("norms, rollout", lambda net, batch, _: through(rows_of(net, batch, norms, skips=True), batch)),
+    "value_zeroing": ("value zeroing, all layers", lambda net, batch, _: averaged(rows_of(net, batch, zeroed), batch)),
+    "value_zeroing_rollout": (
+        "value zeroing, rollout",
+        lambda net, batch, _: through(rows_of(net, batch, zeroed), batch),
+    ),
     "gradient": ("gradient × input", gradient),
     "integrated_gradients": ("integrated gradients", integrated_gradients),
     "leave_one_out": ("leave one out", leave_one_out),

@@ -4,12 +4,10 @@ Intervals are those of comparison/statistics.Bootstrap. Claims are tested as in 
 which applies to these trained models only and is corrected for the number of claims, and by an interval that also
 covers other seeds.
 
-Suffixes of arrays: N reviews, S seeds, K shares of the words, P pairs of explanations.
+Suffixes of arrays: N reviews, S seeds, P pairs of explanations.
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property
 from itertools import combinations
 from typing import Any
 
@@ -18,20 +16,16 @@ import pyarrow as pa
 from numpy.typing import ArrayLike
 
 from imdbattn.comparison.compare import environments, folders_of, spread
-from imdbattn.comparison.runs import Run, Variant, variants
+from imdbattn.comparison.runs import Run, Variant, grouped, variants
 from imdbattn.comparison.statistics import LEVEL, Bootstrap, holm, verdict
 from imdbattn.faithfulness.settings import Faithfulness
 
 Tables = dict[str, pa.Table]  # name of the part -> its table
-# A measure; the score, unit or text that it is of; its value (N, S) for each review and seed, or pair of seeds
+# A measure; the score or text that it is of; its value (N, S) for each review and seed, or pair of seeds
 Quantity = tuple[str, str, np.ndarray]
 RANDOM = "random"
 FORMS = ("efficient", "smooth")  # of the test with random weights, beside the correlations after each part
-LIMITS = {
-    "speed": (0, np.inf),
-    "incompleteness": (0, np.inf),
-    "randomized_efficient": (-1, np.inf),
-}  # else -1 and 1
+LIMITS = {"speed": (0, np.inf), "incompleteness": (0, np.inf), "randomized_efficient": (-1, np.inf)}  # else -1 and 1
 # Measures of scores that are compared with random words; 1 if more is better.
 BETTER = {"comprehensiveness": 1, "sufficiency": -1, "auprc": 1, "human": 1}
 
@@ -42,7 +36,7 @@ class Rung:
     def __init__(self, variant: Variant, tables: Sequence[Tables]):
         self.variant, self.tables = variant, tables
         self.parts = {name: one.column_names[1:] for name, one in tables[0].items() if all(name in t for t in tables)}
-        self.scores = [name for name in self.parts if "right" in self.parts[name]]
+        self.scores = [name for name, columns in self.parts.items() if "right" in columns]
 
     def column(self, part: str, name: str) -> np.ndarray:
         """(N, S): the mean over shares of the words where a review has several numbers."""
@@ -50,7 +44,7 @@ class Rung:
         return value.mean(-1) if value.ndim == 3 else value
 
     def quantities(self) -> Iterator[Quantity]:
-        _, normalized = self.searched
+        normalized = self.normalized()
         for score in self.scores:
             for name in self.parts[score]:
                 if name not in ("right", "seconds", "scores"):
@@ -60,12 +54,16 @@ class Rung:
                 yield "normalized", score, normalized[score]
             if f"human-{score}" in self.parts:
                 yield "human", score, self.column(f"human-{score}", "human")
-            for name in (stages := self.parts.get(f"randomized-{score}", [])):
-                measure = f"randomized_{name}" if name in FORMS else "randomized_by_part"
-                about = score if name in FORMS else f"{score}, {name}"
-                yield measure, about, self.column(f"randomized-{score}", name)
-            for name in [name for name in stages if name not in FORMS][-1:]:
-                yield "randomized", score, self.column(f"randomized-{score}", name)
+            stages = []
+            for name in self.parts.get(f"randomized-{score}", ()):
+                value_NS = self.column(f"randomized-{score}", name)
+                if name in FORMS:
+                    yield f"randomized_{name}", score, value_NS
+                else:
+                    stages.append(value_NS)
+                    yield "randomized_by_part", f"{score}, {name}", value_NS
+            if stages:
+                yield "randomized", score, stages[-1]
             yield from self.of_words(score)
         for name in self.parts.get("pairs", ()):
             yield "pairs", name, self.column("pairs", name)
@@ -76,30 +74,29 @@ class Rung:
         def compared(compare: Callable[..., float], pairs: Iterable[Sequence[Any]]) -> np.ndarray:
             return np.array([[compare(*both) for both in zip(*pair, strict=False)] for pair in pairs]).T
 
-        best = [table[score]["scores"].to_pylist() for table in self.tables]
-        if len(best) > 1 and score != RANDOM:
-            value_NP = compared(spearman, combinations(best, 2))
+        own = [table[score]["scores"].to_pylist() for table in self.tables]
+        if len(own) > 1 and score != RANDOM:
+            value_NP = compared(spearman, combinations(own, 2))
             # The interval is over reviews only, because pairs share seeds.
             yield "seeds", score, value_NP[np.isfinite(value_NP).all(1)].mean(1, keepdims=True)
-        if "leave_one_out" in self.scores and score != "leave_one_out" and any(min(one) < 0 for one in best[0] if one):
+        if "leave_one_out" in self.scores and score != "leave_one_out" and any(min(one) < 0 for one in own[0] if one):
             truth = [table["leave_one_out"]["scores"].to_pylist() for table in self.tables]
-            yield "wrong_sign", score, compared(wrong_sign, zip(best, truth, strict=True))
+            yield "wrong_sign", score, compared(wrong_sign, zip(own, truth, strict=True))
 
-    @cached_property
-    def searched(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-        """(N, S) of each score, on the reviews of the search: its AOPC, and where that is between the lowest (0) and
-        the highest (1) AOPC that the search and all scores found, NaN where all orders have the same.
+    def normalized(self) -> dict[str, np.ndarray]:
+        """(N, S) of each score: where its AOPC is between the lowest (0) and the highest (1) that the search and all
+        scores found, NaN where all orders have the same, and in the reviews that a costly score omits.
         """
         if "extremes" not in self.parts:
-            return {}, {}
+            return {}
         low_NS, high_NS = (self.column("extremes", name) for name in ("low", "high"))
-        raw = {score: self.column(score, "comprehensiveness")[: len(low_NS)] for score in self.scores}
-        for raw_NS in raw.values():  # costly scores of fewer reviews
-            low_NS[: len(raw_NS)] = np.minimum(low_NS[: len(raw_NS)], raw_NS)
-            high_NS[: len(raw_NS)] = np.maximum(high_NS[: len(raw_NS)], raw_NS)
+        aopc = {score: np.full_like(low_NS, np.nan) for score in self.scores}
+        for score, aopc_NS in aopc.items():
+            found_NS = self.column(score, "comprehensiveness")[: len(aopc_NS)]
+            aopc_NS[: len(found_NS)] = found_NS
+            low_NS, high_NS = np.fmin(low_NS, aopc_NS), np.fmax(high_NS, aopc_NS)
         with np.errstate(invalid="ignore"):
-            places = {score: (raw_NS - low_NS[: len(raw_NS)]) for score, raw_NS in raw.items()}
-            return raw, {score: one / (high_NS - low_NS)[: len(one)] for score, one in places.items()}
+            return {score: (aopc_NS - low_NS) / (high_NS - low_NS) for score, aopc_NS in aopc.items()}
 
     def facts(self) -> dict[str, Any]:
         shares = {s: [one[s]["comprehensiveness"].to_pylist() for one in self.tables] for s in self.scores}
@@ -109,7 +106,6 @@ class Rung:
             "folders": folders_of(self.variant.runs),
             "accuracy": spread(self.column(RANDOM, "right").mean(0).tolist()),
             "by_share": {score: np.mean(values, axis=(0, 1)).tolist() for score, values in shares.items()},
-            "aopc_of_searched": {score: float(raw_NS.mean()) for score, raw_NS in self.searched[0].items()},
         }
 
 
@@ -142,8 +138,12 @@ def summarize(measured: Sequence[tuple[Run, Tables]], fingerprint: str, cfg: Fai
             row = {"rung": rung.variant.label, "measure": measure, "about": about, "value": value_NS}
             numbers.append(row)
             if measure in BETTER and about != RANDOM:
-                claims.append(row | {"value": BETTER[measure] * (value_NS - random[measure][: len(value_NS)])})
+                gain_NS = BETTER[measure] * (value_NS - random[measure][: len(value_NS)])
+                claims.append(row | {"value": gain_NS, "p": p_of_mean(gain_NS)})
     with_intervals([*numbers, *claims], cfg)
+    claims = [claim for claim in claims if claim["reviews"]]
+    for claim, p in zip(claims, holm([claim["p"] for claim in claims]), strict=True):
+        claim |= {"holm_p": p, "verdict": verdict(p, *claim["interval"])}
     return {
         "split": cfg.split,
         "test_set": runs[0].metrics["test_set"],
@@ -153,43 +153,32 @@ def summarize(measured: Sequence[tuple[Run, Tables]], fingerprint: str, cfg: Fai
         "environments": environments(runs),
         "folders": folders_of(runs),
         "rungs": [rung.facts() for rung in rungs],
-        "numbers": [{k: v for k, v in row.items() if k != "mean_N"} for row in numbers if row["reviews"]],
-        "claims": with_verdicts([claim for claim in claims if claim["reviews"]]),
+        "numbers": [row for row in numbers if row["reviews"]],
+        "claims": claims,
     }
 
 
 def with_intervals(rows: Sequence[dict[str, Any]], cfg: Faithfulness) -> None:
-    """Replaces the value (N, S) of each row by its mean, interval, number of reviews, and mean_N over seeds.
+    """Replaces the value (N, S) of each row by its mean, interval and number of reviews.
 
     Reviews for which a value is undefined are omitted. Rows with the same number of reviews share their resamples.
     """
-    by_size = defaultdict(list)
     for row in rows:
-        value_NS = row.pop("value")
-        value_NS = value_NS[np.isfinite(value_NS).all(1)]
-        row["reviews"] = len(value_NS)
-        by_size[len(value_NS)].append((row, value_NS))
-    by_size.pop(0, None)
-    for same in by_size.values():
-        bootstrap = Bootstrap([value_NS for _, value_NS in same], cfg.resamples, cfg.seed)
-        for place, (row, value_NS) in enumerate(same):
+        row["value"] = row["value"][np.isfinite(row["value"]).all(1)]
+        row["reviews"] = len(row["value"])
+    for same in grouped(filter(lambda row: row["reviews"], rows), lambda row: row["reviews"]):
+        values = [row.pop("value") for row in same]
+        bootstrap = Bootstrap(values, cfg.resamples, cfg.seed)
+        for place, (row, value_NS) in enumerate(zip(same, values, strict=True)):
             interval = np.clip(bootstrap.interval(place), *LIMITS.get(row["measure"], (-1, 1))).tolist()
-            row |= {"mean": float(value_NS.mean()), "interval": interval, "mean_N": value_NS.mean(1)}
+            row |= {"mean": float(value_NS.mean()), "interval": interval}
 
 
-def with_verdicts(claims: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The claims with p-values and verdicts."""
-    for claim in claims:
-        claim["p"] = p_of_mean(claim.pop("mean_N"))
-    for claim, p in zip(claims, holm([claim["p"] for claim in claims]), strict=True):
-        claim |= {"holm_p": p, "verdict": verdict(p, *claim["interval"])}
-    return claims
-
-
-def p_of_mean(value_N: np.ndarray) -> float:
-    """The two-sided p-value of a t-test that the mean is 0; 1 if all values are 0, or if there is only one."""
+def p_of_mean(value_NS: np.ndarray) -> float:
+    """The two-sided p-value of a t-test that the mean over reviews is 0; 1 if all are 0, or if there is only one."""
     from scipy import stats
 
-    if not np.ptp(value_N):
-        return float(len(value_N) == 1 or not value_N.any())
+    value_N = value_NS[np.isfinite(value_NS).all(1)].mean(1)
+    if len(set(value_N)) < 2:
+        return float(len(value_N) < 2 or not value_N.any())
     return float(stats.ttest_1samp(value_N, 0).pvalue)
