@@ -30,7 +30,7 @@ def made_up(names=("base", "residual"), fingerprint="fc45bb824bf15091"):
                 row(name, measure, score, mean) for measure in ("normalized", "comprehensiveness", "randomized")
             ]
             claims += [claim(name, "comprehensiveness", score, mean - MEANS["random"])] * (score != "random")
-        numbers += [row(name, "ablation", "layer 1", -0.02), row(name, "permutation", "distance", 0.3)]
+        numbers.append(row(name, "pairs", "both", -0.02))
     machine = {"python": "3.11.7", "platform": "Linux", "cpus": 2, "threads": 1, "gpu": None}
     rung = {"seeds": [1, 2, 3], "folders": ["runs/a"], "accuracy": {"mean": 0.86, "sd": 0.01, "values": [0.86]}}
     return {
@@ -38,14 +38,11 @@ def made_up(names=("base", "residual"), fingerprint="fc45bb824bf15091"):
         "test_set": "packaged: every fifth block",
         "fingerprint": fingerprint,
         "reviews": 500,
-        "method": {"resamples": 10000, "seed": 0, "level": 0.95, "shares": SHARES, "margin": 0.01}
+        "method": {"resamples": 10000, "seed": 0, "level": 0.95, "shares": SHARES}
         | {"search": {"reviews": 50, "beam": 2}},
         "environments": [machine | {"torch": "2.13.0", "lightning": "2.6.6"}],
         "folders": ["runs"],
-        "rungs": [
-            rung | {"label": name, "by_share": {score: [0.1] * 5 for score in MEANS}, "aopc_of_searched": MEANS}
-            for name in names
-        ],
+        "rungs": [rung | {"label": name, "by_share": {score: [0.1] * 5 for score in MEANS}} for name in names],
         "numbers": numbers,
         "claims": claims,
         "skipped": [{"folder": "runs/mean", "reason": "it has no attention"}],
@@ -55,21 +52,21 @@ def made_up(names=("base", "residual"), fingerprint="fc45bb824bf15091"):
 @pytest.mark.parametrize(
     ("differences", "answer"),
     [
-        ({"a": {"rollout": 0.1}}, "yes: of 1 rung, * in 1"),
-        ({"a": {"rollout": -0.1}}, "no: of 1 rung, * in 0, worse in 1"),
+        ({"a": {"rollout": 0.1}}, "yes: * better in 1 of 1 rungs"),
+        ({"a": {"rollout": -0.1}}, "no: * worse in 1 of 1 rungs"),
         (
             {"a": {"rollout": 0.1, "gradient": 0.2}},
-            "partly: of 1 rung, * in 1; in 1, another score finds words that matter more",
+            "partly: * better in 1 of 1 rungs; another score is better than attention in 1",
         ),
         (
             {"a": {"rollout": 0.1}, "b": {"last_layer": -0.1}, "c": {"rollout": 0.0}},
-            "partly: of 3 rungs, * in 1, worse in 1, undecided in 1",
+            "partly: * better in 1, worse in 1, undecided in 1 of 3 rungs",
         ),
         (
             {"a": {"gradient": 0.1}},
             "not tested: no rung has attention weights that could be compared with random words",
         ),
-        ({"a": {"rollout": 0.1, "last_layer": -0.1}}, "yes: of 1 rung, * in 1"),
+        ({"a": {"rollout": 0.1, "last_layer": -0.1}}, "yes: * better in 1 of 1 rungs"),
     ],
 )
 def test_the_answer_follows_from_the_claims(differences, answer):
@@ -79,8 +76,8 @@ def test_the_answer_follows_from_the_claims(differences, answer):
         for rung, scores in differences.items()
         for score, value in scores.items()
     ]
-    words = "the words that attention scores highest matter more than random words"
-    assert report.headline(summary) == f"{report.QUESTION} " + answer.replace("*", words)
+    words = answer.replace("*", "compared with random words, attention is")
+    assert report.headline(summary) == f"{report.QUESTION} {words}"
 
 
 def test_tables_have_a_row_for_each_score_and_a_column_for_each_rung():
@@ -90,18 +87,12 @@ def test_tables_have_a_row_for_each_score_and_a_column_for_each_rung():
     assert table[1] == ["attention rollout", "0.120 (0.110 to 0.130)", "0.120 (0.110 to 0.130)"]
     assert len(table) == 1 + len(MEANS)
     assert (found["Raw AOPC"].folded, found["Normalized AOPC"].folded) == (True, False)
-    assert found["Ablation"].table[1][1] == "−0.020 (−0.030 to −0.010)"
+    assert found["Edited reviews"].table[1][1] == "−0.020 (−0.030 to −0.010)"
 
 
-def test_sentences_name_changed_orders_and_scores_that_do_not_change():
+def test_sentences_name_the_best_scores_and_those_that_do_not_change():
     summary = made_up()
-    summary["rungs"][0]["aopc_of_searched"] = MEANS | {"norms": 0.15, "rollout": 0.13}
-    for one in summary["numbers"]:  # another order than that of AOPC, and the same order
-        if one["measure"] == "normalized":
-            one["mean"] += {("norms", "residual"): 0.01, ("rollout", "base"): 0.01}.get((one["about"], one["rung"]), 0)
     summary["numbers"].append(row("base", "randomized", "rollout", 0.9))
     text = "\n".join(report.sentences(summary))
-    assert "of norms and value zeroing 0.150 (norms, all layers), of all scores 0.240 (leave one out)." in text
-    assert "order of models by norms, all layers: base > residual; now residual > base." in text
-    assert text.count("order of models") == 1
+    assert "of norms and value zeroing 0.140 (norms, all layers), of all scores 0.240 (leave one out)." in text
     assert "Fails the randomization test (correlation above 0.5): attention rollout in base." in text

@@ -77,7 +77,7 @@ def test_commands_run_on_small_data(command, shell, small, world, trained, tmp_p
         mine = [a for a in arguments if not a.startswith(("runs=", "out=", "reviews=", "against=", "pairs_of="))]
         arguments = ["runs=runs", "out=page", "resamples=200", *mine]
         if name == "faithfulness":
-            arguments += ["reviews=4", "epoch_reviews=0", "adversary.reviews=2", "adversary.steps=2"]
+            arguments += ["reviews=4"]
     if name == "dashboard" and "dry_run=true" not in arguments:
         done = shell(name, *arguments, cwd=tmp_path, env={"WANDB_API_KEY": None, "NETRC": "/nowhere"})
         assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), "a user without an account gets one line"

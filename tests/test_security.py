@@ -145,7 +145,7 @@ def hostile_faithfulness() -> dict:
     summary |= {"test_set": HOSTILE[0], "fingerprint": HOSTILE[1]}
     summary["skipped"] = [{"folder": text, "reason": text} for text in HOSTILE]
     for rung, text in zip(summary["rungs"], HOSTILE, strict=True):
-        next(row for row in summary["numbers"] if row["measure"] == "ablation" and row["rung"] == rung["label"])[
+        next(row for row in summary["numbers"] if row["measure"] == "pairs" and row["rung"] == rung["label"])[
             "about"
         ] = text
     return summary

@@ -104,12 +104,9 @@ def erase(net: Classifier, batch: Batch, ranks_BT: Tensor, shares: Sequence[floa
     return torch.stack(comprehensiveness, 1), torch.stack(sufficiency, 1)
 
 
-Loss = Callable[[Tensor], Tensor]  # sets of removed words (P, T) -> loss of probability (P,)
-
-
 @torch.no_grad()
-def extremes(net: Classifier, batch: Batch, shares: Sequence[float], beam: int) -> tuple[Tensor, Tensor]:
-    """(B,) each: the lowest and the highest AOPC (the mean of comprehensiveness over `shares`) that a search finds.
+def extremes(net: Classifier, batch: Batch, shares: Sequence[float], beam: int) -> dict[str, Tensor]:
+    """low and high (B,): the lowest and the highest AOPC (mean comprehensiveness over `shares`) that a search finds.
 
     Exact for reviews of at most EXHAUSTIVE words, where the beam has all sets; in longer ones it may miss the extremes.
     """
@@ -121,8 +118,7 @@ def extremes(net: Classifier, batch: Batch, shares: Sequence[float], beam: int) 
         width = 2**words if words <= EXHAUSTIVE else beam
         losses = [(sign, partial(loss_without, net, review, sign)) for sign in (-1, 1)]
         found.append([sign * beam_search(loss, words, counts, width) for sign, loss in losses])
-    low_B, high_B = torch.tensor(found, dtype=torch.float64).T
-    return low_B, high_B
+    return dict(zip(("low", "high"), torch.tensor(found, dtype=torch.float64).T, strict=True))
 
 
 def loss_without(net: Classifier, review: Batch, sign: int, removed_PT: Tensor) -> Tensor:
@@ -136,9 +132,10 @@ def loss_without(net: Classifier, review: Batch, sign: int, removed_PT: Tensor) 
     return sign * torch.cat(losses)
 
 
-def beam_search(loss: Loss, words: int, counts: Counter[int], beam: int) -> float:
-    """The largest mean loss of growing sets of removed words. counts: their sizes, and how many shares have each.
+def beam_search(loss: Callable[[Tensor], Tensor], words: int, counts: Counter[int], beam: int) -> float:
+    """The largest mean loss of growing sets of removed words.
 
+    loss: of sets of words (P, T), returns (P,). counts: sizes of the sets, and how many shares have each.
     Keeps `beam` sets at a time. The next words are those whose removal alone causes the largest loss; at most STEP of
     the words are removed at once, then the loss without each other word is measured again. With a step of one word, a
     beam of all sets finds the largest loss of all orders.

@@ -68,8 +68,7 @@ def run_experiment(folders: Sequence[str], out: Path, cfg: Faithfulness) -> list
     total = sum(len(part.chosen_N) for subject in subjects for part in subject.parts)
     with tqdm(total=total, unit=" reviews", dynamic_ncols=True, smoothing=0) as bar, torch.no_grad():
         for subject, part in ((one, part) for one in subjects for part in one.parts):
-            title = f"{subject.run.model} seed {subject.run.metrics['seed']}, {part.name}"
-            bar.set_description(title, refresh=False)
+            bar.set_description(f"{subject.run.model} seed {subject.run.metrics['seed']}, {part.name}", refresh=False)
             subject.measure(part, bar.update)
     return [
         summarize([(one.run, one.tables()) for one in group], group[0].fingerprint, cfg) | {"skipped": skipped}
@@ -92,16 +91,13 @@ def own_scores(cfg: Faithfulness) -> dict[str, partial[Any]]:
 
 
 class Part(NamedTuple):
-    """A measurement of the reviews `chosen_N` of a source. options: what its numbers depend on in addition to the run.
-
-    measure: called with each batch.
-    """
+    """A measurement of reviews of a source."""
 
     name: str
-    options: Mapping[str, Any]
+    options: Mapping[str, Any]  # what its numbers depend on in addition to the run
     source: Batches
-    chosen_N: np.ndarray
-    measure: Callable[[Batch], Columns]
+    chosen_N: np.ndarray  # the reviews
+    measure: Callable[[Batch], Columns]  # called with each batch
 
     @property
     def file(self) -> str:
@@ -160,8 +156,8 @@ class Subject:
         for name, reviews in limits.items():
             keywords = {"keywords": self.own[name].keywords} if name in self.own else {}
             parts.append(part(name, {"shares": cfg.shares} | keywords, reviews, partial(self.explained, name)))
-        search = {"shares": cfg.shares, "beam": cfg.search.beam}
-        parts.append(part("extremes", search, cfg.search.reviews, self.extremes))
+        search, extremes = cfg.search, partial(erasure.extremes, self.net, shares=cfg.shares, beam=cfg.search.beam)
+        parts.append(part("extremes", {"shares": cfg.shares, "beam": search.beam}, search.reviews, extremes))
         stages = randomized(self.net, cfg.seed)
         for name in names:
             measure = partial(self.correlated, name, stages)
@@ -173,13 +169,11 @@ class Subject:
         """(B, T), for the label that is predicted. texts: of all reviews of the source."""
         if name not in self.own:
             return scores.SCORES[name][1](self.net, batch, scores.predicted(self.net, batch))
-        joined = []
-        for text in (texts[row] for row in batch.rows_B.tolist()):
-            joined.append(" ".join(text[word.start : word.end] for word in self.predictor.words_read(text)))
+        chosen = [texts[row] for row in batch.rows_B.tolist()]
+        read = [" ".join(text[word.start : word.end] for word in self.predictor.words_read(text)) for text in chosen]
+        found = self.own[name](read, lambda several: self.predictor.classify(several).numpy())
         scores_BT = torch.zeros(batch.tokens_BT.shape)
-        found = self.own[name](joined, lambda several: self.predictor.classify(several).numpy())
-        for scores_T, text, values in zip(scores_BT, joined, found, strict=True):
-            words = len(text.split())
+        for scores_T, text, values, words in zip(scores_BT, read, found, batch.lengths_B.tolist(), strict=True):
             if len(values) != words:
                 raise UserError(f"scores: {name} returned {len(values)} scores for {words} words: {text[:80]}")
             scores_T[:words] = torch.as_tensor(values)
@@ -203,13 +197,8 @@ class Subject:
             change_B = scores.change_from_zero(self.net, batch, label_B)
             columns["incompleteness"] = (scores_BT.sum(1) - change_B).abs() / change_B.abs().clamp(min=1e-6)
         if self.negation is not None:
-            true_BT = erasure.true_words(batch, self.negation)
-            columns["auprc"] = erasure.average_precision(ranks_BT, true_BT)
+            columns["auprc"] = erasure.average_precision(ranks_BT, erasure.true_words(batch, self.negation))
         return columns
-
-    def extremes(self, batch: Batch) -> Columns:
-        low_B, high_B = erasure.extremes(self.net, batch, self.cfg.shares, self.cfg.search.beam)
-        return {"low": low_B, "high": high_B}
 
     def correlated(self, name: str, stages: Mapping[str, Classifier], batch: Batch) -> Columns:
         """Rank correlations with the scores of each randomized network, for the label that the trained one predicts.
@@ -229,16 +218,12 @@ class Subject:
             columns[stage] = compared(spearman, trained_BT, other_BT)
         columns["efficient"] = compared(scores.rise_of_complexity, trained_BT, other_BT)
         if name not in scores.COSTLY:
-            columns["smooth"] = compared(
-                spearman, *scores.smoothed(score, (self.net, net), batch, label_B, self.cfg.seed)
-            )
+            both = scores.smoothed(score, (self.net, net), batch, label_B, self.cfg.seed)
+            columns["smooth"] = compared(spearman, *both)
         return columns
 
     def pair_parts(self, limits: Mapping[str, int], options: dict[str, Any]) -> Iterator[Part]:
-        """Labels of both texts of the pairs, and for each score how well it finds the words that people edited.
-
-        limits: number of pairs for each score.
-        """
+        """Labels of both texts of the pairs, and how well scores find edited words. limits: of pairs for each score."""
         pairs, words_of, data = self.pairs, self.predictor.tokenizer.words, self.settings.data
         changed = []  # of each word that is read
         for one in pairs:

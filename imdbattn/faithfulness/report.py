@@ -97,9 +97,6 @@ def erasure(summary: dict[str, Any]) -> Figure:
         for place, name in enumerate(names):
             values, line = rung["by_share"].get(name, [np.nan] * len(at)), DASHES[place % len(DASHES)]
             axes.plot(at, values, ".", ls=line, color=COLORS[place % len(COLORS)], lw=1.3, label=shown(name))
-        axes.set_xscale("log")
-        axes.set_xticks(at, [f"{share:g}" for share in at])
-        axes.set_xticks([], minor=True)
         axes.set_xlabel("removed words (%)", fontsize=8)
     figure.supylabel("loss of probability", fontsize=9)
     figure.set_figheight(figure.get_figheight() + 0.13 * len(names))  # for the legend
@@ -120,24 +117,17 @@ def headline(summary: dict[str, Any]) -> str:
     beaten = len({one["rung"] for one in others if one["interval"][0] > first[one["rung"]]["interval"][1]})
     answers = {"better": "partly" if beaten else "yes", "worse": "no", "undecided": "undecided"}
     answer = answers[next(iter(verdicts))] if len(verdicts) == 1 else "partly"
-    text = f"{QUESTION} {answer}: of {len(first)} rung{'s' * (len(first) > 1)}, the words that attention scores "
-    text += f"highest matter more than random words in {verdicts['better']}"
-    text += "".join(f", {verdict} in {verdicts[verdict]}" for verdict in ("worse", "undecided") if verdicts[verdict])
-    return text + (f"; in {beaten}, another score finds words that matter more" if beaten else "")
+    counted = ", ".join(f"{name} in {verdicts[name]}" for name in answers if verdicts[name])
+    text = f"{QUESTION} {answer}: compared with random words, attention is {counted} of {len(first)} rungs"
+    return f"{text}; another score is better than attention in {beaten}" if beaten else text
 
 
 def sentences(summary: dict[str, Any]) -> list[str]:
     """What a reader of the tables could miss: attention beside the best scores, and failed tests."""
-    normalized, randomized = (
-        [row for row in summary["numbers"] if row["measure"] == name] for name in ("normalized", "randomized")
-    )
-    means = {(row["rung"], row["about"]): row["mean"] for row in normalized}
-    groups = {
-        "attention weights": RAW,
-        "norms and value zeroing": WITH_VALUES,
-        "all scores": [name for _, name in means],
-    }
-    found = []
+    rows, found = summary["numbers"], []
+    means = {(row["rung"], row["about"]): row["mean"] for row in rows if row["measure"] == "normalized"}
+    every = {name for _, name in means}
+    groups = {"attention weights": RAW, "norms and value zeroing": WITH_VALUES, "all scores": every}
     for rung in dict.fromkeys(rung for rung, _ in means):
         parts = []
         for group, names in groups.items():
@@ -145,7 +135,7 @@ def sentences(summary: dict[str, Any]) -> list[str]:
                 mean, best = max(present)
                 parts.append(f"of {group} {number(mean)} ({shown(best)})")
         found.append(f"{rung}: the highest normalized AOPC is, {', '.join(parts)}.")
-    if randomized:
+    if randomized := [row for row in rows if row["measure"] == "randomized"]:
         failed = [f"{shown(row['about'])} in {row['rung']}" for row in randomized if row["interval"][0] > UNCHANGED]
         text = f"Fails the randomization test (correlation above {UNCHANGED:g})"
         found.append(f"{text}: {', '.join(failed) or 'no score'}.")
@@ -157,5 +147,4 @@ def notes(summary: dict[str, Any]) -> list[str]:
     beam, claims = summary["method"]["search"]["beam"], f"{len(summary['claims']):,}"
     shares = ", ".join(f"{share:g} %" for share in percents(summary["method"]["shares"]))
     lines = [text.format(shares=shares, beam=beam, claims=claims, level=level(summary)) for text in NOTES.values()]
-    one_seed = any(len(rung["seeds"]) == 1 for rung in summary["rungs"])
-    return shared.notes(summary, lines if one_seed else lines[:-1])
+    return shared.notes(summary, lines)

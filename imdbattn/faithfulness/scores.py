@@ -119,20 +119,20 @@ def normalized(row_BQK: Tensor) -> Tensor:
     return row_BQK / row_BQK.sum(-1, keepdim=True).clamp(min=torch.finfo(row_BQK.dtype).tiny)
 
 
-def rows_of(net: Classifier, batch: Batch, row_of: Callable[..., Tensor], **options: bool) -> list[Tensor]:
+def rows(net: Classifier, batch: Batch, row_of: Callable[..., Tensor], **options: bool) -> list[Tensor]:
     """(B, Q, K) of each layer, then of the pooling: what `weights`, `norms` or `zeroed` returns."""
     return [row_of(seen, **options) for seen in see(net, batch)]
 
 
-def through(rows: Sequence[Tensor], batch: Batch) -> Tensor:
+def through(parts: Sequence[Tensor], batch: Batch) -> Tensor:
     """(B, T): the share of each word in the pooled vector, through all layers (Abnar & Zuidema 2020)."""
-    share_BK = rollout([row_BQK[:, None] for row_BQK in rows], [False] * (len(rows) - 1))
+    share_BK = rollout([row_BQK[:, None] for row_BQK in parts], [False] * (len(parts) - 1))
     return share_BK[:, share_BK.shape[1] - batch.tokens_BT.shape[1] :] * words_of(batch)  # without <cls> and padding
 
 
-def averaged(rows: Sequence[Tensor], batch: Batch) -> Tensor:
+def averaged(parts: Sequence[Tensor], batch: Batch) -> Tensor:
     """(B, T): the share of each word in one layer, as the pooling weighs its queries; the mean over layers."""
-    return torch.stack([through([layer, rows[-1]], batch) for layer in rows[:-1]]).mean(0)
+    return torch.stack([through([layer, parts[-1]], batch) for layer in parts[:-1]]).mean(0)
 
 
 @torch.no_grad()
@@ -234,16 +234,13 @@ def rise_of_complexity(trained_T: np.ndarray, random_T: np.ndarray) -> float:
 
 
 SCORES: dict[str, tuple[str, Score]] = {  # name -> how it is shown, function
-    "rollout": ("attention rollout", lambda net, batch, _: through(rows_of(net, batch, weights, skips=True), batch)),
-    "last_layer": ("attention, last layer", lambda net, batch, _: through(rows_of(net, batch, weights)[-2:], batch)),
-    "all_layers": ("attention, all layers", lambda net, batch, _: averaged(rows_of(net, batch, weights), batch)),
-    "norms": ("norms, all layers", lambda net, batch, _: averaged(rows_of(net, batch, norms), batch)),
-    "norm_rollout": ("norms, rollout", lambda net, batch, _: through(rows_of(net, batch, norms, skips=True), batch)),
-    "value_zeroing": ("value zeroing, all layers", lambda net, batch, _: averaged(rows_of(net, batch, zeroed), batch)),
-    "value_zeroing_rollout": (
-        "value zeroing, rollout",
-        lambda net, batch, _: through(rows_of(net, batch, zeroed), batch),
-    ),
+    "rollout": ("attention rollout", lambda net, batch, _: through(rows(net, batch, weights, skips=True), batch)),
+    "last_layer": ("attention, last layer", lambda net, batch, _: through(rows(net, batch, weights)[-2:], batch)),
+    "all_layers": ("attention, all layers", lambda net, batch, _: averaged(rows(net, batch, weights), batch)),
+    "norms": ("norms, all layers", lambda net, batch, _: averaged(rows(net, batch, norms), batch)),
+    "norm_rollout": ("norms, rollout", lambda net, batch, _: through(rows(net, batch, norms, skips=True), batch)),
+    "value_zeroing": ("value zeroing, all layers", lambda net, batch, _: averaged(rows(net, batch, zeroed), batch)),
+    "value_zeroing_rollout": ("value zeroing, rollout", lambda net, batch, _: through(rows(net, batch, zeroed), batch)),
     "gradient": ("gradient × input", gradient),
     "integrated_gradients": ("integrated gradients", integrated_gradients),
     "leave_one_out": ("leave one out", leave_one_out),

@@ -1,14 +1,12 @@
 """The results of all runs on the same reviews: a table with a row for each number, and the claims that are tested.
 
-Intervals are those of comparison/statistics.Bootstrap. Claims are tested as in a comparison: by a p-value over reviews,
-which applies to these trained models only and is corrected for the number of claims, and by an interval that also
-covers other seeds.
+Claims are tested as in a comparison: by a p-value over reviews, which applies to these trained models only and is
+corrected for the number of claims, and by an interval that also covers other seeds.
 
-Suffixes of arrays: N reviews, S seeds, P pairs of explanations.
+Suffixes of arrays: N reviews, S seeds.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import combinations
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,8 +19,6 @@ from imdbattn.comparison.statistics import LEVEL, Bootstrap, holm, verdict
 from imdbattn.faithfulness.settings import Faithfulness
 
 Tables = dict[str, pa.Table]  # name of the part -> its table
-# A measure; the score or text that it is of; its value (N, S) for each review and seed, or pair of seeds
-Quantity = tuple[str, str, np.ndarray]
 RANDOM = "random"
 FORMS = ("efficient", "smooth")  # of the test with random weights, beside the correlations after each part
 LIMITS = {"speed": (0, np.inf), "incompleteness": (0, np.inf), "randomized_efficient": (-1, np.inf)}  # else -1 and 1
@@ -43,7 +39,12 @@ class Rung:
         value = np.stack([np.array(one[part][name].to_pylist(), dtype=float) for one in self.tables], axis=1)
         return value.mean(-1) if value.ndim == 3 else value
 
-    def quantities(self) -> Iterator[Quantity]:
+    def words(self, score: str) -> list[list[list[float]]]:
+        """The scores of the words of each review, for each seed."""
+        return [one[score]["scores"].to_pylist() for one in self.tables]
+
+    def quantities(self) -> Iterator[tuple[str, str, np.ndarray]]:
+        """A measure; the score or text that it is of; its value (N, S) for each review and seed."""
         normalized = self.normalized()
         for score in self.scores:
             for name in self.parts[score]:
@@ -64,24 +65,12 @@ class Rung:
                     yield "randomized_by_part", f"{score}, {name}", value_NS
             if stages:
                 yield "randomized", score, stages[-1]
-            yield from self.of_words(score)
+            signed = any(min(scores) < 0 for scores in self.words(score)[0] if scores)
+            if signed and score != "leave_one_out" and "leave_one_out" in self.scores:
+                seeds = zip(self.words(score), self.words("leave_one_out"), strict=True)
+                yield "wrong_sign", score, np.array([list(map(wrong_sign, *both)) for both in seeds]).T
         for name in self.parts.get("pairs", ()):
             yield "pairs", name, self.column("pairs", name)
-
-    def of_words(self, score: str) -> Iterator[Quantity]:
-        """What follows from the scores of single words: their correlations, and the share with the wrong sign."""
-
-        def compared(compare: Callable[..., float], pairs: Iterable[Sequence[Any]]) -> np.ndarray:
-            return np.array([[compare(*both) for both in zip(*pair, strict=False)] for pair in pairs]).T
-
-        own = [table[score]["scores"].to_pylist() for table in self.tables]
-        if len(own) > 1 and score != RANDOM:
-            value_NP = compared(spearman, combinations(own, 2))
-            # The interval is over reviews only, because pairs share seeds.
-            yield "seeds", score, value_NP[np.isfinite(value_NP).all(1)].mean(1, keepdims=True)
-        if "leave_one_out" in self.scores and score != "leave_one_out" and any(min(one) < 0 for one in own[0] if one):
-            truth = [table["leave_one_out"]["scores"].to_pylist() for table in self.tables]
-            yield "wrong_sign", score, compared(wrong_sign, zip(own, truth, strict=True))
 
     def normalized(self) -> dict[str, np.ndarray]:
         """(N, S) of each score: where its AOPC is between the lowest (0) and the highest (1) that the search and all
