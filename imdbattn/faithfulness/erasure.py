@@ -148,15 +148,13 @@ def beam_search(loss: Callable[[Tensor], Tensor], words: int, counts: Counter[in
             alone_PT = torch.full(removed_PT.shape, -torch.inf, dtype=torch.float64)
             alone_PT[parent_R, word_R] = loss(removed_PT[parent_R] | F.one_hot(word_R, words).bool())
             order_PT = alone_PT.argsort(1, descending=True)
-            grown, totals = [], []
+            grown = []
             for other in range(min(beam, words - size + 1)):  # the last of the words is another one
                 chosen_PT = torch.cat([order_PT[:, : more - 1], order_PT[:, more - 1 + other, None]], 1)
                 grown.append(removed_PT.scatter(1, chosen_PT, True))
-                totals.append(total_P)
             removed_PT, first_P = torch.cat(grown).unique(dim=0, return_inverse=True)
-            total_P = torch.full((len(removed_PT),), -torch.inf, dtype=torch.float64).scatter_reduce(
-                0, first_P, torch.cat(totals), "amax"
-            )
+            lowest_P = torch.full((len(removed_PT),), -torch.inf, dtype=torch.float64)
+            total_P = lowest_P.scatter_reduce(0, first_P, total_P.repeat(len(grown)), "amax")
         losses_P = loss(removed_PT)
         best = (total_P + max(counts[size], 1) * losses_P).topk(min(beam, len(losses_P))).indices
         removed_PT, total_P = removed_PT[best], (total_P + counts[size] * losses_P)[best]

@@ -43,7 +43,7 @@ class Seen(NamedTuple):
     value_BHKV: Tensor
 
 
-def attentions(part: nn.Module) -> list[nn.Module]:
+def attentions(part: nn.Module) -> list[Any]:
     return [module for module in part.modules() if isinstance(module, Attention)]
 
 
@@ -110,7 +110,8 @@ def output_of(seen: Seen, review_R: Tensor, attended_RHQV: Tensor) -> Tensor:
         return attended_RHQV[:, 0]  # a pooling that weighs x itself
     with ExitStack() as stack:
         for attention in attentions(seen.part):
-            stack.enter_context(attention.register_forward_hook(lambda *_: attended_RHQV))
+            attention.forward = lambda *_: attended_RHQV  # a hook would not save the computation of the weights
+            stack.callback(delattr, attention, "forward")
         output = seen.part(seen.x_BKD[review_R], Words(*(column[review_R] for column in seen.words)))
     return output if output.ndim == 3 else output[:, None]
 
