@@ -26,7 +26,8 @@ from imdbattn.tasks.review_predictor import watched
 
 Score = Callable[[Classifier, Batch, Tensor], Tensor]
 TOLERANCE = 0.02  # of the sum of integrated gradients, relative to the change of the log-odds
-STEPS = [2**power for power in range(6, 14)]  # of the path of integrated gradients: 64 to 8,192
+STEPS = [2**power for power in range(6, 18)]  # of the path of integrated gradients
+LARGEST = 2**21  # steps times positions after which they are not doubled: 8,192 steps for 256 positions
 SAMPLES = 5  # noisy copies of a review
 NOISE = 0.2  # standard deviation of their noise, relative to that of the word vectors
 BINS = 10  # of a histogram of scores
@@ -176,7 +177,8 @@ def integrated_gradients(net: Classifier, batch: Batch, label_B: Tensor) -> Tens
                 gradient_RTE = gradient_at(net, at_R[:, None, None] * x_TE, take(batch, row_R), label_B[row_R])
                 slopes.append((gradient_RTE * x_TE).sum(2))
             scores_BT[row] = torch.trapezoid(torch.cat(slopes), at_S[:, None], dim=0)
-            if (scores_BT[row].sum() - change_B[row]).abs() <= TOLERANCE * change_B[row].abs():
+            missed = (scores_BT[row].sum() - change_B[row]).abs()
+            if missed <= TOLERANCE * change_B[row].abs() or steps * len(x_TE) >= LARGEST:
                 break
     return scores_BT
 
