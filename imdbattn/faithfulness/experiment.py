@@ -123,8 +123,7 @@ class Subject:
         self.corpus = prepare(self.settings.data)
         check_fingerprint(run.folder, cfg.split, self.corpus)
         self.fingerprint = self.corpus.fingerprints[cfg.split]
-        trained = Trained.of(read_checkpoint(checkpoint))
-        self.predictor = ReviewPredictor.load(self.settings, trained, self.corpus.glove)
+        self.predictor = ReviewPredictor.load(self.settings, Trained.of(read_checkpoint(checkpoint)), self.corpus.glove)
         self.net = self.predictor.net.requires_grad_(False)
         if not isinstance(self.net, Classifier):
             raise UserError(f"its model is a {type(self.net).__name__}, not an imdbattn.nn.Classifier")

@@ -96,7 +96,8 @@ def erasure(summary: dict[str, Any]) -> Figure:
     for axes, rung in zip(panels, rungs, strict=True):
         for place, name in enumerate(names):
             values, line = rung["by_share"].get(name, [np.nan] * len(at)), DASHES[place % len(DASHES)]
-            axes.plot(at, values, ".", ls=line, color=COLORS[place % len(COLORS)], lw=1.3, label=shown(name))
+            label = shown(name) if axes is panels[0] else None  # one legend for all panels
+            axes.plot(at, values, ".", ls=line, color=COLORS[place % len(COLORS)], lw=1.3, label=label)
         axes.set_xlabel("removed words (%)", fontsize=8)
     figure.supylabel("loss of probability", fontsize=9)
     figure.set_figheight(figure.get_figheight() + 0.13 * len(names))  # for the legend
