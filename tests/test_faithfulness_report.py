@@ -90,9 +90,16 @@ def test_tables_have_a_row_for_each_score_and_a_column_for_each_rung():
     assert found["Edited reviews"].table[1][1] == "−0.020 (−0.030 to −0.010)"
 
 
-def test_sentences_name_the_best_scores_and_those_that_do_not_change():
+def test_sentences_name_changed_orders_and_scores_that_do_not_change():
     summary = made_up()
+    moved = {("norms", "residual"): 0.01, ("rollout", "base"): 0.01}  # another order than that of AOPC, and the same
+    for one in [one for one in summary["numbers"] if one["measure"] == "normalized"]:
+        searched = {("norms", "base"): 0.01, ("rollout", "base"): 0.02}.get((one["about"], one["rung"]), 0)
+        summary["numbers"].append(row(one["rung"], "searched", one["about"], one["mean"] + searched))
+        one["mean"] += moved.get((one["about"], one["rung"]), 0)
     summary["numbers"].append(row("base", "randomized", "rollout", 0.9))
     text = "\n".join(report.sentences(summary))
-    assert "of norms and value zeroing 0.140 (norms, all layers), of all scores 0.240 (leave one out)." in text
+    assert "of norms and value zeroing 0.150 (norms, all layers), of all scores 0.240 (leave one out)." in text
+    assert "order of models by norms, all layers: base > residual; now residual > base." in text
+    assert text.count("order of models") == 1
     assert "Fails the randomization test (correlation above 0.5): attention rollout in base." in text

@@ -13,15 +13,14 @@ KEYS = ("runs", "out", "pairs_of", "data.glove.path", "data.cache_dir")
 @command("faithfulness", *KEYS, schema="faithfulness.settings.Faithfulness")
 def main(settings: Any) -> None:
     """Prints the results and writes them into `out`."""
-    folders = settings.runs
-    out = expanded(settings.out or Path(folders[0], "faithfulness"))
+    out = expanded(settings.out or Path(settings.runs[0], "faithfulness"))
     with without_gc():
         from imdbattn.faithfulness.experiment import run_experiment
         from imdbattn.faithfulness.report import report_of
         from imdbattn.pages import print_reports, write_reports
 
     try:
-        summaries = run_experiment(folders, out, settings)
+        summaries = run_experiment(settings.runs, out, settings)
     except KeyboardInterrupt:
         print(f"stopped; the same command continues what is in {out}", file=sys.stderr)
         raise

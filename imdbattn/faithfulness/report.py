@@ -124,18 +124,21 @@ def headline(summary: dict[str, Any]) -> str:
 
 
 def sentences(summary: dict[str, Any]) -> list[str]:
-    """What a reader of the tables could miss: attention beside the best scores, and failed tests."""
+    """What a reader of the tables could miss: attention beside the best scores, changed orders, failed tests."""
     rows, found = summary["numbers"], []
-    means = {(row["rung"], row["about"]): row["mean"] for row in rows if row["measure"] == "normalized"}
-    every = {name for _, name in means}
-    groups = {"attention weights": RAW, "norms and value zeroing": WITH_VALUES, "all scores": every}
-    for rung in dict.fromkeys(rung for rung, _ in means):
-        parts = []
-        for group, names in groups.items():
-            if present := [(means[rung, name], name) for name in names if (rung, name) in means]:
-                mean, best = max(present)
-                parts.append(f"of {group} {number(mean)} ({shown(best)})")
+    both = "searched", "normalized"
+    raw, normalized = ({(r["about"], r["rung"]): r["mean"] for r in rows if r["measure"] == one} for one in both)
+    names, rungs = (list(dict.fromkeys(key[place] for key in normalized)) for place in (0, 1))
+    groups = {"attention weights": RAW, "norms and value zeroing": WITH_VALUES, "all scores": names}
+    for rung in rungs:
+        best = {group: max((normalized.get((name, rung), -1), name) for name in some) for group, some in groups.items()}
+        parts = [f"of {group} {number(mean)} ({shown(name)})" for group, (mean, name) in best.items() if mean > -1]
         found.append(f"{rung}: the highest normalized AOPC is, {', '.join(parts)}.")
+    for name in names:
+        ordered = (sorted((-mean, rung) for (one, rung), mean in m.items() if one == name) for m in (raw, normalized))
+        before, after = (" > ".join(rung for _, rung in pairs) for pairs in ordered)
+        if before != after and name != "random":
+            found.append(f"Normalization changes the order of models by {shown(name)}: {before}; now {after}.")
     if randomized := [row for row in rows if row["measure"] == "randomized"]:
         failed = [f"{shown(row['about'])} in {row['rung']}" for row in randomized if row["interval"][0] > UNCHANGED]
         text = f"Fails the randomization test (correlation above {UNCHANGED:g})"

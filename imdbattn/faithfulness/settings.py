@@ -14,11 +14,9 @@ class AopcSearch(Group):
 
 
 class Faithfulness(OfRuns):
-    """scores: names, which faithfulness/experiment checks, and functions."""
-
     split: Literal["test", "validation"]
     reviews: Count
-    scores: list[Text | Part]
+    scores: list[Text | Part]  # names, which faithfulness/experiment checks, and functions
     shares: Annotated[list[InnerShare], Field(min_length=1)]
     costly_reviews: Count
     search: AopcSearch

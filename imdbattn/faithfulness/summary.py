@@ -45,14 +45,14 @@ class Rung:
 
     def quantities(self) -> Iterator[tuple[str, str, np.ndarray]]:
         """A measure; the score or text that it is of; its value (N, S) for each review and seed."""
-        normalized = self.normalized()
+        searched = self.searched()
         for score in self.scores:
             for name in self.parts[score]:
                 if name not in ("right", "seconds", "scores"):
                     yield name, score, self.column(score, name)
             yield "speed", score, 1 / self.column(score, "seconds").mean(0, keepdims=True).clip(1e-9)
-            if score in normalized:
-                yield "normalized", score, normalized[score]
+            if score in searched:
+                yield from zip(("searched", "normalized"), (score, score), searched[score], strict=True)
             if f"human-{score}" in self.parts:
                 yield "human", score, self.column(f"human-{score}", "human")
             stages = []
@@ -72,9 +72,9 @@ class Rung:
         for name in self.parts.get("pairs", ()):
             yield "pairs", name, self.column("pairs", name)
 
-    def normalized(self) -> dict[str, np.ndarray]:
-        """(N, S) of each score: where its AOPC is between the lowest (0) and the highest (1) that the search and all
-        scores found, NaN where all orders have the same, and in the reviews that a costly score omits.
+    def searched(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """(N, S) of each score: its AOPC, and where that is between the lowest (0) and the highest (1) that the search
+        and all scores found; NaN where all orders have the same, and in the reviews that a costly score omits.
         """
         if "extremes" not in self.parts:
             return {}
@@ -85,7 +85,7 @@ class Rung:
             aopc_NS[: len(found_NS)] = found_NS
             low_NS, high_NS = np.fmin(low_NS, aopc_NS), np.fmax(high_NS, aopc_NS)
         with np.errstate(invalid="ignore"):
-            return {score: (aopc_NS - low_NS) / (high_NS - low_NS) for score, aopc_NS in aopc.items()}
+            return {score: (aopc_NS, (aopc_NS - low_NS) / (high_NS - low_NS)) for score, aopc_NS in aopc.items()}
 
     def facts(self) -> dict[str, Any]:
         shares = {s: [one[s]["comprehensiveness"].to_pylist() for one in self.tables] for s in self.scores}
