@@ -30,7 +30,7 @@ STEPS = [2**power for power in range(6, 18)]  # of the path of integrated gradie
 LARGEST = 2**21  # steps times positions after which they are not doubled: 8,192 steps for 256 positions
 SAMPLES = 5  # noisy copies of a review
 NOISE = 0.2  # standard deviation of their noise, relative to that of the word vectors
-BINS = 10  # of a histogram of scores
+SMALLEST = 1e-10  # cosine distance of float32 vectors that is not counted as 0
 ROUNDING = 1e-5  # relative differences between scores that are not counted
 
 
@@ -99,9 +99,10 @@ def zeroed(seen: Seen) -> Tensor:
     for r, k in in_chunks(seen.x_BKD.shape[1], review_R, key_R):
         own_RHQV = seen.weights_BHQK[r, :, :, k][..., None] * seen.value_BHKV[r, :, k][:, :, None]
         changed_RQD = output_of(seen, r, whole_BHQV[r] - own_RHQV)
-        distance_RQ = 1 - F.cosine_similarity(changed_RQD, output_BQD[r], dim=-1)
-        # Two zero vectors, as after ReLU, have no angle.
-        moved_BKQ[r, k] = distance_RQ.clamp(min=0) * (changed_RQD != output_BQD[r]).any(-1)
+        distance_RQ = 1 - F.cosine_similarity(changed_RQD.double(), output_BQD[r].double(), dim=-1)
+        # Smaller distances are rounding. Two zero vectors, as after ReLU, have no angle.
+        is_moved_RQ = (distance_RQ > SMALLEST) & (changed_RQD != output_BQD[r]).any(-1)
+        moved_BKQ[r, k] = (distance_RQ * is_moved_RQ).float()
     return normalized(moved_BKQ.transpose(1, 2))
 
 
@@ -230,7 +231,7 @@ def rise_of_complexity(trained_T: np.ndarray, random_T: np.ndarray) -> float:
     if not len(trained_T):
         return float("nan")
     before, after = (
-        float(entropy(np.histogram(scores, BINS)[0])) if np.std(scores) > ROUNDING * np.abs(scores).mean() else 0.0
+        float(entropy(np.histogram(scores, bins=10)[0])) if np.std(scores) > ROUNDING * np.abs(scores).mean() else 0.0
         for scores in (trained_T, random_T)
     )
     return (after - before) / before if before else float("nan")
