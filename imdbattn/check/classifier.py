@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 
 import imdbattn.check.rules as rules
-from imdbattn.check.references import GUESS, RIGHT, Names, diagnose, sinusoids
+from imdbattn.check.references import GUESS, RIGHT, Names, diagnose
 from imdbattn.check.rules import NotChecked, Part, inputs, mistake, net_of, same, student, vectors_VD
 from imdbattn.check.tables import TABLES
+from imdbattn.nn import sinusoids
 
 VOCABULARY, VECTORS = rules.VOCABULARY, rules.VECTORS
 SEEDS = range(3)  # of models; a change that has no effect in any of them is taken to have none

@@ -3,15 +3,16 @@
 import difflib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 
 import imdbattn.check.classifier as classifier
 import imdbattn.check.rules as rules
 import imdbattn.check.source as source
-from imdbattn.check.references import Instead, reference, sinusoids
+import imdbattn.nn as own
+from imdbattn.check.references import reference
 from imdbattn.check.report import Outcome, result_of
 from imdbattn.check.rules import Part, Rule, explain, run
 from imdbattn.check.tables import PARTS
@@ -53,24 +54,32 @@ KINDS = {"Classifier": CLASSIFIER, "positional_encoding": ONE, "test_accuracy": 
 KINDS |= dict.fromkeys(("masked_mean", "masked_softmax", "scaled_dot_product_attention"), FUNCTION)
 RULES = {name: KINDS.get(name, MODULE) for name in PARTS}
 
-# Parts that others may use
-USED = {"SelfAttention", "PlainLayer", "ResidualLayer", "AdditiveScore", "scaled_dot_product_attention"}
-USED |= {"masked_softmax", "masked_mean", "positional_encoding"}
+
+def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    weights = own.masked_softmax(q @ k.mT * k.shape[-1] ** -0.5, mask)
+    return weights @ v, weights
+
+
+# Right parts, with which parts that use a wrong one are still checked.
+INSTEAD: dict[str, Any] = {
+    "masked_softmax": lambda s, lengths: own.masked_softmax(s, own.padding_mask(lengths, s.shape[-1])[:, None]),
+    "SelfAttention": own.SelfAttention,
+    "masked_mean": lambda x, mask: (x * mask[..., None]).sum(1) / mask.sum(1, keepdim=True).clamp(min=1),
+    "positional_encoding": own.sinusoids,
+    "PlainLayer": own.PlainLayer,
+    "ResidualLayer": own.ResidualLayer,
+    "AdditiveScore": own.Additive,
+}
 
 
 def instead(part: Part) -> Any:
     """A right part for those that use a wrong one. It returns the weights, too, if the student's does."""
-    if part.name == "positional_encoding":
-        return sinusoids
-    if part.name not in USED:
-        return part.make
-    if part.made_with:
-        return partial(Instead, part.name)
-    right = Instead(part.name)
+    if part.name != "scaled_dot_product_attention":
+        return INSTEAD.get(part.name, part.make)
     with suppress(rules.StudentError):
         if isinstance(rules.student(part.make, *rules.inputs(part, 2)), tuple):
-            return lambda *given, **options: (right(*given, **options), right(*given, result="weights", **options))
-    return right
+            return attention
+    return lambda *given, **named: attention(*given, **named)[0]
 
 
 def check(file: str, names: Mapping[str, str]) -> Iterator[dict[str, Any]]:

@@ -1,11 +1,10 @@
 """What each part is compared with. Formulas are in references.txt; here are the numbers that they are computed from.
 
-Linear, attention and LayerNorm are those of the student's module. Without them, results are compared with the closest
-softmax attention. Shape suffixes: B reviews, H heads, T positions, D width, N samples.
+Queries, keys and values are found among the tensors that the student's module computes: those that are affine in each
+word, however their weights are stored. Shape suffixes: B reviews, H heads, T positions, D width, N samples, M columns.
 """
 
 import itertools
-import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
@@ -17,28 +16,27 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import imdbattn.check.rules as rules
 from imdbattn.check.rules import HIDDEN, QUERY_WIDTH, WIDTH, Mistake, NotChecked, Part, inputs, mask, mistake, same
-from imdbattn.check.tables import PARTS, TABLES, Table
+from imdbattn.check.tables import TABLES, Table
 
-Parameter = tuple[str, Tensor]
-Matrix = Tensor | None  # (rows, columns + 1), the weight and the bias of a Linear; None: x itself
 Names = dict[str, Any]  # what the expressions of a table use
-Call = Callable[..., Tensor]
-Binding = tuple[str, str, Callable[..., Names]]  # finding and sentence of a mistake, or RIGHT or GUESS and ""
-Choice = tuple[str, str, Any]  # the same with the student's parameters that are used
+Call = Callable[..., Any]
+Binding = tuple[str, str, Call]  # finding and sentence of a mistake, or RIGHT or GUESS and ""; names of inputs
+Choice = tuple[str, str, Any]  # the same with what the names are computed from
 RIGHT, GUESS = "", "guess"  # a guess may be right, but results that differ from it are not therefore wrong
-BIASES = ("bias", "b", "B")  # instead of weight, kernel, w or W in the name of a parameter
+CHOICES = 300  # of matrices, which are compared with the results
 TOOLS: Names = {"torch": torch, "F": F, "inf": float("inf")}
+SAMPLES = 40  # reviews, to find affine functions of words; more than the columns of all arguments
 
 
-def evaluate(steps: dict[str, str], names: Names, result: str = "") -> Any:
-    """The result of the steps in their order; None if one cannot be computed for tensors of these shapes."""
+def evaluate(steps: dict[str, str], names: Names) -> Any:
+    """The last of the steps in their order; None if one cannot be computed for tensors of these shapes."""
     names = TOOLS | names
     try:
         for name, expression in steps.items():
             names[name] = eval(expression, names)
     except (RuntimeError, IndexError):
         return None
-    return names[result or list(steps)[-1]]
+    return names[name]
 
 
 def whole(y: Tensor, *given: Any) -> Tensor:
@@ -56,193 +54,164 @@ def diagnose(
     """None if the reference gives the results. Raises Mistake for the variant that gives them.
 
     Otherwise returns the exception: the Mistake that they differ, or NotChecked if no binding must be right.
-    examples: the inputs of each result by their description, the smallest first. keep: what the reference defines.
+    examples: the inputs of each result by their description. keep: what the reference defines.
     """
     bindings = list(bindings)
-    bound = lambda bind: [bind(*given) for given in examples.values()]  # noqa: E731
-    rights = [bound(bind) for finding, _, bind in bindings if finding in (RIGHT, GUESS)]
+    rights = [(bind) for finding, _, bind in bindings if finding in (RIGHT, GUESS)]
 
-    def difference(steps: dict[str, str], bound: list[Names], keep: Call = keep) -> Any:
-        """The first example for which the steps give another result, with both results; None if there is none."""
-        for (text, given), y, names in zip(examples.items(), results, bound, strict=True):
-            z = evaluate(steps, names)
+    def differences(steps: dict[str, str], bind: Call, keep: Call = keep) -> Iterator[Any]:
+        """The examples for which the steps give another result, with both results."""
+        for (text, given), y in zip(examples.items(), results, strict=True):
+            z = evaluate(steps, bind(*given))
             if z is None or not same(z := keep(z, *given), y := keep(y, *given)):
-                return text, y, z
-        return None
+                yield text, y, z
 
-    def differs(other: str, text: str, y: Tensor, z: Tensor) -> Mistake:
+    def holds(*given: Any) -> bool:
+        return next(differences(*given), None) is None
+
+    def differs(other: str, bind: Call) -> Mistake:
+        text, y, z = min(differences(table.steps, bind), key=lambda found: found[1].numel())
         values = {"other": other, "text": text, "part": part.name, "fix": table.texts["change"]}
         return mistake("differs-from-reference", y, z, **values)
 
-    def mistakes() -> Iterator[tuple[str, str, dict[str, str], list[Names]]]:
-        yield from (
-            (name, text, table.steps, bound(bind)) for name, text, bind in bindings if name not in (RIGHT, GUESS)
-        )
-        for name, text, steps in table.variants:
-            yield from ((name, text, table.steps | steps, names) for names in rights)
-
-    if any(difference(table.steps, names) is None for names in rights):
+    if any(holds(table.steps, bind) for bind in rights):
         return None
+    mistakes = [(name, text, {}, bind) for name, text, bind in bindings if name not in (RIGHT, GUESS)]
+    mistakes += [(*variant, bind) for variant in table.variants for bind in rights]
     for kept in dict.fromkeys((whole, keep)):  # results for padding may tell which of two mistakes it is
-        for name, sentence, steps, names in mistakes():
-            if difference(steps, names, kept) is None:
-                right = rights[0] if rights and steps is table.steps else names
-                found = difference(table.steps, right)
-                example = differs("right", *found).args[2] if found else "All results are those of this mistake."
+        for name, sentence, steps, bind in mistakes:
+            if holds(table.steps | steps, bind, kept):
+                right = bind if steps or not rights else rights[0]
+                differ = not holds(table.steps, right)
+                example = differs("right", right).args[2] if differ else "All results are those of this mistake."
                 raise Mistake(name, sentence, example, table.texts["change"])
     if RIGHT not in [finding for finding, *_ in bindings]:
         return NotChecked("Results were not compared: the parameters of the formula were not recognized.")
-    _, *rest = differs("the closest that was found", *difference(table.steps, rights[0])).args
+    _, *rest = differs("the closest that was found", rights[0]).args
     return Mistake(table.texts.get("differs", "differs-from-reference"), *rest)
 
 
-# --- the student's parameters -----------------------------------------------------------------------------------------
+# --- what the student's module computes -------------------------------------------------------------------------------
 
 
-@torch.no_grad()
-def affine(module: nn.Module, columns: int) -> Tensor | None:
-    """Weight and bias, (n, columns + 1), of a module that is the same Linear of each word; None for any other."""
-    x_1TD = torch.cat([torch.zeros(1, columns), torch.eye(columns), rules.normal(2, columns)])[None]
-    for call in (module, lambda x_1TD: module(x_1TD.mT).mT):  # also a convolution of width 1
-        try:
-            y_TN = call(x_1TD)[0]
-            weight = (y_TN[1:-2] - y_TN[0]).mT
-            if y_TN.ndim == 2 and same(x_1TD[0, -2:] @ weight.mT + y_TN[0], y_TN[-2:]):
-                return torch.cat([weight, y_TN[0][:, None]], 1)
-        except Exception:  # it has another signature
-            continue
-    return None
+def samples(part: Part, words: int) -> list[Tensor]:
+    """The arguments for reviews of so many words."""
+    return [torch.cat(x) for x in zip(*(inputs(part, words, seed=seed) for seed in range(SAMPLES)), strict=True)]
 
 
-def modules_and_parameters(net: nn.Module, columns: int) -> tuple[list[Tensor], list[list[Parameter]]]:
-    """Weight and bias of each part that is a Linear, and the other parameters of each module, with their names."""
-    found, used = list[Tensor](), set[nn.Parameter]()
-    for module in list(net.modules())[1:]:  # a Sequential comes before its parts
-        own = {*module.parameters()}
-        if own and not own & used and (matrix := affine(module, columns)) is not None:
-            found.append(matrix)
-            used |= own
-    dtype = torch.get_default_dtype()
-    return found, [
-        [(name, p.detach().to(dtype)) for name, p in module.named_parameters(recurse=False) if p not in used]
-        for module in net.modules()
-    ]
-
-
-def matrices(net: nn.Module, columns: int, rows: int | None = None, flip: bool = False) -> list[Tensor]:
-    """Weights and biases, (n, columns + 1), of everything that may project x.
-
-    rows: their number; then each parameter that may be a weight is given with each that may be its bias, and both ways
-    if it is square. Otherwise a bias is found by its name or place, and a parameter that is not named weight is used as
-    x @ weight, which `flip` exchanges.
-    """
-    found, others = modules_and_parameters(net, columns)
-    found = [matrix for matrix in found if rows in (None, len(matrix))]
-    for own in others:
-        vectors = [p for _, p in own if p.ndim == 1]
-        if rows == 1:
-            own = [(name, p.view(1, columns) if p.numel() == columns else p) for name, p in own]
-        weights = [(name, p) for name, p in own if p.ndim > 1 and (rows == 1 or min(p.shape[-2:]) > 1)]
-        for place, (name, p) in enumerate(weights):
-            forms = [q.mT.reshape(-1, columns) for q in (p, p.mT) if q.shape[-2] == columns]  # x @ p, and x @ p.mT
-            if p.ndim > 2 and p.flatten(0, -2).shape[0] == columns:  # W_O as a matrix for each head
-                forms = [p.flatten(0, -2).mT, *forms]
-            elif p.ndim > 2 and p.shape[0] == columns:  # (D, H, d)
-                forms = [p.flatten(1).mT, *forms]
-            if rows is None:
-                forms = forms[-1:] if name.endswith("weight") != flip else forms[:1]
-            alike = {re.sub("weight|kernel|[wW]", b, name, count=1) for b in BIASES}
-            paired = [p.flatten() for other, p in own if other in alike and other != name]
-            paired = vectors if rows else paired or vectors[place : place + (len(vectors) == len(weights))]
-            for weight in (form for form in forms if rows in (None, len(form))):
-                biases = [b for b in (*paired, weight.new_zeros(len(weight))) if len(b) == len(weight)]
-                found += [torch.cat([weight, b[:, None]], 1) for b in (biases if rows else biases[:1])]
+def computed(part: Part, net: Any, given: list[Tensor]) -> list[Tensor]:
+    """What the module computes of each review, (N, M), and the arguments first; no multiple of an earlier one."""
+    runs = [rules.record(part, net, *(x[row : row + 1] for x in given)) for row in range(len(given[0]))]
+    steps = zip(*([x for _, made in run for x in made] for run in runs), strict=False)
+    found: list[Tensor] = []
+    for step in [*(x.split(1) for x in given), *steps]:
+        if step[0].is_floating_point() and step[0].numel() > 1 and len({x.shape for x in step}) == 1:
+            x_NM = torch.stack([x.flatten() for x in step]).to(torch.get_default_dtype())
+            multiples = (y * ((x_NM * y).sum() / y.square().sum()) for y in found if y.shape == x_NM.shape)
+            if not same(x_NM, x_NM[:1].expand_as(x_NM)) and not any(same(y, x_NM) for y in multiples):
+                found.append(x_NM)
     return found
 
 
-def apply(matrix: Matrix, x: Tensor) -> Tensor:
-    return x if matrix is None else x @ matrix[:, :-1].mT + matrix[:, -1]
+def affine(x_ND: Tensor, y_NM: Tensor) -> Tensor | None:
+    """(M, D + 1), weight and bias if y is an affine function of x."""
+    x_ND = F.pad(x_ND, (0, 1), value=1)
+    matrix = torch.linalg.lstsq(x_ND, y_NM).solution
+    return matrix.mT if same(x_ND @ matrix, y_NM) else None
+
+
+def affine_maps(x_ND: Tensor, tensors: list[Tensor]) -> list[Tensor]:
+    return [matrix for y_NM in tensors if (matrix := affine(x_ND, y_NM)) is not None]
+
+
+def is_diagonal(weight: Tensor) -> bool:
+    return len(weight) == WIDTH and same(weight.diag().diag(), weight)
+
+
+def apply(matrix: Tensor, x: Tensor) -> Tensor:
+    return x @ matrix[:, :-1].mT + matrix[:, -1]
+
+
+def merged(matrix: Tensor) -> Tensor:
+    """The same for whatever argument of several side by side that it is applied to."""
+    return torch.cat([matrix[:, :-1].unflatten(1, (-1, WIDTH)).sum(1), matrix[:, -1:]], 1)
+
+
+class Fitted:
+    """The Linear with which the first example has the right result: it is found when it is called for that one.
+
+    alone: whether it may be the identity.
+    """
+
+    def __init__(self, right: Tensor, alone: bool) -> None:
+        self.right, self.alone = right, alone
+
+    def __call__(self, x: Tensor) -> Tensor:
+        x = F.pad(x, (0, 1), value=1)
+        if len(x) == len(self.right):
+            self.matrix = torch.linalg.lstsq(x.flatten(0, -2), self.right.flatten(0, -2)).solution
+            if not self.alone and same(self.matrix, torch.eye(*self.matrix.shape)):
+                self.matrix *= float("nan")
+        return x @ self.matrix
 
 
 # --- attention --------------------------------------------------------------------------------------------------------
 
 
 def attention_names(choice: Any, *given: Tensor) -> Names:
-    """choice: the projections, heads, order of the arguments, and which columns a head has (see LAYOUTS).
+    """choice: projections of the arguments side by side, heads, whether a head has every H-th column, and W_O.
 
     given: x or query, key and value; the mask.
     """
-    (w_q, w_k, w_v, w_o), heads, order, layout = choice
+    three, heads, alternate, w_o = choice
     *sources, m = given
-    query, key, value = (sources[place % len(sources)] for place in order)
-    names: Names = {"query": query, "m": m, "split": whole, "merge": whole}
-    names |= {"Q": apply(w_q, query), "K": apply(w_k, key), "V": apply(w_v, value)}
+    Q, K, V = (apply(w, torch.cat(sources, -1)) for w in three) if three else sources
+    names: Names = {"query": sources[0], "m": m, "split": whole, "merge": whole, "Q": Q, "K": K, "V": V}
     if heads:
         names["m"] = m[:, None, None]
         names["split"] = lambda x: x.unflatten(-1, (heads, -1)).transpose(1, 2)
-        names["merge"] = lambda y: apply(w_o, y.transpose(1, 2).flatten(2))
-        if layout:
+        names["merge"] = lambda y: w_o(y.transpose(1, 2).flatten(2))
+        if alternate:
             names["split"] = lambda x: x.unflatten(-1, (-1, heads)).movedim(-1, 1)
-        if layout == "both":
-            names["merge"] = lambda y: apply(w_o, y.movedim(1, -1).flatten(2))
-    B, T, D = names["Q"].shape[0], names["Q"].shape[-2], names["Q"].shape[-1]
+    B, T, D = Q.shape[0], Q.shape[-2], Q.shape[-1]
     return names | {"B": B, "T": T, "D": D, "d": D // (heads or 1)}
 
 
-ORDER = (0, 1, 2)
-LAYOUTS = ("", "split", "both")  # columns side by side; every H-th column: before attention, or also after it
-
-
-def arrangements(net: nn.Module, heads: int) -> Iterator[list[Matrix]]:
-    """The projections: blocks of D rows, or of matrices for q, k and v those that alternate by head."""
-    _, others = modules_and_parameters(net, WIDTH)
-    for flip in (False, True) if any(others) else (False,):
-        found = matrices(net, WIDTH, flip=flip)
-        blocks, parts = [b for b in found if len(b) % WIDTH == 0], [b for b in found if len(b) % WIDTH]
-        if parts and len(joined := torch.cat(parts)) % WIDTH == 0:
-            blocks.append(joined)
-        yield [row for block in blocks for row in block.split(WIDTH)]
-        if heads > 1 and any(len(block) == 3 * WIDTH for block in blocks):
-            mixed = [b.view(heads, -1, WIDTH // heads, WIDTH + 1).transpose(0, 1).flatten(0, 2) for b in blocks]
-            chosen = [m if len(m) == 3 * WIDTH else b for m, b in zip(mixed, blocks, strict=True)]
-            yield [row for block in chosen for row in block.split(WIDTH)]
-
-
-def other_widths(net: nn.Module) -> Iterator[Choice]:
-    """Several heads whose queries, keys and values have another width than x."""
-    found = matrices(net, WIDTH)
-    for width in {len(block) // count for block in found for count in (1, 3)} - {0, WIDTH}:
-        rows = [row for block in found if len(block) % width == 0 for row in block.split(width)]
-        for three in itertools.permutations(rows[:4], 3):
-            for w_o, heads in itertools.product(matrices(net, width, WIDTH), (1, 2, 4)):
-                if width % heads == 0:
-                    yield GUESS, "", ((*three, w_o), heads, ORDER, "")
-
-
-def attention_choices(part: Part, net: Any, call: Call) -> Iterator[Choice]:
-    """Each order of the matrices as q, k, v and W_O; and the mistakes of using some twice, or x itself."""
-    several, crossed = part.name == "MultiHeadAttention", len(part.arguments) == 5
-    _, others = modules_and_parameters(net, WIDTH)
-    recognized = several and all(p.ndim == 2 for own in others for _, p in own)  # biases, and heads, may be elsewhere
-    found = [known for known in arrangements(net, rules.HEADS if several else 1) if len(known) <= 4]
-    for heads in (rules.HEADS,) if several else (1, 2, 4):  # SelfAttention may have heads and W_O, too
-        for linears in (linears for known in found for linears in itertools.product([*known, None], repeat=4)):
-            names = [name for name, w in zip(("W_q", "W_k", "W_v", "W_O"), linears, strict=True) if w is None]
-            used = {id(w) for w in linears if w is not None}
-            if len(used) + len(names) == 4 and (not names or (not several and names == ["W_O"])):
-                for layout in LAYOUTS if heads > 1 else LAYOUTS[:1]:
-                    yield RIGHT if recognized else GUESS, "", (linears, heads, ORDER, layout)
-                for order in itertools.product(range(3), repeat=3) if crossed else ():
-                    yield "arguments-exchanged", "Query, key and value are exchanged.", (linears, heads, order, "")
-            elif several or (heads == 1 and linears[-1] is None):
-                finding = "shared-projections", "One Linear is used for several of W_q, W_k, W_v and W_O."
-                if several and names == ["W_O"]:
-                    finding = "no-output-projection", "There is no W_O."
-                elif names[: 4 if several else -1]:
-                    finding = "no-projection", f"There is no {names[0]}."
-                yield *finding, (linears, heads, ORDER, "")
-    if not several:
-        yield from other_widths(net)
+def attention_choices(part: Part, net: Any, results: list[Tensor]) -> list[Choice]:
+    """All affine functions of words as W_q, W_k and W_v; and the mistakes of using one twice, or the word itself."""
+    several, sources = part.name == "MultiHeadAttention", len(part.arguments) - 2
+    tensors = computed(part, net, samples(part, 1))
+    found = affine_maps(torch.cat(tensors[:sources], 1), tensors)
+    narrow = [w for w in found if len(w) < WIDTH]
+    if len(narrow) > 3 and len(narrow) % 3 == 0:  # a module for each head
+        found = [w for w in found if len(w) >= WIDTH] + [torch.cat(narrow[place::3]) for place in range(3)]
+        found += map(torch.cat, zip(*[iter(narrow)] * (len(narrow) // 3), strict=True))
+    used = []  # the matrix, the argument that it is applied to, and whether it is that argument
+    for w in found:
+        one = w[:, :-1].unflatten(1, (sources, WIDTH))
+        places = [place for place in range(sources) if one[:, place].abs().max() > 1e-6]
+        is_x = same(one.sum(1), torch.eye(len(w), WIDTH))
+        if len(places) == 1 and (is_x or not is_diagonal(one.sum(1))):
+            used.append((w, places[0], is_x))
+    enough = sum(p.numel() for p in net.parameters()) >= 3 * WIDTH**2  # W_q^T W_k may be computed first
+    choices: list[Choice] = []
+    for three in itertools.product(used, repeat=3):
+        (w_q, w_k, w_v), places, unprojected = zip(*three, strict=True)
+        missing = [name for name, is_x in zip(("W_q", "W_k", "W_v"), unprojected, strict=True) if is_x]
+        finding, text = RIGHT, ""
+        if places != tuple(range(sources)) and sources > 1:
+            finding, text = "arguments-exchanged", "Query, key and value are exchanged."
+        elif missing and not (enough and missing in (["W_q"], ["W_k"])):
+            finding, text = "no-projection", f"There is no {missing[0]}."
+        elif any(same(merged(w), merged(other)) for w, other in itertools.combinations((w_q, w_k, w_v), 2)):
+            finding, text = "shared-projections", "One Linear is used for several of W_q, W_k, W_v and W_O."
+        for heads in (rules.HEADS,) if several else range(1, len(w_q) + 1 if finding == RIGHT else 2):
+            fit = len(w_q) == len(w_k) and len(w_q) % heads == len(w_v) % heads == 0
+            if fit and (heads > 1 or len(w_v) == WIDTH):
+                w_o = whole if heads == 1 else Fitted(results[0], alone=not several)
+                for alternate in (False, True) if 1 < heads < len(w_q) and finding == RIGHT else (False,):
+                    choices.append((finding, text, ((w_q, w_k, w_v), heads, alternate, w_o)))
+    return sorted(choices, key=lambda choice: choice[0] != RIGHT)[:CHOICES]
 
 
 def scores_of(part: Part, context: Call, values_BTD: Tensor) -> Tensor:
@@ -273,44 +242,14 @@ def scores_of(part: Part, context: Call, values_BTD: Tensor) -> Tensor:
     return torch.stack(scores, 1)
 
 
-def compare_scores(part: Part, net: Any, call: Call) -> None:
-    """Raises Mistake unless SelfAttention is a softmax attention whose values and scores are those of projections.
-
-    These are not recognized; if W_q and W_k are, the scale is compared, too.
-    """
-    table, x_BTD = TABLES[part.name], rules.normal(3, 4, WIDTH)
-    x_BTD[:, 3] = x_BTD[:, 1] + x_BTD[:, 2] - x_BTD[:, 0]  # so are the values and scores, which are affine in x
-    v_BTD = torch.cat([call(x_BTD[:, [place]], mask(1, 1, 1)) for place in range(4)], 1)
-    context = lambda rows, places, m: call(x_BTD[rows][:, places], m)[:, 0]  # noqa: E731
-    s_BT = scores_of(part, context, v_BTD)
-    binding: Binding = RIGHT, "", lambda m: {"s": s_BT, "h": v_BTD, "m": m}
-    examples, steps = {"3 reviews of 4, 2 and 3 words": (mask(4, 2, 3),)}, TABLES["DecoderAttention"]
-    results = [context(slice(None), slice(None), mask(4, 2, 3))]
-    if found := diagnose(part, steps._replace(texts=table.texts), results, [binding], examples):
-        raise found
-    for what, z in (("value", v_BTD), ("score", s_BT)):
-        if not same(z[:, 3], right := z[:, 1] + z[:, 2] - z[:, 0], 5e-3):
-            raise mistake("not-linear", z[:, 3], right, what=what, part=part.name, fix=table.texts["change"])
-    known = next((known for known in arrangements(net, 1) if len(known) <= 4), [])
-    for w_k, w_q in itertools.permutations(known, 2):
-        k_BTD = apply(w_k, x_BTD)
-        product_BT = ((k_BTD - k_BTD[:, :1]) * apply(w_q, x_BTD)[:, :1]).sum(-1)
-        scale = float((s_BT * product_BT).sum() / product_BT.square().sum())
-        if same(s_BT, scale * product_BT, 5e-3):
-            if abs(scale * WIDTH**0.5 - 1) < 5e-3:
-                return
-            fix = table.texts["change"]
-            raise mistake("wrong-scale", given=1 / scale, d=WIDTH, right=WIDTH**0.5, fix=fix)
-    raise NotChecked("The scale was not checked: no parameters were recognized as W_q, W_k and W_v.")
-
-
 def decoder_examples(part: Part) -> Names:
     given = inputs(part, 4, 2, 3)
     return {"1 review of 4 words": [x[:1] for x in given], "3 reviews of 4, 2 and 3 words": given}
 
 
-def decoder_choices(part: Part, net: Any, call: Call) -> Iterator[Choice]:
+def decoder_choices(part: Part, net: Any, results: list[Tensor]) -> Iterator[Choice]:
     state_BD, outputs_BTD, _ = inputs(part, 4, 2, 3)
+    call = partial(rules.call, part, net)
     s_BT = scores_of(part, lambda rows, t, m: call(state_BD[rows], outputs_BTD[rows][:, t], m), outputs_BTD)
     y, other = (call(state_BD[row : row + 1], outputs_BTD[:1], mask(4)) for row in (0, 1))
     if same(y, other, 1e-5):
@@ -326,33 +265,51 @@ def softmax_names(_: None, scores: Tensor, lengths: Tensor) -> Names:
     return {"s": scores, "m": words, "n": lengths[:, None], "T": scores.shape[-1]}
 
 
+def numbers_of(net: nn.Module, count: int) -> list[Tensor]:
+    return [p.detach().flatten() for p in net.parameters() if p.numel() == count]
+
+
+def of_one(part: Part, net: Any) -> tuple[list[Tensor], ...]:
+    """The affine functions of query and key side by side: of the query alone, of the key alone, and of both."""
+    tensors = computed(part, net, samples(part, 1))
+    found = affine_maps(torch.cat(tensors[:2], 1), tensors)
+    has_q = [bool(w[:, :QUERY_WIDTH].abs().max() > 1e-6) for w in found]
+    has_k = [bool(w[:, QUERY_WIDTH:-1].abs().max() > 1e-6) for w in found]
+    pairs = ((True, False), (False, True), (True, True))
+    return tuple([w for w, *has in zip(found, has_q, has_k, strict=True) if tuple(has) == pair] for pair in pairs)
+
+
 def additive_names(choice: Any, q: Tensor, k: Tensor) -> Names:
-    w, u, v, bias = choice
-    a, b = apply(w, q)[:, :, None] + bias, apply(u, k)[:, None]
-    return {"a": a, "b": b, "h": a.shape[-1], "v": lambda x: apply(v, x).squeeze(-1)}
+    both, v, bias = choice
+    a, b = apply(both[:, [*range(QUERY_WIDTH), -1]], q)[:, :, None], (k @ both[:, QUERY_WIDTH:-1].mT)[:, None]
+    return {"a": a, "b": b, "h": HIDDEN, "v": lambda x: x @ v + bias}
 
 
-def additive_choices(part: Part, net: Any, call: Call) -> Iterator[Choice]:
-    biases = [torch.zeros(HIDDEN), *(p.detach() for p in net.parameters() if p.shape == (HIDDEN,))]
-    pairs = [*itertools.product(matrices(net, QUERY_WIDTH, HIDDEN), matrices(net, WIDTH, HIDDEN))]
-    for both in matrices(net, QUERY_WIDTH + WIDTH, HIDDEN):  # of q and k side by side, in one of the two orders
-        pairs.append((F.pad(both[:, :QUERY_WIDTH], (0, 1)), both[:, QUERY_WIDTH:]))
-        pairs.append((both[:, WIDTH:], F.pad(both[:, :WIDTH], (0, 1))))
-    for (w, u), v, bias in itertools.product(pairs, matrices(net, HIDDEN, 1), biases):
-        yield RIGHT, "", (w, u, v, bias)
+def additive_choices(part: Part, net: Any, results: list[Tensor]) -> Iterator[Choice]:
+    of_q, of_k, of_both = of_one(part, net)
+    both = [*of_both, *(w + u for w, u in itertools.product(of_q, of_k) if len(w) == len(u))]
+    biases = [torch.zeros(1), *numbers_of(net, 1)]
+    for w, v, bias in itertools.product(both, numbers_of(net, HIDDEN), biases):
+        if len(w) == HIDDEN:
+            yield RIGHT, "", (w, v, bias)
 
 
 def bilinear_names(choice: Any, q: Tensor, k: Tensor) -> Names:
     w, u, b = choice
-    return {"q": apply(w, q), "k": apply(u, k), "b": b, "D": WIDTH, "E": QUERY_WIDTH}
+    zeros = torch.zeros_like
+    return {"q": apply(w, torch.cat([q, zeros(k)], -1)), "k": apply(u, torch.cat([zeros(q), k], -1)), "b": b} | {
+        "D": WIDTH,
+        "E": QUERY_WIDTH,
+    }
 
 
-def bilinear_choices(part: Part, net: Any, call: Call) -> Iterator[Choice]:
-    b = [torch.zeros(()), *(p.detach().squeeze() for p in net.parameters() if p.numel() == 1)][-1]
-    yield from ((RIGHT, "", (w, None, b)) for w in matrices(net, QUERY_WIDTH, WIDTH))
-    yield from ((RIGHT, "", (None, w, b)) for w in matrices(net, WIDTH, QUERY_WIDTH))
-    both = itertools.product(matrices(net, QUERY_WIDTH), matrices(net, WIDTH))  # W as a product of two matrices
-    yield from ((RIGHT, "", (w, u, b)) for w, u in both if len(w) == len(u))
+def bilinear_choices(part: Part, net: Any, results: list[Tensor]) -> Iterator[Choice]:
+    of_q, of_k, _ = of_one(part, net)
+    for w in numbers_of(net, QUERY_WIDTH * WIDTH):  # W itself is applied to k
+        of_k.append(F.pad(w.view(QUERY_WIDTH, WIDTH), (QUERY_WIDTH, 1)))
+    for w, u, b in itertools.product(of_q, of_k, [torch.zeros(1), *numbers_of(net, 1)]):
+        if len(w) == len(u):
+            yield RIGHT, "", (w, u, b)
 
 
 # --- layers -----------------------------------------------------------------------------------------------------------
@@ -366,8 +323,6 @@ def attending(module: nn.Module) -> list[Call]:
         y = module(x, x, x, key_padding_mask=padding)[0]
         return y if module.batch_first else y.transpose(0, 1)
 
-    if isinstance(module, nn.Linear | nn.LayerNorm | nn.Sequential | nn.ModuleList | nn.Dropout):
-        return []
     found = []
     for call in (heads,) if isinstance(module, nn.MultiheadAttention) else (module, lambda x, m: module(x)):
         try:
@@ -379,36 +334,45 @@ def attending(module: nn.Module) -> list[Call]:
     return found
 
 
-def attend(linears: Any, x: Tensor, m: Tensor) -> Any:
-    return evaluate(TABLES["SelfAttention"].steps, attention_names(((*linears, None), 1, ORDER, ""), x, m))
+def attend(three: Any, x: Tensor, m: Tensor) -> Any:
+    return evaluate(TABLES["SelfAttention"].steps, attention_names((three, 1, False, whole), x, m))
 
 
-def layer_norm(x: Tensor, weight: Matrix = None, bias: Matrix = None) -> Tensor:
-    return F.layer_norm(x, x.shape[-1:], weight, bias)
+def norms(wide: list[Tensor]) -> list[Call]:
+    """LayerNorm with each weight and bias with which it gives one of these tensors (N, D) for another one."""
+    found: list[Tensor] = []
+    for x_ND, y_ND in itertools.permutations(wide, 2):
+        z_ND = F.layer_norm(x_ND, (WIDTH,))
+        gain_D = ((z_ND - z_ND.mean(0)) * y_ND).mean(0) / z_ND.var(0, correction=0)
+        one_2D = torch.stack([gain_D, (y_ND - gain_D * z_ND).mean(0)])
+        if same(gain_D * z_ND + one_2D[1], y_ND) and not any(same(one_2D, other) for other in found):
+            found.append(one_2D)
+    return [
+        partial(F.layer_norm, normalized_shape=(WIDTH,), weight=weight, bias=bias)
+        for weight, bias in found or [(None, None)]
+    ]
 
 
 def layer_names(choice: Any, x: Tensor, m: Tensor) -> Names:
     f, n, g = choice
     every = lambda x: f(x, torch.ones_like(m))  # noqa: E731
-    return {"x": x, "f": lambda x: f(x, m), "every": every, "n": n, "g": partial(apply, g)}
+    return {"x": x, "f": lambda x: f(x, m), "every": every, "n": n, "g": g}
 
 
-def layer_choices(part: Part, net: Any, call: Call) -> Iterator[Choice]:
-    inner = list(net.modules())[1:]
-    vectors = [p.detach().squeeze() for p in net.parameters() if p.squeeze().shape == (WIDTH,)]
-    norms: list[Any] = [child for child in inner if isinstance(child, nn.LayerNorm)]
-    own_norms = [layer_norm, *(partial(layer_norm, weight=w, bias=b) for w, b in itertools.pairwise(vectors))]
-    if attentions := [f for child in inner for f in attending(child)]:
-        linears = matrices(net, WIDTH, WIDTH)
-        alone = [p.detach() for p in net.parameters(recurse=False) if p.shape == (WIDTH,)]
-        linears += [torch.cat([w[:, :-1], b[:, None]], 1) for w in linears for b in alone if not w[:, -1].any()]
-        recognized = linears and (norms or part.name == "PlainLayer")
-        for choice in itertools.product(attentions, norms or own_norms, linears or [rules.normal(WIDTH, WIDTH + 1)]):
-            yield RIGHT if recognized else GUESS, "", choice
-        return
-    for known in arrangements(net, 1):
-        for *three, g in itertools.permutations(known if len(known) <= 5 else [], 4):
-            yield from ((GUESS, "", (partial(attend, three), norm, g)) for norm in norms or own_norms)
+def layer_choices(part: Part, net: Any, results: list[Tensor]) -> Iterator[Choice]:
+    """Attention is one of the modules, or else that of three affine functions of x or LN(x); g: see Fitted."""
+    tensors = computed(part, net, samples(part, 2))
+    wide = [y.view(SAMPLES, 2, WIDTH) for y in tensors if y.shape[1] == 2 * WIDTH]
+    words = [y.flatten(0, 1) for y in wide]
+    attentions = [f for child in list(net.modules())[1:] for f in attending(child)]
+    finding = RIGHT if attentions else GUESS
+    found = norms(words)
+    if not attentions:
+        for x_ND in [words[0], *(n(words[0]) for n in found)]:
+            three = [w for w in affine_maps(x_ND, words) if not is_diagonal(w[:, :-1])][:3]
+            attentions += [partial(attend, one) for one in itertools.permutations(three, 3)]
+    for f, n, y in itertools.product(attentions, found, reversed(wide)):
+        yield finding, "", (f, n, Fitted(y, alone=False))
 
 
 # --- functions --------------------------------------------------------------------------------------------------------
@@ -435,11 +399,6 @@ def position_examples(part: Part) -> Names:
     for size in sizes:
         rules.require_shape(rules.call(part, part.make, *size), size, f"positional_encoding{size}", part)
     return {f"length {length} and width {width}": (length, width) for length, width in sizes}
-
-
-def sinusoids(length: int, width: int) -> Tensor:
-    table = evaluate(TABLES["positional_encoding"].steps, position_names(None, length, width))
-    return table.to(torch.get_default_dtype())
 
 
 class FirstWord(nn.Module):
@@ -489,23 +448,31 @@ def accuracy_examples(part: Part) -> Names:
 def examples_of(part: Part) -> Names:
     """The last one has padding after each review."""
     last = [x[1:] for x in inputs(part, 6, 2, 4, 3)]
-    texts = "1 review of 1 word", "1 review of 2 words", "3 reviews of 2, 4 and 3 words and padding"
-    return dict(zip(texts, (inputs(part, 1), inputs(part, 2), last), strict=True))
+    texts = (
+        "16 reviews of 3 words",
+        "1 review of 1 word",
+        "1 review of 2 words",
+        "3 reviews of 2, 4 and 3 words and padding",
+    )
+    return dict(zip(texts, (inputs(part, *[3] * 16), inputs(part, 1), inputs(part, 2), last), strict=True))
+
+
+def layer_examples(part: Part) -> Names:
+    return {f"{SAMPLES} reviews of 2 words": samples(part, 2)} | examples_of(part)
 
 
 class Reference(NamedTuple):
-    """names: of a choice of parameters, and inputs. right: the choice for given matrices."""
+    """names: of a choice, and inputs. choices: of what the names are computed from; given the first result, too."""
 
     names: Callable[..., Names]
-    choices: Callable[[Part, Any, Call], Iterable[Choice]] = lambda part, net, call: [(RIGHT, "", None)]
+    choices: Callable[[Part, Any, list[Tensor]], Iterable[Choice]] = lambda part, net, results: [(RIGHT, "", None)]
     examples: Callable[[Part], Names] = examples_of
-    right: Callable[[list[Tensor]], Any] = lambda w: None
 
 
-ATTENTION = Reference(attention_names, attention_choices, right=lambda w: ((*w[:3], None), 1, ORDER, ""))
-LAYER = Reference(layer_names, layer_choices, right=lambda w: (partial(attend, w[:3]), layer_norm, w[3]))
+ATTENTION = Reference(attention_names, attention_choices)
+LAYER = Reference(layer_names, layer_choices, layer_examples)
 REFERENCES = {
-    "scaled_dot_product_attention": Reference(lambda _, *given: attention_names(((None,) * 4, 0, ORDER, ""), *given)),
+    "scaled_dot_product_attention": Reference(lambda _, *given: attention_names((None, 0, False, whole), *given)),
     "masked_softmax": Reference(softmax_names),
     "masked_mean": Reference(mean_names, examples=mean_examples),
     "positional_encoding": Reference(position_names, examples=position_examples),
@@ -514,7 +481,7 @@ REFERENCES = {
     "MultiHeadAttention": ATTENTION,
     "PlainLayer": LAYER,
     "ResidualLayer": LAYER,
-    "AdditiveScore": Reference(additive_names, additive_choices, right=lambda w: (*w, 0)),
+    "AdditiveScore": Reference(additive_names, additive_choices),
     "BilinearScore": Reference(bilinear_names, bilinear_choices),
     "DecoderAttention": Reference(
         lambda s, state, h, m: {"s": s[: len(h)], "h": h, "m": m}, decoder_choices, decoder_examples
@@ -535,35 +502,13 @@ def reference(part: Part) -> str:
     for model in [x for given in examples.values() for x in given if isinstance(x, FirstWord)]:
         if model.scale.item() != 1:
             raise mistake("changes-its-input", torch.ones(1), model.scale, name="model")
-    bindings = ((finding, text, partial(one.names, choice)) for finding, text, choice in one.choices(part, net, call))
+    bindings = (
+        (finding, text, partial(one.names, choice)) for finding, text, choice in one.choices(part, net, results)
+    )
     given = [name for name, _ in part.arguments[:-1]]
     keep = words_only if given == ["x", "mask"] and "T" in part.arguments[-1][1] else whole
     if found := diagnose(part, table, results, bindings, examples, keep):
         if given:
             rules.batch(part)
-        if not (part.name == "SelfAttention" and isinstance(found, NotChecked)):
-            raise found
-        compare_scores(part, net, call)
+        raise found
     return table.texts["holds"]
-
-
-class Instead(nn.Module):
-    """A right part, with which parts that use a wrong one are still checked; it accepts other arguments, too."""
-
-    def __init__(self, name: str, *sizes: int, **options: Any) -> None:
-        super().__init__()
-        given = [*sizes, *options.values()]
-        shapes = [(given[0], given[0])] * (3 if name == "SelfAttention" else 4) if given else []
-        if name == "AdditiveScore":
-            shapes = [(given[2], given[0]), (given[2], given[1]), (1, given[2])]
-        made = [torch.randn(rows, columns + 1) * columns**-0.5 for rows, columns in shapes]
-        self.name, self.matrices = name, nn.ParameterList(made)
-
-    def forward(self, *given: Any, result: str = "", **options: Any) -> Any:
-        one = REFERENCES[self.name]
-        count = PARTS[self.name].partition(" -> ")[0].count(" (")
-        given = (*given, *options.values())[:count]
-        if len(given) < count or given[-1] is None:  # it is called without a mask
-            shape = () if self.name == "scaled_dot_product_attention" else given[0].shape[:2]
-            given = (*given[: count - 1], torch.ones(shape, dtype=torch.bool))
-        return evaluate(TABLES[self.name].steps, one.names(one.right([*self.matrices]), *given), result)

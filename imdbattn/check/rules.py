@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from imdbattn.check.report import result_of
 from imdbattn.check.tables import PARTS, describe
@@ -252,6 +254,35 @@ def call(part: Part, net: Callable[..., Any], *given: Any) -> Any:
     """The result for the documented arguments; without the weights that some parts may return, too."""
     y = student(net, *given)
     return y[0] if isinstance(y, tuple) and y and part.name in MAY_RETURN_WEIGHTS else y
+
+
+class Recorder(TorchDispatchMode):
+    """Keeps the tensors that each operation of torch is given, and those that it makes, as they are then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: list[list[list[Tensor]]] = []
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # otherwise torch imports dynamo, which takes seconds
+
+    def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = operation(*args, **(kwargs or {}))
+        self.made.append(
+            [
+                [x.detach().clone() for x in tree_leaves(tree) if isinstance(x, Tensor)]
+                for tree in ((args, kwargs), result)
+            ]
+        )
+        return result
+
+
+def record(part: Part, net: Any, *given: Tensor) -> list[list[list[Tensor]]]:
+    """The tensors of each operation of a call: [given, made]."""
+    with Recorder() as recorder:
+        call(part, net, *given)
+    return recorder.made
 
 
 def cut(value: Tensor, dimensions: list[str], length: int) -> Tensor:
