@@ -23,7 +23,6 @@ Call = Callable[..., Any]
 Binding = tuple[str, str, Call]  # finding and sentence of a mistake, or RIGHT or GUESS and ""; names of inputs
 Choice = tuple[str, str, Any]  # the same with what the names are computed from
 RIGHT, GUESS = "", "guess"  # a guess may be right, but results that differ from it are not therefore wrong
-CHOICES = 300  # of matrices, which are compared with the results
 TOOLS: Names = {"torch": torch, "F": F, "inf": float("inf")}
 SAMPLES = 40  # reviews, to find affine functions of words; more than the columns of all arguments
 
@@ -99,6 +98,7 @@ def samples(part: Part, words: int) -> list[Tensor]:
     return [torch.cat(x) for x in zip(*(inputs(part, words, seed=seed) for seed in range(SAMPLES)), strict=True)]
 
 
+@torch.enable_grad()  # without gradients, torch's own attention computes in one step
 def computed(part: Part, net: Any, given: list[Tensor]) -> list[Tensor]:
     """What the module computes of each review, (N, M), and the arguments first; no multiple of an earlier one."""
     runs = [rules.record(part, net, *(x[row : row + 1] for x in given)) for row in range(len(given[0]))]
@@ -113,19 +113,21 @@ def computed(part: Part, net: Any, given: list[Tensor]) -> list[Tensor]:
     return found
 
 
-def affine(x_ND: Tensor, y_NM: Tensor) -> Tensor | None:
-    """(M, D + 1), weight and bias if y is an affine function of x."""
-    x_ND = F.pad(x_ND, (0, 1), value=1)
-    matrix = torch.linalg.lstsq(x_ND, y_NM).solution
-    return matrix.mT if same(x_ND @ matrix, y_NM) else None
+def fit(x_ND: Tensor, y_NM: Tensor) -> Tensor:
+    """(M, D + 1), weight and bias of the affine function of x that is closest to y."""
+    return torch.linalg.lstsq(F.pad(x_ND, (0, 1), value=1), y_NM, rcond=1e-5).solution.mT
 
 
 def affine_maps(x_ND: Tensor, tensors: list[Tensor]) -> list[Tensor]:
-    return [matrix for y_NM in tensors if (matrix := affine(x_ND, y_NM)) is not None]
+    """Weight and bias of the tensors that are affine functions of x."""
+    return [matrix for y_NM in tensors if same(apply(matrix := fit(x_ND, y_NM), x_ND), y_NM)]
 
 
-def is_diagonal(weight: Tensor) -> bool:
-    return len(weight) == WIDTH and same(weight.diag().diag(), weight)
+def each_number(x_ND: Tensor, y_ND: Tensor) -> Tensor | None:
+    """(2, D), weight and bias, if each number of y is an affine function of the same number of x."""
+    gain_D = ((x_ND - x_ND.mean(0)) * y_ND).mean(0) / x_ND.var(0, correction=0)
+    bias_D = (y_ND - gain_D * x_ND).mean(0)
+    return torch.stack([gain_D, bias_D]) if same(gain_D * x_ND + bias_D, y_ND) else None
 
 
 def apply(matrix: Tensor, x: Tensor) -> Tensor:
@@ -147,12 +149,11 @@ class Fitted:
         self.right, self.alone = right, alone
 
     def __call__(self, x: Tensor) -> Tensor:
-        x = F.pad(x, (0, 1), value=1)
         if len(x) == len(self.right):
-            self.matrix = torch.linalg.lstsq(x.flatten(0, -2), self.right.flatten(0, -2)).solution
+            self.matrix = fit(x.flatten(0, -2), self.right.flatten(0, -2))
             if not self.alone and same(self.matrix, torch.eye(*self.matrix.shape)):
                 self.matrix *= float("nan")
-        return x @ self.matrix
+        return apply(self.matrix, x)
 
 
 # --- attention --------------------------------------------------------------------------------------------------------
@@ -177,41 +178,64 @@ def attention_names(choice: Any, *given: Tensor) -> Names:
     return names | {"B": B, "T": T, "D": D, "d": D // (heads or 1)}
 
 
-def attention_choices(part: Part, net: Any, results: list[Tensor]) -> list[Choice]:
+def among(rows: Tensor, matrices: list[Tensor]) -> bool:
+    """Whether each of the rows is one of those of the matrices."""
+    return bool(matrices) and bool((torch.cdist(rows, torch.cat(matrices)).amin(1) < 1e-4).all())
+
+
+def projections(part: Part, net: Any, sources: int) -> Iterator[list[Tensor]]:
+    """Affine functions of words, in the order in which they are computed: once, or twice for a module for each head."""
+    tensors = computed(part, net, samples(part, 1))
+    found: list[Tensor] = []
+    for w in affine_maps(torch.cat(tensors[:sources], 1), tensors):
+        earlier = [place for place, other in enumerate(found) if same(other[:, :-1], w[:, :-1])]
+        if earlier:
+            found[earlier[0]] = w  # a bias is added to it
+        elif len(w) > 1:
+            found.append(w)
+    narrow = [w for w in found if len(w) < WIDTH]
+    wide = [w for w in found if len(w) == WIDTH]
+    if len(narrow) > 3 and len(narrow) % 3 == 0 and not among(torch.cat(narrow), wide):
+        yield [torch.cat(narrow[place::3]) for place in range(3)]
+        yield [torch.cat(list(one)) for one in zip(*[iter(narrow)] * (len(narrow) // 3), strict=True)]
+    else:
+        yield [w for w in found if not among(w, [other for other in found if WIDTH <= len(other) < len(w)])]
+
+
+def attention_choices(part: Part, net: Any, results: list[Tensor]) -> Iterator[Choice]:
     """All affine functions of words as W_q, W_k and W_v; and the mistakes of using one twice, or the word itself."""
     several, sources = part.name == "MultiHeadAttention", len(part.arguments) - 2
-    tensors = computed(part, net, samples(part, 1))
-    found = affine_maps(torch.cat(tensors[:sources], 1), tensors)
-    narrow = [w for w in found if len(w) < WIDTH]
-    if len(narrow) > 3 and len(narrow) % 3 == 0:  # a module for each head
-        found = [w for w in found if len(w) >= WIDTH] + [torch.cat(narrow[place::3]) for place in range(3)]
-        found += map(torch.cat, zip(*[iter(narrow)] * (len(narrow) // 3), strict=True))
-    used = []  # the matrix, the argument that it is applied to, and whether it is that argument
-    for w in found:
-        one = w[:, :-1].unflatten(1, (sources, WIDTH))
-        places = [place for place in range(sources) if one[:, place].abs().max() > 1e-6]
-        is_x = same(one.sum(1), torch.eye(len(w), WIDTH))
-        if len(places) == 1 and (is_x or not is_diagonal(one.sum(1))):
-            used.append((w, places[0], is_x))
-    enough = sum(p.numel() for p in net.parameters()) >= 3 * WIDTH**2  # W_q^T W_k may be computed first
-    choices: list[Choice] = []
-    for three in itertools.product(used, repeat=3):
-        (w_q, w_k, w_v), places, unprojected = zip(*three, strict=True)
-        missing = [name for name, is_x in zip(("W_q", "W_k", "W_v"), unprojected, strict=True) if is_x]
-        finding, text = RIGHT, ""
-        if places != tuple(range(sources)) and sources > 1:
-            finding, text = "arguments-exchanged", "Query, key and value are exchanged."
-        elif missing and not (enough and missing in (["W_q"], ["W_k"])):
-            finding, text = "no-projection", f"There is no {missing[0]}."
-        elif any(same(merged(w), merged(other)) for w, other in itertools.combinations((w_q, w_k, w_v), 2)):
-            finding, text = "shared-projections", "One Linear is used for several of W_q, W_k, W_v and W_O."
-        for heads in (rules.HEADS,) if several else range(1, len(w_q) + 1 if finding == RIGHT else 2):
-            fit = len(w_q) == len(w_k) and len(w_q) % heads == len(w_v) % heads == 0
-            if fit and (heads > 1 or len(w_v) == WIDTH):
-                w_o = whole if heads == 1 else Fitted(results[0], alone=not several)
-                for alternate in (False, True) if 1 < heads < len(w_q) and finding == RIGHT else (False,):
-                    choices.append((finding, text, ((w_q, w_k, w_v), heads, alternate, w_o)))
-    return sorted(choices, key=lambda choice: choice[0] != RIGHT)[:CHOICES]
+    for found in projections(part, net, sources):
+        ones = [w[:, :-1].unflatten(1, (sources, WIDTH)) for w in found]
+        places = [[place for place in range(sources) if one[:, place].abs().max() > 1e-6] for one in ones]
+        is_x = [same(one.sum(1), torch.eye(len(one), WIDTH)) for one in ones]
+        used = [
+            n
+            for n in range(len(found))
+            if len(places[n]) == 1 and (is_x[n] or not same(ones[n].sum(1), ones[n].sum(1).diag().diag()))
+        ]
+        used = sorted(used, key=lambda n: is_x[n])
+        if sources == 1:
+            used = [n for n in used if not is_x[n]][:4] + [n for n in used if is_x[n]]
+        for three in itertools.product(used, repeat=3):
+            w_q, w_k, w_v = (found[n] for n in three)
+            missing = [name for name, n in zip(("W_q", "W_k", "W_v"), three, strict=True) if is_x[n]]
+            finding, text = RIGHT, ""
+            if sources > 1 and [places[n] for n in three] != [[0], [1], [2]]:
+                finding, text = "arguments-exchanged", "Query, key and value are exchanged."
+            elif missing in (["W_q"], ["W_k"]) and sum(p.numel() for p in net.parameters()) >= 3 * WIDTH**2:
+                finding = GUESS  # W_q^T W_k may be computed first
+            elif missing:
+                finding, text = "no-projection", f"There is no {missing[0]}."
+            elif any(same(merged(found[n]), merged(found[o])) for n, o in itertools.combinations(three, 2)):
+                finding, text = "shared-projections", "One Linear is used for several of W_q, W_k, W_v and W_O."
+            many = range(1, len(w_q) + 1) if finding == RIGHT and set(three) <= set(used[:3]) else (1,)
+            for heads in (rules.HEADS,) if several else many:
+                fit = len(w_q) == len(w_k) and len(w_q) % heads == len(w_v) % heads == 0
+                if fit and (heads > 1 or len(w_v) == WIDTH):
+                    w_o = whole if heads == 1 else Fitted(results[0], alone=not several)
+                    for alternate in (False, True) if 1 < heads < len(w_q) and finding == RIGHT else (False,):
+                        yield finding, text, ((w_q, w_k, w_v), heads, alternate, w_o)
 
 
 def scores_of(part: Part, context: Call, values_BTD: Tensor) -> Tensor:
@@ -338,19 +362,14 @@ def attend(three: Any, x: Tensor, m: Tensor) -> Any:
     return evaluate(TABLES["SelfAttention"].steps, attention_names((three, 1, False, whole), x, m))
 
 
-def norms(wide: list[Tensor]) -> list[Call]:
+def norms(words: list[Tensor]) -> list[Call]:
     """LayerNorm with each weight and bias with which it gives one of these tensors (N, D) for another one."""
     found: list[Tensor] = []
-    for x_ND, y_ND in itertools.permutations(wide, 2):
-        z_ND = F.layer_norm(x_ND, (WIDTH,))
-        gain_D = ((z_ND - z_ND.mean(0)) * y_ND).mean(0) / z_ND.var(0, correction=0)
-        one_2D = torch.stack([gain_D, (y_ND - gain_D * z_ND).mean(0)])
-        if same(gain_D * z_ND + one_2D[1], y_ND) and not any(same(one_2D, other) for other in found):
-            found.append(one_2D)
-    return [
-        partial(F.layer_norm, normalized_shape=(WIDTH,), weight=weight, bias=bias)
-        for weight, bias in found or [(None, None)]
-    ]
+    for x_ND in words:
+        x_ND = F.layer_norm(x_ND, (WIDTH,))
+        fits = [fit for y_ND in words if (fit := each_number(x_ND, y_ND)) is not None]
+        found += [fit for fit in fits[-1:] if not any(same(fit, other) for other in found)]
+    return [partial(F.layer_norm, normalized_shape=(WIDTH,), weight=w, bias=b) for w, b in found or [(None, None)]]
 
 
 def layer_names(choice: Any, x: Tensor, m: Tensor) -> Names:
@@ -368,8 +387,8 @@ def layer_choices(part: Part, net: Any, results: list[Tensor]) -> Iterator[Choic
     finding = RIGHT if attentions else GUESS
     found = norms(words)
     if not attentions:
-        for x_ND in [words[0], *(n(words[0]) for n in found)]:
-            three = [w for w in affine_maps(x_ND, words) if not is_diagonal(w[:, :-1])][:3]
+        for x_ND in (words[0], found[-1](words[0])):
+            three = affine_maps(x_ND, [y for y in words if each_number(x_ND, y) is None])[:3]
             attentions += [partial(attend, one) for one in itertools.permutations(three, 3)]
     for f, n, y in itertools.product(attentions, found, reversed(wide)):
         yield finding, "", (f, n, Fitted(y, alone=False))
