@@ -115,7 +115,7 @@ def computed(part: Part, net: Any, given: list[Tensor]) -> list[Tensor]:
 
 def fit(x_ND: Tensor, y_NM: Tensor) -> Tensor:
     """(M, D + 1), weight and bias of the affine function of x that is closest to y."""
-    return torch.linalg.lstsq(F.pad(x_ND, (0, 1), value=1), y_NM, rcond=1e-5).solution.mT
+    return torch.linalg.lstsq(F.pad(x_ND, (0, 1), value=1), y_NM, rcond=1e-5, driver="gelsd").solution.mT
 
 
 def affine_maps(x_ND: Tensor, tensors: list[Tensor]) -> list[Tensor]:
