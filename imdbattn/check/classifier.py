@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import imdbattn.check.rules as rules
-from imdbattn.check.references import GUESS, RIGHT, Names, diagnose
+from imdbattn.check.references import RIGHT, Names, diagnose
 from imdbattn.check.rules import NotChecked, Part, inputs, mistake, net_of, same, student, vectors_VD
 from imdbattn.check.tables import TABLES
 from imdbattn.nn import sinusoids
@@ -29,34 +29,28 @@ def logits(part: Part, tokens: Any, *, lengths: Any = None, table: Tensor | None
     return student(net_of(part, table, **options), tokens_BT, lengths_B).detach()
 
 
-def calls(part: Part, tokens: Any, lengths: Any = None, **options: Any) -> list[tuple[nn.Module, list[Tensor], Tensor]]:
-    """Each call of a module that returns a tensor, with the tensors it receives; the last one is that of the model."""
-    made: list[tuple[nn.Module, list[Tensor], Tensor]] = []
-
-    def watch(module: nn.Module, given: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:
-        if isinstance(output, Tensor):
-            made.append((module, [x for x in (*given, *named.values()) if isinstance(x, Tensor)], output))
-
-    net = net_of(part, **options)
-    for module in net.modules():
-        if not isinstance(module, torch.jit.ScriptModule):  # which has no hooks
-            module.register_forward_hook(watch, with_kwargs=True)
-    student(net, torch.tensor(tokens), torch.tensor(lengths or [len(tokens[0])] * len(tokens)))
-    return made
+def tensors(part: Part, tokens: Any, lengths: Any = None, **options: Any) -> list[list[list[Tensor]]]:
+    """The tensors of each operation of a call: [given, made]."""
+    lengths = torch.tensor(lengths or [len(tokens[0])] * len(tokens))
+    return rules.record(part, net_of(part, **options), torch.tensor(tokens), lengths)
 
 
-def find(part: Part, table: str, result: Tensor, text: str, names: list[Names], finding: str = GUESS) -> Any:
+def made(operations: list[list[list[Tensor]]], *shape: int) -> list[Tensor]:
+    return [x for _, results in operations for x in results if x.shape == shape]
+
+
+def find(part: Part, table: str, result: Tensor, text: str, names: list[Names]) -> Any:
     """What diagnose returns for one result, and for names that may be right."""
-    bindings = [(finding, "", lambda one=one: one) for one in names]
-    return diagnose(part, TABLES[table], [result.detach()], bindings, {text: ()})
+    bindings = [(RIGHT, "", lambda one=one: one) for one in names]
+    return diagnose(part, TABLES[table], [result], bindings, {text: ()})
 
 
 def returns_logits(part: Part) -> None:
     """The results are logits, without a softmax or another function after the last Linear."""
-    *inner, (_, _, y_BC) = calls(part, [[a, b] for a in range(4) for b in (5, 8)])
-    linears = [{"z": z} for module, _, z in inner if isinstance(module, nn.Linear) and z.shape == y_BC.shape]
-    found = find(part, "logits", y_BC, "8 reviews", linears)
-    if found and any(same(z.sum(1), torch.ones(len(z))) for z in (y_BC, y_BC.exp())):
+    *earlier, y_BC = made(tensors(part, [[a, b] for a in range(4) for b in (5, 8)]), 8, rules.CLASSES)
+    if linears := [{"z": z} for z in earlier if not same(z, y_BC)]:
+        find(part, "logits", y_BC, "8 reviews", linears)
+    if any(same(z.sum(1), torch.ones(len(z))) for z in (y_BC, y_BC.exp())):
         raise mistake("softmax-twice", y_BC[0])
 
 
@@ -73,8 +67,8 @@ def ids(part: Part) -> None:
     if same(first, second, EXACT):
         raise mistake("vectors-not-used", first)
     vectors_TD = vectors_VD()[REVIEW[0]]
-    for x_TD in [x[0] for _, given, _ in calls(part, REVIEW) for x in given if x.shape == (1, 3, VECTORS)][:1]:
-        factor = float((x_TD.detach() * vectors_TD).sum() / vectors_TD.square().sum())
+    for (x_TD,) in made(tensors(part, REVIEW), 1, 3, VECTORS):
+        factor = float((x_TD * vectors_TD).sum() / vectors_TD.square().sum())
         if abs(factor - 1) > 1e-3 and same(x_TD, factor * vectors_TD):
             raise mistake("vectors-scaled", given=factor)
     for token in (0, 1, 2, 3, VOCABULARY - 1, VOCABULARY - 2, VOCABULARY - 3):
@@ -104,14 +98,13 @@ def order(part: Part) -> None:
 
 def read(part: Part, cls: bool) -> bool:
     """Whether the head reads what the reference reads of the last layer. Raises Mistake for another reading."""
-    made = calls(part, TWO, [4, 2], **({"cls": True} if cls else {}))
+    operations = tensors(part, TWO, [4, 2], **({"cls": True} if cls else {}))
     n_B = torch.tensor([4 + cls, 2 + cls])
     w_BT1 = (torch.arange(4 + cls) < n_B[:, None])[..., None].to(torch.get_default_dtype())
-    long = [y for _, _, y in made if y.shape == (2, 4 + cls, VECTORS)][-4:]
-    pooled = [x for _, given, _ in made[:-1] for x in given[:1] if x.shape == (2, VECTORS)][:1]
-    names = [{"y": z, "w": w_BT1, "n": n_B} for y in reversed(long) for z in (y, y.relu())]
+    names = [{"y": y, "w": w_BT1, "n": n_B} for y in reversed(made(operations, 2, 4 + cls, VECTORS))]
+    pooled = [x for given, _ in operations for x in given if x.shape == (2, VECTORS)][-1:]
     text = "the last Linear and 2 reviews of 4 and 2 words"
-    return bool(pooled) and not find(part, "cls" if cls else "mean", pooled[0], text, names)
+    return bool(pooled and names) and not find(part, "cls" if cls else "mean", pooled[0], text, names)
 
 
 def mean(part: Part) -> None:
@@ -136,7 +129,7 @@ def positions(part: Part) -> None:
     names = {"v": table_VD[tokens_BT], "T": 4, "logits": without}
     encodings = [sinusoids, *filter(None, [part.own.get("positional_encoding")])]
     encoded = [names | {"pe": encode(8, VECTORS).to(table_VD.dtype)} for encode in encodings]
-    if found := find(part, "positions", y_BC, "3 reviews of 4 words", encoded, RIGHT):
+    if found := find(part, "positions", y_BC, "3 reviews of 4 words", encoded):
         if same(y_BC, logits(part, tokens_BT.flip(1), positions="sinusoidal"), EXACT):
             raise mistake("positions-after-layers", y_BC[0], fix=TABLES["positions"].texts["change"])
         raise found
@@ -173,9 +166,8 @@ def cls_read(part: Part) -> None:
 
 def cls_key(part: Part) -> None:
     """Words attend to CLS, too."""
-    made = calls(part, REVIEW, cls=True)
-    first = [x.detach() for _, given, _ in made for x in given if x.shape == (1, 4, VECTORS)]
-    first = [x_1TD for x_1TD in first if same(x_1TD[0, 1:], vectors_VD()[REVIEW[0]])]
+    given = made(tensors(part, REVIEW, cls=True), 1, 4, VECTORS)
+    first = [x_1TD for x_1TD in given if same(x_1TD[0, 1:], vectors_VD()[REVIEW[0]])]
     if not first:
         raise NotChecked(
             "Whether words attend to CLS was not checked: no module receives CLS and the vectors, (B, T, D)."
@@ -189,9 +181,11 @@ def cls_key(part: Part) -> None:
 
 def layers(part: Part) -> None:
     """Each layer is used once."""
-    made = calls(part, REVIEW)
-    counted = [module for module, _, y in made if y.ndim == 3]
-    for name, called in made[-1][0].named_modules():  # a layer comes before its parts
-        count = counted.count(called)
-        if count > 1 and any(p.ndim > 1 and p.requires_grad for p in called.parameters()):
+    called, net = list[nn.Module](), net_of(part)
+    hook = lambda module, given, y: called.append(module) if isinstance(y, Tensor) and y.ndim == 3 else None  # noqa: E731
+    with nn.modules.module.register_module_forward_hook(hook):
+        student(net, *inputs(part, 3))
+    for name, module in net.named_modules():  # a layer comes before its parts
+        count = called.count(module)
+        if count > 1 and any(p.ndim > 1 and p.requires_grad for p in module.parameters()):
             raise mistake("one-layer-shared", name=name, count=count)
