@@ -8,6 +8,20 @@ def score(*parts: Any, **named: Any) -> "Any":
 
     Returns a report, which a notebook shows as a table; `passed` is whether all checks hold.
     """
-    from imdbattn.check.parts import check_parts
+    import torch
 
-    return check_parts({part.__name__: part for part in parts} | named)
+    from imdbattn.check.parts import PARTS, RULES, Part, UserError, run
+    from imdbattn.check.report import Outcome
+
+    outcome, dtype, state = Outcome(), torch.get_default_dtype(), torch.get_rng_state()
+    try:
+        for name, make in ({part.__name__: part for part in parts} | named).items():
+            if name not in PARTS:
+                raise UserError(f"{name} is none of {', '.join(PARTS)}: write score(SelfAttention={name})")
+            outcome.parts[name] = [rule.name for rule in RULES[name]]
+            for message in run(RULES[name], Part(name, make)):
+                outcome.take(message)
+    finally:
+        torch.set_default_dtype(dtype)
+        torch.set_rng_state(state)
+    return outcome

@@ -3,17 +3,18 @@
 import difflib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import imdbattn.check.classifier as classifier
 import imdbattn.check.rules as rules
 import imdbattn.check.source as source
 import imdbattn.nn as own
 from imdbattn.check.references import reference
-from imdbattn.check.report import Outcome, result_of
+from imdbattn.check.report import result_of
 from imdbattn.check.rules import Part, Rule, explain, run
 from imdbattn.check.tables import PARTS
 from imdbattn.errors import UserError
@@ -55,31 +56,39 @@ KINDS |= dict.fromkeys(("masked_mean", "masked_softmax", "scaled_dot_product_att
 RULES = {name: KINDS.get(name, MODULE) for name in PARTS}
 
 
+class Instead(nn.Module):
+    """A right module, with which parts that use a wrong one are still checked; it accepts other arguments, too."""
+
+    def __init__(self, right: Any, count: int, *sizes: int, **named: Any) -> None:
+        super().__init__()
+        self.right = right(*[*sizes, *named.values()][:count])
+
+    def forward(self, *given: Any, **named: Any) -> Any:
+        return self.right(*[*given, *named.values()][:2])
+
+
 def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
     weights = own.masked_softmax(q @ k.mT * k.shape[-1] ** -0.5, mask)
     return weights @ v, weights
 
 
-# Right parts, with which parts that use a wrong one are still checked.
-INSTEAD: dict[str, Any] = {
+MODULES = {"SelfAttention": own.SelfAttention, "PlainLayer": own.PlainLayer, "ResidualLayer": own.ResidualLayer}
+INSTEAD: dict[str, Any] = {name: partial(Instead, right, 1) for name, right in MODULES.items()} | {
+    "AdditiveScore": partial(Instead, own.Additive, 3),
     "masked_softmax": lambda s, lengths: own.masked_softmax(s, own.padding_mask(lengths, s.shape[-1])[:, None]),
-    "SelfAttention": own.SelfAttention,
     "masked_mean": lambda x, mask: (x * mask[..., None]).sum(1) / mask.sum(1, keepdim=True).clamp(min=1),
     "positional_encoding": own.sinusoids,
-    "PlainLayer": own.PlainLayer,
-    "ResidualLayer": own.ResidualLayer,
-    "AdditiveScore": own.Additive,
+    "scaled_dot_product_attention": attention,
 }
 
 
 def instead(part: Part) -> Any:
     """A right part for those that use a wrong one. It returns the weights, too, if the student's does."""
-    if part.name != "scaled_dot_product_attention":
-        return INSTEAD.get(part.name, part.make)
+    right = INSTEAD.get(part.name, part.make)
     with suppress(rules.StudentError):
-        if isinstance(rules.student(part.make, *rules.inputs(part, 2)), tuple):
-            return attention
-    return lambda *given, **named: attention(*given, **named)[0]
+        if right == attention and not isinstance(rules.student(part.make, *rules.inputs(part, 2)), tuple):
+            return lambda *given, **named: attention(*given, **named)[0]
+    return right
 
 
 def check(file: str, names: Mapping[str, str]) -> Iterator[dict[str, Any]]:
@@ -132,19 +141,3 @@ def find(own: dict[str, Any], file: str, names: Mapping[str, str]) -> list[Part]
     if not makes:
         raise UserError(f"{file} has none of {', '.join(PARTS)}: --stub prints a file with all of them")
     return [Part(name, make, file, own) for name, make in makes.items()]
-
-
-def check_parts(makes: dict[str, Any]) -> Outcome:
-    """Checks objects of this process by the names of their parts. Raises UserError for another name."""
-    outcome, dtype, state = Outcome(), torch.get_default_dtype(), torch.get_rng_state()
-    try:
-        for name, make in makes.items():
-            if name not in PARTS:
-                raise UserError(f"{name} is none of {', '.join(PARTS)}: write score(SelfAttention={name})")
-            outcome.parts[name] = [rule.name for rule in RULES[name]]
-            for message in run(RULES[name], Part(name, make)):
-                outcome.take(message)
-    finally:
-        torch.set_default_dtype(dtype)
-        torch.set_rng_state(state)
-    return outcome
