@@ -75,7 +75,7 @@ def diagnose(
 
     if any(holds(table.steps, bind) for bind in rights):
         return None
-    mistakes = [(name, text, {}, bind) for name, text, bind in bindings if name not in (RIGHT, GUESS)]
+    mistakes: list[Any] = [(name, text, {}, bind) for name, text, bind in bindings if name not in (RIGHT, GUESS)]
     mistakes += [(*variant, bind) for variant in table.variants for bind in rights]
     for kept in dict.fromkeys((whole, keep)):  # results for padding may tell which of two mistakes it is
         for name, sentence, steps, bind in mistakes:
@@ -134,11 +134,6 @@ def apply(matrix: Tensor, x: Tensor) -> Tensor:
     return x @ matrix[:, :-1].mT + matrix[:, -1]
 
 
-def merged(matrix: Tensor) -> Tensor:
-    """The same for whatever argument of several side by side that it is applied to."""
-    return torch.cat([matrix[:, :-1].unflatten(1, (-1, WIDTH)).sum(1), matrix[:, -1:]], 1)
-
-
 class Fitted:
     """The Linear with which the first example has the right result: it is found when it is called for that one.
 
@@ -178,64 +173,64 @@ def attention_names(choice: Any, *given: Tensor) -> Names:
     return names | {"B": B, "T": T, "D": D, "d": D // (heads or 1)}
 
 
+class Projection(NamedTuple):
+    matrix: Tensor  # (M, columns + 1), of the arguments side by side
+    place: int  # of the argument that it is applied to
+    weight: Tensor  # (M, D), for that argument
+    is_x: bool  # it is the argument itself
+
+
 def among(rows: Tensor, matrices: list[Tensor]) -> bool:
     """Whether each of the rows is one of those of the matrices."""
     return bool(matrices) and bool((torch.cdist(rows, torch.cat(matrices)).amin(1) < 1e-4).all())
 
 
-def projections(part: Part, net: Any, sources: int) -> Iterator[list[Tensor]]:
-    """Affine functions of words, in the order in which they are computed: once, or twice for a module for each head."""
+def projections(part: Part, net: Any, sources: int) -> Iterator[list[Projection]]:
+    """Those that are computed, in their order, with the argument itself last; two lists for a module for each head."""
     tensors = computed(part, net, samples(part, 1))
-    found: list[Tensor] = []
-    for w in affine_maps(torch.cat(tensors[:sources], 1), tensors):
-        earlier = [place for place, other in enumerate(found) if same(other[:, :-1], w[:, :-1])]
-        if earlier:
-            found[earlier[0]] = w  # a bias is added to it
-        elif len(w) > 1:
-            found.append(w)
-    narrow = [w for w in found if len(w) < WIDTH]
-    wide = [w for w in found if len(w) == WIDTH]
-    if len(narrow) > 3 and len(narrow) % 3 == 0 and not among(torch.cat(narrow), wide):
-        yield [torch.cat(narrow[place::3]) for place in range(3)]
-        yield [torch.cat(list(one)) for one in zip(*[iter(narrow)] * (len(narrow) // 3), strict=True)]
-    else:
-        yield [w for w in found if not among(w, [other for other in found if WIDTH <= len(other) < len(w)])]
+    maps = affine_maps(torch.cat(tensors[:sources], 1), tensors)
+    # Without those to which a bias is added later.
+    maps = [w for place, w in enumerate(maps) if not any(same(w[:, :-1], v[:, :-1]) for v in maps[place + 1 :])]
+    narrow = [w for w in maps if len(w) < WIDTH]
+    lists = [[w for w in maps if not among(w, [other for other in maps if WIDTH <= len(other) < len(w)])]]
+    if len(narrow) > 3 and len(narrow) % 3 == 0 and not among(torch.cat(narrow), [w for w in maps if len(w) == WIDTH]):
+        count = len(narrow) // 3
+        lists = [[torch.cat(narrow[place::3]) for place in range(3)]]
+        lists += [[torch.cat(narrow[start : start + count]) for start in range(0, 3 * count, count)]]
+    for one in lists:
+        found = []
+        for w in one:
+            weights = w[:, :-1].unflatten(1, (sources, WIDTH))
+            places, weight = weights.abs().amax((0, 2)).gt(1e-6).nonzero().flatten().tolist(), weights.sum(1)
+            is_x = same(weight, torch.eye(len(w), WIDTH))
+            if len(places) == 1 and (is_x or not same(weight, weight.diag().diag())):
+                found.append(Projection(w, places[0], weight, is_x))
+        yield sorted(found, key=lambda projection: projection.is_x)
 
 
 def attention_choices(part: Part, net: Any, results: list[Tensor]) -> Iterator[Choice]:
-    """All affine functions of words as W_q, W_k and W_v; and the mistakes of using one twice, or the word itself."""
+    """All projections as W_q, W_k and W_v; and the mistakes of using one twice, or the word itself."""
     several, sources = part.name == "MultiHeadAttention", len(part.arguments) - 2
     for found in projections(part, net, sources):
-        ones = [w[:, :-1].unflatten(1, (sources, WIDTH)) for w in found]
-        places = [[place for place in range(sources) if one[:, place].abs().max() > 1e-6] for one in ones]
-        is_x = [same(one.sum(1), torch.eye(len(one), WIDTH)) for one in ones]
-        used = [
-            n
-            for n in range(len(found))
-            if len(places[n]) == 1 and (is_x[n] or not same(ones[n].sum(1), ones[n].sum(1).diag().diag()))
-        ]
-        used = sorted(used, key=lambda n: is_x[n])
-        if sources == 1:
-            used = [n for n in used if not is_x[n]][:4] + [n for n in used if is_x[n]]
-        for three in itertools.product(used, repeat=3):
-            w_q, w_k, w_v = (found[n] for n in three)
-            missing = [name for name, n in zip(("W_q", "W_k", "W_v"), three, strict=True) if is_x[n]]
+        found = found[:4] + [one for one in found[4:] if one.is_x or sources > 1]
+        for three in itertools.product(found, repeat=3):
+            missing = [name for name, one in zip(("W_q", "W_k", "W_v"), three, strict=True) if one.is_x]
             finding, text = RIGHT, ""
-            if sources > 1 and [places[n] for n in three] != [[0], [1], [2]]:
+            if sources > 1 and [one.place for one in three] != [0, 1, 2]:
                 finding, text = "arguments-exchanged", "Query, key and value are exchanged."
             elif missing in (["W_q"], ["W_k"]) and sum(p.numel() for p in net.parameters()) >= 3 * WIDTH**2:
                 finding = GUESS  # W_q^T W_k may be computed first
             elif missing:
                 finding, text = "no-projection", f"There is no {missing[0]}."
-            elif any(same(merged(found[n]), merged(found[o])) for n, o in itertools.combinations(three, 2)):
+            elif any(same(one.weight, other.weight) for one, other in itertools.combinations(three, 2)):
                 finding, text = "shared-projections", "One Linear is used for several of W_q, W_k, W_v and W_O."
-            many = range(1, len(w_q) + 1) if finding == RIGHT and set(three) <= set(used[:3]) else (1,)
+            q, k, v = (len(one.matrix) for one in three)
+            many = range(1, q + 1) if finding == RIGHT and {*map(id, three)} <= {*map(id, found[:3])} else (1,)
             for heads in (rules.HEADS,) if several else many:
-                fit = len(w_q) == len(w_k) and len(w_q) % heads == len(w_v) % heads == 0
-                if fit and (heads > 1 or len(w_v) == WIDTH):
+                if q == k and q % heads == v % heads == 0 and (heads > 1 or v == WIDTH):
                     w_o = whole if heads == 1 else Fitted(results[0], alone=not several)
-                    for alternate in (False, True) if 1 < heads < len(w_q) and finding == RIGHT else (False,):
-                        yield finding, text, ((w_q, w_k, w_v), heads, alternate, w_o)
+                    for alternate in (False, True) if 1 < heads < q and finding == RIGHT else (False,):
+                        yield finding, text, ([one.matrix for one in three], heads, alternate, w_o)
 
 
 def scores_of(part: Part, context: Call, values_BTD: Tensor) -> Tensor:
@@ -369,7 +364,8 @@ def norms(words: list[Tensor]) -> list[Call]:
         x_ND = F.layer_norm(x_ND, (WIDTH,))
         fits = [fit for y_ND in words if (fit := each_number(x_ND, y_ND)) is not None]
         found += [fit for fit in fits[-1:] if not any(same(fit, other) for other in found)]
-    return [partial(F.layer_norm, normalized_shape=(WIDTH,), weight=w, bias=b) for w, b in found or [(None, None)]]
+    plain = torch.stack([torch.ones(WIDTH), torch.zeros(WIDTH)])
+    return [partial(F.layer_norm, normalized_shape=(WIDTH,), weight=w, bias=b) for w, b in found or [plain]]
 
 
 def layer_names(choice: Any, x: Tensor, m: Tensor) -> Names:
