@@ -1,5 +1,7 @@
 """The outcome of a check, for people, programs and graders."""
 
+import csv
+import io
 import json
 import textwrap
 from collections.abc import Callable, Iterable
@@ -142,11 +144,10 @@ def as_text(outcome: Outcome) -> str:
 
 
 def page(outcome: Outcome) -> dict[str, Any]:
+    start = {"version": 1, "file": outcome.file}
     if outcome.error:
-        return {"version": 1, "file": outcome.file, "error": outcome.error}
-    return {
-        "version": 1,
-        "file": outcome.file,
+        return start | {"error": outcome.error}
+    return start | {
         "score": {"held": sum(outcome.made), "of": len(outcome.made)},
         "points": outcome.scored() if outcome.points else None,
         "parts": list(outcome.parts),
@@ -162,17 +163,14 @@ def as_json(outcomes: list[Outcome]) -> str:
 
 def as_gradescope(outcomes: list[Outcome]) -> str:
     """results.json of Gradescope: one test for each part, without a score if no check of it could be made."""
-    (outcome,), tests = outcomes, []
+    (outcome,), shown = outcomes, {"visibility": "visible"}
+    page: dict[str, Any] = {"score": outcome.total, "output": outcome.error or as_text(outcome), "tests": []} | shown
     for part, value in outcome.scored().items():
         text = "\n".join(explained(result) for result in outcome.of(False) if result["part"] == part)
-        test = {"name": part, "max_score": outcome.points.get(part, 1.0), "visibility": "visible"}
-        if value is None:
-            test["output"] = "Not scored: no check of this part could be made."
-        else:
-            test |= {"score": value, "status": "failed" if text else "passed", "output": text or "All checks hold."}
-        tests.append(test)
-    text = outcome.error or as_text(outcome)
-    return json.dumps({"score": outcome.total, "output": text, "visibility": "visible", "tests": tests}, indent=1)
+        given = {"score": value, "status": "failed" if text else "passed", "output": text or "All checks hold."}
+        given = {"output": "Not scored: no check of this part could be made."} if value is None else given
+        page["tests"].append({"name": part, "max_score": outcome.points.get(part, 1.0)} | given | shown)
+    return json.dumps(page, indent=1)
 
 
 def as_junit(outcomes: list[Outcome]) -> str:
@@ -193,22 +191,14 @@ def as_junit(outcomes: list[Outcome]) -> str:
 
 def as_csv(outcomes: list[Outcome]) -> str:
     """One row for each file."""
-    import pandas
-
-    rows = [
-        {
-            "file": outcome.file,
-            "held": sum(outcome.made),
-            "of": len(outcome.made),
-            "not_made": outcome.unmade,
-            "points": outcome.total if outcome.points else "",
-            "of_points": sum(outcome.points.values()) if outcome.points else "",
-            "findings": "; ".join(f"{r['part']}: {r['finding']}" for r in outcome.of(False)),
-            "error": outcome.error,
-        }
-        for outcome in outcomes
-    ]
-    return str(pandas.DataFrame(rows).to_csv(index=False)).rstrip("\n")
+    rows = io.StringIO()
+    writer = csv.writer(rows, lineterminator="\n")
+    writer.writerow(["file", "held", "of", "not_made", "points", "of_points", "findings", "error"])
+    for one in outcomes:
+        points = [one.total, sum(one.points.values())] if one.points else ["", ""]
+        findings = "; ".join(f"{r['part']}: {r['finding']}" for r in one.of(False))
+        writer.writerow([one.file, sum(one.made), len(one.made), one.unmade, *points, findings, one.error])
+    return rows.getvalue().rstrip("\n")
 
 
 FORMATS: dict[str, Callable[[list[Outcome]], str]] = {

@@ -420,17 +420,15 @@ def slopes(part: Part) -> None:
     """Gradients are the slopes of the result: no step cuts them."""
     for text, net in nets(part):
         given = inputs(part, 3, 3)
-        moved = [
-            (k, x.requires_grad_()) for (k, _), x in zip(part.arguments, given, strict=False) if x.is_floating_point()
-        ]
-        own = [(k, p) for k, p in net.named_parameters() if p.requires_grad] if isinstance(net, nn.Module) else []
-        groups = {name: [x] for name, x in (*moved, *own)}
+        moved: list[Any] = [(name, x) for (name, _), x in zip(part.arguments, given, strict=False)]
+        moved = [(name, [x.requires_grad_()]) for name, x in moved if x.is_floating_point()]
+        own = [(k, [p]) for k, p in net.named_parameters() if p.requires_grad] if isinstance(net, nn.Module) else []
         if part.name == "Classifier":  # one by one would take long
-            groups = {"all parameters": [p for _, p in own]}
+            own = [("all parameters", [p for _, (p,) in own])]
         y = call(part, net, *given)
         weights = normal(*y.shape, seed=1)
         total = (y * weights).sum()
-        for name, group in groups.items():
+        for name, group in [*moved, *own]:
             directions = [normal(x.numel(), seed=place).view(x.shape) for place, x in enumerate(group)]
             found = torch.zeros(())
             if y.requires_grad:
@@ -439,16 +437,11 @@ def slopes(part: Part) -> None:
             differ = []
             for step in STEPS:
                 results = []
-                for move in (step, -2 * step):
-                    shift(group, directions, move)
+                for move in (step, -2 * step, step):  # the last one is back
+                    for x, direction in zip(group, directions, strict=True):
+                        x.data += move * direction
                     results.append((call(part, net, *given).detach() * weights).sum())
-                shift(group, directions, step)  # as before
                 slope = (results[0] - results[1]) / (2 * step)
                 differ.append((slope - found).abs() > 0.02 * max(slope.abs(), found.abs()) + 1e-4 * total.abs())
             if all(differ):
                 raise mistake("gradient-cut", found, slope, text=text, name=name)
-
-
-def shift(tensors: list[Tensor], directions: list[Tensor], step: float) -> None:
-    for x, direction in zip(tensors, directions, strict=True):
-        x.data += step * direction
