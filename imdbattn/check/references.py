@@ -5,8 +5,9 @@ word, however their weights are stored. Shape suffixes: B reviews, H heads, T po
 """
 
 import itertools
+import re
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -21,7 +22,7 @@ from imdbattn.check.tables import TABLES, Table
 Names = dict[str, Any]  # what the expressions of a table use
 Call = Callable[..., Any]
 Binding = tuple[str, str, Call]  # finding and sentence of a mistake, or RIGHT or GUESS and ""; names of inputs
-Choice = tuple[str, str, Any]  # the same with what the names are computed from
+Choice = tuple[str, str, Any]  # the same, or with the names that are not arguments
 RIGHT, GUESS = "", "guess"  # a guess may be right, but results that differ from it are not therefore wrong
 TOOLS: Names = {"torch": torch, "F": F, "inf": float("inf")}
 SAMPLES = 40  # reviews, to find affine functions of words; more than the columns of all arguments
@@ -58,10 +59,14 @@ def diagnose(
     bindings = list(bindings)
     rights = [(bind) for finding, _, bind in bindings if finding in (RIGHT, GUESS)]
 
+    @cache
+    def names_of(bind: Call, text: str) -> Names:
+        return bind(*examples[text])
+
     def differences(steps: dict[str, str], bind: Call, keep: Call = keep) -> Iterator[Any]:
         """The examples for which the steps give another result, with both results."""
         for (text, given), y in zip(examples.items(), results, strict=True):
-            z = evaluate(steps, bind(*given))
+            z = evaluate(steps, names_of(bind, text))
             if z is None or not same(z := keep(z, *given), y := keep(y, *given)):
                 yield text, y, z
 
@@ -154,12 +159,11 @@ class Fitted:
 # --- attention --------------------------------------------------------------------------------------------------------
 
 
-def attention_names(choice: Any, *given: Tensor) -> Names:
-    """choice: projections of the arguments side by side, heads, whether a head has every H-th column, and W_O.
+def attention_names(three: Any, heads: int, alternate: bool, w_o: Call, *given: Tensor) -> Names:
+    """three: projections of the arguments side by side. alternate: whether a head has every H-th column.
 
     given: x or query, key and value; the mask.
     """
-    three, heads, alternate, w_o = choice
     *sources, m = given
     Q, K, V = (apply(w, torch.cat(sources, -1)) for w in three) if three else sources
     names: Names = {"query": sources[0], "m": m, "split": whole, "merge": whole, "Q": Q, "K": K, "V": V}
@@ -230,7 +234,11 @@ def attention_choices(part: Part, net: Any, results: list[Tensor]) -> Iterator[C
                 if q == k and q % heads == v % heads == 0 and (heads > 1 or v == WIDTH):
                     w_o = whole if heads == 1 else Fitted(results[0], alone=not several)
                     for alternate in (False, True) if 1 < heads < q and finding == RIGHT else (False,):
-                        yield finding, text, ([one.matrix for one in three], heads, alternate, w_o)
+                        yield (
+                            finding,
+                            text,
+                            partial(attention_names, [one.matrix for one in three], heads, alternate, w_o),
+                        )
 
 
 def scores_of(part: Part, context: Call, values_BTD: Tensor) -> Tensor:
@@ -273,62 +281,44 @@ def decoder_choices(part: Part, net: Any, results: list[Tensor]) -> Iterator[Cho
     y, other = (call(state_BD[row : row + 1], outputs_BTD[:1], mask(4)) for row in (0, 1))
     if same(y, other, 1e-5):
         raise mistake("state-not-used", y, fix=TABLES[part.name].texts["change"])
-    yield RIGHT, "", s_BT
+    yield RIGHT, "", {"scores": s_BT}
 
 
 # --- scores -----------------------------------------------------------------------------------------------------------
-
-
-def softmax_names(_: None, scores: Tensor, lengths: Tensor) -> Names:
-    words = mask(*lengths.tolist(), size=scores.shape[-1])[:, None]
-    return {"s": scores, "m": words, "n": lengths[:, None], "T": scores.shape[-1]}
 
 
 def numbers_of(net: nn.Module, count: int) -> list[Tensor]:
     return [p.detach().flatten() for p in net.parameters() if p.numel() == count]
 
 
-def of_one(part: Part, net: Any) -> tuple[list[Tensor], ...]:
-    """The affine functions of query and key side by side: of the query alone, of the key alone, and of both."""
+def of_one(part: Part, net: Any) -> list[list[Tensor]]:
+    """Affine functions of query and key side by side: of the query alone, of the key alone, and of both."""
     tensors = computed(part, net, samples(part, 1))
     found = affine_maps(torch.cat(tensors[:2], 1), tensors)
-    has_q = [bool(w[:, :QUERY_WIDTH].abs().max() > 1e-6) for w in found]
-    has_k = [bool(w[:, QUERY_WIDTH:-1].abs().max() > 1e-6) for w in found]
-    pairs = ((True, False), (False, True), (True, True))
-    return tuple([w for w, *has in zip(found, has_q, has_k, strict=True) if tuple(has) == pair] for pair in pairs)
+    used = [[bool(u.abs().max() > 1e-6) for u in (w[:, :QUERY_WIDTH], w[:, QUERY_WIDTH:-1])] for w in found]
+    return [[w for w, one in zip(found, used, strict=True) if one == [q, k]] for q, k in ((1, 0), (0, 1), (1, 1))]
 
 
-def additive_names(choice: Any, q: Tensor, k: Tensor) -> Names:
-    both, v, bias = choice
-    a, b = apply(both[:, [*range(QUERY_WIDTH), -1]], q)[:, :, None], (k @ both[:, QUERY_WIDTH:-1].mT)[:, None]
-    return {"a": a, "b": b, "h": HIDDEN, "v": lambda x: x @ v + bias}
+def of_query(w: Tensor) -> Call:
+    return partial(apply, w[:, [*range(QUERY_WIDTH), -1]])
 
 
 def additive_choices(part: Part, net: Any, results: list[Tensor]) -> Iterator[Choice]:
     of_q, of_k, of_both = of_one(part, net)
-    both = [*of_both, *(w + u for w, u in itertools.product(of_q, of_k) if len(w) == len(u))]
-    biases = [torch.zeros(1), *numbers_of(net, 1)]
-    for w, v, bias in itertools.product(both, numbers_of(net, HIDDEN), biases):
-        if len(w) == HIDDEN:
-            yield RIGHT, "", (w, v, bias)
-
-
-def bilinear_names(choice: Any, q: Tensor, k: Tensor) -> Names:
-    w, u, b = choice
-    zeros = torch.zeros_like
-    return {"q": apply(w, torch.cat([q, zeros(k)], -1)), "k": apply(u, torch.cat([zeros(q), k], -1)), "b": b} | {
-        "D": WIDTH,
-        "E": QUERY_WIDTH,
-    }
+    both = [w for w in of_both if len(w) == HIDDEN]
+    both += [w + u for w, u in itertools.product(of_q, of_k) if len(w) == len(u) == HIDDEN]
+    for w, v, b in itertools.product(both, numbers_of(net, HIDDEN), [torch.zeros(1), *numbers_of(net, 1)]):
+        of_key = partial(apply, F.pad(w[:, QUERY_WIDTH:-1], (0, 1)))
+        yield RIGHT, "", {"W": of_query(w), "U": of_key, "v": lambda x, v=v, b=b: x @ v + b}
 
 
 def bilinear_choices(part: Part, net: Any, results: list[Tensor]) -> Iterator[Choice]:
     of_q, of_k, _ = of_one(part, net)
-    for w in numbers_of(net, QUERY_WIDTH * WIDTH):  # W itself is applied to k
-        of_k.append(F.pad(w.view(QUERY_WIDTH, WIDTH), (QUERY_WIDTH, 1)))
+    of_k = [w[:, QUERY_WIDTH:] for w in of_k]
+    of_k += [F.pad(w.view(QUERY_WIDTH, WIDTH), (0, 1)) for w in numbers_of(net, QUERY_WIDTH * WIDTH)]  # W itself
     for w, u, b in itertools.product(of_q, of_k, [torch.zeros(1), *numbers_of(net, 1)]):
         if len(w) == len(u):
-            yield RIGHT, "", (w, u, b)
+            yield RIGHT, "", {"W": of_query(w), "U": partial(apply, u), "b": b}
 
 
 # --- layers -----------------------------------------------------------------------------------------------------------
@@ -354,7 +344,7 @@ def attending(module: nn.Module) -> list[Call]:
 
 
 def attend(three: Any, x: Tensor, m: Tensor) -> Any:
-    return evaluate(TABLES["SelfAttention"].steps, attention_names((three, 1, False, whole), x, m))
+    return evaluate(TABLES["SelfAttention"].steps, attention_names(three, 1, False, whole, x, m))
 
 
 def norms(words: list[Tensor]) -> list[Call]:
@@ -366,12 +356,6 @@ def norms(words: list[Tensor]) -> list[Call]:
         found += [fit for fit in fits[-1:] if not any(same(fit, other) for other in found)]
     plain = torch.stack([torch.ones(WIDTH), torch.zeros(WIDTH)])
     return [partial(F.layer_norm, normalized_shape=(WIDTH,), weight=w, bias=b) for w, b in found or [plain]]
-
-
-def layer_names(choice: Any, x: Tensor, m: Tensor) -> Names:
-    f, n, g = choice
-    every = lambda x: f(x, torch.ones_like(m))  # noqa: E731
-    return {"x": x, "f": lambda x: f(x, m), "every": every, "n": n, "g": g}
 
 
 def layer_choices(part: Part, net: Any, results: list[Tensor]) -> Iterator[Choice]:
@@ -387,14 +371,10 @@ def layer_choices(part: Part, net: Any, results: list[Tensor]) -> Iterator[Choic
             three = affine_maps(x_ND, [y for y in words if each_number(x_ND, y) is None])[:3]
             attentions += [partial(attend, one) for one in itertools.permutations(three, 3)]
     for f, n, y in itertools.product(attentions, found, reversed(wide)):
-        yield finding, "", (f, n, Fitted(y, alone=False))
+        yield finding, "", {"attention": f, "n": n, "g": Fitted(y, alone=False)}
 
 
 # --- functions --------------------------------------------------------------------------------------------------------
-
-
-def mean_names(_: None, x: Tensor, words: Tensor) -> Names:
-    return {"x": x, "m": words[..., None].to(x.dtype), "n": words.sum(1, keepdim=True).clamp(min=1)}
 
 
 def mean_examples(part: Part) -> Names:
@@ -402,11 +382,6 @@ def mean_examples(part: Part) -> Names:
     x_BTD[0, 1], x_BTD[1, 0, 2], numbers[0, :, 0] = 0, 0, torch.tensor([2.0, 4.0, 30.0])
     text = "the words 2 and 4 and padding of 30 as the first numbers"
     return {text: (numbers, mask(2, size=3)), "3 reviews of 4, 2 and 3 words": (x_BTD, mask(4, 2, 3))}
-
-
-def position_names(_: None, length: int, width: int) -> Names:
-    i, h = torch.arange(length, dtype=torch.float64), torch.arange(width, dtype=torch.float64)
-    return {"i": i[:, None], "h": h, "d": width}
 
 
 def position_examples(part: Part) -> Names:
@@ -476,54 +451,55 @@ def layer_examples(part: Part) -> Names:
     return {f"{SAMPLES} reviews of 2 words": samples(part, 2)} | examples_of(part)
 
 
-class Reference(NamedTuple):
-    """names: of a choice, and inputs. choices: of what the names are computed from; given the first result, too."""
-
-    names: Callable[..., Names]
-    choices: Callable[[Part, Any, list[Tensor]], Iterable[Choice]] = lambda part, net, results: [(RIGHT, "", None)]
-    examples: Callable[[Part], Names] = examples_of
-
-
-ATTENTION = Reference(attention_names, attention_choices)
-LAYER = Reference(layer_names, layer_choices, layer_examples)
-REFERENCES = {
-    "scaled_dot_product_attention": Reference(lambda _, *given: attention_names((None, 0, False, whole), *given)),
-    "masked_softmax": Reference(softmax_names),
-    "masked_mean": Reference(mean_names, examples=mean_examples),
-    "positional_encoding": Reference(position_names, examples=position_examples),
-    "test_accuracy": Reference(lambda *_: {"share": share, "train": TRAIN, "test": TEST}, examples=accuracy_examples),
-    "SelfAttention": ATTENTION,
-    "MultiHeadAttention": ATTENTION,
-    "PlainLayer": LAYER,
-    "ResidualLayer": LAYER,
-    "AdditiveScore": Reference(additive_names, additive_choices),
-    "BilinearScore": Reference(bilinear_names, bilinear_choices),
-    "DecoderAttention": Reference(
-        lambda s, state, h, m: {"s": s[: len(h)], "h": h, "m": m}, decoder_choices, decoder_examples
-    ),
+# What formulas use besides the arguments; or the choices of it, which may be computed from the first result.
+CONSTANT: dict[str, Any] = {
+    "scaled_dot_product_attention": partial(attention_names, None, 0, False, whole),
+    "test_accuracy": {"share": share, "train": TRAIN, "test": TEST},
+}
+CHOICES: dict[str, Callable[[Part, Any, list[Tensor]], Iterable[Choice]]] = {
+    "SelfAttention": attention_choices,
+    "MultiHeadAttention": attention_choices,
+    "PlainLayer": layer_choices,
+    "ResidualLayer": layer_choices,
+    "AdditiveScore": additive_choices,
+    "BilinearScore": bilinear_choices,
+    "DecoderAttention": decoder_choices,
+}
+EXAMPLES = {
+    "masked_mean": mean_examples,
+    "positional_encoding": position_examples,
+    "test_accuracy": accuracy_examples,
+    "PlainLayer": layer_examples,
+    "ResidualLayer": layer_examples,
+    "DecoderAttention": decoder_examples,
 }
 
 
 def reference(part: Part) -> str:
     """The result is that of the reference. Returns the sentence."""
-    net, table, one = rules.net_of(part), TABLES[part.name], REFERENCES[part.name]
+    net, table = rules.net_of(part), TABLES[part.name]
 
     def call(*given: Any) -> Tensor:
         y = rules.call(part, net, *given)
         return y.detach() if isinstance(y, Tensor) and y.ndim else torch.tensor([rules.student(float, y)])
 
-    examples = one.examples(part)
+    examples = EXAMPLES.get(part.name, examples_of)(part)
     results = [call(*given) for given in examples.values()]
     for model in [x for given in examples.values() for x in given if isinstance(x, FirstWord)]:
         if model.scale.item() != 1:
             raise mistake("changes-its-input", torch.ones(1), model.scale, name="model")
-    bindings = (
-        (finding, text, partial(one.names, choice)) for finding, text, choice in one.choices(part, net, results)
+    given = re.sub(r" \([^)]*\)", "", part.signature.partition(": ")[2].partition(" ->")[0]).split(", ")
+
+    def binding(finding: str, text: str, choice: Any) -> Binding:
+        return finding, text, choice if callable(choice) else lambda *x: dict(zip(given, x, strict=True)) | choice
+
+    choices = (
+        CHOICES[part.name](part, net, results) if part.name in CHOICES else [(RIGHT, "", CONSTANT.get(part.name, {}))]
     )
-    given = [name for name, _ in part.arguments[:-1]]
+    bindings = (binding(*choice) for choice in choices)
     keep = words_only if given == ["x", "mask"] and "T" in part.arguments[-1][1] else whole
     if found := diagnose(part, table, results, bindings, examples, keep):
-        if given:
+        if part.arguments[:-1]:
             rules.batch(part)
         raise found
     return table.texts["holds"]
