@@ -31,23 +31,21 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # also ends the child
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # the reader of the output may end
     try:
-        status = run()
+        status = run(parse(sys.argv[1:]))
     except (UserError, OSError, yaml.YAMLError) as error:
         print(f"error: {in_line(error, None)}", file=sys.stderr)
         status = 2
     sys.exit(status)
 
 
-def run() -> int:
-    options = parse(sys.argv[1:])
+def run(options: argparse.Namespace) -> int:
     if options.stub:
         sys.stdout.write(Path(__file__).with_name("stub.py.txt").read_text())
         return 0
-    several = len(options.files) > 1
+    several, outcomes = len(options.files) > 1, []
     kind = options.format or ("csv" if several else "text")
     if several and kind == "gradescope":
         raise UserError("--format gradescope is for one file: give one file per call")
-    outcomes = []
     for file in options.files:
         try:
             source.read(file)

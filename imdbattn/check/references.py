@@ -8,6 +8,7 @@ import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
+from types import CodeType
 from typing import Any, NamedTuple
 
 import torch
@@ -28,12 +29,17 @@ TOOLS: Names = {"torch": torch, "F": F, "inf": float("inf")}
 SAMPLES = 40  # reviews, to find affine functions of words; more than the columns of all arguments
 
 
+@cache
+def compiled(expression: str) -> CodeType:
+    return compile(expression, "references.txt", "eval")
+
+
 def evaluate(steps: dict[str, str], names: Names) -> Any:
     """The last of the steps in their order; None if one cannot be computed for tensors of these shapes."""
     names = TOOLS | names
     try:
         for name, expression in steps.items():
-            names[name] = eval(expression, names)
+            names[name] = eval(compiled(expression), names)
     except (RuntimeError, IndexError):
         return None
     return names[name]
@@ -57,7 +63,7 @@ def diagnose(
     examples: the inputs of each result by their description. keep: what the reference defines.
     """
     bindings = list(bindings)
-    rights = [(bind) for finding, _, bind in bindings if finding in (RIGHT, GUESS)]
+    rights = [bind for finding, _, bind in bindings if finding in (RIGHT, GUESS)]
 
     @cache
     def names_of(bind: Call, text: str) -> Names:
@@ -82,13 +88,15 @@ def diagnose(
         return None
     mistakes: list[Any] = [(name, text, {}, bind) for name, text, bind in bindings if name not in (RIGHT, GUESS)]
     mistakes += [(*variant, bind) for variant in table.variants for bind in rights]
-    for kept in dict.fromkeys((whole, keep)):  # results for padding may tell which of two mistakes it is
-        for name, sentence, steps, bind in mistakes:
-            if holds(table.steps | steps, bind, kept):
-                right = bind if steps or not rights else rights[0]
-                differ = not holds(table.steps, right)
-                example = differs("right", right).args[2] if differ else "All results are those of this mistake."
-                raise Mistake(name, sentence, example, table.texts["change"])
+    matching = (one for one in mistakes if holds(table.steps | one[2], one[3]))
+    if first := next(matching, None):  # results for padding may tell which of two mistakes it is
+        found = itertools.chain([first], matching)
+        exact = (one for one in found if holds(table.steps | one[2], one[3], whole))
+        name, sentence, steps, bind = next(exact, first)
+        right = bind if steps or not rights else rights[0]
+        differ = not holds(table.steps, right)
+        example = differs("right", right).args[2] if differ else "All results are those of this mistake."
+        raise Mistake(name, sentence, example, table.texts["change"])
     if RIGHT not in [finding for finding, *_ in bindings]:
         return NotChecked("Results were not compared: the parameters of the formula were not recognized.")
     _, *rest = differs("the closest that was found", rights[0]).args
