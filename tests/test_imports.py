@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "api": {"runs", "export", "comparison", "tasks", "explain", "data", *BASE},
     "faithfulness": {"runs", "comparison", "tasks", "explain", "data", "nn", *BASE},
     "explore": {"api", "faithfulness", "runs", "comparison", "tasks", "explain", "data", "nn", *BASE},
-    "check": {"errors"},
+    "check": {"nn", "errors"},
     "sweep": {"comparison", "tracking", "data", *BASE},  # data: whether a finished job is on the same data
     "search": {"sweep", "comparison", "data", *BASE},
 }

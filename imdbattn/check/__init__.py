@@ -10,8 +10,11 @@ def score(*parts: Any, **named: Any) -> "Any":
     """
     import torch
 
-    from imdbattn.check.parts import PARTS, RULES, Part, UserError, run
+    from imdbattn.check.parts import RULES
     from imdbattn.check.report import Outcome
+    from imdbattn.check.rules import Part, run
+    from imdbattn.check.tables import PARTS
+    from imdbattn.errors import UserError
 
     outcome, dtype, state = Outcome(), torch.get_default_dtype(), torch.get_rng_state()
     try:

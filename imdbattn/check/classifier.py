@@ -71,7 +71,7 @@ def ids(part: Part) -> None:
     vectors_TD = vectors_VD()[REVIEW[0]]
     for (x_TD,) in made(tensors(part, REVIEW), 1, 3, VECTORS):
         factor = float((x_TD * vectors_TD).sum() / vectors_TD.square().sum())
-        if abs(factor - 1) > 1e-3 and same(x_TD, factor * vectors_TD):
+        if abs(factor - 1) > 1e-3 and x_TD.any() and same(x_TD, factor * vectors_TD):
             raise mistake("vectors-scaled", given=factor)
     for token in (0, 1, 2, 3, VOCABULARY - 1, VOCABULARY - 2, VOCABULARY - 3):
         third, *others = ((token + step) % VOCABULARY for step in (6, 9, 10))

@@ -25,7 +25,7 @@ GAIN = 1.6  # of a Classifier; with 1, plain layers make words so similar that m
 SIZES = {"1": 1, "D": WIDTH, "E": QUERY_WIDTH, "C": CLASSES}
 MADE_WITH = {"width": WIDTH, "heads": HEADS, "query_width": QUERY_WIDTH, "key_width": WIDTH, "hidden": HIDDEN}
 MAY_RETURN_WEIGHTS = ("MultiHeadAttention", "scaled_dot_product_attention", "DecoderAttention")
-STEPS = (1e-3, 1e-6)  # of a tensor, to find slopes; rounding affects the small one, and a ReLU the large one
+STEPS = (1e-3, 1e-6, 1e-5, 1e-4)  # of a tensor, to find slopes; rounding affects small ones, and a ReLU large ones
 OPTIONS: list[dict[str, Any]] = [{}, {"positions": "sinusoidal"}, {"cls": True}]
 OPTIONS += [OPTIONS[1] | OPTIONS[2]]
 
@@ -256,6 +256,10 @@ def call(part: Part, net: Callable[..., Any], *given: Any) -> Any:
     return y[0] if isinstance(y, tuple) and y and part.name in MAY_RETURN_WEIGHTS else y
 
 
+def copies(tree: Any) -> list[Tensor]:
+    return [x.detach().clone() for x in tree_leaves(tree) if isinstance(x, Tensor)]
+
+
 class Recorder(TorchDispatchMode):
     """Keeps the tensors that each operation of torch is given, and those that it makes, as they are then."""
 
@@ -268,13 +272,9 @@ class Recorder(TorchDispatchMode):
         return False  # otherwise torch imports dynamo, which takes seconds
 
     def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = copies((args, kwargs))  # before an operation in place
         result = operation(*args, **(kwargs or {}))
-        self.made.append(
-            [
-                [x.detach().clone() for x in tree_leaves(tree) if isinstance(x, Tensor)]
-                for tree in ((args, kwargs), result)
-            ]
-        )
+        self.made.append([given, copies(result)])
         return result
 
 
@@ -393,16 +393,24 @@ def registered(part: Part) -> None:
                     others = sum(p.numel() for p in net.parameters())
                     values = {"type": type(value).__name__, "key": key, "count": len(hidden)}
                     raise mistake("layers-in-a-list", hidden=count, others=others, **values)
-    given = inputs(part, 3, 2)
+    if part.name == "Classifier":  # its vectors and positions are no weights
+        return
+    given, others = inputs(part, 3, 2), dict(net_of(part, seed=1).named_buffers())
     before = call(part, net, *given)
-    ours = [child for child in known if not type(child).__module__.startswith("torch.")]
-    for child in ours if part.name != "Classifier" else ():  # whose vectors and positions are no weights
-        own = vars(child) | dict(child.named_buffers(recurse=False))
-        for key, value in own.items():
-            if isinstance(value, Tensor) and value.is_floating_point() and value.numel() >= WIDTH:
-                value.data += 1  # a result that is only stored has no effect
-                if not same(after := call(part, net, *given), before, 1e-5):
-                    raise mistake("not-registered", before, after, key=key, shape=tuple(value.shape))
+    for name, child in net.named_modules():
+        if not type(child).__module__.startswith("torch."):
+            for key, value in (vars(child) | dict(child.named_buffers(recurse=False))).items():
+                other = others.get(f"{name}.{key}".strip("."))
+                is_constant = other is not None and other.equal(value)  # a buffer such as positions or the identity
+                if (
+                    isinstance(value, Tensor)
+                    and value.is_floating_point()
+                    and value.numel() >= WIDTH
+                    and not is_constant
+                ):
+                    value.data += 1  # a result that is only stored has no effect
+                    if not same(after := call(part, net, *given), before, 1e-5):
+                        raise mistake("not-registered", before, after, key=key, shape=tuple(value.shape))
 
 
 def gradients(part: Part) -> None:
@@ -434,7 +442,6 @@ def slopes(part: Part) -> None:
             if y.requires_grad:
                 gradients = torch.autograd.grad(total, group, retain_graph=True, allow_unused=True)
                 found = sum(((g * d).sum() for g, d in zip(gradients, directions, strict=True) if g is not None), found)
-            differ = []
             for step in STEPS:
                 results = []
                 for move in (step, -2 * step, step):  # the last one is back
@@ -442,6 +449,7 @@ def slopes(part: Part) -> None:
                         x.data += move * direction
                     results.append((call(part, net, *given).detach() * weights).sum())
                 slope = (results[0] - results[1]) / (2 * step)
-                differ.append((slope - found).abs() > 0.02 * max(slope.abs(), found.abs()) + 1e-4 * total.abs())
-            if all(differ):
+                if (slope - found).abs() <= 0.02 * max(slope.abs(), found.abs()) + 1e-4 * total.abs():
+                    break
+            else:
                 raise mistake("gradient-cut", found, slope, text=text, name=name)
