@@ -44,6 +44,11 @@ ATTENTION = [
     ("no-gradient", "scores = self.query(x) @", "scores = self.query(x).detach() @"),
     ("gradient-cut", "scores = self.query(x) @", "scores = self.query(x.detach()) @"),
     ("not-registered", LINEAR_VALUE, "self.w = torch.randn(width, width); self.value = lambda x: x @ self.w"),
+    (
+        "not-registered",
+        LINEAR_VALUE,
+        "self.register_buffer('w', torch.randn(width, width)); self.value = lambda x: x @ self.w",
+    ),
     ("layers-in-a-list", LINEAR_VALUE, "self.value = (both := [nn.Linear(width, width)])[0].forward; self._all = both"),
     ("random-in-evaluation", SOFTMAX, "nn.functional.dropout(torch.softmax(scores, dim=-1), 0.1) @ self.value(x)"),
     ("changes-its-input", "scores = self.query(x) @", "x *= mask[..., None]\n        scores = self.query(x) @"),
