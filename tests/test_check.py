@@ -187,6 +187,17 @@ def test_an_error_in_one_part_does_not_block_the_others(tmp_path):
     assert names == {("SelfAttention", "no-key-mask"), ("ResidualLayer", "no-norm")}
 
 
+def test_a_part_may_call_a_wrong_part_by_keywords(tmp_path):
+    text = SCORES.replace("scores.masked_fill(~words, -1e9).softmax(dim=-1)", "scores.softmax(dim=-1)")
+    text = text.replace(
+        "scores.masked_fill(~mask, -1e9).softmax(dim=1)",
+        "masked_softmax(scores[:, None], valid_lengths=mask.sum(1))[:, 0]",
+    )
+    assert text.count("masked_softmax") == 2
+    (file := tmp_path / "mine.py").write_text(text)
+    assert {result["part"] for result in findings(results(file))} == {"masked_softmax"}
+
+
 def test_the_document_shows_what_is_printed():
     document = (FOLDER.parents[1] / "docs" / "check.md").read_text()
     shown = re.findall(r"/wrong/(\w+\.py)\).*?```text\n(.*?)```", document, re.DOTALL)

@@ -146,8 +146,8 @@ def test_pairs_of_edited_reviews_and_a_function_of_ones_own(trained, shell, tmp_
         "    assert predict(texts).shape == (len(texts), 2)\n"
         "    return [[-place for place in range(len(text.split()))] for text in texts]\n"
     )
-    own = ("scores=[rollout,{_target_:own.first}]", f"pairs_of={tmp_path}/pairs")
-    command = ("faithfulness", f"runs={folder}", f"out={tmp_path}/out", *own, *SMALL)
+    own = ("scores=[rollout,{_target_:own.first}]", f"pairs_of={tmp_path}/pairs", "reviews=4")  # fewer than pairs
+    command = ("faithfulness", f"runs={folder}", f"out={tmp_path}/out", *own, *SMALL[1:])
     refused = shell(*command, cwd=tmp_path)
     assert refused.stderr.splitlines()[-1] == "error: scores: own.first is your own code: add trust=own"
     done = shell(*command, "trust=own", cwd=tmp_path, env={"PYTHONPATH": f"{ROOT}:{tmp_path}"})

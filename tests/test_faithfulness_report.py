@@ -99,7 +99,7 @@ def test_sentences_name_changed_orders_and_scores_that_do_not_change():
         one["mean"] += moved.get((one["about"], one["rung"]), 0)
     summary["numbers"].append(row("base", "randomized", "rollout", 0.9))
     text = "\n".join(report.sentences(summary))
-    assert "of norms and value zeroing 0.150 (norms, all layers), of all scores 0.240 (leave one out)." in text
+    assert "norms and value zeroing 0.150 (norms, all layers), all scores 0.240 (leave one out)." in text
     assert "order of models by norms, all layers: base > residual; now residual > base." in text
     assert text.count("order of models") == 1
     assert "Fails the randomization test (correlation above 0.5): attention rollout in base." in text

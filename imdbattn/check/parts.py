@@ -67,18 +67,27 @@ class Instead(nn.Module):
         return self.right(*[*given, *named.values()][:2])
 
 
+def by_position(right: Any, *given: Any, **named: Any) -> Any:
+    """A right function whose arguments may have other names."""
+    return right(*given, *named.values())
+
+
 def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
     weights = own.masked_softmax(q @ k.mT * k.shape[-1] ** -0.5, mask)
     return weights @ v, weights
 
 
+def softmax(scores: Tensor, lengths: Tensor | None = None) -> Tensor:
+    return own.masked_softmax(scores, None if lengths is None else own.padding_mask(lengths, scores.shape[-1])[:, None])
+
+
 MODULES = {"SelfAttention": own.SelfAttention, "PlainLayer": own.PlainLayer, "ResidualLayer": own.ResidualLayer}
 INSTEAD: dict[str, Any] = {name: partial(Instead, right, 1) for name, right in MODULES.items()} | {
     "AdditiveScore": partial(Instead, own.Additive, 3),
-    "masked_softmax": lambda s, lengths: own.masked_softmax(s, own.padding_mask(lengths, s.shape[-1])[:, None]),
-    "masked_mean": lambda x, mask: (x * mask[..., None]).sum(1) / mask.sum(1, keepdim=True).clamp(min=1),
-    "positional_encoding": own.sinusoids,
-    "scaled_dot_product_attention": attention,
+    "masked_softmax": partial(by_position, softmax),
+    "masked_mean": partial(by_position, own.MeanPooling(1)),
+    "positional_encoding": partial(by_position, own.sinusoids),
+    "scaled_dot_product_attention": partial(by_position, attention),
 }
 
 
@@ -86,8 +95,9 @@ def instead(part: Part) -> Any:
     """A right part for those that use a wrong one. It returns the weights, too, if the student's does."""
     right = INSTEAD.get(part.name, part.make)
     with suppress(rules.StudentError):
-        if right == attention and not isinstance(rules.student(part.make, *rules.inputs(part, 2)), tuple):
-            return lambda *given, **named: attention(*given, **named)[0]
+        is_attention = part.name == "scaled_dot_product_attention"
+        if is_attention and not isinstance(rules.student(part.make, *rules.inputs(part, 2)), tuple):
+            return lambda *given, **named: right(*given, **named)[0]
     return right
 
 

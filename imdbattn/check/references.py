@@ -220,6 +220,10 @@ def projections(part: Part, net: Any, sources: int) -> Iterator[list[Projection]
         yield sorted(found, key=lambda projection: projection.is_x)
 
 
+def is_parameter(net: nn.Module, weight: Tensor) -> bool:
+    return any(same(p, weight) or same(p.mT, weight) for p in net.parameters() if p.shape == weight.shape)
+
+
 def attention_choices(part: Part, net: Any, results: list[Tensor]) -> Iterator[Choice]:
     """All projections as W_q, W_k and W_v; and the mistakes of using one twice, or the word itself."""
     several, sources = part.name == "MultiHeadAttention", len(part.arguments) - 2
@@ -230,7 +234,7 @@ def attention_choices(part: Part, net: Any, results: list[Tensor]) -> Iterator[C
             finding, text = RIGHT, ""
             if sources > 1 and [one.place for one in three] != [0, 1, 2]:
                 finding, text = "arguments-exchanged", "Query, key and value are exchanged."
-            elif missing in (["W_q"], ["W_k"]) and sum(p.numel() for p in net.parameters()) >= 3 * WIDTH**2:
+            elif missing in (["W_q"], ["W_k"]) and not is_parameter(net, three[missing == ["W_q"]].weight):
                 finding = GUESS  # W_q^T W_k may be computed first
             elif missing:
                 finding, text = "no-projection", f"There is no {missing[0]}."

@@ -145,8 +145,8 @@ class Subject:
         """Those that apply to the run, in the order in which they are measured."""
         cfg, common = self.cfg, {"split": self.cfg.split, "seed": self.cfg.seed}
         names = [name for name in scores.applicable(self.net) if name in (*cfg.scores, "random")]
-        costly = {*scores.COSTLY, *self.own}  # computed for fewer reviews, or pairs
-        limits = {name: cfg.costly_reviews if name in costly else cfg.reviews for name in (*names, *self.own)}
+        limits = dict.fromkeys((*names, *self.own), cfg.reviews)  # also of pairs
+        limits |= dict.fromkeys(limits.keys() & {*scores.COSTLY, *self.own}, min(cfg.costly_reviews, cfg.reviews))
 
         def part(name: str, options: dict[str, Any], reviews: int, measure: Callable[[Batch], Columns]) -> Part:
             return Part(name, common | options, self.batches, self.chosen_N[:reviews], measure)
@@ -157,7 +157,7 @@ class Subject:
             parts.append(part(name, {"shares": cfg.shares} | keywords, reviews, partial(self.explained, name)))
         search, extremes = cfg.search, partial(erasure.extremes, self.net, shares=cfg.shares, beam=cfg.search.beam)
         parts.append(part("extremes", {"shares": cfg.shares, "beam": search.beam}, search.reviews, extremes))
-        stages = randomized(self.net, cfg.seed)
+        stages = randomized(self.net, cfg.seed) if cfg.random_reviews else {}
         for name in names:
             measure = partial(self.correlated, name, stages)
             parts += [part(f"randomized-{name}", {}, cfg.random_reviews, measure)] if name != "random" else []

@@ -62,8 +62,7 @@ def sections(summary: dict[str, Any]) -> list[Section]:
         difference, low, high = (number(value, "+") for value in (claim["mean"], *claim["interval"]))
         names = [claim["rung"], MEASURES[claim["measure"]].title, shown(claim["about"])]
         table.append([*names, difference, f"{low} to {high}", claim["verdict"], shared.p_value(claim["holm_p"])])
-    text = "Differences from random words, positive where the score is better."
-    return [*found, Section("Claims", text, table, names=3, folded=True)]
+    return [*found, Section("Claims", "Differences from random words, + is better.", table, names=3, folded=True)]
 
 
 def pivoted(title: str, rows: Sequence[Mapping[str, Any]], show: Callable[[Mapping[str, Any]], str]) -> Table:
@@ -132,8 +131,8 @@ def sentences(summary: dict[str, Any]) -> list[str]:
     groups = {"attention weights": RAW, "norms and value zeroing": WITH_VALUES, "all scores": names}
     for rung in rungs:
         best = {group: max((normalized.get((name, rung), -1), name) for name in some) for group, some in groups.items()}
-        parts = [f"of {group} {number(mean)} ({shown(name)})" for group, (mean, name) in best.items() if mean > -1]
-        found.append(f"{rung}: the highest normalized AOPC is, {', '.join(parts)}.")
+        parts = [f"{group} {number(mean)} ({shown(name)})" for group, (mean, name) in best.items() if mean > -1]
+        found.append(f"{rung}, highest normalized AOPC: {', '.join(parts)}.")
     for name in names:
         ordered = (sorted((-mean, rung) for (one, rung), mean in m.items() if one == name) for m in (raw, normalized))
         before, after = (" > ".join(rung for _, rung in pairs) for pairs in ordered)
@@ -150,5 +149,5 @@ def notes(summary: dict[str, Any]) -> list[str]:
     """How the numbers were computed."""
     beam, claims = summary["method"]["search"]["beam"], f"{len(summary['claims']):,}"
     shares = ", ".join(f"{share:g} %" for share in percents(summary["method"]["shares"]))
-    lines = [text.format(shares=shares, beam=beam, claims=claims, level=level(summary)) for text in NOTES.values()]
-    return shared.notes(summary, lines)
+    facts = {"shares": shares, "beam": beam, "claims": claims, "level": level(summary)}
+    return shared.notes(summary, [text.format(**facts) for text in NOTES.values()])

@@ -85,7 +85,8 @@ class Rung:
             aopc_NS[: len(found_NS)] = found_NS
             low_NS, high_NS = np.fmin(low_NS, aopc_NS), np.fmax(high_NS, aopc_NS)
         with np.errstate(invalid="ignore"):
-            return {score: (aopc_NS, (aopc_NS - low_NS) / (high_NS - low_NS)) for score, aopc_NS in aopc.items()}
+            places = {score: (aopc_NS - low_NS) / (high_NS - low_NS) for score, aopc_NS in aopc.items()}
+        return {score: (np.where(np.isnan(place), np.nan, aopc[score]), place) for score, place in places.items()}
 
     def facts(self) -> dict[str, Any]:
         shares = {s: [one[s]["comprehensiveness"].to_pylist() for one in self.tables] for s in self.scores}

@@ -153,7 +153,7 @@ class Beams(NamedTuple):
     """The best outputs for each source of a batch, the best one first."""
 
     tokens_BKT: Tensor  # ids up to EOS, or up to the limit without EOS; then PAD
-    log_probability_BK: Tensor  # sum over the symbols, including EOS
+    log_probability_BK: Tensor  # sum over the symbols, including EOS; -inf if there are fewer outputs than beams
     score_BK: Tensor  # log probability / symbols ** length_penalty
 
 

@@ -82,7 +82,7 @@ def build_net(
     if model.embedding.standardize:
         shift_D, scale_D = torch.tensor(glove.mean_D), 1 / torch.tensor(glove.std_D)
     embedding = Embedding(as_tensor(glove.vectors), shift_D, scale_D, trained_R, model.embedding.mixout)
-    context, convolution = {}, as_dict(model)["convolution"]
+    context, convolution = {}, as_dict(model).get("convolution")
     if phrases or convolution:
         made = make({"convolution": convolution}, f"model={model.name}", nn.Module)
         context["context"] = partial(Context, phrases=phrases, **made)

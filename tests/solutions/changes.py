@@ -57,6 +57,12 @@ ATTENTION = [
     ("wrong-signature", "forward(self, x, mask):\n        scores", "forward(self, x):\n        scores"),
     ("raises", SOFTMAX, "torch.softmax(score, dim=-1) @ self.value(x)"),
     ("no-projection", THREE, "self.query = self.key = self.value = nn.Identity()"),
+    (
+        "no-projection",
+        THREE,
+        "self.query, self.key = nn.Identity(), nn.Linear(width, width); "
+        "self.value = nn.Sequential(nn.Linear(width, width), nn.Linear(width, width))",
+    ),
     ("not-a-module", "class SelfAttention(nn.Module)", "class SelfAttention(dict)"),
 ]
 AVERAGE = [
