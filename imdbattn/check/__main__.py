@@ -42,10 +42,11 @@ def run(options: argparse.Namespace) -> int:
     if options.stub:
         sys.stdout.write(Path(__file__).with_name("stub.py.txt").read_text())
         return 0
-    several, outcomes = len(options.files) > 1, []
+    several = len(options.files) > 1
     kind = options.format or ("csv" if several else "text")
     if several and kind == "gradescope":
         raise UserError("--format gradescope is for one file: give one file per call")
+    outcomes = []
     for file in options.files:
         try:
             source.read(file)

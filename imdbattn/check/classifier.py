@@ -29,14 +29,14 @@ def logits(part: Part, tokens: Any, *, lengths: Any = None, table: Tensor | None
     return student(net_of(part, table, **options), tokens_BT, lengths_B).detach()
 
 
-def tensors(part: Part, tokens: Any, lengths: Any = None, **options: Any) -> list[list[list[Tensor]]]:
-    """The tensors of each operation of a call: [given, made]."""
+def tensors(part: Part, tokens: Any, lengths: Any = None, **options: Any) -> list[Tensor]:
+    """The tensors that the operations of a call make, in their order."""
     lengths = torch.tensor(lengths or [len(tokens[0])] * len(tokens))
     return rules.record(part, net_of(part, **options), torch.tensor(tokens), lengths)
 
 
-def made(operations: list[list[list[Tensor]]], *shape: int) -> list[Tensor]:
-    return [x for _, results in operations for x in results if x.shape == shape]
+def shaped(tensors: list[Tensor], *shape: int) -> list[Tensor]:
+    return [x for x in tensors if x.shape == shape]
 
 
 def find(part: Part, table: str, result: Tensor, text: str, names: list[Names]) -> Any:
@@ -48,8 +48,8 @@ def find(part: Part, table: str, result: Tensor, text: str, names: list[Names]) 
 def returns_logits(part: Part) -> None:
     """The results are logits, without a softmax or another function after the last Linear."""
     for seed in SEEDS:
-        operations = tensors(part, [[a, b] for a in range(4) for b in (5, 8)], seed=seed)
-        *earlier, y_BC = made(operations, 8, rules.CLASSES)
+        made = tensors(part, [[a, b] for a in range(4) for b in (5, 8)], seed=seed)
+        *earlier, y_BC = shaped(made, 8, rules.CLASSES)
         if linears := [{"z": z} for z in earlier if not same(z, y_BC)]:
             find(part, "logits", y_BC, "8 reviews", linears)
         if any(same(z.sum(1), torch.ones(len(z))) for z in (y_BC, y_BC.exp())):
@@ -69,7 +69,7 @@ def ids(part: Part) -> None:
     if same(first, second, EXACT):
         raise mistake("vectors-not-used", first)
     vectors_TD = vectors_VD()[REVIEW[0]]
-    for (x_TD,) in made(tensors(part, REVIEW), 1, 3, VECTORS):
+    for (x_TD,) in shaped(tensors(part, REVIEW), 1, 3, VECTORS):
         factor = float((x_TD * vectors_TD).sum() / vectors_TD.square().sum())
         if abs(factor - 1) > 1e-3 and x_TD.any() and same(x_TD, factor * vectors_TD):
             raise mistake("vectors-scaled", given=factor)
@@ -100,11 +100,11 @@ def order(part: Part) -> None:
 
 def read(part: Part, cls: bool) -> bool:
     """Whether the head reads what the reference reads of the last layer. Raises Mistake for another reading."""
-    operations = tensors(part, TWO, [4, 2], **({"cls": True} if cls else {}))
+    made = tensors(part, TWO, [4, 2], **({"cls": True} if cls else {}))
     n_B = torch.tensor([4 + cls, 2 + cls])
     w_BT1 = (torch.arange(4 + cls) < n_B[:, None])[..., None].to(torch.get_default_dtype())
-    names = [{"y": y, "w": w_BT1, "n": n_B} for y in reversed(made(operations, 2, 4 + cls, VECTORS))]
-    pooled = [x for given, _ in operations for x in given if x.shape == (2, VECTORS)][-1:]
+    names = [{"y": y, "w": w_BT1, "n": n_B} for y in reversed(shaped(made, 2, 4 + cls, VECTORS))]
+    pooled = shaped(made, 2, VECTORS)[-1:]
     text = "the last Linear and 2 reviews of 4 and 2 words"
     return bool(pooled and names) and not find(part, "cls" if cls else "mean", pooled[0], text, names)
 
@@ -168,7 +168,7 @@ def cls_read(part: Part) -> None:
 
 def cls_key(part: Part) -> None:
     """Words attend to CLS, too."""
-    given = made(tensors(part, REVIEW, cls=True), 1, 4, VECTORS)
+    given = shaped(tensors(part, REVIEW, cls=True), 1, 4, VECTORS)
     first = [x_1TD for x_1TD in given if same(x_1TD[0, 1:], vectors_VD()[REVIEW[0]])]
     if not first:
         raise NotChecked(

@@ -115,9 +115,8 @@ def samples(part: Part, words: int) -> list[Tensor]:
 def computed(part: Part, net: Any, given: list[Tensor]) -> list[Tensor]:
     """What the module computes of each review, (N, M), and the arguments first; no multiple of an earlier one."""
     runs = [rules.record(part, net, *(x[row : row + 1] for x in given)) for row in range(len(given[0]))]
-    steps = zip(*([x for _, made in run for x in made] for run in runs), strict=False)
     found: list[Tensor] = []
-    for step in [*(x.split(1) for x in given), *steps]:
+    for step in [*(x.split(1) for x in given), *zip(*runs, strict=False)]:
         if step[0].is_floating_point() and step[0].numel() > 1 and len({x.shape for x in step}) == 1:
             x_NM = torch.stack([x.flatten() for x in step]).to(torch.get_default_dtype())
             multiples = (y * ((x_NM * y).sum() / y.square().sum()) for y in found if y.shape == x_NM.shape)

@@ -163,14 +163,17 @@ def as_json(outcomes: list[Outcome]) -> str:
 
 def as_gradescope(outcomes: list[Outcome]) -> str:
     """results.json of Gradescope: one test for each part, without a score if no check of it could be made."""
-    (outcome,), shown = outcomes, {"visibility": "visible"}
-    page: dict[str, Any] = {"score": outcome.total, "output": outcome.error or as_text(outcome), "tests": []} | shown
+    (outcome,), tests = outcomes, []
     for part, value in outcome.scored().items():
         text = "\n".join(explained(result) for result in outcome.of(False) if result["part"] == part)
-        given = {"score": value, "status": "failed" if text else "passed", "output": text or "All checks hold."}
-        given = {"output": "Not scored: no check of this part could be made."} if value is None else given
-        page["tests"].append({"name": part, "max_score": outcome.points.get(part, 1.0)} | given | shown)
-    return json.dumps(page, indent=1)
+        test = {"name": part, "max_score": outcome.points.get(part, 1.0), "visibility": "visible"}
+        if value is None:
+            test["output"] = "Not scored: no check of this part could be made."
+        else:
+            test |= {"score": value, "status": "failed" if text else "passed", "output": text or "All checks hold."}
+        tests.append(test)
+    text = outcome.error or as_text(outcome)
+    return json.dumps({"score": outcome.total, "output": text, "visibility": "visible", "tests": tests}, indent=1)
 
 
 def as_junit(outcomes: list[Outcome]) -> str:

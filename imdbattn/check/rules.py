@@ -256,30 +256,25 @@ def call(part: Part, net: Callable[..., Any], *given: Any) -> Any:
     return y[0] if isinstance(y, tuple) and y and part.name in MAY_RETURN_WEIGHTS else y
 
 
-def copies(tree: Any) -> list[Tensor]:
-    return [x.detach().clone() for x in tree_leaves(tree) if isinstance(x, Tensor)]
-
-
 class Recorder(TorchDispatchMode):
-    """Keeps the tensors that each operation of torch is given, and those that it makes, as they are then."""
+    """Keeps the tensors that each operation of torch makes, as they are then."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.made: list[list[list[Tensor]]] = []
+        self.made: list[Tensor] = []
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False  # otherwise torch imports dynamo, which takes seconds
 
     def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given = copies((args, kwargs))  # before an operation in place
         result = operation(*args, **(kwargs or {}))
-        self.made.append([given, copies(result)])
+        self.made += [x.detach().clone() for x in tree_leaves(result) if isinstance(x, Tensor)]
         return result
 
 
-def record(part: Part, net: Any, *given: Tensor) -> list[list[list[Tensor]]]:
-    """The tensors of each operation of a call: [given, made]."""
+def record(part: Part, net: Any, *given: Tensor) -> list[Tensor]:
+    """The tensors that the operations of a call make, in their order."""
     with Recorder() as recorder:
         call(part, net, *given)
     return recorder.made
@@ -397,20 +392,16 @@ def registered(part: Part) -> None:
         return
     given, others = inputs(part, 3, 2), dict(net_of(part, seed=1).named_buffers())
     before = call(part, net, *given)
-    for name, child in net.named_modules():
-        if not type(child).__module__.startswith("torch."):
-            for key, value in (vars(child) | dict(child.named_buffers(recurse=False))).items():
-                other = others.get(f"{name}.{key}".strip("."))
-                is_constant = other is not None and other.equal(value)  # a buffer such as positions or the identity
-                if (
-                    isinstance(value, Tensor)
-                    and value.is_floating_point()
-                    and value.numel() >= WIDTH
-                    and not is_constant
-                ):
-                    value.data += 1  # a result that is only stored has no effect
-                    if not same(after := call(part, net, *given), before, 1e-5):
-                        raise mistake("not-registered", before, after, key=key, shape=tuple(value.shape))
+    # Buffers that do not depend on the seed, such as positions or an identity, are constants.
+    constants = [id(x) for name, x in net.named_buffers() if name in others and others[name].equal(x)]
+    ours = [child for child in net.modules() if not type(child).__module__.startswith("torch.")]
+    for key, value in [one for c in ours for one in (*vars(c).items(), *c.named_buffers(recurse=False))]:
+        if not isinstance(value, Tensor) or id(value) in constants:
+            continue
+        if value.is_floating_point() and value.numel() >= WIDTH:
+            value.data += 1  # a result that is only stored has no effect
+            if not same(after := call(part, net, *given), before, 1e-5):
+                raise mistake("not-registered", before, after, key=key, shape=tuple(value.shape))
 
 
 def gradients(part: Part) -> None:
@@ -444,12 +435,17 @@ def slopes(part: Part) -> None:
                 found = sum(((g * d).sum() for g, d in zip(gradients, directions, strict=True) if g is not None), found)
             for step in STEPS:
                 results = []
-                for move in (step, -2 * step, step):  # the last one is back
-                    for x, direction in zip(group, directions, strict=True):
-                        x.data += move * direction
+                for move in (step, -2 * step):
+                    shift(group, directions, move)
                     results.append((call(part, net, *given).detach() * weights).sum())
+                shift(group, directions, step)  # as before
                 slope = (results[0] - results[1]) / (2 * step)
                 if (slope - found).abs() <= 0.02 * max(slope.abs(), found.abs()) + 1e-4 * total.abs():
                     break
             else:
                 raise mistake("gradient-cut", found, slope, text=text, name=name)
+
+
+def shift(tensors: list[Tensor], directions: list[Tensor], step: float) -> None:
+    for x, direction in zip(tensors, directions, strict=True):
+        x.data += step * direction

@@ -66,9 +66,9 @@ def changed(net: Any, changes: Changes) -> Iterator[None]:
         return output_BHTd.index_fill(1, disabled, 0)
 
     with ExitStack() as stack:
-        for number, layer in enumerate(getattr(net, "layers", ()), 1):
+        for number, layer in enumerate(getattr(net, "layers", ()) if changes.heads else (), 1):
             for part in layer.modules():
-                if changes.heads and isinstance(part, SelfAttention):
+                if isinstance(part, SelfAttention):
                     stack.enter_context(part.attention.register_forward_hook(partial(zero_heads, number)))
         replacements = positional(net) if changes.positions else []
         if changes.layers:
