@@ -1,11 +1,12 @@
-"""Bag-of-words baselines on the same reviews as the ladder, written as ordinary run folders, with a Markdown table.
+"""Bag-of-words baselines on the same reviews as the ladder, written as ordinary run folders, with a
+Markdown table.
 
     python -m benchmarks.baselines --folder runs/baselines --only nb_svm mean_glove
     python -m imdbattn.compare runs=[runs/ladder,runs/baselines]
 
-Each baseline is fitted with every value of its one hyperparameter, and the fit with the best validation accuracy is
-scored once on test. All read whole reviews, split by data.tokenizer; those that count words also count words without a
-vector.
+Each baseline is fitted with every value of its one hyperparameter, and the fit with the best
+validation accuracy is scored once on test. All read whole reviews, split by data.tokenizer; those
+that count words also count words without a vector.
 
 Shape suffixes: N reviews of a split, F features, C classes, D width of the vectors.
 """
@@ -31,11 +32,11 @@ from imdbattn.data.ragged import as_tensor
 from imdbattn.data.reviews import cut_reviews, find_source
 from imdbattn.data.tokens import Tokenizer
 from imdbattn.errors import UserError
-from imdbattn.files import make_folder, write_atomically
-from imdbattn.run_folder import SPLIT_FILES, link_or_copy, write_json, write_predictions
+from imdbattn.io.files import make_folder, write_atomically
 from imdbattn.runs.outputs import environment, run_facts, score_facts, version
+from imdbattn.runs.run_folder import SPLIT_FILES, link_or_copy, write_json, write_predictions
 from imdbattn.settings.keys import as_dict, explicit
-from imdbattn.tasks.reviews import Scores
+from imdbattn.tasks.reviews.classifier import Scores
 
 M_PERTURB = -6  # of glibc's mallopt
 FASTTEXT = "fasttext-wheel"  # fasttext 0.9.3 gives NaN with one thread
@@ -46,25 +47,31 @@ class Task(NamedTuple):
 
     data: DictConfig
     corpus: ReviewCorpus
-    words: dict[str, list[str]]  # of each split; a review is one string with spaces between the words
+    # of each split; a review is one string with spaces between the words
+    words: dict[str, list[str]]
 
     def labels_N(self, split: str) -> np.ndarray:
         return self.corpus.splits[split].labels.numpy()
 
 
 class Model(NamedTuple):
-    """A fitted baseline: a function from the features of a split to logits (N, C), and its number of parameters."""
+    """A fitted baseline: a function from the features of a split to logits (N, C), and its number
+    of parameters.
+    """
 
     logits_NC: Callable[[Any], np.ndarray]
     parameters: int
 
 
 Features = dict[str, Any]  # of each split
-Scored = tuple[Scores, np.ndarray, Path]  # scores, the reviews' rows in their source, and the file with their texts
+# scores, the reviews' rows in their source, and the file with their texts
+Scored = tuple[Scores, np.ndarray, Path]
 
 
 class Baseline(NamedTuple):
-    """features(task) is called once, fit(features, task, value, seed) for each value of the grid."""
+    """features(task) is called once, fit(features, task, value, seed) for each value of the
+    grid.
+    """
 
     features: Callable[[Task], Features]
     fit: Callable[[Features, Task, float, int], Model]
@@ -73,7 +80,9 @@ class Baseline(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """A model fitted with one value of the hyperparameter. seconds: to compute the features and to fit it."""
+    """A model fitted with one value of the hyperparameter. seconds: to compute the features and to
+    fit it.
+    """
 
     value: float
     model: Model
@@ -87,7 +96,9 @@ def mean_vectors(task: Task) -> Features:
 
     vectors = as_tensor(task.corpus.glove.vectors)
     means = {
-        name: torch.nn.functional.embedding_bag(split.ids.long(), vectors, split.offsets[:-1], mode="mean").numpy()
+        name: torch.nn.functional.embedding_bag(
+            split.ids.long(), vectors, split.offsets[:-1], mode="mean"
+        ).numpy()
         for name, split in task.corpus.splits.items()
     }
     scaler = StandardScaler().fit(means["train"])
@@ -95,11 +106,15 @@ def mean_vectors(task: Task) -> Features:
 
 
 def phrases(task: Task, vectorizer: str, longest: int = 2, **options: Any) -> Features:
-    """(N, F), sparse: phrases of 1 to `longest` words of the training reviews, by scikit-learn's `vectorizer`."""
+    """(N, F), sparse: phrases of 1 to `longest` words of the training reviews, by scikit-learn's
+    `vectorizer`.
+    """
     from sklearn.feature_extraction import text
 
     by_spaces = {"tokenizer": str.split, "token_pattern": None, "lowercase": False}
-    counter = getattr(text, vectorizer)(ngram_range=(1, longest), dtype=np.float32, **by_spaces, **options)
+    counter = getattr(text, vectorizer)(
+        ngram_range=(1, longest), dtype=np.float32, **by_spaces, **options
+    )
     return {"train": counter.fit_transform(task.words["train"])} | {
         name: counter.transform(task.words[name]) for name in ("validation", "test")
     }
@@ -121,8 +136,8 @@ def logistic(features: Features, task: Task, c: float, seed: int) -> Model:
 def nb_svm(features: Features, task: Task, c: float, seed: int, beta: float = 0.25) -> Model:
     """NB-SVM (Wang and Manning 2012): a linear SVM on binary features times their log-count ratio.
 
-    Its weights are interpolated with their mean magnitude (section 2.3): w' = (1 - beta) |w|_1 / F + beta w. There is
-    no offset, as in LIBLINEAR by default; it would dominate the smaller weights.
+    Its weights are interpolated with their mean magnitude (section 2.3): w' = (1 - beta) |w|_1 / F
+    + beta w. There is no offset, as in LIBLINEAR by default; it would dominate the smaller weights.
     """
     from sklearn.svm import LinearSVC
 
@@ -145,19 +160,28 @@ def nb_logistic(features: Features, task: Task, c: float, seed: int) -> Model:
     """Logistic regression on the features of NB-SVM."""
     ratio_F = log_count_ratio(features["train"], task.labels_N("train"))
     fitted = logistic({"train": features["train"].multiply(ratio_F).tocsr()}, task, c, seed)
-    return Model(lambda features_NF: fitted.logits_NC(features_NF.multiply(ratio_F).tocsr()), fitted.parameters)
+    return Model(
+        lambda features_NF: fitted.logits_NC(features_NF.multiply(ratio_F).tocsr()),
+        fitted.parameters,
+    )
 
 
 def log_count_ratio(binary_NF: Any, labels_N: np.ndarray, alpha: float = 1.0) -> np.ndarray:
-    """(F,): r = log((p / |p|_1) / (q / |q|_1)), p and q = alpha + counts in class 1 and 0 (Wang, Manning, eq. 1)."""
+    """(F,): r = log((p / |p|_1) / (q / |q|_1)), p and q = alpha + counts in class 1 and 0 (Wang,
+    Manning, eq. 1).
+    """
     if labels_N.max() > 1:
-        raise UserError("log-count ratios need two labels: omit nb_svm, nb_svm_trigrams and nb_lr with --only")
+        raise UserError(
+            "log-count ratios need two labels: omit nb_svm, nb_svm_trigrams and nb_lr with --only"
+        )
     p_F, q_F = (alpha + np.asarray(binary_NF[labels_N == label].sum(0)).ravel() for label in (1, 0))
     return np.log((p_F / p_F.sum()) / (q_F / q_F.sum()))
 
 
 def slope_of(margin_N: np.ndarray, labels_N: np.ndarray) -> float:
-    """The slope of P = sigmoid(slope x margin) (Platt 1999), positive and without offset, so that no label changes."""
+    """The slope of P = sigmoid(slope x margin) (Platt 1999), positive and without offset, so that
+    no label changes.
+    """
     from sklearn.linear_model import LogisticRegression
 
     fitted = LogisticRegression(C=np.inf, fit_intercept=False).fit(margin_N[:, None], labels_N)
@@ -169,10 +193,20 @@ def fasttext(features: Features, task: Task, epochs: float, seed: int) -> Model:
     import fasttext as library
 
     pairs = zip(task.labels_N("train"), features["train"], strict=True)
-    lines = [f"__label__{label} {words}\n" for label, words in pairs]  # shuffled, because each epoch keeps their order
+    # shuffled, because each epoch keeps their order
+    lines = [f"__label__{label} {words}\n" for label, words in pairs]
     np.random.default_rng(seed).shuffle(lines)
-    options = {"dim": 10, "wordNgrams": 2, "lr": 0.5, "epoch": epochs, "thread": 1, "seed": seed, "verbose": 0}
-    # It reads uninitialized memory. With 255, of which new memory is the complement, glibc's malloc returns zeros.
+    options = {
+        "dim": 10,
+        "wordNgrams": 2,
+        "lr": 0.5,
+        "epoch": epochs,
+        "thread": 1,
+        "seed": seed,
+        "verbose": 0,
+    }
+    # It reads uninitialized memory. With 255, of which new memory is the complement, glibc's malloc
+    # returns zeros.
     mallopt = getattr(ctypes.CDLL(None), "mallopt", lambda *_: 0)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         file = Path(folder) / "train.txt"
@@ -183,7 +217,8 @@ def fasttext(features: Features, task: Task, epochs: float, seed: int) -> Model:
     order = np.argsort([int(label.removeprefix("__label__")) for label in fitted.get_labels()])
     output_CD = fitted.get_output_matrix()[order]
 
-    def logits_NC(words_N: list[str]) -> np.ndarray:  # `predict` fails or repeats a probability under numpy 2
+    # `predict` fails or repeats a probability under numpy 2
+    def logits_NC(words_N: list[str]) -> np.ndarray:
         return np.stack([fitted.get_sentence_vector(words) for words in words_N]) @ output_CD.T
 
     return Model(logits_NC, fitted.get_input_matrix().size + output_CD.size)
@@ -209,13 +244,22 @@ def read(overrides: Sequence[str]) -> Task:
 def task_of(data: DictConfig) -> Task:
     """The reviews that the `data` settings describe."""
     corpus = prepare(data)
-    whole = explicit({"data": as_dict(data)}, corpus.source)["data"] | {"max_tokens": None, "word_dropout": 0.0}
+    whole = explicit({"data": as_dict(data)}, corpus.source)["data"] | {
+        "max_tokens": None,
+        "word_dropout": 0.0,
+    }
     data = OmegaConf.create(whole)
     source = find_source(data)
     shares = {"validation": data.validation_share, "test": data.test_share}
-    reviews = cut_reviews(source.load(), source.name, shares, data.folds and (data.fold, data.folds), data.limit)
+    reviews = cut_reviews(
+        source.load(), source.name, shares, data.folds and (data.fold, data.folds), data.limit
+    )
     tokenizer = Tokenizer(data.tokenizer, corpus.glove.words)
-    return Task(data, corpus, {name: words_of(split.texts, tokenizer) for name, split in reviews.splits.items()})
+    return Task(
+        data,
+        corpus,
+        {name: words_of(split.texts, tokenizer) for name, split in reviews.splits.items()},
+    )
 
 
 def words_of(texts: Iterable[str], tokenizer: Tokenizer) -> list[str]:
@@ -223,7 +267,10 @@ def words_of(texts: Iterable[str], tokenizer: Tokenizer) -> list[str]:
 
 
 def scores_of(model: Model, features: Features, task: Task, split: str) -> Scores:
-    ids, logits_NC = task.corpus.splits[split], np.asarray(model.logits_NC(features[split]), dtype=np.float64)
+    ids, logits_NC = (
+        task.corpus.splits[split],
+        np.asarray(model.logits_NC(features[split]), dtype=np.float64),
+    )
     return Scores(torch.arange(len(ids)), ids.labels, ids.lengths, torch.from_numpy(logits_NC))
 
 
@@ -253,7 +300,10 @@ def run(name: str, seed: int, task: Task, folder: Path) -> dict[str, Any]:
         "chosen": {baseline.setting: best.value},
     }
     scores = {"validation": best.validation, "test": scores_of(best.model, features, task, "test")}
-    scored = {name: (scores[name], task.corpus.splits[name].rows, task.corpus.texts(name)) for name in scores}
+    scored = {
+        name: (scores[name], task.corpus.splits[name].rows, task.corpus.texts(name))
+        for name in scores
+    }
     return write(folder, cfg, scored, metrics, ("scikit-learn", FASTTEXT))
 
 
@@ -283,10 +333,15 @@ def write(
     return metrics
 
 
-def run_all(names: Sequence[str], seeds: Sequence[int], overrides: Sequence[str], folder: Path) -> Iterator[dict]:
+def run_all(
+    names: Sequence[str], seeds: Sequence[int], overrides: Sequence[str], folder: Path
+) -> Iterator[dict]:
     """The metrics of each baseline and seed. Raises UserError for wrong settings."""
     if "fasttext" in names and version(FASTTEXT) is None:
-        print(f"fasttext is omitted: it needs pip install {FASTTEXT}==0.9.2, for Python 3.11", file=sys.stderr)
+        print(
+            f"fasttext is omitted: it needs pip install {FASTTEXT}==0.9.2, for Python 3.11",
+            file=sys.stderr,
+        )
         names = [name for name in names if name != "fasttext"]
     task = read(overrides)
     for name in names:
@@ -300,17 +355,29 @@ def one_line_errors(*errors: type[Exception]) -> Iterator[None]:
     try:
         yield
     except (UserError, ModuleNotFoundError, *errors) as error:
-        hint = ": pip install 'imdbattn[baselines]'" if isinstance(error, ModuleNotFoundError) else ""
+        hint = (
+            ": pip install 'imdbattn[baselines]'" if isinstance(error, ModuleNotFoundError) else ""
+        )
         print(f"error: {error}{hint}", file=sys.stderr)
         sys.exit(2)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, default=Path("runs/baselines"), help="folder of the run folders")
-    parser.add_argument("--only", nargs="+", choices=BASELINES, default=list(BASELINES), help="baselines to run")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], help="for fastText; others use the first")
-    parser.add_argument("overrides", nargs="*", help="settings as for training, e.g. data.tokenizer=whitespace")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--folder", type=Path, default=Path("runs/baselines"), help="folder of the run folders"
+    )
+    parser.add_argument(
+        "--only", nargs="+", choices=BASELINES, default=list(BASELINES), help="baselines to run"
+    )
+    parser.add_argument(
+        "--seeds", type=int, nargs="+", default=[1, 2, 3], help="for fastText; others use the first"
+    )
+    parser.add_argument(
+        "overrides", nargs="*", help="settings as for training, e.g. data.tokenizer=whitespace"
+    )
     options = parser.parse_intermixed_args()
     print("| baseline | seed | chosen | validation % | test % | parameters | s to count and fit |")
     print("|---|---|---|---|---|---|---|", flush=True)

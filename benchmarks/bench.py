@@ -1,7 +1,8 @@
-"""Measures the table of speed and memory; the two sides of each row are measured alternately on the same machine.
+"""Measures the table of speed and memory; the two sides of each row are measured alternately on the
+same machine.
 
-python -m benchmarks.bench                      all parts, into benchmarks/results.json and benchmarks/results.md
-python -m benchmarks.bench training startup     these parts; their rows replace earlier ones in the files
+python -m benchmarks.bench                    all parts, into results.json and results.md
+python -m benchmarks.bench training startup   these parts; their rows replace earlier ones
 """
 
 import argparse
@@ -16,7 +17,9 @@ from benchmarks.common import Row, markdown, own_process, write
 PARTS = {  # part -> function that returns its rows
     "training": "training.rows",
     "seq2seq": "training.string_rows",
-    **{name: f"commands.{name}_rows" for name in ("preparation", "startup", "prediction", "memory")},
+    **{
+        name: f"commands.{name}_rows" for name in ("preparation", "startup", "prediction", "memory")
+    },
     "growth": "training.growth_rows",
 }
 
@@ -28,7 +31,9 @@ def rows(part: str) -> list[Row]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("parts", nargs="*", metavar="part", help=f"one of {', '.join(PARTS)}")
     parts = parser.parse_args().parts
     if unknown := set(parts) - PARTS.keys():
@@ -40,7 +45,9 @@ def main() -> None:
             results += apart(rows, part)
         print(f"{part}: {time.perf_counter() - start:.0f} s", file=sys.stderr)
         if parts:
-            earlier = [Row(**values) for values in json.loads((folder / "results.json").read_text())]
+            earlier = [
+                Row(**values) for values in json.loads((folder / "results.json").read_text())
+            ]
             results = list({r.name: r for r in (*earlier, *results)}.values())
         write(results, folder)
     print(markdown(results), end="")

@@ -1,7 +1,8 @@
-"""Training, scoring and prediction beside busy processes: `python -m benchmarks.busy`, in about ten minutes.
+"""Training, scoring and prediction beside busy processes: `python -m benchmarks.busy`, in about ten
+minutes.
 
-Compares how long torch's OpenMP threads wait for each other in a loop: as imdbattn chooses, torch's default, numbers of
-steps of your own (`python -m benchmarks.busy 100 1000`), and one thread.
+Compares how long torch's OpenMP threads wait for each other in a loop: as imdbattn chooses, torch's
+default, numbers of steps of your own (`python -m benchmarks.busy 100 1000`), and one thread.
 """
 
 import itertools
@@ -15,8 +16,16 @@ from statistics import median
 
 REVIEWS, ROUNDS = 600, 2
 BUSY = "while True: pass"
-HALF = "import time\nwhile True:\n end = time.time() + 0.05\n while time.time() < end: pass\n time.sleep(0.05)"
-LOADS = {"idle": (), "half a core busy": (HALF,), "one core busy": (BUSY,), "two cores busy": (BUSY, BUSY)}
+HALF = (
+    "import time\nwhile True:\n end = time.time() + 0.05\n while time.time() < end: pass\n"
+    " time.sleep(0.05)"
+)
+LOADS = {
+    "idle": (),
+    "half a core busy": (HALF,),
+    "one core busy": (BUSY,),
+    "two cores busy": (BUSY, BUSY),
+}
 UNITS = ("training, tokens/s", "scoring, reviews/s", "prediction, texts/s")
 
 
@@ -26,8 +35,8 @@ def rates(threads: int) -> list[float]:
 
     import imdbattn  # noqa: F401 before torch: sets the number of steps
     from benchmarks.training import score, settings, small_corpus, start, train
-    from imdbattn.tasks.review_predictor import ReviewPredictor
-    from imdbattn.tasks.reviews import ReviewClassifier
+    from imdbattn.tasks.reviews.classifier import ReviewClassifier
+    from imdbattn.tasks.reviews.predictor import ReviewPredictor
 
     start()
     torch.set_num_threads(threads)
@@ -37,7 +46,9 @@ def rates(threads: int) -> list[float]:
     predictor = ReviewPredictor(cfg, module.net, module.hparams, corpus.glove)
     from benchmarks.common import seconds
 
-    texts = ["A film that I did not expect to love, but I did. " * (1 + n % 20) for n in range(REVIEWS)]
+    texts = [
+        "A film that I did not expect to love, but I did. " * (1 + n % 20) for n in range(REVIEWS)
+    ]
     predictor.label(texts[:50])
     return [
         tokens / train(cfg, corpus),
@@ -47,24 +58,37 @@ def rates(threads: int) -> list[float]:
 
 
 def measure(steps: str, threads: int, load: str) -> list[float]:
-    """The rates of a new process beside the processes of a load; NaN if it does not end in half a minute."""
+    """The rates of a new process beside the processes of a load; NaN if it does not end in half a
+    minute.
+    """
     with ExitStack() as stack:
         for program in LOADS[load]:
             process = stack.enter_context(subprocess.Popen([sys.executable, "-c", program]))
             stack.callback(process.kill)
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_"))}
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("OMP_", "GOMP_"))
+        }
         environment |= {"GOMP_SPINCOUNT": steps} if steps else {}
         command = [sys.executable, "-m", "benchmarks.busy", "--threads", str(threads)]
         try:
-            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=30)
+            done = subprocess.run(
+                command, env=environment, capture_output=True, text=True, check=True, timeout=30
+            )
         except subprocess.TimeoutExpired:
             return [float("nan")] * len(UNITS)
     return json.loads(done.stdout.splitlines()[-1])
 
 
 def main() -> None:
-    kinds = {"2 threads, as imdbattn chooses": ("", 2), "2 threads, 300,000 steps (torch's default)": ("300000", 2)}
-    kinds |= {f"2 threads, {int(steps):,} steps": (steps, 2) for steps in sys.argv[1:]} | {"1 thread": ("", 1)}
+    kinds = {
+        "2 threads, as imdbattn chooses": ("", 2),
+        "2 threads, 300,000 steps (torch's default)": ("300000", 2),
+    }
+    kinds |= {f"2 threads, {int(steps):,} steps": (steps, 2) for steps in sys.argv[1:]} | {
+        "1 thread": ("", 1)
+    }
     found = defaultdict(list)
     for _, load, kind in itertools.product(range(ROUNDS), LOADS, kinds):
         found[kind, load].append(measure(*kinds[kind], load))

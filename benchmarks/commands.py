@@ -1,16 +1,19 @@
-"""Commands in new processes: seconds to start and to prepare data, peak memory, and the cost of ten times the reviews.
+"""Commands in new processes: seconds to start and to prepare data, peak memory, and the cost of ten
+times the reviews.
 
-Startup: seconds until `--help`, the settings, and the first optimizer step of a training run, with warm caches. The
-other side only imports what such a command needs at least.
+Startup: seconds until `--help`, the settings, and the first optimizer step of a training run, with
+warm caches. The other side only imports what such a command needs at least.
 
 Prediction: CPU time of a process that loads a run and labels one text.
 
-Preparation: from the 25,000 packaged reviews to the first training batch, after the imports, with caches and without.
+Preparation: from the 25,000 packaged reviews to the first training batch, after the imports, with
+caches and without.
 
-Memory is the largest resident set of one process, in MB of 10^6 bytes. It includes pages of memory-mapped files
-(libraries, vectors, ids), which the system can drop at any time. The larger data set has ten copies of each packaged
-review, with different numbers before the first word. Training ends after STEPS batches. These, and the first evaluation
-batches, which are the longest, are as large as any later ones.
+Memory is the largest resident set of one process, in MB of 10^6 bytes. It includes pages of
+memory-mapped files (libraries, vectors, ids), which the system can drop at any time. The larger
+data set has ten copies of each packaged review, with different numbers before the first word.
+Training ends after STEPS batches. These, and the first evaluation batches, which are the longest,
+are as large as any later ones.
 """
 
 import os
@@ -29,10 +32,11 @@ from imdbattn.data.reviews import packaged_source
 
 REVIEWS = 25_000
 HYDRA = "import hydra, omegaconf"
-TORCH = "import os, torch, lightning; os._exit(0)"  # without the clean-up of the process, like FIRST_STEP
+# without the clean-up of the process, like FIRST_STEP
+TORCH = "import os, torch, lightning; os._exit(0)"
 STEPPED = 42  # exit status
-# Ends imdbattn.train after its first optimizer step. The hook is set when imdbattn.runs.fit is imported: importing
-# torch any earlier would change the order of the command's imports.
+# Ends imdbattn.train after its first optimizer step. The hook is set when imdbattn.runs.fit is
+# imported: importing torch any earlier would change the order of the command's imports.
 FIRST_STEP = f"""
 import os, sys
 class Hook:
@@ -47,7 +51,7 @@ main()
 OURS = """
 import sys, time
 from benchmarks.common import settings
-from imdbattn.tasks.reviews import ReviewData
+from imdbattn.tasks.reviews.classifier import ReviewData
 
 cfg = settings(*sys.argv[1:])
 start, busy = time.perf_counter(), time.process_time()
@@ -58,12 +62,17 @@ TIMES = 10
 STEPS = 25
 LIMIT = 1500  # MB
 SHORT = ["model=residual_pe", "trainer.max_epochs=1", f"trainer.limit_train_batches={STEPS}"]
-SHORT += ["trainer.limit_val_batches=1", "trainer.limit_test_batches=1", "trainer.enable_progress_bar=false"]
+SHORT += [
+    "trainer.limit_val_batches=1",
+    "trainer.limit_test_batches=1",
+    "trainer.enable_progress_bar=false",
+]
 
 
 def first_step(*overrides: str) -> None:
     """A training run until its first optimizer step."""
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:  # W&B's process still writes for a moment
+    # W&B's process still writes for a moment
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         run([sys.executable, "-c", FIRST_STEP, f"hydra.run.dir={folder}", *overrides], STEPPED)
 
 
@@ -76,11 +85,19 @@ def startup_rows() -> list[Row]:
     for name, goal, ours, imports, rounds in (
         ("train --help, against importing Hydra", light, help_, HYDRA, 7),
         ("train --cfg job, against importing Hydra", light, cfg, HYDRA, 7),
-        ("train to its first step, against importing torch and Lightning", "<= 2.5", first_step, TORCH, 3),
+        (
+            "train to its first step, against importing torch and Lightning",
+            "<= 2.5",
+            first_step,
+            TORCH,
+            3,
+        ),
         (f"the same, {' '.join(packaged)}", "<= 2.5", partial(first_step, *packaged), TORCH, 3),
     ):
         theirs = partial(run, [sys.executable, "-c", imports])
-        rows.append(row(name, "s", goal, in_turn(partial(seconds, ours), partial(seconds, theirs), rounds)))
+        rows.append(
+            row(name, "s", goal, in_turn(partial(seconds, ours), partial(seconds, theirs), rounds))
+        )
     return rows
 
 
@@ -96,8 +113,23 @@ def prediction_rows() -> list[Row]:
     """The first prediction of a run in a new process, against importing torch; CPU time."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         place, rows = f"{folder}/run", []
-        short = ["data.source=packaged", "data.limit=1000", "logger=none", "pictures=false", "trainer.max_epochs=1"]
-        run([sys.executable, "-m", "imdbattn.train", "model=residual_pe", f"hydra.run.dir={place}", *short])
+        short = [
+            "data.source=packaged",
+            "data.limit=1000",
+            "logger=none",
+            "pictures=false",
+            "trainer.max_epochs=1",
+        ]
+        run(
+            [
+                sys.executable,
+                "-m",
+                "imdbattn.train",
+                "model=residual_pe",
+                f"hydra.run.dir={place}",
+                *short,
+            ]
+        )
         load = f"import imdbattn; imdbattn.load({place!r}).predict('A fine film.')"
         command = ["-m", "imdbattn.predict", f"run={place}", "text=A fine film."]
         for name, goal, words in (
@@ -111,21 +143,31 @@ def prediction_rows() -> list[Row]:
 
 def prepare(cache: str) -> float:
     """Seconds from raw reviews to the first batch, with the caches in `cache`."""
-    return float(run([sys.executable, "-c", OURS, "data.source=packaged", f"data.cache_dir={cache}"]).split()[-1])
+    return float(
+        run(
+            [sys.executable, "-c", OURS, "data.source=packaged", f"data.cache_dir={cache}"]
+        ).split()[-1]
+    )
 
 
 def preparation_rows() -> list[Row]:
     with tempfile.TemporaryDirectory() as cache:
         first = prepare(cache)
         pairs = [(prepare(cache), first) for _ in range(3)]
-    return [row("prepared and first batch, the second time, against the first", "s", "ours < 1", pairs)]
+    return [
+        row("prepared and first batch, the second time, against the first", "s", "ours < 1", pairs)
+    ]
 
 
 def observed(*arguments: str) -> tuple[str, float]:
-    """Runs Python. Returns its output and its largest resident memory in MB. Raises RuntimeError if it fails."""
+    """Runs Python. Returns its output and its largest resident memory in MB. Raises RuntimeError if
+    it fails.
+    """
     with tempfile.TemporaryFile("w+") as output:
         command = [sys.executable, *arguments]
-        process = subprocess.Popen(command, cwd=ROOT, env=environment(), stdout=output, stderr=output)
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=environment(), stdout=output, stderr=output
+        )
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         output.seek(0)
@@ -137,7 +179,8 @@ def observed(*arguments: str) -> tuple[str, float]:
 
 def train(cache: Path, *overrides: str) -> float:
     """The largest resident memory of a short training run."""
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:  # W&B's process still writes for a moment
+    # W&B's process still writes for a moment
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         folders = f"hydra.run.dir={folder}", f"data.cache_dir={cache}"
         return observed("-m", "imdbattn.train", *folders, *SHORT, *overrides)[1]
 
@@ -147,14 +190,20 @@ def write_reviews(folder: Path) -> list[Path]:
     whole = packaged_source().load().splits[""]
     labels, files = pa.array(whole.labels), [folder / "reviews.parquet", folder / "many.parquet"]
     pq.write_table(pa.table({"text": whole.texts, "label": labels}), files[0])
-    copies = [pa.table({"text": [f"{n} {text}" for text in whole.texts], "label": labels}) for n in range(TIMES)]
+    copies = [
+        pa.table({"text": [f"{n} {text}" for text in whole.texts], "label": labels})
+        for n in range(TIMES)
+    ]
     pq.write_table(pa.concat_tables(copies), files[1])
     return files
 
 
 def ids_mb(cache: Path) -> float:
     """MB of the ids in the cache of one corpus."""
-    tables = (pa.ipc.open_stream(pa.memory_map(str(file))).read_all() for file in cache.glob("tokens/*/*.arrow"))
+    tables = (
+        pa.ipc.open_stream(pa.memory_map(str(file))).read_all()
+        for file in cache.glob("tokens/*/*.arrow")
+    )
     return sum(table["ids"].nbytes for table in tables) / 1e6
 
 
@@ -168,18 +217,51 @@ def memory_rows() -> list[Row]:
         folder = Path(temporary)
         for state in ("an empty cache", "a warm cache"):
             peak = train(folder / "packaged", "data.source=packaged")
-            add(f"`make train` from {state}: peak memory against the limit", "MB", "< 1", peak, LIMIT)
+            add(
+                f"`make train` from {state}: peak memory against the limit",
+                "MB",
+                "< 1",
+                peak,
+                LIMIT,
+            )
         files = write_reviews(folder)
         caches = [folder / "once", folder / "often"]
-        data = [(f"data.path={file}", f"data.cache_dir={cache}") for cache, file in zip(caches, files, strict=True)]
+        data = [
+            (f"data.path={file}", f"data.cache_dir={cache}")
+            for cache, file in zip(caches, files, strict=True)
+        ]
         (output, once), (outputs, often) = (observed("-c", OURS, *words) for words in data)
         # Processor time: on a virtual machine new memory can take minutes.
-        each = [float(o.split()[-2]) / n * 1e6 for o, n in ((output, REVIEWS), (outputs, TIMES * REVIEWS))]
-        add(f"preparing {TIMES}x: processor time per review, against 1x", "µs", "<= 1.1", each[1], each[0])
+        each = [
+            float(o.split()[-2]) / n * 1e6
+            for o, n in ((output, REVIEWS), (outputs, TIMES * REVIEWS))
+        ]
+        add(
+            f"preparing {TIMES}x: processor time per review, against 1x",
+            "µs",
+            "<= 1.1",
+            each[1],
+            each[0],
+        )
         extra_text = (TIMES - 1) * pq.read_table(files[0])["text"].nbytes / 1e6
-        add(f"preparing {TIMES}x: extra peak against the extra text", "MB", "", often - once, extra_text)
+        add(
+            f"preparing {TIMES}x: extra peak against the extra text",
+            "MB",
+            "",
+            often - once,
+            extra_text,
+        )
         runs = zip(caches, files, strict=True)
-        once, often = (train(cache, f"data.path={file}", "logger=csv", "pictures=false") for cache, file in runs)
+        once, often = (
+            train(cache, f"data.path={file}", "logger=csv", "pictures=false")
+            for cache, file in runs
+        )
         extra_ids = ids_mb(caches[1]) - ids_mb(caches[0])
-        add(f"training on {TIMES}x: extra peak against the extra ids", "MB", "< 1", often - once, extra_ids)
+        add(
+            f"training on {TIMES}x: extra peak against the extra ids",
+            "MB",
+            "< 1",
+            often - once,
+            extra_ids,
+        )
     return results

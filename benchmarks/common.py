@@ -1,4 +1,6 @@
-"""Shared by the benchmarks: measurements that alternate between two sides, and the table of the results."""
+"""Shared by the benchmarks: measurements that alternate between two sides, and the table of the
+results.
+"""
 
 import json
 import os
@@ -14,14 +16,16 @@ from typing import Any, NamedTuple
 
 from omegaconf import DictConfig
 
-from imdbattn.settings.cli import PATHS, composed, plain_dict
+from imdbattn.launch.command import PATHS, composed, plain_dict
 from imdbattn.settings.schema import validate
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
 class Row(NamedTuple):
-    """A row of the table: the medians of both sides and of their ratio, and the range of the ratio over the rounds."""
+    """A row of the table: the medians of both sides and of their ratio, and the range of the ratio
+    over the rounds.
+    """
 
     name: str
     ours: float
@@ -41,7 +45,13 @@ def row(name: str, unit: str, goal: str, pairs: Sequence[tuple[float, float]]) -
 
 
 def race(
-    name: str, unit: str, goal: str, count: int, ours: Callable[[], float], theirs: Callable[[], float], rounds: int
+    name: str,
+    unit: str,
+    goal: str,
+    count: int,
+    ours: Callable[[], float],
+    theirs: Callable[[], float],
+    rounds: int,
 ) -> Row:
     """The rates, `count` per second, of two sides that return seconds."""
     return row(name, unit, goal, in_turn(lambda: count / ours(), lambda: count / theirs(), rounds))
@@ -55,8 +65,20 @@ def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
 def markdown(rows: Iterable[Row]) -> str:
     lines = []
     for r in rows:
-        ours, theirs = (f"{value:,.3g}" if value < 1000 else f"{value:,.0f}" for value in (r.ours, r.theirs))
-        lines.append((r.name, ours, theirs, r.unit, f"**{r.ratio:.2f}**", f"{r.low:.2f}–{r.high:.2f}", r.goal))
+        ours, theirs = (
+            f"{value:,.3g}" if value < 1000 else f"{value:,.0f}" for value in (r.ours, r.theirs)
+        )
+        lines.append(
+            (
+                r.name,
+                ours,
+                theirs,
+                r.unit,
+                f"**{r.ratio:.2f}**",
+                f"{r.low:.2f}–{r.high:.2f}",
+                r.goal,
+            )
+        )
     return table(("what", "ours", "theirs", "unit", "ours / theirs", "its rounds", "goal"), lines)
 
 
@@ -66,8 +88,12 @@ def write(rows: Sequence[Row], folder: Path) -> None:
     (folder / "results.md").write_text(markdown(rows))
 
 
-def in_turn(ours: Callable[[], float], theirs: Callable[[], float], rounds: int) -> list[tuple[float, float]]:
-    """Calls both sides `rounds` times, each of them first in every other round, and returns their results."""
+def in_turn(
+    ours: Callable[[], float], theirs: Callable[[], float], rounds: int
+) -> list[tuple[float, float]]:
+    """Calls both sides `rounds` times, each of them first in every other round, and returns their
+    results.
+    """
     pairs = []
     for number in range(rounds):
         if number % 2:
@@ -80,7 +106,9 @@ def in_turn(ours: Callable[[], float], theirs: Callable[[], float], rounds: int)
 
 @contextmanager
 def own_process() -> Iterator[Callable[..., Any]]:
-    """run(function, *arguments) in one new process, in which this package does not change torch's defaults."""
+    """run(function, *arguments) in one new process, in which this package does not change torch's
+    defaults.
+    """
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         yield lambda function, *arguments: pool.submit(function, *arguments).result()
 
@@ -99,9 +127,13 @@ def environment() -> dict[str, str]:
 
 def run(command: Sequence[str | Path], status: int = 0, timeout: float = 300) -> str:
     """Runs a command and returns its output. Raises RuntimeError for another exit status."""
-    done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=timeout)
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=timeout
+    )
     if done.returncode != status:
-        raise RuntimeError(f"{' '.join(map(str, command))} ended with {done.returncode}:\n{done.stderr[-2000:]}")
+        raise RuntimeError(
+            f"{' '.join(map(str, command))} ended with {done.returncode}:\n{done.stderr[-2000:]}"
+        )
     return done.stdout
 
 

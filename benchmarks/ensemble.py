@@ -1,9 +1,11 @@
-"""An ensemble of several runs: the mean of their logits for each review, written as an ordinary run folder.
+"""An ensemble of several runs: the mean of their logits for each review, written as an ordinary run
+folder.
 
-    python -m benchmarks.ensemble --folder runs/ensemble-s1 --seed 1 runs/wide-s1 runs/baselines/nb_svm-s1
+    python -m benchmarks.ensemble --folder runs/ensemble-s1 --seed 1 \
+        runs/wide-s1 runs/baselines/nb_svm-s1
 
-Nothing is fitted: all members have the same weight. Logits are logarithms of probabilities, so this is their geometric
-mean.
+Nothing is fitted: all members have the same weight. Logits are logarithms of probabilities, so this
+is their geometric mean.
 
 Shape suffixes: M members, N reviews of a split, C classes.
 """
@@ -18,12 +20,13 @@ import torch
 from omegaconf import OmegaConf
 
 from benchmarks import baselines
-from imdbattn.comparison.runs import REVIEWS, Run, read_run
 from imdbattn.errors import UserError
-from imdbattn.run_folder import FINGERPRINT, SPLIT_FILES
-from imdbattn.tasks.reviews import Scores
+from imdbattn.report.finished_runs import REVIEWS, Run, read_run
+from imdbattn.runs.run_folder import FINGERPRINT, SPLIT_FILES
+from imdbattn.tasks.reviews.classifier import Scores
 
-SAME = ("labels", "test_set", "source_key", *FINGERPRINT.values())  # keys of metrics.json, equal in all members
+# keys of metrics.json, equal in all members
+SAME = ("labels", "test_set", "source_key", *FINGERPRINT.values())
 
 
 def scores_of(runs: Sequence[Run], split: str) -> tuple[Scores, np.ndarray]:
@@ -32,14 +35,20 @@ def scores_of(runs: Sequence[Run], split: str) -> tuple[Scores, np.ndarray]:
 
     tables = [pq.read_table(run.folder / SPLIT_FILES[split][0]).sort_by("row") for run in runs]
     rows_N = tables[0]["row"].to_numpy()
-    probabilities_MNC = np.array([table["probabilities"].to_pylist() for table in tables], dtype=np.float64)
+    probabilities_MNC = np.array(
+        [table["probabilities"].to_pylist() for table in tables], dtype=np.float64
+    )
     logits_NC = np.log(np.maximum(probabilities_MNC, 1e-12)).mean(0)
     labels_N, lengths_N = (torch.tensor(tables[0][name].to_numpy()) for name in ("label", "length"))
-    return Scores(torch.arange(len(rows_N)), labels_N, lengths_N, torch.from_numpy(logits_NC)), rows_N
+    return Scores(
+        torch.arange(len(rows_N)), labels_N, lengths_N, torch.from_numpy(logits_NC)
+    ), rows_N
 
 
 def ensemble(folders: Sequence[Path], out: Path, name: str, seed: int) -> dict[str, Any]:
-    """Writes the run folder and returns its metrics. Raises UserError for runs that cannot be combined."""
+    """Writes the run folder and returns its metrics. Raises UserError for runs that cannot be
+    combined.
+    """
     if len(folders) < 2:
         raise UserError("an ensemble has at least two members: name more runs")
     if out.exists() and any(out.iterdir()):
@@ -64,15 +73,20 @@ def ensemble(folders: Sequence[Path], out: Path, name: str, seed: int) -> dict[s
         "train_reviews": first.metrics.get("train_reviews"),
         "train_seconds": sum(one.get("train_seconds", 0.0) for one in metrics_of),
     }
-    models = sorted({one["model"] for one in metrics_of})  # without seeds: ensembles of several seeds are one variant
+    # without seeds: ensembles of several seeds are one variant
+    models = sorted({one["model"] for one in metrics_of})
     model = {"name": name, "after": None, "members": models}
     cfg = OmegaConf.create({"seed": seed, "model": model, "data": first.settings["data"]})
     texts = {split: first.folder / SPLIT_FILES[split][1] for split in ("validation", "test")}
-    return baselines.write(out, cfg, {split: (*scores_of(runs, split), texts[split]) for split in texts}, metrics)
+    return baselines.write(
+        out, cfg, {split: (*scores_of(runs, split), texts[split]) for split in texts}, metrics
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--folder", type=Path, required=True, help="the run folder to write")
     parser.add_argument("--name", default="ensemble", help="name in tables")
     parser.add_argument("--seed", type=int, default=1, help="number of this ensemble among several")
@@ -80,7 +94,9 @@ def main() -> None:
     options = parser.parse_args()
     with baselines.one_line_errors(OSError, ValueError, KeyError):
         metrics = ensemble(options.runs, options.folder, options.name, options.seed)
-        accuracies = " and ".join(f"{100 * metrics[f'{split}_accuracy']:.2f} % on {split}" for split in ("val", "test"))
+        accuracies = " and ".join(
+            f"{100 * metrics[f'{split}_accuracy']:.2f} % on {split}" for split in ("val", "test")
+        )
         print(f"{metrics['model']} of {', '.join(metrics['members'])}: {accuracies}")
 
 

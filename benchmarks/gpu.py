@@ -1,10 +1,12 @@
-"""Training on a GPU, measured in less than ten minutes, and the operations that a training step starts.
+"""Training on a GPU, measured in less than ten minutes, and the operations that a training step
+starts.
 
 python -m benchmarks.gpu                        epochs of residual_pe, compiled, textbook, ladder
 python -m benchmarks.gpu --device cpu --reviews 200 --parts epochs textbook    a trial without a GPU
 python -m benchmarks.gpu --parts operations     operations per step of each rung, counted on a CPU
 
-A ratio is printed only if both of its sides were measured; the reason for a missing value is below the table.
+A ratio is printed only if both of its sides were measured; the reason for a missing value is below
+the table.
 """
 
 import argparse
@@ -33,11 +35,16 @@ from imdbattn.runs.trainer import compile_net, quiet
 from imdbattn.settings.keys import RUNGS
 from imdbattn.tasks.learner import parameter_groups
 from imdbattn.tasks.loaders import GPU_CHUNK
-from imdbattn.tasks.reviews import ReviewClassifier, ReviewData
+from imdbattn.tasks.reviews.classifier import ReviewClassifier, ReviewData
 
 EPOCHS, SEEDS = 4, 5
 ALL = 10**6  # more than the number of reviews
-COLUMNS = {"epoch": "epoch, s", "tokens_per_s": "tokens/s", "memory": "memory, MB", "start": "start, s"}
+COLUMNS = {
+    "epoch": "epoch, s",
+    "tokens_per_s": "tokens/s",
+    "memory": "memory, MB",
+    "start": "start, s",
+}
 PHASES = ("batch", "forward", "backward", "update")
 NO_KERNEL = "empty|detach|lift_fresh|_local_scalar|profiler"  # names of operations that start none
 
@@ -55,10 +62,14 @@ class Table:
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
         try:
-            self.rows[name] = work() | ({"memory": torch.cuda.max_memory_allocated() / 1e6} if cuda else {})
+            self.rows[name] = work() | (
+                {"memory": torch.cuda.max_memory_allocated() / 1e6} if cuda else {}
+            )
         except Exception as error:  # any: the other rows are measured
             self.rows[name] = {}
-            self.failures.append(f"{name} failed: {type(error).__name__}: {' '.join(str(error).split())[:300]}")
+            self.failures.append(
+                f"{name} failed: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            )
         print(f"{name}: {self.rows[name] or self.failures[-1]}", file=sys.stderr)
 
     def times_as_fast(self, name: str, other: str) -> str:
@@ -69,8 +80,13 @@ class Table:
 
     def markdown(self) -> str:
         lines = [[row.get(key) for key in self.columns] for row in self.rows.values()]
-        cells = ([f"{value:,.4g}" if value is not None else "–" for value in line] for line in lines)
-        return table(["", *self.columns.values()], [[name, *line] for name, line in zip(self.rows, cells, strict=True)])
+        cells = (
+            [f"{value:,.4g}" if value is not None else "–" for value in line] for line in lines
+        )
+        return table(
+            ["", *self.columns.values()],
+            [[name, *line] for name, line in zip(self.rows, cells, strict=True)],
+        )
 
     def report(self, ratios: Sequence[tuple[str, str]] = ()) -> str:
         """The table, followed by the ratios of these pairs of rows and the failures."""
@@ -79,7 +95,9 @@ class Table:
 
 
 def trained(cfg: Any, module: L.LightningModule, data: L.LightningDataModule) -> dict[str, float]:
-    """Trains EPOCHS epochs. epoch: the median of all but the first; start: what the first took in addition."""
+    """Trains EPOCHS epochs. epoch: the median of all but the first; start: what the first took in
+    addition.
+    """
     times, rate = fit(cfg, module, data, EPOCHS)
     epoch = statistics.median(times[1:])
     return {"epoch": epoch, "tokens_per_s": rate, "start": times[0] - epoch}
@@ -103,21 +121,42 @@ def theirs(reviews: int, device: str, dtype: torch.dtype | None) -> dict[str, fl
 
 
 def ladder(words: Sequence[str], reviews: int) -> dict[str, float]:
-    """The sweep of the ladder with SEEDS seeds, as a user starts it. epoch: seconds of the whole command."""
+    """The sweep of the ladder with SEEDS seeds, as a user starts it. epoch: seconds of the whole
+    command.
+    """
     seeds = ",".join(map(str, range(1, SEEDS + 1)))
     options = [f"seed={seeds}", "data.source=packaged", "pictures=false", "logger=csv"]
     options += [f"data.limit={reviews}"] * bool(reviews)
     with tempfile.TemporaryDirectory() as folder:  # the second experiment has the models
-        command = [sys.executable, "-m", "imdbattn.train", "+experiment=[large_batches,ladder]", *words, *options]
-        return {"epoch": seconds(lambda: run([*command, f"hydra.sweep.dir={folder}/sweep"], timeout=3600))}
+        command = [
+            sys.executable,
+            "-m",
+            "imdbattn.train",
+            "+experiment=[large_batches,ladder]",
+            *words,
+            *options,
+        ]
+        return {
+            "epoch": seconds(
+                lambda: run([*command, f"hydra.sweep.dir={folder}/sweep"], timeout=3600)
+            )
+        }
 
 
 def times(device: str, reviews: int, parts: Sequence[str]) -> str:
     """The table of seconds."""
     corpus, results, ratios = small_corpus(reviews or ALL), Table(COLUMNS), list[tuple[str, str]]()
     kind = "gpu" if device == "cuda" else "cpu"
-    for name, precision, dtype in (("float32", "32-true", None), ("bfloat16", "bf16-mixed", torch.bfloat16)):
-        small = ["model=residual_pe", f"trainer={kind}", f"trainer.precision={precision}", "data.padded_lengths=6"]
+    for name, precision, dtype in (
+        ("float32", "32-true", None),
+        ("bfloat16", "bf16-mixed", torch.bfloat16),
+    ):
+        small = [
+            "model=residual_pe",
+            f"trainer={kind}",
+            f"trainer.precision={precision}",
+            "data.padded_lengths=6",
+        ]
         large = [*small, "data.batch_tokens=65536"]
         best = f"{name}, 65,536 tokens"
         if "epochs" in parts:
@@ -131,7 +170,10 @@ def times(device: str, reviews: int, parts: Sequence[str]) -> str:
             results.measure(loop, partial(theirs, reviews or ALL, device, dtype))
             ratios += [(row, loop) for row in results.rows if row.startswith(name)]
     if "ladder" in parts:
-        results.measure(f"the ladder, {SEEDS} seeds, whole command", partial(ladder, [f"trainer={kind}"], reviews))
+        results.measure(
+            f"the ladder, {SEEDS} seeds, whole command",
+            partial(ladder, [f"trainer={kind}"], reviews),
+        )
     return results.report(ratios) + "\n"
 
 
@@ -141,7 +183,9 @@ class Operations(TorchDispatchMode):
     count = 0
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        is_view = any(r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns)
+        is_view = any(
+            r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns
+        )
         self.count += not is_view and not re.search(NO_KERNEL, func._schema.name)
         return func(*args, **(kwargs or {}))
 
@@ -153,9 +197,14 @@ def counted(work: Callable[[], Any]) -> tuple[Any, int]:
 
 
 def generated(work: Callable[[], Any]) -> list[int]:
-    """The kernels that the compiled forward and backward pass of a call start, counted in inductor's code."""
+    """The kernels that the compiled forward and backward pass of a call start, counted in
+    inductor's code.
+    """
     _, codes = run_and_get_code(work)
-    kernel = re.compile(r"^    .*\b(cpp_fused\w*|extern_kernels\.\w+|torch\.ops\.aten\.\w+\.default)\(", re.MULTILINE)
+    kernel = re.compile(
+        r"^    .*\b(cpp_fused\w*|extern_kernels\.\w+|torch\.ops\.aten\.\w+\.default)\(",
+        re.MULTILINE,
+    )
     return [len(kernel.findall(code[code.index("def call(") :])) for code in codes]
 
 
@@ -163,13 +212,17 @@ def operations(corpus: Any, rung: str, precision: str, compiled: bool = False) -
     """Operations of a training step, by phase."""
     cfg = settings(f"model={rung}", "data.padded_lengths=6")
     module = ReviewClassifier.new(cfg, corpus)
-    module.trainer = L.Trainer(precision=precision, accelerator="cpu", logger=False, enable_checkpointing=False)
+    module.trainer = L.Trainer(
+        precision=precision, accelerator="cpu", logger=False, enable_checkpointing=False
+    )
     batches, all_reviews = ReviewData(cfg, corpus).train_batches(), np.arange(GPU_CHUNK)
-    items = [(number, np.roll(all_reviews, number)[:4]) for number in range(GPU_CHUNK)]  # of different shapes
+    # of different shapes
+    items = [(number, np.roll(all_reviews, number)[:4]) for number in range(GPU_CHUNK)]
     counts = dict.fromkeys(PHASES, 0.0)
 
     def in_precision(work: Callable[..., Any]) -> Any:
-        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16-mixed"):  # casts each weight once
+        # casts each weight once
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16-mixed"):
             return work(batch, *[0] * (work == module.training_step))
 
     with patch.object(fast, "use_blocks", lambda *_: False):  # attention as on a GPU
@@ -208,17 +261,30 @@ PARTS = ("epochs", "compile", "textbook", "ladder", "operations")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--reviews", type=int, default=0, help="training reviews; 0 is all")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
-    parser.add_argument("--out", type=Path, help="file for the tables; they are printed in any case")
+    parser.add_argument(
+        "--out", type=Path, help="file for the tables; they are printed in any case"
+    )
     options = parser.parse_args(arguments)
-    if options.device == "cuda" and not torch.cuda.is_available() and set(options.parts) != {"operations"}:
+    if (
+        options.device == "cuda"
+        and not torch.cuda.is_available()
+        and set(options.parts) != {"operations"}
+    ):
         parser.error("no GPU is available: give --device cpu --reviews 300, or --parts operations")
     quiet()
-    name = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor() or "CPU"
-    text = f"{name}, Python {platform.python_version()}, torch {torch.__version__}, lightning {L.__version__}\n"
+    name = (
+        torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor() or "CPU"
+    )
+    text = (
+        f"{name}, Python {platform.python_version()}, torch {torch.__version__}, lightning"
+        f" {L.__version__}\n"
+    )
     if set(options.parts) - {"operations"}:
         text += "\n" + times(options.device, options.reviews, options.parts)
     if "operations" in options.parts:

@@ -1,10 +1,13 @@
-"""A small data set with four classes, made of the packaged reviews: which word about the film was removed.
+"""A small data set with four classes, made of the packaged reviews: which word about the film was
+removed.
 
     python -m benchmarks.short_reviews short_reviews.csv
     python -m imdbattn.train data.path=short_reviews.csv
-    python -m benchmarks.baselines data.source=path data.path=short_reviews.csv --only tfidf --folder runs/short
+    python -m benchmarks.baselines data.source=path data.path=short_reviews.csv \
+        --only tfidf --folder runs/short
 
-Each text is the first 40 words of a review with one of the four words, without that word, which is the label.
+Each text is the first 40 words of a review with one of the four words, without that word, which is
+the label.
 """
 
 import csv
@@ -14,8 +17,15 @@ import sys
 
 from imdbattn.data.reviews import packaged_source
 
-CLASSES = {"comedy": "comedy|comedies|comedic", "horror": "horror", "series": "series", "war": "wars?"}
-PATTERNS = {label: re.compile(rf"\b(?:{words})\b", re.IGNORECASE) for label, words in CLASSES.items()}
+CLASSES = {
+    "comedy": "comedy|comedies|comedic",
+    "horror": "horror",
+    "series": "series",
+    "war": "wars?",
+}
+PATTERNS = {
+    label: re.compile(rf"\b(?:{words})\b", re.IGNORECASE) for label, words in CLASSES.items()
+}
 
 
 def short_reviews(most: int = 1000, length: int = 40) -> list[tuple[str, str]]:
@@ -26,7 +36,11 @@ def short_reviews(most: int = 1000, length: int = 40) -> list[tuple[str, str]]:
         if len(labels) == 1:
             texts[labels[0]].append(" ".join(PATTERNS[labels[0]].sub("", text).split()[:length]))
     draw = random.Random(0)
-    rows = [(text, label) for label, some in texts.items() for text in draw.sample(some, min(most, len(some)))]
+    rows = [
+        (text, label)
+        for label, some in texts.items()
+        for text in draw.sample(some, min(most, len(some)))
+    ]
     draw.shuffle(rows)
     return rows
 

@@ -1,10 +1,11 @@
-"""Kills jobs at random moments for an hour: `python -m benchmarks.soak --minutes 60 --folder runs/soak`.
+"""Kills jobs at random moments for an hour: `python -m benchmarks.soak --minutes 60 --folder
+runs/soak`.
 
-Single runs, sweeps and runs in two processes, on real reviews, are stopped by SIGKILL, SIGTERM or Ctrl-C at random
-moments and resumed until they finish. Each must give the results of an uninterrupted run and leave no process,
-temporary file or broken folder. Meanwhile, another process trains one job after another, each stopped once and resumed:
-its memory, open files and threads must not grow. Prints each failure; exits with status 1 if there is one. Requires
-Linux (/proc).
+Single runs, sweeps and runs in two processes, on real reviews, are stopped by SIGKILL, SIGTERM or
+Ctrl-C at random moments and resumed until they finish. Each must give the results of an
+uninterrupted run and leave no process, temporary file or broken folder. Meanwhile, another process
+trains one job after another, each stopped once and resumed: its memory, open files and threads must
+not grow. Prints each failure; exits with status 1 if there is one. Requires Linux (/proc).
 """
 
 import argparse
@@ -27,8 +28,19 @@ import torch
 
 from benchmarks.common import environment, settings
 
-SMALL = ["data.source=packaged", "trainer=cpu", "trainer.enable_progress_bar=false", "threads=1", "save_minutes=0.003"]
-SMALL += ["trainer.limit_train_batches=20", "trainer.max_epochs=8", "data.max_tokens=64", "model.dropout=0.1"]
+SMALL = [
+    "data.source=packaged",
+    "trainer=cpu",
+    "trainer.enable_progress_bar=false",
+    "threads=1",
+    "save_minutes=0.003",
+]
+SMALL += [
+    "trainer.limit_train_batches=20",
+    "trainer.max_epochs=8",
+    "data.max_tokens=64",
+    "model.dropout=0.1",
+]
 TIMES = ("train_seconds", "epoch_seconds", "tokens_per_s")
 MARK = "IMDBATTN_SOAK_JOB"  # environment variable of all processes of a job
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
@@ -38,7 +50,9 @@ def results(folder: Path) -> str:
     """A checksum of the results of a finished run: metrics, predictions and best weights."""
     metrics = json.loads((folder / "metrics.json").read_text())
     weights = torch.load(folder / "checkpoints" / "best.ckpt", weights_only=True)["state_dict"]
-    checksum = hashlib.sha256(json.dumps({k: v for k, v in metrics.items() if k not in TIMES}).encode())
+    checksum = hashlib.sha256(
+        json.dumps({k: v for k, v in metrics.items() if k not in TIMES}).encode()
+    )
     checksum.update((folder / "predictions.parquet").read_bytes())
     for name, value in weights.items():
         checksum.update(name.encode() + value.numpy().tobytes())
@@ -66,13 +80,20 @@ class Killer:
 
     def next(self) -> None:
         """Runs a random job until it finishes; without kills if its results are not known yet."""
-        model = self.draw.choice(("mean", "learned_query", "residual_pe", "residual_learned", "residual_pe_cls"))
+        model = self.draw.choice(
+            ("mean", "learned_query", "residual_pe", "residual_learned", "residual_pe_cls")
+        )
         kind = self.draw.choices(("single", "wandb", "ddp", "sweep"), (5, 2, 1, 2))[0]
         words = [*SMALL, f"model={model}", f"logger={'wandb' if kind == 'wandb' else 'csv'}"]
         words += ["trainer.devices=2", "trainer.strategy=ddp"] if kind == "ddp" else []
         words = ["-m", *words, "seed=1,2"] if kind == "sweep" else words
         name = f"{kind}-{model}"
-        self.finish(name, words, kind == "sweep", self.draw.randint(1, 4) if f"{name} 0" in self.known else 0)
+        self.finish(
+            name,
+            words,
+            kind == "sweep",
+            self.draw.randint(1, 4) if f"{name} 0" in self.known else 0,
+        )
         self.jobs += 1
 
     def finish(self, name: str, words: list[str], sweep: bool, kills: int) -> None:
@@ -127,10 +148,11 @@ class Killer:
 def train_in_turn(folder: Path, minutes: float) -> None:
     """Trains one job after another in this process, each stopped once and resumed.
 
-    Writes a line to stay.jsonl after each: the number of jobs, open files, threads, and MB of resident memory.
+    Writes a line to stay.jsonl after each: the number of jobs, open files, threads, and MB of
+    resident memory.
     """
     from imdbattn.runs.fit import fit
-    from imdbattn.tasks.reviews import ReviewClassifier
+    from imdbattn.tasks.reviews.classifier import ReviewClassifier
 
     logging.disable(logging.WARNING)
     end, jobs, stop_at = time.monotonic() + 60 * minutes, 0, -1
@@ -155,30 +177,45 @@ def train_in_turn(folder: Path, minutes: float) -> None:
         jobs += 1
         gc.collect()
         files, threads = (len(os.listdir(f"/proc/self/{name}")) for name in ("fd", "task"))
-        megabytes = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE") // 10**6
+        megabytes = (
+            int(Path("/proc/self/statm").read_text().split()[1])
+            * os.sysconf("SC_PAGESIZE")
+            // 10**6
+        )
         with (folder / "stay.jsonl").open("a") as lines:
             print(json.dumps([jobs, files, threads, megabytes]), file=lines)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--folder", type=Path, default=Path("runs/soak"), help="is emptied first")
     parser.add_argument("--seed", type=int, default=0, help="of the random jobs and kills")
     options = parser.parse_args()
     folder = options.folder.resolve()
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # which background jobs of a shell ignore
+    # which background jobs of a shell ignore
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     (folder / "stay.jsonl").touch()
-    in_turn = get_context("spawn").Process(target=train_in_turn, args=(folder, options.minutes), daemon=True)
+    in_turn = get_context("spawn").Process(
+        target=train_in_turn, args=(folder, options.minutes), daemon=True
+    )
     in_turn.start()
     killer, end = Killer(folder, options.seed), time.monotonic() + 60 * options.minutes
     while time.monotonic() < end:
         killer.next()
-        print(f"{killer.jobs} jobs, {killer.kills} kills, {len(killer.wrong)} wrong", *killer.wrong[-1:], flush=True)
+        print(
+            f"{killer.jobs} jobs, {killer.kills} kills, {len(killer.wrong)} wrong",
+            *killer.wrong[-1:],
+            flush=True,
+        )
     in_turn.join(600)
-    wrong = killer.wrong + ([] if in_turn.exitcode == 0 else ["the process that trains one job after another failed"])
+    wrong = killer.wrong + (
+        [] if in_turn.exitcode == 0 else ["the process that trains one job after another failed"]
+    )
     print(f"{killer.jobs} jobs, {killer.kills} kills; wrong: {len(wrong)}", *wrong, sep="\n  ")
     print("jobs in one process, open files, threads, MB:")
     stayed = (folder / "stay.jsonl").read_text().splitlines()

@@ -1,12 +1,13 @@
 """The usual solutions of the exercises, correct but not optimized: the baselines of the benchmarks.
 
-Reviews: a DataLoader over a list of reviews in random order, padded to the longest of the batch; words become vectors
-in `collate`; attention is matrix products and a softmax; three layers. Reviews are lists of ids, so this side needs no
-tokenizer. Pairs: the encoder-decoder with attention of courses and blogs, which projects all encoder outputs again at
-each step of the decoder; its weights have the same shapes as ours. Both: float32, a training loop by hand.
+Reviews: a DataLoader over a list of reviews in random order, padded to the longest of the batch;
+words become vectors in `collate`; attention is matrix products and a softmax; three layers. Reviews
+are lists of ids, so this side needs no tokenizer. Pairs: the encoder-decoder with attention of
+courses and blogs, which projects all encoder outputs again at each step of the decoder; its weights
+have the same shapes as ours. Both: float32, a training loop by hand.
 
-Shape suffixes: B reviews or pairs, T positions of a review or target, S of a source, D width, H hidden width, L layers,
-E width of the target embedding and the context, C classes, V words.
+Shape suffixes: B reviews or pairs, T positions of a review or target, S of a source, D width, H
+hidden width, L layers, E width of the target embedding and the context, C classes, V words.
 """
 
 import math
@@ -27,10 +28,16 @@ class SelfAttention(nn.Module):
 
     def __init__(self, width: int):
         super().__init__()
-        self.query, self.key, self.value = nn.Linear(width, width), nn.Linear(width, width), nn.Linear(width, width)
+        self.query, self.key, self.value = (
+            nn.Linear(width, width),
+            nn.Linear(width, width),
+            nn.Linear(width, width),
+        )
 
     def forward(self, x_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-        scores_BTT = self.query(x_BTD) @ self.key(x_BTD).transpose(1, 2) / math.sqrt(x_BTD.shape[-1])
+        scores_BTT = (
+            self.query(x_BTD) @ self.key(x_BTD).transpose(1, 2) / math.sqrt(x_BTD.shape[-1])
+        )
         scores_BTT = scores_BTT.masked_fill(~mask_BT[:, None], -1e9)
         return scores_BTT.softmax(-1) @ self.value(x_BTD)
 
@@ -40,20 +47,34 @@ class ResidualLayer(nn.Module):
 
     def __init__(self, width: int):
         super().__init__()
-        self.attention, self.norm, self.linear = SelfAttention(width), nn.LayerNorm(width), nn.Linear(width, width)
+        self.attention, self.norm, self.linear = (
+            SelfAttention(width),
+            nn.LayerNorm(width),
+            nn.Linear(width, width),
+        )
 
     def forward(self, x_BTD: Tensor, mask_BT: Tensor) -> Tensor:
         return self.linear(x_BTD + self.attention(self.norm(x_BTD), mask_BT)).relu()
 
 
 class TextbookNet(nn.Module):
-    """residual_pe on embedded words. `words_VD`: None, or vectors to train; then x_BTD are ids (B, T)."""
+    """residual_pe on embedded words. `words_VD`: None, or vectors to train; then x_BTD are ids (B,
+    T).
+    """
 
-    def __init__(self, width: int, classes: int, scale: float, longest: int, words_VD: Tensor | None = None):
+    def __init__(
+        self, width: int, classes: int, scale: float, longest: int, words_VD: Tensor | None = None
+    ):
         super().__init__()
-        self.words = None if words_VD is None else nn.Embedding.from_pretrained(words_VD.clone(), freeze=False)
+        self.words = (
+            None
+            if words_VD is None
+            else nn.Embedding.from_pretrained(words_VD.clone(), freeze=False)
+        )
         angle_TD = torch.arange(longest)[:, None] / 10000 ** (torch.arange(0, width, 2) / width)
-        self.register_buffer("pe_TD", scale * torch.stack([angle_TD.sin(), angle_TD.cos()], -1).flatten(1))
+        self.register_buffer(
+            "pe_TD", scale * torch.stack([angle_TD.sin(), angle_TD.cos()], -1).flatten(1)
+        )
         self.layers = nn.ModuleList(ResidualLayer(width) for _ in range(3))
         self.head = nn.Linear(width, classes)
 
@@ -68,9 +89,11 @@ class TextbookNet(nn.Module):
 
 
 def collate(vectors_VD: Tensor | None, limit: int | None, fixed: bool = False) -> Callable:
-    """A collate function: (ids, label) pairs -> x (B, T, D), or (B, T) without vectors; mask (B, T); labels (B,).
+    """A collate function: (ids, label) pairs -> x (B, T, D), or (B, T) without vectors; mask (B,
+    T); labels (B,).
 
-    limit: maximum words of a review. fixed: pad every batch to the limit, as Keras' pad_sequences does.
+    limit: maximum words of a review. fixed: pad every batch to the limit, as Keras' pad_sequences
+    does.
     """
 
     def pad(reviews: Sequence[tuple[list[int], int]]) -> tuple[Tensor, Tensor, Tensor]:
@@ -103,7 +126,10 @@ class AdditiveAttention(nn.Module):
 
     def __init__(self, hidden: int):
         super().__init__()
-        self.query, self.key = nn.Linear(hidden, hidden, bias=False), nn.Linear(hidden, hidden, bias=False)
+        self.query, self.key = (
+            nn.Linear(hidden, hidden, bias=False),
+            nn.Linear(hidden, hidden, bias=False),
+        )
         self.value = nn.Linear(hidden, 1, bias=False)
 
     def forward(self, query_BH: Tensor, outputs_BSH: Tensor) -> Tensor:
@@ -138,7 +164,10 @@ class TextbookTranslator(nn.Module):
 
     def __init__(self, vocabulary: int, width: int, hidden: int, layers: int, attention: nn.Module):
         super().__init__()
-        self.source_embedding, self.target_embedding = nn.Embedding(vocabulary, width), nn.Embedding(vocabulary, width)
+        self.source_embedding, self.target_embedding = (
+            nn.Embedding(vocabulary, width),
+            nn.Embedding(vocabulary, width),
+        )
         self.encoder = nn.GRU(width, hidden, layers, batch_first=True)
         self.attention = attention
         self.decoder = nn.GRU(width + hidden, hidden, layers, batch_first=True)
@@ -147,8 +176,12 @@ class TextbookTranslator(nn.Module):
     def forward(self, source_BS: Tensor, lengths_B: Tensor, before_BT: Tensor) -> Tensor:
         """(B, S), (B,), (B, T) -> logits (B, T, V)."""
         source_BSD = self.source_embedding(source_BS)
-        outputs, state_LBH = self.encoder(pack_padded_sequence(source_BSD, lengths_B, True, enforce_sorted=False))
-        outputs_BSH, _ = pad_packed_sequence(outputs, batch_first=True, total_length=source_BS.shape[1])
+        outputs, state_LBH = self.encoder(
+            pack_padded_sequence(source_BSD, lengths_B, True, enforce_sorted=False)
+        )
+        outputs_BSH, _ = pad_packed_sequence(
+            outputs, batch_first=True, total_length=source_BS.shape[1]
+        )
         logits = []
         for step in range(before_BT.shape[1]):
             embedded_B1E = self.target_embedding(before_BT[:, step : step + 1])
@@ -156,15 +189,21 @@ class TextbookTranslator(nn.Module):
             mask_BS = torch.arange(source_BS.shape[1])[None, :] < lengths_B[:, None]
             weights_BS = torch.softmax(scores_BS.masked_fill(~mask_BS, -1e9), dim=-1)
             context_B1H = torch.bmm(weights_BS.unsqueeze(1), outputs_BSH)
-            output_B1H, state_LBH = self.decoder(torch.cat([embedded_B1E, context_B1H], dim=2), state_LBH)
+            output_B1H, state_LBH = self.decoder(
+                torch.cat([embedded_B1E, context_B1H], dim=2), state_LBH
+            )
             logits.append(self.output(output_B1H))
         return torch.cat(logits, dim=1)
 
 
 def collate_pairs(pairs: Sequence[tuple[list[int], list[int]]]) -> tuple[Tensor, Tensor, Tensor]:
-    """Sources (B, S), their lengths (B,), and targets (B, T), padded to the longest of the batch."""
+    """Sources (B, S), their lengths (B,), and targets (B, T), padded to the longest of the
+    batch.
+    """
     sides = [[torch.tensor(side) for side in part] for part in zip(*pairs, strict=True)]
-    source_BS, target_BT = (pad_sequence(side, batch_first=True, padding_value=PAD) for side in sides)
+    source_BS, target_BT = (
+        pad_sequence(side, batch_first=True, padding_value=PAD) for side in sides
+    )
     return source_BS, torch.tensor([len(source) for source, _ in pairs]), target_BT
 
 
@@ -188,7 +227,9 @@ def train(
     device="cpu",
     dtype=None,
 ) -> float:
-    """One epoch; returns its seconds. clip: largest norm of the gradient. dtype: for autocast; None is float32."""
+    """One epoch; returns its seconds. clip: largest norm of the gradient. dtype: for autocast; None
+    is float32.
+    """
     loader = DataLoader(items, batch_size=batch, shuffle=True, collate_fn=collate_fn)
     optimizer = torch.optim.Adam(net.parameters(), lr=0.003)
     net.train()

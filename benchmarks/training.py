@@ -1,8 +1,8 @@
 """Training for an epoch, and scoring: ours and a textbook loop, on the same ids and vectors.
 
-Ours is what `python -m imdbattn.train` runs, including Lightning, on a random part of the packaged reviews, or on
-generated strings to reverse. The textbook's batches of strings are padded to their longest; in the rows of one length,
-both sides have batches of 64 strings of 20 letters.
+Ours is what `python -m imdbattn.train` runs, including Lightning, on a random part of the packaged
+reviews, or on generated strings to reverse. The textbook's batches of strings are padded to their
+longest; in the rows of one length, both sides have batches of 64 strings of 20 letters.
 """
 
 import logging
@@ -24,10 +24,11 @@ from imdbattn.data.pairs import prepare as prepare_pairs
 from imdbattn.data.ragged import Ragged, as_tensor, ragged
 from imdbattn.runs.callbacks import Throughput
 from imdbattn.runs.trainer import build_trainer, quiet
-from imdbattn.tasks.reviews import ReviewClassifier, ReviewData
+from imdbattn.tasks.reviews.classifier import ReviewClassifier, ReviewData
 
 REVIEWS, TIMES = 1200, 10
-BATCH, LETTERS, STRINGS = 64, 20, 1280  # strings of a batch, letters of the longest string, training strings
+# strings of a batch, letters of the longest string, training strings
+BATCH, LETTERS, STRINGS = 64, 20, 1280
 HIDDEN = 256  # width of the encoder-decoder
 QUIET = ("logger=none", "trainer.enable_progress_bar=false")
 TEXTBOOKS = {  # model of ours -> the textbook's score, and its layers
@@ -47,7 +48,9 @@ def start() -> None:
 def fit(
     cfg: DictConfig, module: L.LightningModule, data: L.LightningDataModule, epochs: int
 ) -> tuple[list[float], float]:
-    """Trains without validation. Returns the seconds of each epoch, including Lightning, and tokens per second."""
+    """Trains without validation. Returns the seconds of each epoch, including Lightning, and tokens
+    per second.
+    """
     throughput, times = Throughput(), list[float]()
     ended = LambdaCallback(on_train_epoch_end=lambda *_: times.append(throughput.epoch_seconds))
     options = {"enable_checkpointing": False, "max_epochs": epochs, "limit_val_batches": 0}
@@ -61,7 +64,9 @@ def train(cfg: DictConfig, corpus: Any) -> float:
 
 
 def settings(*overrides: str) -> DictConfig:
-    """The settings of `python -m imdbattn.train <overrides>`, without logger, progress bar and download."""
+    """The settings of `python -m imdbattn.train <overrides>`, without logger, progress bar and
+    download.
+    """
     return common.settings("data.source=packaged", *QUIET, *overrides)
 
 
@@ -73,7 +78,10 @@ def id_lists(texts: Ragged) -> list[list[int]]:
 
 def part(reviews: Ragged, count: int) -> Ragged:
     """`count` randomly chosen reviews."""
-    chosen, ids = np.sort(np.random.default_rng(0).permutation(len(reviews))[:count]), id_lists(reviews)
+    chosen, ids = (
+        np.sort(np.random.default_rng(0).permutation(len(reviews))[:count]),
+        id_lists(reviews),
+    )
     return ragged([ids[place] for place in chosen], reviews.labels.numpy()[chosen])
 
 
@@ -91,7 +99,9 @@ def score(cfg: DictConfig, corpus: Any) -> float:
 
 def table_VD(corpus: ReviewCorpus) -> torch.Tensor:
     """The vectors as our model uses them: standardized, 0 for padding and unknown words."""
-    table_VD = (as_tensor(corpus.glove.vectors) - torch.tensor(corpus.glove.mean_D)) / torch.tensor(corpus.glove.std_D)
+    table_VD = (as_tensor(corpus.glove.vectors) - torch.tensor(corpus.glove.mean_D)) / torch.tensor(
+        corpus.glove.std_D
+    )
     table_VD[:3] = 0
     return table_VD
 
@@ -101,15 +111,24 @@ def small_corpus(reviews: int) -> ReviewCorpus:
     """The packaged corpus with `reviews` training reviews, which are also its test reviews."""
     whole = prepare(settings().data)
     train = part(whole.splits["train"], reviews)
-    return replace(whole, splits={"train": train, "validation": part(whole.splits["validation"], 16), "test": train})
+    return replace(
+        whole,
+        splits={"train": train, "validation": part(whole.splits["validation"], 16), "test": train},
+    )
 
 
-def theirs(task: str, reviews: int, limit: int | None, batch: int, device: str = "cpu", **options: Any) -> float:
-    """Seconds of the textbook. task: "train", "score", or "keras", which trains the vectors and pads to the limit."""
+def theirs(
+    task: str, reviews: int, limit: int | None, batch: int, device: str = "cpu", **options: Any
+) -> float:
+    """Seconds of the textbook. task: "train", "score", or "keras", which trains the vectors and
+    pads to the limit.
+    """
     corpus, tuned = small_corpus(reviews), task == "keras"
     items, vectors_VD = as_lists(corpus.splits["train"]), table_VD(corpus)
     longest = max(len(ids) for ids, _ in items)
-    net = textbook.TextbookNet(vectors_VD.shape[1], 2, 0.2, longest, vectors_VD if tuned else None).to(device)
+    net = textbook.TextbookNet(
+        vectors_VD.shape[1], 2, 0.2, longest, vectors_VD if tuned else None
+    ).to(device)
     collate = textbook.collate(None if tuned else vectors_VD, limit, fixed=tuned)
     if task == "score":
         return textbook.score(net, items, collate, batch)
@@ -121,11 +140,15 @@ def rows() -> list[Row]:
     exact = settings("data.word_dropout=0")
     tuned = settings("data.word_dropout=0", "data.max_tokens=200", "model.embedding.trainable=true")
     uncut = settings("data.word_dropout=0", "data.max_tokens=null")
-    few, many = REVIEWS // 4, 3 * REVIEWS  # the textbook needs 30 MB of scores for each review of the longest batch
+    # the textbook needs 30 MB of scores for each review of the longest batch
+    few, many = REVIEWS // 4, 3 * REVIEWS
     with own_process() as apart:
 
         def compare(name, goal, ours, cfg, task, limit, batch, count=REVIEWS, rounds=3) -> Row:
-            sides = partial(ours, cfg, small_corpus(count)), partial(apart, theirs, task, count, limit, batch)
+            sides = (
+                partial(ours, cfg, small_corpus(count)),
+                partial(apart, theirs, task, count, limit, batch),
+            )
             return race(name, "reviews/s", goal, count, *sides, rounds)
 
         train(exact, small_corpus(REVIEWS))  # both sides once: the first call is not timed
@@ -134,10 +157,46 @@ def rows() -> list[Row]:
         return [
             compare(f"{epoch}; textbook at batch 16", ">= 4", train, exact, "train", 512, 16),
             compare(f"{epoch}; textbook at batch 64", ">= 3", train, exact, "train", 512, 64),
-            compare(f"{epoch}, half dropped as we train; at 16", "", train, settings(), "train", 512, 16, rounds=1),
-            compare("epoch, no truncation; textbook at batch 64", ">= 6", train, uncut, "train", None, 64, few),
-            compare("200 tokens, tuned vectors; as Keras, batch 32", "", train, tuned, "keras", 200, 32, rounds=1),
-            compare("scoring, 512 tokens; textbook at batch 64", ">= 5", score, exact, "score", 512, 64, many),
+            compare(
+                f"{epoch}, half dropped as we train; at 16",
+                "",
+                train,
+                settings(),
+                "train",
+                512,
+                16,
+                rounds=1,
+            ),
+            compare(
+                "epoch, no truncation; textbook at batch 64",
+                ">= 6",
+                train,
+                uncut,
+                "train",
+                None,
+                64,
+                few,
+            ),
+            compare(
+                "200 tokens, tuned vectors; as Keras, batch 32",
+                "",
+                train,
+                tuned,
+                "keras",
+                200,
+                32,
+                rounds=1,
+            ),
+            compare(
+                "scoring, 512 tokens; textbook at batch 64",
+                ">= 5",
+                score,
+                exact,
+                "score",
+                512,
+                64,
+                many,
+            ),
         ]
 
 
@@ -152,9 +211,21 @@ def growth_rows() -> list[Row]:
 
 
 def string_settings(model: str, strings: int, one_length: bool) -> DictConfig:
-    lengths, tokens = ([LETTERS, LETTERS], BATCH * (2 * LETTERS + 1)) if one_length else ([1, LETTERS], 4096)
-    overrides = [f"model={model}", f"model.hidden={HIDDEN}", f"model.width={HIDDEN}", f"data.lengths={lengths}"]
-    overrides += [f"data.train={strings}", "data.validation=10", "data.test=10", f"data.batch_tokens={tokens}"]
+    lengths, tokens = (
+        ([LETTERS, LETTERS], BATCH * (2 * LETTERS + 1)) if one_length else ([1, LETTERS], 4096)
+    )
+    overrides = [
+        f"model={model}",
+        f"model.hidden={HIDDEN}",
+        f"model.width={HIDDEN}",
+        f"data.lengths={lengths}",
+    ]
+    overrides += [
+        f"data.train={strings}",
+        "data.validation=10",
+        "data.test=10",
+        f"data.batch_tokens={tokens}",
+    ]
     return common.settings("task=seq2seq", *QUIET, *overrides)
 
 
@@ -180,11 +251,27 @@ def string_rows() -> list[Row]:
             (f"{LETTERS} letters, additive score", ">= 2", "seq2seq_attention_additive", True),
             (f"{LETTERS} letters, additive score, two layers", "", "seq2seq_bahdanau", True),
             (f"{LETTERS} letters, bilinear score", ">= 2", "seq2seq_attention", True),
-            (f"{LETTERS} letters, dot score (no keys to project)", "", "seq2seq_attention_dot", True),
-            (f"1 to {LETTERS} letters, additive score", ">= 2", "seq2seq_attention_additive", False),
+            (
+                f"{LETTERS} letters, dot score (no keys to project)",
+                "",
+                "seq2seq_attention_dot",
+                True,
+            ),
+            (
+                f"1 to {LETTERS} letters, additive score",
+                ">= 2",
+                "seq2seq_attention_additive",
+                False,
+            ),
             (f"1 to {LETTERS} letters, bilinear score", ">= 2", "seq2seq_attention", False),
         ):
-            ours = partial(train, string_settings(model, STRINGS, one_length), strings_of(STRINGS, one_length))
+            ours = partial(
+                train, string_settings(model, STRINGS, one_length), strings_of(STRINGS, one_length)
+            )
             theirs = partial(apart, string_textbook, model, STRINGS, one_length)
-            results.append(race(f"reversing {name}", "strings/s", goal, STRINGS, ours, theirs, 3 if name else 1))
+            results.append(
+                race(
+                    f"reversing {name}", "strings/s", goal, STRINGS, ours, theirs, 3 if name else 1
+                )
+            )
     return results[1:]

@@ -1,6 +1,7 @@
 """imdbattn: a ladder of attention models over GloVe-embedded IMDB reviews.
 
-The names in `__all__` are the Python API. Each is imported when it is first used: `import imdbattn` loads no torch.
+The names in `__all__` are the Python API. Each is imported when it is first used: `import imdbattn`
+loads no torch.
 """
 
 import os
@@ -14,14 +15,14 @@ if TYPE_CHECKING:
     from imdbattn.api.model import load as load
     from imdbattn.api.training import train as train
     from imdbattn.errors import UserError as UserError
-    from imdbattn.tasks.reviews import ReviewClassifier as ReviewClassifier
+    from imdbattn.tasks.reviews.classifier import ReviewClassifier as ReviewClassifier
 
 __version__ = "0.1.0"
 __all__ = ["Model", "ReviewClassifier", "UserError", "__version__", "compare", "load", "train"]
 
 _MODULES = {
     "Model": "imdbattn.api.model",
-    "ReviewClassifier": "imdbattn.tasks.reviews",
+    "ReviewClassifier": "imdbattn.tasks.reviews.classifier",
     "UserError": "imdbattn.errors",
     "compare": "imdbattn.api.comparison",
     "load": "imdbattn.api.model",
@@ -42,11 +43,15 @@ def __dir__() -> list[str]:
 
 
 def _set_spin_count() -> None:
-    """Sets how long torch's OpenMP threads wait for each other in a loop (docs/speed.md), before torch is loaded.
+    """Sets how long torch's OpenMP threads wait for each other in a loop (docs/speed.md), before
+    torch is loaded.
 
-    Without a pause of the loop, threads keep the processor from each other where other programs run: then 0 steps.
+    Without a pause of the loop, threads keep the processor from each other where other programs
+    run: then 0 steps.
     """
-    if {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & set(os.environ) or not os.path.exists("/proc/loadavg"):
+    if {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & set(os.environ) or not os.path.exists(
+        "/proc/loadavg"
+    ):
         return
     running = []
     for _ in range(3):

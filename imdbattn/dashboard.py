@@ -1,12 +1,13 @@
-"""Builds a W&B workspace for the runs of a project: `python -m imdbattn.dashboard entity=<user or team>`.
+"""Builds a W&B workspace for the runs of a project: `python -m imdbattn.dashboard entity=<user or
+team>`.
 
 Its panels show what imdbattn.tracking and Lightning log.
 """
 
 from typing import Any
 
-from imdbattn.files import expanded, write_atomically
-from imdbattn.settings.cli import command
+from imdbattn.io.files import expanded, write_atomically
+from imdbattn.launch.command import command
 
 CURVES = ("val/accuracy", "val/loss", "train/accuracy", "train/loss")
 PICTURES = ("learning_curves", "positions", "attention", "page")
@@ -25,7 +26,9 @@ def workspace(settings: Any) -> Any:
     }
 
     def bars(metric: str, title: str, unit: str) -> Any:
-        return wr.BarPlot(title=title, metrics=[metric], title_x=unit, max_bars_to_show=50, **grouped)
+        return wr.BarPlot(
+            title=title, metrics=[metric], title_x=unit, max_bars_to_show=50, **grouped
+        )
 
     def accuracy_over(metric: str, title: str) -> Any:
         x, y = wr.SummaryMetric(metric), wr.SummaryMetric("best/val_accuracy")
@@ -33,12 +36,23 @@ def workspace(settings: Any) -> Any:
 
     sections = {
         "Accuracy": [
-            bars("best/val_accuracy", "Validation accuracy, mean and standard deviation", "share of reviews"),
+            bars(
+                "best/val_accuracy",
+                "Validation accuracy, mean and standard deviation",
+                "share of reviews",
+            ),
             bars("test/accuracy", "Test accuracy, mean and standard deviation", "share of reviews"),
             wr.WeavePanelSummaryTable(table_name="comparison/rungs"),
         ],
         "Learning curves": [
-            wr.LinePlot(title=metric, x="epoch", y=[metric], title_x="epoch", smoothing_type="none", **grouped)
+            wr.LinePlot(
+                title=metric,
+                x="epoch",
+                y=[metric],
+                title_x="epoch",
+                smoothing_type="none",
+                **grouped,
+            )
             for metric in CURVES
         ],
         "Time": [
@@ -56,7 +70,9 @@ def workspace(settings: Any) -> Any:
             ),
             wr.WeavePanelSummaryTable(table_name="test/predictions"),
         ],
-        "Pictures": [wr.MediaBrowser(title=name, media_keys=[f"pictures/{name}"]) for name in PICTURES],
+        "Pictures": [
+            wr.MediaBrowser(title=name, media_keys=[f"pictures/{name}"]) for name in PICTURES
+        ],
         "Comparison": [
             wr.MediaBrowser(title="comparison", media_keys=["comparison/page"]),
             wr.WeavePanelSummaryTable(table_name="comparison/pairs"),
@@ -67,10 +83,13 @@ def workspace(settings: Any) -> Any:
         entity=settings.entity or "",
         project=settings.project,
         name=f"The ladder: {group}" if group else "The ladder",
-        sections=[ws.Section(name=name, panels=panels, is_open=True) for name, panels in sections.items()],
+        sections=[
+            ws.Section(name=name, panels=panels, is_open=True) for name, panels in sections.items()
+        ],
         settings=ws.WorkspaceSettings(max_runs=100),
         runset_settings=ws.RunsetSettings(
-            filters=f"Metric('Group') == {group!r}" if group else "",  # the library's filters cannot quote
+            # the library's filters cannot quote
+            filters=f"Metric('Group') == {group!r}" if group else "",
             pinned_columns=["config:rung.value", "config:seed.value", "summary:best/val_accuracy"],
         ),
     )

@@ -11,13 +11,15 @@ from contextlib import contextmanager
 class UserError(Exception):
     """Wrong input. The message names what is wrong and how to fix it.
 
-    Commands print it as one line and exit with status 2. Of any other exception, which a library raises, they print the
-    type and the message, and write the traceback into a file.
+    Commands print it as one line and exit with status 2. Of any other exception, which a library
+    raises, they print the type and the message, and write the traceback into a file.
     """
 
 
 def in_line(message: object, longest: int | None = 200) -> str:
-    """The start of an error, or of text quoted from a file, as a single line. longest: in characters; None for all."""
+    """The start of an error, or of text quoted from a file, as a single line. longest: in
+    characters; None for all.
+    """
     text = " ".join(str(message).split())[:longest]
     return text or (type(message).__name__ if isinstance(message, BaseException) else "")
 
@@ -28,14 +30,18 @@ def in_shell(word: str) -> str:
 
 
 def print_any_text() -> None:
-    """Lets standard output replace characters that its encoding does not have, instead of raising an exception."""
+    """Lets standard output replace characters that its encoding does not have, instead of raising
+    an exception.
+    """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
 
 
 @contextmanager
 def naming(what: object, remedy: str = "") -> Iterator[None]:
-    """Turns any exception into a UserError of one line: what is wrong, the exception, and the remedy."""
+    """Turns any exception into a UserError of one line: what is wrong, the exception, and the
+    remedy.
+    """
     try:
         yield
     except Exception as error:

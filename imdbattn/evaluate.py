@@ -3,13 +3,23 @@
 from collections.abc import Mapping
 from typing import Any
 
-from imdbattn.settings.cli import COLUMNS, command, without_gc
+from imdbattn.launch.command import COLUMNS, command, without_gc
 from imdbattn.settings.safety import visible
 
 
-@command("evaluate", "run", "data.path", "data.glove.path", "data.cache_dir", *COLUMNS, schema="runs.settings.Evaluate")
+@command(
+    "evaluate",
+    "run",
+    "data.path",
+    "data.glove.path",
+    "data.cache_dir",
+    *COLUMNS,
+    schema="runs.settings.Evaluate",
+)
 def main(settings: Any) -> None:
-    """Prints the accuracy, and writes evaluations/<split>-<fingerprint>.json and .parquet into the run folder."""
+    """Prints the accuracy, and writes evaluations/<split>-<fingerprint>.json and .parquet into the
+    run folder.
+    """
 
     with without_gc():
         from imdbattn.runs.score import score_run
@@ -18,13 +28,17 @@ def main(settings: Any) -> None:
     print(visible("{model}, seed {seed}, on {test_set}, split {split}".format_map(metrics)))
     bleu = f", BLEU {metrics['bleu']:.1f}" if "bleu" in metrics else ""
     count = f"{metrics['reviews']} {metrics.get('items', 'reviews')}"
-    print(f"accuracy {100 * metrics['accuracy']:.2f} % of {count}, loss {metrics['loss']:.4f}{bleu}")
+    print(
+        f"accuracy {100 * metrics['accuracy']:.2f} % of {count}, loss {metrics['loss']:.4f}{bleu}"
+    )
     if "macro_f1" in metrics:
         print_classes(metrics)
 
 
 def print_classes(metrics: Mapping[str, Any]) -> None:
-    """Prints the macro F1; for up to 10 classes also a table with recall, F1 and the predictions of each class."""
+    """Prints the macro F1; for up to 10 classes also a table with recall, F1 and the predictions of
+    each class.
+    """
     print(f"macro F1 {100 * metrics['macro_f1']:.2f} %")
     if len(names := [visible(name) for name in metrics["labels"]]) > 10:
         return

@@ -9,20 +9,23 @@ from typing import Any
 from omegaconf import DictConfig
 from tqdm import tqdm
 
-from imdbattn.data.tables import Lines, open_lines
+from imdbattn.data.user_files.tables import Lines, open_lines
 from imdbattn.errors import UserError
-from imdbattn.files import expanded
-from imdbattn.run_folder import text_column
-from imdbattn.settings.cli import command, plain_dict, take_argument, validated, without_gc
+from imdbattn.io.files import expanded
+from imdbattn.launch.command import command, plain_dict, take_argument, validated, without_gc
+from imdbattn.runs.run_folder import text_column
 from imdbattn.settings.safety import visible
 
 
 def predict(cfg: DictConfig, text: str | None) -> None:
-    """Prints one line per text as soon as it is available; with explain=true all results and the path of a page.
+    """Prints one line per text as soon as it is available; with explain=true all results and the
+    path of a page.
 
     With out=, writes a table instead, which is complete or absent.
     """
-    settings = validated("runs.settings.Predict", plain_dict(cfg) | ({} if text is None else {"text": text}))
+    settings = validated(
+        "runs.settings.Predict", plain_dict(cfg) | ({} if text is None else {"text": text})
+    )
     if settings.text is None:
         texts = open_lines(settings.file, settings.column, text_column(settings.run))
     else:
@@ -31,8 +34,8 @@ def predict(cfg: DictConfig, text: str | None) -> None:
     if out and settings.file and out.exists() and os.path.samefile(out, expanded(settings.file)):
         raise UserError(f"out={settings.out} is the file that is read: choose another name")
     with without_gc():
-        from imdbattn.explain.show import digest, print_predictions, write_page
         from imdbattn.runs.predict import load_predictor, predict_columns, predictions_of
+        from imdbattn.tools.explain.show import digest, print_predictions, write_page
 
     predictor, folder = load_predictor(settings)
     if out:
@@ -41,16 +44,21 @@ def predict(cfg: DictConfig, text: str | None) -> None:
     elif settings.explain:
         predictions = list(predictions_of(predictor, texts.lines, settings))
         print_predictions(predictions)
-        print(f"page: {write_page(predictions, folder / 'explanations' / f'{digest(predictions)}.html')}")
+        print(
+            "page:"
+            f" {write_page(predictions, folder / 'explanations' / f'{digest(predictions)}.html')}"
+        )
     else:  # a progress bar only if the lines do not go to a terminal
         results = predictions_of(predictor, texts.lines, settings)
-        for result in tqdm(results, total=texts.total, unit=" texts", delay=1, disable=sys.stdout.isatty() or None):
+        for result in tqdm(
+            results, total=texts.total, unit=" texts", delay=1, disable=sys.stdout.isatty() or None
+        ):
             print(visible(result.line), flush=True)
 
 
 def write_results(chunks: Iterator[dict[str, list[Any]]], out: Path, total: int | None) -> None:
     """Writes the results into a file with a progress bar, and prints its path."""
-    from imdbattn.data.tables import write_table
+    from imdbattn.data.user_files.tables import write_table
     from imdbattn.runs.process import exiting_on_signals
 
     with exiting_on_signals(), tqdm(total=total, unit=" texts", delay=1, disable=None) as bar:
@@ -65,10 +73,17 @@ def write_results(chunks: Iterator[dict[str, list[Any]]], out: Path, total: int 
 
 def main() -> None:
     text = take_argument("text")
-    lists_runs = any(argument.startswith("run=[") for argument in sys.argv)  # which Hydra has to parse
-    command("predict", *["run"] * (not lists_runs), "file", "column", "out", "data.glove.path", "data.cache_dir")(
-        lambda cfg: predict(cfg, text)
-    )()
+    # which Hydra has to parse
+    lists_runs = any(argument.startswith("run=[") for argument in sys.argv)
+    command(
+        "predict",
+        *["run"] * (not lists_runs),
+        "file",
+        "column",
+        "out",
+        "data.glove.path",
+        "data.cache_dir",
+    )(lambda cfg: predict(cfg, text))()
 
 
 if __name__ == "__main__":

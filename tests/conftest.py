@@ -1,4 +1,6 @@
-"""A small world for the tests: GloVe of a hundred words, reviews made of them, and every config composed by Hydra."""
+"""A small world for the tests: GloVe of a hundred words, reviews made of them, and every config
+composed by Hydra.
+"""
 
 import copy
 import gc
@@ -22,14 +24,14 @@ from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig
 
-from imdbattn.comparison import settings as comparison
-from imdbattn.explore import settings as explore
-from imdbattn.export import settings as export
-from imdbattn.faithfulness import settings as faithfulness
+from imdbattn.launch.command import SWEEP_PID, conf_dir, plain_dict
+from imdbattn.report import settings as comparison
 from imdbattn.runs import settings as runs
-from imdbattn.search import settings as search
 from imdbattn.settings import schema
-from imdbattn.settings.cli import SWEEP_PID, conf_dir, plain_dict
+from imdbattn.tools.explore import settings as explore
+from imdbattn.tools.export import settings as export
+from imdbattn.tools.faithfulness import settings as faithfulness
+from imdbattn.tools.search import settings as search
 from imdbattn.tracking import settings as tracking
 from tests.processes import READ_LATE, ROOT, WarmCommands
 from tests.world import write_world
@@ -54,14 +56,17 @@ COMMANDS = {
     "search": search.Search,
 }
 SLURM = ("SLURM_NTASKS_PER_NODE", "SLURM_NNODES")
-# Rungs for which tests need a model that has learned the small data; for any other they only need a run.
+# Rungs for which tests need a model that has learned the small data; for any other they only need a
+# run.
 LEARNED = ("mean", "learned_query", "base", "residual", "residual_pe", "tuned_mean")
 # Quick tests that need a run of each rung use these: one of each kind.
 KINDS = ("mean", "text_query", "residual_pe", "residual_pe_cls", "wide", "distilled")
 
 
 def pytest_collection_finish() -> None:
-    """Garbage collections take a twentieth of the tests' time if each goes through all modules and tests again."""
+    """Garbage collections take a twentieth of the tests' time if each goes through all modules and
+    tests again.
+    """
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
@@ -84,7 +89,9 @@ def shared(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def world(shared) -> Path:
-    """A folder with glove.txt (10 dimensions), reviews.csv (240 reviews, neg and pos), unlabelled.txt, labelled.csv."""
+    """A folder with glove.txt (10 dimensions), reviews.csv (240 reviews, neg and pos),
+    unlabelled.txt, labelled.csv.
+    """
     folder = shared / "world"
     with FileLock(f"{folder}.lock"):
         if not folder.exists():
@@ -126,9 +133,11 @@ def choose(config: str, choices: tuple[str, ...], slurm: tuple[str | None, ...])
 
 @pytest.fixture(scope="session")
 def composed():
-    """composed(overrides..., config="train"): the settings of a command line as a dict, not validated.
+    """composed(overrides..., config="train"): the settings of a command line as a dict, not
+    validated.
 
-    Hydra composes the files that they choose once, in 0.1 s, and applies other overrides to a copy, in 0.01 s.
+    Hydra composes the files that they choose once, in 0.1 s, and applies other overrides to a copy,
+    in 0.01 s.
     """
 
     def get(*overrides: str, config: str = "train") -> dict:
@@ -137,7 +146,9 @@ def composed():
         environment = tuple(map(os.environ.get, SLURM))
         cfg = copy.deepcopy(choose(config, tuple(compress(overrides, chosen)), environment))
         others = [word for word, choice in zip(overrides, chosen, strict=True) if not choice]
-        ConfigLoaderImpl._apply_overrides_to_config(OverridesParser.create().parse_overrides(others), cfg)
+        ConfigLoaderImpl._apply_overrides_to_config(
+            OverridesParser.create().parse_overrides(others), cfg
+        )
         return plain_dict(cfg)
 
     return get
@@ -145,11 +156,17 @@ def composed():
 
 @pytest.fixture(scope="session")
 def settings(composed):
-    """settings(overrides..., config="train"): the validated settings of a command line, such as schema.Predict."""
+    """settings(overrides..., config="train"): the validated settings of a command line, such as
+    schema.Predict.
+    """
 
     def get(*overrides: str, config: str = "train") -> Any:
         values = composed(*overrides, config=config)
-        return schema.validate(values) if config == "train" else schema.validate_as(COMMANDS[config], values)
+        return (
+            schema.validate(values)
+            if config == "train"
+            else schema.validate_as(COMMANDS[config], values)
+        )
 
     return get
 
@@ -176,10 +193,12 @@ def warm_commands():
 
 @pytest.fixture(scope="session")
 def shell(warm_commands, tmp_path_factory):
-    """shell("train", "model=mean", ...): runs a command as a user would, in an empty folder; returns the process.
+    """shell("train", "model=mean", ...): runs a command as a user would, in an empty folder;
+    returns the process.
 
-    In a fork of a process that has imported everything, or with real=True, or with environment variables that imports
-    may read, in a new process. input: text for its standard input, which is empty otherwise.
+    In a fork of a process that has imported everything, or with real=True, or with environment
+    variables that imports may read, in a new process. input: text for its standard input, which is
+    empty otherwise.
     """
 
     def run(
@@ -192,9 +211,15 @@ def shell(warm_commands, tmp_path_factory):
     ) -> subprocess.CompletedProcess:
         folder = cwd or tmp_path_factory.mktemp("cwd")
         late = {name: value for name, value in os.environ.items() if name.startswith(READ_LATE)}
-        merged = {name: value for name, value in {**ENVIRONMENT, **late, **(env or {})}.items() if value is not None}
+        merged = {
+            name: value
+            for name, value in {**ENVIRONMENT, **late, **(env or {})}.items()
+            if value is not None
+        }
         if not real and warm_commands().suits(merged):
-            return warm_commands().run(f"imdbattn.{command}", arguments, folder, merged, input or "")
+            return warm_commands().run(
+                f"imdbattn.{command}", arguments, folder, merged, input or ""
+            )
         return subprocess.run(
             [sys.executable, "-m", f"imdbattn.{command}", *arguments],
             cwd=folder,
@@ -211,7 +236,8 @@ def shell(warm_commands, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def trained(small, world, settings, shared, data_cache, tmp_path_factory):
-    """trained("residual"): run folder and metrics of a rung trained on the small world, once for all workers.
+    """trained("residual"): run folder and metrics of a rung trained on the small world, once for
+    all workers.
 
     For 20 epochs if it is in LEARNED, otherwise for one. The folder is a copy of this worker's own.
     trained("pretrained") starts from a run that pretrains first.
@@ -222,7 +248,10 @@ def trained(small, world, settings, shared, data_cache, tmp_path_factory):
 
     def train(rung: str, *overrides: str) -> Path:
         if rung == "pretrained" and "task=masked_words" not in overrides:
-            overrides = (f"init={train(rung, 'task=masked_words', 'trainer.max_epochs=2')}", *overrides)
+            overrides = (
+                f"init={train(rung, 'task=masked_words', 'trainer.max_epochs=2')}",
+                *overrides,
+            )
         if rung == "distilled":
             overrides = (f"data.extra={world}/labelled.csv", *overrides)
         digest = hashlib.sha256(repr(overrides).encode()).hexdigest()[:8]
@@ -232,7 +261,13 @@ def trained(small, world, settings, shared, data_cache, tmp_path_factory):
             if not (folder / "metrics.json").exists():
                 epochs = 20 if rung in LEARNED else 1
                 fit(
-                    settings(*small, f"model={rung}", f"trainer.max_epochs={epochs}", "patience=null", *overrides),
+                    settings(
+                        *small,
+                        f"model={rung}",
+                        f"trainer.max_epochs={epochs}",
+                        "patience=null",
+                        *overrides,
+                    ),
                     folder,
                 )
         return folder
@@ -242,7 +277,9 @@ def trained(small, world, settings, shared, data_cache, tmp_path_factory):
             copies[original] = tmp_path_factory.mktemp(rung)
             shutil.copytree(original, copies[original], dirs_exist_ok=True)
             config = copies[original] / "config.yaml"
-            config.write_text(re.sub(r"(?m)^  cache_dir: .*", f"  cache_dir: {data_cache}", config.read_text()))
+            config.write_text(
+                re.sub(r"(?m)^  cache_dir: .*", f"  cache_dir: {data_cache}", config.read_text())
+            )
         return copies[original], json.loads((original / "metrics.json").read_text())
 
     return get
@@ -250,7 +287,8 @@ def trained(small, world, settings, shared, data_cache, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def folder_of(trained, small, settings, shared):
-    """folder_of("residual"): the folder of a run for the interactive page; residual_pe has two heads.
+    """folder_of("residual"): the folder of a run for the interactive page; residual_pe has two
+    heads.
 
     folder_of("seq2seq_attention"): of an encoder-decoder, once for all workers.
     """
@@ -274,4 +312,6 @@ def page_of(settings):
     """page_of(folders...): a tests.explorer.Page of the runs in these folders."""
     from tests.explorer import Page
 
-    return lambda *folders: Page(settings(f"runs=[{','.join(map(str, folders))}]", config="explore"))
+    return lambda *folders: Page(
+        settings(f"runs=[{','.join(map(str, folders))}]", config="explore")
+    )

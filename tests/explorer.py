@@ -1,4 +1,6 @@
-"""The interactive page for tests: settings of its runs, a client of its server, the server itself, a browser."""
+"""The interactive page for tests: settings of its runs, a client of its server, the server itself,
+a browser.
+"""
 
 import json
 import math
@@ -14,20 +16,38 @@ import numpy as np
 import uvicorn
 from starlette.testclient import TestClient
 
-from imdbattn.explore.runs import Runs
-from imdbattn.explore.server import make_app
-from imdbattn.explore.settings import Explore
+from imdbattn.tools.explore.runs import Runs
+from imdbattn.tools.explore.server import make_app
+from imdbattn.tools.explore.settings import Explore
 
 TOKEN = "secret"
 TEXT = "I do not like the dull story, but the great actor was lovely ."
-CLASSIFIERS = ("mean", "learned_query", "base", "residual_pe", "residual_cls", "tuned", "convolved", "log_counts")
+CLASSIFIERS = (
+    "mean",
+    "learned_query",
+    "base",
+    "residual_pe",
+    "residual_cls",
+    "tuned",
+    "convolved",
+    "log_counts",
+)
 CLASSIFIERS += ("label_query", "residual_rope", "residual_relative")
 WRITER = ("seq2seq_attention", "task=seq2seq", "data=reverse", "model.hidden=16", "model.width=8")
-WRITER += ("data.letters=6", "data.lengths=[1,6]", "data.train=200", "data.validation=40", "data.test=60")
+WRITER += (
+    "data.letters=6",
+    "data.lengths=[1,6]",
+    "data.train=200",
+    "data.validation=40",
+    "data.test=60",
+)
 WRITER += ("optim.lr=0.01", "trainer.max_epochs=3")
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-OFFLINE = "--disable-gpu --disable-background-networking --disable-component-update --disable-sync --no-first-run"
+OFFLINE = (
+    "--disable-gpu --disable-background-networking --disable-component-update --disable-sync"
+    " --no-first-run"
+)
 
 
 class Page:
@@ -66,7 +86,10 @@ def opened(content: bytes) -> SimpleNamespace:
         weights.append(numbers[: math.prod(shape)].reshape(shape))
         numbers = numbers[math.prod(shape) :]
     for name, shape in facts.get("shapes", {}).items():
-        facts[name], numbers = numbers[: math.prod(shape)].reshape(shape), numbers[math.prod(shape) :]
+        facts[name], numbers = (
+            numbers[: math.prod(shape)].reshape(shape),
+            numbers[math.prod(shape) :],
+        )
     facts["removed"] = [word for word in facts.get("words", []) if word["removed"]]
     facts["words"] = [word for word in facts.get("words", []) if not word["removed"]]
     return SimpleNamespace(**facts, maps=weights, rest=numbers)
@@ -91,11 +114,15 @@ class Server:
 
 
 def chromium(playwright: Any) -> Any:
-    """Starts the machine's Chromium, or the one that playwright has installed; None if there is neither."""
+    """Starts the machine's Chromium, or the one that playwright has installed; None if there is
+    neither.
+    """
     found = next(filter(None, map(shutil.which, BROWSERS)), None)
     if found is None and not Path(playwright.chromium.executable_path).exists():
         return None
-    return playwright.chromium.launch(executable_path=found, args=["--no-sandbox", *OFFLINE.split()])
+    return playwright.chromium.launch(
+        executable_path=found, args=["--no-sandbox", *OFFLINE.split()]
+    )
 
 
 def settle(tab: Any) -> None:

@@ -1,7 +1,9 @@
-"""Numbers that must not change with the code: `python -m tests.golden` writes them into tests/golden.json.
+"""Numbers that must not change with the code: `python -m tests.golden` writes them into
+tests/golden.json.
 
-`python -m tests.golden <folder> <file> [<model> ...]` measures them, or only those of some models, in an empty folder
-and writes them elsewhere. None depends on the processor by more than the tolerances of tests/test_golden.py.
+`python -m tests.golden <folder> <file> [<model> ...]` measures them, or only those of some models,
+in an empty folder and writes them elsewhere. None depends on the processor by more than the
+tolerances of tests/test_golden.py.
 """
 
 import hashlib
@@ -18,34 +20,91 @@ import torch
 from tests.world import write_world
 
 FILE = Path(__file__).with_name("golden.json")
-LADDER = ("mean", "learned_query", "text_query", "base", "base_pe", "residual", "residual_pe", "residual_learned")
+LADDER = (
+    "mean",
+    "learned_query",
+    "text_query",
+    "base",
+    "base_pe",
+    "residual",
+    "residual_pe",
+    "residual_learned",
+)
 LADDER += ("residual_cls", "residual_pe_cls")
-BEYOND = ("residual_heads", "residual_rope", "residual_relative", "label_query", "tuned_mean", "log_counts_mean")
+BEYOND = (
+    "residual_heads",
+    "residual_rope",
+    "residual_relative",
+    "label_query",
+    "tuned_mean",
+    "log_counts_mean",
+)
 BEYOND += ("tuned", "convolved", "log_counts", "wide")
-SEQ2SEQ = ("", "_attention", "_attention_dot", "_attention_scaled", "_attention_additive", "_bahdanau")
-COMMON = ["logger=csv", "trainer=cpu", "trainer.enable_progress_bar=false", "threads=1", "pictures=false"]
+SEQ2SEQ = (
+    "",
+    "_attention",
+    "_attention_dot",
+    "_attention_scaled",
+    "_attention_additive",
+    "_bahdanau",
+)
+COMMON = [
+    "logger=csv",
+    "trainer=cpu",
+    "trainer.enable_progress_bar=false",
+    "threads=1",
+    "pictures=false",
+]
 COMMON += ["trainer.max_epochs=1"]
-PAIRS = ["task=seq2seq", "data.letters=5", "data.lengths=[1,5]", "data.train=120", "data.validation=20", "data.test=20"]
-SPLITS = ("test_fingerprint", "val_fingerprint", "source_key", "known_tokens", "train_reviews", "steps", "parameters")
+PAIRS = [
+    "task=seq2seq",
+    "data.letters=5",
+    "data.lengths=[1,5]",
+    "data.train=120",
+    "data.validation=20",
+    "data.test=20",
+]
+SPLITS = (
+    "test_fingerprint",
+    "val_fingerprint",
+    "source_key",
+    "known_tokens",
+    "train_reviews",
+    "steps",
+    "parameters",
+)
 LOSSES = ("val_loss", "test_loss")
 
 
 def jobs(world: Path, folder: Path) -> dict[str, list[str]]:
     """The overrides that each model trains with for one epoch."""
-    reviews = [f"data.path={world}/reviews.csv", f"data.glove.path={world}/glove.txt", "data.glove.dim=10"]
+    reviews = [
+        f"data.path={world}/reviews.csv",
+        f"data.glove.path={world}/glove.txt",
+        "data.glove.dim=10",
+    ]
     reviews += [f"data.cache_dir={folder}/cache", "data.batch_tokens=256"]
     found = {model: [f"model={model}", *reviews] for model in (*LADDER, *BEYOND)}
     found["masked_words"] = ["model=pretrained", "task=masked_words", "init=null", *reviews]
     found["pretrained"] = ["model=pretrained", f"init={folder}/masked_words", *reviews]
     found["distilled"] = ["model=distilled", f"data.extra={folder}/labelled.csv", *reviews]
     found |= {f"seq2seq{name}": [*PAIRS, f"model=seq2seq{name}"] for name in SEQ2SEQ}
-    probe = ["data=order_probe", "data.probe.train=40", "data.probe.validation=10", "data.probe.test=10"]
+    probe = [
+        "data=order_probe",
+        "data.probe.train=40",
+        "data.probe.validation=10",
+        "data.probe.test=10",
+    ]
     found["order_probe"] = ["model=residual_pe", *probe, *reviews[1:]]
-    return {name: [*words, *COMMON, f"hydra.run.dir={folder}/{name}"] for name, words in found.items()}
+    return {
+        name: [*words, *COMMON, f"hydra.run.dir={folder}/{name}"] for name, words in found.items()
+    }
 
 
 def measure(folder: Path, models: list[str]) -> dict[str, dict]:
-    """Trains these models, or all, with the train command, in this process; returns their numbers."""
+    """Trains these models, or all, with the train command, in this process; returns their
+    numbers.
+    """
     os.environ["WANDB_MODE"] = "offline"
     (world := folder / "world").mkdir()
     write_world(world)
@@ -56,7 +115,8 @@ def measure(folder: Path, models: list[str]) -> dict[str, dict]:
 
     def fit(trainer: L.Trainer, module: L.LightningModule, *arguments, **more):
         weights = sorted(
-            (w.numel(), float(w.sum()), float(w.norm())) for w in (w.detach().double() for w in module.parameters())
+            (w.numel(), float(w.sum()), float(w.norm()))
+            for w in (w.detach().double() for w in module.parameters())
         )
         step, plan = module.training_step, []
 

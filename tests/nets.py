@@ -11,7 +11,7 @@ from imdbattn.data.glove import Glove
 from imdbattn.data.ragged import Batch, Ragged, ragged
 from imdbattn.nn.beyond.context import Phrases, folds_of
 from imdbattn.tasks.build import build_net
-from imdbattn.tasks.reviews import ReviewClassifier, phrases_of
+from imdbattn.tasks.reviews.classifier import ReviewClassifier, phrases_of
 
 WIDTH, WORDS = 10, 60
 
@@ -24,14 +24,20 @@ def vectors() -> Glove:
     return Glove(folder=None, fingerprint="0" * 16, vectors=table, mean_D=mean, std_D=std)
 
 
-def reviews(seed: int = 0, count: int = 2000, longest: int = 100, classes: int = 3, words: int = WORDS) -> Ragged:
-    """Random reviews; by default so many that all pairs of words occur again, and one triple in thirteen."""
+def reviews(
+    seed: int = 0, count: int = 2000, longest: int = 100, classes: int = 3, words: int = WORDS
+) -> Ragged:
+    """Random reviews; by default so many that all pairs of words occur again, and one triple in
+    thirteen.
+    """
     rng = np.random.default_rng(seed)
     ids = [rng.integers(3, 3 + words, rng.integers(0, longest + 1)).tolist() for _ in range(count)]
     return ragged(ids, rng.integers(0, classes, count))
 
 
-def phrases(chosen: Any, classes: int, data: Ragged | None = None, rows: int = 3 + WORDS) -> Phrases:
+def phrases(
+    chosen: Any, classes: int, data: Ragged | None = None, rows: int = 3 + WORDS
+) -> Phrases:
     """Those of random reviews, or of `data`. chosen: settings, model.phrases."""
     data = reviews(classes=classes) if data is None else data
     targets_NC = torch.nn.functional.one_hot(data.labels, classes)
@@ -39,7 +45,9 @@ def phrases(chosen: Any, classes: int, data: Ragged | None = None, rows: int = 3
 
 
 def net(settings, rung: str, *overrides: str, seed: int = 0, classes: int = 3) -> torch.nn.Module:
-    """The rung in evaluation mode, with random values in every parameter, because zeros could hide a mistake."""
+    """The rung in evaluation mode, with random values in every parameter, because zeros could hide
+    a mistake.
+    """
     torch.manual_seed(seed)
     cfg = settings(f"model={rung}", *overrides)
     tuned = torch.arange(3, 3 + WORDS) if cfg.model.embedding.trainable else None
@@ -50,7 +58,9 @@ def net(settings, rung: str, *overrides: str, seed: int = 0, classes: int = 3) -
     return built.eval()
 
 
-def learner(cfg: Any, net: torch.nn.Module, classes: int = 3, folds_N: torch.Tensor | None = None) -> ReviewClassifier:
+def learner(
+    cfg: Any, net: torch.nn.Module, classes: int = 3, folds_N: torch.Tensor | None = None
+) -> ReviewClassifier:
     """The Lightning module around a net. cfg: the settings of a training run."""
     return ReviewClassifier(net, cfg, facts(classes), folds_N=folds_N)
 
@@ -60,12 +70,18 @@ def facts(classes: int = 3) -> dict[str, Any]:
     return {"vectors": vectors().fingerprint, "labels": [str(number) for number in range(classes)]}
 
 
-def batch(model: torch.nn.Module, reviews: list[list[int]], order=None, padding: int = 0, **options) -> Batch:
-    """Reviews in the given order (all by default) with all that `model` reads, and `padding` more positions."""
+def batch(
+    model: torch.nn.Module, reviews: list[list[int]], order=None, padding: int = 0, **options
+) -> Batch:
+    """Reviews in the given order (all by default) with all that `model` reads, and `padding` more
+    positions.
+    """
     phrases = model.context.phrases if model.context is not None else None
     before = phrases.longest - 1 if phrases is not None else 0
     rows_B = torch.arange(len(reviews)) if order is None else torch.tensor(order)
     made = ragged(reviews).batch(rows_B, before=before, **options)
-    tokens_BT, positions_BT = (F.pad(x_BT, (0, padding)) for x_BT in (made.tokens_BT, made.positions_BT))
+    tokens_BT, positions_BT = (
+        F.pad(x_BT, (0, padding)) for x_BT in (made.tokens_BT, made.positions_BT)
+    )
     before_BTW = F.pad(made.before_BTW, (0, 0, 0, padding))
     return made._replace(tokens_BT=tokens_BT, positions_BT=positions_BT, before_BTW=before_BTW)

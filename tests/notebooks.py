@@ -1,4 +1,6 @@
-"""Executes the notebooks in docs/notebooks: `make notebooks`, or `python -m tests.notebooks ladder.ipynb`."""
+"""Executes the notebooks in docs/notebooks: `make notebooks`, or `python -m tests.notebooks
+ladder.ipynb`.
+"""
 
 import os
 import re
@@ -24,7 +26,8 @@ whole = imdbattn.train
 
 
 def train(*overrides, **options):
-    short = ["trainer.max_epochs=1"] if "data.path=messages.csv" in overrides else ["trainer.limit_train_batches=3"]
+    own = "data.path=messages.csv" in overrides
+    short = ["trainer.max_epochs=1" if own else "trainer.limit_train_batches=3"]
     if "task=seq2seq" in overrides:
         short += ["data.train=600", "data.validation=20", "data.test=20"]
     if "data=order_probe" in overrides:
@@ -38,15 +41,25 @@ imdbattn.train = train"""
 def execute(path: Path, fast: bool = False) -> nbformat.NotebookNode:
     """The notebook, executed in a new kernel in a temporary folder, which is removed afterwards.
 
-    fast: train for few steps; the numbers mean nothing. Raises CellExecutionError for the first cell that fails.
+    fast: train for few steps; the numbers mean nothing. Raises CellExecutionError for the first
+    cell that fails.
     """
     notebook = nbformat.read(path, as_version=4)
     notebook.cells[:0] = [nbformat.v4.new_code_cell(FAST)] if fast else []
     with tempfile.TemporaryDirectory() as temporary:
         folder = os.path.realpath(temporary)
-        own = {"PYTHONPATH": str(ROOT), "TMPDIR": folder, "IPYTHONDIR": folder, "JUPYTER_RUNTIME_DIR": folder}
+        own = {
+            "PYTHONPATH": str(ROOT),
+            "TMPDIR": folder,
+            "IPYTHONDIR": folder,
+            "JUPYTER_RUNTIME_DIR": folder,
+        }
         client = NotebookClient(
-            notebook, kernel_name="python3", timeout=1800, record_timing=False, coalesce_streams=True
+            notebook,
+            kernel_name="python3",
+            timeout=1800,
+            record_timing=False,
+            coalesce_streams=True,
         )
         client.execute(cwd=folder, env=os.environ | own)
     for cell in [one for one in notebook.cells if one.cell_type == "code"] if fast else []:

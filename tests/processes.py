@@ -23,7 +23,8 @@ READ_LATE = ("COLUMNS", "IMDBATTN_", "MASTER_PORT", "NETRC", "SLURM_", "WANDB_")
 def started(command: list[str], **more: Any) -> Iterator[subprocess.Popen]:
     """A process in a session of its own, killed at the end with all processes that it has started.
 
-    Ctrl-C ends it even where this process ignores SIGINT, which children inherit: as in `make test &`.
+    Ctrl-C ends it even where this process ignores SIGINT, which children inherit: as in `make test
+    &`.
     more: arguments of subprocess.Popen.
     """
     default = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
@@ -36,7 +37,9 @@ def started(command: list[str], **more: Any) -> Iterator[subprocess.Popen]:
 
 
 class WarmCommands:
-    """Runs commands of the package as `subprocess.run([python, "-m", ...])` does, each in a fork of tests/warm.py."""
+    """Runs commands of the package as `subprocess.run([python, "-m", ...])` does, each in a fork of
+    tests/warm.py.
+    """
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self.environment = environment
@@ -84,7 +87,9 @@ class WarmCommands:
             for stream in (stdout, stderr):
                 stream.seek(0)
             code = int.from_bytes(status, "little", signed=True)
-            return subprocess.CompletedProcess([module, *arguments], code, stdout.read(), stderr.read())
+            return subprocess.CompletedProcess(
+                [module, *arguments], code, stdout.read(), stderr.read()
+            )
 
     def close(self) -> None:
         self.connection.close()

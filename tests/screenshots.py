@@ -1,4 +1,6 @@
-"""Draws the screenshots of docs/explore.md: `python -m tests.screenshots runs/ladder runs/reverse`."""
+"""Draws the screenshots of docs/explore.md: `python -m tests.screenshots runs/ladder
+runs/reverse`.
+"""
 
 import sys
 from pathlib import Path
@@ -8,9 +10,9 @@ from hydra import compose, initialize_config_dir
 from playwright.sync_api import Page as Tab
 from playwright.sync_api import sync_playwright
 
-from imdbattn.explore.settings import Explore
-from imdbattn.settings.cli import conf_dir, plain_dict
+from imdbattn.launch.command import conf_dir, plain_dict
 from imdbattn.settings.schema import validate_as
+from imdbattn.tools.explore.settings import Explore
 
 from .explorer import Page, Server, chromium, settle
 from .processes import ROOT
@@ -24,7 +26,9 @@ def draw(tab: Tab, address: str, run: dict[str, str]) -> None:
 
     def visit(*models: str, **state: str) -> None:
         tab.goto("about:blank")
-        tab.goto(f"{address}#{urlencode({'runs': ','.join(run[model] for model in models), **state})}")
+        tab.goto(
+            f"{address}#{urlencode({'runs': ','.join(run[model] for model in models), **state})}"
+        )
         settle(tab)
 
     def part(name: str, selector: str) -> None:
@@ -33,9 +37,15 @@ def draw(tab: Tab, address: str, run: dict[str, str]) -> None:
     visit("mean", "base", "residual_pe")  # loads the models
     visit("mean", "base", "residual_pe", text=TEXT)
     tab.locator(".panel").nth(1).locator(".word").nth(4).hover()
-    tab.screenshot(path=OUT / "page.png", clip={"x": 0, "y": 0, "width": 1280, "height": 1010}, full_page=True)
+    tab.screenshot(
+        path=OUT / "page.png", clip={"x": 0, "y": 0, "width": 1280, "height": 1010}, full_page=True
+    )
     visit("mean", "base", "residual_pe", text=TEXT, words="3")
-    tab.screenshot(path=OUT / "changes.png", clip={"x": 0, "y": 405, "width": 1280, "height": 220}, full_page=True)
+    tab.screenshot(
+        path=OUT / "changes.png",
+        clip={"x": 0, "y": 405, "width": 1280, "height": 220},
+        full_page=True,
+    )
     # Layer 1, head 1, "bad" -> "great", two padded positions, without mask.
     visit("residual_pe", text=TEXT, cells=f"{run['residual_pe']}:1.1.4.8.2.0")
     tab.locator(".strips").hover(position={"x": 200, "y": 40})

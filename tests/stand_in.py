@@ -1,8 +1,9 @@
-"""A search whose trials train nothing, so that they take milliseconds: `python -m tests.stand_in +search=residual ...`.
+"""A search whose trials train nothing, so that they take milliseconds: `python -m tests.stand_in
++search=residual ...`.
 
-The search starts this file instead of Python. As a trial it writes the files of a run, saves its state after each epoch
-and on SIGTERM, and ends with the process that started it. Its accuracy follows from its settings. As a sweep it gives
-each seed the same test accuracy.
+The search starts this file instead of Python. As a trial it writes the files of a run, saves its
+state after each epoch and on SIGTERM, and ends with the process that started it. Its accuracy
+follows from its settings. As a sweep it gives each seed the same test accuracy.
 """
 
 import ctypes
@@ -17,8 +18,8 @@ from pathlib import Path
 
 
 def search() -> None:
-    from imdbattn.search import trials
-    from imdbattn.search.__main__ import main
+    from imdbattn.search import main
+    from imdbattn.tools.search import trials
 
     trials.POLL = 0.05  # seconds
     python = Path("python").resolve()
@@ -41,7 +42,10 @@ def trial(words: list[str]) -> None:
     lr, epochs = float(settings["optim.lr"]), int(settings.get("trainer.max_epochs", 4))
     if settings.get("model.layers") == "4":
         sys.exit("error: out of memory")
-    checkpoint, state = folder / "checkpoints" / "last.ckpt", {"epoch": 0, "curve": "epoch,step,val/accuracy\n"}
+    checkpoint, state = (
+        folder / "checkpoints" / "last.ckpt",
+        {"epoch": 0, "curve": "epoch,step,val/accuracy\n"},
+    )
     if "resume" in settings:
         state = json.loads(zipfile.ZipFile(checkpoint).read("state"))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

@@ -1,4 +1,6 @@
-"""The Python API gives the results of the commands, accepts notebook objects, and refuses the rest in one line."""
+"""The Python API gives the results of the commands, accepts notebook objects, and refuses the rest
+in one line.
+"""
 
 import json
 import logging
@@ -21,9 +23,9 @@ from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 
 import imdbattn
+from imdbattn.launch.command import conf_dir
 from imdbattn.runs.fit import fit
 from imdbattn.runs.score import score_run
-from imdbattn.settings.cli import conf_dir
 from tests.world import BAD, FILLER, GOOD
 
 from .commands import label_texts
@@ -49,12 +51,15 @@ def files_in(folder: Path) -> dict[Path, int]:
 def test_import_and_comparison_load_no_torch():
     code = """if True:
         import sys, imdbattn
-        assert {"load", "compare", "train", "Model", "ReviewClassifier", "UserError"} <= set(dir(imdbattn))
+        names = {"load", "compare", "train", "Model", "ReviewClassifier", "UserError"}
+        assert names <= set(dir(imdbattn))
         assert imdbattn.__version__ and imdbattn.UserError
         print(*sys.modules, sep=",")
         imdbattn.compare
         print(*sys.modules, sep=",")"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ
+    )
     first, second = (set(line.split(",")) for line in done.stdout.splitlines())
     assert not {"torch", "lightning", "hydra", "pydantic", "numpy", "wandb", "pandas"} & first
     assert not {"torch", "lightning", "wandb", "datasets"} & second
@@ -70,17 +75,26 @@ def test_a_run_is_loaded_from_its_folder_or_a_checkpoint_in_it(trained, tmp_path
         assert (model.folder, model.labels) == (folder, ["neg", "pos"])
         assert [*model.predict(TEXTS)] == best
     assert model.settings["model"]["name"] == "residual_pe"
-    assert repr(model) == f"Model(residual_pe, labels=['neg', 'pos'], folder='{os.path.relpath(folder)}')"
+    assert (
+        repr(model)
+        == f"Model(residual_pe, labels=['neg', 'pos'], folder='{os.path.relpath(folder)}')"
+    )
     last = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
     loaded = imdbattn.load(folder / "checkpoints" / "last.ckpt").net.state_dict()
-    assert all(torch.equal(loaded[name.removeprefix("net.")], weight) for name, weight in last.items())
+    assert all(
+        torch.equal(loaded[name.removeprefix("net.")], weight) for name, weight in last.items()
+    )
 
 
 def test_a_checkpoint_becomes_a_lightning_module(trained):
     folder, _ = trained("residual_pe")
-    classifier = imdbattn.ReviewClassifier.load_from_checkpoint(folder / "checkpoints/best.ckpt", map_location="cpu")
+    classifier = imdbattn.ReviewClassifier.load_from_checkpoint(
+        folder / "checkpoints/best.ckpt", map_location="cpu"
+    )
     loaded = imdbattn.load(folder).net.state_dict()
-    assert all(torch.equal(weight, loaded[name]) for name, weight in classifier.net.state_dict().items())
+    assert all(
+        torch.equal(weight, loaded[name]) for name, weight in classifier.net.state_dict().items()
+    )
 
 
 def test_predictions_equal_those_of_the_command(model, settings):
@@ -103,10 +117,20 @@ def test_predict_takes_text_in_any_container(model):
     first, second = model.predict(TEXTS[:2])
     assert [*model.predict(TEXTS[0])] == [first]  # not its letters
     frame = pd.DataFrame({"review": TEXTS[:2]}, index=[7, 3])
-    for texts in (tuple(TEXTS[:2]), frame["review"], np.array(TEXTS[:2]), (text for text in TEXTS[:2])):
+    for texts in (
+        tuple(TEXTS[:2]),
+        frame["review"],
+        np.array(TEXTS[:2]),
+        (text for text in TEXTS[:2]),
+    ):
         assert [*model.predict(texts)] == [first, second]
     empty = model.predict([])
-    assert (len(empty), empty.labels.tolist(), empty.probabilities.shape, repr(empty)) == (0, [], (0, 2), "no texts")
+    assert (len(empty), empty.labels.tolist(), empty.probabilities.shape, repr(empty)) == (
+        0,
+        [],
+        (0, 2),
+        "no texts",
+    )
     assert empty.to_frame().empty
 
 
@@ -131,7 +155,9 @@ def test_an_encoder_decoder_generates_sequences(writer, settings):
     texts = ["ABC", "ZDKA"]
     expected, _ = label_texts(settings(f"run={writer.folder}", "beams=3", config="predict"), texts)
     found = writer.predict(texts, beams=3)
-    assert [(one.label, one.probability) for one in found] == [(one.output, one.probability) for one in expected]
+    assert [(one.label, one.probability) for one in found] == [
+        (one.output, one.probability) for one in expected
+    ]
     assert found.probabilities[:, 0].tolist() == [one.probability for one in expected]
     assert writer.labels == []
     explanation = writer.explain("ABC")
@@ -153,7 +179,9 @@ def test_evaluate_gives_the_numbers_of_the_command_and_writes_nothing(trained, s
     assert files_in(folder) == before
     assert [*model.predict(TEXTS)] == predictions  # its weights have not changed
     assert half.loss != metrics.loss
-    assert dict(file) == score_run(settings(f"run={folder}", f"data.path={world}/reviews.csv", config="evaluate"))
+    assert dict(file) == score_run(
+        settings(f"run={folder}", f"data.path={world}/reviews.csv", config="evaluate")
+    )
     assert repr(metrics).startswith("accuracy ")
     assert f"<td>{metrics.accuracy:.4f}</td>" in metrics._repr_html_()
 
@@ -168,15 +196,31 @@ def test_evaluate_takes_texts_and_labels(model):
     assert model.evaluate("a great film", "pos").reviews == 1
 
 
-def test_training_equals_that_of_the_command_and_leaves_the_process_unchanged(small, settings, tmp_path, monkeypatch):
+def test_training_equals_that_of_the_command_and_leaves_the_process_unchanged(
+    small, settings, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     overrides = (*small, "model=mean", "trainer.max_epochs=2")
     fit(settings(*overrides), tmp_path / "expected")
 
     def state() -> list:
-        threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
-        randoms = [random.getstate(), torch.get_rng_state().tolist(), np.random.get_state()[1].tolist()]
-        process = [list(sys.argv), os.getcwd(), *map(signal.getsignal, range(1, 20)), threads, deterministic, *randoms]
+        threads, deterministic = (
+            torch.get_num_threads(),
+            torch.are_deterministic_algorithms_enabled(),
+        )
+        randoms = [
+            random.getstate(),
+            torch.get_rng_state().tolist(),
+            np.random.get_state()[1].tolist(),
+        ]
+        process = [
+            list(sys.argv),
+            os.getcwd(),
+            *map(signal.getsignal, range(1, 20)),
+            threads,
+            deterministic,
+            *randoms,
+        ]
         return [*process, logging.getLogger("imdbattn").level]
 
     torch.backends.mkldnn.matmul.fp32_precision = "none"  # as in a new process
@@ -185,8 +229,12 @@ def test_training_equals_that_of_the_command_and_leaves_the_process_unchanged(sm
     before = state()
     runs = [imdbattn.train(*overrides) for _ in range(2)]
     assert state() == before
-    torch.get_float32_matmul_precision()  # which Lightning calls on a GPU; an error if oneDNN's setting was changed
-    weights = [(run / "checkpoints/best.ckpt") for run in (tmp_path / "expected", *(run.folder for run in runs))]
+    # which Lightning calls on a GPU; an error if oneDNN's setting was changed
+    torch.get_float32_matmul_precision()
+    weights = [
+        (run / "checkpoints/best.ckpt")
+        for run in (tmp_path / "expected", *(run.folder for run in runs))
+    ]
     first, *others = (torch.load(file, weights_only=True)["state_dict"] for file in weights)
     assert all(torch.equal(first[name], other[name]) for other in others for name in first)
     assert runs[0].folder != runs[1].folder
@@ -202,12 +250,16 @@ def test_training_equals_that_of_the_command_and_leaves_the_process_unchanged(sm
     assert "test_accuracy" in repr(again)
 
 
-def test_training_runs_inside_a_program_that_uses_hydra_and_outside_the_main_thread(small, tmp_path):
+def test_training_runs_inside_a_program_that_uses_hydra_and_outside_the_main_thread(
+    small, tmp_path
+):
     runs: list = []
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         own = GlobalHydra.instance().hydra
         arguments = (*small, "model=mean", "trainer.max_epochs=1")
-        thread = threading.Thread(target=lambda: runs.append(imdbattn.train(*arguments, folder=tmp_path / "run")))
+        thread = threading.Thread(
+            target=lambda: runs.append(imdbattn.train(*arguments, folder=tmp_path / "run"))
+        )
         thread.start()
         thread.join()
         assert GlobalHydra.instance().hydra is own
@@ -222,10 +274,20 @@ def test_a_comparison_equals_that_of_the_command(trained, shell, tmp_path, monke
     before = files_in(tmp_path / "ladder")
     comparison = imdbattn.compare([tmp_path / "ladder"], against="mean", resamples=200)
     assert files_in(tmp_path / "ladder") == before
-    done = shell("compare", f"runs={tmp_path}/ladder", "against=mean", "resamples=200", f"out={tmp_path}/command")
+    done = shell(
+        "compare",
+        f"runs={tmp_path}/ladder",
+        "against=mean",
+        "resamples=200",
+        f"out={tmp_path}/command",
+    )
     assert done.stdout.rpartition("comparison: ")[0].strip() == repr(comparison).strip()
     content = json.loads((tmp_path / "command" / "comparison.json").read_text())
     assert comparison.rungs["test"].tolist() == [rung["test"]["mean"] for rung in content["rungs"]]
-    assert comparison.rungs[["low", "high"]].values.tolist() == [rung["interval"] for rung in content["rungs"]]
-    assert comparison.pairs["difference"].tolist() == [pair["difference"] for pair in content["pairs"]]
+    assert comparison.rungs[["low", "high"]].values.tolist() == [
+        rung["interval"] for rung in content["rungs"]
+    ]
+    assert comparison.pairs["difference"].tolist() == [
+        pair["difference"] for pair in content["pairs"]
+    ]
     assert comparison._repr_html_().count("<table") == 2

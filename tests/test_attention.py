@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from imdbattn.explain.watch import rollout, watch
 from imdbattn.nn.beyond.attention import LabelHead, LabelQueryPooling, ProjectedAttention
 from imdbattn.nn.ladder import Attention, SelfAttention, Words
 from imdbattn.nn.scores import Additive, Bilinear, Dot, ScaledDot, padding_mask
+from imdbattn.tools.explain.watch import rollout, watch
 
 SCORES = (ScaledDot, Dot, Bilinear, Additive)
 
@@ -33,10 +33,20 @@ def test_worked_values_of_the_exercise(score):
     torch.testing.assert_close(weights, expected)
 
 
-@given(st.integers(0, 10_000), st.integers(1, 4), st.integers(1, 7), st.integers(1, 9), st.sampled_from([4, 8]))
+@given(
+    st.integers(0, 10_000),
+    st.integers(1, 4),
+    st.integers(1, 7),
+    st.integers(1, 9),
+    st.sampled_from([4, 8]),
+)
 def test_scaled_dot_equals_the_kernel_of_torch(seed, batch, queries, keys, width):
     torch.manual_seed(seed)
-    q, k, v = torch.randn(batch, queries, width), torch.randn(batch, keys, width), torch.randn(batch, keys, 3)
+    q, k, v = (
+        torch.randn(batch, queries, width),
+        torch.randn(batch, keys, width),
+        torch.randn(batch, keys, 3),
+    )
     mask = padding_mask(torch.randint(1, keys + 1, (batch,)), keys)[:, None]
     expected = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
     attention = Attention(ScaledDot(width, width))
@@ -51,8 +61,11 @@ def test_products_of_additional_columns_are_added_to_the_scores(score, more):
     attention = Attention(score(6, 6))
     q, k, v = torch.randn(2, 3, 4, 6), torch.randn(2, 3, 5, 6), torch.randn(2, 3, 5, 6)
     mask = padding_mask(torch.tensor([5, 2]), 5)[:, None, None]
-    more_query, more_key = torch.randn(2, 3, 4, more), torch.randn(2, 1, 5, more)  # keys shared by all heads
-    expected = attention.score(q, k) + torch.einsum("bhqw,bkw->bhqk", more_query, more_key.squeeze(1))
+    # keys shared by all heads
+    more_query, more_key = torch.randn(2, 3, 4, more), torch.randn(2, 1, 5, more)
+    expected = attention.score(q, k) + torch.einsum(
+        "bhqw,bkw->bhqk", more_query, more_key.squeeze(1)
+    )
     expected = expected.masked_fill(~mask, -torch.inf).softmax(-1)
     added = ((more_query, more_key),) if more else ()
     torch.testing.assert_close(attention(q, k, v, mask, *added), expected @ v)
@@ -91,7 +104,7 @@ def test_self_attention_equals_multihead_attention_with_copied_weights(heads):
     torch.testing.assert_close(weights[0], expected_weights)
 
 
-def test_projected_attention_equals_multihead_attention_and_its_projection_folds_into_the_next_linear():
+def test_projected_attention_equals_multihead_attention_and_folds_into_the_next_linear():
     torch.manual_seed(0)
     ours, theirs = ProjectedAttention(10, heads=5), nn.MultiheadAttention(10, 5, batch_first=True)
     parts, output = (ours.query, ours.key, ours.value), ours.output
@@ -119,7 +132,9 @@ def test_each_label_reads_with_its_own_query():
             expected = (x[row, :length] @ query / 2).softmax(0)
             torch.testing.assert_close(weights[0][row, label, 0, :length], expected.detach())
             z = expected @ x[row, :length]
-            torch.testing.assert_close(logits[row, label], head.weight[label] @ z + head.bias[label])
+            torch.testing.assert_close(
+                logits[row, label], head.weight[label] @ z + head.bias[label]
+            )
 
 
 @pytest.mark.parametrize("score", SCORES)
@@ -136,12 +151,17 @@ def test_a_query_without_keys_gives_zeros_and_finite_gradients(score):
 
 
 def test_rollout_follows_the_weights_back_to_the_words():
-    # The pooling reads position 0, the layer above sends it to position 2, and the skip keeps half where there is one.
+    # The pooling reads position 0, the layer above sends it to position 2, and the skip keeps half
+    # where there is one.
     read_first = torch.tensor([[[[1.0, 0, 0]]]])
     first_asks_last = torch.tensor([[[[0.0, 0, 1], [0, 1, 0], [0, 0, 1]]]])
     torch.testing.assert_close(rollout([read_first], []), torch.tensor([[1.0, 0, 0]]))
-    torch.testing.assert_close(rollout([first_asks_last, read_first], [False]), torch.tensor([[0.0, 0, 1]]))
-    torch.testing.assert_close(rollout([first_asks_last, read_first], [True]), torch.tensor([[0.5, 0, 0.5]]))
+    torch.testing.assert_close(
+        rollout([first_asks_last, read_first], [False]), torch.tensor([[0.0, 0, 1]])
+    )
+    torch.testing.assert_close(
+        rollout([first_asks_last, read_first], [True]), torch.tensor([[0.5, 0, 0.5]])
+    )
 
 
 def test_a_subclass_that_replaces_only_forward_shows_no_weights():

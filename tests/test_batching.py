@@ -1,4 +1,6 @@
-"""Batches: every review once, within the budget, the same for a seed, different in each epoch, little padding."""
+"""Batches: every review once, within the budget, the same for a seed, different in each epoch,
+little padding.
+"""
 
 import itertools
 from dataclasses import replace
@@ -13,12 +15,12 @@ from omegaconf import OmegaConf
 from imdbattn.data.corpus import prepare
 from imdbattn.data.ragged import Batches, EvalBatches, TrainBatches, ragged, read_places
 from imdbattn.errors import UserError
+from imdbattn.launch.resume import resumed
 from imdbattn.runs.fit import fit
-from imdbattn.runs.resume import resumed
 from imdbattn.settings.keys import as_dict
 from imdbattn.settings.schema import validate
 from imdbattn.tasks.loaders import best_widths
-from imdbattn.tasks.reviews import ReviewData
+from imdbattn.tasks.reviews.classifier import ReviewData
 
 LENGTHS = st.lists(st.integers(0, 80), min_size=4, max_size=120).map(np.array)
 
@@ -34,24 +36,33 @@ def test_every_review_is_in_one_of_the_announced_number_of_batches(lengths, epoc
     sampler, batches = plan(lengths, epoch, budget=budget)
     assert sorted(np.concatenate([index for _, index in batches])) == list(range(len(lengths)))
     assert len(batches) == len(sampler)
-    assert all(len(index) == 1 or max(lengths[index].max(), 1) * len(index) <= budget for _, index in batches)
+    assert all(
+        len(index) == 1 or max(lengths[index].max(), 1) * len(index) <= budget
+        for _, index in batches
+    )
 
 
 def test_composition_order_and_random_numbers_of_the_batches_are_random():
-    """Different in each epoch; with batches in order of length, a net would learn one length after the other."""
+    """Different in each epoch; with batches in order of length, a net would learn one length after
+    the other.
+    """
     lengths = np.random.default_rng(0).integers(1, 80, 2000)
     epochs = [plan(lengths, epoch, pool=256)[1] for epoch in range(3)]
     for batches in epochs:
         longest = [lengths[index].max() for _, index in batches]
         assert abs(np.corrcoef(longest, np.arange(len(longest)))[0, 1]) < 0.2
-    together = [{frozenset(index.tolist()) for _, index in batches if len(index) > 1} for batches in epochs]
+    together = [
+        {frozenset(index.tolist()) for _, index in batches if len(index) > 1} for batches in epochs
+    ]
     assert all(len(one & other) < len(one) / 20 for one, other in itertools.pairwise(together))
     seeds = [seed for batches in epochs for seed, _ in batches]
     assert len(set(seeds)) == len(seeds)
 
 
 @given(LENGTHS, st.integers(1, 6), st.integers(1, 400))
-def test_batches_of_few_lengths_have_few_shapes_in_the_same_order_for_each_seed(lengths, count, budget):
+def test_batches_of_few_lengths_have_few_shapes_in_the_same_order_for_each_seed(
+    lengths, count, budget
+):
     widths = best_widths(np.maximum(lengths, 1), count)
     rounded = np.array(widths)[np.searchsorted(widths, lengths)]
     shapes = []
@@ -77,7 +88,9 @@ def head_and_tail(length: int, max_tokens: int | None, head_share: float) -> lis
 
 def test_dropped_words_are_drawn_for_each_word_review_and_seed():
     def kept(seed: int) -> torch.Tensor:
-        batch = ragged([list(range(3, 103))] * 400).batch(torch.arange(400), word_dropout=0.3, seed=seed)
+        batch = ragged([list(range(3, 103))] * 400).batch(
+            torch.arange(400), word_dropout=0.3, seed=seed
+        )
         return torch.zeros(400, 100).scatter(1, batch.positions_BT, 1.0)
 
     one, other = kept(1), kept(2)
@@ -89,7 +102,9 @@ def test_dropped_words_are_drawn_for_each_word_review_and_seed():
 
 
 @given(
-    st.lists(st.lists(st.integers(3, 99), max_size=30), min_size=1, max_size=8), st.floats(0, 0.95), st.integers(0, 99)
+    st.lists(st.lists(st.integers(3, 99), max_size=30), min_size=1, max_size=8),
+    st.floats(0, 0.95),
+    st.integers(0, 99),
 )
 def test_word_dropout_removes_its_share_and_keeps_the_order(reviews, share, seed):
     batch = ragged(reviews).batch(torch.arange(len(reviews)), word_dropout=share, seed=seed)
@@ -112,9 +127,16 @@ def test_word_dropout_removes_its_share_and_keeps_the_order(reviews, share, seed
 def test_a_batch_has_the_head_and_tail_of_each_review_and_the_words_before_each(
     reviews, max_tokens, head_share, share, before, multiple
 ):
-    """Also for a word after the gap of a truncated review; at the start of a review there are none."""
+    """Also for a word after the gap of a truncated review; at the start of a review there are
+    none.
+    """
     order = torch.arange(len(reviews)).flip(0)
-    options = {"max_tokens": max_tokens, "head_share": head_share, "word_dropout": share, "multiple": multiple}
+    options = {
+        "max_tokens": max_tokens,
+        "head_share": head_share,
+        "word_dropout": share,
+        "multiple": multiple,
+    }
     batch = ragged(reviews).batch(order, seed=7, before=before, **options)
     assert batch.before_BTW.shape == (*batch.tokens_BT.shape, before)
     for row, review in enumerate(reviews[::-1]):
@@ -125,7 +147,10 @@ def test_a_batch_has_the_head_and_tail_of_each_review_and_the_words_before_each(
         assert share or read == places
         assert batch.tokens_BT[row, :length].tolist() == [review[place] for place in read]
         assert batch.tokens_BT[row, length:].eq(0).all()
-        expected = [[review[place - back] if place >= back else 0 for back in range(1, before + 1)] for place in read]
+        expected = [
+            [review[place - back] if place >= back else 0 for back in range(1, before + 1)]
+            for place in read
+        ]
         assert batch.before_BTW[row, :length].tolist() == expected
         assert batch.before_BTW[row, length:].eq(0).all()
 
@@ -138,9 +163,17 @@ def test_a_batch_has_the_head_and_tail_of_each_review_and_the_words_before_each(
 )
 def test_batches_made_together_equal_those_made_alone(reviews, first, share, before):
     split, order = ragged(reviews), np.random.default_rng(0).permutation(len(reviews))
-    items = [(seed, index) for seed, index in ((5, order[:first]), (9, order[first:])) if len(index)]
+    items = [
+        (seed, index) for seed, index in ((5, order[:first]), (9, order[first:])) if len(index)
+    ]
     for widths in ((), (16, 30)):
-        options = {"max_tokens": 20, "word_dropout": share, "multiple": 4, "before": before, "widths": widths}
+        options = {
+            "max_tokens": 20,
+            "word_dropout": share,
+            "multiple": 4,
+            "before": before,
+            "widths": widths,
+        }
         batches = Batches(split, 0, 2, **options)
         for item, together in zip(items, batches.several(items), strict=True):
             for one, other in zip(batches[item], together, strict=True):
@@ -150,8 +183,15 @@ def test_batches_made_together_equal_those_made_alone(reviews, first, share, bef
 @pytest.mark.parametrize("multiple", [1, 16])
 @pytest.mark.parametrize("word_dropout", [0.0, 0.5])
 @pytest.mark.parametrize("max_tokens", [None, 40])
-def test_batches_are_planned_with_the_positions_that_reviews_take(max_tokens, word_dropout, multiple):
-    cut = {"max_tokens": max_tokens, "head_share": 0.75, "word_dropout": word_dropout, "multiple": multiple}
+def test_batches_are_planned_with_the_positions_that_reviews_take(
+    max_tokens, word_dropout, multiple
+):
+    cut = {
+        "max_tokens": max_tokens,
+        "head_share": 0.75,
+        "word_dropout": word_dropout,
+        "multiple": multiple,
+    }
     batches = Batches(ragged([[3] * length for length in range(60)]), **cut)
     taken = [batches[0, np.array([row])].tokens_BT.shape[1] for row in range(60)]
     assert batches.lengths_N().tolist() == taken
@@ -171,7 +211,9 @@ def test_the_ranks_together_have_the_batch_of_one_process(ranks):
 
 
 def test_the_size_of_a_batch_is_decided_once_and_recorded(settings, small, tmp_path):
-    cfg = settings(*small, "data.batch_tokens=null", "data.max_tokens=5", "model=mean", "trainer.max_epochs=1")
+    cfg = settings(
+        *small, "data.batch_tokens=null", "data.max_tokens=5", "model=mean", "trainer.max_epochs=1"
+    )
     metrics = fit(cfg, tmp_path)
     recorded = OmegaConf.to_container(OmegaConf.load(tmp_path / "config.yaml"))
     assert recorded["data"]["batch_tokens"] == 512
@@ -181,6 +223,8 @@ def test_the_size_of_a_batch_is_decided_once_and_recorded(settings, small, tmp_p
     assert ReviewData(cfg, many).batch_tokens == 1024, "tokens beyond data.max_tokens do not count"
     for typed in ("data.batch_tokens=null", "data.batch_tokens=512"):
         assert resumed(as_dict(cfg), [typed], tmp_path) == recorded
-    other = settings(*small, "data.batch_tokens=1024", "data.max_tokens=5", "model=mean", "trainer.max_epochs=1")
+    other = settings(
+        *small, "data.batch_tokens=1024", "data.max_tokens=5", "model=mean", "trainer.max_epochs=1"
+    )
     with pytest.raises(UserError, match=r"data\.batch_tokens=512, not 1024"):
         resumed(as_dict(other), ["data.batch_tokens=1024"], tmp_path)

@@ -19,7 +19,9 @@ def test_the_benchmarks_run(trained, small, tmp_path, monkeypatch, capsys):
     for module in MODULES:
         assert importlib.import_module(f"benchmarks.{module}").__doc__
     measured = json.loads((ROOT / "benchmarks" / "results.json").read_text())
-    assert (ROOT / "benchmarks" / "results.md").read_text() == markdown([Row(**values) for values in measured])
+    assert (ROOT / "benchmarks" / "results.md").read_text() == markdown(
+        [Row(**values) for values in measured]
+    )
 
     pytest.importorskip("sklearn")
     (facts,) = baselines.run_all(["nb_svm"], [1], ["data.source=auto", *small], tmp_path)
@@ -31,6 +33,8 @@ def test_the_benchmarks_run(trained, small, tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr(gpu, "EPOCHS", 2)
     out = tmp_path / "gpu.md"
-    gpu.main(["--device", "cpu", "--reviews", "40", "--out", str(out), "--parts", "epochs", "textbook"])
+    gpu.main(
+        ["--device", "cpu", "--reviews", "40", "--out", str(out), "--parts", "epochs", "textbook"]
+    )
     assert "failed" not in out.read_text()
     assert out.read_text().count("times as fast as textbook") == 4

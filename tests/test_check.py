@@ -1,4 +1,6 @@
-"""imdbattn.check reports each known mistake by name, and nothing for correct solutions in several styles."""
+"""imdbattn.check reports each known mistake by name, and nothing for correct solutions in several
+styles.
+"""
 
 import ast
 import csv
@@ -18,10 +20,10 @@ import pytest
 import torch
 
 import imdbattn.check
-from imdbattn.check.parts import RULES, check
-from imdbattn.check.report import Outcome, as_text
-from imdbattn.check.tables import PARTS, TABLES, Table
 from imdbattn.errors import UserError
+from imdbattn.tools.check.parts import RULES, check
+from imdbattn.tools.check.report import Outcome, as_text
+from imdbattn.tools.check.tables import PARTS, TABLES, Table
 
 from .solutions.changes import CHANGES
 from .solutions.mutations import MUTATIONS
@@ -29,12 +31,22 @@ from .solutions.mutations import MUTATIONS
 FOLDER = Path(__file__).parent / "solutions"
 RIGHT, WRONG = sorted(FOLDER.glob("right/*.py")), sorted(FOLDER.glob("wrong/*.py"))
 LINEARS, SCORES = ((FOLDER / "right" / f"{name}.py").read_text() for name in ("linears", "scores"))
-LOOPS = {"SelfAttention": "Attend", "masked_mean": "pool", "positional_encoding": "encode", "PlainLayer": "Rung"}
+LOOPS = {
+    "SelfAttention": "Attend",
+    "masked_mean": "pool",
+    "positional_encoding": "encode",
+    "PlainLayer": "Rung",
+}
 LOOPS |= {"test_accuracy": "accuracy"}
 # Checks that do not apply: the vectors that the last Linear reads are not recognized.
 UNKNOWN = {("fused", "cls-read"), ("multihead", "cls-read"), ("loops", "cls-read")}
-# Mistakes that the classifier shows, too, checked with it: they are still one finding. Others are checked without it.
-WHOLE = {change[3] for change in CHANGES if change[0] in ("no-key-mask", "nan-at-padding", "changes-its-input")}
+# Mistakes that the classifier shows, too, checked with it: they are still one finding. Others are
+# checked without it.
+WHOLE = {
+    change[3]
+    for change in CHANGES
+    if change[0] in ("no-key-mask", "nan-at-padding", "changes-its-input")
+}
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +60,9 @@ def as_before() -> Iterator[None]:
 
 @pytest.fixture
 def command(shell, tmp_path) -> Callable[..., subprocess.CompletedProcess]:
-    """Runs the command in tmp_path. It starts faster than a fork of a process that has imported everything."""
+    """Runs the command in tmp_path. It starts faster than a fork of a process that has imported
+    everything.
+    """
     return partial(shell, "check", cwd=tmp_path, real=True)
 
 
@@ -75,7 +89,9 @@ def without(text: str, *parts: str) -> str:
 
 
 def changed(part: str, old: str, new: str) -> str:
-    """A right solution with the first occurrence of `old` in or after a part replaced, without what is not needed."""
+    """A right solution with the first occurrence of `old` in or after a part replaced, without what
+    is not needed.
+    """
     right = LINEARS if f" {part}(" in LINEARS else SCORES
     start = right.index(f" {part}(")
     start = start if old in right[start:] else 0
@@ -87,18 +103,26 @@ def changed(part: str, old: str, new: str) -> str:
 
 @pytest.mark.parametrize("file", RIGHT, ids=lambda file: file.stem)
 def test_correct_solutions_pass_all_checks(file, linears):
-    found = linears if file.stem == "linears" else results(file, LOOPS if file.stem == "loops" else None)
+    found = (
+        linears
+        if file.stem == "linears"
+        else results(file, LOOPS if file.stem == "loops" else None)
+    )
     assert findings(found) == []
     assert all(result["sentence"].endswith(".") for result in found)
     for result in found:  # only what the file does not have is not checked
-        assert result["held"] or "has no argument" in result["sentence"] or (file.stem, result["check"]) in UNKNOWN, (
-            result
-        )
+        assert (
+            result["held"]
+            or "has no argument" in result["sentence"]
+            or (file.stem, result["check"]) in UNKNOWN
+        ), result
 
 
 def test_correct_solutions_with_all_parts_are_checked_by_all_rules(linears):
     found = [*results(FOLDER / "right" / "scores.py"), *linears]
-    assert {(r["part"], r["check"]) for r in found} == {(part, rule.name) for part in RULES for rule in RULES[part]}
+    assert {(r["part"], r["check"]) for r in found} == {
+        (part, rule.name) for part in RULES for rule in RULES[part]
+    }
     assert list(RULES) == list(PARTS)
     assert all(result["held"] for result in found)
 
@@ -115,7 +139,10 @@ def test_wrong_solutions_are_reported_by_name(file):
 
 @pytest.mark.parametrize(
     ("expected", "part", "old", "new"),
-    [pytest.param(*change, marks=pytest.mark.slow if number % 4 else ()) for number, change in enumerate(CHANGES)],
+    [
+        pytest.param(*change, marks=pytest.mark.slow if number % 4 else ())
+        for number, change in enumerate(CHANGES)
+    ],
     ids=[f"{change[1]}-{change[0]}" for change in CHANGES],
 )
 def test_one_mistake_is_one_finding(expected, part, old, new, tmp_path):
@@ -143,7 +170,10 @@ def test_mutations_that_were_written_without_the_rules_are_refused(file, old, ne
     ("old", "new"),
     [
         ("return self.head(pooled)", "return self.head(pooled) / 2 + self.head(pooled / 3) + 1"),
-        ("x = layer(x, mask)", "x = torch.cat([layer(*one) for one in zip(x.split(1), mask.split(1))])"),
+        (
+            "x = layer(x, mask)",
+            "x = torch.cat([layer(*one) for one in zip(x.split(1), mask.split(1))])",
+        ),
         ("nn.Linear(width, classes)", "torch.jit.script(nn.Linear(width, classes))"),
     ],
     ids=["affine", "each-review", "scripted"],
@@ -154,7 +184,9 @@ def test_unusual_classifiers_pass(old, new, tmp_path):
 
 
 def test_a_scripted_module_is_checked(tmp_path):
-    text = without(LINEARS, *set(PARTS) - {"SelfAttention"}).replace("class SelfAttention", "class Plain")
+    text = without(LINEARS, *set(PARTS) - {"SelfAttention"}).replace(
+        "class SelfAttention", "class Plain"
+    )
     (file := tmp_path / "mine.py").write_text(
         f"{text}\ndef SelfAttention(width):\n    return torch.jit.script(Plain(width))\n"
     )
@@ -188,7 +220,9 @@ def test_an_error_in_one_part_does_not_block_the_others(tmp_path):
 
 
 def test_a_part_may_call_a_wrong_part_by_keywords(tmp_path):
-    text = SCORES.replace("scores.masked_fill(~words, -1e9).softmax(dim=-1)", "scores.softmax(dim=-1)")
+    text = SCORES.replace(
+        "scores.masked_fill(~words, -1e9).softmax(dim=-1)", "scores.softmax(dim=-1)"
+    )
     text = text.replace(
         "scores.masked_fill(~mask, -1e9).softmax(dim=1)",
         "masked_softmax(scores[:, None], valid_lengths=mask.sum(1))[:, 0]",
@@ -207,11 +241,15 @@ def test_the_document_shows_what_is_printed():
         for message in check(str(FOLDER / "wrong" / name), {}):
             outcome.take(message)
         lines = as_text(outcome).splitlines()
-        kept = lines if text.startswith("ok") else [line for line in lines if not line.startswith("ok")][1:]
+        kept = (
+            lines
+            if text.startswith("ok")
+            else [line for line in lines if not line.startswith("ok")][1:]
+        )
         assert text.splitlines() == kept, name
 
 
-# --- the command ------------------------------------------------------------------------------------------------------
+# --- the command ----------------------------------------------------------------------------------
 
 
 def write(folder: Path, text: str) -> str:
@@ -221,12 +259,16 @@ def write(folder: Path, text: str) -> str:
 def test_exit_status_and_text(command, tmp_path):
     done = command(write(tmp_path, without(LINEARS, "Classifier")))
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("ok     SelfAttention: The result has the documented shape, also for one review")
+    assert done.stdout.startswith(
+        "ok     SelfAttention: The result has the documented shape, also for one review"
+    )
     assert "Not in the file: scaled_dot_product_attention, " in done.stdout
     assert done.stdout.endswith("36 of 36 checks hold.\n")
     done = command(str(FOLDER / "wrong" / "softmax_over_queries.py"))
     assert (done.returncode, done.stderr) == (1, "")
-    assert done.stdout.index("ok  ") < done.stdout.index("WRONG  SelfAttention: softmax-over-queries.")
+    assert done.stdout.index("ok  ") < done.stdout.index(
+        "WRONG  SelfAttention: softmax-over-queries."
+    )
     assert max(map(len, done.stdout.splitlines())) <= 100
     assert not list(tmp_path.rglob("__pycache__"))
 
@@ -237,7 +279,16 @@ def test_json_is_one_object_with_the_same_status(command, tmp_path):
     done = command(write(tmp_path, text), "--json")
     page = json.loads(done.stdout)
     assert done.returncode == 1
-    assert set(page) == {"version", "file", "score", "points", "parts", "not_found", "checks", "printed"}
+    assert set(page) == {
+        "version",
+        "file",
+        "score",
+        "points",
+        "parts",
+        "not_found",
+        "checks",
+        "printed",
+    }
     assert (page["version"], page["file"], page["parts"]) == (1, "mine.py", ["masked_mean"])
     assert page["score"] == {"held": 3, "of": 4}
     assert page["printed"] == "seen"
@@ -255,8 +306,13 @@ def test_json_is_one_object_with_the_same_status(command, tmp_path):
     ],
 )
 def test_crashes_and_endless_loops_are_findings(command, tmp_path, code, finding, options):
-    """Earlier parts keep their results, and nothing that the file prints or writes makes it pass."""
-    text = f"{without(LINEARS, *set(PARTS) - {'masked_mean'})}\ndef positional_encoding(length, width):\n{code}\n"
+    """Earlier parts keep their results, and nothing that the file prints or writes makes it
+    pass.
+    """
+    text = (
+        f"{without(LINEARS, *set(PARTS) - {'masked_mean'})}\ndef positional_encoding(length,"
+        f" width):\n{code}\n"
+    )
     text += "print('{\"done\": true}', flush=True)\n"
     started = time.monotonic()
     done = command(write(tmp_path, text), "--json", *options)
@@ -271,7 +327,9 @@ def test_crashes_and_endless_loops_are_findings(command, tmp_path, code, finding
 @pytest.mark.slow
 @pytest.mark.parametrize("session", ["", ", start_new_session=True"])
 def test_processes_that_the_file_started_end_with_it(command, tmp_path, session):
-    text = f"import subprocess\nprint(subprocess.Popen(['sleep', '600']{session}).pid, flush=True)\n"
+    text = (
+        f"import subprocess\nprint(subprocess.Popen(['sleep', '600']{session}).pid, flush=True)\n"
+    )
     done = command(write(tmp_path, f"{text}while True: pass"), "--json", "--seconds", "1")
     page = json.loads(done.stdout)
     assert [check["finding"] for check in page["checks"]] == ["too-slow"]
@@ -305,7 +363,11 @@ def test_the_stub_is_checked_quickly_and_reported_as_unwritten(command, tmp_path
     (file := tmp_path / "stub.py").write_text(done.stdout)
     found = findings(results(file))
     assert {result["finding"] for result in found} == {"not-written-yet"}
-    defined = {node.name for node in ast.parse(done.stdout).body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
+    defined = {
+        node.name
+        for node in ast.parse(done.stdout).body
+        if isinstance(node, ast.ClassDef | ast.FunctionDef)
+    }
     assert defined == set(PARTS)
 
 
@@ -317,8 +379,14 @@ def test_the_stub_is_checked_quickly_and_reported_as_unwritten(command, tmp_path
         (["bad.py"], "bad.py is not Python ("),
         (["other.py", "--name", "masked_mean=average"], "has no class or function average"),
         (["other.py", "--seconds", "0"], "argument --seconds: invalid positive value: '0'"),
-        (["other.py", "--require", "SelfAtention"], "there is no part 'SelfAtention'; did you mean SelfAttention?"),
-        (["other.py", "--points", "bad.py"], "bad.py must have one line for each part, such as SelfAttention: 4"),
+        (
+            ["other.py", "--require", "SelfAtention"],
+            "there is no part 'SelfAtention'; did you mean SelfAttention?",
+        ),
+        (
+            ["other.py", "--points", "bad.py"],
+            "bad.py must have one line for each part, such as SelfAttention: 4",
+        ),
         (["other.py", "bad.py", "--format", "gradescope"], "--format gradescope is for one file"),
     ],
 )
@@ -342,13 +410,20 @@ def test_a_file_without_any_part_is_wrong_input(tmp_path):
     [
         ("raise SystemExit(0)", 1, "SystemExit"),
         ("def masked_mean(x, mask): raise SystemExit(0)", 1, "SystemExit"),
-        ("def masked_mean(x, mask):\n    y = x\n    return y / nothing\n", 3, "name 'nothing' is not defined"),
+        (
+            "def masked_mean(x, mask):\n    y = x\n    return y / nothing\n",
+            3,
+            "name 'nothing' is not defined",
+        ),
     ],
 )
 def test_an_exception_or_an_exit_names_the_line_of_the_file(tmp_path, code, line, text):
     (file := tmp_path / "mine.py").write_text(code)
     (finding,) = findings(results(file))
-    assert (finding["finding"], finding["sentence"]) == ("raises", f"Line {line} raises an exception.")
+    assert (finding["finding"], finding["sentence"]) == (
+        "raises",
+        f"Line {line} raises an exception.",
+    )
     assert text in finding["example"]
 
 
@@ -360,12 +435,14 @@ def test_other_names_are_named(tmp_path):
     assert near == [{"masked_mean": "MaskedMean"}]
 
 
-# --- notebooks --------------------------------------------------------------------------------------------------------
+# --- notebooks ------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def notebook(tmp_path) -> Path:
-    """The parts of linears.py, with a mistake in masked_mean, and what notebooks have besides definitions."""
+    """The parts of linears.py, with a mistake in masked_mean, and what notebooks have besides
+    definitions.
+    """
     text = without(LINEARS, "Classifier").replace("words.sum(1).clamp(min=1)", "words.sum(1)")
     cells = [
         "%pip install torch\nimport absent_package",
@@ -409,14 +486,21 @@ def test_score_shows_a_table():
         imdbattn.check.score(Classifier2=names["Classifier"])
 
 
-# --- graders ----------------------------------------------------------------------------------------------------------
+# --- graders --------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def graded(command, tmp_path) -> Callable[..., subprocess.CompletedProcess]:
-    """The command for a file with a right masked_mean, a wrong SelfAttention and an unwritten positional_encoding."""
-    text = without(LINEARS, "Classifier", "ResidualLayer", "PlainLayer", "positional_encoding", "test_accuracy")
-    text = text.replace("dim=-1", "dim=1") + "\ndef positional_encoding(length, width):\n    raise SystemExit\n"
+    """The command for a file with a right masked_mean, a wrong SelfAttention and an unwritten
+    positional_encoding.
+    """
+    text = without(
+        LINEARS, "Classifier", "ResidualLayer", "PlainLayer", "positional_encoding", "test_accuracy"
+    )
+    text = (
+        text.replace("dim=-1", "dim=1")
+        + "\ndef positional_encoding(length, width):\n    raise SystemExit\n"
+    )
     (tmp_path / "mine.py").write_text(text)
     (tmp_path / "points.yaml").write_text("SelfAttention: 8\nmasked_mean: 2\nPlainLayer: 1\n")
     return partial(command, "mine.py")
@@ -441,8 +525,9 @@ def test_a_part_of_which_no_check_could_be_made_is_not_scored(graded, tmp_path):
     page = json.loads(graded("--format", "gradescope", "--points", "points.yaml").stdout)
     assert all("score" not in test for test in page["tests"])
     assert "Not scored: no check of this part could be made." in page["tests"][0]["output"]
-    assert "Not scored, because no check could be made: SelfAttention, masked_mean, PlainLayer." in " ".join(
-        page["output"].split()
+    assert (
+        "Not scored, because no check could be made: SelfAttention, masked_mean, PlainLayer."
+        in " ".join(page["output"].split())
     )
 
 
@@ -455,7 +540,9 @@ def test_required_parts(graded, tmp_path):
 
 def test_junit(graded):
     (suite,) = ElementTree.fromstring(graded("--format", "junit").stdout)
-    cases = {(case.get("classname"), case.get("name")): [child.tag for child in case] for case in suite}
+    cases = {
+        (case.get("classname"), case.get("name")): [child.tag for child in case] for case in suite
+    }
     assert cases["SelfAttention", "reference"] == ["failure"]
     assert cases["SelfAttention", "batch"] == ["skipped"]
     assert cases["masked_mean", "reference"] == []
@@ -466,7 +553,13 @@ def test_several_files_are_rows(graded, tmp_path):
     (tmp_path / "bad.py").write_text("def f(:\n")
     done = graded("bad.py", "--points", "points.yaml")
     mine, bad = csv.DictReader(io.StringIO(done.stdout))
-    assert [mine[key] for key in ("held", "of", "not_made", "points", "of_points")] == ["11", "14", "4", "8.4", "11"]
+    assert [mine[key] for key in ("held", "of", "not_made", "points", "of_points")] == [
+        "11",
+        "14",
+        "4",
+        "8.4",
+        "11",
+    ]
     assert mine["findings"].startswith("SelfAttention: softmax-over-queries; positional_encoding: ")
     assert bad["error"].startswith("bad.py is not Python (")
     assert done.returncode == 2
@@ -478,7 +571,9 @@ def test_commands_of_the_document(notebook, tmp_path):
     lines = [line.split("run: ")[-1].strip() for line in document.replace("\\\n", "").splitlines()]
     lines = [line for line in lines if line.startswith("python -m imdbattn.check ")]
     assert len(lines) >= 8
-    (tmp_path / "my_attention.py").write_text(without(LINEARS, "Classifier").replace("SelfAttention", "MyAttention"))
+    (tmp_path / "my_attention.py").write_text(
+        without(LINEARS, "Classifier").replace("SelfAttention", "MyAttention")
+    )
     for name in ("submission", "source", "results", "submissions"):
         (tmp_path / name).mkdir()
     (yaml,) = re.findall(r"```yaml\n# points.yaml\n(.*?)```", document, re.DOTALL)
@@ -488,9 +583,13 @@ def test_commands_of_the_document(notebook, tmp_path):
     (tmp_path / "submissions" / "b.py").write_text(SCORES)
     environment = {**os.environ, "PYTHONPATH": str(FOLDER.parents[1])}
     for line in lines:
-        text = line.replace("/autograder/", f"{tmp_path}/").replace("python ", f"{sys.executable} ", 1)
+        text = line.replace("/autograder/", f"{tmp_path}/").replace(
+            "python ", f"{sys.executable} ", 1
+        )
         text = text.replace(" > my_attention.py", " > stub.py").replace("=average", "=masked_mean")
-        done = subprocess.run(["bash", "-c", text], cwd=tmp_path, env=environment, capture_output=True, text=True)
+        done = subprocess.run(
+            ["bash", "-c", text], cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
         assert done.stderr == "", line
         assert done.returncode in (0, 1), line
     assert json.loads((tmp_path / "results" / "results.json").read_text())["tests"]

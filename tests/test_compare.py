@@ -1,4 +1,6 @@
-"""Finished runs become a comparison: each is found once, grouped by seed, and compared on the same test set."""
+"""Finished runs become a comparison: each is found once, grouped by seed, and compared on the same
+test set.
+"""
 
 import json
 import os
@@ -13,29 +15,46 @@ import pytest
 from omegaconf import OmegaConf
 
 import imdbattn
-from imdbattn.comparison import statistics
-from imdbattn.comparison.compare import compare_sets
-from imdbattn.comparison.report import about, p_value, report_of, sentence, verdicts
-from imdbattn.comparison.runs import find_runs
 from imdbattn.errors import UserError
+from imdbattn.report import statistics
+from imdbattn.report.comparison import compare_sets
+from imdbattn.report.comparison_page import about, p_value, report_of, sentence, verdicts
+from imdbattn.report.finished_runs import find_runs
 from imdbattn.settings.keys import named_overrides
 
 REVIEWS = 400
 WORDS = {"not": ["not", "n't"], "but": ["but"]}
 AFTER = {"base": "mean", "base_pe": "base", "residual": "base", "residual_pe": "residual"}
 LABELS = np.arange(REVIEWS) % 2
-TEXTS = [f"I do{'n’t' if n % 4 == 0 else ''} like it{' BUT' if n % 5 == 0 else ''}. {n}" for n in range(REVIEWS)]
+TEXTS = [
+    f"I do{'n’t' if n % 4 == 0 else ''} like it{' BUT' if n % 5 == 0 else ''}. {n}"
+    for n in range(REVIEWS)
+]
 
 
 def write_run(
-    folder: Path, model="mean", seed=1, accuracy=0.8, test=True, fingerprint="f1", metrics=None, right=None, **changed
+    folder: Path,
+    model="mean",
+    seed=1,
+    accuracy=0.8,
+    test=True,
+    fingerprint="f1",
+    metrics=None,
+    right=None,
+    **changed,
 ):
-    """A run folder as training leaves it; `accuracy` of the reviews are right, by the same difficulty in all runs.
+    """A run folder as training leaves it; `accuracy` of the reviews are right, by the same
+    difficulty in all runs.
 
     right: which of the reviews are right instead. changed: settings, with __ for a dot.
     """
     config = OmegaConf.create({"seed": seed, "model": {"name": model, "after": AFTER.get(model)}})
-    for key, value in {"data__path": "/somewhere", "data__tokenizer": "ptb", "optim__lr": 0.1, **changed}.items():
+    for key, value in {
+        "data__path": "/somewhere",
+        "data__tokenizer": "ptb",
+        "optim__lr": 0.1,
+        **changed,
+    }.items():
         OmegaConf.update(config, key.replace("__", "."), value)
     settings = OmegaConf.to_container(config)
     words = [f"{key.replace('__', '.')}={value}" for key, value in changed.items()]
@@ -51,12 +70,27 @@ def write_run(
     share = float((predicted == LABELS).mean())
     both = np.where(LABELS[:, None] == np.arange(2), probability[:, None], 1 - probability[:, None])
     for prefix in ("", "validation_") if test else ("validation_",):
-        columns = {"row": np.arange(REVIEWS) + 7, "label": LABELS, "predicted": predicted, "probability": both.max(1)}
+        columns = {
+            "row": np.arange(REVIEWS) + 7,
+            "label": LABELS,
+            "predicted": predicted,
+            "probability": both.max(1),
+        }
         columns |= {"probabilities": list(both), "length": np.arange(REVIEWS) + 1}
         pq.write_table(pa.table(columns), folder / f"{prefix}predictions.parquet")
-        pq.write_table(pa.table({"row": columns["row"], "text": TEXTS}), folder / f"{prefix}reviews.parquet")
-    facts = {"model": model, "seed": seed, "test_set": "small", "labels": ["neg", "pos"], "val_accuracy": share}
-    facts |= {"test_fingerprint": fingerprint, "val_fingerprint": "v1"} | ({"test_accuracy": share} if test else {})
+        pq.write_table(
+            pa.table({"row": columns["row"], "text": TEXTS}), folder / f"{prefix}reviews.parquet"
+        )
+    facts = {
+        "model": model,
+        "seed": seed,
+        "test_set": "small",
+        "labels": ["neg", "pos"],
+        "val_accuracy": share,
+    }
+    facts |= {"test_fingerprint": fingerprint, "val_fingerprint": "v1"} | (
+        {"test_accuracy": share} if test else {}
+    )
     (folder / "metrics.json").write_text(json.dumps(facts | (metrics or {})))
     return folder
 
@@ -64,26 +98,58 @@ def write_run(
 STRINGS = [" ".join("ABCDEFGHIJKLMNOPQRSTUVWXYZ"[: 1 + n % 20]) for n in range(REVIEWS)]
 
 
-def write_decoded(folder: Path, model="seq2seq", seed=1, reach=10.0, lengths=(1, 10), items="strings", **metrics):
-    """A run folder of an encoder-decoder: strings of 1 to 20 letters, right up to about `reach` letters."""
+def write_decoded(
+    folder: Path, model="seq2seq", seed=1, reach=10.0, lengths=(1, 10), items="strings", **metrics
+):
+    """A run folder of an encoder-decoder: strings of 1 to 20 letters, right up to about `reach`
+    letters.
+    """
     folder.mkdir(parents=True)
     after = {"seq2seq_attention": "seq2seq"}.get(model)
     data = {"source": "reverse", "lengths": list(lengths), "test_lengths": [1, 20], "test": REVIEWS}
     overrides = named_overrides([f"data.lengths={list(lengths)}"], {})
-    config = {"seed": seed, "model": {"name": model, "after": after}, "data": data, "overrides": overrides}
+    config = {
+        "seed": seed,
+        "model": {"name": model, "after": after},
+        "data": data,
+        "overrides": overrides,
+    }
     OmegaConf.save(config, folder / "config.yaml")
     length_N = np.array([len(text.split()) for text in STRINGS])
     probability_N = 1 / (1 + np.exp(length_N - reach))  # of the first reference
     right_N = probability_N > np.random.default_rng(seed).random(REVIEWS)
     answers = [text[::-1] for text in STRINGS]
-    columns = {"row": np.arange(REVIEWS) + 3, "label": answers, "references": [[text] for text in answers]}
-    columns |= {"predicted": [a if ok else "A" for a, ok in zip(answers, right_N, strict=True)], "right": right_N}
-    columns |= {"probability": np.maximum(probability_N, 0.4), "label_probability": probability_N, "length": length_N}
+    columns = {
+        "row": np.arange(REVIEWS) + 3,
+        "label": answers,
+        "references": [[text] for text in answers],
+    }
+    columns |= {
+        "predicted": [a if ok else "A" for a, ok in zip(answers, right_N, strict=True)],
+        "right": right_N,
+    }
+    columns |= {
+        "probability": np.maximum(probability_N, 0.4),
+        "label_probability": probability_N,
+        "length": length_N,
+    }
     for prefix in ("", "validation_"):
         pq.write_table(pa.table(columns), folder / f"{prefix}predictions.parquet")
-        pq.write_table(pa.table({"row": columns["row"], "text": STRINGS}), folder / f"{prefix}reviews.parquet")
-    facts = {"model": model, "seed": seed, "test_set": "letters", "items": items, "test_fingerprint": "s1"}
-    facts |= {"val_fingerprint": f"v{lengths[1]}", "val_accuracy": 0.9, "test_accuracy": float(right_N.mean())}
+        pq.write_table(
+            pa.table({"row": columns["row"], "text": STRINGS}), folder / f"{prefix}reviews.parquet"
+        )
+    facts = {
+        "model": model,
+        "seed": seed,
+        "test_set": "letters",
+        "items": items,
+        "test_fingerprint": "s1",
+    }
+    facts |= {
+        "val_fingerprint": f"v{lengths[1]}",
+        "val_accuracy": 0.9,
+        "test_accuracy": float(right_N.mean()),
+    }
     (folder / "metrics.json").write_text(json.dumps(facts | metrics))
     return folder
 
@@ -129,7 +195,10 @@ def test_numbers_follow_from_the_predictions(ladder):
     found = quick(ladder)
     rungs = {rung["label"]: rung for rung in found["rungs"]}
     for label, rung in rungs.items():
-        tables = [pq.read_table(ladder / "day" / f"{label}-{seed}" / "predictions.parquet") for seed in (1, 2, 3)]
+        tables = [
+            pq.read_table(ladder / "day" / f"{label}-{seed}" / "predictions.parquet")
+            for seed in (1, 2, 3)
+        ]
         right = np.array([t["label"].to_numpy() == t["predicted"].to_numpy() for t in tables])
         assert rung["test"]["mean"] == pytest.approx(right.mean())
         assert rung["test"]["sd"] == pytest.approx(right.mean(1).std(ddof=1))
@@ -137,16 +206,27 @@ def test_numbers_follow_from_the_predictions(ladder):
         assert np.trace(rung["confusion"]) == pytest.approx(right.sum(1).mean())
         for without in ("without “not”", "without “but”"):
             sides = [
-                found["slices"][name] * rung["slices"][name] for name in (without, without.replace("without", "with"))
+                found["slices"][name] * rung["slices"][name]
+                for name in (without, without.replace("without", "with"))
             ]
             assert sum(sides) == pytest.approx(right.sum(1).mean())
         first = right[:, np.arange(REVIEWS) % 5 != 0].mean()  # without BUT: a word less
         assert rung["slices"]["0 to 5 words"] == pytest.approx(first)
-    sizes = {"0 to 5 words": 320, "without “not”": 300, "with “not”": 100, "without “but”": 320, "with “but”": 80}
+    sizes = {
+        "0 to 5 words": 320,
+        "without “not”": 300,
+        "with “not”": 100,
+        "without “but”": 320,
+        "with “but”": 80,
+    }
     assert found["slices"] == sizes | {"6 to 6 words": 80}
     pair = found["pairs"][0]
-    assert pair["difference"] == pytest.approx(rungs["base"]["test"]["mean"] - rungs["mean"]["test"]["mean"])
-    assert pair["only_to_right"] - pair["only_from_right"] == pytest.approx(REVIEWS * pair["difference"])
+    assert pair["difference"] == pytest.approx(
+        rungs["base"]["test"]["mean"] - rungs["mean"]["test"]["mean"]
+    )
+    assert pair["only_to_right"] - pair["only_from_right"] == pytest.approx(
+        REVIEWS * pair["difference"]
+    )
     low, high = pair["interval"]
     numbers = f"by {100 * pair['difference']:.1f} points ({100 * low:.1f} to {100 * high:.1f})"
     assert sentence(pair) == f"base against mean: better {numbers}, p < 0.001"
@@ -155,7 +235,9 @@ def test_numbers_follow_from_the_predictions(ladder):
 def test_a_run_that_is_found_several_times_counts_once(ladder, tmp_path):
     (tmp_path / "latest").symlink_to(ladder / "day" / "mean-1")
     (tmp_path / "round").symlink_to(tmp_path)
-    runs, skipped = find_runs([ladder, tmp_path, ladder / "day", ladder / "day" / "mean-1", tmp_path / "latest"])
+    runs, skipped = find_runs(
+        [ladder, tmp_path, ladder / "day", ladder / "day" / "mean-1", tmp_path / "latest"]
+    )
     assert len(runs) == 9
     assert not skipped
     assert [run.folder.name for run in find_runs([tmp_path])[0]] == ["mean-1"]
@@ -165,7 +247,10 @@ def test_of_a_repeated_run_the_newest_counts_and_the_other_is_listed(tmp_path):
     new, old = write_run(tmp_path / "a", data__path="/elsewhere"), write_run(tmp_path / "b")
     os.utime(old / "metrics.json", (1, 1))
     runs, skipped = find_runs([tmp_path])
-    assert ([run.folder for run in runs], skipped[0]["reason"]) == ([new], f"it was run again in {new}")
+    assert ([run.folder for run in runs], skipped[0]["reason"]) == (
+        [new],
+        f"it was run again in {new}",
+    )
 
 
 def not_finite(folder: Path) -> None:
@@ -175,12 +260,20 @@ def not_finite(folder: Path) -> None:
 
 
 def cut_short(folder: Path) -> None:
-    pq.write_table(pq.read_table(folder / "predictions.parquet").slice(0, 12), folder / "predictions.parquet")
+    pq.write_table(
+        pq.read_table(folder / "predictions.parquet").slice(0, 12), folder / "predictions.parquet"
+    )
 
 
 SKIPPED = {  # how a run folder is damaged -> what the reason says
-    "unfinished": (lambda folder: (folder / "metrics.json").unlink(), "not a result: an unfinished run"),
-    "parquet": (lambda folder: (folder / "predictions.parquet").write_bytes(b"PAR1"), "unreadable: ArrowInvalid"),
+    "unfinished": (
+        lambda folder: (folder / "metrics.json").unlink(),
+        "not a result: an unfinished run",
+    ),
+    "parquet": (
+        lambda folder: (folder / "predictions.parquet").write_bytes(b"PAR1"),
+        "unreadable: ArrowInvalid",
+    ),
     "diverged": (not_finite, "its probabilities are not finite: did training diverge?"),
     "few": (cut_short, "it was scored on other reviews than the other runs (12)"),
 }
@@ -202,12 +295,18 @@ def test_runs_that_cannot_be_compared_are_listed_with_the_reason(tmp_path):
         assert "\n" not in reasons[name]
 
 
-# --- test sets --------------------------------------------------------------------------------------------------------
+# --- test sets ------------------------------------------------------------------------------------
 
 
 def test_runs_of_different_test_sets_get_separate_tables(ladder, tmp_path):
     write_run(tmp_path / "residual", "residual", fingerprint="f2")
-    write_run(tmp_path / "mean", "mean", fingerprint="f2", metrics={"test_set": "large"}, right=np.ones(REVIEWS, bool))
+    write_run(
+        tmp_path / "mean",
+        "mean",
+        fingerprint="f2",
+        metrics={"test_set": "large"},
+        right=np.ones(REVIEWS, bool),
+    )
     found = quick_sets(ladder, tmp_path)
     assert [(one["fingerprint"], one["test_set"], labels_of(one)) for one in found] == [
         ("f1", "small", ["mean", "base", "residual"]),
@@ -221,26 +320,43 @@ def test_runs_of_different_test_sets_get_separate_tables(ladder, tmp_path):
 def test_validation_is_compared_if_a_run_has_no_test_predictions(ladder, tmp_path):
     write_run(tmp_path / "tuning", "residual_pe", test=False)
     found = quick(ladder, tmp_path)
-    assert (found["split"], found["fingerprint"], found["rungs"][-1]["test"]) == ("validation", "v1", None)
+    assert (found["split"], found["fingerprint"], found["rungs"][-1]["test"]) == (
+        "validation",
+        "v1",
+        None,
+    )
     asked = quick(ladder, tmp_path, split="test")
     assert labels_of(asked) == ["mean", "base", "residual"]
     assert [one["reason"] for one in asked["skipped"]] == ["it has no test predictions"]
     with pytest.raises(UserError, match=r"no run can be compared: .*it has no test predictions"):
         quick(tmp_path, split="test")
-    (note,) = (note for note in report_of(found).notes if "have no test predictions, such as" in note)
+    (note,) = (
+        note for note in report_of(found).notes if "have no test predictions, such as" in note
+    )
     assert str(tmp_path / "tuning") in note
 
 
-# --- variants and pairs -----------------------------------------------------------------------------------------------
+# --- variants and pairs ---------------------------------------------------------------------------
 
 
 def test_a_run_records_the_overrides_that_name_it_also_when_it_is_resumed(small, tmp_path):
-    words = ("model=mean", "seed=3", "trainer.max_epochs=1", "trainer.accelerator=cpu", "+trainer.min_steps=1")
+    words = (
+        "model=mean",
+        "seed=3",
+        "trainer.max_epochs=1",
+        "trainer.accelerator=cpu",
+        "+trainer.min_steps=1",
+    )
     run = imdbattn.train(*small, *words, folder=tmp_path / "run")
     (tmp_path / "run" / "metrics.json").unlink()
     before = OmegaConf.load(run.folder / "config.yaml")
     imdbattn.train(f"resume={run.folder}", "pictures=false")
-    named = ["data.batch_tokens=256", "data.glove.dim=10", "trainer.max_epochs=1", "trainer.min_steps=1"]
+    named = [
+        "data.batch_tokens=256",
+        "data.glove.dim=10",
+        "trainer.max_epochs=1",
+        "trainer.min_steps=1",
+    ]
     for config in (before, OmegaConf.load(run.folder / "config.yaml")):
         assert (config.overrides, config.digest) == (named, before.digest)
     other = OmegaConf.to_container(before) | {"warmup": 0.2}
@@ -248,12 +364,23 @@ def test_a_run_records_the_overrides_that_name_it_also_when_it_is_resumed(small,
     assert OmegaConf.load(tmp_path / "other" / "config.yaml").digest != before.digest
 
 
-HARDWARE = {"accelerator": "gpu", "devices": 2, "strategy": "ddp", "num_nodes": 2, "enable_progress_bar": False}
+HARDWARE = {
+    "accelerator": "gpu",
+    "devices": 2,
+    "strategy": "ddp",
+    "num_nodes": 2,
+    "enable_progress_bar": False,
+}
 
 
 def test_hardware_logging_and_paths_divide_no_variant(tmp_path):
     changes = [{f"trainer__{name}": value} for name, value in HARDWARE.items()]
-    changes += [{"threads": 1}, {"logger__name": "csv"}, {"pictures": False}, {"data__cache_dir": "/a"}]
+    changes += [
+        {"threads": 1},
+        {"logger__name": "csv"},
+        {"pictures": False},
+        {"data__cache_dir": "/a"},
+    ]
     for seed, changed in enumerate([*changes, {"data__path": "/b"}]):
         write_run(tmp_path / str(seed), seed=seed, **changed)
     write_run(tmp_path / "other", trainer__precision="bf16-mixed")
@@ -261,16 +388,31 @@ def test_hardware_logging_and_paths_divide_no_variant(tmp_path):
     assert len(found["rungs"][0]["seeds"]) == len(changes) + 1
 
 
-def test_a_variant_is_named_by_the_overrides_that_not_all_runs_have_and_the_page_states_the_others(tmp_path):
+def test_a_variant_is_named_by_the_overrides_that_not_all_runs_have_and_the_page_states_the_others(
+    tmp_path,
+):
     common = {"trainer__max_epochs": 3, "data__max_tokens": 128}
     write_run(tmp_path / "a", "mean", **common)
-    write_run(tmp_path / "b", "residual", optim__lr=0.003, model__score___target_="imdbattn.nn.scores.Dot", **common)
+    write_run(
+        tmp_path / "b",
+        "residual",
+        optim__lr=0.003,
+        model__score___target_="imdbattn.nn.scores.Dot",
+        **common,
+    )
     write_run(tmp_path / "c", "residual", **common)
     for seed in (1, 2):
         write_run(tmp_path / f"d{seed}", "residual", seed, metrics={"start": "3a0d2e"}, **common)
     found = quick(tmp_path)
-    assert labels_of(found) == ["mean", "residual", "residual init=3a0d2e", "residual score=Dot lr=0.003"]
-    assert about(found).endswith(" All rungs were trained with max_tokens=128, tokenizer=ptb, max_epochs=3.")
+    assert labels_of(found) == [
+        "mean",
+        "residual",
+        "residual init=3a0d2e",
+        "residual score=Dot lr=0.003",
+    ]
+    assert about(found).endswith(
+        " All rungs were trained with max_tokens=128, tokenizer=ptb, max_epochs=3."
+    )
 
 
 def test_settings_that_differ_without_an_override_are_named_by_the_experiment_or_a_digest(tmp_path):
@@ -286,15 +428,28 @@ def test_settings_that_differ_without_an_override_are_named_by_the_experiment_or
     assert len(set(others)) == 2
 
 
-def test_variants_are_sorted_and_compared_with_their_rung_and_with_equal_ones_of_the_rung_it_extends(tmp_path):
+def test_variants_are_compared_with_their_rung_and_with_equal_ones_of_the_rung_it_extends(
+    tmp_path,
+):
     for model in ("residual", "base", "mean"):
         for layers in (1, 3, 12) if model != "mean" else (0,):
-            write_run(tmp_path / f"{model}{layers}", model, **({"model__layers": layers} if layers else {}))
+            write_run(
+                tmp_path / f"{model}{layers}",
+                model,
+                **({"model__layers": layers} if layers else {}),
+            )
     found = quick(tmp_path)
-    assert labels_of(found) == ["mean", *(f"{model} layers={n}" for model in ("base", "residual") for n in (1, 3, 12))]
+    assert labels_of(found) == [
+        "mean",
+        *(f"{model} layers={n}" for model in ("base", "residual") for n in (1, 3, 12)),
+    ]
     assert set(steps_of(found)) == {
         ("mean", "base layers=1"),
-        *((f"{model} layers=1", f"{model} layers={n}") for model in ("base", "residual") for n in (3, 12)),
+        *(
+            (f"{model} layers=1", f"{model} layers={n}")
+            for model in ("base", "residual")
+            for n in (3, 12)
+        ),
         *((f"base layers={n}", f"residual layers={n}") for n in (1, 3, 12)),
     }
 
@@ -302,7 +457,9 @@ def test_variants_are_sorted_and_compared_with_their_rung_and_with_equal_ones_of
 def test_where_the_extended_rung_is_missing_the_one_before_replaces_it(tmp_path):
     for model in ("mean", "base_pe", "nb_svm", "residual_pe"):
         write_run(tmp_path / model, model)
-    assert steps_of(quick(tmp_path)) == [("mean", "base_pe"), ("base_pe", "residual_pe")], "nb_svm extends none"
+    assert steps_of(quick(tmp_path)) == [("mean", "base_pe"), ("base_pe", "residual_pe")], (
+        "nb_svm extends none"
+    )
 
 
 def test_all_variants_can_be_compared_with_one_in_the_sets_that_have_it(ladder, tmp_path):
@@ -314,11 +471,13 @@ def test_all_variants_can_be_compared_with_one_in_the_sets_that_have_it(ladder, 
         [("mean", "base"), ("base", "residual")],
         [("residual_pe", "mean"), ("residual_pe", "base")],
     ]
-    with pytest.raises(UserError, match=r"against=bass is not among the runs; choose one of mean, base, residual"):
+    with pytest.raises(
+        UserError, match=r"against=bass is not among the runs; choose one of mean, base, residual"
+    ):
         quick(ladder, against="bass")
 
 
-# --- verdicts ---------------------------------------------------------------------------------------------------------
+# --- verdicts -------------------------------------------------------------------------------------
 
 
 def right_but(*wrong: tuple[int, int]) -> np.ndarray:
@@ -352,17 +511,25 @@ def test_the_verdict_uses_the_corrected_p_value(seeds, tmp_path):
     (pair,) = alone["pairs"]
     assert (pair["verdict"], pair["holm_p"]) == ("better", pair["mcnemar_p"])
     assert verdicts(alone) == "Of 1 comparison: 1 better."
-    assert any("about that trained model, not about its" in note for note in report_of(alone).notes) == (seeds == 1)
+    assert any(
+        "about that trained model, not about its" in note for note in report_of(alone).notes
+    ) == (seeds == 1)
 
 
-# --- details ----------------------------------------------------------------------------------------------------------
+# --- details --------------------------------------------------------------------------------------
 
 
 def test_the_command_compares_the_runs_that_training_wrote(trained, shell, tmp_path):
     runs = tmp_path / "my runs, a=b"
     for rung in ("mean", "residual"):
         shutil.copytree(trained(rung)[0], runs / rung, ignore=shutil.ignore_patterns("checkpoints"))
-    done = shell("compare", f"runs={runs}", "resamples=200", "against=mean", env={"PYTHONPROFILEIMPORTTIME": "1"})
+    done = shell(
+        "compare",
+        f"runs={runs}",
+        "resamples=200",
+        "against=mean",
+        env={"PYTHONPROFILEIMPORTTIME": "1"},
+    )
     assert done.returncode == 0, done.stderr
     found = json.loads((runs / "comparison" / "comparison.json").read_text())
     assert (labels_of(found), found["environments"][0]["threads"]) == (["mean", "residual"], 1)
@@ -376,28 +543,45 @@ def test_the_command_compares_the_runs_that_training_wrote(trained, shell, tmp_p
 
 @pytest.fixture(scope="module")
 def by_range(tmp_path_factory) -> Path:
-    """Two models, each trained on three ranges of lengths, with two seeds; the first model is found last."""
+    """Two models, each trained on three ranges of lengths, with two seeds; the first model is found
+    last.
+    """
     folder = tmp_path_factory.mktemp("decoded")
     for place, model, further in (("a", "seq2seq_attention", 1.6), ("b", "seq2seq", 0.9)):
         for longest in (10, 20, 5):
             for seed in (1, 2):
-                write_decoded(folder / place / f"{longest}-{seed}", model, seed, further * longest, (1, longest))
+                write_decoded(
+                    folder / place / f"{longest}-{seed}",
+                    model,
+                    seed,
+                    further * longest,
+                    (1, longest),
+                )
     return folder
 
 
 def test_an_encoder_decoder_is_compared_by_its_exact_outputs(by_range):
     found = quick(by_range)
     rung = found["rungs"][4]
-    tables = [pq.read_table(by_range / "a" / f"10-{seed}" / "predictions.parquet") for seed in (1, 2)]
+    tables = [
+        pq.read_table(by_range / "a" / f"10-{seed}" / "predictions.parquet") for seed in (1, 2)
+    ]
     right = np.array([table["right"].to_numpy() for table in tables])
-    assert (found["items"], found["labels"], found["reviews"], rung["confusion"]) == ("strings", [], REVIEWS, [])
+    assert (found["items"], found["labels"], found["reviews"], rung["confusion"]) == (
+        "strings",
+        [],
+        REVIEWS,
+        [],
+    )
     assert rung["test"]["values"] == pytest.approx(right.mean(1))
     confidence = [table["probability"].to_numpy() for table in tables]
     assert rung["ece"] == pytest.approx(
         np.mean([statistics.calibration_error(*c) for c in zip(confidence, right, strict=True)])
     )
     assert next(iter(rung["slices"])) == "0 to 4 symbols"
-    assert not [name for name in rung["slices"] if "with" in name], "no string has a word such as not"
+    assert not [name for name in rung["slices"] if "with" in name], (
+        "no string has a word such as not"
+    )
     lengths = np.array([len(text.split()) for text in STRINGS])
     assert rung["lengths"]["x"] == list(range(1, 21))
     assert rung["lengths"]["values"][1][4] == pytest.approx(right[1][lengths == 5].mean())
@@ -407,7 +591,9 @@ def test_an_encoder_decoder_is_compared_by_its_exact_outputs(by_range):
 def test_encoder_decoders_are_compared_by_range_of_training_and_each_validation_set(by_range):
     found = quick(by_range)
     ranges = ("lengths=[1, 5]", "lengths=[1, 10]", "lengths=[1, 20]")
-    assert labels_of(found) == [f"{model} {one}" for model in ("seq2seq", "seq2seq_attention") for one in ranges]
+    assert labels_of(found) == [
+        f"{model} {one}" for model in ("seq2seq", "seq2seq_attention") for one in ranges
+    ]
     assert [rung["trained_on"] for rung in found["rungs"]] == [[1, 5], [1, 10], [1, 20]] * 2
     assert not found["one_validation"]
     apart = quick_sets(by_range, split="validation")

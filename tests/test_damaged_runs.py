@@ -1,4 +1,6 @@
-"""A run folder that is damaged or untrusted gives one line: nothing is deleted, and it is never scored."""
+"""A run folder that is damaged or untrusted gives one line: nothing is deleted, and it is never
+scored.
+"""
 
 import shutil
 import signal
@@ -11,7 +13,7 @@ from omegaconf import DictConfig
 from imdbattn.errors import UserError
 from imdbattn.runs.fit import fit
 from imdbattn.runs.score import score_run
-from imdbattn.tasks.reviews import ReviewClassifier
+from imdbattn.tasks.reviews.classifier import ReviewClassifier
 
 from .commands import label_texts
 from .test_nothing_is_lost import contents
@@ -21,7 +23,10 @@ from .test_resume import stops
 @pytest.fixture(scope="module")
 def half(small, settings, tmp_path_factory) -> tuple[DictConfig, Path]:
     """Settings and folder of a run that was stopped in its second epoch."""
-    cfg, folder = settings(*small, "model=residual", "trainer.max_epochs=3"), tmp_path_factory.mktemp("half")
+    cfg, folder = (
+        settings(*small, "model=residual", "trainer.max_epochs=3"),
+        tmp_path_factory.mktemp("half"),
+    )
     with pytest.MonkeyPatch.context() as patch:
         stops(patch, ReviewClassifier)(20, signal.SIGTERM)
         with pytest.raises(SystemExit):
@@ -63,7 +68,9 @@ def test_an_invalid_state_is_refused_and_nothing_is_deleted(half, tmp_path, case
     last = run / "checkpoints" / "last.ckpt"
     DAMAGE[case](last)
     before = contents(tmp_path)
-    with pytest.raises((UserError, RuntimeError, ValueError), match=case if "damaged" in case else None):
+    with pytest.raises(
+        (UserError, RuntimeError, ValueError), match=case if "damaged" in case else None
+    ):
         fit(cfg, run, resume=True)
     assert contents(tmp_path) == before
 
@@ -88,7 +95,9 @@ def test_no_file_that_a_state_names_is_deleted(half, tmp_path):
 
 def test_weights_that_are_not_finite_are_never_scored(trained, settings, tmp_path):
     run = shutil.copytree(trained("residual")[0], tmp_path / "run")
-    repacked(run / "checkpoints" / "best.ckpt", lambda content: content["state_dict"][WEIGHT].fill_(NAN))
+    repacked(
+        run / "checkpoints" / "best.ckpt", lambda content: content["state_dict"][WEIGHT].fill_(NAN)
+    )
     for command in (
         lambda: label_texts(settings(f"run={run}", config="predict"), ["good"]),
         lambda: score_run(settings(f"run={run}", config="evaluate")),
@@ -104,8 +113,12 @@ def test_weights_that_are_not_finite_are_never_scored(trained, settings, tmp_pat
         ("embedding.slot_V", lambda weight: weight * 1000, "other rows"),
     ],
 )
-def test_a_start_that_is_damaged_is_refused(trained, settings, small, tmp_path, name, change, words):
-    start = shutil.copytree(trained("pretrained", "task=masked_words", "trainer.max_epochs=2")[0], tmp_path / "start")
+def test_a_start_that_is_damaged_is_refused(
+    trained, settings, small, tmp_path, name, change, words
+):
+    start = shutil.copytree(
+        trained("pretrained", "task=masked_words", "trainer.max_epochs=2")[0], tmp_path / "start"
+    )
 
     def changed(content: dict) -> None:
         weights = content["state_dict"]

@@ -1,4 +1,6 @@
-"""The dashboard shows what runs log; writing it needs no account, and a message says what is missing otherwise."""
+"""The dashboard shows what runs log; writing it needs no account, and a message says what is
+missing otherwise.
+"""
 
 import csv
 import json
@@ -19,7 +21,12 @@ NOBODY = {"WANDB_API_KEY": None, "NETRC": "/nowhere", "WANDB_BASE_URL": None}
 def written(shell, tmp_path_factory) -> dict:
     """What `dry_run=true` writes, by a user without an account."""
     folder = tmp_path_factory.mktemp("a, folder")
-    arguments = ("dry_run=true", "group=Ann's sweep, 2nd", "by=model.layers", f"out={folder}/w.json")
+    arguments = (
+        "dry_run=true",
+        "group=Ann's sweep, 2nd",
+        "by=model.layers",
+        f"out={folder}/w.json",
+    )
     done = shell("dashboard", *arguments, env=NOBODY)
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"dashboard: {folder}/w.json\n"
@@ -27,7 +34,11 @@ def written(shell, tmp_path_factory) -> dict:
 
 
 def panels(found: dict) -> list[dict]:
-    return [panel for section in found["spec"]["section"]["panelBankConfig"]["sections"] for panel in section["panels"]]
+    return [
+        panel
+        for section in found["spec"]["section"]["panelBankConfig"]["sections"]
+        for panel in section["panels"]
+    ]
 
 
 def test_every_panel_shows_a_quantity_that_runs_log(written, trained, tmp_path, monkeypatch):
@@ -43,13 +54,25 @@ def test_every_panel_shows_a_quantity_that_runs_log(written, trained, tmp_path, 
         (tmp_path / file.name).write_bytes(file.read_bytes())
 
     def log(found):
-        charts = {f"{name}_table" for name, value in found.items() if type(value).__name__ == "CustomChart"}
+        charts = {
+            f"{name}_table"
+            for name, value in found.items()
+            if type(value).__name__ == "CustomChart"
+        }
         logged.update(found, charts)  # where W&B keeps a chart's numbers, see test_wandb.py
 
     run = SimpleNamespace(config={"logger": {"table_rows": 5, "table_characters": 50}}, log=log)
     monkeypatch.setattr(wandb, "Image", str)
     publish.publish_run(run, tmp_path, metrics)
-    logged |= {f"comparison/{name}" for name in publish.comparison_tables(COMPARISON)} | {"comparison/page"}
+    logged |= {f"comparison/{name}" for name in publish.comparison_tables(COMPARISON)} | {
+        "comparison/page"
+    }
     asked = set(re.findall(rf'"(?:summary:)?({KEY})"', json.dumps(panels(written))))
     assert asked <= logged, asked - logged
-    assert {"val/accuracy", "test/accuracy", "train_seconds", "pictures/attention", "test/predictions"} <= asked
+    assert {
+        "val/accuracy",
+        "test/accuracy",
+        "train_seconds",
+        "pictures/attention",
+        "test/predictions",
+    } <= asked

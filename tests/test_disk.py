@@ -1,4 +1,6 @@
-"""A full disk, a killed writer or a builder that fails leaves the old file, no partial file, and one clear line."""
+"""A full disk, a killed writer or a builder that fails leaves the old file, no partial file, and
+one clear line.
+"""
 
 import errno
 import fcntl
@@ -14,10 +16,10 @@ import pytest
 from omegaconf import OmegaConf
 
 from imdbattn.errors import UserError
-from imdbattn.files import acquired, build_once, warn_of_soft_locks, write_atomically
+from imdbattn.io.files import acquired, build_once, warn_of_soft_locks, write_atomically
+from imdbattn.launch.job import jobs_of
+from imdbattn.launch.sweep import SweepReport
 from imdbattn.runs.fit import fit
-from imdbattn.sweep.job import jobs_of
-from imdbattn.sweep.sweep import SweepReport
 
 from .processes import ROOT
 
@@ -43,7 +45,11 @@ def disk(tmp_path) -> Iterator[Callable[[str], Path]]:
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 def test_a_file_that_cannot_be_written_is_unchanged(tmp_path, monkeypatch):
@@ -82,11 +88,15 @@ def test_one_of_several_threads_builds_the_folder_and_all_get_it_whole(tmp_path)
     assert (len(built), seen) == (2, ["whole"] * 4)
 
 
-@pytest.mark.parametrize("size", ["4k", "12k", "24k", "40k"])  # from the first file to the last results
-def test_a_run_that_does_not_fit_on_the_disk_prints_one_line_and_is_not_finished(disk, settings, small, size):
+# from the first file to the last results
+@pytest.mark.parametrize("size", ["4k", "12k", "24k", "40k"])
+def test_a_run_that_does_not_fit_on_the_disk_prints_one_line_and_is_not_finished(
+    disk, settings, small, size
+):
     place = disk(f"size={size}")
     with pytest.raises(
-        UserError, match=rf"{place}/run.* cannot be written \(No space left.*\): free some space, or"
+        UserError,
+        match=rf"{place}/run.* cannot be written \(No space left.*\): free some space, or",
     ) as e:
         fit(settings(*small, *TINY), place / "run")
     assert "\n" not in str(e.value)
@@ -97,7 +107,7 @@ def test_a_run_that_does_not_fit_on_the_disk_prints_one_line_and_is_not_finished
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from imdbattn import files as cache
+from imdbattn.io import files as cache
 folder = Path(sys.argv[1])
 def die(*_): os.kill(os.getpid(), signal.SIGKILL)
 def build(folder):
@@ -114,7 +124,9 @@ cache.write_atomically(folder / "file", "new")
 def test_a_killed_writer_leaves_the_old_file_and_does_not_block_later_ones(tmp_path, moment):
     write_atomically(tmp_path / "file", "old")
     done = subprocess.run(
-        [sys.executable, "-c", KILLED, str(tmp_path), moment], cwd=Path(__file__).parents[1], check=False
+        [sys.executable, "-c", KILLED, str(tmp_path), moment],
+        cwd=Path(__file__).parents[1],
+        check=False,
     )
     assert done.returncode == -signal.SIGKILL
     left = files(tmp_path)
@@ -127,7 +139,10 @@ def test_a_killed_writer_leaves_the_old_file_and_does_not_block_later_ones(tmp_p
     assert sorted(os.listdir(key)) == ["checksums.json", "whole"]
 
 
-WITHOUT_LOCKS = "import fcntl\ndef flock(*_):\n    raise OSError(37, 'No locks available')\nfcntl.flock = flock\n"
+WITHOUT_LOCKS = (
+    "import fcntl\ndef flock(*_):\n    raise OSError(37, 'No locks available')\nfcntl.flock ="
+    " flock\n"
+)
 
 
 @pytest.fixture
@@ -147,7 +162,10 @@ def failing(monkeypatch):
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS])
 def test_a_file_is_the_lock_where_the_file_system_has_none(failing, tmp_path, caplog, number):
     failing(number)
-    with acquired(tmp_path / "a.lock", "busy"), pytest.raises(UserError, match=r"^busy; .*remove .*a\.lock\.soft$"):
+    with (
+        acquired(tmp_path / "a.lock", "busy"),
+        pytest.raises(UserError, match=r"^busy; .*remove .*a\.lock\.soft$"),
+    ):
         acquired(tmp_path / "a.lock", "busy")
     acquired(tmp_path / "a.lock", "busy").lock.release()
     (warning,) = caplog.messages
@@ -157,7 +175,9 @@ def test_a_file_is_the_lock_where_the_file_system_has_none(failing, tmp_path, ca
 
 def test_a_sweep_that_cannot_be_locked_ends_with_one_line(failing, tmp_path, capfd):
     failing(errno.EIO)
-    config = OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path)}, "job": {"chdir": None}}, "resume": None})
+    config = OmegaConf.create(
+        {"hydra": {"sweep": {"dir": str(tmp_path)}, "job": {"chdir": None}}, "resume": None}
+    )
     with pytest.raises(SystemExit) as end:
         SweepReport().on_multirun_start(config)
     assert end.value.code == 2
@@ -165,15 +185,29 @@ def test_a_sweep_that_cannot_be_locked_ends_with_one_line(failing, tmp_path, cap
 
 
 @pytest.mark.slow
-def test_a_sweep_on_such_a_disk_with_the_id_of_one_wandb_run_makes_a_run_for_each_job(small, shell, tmp_path):
+def test_a_sweep_on_such_a_disk_with_the_id_of_one_wandb_run_makes_a_run_for_each_job(
+    small, shell, tmp_path
+):
     (tmp_path / "sitecustomize.py").write_text(WITHOUT_LOCKS)
-    env = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}", "WANDB_RUN_ID": "shared", "WANDB_RESUME": "allow"}
-    words = ["model=mean", "trainer.max_epochs=1", "logger=wandb", f"data.cache_dir={tmp_path / 'cache'}"]
-    done = shell("train", "-m", *small, *words, "seed=1,2", "hydra.sweep.dir=sweep", cwd=tmp_path, env=env)
+    env = {
+        "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}",
+        "WANDB_RUN_ID": "shared",
+        "WANDB_RESUME": "allow",
+    }
+    words = [
+        "model=mean",
+        "trainer.max_epochs=1",
+        "logger=wandb",
+        f"data.cache_dir={tmp_path / 'cache'}",
+    ]
+    done = shell(
+        "train", "-m", *small, *words, "seed=1,2", "hydra.sweep.dir=sweep", cwd=tmp_path, env=env
+    )
     assert done.returncode == 0, done.stderr
     assert "file locks do not work here" in done.stdout
     sweep = tmp_path / "sweep"
     assert [job["status"] for job in jobs_of(sweep).values()] == ["done", "done"]
     assert not list(tmp_path.rglob("*.soft"))
     parts = [path.name for path in sweep.glob("*/wandb/offline-run-*")]
-    assert len({part.rpartition("-")[2] for part in parts} - {"shared"}) == 3, parts  # two jobs and their comparison
+    # two jobs and their comparison
+    assert len({part.rpartition("-")[2] for part in parts} - {"shared"}) == 3, parts

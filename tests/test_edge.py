@@ -1,4 +1,6 @@
-"""Any exception of a command is one line on stderr and exit status 2, and nothing of a finished run changes."""
+"""Any exception of a command is one line on stderr and exit status 2, and nothing of a finished run
+changes.
+"""
 
 import hashlib
 import os
@@ -14,7 +16,10 @@ from imdbattn import UserError
 def sums(folder: Path) -> dict[str, str]:
     """The checksum of each file of a run, without its log."""
     files = [file for file in folder.rglob("*") if file.is_file() and file.suffix != ".log"]
-    return {str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+    return {
+        str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in files
+    }
 
 
 @pytest.fixture
@@ -31,7 +36,12 @@ WRONG = {  # what is wrong -> command
     "unknown argument of the optimizer": (*TRAIN, "+optim.foo=1"),
     "wrong argument of the optimizer": (*TRAIN, "+optim.betas=[0.9]"),
     "unknown class": (*TRAIN, "optim._target_=torch.optim.Nothing"),
-    "heads that do not divide the width": ("train", "model=residual", "hydra.run.dir={run}", "model.layer.heads=3"),
+    "heads that do not divide the width": (
+        "train",
+        "model=residual",
+        "hydra.run.dir={run}",
+        "model.layer.heads=3",
+    ),
     "several values": ("train", "model=mean,base", "hydra.run.dir={run}"),
     "a launcher that is not installed": (*TRAIN, "-m", "hydra/launcher=nothing"),
     "SLURM without srun": (*TRAIN, "-m", "hydra/launcher=slurm"),
@@ -84,7 +94,9 @@ def places(finished: Path, tmp: Path) -> dict[str, Path]:
     return found
 
 
-def test_any_exception_of_a_command_is_one_line_and_its_traceback_is_in_a_file(finished, shell, small, tmp_path):
+def test_any_exception_of_a_command_is_one_line_and_its_traceback_is_in_a_file(
+    finished, shell, small, tmp_path
+):
     known = places(finished, tmp_path)
     before = sums(finished)
     for name, (command, *words) in WRONG.items():
@@ -93,9 +105,12 @@ def test_any_exception_of_a_command_is_one_line_and_its_traceback_is_in_a_file(f
         own = [word for word in own if word.partition("=")[0] not in keys and "resume" not in keys]
         done = shell(command, *own, *(word.format(**known) for word in words))
         lines = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
-        assert (name, done.returncode, len(lines), "Traceback" in done.stderr + done.stdout) == (name, 2, 1, False), (
-            done
-        )
+        assert (name, done.returncode, len(lines), "Traceback" in done.stderr + done.stdout) == (
+            name,
+            2,
+            1,
+            False,
+        ), done
         if file := re.search(r"\(traceback: (.*)\)$", lines[0]):
             assert "Traceback (most recent call last)" in Path(file[1]).read_text()
             os.unlink(file[1])

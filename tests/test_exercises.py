@@ -1,4 +1,6 @@
-"""docs/exercises.md and docs/zh: links to lines of code, and the same code blocks in both languages."""
+"""docs/exercises.md and docs/zh: links to lines of code, and the same code blocks in both
+languages.
+"""
 
 import re
 
@@ -30,11 +32,14 @@ def numbered(page: str) -> str:
 @pytest.mark.parametrize("page", PAGES)
 def test_a_link_to_a_line_names_what_is_there(page):
     assert len(LINK.findall((ROOT / page).read_text())) > 20
-    assert numbered(page) == (ROOT / page).read_text(), "python -m tests.test_exercises writes the line numbers"
+    assert numbered(page) == (ROOT / page).read_text(), (
+        "python -m tests.test_exercises writes the line numbers"
+    )
 
 
 @pytest.mark.parametrize(
-    ("english", "chinese"), [("README.md", "docs/zh/README.md"), ("docs/exercises.md", "docs/zh/exercises.md")]
+    ("english", "chinese"),
+    [("README.md", "docs/zh/README.md"), ("docs/exercises.md", "docs/zh/exercises.md")],
 )
 def test_the_chinese_page_has_the_same_code_blocks(english, chinese):
     blocks = BLOCK.findall((ROOT / english).read_text())

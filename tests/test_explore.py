@@ -1,5 +1,5 @@
-"""The server of the interactive page: its numbers are the models', changes have their effect and can be undone, and it
-answers only its own page.
+"""The server of the interactive page: its numbers are the models', changes have their effect and
+can be undone, and it answers only its own page.
 
 Shape suffixes: B reviews, T positions, H heads, D width, C classes, S source symbols.
 """
@@ -25,8 +25,8 @@ import pytest
 import torch
 
 import imdbattn
-from imdbattn.explore.server import HEADERS
 from imdbattn.nn import Words, padding_mask, sinusoids
+from imdbattn.tools.explore.server import HEADERS
 
 from .explorer import CLASSIFIERS, TEXT, TOKEN, WRITER, Page, opened
 from .processes import started
@@ -34,7 +34,9 @@ from .processes import started
 
 @pytest.fixture(scope="module")
 def page(folder_of, page_of) -> Iterator[Page]:
-    """A page of a run of each rung in CLASSIFIERS and of an encoder-decoder; residual_pe has two heads."""
+    """A page of a run of each rung in CLASSIFIERS and of an encoder-decoder; residual_pe has two
+    heads.
+    """
     page = page_of(*map(folder_of, (*CLASSIFIERS, WRITER[0])))
     with page.client:  # one event loop for all requests
         yield page
@@ -52,14 +54,23 @@ def test_numbers_equal_those_of_explain(page, labels, folder_of, rung):
     assert found.label == expected.label
     assert found.probability == expected.probability
     assert found.probabilities == dict(expected.prediction.probabilities)
-    assert [(word["start"], word["end"], word["share"]) for word in found.words] == [*expected.prediction.words]
-    assert [TEXT[word["start"] : word["end"]].lower() for word in found.words][:3] == ["i", "do", "not"]
+    assert [(word["start"], word["end"], word["share"]) for word in found.words] == [
+        *expected.prediction.words
+    ]
+    assert [TEXT[word["start"] : word["end"]].lower() for word in found.words][:3] == [
+        "i",
+        "do",
+        "not",
+    ]
     own = expected.attention.numbered()
     has_pooling = expected.attention.pooling is not None  # not the mean
     names = [f"layer {number}" for number, _ in own] + ["pooling"] * has_pooling
     assert [one["name"] for one in found.attentions] == names
-    by_label = [*getattr(expected.attention, "by_label", {}).values()]  # weights of a query for each label
-    expected_maps = [layer for _, layer in own] + [np.stack(by_label or [expected.attention.pooling])] * has_pooling
+    # weights of a query for each label
+    by_label = [*getattr(expected.attention, "by_label", {}).values()]
+    expected_maps = [layer for _, layer in own] + [
+        np.stack(by_label or [expected.attention.pooling])
+    ] * has_pooling
     for weights, expected_HQK in zip(found.maps, expected_maps, strict=True):
         np.testing.assert_allclose(weights, expected_HQK.reshape(weights.shape), atol=1e-7)
         np.testing.assert_allclose(weights.sum(2), 1, atol=1e-5)
@@ -70,7 +81,9 @@ def test_numbers_equal_those_of_explain(page, labels, folder_of, rung):
 
 
 def logits(net: Any, batch: Any, kept_T: torch.Tensor | None = None) -> list[float]:
-    """Probabilities of a net that is put together here, from the parts of nn/ladder: removed words are masked."""
+    """Probabilities of a net that is put together here, from the parts of nn/ladder: removed words
+    are masked.
+    """
     mask_BT = padding_mask(batch.lengths_B, batch.tokens_BT.shape[1])
     if kept_T is not None:
         mask_BT = mask_BT & kept_T
@@ -149,7 +162,9 @@ def test_shuffled_words_change_only_models_that_know_positions(page, labels):
         plain, shuffled = page.read(labels[rung]), page.read(labels[rung], shuffle=3)
         assert shuffled.probability == pytest.approx(plain.probability, abs=1e-6)
         shares = {word["place"]: word["share"] for word in plain.words}
-        assert {word["place"]: word["share"] for word in shuffled.words} == pytest.approx(shares, abs=1e-6)
+        assert {word["place"]: word["share"] for word in shuffled.words} == pytest.approx(
+            shares, abs=1e-6
+        )
     plain, shuffled = page.read(labels["residual_pe"]), page.read(labels["residual_pe"], shuffle=3)
     assert shuffled.probability != pytest.approx(plain.probability, abs=1e-6)
     places = [word["place"] for word in shuffled.words]
@@ -181,17 +196,35 @@ def test_changes_are_undone(page, labels):
 
 
 def test_the_arithmetic_of_a_row_gives_the_numbers_of_the_network(page, labels, changed):
-    cases = [("base", 1, 1), ("residual_pe", 2, 2), ("residual_cls", 3, 1), ("tuned", 2, 3), ("learned_query", 0, 1)]
-    for (rung, layer, head), changes in itertools.product(cases, ({}, {"words": [2, 6], "shuffle": 4})):
+    cases = [
+        ("base", 1, 1),
+        ("residual_pe", 2, 2),
+        ("residual_cls", 3, 1),
+        ("tuned", 2, 3),
+        ("learned_query", 0, 1),
+    ]
+    for (rung, layer, head), changes in itertools.product(
+        cases, ({}, {"words": [2, 6], "shuffle": 4})
+    ):
         found, net, batch = changed(rung, **changes)
         (weights_HQK,) = [
-            w for one, w in zip(found.attentions, found.maps, strict=True) if one.get("layer", 0) == layer
+            w
+            for one, w in zip(found.attentions, found.maps, strict=True)
+            if one.get("layer", 0) == layer
         ]
         query = min(4, weights_HQK.shape[1] - 1)
-        row = {"run": page.run(labels[rung]), "text": TEXT, "layer": layer, "head": head, "query": query}
+        row = {
+            "run": page.run(labels[rung]),
+            "text": TEXT,
+            "layer": layer,
+            "head": head,
+            "query": query,
+        }
         plain = opened(page.ask("cell", **row, changes=changes))
         added = plain.added if rung == "tuned" else 0
-        np.testing.assert_allclose(plain.scores, plain.keys @ plain.projected * plain.scale + added, atol=1e-5)
+        np.testing.assert_allclose(
+            plain.scores, plain.keys @ plain.projected * plain.scale + added, atol=1e-5
+        )
         np.testing.assert_allclose(plain.weights, weights_HQK[head - 1, query], atol=1e-6)
         exp = np.exp(plain.scores.astype(float) - plain.scores.max())
         np.testing.assert_allclose(plain.weights, exp / exp.sum(), atol=1e-6)
@@ -203,7 +236,9 @@ def test_the_arithmetic_of_a_row_gives_the_numbers_of_the_network(page, labels, 
             part = net.layers[layer - 1].f if layer else net.pooling
             part.attention.register_forward_hook(lambda *call, kept=outputs: kept.append(call[2]))
             net(batch)
-            np.testing.assert_allclose(plain.output, outputs[0][0, head - 1, query].detach(), atol=1e-6)
+            np.testing.assert_allclose(
+                plain.output, outputs[0][0, head - 1, query].detach(), atol=1e-6
+            )
         with_mask = opened(page.ask("cell", **row, changes=changes, padding=3))
         assert with_mask.mask.tolist() == [1] * len(plain.names) + [0] * 3
         np.testing.assert_allclose(with_mask.weights, [*plain.weights, 0, 0, 0], atol=1e-6)
@@ -222,10 +257,21 @@ def test_the_arithmetic_of_a_row_gives_the_numbers_of_the_network(page, labels, 
 @torch.no_grad()
 def test_without_mask_padding_is_read_as_words(page, labels, changed):
     _, net, batch = changed("base")
-    row = {"run": page.run(labels["base"]), "text": TEXT, "layer": 1, "query": 0, "padding": 2, "masked": False}
+    row = {
+        "run": page.run(labels["base"]),
+        "text": TEXT,
+        "layer": 1,
+        "query": 0,
+        "padding": 2,
+        "masked": False,
+    }
     found = opened(page.ask("cell", **row))
-    tokens_BT, positions_BT = (torch.nn.functional.pad(part, (0, 2)) for part in (batch.tokens_BT, batch.positions_BT))
-    longer = batch._replace(tokens_BT=tokens_BT, positions_BT=positions_BT, lengths_B=batch.lengths_B + 2)
+    tokens_BT, positions_BT = (
+        torch.nn.functional.pad(part, (0, 2)) for part in (batch.tokens_BT, batch.positions_BT)
+    )
+    longer = batch._replace(
+        tokens_BT=tokens_BT, positions_BT=positions_BT, lengths_B=batch.lengths_B + 2
+    )
     assert [*found.probabilities.values()] == pytest.approx(logits(net, longer), abs=1e-6)
 
 
@@ -250,7 +296,9 @@ def test_test_reviews_are_filtered_by_the_predictions(page, labels):
     assert "remove one" in page.ask("next", 400, run=runs[0], runs=runs, contains="nosuchword")
 
 
-@pytest.mark.parametrize("text", ["", " \n ", "<script>alert(1)</script> & great", "\ufffd \0 🎬 great \u202e film"])
+@pytest.mark.parametrize(
+    "text", ["", " \n ", "<script>alert(1)</script> & great", "\ufffd \0 🎬 great \u202e film"]
+)
 def test_any_text_is_read(page, labels, text):
     for rung in CLASSIFIERS:
         found = page.read(labels[rung], text)
@@ -282,10 +330,15 @@ def test_the_encoder_decoder_gives_the_output_of_predict(page, labels):
     for beams, source in itertools.product((1, 4), ("ABC", "FEDC", "A")):
         found = page.ask("write", run=run, text=source, beams=beams)
         expected = model.predict([source], beams=beams)[0]
-        assert (found["output"], found["probability"]) == (expected.output, pytest.approx(expected.probability))
+        assert (found["output"], found["probability"]) == (
+            expected.output,
+            pytest.approx(expected.probability),
+        )
         steps = [step["probability"] for step in found["steps"]]
         assert math.prod(steps) == pytest.approx(found["probability"], rel=1e-4)
-        assert math.log(math.prod(steps)) == pytest.approx(found["beams"][0]["log_probability"], abs=1e-4)
+        assert math.log(math.prod(steps)) == pytest.approx(
+            found["beams"][0]["log_probability"], abs=1e-4
+        )
         for step in found["steps"]:
             probabilities = [share for _, share in step["alternatives"]]
             assert probabilities == sorted(probabilities, reverse=True)
@@ -300,11 +353,18 @@ def test_the_encoder_decoder_gives_the_output_of_predict(page, labels):
 def test_a_saved_page_is_one_file_without_scripts_and_has_the_same_numbers(page, labels):
     text = "A <script>alert(1)</script> great & lovely film ."
     changes = {"words": [1], "layers": [2]}
-    readings = [{"run": page.run(labels[rung]), "text": text, "changes": changes} for rung in ("base", "residual_pe")]
+    readings = [
+        {"run": page.run(labels[rung]), "text": text, "changes": changes}
+        for rung in ("base", "residual_pe")
+    ]
     written = [{"run": page.run(labels[WRITER[0]]), "text": "ABC", "beams": 2}]
     notes = {readings[0]["run"]: "without layer 2; without the words <"}
-    answer = page.client.post("api/save", json={"readings": readings, "written": written, "notes": notes})
-    assert re.fullmatch(r'attachment; filename="attention-\w+\.html"', answer.headers["content-disposition"])
+    answer = page.client.post(
+        "api/save", json={"readings": readings, "written": written, "notes": notes}
+    )
+    assert re.fullmatch(
+        r'attachment; filename="attention-\w+\.html"', answer.headers["content-disposition"]
+    )
     saved = answer.text
     assert "default-src 'none'" in html.unescape(saved)
     assert "<script>" not in saved
@@ -319,23 +379,47 @@ def test_a_saved_page_is_one_file_without_scripts_and_has_the_same_numbers(page,
 
 def test_only_requests_with_the_token_and_for_this_machine_are_answered(page):
     client = page.client
-    for url in ("/", "/wrong/", f"/{TOKEN}x/", "/wrong/api/runs", "/%2e%2e/", f"//{TOKEN}/", "/\u00fc/"):
+    for url in (
+        "/",
+        "/wrong/",
+        f"/{TOKEN}x/",
+        "/wrong/api/runs",
+        "/%2e%2e/",
+        f"//{TOKEN}/",
+        "/\u00fc/",
+    ):
         answer = client.get(f"http://127.0.0.1:8765{url}")
         assert answer.status_code == 404, url
         assert TOKEN not in answer.text
-    for host in ("evil.example:8765", "evil.example", "127.0.0.1.evil.example:80", "", "[::1]:8765"):
+    for host in (
+        "evil.example:8765",
+        "evil.example",
+        "127.0.0.1.evil.example:80",
+        "",
+        "[::1]:8765",
+    ):
         answer = client.get("api/runs", headers={"Host": host})
         assert answer.status_code == 400, host
     for host in ("127.0.0.1:8765", "localhost:8765"):
         assert client.get("api/runs", headers={"Host": host}).status_code == 200
-    for path in ("../server.py", "%2e%2e/server.py", "..%2f..%2fpyproject.toml", "/etc/passwd", "api/foo"):
+    for path in (
+        "../server.py",
+        "%2e%2e/server.py",
+        "..%2f..%2fpyproject.toml",
+        "/etc/passwd",
+        "api/foo",
+    ):
         assert client.get(f"http://127.0.0.1:8765/{TOKEN}/{path}").status_code == 404, path
 
 
 def test_every_answer_forbids_foreign_scripts_and_frames(page):
     client = page.client
     answers = [client.get(path) for path in ("", "main.js", "explore.css", "api/runs", "missing")]
-    answers += [client.get("http://127.0.0.1:8765/"), client.post("api/read", json={}), client.post("api/runs")]
+    answers += [
+        client.get("http://127.0.0.1:8765/"),
+        client.post("api/read", json={}),
+        client.post("api/runs"),
+    ]
     assert [answer.status_code for answer in answers] == [200, 200, 200, 200, 404, 404, 400, 405]
     for answer in answers:
         for name, value in HEADERS.items():
@@ -350,7 +434,9 @@ def test_every_answer_forbids_foreign_scripts_and_frames(page):
 def test_ten_clients_at_once_get_their_own_answers(page, labels):
     texts = [f"{TEXT} {'great ' * number}" for number in range(10)]
     cases = [("residual_pe", text, words) for text in texts for words in ([], [1, 3])]
-    expected = [page.read(labels[rung], text, words=words).probability for rung, text, words in cases]
+    expected = [
+        page.read(labels[rung], text, words=words).probability for rung, text, words in cases
+    ]
     assert len(set(expected)) == len(cases)
 
     def ask(case: tuple[str, str, list[int]]) -> float:
@@ -378,7 +464,9 @@ def test_the_command_serves_the_page_until_ctrl_c(folder_of, tmp_path):
         address = line.split()[3]
         status, index = get(address)
         assert (status, "<title>Attention explorer</title>" in index) == (200, True)
-        assert json.loads(get(f"{address}api/runs")[1])["runs"][0]["label"].startswith("residual_pe")
+        assert json.loads(get(f"{address}api/runs")[1])["runs"][0]["label"].startswith(
+            "residual_pe"
+        )
         assert get(address.rsplit("/", 2)[0] + "/")[0] == 404
         process.send_signal(signal.SIGINT)
         output, errors = process.communicate(timeout=30)

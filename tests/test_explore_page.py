@@ -1,5 +1,6 @@
-"""The interactive page in a real browser: its numbers are `explain`'s, changes can be undone and shared, it can be used
-with the keyboard alone, and problems (a deleted run, a stopped server, HTML in the text) are displayed.
+"""The interactive page in a real browser: its numbers are `explain`'s, changes can be undone and
+shared, it can be used with the keyboard alone, and problems (a deleted run, a stopped server, HTML
+in the text) are displayed.
 """
 
 import re
@@ -13,15 +14,20 @@ import pytest
 
 from .explorer import TEXT, WRITER, Server, chromium, opened, settle
 
-playwright = pytest.importorskip("playwright.sync_api", reason="no browser tests: pip install playwright")
+playwright = pytest.importorskip(
+    "playwright.sync_api", reason="no browser tests: pip install playwright"
+)
 
 RUNGS = ("mean", "learned_query", "base", "residual_pe", "residual_cls", "tuned")
-# The numbers that the page has: probabilities of the labels, shares of the words, and the values of each map.
+# The numbers that the page has: probabilities of the labels, shares of the words, and the values of
+# each map.
 NUMBERS = """async () => {
   const { panels } = await import("./main.js");
   return Object.fromEntries([...panels].map(([run, panel]) => [run, {
-    probabilities: [...panel.element.querySelectorAll(".outcome [data-value]")].map((one) => Number(one.dataset.value)),
-    shares: [...panel.element.querySelectorAll(".word[data-share]")].map((one) => Number(one.dataset.share)),
+    probabilities: [...panel.element.querySelectorAll(".outcome [data-value]")]
+        .map((one) => Number(one.dataset.value)),
+    shares: [...panel.element.querySelectorAll(".word[data-share]")]
+        .map((one) => Number(one.dataset.share)),
     maps: panel.maps.map((map) => Array.from(map.values)),
   }]));
 }"""
@@ -64,19 +70,25 @@ def run(server) -> dict[str, str]:
 
 @pytest.fixture
 def open_tab(browser, server, run) -> Iterator[Callable[..., Any]]:
-    """open_tab("base", text=...): a tab that shows these rungs. No script fails and nothing is blocked.
+    """open_tab("base", text=...): a tab that shows these rungs. No script fails and nothing is
+    blocked.
 
     options: of the browser's context, such as viewport.
     """
     contexts, problems = [], []
 
-    def get(*rungs: str, text: str = TEXT, fragment: str = "", at: Server = server, **options: Any) -> Any:
+    def get(
+        *rungs: str, text: str = TEXT, fragment: str = "", at: Server = server, **options: Any
+    ) -> Any:
         context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}} | options)
         contexts.append(context)
         tab = context.new_page()
         tab.set_default_timeout(30_000)
         tab.on("pageerror", lambda error: problems.append(str(error)))
-        tab.on("console", lambda message: problems.append(message.text) if is_problem(message) else None)
+        tab.on(
+            "console",
+            lambda message: problems.append(message.text) if is_problem(message) else None,
+        )
         shown = {"runs": ",".join(run[rung] for rung in rungs)} if rungs else {}
         tab.goto(f"{at.address}#{urlencode(shown | {'text': text})}{fragment}")
         settle(tab)
@@ -89,8 +101,12 @@ def open_tab(browser, server, run) -> Iterator[Callable[..., Any]]:
 
 
 def is_problem(message: Any) -> bool:
-    """Whether it is a script's error or something that the policy has blocked, not a refused request."""
-    return message.type in ("error", "warning") and not re.search("status of 4|ERR_FAILED|ERR_CONN", message.text)
+    """Whether it is a script's error or something that the policy has blocked, not a refused
+    request.
+    """
+    return message.type in ("error", "warning") and not re.search(
+        "status of 4|ERR_FAILED|ERR_CONN", message.text
+    )
 
 
 def visit(tab: Any, address: str) -> None:
@@ -121,9 +137,15 @@ def close(a: dict[str, dict[str, list]], b: dict[str, dict[str, list]]) -> bool:
     """Whether all numbers of two pages are equal to 1e-6."""
 
     def flat(panel: dict[str, list]) -> list[float]:
-        return [*panel["probabilities"], *panel["shares"], *(value for map_ in panel["maps"] for value in map_)]
+        return [
+            *panel["probabilities"],
+            *panel["shares"],
+            *(value for map_ in panel["maps"] for value in map_),
+        ]
 
-    return a.keys() == b.keys() and all(flat(a[run]) == pytest.approx(flat(b[run]), abs=1e-6) for run in a)
+    return a.keys() == b.keys() and all(
+        flat(a[run]) == pytest.approx(flat(b[run]), abs=1e-6) for run in a
+    )
 
 
 @pytest.mark.slow
@@ -148,10 +170,16 @@ def test_each_control_changes_the_numbers_and_can_be_undone(open_tab, server, ru
         expected = server.page.read(label, **changes)
         found = numbers(tab)[run["residual_pe"]]
         assert found["probabilities"] == pytest.approx([*expected.probabilities.values()], abs=1e-6)
-        assert found["probabilities"] != pytest.approx(plain[run["residual_pe"]]["probabilities"], abs=1e-6)
-        assert found["shares"] == pytest.approx([word["share"] for word in expected.words], abs=1e-6)
+        assert found["probabilities"] != pytest.approx(
+            plain[run["residual_pe"]]["probabilities"], abs=1e-6
+        )
+        assert found["shares"] == pytest.approx(
+            [word["share"] for word in expected.words], abs=1e-6
+        )
         before = tab.locator(f"{panel}.outcome .quiet").inner_text()
-        assert before.startswith(f"without changes: {max(expected.before, key=expected.before.get)}")
+        assert before.startswith(
+            f"without changes: {max(expected.before, key=expected.before.get)}"
+        )
         flip(selector)
         settle(tab)
         assert close(numbers(tab), plain)
@@ -187,13 +215,17 @@ def shown_steps(panel: Any) -> dict[str, float]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [1280, 390])
-def test_a_cell_that_is_clicked_or_chosen_by_keys_shows_its_arithmetic(open_tab, server, run, width):
+def test_a_cell_that_is_clicked_or_chosen_by_keys_shows_its_arithmetic(
+    open_tab, server, run, width
+):
     tab = open_tab("residual_pe", viewport={"width": width, "height": 844})
     panel, name = tab.locator(f"[data-run={run['residual_pe']}]"), run["residual_pe"]
     canvas = panel.locator("canvas[role=application]").first
     canvas.scroll_into_view_if_needed()
     origin = "const { panels } = await import('./main.js'); const [map] = panels.get(name).maps"
-    (left, above), size = tab.evaluate(f"async (name) => {{ {origin}; return [map.origin, map.cell]; }}", name)
+    (left, above), size = tab.evaluate(
+        f"async (name) => {{ {origin}; return [map.origin, map.cell]; }}", name
+    )
     canvas.click(position={"x": left + 2.5 * size, "y": above + 4.5 * size})  # query 4, key 2
     settle(tab)
     row = {"run": name, "text": TEXT, "layer": 1, "head": 1, "query": 4}
@@ -204,7 +236,9 @@ def test_a_cell_that_is_clicked_or_chosen_by_keys_shows_its_arithmetic(open_tab,
         exp = np.exp(found.scores.astype(float) - found.scores[found.mask > 0].max()) * found.mask
         expected = [product, product * found.scale, found.scores[key], exp[key], found.weights[key]]
         assert [*shown_steps(panel).values()] == pytest.approx(expected, abs=1e-5)
-        assert f"“{found.names[4]}” → “{found.names[key]}”" in panel.locator(".cell h4").inner_text()
+        assert (
+            f"“{found.names[4]}” → “{found.names[key]}”" in panel.locator(".cell h4").inner_text()
+        )
 
     assert_shown(found, 2)
     canvas.focus()
@@ -226,9 +260,9 @@ def test_a_cell_that_is_clicked_or_chosen_by_keys_shows_its_arithmetic(open_tab,
     unmasked = opened(server.page.ask("cell", **row, padding=2, masked=False))
     assert_shown(unmasked, len(found.names))
     share = max(unmasked.probabilities.values())
-    assert float(panel.locator("[data-probability]").get_attribute("data-probability")) == pytest.approx(
-        share, abs=1e-6
-    )
+    assert float(
+        panel.locator("[data-probability]").get_attribute("data-probability")
+    ) == pytest.approx(share, abs=1e-6)
     again = open_tab()
     visit(again, tab.url)
     panel = again.locator(f"[data-run={name}]")
@@ -243,12 +277,17 @@ def test_a_cell_that_is_clicked_or_chosen_by_keys_shows_its_arithmetic(open_tab,
 
 def test_html_in_a_text_is_shown_as_text(open_tab):
     tab = open_tab("base", "residual_pe")
-    html = '<img src=x onerror="document.title=1"><b>great</b> film &amp; <script>document.title=2</script>'
+    html = (
+        '<img src=x onerror="document.title=1"><b>great</b> film &amp;'
+        " <script>document.title=2</script>"
+    )
     set_text(tab, f"{html} (lone surrogate) \0")
     assert tab.title() == "Attention explorer"
     assert tab.locator(".review img, .review b, .review script, .panels script").count() == 0
     shown = tab.locator(".review").first.text_content()
-    assert shown.startswith('<img src=x onerror="document.title=1"><b>great</b> film &amp; <script>')
+    assert shown.startswith(
+        '<img src=x onerror="document.title=1"><b>great</b> film &amp; <script>'
+    )
     tab.locator(".word", has_text="great").first.click()
     settle(tab)
     with tab.expect_download() as download:
@@ -264,9 +303,32 @@ def test_every_control_has_a_name_for_screen_readers(open_tab, run):
     for details in tab.locator("details").all():
         details.evaluate("one => one.open = true")
     nodes = tab.context.new_cdp_session(tab).send("Accessibility.getFullAXTree")["nodes"]
-    roles = {"button", "checkbox", "textbox", "combobox", "spinbutton", "application", "article", "img"}
-    named = [(node["role"]["value"], node.get("name", {}).get("value", "")) for node in nodes if not node["ignored"]]
+    roles = {
+        "button",
+        "checkbox",
+        "textbox",
+        "combobox",
+        "spinbutton",
+        "application",
+        "article",
+        "img",
+    }
+    named = [
+        (node["role"]["value"], node.get("name", {}).get("value", ""))
+        for node in nodes
+        if not node["ignored"]
+    ]
     controls = [one for one in named if one[0] in roles]
-    assert {role for role, _ in controls} >= {"button", "checkbox", "textbox", "combobox", "spinbutton", "application"}
+    assert {role for role, _ in controls} >= {
+        "button",
+        "checkbox",
+        "textbox",
+        "combobox",
+        "spinbutton",
+        "application",
+    }
     assert [role for role, name in controls if not name.strip()] == []
-    assert ("application", "layer 1, head 1: arrow keys move, Enter shows the arithmetic of a cell") in controls
+    assert (
+        "application",
+        "layer 1, head 1: arrow keys move, Enter shows the arithmetic of a cell",
+    ) in controls

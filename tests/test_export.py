@@ -21,15 +21,15 @@ import imdbattn
 from imdbattn.data import corpus, glove
 from imdbattn.data.tokens import FIRST_WORD, Tokenizer
 from imdbattn.errors import UserError
-from imdbattn.export import folder as export
-from imdbattn.export.folder import is_export, read_export, write_export
-from imdbattn.export.graph import Graph, example, to_onnx, to_program
-from imdbattn.export.vectors import with_vectors
-from imdbattn.files import sha256_of
+from imdbattn.io.files import sha256_of
 from imdbattn.runs.predict import load_predictor
 from imdbattn.runs.score import score_run
 from imdbattn.settings.keys import BEYOND, RUNGS
-from imdbattn.tasks.review_predictor import ReviewPredictor
+from imdbattn.tasks.reviews.predictor import ReviewPredictor
+from imdbattn.tools.export import folder as export
+from imdbattn.tools.export.folder import is_export, read_export, write_export
+from imdbattn.tools.export.graph import Graph, example, to_onnx, to_program
+from imdbattn.tools.export.vectors import with_vectors
 
 from . import nets
 from .commands import changed
@@ -37,13 +37,22 @@ from .processes import ROOT
 from .test_predict import NASTY
 from .world import BAD, FILLER, GOOD
 
-TEXTS = ["The film was great, a lovely story.", "", "zzz qqq", "dull " * 600, NASTY, "a poor word3 plot"]
+TEXTS = [
+    "The film was great, a lovely story.",
+    "",
+    "zzz qqq",
+    "dull " * 600,
+    NASTY,
+    "a poor word3 plot",
+]
 
 
 @pytest.fixture(scope="session")
 def model(trained, settings):
     """model("residual_pe"): predictor and folder of a run, as commands load them."""
-    return lambda rung, *overrides: load_predictor(settings(f"run={trained(rung, *overrides)[0]}", config="predict"))
+    return lambda rung, *overrides: load_predictor(
+        settings(f"run={trained(rung, *overrides)[0]}", config="predict")
+    )
 
 
 def results(predictor) -> list[tuple[str, float]]:
@@ -56,11 +65,15 @@ def edited(folder: Path, change) -> None:
     change(config)
     (folder / "config.json").write_text(json.dumps(config))
     sums = json.loads((folder / "checksums.json").read_text())
-    (folder / "checksums.json").write_text(json.dumps({name: sha256_of(folder / name) for name in sums}))
+    (folder / "checksums.json").write_text(
+        json.dumps({name: sha256_of(folder / name) for name in sums})
+    )
 
 
 @pytest.mark.parametrize("rung", ["mean", "residual_pe", "tuned", "wide"])
-def test_with_all_words_in_float32_predictions_equal_those_of_the_run_bit_for_bit(model, tmp_path, rung):
+def test_with_all_words_in_float32_predictions_equal_those_of_the_run_bit_for_bit(
+    model, tmp_path, rung
+):
     predictor, run = model(rung)
     facts = write_export(predictor, tmp_path / "m", run, vectors="all", precision="float32")
     assert (facts["words"], facts["of_words"], facts["changed_labels"]) == (100, 100, 0)
@@ -71,11 +84,17 @@ def test_with_all_words_in_float32_predictions_equal_those_of_the_run_bit_for_bi
 
 
 @pytest.mark.parametrize("rung", ["residual_pe", "tuned", "wide"])
-def test_training_words_are_kept_and_a_review_of_training_words_scores_the_same(model, tmp_path, rung):
+def test_training_words_are_kept_and_a_review_of_training_words_scores_the_same(
+    model, tmp_path, rung
+):
     """Frozen and trained vectors, and phrases, whose keys are made of ids."""
     predictor, run = model(rung)
     train = corpus.prepare(predictor.cfg.data).splits["train"]
-    known = {predictor.glove.words[number - FIRST_WORD] for number in train.ids.tolist() if number >= FIRST_WORD}
+    known = {
+        predictor.glove.words[number - FIRST_WORD]
+        for number in train.ids.tolist()
+        if number >= FIRST_WORD
+    }
     facts = write_export(predictor, tmp_path / "m", run, precision="float32")
     again = read_export(tmp_path / "m")
     assert set(again.glove.words) == known
@@ -83,7 +102,9 @@ def test_training_words_are_kept_and_a_review_of_training_words_scores_the_same(
     assert facts["words"] < 100
     texts = [" ".join((*FILLER, *GOOD[number:], *BAD)) for number in range(4)]
     assert known >= set(" ".join(texts).split())
-    assert [r.probability for r in again.label(texts)] == [r.probability for r in predictor.label(texts)]
+    assert [r.probability for r in again.label(texts)] == [
+        r.probability for r in predictor.label(texts)
+    ]
     (dropped, *_) = set(predictor.glove.words) - known
     assert again.tokenizer.encode([dropped]) == [[1]]
 
@@ -93,14 +114,15 @@ def test_it_states_how_many_labels_change(model, monkeypatch, tmp_path):
     predictor, run = model("residual_pe")
     assert write_export(predictor, tmp_path / "none", run, vectors="all")["changed_labels"] == 0
     keep = torch.arange(FIRST_WORD, FIRST_WORD + len(FILLER))
-    monkeypatch.setattr("imdbattn.export.vectors.training_words", lambda *_: keep)
+    monkeypatch.setattr("imdbattn.tools.export.vectors.training_words", lambda *_: keep)
     facts = write_export(predictor, tmp_path / "m", run)
     texts = corpus.read_texts(run / "reviews.parquet")
     labels = [[r.output for r in p.label(texts)] for p in (predictor, read_export(tmp_path / "m"))]
     changed = sum(one != other for one, other in zip(*labels, strict=True))
     assert facts["changed_labels"] == changed > 5
     assert (
-        f"Of the {len(texts)} test reviews, {changed} get a different label" in (tmp_path / "m/README.md").read_text()
+        f"Of the {len(texts)} test reviews, {changed} get a different label"
+        in (tmp_path / "m/README.md").read_text()
     )
 
 
@@ -108,13 +130,19 @@ def test_vectors_are_float16_only_if_no_label_changes(model, tmp_path):
     predictor, run = model("residual_pe")
     assert write_export(predictor, tmp_path / "half", run)["precision"] == "float16"
     stored = safetensors.torch.load_file(tmp_path / "half" / "model.safetensors")
-    assert {t.dtype for name, t in stored.items() if name == "embedding.vectors_VD"} == {torch.float16}
-    assert all(t.dtype != torch.float16 for name, t in stored.items() if name != "embedding.vectors_VD")
+    assert {t.dtype for name, t in stored.items() if name == "embedding.vectors_VD"} == {
+        torch.float16
+    }
+    assert all(
+        t.dtype != torch.float16 for name, t in stored.items() if name != "embedding.vectors_VD"
+    )
     # The decision on one review is put between what it is with the rounded vectors and without.
     net, texts = predictor.net, corpus.read_texts(run / "reviews.parquet")[:1]
     half = with_vectors(predictor, dtype=torch.float16)
     with torch.no_grad():
-        margins = [p.net(p.batches(texts)[0, np.arange(1)]).diff().item() for p in (predictor, half)]
+        margins = [
+            p.net(p.batches(texts)[0, np.arange(1)]).diff().item() for p in (predictor, half)
+        ]
         net.head.bias[1] -= sum(margins) / 2
     assert write_export(predictor, tmp_path / "full", run, vectors="all")["precision"] == "float32"
     stored = safetensors.torch.load_file(tmp_path / "full" / "model.safetensors")
@@ -136,9 +164,18 @@ def test_it_names_no_folder_of_the_machine_that_trained(model, tmp_path):
     predictor.cfg = changed(predictor.cfg, {"init": str(tmp_path / "runs" / "masked_words")})
     write_export(predictor, tmp_path / "m", run)
     text = "".join((tmp_path / "m" / name).read_text() for name in ("config.json", "README.md"))
-    places = [str(run), str(run.parent), predictor.cfg.data.path, predictor.cfg.data.glove.path, predictor.cfg.init]
+    places = [
+        str(run),
+        str(run.parent),
+        predictor.cfg.data.path,
+        predictor.cfg.data.glove.path,
+        predictor.cfg.init,
+    ]
     assert not [place for place in places if place in text]
-    assert json.loads((tmp_path / "m" / "config.json").read_text())["settings"]["data"]["path"] == "reviews.csv"
+    assert (
+        json.loads((tmp_path / "m" / "config.json").read_text())["settings"]["data"]["path"]
+        == "reviews.csv"
+    )
 
 
 @given(text=st.text(st.characters(codec="utf-8", exclude_characters="Σ"), max_size=40))
@@ -172,7 +209,9 @@ def test_it_needs_no_wheel_no_cache_no_run_and_no_network(model, tmp_path, monke
 
 
 def test_an_encoder_decoder_is_exported_too(folder_of, settings, tmp_path):
-    predictor, run = load_predictor(settings(f"run={folder_of('seq2seq_attention')}", config="predict"))
+    predictor, run = load_predictor(
+        settings(f"run={folder_of('seq2seq_attention')}", config="predict")
+    )
     assert write_export(predictor, tmp_path / "m", run) == {}
     again, texts = read_export(tmp_path / "m"), ["ABC", "EDCBA"]
     one, other = (p.write(texts, beams=2) for p in (predictor, again))
@@ -231,7 +270,11 @@ def test_a_class_outside_imdbattn_needs_trust(exported):
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+    return {
+        str(file.relative_to(folder)): file.read_bytes()
+        for file in folder.rglob("*")
+        if file.is_file()
+    }
 
 
 def test_an_export_is_replaced_and_anything_else_is_refused(model, tmp_path):
@@ -287,7 +330,9 @@ def api_model(trained):
     return lambda rung: imdbattn.load(trained(rung)[0])
 
 
-def test_a_model_is_saved_and_loaded_with_the_methods_of_hugging_face(api_model, tmp_path, monkeypatch):
+def test_a_model_is_saved_and_loaded_with_the_methods_of_hugging_face(
+    api_model, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     model = api_model("residual_pe")
     assert model.save_pretrained("m") is None
@@ -302,18 +347,23 @@ def test_a_model_is_saved_and_loaded_with_the_methods_of_hugging_face(api_model,
 
 
 @pytest.mark.slow
-def test_an_exported_model_is_scored_on_other_reviews_with_its_own_words(api_model, trained, world, tmp_path, settings):
+def test_an_exported_model_is_scored_on_other_reviews_with_its_own_words(
+    api_model, trained, world, tmp_path, settings
+):
     model = api_model("tuned_mean")
     model.export(tmp_path / "m", precision="float32")
     again = imdbattn.load(tmp_path / "m")
     with (world / "reviews.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     texts, labels = [row["text"] for row in rows], [row["label"] for row in rows]
-    assert model.evaluate(f"{world}/reviews.csv").accuracy > 0.9  # fills the cache with the run's ids
+    # fills the cache with the run's ids
+    assert model.evaluate(f"{world}/reviews.csv").accuracy > 0.9
     found = again.predict(texts).labels
     expected = sum(label == true for label, true in zip(found, labels, strict=True)) / len(rows)
     assert again.evaluate(f"{world}/reviews.csv").accuracy == pytest.approx(expected)
-    metrics = score_run(settings(f"run={tmp_path}/m", f"data.path={world}/reviews.csv", config="evaluate"))
+    metrics = score_run(
+        settings(f"run={tmp_path}/m", f"data.path={world}/reviews.csv", config="evaluate")
+    )
     assert metrics["accuracy"] == again.evaluate(f"{world}/reviews.csv").accuracy
 
 
@@ -329,13 +379,17 @@ def compare(predictor, graph, tolerance: float) -> None:
     for seed, size in enumerate([(1, 1), (1, 2), (2, 1), (4, 3), (7, 40), (1, 100)], 100):
         inputs = example(predictor, *size, seed)
         with torch.no_grad():
-            torch.testing.assert_close(graph(*inputs), Graph(predictor.net)(*inputs), atol=tolerance, rtol=tolerance)
+            torch.testing.assert_close(
+                graph(*inputs), Graph(predictor.net)(*inputs), atol=tolerance, rtol=tolerance
+            )
 
 
 def runner(onnxruntime, file: Path):
     session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
     names = [entry.name for entry in session.get_inputs()]
-    return lambda *x: torch.from_numpy(session.run(None, {n: v.numpy() for n, v in zip(names, x, strict=True)})[0])
+    return lambda *x: torch.from_numpy(
+        session.run(None, {n: v.numpy() for n, v in zip(names, x, strict=True)})[0]
+    )
 
 
 @pytest.mark.slow
@@ -361,7 +415,9 @@ def test_a_graph_is_written_in_addition_to_the_weights(model, tmp_path):
 
 
 def test_a_model_that_was_pushed_to_the_hub_is_loaded_from_it(api_model, tmp_path, monkeypatch):
-    """With a hub that is a folder, instead of the methods of huggingface_hub that use the network."""
+    """With a hub that is a folder, instead of the methods of huggingface_hub that use the
+    network.
+    """
     model, pushed = api_model("residual_pe"), {}
 
     def upload(self, repo_id, folder_path, **options):
@@ -370,12 +426,22 @@ def test_a_model_that_was_pushed_to_the_hub_is_loaded_from_it(api_model, tmp_pat
         return f"https://hub/{repo_id}"
 
     monkeypatch.setattr(
-        huggingface_hub.HfApi, "create_repo", lambda self, repo_id, **_: huggingface_hub.RepoUrl(repo_id)
+        huggingface_hub.HfApi,
+        "create_repo",
+        lambda self, repo_id, **_: huggingface_hub.RepoUrl(repo_id),
     )
     monkeypatch.setattr(huggingface_hub.HfApi, "upload_folder", upload)
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda repo_id, **_: str(tmp_path / "hub" / repo_id))
-    assert model.push_to_hub("me/films", "all", token="t", commit_message="first") == "https://hub/me/films"
+    monkeypatch.setattr(
+        huggingface_hub, "snapshot_download", lambda repo_id, **_: str(tmp_path / "hub" / repo_id)
+    )
+    assert (
+        model.push_to_hub("me/films", "all", token="t", commit_message="first")
+        == "https://hub/me/films"
+    )
     assert pushed == {"repo_id": "me/films", "token": "t", "commit_message": "first"}
     again = imdbattn.Model.from_pretrained("me/films", revision="main")
     assert again.predict(TEXTS).labels.tolist() == model.predict(TEXTS).labels.tolist()
-    assert json.loads((tmp_path / "hub/me/films/config.json").read_text())["export"]["vectors"] == "all"
+    assert (
+        json.loads((tmp_path / "hub/me/films/config.json").read_text())["export"]["vectors"]
+        == "all"
+    )

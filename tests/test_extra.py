@@ -1,4 +1,6 @@
-"""data.extra: additional training texts with labels, with the probabilities of other runs, or without labels."""
+"""data.extra: additional training texts with labels, with the probabilities of other runs, or
+without labels.
+"""
 
 import re
 import shutil
@@ -13,14 +15,14 @@ from hypothesis import strategies as st
 
 from imdbattn.data.corpus import read_texts
 from imdbattn.errors import UserError
-from imdbattn.export.folder import portable
-from imdbattn.run_folder import open_run
+from imdbattn.launch.job import complete
 from imdbattn.runs.fit import fit
+from imdbattn.runs.run_folder import open_run
 from imdbattn.runs.score import score_run
 from imdbattn.settings.keys import as_dict
-from imdbattn.sweep.job import complete
-from imdbattn.tasks.masked_words import MaskedWordData
-from imdbattn.tasks.reviews import ReviewClassifier, ReviewData
+from imdbattn.tasks.masked_words.module import MaskedWordData
+from imdbattn.tasks.reviews.classifier import ReviewClassifier, ReviewData
+from imdbattn.tools.export.folder import portable
 
 from .commands import label_texts
 from .nets import learner, net, reviews
@@ -33,7 +35,9 @@ def runs(trained, tmp_path_factory):
     for rung in ("mean", "residual"):
         shutil.copytree(trained(rung)[0], folder / rung)
     (folder / "latest").symlink_to("residual")
-    shutil.copytree(trained("mean")[0], folder / "unfinished", ignore=shutil.ignore_patterns("metrics.json"))
+    shutil.copytree(
+        trained("mean")[0], folder / "unfinished", ignore=shutil.ignore_patterns("metrics.json")
+    )
     (folder / "log.txt").write_text("lines\n")
     return folder
 
@@ -43,7 +47,9 @@ def student(settings, small, world):
     """student(overrides..., extra=table): the settings of a run of `distilled`."""
 
     def get(*overrides, extra=f"{world}/labelled.csv"):
-        return settings(*small, "model=distilled", f"data.extra={extra}", "trainer.max_epochs=1", *overrides)
+        return settings(
+            *small, "model=distilled", f"data.extra={extra}", "trainer.max_epochs=1", *overrides
+        )
 
     return get
 
@@ -58,12 +64,19 @@ def held_out(settings, small):
 def test_a_table_that_predict_has_written_gives_the_mean_probabilities_of_the_runs(
     runs, student, settings, shell, world, tmp_path, suffix
 ):
-    done = shell("predict", f"run=[{runs}]", f"file={world}/unlabelled.txt", f"out={tmp_path}/soft{suffix}")
+    done = shell(
+        "predict", f"run=[{runs}]", f"file={world}/unlabelled.txt", f"out={tmp_path}/soft{suffix}"
+    )
     assert done.returncode == 0, done.stderr
     assert f"mean of 2 runs: {runs}/mean, {runs}/residual" in done.stderr
     texts = (world / "unlabelled.txt").read_text().splitlines()
-    labels = [label_texts(settings(f"run={runs / rung}", config="predict"), texts)[0] for rung in ("mean", "residual")]
-    expected_RUC = [[[one.probabilities[name] for name in ("neg", "pos")] for one in run] for run in labels]
+    labels = [
+        label_texts(settings(f"run={runs / rung}", config="predict"), texts)[0]
+        for rung in ("mean", "residual")
+    ]
+    expected_RUC = [
+        [[one.probabilities[name] for name in ("neg", "pos")] for one in run] for run in labels
+    ]
     corpus = ReviewData.read(student(extra=tmp_path / f"soft{suffix}"))
     found_UC = corpus.targets_NC[-60:]
     np.testing.assert_allclose(found_UC, np.mean(expected_RUC, 0), atol=1e-6)
@@ -74,11 +87,19 @@ def test_a_table_that_predict_has_written_gives_the_mean_probabilities_of_the_ru
     assert corpus.facts["extra_texts"] == corpus.added == 60
 
 
-def test_held_out_texts_are_omitted_and_other_splits_are_not_changed(student, settings, small, tmp_path, caplog):
+def test_held_out_texts_are_omitted_and_other_splits_are_not_changed(
+    student, settings, small, tmp_path, caplog
+):
     caplog.set_level("INFO")
-    rows = [f"  {text.replace(' ', '   ', 1)} ,pos\n" for text in held_out(settings, small)]  # however it is spaced
-    (tmp_path / "more.csv").write_text("text,label\na lovely film,pos\n" + "".join(rows) + "a dull film,neg\n")
-    plain, more = ReviewData.read(settings(*small)), ReviewData.read(student(extra=tmp_path / "more.csv"))
+    # however it is spaced
+    rows = [f"  {text.replace(' ', '   ', 1)} ,pos\n" for text in held_out(settings, small)]
+    (tmp_path / "more.csv").write_text(
+        "text,label\na lovely film,pos\n" + "".join(rows) + "a dull film,neg\n"
+    )
+    plain, more = (
+        ReviewData.read(settings(*small)),
+        ReviewData.read(student(extra=tmp_path / "more.csv")),
+    )
     assert f"2 training texts; omitted {len(rows)} in validation or test" in caplog.text
     assert more.targets_NC[-2:].tolist() == [[0, 1], [1, 0]]
     for split in ("train", "validation", "test"):
@@ -98,7 +119,9 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_table_with_anything_but_labels_or_probabilities_of_these_classes_is_refused(student, tmp_path, name):
+def test_a_table_with_anything_but_labels_or_probabilities_of_these_classes_is_refused(
+    student, tmp_path, name
+):
     content, message = REFUSED[name]
     (tmp_path / name).write_text(content)
     with pytest.raises(UserError, match=message):
@@ -109,7 +132,9 @@ def test_a_table_with_anything_but_labels_or_probabilities_of_these_classes_is_r
 def test_the_loss_is_the_cross_entropy_with_these_probabilities(settings, chances, smoothing):
     data = reviews(count=6, classes=2)
     targets_NC = torch.tensor([[1 - chance, chance] for chance in chances])
-    module = learner(settings("model=mean", f"label_smoothing={smoothing}"), net(settings, "mean", classes=2), 2)
+    module = learner(
+        settings("model=mean", f"label_smoothing={smoothing}"), net(settings, "mean", classes=2), 2
+    )
     module.register_buffer("targets_NC", targets_NC)
     module._trainer = type("Trainer", (), {"world_size": 1})()
     order = torch.tensor([4, 0, 5, 2])
@@ -121,7 +146,9 @@ def test_the_loss_is_the_cross_entropy_with_these_probabilities(settings, chance
 
 
 def test_training_uses_the_targets_of_its_own_reviews(student, tmp_path, monkeypatch):
-    """Each review that a run trains on has its own row of the targets, and all folds of phrases have some texts."""
+    """Each review that a run trains on has its own row of the targets, and all folds of phrases
+    have some texts.
+    """
     corpus, seen = ReviewData.read(student()), {}
     step = ReviewClassifier.training_step
 
@@ -141,12 +168,16 @@ def test_a_run_is_not_resumed_with_other_probabilities(student, world, tmp_path)
     table = shutil.copy(world / "labelled.csv", tmp_path)
     fit(student(extra=table), tmp_path / "run")
     lines = (tmp_path / "labelled.csv").read_text()
-    (tmp_path / "labelled.csv").write_text(re.sub(r"0\.3\d+,0\.6\d+\n", "0.4,0.6\n", lines, count=1))
+    (tmp_path / "labelled.csv").write_text(
+        re.sub(r"0\.3\d+,0\.6\d+\n", "0.4,0.6\n", lines, count=1)
+    )
     with pytest.raises(UserError, match="was trained with other data"):
         fit(student("trainer.max_epochs=2", extra=table), tmp_path / "run", resume=True)
 
 
-def test_a_finished_run_does_not_need_its_table_and_an_export_does_not_name_its_folder(trained, settings, tmp_path):
+def test_a_finished_run_does_not_need_its_table_and_an_export_does_not_name_its_folder(
+    trained, settings, tmp_path
+):
     folder, metrics = trained("distilled")
     shutil.copytree(folder, tmp_path / "run")
     own, _ = open_run(str(folder))
@@ -161,7 +192,9 @@ def test_a_finished_run_does_not_need_its_table_and_an_export_does_not_name_its_
     label_texts(settings(f"run={tmp_path}/run", config="predict"), ["a lovely film"])
 
 
-def test_runs_of_other_classes_and_unsuitable_runs_are_refused(runs, trained, settings, world, tmp_path):
+def test_runs_of_other_classes_and_unsuitable_runs_are_refused(
+    runs, trained, settings, world, tmp_path
+):
     (tmp_path / "r.csv").write_text((world / "reviews.csv").read_text().replace(",neg", ",bad"))
     other, _ = trained("mean", f"data.path={tmp_path}/r.csv")
     pretrained, _ = trained("pretrained", "task=masked_words", "trainer.max_epochs=2")
@@ -179,7 +212,9 @@ def test_runs_of_other_classes_and_unsuitable_runs_are_refused(runs, trained, se
 
 @pytest.fixture
 def unsup(tmp_path):
-    """A folder like aclImdb/train/unsup, beside other files, and reviews.txt and reviews.csv with the same texts."""
+    """A folder like aclImdb/train/unsup, beside other files, and reviews.txt and reviews.csv with
+    the same texts.
+    """
     texts = [f"a lovely story number {n} of a dull film" for n in range(12)]
     folder = tmp_path / "train" / "unsup"
     folder.mkdir(parents=True)
@@ -192,11 +227,15 @@ def unsup(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["train/unsup", "reviews.txt", "reviews.csv", "o.parquet"])
-def test_texts_without_labels_are_used_for_pretraining(settings, small, unsup, tmp_path, trained, shell, name):
+def test_texts_without_labels_are_used_for_pretraining(
+    settings, small, unsup, tmp_path, trained, shell, name
+):
     if name == "o.parquet":
         shell("predict", f"run={trained('mean')[0]}", f"file={unsup}", f"out={tmp_path}/{name}")
         texts = pq.read_table(tmp_path / name)["text"].to_pylist()
-        assert texts == [file.read_text() for file in sorted(unsup.iterdir(), key=lambda f: int(f.stem[:-2]))]
+        assert texts == [
+            file.read_text() for file in sorted(unsup.iterdir(), key=lambda f: int(f.stem[:-2]))
+        ]
     words = [*small, "task=masked_words"]
     plain = MaskedWordData.read(settings(*words))
     if name == "reviews.txt":

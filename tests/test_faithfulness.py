@@ -17,8 +17,8 @@ from sklearn.metrics import average_precision_score
 
 from imdbattn.data.order_probe import PAIRS, pair
 from imdbattn.errors import UserError
-from imdbattn.faithfulness import erasure, scores
-from imdbattn.faithfulness.erasure import (
+from imdbattn.tools.faithfulness import erasure, scores
+from imdbattn.tools.faithfulness.erasure import (
     average_precision,
     beam_search,
     erase,
@@ -32,10 +32,17 @@ from imdbattn.faithfulness.erasure import (
     true_words,
     words_of,
 )
-from imdbattn.faithfulness.experiment import randomized
-from imdbattn.faithfulness.pairs import edited_words, read_pairs
-from imdbattn.faithfulness.scores import RAW, SCORES, WITH_VALUES, applicable, change_from_zero, predicted
-from imdbattn.faithfulness.summary import p_of_mean, spearman, wrong_sign
+from imdbattn.tools.faithfulness.experiment import randomized
+from imdbattn.tools.faithfulness.pairs import edited_words, read_pairs
+from imdbattn.tools.faithfulness.scores import (
+    RAW,
+    SCORES,
+    WITH_VALUES,
+    applicable,
+    change_from_zero,
+    predicted,
+)
+from imdbattn.tools.faithfulness.summary import p_of_mean, spearman, wrong_sign
 
 from . import nets
 
@@ -58,13 +65,18 @@ def test_words_are_removed_as_by_word_dropout(seed, dropped, before):
     thinned = reviews.batch(rows_B, before=before, word_dropout=dropped, seed=seed)
     left_BT = torch.zeros(whole.tokens_BT.shape, dtype=torch.bool)
     left_BT.scatter_(1, thinned.positions_BT, words_of(thinned))
-    left_BT[:, 0] = ((thinned.positions_BT == 0) & words_of(thinned)).any(1)  # position 0 is also that of padding
+    # position 0 is also that of padding
+    left_BT[:, 0] = ((thinned.positions_BT == 0) & words_of(thinned)).any(1)
     for mine, expected in zip(keep(whole, left_BT), thinned, strict=True):
         assert mine is expected is None or torch.as_tensor(mine == expected).all()
 
 
 @pytest.mark.parametrize(
-    "rung", [pytest.param(r, marks=() if r in ("residual_pe", "residual_cls") else pytest.mark.slow) for r in RUNGS]
+    "rung",
+    [
+        pytest.param(r, marks=() if r in ("residual_pe", "residual_cls") else pytest.mark.slow)
+        for r in RUNGS
+    ],
 )
 def test_scores_do_not_depend_on_other_reviews_or_padding(settings, rung):
     net = nets.net(settings, rung)
@@ -76,7 +88,10 @@ def test_scores_do_not_depend_on_other_reviews_or_padding(settings, rung):
             if name != "random" and review:
                 alone_T = score(name, net, nets.batch(net, [review]))[0]
                 # outputs that hardly move have distances with large relative rounding errors
-                rounding = {"rtol": 1e-4, "atol": 2e-4 if name.startswith("value_zeroing") else 1e-5}
+                rounding = {
+                    "rtol": 1e-4,
+                    "atol": 2e-4 if name.startswith("value_zeroing") else 1e-5,
+                }
                 torch.testing.assert_close(scores_BT[number, : len(review)], alone_T, **rounding)
 
 
@@ -93,37 +108,52 @@ def test_attention_scores_equal_those_of_explain(settings, trained):
 
 
 def test_without_layers_attention_is_that_of_the_pooling_alone(settings):
-    names = {rung: set(applicable(nets.net(settings, rung))) for rung in ("mean", "learned_query", "residual")}
+    names = {
+        rung: set(applicable(nets.net(settings, rung)))
+        for rung in ("mean", "learned_query", "residual")
+    }
     assert names["residual"] == set(SCORES)
-    assert names["learned_query"] == set(SCORES) - {"last_layer", "all_layers", "norms", "value_zeroing"}
+    assert names["learned_query"] == set(SCORES) - {
+        "last_layer",
+        "all_layers",
+        "norms",
+        "value_zeroing",
+    }
     assert names["mean"] == set(SCORES) - {*RAW, *WITH_VALUES}
 
 
 def test_last_layer_and_all_layers_are_averages_of_the_weights_of_layers(settings):
-    from imdbattn.explain.watch import watch
+    from imdbattn.tools.explain.watch import watch
 
     net = nets.net(settings, "residual", "model.layer.heads=2")
     batch = nets.batch(net, [REVIEWS[0]])
     with watch(net) as weights, torch.no_grad():
         net(batch)
-    received = [weights_1HQK[0].mean(0).mean(0) for weights_1HQK in weights[:-1]]  # over heads and queries
+    # over heads and queries
+    received = [weights_1HQK[0].mean(0).mean(0) for weights_1HQK in weights[:-1]]
     torch.testing.assert_close(score("last_layer", net, batch)[0], received[-1])
     torch.testing.assert_close(score("all_layers", net, batch)[0], torch.stack(received).mean(0))
 
 
-@pytest.mark.parametrize("rung", ["learned_query", "residual_pe", pytest.param("residual_cls", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "rung", ["learned_query", "residual_pe", pytest.param("residual_cls", marks=pytest.mark.slow)]
+)
 def test_integrated_gradients_sum_to_the_difference_of_outputs(settings, rung):
     net = nets.net(settings, rung)
     batch = nets.batch(net, REVIEWS[:2])
     change_B = change_from_zero(net, batch, predicted(net, batch))
-    torch.testing.assert_close(score("integrated_gradients", net, batch).sum(1), change_B, rtol=0.0201, atol=1e-5)
+    torch.testing.assert_close(
+        score("integrated_gradients", net, batch).sum(1), change_B, rtol=0.0201, atol=1e-5
+    )
     assert (score("gradient", net, batch).sum(1) - change_B).abs().max() > 0.02
 
 
 def test_integrated_gradients_of_a_linear_model_are_gradient_times_input(settings):
     net = nets.net(settings, "mean", classes=2)
     batch = nets.batch(net, REVIEWS)
-    torch.testing.assert_close(score("integrated_gradients", net, batch), score("gradient", net, batch))
+    torch.testing.assert_close(
+        score("integrated_gradients", net, batch), score("gradient", net, batch)
+    )
 
 
 @pytest.mark.parametrize("rung", ["learned_query", "residual", "residual_cls"])
@@ -139,10 +169,14 @@ def test_norms_with_the_skip_connection_add_the_word_itself(settings):
     net = nets.net(settings, "residual", "model.layer.heads=2")
     batch = nets.batch(net, [REVIEWS[0]])
     first = scores.see(net, batch)[0]
-    vectors_QKD = torch.einsum("hqk,hkv->qkhv", first.weights_BHQK[0], first.value_BHKV[0]).flatten(2)
+    vectors_QKD = torch.einsum("hqk,hkv->qkhv", first.weights_BHQK[0], first.value_BHKV[0]).flatten(
+        2
+    )
     vectors_QKD = vectors_QKD + torch.eye(len(vectors_QKD))[..., None] * first.x_BKD[0]
     norms_QK = vectors_QKD.norm(dim=-1)
-    torch.testing.assert_close(scores.norms(first, skips=True)[0], norms_QK / norms_QK.sum(1, keepdim=True))
+    torch.testing.assert_close(
+        scores.norms(first, skips=True)[0], norms_QK / norms_QK.sum(1, keepdim=True)
+    )
 
 
 def test_value_zeroing_measures_how_far_an_output_moves(settings):
@@ -156,9 +190,16 @@ def test_value_zeroing_measures_how_far_an_output_moves(settings):
         )
         changed_1KD = net.layers[0](seen.x_BKD, seen.words)
         hook.remove()
-        moved_K.append(1 - F.cosine_similarity(changed_1KD[0, 2], net.layers[0](seen.x_BKD, seen.words)[0, 2], dim=0))
+        moved_K.append(
+            1
+            - F.cosine_similarity(
+                changed_1KD[0, 2], net.layers[0](seen.x_BKD, seen.words)[0, 2], dim=0
+            )
+        )
     moved_K = torch.stack(moved_K)
-    torch.testing.assert_close(scores.zeroed(seen)[0, 2], moved_K / moved_K.sum(), rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(
+        scores.zeroed(seen)[0, 2], moved_K / moved_K.sum(), rtol=1e-3, atol=1e-5
+    )
 
 
 def test_weights_are_randomized_from_the_output_downwards(settings):
@@ -189,12 +230,16 @@ def test_leave_one_out_is_the_change_when_a_word_is_removed(settings, rung):
             lengths_B=torch.tensor([len(left)]),
         )
         with torch.no_grad():
-            change = log_odds(net(batch), label_B)[review] - log_odds(net(without), label_B[review, None])
+            change = log_odds(net(batch), label_B)[review] - log_odds(
+                net(without), label_B[review, None]
+            )
         assert scores_BT[review, word].item() == pytest.approx(change.item(), abs=1e-5)
 
 
 def test_erasure_of_a_linear_bag_by_its_gradients_is_the_best_of_all_subsets(settings):
-    """In a mean of vectors, the words with the largest gradient x input are those whose removal matters most."""
+    """In a mean of vectors, the words with the largest gradient x input are those whose removal
+    matters most.
+    """
     net = nets.net(settings, "mean", classes=2)
     for seed in range(8):
         review = np.random.default_rng(seed).integers(3, 60, 7).tolist()
@@ -216,19 +261,32 @@ def test_erasure_of_a_linear_bag_by_its_gradients_is_the_best_of_all_subsets(set
 def test_normalized_aopc_is_1_for_the_best_order_of_a_linear_bag_and_0_for_its_reverse(settings):
     net = nets.net(settings, "mean", classes=2)
     for seed in range(4):
-        batch = nets.batch(net, [np.random.default_rng(seed).permutation(np.arange(3, 60))[:8].tolist()])
+        batch = nets.batch(
+            net, [np.random.default_rng(seed).permutation(np.arange(3, 60))[:8].tolist()]
+        )
         low_B, high_B = extremes(net, batch, (1 / 8,), 1).values()
         gradients = score("gradient", net, batch)
-        best, worst = (erase(net, batch, ranks(sign * gradients, batch), (1 / 8,))[0].item() for sign in (1, -1))
+        best, worst = (
+            erase(net, batch, ranks(sign * gradients, batch), (1 / 8,))[0].item()
+            for sign in (1, -1)
+        )
         assert (best - low_B.item()) / (high_B - low_B).item() == pytest.approx(1, abs=1e-5)
         assert (worst - low_B.item()) / (high_B - low_B).item() == pytest.approx(0, abs=1e-5)
 
 
 def test_extremes_of_eight_words_are_those_of_all_orders(monkeypatch):
-    power_T, orders = 2 ** torch.arange(8), [[*accumulate(2**w for w in order)] for order in permutations(range(8), 4)]
+    power_T, orders = (
+        2 ** torch.arange(8),
+        [[*accumulate(2**w for w in order)] for order in permutations(range(8), 4)],
+    )
     for seed in range(3):
-        loss_P = torch.from_numpy(np.random.default_rng(seed).random(2**8))  # of each set, as a binary number
-        monkeypatch.setattr(erasure, "loss_without", lambda *a, loss_P=loss_P: a[2] * loss_P[(a[3] * power_T).sum(1)])
+        # of each set, as a binary number
+        loss_P = torch.from_numpy(np.random.default_rng(seed).random(2**8))
+        monkeypatch.setattr(
+            erasure,
+            "loss_without",
+            lambda *a, loss_P=loss_P: a[2] * loss_P[(a[3] * power_T).sum(1)],
+        )
         batch = nets.batch(SimpleNamespace(context=None), [[*range(3, 11)]])
         low_1, high_1 = extremes(None, batch, (0.125, 0.25, 0.375, 0.5), 1).values()
         aopcs = [loss_P[order].mean().item() for order in orders]
@@ -269,7 +327,9 @@ def test_the_true_words_of_the_order_probe_are_not_and_its_verb(number):
     for text, front in zip(pair(number), ("would", "did"), strict=True):
         words = text.split()
         ids = {word: 3 + place for place, word in enumerate(dict.fromkeys(words))}
-        batch = nets.batch(SimpleNamespace(context=None), [[ids[word] for word in words], [ids["did"]]])
+        batch = nets.batch(
+            SimpleNamespace(context=None), [[ids[word] for word in words], [ids["did"]]]
+        )
         chosen = [words[place] for place in true_words(batch, ids["not"])[0].nonzero()[:, 0]]
         assert chosen == ["not", words[words.index("not") + 1]]
         assert words[words.index("not") - 1] == front
@@ -303,7 +363,9 @@ def test_empty_reviews_have_no_scores_and_lose_nothing(settings, rung):
     for name in applicable(net):
         scores_BT = score(name, net, batch)
         assert (scores_BT == 0).all()
-        assert all((lost_BS == 0).all() for lost_BS in erase(net, batch, ranks(scores_BT, batch), SHARES))
+        assert all(
+            (lost_BS == 0).all() for lost_BS in erase(net, batch, ranks(scores_BT, batch), SHARES)
+        )
 
 
 def test_few_reviews_and_undefined_values_do_not_show_a_difference():
@@ -319,7 +381,10 @@ def test_the_share_of_wrong_signs_omits_words_without_a_sign():
 
 
 def test_edited_words_are_those_replaced_or_deleted():
-    original, edited = ["a", "bad", "film", "of", "a", "story"], ["a", "good", "film", "a", "story", "told"]
+    original, edited = (
+        ["a", "bad", "film", "of", "a", "story"],
+        ["a", "good", "film", "a", "story", "told"],
+    )
     assert edited_words(original, edited) == [False, True, False, True, False, False]
 
 
@@ -338,10 +403,14 @@ def test_only_pairs_whose_original_was_held_out_are_read(tmp_path):
 def test_value_zeroing_of_a_masked_word_changes_nothing(settings):
     net = nets.net(settings, "residual")
     alone, padded = nets.batch(net, REVIEWS[:1]), nets.batch(net, REVIEWS[:2], padding=3)
-    for own_BQK, more_BQK in zip(*(scores.rows(net, one, scores.zeroed) for one in (alone, padded)), strict=True):
+    for own_BQK, more_BQK in zip(
+        *(scores.rows(net, one, scores.zeroed) for one in (alone, padded)), strict=True
+    ):
         length = own_BQK.shape[-1]
         assert (more_BQK[0, :, length:] == 0).all()
-        torch.testing.assert_close(more_BQK[0, : len(own_BQK[0]), :length], own_BQK[0], rtol=1e-3, atol=1e-5)
+        torch.testing.assert_close(
+            more_BQK[0, : len(own_BQK[0]), :length], own_BQK[0], rtol=1e-3, atol=1e-5
+        )
         torch.testing.assert_close(own_BQK.sum(-1), torch.ones(own_BQK.shape[:2]))
 
 
@@ -359,10 +428,16 @@ def test_randomizing_a_linear_model_decorrelates(settings):
     assert torch.equal(net.head.weight, nets.net(settings, "mean", classes=2).head.weight)
 
 
-def test_the_smooth_form_is_the_mean_over_noise_that_is_the_same_for_a_word_and_all_networks(settings, monkeypatch):
+def test_the_smooth_form_is_the_mean_over_noise_that_is_the_same_for_a_word_and_all_networks(
+    settings, monkeypatch
+):
     net = nets.net(settings, "residual", classes=2)
     batch = nets.batch(net, [[5, 6, 5, 7], [5, 8]])
-    label_B, gradient, own = predicted(net, batch), SCORES["gradient"][1], score("gradient", net, batch)
+    label_B, gradient, own = (
+        predicted(net, batch),
+        SCORES["gradient"][1],
+        score("gradient", net, batch),
+    )
     one_BT, two_BT = scores.smoothed(gradient, [net, net], batch, label_B, 0)
     assert torch.equal(one_BT, two_BT)
     assert not torch.allclose(one_BT, own)
@@ -390,5 +465,7 @@ def test_leave_one_out_finds_the_only_edited_word_of_a_bag_of_words(settings):
     batch = nets.batch(net, [[5, 6, 7, 8, 9, 10]])
     order_BT = ranks(score("leave_one_out", net, batch), batch)
     decisive = int(order_BT.argmin())
-    changed = edited_words(list("abcdef"), [letter if at != decisive else "x" for at, letter in enumerate("abcdef")])
+    changed = edited_words(
+        list("abcdef"), [letter if at != decisive else "x" for at, letter in enumerate("abcdef")]
+    )
     assert average_precision(order_BT, torch.tensor([changed])).item() == 1

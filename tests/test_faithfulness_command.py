@@ -14,27 +14,35 @@ import pyarrow.parquet as pq
 import pytest
 from filelock import FileLock
 
-from imdbattn.faithfulness.scores import SCORES
 from imdbattn.settings.keys import BEYOND, CONTROLS, RUNGS
+from imdbattn.tools.faithfulness.scores import SCORES
 
 from .processes import ROOT, started, wait_for
 
 pytestmark = pytest.mark.slow  # tests/test_readme.py runs the command in the quick tests
 
 SMALL = ("reviews=24", "resamples=200", "search.reviews=3", "random_reviews=3", "costly_reviews=12")
-PROBE = ("data=order_probe", "data.probe.train=60", "data.probe.validation=10", "data.probe.test=30")
+PROBE = (
+    "data=order_probe",
+    "data.probe.train=60",
+    "data.probe.validation=10",
+    "data.probe.test=30",
+)
 
 
 @pytest.fixture(scope="module")
 def measured(trained, shared, shell):
-    """Output folder of the command for two seeds of residual, learned_query and mean, and what it printed.
+    """Output folder of the command for two seeds of residual, learned_query and mean, and what it
+    printed.
 
     Once for all workers; the runs are in the folder above.
     """
     folder = shared / "explained"
     with FileLock(f"{folder}.lock"):
         if not (folder / "printed.txt").exists():
-            for number, words in enumerate((("residual",), ("residual", "seed=2"), ("learned_query",), ("mean",))):
+            for number, words in enumerate(
+                (("residual",), ("residual", "seed=2"), ("learned_query",), ("mean",))
+            ):
                 shutil.copytree(trained(*words)[0], folder / f"{number}-{words[0]}")
             done = shell("faithfulness", f"runs={folder}", *SMALL)
             assert done.returncode == 0, done.stderr
@@ -58,19 +66,28 @@ def numbers(found: dict, rung: str) -> dict:
 def test_it_writes_a_page_and_a_table_for_each_measurement(measured):
     out, printed = measured
     assert printed.splitlines()[-1] == f"faithfulness: {out}/faithfulness.html"
-    assert {"faithfulness.html", "faithfulness.md", "faithfulness.json", "figures"} <= {f.name for f in out.iterdir()}
+    assert {"faithfulness.html", "faithfulness.md", "faithfulness.json", "figures"} <= {
+        f.name for f in out.iterdir()
+    }
     found = summary(out)
     assert [rung["label"] for rung in found["rungs"]] == ["mean", "learned_query", "residual"]
     assert [rung["seeds"] for rung in found["rungs"]] == [[1], [1], [1, 2]]
-    names = {re.sub("-[0-9a-f]{8}$", "", file.stem) for file in (out / "runs").glob("0-residual-*/*.parquet")}
-    assert names == {*SCORES, "extremes"} | {f"randomized-{name}" for name in SCORES if name != "random"}
+    names = {
+        re.sub("-[0-9a-f]{8}$", "", file.stem)
+        for file in (out / "runs").glob("0-residual-*/*.parquet")
+    }
+    assert names == {*SCORES, "extremes"} | {
+        f"randomized-{name}" for name in SCORES if name != "random"
+    }
 
 
 def test_its_numbers_are_means_of_the_tables(measured):
     out, _ = measured
     found = numbers(summary(out), "residual")
     for column in ("comprehensiveness", "sufficiency"):
-        tables = [pq.read_table(next((out / "runs").glob(f"{n}-*/gradient-*.parquet"))) for n in (0, 1)]
+        tables = [
+            pq.read_table(next((out / "runs").glob(f"{n}-*/gradient-*.parquet"))) for n in (0, 1)
+        ]
         values = np.array([table[column].to_pylist() for table in tables])
         assert values.shape == (2, 24, 5)
         assert found[column, "gradient"]["mean"] == pytest.approx(values.mean())
@@ -79,19 +96,25 @@ def test_its_numbers_are_means_of_the_tables(measured):
     rows = [table["row"].to_pylist() for table in tables]
     assert rows[0] == rows[1]
     texts = pq.read_table(next(out.parent.glob("0-*")) / "predictions.parquet").to_pydict()
-    predicted = dict(zip(texts["row"], np.array(texts["predicted"]) == np.array(texts["label"]), strict=True))
+    predicted = dict(
+        zip(texts["row"], np.array(texts["predicted"]) == np.array(texts["label"]), strict=True)
+    )
     assert tables[0]["right"].to_pylist() == [predicted[row] for row in rows[0]]
 
 
 def test_claims_are_differences_from_random_words_corrected_for_their_number(measured):
     found = summary(measured[0])
     claims = found["claims"]
-    assert min(c["holm_p"] for c in claims) == pytest.approx(min(1, len(claims) * min(c["p"] for c in claims)))
+    assert min(c["holm_p"] for c in claims) == pytest.approx(
+        min(1, len(claims) * min(c["p"] for c in claims))
+    )
     means = numbers(found, "residual")
     for claim in claims:
         if (claim["rung"], claim["about"]) == ("residual", "gradient"):
             own, drawn = (means[claim["measure"], name]["mean"] for name in ("gradient", "random"))
-            assert claim["mean"] == pytest.approx(drawn - own if claim["measure"] == "sufficiency" else own - drawn)
+            assert claim["mean"] == pytest.approx(
+                drawn - own if claim["measure"] == "sufficiency" else own - drawn
+            )
     assert all(0 <= row["mean"] <= 1 for row in found["numbers"] if row["measure"] == "normalized")
 
 
@@ -99,11 +122,16 @@ def test_an_interrupted_command_keeps_what_it_has_measured(runs, measured, shell
     out = tmp_path / "out"
     command = [sys.executable, "-m", "imdbattn.faithfulness", f"runs={runs}", f"out={out}", *SMALL]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    with started(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as process:
+    with started(
+        command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True
+    ) as process:
         wait_for(lambda: len(list(out.rglob("*.parquet"))) > 3)
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 130
-        assert process.stderr.read().splitlines()[-1] == f"stopped; the same command continues what is in {out}"
+        assert (
+            process.stderr.read().splitlines()[-1]
+            == f"stopped; the same command continues what is in {out}"
+        )
     files = {file: file.stat().st_mtime_ns for file in out.rglob("*.parquet")}
     assert not list(out.rglob("*.tmp"))
     assert shell("faithfulness", f"runs={runs}", f"out={out}", *SMALL).returncode == 0
@@ -146,10 +174,14 @@ def test_pairs_of_edited_reviews_and_a_function_of_ones_own(trained, shell, tmp_
         "    assert predict(texts).shape == (len(texts), 2)\n"
         "    return [[-place for place in range(len(text.split()))] for text in texts]\n"
     )
-    own = ("scores=[rollout,{_target_:own.first}]", f"pairs_of={tmp_path}/pairs", "reviews=4")  # fewer than pairs
+    # fewer than pairs
+    own = ("scores=[rollout,{_target_:own.first}]", f"pairs_of={tmp_path}/pairs", "reviews=4")
     command = ("faithfulness", f"runs={folder}", f"out={tmp_path}/out", *own, *SMALL[1:])
     refused = shell(*command, cwd=tmp_path)
-    assert refused.stderr.splitlines()[-1] == "error: scores: own.first is your own code: add trust=own"
+    assert (
+        refused.stderr.splitlines()[-1]
+        == "error: scores: own.first is your own code: add trust=own"
+    )
     done = shell(*command, "trust=own", cwd=tmp_path, env={"PYTHONPATH": f"{ROOT}:{tmp_path}"})
     assert done.returncode == 0, done.stderr
     found = numbers(summary(tmp_path / "out"), "residual")

@@ -1,22 +1,30 @@
-"""The tests of faithfulness become files and a page with the same numbers, whatever was not measured."""
+"""The tests of faithfulness become files and a page with the same numbers, whatever was not
+measured.
+"""
 
 import pytest
 
-from imdbattn.faithfulness import report
+from imdbattn.tools.faithfulness import report
 
 SHARES = [0.01, 0.05, 0.1, 0.2, 0.5]
 MEANS = {"rollout": 0.12, "norms": 0.14, "gradient": 0.16, "leave_one_out": 0.24, "random": 0.03}
 
 
 def row(rung, measure, about, mean):
-    return {"rung": rung, "measure": measure, "about": about, "mean": mean, "interval": [mean - 0.01, mean + 0.01]} | {
-        "reviews": 500
-    }
+    return {
+        "rung": rung,
+        "measure": measure,
+        "about": about,
+        "mean": mean,
+        "interval": [mean - 0.01, mean + 0.01],
+    } | {"reviews": 500}
 
 
 def claim(rung, measure, about, mean):
     made = row(rung, measure, about, mean)
-    verdict = "better" if made["interval"][0] > 0 else "worse" if made["interval"][1] < 0 else "undecided"
+    verdict = (
+        "better" if made["interval"][0] > 0 else "worse" if made["interval"][1] < 0 else "undecided"
+    )
     p = 0.4 if verdict == "undecided" else 1e-5
     return made | {"p": p, "holm_p": p, "verdict": verdict}
 
@@ -27,12 +35,19 @@ def made_up(names=("base", "residual"), fingerprint="fc45bb824bf15091"):
     for name in names:
         for score, mean in MEANS.items():
             numbers += [
-                row(name, measure, score, mean) for measure in ("normalized", "comprehensiveness", "randomized")
+                row(name, measure, score, mean)
+                for measure in ("normalized", "comprehensiveness", "randomized")
             ]
-            claims += [claim(name, "comprehensiveness", score, mean - MEANS["random"])] * (score != "random")
+            claims += [claim(name, "comprehensiveness", score, mean - MEANS["random"])] * (
+                score != "random"
+            )
         numbers.append(row(name, "pairs", "both", -0.02))
     machine = {"python": "3.11.7", "platform": "Linux", "cpus": 2, "threads": 1, "gpu": None}
-    rung = {"seeds": [1, 2, 3], "folders": ["runs/a"], "accuracy": {"mean": 0.86, "sd": 0.01, "values": [0.86]}}
+    rung = {
+        "seeds": [1, 2, 3],
+        "folders": ["runs/a"],
+        "accuracy": {"mean": 0.86, "sd": 0.01, "values": [0.86]},
+    }
     return {
         "split": "test",
         "test_set": "packaged: every fifth block",
@@ -42,7 +57,10 @@ def made_up(names=("base", "residual"), fingerprint="fc45bb824bf15091"):
         | {"search": {"reviews": 50, "beam": 2}},
         "environments": [machine | {"torch": "2.13.0", "lightning": "2.6.6"}],
         "folders": ["runs"],
-        "rungs": [rung | {"label": name, "by_share": {score: [0.1] * 5 for score in MEANS}} for name in names],
+        "rungs": [
+            rung | {"label": name, "by_share": {score: [0.1] * 5 for score in MEANS}}
+            for name in names
+        ],
         "numbers": numbers,
         "claims": claims,
         "skipped": [{"folder": "runs/mean", "reason": "it has no attention"}],
@@ -92,14 +110,24 @@ def test_tables_have_a_row_for_each_score_and_a_column_for_each_rung():
 
 def test_sentences_name_changed_orders_and_scores_that_do_not_change():
     summary = made_up()
-    moved = {("norms", "residual"): 0.01, ("rollout", "base"): 0.01}  # another order than that of AOPC, and the same
+    # another order than that of AOPC, and the same
+    moved = {("norms", "residual"): 0.01, ("rollout", "base"): 0.01}
     for one in [one for one in summary["numbers"] if one["measure"] == "normalized"]:
-        searched = {("norms", "base"): 0.01, ("rollout", "base"): 0.02}.get((one["about"], one["rung"]), 0)
-        summary["numbers"].append(row(one["rung"], "searched", one["about"], one["mean"] + searched))
+        searched = {("norms", "base"): 0.01, ("rollout", "base"): 0.02}.get(
+            (one["about"], one["rung"]), 0
+        )
+        summary["numbers"].append(
+            row(one["rung"], "searched", one["about"], one["mean"] + searched)
+        )
         one["mean"] += moved.get((one["about"], one["rung"]), 0)
     summary["numbers"].append(row("base", "randomized", "rollout", 0.9))
     text = "\n".join(report.sentences(summary))
-    assert "norms and value zeroing 0.150 (norms, all layers), all scores 0.240 (leave one out)." in text
+    assert (
+        "norms and value zeroing 0.150 (norms, all layers), all scores 0.240 (leave one out)."
+        in text
+    )
     assert "order of models by norms, all layers: base > residual; now residual > base." in text
     assert text.count("order of models") == 1
-    assert "Fails the randomization test (correlation above 0.5): attention rollout in base." in text
+    assert (
+        "Fails the randomization test (correlation above 0.5): attention rollout in base." in text
+    )

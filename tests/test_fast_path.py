@@ -1,4 +1,6 @@
-"""What makes training fast changes nothing: the same losses as the textbook's, and nothing that waits for a device."""
+"""What makes training fast changes nothing: the same losses as the textbook's, and nothing that
+waits for a device.
+"""
 
 import numpy as np
 import pytest
@@ -61,7 +63,8 @@ def test_twenty_steps_have_the_losses_of_the_textbook(settings, reviews, onednn,
     table_VD = ours.embedding(torch.arange(3 + WORDS)[None])[0].detach()
     pad = collate(table_VD, None)
     optimizers = [
-        torch.optim.AdamW(n.parameters(), lr=0.003, fused=fused) for n, fused in ((ours, True), (theirs, False))
+        torch.optim.AdamW(n.parameters(), lr=0.003, fused=fused)
+        for n, fused in ((ours, True), (theirs, False))
     ]
     if backend:
         compile_net(ours, backend)
@@ -85,14 +88,17 @@ def test_twenty_steps_have_the_losses_of_the_textbook(settings, reviews, onednn,
 def test_blocked_attention_has_the_values_and_gradients_of_the_kernel_of_torch(monkeypatch, heads):
     monkeypatch.setattr(fast, "CACHE_SCORES", 7 * 9 * 2)  # two of ten reviews fit, times heads
     torch.manual_seed(0)
-    q, k, v = (torch.randn(5, heads, n, 4, dtype=torch.float64, requires_grad=True) for n in (7, 9, 9))
+    q, k, v = (
+        torch.randn(5, heads, n, 4, dtype=torch.float64, requires_grad=True) for n in (7, 9, 9)
+    )
     mask = padding_mask(torch.tensor([9, 4, 1, 8, 9]), 9)[:, None, None]
     found = blocked_attention(q, k, v, mask, 0.3)
     expected = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=0.3)
     torch.testing.assert_close(found, expected)
     weight = torch.randn_like(found)
     for one, other in zip(
-        *(torch.autograd.grad((y * weight).sum(), (q, k, v)) for y in (found, expected)), strict=True
+        *(torch.autograd.grad((y * weight).sum(), (q, k, v)) for y in (found, expected)),
+        strict=True,
     ):
         torch.testing.assert_close(one, other)
 
@@ -114,7 +120,9 @@ def test_the_check_distinguishes_bfloat16_from_float32(onednn):
         assert cpu.product_error() > 10 * cpu.MAX_ERROR
 
 
-@pytest.mark.parametrize("rung", slow_except(["text_query", "residual_pe_cls", "tuned", "wide"], [*RUNGS, *BEYOND]))
+@pytest.mark.parametrize(
+    "rung", slow_except(["text_query", "residual_pe_cls", "tuned", "wide"], [*RUNGS, *BEYOND])
+)
 def test_a_training_step_never_waits_for_the_device(settings, reviews, rung, monkeypatch):
     # Tensors of the device "meta" have no values: whatever reads one on the host raises.
     cfg = settings(f"model={rung}", "model.embedding.trainable=true")
@@ -142,17 +150,28 @@ def test_a_training_step_never_waits_for_the_device(settings, reviews, rung, mon
         optimizer.step()
 
 
-def test_batches_are_made_ahead_on_a_gpu_and_have_few_lengths(settings, small, monkeypatch, tmp_path):
-    words = (*small, "model=residual_pe", "data.word_dropout=0.3", "trainer.max_epochs=2", "data.batch_tokens=100")
+def test_batches_are_made_ahead_on_a_gpu_and_have_few_lengths(
+    settings, small, monkeypatch, tmp_path
+):
+    words = (
+        *small,
+        "model=residual_pe",
+        "data.word_dropout=0.3",
+        "trainer.max_epochs=2",
+        "data.batch_tokens=100",
+    )
     fit(settings(*words, f"data.padded_lengths={loaders.GPU_WIDTHS}"), tmp_path / "cpu")
     together = []
     several = Batches.several
-    monkeypatch.setattr(Batches, "several", lambda self, items: together.append(len(items)) or several(self, items))
+    monkeypatch.setattr(
+        Batches, "several", lambda self, items: together.append(len(items)) or several(self, items)
+    )
     monkeypatch.setattr(loaders, "on_gpu", lambda batches: True)
     fit(settings(*words), tmp_path / "as on a gpu")
     assert max(together) == loaders.GPU_CHUNK
     saved = [
-        torch.load(tmp_path / name / "checkpoints/last.ckpt", weights_only=True) for name in ("cpu", "as on a gpu")
+        torch.load(tmp_path / name / "checkpoints/last.ckpt", weights_only=True)
+        for name in ("cpu", "as on a gpu")
     ]
     for name, value in saved[0]["state_dict"].items():
         assert value.equal(saved[1]["state_dict"][name])
@@ -166,12 +185,25 @@ def test_every_rung_trains_in_the_precision_of_trainer_gpu(settings, small, worl
 
 
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
-def test_the_norm_of_the_gradient_is_clipped_in_each_precision(settings, small, precision, tmp_path):
-    sgd = ("optim._target_=torch.optim.SGD", "optim.weight_decay=0", "embedding_lr=null", "warmup=0", "decay=none")
+def test_the_norm_of_the_gradient_is_clipped_in_each_precision(
+    settings, small, precision, tmp_path
+):
+    sgd = (
+        "optim._target_=torch.optim.SGD",
+        "optim.weight_decay=0",
+        "embedding_lr=null",
+        "warmup=0",
+        "decay=none",
+    )
     short = ("model=base", f"trainer.precision={precision}", "trainer.max_steps=1", "test=false")
     weights = []
     for lr in (0, 1):
-        fit(settings(*small, *sgd, *short, f"optim.lr={lr}", "trainer.gradient_clip_val=0.001"), tmp_path / str(lr))
-        saved = torch.load(tmp_path / str(lr) / "checkpoints/best.ckpt", weights_only=True)["state_dict"]
+        fit(
+            settings(*small, *sgd, *short, f"optim.lr={lr}", "trainer.gradient_clip_val=0.001"),
+            tmp_path / str(lr),
+        )
+        saved = torch.load(tmp_path / str(lr) / "checkpoints/best.ckpt", weights_only=True)[
+            "state_dict"
+        ]
         weights.append(torch.cat([value.double().flatten() for value in saved.values()]))
     assert (weights[1] - weights[0]).norm().item() == pytest.approx(0.001, rel=0.01)

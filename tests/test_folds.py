@@ -1,4 +1,6 @@
-"""Cross-validation: each review is tested once, in consecutive blocks per class, and comparisons count folds as one."""
+"""Cross-validation: each review is tested once, in consecutive blocks per class, and comparisons
+count folds as one.
+"""
 
 import json
 from pathlib import Path
@@ -9,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from imdbattn.comparison.report import report_of
 from imdbattn.data.reviews import cut_reviews
 from imdbattn.data.sources import Split, Texts
 from imdbattn.errors import UserError
-from imdbattn.pages import markdown
+from imdbattn.launch.command import has_plugin
+from imdbattn.launch.job import jobs_of
+from imdbattn.report.comparison_page import report_of
+from imdbattn.report.pages import markdown
 from imdbattn.runs.score import score_run
-from imdbattn.settings.cli import has_plugin
-from imdbattn.sweep.job import jobs_of
 
 from .test_compare import REVIEWS, quick, quick_sets, write_run
 
@@ -29,7 +31,8 @@ def whole(labels, texts=None) -> Texts:
 
 def cut_into(texts: Texts, folds: int, validation=0.1) -> list[Texts]:
     return [
-        cut_reviews(texts, "s", {"validation": validation, "test": 0.5}, (fold + 1, folds)) for fold in range(folds)
+        cut_reviews(texts, "s", {"validation": validation, "test": 0.5}, (fold + 1, folds))
+        for fold in range(folds)
     ]
 
 
@@ -79,7 +82,9 @@ def test_no_text_of_validation_or_test_is_trained_on_and_every_copy_is_tested(so
         assert not set(one["train"].texts) & {*one["validation"].texts, *one["test"].texts}
         rows = np.concatenate([split.rows for split in one.values()])
         assert len(set(rows)) == len(rows)
-        assert {texts[row] for row in range(len(labels))} == {text for split in one.values() for text in split.texts}
+        assert {texts[row] for row in range(len(labels))} == {
+            text for split in one.values() for text in split.texts
+        }
 
 
 def test_the_fingerprint_of_folds_covers_all_reviews_in_order_and_the_number_of_folds():
@@ -88,7 +93,11 @@ def test_the_fingerprint_of_folds_covers_all_reviews_in_order_and_the_number_of_
 
     labels, texts = [0, 1] * 20, [f"text {n}" for n in range(40)]
     others = [whole([1, 0] * 20, texts), whole(labels, texts[::-1]), whole(labels[:-2], texts[:-2])]
-    found = [prints(whole(labels, texts)), *map(prints, others), prints(whole(labels, texts), folds=4)]
+    found = [
+        prints(whole(labels, texts)),
+        *map(prints, others),
+        prints(whole(labels, texts), folds=4),
+    ]
     assert [len(each) for each in found] == [1] * 5
     assert len(set.union(*found)) == 5
 
@@ -104,7 +113,9 @@ def test_the_run_of_a_fold_records_it_and_is_scored_again(trained, settings, sma
     assert (found["accuracy"], found["cross_validation"]) == (metrics["test_accuracy"], facts)
     (path,) = (word for word in small if word.startswith("data.path="))
     found = score_run(settings(f"run={folder}", "trainer=cpu", path, config="evaluate"))
-    assert (found["reviews"], "cross_validation" in found) == (240, False), "other data is read completely"
+    assert (found["reviews"], "cross_validation" in found) == (240, False), (
+        "other data is read completely"
+    )
 
 
 @pytest.mark.slow
@@ -112,44 +123,80 @@ def test_the_run_of_a_fold_records_it_and_is_scored_again(trained, settings, sma
 def test_the_experiment_trains_each_fold_once_and_resumes(launcher, small, shell, tmp_path):
     if launcher == "local" and not has_plugin("hydra_joblib_launcher"):
         pytest.skip("needs the extra joblib")
-    words = [*(word for word in small if not word.startswith("threads=")), "model=mean", "trainer.max_epochs=2"]
+    words = [
+        *(word for word in small if not word.startswith("threads=")),
+        "model=mean",
+        "trainer.max_epochs=2",
+    ]
     command = ["+experiment=folds", "data.folds=2", f"hydra/launcher={launcher}", *words]
-    first = shell("train", *command, "data.fold=2", f"hydra.sweep.dir={tmp_path}/sweep", cwd=tmp_path)
+    first = shell(
+        "train", *command, "data.fold=2", f"hydra.sweep.dir={tmp_path}/sweep", cwd=tmp_path
+    )
     assert first.returncode == 0, first.stderr
     assert "no test predictions of fold 1 of 2" in first.stdout + first.stderr
     assert not (tmp_path / "sweep" / "comparison").exists()
     done = shell("train", *command, f"resume={tmp_path}/sweep", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    jobs = {name.rpartition("-")[0]: job["status"] for name, job in jobs_of(tmp_path / "sweep").items()}
+    jobs = {
+        name.rpartition("-")[0]: job["status"] for name, job in jobs_of(tmp_path / "sweep").items()
+    }
     assert jobs == {"mean-s1-fold1": "done", "mean-s1-fold2": "kept"}
-    (rung,) = json.loads((tmp_path / "sweep" / "comparison" / "comparison.json").read_text())["rungs"]
-    metrics = [json.loads(file.read_text()) for file in sorted((tmp_path / "sweep").glob("*/metrics.json"))]
+    (rung,) = json.loads((tmp_path / "sweep" / "comparison" / "comparison.json").read_text())[
+        "rungs"
+    ]
+    metrics = [
+        json.loads(file.read_text()) for file in sorted((tmp_path / "sweep").glob("*/metrics.json"))
+    ]
     accuracies = [one["test_accuracy"] for one in metrics]
     assert rung["folds"]["values"] == pytest.approx(accuracies)
     assert rung["test"]["mean"] == pytest.approx(np.mean(accuracies)), "both folds have 120 reviews"
     assert rung["folders"] == [
-        str(Path("sweep") / path.parent.name) for path in sorted((tmp_path / "sweep").glob("*/metrics.json"))
+        str(Path("sweep") / path.parent.name)
+        for path in sorted((tmp_path / "sweep").glob("*/metrics.json"))
     ]
 
 
 def write_folds(
-    folder: Path, model="mean", seed=1, accuracy=0.8, folds=4, data="d", only=None, metrics=None, **changed
+    folder: Path,
+    model="mean",
+    seed=1,
+    accuracy=0.8,
+    folds=4,
+    data="d",
+    only=None,
+    metrics=None,
+    **changed,
 ):
-    """Run folders of all folds, or of those in `only`, of the run that `write_run` makes; the runs' folders."""
+    """Run folders of all folds, or of those in `only`, of the run that `write_run` makes; the runs'
+    folders.
+    """
     written = []
     for fold in only or range(1, folds + 1):
         facts = {"folds": folds, "fold": fold, "fingerprint": f"{data}{folds}"}
         facts = {"cross_validation": facts, "test_set": f"small: fold {fold} of {folds} in blocks"}
         one = folder / f"{model}-s{seed}-fold{fold}"
         changed |= {"data__folds": folds, "data__fold": fold}
-        facts |= {"val_fingerprint": f"v{data}{fold}", "train_seconds": float(fold), "parameters": 10}
+        facts |= {
+            "val_fingerprint": f"v{data}{fold}",
+            "train_seconds": float(fold),
+            "parameters": 10,
+        }
         write_run(
-            one, model, seed, accuracy, fingerprint=f"{data}{folds}{fold}", metrics=facts | (metrics or {}), **changed
+            one,
+            model,
+            seed,
+            accuracy,
+            fingerprint=f"{data}{folds}{fold}",
+            metrics=facts | (metrics or {}),
+            **changed,
         )
-        mask = np.arange(REVIEWS) * 7 % REVIEWS * folds // REVIEWS == fold - 1  # folds alternate in the source
+        # folds alternate in the source
+        mask = np.arange(REVIEWS) * 7 % REVIEWS * folds // REVIEWS == fold - 1
         for name in ("predictions.parquet", "reviews.parquet"):
             pq.write_table(pq.read_table(one / name).filter(mask), one / name)
-        (one / "metrics.csv").write_text(f"epoch,val/accuracy\n0,{0.1 * fold}\n" + "1,0.5\n" * (fold > 1))
+        (one / "metrics.csv").write_text(
+            f"epoch,val/accuracy\n0,{0.1 * fold}\n" + "1,0.5\n" * (fold > 1)
+        )
         written.append(one)
     return written
 
@@ -187,11 +234,14 @@ def test_the_comparison_has_the_spread_over_folds_and_the_mean_of_each_fold(fold
     found = quick(folded)
     rung = found["rungs"][1]
     runs = {
-        fold: [pq.read_table(folded / f"base-s{s}-fold{fold}" / "predictions.parquet") for s in (1, 2)]
+        fold: [
+            pq.read_table(folded / f"base-s{s}-fold{fold}" / "predictions.parquet") for s in (1, 2)
+        ]
         for fold in (1, 2, 3, 4)
     }
     values = [
-        np.mean([np.mean(t["label"].to_numpy() == t["predicted"].to_numpy()) for t in seeds]) for seeds in runs.values()
+        np.mean([np.mean(t["label"].to_numpy() == t["predicted"].to_numpy()) for t in seeds])
+        for seeds in runs.values()
     ]
     assert rung["folds"]["values"] == pytest.approx(values)
     assert rung["folds"]["sd"] == pytest.approx(np.std(values, ddof=1))
@@ -211,13 +261,17 @@ def test_a_missing_fold_is_named_and_the_others_of_its_run_are_omitted(folded, t
     assert found["pairs"] == quick(folded)["pairs"]
     reasons = [skipped["reason"] for skipped in found["skipped"]]
     assert reasons == [
-        f"cross-validation of {name}, seed 1: no test predictions of fold {missing} of 4, so its other folds are "
-        "omitted too"
+        f"cross-validation of {name}, seed 1: no test predictions of fold {missing} of 4, so its"
+        " other folds are omitted too"
         for name, missing in (("residual", "2, 4"), ("residual_pe", "1"))
     ]
-    with pytest.raises(UserError, match=r"no run can be compared: .*no test predictions of fold 2, 4 of 4"):
+    with pytest.raises(
+        UserError, match=r"no run can be compared: .*no test predictions of fold 2, 4 of 4"
+    ):
         quick(tmp_path / "few")
-    with pytest.raises(UserError, match=r"no run can be compared: .*it has no validation predictions"):
+    with pytest.raises(
+        UserError, match=r"no run can be compared: .*it has no validation predictions"
+    ):
         quick(folded, split="validation")
 
 

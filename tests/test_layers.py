@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from imdbattn.explain.watch import watch
 from imdbattn.nn.beyond.context import Convolution
 from imdbattn.nn.ladder import PlainLayer, ResidualLayer, Words
 from imdbattn.nn.scores import padding_mask
+from imdbattn.tools.explain.watch import watch
 
 from .nets import batch, net
 
@@ -28,7 +28,9 @@ def test_residual_has_raw_x_on_the_skip_and_the_norm_only_on_the_way_into_f():
     torch.manual_seed(0)
     layer, x = ResidualLayer(4), 3 + 2 * torch.randn(2, 5, 4)
     torch.nn.init.normal_(layer.norm.weight)
-    normed = (x - x.mean(-1, keepdim=True)) / (x.var(-1, unbiased=False, keepdim=True) + layer.norm.eps).sqrt()
+    normed = (x - x.mean(-1, keepdim=True)) / (
+        x.var(-1, unbiased=False, keepdim=True) + layer.norm.eps
+    ).sqrt()
     normed = normed * layer.norm.weight + layer.norm.bias
     torch.testing.assert_close(layer(x, TWO), g(layer, x + layer.f(normed, TWO)))
 
@@ -57,7 +59,9 @@ def test_uniform_is_the_residual_rung_with_equal_weights_before_and_after_traini
         output = layer(x, TWO)
     expected = (MASK / MASK.sum(1, keepdim=True))[:, None, None].expand(2, 1, 5, 5)
     torch.testing.assert_close(weights[0], expected)
-    means = torch.stack([layer.f.value(layer.norm(x[n, : MASK[n].sum()])).mean(0) for n in range(2)])
+    means = torch.stack(
+        [layer.f.value(layer.norm(x[n, : MASK[n].sum()])).mean(0) for n in range(2)]
+    )
     torch.testing.assert_close(output, g(layer, x + means[:, None]))
     model(batch(model, [[3, 4, 5], [6]])).sum().backward()
     for part in (layer.f.query, layer.f.key):

@@ -1,4 +1,6 @@
-"""Vectors of words that a batch does not use do not change; others are updated as by torch's SparseAdam."""
+"""Vectors of words that a batch does not use do not change; others are updated as by torch's
+SparseAdam.
+"""
 
 import pytest
 import torch
@@ -29,7 +31,10 @@ def trained(optimizer, parameter, steps, sparse=False) -> torch.Tensor:
 def test_a_table_moves_as_sparse_adam_moves_it(fused):
     start = torch.randn(ROWS, WIDTH)
     ours, theirs = (torch.nn.Parameter(start.clone()) for _ in range(2))
-    groups = [{"params": [torch.nn.Parameter(torch.ones(3))]}, {"params": [ours], "lazy": True, "lr": 0.01}]
+    groups = [
+        {"params": [torch.nn.Parameter(torch.ones(3))]},
+        {"params": [ours], "lazy": True, "lr": 0.01},
+    ]
     steps = gradients(20)
     found = trained(LazyAdamW(groups, weight_decay=0.0, fused=fused), ours, steps)
     expected = trained(torch.optim.SparseAdam([theirs], lr=0.01), theirs, steps, sparse=True)
@@ -48,7 +53,8 @@ def test_rows_that_no_batch_uses_stay_bit_for_bit():
     assert not still.all()
     assert torch.equal(table[still], before[still])
     between = table.detach().clone()
-    trained(optimizer, table, steps[1:])  # the averages of the first step change nothing in the second
+    # the averages of the first step change nothing in the second
+    trained(optimizer, table, steps[1:])
     still = steps[1].eq(0).all(1)
     assert torch.equal(table[still], between[still])
 
@@ -60,13 +66,17 @@ def test_rows_chosen_by_a_mask_move_like_gathered_rows_bit_for_bit(monkeypatch, 
     for gathered in (True, False):
         draw = torch.Generator().manual_seed(1)
         table = torch.nn.Parameter(torch.randn(300, width, generator=draw))
-        optimizer = LazyAdamW([{"params": [table], "lazy": True}], lr=0.01, weight_decay=0.1, fused=True)
+        optimizer = LazyAdamW(
+            [{"params": [table], "lazy": True}], lr=0.01, weight_decay=0.1, fused=True
+        )
         monkeypatch.setattr(torch.Tensor, "is_cpu", gathered)
         for _ in range(5):
             used = (torch.rand(300, 1, generator=draw) < 0.3).float()
             table.grad = torch.randn(300, width, generator=draw) * used
             optimizer.step()
-        tables.append([table.detach(), *(optimizer.state[table][name] for name in ("exp_avg", "exp_avg_sq"))])
+        tables.append(
+            [table.detach(), *(optimizer.state[table][name] for name in ("exp_avg", "exp_avg_sq"))]
+        )
     assert all(map(torch.equal, *tables))
 
 
@@ -84,6 +94,8 @@ def test_only_tables_of_words_are_updated_lazily(settings):
         model = net(settings, rung)
         groups = parameter_groups(model, 0.5)
         assert len(groups) == 1 + bool(tables)
-        assert [len(group["params"]) for group in groups if group.get("lazy")] == [tables] * bool(tables)
+        assert [len(group["params"]) for group in groups if group.get("lazy")] == [tables] * bool(
+            tables
+        )
         assert sum(len(group["params"]) for group in groups) == len(list(model.parameters()))
         assert all(group["lr"] == 0.5 for group in groups if group.get("lazy"))

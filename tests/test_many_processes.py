@@ -33,17 +33,29 @@ main()
 
 @pytest.fixture(scope="session")
 def job(small):
-    """One epoch of residual_pe on the small world, half of the words dropped, logged to W&B offline.
+    """One epoch of residual_pe on the small world, half of the words dropped, logged to W&B
+    offline.
 
     In 25 batches of 2 to 13 reviews: parts of unequal size, and on 4 processes some of none.
     """
-    own = ["logger=wandb", "model=residual_pe", "trainer.max_epochs=1", "data.batch_tokens=80", "data.pad_to=1"]
-    return [*(o for o in small if not o.startswith(("logger=", "trainer=", "data.batch_tokens="))), *own]
+    own = [
+        "logger=wandb",
+        "model=residual_pe",
+        "trainer.max_epochs=1",
+        "data.batch_tokens=80",
+        "data.pad_to=1",
+    ]
+    return [
+        *(o for o in small if not o.startswith(("logger=", "trainer=", "data.batch_tokens="))),
+        *own,
+    ]
 
 
 @pytest.fixture(scope="session")
 def ran(job, warm_commands, tmp_path_factory):
-    """ran(processes): losses of the steps, metrics and folder of a job on so many processes, once in a session."""
+    """ran(processes): losses of the steps, metrics and folder of a job on so many processes, once
+    in a session.
+    """
     runs: dict[int, tuple[list[float], dict, Path]] = {}
 
     def run(processes: int) -> tuple[list[float], dict, Path]:
@@ -67,7 +79,12 @@ def ran(job, warm_commands, tmp_path_factory):
 def start(command: list[str], cwd: Path, **env: str) -> str:
     """The output of a command, which must succeed."""
     done = subprocess.run(
-        command, cwd=cwd, env={**os.environ, "PYTHONPATH": ROOT, **env}, capture_output=True, text=True, timeout=240
+        command,
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": ROOT, **env},
+        capture_output=True,
+        text=True,
+        timeout=240,
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
     return done.stdout + done.stderr
@@ -80,7 +97,9 @@ def free_port() -> str:
 
 
 def one_run(folder: Path) -> dict:
-    """The metrics of the only run below `folder`, which has one run folder and one W&B run and no more."""
+    """The metrics of the only run below `folder`, which has one run folder and one W&B run and no
+    more.
+    """
     (found,) = folder.rglob("config.yaml")
     assert [path.parent for path in folder.rglob("metrics.json")] == [found.parent]
     assert [path.parent.parent for path in folder.rglob("offline-run-*")] == [found.parent]
@@ -89,14 +108,23 @@ def one_run(folder: Path) -> dict:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("processes", [2, 4])
-def test_any_number_of_processes_gives_the_losses_and_metrics_of_one_process_in_one_run(ran, processes):
+def test_any_number_of_processes_gives_the_losses_and_metrics_of_one_process_in_one_run(
+    ran, processes
+):
     losses, metrics, folder = ran(processes)
     alone, expected, _ = ran(1)
     assert len(alone) > 20
     assert losses == pytest.approx(alone, rel=1e-5)
     for name in ("val_loss", "test_loss"):
         assert metrics[name] == pytest.approx(expected[name], rel=1e-5)
-    for name in ("steps", "val_accuracy", "test_accuracy", "val_reviews", "test_reviews", "test_fingerprint"):
+    for name in (
+        "steps",
+        "val_accuracy",
+        "test_accuracy",
+        "val_reviews",
+        "test_reviews",
+        "test_fingerprint",
+    ):
         assert metrics[name] == expected[name], name
     one_run(folder)
     assert {path.name for path in folder.iterdir()} == {"runs", "told.py", "losses.jsonl"}
@@ -114,7 +142,13 @@ def test_torchrun_makes_one_run(job, ran, tmp_path):
 @pytest.mark.slow
 def test_srun_makes_one_run(job, ran, tmp_path):
     """Two tasks of a SLURM job, with the environment variables that srun sets."""
-    names = {"JOB_ID": free_port(), "JOB_NAME": "ladder", "NTASKS": "2", "NTASKS_PER_NODE": "2", "NNODES": "1"}
+    names = {
+        "JOB_ID": free_port(),
+        "JOB_NAME": "ladder",
+        "NTASKS": "2",
+        "NTASKS_PER_NODE": "2",
+        "NNODES": "1",
+    }
     names |= {"NODEID": "0", "NODELIST": "localhost"}
     env = {f"SLURM_{name}": value for name, value in names.items()} | {"MASTER_PORT": free_port()}
     command = [sys.executable, "-m", "imdbattn.train", *job, "trainer=slurm"]

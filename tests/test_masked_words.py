@@ -9,15 +9,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from imdbattn.comparison.runs import find_runs
 from imdbattn.data.corpus import prepare
 from imdbattn.data.ragged import ragged
 from imdbattn.errors import UserError
 from imdbattn.nn.beyond.masked_words import MaskedWords
+from imdbattn.report.finished_runs import find_runs
 from imdbattn.runs.fit import fit
 from imdbattn.runs.score import score_run
-from imdbattn.tasks.masked_words import evaluation_mask
-from imdbattn.tasks.reviews import ReviewClassifier
+from imdbattn.tasks.masked_words.module import evaluation_mask
+from imdbattn.tasks.reviews.classifier import ReviewClassifier
 
 from .commands import label_texts
 from .nets import WORDS, net
@@ -35,11 +35,15 @@ def batch_of(reviews):
     return ragged(reviews).batch(torch.arange(len(reviews)))
 
 
-REVIEWS = st.lists(st.lists(st.integers(3, WORDS + 2), min_size=1, max_size=9), min_size=1, max_size=5)
+REVIEWS = st.lists(
+    st.lists(st.integers(3, WORDS + 2), min_size=1, max_size=9), min_size=1, max_size=5
+)
 
 
 def test_a_masked_word_is_hidden_but_its_neighbors_are_not(settings):
-    """A different word in its place changes only the target; a different neighbor changes the prediction."""
+    """A different word in its place changes only the target; a different neighbor changes the
+    prediction.
+    """
     model = guesser(settings)
 
     @given(REVIEWS, st.data())
@@ -69,7 +73,10 @@ def test_the_masks_of_a_review_in_evaluation_depend_only_on_the_review(rows, len
     positions = torch.arange(length).expand(len(rows), -1)
     together = evaluation_mask(torch.tensor(rows), positions, 0.15)
     for place, row in enumerate(rows):
-        assert together[place].tolist() == evaluation_mask(torch.tensor([row]), positions[:1], 0.15)[0].tolist()
+        assert (
+            together[place].tolist()
+            == evaluation_mask(torch.tensor([row]), positions[:1], 0.15)[0].tolist()
+        )
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +87,11 @@ def pretrained(trained):
 def test_only_validation_is_scored(pretrained):
     folder, metrics = pretrained
     assert metrics["items"] == "masked words"
-    assert not [key for key in metrics if key.startswith("test_") and key not in ("test_set", "test_fingerprint")]
+    assert not [
+        key
+        for key in metrics
+        if key.startswith("test_") and key not in ("test_set", "test_fingerprint")
+    ]
     said = pq.read_table(folder / "validation_predictions.parquet").to_pydict()
     assert sum(said["masked"]) == metrics["val_reviews"]
     assert np.isclose(sum(said["losses"]) / sum(said["masked"]), metrics["val_loss"], rtol=1e-5)
@@ -89,9 +100,14 @@ def test_only_validation_is_scored(pretrained):
 def test_it_learns_to_predict_words_from_their_neighbors(settings, small, world, tmp_path):
     """Reviews that repeat one word, which the neighbors show."""
     words = [line.split()[0] for line in (world / "glove.txt").read_text().splitlines()[:8]]
-    rows = [f"{' '.join(words[row % 8 : row % 8 + 1] * 12)} {row},{('neg', 'pos')[row % 2]}" for row in range(240)]
+    rows = [
+        f"{' '.join(words[row % 8 : row % 8 + 1] * 12)} {row},{('neg', 'pos')[row % 2]}"
+        for row in range(240)
+    ]
     (tmp_path / "reviews.csv").write_text("\n".join(["text,label", *rows]) + "\n")
-    cfg = settings(*small, f"data.path={tmp_path}/reviews.csv", "task=masked_words", "trainer.max_epochs=3")
+    cfg = settings(
+        *small, f"data.path={tmp_path}/reviews.csv", "task=masked_words", "trainer.max_epochs=3"
+    )
     assert fit(cfg, tmp_path / "run")["val_accuracy"] > 0.5
 
 
@@ -105,7 +121,9 @@ def test_the_classifier_starts_from_its_encoder(pretrained, settings, small):
     assert len(shared) > 10
     for name in shared:
         torch.testing.assert_close(own[name], weights[f"net.encoder.{name}"], atol=0, rtol=0)
-    fresh = ReviewClassifier.new(settings(*small, "model=pretrained", "init=null"), prepare(cfg.data)).net.state_dict()
+    fresh = ReviewClassifier.new(
+        settings(*small, "model=pretrained", "init=null"), prepare(cfg.data)
+    ).net.state_dict()
     assert any(not torch.equal(own[name], fresh[name]) for name in shared)
 
 
@@ -114,20 +132,29 @@ def test_a_finished_classifier_does_not_need_its_pretraining(trained, settings, 
     shutil.copytree(folder, tmp_path / "run")
     config = tmp_path / "run" / "config.yaml"
     lines = config.read_text().splitlines(keepends=True)
-    config.write_text("".join(line if not line.startswith("init:") else "init: /nowhere\n" for line in lines))
+    config.write_text(
+        "".join(line if not line.startswith("init:") else "init: /nowhere\n" for line in lines)
+    )
     found = score_run(settings(f"run={tmp_path}/run", "trainer=cpu", config="evaluate"))
     assert found["accuracy"] == metrics["test_accuracy"]
 
 
 def test_a_pretraining_is_not_a_classifier(pretrained, settings):
     folder, _ = pretrained
-    for config, call in (("predict", lambda cfg: label_texts(cfg, ["good"])), ("evaluate", score_run)):
-        with pytest.raises(UserError, match=f"{folder} is a run of task=masked_words: train a classifier from it"):
+    for config, call in (
+        ("predict", lambda cfg: label_texts(cfg, ["good"])),
+        ("evaluate", score_run),
+    ):
+        with pytest.raises(
+            UserError, match=f"{folder} is a run of task=masked_words: train a classifier from it"
+        ):
             call(settings(f"run={folder}", config=config))
 
 
 @pytest.mark.slow
-def test_a_stopped_classifier_resumes_without_its_pretraining(settings, small, pretrained, tmp_path):
+def test_a_stopped_classifier_resumes_without_its_pretraining(
+    settings, small, pretrained, tmp_path
+):
     """Its weights are its own by then."""
     start = shutil.copytree(pretrained[0], tmp_path / "start")
     cfg = settings(*small, "model=pretrained", f"init={start}", "trainer.max_epochs=2")

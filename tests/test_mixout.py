@@ -1,4 +1,6 @@
-"""Mixout: in training, some words use GloVe's vectors, the same for all their occurrences in a review."""
+"""Mixout: in training, some words use GloVe's vectors, the same for all their occurrences in a
+review.
+"""
 
 import pytest
 import torch
@@ -15,7 +17,9 @@ GLOVE[:3] = 0
 def embedding(mixout: float, seed: int = 0) -> Embedding:
     """For words of which all but the last are trained."""
     torch.manual_seed(seed)
-    made = Embedding(GLOVE, torch.zeros(WIDTH), torch.ones(WIDTH), torch.arange(3, 2 + WORDS), mixout)
+    made = Embedding(
+        GLOVE, torch.zeros(WIDTH), torch.ones(WIDTH), torch.arange(3, 2 + WORDS), mixout
+    )
     with torch.no_grad():
         made.offset_RD[1:] = 100.0
         made.unk_D.fill_(7.0)
@@ -26,7 +30,9 @@ def tuned(x_BTD: torch.Tensor, tokens_BT: torch.Tensor) -> torch.Tensor:
     """(B, T) bool: which words were read with their offset; all others must be GloVe's."""
     offset_BTD = x_BTD - GLOVE[tokens_BT]
     read_BT = offset_BTD[..., 0] > 50
-    torch.testing.assert_close(offset_BTD, 100.0 * read_BT[..., None].expand_as(offset_BTD), atol=1e-4, rtol=0)
+    torch.testing.assert_close(
+        offset_BTD, 100.0 * read_BT[..., None].expand_as(offset_BTD), atol=1e-4, rtol=0
+    )
     return read_BT
 
 

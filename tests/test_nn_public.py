@@ -1,4 +1,6 @@
-"""imdbattn.nn is useful in other projects: examples that run, and masks, words and lengths that are optional."""
+"""imdbattn.nn is useful in other projects: examples that run, and masks, words and lengths that are
+optional.
+"""
 
 import doctest
 import importlib
@@ -13,14 +15,22 @@ from imdbattn import nn
 from imdbattn.nn import padding_mask
 from imdbattn.nn.beyond import attention, context
 
-MODULES_OF_NN = [importlib.import_module(found.name) for found in pkgutil.walk_packages(nn.__path__, "imdbattn.nn.")]
+MODULES_OF_NN = [
+    importlib.import_module(found.name)
+    for found in pkgutil.walk_packages(nn.__path__, "imdbattn.nn.")
+]
 SCORES = (nn.ScaledDot, nn.Dot, nn.Bilinear, nn.Additive)
 WIDTH, LENGTH = 8, 7
 MODULES = {
-    **{f"SelfAttention-{score.__name__}": lambda s=score: nn.SelfAttention(WIDTH, 2, score=s) for score in SCORES},
+    **{
+        f"SelfAttention-{score.__name__}": lambda s=score: nn.SelfAttention(WIDTH, 2, score=s)
+        for score in SCORES
+    },
     "SelfAttention-Uniform": lambda: nn.SelfAttention(WIDTH, 2, score=attention.Uniform),
     "SelfAttention-distances": lambda: nn.SelfAttention(WIDTH, 2, distances=attention.Distances),
-    "SelfAttention-clipped": lambda: nn.SelfAttention(WIDTH, 2, distances=attention.ClippedDistances),
+    "SelfAttention-clipped": lambda: nn.SelfAttention(
+        WIDTH, 2, distances=attention.ClippedDistances
+    ),
     "ProjectedLayer": lambda: attention.ProjectedLayer(WIDTH, heads=4),
     "RotaryLayer": lambda: attention.RotaryLayer(WIDTH),
     "LabelQueryPooling": lambda: attention.LabelQueryPooling(WIDTH, classes=3),
@@ -55,7 +65,8 @@ def made(name: str) -> torch.nn.Module:
 def test_the_examples_of_docstrings_run():
     ran = 0
     for module in (nn, *MODULES_OF_NN):
-        for test in doctest.DocTestFinder(exclude_empty=True).find(module, globs={}):  # without names of the module
+        # without names of the module
+        for test in doctest.DocTestFinder(exclude_empty=True).find(module, globs={}):
             results = doctest.DocTestRunner().run(test)
             assert results.failed == 0, test.name
             ran += results.attempted
@@ -75,7 +86,11 @@ def test_without_words_every_position_is_a_word(name):
 def test_a_sequence_is_the_same_alone_and_padded_on_either_side(name):
     """Promise 1, from lengths and from the integer masks of tokenizers."""
 
-    @given(st.integers(0, 10_000), st.lists(st.integers(1, LENGTH), min_size=1, max_size=4), st.booleans())
+    @given(
+        st.integers(0, 10_000),
+        st.lists(st.integers(1, LENGTH), min_size=1, max_size=4),
+        st.booleans(),
+    )
     @settings(max_examples=15)
     def holds(seed, lengths, left):
         torch.manual_seed(seed)
@@ -95,7 +110,10 @@ def test_a_sequence_is_the_same_alone_and_padded_on_either_side(name):
 @pytest.mark.parametrize("lead", [(), (2,), (2, 3)])
 def test_attention_without_a_mask_reads_all_keys(score, lead):
     torch.manual_seed(0)
-    attention, (q, k, v) = nn.Attention(score(4, 4)), (torch.randn(*lead, rows, 4) for rows in (5, 6, 6))
+    attention, (q, k, v) = (
+        nn.Attention(score(4, 4)),
+        (torch.randn(*lead, rows, 4) for rows in (5, 6, 6)),
+    )
     expected = attention(q, k, v, torch.ones(6, dtype=torch.bool).expand(*lead, 1, 6))
     torch.testing.assert_close(attention(q, k, v), expected)
     torch.testing.assert_close(attention(q, k, v, torch.ones(6, dtype=torch.bool)), expected)
@@ -105,10 +123,18 @@ def test_attention_without_a_mask_reads_all_keys(score, lead):
 
 @pytest.mark.parametrize("method", ["compare", "forward"])
 def test_a_score_derived_from_a_product_uses_its_own_compare_method(method):
-    """The faster path knows only products: with another `compare` it would train one score and draw another."""
+    """The faster path knows only products: with another `compare` it would train one score and draw
+    another.
+    """
     torch.manual_seed(0)
-    squared = type("Squared", (nn.ScaledDot,), {method: lambda self, query, key: (query @ key.transpose(-2, -1)) ** 2})
+    squared = type(
+        "Squared",
+        (nn.ScaledDot,),
+        {method: lambda self, query, key: (query @ key.transpose(-2, -1)) ** 2},
+    )
     f, x_BTD = nn.SelfAttention(WIDTH, 2, score=squared), torch.randn(2, LENGTH, WIDTH)
-    q, k, v = (part(x_BTD).unflatten(-1, (2, -1)).transpose(1, 2) for part in (f.query, f.key, f.value))
+    q, k, v = (
+        part(x_BTD).unflatten(-1, (2, -1)).transpose(1, 2) for part in (f.query, f.key, f.value)
+    )
     expected = (((q @ k.transpose(2, 3)) ** 2).softmax(-1) @ v).transpose(1, 2).flatten(2)
     torch.testing.assert_close(f(x_BTD), expected)

@@ -1,4 +1,6 @@
-"""The notebooks in docs/notebooks run, and their outputs are legible where no style or script is allowed."""
+"""The notebooks in docs/notebooks run, and their outputs are legible where no style or script is
+allowed.
+"""
 
 import re
 from pathlib import Path
@@ -21,7 +23,10 @@ notebooks = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.ste
 def text_of(output: nbformat.NotebookNode) -> str:
     """All text and HTML of an output, without the images in it."""
     data = output.get("data", {})
-    kept = [output.get("text", ""), *(value for kind, value in data.items() if kind.startswith("text/"))]
+    kept = [
+        output.get("text", ""),
+        *(value for kind, value in data.items() if kind.startswith("text/")),
+    ]
     return re.sub(r"data:image/[^\"]+", "", "\n".join(kept))
 
 
@@ -53,7 +58,9 @@ def test_outputs_are_complete_and_legible(path):
 @notebooks
 def test_linked_files_exist(path):
     cells = nbformat.read(path, as_version=4).cells
-    targets = re.findall(r"\]\(([^)#]+)", "".join(cell.source for cell in cells if cell.cell_type == "markdown"))
+    targets = re.findall(
+        r"\]\(([^)#]+)", "".join(cell.source for cell in cells if cell.cell_type == "markdown")
+    )
     assert [target for target in targets if not (path.parent / target).exists()] == []
 
 

@@ -1,4 +1,6 @@
-"""Input is refused before anything is deleted or written: a run folder and a user's own files are kept."""
+"""Input is refused before anything is deleted or written: a run folder and a user's own files are
+kept.
+"""
 
 import shutil
 from pathlib import Path
@@ -9,7 +11,11 @@ from imdbattn.runs.fit import fit
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+    return {
+        str(file.relative_to(folder)): file.read_bytes()
+        for file in folder.rglob("*")
+        if file.is_file()
+    }
 
 
 def without_log(found: dict[str, bytes]) -> dict[str, bytes]:
@@ -19,9 +25,14 @@ def without_log(found: dict[str, bytes]) -> dict[str, bytes]:
 def test_a_command_that_is_refused_leaves_a_finished_run_as_it_is(trained, shell, small, tmp_path):
     run = shutil.copytree(trained("residual")[0], tmp_path / "run")
     before = contents(run)
-    for wrong, message in (("+optim.foo=1", "foo"), ("optim.lr=1e36", "lower optim.lr")):  # the second one trains first
-        done = shell("train", *small, "model=residual", wrong, "patience=null", f"hydra.run.dir={run}")
-        assert (done.returncode, done.stderr.count("\n"), message in done.stderr) == (2, 1, True), done.stderr
+    # the second one trains first
+    for wrong, message in (("+optim.foo=1", "foo"), ("optim.lr=1e36", "lower optim.lr")):
+        done = shell(
+            "train", *small, "model=residual", wrong, "patience=null", f"hydra.run.dir={run}"
+        )
+        assert (done.returncode, done.stderr.count("\n"), message in done.stderr) == (2, 1, True), (
+            done.stderr
+        )
         assert without_log(contents(run)) == before
 
 
@@ -49,15 +60,20 @@ def test_a_sweep_into_a_folder_with_files_of_the_user_is_refused(shell, small, t
     assert contents(tmp_path) == {name: b"mine\n"}
 
 
-@pytest.mark.parametrize("name", ["notes.tmp", "config.yaml", "reviews.csv", "checkpoints/last.ckpt"])
+@pytest.mark.parametrize(
+    "name", ["notes.tmp", "config.yaml", "reviews.csv", "checkpoints/last.ckpt"]
+)
 def test_a_folder_with_files_of_the_user_is_refused(shell, small, tmp_path, name):
     file = tmp_path / "mine" / name
     file.parent.mkdir(parents=True)
-    theirs = "model: {name: mine}\ndata: {source: x}\ntrainer: {max_epochs: 3}\nseed: 1\n"  # of a program like ours
+    # of a program like ours
+    theirs = "model: {name: mine}\ndata: {source: x}\ntrainer: {max_epochs: 3}\nseed: 1\n"
     file.write_text(theirs)
     done = shell("train", *small, "model=mean", "hydra.run.dir=.", cwd=tmp_path / "mine")
     assert done.returncode == 2
-    assert done.stderr == "error: . contains files other than a run's: choose another hydra.run.dir\n"
+    assert (
+        done.stderr == "error: . contains files other than a run's: choose another hydra.run.dir\n"
+    )
     assert contents(tmp_path / "mine") == {name: theirs.encode()}
 
 
@@ -74,7 +90,13 @@ def test_temporary_files_of_the_user_in_a_run_folder_are_kept(trained, settings,
 def test_a_debug_run_is_not_a_result(trained, shell, small, tmp_path, debug):
     old = shutil.copytree(trained("mean")[0], tmp_path / "runs" / "old")
     (tmp_path / "runs" / "latest").symlink_to("old")
-    words = [*small, "model=mean", f"debug={debug}", "trainer.max_epochs=2", "hydra.run.dir=runs/new"]
+    words = [
+        *small,
+        "model=mean",
+        f"debug={debug}",
+        "trainer.max_epochs=2",
+        "hydra.run.dir=runs/new",
+    ]
     done = shell("train", *words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "accuracy" not in done.stdout

@@ -1,4 +1,6 @@
-"""The order probe: labels depend only on word order, and only models that read the order learn them."""
+"""The order probe: labels depend only on word order, and only models that read the order learn
+them.
+"""
 
 import hashlib
 from collections import Counter
@@ -13,7 +15,12 @@ from imdbattn.data.order_probe import SLOTS, generate
 from imdbattn.data.reviews import cut_reviews, find_source
 from imdbattn.data.tokens import RULES, Tokenizer
 
-WORDS = {word for slot in SLOTS for choice in slot for word in choice.split()} | {"did", "not", "that", "would"}
+WORDS = {word for slot in SLOTS for choice in slot for word in choice.split()} | {
+    "did",
+    "not",
+    "that",
+    "would",
+}
 EVEN = st.integers(1, 150).map(lambda half: 2 * half)
 
 
@@ -21,7 +28,10 @@ def bag(text: str) -> tuple[str, ...]:
     return tuple(sorted(text.split()))
 
 
-@given(st.integers(0, 2**32 - 1), st.fixed_dictionaries({"train": EVEN, "validation": EVEN, "test": EVEN}))
+@given(
+    st.integers(0, 2**32 - 1),
+    st.fixed_dictionaries({"train": EVEN, "validation": EVEN, "test": EVEN}),
+)
 def test_every_bag_of_words_occurs_once_with_each_label_and_in_one_split_only(seed, sizes):
     splits = generate(seed, **sizes)
     assert {name: len(split) for name, split in splits.items()} == sizes
@@ -38,8 +48,13 @@ def test_every_bag_of_words_occurs_once_with_each_label_and_in_one_split_only(se
 
 def test_the_reviews_of_a_seed_have_not_changed():
     """Raise order_probe.VERSION when this changes, so that caches don't serve the old sentences."""
-    texts = "\n".join(text for split in generate(1, train=200, test=100).values() for text in split.texts)
-    assert (order_probe.VERSION, hashlib.sha256(texts.encode()).hexdigest()[:12]) == (1, "33f461933414")
+    texts = "\n".join(
+        text for split in generate(1, train=200, test=100).values() for text in split.texts
+    )
+    assert (order_probe.VERSION, hashlib.sha256(texts.encode()).hexdigest()[:12]) == (
+        1,
+        "33f461933414",
+    )
 
 
 def test_every_word_has_a_vector_and_every_tokenizer_finds_the_same_words():
@@ -53,10 +68,16 @@ def test_every_word_has_a_vector_and_every_tokenizer_finds_the_same_words():
 
 
 def test_the_corpus_has_the_sizes_of_its_settings(data_settings):
-    data = data_settings("data=order_probe", "data.probe.train=60", "data.probe.validation=20", "data.probe.test=30")
+    data = data_settings(
+        "data=order_probe", "data.probe.train=60", "data.probe.validation=20", "data.probe.test=30"
+    )
     source = find_source(data)
     reviews = cut_reviews(source.load(), source.name, {"validation": 0.1, "test": 0.2})
-    assert {name: len(split) for name, split in reviews.splits.items()} == {"train": 60, "validation": 20, "test": 30}
+    assert {name: len(split) for name, split in reviews.splits.items()} == {
+        "train": 60,
+        "validation": 20,
+        "test": 30,
+    }
     assert reviews.label_names == ["neg", "pos"]
     expected = generate(1, train=60, validation=20, test=30)
     for name, split in reviews.splits.items():
@@ -66,20 +87,42 @@ def test_the_corpus_has_the_sizes_of_its_settings(data_settings):
 
 @pytest.fixture
 def probe(settings, tmp_path):
-    """probe("residual"): metrics of a rung trained on the probe, with random vectors for its words."""
+    """probe("residual"): metrics of a rung trained on the probe, with random vectors for its
+    words.
+    """
     import numpy as np
 
     from imdbattn.runs.fit import fit
 
     rng = np.random.default_rng(0)
-    lines = [f"{word} {' '.join(f'{x:.3f}' for x in rng.normal(size=20))}\n" for word in sorted(WORDS)]
+    lines = [
+        f"{word} {' '.join(f'{x:.3f}' for x in rng.normal(size=20))}\n" for word in sorted(WORDS)
+    ]
     (tmp_path / "glove.txt").write_text("".join(lines))
-    where = [f"data.glove.path={tmp_path}/glove.txt", "data.glove.dim=20", f"data.cache_dir={tmp_path}/cache"]
-    fixed = ["data=order_probe", "logger=csv", "trainer=cpu", "trainer.enable_progress_bar=false", "pictures=false"]
-    learning = ["optim.lr=0.003", "patience=null", "data.probe.validation=200", "data.probe.test=400", "threads=1"]
+    where = [
+        f"data.glove.path={tmp_path}/glove.txt",
+        "data.glove.dim=20",
+        f"data.cache_dir={tmp_path}/cache",
+    ]
+    fixed = [
+        "data=order_probe",
+        "logger=csv",
+        "trainer=cpu",
+        "trainer.enable_progress_bar=false",
+        "pictures=false",
+    ]
+    learning = [
+        "optim.lr=0.003",
+        "patience=null",
+        "data.probe.validation=200",
+        "data.probe.test=400",
+        "threads=1",
+    ]
 
     def train(rung: str, *overrides: str) -> dict:
-        return fit(settings(*fixed, *where, *learning, f"model={rung}", *overrides), tmp_path / rung)
+        return fit(
+            settings(*fixed, *where, *learning, f"model={rung}", *overrides), tmp_path / rung
+        )
 
     return train
 
@@ -91,4 +134,7 @@ def test_without_positions_a_rung_is_right_on_exactly_half(probe, rung):
 
 @pytest.mark.slow
 def test_with_positions_a_rung_learns_the_order(probe):
-    assert probe("residual_pe", "model.positions.scale=1", "trainer.max_epochs=3")["test_accuracy"] > 0.9
+    assert (
+        probe("residual_pe", "model.positions.scale=1", "trainer.max_epochs=3")["test_accuracy"]
+        > 0.9
+    )

@@ -15,9 +15,9 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from imdbattn.data.reviews import find_source
-from imdbattn.data.tables import open_lines
+from imdbattn.data.user_files.tables import open_lines
 from imdbattn.errors import UserError
-from imdbattn.settings.cli import QUOTED, quote
+from imdbattn.launch.command import QUOTED, quote
 
 NAMES = {"train": ["train"], "validation": ["validation", "valid", "val", "dev"], "test": ["test"]}
 PHASES = [Phase.explicit, Phase.reuse, Phase.generate]  # a folder is small already
@@ -42,7 +42,10 @@ def found_in(cfg) -> dict[str, list[tuple[str, str]]]:
     """Text and label of each row of each split."""
     texts = find_source(cfg).load()
     return {
-        name: [(text, texts.label_names[label]) for text, label in zip(split.texts, split.labels, strict=True)]
+        name: [
+            (text, texts.label_names[label])
+            for text, label in zip(split.texts, split.labels, strict=True)
+        ]
         for name, split in texts.splits.items()
     }
 
@@ -85,32 +88,49 @@ def test_every_visible_row_is_read_once_in_its_split_or_the_folder_is_refused(
     data_settings, tmp_path_factory, data, fault
 ):
     folder, as_tables = tmp_path_factory.mktemp("data"), data.draw(st.booleans())
-    others = data.draw(st.sets(st.sampled_from(["validation", "test"] if fault not in FAULTS else ["test"])))
+    others = data.draw(
+        st.sets(st.sampled_from(["validation", "test"] if fault not in FAULTS else ["test"]))
+    )
     others -= {"test"} if fault == "another format" else set()
     expected = {}
     for split in ["train", *sorted(others)]:
         name = any_case(data, data.draw(st.sampled_from(NAMES[split])))
-        expected[split] = sorted((f"{split} é\t{n}", data.draw(st.sampled_from(["fiancée", "Été"]))) for n in range(3))
+        expected[split] = sorted(
+            (f"{split} é\t{n}", data.draw(st.sampled_from(["fiancée", "Été"]))) for n in range(3)
+        )
         expected[split] += [(f"{split} last", "fiancée"), (f"{split} last", "Été")]
         if fault in WORDS:
             expected[split].append(("another text", WORDS[fault]("fiancée")))
-        (write_tables(data, folder, name, expected[split]) if as_tables else write_texts(folder, name, expected[split]))
+        (
+            write_tables(data, folder, name, expected[split])
+            if as_tables
+            else write_texts(folder, name, expected[split])
+        )
     hidden = data.draw(st.sets(st.sampled_from([".", "._", "__MACOSX/", ".ipynb_checkpoints/"])))
     shown = [file.relative_to(folder) for file in folder.rglob("*.*")]
     for prefix, file in zip(sorted(hidden), shown, strict=False):  # copies in the same folder
         write(folder, {str(file.parent / (prefix + file.name)): "\0hidden", ".DS_Store": "\0"})
     write(folder, {"README.csv": "a,b\n1,2\n", "unsup/none/1.txt": "x", "imdb.vocab": "x"})
-    assume(not any((folder / name).exists() for name in FAULTS.get(fault, {})))  # written above under that name
+    # written above under that name
+    assume(not any((folder / name).exists() for name in FAULTS.get(fault, {})))
     write(folder, FAULTS.get(fault, {}))
     with pytest.raises(UserError) if fault else nullcontext():
         found = found_in(data_settings(f"data.path='{folder}'"))
-        assert {s: sorted(rows) for s, rows in found.items()} == {s: sorted(rows) for s, rows in expected.items()}
+        assert {s: sorted(rows) for s, rows in found.items()} == {
+            s: sorted(rows) for s, rows in expected.items()
+        }
 
 
 def test_hidden_files_are_skipped_and_counted(data_settings, tmp_path, caplog):
     texts = {f"train/{label}/{n}_1.txt": label for label in ("neg", "pos") for n in range(3)}
-    hidden = ("train/.ipynb_checkpoints/0_1.txt", "train/neg/._0_1.txt", "train/neg/.x.swp.txt", "__MACOSX/neg/0_1.txt")
-    write(tmp_path / ".home" / "reviews", texts | dict.fromkeys(hidden, "\0"))  # the folder itself may be hidden
+    hidden = (
+        "train/.ipynb_checkpoints/0_1.txt",
+        "train/neg/._0_1.txt",
+        "train/neg/.x.swp.txt",
+        "__MACOSX/neg/0_1.txt",
+    )
+    # the folder itself may be hidden
+    write(tmp_path / ".home" / "reviews", texts | dict.fromkeys(hidden, "\0"))
     folder = tmp_path / ".home" / "reviews"
     (folder / "train" / "pos" / "more").symlink_to(folder / "train" / "neg")  # is read, too
     with caplog.at_level(logging.INFO):
@@ -118,18 +138,27 @@ def test_hidden_files_are_skipped_and_counted(data_settings, tmp_path, caplog):
         assert found == {("neg", "neg"): 3, ("pos", "pos"): 3, ("neg", "pos"): 3}
         assert list(open_lines(str(folder / "train" / "neg")).lines) == ["neg"] * 3
     counts = [re.search(r"skipped (\d+) hidden files", line) for line in caplog.messages]
-    assert [int(count[1]) for count in counts if count] == [1, 5, 2]  # two of the five also by the link
+    # two of the five also by the link
+    assert [int(count[1]) for count in counts if count] == [1, 5, 2]
 
 
-LAYOUT = {f"{split}/{label}/1_1.txt": split for split in ("Train", "tesT") for label in ("neg", "pos")}
+LAYOUT = {
+    f"{split}/{label}/1_1.txt": split for split in ("Train", "tesT") for label in ("neg", "pos")
+}
 
 
 @pytest.mark.parametrize(
     ("files", "unused"),
     [
         ({"Train.csv": TABLE, "Valid.csv": TABLE, "Test.csv": TABLE}, None),
-        ({"train.csv": TABLE, "sample.csv": "id,label\n1,neg\n", "README.csv": "x\n"}, "README.csv, sample"),
-        ({"train-00000-of-00001.csv": TABLE, "unsupervised-00000-of-00001.csv": TABLE}, "unsupervised-00000-of"),
+        (
+            {"train.csv": TABLE, "sample.csv": "id,label\n1,neg\n", "README.csv": "x\n"},
+            "README.csv, sample",
+        ),
+        (
+            {"train-00000-of-00001.csv": TABLE, "unsupervised-00000-of-00001.csv": TABLE},
+            "unsupervised-00000-of",
+        ),
         ({**LAYOUT, "imdb.vocab": "", "Train/urls_pos.txt": "", "Train/Unsup/1.txt": ""}, None),
         ({**LAYOUT, "notes/2020/1.txt": "x"}, "notes"),
         ({**LAYOUT, "Train/unsup/2020/1.txt": "x"}, None),
@@ -145,14 +174,22 @@ LAYOUT = {f"{split}/{label}/1_1.txt": split for split in ("Train", "tesT") for l
         ({**LAYOUT, "Train/Neg/1.txt": "x"}, "'Neg' and 'neg': labels that look the same"),
         ({"train.csv": TABLE + "a,01\nb,1\n"}, "'01' and '1': labels that are the same number"),
         ({**LAYOUT, "Train/pos/2.text": "x"}, "2.text: a text with another suffix"),
-        ({"train.csv": TABLE, "test.csv": TABLE + "film,neutral\n"}, "neutral: a label of test only"),
+        (
+            {"train.csv": TABLE, "test.csv": TABLE + "film,neutral\n"},
+            "neutral: a label of test only",
+        ),
         ({"train.csv": TABLE + "film,#N/A\n"}, "#N/A: a missing label"),
-        ({"train.csv": TABLE + TABLE}, "row 40 (counted from 0) repeats the header: two files in one"),
+        (
+            {"train.csv": TABLE + TABLE},
+            "row 40 (counted from 0) repeats the header: two files in one",
+        ),
         ({"train.csv": TABLE.replace(",", ";")}, "separated by ';': as Excel writes it"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, dict) else "",
 )
-def test_splits_are_found_by_name_and_what_is_unclear_is_refused(data_settings, tmp_path, caplog, files, unused):
+def test_splits_are_found_by_name_and_what_is_unclear_is_refused(
+    data_settings, tmp_path, caplog, files, unused
+):
     cfg = data_settings(f"data.path={write(tmp_path, files)}")
     if unused and ": " in unused:  # what the message names, and why
         with pytest.raises(UserError, match=re.escape(unused.partition(": ")[0])):
@@ -160,13 +197,15 @@ def test_splits_are_found_by_name_and_what_is_unclear_is_refused(data_settings, 
         return
     names = {"Train": "train", "train": "train", "Test": "test", "tesT": "test"}
     names |= {"Valid": "validation", "Dev": "validation"}
-    assert {*found_in(cfg)} == {names[name] for name in {re.split("[/.-]", file)[0] for file in files} & {*names}}
+    assert {*found_in(cfg)} == {
+        names[name] for name in {re.split("[/.-]", file)[0] for file in files} & {*names}
+    }
     logged = [line for line in caplog.messages if "not used: " in line]
     assert len(logged) == bool(unused)
     assert not unused or f"not used: {unused}" in logged[0]
 
 
-# --- names in settings -----------------------------------------------------------------------------------------------
+# --- names in settings ----------------------------------------------------------------------------
 
 WORD = st.text("aeEnuls01_:.+~- ", min_size=1, max_size=6).map(str.strip).filter(bool)
 

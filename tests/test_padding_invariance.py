@@ -1,5 +1,5 @@
-"""Promises 1 and 3: a review scores the same alone, in any batch, in any order of batches, at any padding; an empty
-one, or one of unknown words only, gives finite logits and gradients.
+"""Promises 1 and 3: a review scores the same alone, in any batch, in any order of batches, at any
+padding; an empty one, or one of unknown words only, gives finite logits and gradients.
 """
 
 import pytest
@@ -13,12 +13,22 @@ from imdbattn.settings.keys import BEYOND, RUNGS
 
 from .nets import WORDS, batch, net
 
-REVIEWS = st.lists(st.lists(st.integers(1, WORDS + 2).filter(lambda id: id != 2), max_size=12), min_size=1, max_size=6)
+REVIEWS = st.lists(
+    st.lists(st.integers(1, WORDS + 2).filter(lambda id: id != 2), max_size=12),
+    min_size=1,
+    max_size=6,
+)
 VARIANTS = [
     *((rung, ()) for rung in (*RUNGS, *BEYOND)),
     ("residual_pe_cls", ("model.layer.heads=5",)),
     ("residual_pe", ("model.layer.score._target_=imdbattn.nn.scores.Additive", "model.width=6")),
-    ("base", ("model.layer.score._target_=imdbattn.nn.scores.Bilinear", "model.embedding.trainable=true")),
+    (
+        "base",
+        (
+            "model.layer.score._target_=imdbattn.nn.scores.Bilinear",
+            "model.embedding.trainable=true",
+        ),
+    ),
     ("learned_query", ("model.layers=2",)),
     ("tuned", ("model.layers=2", "model.pooling._target_=imdbattn.nn.ladder.ClsPooling")),
 ]
@@ -29,7 +39,9 @@ def scores(model, reviews: list[list[int]], order: list[int], padding: int = 0) 
         return model(batch(model, reviews, order, padding))
 
 
-@pytest.mark.parametrize(("rung", "overrides"), VARIANTS, ids=lambda value: value if isinstance(value, str) else "")
+@pytest.mark.parametrize(
+    ("rung", "overrides"), VARIANTS, ids=lambda value: value if isinstance(value, str) else ""
+)
 def test_a_review_scores_the_same_alone_and_in_any_batch(settings, rung, overrides):
     model = net(settings, rung, *overrides)
     exact_model = net(settings, rung, *overrides).double()
@@ -39,11 +51,16 @@ def test_a_review_scores_the_same_alone_and_in_any_batch(settings, rung, overrid
     def holds(reviews, random, padding):
         alone = torch.cat([scores(model, reviews, [row]) for row in range(len(reviews))])
         order = random.sample(range(len(reviews)), len(reviews))
-        # Logits of these weights reach hundreds: one near zero is a difference of such numbers, with their rounding.
+        # Logits of these weights reach hundreds: one near zero is a difference of such numbers,
+        # with their rounding.
         exact = 1e-5 * max(1.0, alone.abs().max().item())
-        torch.testing.assert_close(scores(model, reviews, order, padding), alone[order], atol=exact, rtol=1e-4)
+        torch.testing.assert_close(
+            scores(model, reviews, order, padding), alone[order], atol=exact, rtol=1e-4
+        )
         alone = torch.cat([scores(exact_model, reviews, [row]) for row in range(len(reviews))])
-        torch.testing.assert_close(scores(exact_model, reviews, order, padding), alone[order], atol=1e-9, rtol=1e-9)
+        torch.testing.assert_close(
+            scores(exact_model, reviews, order, padding), alone[order], atol=1e-9, rtol=1e-9
+        )
 
     holds()
 
@@ -51,14 +68,18 @@ def test_a_review_scores_the_same_alone_and_in_any_batch(settings, rung, overrid
 @pytest.mark.parametrize("rung", [*RUNGS, *BEYOND])
 def test_the_content_of_the_padding_is_never_read(settings, rung):
     model = net(settings, rung)
-    clean = batch(model, torch.randint(3, WORDS, (2, 9)).tolist())._replace(lengths_B=torch.tensor([3, 5]))
+    clean = batch(model, torch.randint(3, WORDS, (2, 9)).tolist())._replace(
+        lengths_B=torch.tensor([3, 5])
+    )
     padding_BT = torch.arange(9) >= clean.lengths_B[:, None]
 
     def noisy(x: torch.Tensor) -> torch.Tensor:
         mask = padding_BT.view(*padding_BT.shape, *[1] * (x.ndim - 2))
         return torch.where(mask, torch.randint(3, WORDS, x.shape), x)
 
-    noise = {name: noisy(getattr(clean, name)) for name in ("tokens_BT", "positions_BT", "before_BTW")}
+    noise = {
+        name: noisy(getattr(clean, name)) for name in ("tokens_BT", "positions_BT", "before_BTW")
+    }
     with torch.no_grad():
         torch.testing.assert_close(model(clean), model(clean._replace(**noise)))
 

@@ -1,7 +1,9 @@
-"""Phrases are distinguished, counted as in the paper, and never reveal the label of a review to itself.
+"""Phrases are distinguished, counted as in the paper, and never reveal the label of a review to
+itself.
 
-Shape suffixes: B reviews of a batch, T positions, N reviews, M words of all reviews, W words in front of a word, O
-phrases that end at a word, P known phrases and row 0, K folds, C classes or columns.
+Shape suffixes: B reviews of a batch, T positions, N reviews, M words of all reviews, W words in
+front of a word, O phrases that end at a word, P known phrases and row 0, K folds, C classes or
+columns.
 """
 
 import math
@@ -23,14 +25,15 @@ from imdbattn.runs.predict import open_settings
 from imdbattn.runs.score import score_run
 from imdbattn.settings import schema
 from imdbattn.tasks.predictor import load
-from imdbattn.tasks.reviews import ReviewClassifier
+from imdbattn.tasks.reviews.classifier import ReviewClassifier
 
 from .nets import learner, net, phrases, reviews
 
 FOLDS, ROWS = 4, 12  # ROWS: ids there are
 Phrase = tuple[int, ...]  # ids in the order in which they are read
 
-WORD = st.integers(1, ROWS - 1).filter(lambda word: word != 2)  # 1 is <unk>; no text holds 0, <pad>, or 2, <cls>
+# 1 is <unk>; no text holds 0, <pad>, or 2, <cls>
+WORD = st.integers(1, ROWS - 1).filter(lambda word: word != 2)
 TEXT = st.lists(WORD, max_size=12)
 TEXTS = st.lists(TEXT, min_size=1, max_size=20)
 
@@ -40,11 +43,15 @@ def labelled(texts: list[list[int]], classes: int) -> Ragged:
     return ragged(texts, torch.arange(len(texts)).numpy() % classes)
 
 
-def counted(data: Ragged, classes: int, longest=3, least=2, folds=FOLDS, targets_NC: Tensor | None = None) -> Phrases:
+def counted(
+    data: Ragged, classes: int, longest=3, least=2, folds=FOLDS, targets_NC: Tensor | None = None
+) -> Phrases:
     before_MW, review_M = data.words(longest - 1)
     targets_NC = F.one_hot(data.labels, classes) if targets_NC is None else targets_NC
     fold_N = folds_of(data.labels, folds)
-    return count_phrases((data.ids.long(), before_MW, review_M), fold_N, targets_NC, ROWS, least, folds)
+    return count_phrases(
+        (data.ids.long(), before_MW, review_M), fold_N, targets_NC, ROWS, least, folds
+    )
 
 
 def found(phrases: Phrases, *texts: list[int]) -> Tensor:
@@ -54,27 +61,36 @@ def found(phrases: Phrases, *texts: list[int]) -> Tensor:
 
 
 def phrases_in(text: list[int], longest: int) -> set[Phrase]:
-    windows = {tuple(text[at : at + size]) for size in range(1, longest + 1) for at in range(len(text) - size + 1)}
+    windows = {
+        tuple(text[at : at + size])
+        for size in range(1, longest + 1)
+        for at in range(len(text) - size + 1)
+    }
     return {phrase for phrase in windows if min(phrase) >= 3}
 
 
 def known_by_hand(texts: list[list[int]], longest: int, least: int) -> list[Phrase]:
     """The known phrases, in the order of their rows from 1 on: short ones first."""
     times = Counter(phrase for text in texts for phrase in phrases_in(text, longest))
-    return sorted((phrase for phrase, count in times.items() if count >= least), key=lambda p: (len(p), p))
+    return sorted(
+        (phrase for phrase, count in times.items() if count >= least), key=lambda p: (len(p), p)
+    )
 
 
 def ratios_by_hand(
     known: list[Phrase], shown: list[tuple[set[Phrase], list[float]]], classes: int
 ) -> list[list[float]]:
-    """r = log((p / |p|_1) / (q / |q|_1)), p = 1 + sum of f over a class, q over the others (the paper's eq. 1).
+    """r = log((p / |p|_1) / (q / |q|_1)), p = 1 + sum of f over a class, q over the others (the
+    paper's eq. 1).
 
     shown: the phrases of each text, and how much of it counts for each class.
     """
 
     def shares(inside: set[int]) -> list[float]:
         weights = [(found, sum(target_C[label] for label in inside)) for found, target_C in shown]
-        counts = [1 + sum(weight for found, weight in weights if phrase in found) for phrase in known]
+        counts = [
+            1 + sum(weight for found, weight in weights if phrase in found) for phrase in known
+        ]
         return [count / sum(counts) for count in counts]
 
     every = set(range(classes))
@@ -90,7 +106,9 @@ def test_each_phrase_has_its_own_number_and_longer_phrases_have_larger_ones(data
     most = 2**21 - 1  # as many ids as three words of a phrase may have
     rows = data.draw(st.sampled_from([4, 5, 6, 64, 400_004, most]))
     word = st.one_of(st.integers(0, min(6, rows - 1)), st.integers(max(0, rows - 4), rows - 1))
-    triples = torch.tensor(data.draw(st.lists(st.tuples(word, word, word), min_size=1, max_size=60)))
+    triples = torch.tensor(
+        data.draw(st.lists(st.tuples(word, word, word), min_size=1, max_size=60))
+    )
     keys_MO = phrase_keys(triples[:, 0], triples[:, 1:], rows)
     phrase_of, key_of = dict[int, Phrase](), dict[Phrase, int]()
     for triple, keys in zip(triples.tolist(), keys_MO.tolist(), strict=True):
@@ -108,7 +126,10 @@ def test_each_phrase_has_its_own_number_and_longer_phrases_have_larger_ones(data
 @pytest.mark.parametrize(("longest", "rows"), [(3, 2**21), (2, 3_037_000_500)])
 def test_a_vocabulary_that_is_too_large_for_the_numbers_is_refused(longest, rows):
     chosen = schema.Phrases(longest=longest, min_reviews=1, folds=2)
-    with pytest.raises(UserError, match=rf"model\.phrases\.longest={longest} is too large .* set it to {longest - 1}$"):
+    with pytest.raises(
+        UserError,
+        match=rf"model\.phrases\.longest={longest} is too large .* set it to {longest - 1}$",
+    ):
         phrases(chosen, 2, ragged([[3]]), rows)
     phrases(chosen, 2, ragged([[3]]), rows - 1)
 
@@ -124,7 +145,10 @@ def test_the_known_phrases_are_found_where_they_end_and_no_others(train, texts, 
     assert found_BTO.shape == (*batch.tokens_BT.shape, longest)
     for text, found_TO in zip(texts, found_BTO.tolist(), strict=True):
         expected = [
-            [row.get(tuple(text[end - size : end]), 0) if size <= end else 0 for size in range(1, longest + 1)]
+            [
+                row.get(tuple(text[end - size : end]), 0) if size <= end else 0
+                for size in range(1, longest + 1)
+            ]
             for end in range(1, len(text) + 1)
         ]
         assert found_TO[: len(text)] == expected
@@ -133,19 +157,29 @@ def test_the_known_phrases_are_found_where_they_end_and_no_others(train, texts, 
 
 @pytest.mark.parametrize("classes", [2, 3])
 def test_ratios_are_those_of_the_paper_for_the_whole_set_and_without_each_fold(classes):
-    """Also with probabilities instead of labels: a review counts for each class with its probability."""
-    numbers = [st.integers(1, 3), st.integers(1, 3), st.integers(2, 5), st.none() | st.integers(0, 99)]
+    """Also with probabilities instead of labels: a review counts for each class with its
+    probability.
+    """
+    numbers = [
+        st.integers(1, 3),
+        st.integers(1, 3),
+        st.integers(2, 5),
+        st.none() | st.integers(0, 99),
+    ]
 
     @given(TEXTS.filter(lambda texts: len(texts) >= classes), *numbers)
     def holds(texts, longest, least, folds, seed):
         data = labelled(texts, classes)
         targets_NC = F.one_hot(data.labels, classes)
         if seed is not None:
-            targets_NC = torch.rand(targets_NC.shape, generator=torch.Generator().manual_seed(seed)).softmax(1)
+            targets_NC = torch.rand(
+                targets_NC.shape, generator=torch.Generator().manual_seed(seed)
+            ).softmax(1)
         phrases = counted(data, classes, longest, least, folds, targets_NC)
         known = known_by_hand(texts, longest, least)
         shown = [
-            (phrases_in(text, longest), target_C) for text, target_C in zip(texts, targets_NC.tolist(), strict=True)
+            (phrases_in(text, longest), target_C)
+            for text, target_C in zip(texts, targets_NC.tolist(), strict=True)
         ]
         fold_of = folds_of(data.labels, folds).tolist()
 
@@ -156,7 +190,9 @@ def test_ratios_are_those_of_the_paper_for_the_whole_set_and_without_each_fold(c
         same(phrases.log_counts_PC, shown)
         assert phrases.out_of_fold_KPC.shape[0] == folds
         for fold, found_PC in enumerate(phrases.out_of_fold_KPC):
-            same(found_PC, [one for one, other in zip(shown, fold_of, strict=True) if other != fold])
+            same(
+                found_PC, [one for one, other in zip(shown, fold_of, strict=True) if other != fold]
+            )
 
     holds()
 
@@ -189,7 +225,9 @@ def moved_round(data: Ragged, inside_N: Tensor, classes: int) -> Ragged:
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("fold", range(FOLDS))
 def test_the_ratios_that_a_review_is_trained_with_do_not_depend_on_its_label(classes, fold):
-    """With other labels in one fold, no bit of the features of its own reviews changes; those of all others change."""
+    """With other labels in one fold, no bit of the features of its own reviews changes; those of
+    all others change.
+    """
     drawn = reviews(seed=fold, count=30 * classes * FOLDS, longest=12, words=ROWS - 3)
     data = Ragged(drawn.ids, drawn.offsets, torch.arange(len(drawn)) % classes, drawn.rows)
     fold_N = folds_of(data.labels, FOLDS)
@@ -204,7 +242,9 @@ def test_the_ratios_that_a_review_is_trained_with_do_not_depend_on_its_label(cla
 
 
 def module_for(settings, rung: str, data: Ragged, classes: int = 2) -> ReviewClassifier:
-    """The rung over the phrases of these training reviews, its weights always the same ones, and nothing drawn."""
+    """The rung over the phrases of these training reviews, its weights always the same ones, and
+    nothing drawn.
+    """
     cfg = settings(f"model={rung}", "model.embedding.mixout=0")
     model = net(settings, rung, "model.embedding.mixout=0", classes=classes)
     model.context.phrases = phrases(cfg.model.phrases, classes, data)
@@ -236,7 +276,10 @@ def test_training_uses_ratios_without_the_fold_of_a_review_and_evaluation_all(se
     rows_B = torch.tensor([399, 3, 250, 0, 120])
     batch = read.batch(rows_B, before=2)
     with torch.no_grad():
-        whole_BC, out_of_fold_BC = module.net(batch), module.net(batch._replace(fold_B=module.folds_N[rows_B]))
+        whole_BC, out_of_fold_BC = (
+            module.net(batch),
+            module.net(batch._replace(fold_B=module.folds_N[rows_B])),
+        )
         assert trained_on(module, batch).equal(out_of_fold_BC)
         assert module.eval()(batch).equal(whole_BC)
         assert (whole_BC - out_of_fold_BC).abs().amax(1).gt(1e-4).all()

@@ -1,4 +1,6 @@
-"""Pictures show the numbers of their model, for every rung and any review; pages are safe to open."""
+"""Pictures show the numbers of their model, for every rung and any review; pages are safe to
+open.
+"""
 
 import logging
 import math
@@ -9,21 +11,21 @@ import torch
 from omegaconf import OmegaConf
 
 from imdbattn.data.corpus import prepare
-from imdbattn.explain.figures import (
+from imdbattn.nn.ladder import Words, sinusoids
+from imdbattn.runs.outputs import write_results
+from imdbattn.runs.predict import load_predictor
+from imdbattn.runs.run_folder import open_run
+from imdbattn.runs.trainer import build_trainer
+from imdbattn.settings.keys import as_dict
+from imdbattn.tasks.predictor import load
+from imdbattn.tasks.reviews.classifier import ReviewClassifier, ReviewData
+from imdbattn.tools.explain.figures import (
     by_distance,
     dot_products,
     position_tables,
     review_attention,
     scores_by_distance,
 )
-from imdbattn.nn.ladder import Words, sinusoids
-from imdbattn.run_folder import open_run
-from imdbattn.runs.outputs import write_results
-from imdbattn.runs.predict import load_predictor
-from imdbattn.runs.trainer import build_trainer
-from imdbattn.settings.keys import as_dict
-from imdbattn.tasks.predictor import load
-from imdbattn.tasks.reviews import ReviewClassifier, ReviewData
 
 TEXT = "The film was n't a great story , and it was a dull plot ."
 
@@ -55,7 +57,9 @@ def test_the_heat_map_is_pe_times_pe_of_the_trained_model(trained, reader, rung,
     assert len(tables) == count
     np.testing.assert_allclose(shown[-1], own_TD @ own_TD.T, rtol=1e-5, atol=1e-6)
     if count == 2:
-        np.testing.assert_allclose(shown[0], sinusoids(512, 10) @ sinusoids(512, 10).T, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(
+            shown[0], sinusoids(512, 10) @ sinusoids(512, 10).T, rtol=1e-5, atol=1e-5
+        )
 
 
 def test_lines_show_what_the_trained_model_adds_for_a_distance(reader):
@@ -74,26 +78,37 @@ def test_lines_show_what_the_trained_model_adds_for_a_distance(reader):
     assert scores_by_distance(reader("base").net) == {}
 
 
-@pytest.mark.parametrize(("rung", "heads"), [("residual_cls", 2), ("residual_pe_cls", 1), ("base", 1)])
+@pytest.mark.parametrize(
+    ("rung", "heads"), [("residual_cls", 2), ("residual_pe_cls", 1), ("base", 1)]
+)
 def test_the_matrices_are_the_softmax_of_the_scores_of_the_model(reader, rung, heads):
     found = reader(rung, *(["model.layer.heads=2"] if heads == 2 else []))
     net, batch = found.net, found.batches([TEXT])[0, np.arange(1)]
     attended = found.explain(TEXT).attention
     with torch.no_grad():
         words = Words(torch.ones_like(batch.tokens_BT, dtype=torch.bool), batch.positions_BT)
-        x_BTD, words = net.pooling.prepend(net.positions(net.embedding(batch.tokens_BT), words), words)
+        x_BTD, words = net.pooling.prepend(
+            net.positions(net.embedding(batch.tokens_BT), words), words
+        )
         for layer, weights_HQK in zip(net.layers, attended.layers, strict=True):
             asked_BTD = layer.norm(x_BTD) if layer.skip else x_BTD
             for head, weights_QK in enumerate(weights_HQK):
                 part = slice(head * 10 // heads, (head + 1) * 10 // heads)
-                query_Td, key_Td = layer.f.query(asked_BTD)[0, :, part], layer.f.key(asked_BTD)[0, :, part]
+                query_Td, key_Td = (
+                    layer.f.query(asked_BTD)[0, :, part],
+                    layer.f.key(asked_BTD)[0, :, part],
+                )
                 direct_QK = (query_Td @ key_Td.T / math.sqrt(10 // heads)).softmax(-1)
                 np.testing.assert_allclose(weights_QK, direct_QK, atol=1e-5)
                 np.testing.assert_allclose(weights_QK.sum(-1), 1, atol=1e-5)
             x_BTD = layer(x_BTD, words)
     count = len(TEXT.split())
     assert (attended.cls, len(attended.keys)) == ("cls" in rung, count + ("cls" in rung))
-    shown = [shown for shown in maps(review_attention(attended)) if shown.shape == (len(attended.keys),) * 2]
+    shown = [
+        shown
+        for shown in maps(review_attention(attended))
+        if shown.shape == (len(attended.keys),) * 2
+    ]
     for weights_QK, shown_QK in zip(np.concatenate(attended.layers), shown, strict=True):
         np.testing.assert_allclose(shown_QK, 100 * weights_QK, rtol=1e-6)
 
@@ -102,20 +117,28 @@ def test_the_weights_are_those_of_the_cls_query_or_of_the_mean_query(reader):
     cls = reader("residual_cls", "model.layer.heads=2").explain(TEXT).attention
     mean = reader("base").explain(TEXT).attention
     np.testing.assert_allclose(cls.received()["layer 3, <cls>"], cls.layers[2][:, 0].mean(0))
-    np.testing.assert_allclose(mean.received()["layer 1, mean query"], mean.layers[0].mean((0, 1)), rtol=1e-5)
+    np.testing.assert_allclose(
+        mean.received()["layer 1, mean query"], mean.layers[0].mean((0, 1)), rtol=1e-5
+    )
 
 
 def test_rotary_positions_show_the_products_of_a_rotated_vector(reader):
     (rotated_TD,) = position_tables(reader("residual_rope").net, 20).values()
-    np.testing.assert_allclose(rotated_TD @ rotated_TD.T, 2 * sinusoids(20, 10) @ sinusoids(20, 10).T, atol=1e-4)
+    np.testing.assert_allclose(
+        rotated_TD @ rotated_TD.T, 2 * sinusoids(20, 10) @ sinusoids(20, 10).T, atol=1e-4
+    )
 
 
 def test_a_picture_that_fails_gives_only_a_warning(trained, tmp_path, monkeypatch, caplog):
-    monkeypatch.delattr("imdbattn.explain.show.write_attention")
+    monkeypatch.delattr("imdbattn.tools.explain.show.write_attention")
     cfg, checkpoint = open_run(str(trained("base")[0]))
     predictor = load(cfg, checkpoint)
-    module = ReviewClassifier(predictor.net, OmegaConf.merge(cfg, {"test": False, "pictures": True}), predictor.facts)
+    module = ReviewClassifier(
+        predictor.net, OmegaConf.merge(cfg, {"test": False, "pictures": True}), predictor.facts
+    )
     with caplog.at_level(logging.WARNING):
-        write_results(tmp_path, build_trainer(cfg.trainer), module, ReviewData(cfg, prepare(cfg.data)), {})
+        write_results(
+            tmp_path, build_trainer(cfg.trainer), module, ReviewData(cfg, prepare(cfg.data)), {}
+        )
     assert "write_attention" in caplog.text
     assert (tmp_path / "metrics.json").exists()

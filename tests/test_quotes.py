@@ -1,4 +1,6 @@
-"""CSV and TSV files are read as their writer meant them, or refused: no row is lost, added or changed."""
+"""CSV and TSV files are read as their writer meant them, or refused: no row is lost, added or
+changed.
+"""
 
 import csv
 import io
@@ -10,7 +12,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 
-from imdbattn.data.tables import open_lines, read_columns
+from imdbattn.data.user_files.tables import open_lines, read_columns
 from imdbattn.errors import UserError
 
 COLUMNS = {"data.text_column": "text", "data.label_column": "label"}
@@ -20,7 +22,9 @@ def python(suffix: str, **dialect):
     """A function that writes rows as Python's csv module does."""
 
     def write(rows: list[list[str]]) -> str:
-        csv.writer(file := io.StringIO(), delimiter="," if suffix == ".csv" else "\t", **dialect).writerows(rows)
+        csv.writer(
+            file := io.StringIO(), delimiter="," if suffix == ".csv" else "\t", **dialect
+        ).writerows(rows)
         return file.getvalue()
 
     return suffix, write
@@ -33,8 +37,13 @@ def pandas(suffix: str, **options):
 
 
 def excel_text(rows: list[list[str]]) -> str:
-    """As Excel's "Text (tab delimited)": values with tabs, commas, quotes or line breaks are in quotes."""
-    quoted = [[f'"{v.replace(chr(34), 2 * chr(34))}"' if set(v) & set('\t,"\n\r') else v for v in row] for row in rows]
+    """As Excel's "Text (tab delimited)": values with tabs, commas, quotes or line breaks are in
+    quotes.
+    """
+    quoted = [
+        [f'"{v.replace(chr(34), 2 * chr(34))}"' if set(v) & set('\t,"\n\r') else v for v in row]
+        for row in rows
+    ]
     return "".join("\t".join(row) + "\r\n" for row in quoted)
 
 
@@ -72,13 +81,17 @@ WRITERS = {
     "google sheets": (".tsv", google_sheets),
     "joined": (".csv", joined),
 }
-PARTS = st.sampled_from(['"', '"', "\t", "\n", "\r\n", ",", " ", "a", "b", "fiancée", "e\u0301", "'", ";", "\\"])
+PARTS = st.sampled_from(
+    ['"', '"', "\t", "\n", "\r\n", ",", " ", "a", "b", "fiancée", "e\u0301", "'", ";", "\\"]
+)
 TEXTS = st.lists(PARTS, min_size=1, max_size=8).map("".join)
 TABLES = st.lists(st.tuples(TEXTS, st.sampled_from(["neg", "pos"])), min_size=1, max_size=8)
 
 
 def without_quotes(value: str) -> set[str]:
-    """A value that is written without quoting, and how it reads if its first and last quote enclose it."""
+    """A value that is written without quoting, and how it reads if its first and last quote enclose
+    it.
+    """
     inner = value[1:-1]
     within = {inner, inner.replace('""', '"'), inner.replace('\\"', '"')}
     return {value} | (within if len(value) > 1 and value[0] == value[-1] == '"' else set())
@@ -87,10 +100,18 @@ def without_quotes(value: str) -> set[str]:
 @pytest.mark.parametrize("writer", WRITERS)
 @given(rows=TABLES, order=st.permutations(["text", "label", "id"]), data=st.data())
 @hypothesis(max_examples=25, deadline=None)
-def test_a_table_has_the_rows_that_were_written_or_is_refused(tmp_path_factory, writer, rows, order, data):
+def test_a_table_has_the_rows_that_were_written_or_is_refused(
+    tmp_path_factory, writer, rows, order, data
+):
     suffix, write = WRITERS[writer]
-    columns = data.draw(st.sampled_from([order, order[:2]])) if "text" in order[:2] and "label" in order[:2] else order
-    table = [{"text": text, "label": label, "id": f"{n}_{n % 3}"} for n, (text, label) in enumerate(rows)]
+    columns = (
+        data.draw(st.sampled_from([order, order[:2]]))
+        if "text" in order[:2] and "label" in order[:2]
+        else order
+    )
+    table = [
+        {"text": text, "label": label, "id": f"{n}_{n % 3}"} for n, (text, label) in enumerate(rows)
+    ]
     file = tmp_path_factory.getbasetemp() / f"r{suffix}"
     content = write([columns, *([row[column] for column in columns] for row in table)])
     file.write_bytes(content.encode())
@@ -103,7 +124,9 @@ def test_a_table_has_the_rows_that_were_written_or_is_refused(tmp_path_factory, 
     assert list_or_none(file) == texts
     for found, (text, _) in zip(texts, rows, strict=True):
         if write in (google_sheets, joined):
-            assert found in without_quotes(flat(text) if write is google_sheets else flat(text).replace(",", ""))
+            assert found in without_quotes(
+                flat(text) if write is google_sheets else flat(text).replace(",", "")
+            )
         elif "escaped" in writer and "\\" in text:
             assert found in (text, text.replace("\\", "\\\\"))
         else:
@@ -118,18 +141,28 @@ def list_or_none(file: Path) -> list[str] | None:
         return None
 
 
-REVIEWS = [(f'A film, number {n}.\n\nIt was "fine", or so.', "pos" if n % 2 else "neg") for n in range(40)]
+REVIEWS = [
+    (f'A film, number {n}.\n\nIt was "fine", or so.', "pos" if n % 2 else "neg") for n in range(40)
+]
 
 
-@pytest.mark.parametrize("writer", sorted({*WRITERS} - {"python, none, escaped", "google sheets", "joined"}))
+@pytest.mark.parametrize(
+    "writer", sorted({*WRITERS} - {"python, none, escaped", "google sheets", "joined"})
+)
 @pytest.mark.parametrize("order", [("text", "label"), ("label", "text")])
 @pytest.mark.parametrize("lines", [1, 3])
 def test_what_programs_write_is_read(tmp_path, writer, order, lines):
     suffix, write = WRITERS[writer]
-    reviews = REVIEWS if lines == 3 else [(text.replace("\n", " "), label) for text, label in REVIEWS]
+    reviews = (
+        REVIEWS if lines == 3 else [(text.replace("\n", " "), label) for text, label in REVIEWS]
+    )
     rows = [dict(zip(("text", "label"), row, strict=True)) for row in reviews]
-    (tmp_path / f"r{suffix}").write_bytes(write([order, *([row[name] for name in order] for row in rows)]).encode())
-    assert read_columns(tmp_path / f"r{suffix}", COLUMNS) == [list(values) for values in zip(*reviews, strict=True)]
+    (tmp_path / f"r{suffix}").write_bytes(
+        write([order, *([row[name] for name in order] for row in rows)]).encode()
+    )
+    assert read_columns(tmp_path / f"r{suffix}", COLUMNS) == [
+        list(values) for values in zip(*reviews, strict=True)
+    ]
 
 
 def lines_of(delimiter: str, *rows: tuple[str, str]) -> str:
@@ -146,15 +179,35 @@ REFUSED = {  # the name of a file, its content, and the first line that is wrong
     "rows between quotes": ("r.tsv", lines_of("\t", *STRAY), "line 7: "),
     "in a csv": ("r.csv", lines_of(",", *STRAY), "line 7: "),
     "rows with one label": ("r.csv", 'label,text\npos,"a film\nneg,b film\npos,"\n', "line 2: "),
-    "not closed": ("r.csv", 'text,label\nfine,pos\n"bad,neg\nso,so,pos\n"good, too",pos\n', "lines 3 to 5: "),
+    "not closed": (
+        "r.csv",
+        'text,label\nfine,pos\n"bad,neg\nso,so,pos\n"good, too",pos\n',
+        "lines 3 to 5: ",
+    ),
     "quotes of two kinds": ("r.tsv", lines_of("\t", ('"so"', "pos"), SINGLE), "line 17: "),
-    "not closed, and values in quotes": ("r.tsv", lines_of("\t", ('"so"', "pos"), STRAY[0]), "line 7: "),
+    "not closed, and values in quotes": (
+        "r.tsv",
+        lines_of("\t", ('"so"', "pos"), STRAY[0]),
+        "line 7: ",
+    ),
     "escaped and doubled": ("r.csv", 'text,label\n"a, ""b""",pos\n"a \\"b\\"",neg\n', "line 3: "),
-    "backslashes of two kinds": ("r.csv", 'text,label\n"a, \\"b\\" \\\\ c",pos\n"7\\10",neg\n', "line 2: "),
+    "backslashes of two kinds": (
+        "r.csv",
+        'text,label\n"a, \\"b\\" \\\\ c",pos\n"7\\10",neg\n',
+        "line 2: ",
+    ),
     "a line break may be escaped": ("r.csv", "label,text\npos,a\\\n,b\n", "line 2: "),
     "UTF-16": ("r.csv", "text,label\na,b\n".encode("utf-16"), "line 1: .* byte 0xff in position 0"),
-    "UTF-16 without a mark": ("r.csv", "text,label\na,b\n".encode("utf-16-le"), "line 1: it has a null byte"),
-    "Latin-1": ("r.csv", "text,label\nx,b\nfine,é\n".encode("latin1"), "line 3: .* byte 0xe9 in position 5"),
+    "UTF-16 without a mark": (
+        "r.csv",
+        "text,label\na,b\n".encode("utf-16-le"),
+        "line 1: it has a null byte",
+    ),
+    "Latin-1": (
+        "r.csv",
+        "text,label\nx,b\nfine,é\n".encode("latin1"),
+        "line 3: .* byte 0xe9 in position 5",
+    ),
 }
 
 
@@ -162,12 +215,17 @@ REFUSED = {  # the name of a file, its content, and the first line that is wrong
 def test_a_table_that_can_be_read_in_two_ways_or_in_none_is_refused_with_its_line(tmp_path, case):
     name, content, message = REFUSED[case]
     (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-    for read in (lambda: read_columns(tmp_path / name, COLUMNS), lambda: open_lines(str(tmp_path / name))):
+    for read in (
+        lambda: read_columns(tmp_path / name, COLUMNS),
+        lambda: open_lines(str(tmp_path / name)),
+    ):
         with pytest.raises(UserError, match=message):
             read()
 
 
-@pytest.mark.parametrize("row", [SINGLE, STRAY[0], ('"Bad" film', "neg"), ('the 12" record', "pos"), ('"', "neg")])
+@pytest.mark.parametrize(
+    "row", [SINGLE, STRAY[0], ('"Bad" film', "neg"), ('the 12" record', "pos"), ('"', "neg")]
+)
 def test_quotes_are_characters_where_no_value_is_enclosed(tmp_path, row):
     (tmp_path / "r.tsv").write_text(lines_of("\t", row))
     assert read_columns(tmp_path / "r.tsv", COLUMNS)[0][5] == row[0]
@@ -176,12 +234,17 @@ def test_quotes_are_characters_where_no_value_is_enclosed(tmp_path, row):
 def test_kaggles_labeled_train_data_is_read(tmp_path):
     """25,000 reviews, in which some texts have tabs, backslashes, and quotes at their ends."""
     texts = ["a film", 'a "good" film', "a\ttab", "7\\10", '"', 'so "bad"', "C:\\", "two\nlines"]
-    rows = [(f"{n}_{n % 10}", str(n % 2), f"{texts[n % 7]} {n}" if n % 3 else texts[n % 6]) for n in range(25_000)]
+    rows = [
+        (f"{n}_{n % 10}", str(n % 2), f"{texts[n % 7]} {n}" if n % 3 else texts[n % 6])
+        for n in range(25_000)
+    ]
     lines = ["id\tsentiment\treview"]
     for name, label, text in rows:
         quoted = text.replace('"', '\\"')
         lines.append(f'"{name}"\t{label}\t"{quoted}"')
     (tmp_path / "labeledTrainData.tsv").write_text("\n".join(lines) + "\n")
-    found = read_columns(tmp_path / "labeledTrainData.tsv", {"": "id", "a": "sentiment", "b": "review"})
+    found = read_columns(
+        tmp_path / "labeledTrainData.tsv", {"": "id", "a": "sentiment", "b": "review"}
+    )
     assert list(zip(*found, strict=True)) == rows
     assert open_lines(f"{tmp_path}/labeledTrainData.tsv", "review").total == 25_000

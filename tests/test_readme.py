@@ -1,4 +1,6 @@
-"""Promise 10: the commands of README and docs/ run. They are read from the pages, not copied here."""
+"""Promise 10: the commands of README and docs/ run. They are read from the pages, not copied
+here.
+"""
 
 import math
 import re
@@ -12,7 +14,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from imdbattn.data.pairs import PACKAGED
-from imdbattn.settings.cli import conf_dir, plain_dict
+from imdbattn.launch.command import conf_dir, plain_dict
 from imdbattn.settings.keys import flat, within
 from imdbattn.settings.schema import validate
 from imdbattn.tasks.build import build_net
@@ -21,11 +23,19 @@ from .nets import vectors
 from .processes import ROOT
 from .test_composes import EXPERIMENTS, jobs_of
 
-PAGES = {page: page.read_text() for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
+PAGES = {
+    page: page.read_text() for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+}
 TEXT = "\n".join(PAGES.values())
 BLOCKS = re.findall(r"```bash\n(.*?)```", TEXT, re.DOTALL)
-LINES = [line.split("  #")[0].strip() for block in BLOCKS for line in block.replace("\\\n", " ").splitlines()]
-COMMANDS = [line for line in dict.fromkeys(LINES) if re.match(r"(echo .*\| *)?python -m imdbattn\.", line)]
+LINES = [
+    line.split("  #")[0].strip()
+    for block in BLOCKS
+    for line in block.replace("\\\n", " ").splitlines()
+]
+COMMANDS = [
+    line for line in dict.fromkeys(LINES) if re.match(r"(echo .*\| *)?python -m imdbattn\.", line)
+]
 SWEEPS = [line for line in COMMANDS if "imdbattn.train -m " in line or "+experiment=" in line]
 RESUMED = next(line for line in SWEEPS if "resume=" in line)
 
@@ -54,33 +64,54 @@ def test_each_command_is_in_the_documents():
 
 @pytest.mark.parametrize(
     "command",
-    [pytest.param(line, marks=() if line in FIRST.values() else pytest.mark.slow) for line in SINGLE],
+    [
+        pytest.param(line, marks=() if line in FIRST.values() else pytest.mark.slow)
+        for line in SINGLE
+    ],
     ids=lambda command: command[10:60],
 )
 def test_commands_run_on_small_data(command, shell, small, world, trained, tmp_path):
-    """Each command as the documents have it, with the small world's data in place of IMDB and GloVe."""
+    """Each command as the documents have it, with the small world's data in place of IMDB and
+    GloVe.
+    """
     name, *arguments = words_of(command)
-    if name == "search" and not any(a.startswith("resume=") for a in arguments):  # tests/test_search.py runs one
-        assert shell(name, *arguments, "n_trials=0", cwd=tmp_path).stderr.startswith("error: n_trials=0 must be")
+    # tests/test_search.py runs one
+    if name == "search" and not any(a.startswith("resume=") for a in arguments):
+        assert shell(name, *arguments, "n_trials=0", cwd=tmp_path).stderr.startswith(
+            "error: n_trials=0 must be"
+        )
         return
     if name == "explore":  # tests/test_explore.py starts one
-        assert shell(name, *arguments, "port=99999", cwd=tmp_path).stderr.startswith("error: port=99999 must be")
+        assert shell(name, *arguments, "port=99999", cwd=tmp_path).stderr.startswith(
+            "error: port=99999 must be"
+        )
         return
     if name == "check":  # tests/test_check.py runs them all
         return
     folder, _ = trained("residual_pe_cls")
-    arguments = [f"run={folder}" if argument.startswith("run=") else argument for argument in arguments]
+    arguments = [
+        f"run={folder}" if argument.startswith("run=") else argument for argument in arguments
+    ]
     arguments = [re.sub(r"(my_reviews|bbc)\.csv", f"{world}/reviews.csv", a) for a in arguments]
     (tmp_path / "reviews.txt").write_text("a good film\n")
-    if name in ("compare", "faithfulness"):  # there is one run here, and it belongs to other tests, too
+    # there is one run here, and it belongs to other tests, too
+    if name in ("compare", "faithfulness"):
         shutil.copytree(folder, tmp_path / "runs" / "one")
-        mine = [a for a in arguments if not a.startswith(("runs=", "out=", "reviews=", "against=", "pairs_of="))]
+        mine = [
+            a
+            for a in arguments
+            if not a.startswith(("runs=", "out=", "reviews=", "against=", "pairs_of="))
+        ]
         arguments = ["runs=runs", "out=page", "resamples=200", *mine]
         if name == "faithfulness":
             arguments += ["reviews=4"]
     if name == "dashboard" and "dry_run=true" not in arguments:
-        done = shell(name, *arguments, cwd=tmp_path, env={"WANDB_API_KEY": None, "NETRC": "/nowhere"})
-        assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), "a user without an account gets one line"
+        done = shell(
+            name, *arguments, cwd=tmp_path, env={"WANDB_API_KEY": None, "NETRC": "/nowhere"}
+        )
+        assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), (
+            "a user without an account gets one line"
+        )
         return
     if arguments == ["resume=runs/latest"]:
         done = shell(name, f"resume={folder}", cwd=tmp_path)
@@ -98,7 +129,8 @@ def test_commands_run_on_small_data(command, shell, small, world, trained, tmp_p
 
 @pytest.mark.parametrize(
     "command",
-    [line for line in SINGLE if line not in FIRST.values() and words_of(line)[0] != "check"],  # which has no settings
+    # which has no settings
+    [line for line in SINGLE if line not in FIRST.values() and words_of(line)[0] != "check"],
     ids=lambda command: command[10:60],
 )
 def test_commands_compose(command, settings):
@@ -122,15 +154,21 @@ def shrunk(arguments: list[str], small: list[str], folder: Path) -> list[str]:
     mine = {argument.split("=")[0] for argument in arguments}
     small = [argument for argument in small if argument.split("=")[0] not in mine]
     kept = [
-        a for a in arguments if not a.startswith(("data.source=", "data.glove", "data.tokenizer=torchtext", "init="))
+        a
+        for a in arguments
+        if not a.startswith(("data.source=", "data.glove", "data.tokenizer=torchtext", "init="))
     ]
     return [*kept, *small, "trainer.max_epochs=1"]
 
 
 @pytest.mark.parametrize("command", SWEEPS, ids=lambda command: command[10:60])
 def test_sweeps_compose(command, settings):
-    """What their command lines vary; what the experiments vary themselves, tests/test_composes.py composes."""
-    overrides = OverridesParser.create().parse_overrides([word for word in words_of(command)[1:] if word != "-m"])
+    """What their command lines vary; what the experiments vary themselves, tests/test_composes.py
+    composes.
+    """
+    overrides = OverridesParser.create().parse_overrides(
+        [word for word in words_of(command)[1:] if word != "-m"]
+    )
     choices = [
         [f"{one.key_or_group}={value}" for value in one.sweep_string_iterator()]
         if one.is_sweep_override()
@@ -193,9 +231,11 @@ def test_the_table_of_settings_has_the_right_defaults(composed):
     compared = 0
     for keys, defaults, _ in table("docs/guide.md", "## Settings"):
         names, values = re.findall("`(.+?)`", keys), defaults.replace("`", "").split(", ")
-        values = values[-len(names) :] if len(values) > 1 else values * len(names)  # "by rung, 0.5" is one value
+        # "by rung, 0.5" is one value
+        values = values[-len(names) :] if len(values) > 1 else values * len(names)
         for name, value in zip(names, values, strict=True):
-            # Not those that a rung decides; nor the size of a batch, which the training set may decide.
+            # Not those that a rung decides; nor the size of a batch, which the training set may
+            # decide.
             if value != "by rung" and name != "data.batch_tokens":
                 none = value in ("none", "that of the vectors")
                 assert found[name] == (None if none else yaml.safe_load(value)), name
@@ -213,7 +253,9 @@ def test_the_table_of_sweeps_has_all_experiments_and_their_numbers_of_jobs():
 def test_the_example_rung_in_readme_builds(tmp_path):
     from hydra import compose, initialize_config_dir
 
-    (example,) = re.findall(r"```yaml\n(# @package _global_.*?)```", PAGES[ROOT / "README.md"], re.DOTALL)
+    (example,) = re.findall(
+        r"```yaml\n(# @package _global_.*?)```", PAGES[ROOT / "README.md"], re.DOTALL
+    )
     shutil.copytree(conf_dir(), tmp_path / "conf")
     (tmp_path / "conf" / "model" / "mine.yaml").write_text(example)
     with initialize_config_dir(str(tmp_path / "conf"), version_base="1.3"):
@@ -227,14 +269,18 @@ def test_readme_is_short():
 
 
 def test_each_promise_has_its_test():
-    promises = re.findall(r"\| \[([^]]+)\]\(\.\./tests/(\w+\.py)\) \|", PAGES[ROOT / "docs/promises.md"])
+    promises = re.findall(
+        r"\| \[([^]]+)\]\(\.\./tests/(\w+\.py)\) \|", PAGES[ROOT / "docs/promises.md"]
+    )
     assert len(promises) > 50
     for name, file in promises:
         assert f"def test_{name.replace(' ', '_')}(" in (ROOT / "tests" / file).read_text(), name
 
 
 @pytest.mark.parametrize(
-    "page", [*PAGES, *sorted((ROOT / "docs" / "zh").glob("*.md"))], ids=lambda page: str(page.relative_to(ROOT))
+    "page",
+    [*PAGES, *sorted((ROOT / "docs" / "zh").glob("*.md"))],
+    ids=lambda page: str(page.relative_to(ROOT)),
 )
 def test_every_linked_file_and_heading_exists(page):
     for target, heading in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", page.read_text()):
@@ -244,4 +290,6 @@ def test_every_linked_file_and_heading_exists(page):
             if re.fullmatch(r"L\d+", heading):  # tests/test_exercises.py
                 continue
             anchors = re.findall(r"(?m)^#+ (.+)", file.read_text()) if heading else []
-            assert not heading or heading in [re.sub(r"[^\w -]", "", a).lower().replace(" ", "-") for a in anchors]
+            assert not heading or heading in [
+                re.sub(r"[^\w -]", "", a).lower().replace(" ", "-") for a in anchors
+            ]

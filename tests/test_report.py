@@ -1,4 +1,6 @@
-"""A comparison becomes files and a page with the same content, whatever its reviews contain and its runs lack."""
+"""A comparison becomes files and a page with the same content, whatever its reviews contain and its
+runs lack.
+"""
 
 import io
 import itertools
@@ -7,13 +9,16 @@ from html.parser import HTMLParser
 
 import pytest
 
-from imdbattn import pages
-from imdbattn.comparison import report
-from imdbattn.comparison.report import report_of
-from imdbattn.pages import page, print_reports, terminal, write_report, write_reports
+from imdbattn.report import comparison_page as report
+from imdbattn.report import pages
+from imdbattn.report.comparison_page import report_of
+from imdbattn.report.pages import page, print_reports, terminal, write_report, write_reports
 
 PNG = b"PNG"
-HOSTILE = """<script>alert("1")</script> 'quoted' & <img src="https://example.org/x.png"> {{ 7 * 7 }} | `a`"""
+HOSTILE = (
+    """<script>alert("1")</script> 'quoted' & <img src="https://example.org/x.png">"""
+    """ {{ 7 * 7 }} | `a`"""
+)
 
 
 def made_up(names=("mean", "base", "residual"), labels=("neg", "pos"), text=HOSTILE):
@@ -25,20 +30,48 @@ def made_up(names=("mean", "base", "residual"), labels=("neg", "pos"), text=HOST
         center = 0.76 + 0.1 * (i + 1) / len(names)
         over_seeds = {"mean": center, "sd": 0.001, "values": [center - 0.0005, center + 0.0005]}
         rungs.append(
-            {"label": name, "model": name.split()[0], "after": names[i - 1] if i else None, "seeds": [1, 2]}
+            {
+                "label": name,
+                "model": name.split()[0],
+                "after": names[i - 1] if i else None,
+                "seeds": [1, 2],
+            }
             | {"folders": [f"runs/{name}"], "trained_on": None}
-            | {"interval": [center - 0.009, center + 0.0101], "lengths": None, "folds": None, "train_seconds": 8.25}
-            | {"validation": over_seeds, "test": over_seeds, "bleu": {"validation": None, "test": None}}
-            | {"macro_f1": over_seeds, "parameters": 152 * 7 ** min(i, 4), "tokens_per_s": 158_123.4, "epochs": 8.0}
+            | {
+                "interval": [center - 0.009, center + 0.0101],
+                "lengths": None,
+                "folds": None,
+                "train_seconds": 8.25,
+            }
+            | {
+                "validation": over_seeds,
+                "test": over_seeds,
+                "bleu": {"validation": None, "test": None},
+            }
+            | {
+                "macro_f1": over_seeds,
+                "parameters": 152 * 7 ** min(i, 4),
+                "tokens_per_s": 158_123.4,
+                "epochs": 8.0,
+            }
             | {"ece": 0.0312, "confusion": [[2000.3] * len(labels)] * len(labels)}
             | {"slices": dict.fromkeys(slices, center)}
-            | {"curves": dict.fromkeys(("train/accuracy", "train/loss", "val/accuracy", "val/loss"), curve)}
+            | {
+                "curves": dict.fromkeys(
+                    ("train/accuracy", "train/loss", "val/accuracy", "val/loss"), curve
+                )
+            }
         )
     pairs = []
     for i, (one, other) in enumerate(itertools.pairwise(names)):
         difference, p = ((0.0187, 0.00002), (0.0012, 0.31), (-0.0089, 0.016))[i % 3]
         pairs.append(
-            {"from": one, "to": other, "difference": difference, "interval": [difference - 0.005, difference + 0.0061]}
+            {
+                "from": one,
+                "to": other,
+                "difference": difference,
+                "interval": [difference - 0.005, difference + 0.0061],
+            }
             | {"only_to_right": 321.5, "only_from_right": 227.0, "mcnemar_p": p / 2, "holm_p": p}
             | {"verdict": ("better", "undecided", "worse")[i % 3]}
         )
@@ -46,13 +79,33 @@ def made_up(names=("mean", "base", "residual"), labels=("neg", "pos"), text=HOST
     item = {"row": 17, "label": labels[0], "text": text, "probability": probability, "spread": 0.9}
     machine = {"python": "3.11.7", "platform": "Linux", "cpus": 2, "threads": 1, "gpu": None}
     return {
-        **{"split": "test", "test_set": "packaged: every fifth block", "fingerprint": "fc45bb824bf15091"},
-        **{"items": "reviews", "unit": "words", "reviews": 5000, "labels": list(labels), "slices": slices},
-        **{"overrides": [], "trained_with": {"max_tokens": 512}, "one_validation": True, "untested": []},
+        **{
+            "split": "test",
+            "test_set": "packaged: every fifth block",
+            "fingerprint": "fc45bb824bf15091",
+        },
+        **{
+            "items": "reviews",
+            "unit": "words",
+            "reviews": 5000,
+            "labels": list(labels),
+            "slices": slices,
+        },
+        **{
+            "overrides": [],
+            "trained_with": {"max_tokens": 512},
+            "one_validation": True,
+            "untested": [],
+        },
         **{"folders": ["runs"], "rungs": rungs, "pairs": pairs},
         "environments": [machine | {"torch": "2.13.0", "lightning": "2.6.6"}],
         "skipped": [{"folder": "runs/broken", "reason": "it has no metrics.json"}],
-        "method": {"resamples": 10000, "seed": 0, "level": 0.95, "words": {"although": ["although", "though"]}},
+        "method": {
+            "resamples": 10000,
+            "seed": 0,
+            "level": 0.95,
+            "words": {"although": ["although", "though"]},
+        },
         "disagreements": [item] * 3 if len(names) > 1 else [],
     }
 
@@ -84,7 +137,9 @@ def words(source: str) -> str:
 
 
 def drawn_page(one) -> str:
-    return page(one, {picture.name: PNG for section in one.sections for picture in section.pictures})
+    return page(
+        one, {picture.name: PNG for section in one.sections for picture in section.pictures}
+    )
 
 
 @pytest.fixture
@@ -97,18 +152,26 @@ def undrawn(monkeypatch):
 def three(tmp_path_factory):
     """A comparison of three rungs, and the folder into which it was written."""
     comparison = made_up()
-    written = write_report(report_of(comparison), tmp_path_factory.mktemp("reports") / "new" / "folder")
+    written = write_report(
+        report_of(comparison), tmp_path_factory.mktemp("reports") / "new" / "folder"
+    )
     assert written.name == "comparison.html"
     return comparison, written.parent
 
 
 def printed(*comparisons, width=400) -> str:
-    print_reports(list(map(report_of, comparisons)), console := terminal(file=io.StringIO(), width=width))
+    print_reports(
+        list(map(report_of, comparisons)), console := terminal(file=io.StringIO(), width=width)
+    )
     return console.file.getvalue()
 
 
 def files_in(folder) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 def test_everything_is_written_and_nothing_else(three):
@@ -123,15 +186,29 @@ def test_page_markdown_and_terminal_state_the_same_result(three):
     best = comparison["rungs"][-1]
     low, high = (f"{100 * end:.1f}" for end in best["interval"])
     numbers = f"reaches {100 * best['test']['mean']:.1f} % on the test set ({low} to {high})"
-    told = [f"residual, the best of 3 by validation, {numbers}", "Of 2 comparisons: 1 better, 1 undecided."]
-    told += ["base against mean: better by 1.9 points (1.4 to 2.5), p < 0.001", "fingerprint fc45bb824bf15091"]
-    told += ["residual against base: no difference shown, +0.1 points (−0.4 to +0.7), p = 0.310", "runs/broken"]
-    texts = (words((folder / "comparison.html").read_text()), (folder / "comparison.md").read_text().replace("\\", ""))
+    told = [
+        f"residual, the best of 3 by validation, {numbers}",
+        "Of 2 comparisons: 1 better, 1 undecided.",
+    ]
+    told += [
+        "base against mean: better by 1.9 points (1.4 to 2.5), p < 0.001",
+        "fingerprint fc45bb824bf15091",
+    ]
+    told += [
+        "residual against base: no difference shown, +0.1 points (−0.4 to +0.7), p = 0.310",
+        "runs/broken",
+    ]
+    texts = (
+        words((folder / "comparison.html").read_text()),
+        (folder / "comparison.md").read_text().replace("\\", ""),
+    )
     for text in (*texts, printed(comparison)):
         assert [one for one in told if one not in text] == []
 
 
-def test_nothing_is_half_written_and_only_figures_of_an_earlier_report_are_removed(undrawn, tmp_path, monkeypatch):
+def test_nothing_is_half_written_and_only_figures_of_an_earlier_report_are_removed(
+    undrawn, tmp_path, monkeypatch
+):
     write_report(report_of(made_up(("mean", "base"))), tmp_path)
     (tmp_path / "figures" / "mine.png").touch()
     before = files_in(tmp_path)
@@ -152,15 +229,30 @@ def test_several_sets_have_folders_an_index_and_their_common_notes_once(undrawn,
     sets = [made_up(), made_up(("mean", "base")) | {"fingerprint": "../up", "test_set": "<large>"}]
     index = write_reports(list(map(report_of, sets)), tmp_path)
     folders = ["test-fc45bb824bf15091", "test-up"]
-    assert {path.name for path in tmp_path.iterdir()} == {"comparison.html", "comparison.md", "figures", *folders}
-    assert not list((tmp_path / "figures").iterdir()), "those of the single comparison would be taken for all"
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "comparison.html",
+        "comparison.md",
+        "figures",
+        *folders,
+    }
+    assert not list((tmp_path / "figures").iterdir()), (
+        "those of the single comparison would be taken for all"
+    )
     links = [value for name, value in Page(index.read_text()).attributes if name == "href"]
     assert links == [f"{name}/comparison.html" for name in folders]
-    assert all(f"]({name}/comparison.md)" in (tmp_path / "comparison.md").read_text() for name in folders)
+    assert all(
+        f"]({name}/comparison.md)" in (tmp_path / "comparison.md").read_text() for name in folders
+    )
     text = printed(*sets)
-    assert (text.count("Intervals are"), text.count("Run on Linux"), text.count("skipped: ")) == (1, 1, 1)
+    assert (text.count("Intervals are"), text.count("Run on Linux"), text.count("skipped: ")) == (
+        1,
+        1,
+        1,
+    )
 
 
-@pytest.mark.parametrize(("p", "text"), [(0.0002, "p < 0.001"), (0.0499, "p = 0.0499"), (0.0503, "p = 0.0503")])
+@pytest.mark.parametrize(
+    ("p", "text"), [(0.0002, "p < 0.001"), (0.0499, "p = 0.0499"), (0.0503, "p = 0.0503")]
+)
 def test_a_printed_p_value_is_on_the_same_side_of_the_level_as_the_value(p, text):
     assert report.p_value(p) == text

@@ -12,10 +12,16 @@ from .marks import slow_except
 def run(settings, small, folder, *overrides):
     metrics = fit(settings(*small, "trainer.max_epochs=2", *overrides), folder)
     weights = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
-    return metrics, weights, pq.read_table(folder / "predictions.parquet")["probability"].to_pylist()
+    return (
+        metrics,
+        weights,
+        pq.read_table(folder / "predictions.parquet")["probability"].to_pylist(),
+    )
 
 
-@pytest.mark.parametrize("rung", slow_except(["residual_pe_cls"], ["residual_pe_cls", "residual_learned"]))
+@pytest.mark.parametrize(
+    "rung", slow_except(["residual_pe_cls"], ["residual_pe_cls", "residual_learned"])
+)
 def test_the_same_seed_gives_the_same_bits(settings, small, tmp_path, rung):
     dropout = "model.layer.dropout=0.1"
     first, again, other = (
@@ -29,5 +35,8 @@ def test_the_same_seed_gives_the_same_bits(settings, small, tmp_path, rung):
 
 
 def test_the_split_does_not_depend_on_the_seed(settings, small, tmp_path):
-    one, two = (run(settings, small, tmp_path / f"s{seed}", "model=mean", f"seed={seed}")[0] for seed in (1, 2))
+    one, two = (
+        run(settings, small, tmp_path / f"s{seed}", "model=mean", f"seed={seed}")[0]
+        for seed in (1, 2)
+    )
     assert one["test_fingerprint"] == two["test_fingerprint"]

@@ -1,4 +1,6 @@
-"""Promise 6: a run that was stopped, at any moment and for any reason, resumes and ends with identical results."""
+"""Promise 6: a run that was stopped, at any moment and for any reason, resumes and ends with
+identical results.
+"""
 
 import csv
 import json
@@ -20,19 +22,25 @@ from filelock import FileLock
 from omegaconf import DictConfig
 
 from imdbattn.errors import UserError
+from imdbattn.launch import job as one_job
+from imdbattn.launch.resume import resumed
 from imdbattn.runs import callbacks, process
 from imdbattn.runs.fit import fit
-from imdbattn.runs.resume import resumed
 from imdbattn.settings.keys import as_dict
 from imdbattn.settings.schema import validate
-from imdbattn.sweep import job as one_job
-from imdbattn.tasks.reviews import ReviewClassifier
+from imdbattn.tasks.reviews.classifier import ReviewClassifier
 
 from .commands import changed
 from .processes import started, wait_for
 
 ROOT = str(Path(__file__).parent.parent)
-TIMES = {"train_seconds", "epoch_seconds", "tokens_per_s", "train/epoch_seconds", "train/tokens_per_s"}
+TIMES = {
+    "train_seconds",
+    "epoch_seconds",
+    "tokens_per_s",
+    "train/epoch_seconds",
+    "train/tokens_per_s",
+}
 STEPS = 12  # of an epoch of the small world at 256 tokens
 
 
@@ -45,19 +53,29 @@ def differences(one: Path, other: Path) -> list:
     found = []
     results = "metrics.json" if (one / "metrics.json").exists() else "debug.json"
     first, second = (timeless(json.loads((run / results).read_text())) for run in (one, other))
-    found += [(name, first[name], second.get(name)) for name in first if first[name] != second.get(name)]
+    found += [
+        (name, first[name], second.get(name)) for name in first if first[name] != second.get(name)
+    ]
     for name in ("best", "last"):
         files = (run / "checkpoints" / f"{name}.ckpt" for run in (one, other))
         first, second = (torch.load(file, weights_only=True)["state_dict"] for file in files)
         found += [f"{name}: {key}" for key in first if not torch.equal(first[key], second[key])]
-    first, second = ([*map(timeless, csv.DictReader((run / "metrics.csv").open()))] for run in (one, other))
+    first, second = (
+        [*map(timeless, csv.DictReader((run / "metrics.csv").open()))] for run in (one, other)
+    )
     found += [(a, b) for a, b in zip_longest(first, second) if a != b]
-    found += [file.name for file in one.glob("*.parquet") if file.read_bytes() != (other / file.name).read_bytes()]
+    found += [
+        file.name
+        for file in one.glob("*.parquet")
+        if file.read_bytes() != (other / file.name).read_bytes()
+    ]
     return found
 
 
 def stops(monkeypatch, kind):
-    """stopping(step, how): in that step a module of that kind gets a signal, or crashes (how=None); (None): never."""
+    """stopping(step, how): in that step a module of that kind gets a signal, or crashes (how=None);
+    (None): never.
+    """
     plan = SimpleNamespace(step=None, how=None)
     train = kind.training_step
 
@@ -89,7 +107,13 @@ def whole(small, settings, tmp_path_factory):
     def run(*overrides: str) -> tuple[DictConfig, Path]:
         if overrides not in runs:
             folder = tmp_path_factory.mktemp("whole")
-            cfg = settings(*small, "model=residual_pe", "trainer.max_epochs=4", "model.layer.dropout=0.1", *overrides)
+            cfg = settings(
+                *small,
+                "model=residual_pe",
+                "trainer.max_epochs=4",
+                "model.layer.dropout=0.1",
+                *overrides,
+            )
             fit(cfg, folder)
             runs[overrides] = cfg, folder
         return runs[overrides]
@@ -97,7 +121,10 @@ def whole(small, settings, tmp_path_factory):
     return run
 
 
-MINE = "+trainer.callbacks=[{_target_: lightning.pytorch.callbacks.ModelCheckpoint, save_top_k: 2, filename: mine, "
+MINE = (
+    "+trainer.callbacks=[{_target_: lightning.pytorch.callbacks.ModelCheckpoint, save_top_k: 2,"
+    " filename: mine, "
+)
 EARLY = ("model=mean", "model.embedding.trainable=true", "optim.lr=1.0", "decay=none", "patience=2")
 CASES = {
     "first step": (0, ()),
@@ -113,9 +140,17 @@ CASES = {
     "checkpoints of the user's own": (31, (MINE + "monitor: val/loss}]",)),
     "another optimizer": (
         31,
-        ("optim._target_=torch.optim.LBFGS", "~optim.weight_decay", "+optim.max_iter=2", "optim.lr=0.1"),
+        (
+            "optim._target_=torch.optim.LBFGS",
+            "~optim.weight_decay",
+            "+optim.max_iter=2",
+            "optim.lr=0.1",
+        ),
     ),
-    "a linear schedule without validation in each epoch": (13, ("decay=linear", "trainer.check_val_every_n_epoch=2")),
+    "a linear schedule without validation in each epoch": (
+        13,
+        ("decay=linear", "trainer.check_val_every_n_epoch=2"),
+    ),
 }
 
 
@@ -125,22 +160,27 @@ QUICK = [  # within an epoch by a signal and by a crash, and between two epochs
     ("first step of an epoch", signal.SIGTERM),
     ("vectors that train, uneven epochs, early stopping", signal.SIGTERM),
 ]
-CRASHES = ("last step of an epoch", "gradients of several batches")  # of the other cases a signal is enough
+# of the other cases a signal is enough
+CRASHES = ("last step of an epoch", "gradients of several batches")
 STOPPED = [*QUICK, *((case, None) for case in CRASHES), ("in the middle", signal.SIGINT)]
 STOPPED += [(case, signal.SIGTERM) for case in CASES if (case, signal.SIGTERM) not in QUICK]
 
 
 @pytest.mark.parametrize(
-    ("case", "how"), [pytest.param(*one, marks=() if one in QUICK else pytest.mark.slow) for one in STOPPED]
+    ("case", "how"),
+    [pytest.param(*one, marks=() if one in QUICK else pytest.mark.slow) for one in STOPPED],
 )
-def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(whole, stopping, tmp_path, caplog, case, how):
+def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(
+    whole, stopping, tmp_path, caplog, case, how
+):
     step, overrides = CASES[case]
     cfg, reference = whole(*overrides)
     stopping(step, how)
     with pytest.raises((SystemExit, RuntimeError)) as stopped:
         fit(cfg, tmp_path)
     if how is not None:
-        assert f"stopped in epoch {min((step + 1) // STEPS, 3) + 1}," in caplog.text or overrides  # have other steps
+        # have other steps
+        assert f"stopped in epoch {min((step + 1) // STEPS, 3) + 1}," in caplog.text or overrides
         assert stopped.value.code == 128 + how
         assert (tmp_path / "checkpoints" / "last.ckpt").exists()
     assert not (tmp_path / "metrics.json").exists()
@@ -179,15 +219,19 @@ def test_a_run_is_saved_every_few_minutes_within_an_epoch(whole, stopping, tmp_p
 def test_a_finished_run_is_not_changed(whole, tmp_path, caplog):
     cfg, reference = whole()
     shutil.copytree(reference, tmp_path / "run")
-    before = {file: file.stat().st_mtime_ns for file in (tmp_path / "run").rglob("*") if file.is_file()}
+    before = {
+        file: file.stat().st_mtime_ns for file in (tmp_path / "run").rglob("*") if file.is_file()
+    }
     with caplog.at_level("INFO"):
         metrics = fit(cfg, tmp_path / "run", resume=True)
     assert metrics == json.loads((reference / "metrics.json").read_text())
     assert "already finished" in caplog.text
-    assert before == {file: file.stat().st_mtime_ns for file in (tmp_path / "run").rglob("*") if file.is_file()}
+    assert before == {
+        file: file.stat().st_mtime_ns for file in (tmp_path / "run").rglob("*") if file.is_file()
+    }
 
 
-# --- more epochs -----------------------------------------------------------------------------------------------------
+# --- more epochs ----------------------------------------------------------------------------------
 
 CONSTANT = ("warmup=0", "decay=none")
 
@@ -204,23 +248,35 @@ def longer(composed):
 
 
 def files_of(run: Path) -> dict[Path, bytes]:
-    return {file: file.read_bytes() for file in run.rglob("*") if file.is_file() and ".continued" not in file.parts}
+    return {
+        file: file.read_bytes()
+        for file in run.rglob("*")
+        if file.is_file() and ".continued" not in file.parts
+    }
 
 
 MORE = {
     "by default": (),
-    "vectors that train, with early stopping": ("model=mean", "model.embedding.trainable=true", "patience=3"),
+    "vectors that train, with early stopping": (
+        "model=mean",
+        "model.embedding.trainable=true",
+        "patience=3",
+    ),
     "gradients of several batches": ("trainer.accumulate_grad_batches=5",),
 }
 
 
-@pytest.mark.parametrize("case", [pytest.param(one, marks=pytest.mark.slow if MORE[one] else ()) for one in MORE])
+@pytest.mark.parametrize(
+    "case", [pytest.param(one, marks=pytest.mark.slow if MORE[one] else ()) for one in MORE]
+)
 def test_a_finished_run_with_more_epochs_equals_one_that_had_them_from_the_start(
     whole, longer, stopping, tmp_path, case, caplog
 ):
     """Also if it is stopped meanwhile: until it ends, the finished run stays as it was."""
     _, reference = whole(*CONSTANT, *MORE[case])
-    run = shutil.copytree(whole(*CONSTANT, *MORE[case], "trainer.max_epochs=2")[1], tmp_path / "run")
+    run = shutil.copytree(
+        whole(*CONSTANT, *MORE[case], "trainer.max_epochs=2")[1], tmp_path / "run"
+    )
     (run / "explanations").mkdir()
     before = files_of(run)
     stopping(3 * STEPS // 5 if "accumulate" in str(MORE[case]) else 3 * STEPS + 5, signal.SIGTERM)
@@ -236,7 +292,9 @@ def test_a_finished_run_with_more_epochs_equals_one_that_had_them_from_the_start
 
 
 @pytest.mark.parametrize("files", [pytest.param(0, marks=pytest.mark.slow), 5, 8, 9])
-def test_a_run_with_more_epochs_that_is_killed_at_its_end_resumes(whole, longer, monkeypatch, tmp_path, files):
+def test_a_run_with_more_epochs_that_is_killed_at_its_end_resumes(
+    whole, longer, monkeypatch, tmp_path, files
+):
     """While its files replace those of the finished run."""
     run = shutil.copytree(whole(*CONSTANT, "trainer.max_epochs=2")[1], tmp_path / "run")
     replace, done = Path.replace, []
@@ -261,15 +319,21 @@ def test_a_run_with_more_epochs_that_is_killed_at_its_end_resumes(whole, longer,
         (CONSTANT, "it ended after 1 of 2, by patience"),
     ],
 )
-def test_a_run_that_more_epochs_would_change_names_init(whole, longer, tmp_path, overrides, message):
+def test_a_run_that_more_epochs_would_change_names_init(
+    whole, longer, tmp_path, overrides, message
+):
     run = shutil.copytree(whole(*overrides, "trainer.max_epochs=2")[1], tmp_path / "run")
     metrics = json.loads((run / "metrics.json").read_text())
     (run / "metrics.json").write_text(json.dumps(metrics | {"epochs": 1}))
-    with pytest.raises(UserError, match=rf"^resume=\S+ cannot have more epochs: {message}.*; init=\S+ starts a new"):
+    with pytest.raises(
+        UserError, match=rf"^resume=\S+ cannot have more epochs: {message}.*; init=\S+ starts a new"
+    ):
         longer(run)
 
 
-def test_a_run_without_test_scores_is_scored_when_it_is_resumed_with_test(settings, small, tmp_path):
+def test_a_run_without_test_scores_is_scored_when_it_is_resumed_with_test(
+    settings, small, tmp_path
+):
     words = [*small, "model=mean", "trainer.max_epochs=2"]
     expected = fit(settings(*words), tmp_path / "whole")
     fit(settings(*words, "test=false"), tmp_path / "run")
@@ -290,13 +354,15 @@ def test_a_new_run_in_the_folder_of_an_old_one_uses_nothing_of_it(whole, stoppin
     stopping(0)
     with pytest.raises(RuntimeError):
         fit(cfg, tmp_path)
-    assert not (tmp_path / "checkpoints" / "last.ckpt").exists(), "resume= would use the other run's weights"
+    assert not (tmp_path / "checkpoints" / "last.ckpt").exists(), (
+        "resume= would use the other run's weights"
+    )
     stopping(None)
     fit(cfg, tmp_path, resume=True)
     assert differences(reference, tmp_path) == []
 
 
-# --- what is refused -------------------------------------------------------------------------------------------------
+# --- what is refused ------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -323,10 +389,18 @@ def test_other_reviews_and_other_vectors_are_refused(stopped, tmp_path):
     cfg, folder = stopped
     lines = Path(cfg.data.path).read_text().splitlines(keepends=True)
     (tmp_path / "other.csv").write_text("".join([lines[0], *lines[3:]]))
-    refused(changed(cfg, {"data.path": str(tmp_path / "other.csv")}), folder, "was trained with other data")
+    refused(
+        changed(cfg, {"data.path": str(tmp_path / "other.csv")}),
+        folder,
+        "was trained with other data",
+    )
     lines = Path(cfg.data.glove.path).read_text().splitlines(keepends=True)
     (tmp_path / "other.txt").write_text("".join([*lines[1:], lines[0]]))
-    refused(changed(cfg, {"data.glove.path": str(tmp_path / "other.txt")}), folder, "was trained with other data")
+    refused(
+        changed(cfg, {"data.glove.path": str(tmp_path / "other.txt")}),
+        folder,
+        "was trained with other data",
+    )
 
 
 def test_a_run_that_is_still_active_is_not_resumed(stopped, monkeypatch):
@@ -345,14 +419,21 @@ def test_another_number_of_processes_is_refused(stopped):
     refused(cfg, folder, r"other data or devices \(processes=1, not 2\)")
 
 
-def test_settings_come_from_the_run_and_only_those_that_affect_no_results_may_change(stopped, composed, small):
+def test_settings_come_from_the_run_and_only_those_that_affect_no_results_may_change(
+    stopped, composed, small
+):
     cfg, folder = stopped
     typed = [f"resume={folder}", "logger=none", "threads=2", "data.cache_dir=/elsewhere"]
     found = resumed(composed(*typed), typed, folder)
-    assert (found["logger"]["name"], found["threads"], found["data"]["cache_dir"]) == ("none", 2, "/elsewhere")
+    assert (found["logger"]["name"], found["threads"], found["data"]["cache_dir"]) == (
+        "none",
+        2,
+        "/elsewhere",
+    )
     assert found["model"] == as_dict(cfg.model)
     assert found["trainer"] == as_dict(cfg.trainer)
-    again = [*small, "model=residual_pe", "trainer.max_epochs=4", "model.layer.dropout=0.1"]  # the same words
+    # the same words
+    again = [*small, "model=residual_pe", "trainer.max_epochs=4", "model.layer.dropout=0.1"]
     assert resumed(composed(*again), again, folder)["model"] == as_dict(cfg.model)
     alone = [f"resume={folder}", "seed=1"]  # only what is typed is compared
     assert resumed(composed(*alone), alone, folder)["trainer"] == as_dict(cfg.trainer)
@@ -363,7 +444,7 @@ def test_settings_come_from_the_run_and_only_those_that_affect_no_results_may_ch
             resumed(composed(*again, more), [*again, more], folder)
 
 
-# --- losses that are no numbers --------------------------------------------------------------------------------------
+# --- losses that are no numbers -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
@@ -372,7 +453,8 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_names_step_learning_rate_and
 ):
     cfg, _ = whole()
     lines = Path(cfg.data.path).read_text().splitlines()
-    lines[1] = lines[-2]  # its text stands in test, too, so it is dropped: the rows are not the places in the split
+    # its text stands in test, too, so it is dropped: the rows are not the places in the split
+    lines[1] = lines[-2]
     (tmp_path / "double.csv").write_text("\n".join(lines))
     cfg = changed(cfg, {"data.path": str(tmp_path / "double.csv")})
     train, seen = ReviewClassifier.training_step, []
@@ -380,12 +462,16 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_names_step_learning_rate_and
     def training_step(self, batch, batch_idx):
         loss = train(self, batch, batch_idx)
         if self.trainer.global_step == 30:
-            seen.append(sorted(self.trainer.datamodule.corpus.splits["train"].rows[batch.rows_B.numpy()]))
+            seen.append(
+                sorted(self.trainer.datamodule.corpus.splits["train"].rows[batch.rows_B.numpy()])
+            )
             return loss * value
         return loss
 
     monkeypatch.setattr(ReviewClassifier, "training_step", training_step)
-    with pytest.raises(UserError, match=rf"the loss is {value} in step 31 \(epoch 3, learning rate 0\.000") as error:
+    with pytest.raises(
+        UserError, match=rf"the loss is {value} in step 31 \(epoch 3, learning rate 0\.000"
+    ) as error:
         fit(cfg, tmp_path / "run")
     assert f"in rows {', '.join(map(str, seen[0][:10]))}" in str(error.value)
     assert "optim.lr" in str(error.value)
@@ -397,7 +483,9 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_names_step_learning_rate_and
 
 @pytest.mark.parametrize(("step", "kept"), [(STEPS - 1, None), (STEPS + 3, STEPS + 3)])
 def test_weights_that_are_not_finite_are_never_saved(whole, monkeypatch, tmp_path, step, kept):
-    """A gradient that is no number, before a validation and before a save: the loss before it was fine."""
+    """A gradient that is no number, before a validation and before a save: the loss before it was
+    fine.
+    """
     cfg, _ = whole()
 
     def spoil(self, optimizer):
@@ -410,11 +498,15 @@ def test_weights_that_are_not_finite_are_never_saved(whole, monkeypatch, tmp_pat
         fit(cfg, tmp_path)
     files = {file.name: torch.load(file, weights_only=True) for file in tmp_path.rglob("*.ckpt")}
     assert set(files) == ({"best.ckpt", "last.ckpt"} if kept else set())
-    assert all(weight.isfinite().all() for content in files.values() for weight in content["state_dict"].values())
+    assert all(
+        weight.isfinite().all()
+        for content in files.values()
+        for weight in content["state_dict"].values()
+    )
     assert not kept or files["last.ckpt"]["global_step"] == kept
 
 
-# --- signals where there is nothing to save --------------------------------------------------------------------------
+# --- signals where there is nothing to save -------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -426,7 +518,9 @@ def test_weights_that_are_not_finite_are_never_saved(whole, monkeypatch, tmp_pat
     ],
 )
 def test_a_signal_outside_of_training_also_ends_the_run(whole, monkeypatch, tmp_path, place, how):
-    """While it is scored, between two parts of it, and after the last step: never with exit status 0."""
+    """While it is scored, between two parts of it, and after the last step: never with exit status
+    0.
+    """
     cfg, reference = whole("model=mean", "patience=1")
     asked = []
     for module in (callbacks, process):
@@ -449,7 +543,7 @@ def test_a_signal_outside_of_training_also_ends_the_run(whole, monkeypatch, tmp_
     assert differences(reference, tmp_path) == []
 
 
-# --- W&B -------------------------------------------------------------------------------------------------------------
+# --- W&B ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -466,7 +560,7 @@ def test_the_parts_of_a_resumed_run_are_one_run_in_wandb(whole, stopping, tmp_pa
     assert first.name == second.name  # run-<id>.wandb
 
 
-# --- from outside ----------------------------------------------------------------------------------------------------
+# --- from outside ---------------------------------------------------------------------------------
 
 
 LONG = ("trainer.max_epochs=60", "patience=null", "save_minutes=0.005")
@@ -474,17 +568,29 @@ LONG = ("trainer.max_epochs=60", "patience=null", "save_minutes=0.005")
 
 @pytest.mark.slow
 def test_a_run_killed_at_random_moments_has_the_same_results(whole, small, tmp_path):
-    """In processes of its own; a fourth of the signals may come during the start, the others after a new checkpoint."""
-    env, last = {**os.environ, "PYTHONPATH": ROOT}, tmp_path / "killed" / "checkpoints" / "last.ckpt"
+    """In processes of its own; a fourth of the signals may come during the start, the others after
+    a new checkpoint.
+    """
+    env, last = (
+        {**os.environ, "PYTHONPATH": ROOT},
+        tmp_path / "killed" / "checkpoints" / "last.ckpt",
+    )
     words = [*small, "model=residual_pe", "model.layer.dropout=0.1", *LONG, "hydra.run.dir=killed"]
-    for kill in [*random.sample([signal.SIGKILL] * 5 + [signal.SIGTERM] * 3 + [signal.SIGINT] * 2, 10), None]:
+    for kill in [
+        *random.sample([signal.SIGKILL] * 5 + [signal.SIGTERM] * 3 + [signal.SIGINT] * 2, 10),
+        None,
+    ]:
         arguments = ["resume=killed"] if (tmp_path / "killed" / "config.yaml").exists() else words
         before, early = last.stat().st_mtime_ns if last.exists() else 0, random.random() < 0.25
-        with started([sys.executable, "-m", "imdbattn.train", *arguments], cwd=tmp_path, env=env) as process:
+        with started(
+            [sys.executable, "-m", "imdbattn.train", *arguments], cwd=tmp_path, env=env
+        ) as process:
             if kill:
                 wait_for(
                     lambda process=process, before=before, early=early: (
-                        early or process.poll() is not None or (last.exists() and last.stat().st_mtime_ns != before)
+                        early
+                        or process.poll() is not None
+                        or (last.exists() and last.stat().st_mtime_ns != before)
                     )
                 )
                 time.sleep(random.uniform(0, 6 if early else 0.7))
@@ -497,8 +603,19 @@ def test_a_run_killed_at_random_moments_has_the_same_results(whole, small, tmp_p
 @pytest.mark.slow
 def test_two_processes_stop_together_and_resume_together(small, tmp_path):
     """The signal reaches the first only, as from a shell's `kill`."""
-    words = [*small, "trainer=ddp_cpu", "trainer.enable_progress_bar=false", "model=residual_pe", "threads=1"]
-    words += ["trainer.max_epochs=40", "patience=null", "model.layer.dropout=0.1", "trainer.log_every_n_steps=5"]
+    words = [
+        *small,
+        "trainer=ddp_cpu",
+        "trainer.enable_progress_bar=false",
+        "model=residual_pe",
+        "threads=1",
+    ]
+    words += [
+        "trainer.max_epochs=40",
+        "patience=null",
+        "model.layer.dropout=0.1",
+        "trainer.log_every_n_steps=5",
+    ]
 
     def start(*more: str) -> AbstractContextManager[subprocess.Popen]:
         command = [sys.executable, "-m", "imdbattn.train", *more]
@@ -523,7 +640,11 @@ def test_a_slurm_job_is_requeued_and_resumes_automatically(small, tmp_path):
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "scontrol").write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\n')
     (tmp_path / "bin" / "scontrol").chmod(0o755)
-    slurm = {"SLURM_JOB_ID": "77", "PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "PYTHONPATH": ROOT}
+    slurm = {
+        "SLURM_JOB_ID": "77",
+        "PATH": f"{tmp_path}/bin:{os.environ['PATH']}",
+        "PYTHONPATH": ROOT,
+    }
     again = {**os.environ, **slurm, "SLURM_RESTART_COUNT": "1"}
     words = [*small, "model=mean", "trainer.max_epochs=3000", "patience=null", "save_minutes=0"]
     (tmp_path / "runs").mkdir()
@@ -540,8 +661,15 @@ def test_a_slurm_job_is_requeued_and_resumes_automatically(small, tmp_path):
     folder = last().parents[1]
     steps = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["global_step"]
     with started(command, cwd=tmp_path, env=again) as process:
-        wait_for(lambda: process.poll() is not None or torch.load(last(), weights_only=True)["global_step"] != steps)
+        wait_for(
+            lambda: (
+                process.poll() is not None
+                or torch.load(last(), weights_only=True)["global_step"] != steps
+            )
+        )
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 128 + signal.SIGTERM
     assert torch.load(last(), weights_only=True)["global_step"] > steps
-    assert [path.name for path in (tmp_path / "runs").iterdir() if not path.is_symlink()] == [folder.name]
+    assert [path.name for path in (tmp_path / "runs").iterdir() if not path.is_symlink()] == [
+        folder.name
+    ]

@@ -1,5 +1,5 @@
-"""Promises 7 and 9, for one process: one job, one run folder, with everything in it; its checkpoints contain only
-tensors and plain values, and predict the same elsewhere.
+"""Promises 7 and 9, for one process: one job, one run folder, with everything in it; its
+checkpoints contain only tensors and plain values, and predict the same elsewhere.
 """
 
 import csv
@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from imdbattn.errors import UserError
-from imdbattn.run_folder import SPLIT_FILES
 from imdbattn.runs.fit import fit
+from imdbattn.runs.run_folder import SPLIT_FILES
 from imdbattn.runs.score import score_run
 from imdbattn.settings.keys import BEYOND, RUNGS
 
@@ -21,8 +21,17 @@ from .commands import label_texts
 from .conftest import KINDS
 from .marks import slow_except
 
-FILES = {"config.yaml", "environment.json", "metrics.json", "metrics.csv", "pictures", "checkpoints"}
-FILES |= {f"{split}{name}.parquet" for split in ("", "validation_") for name in ("predictions", "reviews")}
+FILES = {
+    "config.yaml",
+    "environment.json",
+    "metrics.json",
+    "metrics.csv",
+    "pictures",
+    "checkpoints",
+}
+FILES |= {
+    f"{split}{name}.parquet" for split in ("", "validation_") for name in ("predictions", "reviews")
+}
 
 
 def test_a_run_leaves_all_its_files_and_nothing_else(trained):
@@ -42,7 +51,9 @@ def test_predictions_agree_with_the_metrics_and_with_the_reviews(trained, world,
     assert (label == predicted).mean() == pytest.approx(metrics[f"{prefix}_accuracy"])
     with (world / "reviews.csv").open(newline="") as file:
         source = list(csv.DictReader(file))
-    assert [source[number]["label"] for number in row] == [("neg", "pos")[number] for number in label]
+    assert [source[number]["label"] for number in row] == [
+        ("neg", "pos")[number] for number in label
+    ]
     assert texts["row"].to_pylist() == row.tolist()
     assert texts["text"].to_pylist() == [source[number]["text"] for number in row]
     probabilities = np.stack(table["probabilities"].to_numpy())
@@ -54,7 +65,9 @@ def test_the_best_epoch_is_tested_and_not_the_last(trained):
     for seed in range(1, 9):  # which seed ends below its best depends on rounding
         folder, metrics = trained("mean", "optim.lr=3.0", "decay=none", f"seed={seed}")
         with (folder / "metrics.csv").open(newline="") as file:
-            accuracies = [float(line["val/accuracy"]) for line in csv.DictReader(file) if line["val/accuracy"]]
+            accuracies = [
+                float(line["val/accuracy"]) for line in csv.DictReader(file) if line["val/accuracy"]
+            ]
         if accuracies[-1] < max(accuracies):
             break
     assert accuracies[-1] < max(accuracies), "no run tells the best epoch from the last"
@@ -67,7 +80,9 @@ def test_an_overwritten_run_leaves_no_results_of_the_old_model(settings, small, 
     score_run(settings(f"run={tmp_path}/run", "trainer=cpu", "split=validation", config="evaluate"))
     fit(settings(*words, "model=mean"), tmp_path / "run")
     fit(settings(*words, "model=mean"), tmp_path / "expected")
-    names = [sorted(file.name for file in (tmp_path / run).iterdir()) for run in ("run", "expected")]
+    names = [
+        sorted(file.name for file in (tmp_path / run).iterdir()) for run in ("run", "expected")
+    ]
     assert names[0] == names[1]
 
 
@@ -83,7 +98,9 @@ def test_it_loads_with_weights_only_and_is_small(trained, rung):
 
 
 def test_it_predicts_the_same_on_another_machine(trained, settings, world, tmp_path):
-    """Another machine: the run folder copied, the reviews gone, the vectors elsewhere, an empty cache."""
+    """Another machine: the run folder copied, the reviews gone, the vectors elsewhere, an empty
+    cache.
+    """
     folder, _ = trained("residual_pe")
     text = "The film was great, and i do n't know a lovely story like it."
     here, _ = label_texts(settings(f"run={folder}", config="predict"), [text])
@@ -115,6 +132,8 @@ def test_a_checkpoint_with_code_in_it_is_refused(trained, settings, tmp_path, ca
     shutil.copytree(trained("mean")[0], copy)
     file = copy / "checkpoints" / "best.ckpt"
     torch.save({**torch.load(file, weights_only=True), "harm": Harm()}, file)
-    with pytest.raises(UserError, match=r"best\.ckpt cannot be read: it contains something other than tensors"):
+    with pytest.raises(
+        UserError, match=r"best\.ckpt cannot be read: it contains something other than tensors"
+    ):
         label_texts(settings(f"run={copy}", config="predict"), ["good"])
     assert "code ran" not in capsys.readouterr().out

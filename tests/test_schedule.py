@@ -1,4 +1,6 @@
-"""The course of training: the loss and the learning rate of each step, and the epoch after which training stops."""
+"""The course of training: the loss and the learning rate of each step, and the epoch after which
+training stops.
+"""
 
 import math
 from types import SimpleNamespace
@@ -8,9 +10,10 @@ import torch
 
 from imdbattn.data.ragged import Batch
 from imdbattn.runs.fit import fit
-from imdbattn.tasks.reviews import ReviewClassifier, Scores
+from imdbattn.tasks.reviews.classifier import ReviewClassifier, Scores
 
-# Of eight steps. A warm-up of 0.2 is 1.6 steps, rounded to two: 1/3, 2/3, then 1 - k/6 or (1 + cos(k pi / 6)) / 2.
+# Of eight steps. A warm-up of 0.2 is 1.6 steps, rounded to two: 1/3, 2/3, then 1 - k/6 or (1 +
+# cos(k pi / 6)) / 2.
 SHARES = {
     ("cosine", 0.2): [0.333333, 0.666667, 1, 0.933013, 0.75, 0.5, 0.25, 0.066987],
     ("linear", 0.2): [0.333333, 0.666667, 1, 0.833333, 0.666667, 0.5, 0.333333, 0.166667],
@@ -23,10 +26,14 @@ SHARES = {
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
 def test_every_review_has_the_same_weight_in_the_training_loss(settings, smoothing):
-    """Reviews whose label has probability 1/2 and 1/8: 1 and 3 bits. Smoothing gives a tenth to the other label."""
+    """Reviews whose label has probability 1/2 and 1/8: 1 and 3 bits. Smoothing gives a tenth to the
+    other label.
+    """
     logits_BC = torch.tensor([[1 / 2, 1 / 2], [7 / 8, 1 / 8]]).log()
     labels_B = rows_B = lengths_B = torch.tensor([0, 1])
-    batch = Batch(rows_B[:, None], rows_B[:, None], lengths_B, labels_B, rows_B, rows_B[:, None, None], 2)
+    batch = Batch(
+        rows_B[:, None], rows_B[:, None], lengths_B, labels_B, rows_B, rows_B[:, None, None], 2
+    )
     module = ReviewClassifier(lambda *_: logits_BC, settings(f"label_smoothing={smoothing}"), {})
     module._trainer = SimpleNamespace(world_size=1)
     own, other = (math.log(2) + math.log(8)) / 2, (math.log(2) + math.log(8 / 7)) / 2
@@ -37,8 +44,12 @@ def test_every_review_has_the_same_weight_in_the_training_loss(settings, smoothi
 
 
 @pytest.mark.parametrize(("decay", "warmup"), SHARES)
-def test_each_step_has_the_learning_rate_of_the_table(small, settings, monkeypatch, tmp_path, decay, warmup):
-    """Over two epochs of four steps, for the weights and for the vectors, which have a learning rate of their own."""
+def test_each_step_has_the_learning_rate_of_the_table(
+    small, settings, monkeypatch, tmp_path, decay, warmup
+):
+    """Over two epochs of four steps, for the weights and for the vectors, which have a learning
+    rate of their own.
+    """
     rates, train = [], ReviewClassifier.training_step
 
     def training_step(self, *arguments):
@@ -47,8 +58,15 @@ def test_each_step_has_the_learning_rate_of_the_table(small, settings, monkeypat
         return train(self, *arguments)
 
     monkeypatch.setattr(ReviewClassifier, "training_step", training_step)
-    words = ["trainer.max_epochs=2", "trainer.limit_train_batches=4", "optim.lr=0.004", "embedding_lr=0.5"]
-    fit(settings(*small, "model=tuned_mean", *words, f"warmup={warmup}", f"decay={decay}"), tmp_path)
+    words = [
+        "trainer.max_epochs=2",
+        "trainer.limit_train_batches=4",
+        "optim.lr=0.004",
+        "embedding_lr=0.5",
+    ]
+    fit(
+        settings(*small, "model=tuned_mean", *words, f"warmup={warmup}", f"decay={decay}"), tmp_path
+    )
     expected = [[0.004 * share, 0.5 * share] for share in SHARES[decay, warmup]]
     torch.testing.assert_close(torch.tensor(rates), torch.tensor(expected), rtol=1e-5, atol=1e-9)
 
@@ -58,17 +76,26 @@ def test_each_step_has_the_learning_rate_of_the_table(small, settings, monkeypat
 def test_training_stops_after_patience_epochs_without_improvement(
     small, settings, monkeypatch, tmp_path, choose_by, patience, epochs
 ):
-    """By the value that chooses the epoch; the other improves in each epoch. An equal value is no improvement."""
+    """By the value that chooses the epoch; the other improves in each epoch. An equal value is no
+    improvement.
+    """
     chosen, other = [5, 6, 6, 5, 7, 7, 6, 6, 6, 5, 5, 5], list(range(12))
     if choose_by == "loss":
         chosen = [-value for value in chosen]
     else:
         other = [-value for value in other]
     names = (choose_by, {"accuracy": "loss", "loss": "accuracy"}[choose_by])
-    course = iter([dict(zip(names, map(float, values), strict=True)) for values in zip(chosen, other, strict=True)])
+    course = iter(
+        [
+            dict(zip(names, map(float, values), strict=True))
+            for values in zip(chosen, other, strict=True)
+        ]
+    )
     monkeypatch.setattr(Scores, "values", lambda self: next(course, dict.fromkeys(names, 0.0)))
     words = ["model=mean", "trainer.max_epochs=12", "trainer.limit_train_batches=1", "test=false"]
-    metrics = fit(settings(*small, *words, f"choose_by={choose_by}", f"patience={patience}"), tmp_path)
+    metrics = fit(
+        settings(*small, *words, f"choose_by={choose_by}", f"patience={patience}"), tmp_path
+    )
     assert metrics["epochs"] == epochs
     best = torch.load(tmp_path / "checkpoints" / "best.ckpt", weights_only=True)
     assert best["epoch"] == (1 if epochs < 5 else 4), "the first of the best epochs is kept"

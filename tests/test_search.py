@@ -1,4 +1,6 @@
-"""A search prunes bad trials, survives failures and being killed, is reproducible, and scores only the best on test."""
+"""A search prunes bad trials, survives failures and being killed, is reproducible, and scores only
+the best on test.
+"""
 
 import json
 import os
@@ -13,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from imdbattn.comparison.runs import find_runs
+from imdbattn.report.finished_runs import find_runs
 
 from .processes import ROOT, started, wait_for
 from .test_sweep import processes_about
@@ -24,9 +26,13 @@ WORDS += ["model=base", "data.source=packaged", "trainer.max_epochs=4", "seeds=0
 
 @pytest.fixture
 def search(warm_commands, tmp_path):
-    """search(words...): a search in tmp_path/search whose trials train nothing; see tests/stand_in.py."""
+    """search(words...): a search in tmp_path/search whose trials train nothing; see
+    tests/stand_in.py.
+    """
 
-    def run(*words: str, folder: Path = tmp_path / "search", **environment: str) -> subprocess.CompletedProcess:
+    def run(
+        *words: str, folder: Path = tmp_path / "search", **environment: str
+    ) -> subprocess.CompletedProcess:
         resumed = any(word.startswith("resume=") for word in words)
         arguments = words if resumed else (*WORDS, f"hydra.run.dir={folder}", *words)
         environment = {**warm_commands().environment, **environment}
@@ -73,14 +79,18 @@ def test_bad_trials_are_stopped_and_keep_their_state(search, tmp_path, pruner):
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 @pytest.mark.parametrize(("n_jobs", "kills"), [(1, 1), (1, 2), (2, 2)])
 def test_a_killed_search_resumes_and_loses_or_repeats_no_trial(search, tmp_path, n_jobs, kills):
-    """However often it is killed, it has as many trials as another search: with one job at a time, the same ones."""
+    """However often it is killed, it has as many trials as another search: with one job at a time,
+    the same ones.
+    """
     folder, pause = tmp_path / "search", {"IMDBATTN_TEST_PAUSE": "0.25"}
     command = [sys.executable, "-m", "tests.stand_in"]
     environment = {**os.environ, **pause, "PYTHONPATH": str(ROOT)}
     words = [*WORDS, "n_trials=5", f"n_jobs={n_jobs}", "pruner=none", f"hydra.run.dir={folder}"]
     for _ in range(kills):
         before = len(epochs_of(folder)) if folder.exists() else 0
-        with started([*command, *words], cwd=tmp_path, env=environment, stdout=subprocess.PIPE) as run:
+        with started(
+            [*command, *words], cwd=tmp_path, env=environment, stdout=subprocess.PIPE
+        ) as run:
             wait_for(lambda: (folder / "trained.log").exists() and len(epochs_of(folder)) > before)  # noqa: B023
             time.sleep(0.1)
             run.send_signal(signal.SIGKILL)
@@ -110,7 +120,8 @@ def test_a_trial_that_ended_after_its_search_is_not_run_again(search, tmp_path):
     journal = (folder / "journal.log").read_bytes().splitlines(keepends=True)
     last = max(place for place, line in enumerate(journal) if b'"op_code":6' in line)
     before, trials = epochs_of(folder), trials_of(folder)
-    (folder / "journal.log").write_bytes(b"".join(journal[:last]) + journal[last][:20])  # cut in a line
+    # cut in a line
+    (folder / "journal.log").write_bytes(b"".join(journal[:last]) + journal[last][:20])
     assert search(f"resume={folder}").returncode == 0
     assert (trials_of(folder), epochs_of(folder)) == (trials, before)
 
@@ -140,7 +151,10 @@ WRONG = [
 
 @pytest.mark.parametrize(
     ("words", "message"),
-    [pytest.param(*one, marks=() if n % 3 == 0 else pytest.mark.slow) for n, one in enumerate(WRONG)],
+    [
+        pytest.param(*one, marks=() if n % 3 == 0 else pytest.mark.slow)
+        for n, one in enumerate(WRONG)
+    ],
 )
 def test_wrong_input_ends_in_one_line_and_writes_nothing(shell, tmp_path, words, message):
     own = not words or words[0].startswith(("space", "resume=", "+search="))
@@ -156,7 +170,9 @@ def test_an_untrusted_search_folder_runs_no_code(search, tmp_path):
     folder = tmp_path / "search"
     assert search("n_trials=1", "seeds=0").returncode == 0
     file = folder / "search.yaml"
-    file.write_text(file.read_text().replace("- model=base", "- model=base\n- optim._target_=mypkg.Evil"))
+    file.write_text(
+        file.read_text().replace("- model=base", "- model=base\n- optim._target_=mypkg.Evil")
+    )
     done = search(f"resume={folder}", "n_trials=2")
     assert done.returncode == 2
     assert "optim._target_=mypkg.Evil is outside imdbattn: add trust=mypkg" in done.stderr
@@ -172,23 +188,38 @@ def test_only_the_seeds_of_the_best_settings_are_scored_on_test(search, tmp_path
     assert not any("test_accuracy" in metrics for metrics in trials)
     best = max(trials_of(folder), key=lambda trial: trial["values"][0])["settings"]
     for seed in (1, 2):
-        settings = json.loads((folder / "best" / f"base-s{seed}" / "metrics.json").read_text())["settings"]
+        settings = json.loads((folder / "best" / f"base-s{seed}" / "metrics.json").read_text())[
+            "settings"
+        ]
         assert "test" not in settings
         assert (settings["model"], settings["seed"]) == ("base", "1,2")
         assert int(settings["model.layers"]) == best["model.layers"]
         assert float(settings["optim.lr"]) == pytest.approx(best["optim.lr"], rel=1e-3)
     assert json.loads((folder / "search.json").read_text())["test_accuracies"] == [0.5, 0.5]
-    assert "test accuracy        50.0 ± 0.0 % (seeds: 2) with: python -m imdbattn.train -m " in done.stdout
+    assert (
+        "test accuracy        50.0 ± 0.0 % (seeds: 2) with: python -m imdbattn.train -m "
+        in done.stdout
+    )
 
 
 @pytest.mark.slow
 def test_the_command_of_the_best_settings_gives_the_same_numbers_again(shell, small, tmp_path):
     words = [word for word in small if not word.startswith("threads=")]
-    words += ["+search=residual", "model.layers=1", "trainer.max_epochs=1", "n_trials=2", "seeds=1", "pruner=none"]
+    words += [
+        "+search=residual",
+        "model.layers=1",
+        "trainer.max_epochs=1",
+        "n_trials=2",
+        "seeds=1",
+        "pruner=none",
+    ]
     done = shell("search", *words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     (folder,) = tmp_path.glob("runs/*/*-search")
-    trials = [json.loads((folder / f"trial-00{number}" / "metrics.json").read_text()) for number in range(2)]
+    trials = [
+        json.loads((folder / f"trial-00{number}" / "metrics.json").read_text())
+        for number in range(2)
+    ]
     assert not any("test_accuracy" in metrics for metrics in trials)
     assert not list(folder.glob("trial-*/predictions.parquet"))
     (best,) = folder.glob("best/residual-s1-*/metrics.json")
@@ -196,9 +227,15 @@ def test_the_command_of_the_best_settings_gives_the_same_numbers_again(shell, sm
     assert metrics["val_accuracy"] == max(metrics["val_accuracy"] for metrics in trials)
     *_, last = done.stdout.splitlines()
     assert last.startswith(
-        f"test accuracy        {100 * metrics['test_accuracy']:.1f} % (seeds: 1) with: python -m imdbattn.train "
+        f"test accuracy        {100 * metrics['test_accuracy']:.1f} % (seeds: 1) with: python -m"
+        " imdbattn.train "
     )
-    again = shell("train", *shlex.split(last.partition("imdbattn.train ")[2]), "hydra.run.dir=again", cwd=tmp_path)
+    again = shell(
+        "train",
+        *shlex.split(last.partition("imdbattn.train ")[2]),
+        "hydra.run.dir=again",
+        cwd=tmp_path,
+    )
     assert again.returncode == 0, again.stderr
     repeated = json.loads((tmp_path / "again" / "metrics.json").read_text())
     assert repeated["test_accuracy"] == metrics["test_accuracy"]

@@ -11,15 +11,15 @@ import yaml
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from imdbattn.comparison.report import report_of
 from imdbattn.data.glove import load_glove
 from imdbattn.errors import UserError
-from imdbattn.explain.prediction import AttentionWeights, Classification, Translation
-from imdbattn.explain.show import page
-from imdbattn.faithfulness.report import report_of as faithfulness_report
+from imdbattn.launch.command import conf_dir
+from imdbattn.report.comparison_page import report_of
 from imdbattn.runs.score import score_run
-from imdbattn.settings.cli import conf_dir
 from imdbattn.settings.safety import PAGE_POLICY, credentials, refuse_credentials
+from imdbattn.tools.explain.prediction import AttentionWeights, Classification, Translation
+from imdbattn.tools.explain.show import page
+from imdbattn.tools.faithfulness.report import report_of as faithfulness_report
 from tests.test_faithfulness_report import made_up as faithfulness_made_up
 from tests.test_report import Page, drawn_page, made_up
 
@@ -36,7 +36,9 @@ def stranger(trained, tmp_path):
         folder = shutil.copytree(trained("residual_pe")[0], tmp_path / "stranger")
         settings = yaml.safe_load((folder / "config.yaml").read_text())
         changed = change(settings)
-        (folder / "config.yaml").write_text(changed if isinstance(changed, str) else yaml.safe_dump(settings))
+        (folder / "config.yaml").write_text(
+            changed if isinstance(changed, str) else yaml.safe_dump(settings)
+        )
         return folder
 
     return run
@@ -60,23 +62,37 @@ def evil(target: str, **arguments) -> dict:
 
 STRANGERS = {
     "a function as a part": put("model.pooling", evil("os.mkdir", path="CANARY")),
-    "a class of another package as a part": put("model.pooling", evil("logging.FileHandler", filename="CANARY")),
+    "a class of another package as a part": put(
+        "model.pooling", evil("logging.FileHandler", filename="CANARY")
+    ),
     "in a list": put("model.pooling", [evil("logging.FileHandler", filename="CANARY")]),
-    "a function of ours": put("model.pooling", evil("imdbattn.files.write_atomically", path="CANARY", data="x")),
-    "by way of an allowed package": put("model.pooling", evil("imdbattn.nn.scores.torch.save", obj=1, f="CANARY")),
+    "a function of ours": put(
+        "model.pooling", evil("imdbattn.io.files.write_atomically", path="CANARY", data="x")
+    ),
+    "by way of an allowed package": put(
+        "model.pooling", evil("imdbattn.nn.scores.torch.save", obj=1, f="CANARY")
+    ),
     "as the optimiser": put("optim", evil("logging.FileHandler", filename="CANARY")),
-    "made by a resolver": put("model.pooling", "${oc.create:{_target_: logging.FileHandler, filename: CANARY}}"),
+    "made by a resolver": put(
+        "model.pooling", "${oc.create:{_target_: logging.FileHandler, filename: CANARY}}"
+    ),
     "our environment in a number": put("optim.lr", "${oc.env:CANARYS_TOKEN}"),
     "hidden from a search of the text": lambda s: yaml.safe_dump(s).replace(
         "lr: ", 'lr: "\\x24{oc.env:CANARYS_TOKEN}" #'
     ),
-    "a Python object in YAML": lambda s: yaml.safe_dump(s) + "x: !!python/object/apply:os.mkdir [CANARY]\n",
-    "settings of Hydra": put("hydra", {"callbacks": {"x": evil("logging.FileHandler", filename="CANARY")}}),
+    "a Python object in YAML": lambda s: (
+        yaml.safe_dump(s) + "x: !!python/object/apply:os.mkdir [CANARY]\n"
+    ),
+    "settings of Hydra": put(
+        "hydra", {"callbacks": {"x": evil("logging.FileHandler", filename="CANARY")}}
+    ),
 }
 
 
 @pytest.mark.parametrize("how", STRANGERS)
-def test_an_untrusted_run_runs_no_code_and_reads_no_environment(stranger, settings, tmp_path, monkeypatch, capfd, how):
+def test_an_untrusted_run_runs_no_code_and_reads_no_environment(
+    stranger, settings, tmp_path, monkeypatch, capfd, how
+):
     canary = tmp_path / "canary"
     monkeypatch.setenv("CANARYS_TOKEN", "tell-nobody-123")
 
@@ -84,7 +100,9 @@ def test_an_untrusted_run_runs_no_code_and_reads_no_environment(stranger, settin
         changed = STRANGERS[how](cfg)
         text = changed if isinstance(changed, str) else yaml.safe_dump(cfg)
         return (
-            text.replace("CANARY}", f"{canary}}}").replace("CANARY]", f"{canary}]").replace("CANARY\n", f"{canary}\n")
+            text.replace("CANARY}", f"{canary}}}")
+            .replace("CANARY]", f"{canary}]")
+            .replace("CANARY\n", f"{canary}\n")
         )
 
     folder = stranger(change)
@@ -101,7 +119,9 @@ def test_an_untrusted_run_runs_no_code_and_reads_no_environment(stranger, settin
     assert "tell-nobody" not in "".join(capfd.readouterr())
 
 
-@pytest.mark.parametrize("name", ["../../outside.10d.txt", "/tmp/../outside.10d.txt", "a/../../../outside.10d.txt"])
+@pytest.mark.parametrize(
+    "name", ["../../outside.10d.txt", "/tmp/../outside.10d.txt", "a/../../../outside.10d.txt"]
+)
 def test_a_name_in_an_archive_is_not_used_as_a_path(world, tmp_path, name):
     inner = tmp_path / "a" / "b"
     inner.mkdir(parents=True)
@@ -124,15 +144,19 @@ HOSTILE = (
     f"' onmouseover='{OWN}' autofocus onfocus='{OWN}",
     f'<a href="javascript:{OWN}">&lt;b&gt; {{{{ 7 * 7 }}}} {{% raw %}} ${{oc.env:HOME}}',
 )
-OURS = """html head meta title style body h1 h2 p ul li span div table thead tbody tr th td caption figure figcaption
-img details summary b mark meter"""  # the tags of our pages
+OURS = """html head meta title style body h1 h2 p ul li span div table thead tbody tr th td caption
+figure figcaption img details summary b mark meter"""  # the tags of our pages
 
 
 def hostile_comparison() -> dict:
     comparison = made_up(HOSTILE, labels=HOSTILE[:3], text="\n".join(HOSTILE))
     comparison |= {"test_set": HOSTILE[0], "fingerprint": HOSTILE[1], "untested": [HOSTILE[3]]}
     comparison["skipped"] = [{"folder": text, "reason": text} for text in HOSTILE]
-    comparison["environments"][0] |= {"platform": HOSTILE[4], "gpu": HOSTILE[2], "torch": HOSTILE[5]}
+    comparison["environments"][0] |= {
+        "platform": HOSTILE[4],
+        "gpu": HOSTILE[2],
+        "torch": HOSTILE[5],
+    }
     comparison["method"]["words"] = {HOSTILE[0]: [HOSTILE[1], HOSTILE[2]]}
     comparison["slices"] = {HOSTILE[1]: 9, **comparison["slices"]}
     for rung in comparison["rungs"]:
@@ -145,9 +169,11 @@ def hostile_faithfulness() -> dict:
     summary |= {"test_set": HOSTILE[0], "fingerprint": HOSTILE[1]}
     summary["skipped"] = [{"folder": text, "reason": text} for text in HOSTILE]
     for rung, text in zip(summary["rungs"], HOSTILE, strict=True):
-        next(row for row in summary["numbers"] if row["measure"] == "pairs" and row["rung"] == rung["label"])[
-            "about"
-        ] = text
+        next(
+            row
+            for row in summary["numbers"]
+            if row["measure"] == "pairs" and row["rung"] == rung["label"]
+        )["about"] = text
     return summary
 
 
@@ -157,13 +183,23 @@ def hostile_review() -> Classification:
     keys = [text[start:end] for start, end, _ in words]
     attention = AttentionWeights(keys, [np.full((1,) + (len(keys),) * 2, 0.1)])
     return Classification(
-        text=text, output=HOSTILE[0], probability=0.5, model=HOSTILE[3], words=words, attention=attention
+        text=text,
+        output=HOSTILE[0],
+        probability=0.5,
+        model=HOSTILE[3],
+        words=words,
+        attention=attention,
     )
 
 
 def hostile_sequence() -> Translation:
     words = [*HOSTILE, "$x_{$"]  # which matplotlib would take for a formula, and an invalid one
-    facts = {"text": " ".join(words), "output": " ".join(words), "probability": 0.5, "model": HOSTILE[3]}
+    facts = {
+        "text": " ".join(words),
+        "output": " ".join(words),
+        "probability": 0.5,
+        "model": HOSTILE[3],
+    }
     facts |= {"unknown": list(HOSTILE), "reference": HOSTILE[2]}
     return Translation(source=words, written=words, weights_TS=np.eye(len(words)), **facts)
 
@@ -186,7 +222,11 @@ def test_a_hostile_text_does_not_become_a_tag(hostile_page):
     found = Page(hostile_page)
     assert set(found.tags) <= set(OURS.split())
     assert not [name for name, _ in found.attributes if name.startswith("on")]
-    assert all((value or "").startswith("data:image/") for name, value in found.attributes if name in ("src", "href"))
+    assert all(
+        (value or "").startswith("data:image/")
+        for name, value in found.attributes
+        if name in ("src", "href")
+    )
     for text in HOSTILE:
         assert text in "".join(found.text)
     policy, _, shown = hostile_page.partition("<title>")
@@ -208,7 +248,9 @@ def test_a_setting_that_looks_like_a_credential_is_named_and_not_quoted(monkeypa
     monkeypatch.setenv("HF_TOKEN", "hf_oddTokenValue123")
     nested = OmegaConf.create({})
     OmegaConf.update(nested, key, CREDENTIALS[key])
-    with pytest.raises(UserError, match=rf"^{key}.* looks like a credential.*environment \(WANDB_API_KEY, HF") as error:
+    with pytest.raises(
+        UserError, match=rf"^{key}.* looks like a credential.*environment \(WANDB_API_KEY, HF"
+    ) as error:
         refuse_credentials(OmegaConf.to_container(nested))
     for secret in ("k" * 40, "sesame", "hf_odd", "12345678"):
         assert secret not in str(error.value)
@@ -231,10 +273,25 @@ SECRETS = {
 
 
 @pytest.mark.parametrize("sweep", [False, True])
-def test_a_command_with_a_credential_ends_in_one_line_and_writes_it_nowhere(shell, small, tmp_path, sweep):
-    overrides = [*small, "model=mean", "trainer.max_epochs=1", f"+logger.api_key={SECRETS['typed']}"]
-    done = shell("train", *(["-m", "seed=1,2"] if sweep else []), *overrides, cwd=tmp_path, env=SECRETS)
+def test_a_command_with_a_credential_ends_in_one_line_and_writes_it_nowhere(
+    shell, small, tmp_path, sweep
+):
+    overrides = [
+        *small,
+        "model=mean",
+        "trainer.max_epochs=1",
+        f"+logger.api_key={SECRETS['typed']}",
+    ]
+    done = shell(
+        "train", *(["-m", "seed=1,2"] if sweep else []), *overrides, cwd=tmp_path, env=SECRETS
+    )
     assert done.returncode == 2
     assert re.fullmatch(r"error: logger\.api_key looks like a credential[^\n]*\n", done.stderr)
-    said = "".join([done.stdout, done.stderr, *(path.read_text() for path in tmp_path.rglob("*") if path.is_file())])
+    said = "".join(
+        [
+            done.stdout,
+            done.stderr,
+            *(path.read_text() for path in tmp_path.rglob("*") if path.is_file()),
+        ]
+    )
     assert not [secret for secret in SECRETS.values() if secret in said]

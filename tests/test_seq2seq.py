@@ -1,4 +1,6 @@
-"""The encoder-decoder: shapes, teacher forcing against its own steps, padding, scores, and search."""
+"""The encoder-decoder: shapes, teacher forcing against its own steps, padding, scores, and
+search.
+"""
 
 import itertools
 from functools import partial
@@ -13,16 +15,31 @@ from imdbattn.data import vocabulary
 from imdbattn.nn.encoder_decoder import BOS, EOS, PAD, Decoder, Encoder, EncoderDecoder, beam_search
 from imdbattn.nn.scores import Additive, Bilinear, Dot, ScaledDot
 
-SCORES = {"none": None, "additive": Additive, "dot": Dot, "scaled dot": ScaledDot, "bilinear": Bilinear}
+SCORES = {
+    "none": None,
+    "additive": Additive,
+    "dot": Dot,
+    "scaled dot": ScaledDot,
+    "bilinear": Bilinear,
+}
 FORMS = list(itertools.product(SCORES, ("gru", "lstm"), (1, 2)))
 VOCABULARY = 12
 
 
-def net(score: str = "additive", cell: str = "gru", layers: int = 2, seed: int = 0, sharp: float = 1.0):
+def net(
+    score: str = "additive", cell: str = "gru", layers: int = 2, seed: int = 0, sharp: float = 1.0
+):
     """An untrained model in evaluation mode; `sharp` makes its distributions less alike."""
     torch.manual_seed(seed)
     built = EncoderDecoder(
-        VOCABULARY, VOCABULARY, SCORES[score], width=6, hidden=8, dropout=0.3, layers=layers, cell=cell
+        VOCABULARY,
+        VOCABULARY,
+        SCORES[score],
+        width=6,
+        hidden=8,
+        dropout=0.3,
+        layers=layers,
+        cell=cell,
     ).eval()
     for parameter in built.parameters():
         torch.nn.init.normal_(parameter, std=0.5 * sharp)
@@ -55,18 +72,23 @@ def test_the_shapes_of_the_worked_example(score, cell):
     zeros_BS = torch.zeros(4, 7, dtype=torch.long)
     outputs_SBH, recurrent = Encoder(10, 8, 16, layers=2, cell=cell)(zeros_BS)
     assert outputs_SBH.shape == (7, 4, 16)
-    assert [part.shape for part in recurrent] == [(2, 4, 16)] * (2 if cell == "lstm" else 1)  # hidden, and memory
+    # hidden, and memory
+    assert [part.shape for part in recurrent] == [(2, 4, 16)] * (2 if cell == "lstm" else 1)
     decoder = Decoder(10, 8, 16, score=SCORES[score], layers=2, cell=cell)
     logits_BTV, state = decoder(zeros_BS, decoder.start(outputs_SBH, recurrent))
     assert logits_BTV.shape == (4, 7, 10)
     assert state.outputs_BSH.shape == (4, 7, 16)
     assert [part.shape for part in state.recurrent] == [part.shape for part in recurrent]
-    assert (state.weights_BTS is None) if score == "none" else (state.weights_BTS.shape == (4, 7, 7))
+    assert (
+        (state.weights_BTS is None) if score == "none" else (state.weights_BTS.shape == (4, 7, 7))
+    )
 
 
 @pytest.mark.parametrize(("score", "cell", "layers"), FORMS)
 def test_step_by_step_agrees_with_teacher_forcing(score, cell, layers):
-    """Fed with its own output, symbol by symbol, the decoder gives the same logits as for the whole at once."""
+    """Fed with its own output, symbol by symbol, the decoder gives the same logits as for the whole
+    at once.
+    """
     model = net(score, cell, layers)
     source_BS, lengths_B = batch(5, 2, 7)
     written = beam_search(model, source_BS, lengths_B)
@@ -81,11 +103,15 @@ def test_step_by_step_agrees_with_teacher_forcing(score, cell, layers):
         before_B1 = tokens_BT[:, step : step + 1]
     # And its probability is the sum over those logits, up to and with EOS.
     log_BT = logits_BTV.log_softmax(-1).gather(2, tokens_BT[..., None])[..., 0]
-    torch.testing.assert_close(written.log_probability_BK[:, 0], (log_BT * (tokens_BT != PAD)).sum(1))
+    torch.testing.assert_close(
+        written.log_probability_BK[:, 0], (log_BT * (tokens_BT != PAD)).sum(1)
+    )
 
 
 @pytest.mark.parametrize(("score", "cell", "layers"), FORMS)
-def test_a_source_gives_the_same_output_alone_in_any_batch_and_with_any_padding(score, cell, layers):
+def test_a_source_gives_the_same_output_alone_in_any_batch_and_with_any_padding(
+    score, cell, layers
+):
     model = net(score, cell, layers)
     source_BS, lengths_B = batch(3, 9, 1, 6)
     target_BT = torch.randint(4, VOCABULARY, (4, 5), generator=torch.Generator().manual_seed(2))
@@ -94,7 +120,9 @@ def test_a_source_gives_the_same_output_alone_in_any_batch_and_with_any_padding(
     for row, length in enumerate(lengths_B.tolist()):
         for padding in (0, 4):
             alone_1S = torch.nn.functional.pad(source_BS[row : row + 1, :length], (0, padding))
-            logits, weights = weighed(model, alone_1S, lengths_B[row : row + 1], target_BT[row : row + 1])
+            logits, weights = weighed(
+                model, alone_1S, lengths_B[row : row + 1], target_BT[row : row + 1]
+            )
             torch.testing.assert_close(logits[0], together[row])
             if weights_BTS is not None:
                 torch.testing.assert_close(weights[0, :, :length], weights_BTS[row, :, :length])
@@ -107,7 +135,9 @@ def test_a_source_gives_the_same_output_alone_in_any_batch_and_with_any_padding(
 
 
 def test_the_context_equals_the_formula():
-    """Bahdanau's: alpha = softmax(v^T tanh(W_k h + W_q s)) over the true length, context = sum of alpha h."""
+    """Bahdanau's: alpha = softmax(v^T tanh(W_k h + W_q s)) over the true length, context = sum of
+    alpha h.
+    """
     model = net("additive", "gru", 2)
     source_BS, lengths_B = batch(4, 2)
     state = model.encode(source_BS, lengths_B)
@@ -117,7 +147,8 @@ def test_the_context_equals_the_formula():
         outputs_SH = state.outputs_BSH[row, :length]
         scores_S = torch.stack(
             [
-                score.value.weight[0] @ torch.tanh(score.key.weight @ h + score.query.weight @ query_BH[row])
+                score.value.weight[0]
+                @ torch.tanh(score.key.weight @ h + score.query.weight @ query_BH[row])
                 for h in outputs_SH
             ]
         )
@@ -143,9 +174,18 @@ def test_logits_and_gradients_equal_those_of_the_textbook(score, theirs, layers)
     for name, weight in ours.state_dict().items():
         side, _, rest = name.partition(".")
         if side == "encoder":
-            name = "source_embedding.weight" if rest.startswith("embedding") else rest.replace("net.", "encoder.")
+            name = (
+                "source_embedding.weight"
+                if rest.startswith("embedding")
+                else rest.replace("net.", "encoder.")
+            )
         else:
-            names = {"embedding": "target_embedding", "net": "decoder", "output": "output", "score": "attention"}
+            names = {
+                "embedding": "target_embedding",
+                "net": "decoder",
+                "output": "output",
+                "score": "attention",
+            }
             part, _, end = rest.partition(".")
             name = f"{names[part]}.{end}"
         if name == "attention.weight.weight":  # h^T W s: ours projects the query, theirs the key
@@ -164,7 +204,9 @@ def test_logits_and_gradients_equal_those_of_the_textbook(score, theirs, layers)
     torch.testing.assert_close(ours.decoder.net.weight_ih_l0.grad, other.decoder.weight_ih_l0.grad)
 
 
-def by_the_book(model, source_1S: torch.Tensor, beams: int, length_penalty: float) -> tuple[tuple[int, ...], float]:
+def by_the_book(
+    model, source_1S: torch.Tensor, beams: int, length_penalty: float
+) -> tuple[tuple[int, ...], float]:
     """A simple beam search: lists of beginnings, each with its log probability."""
 
     def rank(beginning) -> float:
@@ -189,11 +231,15 @@ def by_the_book(model, source_1S: torch.Tensor, beams: int, length_penalty: floa
 
 
 @given(
-    st.sampled_from(["none", "additive"]), st.integers(1, 5), st.sampled_from([0.0, 0.7, 1.0]), st.integers(0, 10_000)
+    st.sampled_from(["none", "additive"]),
+    st.integers(1, 5),
+    st.sampled_from([0.0, 0.7, 1.0]),
+    st.integers(0, 10_000),
 )
 def test_beam_search_equals_a_simple_implementation(score, beams, length_penalty, seed):
-    """In a batch, against lists; an ended sequence stays in the beam once, and does not displace the others. One beam
-    is greedy search."""
+    """In a batch, against lists; an ended sequence stays in the beam once, and does not displace
+    the others. One beam is greedy search.
+    """
     model = net(score, "gru", 1, seed, sharp=2)
     with torch.no_grad():
         model.decoder.output.bias[EOS] += 2
@@ -201,7 +247,9 @@ def test_beam_search_equals_a_simple_implementation(score, beams, length_penalty
     written = beam_search(model, source_BS, lengths_B, beams, length_penalty)
     for row, length in enumerate(lengths_B.tolist()):
         with torch.no_grad():
-            tokens, total = by_the_book(model, source_BS[row : row + 1, :length], beams, length_penalty)
+            tokens, total = by_the_book(
+                model, source_BS[row : row + 1, :length], beams, length_penalty
+            )
         found = [token for token in written.tokens_BKT[row, 0].tolist() if token != PAD]
         assert found == list(tokens)
         assert written.log_probability_BK[row, 0].item() == pytest.approx(total, abs=1e-4)
@@ -213,7 +261,9 @@ def test_every_parameter_learns_and_padding_passes_no_gradient(score, cell, laye
     source_BS, lengths_B = batch(4, 7)
     target_BT = torch.tensor([[5, 6, EOS, PAD], [7, 8, 9, EOS]])
     logits_BTV = model(source_BS, lengths_B, target_BT)
-    torch.nn.functional.cross_entropy(logits_BTV.flatten(0, 1), target_BT.flatten(), ignore_index=PAD).backward()
+    torch.nn.functional.cross_entropy(
+        logits_BTV.flatten(0, 1), target_BT.flatten(), ignore_index=PAD
+    ).backward()
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, name
         assert parameter.grad.isfinite().all(), name

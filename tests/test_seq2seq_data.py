@@ -1,4 +1,6 @@
-"""The data of the encoder-decoder: held-out strings and sentences are complete and never trained on."""
+"""The data of the encoder-decoder: held-out strings and sentences are complete and never trained
+on.
+"""
 
 import hashlib
 import re
@@ -21,7 +23,7 @@ from imdbattn.data.reverse import generate
 from imdbattn.data.sources import Split, fingerprint
 from imdbattn.data.vocabulary import EOS, MARKERS, UNK, Vocabulary
 from imdbattn.errors import UserError
-from imdbattn.settings.cli import conf_dir
+from imdbattn.launch.command import conf_dir
 
 REVERSE = OmegaConf.load(conf_dir() / "data/reverse.yaml").data
 TRANSLATION = OmegaConf.load(conf_dir() / "data/translation.yaml").data
@@ -39,7 +41,9 @@ def sentences(path=None, **changes) -> DictConfig:
 
 
 def as_split(pairs: list[tuple[list[str], list[str]]]) -> Pairs:
-    source, target = (ragged([[*LETTERS.encode(side), *end] for side in sides]) for sides, end in sides_of(pairs))
+    source, target = (
+        ragged([[*LETTERS.encode(side), *end] for side in sides]) for sides, end in sides_of(pairs)
+    )
     return Pairs(source, target, [" ".join(s) for s, _ in pairs], [[" ".join(t)] for _, t in pairs])
 
 
@@ -65,7 +69,9 @@ def many(count: int = 200) -> str:
 
 
 def short(count: int) -> str:
-    """The same with two words a side, as an editor of Windows writes it, and a blank line in front of each pair."""
+    """The same with two words a side, as an editor of Windows writes it, and a blank line in front
+    of each pair.
+    """
     return "\ufeff" + "".join(f"\r\n{n} !\tn {n}\r\n" for n in range(count))
 
 
@@ -104,7 +110,9 @@ def test_a_pair_is_the_same_in_any_batch_with_one_end_symbol_and_padding_after_i
 
 
 SIZES = {split: st.integers(1, 60) for split in ("train", "validation", "test")}
-SOME = st.fixed_dictionaries({"seed": st.integers(0, 2**32), "letters": st.integers(2, 26), **SIZES})
+SOME = st.fixed_dictionaries(
+    {"seed": st.integers(0, 2**32), "letters": st.integers(2, 26), **SIZES}
+)
 BOUNDS = st.tuples(st.integers(1, 12), st.integers(1, 12)).map(lambda pair: tuple(sorted(pair)))
 
 
@@ -117,7 +125,9 @@ def generated(**wanted):
 
 
 @given(SOME, BOUNDS, BOUNDS)
-def test_no_string_occurs_twice_and_each_has_the_given_letters_and_length(some, lengths, test_lengths):
+def test_no_string_occurs_twice_and_each_has_the_given_letters_and_length(
+    some, lengths, test_lengths
+):
     splits = generated(**some, lengths=lengths, test_lengths=test_lengths)
     if splits is None:
         return
@@ -133,7 +143,12 @@ def test_no_string_occurs_twice_and_each_has_the_given_letters_and_length(some, 
         assert all(set(string) <= alphabet for string in split)
 
 
-@given(SOME, BOUNDS, BOUNDS, st.fixed_dictionaries({"train": SIZES["train"], "validation": SIZES["validation"]}))
+@given(
+    SOME,
+    BOUNDS,
+    BOUNDS,
+    st.fixed_dictionaries({"train": SIZES["train"], "validation": SIZES["validation"]}),
+)
 def test_the_test_strings_depend_only_on_their_own_settings(some, lengths, other, sizes):
     one = generated(**some, lengths=lengths, test_lengths=(5, 9))
     two = generated(**some | sizes, lengths=other, test_lengths=(5, 9))
@@ -141,7 +156,9 @@ def test_the_test_strings_depend_only_on_their_own_settings(some, lengths, other
 
 
 def test_the_strings_of_a_seed_have_not_changed():
-    """Raise reverse.VERSION when this changes, so that runs on other strings don't pass for the same."""
+    """Raise reverse.VERSION when this changes, so that runs on other strings don't pass for the
+    same.
+    """
     splits = generate(1, 26, (1, 20), (1, 20), train=300, validation=40, test=60)
     text = "\n".join(string for split in splits.values() for string in split)
     assert (reverse.VERSION, hashlib.sha256(text.encode()).hexdigest()[:12]) == (1, "e28d973f014e")
@@ -168,10 +185,14 @@ SOURCES = st.lists(st.integers(0, 5000), min_size=120, max_size=200, unique=True
 
 @given(SOURCES, st.randoms())
 @examples(max_examples=15)
-def test_a_source_is_in_the_same_split_whatever_other_pairs_there_are(tmp_path_factory, numbers, rng):
+def test_a_source_is_in_the_same_split_whatever_other_pairs_there_are(
+    tmp_path_factory, numbers, rng
+):
     def split_of(some, copies):
         path = tmp_path_factory.mktemp("pairs") / "p.txt"
-        path.write_text("".join(f"Number {n}!\tNuméro {n} {copy}.\n" for copy in range(copies) for n in some))
+        path.write_text(
+            "".join(f"Number {n}!\tNuméro {n} {copy}.\n" for copy in range(copies) for n in some)
+        )
         corpus = prepare(sentences(path, min_frequency=1))
         return {text: name for name, split in corpus.splits.items() for text in split.texts}
 
@@ -181,7 +202,10 @@ def test_a_source_is_in_the_same_split_whatever_other_pairs_there_are(tmp_path_f
 
 
 def test_training_keeps_every_pair_and_a_held_out_source_all_its_targets(file):
-    more = "".join(f"I SEE number {n} .\tVu : {n} !\nI see number {n}.\tJe vois le numéro {n}.\n" for n in range(200))
+    more = "".join(
+        f"I SEE number {n} .\tVu : {n} !\nI see number {n}.\tJe vois le numéro {n}.\n"
+        for n in range(200)
+    )
     corpus = prepare(sentences(file(many() + more)))
     for name, split in corpus.splits.items():
         for text, row, references in zip(split.texts, split.rows, split.references, strict=True):
@@ -202,7 +226,8 @@ def test_limit_and_length_select_the_pairs(file):
     path = file("one two three four\tun\none\tun deux trois quatre\n" + many())
     corpus = prepare(sentences(path, max_tokens=6))
     assert corpus.facts["dropped"] == 0
-    corpus = prepare(sentences(file(short(100) + many(5), "b"), max_tokens=5))  # the targets of `many` have six
+    # the targets of `many` have six
+    corpus = prepare(sentences(file(short(100) + many(5), "b"), max_tokens=5))
     texts = [text for split in corpus.splits.values() for text in split.texts]
     assert (corpus.facts["dropped"], sorted(texts)) == (5, sorted(f"{n} !" for n in range(100)))
     splits = prepare(sentences(path, limit=150, max_tokens=None)).splits
@@ -215,7 +240,11 @@ def test_the_vocabulary_is_counted_on_training_only_or_is_that_of_the_run(file):
     trained = {word for text in corpus.splits["train"].texts for word in text.split()}
     assert set(corpus.source_vocabulary.symbols) == trained | set(MARKERS)
     vocabularies = (corpus.source_vocabulary, corpus.target_vocabulary)
-    other = prepare(sentences(file("I see my cat.\tJe vois mon chat.\n", "other.txt")), vocabularies, keep_splits=True)
+    other = prepare(
+        sentences(file("I see my cat.\tJe vois mon chat.\n", "other.txt")),
+        vocabularies,
+        keep_splits=True,
+    )
     assert (other.source_vocabulary, other.target_vocabulary) == vocabularies
     assert other.facts["unknown_symbols"] == {"test": 4}
 
@@ -312,7 +341,12 @@ def test_a_dataset_of_the_hub_is_cut_as_a_file_is(hub, file):
 
 
 def test_splits_of_the_hub_are_kept_and_held_out_sources_are_removed_from_training(hub, caplog):
-    hub(train=[*NUMBERS, "a cat", "a dog"], dev=["a cat"], test=["a dog", "a dog", "a key"], extra=["x"])
+    hub(
+        train=[*NUMBERS, "a cat", "a dog"],
+        dev=["a cat"],
+        test=["a dog", "a dog", "a key"],
+        extra=["x"],
+    )
     corpus = prepare(sentences(**BOOKS))
     assert "someone/books: not used: extra" in caplog.messages
     assert corpus.splits["validation"].texts == ["i see a cat ."]
@@ -321,4 +355,7 @@ def test_splits_of_the_hub_are_kept_and_held_out_sources_are_removed_from_traini
     assert corpus.test_set == "someone/books: test"
     vocabularies = (corpus.source_vocabulary, corpus.target_vocabulary)
     whole = prepare(sentences(**BOOKS), vocabularies, keep_splits=True)
-    assert (len(whole.splits["train"]), whole.fingerprints["test"]) == (202, corpus.fingerprints["test"])
+    assert (len(whole.splits["train"]), whole.fingerprints["test"]) == (
+        202,
+        corpus.fingerprints["test"],
+    )

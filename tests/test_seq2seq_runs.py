@@ -1,4 +1,6 @@
-"""Runs of the encoder-decoder have the properties of the ladder's: full folders, exact scores, resuming, sweeps."""
+"""Runs of the encoder-decoder have the properties of the ladder's: full folders, exact scores,
+resuming, sweeps.
+"""
 
 import json
 import signal
@@ -15,19 +17,32 @@ import yaml
 
 from imdbattn.data.pairs import PairBatch, prepare
 from imdbattn.data.vocabulary import PAD
+from imdbattn.launch.resume import resumed
 from imdbattn.runs.fit import fit
-from imdbattn.runs.resume import resumed
 from imdbattn.runs.score import score_run
 from imdbattn.tasks.predictor import load
-from imdbattn.tasks.seq2seq import Seq2SeqModule, Seq2SeqScores
+from imdbattn.tasks.seq2seq.module import Seq2SeqModule, Seq2SeqScores
 
 from .commands import label_texts
 from .marks import slow_except
 from .test_resume import differences, stops
 
-SMALL = ["task=seq2seq", "logger=csv", "trainer=cpu", "trainer.enable_progress_bar=false", "threads=1"]
+SMALL = [
+    "task=seq2seq",
+    "logger=csv",
+    "trainer=cpu",
+    "trainer.enable_progress_bar=false",
+    "threads=1",
+]
 SMALL += ["model.hidden=16", "model.width=8", "optim.lr=0.01", "patience=null", "pictures=false"]
-REVERSE = [*SMALL, "data.train=200", "data.validation=40", "data.test=60", "data.lengths=[1,4]", "data.letters=6"]
+REVERSE = [
+    *SMALL,
+    "data.train=200",
+    "data.validation=40",
+    "data.test=60",
+    "data.lengths=[1,4]",
+    "data.letters=6",
+]
 REVERSE += ["data.batch_tokens=128", "trainer.max_epochs=4"]
 TRANSLATION = [*SMALL, "data=translation", "data.limit=300", "trainer.max_epochs=4"]
 KINDS = {"reverse": REVERSE, "translation": TRANSLATION}
@@ -62,7 +77,9 @@ def rows_of(file: Path) -> list[dict]:
 
 
 def taught(net: torch.nn.Module, source: list[int], target: list[int]) -> float:
-    """The cross-entropy of one target, summed: teacher forcing by hand, one pair at a time, without padding."""
+    """The cross-entropy of one target, summed: teacher forcing by hand, one pair at a time, without
+    padding.
+    """
     with torch.no_grad():
         logits_1TV = net(torch.tensor([source]), None, torch.tensor([target]))
     return -logits_1TV[0].double().log_softmax(-1)[range(len(target)), target].sum().item()
@@ -77,7 +94,10 @@ def test_a_run_writes_all_files_of_its_folder(ran, kind):
     for name in ("learning_curves.png", "attention.png", "attention.html"):
         assert (folder / "pictures" / name).stat().st_size > 500, name
     for split, prefix in (("", "test"), ("validation_", "val")):
-        table, texts = rows_of(folder / f"{split}predictions.parquet"), rows_of(folder / f"{split}reviews.parquet")
+        table, texts = (
+            rows_of(folder / f"{split}predictions.parquet"),
+            rows_of(folder / f"{split}reviews.parquet"),
+        )
         assert len(table) == len(texts) == metrics[f"{prefix}_reviews"]
         assert [line["row"] for line in table] == [line["row"] for line in texts]
         for line, text in zip(table, texts, strict=True):
@@ -87,7 +107,9 @@ def test_a_run_writes_all_files_of_its_folder(ran, kind):
             assert 0 <= line["probability"] <= 1 >= line["label_probability"] >= 0
             if kind == "reverse":
                 assert line["references"] == [" ".join(reversed(text["text"].split()))]
-        assert metrics[f"{prefix}_accuracy"] == pytest.approx(np.mean([line["right"] for line in table]), abs=1e-12)
+        assert metrics[f"{prefix}_accuracy"] == pytest.approx(
+            np.mean([line["right"] for line in table]), abs=1e-12
+        )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -109,17 +131,23 @@ def test_the_loss_is_the_mean_over_single_pairs(ran, settings, kind):
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.4])
 def test_every_symbol_has_the_same_weight_in_the_training_loss(settings, smoothing):
-    """Pairs of two symbols and of one, found with probability 1/2, 1/4 and 1/8: 1, 2 and 3 bits, on average 2.
+    """Pairs of two symbols and of one, found with probability 1/2, 1/4 and 1/8: 1, 2 and 3 bits, on
+    average 2.
 
     Smoothing gives a share to all eight symbols alike.
     """
     target_BT = torch.tensor([[4, 5], [6, PAD]])
     probability_BT1 = torch.tensor([[1 / 2, 1 / 4], [1 / 8, 1 / 8]])[..., None]
     logits_BTV = (
-        ((1 - probability_BT1) / 7).log().repeat(1, 1, 8).scatter(2, target_BT[..., None], probability_BT1.log())
+        ((1 - probability_BT1) / 7)
+        .log()
+        .repeat(1, 1, 8)
+        .scatter(2, target_BT[..., None], probability_BT1.log())
     )
     ones_B = torch.ones(2, dtype=torch.int64)
-    batch = PairBatch(ones_B[:, None], ones_B, target_BT, torch.tensor([2, 1]), ones_B, ones_B, 2, 3, False)
+    batch = PairBatch(
+        ones_B[:, None], ones_B, target_BT, torch.tensor([2, 1]), ones_B, ones_B, 2, 3, False
+    )
     module = Seq2SeqModule(lambda *_: logits_BTV, settings(f"label_smoothing={smoothing}"), {})
     module._trainer = SimpleNamespace(world_size=1)
     alike = -np.mean([(np.log(p) + 7 * np.log((1 - p) / 7)) / 8 for p in (1 / 2, 1 / 4, 1 / 8)])
@@ -128,17 +156,25 @@ def test_every_symbol_has_the_same_weight_in_the_training_loss(settings, smoothi
 
 
 def test_bleu_of_a_worked_example():
-    """Of whole outputs, their words as they are: `<unk>` is one word, which sacrebleu's own tokenizer cuts into three.
+    """Of whole outputs, their words as they are: `<unk>` is one word, which sacrebleu's own
+    tokenizer cuts into three.
 
-    Of 1, 2, 3 and 4 words in a row 8 of 8, 5 of 6, 3 of 4 and 1 of 2 are in a reference, and 8 words stand for 9.
+    Of 1, 2, 3 and 4 words in a row 8 of 8, 5 of 6, 3 of 4 and 1 of 2 are in a reference, and 8
+    words stand for 9.
     """
     texts = ["<unk> is here today .", "i <unk> it"]
     references = [["she is here today .", "the <unk> was here"], ["now i <unk> it"]]
     zeros_N = torch.zeros(2)
-    found = Seq2SeqScores(torch.arange(2), zeros_N, zeros_N, zeros_N, zeros_N, texts, references, True)
-    assert found.values()["bleu"] == pytest.approx(100 * np.exp(1 - 9 / 8) * (5 / 6 * 3 / 4 * 1 / 2) ** 0.25, abs=1e-9)
+    found = Seq2SeqScores(
+        torch.arange(2), zeros_N, zeros_N, zeros_N, zeros_N, texts, references, True
+    )
+    assert found.values()["bleu"] == pytest.approx(
+        100 * np.exp(1 - 9 / 8) * (5 / 6 * 3 / 4 * 1 / 2) ** 0.25, abs=1e-9
+    )
     outputs = replace(found, texts=["the <unk> was here", "it"])
-    assert outputs.columns()["right"].tolist() == [True, False], "each reference is a correct output"
+    assert outputs.columns()["right"].tolist() == [True, False], (
+        "each reference is a correct output"
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -150,7 +186,9 @@ def test_evaluate_gives_the_numbers_that_training_gave(ran, scored, kind):
             assert found.get(value) == metrics.get(f"{name}_{value}"), value
         assert found["loss"] == pytest.approx(metrics[f"{name}_loss"], abs=1e-6)
         (file,) = (folder / "evaluations").glob(f"{split}-*.parquet")
-        kept = rows_of(folder / {"test": "predictions.parquet"}.get(split, f"{split}_predictions.parquet"))
+        kept = rows_of(
+            folder / {"test": "predictions.parquet"}.get(split, f"{split}_predictions.parquet")
+        )
         assert [line["predicted"] for line in rows_of(file)] == [line["predicted"] for line in kept]
 
 
@@ -170,7 +208,9 @@ MODELS = [("model=seq2seq",), ("model=seq2seq_attention",), ("model=seq2seq_bahd
 
 @pytest.fixture
 def stopping(monkeypatch):
-    """stopping(step, how): in that step training gets a signal, or crashes (how=None); stopping(None): never."""
+    """stopping(step, how): in that step training gets a signal, or crashes (how=None);
+    stopping(None): never.
+    """
     return stops(monkeypatch, Seq2SeqModule)
 
 
@@ -183,7 +223,9 @@ STOPS = {
 
 
 @pytest.mark.parametrize("case", slow_except(["in the middle"], STOPS))
-def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(ran, settings, stopping, tmp_path, case):
+def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(
+    ran, settings, stopping, tmp_path, case
+):
     kind, *overrides = STOPS[case]
     reference, metrics = ran(kind, *overrides)
     cfg = settings(*KINDS[kind], *overrides)
@@ -205,7 +247,9 @@ def test_resume_uses_the_task_and_settings_of_the_run(ran, composed):
         for words in (KINDS[kind], ["task=seq2seq"]):
             assert resumed(composed(*words), words, folder) == theirs
         other = composed("logger=none")["logger"]
-        assert resumed(composed("logger=none"), ["logger=none"], folder) == theirs | {"logger": other}
+        assert resumed(composed("logger=none"), ["logger=none"], folder) == theirs | {
+            "logger": other
+        }
 
 
 @pytest.mark.parametrize("overrides", slow_except([MODELS[1]], MODELS))
@@ -216,7 +260,9 @@ def test_the_output_for_a_source_does_not_depend_on_the_others(ran, settings, ov
     together, _ = label_texts(cfg, texts)
     alone = [label_texts(cfg, [text])[0][0] for text in texts]
     assert [one.output for one in together] == [one.output for one in alone]
-    assert [one.probability for one in together] == pytest.approx([one.probability for one in alone], rel=1e-4)
+    assert [one.probability for one in together] == pytest.approx(
+        [one.probability for one in alone], rel=1e-4
+    )
     for one in together:
         if one.weights_TS is not None:
             assert one.weights_TS.shape[1] == len(one.source)

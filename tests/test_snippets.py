@@ -1,7 +1,9 @@
-"""Promise 10: each ```python block of README and docs/, and each example of the API's docstrings, runs.
+"""Promise 10: each ```python block of README and docs/, and each example of the API's docstrings,
+runs.
 
-The blocks of a page run in order and share their names. Their folder has finished runs in runs/ladder/, of which
-runs/latest is one, and my_reviews.csv with the columns review and sentiment. Models train on the small world.
+The blocks of a page run in order and share their names. Their folder has finished runs in
+runs/ladder/, of which runs/latest is one, and my_reviews.csv with the columns review and sentiment.
+Models train on the small world.
 """
 
 import ast
@@ -23,8 +25,14 @@ from .marks import slow_except
 from .test_readme import PAGES, shrunk
 
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
-BLOCKS = {page: [(text.count("\n", 0, m.start(1)), m[1]) for m in BLOCK.finditer(text)] for page, text in PAGES.items()}
-MODULES = [importlib.import_module(module.name) for module in pkgutil.iter_modules(api.__path__, f"{api.__name__}.")]
+BLOCKS = {
+    page: [(text.count("\n", 0, m.start(1)), m[1]) for m in BLOCK.finditer(text)]
+    for page, text in PAGES.items()
+}
+MODULES = [
+    importlib.import_module(module.name)
+    for module in pkgutil.iter_modules(api.__path__, f"{api.__name__}.")
+]
 
 
 @pytest.fixture
@@ -33,7 +41,10 @@ def place(trained, small, world, tmp_path, monkeypatch) -> Path:
     for rung in ("mean", "residual_pe"):
         shutil.copytree(trained(rung)[0], tmp_path / "runs" / "ladder" / rung)
     (tmp_path / "runs" / "latest").symlink_to("ladder/residual_pe")
-    with (world / "reviews.csv").open(newline="") as file, (tmp_path / "my_reviews.csv").open("w", newline="") as out:
+    with (
+        (world / "reviews.csv").open(newline="") as file,
+        (tmp_path / "my_reviews.csv").open("w", newline="") as out,
+    ):
         csv.writer(out).writerows([("review", "sentiment"), *list(csv.reader(file))[1:]])
     monkeypatch.chdir(tmp_path)
     compose = training.compose
@@ -56,7 +67,9 @@ def test_snippets_of_the_documents_run(page, place):
     for line, block in BLOCKS[page]:
         tree = ast.parse(block)
         ast.increment_lineno(tree, line)
-        shown = ast.Expression(tree.body.pop().value) if isinstance(tree.body[-1], ast.Expr) else None
+        shown = (
+            ast.Expression(tree.body.pop().value) if isinstance(tree.body[-1], ast.Expr) else None
+        )
         exec(compile(tree, str(page), "exec"), names)
         if shown:  # as a notebook does
             value = eval(compile(shown, str(page), "eval"), names)
@@ -66,5 +79,7 @@ def test_snippets_of_the_documents_run(page, place):
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
 def test_examples_of_docstrings_run(module, place, monkeypatch):
-    result = doctest.testmod(module, extraglobs={"imdbattn": imdbattn}, optionflags=doctest.ELLIPSIS)
+    result = doctest.testmod(
+        module, extraglobs={"imdbattn": imdbattn}, optionflags=doctest.ELLIPSIS
+    )
     assert result.failed == 0

@@ -15,9 +15,22 @@ from imdbattn.data.ragged import Batches, TrainBatches
 from imdbattn.data.reviews import block_cut, cut_reviews, find_source
 from imdbattn.data.sources import Split, Texts
 from imdbattn.errors import UserError
-from imdbattn.tasks.reviews import ReviewData
+from imdbattn.tasks.reviews.classifier import ReviewData
 
-TEXTS = ['Good, "very" good', "bad\nand long", "a <br /> b", "ünï", "", "x", "y", "z", "v", "w", "p", "q"]
+TEXTS = [
+    'Good, "very" good',
+    "bad\nand long",
+    "a <br /> b",
+    "ünï",
+    "",
+    "x",
+    "y",
+    "z",
+    "v",
+    "w",
+    "p",
+    "q",
+]
 LABELS = ["pos", "neg"] * 6
 SHARES = {"validation": 0.2, "test": 0.2}
 DEFAULT = {"validation": 0.1, "test": 0.2}
@@ -35,7 +48,9 @@ def data(settings, path, *overrides):
 
 def test_columns_and_label_names_are_settings(data_settings, tmp_path):
     def read(labels, names):
-        path = write(tmp_path / "r.csv", labels=labels * (12 // len(labels)), columns=("review", "stars"))
+        path = write(
+            tmp_path / "r.csv", labels=labels * (12 // len(labels)), columns=("review", "stars")
+        )
         given = [f"data.label_names=[{names}]"] if names else []
         words = ["data.text_column=review", "data.label_column=stars", *given]
         reviews = find_source(data(data_settings, path, *words)).load()
@@ -45,8 +60,11 @@ def test_columns_and_label_names_are_settings(data_settings, tmp_path):
     assert read([3, 1, 2], "'3','2','1'") == (["3", "2", "1"], [0, 2, 1])
     assert read([3.0, 1.0, 2.0], "'3','2','1'")[1] == [0, 2, 1]  # values that are stored as floats
     assert read([1.0, 0.0], "'1.0','0.0'")[1] == [0, 1]  # the other order than as places
-    assert read([2, 0, 1], "bad,fair,good")[1] == [2, 0, 1]  # names for labels that are places already
-    with pytest.raises(UserError, match=r"the labels '1' and '1\.0' differ at most in .*: spell them the same way"):
+    # names for labels that are places already
+    assert read([2, 0, 1], "bad,fair,good")[1] == [2, 0, 1]
+    with pytest.raises(
+        UserError, match=r"the labels '1' and '1\.0' differ at most in .*: spell them the same way"
+    ):
         read([1, 0], "'1','1.0'")
 
 
@@ -58,7 +76,12 @@ def test_a_folder_like_aclimdb_is_read(data_settings, tmp_path):
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_text(f"{split} {label} {name}")
     splits = find_source(data(data_settings, tmp_path)).load().splits
-    assert splits["train"].texts == ["train neg 2_7", "train neg 10_3", "train pos 2_7", "train pos 10_3"]
+    assert splits["train"].texts == [
+        "train neg 2_7",
+        "train neg 10_3",
+        "train pos 2_7",
+        "train pos 10_3",
+    ]
     assert splits["test"].labels.tolist() == [0, 0, 1, 1]
     other = find_source(data(data_settings, tmp_path, "data.label_names=[pos,neg]"))
     assert other.load().splits["test"].labels.tolist() == [1, 1, 0, 0]
@@ -78,14 +101,23 @@ def test_the_packaged_split_has_the_sizes_that_readme_states(data_settings):
     assert all(abs(split.labels.mean() - 0.5) < 0.01 for split in reviews.splits.values())
 
 
-@given(st.lists(st.integers(0, 3), min_size=1, max_size=200), st.floats(0.05, 0.4), st.floats(0.05, 0.4))
+@given(
+    st.lists(st.integers(0, 3), min_size=1, max_size=200),
+    st.floats(0.05, 0.4),
+    st.floats(0.05, 0.4),
+)
 def test_a_cut_takes_consecutive_blocks_of_each_class(labels, validation, test):
     labels = np.array(labels)
     shares = {"train": 1 - validation - test, "validation": validation, "test": test}
     parts = block_cut(labels, {"validation": validation, "test": test})
     assert sorted(np.concatenate(list(parts.values()))) == list(range(len(labels)))
     for label in np.unique(labels):
-        order = [name for row in np.flatnonzero(labels == label) for name, part in parts.items() if row in part]
+        order = [
+            name
+            for row in np.flatnonzero(labels == label)
+            for name, part in parts.items()
+            if row in part
+        ]
         assert order == sorted(order, key=list(shares).index)
         for name, share in shares.items():
             assert abs(order.count(name) - share * len(order)) <= 1
@@ -98,7 +130,9 @@ def test_no_text_of_validation_or_test_is_trained_on(data, labels):
     rows = {name: part.tolist() for name, part in block_cut(labels, SHARES).items()}
     copies = set()
     for name in ("validation", "test"):
-        for row in data.draw(st.lists(st.sampled_from(rows["train"]), min_size=1, max_size=4), f"copies of {name}"):
+        for row in data.draw(
+            st.lists(st.sampled_from(rows["train"]), min_size=1, max_size=4), f"copies of {name}"
+        ):
             texts[row] = texts[data.draw(st.sampled_from(rows[name]))]
             copies.add(row)
     whole = Split(texts, labels, np.arange(len(texts)))
@@ -110,14 +144,18 @@ def test_no_text_of_validation_or_test_is_trained_on(data, labels):
 
 @pytest.fixture
 def undecided(monkeypatch, tmp_path):
-    """A process in which `auto` has not decided yet, with an empty hub cache and the network left to the test."""
+    """A process in which `auto` has not decided yet, with an empty hub cache and the network left
+    to the test.
+    """
     monkeypatch.setenv(sources.DECIDED, "")
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "0")
     return monkeypatch
 
 
-def test_auto_prefers_the_path_then_the_hub_then_the_wheel(data_settings, tmp_path, undecided, caplog):
+def test_auto_prefers_the_path_then_the_hub_then_the_wheel(
+    data_settings, tmp_path, undecided, caplog
+):
     assert find_source(data(data_settings, write(tmp_path / "r.csv"))).kind == "path"
     cfg = data_settings()
     undecided.setattr(sources, "hub_available", lambda timeout: False)
@@ -149,7 +187,10 @@ def test_the_hub_gives_the_official_halves(monkeypatch, data_settings):
         features = datasets.Features(
             {"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["neg", "pos"])}
         )
-        rows = {"text": [f"{split} {row}" for row in range(20)], "label": [row // 10 for row in range(20)]}
+        rows = {
+            "text": [f"{split} {row}" for row in range(20)],
+            "label": [row // 10 for row in range(20)],
+        }
         return datasets.Dataset.from_dict(rows, features=features)
 
     monkeypatch.setattr(datasets, "load_dataset", load)
@@ -166,13 +207,23 @@ def test_invalid_utf8_is_replaced_if_the_settings_allow_it(data_settings, tmp_pa
     assert source.load().splits[""].texts == ["caf\ufffd", "x"]
 
 
-def test_the_cache_is_keyed_by_content_and_settings_and_is_used(data_settings, small, tmp_path, monkeypatch):
-    path = write(tmp_path / "r.csv", texts=[f"good film word{i}" for i in range(40)], labels=LABELS * 3 + LABELS[:4])
+def test_the_cache_is_keyed_by_content_and_settings_and_is_used(
+    data_settings, small, tmp_path, monkeypatch
+):
+    path = write(
+        tmp_path / "r.csv",
+        texts=[f"good film word{i}" for i in range(40)],
+        labels=LABELS * 3 + LABELS[:4],
+    )
 
     def keys(*overrides):
-        cfg = data_settings(*small, f"data.path={path}", f"data.cache_dir={tmp_path}/cache", *overrides)
+        cfg = data_settings(
+            *small, f"data.path={path}", f"data.cache_dir={tmp_path}/cache", *overrides
+        )
         prepare(cfg)
-        return {folder.name for folder in (tmp_path / "cache" / "tokens").iterdir() if folder.is_dir()}
+        return {
+            folder.name for folder in (tmp_path / "cache" / "tokens").iterdir() if folder.is_dir()
+        }
 
     assert len(keys()) == 1
     with monkeypatch.context() as patch:
@@ -184,17 +235,26 @@ def test_the_cache_is_keyed_by_content_and_settings_and_is_used(data_settings, s
     assert len(keys()) == 4
 
 
-PACKAGED = ("data.source=packaged", "logger=csv", "trainer=cpu", "trainer.enable_progress_bar=false")
+PACKAGED = (
+    "data.source=packaged",
+    "logger=csv",
+    "trainer=cpu",
+    "trainer.enable_progress_bar=false",
+)
 
 
 @pytest.mark.slow
-def test_real_reviews_need_less_than_two_percent_padding_and_have_known_words(settings, data_settings):
+def test_real_reviews_need_less_than_two_percent_padding_and_have_known_words(
+    settings, data_settings
+):
     corpus = prepare(data_settings(*PACKAGED))
     assert corpus.facts["known_tokens"] >= 0.996
     for overrides in ((), ("data.max_tokens=256",), ("data.word_dropout=0.9",)):
         assert ReviewData(settings(*PACKAGED, *overrides), corpus).batch_tokens == 8192
     for word_dropout in (0.0, 0.5):
-        batches = Batches(corpus.splits["train"], max_tokens=512, head_share=0.75, word_dropout=word_dropout)
+        batches = Batches(
+            corpus.splits["train"], max_tokens=512, head_share=0.75, word_dropout=word_dropout
+        )
         lengths = batches.lengths_N()
         sampler = TrainBatches(lengths, 8192, seed=1)
         for epoch in range(3):

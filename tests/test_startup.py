@@ -1,4 +1,6 @@
-"""A start loads what it uses and nothing else, also from the installed wheel, outside of the repository."""
+"""A start loads what it uses and nothing else, also from the installed wheel, outside of the
+repository.
+"""
 
 import os
 import subprocess
@@ -13,14 +15,40 @@ import imdbattn
 from .marks import slow_except
 from .processes import ROOT
 
-HEAVY = {"torch", "lightning", "wandb", "datasets", "pandas", "matplotlib", "scipy", "statsmodels", "optuna"}
-COMMANDS = ("train", "evaluate", "predict", "compare", "export", "dashboard", "search", "faithfulness", "explore")
+HEAVY = {
+    "torch",
+    "lightning",
+    "wandb",
+    "datasets",
+    "pandas",
+    "matplotlib",
+    "scipy",
+    "statsmodels",
+    "optuna",
+}
+COMMANDS = (
+    "train",
+    "evaluate",
+    "predict",
+    "compare",
+    "export",
+    "dashboard",
+    "search",
+    "faithfulness",
+    "explore",
+)
 TIMED = {"PYTHONPROFILEIMPORTTIME": "1"}
 
 
 def loaded(stderr: str) -> list[str]:
-    """The modules that a process with PYTHONPROFILEIMPORTTIME imported, each when its import was done."""
-    return [line.rpartition("|")[2].strip() for line in stderr.splitlines() if line.startswith("import time:")]
+    """The modules that a process with PYTHONPROFILEIMPORTTIME imported, each when its import was
+    done.
+    """
+    return [
+        line.rpartition("|")[2].strip()
+        for line in stderr.splitlines()
+        if line.startswith("import time:")
+    ]
 
 
 @pytest.mark.parametrize("command", slow_except(["train"], COMMANDS))
@@ -39,7 +67,9 @@ def test_settings_are_printed_and_checked_before_torch_is_loaded(shell, argument
 
 
 def test_a_prediction_loads_only_torch_and_what_reads_the_run(trained, folder_of, tmp_path):
-    """From a run folder, a checkpoint and an export of a classifier, and from a run folder of an encoder-decoder."""
+    """From a run folder, a checkpoint and an export of a classifier, and from a run folder of an
+    encoder-decoder.
+    """
     folder, _ = trained("residual_pe")
     imdbattn.load(folder).export(tmp_path / "exported")
     code = """if True:
@@ -48,9 +78,20 @@ def test_a_prediction_loads_only_torch_and_what_reads_the_run(trained, folder_of
         for place in sys.argv[1:]:
             print(imdbattn.load(place).predict("abc")[0].label)
         print(*sys.modules)"""
-    places = [folder, folder / "checkpoints" / "last.ckpt", tmp_path / "exported", folder_of("seq2seq_attention")]
+    places = [
+        folder,
+        folder / "checkpoints" / "last.ckpt",
+        tmp_path / "exported",
+        folder_of("seq2seq_attention"),
+    ]
     words = [sys.executable, "-c", code, *map(str, places)]
-    done = subprocess.run(words, capture_output=True, text=True, check=True, env=os.environ | {"PYTHONPATH": str(ROOT)})
+    done = subprocess.run(
+        words,
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
     *labels, modules = done.stdout.splitlines()
     assert len(labels) == len(places)
     slow = HEAVY - {"torch"} | {"hydra", "torchmetrics", "sklearn", "huggingface_hub"}
@@ -61,15 +102,23 @@ def spin_count(**own: str) -> str:
     names = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
     environment = {name: value for name, value in os.environ.items() if name not in names} | own
     command = "import os, imdbattn; print(os.environ.get('GOMP_SPINCOUNT', ''))"
-    done = subprocess.run([sys.executable, "-c", command], env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", command], env=environment, capture_output=True, text=True, check=True
+    )
     return done.stdout.strip()
 
 
 def test_threads_do_not_wait_in_a_loop_beside_a_busy_process_unless_the_user_says_so():
-    busy = subprocess.Popen([sys.executable, "-c", "print(1, flush=True)\nwhile True: pass"], stdout=subprocess.PIPE)
+    busy = subprocess.Popen(
+        [sys.executable, "-c", "print(1, flush=True)\nwhile True: pass"], stdout=subprocess.PIPE
+    )
     try:
         busy.stdout.readline()
-        assert [spin_count(), spin_count(GOMP_SPINCOUNT="5"), spin_count(OMP_WAIT_POLICY="x")] == ["0", "5", ""]
+        assert [spin_count(), spin_count(GOMP_SPINCOUNT="5"), spin_count(OMP_WAIT_POLICY="x")] == [
+            "0",
+            "5",
+            "",
+        ]
     finally:
         busy.kill()
         busy.communicate()
@@ -94,16 +143,28 @@ def test_the_wheel_contains_conf_and_types_but_no_tests(site):
     assert (site / "imdbattn" / "conf" / "train.yaml").exists()
     assert not (site / "tests").exists()
     package = ROOT / "imdbattn"
-    files = {file.relative_to(package) for file in package.rglob("*") if file.is_file() and file.suffix != ".pyc"}
+    files = {
+        file.relative_to(package)
+        for file in package.rglob("*")
+        if file.is_file() and file.suffix != ".pyc"
+    }
     assert {file for file in files if not (site / "imdbattn" / file).exists()} == set()
     assert {file.suffix for file in files} >= {".py", ".jinja", ".tsv", ".html", ".css", ".js"}
-    shipped = {file.relative_to(site / "imdbattn/conf") for file in (site / "imdbattn/conf").rglob("*.yaml")}
+    shipped = {
+        file.relative_to(site / "imdbattn/conf")
+        for file in (site / "imdbattn/conf").rglob("*.yaml")
+    }
     assert shipped == {file.relative_to(ROOT / "conf") for file in (ROOT / "conf").rglob("*.yaml")}
 
 
 @pytest.mark.parametrize("trains", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_the_wheel_finds_its_configs_and_trains_a_few_steps_outside_of_the_repository(site, small, tmp_path, trains):
-    command = "import sys; from imdbattn.train import main; import imdbattn; print(imdbattn.__file__); main()"
+def test_the_wheel_finds_its_configs_and_trains_a_few_steps_outside_of_the_repository(
+    site, small, tmp_path, trains
+):
+    command = (
+        "import sys; from imdbattn.train import main; import imdbattn; print(imdbattn.__file__);"
+        " main()"
+    )
     words = [*small, "model=residual_pe", "trainer.max_steps=3"]
     done = subprocess.run(
         [sys.executable, "-P", "-c", command, *words, *([] if trains else ["--cfg", "job"])],

@@ -1,4 +1,6 @@
-"""The comparison's statistics equal other libraries and examples by hand, and are calibrated in simulations."""
+"""The comparison's statistics equal other libraries and examples by hand, and are calibrated in
+simulations.
+"""
 
 import itertools
 
@@ -12,17 +14,21 @@ from scipy.special import expit
 from statsmodels.stats.contingency_tables import mcnemar as mcnemar_of_statsmodels
 from torchmetrics.functional.classification import multiclass_calibration_error
 
-from imdbattn.comparison import statistics
+from imdbattn.report import statistics
 
 
 def right_answers(rng, reviews, seeds, spread, shift=0.0):
-    """(N, S) of each of several rungs: easy and hard reviews, good and bad seeds; `shift` makes the last one better.
+    """(N, S) of each of several rungs: easy and hard reviews, good and bad seeds; `shift` makes the
+    last one better.
 
     seeds: of each rung. spread: standard deviation of the logit over the seeds of each rung.
     """
     difficulty_N1 = rng.normal(1.8, 1.5, (reviews, 1))
     gains = [0.0] * (len(seeds) - 1) + [shift]
-    logits = [gain + difficulty_N1 + rng.normal(0, sd, n) for gain, n, sd in zip(gains, seeds, spread, strict=True)]
+    logits = [
+        gain + difficulty_N1 + rng.normal(0, sd, n)
+        for gain, n, sd in zip(gains, seeds, spread, strict=True)
+    ]
     return [rng.random(logit_NS.shape) < expit(logit_NS) for logit_NS in logits]
 
 
@@ -66,22 +72,30 @@ def test_without_a_difference_few_comparisons_are_decided(seeds, sd):
     + [((3, 3), (0.4, 0.02), 0.92), ((3, 10), (0.4, 0.4), 0.92), ((2, 10), (0.4, 0.4), 0.86)],
 )
 def test_intervals_contain_the_true_difference_in_most_draws(seeds, spread, least, shift):
-    """Two seeds say little about their spread: against many seeds of another rung, the interval is too short."""
+    """Two seeds say little about their spread: against many seeds of another rung, the interval is
+    too short.
+    """
     equal = len({*seeds}) == len({*spread}) == 1
     decided, covered = simulated(600, seeds=seeds, spread=spread, shift=shift)
     assert covered >= least
     assert shift or decided <= (0.065 if equal else 1 - least + 0.02)
 
 
-@given(st.lists(st.floats(0.01, 10), min_size=2, max_size=2), st.lists(st.integers(2, 20), min_size=2, max_size=2))
+@given(
+    st.lists(st.floats(0.01, 10), min_size=2, max_size=2),
+    st.lists(st.integers(2, 20), min_size=2, max_size=2),
+)
 def test_degrees_of_freedom_are_those_of_welchs_test(variances, seeds):
     rng = np.random.default_rng(0)
     samples = []
     for variance, count in zip(variances, seeds, strict=True):
         values = rng.normal(size=count)
-        samples.append(values * np.sqrt(variance * count / values.var(ddof=1)))  # the variance of the mean
+        # the variance of the mean
+        samples.append(values * np.sqrt(variance * count / values.var(ddof=1)))
     expected = stats.ttest_ind(*samples, equal_var=False).df
-    assert statistics.degrees_of_freedom(np.array(variances), np.array(seeds)) == pytest.approx(expected)
+    assert statistics.degrees_of_freedom(np.array(variances), np.array(seeds)) == pytest.approx(
+        expected
+    )
 
 
 def test_a_single_seed_adds_no_degrees_of_freedom():
@@ -93,12 +107,16 @@ def test_the_interval_of_one_seed_equals_the_paired_bootstrap_of_scipy():
     one, other = right_answers(np.random.default_rng(3), 800, (1, 1), (0.0, 0.0), shift=0.3)
     _, low, high = compared((one, other), seed=0, resamples=10_000)
     gain = other[:, 0].astype(float) - one[:, 0]
-    scipys = stats.bootstrap((gain,), np.mean, n_resamples=10_000, method="percentile", rng=np.random.default_rng(1))
+    scipys = stats.bootstrap(
+        (gain,), np.mean, n_resamples=10_000, method="percentile", rng=np.random.default_rng(1)
+    )
     assert (low, high) == pytest.approx(tuple(scipys.confidence_interval), abs=0.0025)
 
 
 def test_without_variation_over_reviews_the_interval_is_that_of_student_t():
-    """Of normal resamples it would be exactly mean +- t s / sqrt(S); of drawn seeds it is close to that."""
+    """Of normal resamples it would be exactly mean +- t s / sqrt(S); of drawn seeds it is close to
+    that.
+    """
     accuracies = [np.random.default_rng(s).normal(0.85, 0.01, 12) for s in (0, 1)]
     shifts = statistics.seed_shifts(accuracies, 40_000, 0)
     low, high = statistics.interval(np.zeros(40_000), shifts[:, 1] - shifts[:, 0], 22)
@@ -129,13 +147,17 @@ def test_the_test_of_one_seed_equals_mcnemar_of_statsmodels(gained, lost):
 
 
 def test_a_review_counts_once_with_several_seeds():
-    """By hand, Durkalski et al. 2003: reviews as clusters; (sum d)^2 / sum d^2 = 20^2 / (40 x 0.75^2 + 20 x 0.5^2)."""
+    """By hand, Durkalski et al. 2003: reviews as clusters; (sum d)^2 / sum d^2 = 20^2 / (40 x
+    0.75^2 + 20 x 0.5^2).
+    """
     gain_N = np.array([0.75] * 40 + [-0.5] * 20 + [0.0] * 100)
     assert statistics.mcnemar(gain_N) == pytest.approx(stats.chi2.sf(20**2 / 27.5, 1))
     assert statistics.mcnemar(gain_N) == pytest.approx(statistics.mcnemar(-gain_N))
 
 
-@given(st.lists(st.sampled_from([1.0, 2 / 3, 1 / 3, -1 / 3, -2 / 3, -1.0]), min_size=1, max_size=10))
+@given(
+    st.lists(st.sampled_from([1.0, 2 / 3, 1 / 3, -1 / 3, -2 / 3, -1.0]), min_size=1, max_size=10)
+)
 def test_few_discordant_reviews_are_tested_by_all_signs_of_their_gains(gains):
     signs = np.array(list(itertools.product((-1, 1), repeat=len(gains))))
     as_large = np.abs(signs @ np.abs(gains)) >= abs(sum(gains)) - 1e-9
@@ -149,7 +171,9 @@ def test_a_verdict_needs_the_test_and_the_interval(p, low):
 
 
 def test_seed_noise_is_the_variance_of_the_mean_of_a_review_that_is_due_to_seeds():
-    """Every seed right with probability 0.7, whatever the review: p (1 - p) / S, and all of the mean's variance."""
+    """Every seed right with probability 0.7, whatever the review: p (1 - p) / S, and all of the
+    mean's variance.
+    """
     right_NS = np.random.default_rng(0).random((50_000, 4)) < 0.7
     assert statistics.seed_noise(right_NS) == pytest.approx(0.7 * 0.3 / 4, rel=0.02)
     assert statistics.seed_noise(right_NS) == pytest.approx(right_NS.mean(1).var(), rel=0.02)
@@ -162,7 +186,11 @@ def test_calibration_error_equals_that_of_torchmetrics(classes, seed):
     probabilities, labels = rng.dirichlet(np.ones(classes), 200), rng.integers(classes, size=200)
     ours = statistics.calibration_error(probabilities.max(1), probabilities.argmax(1) == labels)
     theirs = multiclass_calibration_error(
-        torch.tensor(probabilities), torch.tensor(labels), num_classes=classes, n_bins=statistics.BINS, norm="l1"
+        torch.tensor(probabilities),
+        torch.tensor(labels),
+        num_classes=classes,
+        n_bins=statistics.BINS,
+        norm="l1",
     )
     assert ours == pytest.approx(float(theirs), abs=1e-6)
 
@@ -190,5 +218,10 @@ def test_each_review_is_in_the_length_slice_whose_name_matches_its_length(length
     ],
 )
 def test_a_slice_by_words_finds_whole_words(text, words, found):
-    slices = statistics.word_slices([text, " ".join(words), "xyz"], {"": words, "none of them has": ["qqq"]})
-    assert {name: bool(mask[0]) for name, mask in slices.items()} == {"without “”": not found, "with “”": found}
+    slices = statistics.word_slices(
+        [text, " ".join(words), "xyz"], {"": words, "none of them has": ["qqq"]}
+    )
+    assert {name: bool(mask[0]) for name, mask in slices.items()} == {
+        "without “”": not found,
+        "with “”": found,
+    }

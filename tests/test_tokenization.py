@@ -10,12 +10,47 @@ from hypothesis import strategies as st
 from imdbattn.data.tokens import FIRST_WORD, RULES, UNK, Tokenizer, signature
 
 PIPELINES = [name for name in RULES if name != "torchtext"]
-WORDS = ["the", "i", "do", "n't", "'s", "well", "-", "--", "...", ".", "'", "unk", "<", ">", "b", "é", "i̇", "ς", "�"]
+WORDS = [
+    "the",
+    "i",
+    "do",
+    "n't",
+    "'s",
+    "well",
+    "-",
+    "--",
+    "...",
+    ".",
+    "'",
+    "unk",
+    "<",
+    ">",
+    "b",
+    "é",
+    "i̇",
+    "ς",
+    "�",
+]
 NASTY = "aAbBrRtTnNsSiIİΣσςéÉǅßﬁ109''\"\"..,,()!?;:</>`´’‘“”–—…-_*&$#@~😀\ud800\udfff"
 NASTY += " \t\n\x00\x08\x0b\x1c\x1f\x85\x91\x92\x93\x94\x96\x97\xa0\u1680\u200b\u2028\u3000\u0307"
 NASTY += "e\u0301\u0302\u0323\u0338ﬁﬄｆＦ０！＜가각\u1100\u1161\u11a8\u212b"
 nasty_text = st.lists(
-    st.sampled_from([*NASTY, "<br />", "<BR>", "n't", "n’t", "'s", "...", "--", "u.s.", "<pad>", "<unk>", "<cls>"])
+    st.sampled_from(
+        [
+            *NASTY,
+            "<br />",
+            "<BR>",
+            "n't",
+            "n’t",
+            "'s",
+            "...",
+            "--",
+            "u.s.",
+            "<pad>",
+            "<unk>",
+            "<cls>",
+        ]
+    )
 ).map("".join)
 any_text = st.one_of(nasty_text, st.text(st.characters(exclude_categories=[])))
 
@@ -31,13 +66,17 @@ def split(name: str, text: str) -> list[str]:
 
 def basic_english(text: str) -> list[str]:
     """torchtext's rules, one after the other."""
-    text = text.lower().replace("'", " ' ").replace('"', "").replace(".", " . ").replace("<br />", " ")
+    text = (
+        text.lower().replace("'", " ' ").replace('"', "").replace(".", " . ").replace("<br />", " ")
+    )
     return re.sub("[;:]", " ", re.sub("([,()!?])", r" \1 ", text)).split()
 
 
 def normalized(text: str) -> str:
     """NFC, and NFKC of ligatures and full-width characters."""
-    text = re.sub("[\ufb00-\ufb06\uff01-\uff5e]", lambda one: unicodedata.normalize("NFKC", one[0]), text)
+    text = re.sub(
+        "[\ufb00-\ufb06\uff01-\uff5e]", lambda one: unicodedata.normalize("NFKC", one[0]), text
+    )
     return unicodedata.normalize("NFC", text)
 
 
@@ -49,10 +88,16 @@ def normalized(text: str) -> str:
         ("It's what they're: I'm, I'd, he'll", "it 's what they 're : i 'm , i 'd , he 'll"),
         ("the simpsons' 'quoted' 'em '90s 1930's", "the simpsons ' ' quoted ' 'em '90s 1930 's"),
         ("O'Brien's rendez-vous at eleven o'clock", "o'brien 's rendez - vous at eleven o'clock"),
-        ("well-done--ok ---- a\x96b a–b a\x97b a—b", "well - done -- ok -- a - b a - b a -- b a -- b"),
+        (
+            "well-done--ok ---- a\x96b a–b a\x97b a—b",
+            "well - done -- ok -- a - b a - b a -- b a -- b",
+        ),
         ("one<br /><br />two<BR>three<br/>four", "one two three four"),
         ('\x93so\x94 “so” "so" \x91so\x92 ‘so’', '" so " " so " " so " \' so \' \' so \''),
-        ("hm.. well... oh.....\x85 so… The end.The", "hm ... well ... oh ... ... so ... the end . the"),
+        (
+            "hm.. well... oh.....\x85 so… The end.The",
+            "hm ... well ... oh ... ... so ... the end . the",
+        ),
         ("1,000 of 3.5 at 7:30, 10/10. 5.The", "1,000 of 3.5 at 7:30 , 10/10 . 5 . the"),
         ("Mr. Who, the U.S. army vs. E.T. i.e. us.", "mr. who , the u.s. army vs. e.t. i.e. us ."),
         ("*so* _so_ $5 r&b :) !!", "* so * _ so _ $ 5 r & b : ) ! !"),
@@ -66,9 +111,13 @@ def test_ptb_splits_like_the_penn_treebank(text, words):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('You can\'t "under"stand<br />it: 3.5 (well-done)!', "you can ' t understand it 3 . 5 ( well-done ) !"),
+        (
+            'You can\'t "under"stand<br />it: 3.5 (well-done)!',
+            "you can ' t understand it 3 . 5 ( well-done ) !",
+        ),
         ('no<b"r />matter; <br/>', "no matter <br/>"),  # the double quote is removed before <br />
-        ("ΟΔΟΣ İΣ ΣΟΦΟΣ' Σİ", "οδος i̇ς σοφος ' σi̇"),  # Greek's sigma has another form where a word ends
+        # Greek's sigma has another form where a word ends
+        ("ΟΔΟΣ İΣ ΣΟΦΟΣ' Σİ", "οδος i̇ς σοφος ' σi̇"),
     ],
 )
 def test_basic_english_splits_like_torchtext(text, words):

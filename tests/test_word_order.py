@@ -12,7 +12,15 @@ from imdbattn.settings.keys import BEYOND, RUNGS
 from .nets import WORDS, batch, net
 
 # Rungs that read a word together with its neighbors
-NEIGHBOURS = ("residual_rope", "residual_relative", "tuned", "convolved", "log_counts", "log_counts_mean", "wide")
+NEIGHBOURS = (
+    "residual_rope",
+    "residual_relative",
+    "tuned",
+    "convolved",
+    "log_counts",
+    "log_counts_mean",
+    "wide",
+)
 NEIGHBOURS += ("pretrained", "distilled")
 SEES_ORDER = ("base_pe", "residual_pe", "residual_learned", "residual_pe_cls", *NEIGHBOURS)
 
@@ -26,16 +34,22 @@ def score(model, review: list[int]) -> torch.Tensor:
     ("rung", "overrides"),
     [
         *((rung, ()) for rung in (*RUNGS, *BEYOND) if rung not in SEES_ORDER),
-        ("log_counts_mean", ("model.phrases.longest=1",)),  # only its phrases depend on the order, not its words
+        # only its phrases depend on the order, not its words
+        ("log_counts_mean", ("model.phrases.longest=1",)),
     ],
 )
 def test_without_positions_or_neighbors_shuffling_changes_nothing(settings, rung, overrides):
     model = net(settings, rung, *overrides)
 
-    @given(st.lists(st.integers(3, WORDS + 2), min_size=1, max_size=15), st.randoms(use_true_random=False))
+    @given(
+        st.lists(st.integers(3, WORDS + 2), min_size=1, max_size=15),
+        st.randoms(use_true_random=False),
+    )
     def holds(review, random):
         shuffled = random.sample(review, len(review))
-        torch.testing.assert_close(score(model, shuffled), score(model, review), atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(
+            score(model, shuffled), score(model, review), atol=1e-5, rtol=1e-4
+        )
 
     holds()
 
@@ -51,7 +65,9 @@ def test_sinusoids_equal_the_formula_of_the_exercise():
     table = sinusoids(50, 7).double()
     for i in (0, 1, 17, 49):
         for h in range(7):
-            angle = torch.tensor(i / 10000 ** ((h if h % 2 == 0 else h - 1) / 7), dtype=torch.float64)
+            angle = torch.tensor(
+                i / 10000 ** ((h if h % 2 == 0 else h - 1) / 7), dtype=torch.float64
+            )
             expected = angle.sin() if h % 2 == 0 else angle.cos()
             torch.testing.assert_close(table[i, h], expected, atol=1e-6, rtol=0)
 
@@ -72,7 +88,9 @@ def added(distances: torch.nn.Module, positions: list[int]) -> torch.Tensor:
 def test_distances_add_a_sum_of_waves(waves):
     torch.manual_seed(0)
     distances, positions = Distances(3, waves), [-1, 0, 1, 2, 90, 2400]
-    a_HM, b_HM = (torch.nn.init.normal_(part).double() for part in (distances.cos_HM, distances.sin_HM))
+    a_HM, b_HM = (
+        torch.nn.init.normal_(part).double() for part in (distances.cos_HM, distances.sin_HM)
+    )
     found = added(distances, positions)
     for i, query in enumerate(positions):
         for j, key in enumerate(positions):
@@ -91,23 +109,40 @@ def test_clipped_distances_add_the_number_of_their_distance(positions):
     found_HTT = added(distances, positions)
     for i, query in enumerate(positions):
         for j, key in enumerate(positions):
-            assert found_HTT[:, i, j].equal(distances.bias_RH[max(-3, min(3, key - query)) + 3].detach())
+            assert found_HTT[:, i, j].equal(
+                distances.bias_RH[max(-3, min(3, key - query)) + 3].detach()
+            )
 
 
-@given(st.integers(0, 4000), st.integers(0, 99), st.sampled_from([(10, 1), (10, 2), (9, 1), (9, 3), (1, 1)]))
-def test_rotary_scores_depend_on_the_distance_and_not_on_the_place_in_the_review(further, seed, shape):
-    """Also in heads of odd width, whose last dimension is not rotated, and with the angles of the paper."""
+@given(
+    st.integers(0, 4000),
+    st.integers(0, 99),
+    st.sampled_from([(10, 1), (10, 2), (9, 1), (9, 3), (1, 1)]),
+)
+def test_rotary_scores_depend_on_the_distance_and_not_on_the_place_in_the_review(
+    further, seed, shape
+):
+    """Also in heads of odd width, whose last dimension is not rotated, and with the angles of the
+    paper.
+    """
     torch.manual_seed(seed)
     width, heads = shape
-    f, x_BTD = RotaryAttention(width, heads=heads).double(), torch.randn(2, 5, width, dtype=torch.float64)
+    f, x_BTD = (
+        RotaryAttention(width, heads=heads).double(),
+        torch.randn(2, 5, width, dtype=torch.float64),
+    )
     at, size = torch.tensor([[-1, 0, 1, 7, 30], [0, 2, 3, 4, 5]]), width // heads
-    near, far = (f.project(x_BTD, Words(torch.ones(2, 5).bool(), at + shift))[:2] for shift in (0, further))
+    near, far = (
+        f.project(x_BTD, Words(torch.ones(2, 5).bool(), at + shift))[:2] for shift in (0, further)
+    )
     products = [q_BHTd @ k_BHTd.transpose(2, 3) for q_BHTd, k_BHTd in (near, far)]
     torch.testing.assert_close(*products, atol=1e-3, rtol=0)  # angles are float32
     plain_BHTd = SelfAttention.project(f, x_BTD, Words.of(x_BTD))[0]
     for m in range(size // 2):
         pair = torch.view_as_complex(plain_BHTd[..., 2 * m : 2 * m + 2].contiguous())
-        turned = torch.polar(torch.ones(2, 1, 5).double(), (at * 10000 ** (-2 * m / size))[:, None].double())
+        turned = torch.polar(
+            torch.ones(2, 1, 5).double(), (at * 10000 ** (-2 * m / size))[:, None].double()
+        )
         expected = torch.view_as_real(pair * turned)
         torch.testing.assert_close(near[0][..., 2 * m : 2 * m + 2], expected, atol=1e-4, rtol=0)
     assert near[0][..., size - size % 2 :].equal(plain_BHTd[..., size - size % 2 :])
@@ -130,7 +165,9 @@ def test_layers_receive_positions_and_cls_is_before_the_first_word(settings):
     received = []
     model = net(settings, "tuned", "model.pooling._target_=imdbattn.nn.ladder.ClsPooling")
     for layer in model.layers:
-        layer.f.distances.register_forward_pre_hook(lambda _, inputs: received.append(inputs[0].tolist()))
+        layer.f.distances.register_forward_pre_hook(
+            lambda _, inputs: received.append(inputs[0].tolist())
+        )
     model(batch(model, [[3, 4, 5]])._replace(positions_BT=torch.tensor([[0, 4, 9]])))
     assert received == [[[-1, 0, 4, 9]]] * 3
 

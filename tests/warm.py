@@ -1,7 +1,9 @@
-"""Forks the package's commands from a process that has imported everything: a command starts in 0.1 s instead of 4.
+"""Forks the package's commands from a process that has imported everything: a command starts in 0.1
+s instead of 4.
 
-`python -m tests.warm <file descriptor of a socket>`, started by processes.WarmCommands. Each command gets a fork of its
-own, with its own process id, session, working folder, environment, standard streams and exit status.
+`python -m tests.warm <file descriptor of a socket>`, started by processes.WarmCommands. Each
+command gets a fork of its own, with its own process id, session, working folder, environment,
+standard streams and exit status.
 """
 
 import atexit
@@ -17,11 +19,27 @@ import threading
 import traceback
 from pathlib import Path
 
-COMMANDS = ("train", "evaluate", "predict", "compare", "dashboard")
-COMMANDS += tuple(f"{package}.__main__" for package in ("export", "search", "faithfulness", "explore", "check"))
+COMMANDS = (
+    "train",
+    "evaluate",
+    "predict",
+    "compare",
+    "dashboard",
+    "export",
+    "search",
+    "faithfulness",
+    "explore",
+    "check",
+)
 # What the package imports inside functions.
-LAZY = "datasets jinja2 lightning.pytorch.loggers matplotlib.backends.backend_agg matplotlib.backends.backend_svg "
-LAZY += "matplotlib.figure pyarrow.csv pyarrow.json pyarrow.parquet sacrebleu scipy.stats torch.utils.data "
+LAZY = (
+    "datasets jinja2 lightning.pytorch.loggers matplotlib.backends.backend_agg"
+    " matplotlib.backends.backend_svg "
+)
+LAZY += (
+    "matplotlib.figure pyarrow.csv pyarrow.json pyarrow.parquet sacrebleu scipy.stats"
+    " torch.utils.data "
+)
 LAZY += "statsmodels.stats.contingency_tables statsmodels.stats.multitest wandb.apis.public"
 
 
@@ -35,24 +53,32 @@ def import_everything() -> None:
         importlib.import_module(name)
     compose_once()
     names = [task.read_text().strip() for task in Path("/proc/self/task").glob("*/comm")]
-    threads = [name for name in names if name != "jemalloc_bg_thd"]  # pyarrow's allocator restarts its own after a fork
+    # pyarrow's allocator restarts its own after a fork
+    threads = [name for name in names if name != "jemalloc_bg_thd"]
     assert len(threads) == 1, f"a fork copies one thread only, not {threads}"
     gc.collect()
     gc.freeze()  # no collection touches these pages again, which would copy them
 
 
 def compose_once() -> None:
-    """Composes settings as each command does: Hydra's parser is several times faster after its first words."""
+    """Composes settings as each command does: Hydra's parser is several times faster after its
+    first words.
+    """
     from hydra import compose, initialize_config_dir
 
-    from imdbattn.settings.cli import conf_dir
+    from imdbattn.launch.command import conf_dir
 
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        compose("train", ["model=residual_pe", "seed=2", "data.path=a b.csv", "+trainer.callbacks=[{a: 1}]"])
+        compose(
+            "train",
+            ["model=residual_pe", "seed=2", "data.path=a b.csv", "+trainer.callbacks=[{a: 1}]"],
+        )
 
 
 def next_command(requests: socket.socket) -> str:
-    """Waits for requests and forks. Returns the command's module, in the fork only; ends at the end of the requests."""
+    """Waits for requests and forks. Returns the command's module, in the fork only; ends at the end
+    of the requests.
+    """
     requests.send(b".")
     while True:
         _, streams, *_ = socket.recv_fds(requests, 1, 4)
@@ -89,7 +115,9 @@ def become(requests: socket.socket, request: int, *streams: int) -> str:
 
 
 def run_to_the_end(module: str) -> None:
-    """Ends this process as `python -m` would, but without freeing the memory of all modules, which takes 0.3 s."""
+    """Ends this process as `python -m` would, but without freeing the memory of all modules, which
+    takes 0.3 s.
+    """
     status: object = None
     try:
         runpy.run_module(module, run_name="__main__", alter_sys=True)

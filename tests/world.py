@@ -7,13 +7,32 @@ from pathlib import Path
 import numpy as np
 
 GOOD, BAD = ("good", "great", "lovely", "fine"), ("bad", "awful", "dull", "poor")
-FILLER = ("the", "film", "was", "a", "story", "of", "and", "it", "n't", "do", "actor", "scene", "plot", "i", "you", ".")
+FILLER = (
+    "the",
+    "film",
+    "was",
+    "a",
+    "story",
+    "of",
+    "and",
+    "it",
+    "n't",
+    "do",
+    "actor",
+    "scene",
+    "plot",
+    "i",
+    "you",
+    ".",
+)
 
 
 def write_world(folder: Path) -> None:
-    """Writes glove.txt (10 dimensions), reviews.csv (240 reviews, neg and pos), unlabelled.txt and labelled.csv (60).
+    """Writes glove.txt (10 dimensions), reviews.csv (240 reviews, neg and pos), unlabelled.txt and
+    labelled.csv (60).
 
-    labelled.csv has the reviews of unlabelled.txt, and as probabilities the shares of good and bad words.
+    labelled.csv has the reviews of unlabelled.txt, and as probabilities the shares of good and bad
+    words.
     """
     rng = np.random.default_rng(0)
     words = [*FILLER, *GOOD, *BAD, *(f"word{i}" for i in range(76))]
@@ -25,9 +44,13 @@ def write_world(folder: Path) -> None:
         writer.writerow(("text", "label"))
         for number in range(240):
             label = number % 2
-            text = draw.choices(FILLER, k=draw.randint(2, 30)) + draw.choices((BAD, GOOD)[label], k=3)
+            text = draw.choices(FILLER, k=draw.randint(2, 30)) + draw.choices(
+                (BAD, GOOD)[label], k=3
+            )
             draw.shuffle(text)
-            writer.writerow((f"{' '.join(text)} word{draw.randint(0, 75)} r{number}", ("neg", "pos")[label]))
+            writer.writerow(
+                (f"{' '.join(text)} word{draw.randint(0, 75)} r{number}", ("neg", "pos")[label])
+            )
     reviews = [draw.choices(FILLER, k=9) + draw.choices((*BAD, *GOOD), k=3) for _ in range(60)]
     lines = [f"{' '.join(words)} u{n}" for n, words in enumerate(reviews)]
     (folder / "unlabelled.txt").write_text("".join(f"{line}\n" for line in lines))

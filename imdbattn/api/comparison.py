@@ -11,11 +11,11 @@ from typing import Any
 import pandas as pd
 
 from imdbattn.api.display import html
-from imdbattn.comparison.compare import as_rows, compare_sets
-from imdbattn.comparison.report import report_of, set_name
-from imdbattn.comparison.settings import Compare
-from imdbattn.files import expanded
-from imdbattn.pages import Report, png, print_reports, printed, write_reports
+from imdbattn.io.files import expanded
+from imdbattn.report.comparison import as_rows, compare_sets
+from imdbattn.report.comparison_page import report_of, set_name
+from imdbattn.report.pages import Report, png, print_reports, printed, write_reports
+from imdbattn.report.settings import Compare
 from imdbattn.settings.keys import defaults, overlay
 from imdbattn.settings.schema import validate_as
 
@@ -24,7 +24,8 @@ StrPath = str | os.PathLike[str]
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """Finished runs, compared on each set of reviews. A notebook shows the tables and the figure of accuracies.
+    """Finished runs, compared on each set of reviews. A notebook shows the tables and the figure of
+    accuracies.
 
     contents: of comparison.json, one for each set.
 
@@ -42,19 +43,27 @@ class Comparison:
 
     @property
     def rungs(self) -> pd.DataFrame:
-        """A row for each rung: accuracies as fractions, with standard deviations over seeds, and the 95 % interval."""
+        """A row for each rung: accuracies as fractions, with standard deviations over seeds, and
+        the 95 % interval.
+        """
         return self._frame("rungs").rename(columns={"label": "rung"})
 
     @property
     def pairs(self) -> pd.DataFrame:
-        """A row for each compared pair: difference as a fraction with its 95 % interval, p values, verdict."""
+        """A row for each compared pair: difference as a fraction with its 95 % interval, p values,
+        verdict.
+        """
         return self._frame("pairs")
 
     def _frame(self, part: str) -> pd.DataFrame:
-        return pd.DataFrame([{"set": set_name(one), **row} for one in self.contents for row in as_rows(one[part])])
+        return pd.DataFrame(
+            [{"set": set_name(one), **row} for one in self.contents for row in as_rows(one[part])]
+        )
 
     def save(self, out: StrPath) -> Path:
-        """Writes page, figures, Markdown and JSON into a folder as imdbattn.compare does; returns the HTML page."""
+        """Writes page, figures, Markdown and JSON into a folder as imdbattn.compare does; returns
+        the HTML page.
+        """
         return write_reports(self._reports(), expanded(out))
 
     def _reports(self) -> list[Report]:
@@ -68,21 +77,30 @@ class Comparison:
         parts = []
         for report in self._reports():
             shown = [section for section in report.sections if section.table and not section.folded]
-            parts += [f"<p>{escape(text)}</p>" for text in (report.title, report.about, report.lead)]
-            parts += [html(pd.DataFrame(one.table[1:], columns=[*one.table[0]]), index=False) for one in shown]
+            parts += [
+                f"<p>{escape(text)}</p>" for text in (report.title, report.about, report.lead)
+            ]
+            parts += [
+                html(pd.DataFrame(one.table[1:], columns=[*one.table[0]]), index=False)
+                for one in shown
+            ]
             image = base64.b64encode(png(shown[0].pictures[0].draw())).decode()
             parts.append(f'<img style="max-width: 40rem" src="data:image/png;base64,{image}">')
         return f'<div class="tex2jax_ignore mathjax_ignore">{"".join(parts)}</div>'
 
 
 def compare(
-    runs: StrPath | Iterable[StrPath], against: str | None = None, out: StrPath | None = None, **settings: Any
+    runs: StrPath | Iterable[StrPath],
+    against: str | None = None,
+    out: StrPath | None = None,
+    **settings: Any,
 ) -> Comparison:
     """Compares the finished runs in some folders, as imdbattn.compare does.
 
     Args:
         runs: one or more folders that contain run folders at any depth.
-        against: the rung that others are compared with; None compares each rung with the one that it extends.
+        against: the rung that others are compared with; None compares each rung with the one that
+        it extends.
         out: a folder for page, tables and figures; None writes nothing.
         settings: other settings of conf/compare.yaml: split="validation", resamples=1000.
 
@@ -91,7 +109,9 @@ def compare(
     >>> imdbattn.compare("runs/ladder", against="mean").pairs[["to", "from"]].values.tolist()
     [['residual_pe', 'mean']]
     """
-    folders = [os.fsdecode(run) for run in ([runs] if isinstance(runs, str | os.PathLike) else runs)]
+    folders = [
+        os.fsdecode(run) for run in ([runs] if isinstance(runs, str | os.PathLike) else runs)
+    ]
     values = overlay(defaults("compare"), {**settings, "runs": folders, "against": against})
     if settings.get("words") is not None:  # instead of the default words, not in addition
         values["words"] = settings["words"]

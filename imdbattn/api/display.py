@@ -11,12 +11,15 @@ SCORES = ("accuracy", "loss", "bleu", "f1")  # ends of the names that are shown 
 
 
 def html(table: "pd.DataFrame", **options: Any) -> str:
-    """A table for a notebook, with every text escaped. The classes: $ in a text begins no formula."""
+    """A table for a notebook, with every text escaped. The classes: $ in a text begins no
+    formula.
+    """
     return table.to_html(border=0, classes="tex2jax_ignore mathjax_ignore", **options)
 
 
 class Metrics(dict[str, Any]):
-    """The numbers of a run or of an evaluation, by their names in metrics.json; they are attributes, too.
+    """The numbers of a run or of an evaluation, by their names in metrics.json; they are
+    attributes, too.
 
     >>> metrics = Metrics({"reviews": 5000, "accuracy": 0.8568})
     >>> metrics.accuracy == metrics["accuracy"]
@@ -35,11 +38,16 @@ class Metrics(dict[str, Any]):
         """Each number and text, scores first."""
         simple = [name for name, value in self.items() if isinstance(value, str | int | float)]
         ordered = sorted(simple, key=lambda name: not name.endswith(SCORES))
-        return {name: f"{self[name]:.4f}" if isinstance(self[name], float) else str(self[name]) for name in ordered}
+        return {
+            name: f"{self[name]:.4f}" if isinstance(self[name], float) else str(self[name])
+            for name in ordered
+        }
 
     def __repr__(self) -> str:
         width = max(map(len, self.shown()), default=0)
-        return "\n".join(visible(f"{name:{width}}  {value}") for name, value in self.shown().items())
+        return "\n".join(
+            visible(f"{name:{width}}  {value}") for name, value in self.shown().items()
+        )
 
     def _repr_html_(self) -> str:
         import pandas as pd

@@ -15,14 +15,14 @@ from torch import nn
 from imdbattn.api.display import Metrics
 from imdbattn.api.predictions import Explanation, Predictions
 from imdbattn.errors import UserError
-from imdbattn.explain.prediction import Prediction
-from imdbattn.export.folder import FILES, write_export
-from imdbattn.export.settings import Export
-from imdbattn.run_folder import write_table
 from imdbattn.runs import predict
+from imdbattn.runs.run_folder import write_table
 from imdbattn.runs.settings import Evaluate, Predict
 from imdbattn.settings.keys import as_dict, defaults, overlay
 from imdbattn.settings.schema import validate_as
+from imdbattn.tools.explain.prediction import Prediction
+from imdbattn.tools.export.folder import FILES, write_export
+from imdbattn.tools.export.settings import Export
 
 StrPath = str | os.PathLike[str]
 if hasattr(os, "register_at_fork"):  # not on Windows
@@ -36,11 +36,14 @@ def load(path: StrPath, trust: str | Iterable[str] | None = None, **data: Any) -
 
     Args:
         path: a run folder, an exported folder, or a checkpoint in the checkpoints/ of a run folder.
-        trust: packages whose classes the folder may name, in addition to imdbattn's own. They are imported.
-        data: locations on this machine, as the settings `data.*` of imdbattn.predict: cache_dir="...",
+        trust: packages whose classes the folder may name, in addition to imdbattn's own. They are
+        imported.
+        data: locations on this machine, as the settings `data.*` of imdbattn.predict:
+        cache_dir="...",
             glove={"path": "..."}.
 
-    Raises UserError for a folder that is not a run, and for files that are missing, damaged or of another version.
+    Raises UserError for a folder that is not a run, and for files that are missing, damaged or of
+    another version.
 
     >>> imdbattn.load("runs/latest").labels
     ['neg', 'pos']
@@ -84,9 +87,14 @@ class Model:
 
     def __repr__(self) -> str:
         labels = f"labels={self.labels}, " if self.labels else ""
-        return f"Model({self.predictor.cfg.model.name}, {labels}folder={os.path.relpath(self.folder)!r})"
+        return (
+            f"Model({self.predictor.cfg.model.name},"
+            f" {labels}folder={os.path.relpath(self.folder)!r})"
+        )
 
-    def predict(self, texts: str | Iterable[str], beams: int = 1, length_penalty: float = 1.0) -> Predictions:
+    def predict(
+        self, texts: str | Iterable[str], beams: int = 1, length_penalty: float = 1.0
+    ) -> Predictions:
         """A label for each text, or the output of an encoder-decoder.
 
         Args:
@@ -99,7 +107,10 @@ class Model:
         >>> model.predict(["A great and lovely film.", "A bad and awful film."]).labels.tolist()
         ['pos', 'neg']
         """
-        return Predictions(self._read(listed(texts), beams=beams, length_penalty=length_penalty), tuple(self.labels))
+        return Predictions(
+            self._read(listed(texts), beams=beams, length_penalty=length_penalty),
+            tuple(self.labels),
+        )
 
     def explain(self, text: str) -> Explanation:
         """The prediction for one text, with the weights of every attention.
@@ -114,7 +125,9 @@ class Model:
     def _read(self, texts: list[str], **options: Any) -> tuple[Prediction, ...]:
         options = self.options.model_dump() | options
         with READS:
-            return tuple(predict.predictions_of(self.predictor, texts, validate_as(Predict, options)))
+            return tuple(
+                predict.predictions_of(self.predictor, texts, validate_as(Predict, options))
+            )
 
     def evaluate(
         self,
@@ -124,29 +137,36 @@ class Model:
         precision: Any = None,
         **settings: Any,
     ) -> Metrics:
-        """Accuracy, loss and the other values of imdbattn.evaluate. Writes nothing into the run folder.
+        """Accuracy, loss and the other values of imdbattn.evaluate. Writes nothing into the run
+        folder.
 
         Args:
-            data: a file or folder, all of which is the test set; or texts; None uses the run's own data.
+            data: a file or folder, all of which is the test set; or texts; None uses the run's own
+            data.
             labels: of the texts, by name or number.
             split: train, validation or test.
             precision: of the Trainer; None uses the run's own.
-            settings: `data.*` settings of imdbattn.evaluate: text_column="review", source="packaged", max_tokens=100,
-                or the labels of the data in the order of the classes: label_names=["negative", "positive"].
+            settings: `data.*` settings of imdbattn.evaluate: text_column="review",
+            source="packaged", max_tokens=100,
+                or the labels of the data in the order of the classes: label_names=["negative",
+                "positive"].
 
         Raises UserError for wrong input, or if the run's own data have changed.
 
         >>> model = imdbattn.load("runs/latest")
-        >>> metrics = model.evaluate("my_reviews.csv", text_column="review", label_column="sentiment")
-        >>> model.evaluate(["A great and lovely film.", "A bad and awful film."], ["pos", "neg"]).accuracy
+        >>> columns = {"text_column": "review", "label_column": "sentiment"}
+        >>> metrics = model.evaluate("my_reviews.csv", **columns)
+        >>> texts = ["A great and lovely film.", "A bad and awful film."]
+        >>> model.evaluate(texts, ["pos", "neg"]).accuracy
         1.0
         """
+        from imdbattn.launch.command import composed, plain_dict
         from imdbattn.runs import score  # imports Lightning, which predictions do not need
         from imdbattn.runs.trainer import preserved_torch_settings
-        from imdbattn.settings.cli import composed, plain_dict
 
         if labels is not None:
-            texts = [re.sub("[\0\ud800-\udfff]", "\ufffd", text) for text in listed(data)]  # as predict reads them
+            # as predict reads them
+            texts = [re.sub("[\0\ud800-\udfff]", "\ufffd", text) for text in listed(data)]
             given = [str(label) for label in ([labels] if isinstance(labels, str) else labels)]
             with TemporaryDirectory() as folder:
                 write_table(file := Path(folder, "given.parquet"), {"text": texts, "label": given})
@@ -161,20 +181,27 @@ class Model:
             "trainer": {"precision": precision},
             "data": overlay(self.options.data.model_dump(), settings),
         }
-        cfg = validate_as(Evaluate, overlay(plain_dict(composed("evaluate", ["run=null"])), changes))
+        cfg = validate_as(
+            Evaluate, overlay(plain_dict(composed("evaluate", ["run=null"])), changes)
+        )
         predictor = copy.copy(self.predictor)
-        # A Trainer may move its net to another device or precision. Buffers, which are large, are not changed by it.
+        # A Trainer may move its net to another device or precision. Buffers, which are large, are
+        # not changed by it.
         with READS:
-            predictor.net = copy.deepcopy(self.net, {id(buffer): buffer for buffer in self.net.buffers()})
+            predictor.net = copy.deepcopy(
+                self.net, {id(buffer): buffer for buffer in self.net.buffers()}
+            )
         with preserved_torch_settings():
             return Metrics(score.evaluate(cfg, predictor, self.folder, write=False))
 
     def export(self, out: StrPath, vectors: str = "training", **options: Any) -> dict[str, Any]:
-        """Writes a folder that needs nothing else, which `load` and imdbattn.predict open; returns facts about it.
+        """Writes a folder that needs nothing else, which `load` and imdbattn.predict open; returns
+        facts about it.
 
         Args:
             out: a new folder, or an exported model, which is replaced.
-            vectors: "training" keeps the words of the training reviews, and reads others as unknown; "all" keeps all.
+            vectors: "training" keeps the words of the training reviews, and reads others as
+            unknown; "all" keeps all.
             options: precision="float32", graph=True, onnx=True, as the settings of imdbattn.export.
 
         Raises UserError for a folder with any other content.
@@ -185,15 +212,23 @@ class Model:
         'pos'
         """
         changes = {"run": str(self.folder), "out": os.fspath(out), "vectors": vectors, **options}
-        chosen = validate_as(Export, overlay(defaults("export"), changes)).model_dump(include={"vectors", *options})
+        chosen = validate_as(Export, overlay(defaults("export"), changes)).model_dump(
+            include={"vectors", *options}
+        )
         return write_export(self.predictor, Path(out), self.folder, **chosen)
 
     def push_to_hub(
-        self, repo_id: str, vectors: str = "training", token: Any = None, private: bool | None = None, **upload: Any
+        self,
+        repo_id: str,
+        vectors: str = "training",
+        token: Any = None,
+        private: bool | None = None,
+        **upload: Any,
     ) -> str:
         """Uploads an export to the Hugging Face hub, and returns its address there.
 
-        upload: options of huggingface_hub.HfApi.upload_folder, such as commit_message and create_pr.
+        upload: options of huggingface_hub.HfApi.upload_folder, such as commit_message and
+        create_pr.
         """
         from huggingface_hub import HfApi
 
@@ -208,16 +243,21 @@ class Model:
         self.export(save_directory, vectors)
 
     @classmethod
-    def from_pretrained(cls, pretrained_model_name_or_path: StrPath, trust: Any = None, **hub: Any) -> "Model":
+    def from_pretrained(
+        cls, pretrained_model_name_or_path: StrPath, trust: Any = None, **hub: Any
+    ) -> "Model":
         """An exported folder, or owner/name of one at the hub, as `load` opens it.
 
-        hub: options of huggingface_hub.snapshot_download, such as revision, token, cache_dir and local_files_only.
+        hub: options of huggingface_hub.snapshot_download, such as revision, token, cache_dir and
+        local_files_only.
         """
         from huggingface_hub import snapshot_download
 
         path = os.path.expanduser(pretrained_model_name_or_path)
         if not os.path.isdir(path):
-            path = snapshot_download(os.fspath(pretrained_model_name_or_path), allow_patterns=list(FILES), **hub)
+            path = snapshot_download(
+                os.fspath(pretrained_model_name_or_path), allow_patterns=list(FILES), **hub
+            )
         return load(path, trust)
 
 
@@ -225,6 +265,7 @@ def listed(texts: Any) -> list[str]:
     """Texts as a list. Raises UserError for a container whose items are not the texts."""
     if isinstance(texts, str):
         return [texts]
-    if isinstance(texts, Mapping) or hasattr(texts, "columns"):  # their items would be names of columns
+    # their items would be names of columns
+    if isinstance(texts, Mapping) or hasattr(texts, "columns"):
         raise UserError("give a text, or texts in a list or in one column of a data frame")
     return list(texts)

@@ -14,10 +14,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from imdbattn.api.display import html
-from imdbattn.explain.prediction import AttentionWeights, Classification, Prediction, Translation
-from imdbattn.explain.show import page, print_predictions, printable, write_page
-from imdbattn.files import expanded
-from imdbattn.pages import printed
+from imdbattn.io.files import expanded
+from imdbattn.report.pages import printed
+from imdbattn.tools.explain.prediction import (
+    AttentionWeights,
+    Classification,
+    Prediction,
+    Translation,
+)
+from imdbattn.tools.explain.show import page, print_predictions, printable, write_page
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,11 +32,13 @@ SHOWN = 20  # predictions that are printed
 
 @dataclass(frozen=True, repr=False)
 class Predictions(Sequence[Prediction]):
-    """A prediction for each text, in order: `text`, `label`, `probability` of the label, `probabilities` by class.
+    """A prediction for each text, in order: `text`, `label`, `probability` of the label,
+    `probabilities` by class.
 
     Of an encoder-decoder, a label is the written sequence, and there are no classes.
 
-    >>> predictions = imdbattn.load("runs/latest").predict(["A great and lovely film.", "A bad and awful film."])
+    >>> texts = ["A great and lovely film.", "A bad and awful film."]
+    >>> predictions = imdbattn.load("runs/latest").predict(texts)
     >>> predictions[1].label
     'neg'
     >>> predictions.probabilities.shape
@@ -42,7 +49,11 @@ class Predictions(Sequence[Prediction]):
     classes: tuple[str, ...] = ()
 
     def __getitem__(self, place: Any) -> Any:
-        return Predictions(self.items[place], self.classes) if isinstance(place, slice) else self.items[place]
+        return (
+            Predictions(self.items[place], self.classes)
+            if isinstance(place, slice)
+            else self.items[place]
+        )
 
     def __len__(self) -> int:
         return len(self.items)
@@ -55,16 +66,26 @@ class Predictions(Sequence[Prediction]):
     @property
     def probabilities(self) -> np.ndarray:
         """(N, C), in the order of `classes`; of an encoder-decoder (N, 1), of what it wrote."""
-        rows = [[item.probabilities[name] for name in self.classes] or [item.probability] for item in self]
+        rows = [
+            [item.probabilities[name] for name in self.classes] or [item.probability]
+            for item in self
+        ]
         return np.array(rows, dtype=float).reshape(len(self), max(len(self.classes), 1))
 
     def to_frame(self) -> pd.DataFrame:
         """A row for each text: text, label, probability, and the probability of each class."""
         import pandas as pd
 
-        columns = {name: [getattr(item, name) for item in self] for name in ("text", "label", "probability")}
-        columns["text"] = [text.encode("utf-8", "replace").decode() for text in columns["text"]]  # lone surrogates
-        each = {f"probability of {name}": [item.probabilities[name] for item in self] for name in self.classes}
+        columns = {
+            name: [getattr(item, name) for item in self]
+            for name in ("text", "label", "probability")
+        }
+        # lone surrogates
+        columns["text"] = [text.encode("utf-8", "replace").decode() for text in columns["text"]]
+        each = {
+            f"probability of {name}": [item.probabilities[name] for item in self]
+            for name in self.classes
+        }
         return pd.DataFrame(columns | each)
 
     def __repr__(self) -> str:
@@ -77,7 +98,8 @@ class Predictions(Sequence[Prediction]):
 
 @dataclass(frozen=True, repr=False)
 class Explanation:
-    """What a model attended to in one text. A notebook shows the shaded text and the weights, a terminal the text.
+    """What a model attended to in one text. A notebook shows the shaded text and the weights, a
+    terminal the text.
 
     >>> explanation = imdbattn.load("runs/latest").explain("Not bad, but not good.")
     >>> len(explanation.words) == len(explanation.weights)
@@ -109,15 +131,21 @@ class Explanation:
 
     @property
     def weights(self) -> np.ndarray:
-        """(W,) share of each word in the pooled vector, which sum to 1, or to less if <cls> keeps a part of itself.
+        """(W,) share of each word in the pooled vector, which sum to 1, or to less if <cls> keeps a
+        part of itself.
 
-        Of an encoder-decoder, (T, S): the attention of each output symbol; (0, S) without attention.
+        Of an encoder-decoder, (T, S): the attention of each output symbol; (0, S) without
+        attention.
         """
         prediction = self.prediction
         if isinstance(prediction, Classification):
             return np.array([share for *_, share in prediction.words])
         assert isinstance(prediction, Translation)
-        return np.zeros((0, len(self.words))) if prediction.weights_TS is None else prediction.weights_TS
+        return (
+            np.zeros((0, len(self.words)))
+            if prediction.weights_TS is None
+            else prediction.weights_TS
+        )
 
     @property
     def attention(self) -> AttentionWeights | None:
@@ -125,7 +153,9 @@ class Explanation:
         return self.prediction.attention if isinstance(self.prediction, Classification) else None
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Writes a self-contained HTML page, and returns its path. Raises UserError if it cannot be written."""
+        """Writes a self-contained HTML page, and returns its path. Raises UserError if it cannot be
+        written.
+        """
         return write_page([self.prediction], expanded(path))
 
     def __repr__(self) -> str:

@@ -16,8 +16,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from imdbattn.api.display import Metrics
 from imdbattn.errors import UserError
-from imdbattn.files import expanded
-from imdbattn.settings.cli import QUOTED, composed, plain_dict, remove_empty
+from imdbattn.io.files import expanded
+from imdbattn.launch.command import QUOTED, composed, plain_dict, remove_empty
 from imdbattn.settings.keys import as_dict, named_overrides
 from imdbattn.settings.safety import VisibleFormatter, untrusted
 from imdbattn.settings.schema import validate
@@ -51,7 +51,9 @@ class TrainedRun:
 
 
 def train(
-    *overrides: str, folder: str | os.PathLike[str] | None = None, config: Mapping[str, Any] | None = None
+    *overrides: str,
+    folder: str | os.PathLike[str] | None = None,
+    config: Mapping[str, Any] | None = None,
 ) -> TrainedRun:
     """Trains one model, as the command imdbattn.train does, in this process.
 
@@ -59,10 +61,13 @@ def train(
 
     Args:
         overrides: settings as on the command line.
-        folder: the run folder, whose run is replaced if it contains one; by default a new one below runs/.
-        config: all settings, instead of overrides: nested dicts such as `Model.settings`, or a composed config.
+        folder: the run folder, whose run is replaced if it contains one; by default a new one below
+        runs/.
+        config: all settings, instead of overrides: nested dicts such as `Model.settings`, or a
+        composed config.
 
-    Raises UserError for wrong input, before anything is written, and KeyboardInterrupt after Ctrl-C, when the state is
+    Raises UserError for wrong input, before anything is written, and KeyboardInterrupt after
+    Ctrl-C, when the state is
     saved: `train("resume=<run folder>")` continues.
 
     >>> run = imdbattn.train("model=mean", "trainer.max_epochs=1")
@@ -74,9 +79,11 @@ def train(
     settings = plain_dict(cfg)
     resume = bool(settings.get("resume"))
     if (config is not None and overrides) or (folder is not None and resume):
-        raise UserError(f"give {'resume= or folder=' if resume else 'overrides or config='}, not both")
+        raise UserError(
+            f"give {'resume= or folder=' if resume else 'overrides or config='}, not both"
+        )
     if resume:
-        from imdbattn.runs.resume import resumed
+        from imdbattn.launch.resume import resumed
 
         settings = resumed(settings, overrides, expanded(settings["resume"]).resolve())
     else:  # config may be that of another run
@@ -84,9 +91,12 @@ def train(
     valid = validate(settings)
     devices = as_dict(valid.trainer).get("devices", 1)
     one_device = devices in (1, "1") or (isinstance(devices, list) and len(devices) == 1)
-    several = valid.trainer.get("num_nodes", 1) > 1 or not one_device  # processes would repeat the program that called
+    # processes would repeat the program that called
+    several = valid.trainer.get("num_nodes", 1) > 1 or not one_device
     if several or cfg.hydra.mode == RunMode.MULTIRUN:
-        raise UserError(f"train() trains one model in one process; for more: {COMMAND} {' '.join(overrides)}")
+        raise UserError(
+            f"train() trains one model in one process; for more: {COMMAND} {' '.join(overrides)}"
+        )
     place = expanded(folder if folder is not None else cfg.hydra.run.dir).resolve()
     fresh = not place.exists()
     from imdbattn.runs.fit import fit

@@ -1,4 +1,6 @@
-"""Reviews as ids: read, split and encoded once per content and settings, then memory-mapped from the cache."""
+"""Reviews as ids: read, split and encoded once per content and settings, then memory-mapped from
+the cache.
+"""
 
 import json
 import logging
@@ -17,7 +19,7 @@ from imdbattn.data.reviews import cut_reviews, find_source
 from imdbattn.data.sources import Source, Texts, fingerprint
 from imdbattn.data.tokens import UNK, Tokenizer, signature
 from imdbattn.errors import in_line
-from imdbattn.files import build_once, cache_root
+from imdbattn.io.files import build_once, cache_root
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +48,8 @@ class ReviewCorpus(Corpus):
     glove: Glove
     folder: Path  # of the cache entry
     added: int = 0  # training texts of data.extra, which follow the others
-    targets_NC: Tensor | None = None  # (N, C) float32, probabilities of the training reviews' classes
+    # (N, C) float32, probabilities of the training reviews' classes
+    targets_NC: Tensor | None = None
 
     def texts(self, split: str) -> Path:
         """A Parquet file with `row` and `text` of validation or test, in the order of its items."""
@@ -64,7 +67,15 @@ def prepare(cfg: Any, keep_splits: bool = False, glove: Glove | None = None) -> 
     shares = None if keep_splits else {"validation": cfg.validation_share, "test": cfg.test_share}
     fold = (cfg.fold, cfg.folds) if cfg.folds and not keep_splits else None
     share_list = None if shares is None else [*shares.values(), *(fold or ())]
-    identity = [FORMAT, source.name, source.key, share_list, signature(cfg.tokenizer), glove.fingerprint, cfg.limit]
+    identity = [
+        FORMAT,
+        source.name,
+        source.key,
+        share_list,
+        signature(cfg.tokenizer),
+        glove.fingerprint,
+        cfg.limit,
+    ]
 
     def build(folder: Path) -> None:
         import pyarrow as pa
@@ -82,10 +93,18 @@ def prepare(cfg: Any, keep_splits: bool = False, glove: Glove | None = None) -> 
     for name, split in splits.items():
         if source.kind == "path":
             counts = split.labels.bincount(minlength=len(meta["label_names"])).tolist()
-            sizes = ", ".join(f"{label} {count:,}" for label, count in zip(meta["label_names"], counts, strict=True))
+            sizes = ", ".join(
+                f"{label} {count:,}"
+                for label, count in zip(meta["label_names"], counts, strict=True)
+            )
             log.info("%-10s %d reviews: %s", name, len(split), in_line(sizes))
         if empty := int((split.lengths == 0).sum()):
-            log.warning("%s: %d reviews of %s have no words; they are kept and scored", source.name, empty, name)
+            log.warning(
+                "%s: %d reviews of %s have no words; they are kept and scored",
+                source.name,
+                empty,
+                name,
+            )
     return ReviewCorpus(splits=splits, glove=glove, folder=folder, **meta)
 
 
@@ -93,11 +112,13 @@ def load_vectors(cfg: Any) -> Glove:
     return load_glove(cfg.glove.source, cfg.glove.dim, cfg.glove.path, cfg.cache_dir)
 
 
-# --- cache -----------------------------------------------------------------------------------------------------------
+# --- cache ----------------------------------------------------------------------------------------
 
 
 def write(folder: Path, reviews: Texts, source: Source, tokenizer: Tokenizer) -> None:
-    """Writes a cache entry: meta.json, an Arrow file per split, and the texts of validation and test as Parquet."""
+    """Writes a cache entry: meta.json, an Arrow file per split, and the texts of validation and
+    test as Parquet.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -106,21 +127,34 @@ def write(folder: Path, reviews: Texts, source: Source, tokenizer: Tokenizer) ->
         ids, offsets = tokenizer.encode_flat(split.texts)
         tokens, known = tokens + len(ids), known + int((ids > UNK).sum())
         lists = pa.LargeListArray.from_arrays(offsets, ids)
-        table = pa.table({"ids": lists, "label": pa.array(split.labels, pa.int64()), "row": split.rows})
+        table = pa.table(
+            {"ids": lists, "label": pa.array(split.labels, pa.int64()), "row": split.rows}
+        )
         with pa.ipc.new_stream(folder / f"{name}.arrow", table.schema) as stream:
-            stream.write_table(table, max_chunksize=max(len(table), 1))  # one chunk, so that reading copies nothing
+            # one chunk, so that reading copies nothing
+            stream.write_table(table, max_chunksize=max(len(table), 1))
         if name != "train":
             texts = pa.table({"row": table["row"], "text": split.texts})
             pq.write_table(texts, folder / f"{name}_texts.parquet", compression="zstd")
     if reviews.dropped:
-        log.info("%s: omitted %d training reviews whose text is also in another split", source.name, reviews.dropped)
+        log.info(
+            "%s: omitted %d training reviews whose text is also in another split",
+            source.name,
+            reviews.dropped,
+        )
     meta = {
         "label_names": reviews.label_names,
         "source": source.kind,
         "source_key": source.checksum,
         "test_set": reviews.test_set,
-        "fingerprints": {name: fingerprint(split.labelled()) for name, split in reviews.splits.items()},
-        "facts": {"labels": reviews.label_names, "known_tokens": known / max(tokens, 1), **reviews.facts},
+        "fingerprints": {
+            name: fingerprint(split.labelled()) for name, split in reviews.splits.items()
+        },
+        "facts": {
+            "labels": reviews.label_names,
+            "known_tokens": known / max(tokens, 1),
+            **reviews.facts,
+        },
     }
     (folder / "meta.json").write_text(json.dumps(meta, indent=1))
 
@@ -130,9 +164,12 @@ def read_split(file: Path) -> Ragged:
     import pyarrow as pa
 
     table = pa.ipc.open_stream(pa.memory_map(str(file))).read_all()
-    ids, labels, rows = (table[name].chunk(0) for name in ("ids", "label", "row"))  # one chunk, as written
+    # one chunk, as written
+    ids, labels, rows = (table[name].chunk(0) for name in ("ids", "label", "row"))
     # DLPack, because `to_numpy` imports pandas, which takes half a second and 50 MB.
-    flat, offsets, labels = (torch.from_dlpack(array) for array in (ids.values, ids.offsets, labels))
+    flat, offsets, labels = (
+        torch.from_dlpack(array) for array in (ids.values, ids.offsets, labels)
+    )
     return Ragged(flat, offsets, labels, np.from_dlpack(rows))
 
 

@@ -1,4 +1,5 @@
-"""Additional training texts (data.extra): with labels, with a probability for each class, or without labels.
+"""Additional training texts (data.extra): with labels, with a probability for each class, or
+without labels.
 
 Shape suffixes: N training reviews, the last U of them additional, C classes.
 """
@@ -17,10 +18,17 @@ from imdbattn.data.corpus import ReviewCorpus, read_texts
 from imdbattn.data.ragged import Ragged
 from imdbattn.data.reviews import number_labels, read_reviews
 from imdbattn.data.sources import fingerprint
-from imdbattn.data.tables import SUFFIXES, counted, open_lines, open_table, read_columns, suffix_of
 from imdbattn.data.tokens import Tokenizer
+from imdbattn.data.user_files.tables import (
+    SUFFIXES,
+    counted,
+    open_lines,
+    open_table,
+    read_columns,
+    suffix_of,
+)
 from imdbattn.errors import UserError, naming
-from imdbattn.files import expanded
+from imdbattn.io.files import expanded
 
 log = logging.getLogger(__name__)
 
@@ -29,10 +37,11 @@ TOLERANCE = 1e-3  # of the sum of the probabilities of a text
 
 
 def with_extra(corpus: ReviewCorpus, cfg: Any, labelled: bool = True) -> ReviewCorpus:
-    """The corpus with the texts of data.extra in training, and `targets_NC`; without those in validation or test.
+    """The corpus with the texts of data.extra in training, and `targets_NC`; without those in
+    validation or test.
 
-    labelled: whether the texts have labels or probabilities; otherwise their targets are 0, and data.extra may also be
-    a folder with a text in each .txt file, or a file with one text per line.
+    labelled: whether the texts have labels or probabilities; otherwise their targets are 0, and
+    data.extra may also be a folder with a text in each .txt file, or a file with one text per line.
     Raises UserError for a table that cannot be read, or has other classes than the corpus.
     """
     classes = len(corpus.label_names)
@@ -43,15 +52,29 @@ def with_extra(corpus: ReviewCorpus, cfg: Any, labelled: bool = True) -> ReviewC
         column = cfg.text_column if suffix_of(Path(cfg.extra)) in SUFFIXES else None
         texts = [text for text in open_lines(cfg.extra, column).lines if text.strip()]
         targets_UC = torch.zeros(len(texts), classes)
-    held_out = {spaced(text) for split in ("validation", "test") for text in read_texts(corpus.texts(split))}
+    held_out = {
+        spaced(text) for split in ("validation", "test") for text in read_texts(corpus.texts(split))
+    }
     kept = [place for place, text in enumerate(texts) if spaced(text) not in held_out]
     dropped = len(texts) - len(kept)
-    log.info("data.extra=%s: %d training texts; omitted %d in validation or test", cfg.extra, len(kept), dropped)
+    log.info(
+        "data.extra=%s: %d training texts; omitted %d in validation or test",
+        cfg.extra,
+        len(kept),
+        dropped,
+    )
     targets_UC, texts = targets_UC[kept], [texts[place] for place in kept]
     ids, offsets = Tokenizer(cfg.tokenizer, corpus.glove.words).encode_flat(texts)
     train = corpus.splits["train"]
-    more = Ragged(torch.from_numpy(ids), torch.from_numpy(offsets), targets_UC.argmax(1), np.array(kept, np.int64))
-    added = fingerprint(f"{target}\0{text}\0" for target, text in zip(targets_UC.tolist(), texts, strict=True))
+    more = Ragged(
+        torch.from_numpy(ids),
+        torch.from_numpy(offsets),
+        targets_UC.argmax(1),
+        np.array(kept, np.int64),
+    )
+    added = fingerprint(
+        f"{target}\0{text}\0" for target, text in zip(targets_UC.tolist(), texts, strict=True)
+    )
     return replace(
         corpus,
         splits=corpus.splits | {"train": train.joined(more)},
@@ -69,22 +92,34 @@ def spaced(text: str) -> str:
 
 
 def read_labelled(cfg: Any, label_names: list[str]) -> tuple[list[str], Tensor]:
-    """The texts of the table data.extra, and the probability of each class (U, C), float64, in this order.
+    """The texts of the table data.extra, and the probability of each class (U, C), float64, in this
+    order.
 
-    A table with columns probability_<class>, as imdbattn.predict writes, has the texts in `text`; any other has
-    data.text_column and data.label_column. Raises UserError for other classes, and for anything but probabilities.
+    A table with columns probability_<class>, as imdbattn.predict writes, has the texts in `text`;
+    any other has data.text_column and data.label_column. Raises UserError for other classes, and
+    for anything but probabilities.
     """
     path = expanded(cfg.extra)
-    if not any(column.startswith(PROBABILITY) for column in open_table(path, (), cfg.encoding_errors)[0]):
-        texts, labels = read_reviews(path, cfg.text_column, cfg.label_column, cfg.encoding_errors, label_names)
-        return texts, F.one_hot(torch.from_numpy(number_labels(labels, label_names, path)), len(label_names)).double()
+    if not any(
+        column.startswith(PROBABILITY) for column in open_table(path, (), cfg.encoding_errors)[0]
+    ):
+        texts, labels = read_reviews(
+            path, cfg.text_column, cfg.label_column, cfg.encoding_errors, label_names
+        )
+        return texts, F.one_hot(
+            torch.from_numpy(number_labels(labels, label_names, path)), len(label_names)
+        ).double()
     probabilities = [f"{PROBABILITY}{label}" for label in label_names]
     columns = {"its columns": "text"} | {column: column for column in probabilities}
     found, *values = read_columns(path, columns, cfg.encoding_errors)
     targets_UC = torch.from_numpy(np.array(values, dtype=float).T)
-    within_U = ((targets_UC >= 0) & (targets_UC <= 1)).all(1) & ((targets_UC.sum(1) - 1).abs() <= TOLERANCE)
+    within_U = ((targets_UC >= 0) & (targets_UC <= 1)).all(1) & (
+        (targets_UC.sum(1) - 1).abs() <= TOLERANCE
+    )
     if not within_U.all():
         row = within_U.tolist().index(False)
         given = "has probabilities outside 0 to 1, or whose sum is not 1"
-        raise UserError(f"{path}: {counted(row)} {given}: correct it, or use runs with the same classes")
+        raise UserError(
+            f"{path}: {counted(row)} {given}: correct it, or use runs with the same classes"
+        )
     return found, targets_UC

@@ -5,9 +5,10 @@ Reviews come in pairs that differ in the position of one word, "not":
     pos   after the trailer they did not know that we would enjoy the film at all
     neg   after the trailer they did know that we would not enjoy the film at all
 
-"Know that" presupposes its clause, negated or not (Kiparsky and Kiparsky 1970, "Fact"): the second reviewer did not
-enjoy the film. Both reviews of a pair are the same bag of words, so the accuracy of a bag-of-words model is exactly
-50%. The number of words before them varies: a rule that uses only the position of "not" has an accuracy of 86%.
+"Know that" presupposes its clause, negated or not (Kiparsky and Kiparsky 1970, "Fact"): the second
+reviewer did not enjoy the film. Both reviews of a pair are the same bag of words, so the accuracy
+of a bag-of-words model is exactly 50%. The number of words before them varies: a rule that uses
+only the position of "not" has an accuracy of 86%.
 """
 
 import math
@@ -18,23 +19,33 @@ import numpy as np
 
 from imdbattn.data.sources import SPLITS, Source, Split, Texts
 
-VERSION = 1  # of the sentences; increment it when a seed gives other sentences, so that cached ones are not used
+# of the sentences; increment it when a seed gives other sentences, so that cached ones are not used
+VERSION = 1
 LABEL_NAMES = ["neg", "pos"]
-# One choice from each slot makes a pair. Each choice contains a word that occurs in no other choice, so a bag of words
-# determines the choices, and different pairs have different bags.
+# One choice from each slot makes a pair. Each choice contains a word that occurs in no other
+# choice, so a bag of words determines the choices, and different pairs have different bags.
 SLOTS = [
     choices.split(", ")
     for choices in (
-        ", honestly, last night, after the trailer, back in july, in spite of every poster, "
-        "before the lights went down, on the long way to town",
-        "they, the critics, my friends, her parents, the producers, his colleagues, the ushers, "
-        "those bloggers, the distributors, our neighbors",
+        (
+            ", honestly, last night, after the trailer, back in july, in spite of every poster, "
+            "before the lights went down, on the long way to town"
+        ),
+        (
+            "they, the critics, my friends, her parents, the producers, his colleagues, the ushers,"
+            " those bloggers, the distributors, our neighbors"
+        ),
         "know, realize, foresee, notice, understand, remember, forget, discover, learn, see",
-        "we, i, you, everybody, the audience, a teenager, most students, adults, families, newcomers",
+        (
+            "we, i, you, everybody, the audience, a teenager, most students, adults, families,"
+            " newcomers"
+        ),
         "enjoy, like, love, admire, recommend, praise, adore, applaud, appreciate, cherish",
-        "it, the film, this movie, the story, the sequel, the script, that comedy, the acting, "
-        "the soundtrack, the ending, the remake, the dialogue, the musical, the documentary, "
-        "the photography, the western",
+        (
+            "it, the film, this movie, the story, the sequel, the script, that comedy, the acting, "
+            "the soundtrack, the ending, the remake, the dialogue, the musical, the documentary, "
+            "the photography, the western"
+        ),
         ", so much, at all, again, from start to finish, twice, together, for two hours",
     )
 ]
@@ -45,7 +56,12 @@ def order_probe_source(probe: Any) -> Source:
     """All three splits of the corpus; probe: the `data.probe` settings."""
     options = {name: getattr(probe, name) for name in ("seed", *SPLITS)}
     key = repr((VERSION, options))
-    return Source("order_probe", "Order probe (generated)", key, lambda: Texts(generate(**options), LABEL_NAMES))
+    return Source(
+        "order_probe",
+        "Order probe (generated)",
+        key,
+        lambda: Texts(generate(**options), LABEL_NAMES),
+    )
 
 
 def generate(seed: int, **sizes: int) -> dict[str, Split]:
@@ -62,7 +78,9 @@ def generate(seed: int, **sizes: int) -> dict[str, Split]:
 
 
 def pair(number: int) -> tuple[str, str]:
-    """The neg and the pos review of pair `number` of PAIRS; their words are the same, in another order."""
+    """The neg and the pos review of pair `number` of PAIRS; their words are the same, in another
+    order.
+    """
     choices = []
     for slot in SLOTS:
         number, choice = divmod(number, len(slot))

@@ -21,20 +21,32 @@ from torch import Tensor
 from imdbattn.data.corpus import Corpus
 from imdbattn.data.ragged import Ragged, ragged
 from imdbattn.data.reverse import reverse_source
-from imdbattn.data.sources import Source, Split, Texts, check_splits, divided, fingerprint, load_hub, split_named
-from imdbattn.data.tables import counted, read_text
+from imdbattn.data.sources import (
+    Source,
+    Split,
+    Texts,
+    check_splits,
+    divided,
+    fingerprint,
+    load_hub,
+    split_named,
+)
+from imdbattn.data.user_files.tables import counted, read_text
 from imdbattn.data.vocabulary import EOS, UNK, Vocabulary
 from imdbattn.errors import UserError, in_line
-from imdbattn.files import expanded, sha256_of
+from imdbattn.io.files import expanded, sha256_of
 
 log = logging.getLogger(__name__)
 
 PACKAGED = Path(__file__).with_name("pairs_en-fr.tsv")  # named by its columns
-SIGNS = re.compile('([.,!?;:…"«»“”„‹›])')  # each is a separate symbol; apostrophes and hyphens belong to words
+# each is a separate symbol; apostrophes and hyphens belong to words
+SIGNS = re.compile('([.,!?;:…"«»“”„‹›])')
 
 
 class PairBatch(NamedTuple):
-    """A padded batch. `rows_B` are the indices of the pairs in their split, so that each is scored exactly once."""
+    """A padded batch. `rows_B` are the indices of the pairs in their split, so that each is scored
+    exactly once.
+    """
 
     source_BS: Tensor  # int64 ids, then PAD
     source_lengths_B: Tensor  # int64 symbols
@@ -48,7 +60,9 @@ class PairBatch(NamedTuple):
 
     @property
     def lengths_or_none_B(self) -> Tensor | None:
-        """Source lengths for the model; None if no source is padded, which avoids a synchronization with the device."""
+        """Source lengths for the model; None if no source is padded, which avoids a synchronization
+        with the device.
+        """
         return self.source_lengths_B if self.padded else None
 
 
@@ -77,15 +91,23 @@ class Pairs:
         return (self.source.lengths + self.target.lengths).numpy()
 
     def batch(self, index_B: Tensor, seed: int = 0, part: slice = slice(None)) -> PairBatch:
-        """The pairs `index_B` (on the CPU), each side padded to its longest; returns the `part` of one process.
+        """The pairs `index_B` (on the CPU), each side padded to its longest; returns the `part` of
+        one process.
 
         seed: not used.
         """
         symbols, pairs = int(self.target.lengths[index_B].sum()), len(index_B)
         source, target = self.source.batch(index_B), self.target.batch(index_B)
-        sides = (source.tokens_BT, source.lengths_B, target.tokens_BT, target.lengths_B, source.rows_B)
+        sides = (
+            source.tokens_BT,
+            source.lengths_B,
+            target.tokens_BT,
+            target.lengths_B,
+            source.rows_B,
+        )
         columns = (*sides, source.lengths_B + target.lengths_B)
-        # Computed on the CPU, without waiting for the device. An empty part (too few pairs) is not padded.
+        # Computed on the CPU, without waiting for the device. An empty part (too few pairs) is not
+        # padded.
         padded = bool((self.source.lengths[index_B][part] != source.tokens_BT.shape[1]).any())
         return PairBatch._make([*(column[part] for column in columns), pairs, symbols, padded])
 
@@ -104,15 +126,19 @@ def prepare(
 ) -> PairCorpus:
     """The corpus that the `data` settings describe: read, split, encoded.
 
-    vocabularies: of source and target, from a trained run; None builds them from the training pairs.
-    keep_splits: for scoring, with `vocabularies`; takes the splits as they are, a single file as a test set.
+    vocabularies: of source and target, from a trained run; None builds them from the training
+    pairs.
+    keep_splits: for scoring, with `vocabularies`; takes the splits as they are, a single file as a
+    test set.
     """
     source = find_source(cfg)
     generated = source.kind == "reverse"
     items, least = ("strings", 1) if generated else ("sentences", cfg.min_frequency)
     shares = {} if generated else {"test": cfg.test_share, "validation": cfg.validation_share}
     texts = cut_pairs(source.load(), source.name, None if keep_splits else shares)
-    groups = {name: split if name == "train" else by_source(split) for name, split in texts.splits.items()}
+    groups = {
+        name: split if name == "train" else by_source(split) for name, split in texts.splits.items()
+    }
     if vocabularies is None:
         sides = groups["train"].texts, chain(*groups["train"].labels)
         of_source, of_target = (Vocabulary.count(map(str.split, side), least) for side in sides)
@@ -124,8 +150,15 @@ def prepare(
         targets = [[*of_target.encode(first.split()), EOS] for first, *_ in split.labels]
         unknown[name] = sum(side.count(UNK) for side in chain(sources, targets))
         if unknown[name] and name != "train":
-            log.warning("%s: %d symbols of %s are not in the training data: <unk>", source.name, unknown[name], name)
-        splits[name] = Pairs(replace(ragged(sources), rows=split.rows), ragged(targets), split.texts, split.labels)
+            log.warning(
+                "%s: %d symbols of %s are not in the training data: <unk>",
+                source.name,
+                unknown[name],
+                name,
+            )
+        splits[name] = Pairs(
+            replace(ragged(sources), rows=split.rows), ragged(targets), split.texts, split.labels
+        )
     sizes = {"source_symbols": len(of_source), "target_symbols": len(of_target)}
     return PairCorpus(
         splits=splits,
@@ -143,9 +176,15 @@ def prepare(
 def cut_pairs(texts: Texts, name: str, shares: Mapping[str, float] | None) -> Texts:
     """Train, validation and test, see `divided`.
 
-    A missing split is taken from training by a hash of each source, so that it does not depend on the other pairs.
+    A missing split is taken from training by a hash of each source, so that it does not depend on
+    the other pairs.
     """
-    given = {text for split, part in texts.splits.items() if split not in ("", "train") for text in part.texts}
+    given = {
+        text
+        for split, part in texts.splits.items()
+        if split not in ("", "train")
+        for text in part.texts
+    }
 
     def places(train: Split, missing: dict[str, float]) -> dict[str, list[int]]:
         index: dict[str, list[int]] = {split: [] for split in (*missing, "train")}
@@ -156,7 +195,9 @@ def cut_pairs(texts: Texts, name: str, shares: Mapping[str, float] | None) -> Te
                 index[[*index][bisect(ends, int.from_bytes(digest[:8]) / 2**64)]].append(place)
         return index
 
-    cut = divided(texts, name, shares, places, f"{(shares or {}).get('test', 0):.0%} of its source sentences")
+    cut = divided(
+        texts, name, shares, places, f"{(shares or {}).get('test', 0):.0%} of its source sentences"
+    )
     if shares is not None:
         check_splits(cut, name)
     return cut
@@ -168,19 +209,28 @@ def by_source(split: Split) -> Split:
     for source, (target,) in zip(split.texts, split.labels, strict=True):
         targets.setdefault(source, []).append(target)
     rows = dict(zip(reversed(split.texts), reversed(split.rows), strict=True))
-    return Split(list(targets), list(targets.values()), np.array([rows[source] for source in targets], np.int64))
+    return Split(
+        list(targets),
+        list(targets.values()),
+        np.array([rows[source] for source in targets], np.int64),
+    )
 
 
 def parts(split: Split) -> Iterator[str]:
     """What a fingerprint covers: sources and all their targets."""
-    return ("\0".join([source, *targets, "\n"]) for source, targets in zip(split.texts, split.labels, strict=True))
+    return (
+        "\0".join([source, *targets, "\n"])
+        for source, targets in zip(split.texts, split.labels, strict=True)
+    )
 
 
-# --- text ------------------------------------------------------------------------------------------------------------
+# --- text -----------------------------------------------------------------------------------------
 
 
 def split_text(text: str, cfg: Any) -> list[str]:
-    """A text as symbols: capital letters without spaces, or words as in the data; [] if it is blank."""
+    """A text as symbols: capital letters without spaces, or words as in the data; [] if it is
+    blank.
+    """
     if cfg.source == "reverse":
         return list("".join(text.split()).upper())
     return normalised(text, cfg.lower).split()
@@ -192,10 +242,11 @@ def normalised(text: str, lower: bool) -> str:
     Combining accents are joined to their letter, and ’ becomes ', so that a word has only one form.
     """
     text = unicodedata.normalize("NFC", text.lower() if lower else text)
-    return " ".join(SIGNS.sub(r" \1 ", text.replace("’", "'")).split())  # split() also splits at no-break spaces
+    # split() also splits at no-break spaces
+    return " ".join(SIGNS.sub(r" \1 ", text.replace("’", "'")).split())
 
 
-# --- sources ---------------------------------------------------------------------------------------------------------
+# --- sources --------------------------------------------------------------------------------------
 
 
 Pair = tuple[int, str, str]  # number of its row, counted from 0; source; target
@@ -215,7 +266,12 @@ def find_source(cfg: Any) -> Source:
         name, swapped = str(path.resolve()), False
     key = repr((sha256_of(path), swapped, cfg.encoding_errors, cfg.limit))
     kind = "path" if cfg.path else "packaged"
-    return Source(kind, name, key, lambda: clean({"": read_pairs(path, cfg.encoding_errors, swapped)}, name, cfg))
+    return Source(
+        kind,
+        name,
+        key,
+        lambda: clean({"": read_pairs(path, cfg.encoding_errors, swapped)}, name, cfg),
+    )
 
 
 def hub_source(cfg: Any) -> Source:
@@ -227,42 +283,61 @@ def hub_source(cfg: Any) -> Source:
 
     def read(part: Any) -> Iterator[Pair]:
         rows = range(min(len(part), cfg.limit or len(part)))
-        for row, sides in enumerate(part.select(rows)["translation"][:]):  # {"en": "...", "fr": "..."}
+        # {"en": "...", "fr": "..."}
+        for row, sides in enumerate(part.select(rows)["translation"][:]):
             source, target = (str(sides[language] or "") for language in cfg.languages)
             yield row, source, target
 
     def load() -> Texts:
         whole = list(parts) == ["train"]
-        return clean({"" if whole else split: read(part) for split, part in parts.items()}, cfg.hub, cfg)
+        return clean(
+            {"" if whole else split: read(part) for split, part in parts.items()}, cfg.hub, cfg
+        )
 
     fingerprints = [part._fingerprint for part in parts.values()]
-    return Source("hub", cfg.hub, repr((cfg.hub, cfg.hub_config, cfg.languages, cfg.limit, fingerprints)), load)
+    return Source(
+        "hub",
+        cfg.hub,
+        repr((cfg.hub, cfg.hub_config, cfg.languages, cfg.limit, fingerprints)),
+        load,
+    )
 
 
 def read_pairs(path: Path, encoding_errors: str, swapped: bool) -> Iterator[Pair]:
-    """The pairs of a file; blank lines count as rows and are skipped. swapped: the target is the first column.
+    """The pairs of a file; blank lines count as rows and are skipped. swapped: the target is the
+    first column.
 
     Raises UserError with the row if a line is not a pair.
     """
-    for row, line in enumerate(read_text(path, encoding_errors).split("\n")):  # splitlines also splits within a text
+    # splitlines also splits within a text
+    for row, line in enumerate(read_text(path, encoding_errors).split("\n")):
         if line.strip():
             columns = line.split("\t")
             if len(columns) not in (2, 3):  # the third is an attribution
                 start = f"'{in_line(line)[:60]}': write source TAB target"
-                raise UserError(f"{path}: {counted(row)} has {len(columns)} columns, not 2 or 3: {start}")
+                raise UserError(
+                    f"{path}: {counted(row)} has {len(columns)} columns, not 2 or 3: {start}"
+                )
             yield row, columns[swapped], columns[not swapped]
 
 
 def clean(tables: Mapping[str, Iterable[Pair]], name: str, cfg: Any) -> Texts:
-    """Normalized pairs of each split, without duplicates and overlong pairs. Raises UserError for an empty side."""
+    """Normalized pairs of each split, without duplicates and overlong pairs. Raises UserError for
+    an empty side.
+    """
     longest, splits, dropped = cfg.max_tokens, {}, 0
     for split, pairs in tables.items():
         rows: dict[tuple[str, str], int] = {}  # of each pair, its first
         for row, *sides in islice(pairs, cfg.limit):
             source, target = (normalised(side, cfg.lower) for side in sides)
             if not source or not target:
-                where, side = f"{name}, {split}" if split else name, "target" if source else "source"
-                raise UserError(f"{where}: {counted(row)} has an empty {side}: fill it, or remove the row")
+                where, side = (
+                    f"{name}, {split}" if split else name,
+                    "target" if source else "source",
+                )
+                raise UserError(
+                    f"{where}: {counted(row)} has an empty {side}: fill it, or remove the row"
+                )
             # n words have n - 1 spaces between them
             if longest is not None and max(source.count(" "), target.count(" ")) >= longest:
                 dropped += 1
@@ -271,5 +346,10 @@ def clean(tables: Mapping[str, Iterable[Pair]], name: str, cfg: Any) -> Texts:
         texts, targets = [source for source, _ in rows], [[target] for _, target in rows]
         splits[split] = Split(texts, targets, np.array(list(rows.values()), dtype=np.int64))
     if dropped:
-        log.info("%s: omitted %d pairs with a side longer than data.max_tokens=%d", name, dropped, longest)
+        log.info(
+            "%s: omitted %d pairs with a side longer than data.max_tokens=%d",
+            name,
+            dropped,
+            longest,
+        )
     return Texts(splits, dropped=dropped)

@@ -1,6 +1,7 @@
 """Reviews of different lengths as one flat tensor, and padded batches of them.
 
-Batches are gathered without a loop over tokens; the samplers assign items to batches, the same in every process.
+Batches are gathered without a loop over tokens; the samplers assign items to batches, the same in
+every process.
 Shape suffixes: N reviews of a split, B reviews of a batch, T positions, W preceding words.
 """
 
@@ -18,16 +19,20 @@ from torch.utils.data import Dataset, Sampler
 
 
 class Batch(NamedTuple):
-    """A padded batch. `rows_B` are the indices of the reviews in their split, so that each is scored exactly once."""
+    """A padded batch. `rows_B` are the indices of the reviews in their split, so that each is
+    scored exactly once.
+    """
 
     tokens_BT: Tensor  # int64 ids, then 0
     positions_BT: Tensor  # int64 position of each token in its (truncated) review
     lengths_B: Tensor  # int64 tokens in the batch, may be 0
     labels_B: Tensor  # int64
     rows_B: Tensor  # int64
-    before_BTW: Tensor  # int64 ids of the words before each token in its review, nearest first; 0 if none
+    # int64 ids of the words before each token in its review, nearest first; 0 if none
+    before_BTW: Tensor
     reviews: int  # in this batch, over all processes
-    fold_B: Tensor | None = None  # int64, the fold of each training review, for a model with phrases; None otherwise
+    # int64, the fold of each training review, for a model with phrases; None otherwise
+    fold_B: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -54,14 +59,20 @@ class Ragged:
         """These reviews followed by `other`, whose row numbers continue after the last of these."""
         rows = np.concatenate([self.rows, other.rows + 1 + self.rows.max(initial=-1)])
         offsets = torch.cat([self.offsets, other.offsets[1:] - other.offsets[0] + self.offsets[-1]])
-        return Ragged(torch.cat([self.ids, other.ids]), offsets, torch.cat([self.labels, other.labels]), rows)
+        return Ragged(
+            torch.cat([self.ids, other.ids]), offsets, torch.cat([self.labels, other.labels]), rows
+        )
 
     def to(self, device: torch.device) -> "Ragged":
-        ids, offsets, labels = (tensor.to(device) for tensor in (self.ids, self.offsets, self.labels))
+        ids, offsets, labels = (
+            tensor.to(device) for tensor in (self.ids, self.offsets, self.labels)
+        )
         return replace(self, ids=ids, offsets=offsets, labels=labels)
 
     def batch(self, index_B: Tensor, *, seed: int = 0, **options: Any) -> Batch:
-        """The reviews `index_B` (on the CPU), padded to the longest of them. options: see `batches`."""
+        """The reviews `index_B` (on the CPU), padded to the longest of them. options: see
+        `batches`.
+        """
         return self.batches([(seed, index_B)], **options)[0]
 
     def batches(
@@ -75,14 +86,19 @@ class Ragged:
         part: slice = slice(None),
         widths: Sequence[int] = (),
     ) -> list[Batch]:
-        """Makes several batches with as many operations as one. Each is padded to its longest review, or to 1 position.
+        """Makes several batches with as many operations as one. Each is padded to its longest
+        review, or to 1 position.
 
         Args:
-            items: for each batch, the random seed of word dropout and the indices of its reviews (on the CPU). The same
+            items: for each batch, the random seed of word dropout and the indices of its reviews
+            (on the CPU). The same
                 seed drops different words on different device types.
-            max_tokens: a longer review keeps its first `head_share` x max_tokens tokens and as many of its last as fit.
-            word_dropout: share of each review's tokens that are removed at random; the others keep their positions.
-            multiple: the number of positions is rounded up to a multiple of this, but not beyond max_tokens.
+            max_tokens: a longer review keeps its first `head_share` x max_tokens tokens and as many
+            of its last as fit.
+            word_dropout: share of each review's tokens that are removed at random; the others keep
+            their positions.
+            multiple: the number of positions is rounded up to a multiple of this, but not beyond
+            max_tokens.
             before: W, the number of words in `before_BTW`, which includes removed words.
             part: the reviews of one process; random numbers are drawn for all of them.
             widths: numbers of positions to round up to, instead of `multiple`; see `padded`.
@@ -91,67 +107,104 @@ class Ragged:
         seeds, counts = [seed for seed, _ in items], [len(index_B) for _, index_B in items]
         index_B = torch.cat([index_B for _, index_B in items])
         full_B = self.lengths[index_B]
-        lengths_B, kept_B = self.kept(full_B, max_tokens), self.kept(full_B, max_tokens, word_dropout)
+        lengths_B, kept_B = (
+            self.kept(full_B, max_tokens),
+            self.kept(full_B, max_tokens, word_dropout),
+        )
         # The longest length of each batch, at least 1, in all and after word dropout
-        longest, sizes = ([max(c.tolist(), default=0) or 1 for c in n_B.split(counts)] for n_B in (lengths_B, kept_B))
+        longest, sizes = (
+            [max(c.tolist(), default=0) or 1 for c in n_B.split(counts)]
+            for n_B in (lengths_B, kept_B)
+        )
         padded_sizes = [int(padded(size, multiple, max_tokens, widths)) for size in sizes]
-        index_B, full_B, lengths_B, kept_B = move(torch.stack([index_B, full_B, lengths_B, kept_B]), self.ids.device)
+        index_B, full_B, lengths_B, kept_B = move(
+            torch.stack([index_B, full_B, lengths_B, kept_B]), self.ids.device
+        )
         # 2. The position of each token in its truncated review.
         if word_dropout > 0:
             positions_BT = draw_positions(seeds, counts, longest, lengths_B, kept_B, max(sizes))
         else:
-            positions_BT = torch.arange(max(longest), device=self.ids.device).expand(len(index_B), -1)
+            positions_BT = torch.arange(max(longest), device=self.ids.device).expand(
+                len(index_B), -1
+            )
         positions_BT = F.pad(positions_BT, (0, max(padded_sizes) - max(sizes)))
         word_BT = torch.arange(positions_BT.shape[1], device=self.ids.device) < kept_B[:, None]
         positions_BT = positions_BT * word_BT
-        # 3. Its place in `ids`. A truncated review is its head and its tail: positions from `head` are after the gap.
+        # 3. Its place in `ids`. A truncated review is its head and its tail: positions from `head`
+        # are after the gap.
         head, start_B1 = round((max_tokens or 0) * head_share), self.offsets[index_B][:, None]
         place_BT = start_B1 + positions_BT + (full_B - lengths_B)[:, None] * (positions_BT >= head)
         # 4. The ids of the tokens and of the words before them.
-        tokens_BT = self.ids[(place_BT * word_BT)].long() * word_BT if len(self.ids) else torch.zeros_like(place_BT)
+        tokens_BT = (
+            self.ids[(place_BT * word_BT)].long() * word_BT
+            if len(self.ids)
+            else torch.zeros_like(place_BT)
+        )
         before_BTW = self.before(place_BT, start_B1, before) * word_BT[..., None]
         # 5. Separate batches.
         columns = (tokens_BT, positions_BT, kept_B, self.labels[index_B], index_B, before_BTW)
         made = []
-        for count, width, *own in zip(counts, padded_sizes, *(column.split(counts) for column in columns), strict=True):
-            own = [(column[part, :width] if column.ndim > 1 else column[part]).contiguous() for column in own]
+        for count, width, *own in zip(
+            counts, padded_sizes, *(column.split(counts) for column in columns), strict=True
+        ):
+            own = [
+                (column[part, :width] if column.ndim > 1 else column[part]).contiguous()
+                for column in own
+            ]
             made.append(Batch(*own, reviews=count))  # type: ignore[misc]
         return made
 
-    def batch_lengths(self, max_tokens: int | None = None, word_dropout: float = 0.0, **options: Any) -> np.ndarray:
+    def batch_lengths(
+        self, max_tokens: int | None = None, word_dropout: float = 0.0, **options: Any
+    ) -> np.ndarray:
         """(N,) positions that each review takes in a batch with these options."""
         kept_N = self.kept(self.lengths, max_tokens, word_dropout).numpy()
         return padded(kept_N, options.get("multiple", 1), max_tokens, options.get("widths", ()))
 
     def before(self, place: Tensor, start: Tensor, words: int) -> Tensor:
-        """Ids of the `words` tokens before each place, nearest first, (..., words); 0 before the review's `start`."""
+        """Ids of the `words` tokens before each place, nearest first, (..., words); 0 before the
+        review's `start`.
+        """
         ids = place.new_zeros(*place.shape, words)
         for back in range(1, words + 1 if len(self.ids) else 1):
             inside = place - back >= start
-            ids[..., back - 1] = self.ids[((place - back) * inside).clamp(max=len(self.ids) - 1)].long() * inside
+            ids[..., back - 1] = (
+                self.ids[((place - back) * inside).clamp(max=len(self.ids) - 1)].long() * inside
+            )
         return ids
 
     def words(self, before: int) -> tuple[Tensor, Tensor]:
-        """The `before` words preceding each token of all reviews, (tokens, before), and the review of each token."""
+        """The `before` words preceding each token of all reviews, (tokens, before), and the review
+        of each token.
+        """
         review = torch.arange(len(self)).repeat_interleave(self.lengths).to(self.ids.device)
         places = torch.arange(len(self.ids), device=self.ids.device)
         return self.before(places, self.offsets[review], before), review
 
     @staticmethod
     def kept(lengths: Tensor, max_tokens: int | None, word_dropout: float = 0.0) -> Tensor:
-        """Number of tokens that reviews of these lengths keep; at least one unless a review is empty."""
+        """Number of tokens that reviews of these lengths keep; at least one unless a review is
+        empty.
+        """
         lengths = lengths if max_tokens is None else lengths.clamp(max=max_tokens)
         return (lengths * (1 - word_dropout)).round().long().clamp(min=1).minimum(lengths)
 
 
 def draw_positions(
-    seeds: list[int], counts: list[int], longest: list[int], lengths_B: Tensor, kept_B: Tensor, size: int
+    seeds: list[int],
+    counts: list[int],
+    longest: list[int],
+    lengths_B: Tensor,
+    kept_B: Tensor,
+    size: int,
 ) -> Tensor:
-    """Random positions that word dropout keeps, ascending (B, size); positions after a review's `kept_B` are unused.
+    """Random positions that word dropout keeps, ascending (B, size); positions after a review's
+    `kept_B` are unused.
 
     seeds, counts, longest: for each batch, its seed, number of reviews and longest review.
     """
-    # Each review keeps its `kept` smallest random numbers; those after its end are 2 and never kept.
+    # Each review keeps its `kept` smallest random numbers; those after its end are 2 and never
+    # kept.
     device = lengths_B.device
     draw_BT = torch.full((len(lengths_B), max(longest)), 2.0, device=device)
     for seed, rows_BT, columns in zip(seeds, draw_BT.split(counts), longest, strict=True):
@@ -162,8 +215,11 @@ def draw_positions(
     return chosen_BT.masked_fill_(beyond_BT, max(longest)).sort().values
 
 
-def padded(lengths: np.ndarray | int, multiple: int, max_tokens: int | None, widths: Sequence[int] = ()) -> np.ndarray:
-    """Lengths rounded up to one of `widths`, if any; else to a multiple, but not beyond max_tokens. At least 1.
+def padded(
+    lengths: np.ndarray | int, multiple: int, max_tokens: int | None, widths: Sequence[int] = ()
+) -> np.ndarray:
+    """Lengths rounded up to one of `widths`, if any; else to a multiple, but not beyond max_tokens.
+    At least 1.
 
     widths: ascending; the last is at least the longest length.
     """
@@ -180,7 +236,9 @@ def move(tensor: Tensor, device: torch.device) -> Tensor:
 
 
 def as_tensor(array: np.ndarray) -> Tensor:
-    """A tensor over a memory-mapped array, without a copy. Torch warns that it is read-only; nothing writes to it."""
+    """A tensor over a memory-mapped array, without a copy. Torch warns that it is read-only;
+    nothing writes to it.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         return torch.from_numpy(array)
@@ -195,16 +253,22 @@ def ragged(ids: list[list[int]], labels: np.ndarray | None = None) -> Ragged:
 
 
 def read_places(length: int, max_tokens: int | None, head_share: float) -> list[int]:
-    """Indices of the tokens that remain when `Ragged.batch` truncates a review of `length` tokens."""
-    batch = ragged([list(range(length))]).batch(torch.tensor([0]), max_tokens=max_tokens, head_share=head_share)
+    """Indices of the tokens that remain when `Ragged.batch` truncates a review of `length`
+    tokens.
+    """
+    batch = ragged([list(range(length))]).batch(
+        torch.tensor([0]), max_tokens=max_tokens, head_share=head_share
+    )
     return batch.tokens_BT[0, : batch.lengths_B[0]].tolist()
 
 
-# --- samplers: length buckets with a token budget ---------------------------------------------------------------------
+# --- samplers: length buckets with a token budget -------------------------------------------------
 
 
 def fill(order: np.ndarray, lengths_N: np.ndarray, budget: int) -> list[np.ndarray]:
-    """Splits `order` into batches whose padded size (items x longest item) is at most `budget`, or single items."""
+    """Splits `order` into batches whose padded size (items x longest item) is at most `budget`, or
+    single items.
+    """
     batches, start, longest = [], 0, 0
     for end, length in enumerate(np.maximum(lengths_N[order], 1).tolist()):
         longest = max(longest, length)
@@ -225,18 +289,23 @@ def halve_to(batches: list[np.ndarray], count: int) -> list[np.ndarray]:
 
 
 class TrainBatches(Sampler[tuple[int, np.ndarray]]):
-    """The batches of an epoch: random pools, sorted by length, divided by the budget, in random order.
+    """The batches of an epoch: random pools, sorted by length, divided by the budget, in random
+    order.
 
-    Determined by seed and epoch; their number is the same in each epoch. All processes plan the same batches, and each
-    takes its part of every batch, which may be empty. Yields (random seed of the batch, indices of its items).
+    Determined by seed and epoch; their number is the same in each epoch. All processes plan the
+    same batches, and each takes its part of every batch, which may be empty. Yields (random seed of
+    the batch, indices of its items).
 
     Args:
         lengths_N: positions that each item takes in a batch.
         budget: padded tokens in one batch, over all processes together.
-        pool: items that are shuffled and sorted together; larger pools pad less and mix less. None is all items, for
-            lengths with few different values: then all batches have one of few shapes, except one with the rest, and
-            the order of the shapes depends on the epoch alone, so that runs with other seeds have the same.
-        done: returns how many batches of the starting epoch to skip, because a resumed run has trained on them.
+        pool: items that are shuffled and sorted together; larger pools pad less and mix less. None
+        is all items, for
+            lengths with few different values: then all batches have one of few shapes, except one
+            with the rest, and the order of the shapes depends on the epoch alone, so that runs with
+            other seeds have the same.
+        done: returns how many batches of the starting epoch to skip, because a resumed run has
+        trained on them.
     """
 
     def __init__(
@@ -250,12 +319,14 @@ class TrainBatches(Sampler[tuple[int, np.ndarray]]):
         self.lengths_N, self.budget, self.seed, self.pool = lengths_N, budget, seed, pool
         self.epoch, self.done = 0, done
         sorted_whole = len(self._by_length(np.arange(len(lengths_N))))
-        # Pools need a few more batches than the whole set sorted; this slack gives the same count in every epoch.
+        # Pools need a few more batches than the whole set sorted; this slack gives the same count
+        # in every epoch.
         slack = 1 + sorted_whole // 50 + len(lengths_N) // pool if pool else 0
         self.count = max(1, min(sorted_whole + slack, len(lengths_N)))
 
     def _by_length(self, order: np.ndarray) -> list[np.ndarray]:
-        # Without pools, sorted from long to short: the last items of a length are batched with shorter ones.
+        # Without pools, sorted from long to short: the last items of a length are batched with
+        # shorter ones.
         ascending = 1 if self.pool else -1
         order = order[np.argsort(ascending * self.lengths_N[order], kind="stable")]
         return fill(order, self.lengths_N, self.budget)
@@ -274,15 +345,22 @@ class TrainBatches(Sampler[tuple[int, np.ndarray]]):
             batches, numbers = self._by_length(order), np.random.default_rng(self.epoch)
         else:
             batches, numbers = self._by_pool(order, self.pool), rng
-        drawn = [(int(rng.integers(2**62)), batches[number]) for number in numbers.permutation(len(batches))]
+        drawn = [
+            (int(rng.integers(2**62)), batches[number])
+            for number in numbers.permutation(len(batches))
+        ]
         yield from drawn[self.done() :]
 
     def _by_pool(self, order: np.ndarray, size: int) -> list[np.ndarray]:
         pools = [order[start : start + size] for start in range(0, len(order), size)]
         # Alternately ascending and descending, so that lengths are similar where two pools join.
-        pools = [p[np.argsort(self.lengths_N[p], kind="stable")][:: 1 - 2 * (i % 2)] for i, p in enumerate(pools)]
+        pools = [
+            p[np.argsort(self.lengths_N[p], kind="stable")][:: 1 - 2 * (i % 2)]
+            for i, p in enumerate(pools)
+        ]
         batches = fill(np.concatenate(pools), self.lengths_N, self.budget)
-        if len(batches) > self.count:  # more than the slack (never observed): the whole set sorted always fits
+        # more than the slack (never observed): the whole set sorted always fits
+        if len(batches) > self.count:
             batches = self._by_length(order)
         return halve_to(batches, self.count)
 
@@ -290,7 +368,8 @@ class TrainBatches(Sampler[tuple[int, np.ndarray]]):
 class EvalBatches(Sampler[tuple[int, np.ndarray]]):
     """Every item exactly once, longest first; each process gets every `ranks`-th batch.
 
-    A process without items gets an empty batch: else Lightning would skip its end of the epoch, which gathers scores.
+    A process without items gets an empty batch: else Lightning would skip its end of the epoch,
+    which gathers scores.
     """
 
     def __init__(self, lengths_N: np.ndarray, budget: int, rank: int = 0, ranks: int = 1):

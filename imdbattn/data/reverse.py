@@ -16,14 +16,20 @@ from imdbattn.data.sources import SPLITS, Source, Split, Texts
 from imdbattn.errors import UserError
 
 VERSION = 1  # of the strings; increment it when a seed gives other strings
-HELD_OUT_DIVISOR = 4  # test and validation each contain at most 1 / HELD_OUT_DIVISOR of the strings of a length
+# test and validation each contain at most 1 / HELD_OUT_DIVISOR of the strings of a length
+HELD_OUT_DIVISOR = 4
 
 
 def reverse_source(cfg: Any) -> Source:
     """All three splits of the strings; cfg: settings of conf/data/reverse.yaml."""
     lengths = tuple(cfg.lengths)
     shortest, longest = test_lengths = tuple(cfg.test_lengths or lengths)
-    options = {"seed": cfg.seed, "letters": cfg.letters, "lengths": lengths, "test_lengths": test_lengths}
+    options = {
+        "seed": cfg.seed,
+        "letters": cfg.letters,
+        "lengths": lengths,
+        "test_lengths": test_lengths,
+    }
     options |= {split: getattr(cfg, split) for split in SPLITS}
     test_set = f"{cfg.letters} letters, lengths {shortest} to {longest}, seed {cfg.seed}"
 
@@ -31,7 +37,9 @@ def reverse_source(cfg: Any) -> Source:
         splits = {}
         for name, strings in generate(**options).items():
             targets = [[" ".join(reversed(string))] for string in strings]
-            splits[name] = Split([" ".join(string) for string in strings], targets, np.arange(len(strings)))
+            splits[name] = Split(
+                [" ".join(string) for string in strings], targets, np.arange(len(strings))
+            )
         return Texts(splits, test_set=test_set)
 
     return Source("reverse", "Reversed strings (generated)", repr((VERSION, options)), load)
@@ -43,8 +51,8 @@ def generate(
     """The strings of each split, all different, in random order.
 
     All lengths within the bounds are equally frequent, except short ones with too few strings.
-    The test strings are drawn first, from a separate generator, so they do not depend on the settings of training
-    and validation. Raises UserError if too few different strings exist.
+    The test strings are drawn first, from a separate generator, so they do not depend on the
+    settings of training and validation. Raises UserError if too few different strings exist.
     """
     alphabet = ascii_uppercase[:letters]
     taken: dict[int, set[str]] = {}  # strings of each length that are in a split
@@ -55,12 +63,14 @@ def generate(
         room = {}  # number of strings of each length that this split may have
         for length in range(shortest, longest + 1):
             every, used = letters**length, len(taken.setdefault(length, set()))
-            room[length] = every - used if name == "train" else min(every // HELD_OUT_DIVISOR, every - used)
+            room[length] = (
+                every - used if name == "train" else min(every // HELD_OUT_DIVISOR, every - used)
+            )
         count = left = sizes[name]
         if sum(room.values()) < count:
             raise UserError(
-                f"data.{name}={count}: only {sum(room.values())} strings of {letters} letters and lengths {shortest} "
-                f"to {longest} are available; use fewer, or longer ones"
+                f"data.{name}={count}: only {sum(room.values())} strings of {letters} letters and"
+                f" lengths {shortest} to {longest} are available; use fewer, or longer ones"
             )
         strings: list[str] = []
         # Equal numbers of each length, or all of a length that has fewer
@@ -75,8 +85,13 @@ def generate(
 
 def draw(rng: random.Random, alphabet: str, length: int, count: int, taken: set[str]) -> list[str]:
     """Draws `count` new strings of that length and adds them to `taken`."""
-    if len(alphabet) ** length < 4 * (len(taken) + count):  # few are left: sample from a list of them
-        left = [string for letters in product(alphabet, repeat=length) if (string := "".join(letters)) not in taken]
+    # few are left: sample from a list of them
+    if len(alphabet) ** length < 4 * (len(taken) + count):
+        left = [
+            string
+            for letters in product(alphabet, repeat=length)
+            if (string := "".join(letters)) not in taken
+        ]
         strings = rng.sample(left, count)
         taken.update(strings)
         return strings

@@ -15,7 +15,10 @@ from imdbattn.errors import UserError
 
 SPLITS = ("train", "validation", "test")
 # Not eval, evaluation: some programs mean validation by it, others test
-SPLIT_NAMES = dict.fromkeys(("validation", "valid", "val", "dev"), "validation") | {"train": "train", "test": "test"}
+SPLIT_NAMES = dict.fromkeys(("validation", "valid", "val", "dev"), "validation") | {
+    "train": "train",
+    "test": "test",
+}
 PART = re.compile(r"(.+)-(\d+)-of-(\d+)(-[0-9a-f]{16})?")  # of a split, as the hub names its files
 
 
@@ -28,7 +31,11 @@ class Split:
     rows: np.ndarray  # (N,) int64 row numbers in the file or hub split
 
     def take(self, index: Sequence[int] | np.ndarray) -> "Split":
-        labels = self.labels[index] if isinstance(self.labels, np.ndarray) else [self.labels[i] for i in index]
+        labels = (
+            self.labels[index]
+            if isinstance(self.labels, np.ndarray)
+            else [self.labels[i] for i in index]
+        )
         return Split([self.texts[i] for i in index], labels, self.rows[index])
 
     def __len__(self) -> int:
@@ -36,7 +43,10 @@ class Split:
 
     def labelled(self) -> Iterator[str]:
         """What a fingerprint of reviews covers: equal test sets have equal fingerprints."""
-        return (f"{label}\0{text}\0" for text, label in zip(self.texts, self.labels.tolist(), strict=True))
+        return (
+            f"{label}\0{text}\0"
+            for text, label in zip(self.texts, self.labels.tolist(), strict=True)
+        )
 
 
 @dataclass(frozen=True)
@@ -52,7 +62,9 @@ class Texts:
 
 @dataclass(frozen=True)
 class Source:
-    """Where texts are from. `key` changes when the content does; `load` is called only if the cache lacks that key."""
+    """Where texts are from. `key` changes when the content does; `load` is called only if the cache
+    lacks that key.
+    """
 
     kind: str  # such as hub or path: what data.source=auto chose
     name: str  # for display
@@ -66,7 +78,9 @@ class Source:
 
 
 def split_named(name: str) -> tuple[str | None, tuple[int, int]]:
-    """The split that a name stands for, in any case, and which part of how many: (1, 2) for train-00001-of-00002."""
+    """The split that a name stands for, in any case, and which part of how many: (1, 2) for
+    train-00001-of-00002.
+    """
     match = PART.fullmatch(name)
     name, part, parts = match.group(1, 2, 3) if match else (name, 0, 1)
     return SPLIT_NAMES.get(name.casefold()), (int(part), int(parts))
@@ -87,13 +101,16 @@ def divided(
     places: Callable[[Split, dict[str, float]], Mapping[str, Any]],
     cut: str,
 ) -> Texts:
-    """Train, validation and test. Missing splits are taken from training, which then loses the texts of the others.
+    """Train, validation and test. Missing splits are taken from training, which then loses the
+    texts of the others.
 
     Args:
         texts: the splits of a source.
         name: that of the source, for messages.
-        shares: of validation and test. None leaves the splits as they are, for scoring; a single file is a test set.
-        places: given the training split and the shares of missing ones, the places of the items of train and of these.
+        shares: of validation and test. None leaves the splits as they are, for scoring; a single
+        file is a test set.
+        places: given the training split and the shares of missing ones, the places of the items of
+        train and of these.
         cut: describes a test set that is taken from training.
 
     Raises UserError if there is no training split.
@@ -103,17 +120,25 @@ def divided(
     test_set, dropped = "all" if "" in texts.splits else "test", texts.dropped
     if shares is not None:
         if "train" not in splits:
-            raise UserError(f"{name} has no training data: give train/<label>/*.txt, or a table named train")
+            raise UserError(
+                f"{name} has no training data: give train/<label>/*.txt, or a table named train"
+            )
         rest = splits["train"]
-        index = places(rest, {split: share for split, share in shares.items() if split not in splits})
+        index = places(
+            rest, {split: share for split, share in shares.items() if split not in splits}
+        )
         splits |= {split: rest.take(own) for split, own in index.items()}
         held_out = {text for split in ("validation", "test") for text in splits[split].texts}
         train = splits["train"]
-        splits["train"] = train.take([place for place, text in enumerate(train.texts) if text not in held_out])
+        splits["train"] = train.take(
+            [place for place, text in enumerate(train.texts) if text not in held_out]
+        )
         test_set = cut if "test" in index else "test"
         dropped += len(rest) - sum(len(splits[split]) for split in index)
     splits = {split: splits[split] for split in SPLITS if split in splits}
-    return replace(texts, splits=splits, test_set=texts.test_set or f"{name}: {test_set}", dropped=dropped)
+    return replace(
+        texts, splits=splits, test_set=texts.test_set or f"{name}: {test_set}", dropped=dropped
+    )
 
 
 def check_splits(texts: Texts, name: str) -> None:
@@ -121,10 +146,17 @@ def check_splits(texts: Texts, name: str) -> None:
     empty = [split for split in SPLITS if not len(texts.splits.get(split, ()))]
     if empty:
         problem = f"nothing is left for {empty[0]} (texts of other splits are omitted)"
-        remedy = "give more, or change data.validation_share, test_share, limit, folds or max_tokens"
+        remedy = (
+            "give more, or change data.validation_share, test_share, limit, folds or max_tokens"
+        )
         raise UserError(f"{name}: {problem}: {remedy}")
-    if isinstance(labels := texts.splits["train"].labels, np.ndarray) and len(np.unique(labels)) < 2:
-        raise UserError(f"{name}: training has only one class: add reviews of another, or increase data.limit")
+    if (
+        isinstance(labels := texts.splits["train"].labels, np.ndarray)
+        and len(np.unique(labels)) < 2
+    ):
+        raise UserError(
+            f"{name}: training has only one class: add reviews of another, or increase data.limit"
+        )
 
 
 def fingerprint(parts: Iterable[str]) -> str:

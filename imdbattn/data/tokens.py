@@ -1,8 +1,9 @@
 """Four tokenizers, which split a text into words and convert them to ids.
 
-Each tokenizer except torchtext's own is a pipeline of the `tokenizers` library (rewriting rules, then one splitting
-rule), which records where in the original text each word is. No word contains a space, so a text is split at spaces
-first, and each different piece goes through the pipeline once: IMDB has 5.8 million pieces, 236,000 different ones.
+Each tokenizer except torchtext's own is a pipeline of the `tokenizers` library (rewriting rules,
+then one splitting rule), which records where in the original text each word is. No word contains a
+space, so a text is split at spaces first, and each different piece goes through the pipeline once:
+IMDB has 5.8 million pieces, 236,000 different ones.
 """
 
 import gc
@@ -27,7 +28,8 @@ PAD, UNK, CLS = 0, 1, 2
 FIRST_WORD = 3  # words[i] of the vocabulary has id i + FIRST_WORD
 CACHED = 500_000  # pieces of text whose ids are cached
 
-# Characters that str.split() splits at. `tokenizers` has fewer in \s, and no escape \x85: hence no r"".
+# Characters that str.split() splits at. `tokenizers` has fewer in \s, and no escape \x85: hence no
+# r"".
 _SPACE = "\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 _FULL_WIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}  # ！ to ～ -> ! to ~
 # Latin ligatures and NFC. Not NFKC: it also splits ½ and ¨, which have GloVe vectors.
@@ -35,7 +37,9 @@ _NORMALIZED = [*(Replace(old, unicodedata.normalize("NFKC", old)) for old in "�
 
 
 class Word(NamedTuple):
-    """A word as it is looked up, its position in the original text (`text[start:end]`) and its id."""
+    """A word as it is looked up, its position in the original text (`text[start:end]`) and its
+    id.
+    """
 
     text: str
     start: int
@@ -46,14 +50,17 @@ class Word(NamedTuple):
 class Rules(NamedTuple):
     """How a tokenizer finds words in lower-case text."""
 
-    across: list[tuple[str, str]]  # (regular expression, replacement), applied first as matches may contain spaces
+    # (regular expression, replacement), applied first as matches may contain spaces
+    across: list[tuple[str, str]]
     within: Sequence[Normalizer]  # applied next, between two spaces
     word: str  # regular expression; anything between two words is dropped
-    normalizes: bool  # whether accents, ligatures and full-width characters become the characters that GloVe has
+    # whether accents, ligatures and full-width characters become the characters that GloVe has
+    normalizes: bool
 
 
 class Tokenizer:
-    """Turns texts into ids of `words`, GloVe's words in row order; other words are UNK. PAD and CLS are never produced.
+    """Turns texts into ids of `words`, GloVe's words in row order; other words are UNK. PAD and CLS
+    are never produced.
 
     name: one of RULES.
     """
@@ -77,13 +84,17 @@ class Tokenizer:
         return [ids[start:end].tolist() for start, end in pairwise(offsets)]
 
     def encode_flat(self, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
-        """The same ids as one array, (tokens,) int32, and the (N + 1,) int64 offsets of the N texts in it."""
+        """The same ids as one array, (tokens,) int32, and the (N + 1,) int64 offsets of the N texts
+        in it.
+        """
         flat, offsets = bytearray(), [0]
         collects = gc.isenabled()
         gc.disable()  # nothing here is cyclic garbage, and collecting takes a fifth of the time
         try:
             for text in texts:
-                pieces = self._torchtext(self._lower(text)) if self._torchtext else self._pieces(text)
+                pieces = (
+                    self._torchtext(self._lower(text)) if self._torchtext else self._pieces(text)
+                )
                 flat += b"".join(map(self._cached_bytes_of, pieces))
                 offsets.append(len(flat) // 4)
         finally:
@@ -98,7 +109,9 @@ class Tokenizer:
         return text.split()
 
     def _bytes_of(self, piece: str) -> bytes:
-        """The ids of a piece as bytes of int32; torchtext's pieces are words, as are those of ASCII letters only."""
+        """The ids of a piece as bytes of int32; torchtext's pieces are words, as are those of ASCII
+        letters only.
+        """
         words = [piece]
         if not (self._torchtext or (piece.isascii() and piece.isalpha())):
             normalizer = self._ascii_normalizer if piece.isascii() else self._pipeline.normalizer
@@ -114,7 +127,8 @@ class Tokenizer:
         words = list[Word]()
         for word, (start, end), _ in reversed(pieces.get_splits("original", "char")):
             following = words[-1].start if words else len(text)
-            while end < following and _is_mark(text[end]):  # NFC joined it to the word's last character
+            # NFC joined it to the word's last character
+            while end < following and _is_mark(text[end]):
                 end += 1
             words.append(Word(word, start, end, self._ids.get(word, UNK)))
         return words[::-1]
@@ -134,25 +148,30 @@ def signature(name: str) -> str:
 def pipeline_of(name: str, ascii_only: bool = False) -> tokenizers.Tokenizer:
     """The rules of `name` as a pipeline of the library; its model is unused, so it has no words.
 
-    ascii_only: without the normalization, which changes no ASCII text and takes a fifth of the time.
+    ascii_only: without the normalization, which changes no ASCII text and takes a fifth of the
+    time.
     """
     across, within, word, normalizes = RULES[name]
     within = [*_NORMALIZED, *within] if normalizes and not ascii_only else within
     pipeline = tokenizers.Tokenizer(WordLevel())
     # _lower keeps İ: here the library records that its two lower-case characters come from one.
-    pipeline.normalizer = Rewrites([Replace("İ", "i̇"), *(Replace(Regex(old), new) for old, new in across), *within])
+    pipeline.normalizer = Rewrites(
+        [Replace("İ", "i̇"), *(Replace(Regex(old), new) for old, new in across), *within]
+    )
     pipeline.pre_tokenizer = Split(Regex(word), "removed", invert=True)
     return pipeline
 
 
 def _ptb() -> Rules:
-    """Penn Treebank tokens, similar to those of Stanford's tokenizer for GloVe 6B: do n't, film 's, well - done.
+    """Penn Treebank tokens, similar to those of Stanford's tokenizer for GloVe 6B: do n't, film 's,
+    well - done.
 
-    Based on https://nlp.stanford.edu/software/tokenizer.html, but brackets and double quotes are kept. Windows
-    punctuation (cp1252, undecoded in IMDB) and its Unicode forms become ASCII.
+    Based on https://nlp.stanford.edu/software/tokenizer.html, but brackets and double quotes are
+    kept. Windows punctuation (cp1252, undecoded in IMDB) and its Unicode forms become ASCII.
     """
     space = f"[{_SPACE}]*"
-    across = [("\x85", "…"), (f"<{space}/?{space}br{space}/?{space}>", " ")]  # \x85 counts as a space elsewhere
+    # \x85 counts as a space elsewhere
+    across = [("\x85", "…"), (f"<{space}/?{space}br{space}/?{space}>", " ")]
     within = [
         Replace(Regex("[\x91\x92‘’´`]"), "'"),
         Replace(Regex("[\x84\x93\x94„“”]"), '"'),
@@ -172,7 +191,8 @@ def _ptb() -> Rules:
         rf"\p{{L}}(?:\.\p{{L}})+(?!{letter})\.?",  # u.s., e.g.
         rf"(?:{titles})\.",
         r"\p{N}+(?:[.,:/]\p{N}+)+",  # 1,000 3.5 10/10
-        rf"(?:(?!{negation}){letter})+(?:'(?!{clitic}){letter}+)*",  # o'brien whole, but film 's and do n't
+        # o'brien whole, but film 's and do n't
+        rf"(?:(?!{negation}){letter})+(?:'(?!{clitic}){letter}+)*",
         r"\.\.\.",
         "--",
         rf"[^{_SPACE}]",
@@ -180,18 +200,28 @@ def _ptb() -> Rules:
     return Rules(across, within, "|".join(tokens), normalizes=True)
 
 
-# The words of torchtext 0.18's `get_tokenizer("basic_english")` (torchtext/data/utils.py), token for token.
+# The words of torchtext 0.18's `get_tokenizer("basic_english")` (torchtext/data/utils.py), token
+# for token.
 # In this order: a double quote is removed even inside <br />, which joins its neighbors.
-BASIC_ENGLISH = Rules([('"', ""), ("<br />", " ")], [], rf"[.,()!?']|[^.,()!?';:{_SPACE}]+", normalizes=False)
-WHITESPACE = Rules([], [], f"[^{_SPACE}]+", normalizes=True)  # the words of text.lower().split(), normalized
-RULES = {"ptb": _ptb(), "basic_english": BASIC_ENGLISH, "whitespace": WHITESPACE, "torchtext": BASIC_ENGLISH}
+BASIC_ENGLISH = Rules(
+    [('"', ""), ("<br />", " ")], [], rf"[.,()!?']|[^.,()!?';:{_SPACE}]+", normalizes=False
+)
+# the words of text.lower().split(), normalized
+WHITESPACE = Rules([], [], f"[^{_SPACE}]+", normalizes=True)
+RULES = {
+    "ptb": _ptb(),
+    "basic_english": BASIC_ENGLISH,
+    "whitespace": WHITESPACE,
+    "torchtext": BASIC_ENGLISH,
+}
 
 
 def _lower(text: str) -> str:
     """`text.lower()` with each character in its place, so that offsets stay valid.
 
-    The library lower-cases single characters and misses the Greek final sigma. İ, the only character that lower()
-    makes longer, is left to the pipeline. Lone surrogates, which the library rejects, become U+FFFD.
+    The library lower-cases single characters and misses the Greek final sigma. İ, the only
+    character that lower() makes longer, is left to the pipeline. Lone surrogates, which the library
+    rejects, become U+FFFD.
     """
     if text.isascii():
         return text.lower()
@@ -203,13 +233,18 @@ def _lower(text: str) -> str:
 
 
 def _is_mark(character: str) -> bool:
-    """Whether NFC may join the character to the one before it: an accent, or a vowel or final of a Korean syllable."""
+    """Whether NFC may join the character to the one before it: an accent, or a vowel or final of a
+    Korean syllable.
+    """
     return unicodedata.category(character)[0] == "M" or "\u1161" <= character <= "\u11c2"
 
 
 def _torchtext() -> tuple[str, Callable[[str], list[str]]]:
-    """torchtext's version and its own basic_english; its last release, 0.18, loads only with torch 2.3."""
-    with warnings.catch_warnings(action="ignore"):  # torchtext warns at import that it is deprecated
+    """torchtext's version and its own basic_english; its last release, 0.18, loads only with torch
+    2.3.
+    """
+    # torchtext warns at import that it is deprecated
+    with warnings.catch_warnings(action="ignore"):
         import torchtext
         from torchtext.data.utils import get_tokenizer
     return torchtext.__version__, get_tokenizer("basic_english")

@@ -7,7 +7,8 @@ from functools import cached_property
 from itertools import takewhile
 
 PAD, BOS, EOS, UNK = 0, 1, 2, 3
-MARKERS = ["<pad>", "<bos>", "<eos>", "<unk>"]  # padding, before the first symbol, after the last, unknown
+# padding, before the first symbol, after the last, unknown
+MARKERS = ["<pad>", "<bos>", "<eos>", "<unk>"]
 
 
 @dataclass(frozen=True)
@@ -18,8 +19,12 @@ class Vocabulary:
 
     @cached_property
     def ids(self) -> dict[str, int]:
-        """The number of each symbol except the markers, so that a word spelled like a marker is unknown."""
-        return {symbol: number for number, symbol in enumerate(self.symbols) if number >= len(MARKERS)}
+        """The number of each symbol except the markers, so that a word spelled like a marker is
+        unknown.
+        """
+        return {
+            symbol: number for number, symbol in enumerate(self.symbols) if number >= len(MARKERS)
+        }
 
     def __len__(self) -> int:
         return len(self.symbols)
@@ -34,7 +39,11 @@ class Vocabulary:
 
     @classmethod
     def count(cls, sequences: Iterable[Sequence[str]], min_frequency: int = 1) -> "Vocabulary":
-        """The symbols that occur at least `min_frequency` times, by decreasing frequency, then alphabetically."""
+        """The symbols that occur at least `min_frequency` times, by decreasing frequency, then
+        alphabetically.
+        """
         counts = Counter(symbol for sequence in sequences for symbol in sequence)
-        known = [symbol for symbol, n in counts.items() if n >= min_frequency and symbol not in MARKERS]
+        known = [
+            symbol for symbol, n in counts.items() if n >= min_frequency and symbol not in MARKERS
+        ]
         return cls([*MARKERS, *sorted(known, key=lambda symbol: (-counts[symbol], symbol))])

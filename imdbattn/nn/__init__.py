@@ -1,8 +1,10 @@
-"""Attention layers and related modules. They depend only on torch and can be used in any project (docs/own_parts.md).
+"""Attention layers and related modules. They depend only on torch and can be used in any project
+(docs/own_parts.md).
 
-Sequences are (B, T, D). Modules are called with (x_BTD, words). `words` is None if no position is padding. Otherwise it
-is a bool mask that is True on words, such as padding_mask(lengths_B, T), as in F.scaled_dot_product_attention and
-inverse to the key_padding_mask of nn.MultiheadAttention; or a `Words`, which also contains positions.
+Sequences are (B, T, D). Modules are called with (x_BTD, words). `words` is None if no position is
+padding. Otherwise it is a bool mask that is True on words, such as padding_mask(lengths_B, T), as
+in F.scaled_dot_product_attention and inverse to the key_padding_mask of nn.MultiheadAttention; or a
+`Words`, which also contains positions.
 
 >>> import torch
 >>> from imdbattn.nn import SelfAttention, padding_mask
@@ -29,5 +31,13 @@ from imdbattn.nn.ladder import (
     Words,
     sinusoids,
 )
-from imdbattn.nn.scores import Additive, Bilinear, Dot, ScaledDot, Score, masked_softmax, padding_mask
+from imdbattn.nn.scores import (
+    Additive,
+    Bilinear,
+    Dot,
+    ScaledDot,
+    Score,
+    masked_softmax,
+    padding_mask,
+)
 from imdbattn.nn.vectors import Embedding

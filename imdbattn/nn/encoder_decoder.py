@@ -1,7 +1,8 @@
-"""An encoder-decoder of recurrent networks, with or without attention, and beam search for its outputs.
+"""An encoder-decoder of recurrent networks, with or without attention, and beam search for its
+outputs.
 
-Shape suffixes: B sequences, S source positions, T target positions, E width of embeddings, H hidden width, L layers,
-K width of projected keys, or K beams and N = B x K, V vocabulary.
+Shape suffixes: B sequences, S source positions, T target positions, E width of embeddings, H hidden
+width, L layers, K width of projected keys, or K beams and N = B x K, V vocabulary.
 """
 
 from typing import Any, NamedTuple
@@ -29,26 +30,37 @@ class State(NamedTuple):
     def repeat(self, times: int) -> "State":
         """(B * times): the state of each sequence `times` times in a row."""
         recurrent = tuple(part_LBH.repeat_interleave(times, 1) for part_LBH in self.recurrent)
-        rest: Any = (None if part is None else part.repeat_interleave(times, 0) for part in self[1:])
+        rest: Any = (
+            None if part is None else part.repeat_interleave(times, 0) for part in self[1:]
+        )
         return State(recurrent, *rest)
 
 
-def recurrent_net(width: int, hidden: int, dropout: float, layers: int = 1, cell: str = "gru") -> nn.GRU | nn.LSTM:
+def recurrent_net(
+    width: int, hidden: int, dropout: float, layers: int = 1, cell: str = "gru"
+) -> nn.GRU | nn.LSTM:
     kind = {"gru": nn.GRU, "lstm": nn.LSTM}[cell]
     return kind(width, hidden, layers, dropout=dropout if layers > 1 else 0.0)
 
 
 class Encoder(nn.Module):
-    """Embeds the source and reads it with a GRU or an LSTM (Cho et al. 2014, section 2.2; Sutskever et al. 2014)."""
+    """Embeds the source and reads it with a GRU or an LSTM (Cho et al. 2014, section 2.2; Sutskever
+    et al. 2014).
+    """
 
-    def __init__(self, vocabulary: int, width: int, hidden: int, dropout: float = 0.0, **recurrent: Any):
+    def __init__(
+        self, vocabulary: int, width: int, hidden: int, dropout: float = 0.0, **recurrent: Any
+    ):
         super().__init__()
         self.embedding = nn.Embedding(vocabulary, width, padding_idx=PAD)
         self.dropout = nn.Dropout(dropout)
         self.net = recurrent_net(width, hidden, dropout, **recurrent)
 
-    def forward(self, source_BS: Tensor, lengths_B: Tensor | None = None) -> tuple[Tensor, Recurrent]:
-        """Ids (B, S) -> outputs (S, B, H), 0 after the end of a sequence, and the state (L, B, H) at its end.
+    def forward(
+        self, source_BS: Tensor, lengths_B: Tensor | None = None
+    ) -> tuple[Tensor, Recurrent]:
+        """Ids (B, S) -> outputs (S, B, H), 0 after the end of a sequence, and the state (L, B, H)
+        at its end.
 
         lengths_B: at least 1; None if all are S, which halves the time on a CPU.
         """
@@ -63,24 +75,35 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Predicts each target symbol from the previous one, its recurrent state, and what it attends to.
+    """Predicts each target symbol from the previous one, its recurrent state, and what it attends
+    to.
 
-    score: one of nn/scores; None for no attention (Cho et al. 2014). The query is the last layer's previous state, keys
-    and values are the encoder's outputs, and the context is concatenated to the embedded symbol (Bahdanau et al. 2015,
-    section 3.1).
+    score: one of nn/scores; None for no attention (Cho et al. 2014). The query is the last layer's
+    previous state, keys and values are the encoder's outputs, and the context is concatenated to
+    the embedded symbol (Bahdanau et al. 2015, section 3.1).
     """
 
     def __init__(
-        self, vocabulary: int, width: int, hidden: int, dropout=0.0, score: MakeScore | None = None, **recurrent: Any
+        self,
+        vocabulary: int,
+        width: int,
+        hidden: int,
+        dropout=0.0,
+        score: MakeScore | None = None,
+        **recurrent: Any,
     ):
         super().__init__()
         self.embedding = nn.Embedding(vocabulary, width, padding_idx=PAD)
         self.dropout = nn.Dropout(dropout)
         self.score = None if score is None else score(hidden, hidden)
-        self.net = recurrent_net(width if score is None else width + hidden, hidden, dropout, **recurrent)
+        self.net = recurrent_net(
+            width if score is None else width + hidden, hidden, dropout, **recurrent
+        )
         self.output = nn.Linear(hidden, vocabulary)
 
-    def start(self, outputs_SBH: Tensor, recurrent: Recurrent, lengths_B: Tensor | None = None) -> State:
+    def start(
+        self, outputs_SBH: Tensor, recurrent: Recurrent, lengths_B: Tensor | None = None
+    ) -> State:
         """The state before the first symbol, from what the encoder returns."""
         outputs_BSH = outputs_SBH.transpose(0, 1)
         if self.score is None:
@@ -90,7 +113,9 @@ class Decoder(nn.Module):
         return State(recurrent, outputs_BSH, self.score.project_key(outputs_BSH), mask_B1S)
 
     def forward(self, tokens_BT: Tensor, state: State) -> tuple[Tensor, State]:
-        """Symbols (B, T) -> logits of the next ones (B, T, V) and the state after them; T is 1 in a search."""
+        """Symbols (B, T) -> logits of the next ones (B, T, V) and the state after them; T is 1 in a
+        search.
+        """
         embedded_TBE = self.dropout(self.embedding(tokens_BT)).transpose(0, 1)
         if self.score is None:
             outputs_TBH, recurrent = self.run(embedded_TBE, state.recurrent)
@@ -121,11 +146,18 @@ class Decoder(nn.Module):
 class EncoderDecoder(nn.Module):
     """Encoder and decoder.
 
-    source_vocabulary, target_vocabulary: sizes, including <pad> etc. score: see Decoder. settings: of both: width of
-    embeddings; hidden, width of states; dropout of embeddings, and of outputs between layers; layers; cell: gru, lstm.
+    source_vocabulary, target_vocabulary: sizes, including <pad> etc. score: see Decoder. settings:
+    of both: width of embeddings; hidden, width of states; dropout of embeddings, and of outputs
+    between layers; layers; cell: gru, lstm.
     """
 
-    def __init__(self, source_vocabulary: int, target_vocabulary: int, score: MakeScore | None = None, **settings: Any):
+    def __init__(
+        self,
+        source_vocabulary: int,
+        target_vocabulary: int,
+        score: MakeScore | None = None,
+        **settings: Any,
+    ):
         super().__init__()
         self.encoder = Encoder(source_vocabulary, **settings)
         self.decoder = Decoder(target_vocabulary, score=score, **settings)
@@ -136,10 +168,14 @@ class EncoderDecoder(nn.Module):
         return self.decoder.start(outputs_SBH, recurrent, lengths_B)
 
     def forward(self, source_BS: Tensor, lengths_B: Tensor | None, target_BT: Tensor) -> Tensor:
-        """Logits (B, T, V) of each target symbol, given the source and the symbols before it (teacher forcing)."""
+        """Logits (B, T, V) of each target symbol, given the source and the symbols before it
+        (teacher forcing).
+        """
         return self.decoder(shifted(target_BT), self.encode(source_BS, lengths_B))[0]
 
-    def attention_weights(self, source_BS: Tensor, lengths_B: Tensor | None, target_BT: Tensor) -> Tensor:
+    def attention_weights(
+        self, source_BS: Tensor, lengths_B: Tensor | None, target_BT: Tensor
+    ) -> Tensor:
         """(B, T, S): what predicts each target symbol attends to. The decoder must have a score."""
         return self.decoder(shifted(target_BT), self.encode(source_BS, lengths_B))[1].weights_BTS
 
@@ -153,18 +189,25 @@ class Beams(NamedTuple):
     """The best outputs for each source of a batch, the best one first."""
 
     tokens_BKT: Tensor  # ids up to EOS, or up to the limit without EOS; then PAD
-    log_probability_BK: Tensor  # sum over the symbols, including EOS; -inf if there are fewer outputs than beams
+    # sum over the symbols, including EOS; -inf if there are fewer outputs than beams
+    log_probability_BK: Tensor
     score_BK: Tensor  # log probability / symbols ** length_penalty
 
 
 @torch.no_grad()
 def beam_search(
-    net: EncoderDecoder, source_BS: Tensor, lengths_B: Tensor, beams: int = 1, length_penalty: float = 1.0
+    net: EncoderDecoder,
+    source_BS: Tensor,
+    lengths_B: Tensor,
+    beams: int = 1,
+    length_penalty: float = 1.0,
 ) -> Beams:
-    """Keeps the best `beams` (K) prefixes of each output (Sutskever et al. 2014, section 3.2); one is greedy search.
+    """Keeps the best `beams` (K) prefixes of each output (Sutskever et al. 2014, section 3.2); one
+    is greedy search.
 
-    Outputs, also those that have ended, are ranked by log probability / symbols ** length_penalty (Wu et al. 2016,
-    section 7, without their constant). They have at most 2 S + 10 symbols, S those of the source.
+    Outputs, also those that have ended, are ranked by log probability / symbols ** length_penalty
+    (Wu et al. 2016, section 7, without their constant). They have at most 2 S + 10 symbols, S those
+    of the source.
     """
     state = net.encode(source_BS, lengths_B).repeat(beams)
     first_B1 = torch.arange(len(source_BS), device=source_BS.device)[:, None] * beams
@@ -183,10 +226,17 @@ def beam_search(
         log_BKV = log_BKV.masked_fill(ended_BK[..., None], -torch.inf)
         log_BKV[..., PAD] = torch.where(ended_BK, 0.0, log_BKV[..., PAD])
         longer_BKV = total_BK[..., None] + log_BKV
-        best_BK = (longer_BKV / (size_BK + ~ended_BK)[..., None] ** length_penalty).flatten(1).topk(beams).indices
+        best_BK = (
+            (longer_BKV / (size_BK + ~ended_BK)[..., None] ** length_penalty)
+            .flatten(1)
+            .topk(beams)
+            .indices
+        )
         total_BK = longer_BKV.flatten(1).gather(1, best_BK)
         parent_N = (first_B1 + best_BK // log_BKV.shape[2]).flatten()
         # A parent has the same source, so only the recurrent state changes.
-        state = state._replace(recurrent=tuple(part_LNH[:, parent_N] for part_LNH in state.recurrent))
+        state = state._replace(
+            recurrent=tuple(part_LNH[:, parent_N] for part_LNH in state.recurrent)
+        )
         parents_BKT = tokens_BKT.flatten(0, 1)[parent_N].view_as(tokens_BKT)
         tokens_BKT = torch.cat([parents_BKT, best_BK[..., None] % log_BKV.shape[2]], 2)

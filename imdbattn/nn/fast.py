@@ -1,6 +1,8 @@
-"""Faster computations of formulas of the ladder, with the same results. Understanding the models does not need them.
+"""Faster computations of formulas of the ladder, with the same results. Understanding the models
+does not need them.
 
-Shape suffixes: N sequences and heads, Q queries, K keys, d width of queries and keys, V width of values.
+Shape suffixes: N sequences and heads, Q queries, K keys, d width of queries and keys, V width of
+values.
 """
 
 from collections.abc import Sequence
@@ -15,15 +17,24 @@ SAVED_SCORES = 2**25  # scores that a layer may keep for its backward pass: 134 
 
 
 def additive_score(query: Tensor, key: Tensor, weight: Tensor) -> Tensor:
-    """v . tanh(q + k) as tanh(x) = 2 sigmoid(2x) - 1, which is faster on a CPU. q, k: (..., d); weight: (1, d), v."""
+    """v . tanh(q + k) as tanh(x) = 2 sigmoid(2x) - 1, which is faster on a CPU. q, k: (..., d);
+    weight: (1, d), v.
+    """
     hidden = (2 * query).add(key, alpha=2).sigmoid_()
     return 2 * F.linear(hidden, weight).squeeze(-1) - weight.sum()
 
 
 def attention(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float, added: Sequence[Tensor] | None = None
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    scale: float,
+    added: Sequence[Tensor] | None = None,
 ) -> Tensor:
-    """softmax(scale * query key^T + added[0] added[1]^T) value over the keys where `mask` is True: see `Attention`."""
+    """softmax(scale * query key^T + added[0] added[1]^T) value over the keys where `mask` is True:
+    see `Attention`.
+    """
     if added is not None:  # one product computes both: more columns cost less than more scores
         pairs = zip((query * scale, key), added, strict=True)
         query, key = (torch.cat([x, more.expand(*x.shape[:-1], -1)], -1) for x, more in pairs)
@@ -34,15 +45,29 @@ def attention(
     if use_blocks(query, key, value):
         return blocked_attention(query, key, value, mask, scale)
     width = value.shape[-1]
-    if query.is_cuda:  # its kernels need widths that are multiples of 8; zeros change neither scores nor other columns
-        query, key, value = (F.pad(tensor, (0, -tensor.shape[-1] % 8)) for tensor in (query, key, value))
-    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale)[..., :width]
+    # its kernels need widths that are multiples of 8; zeros change neither scores nor other columns
+    if query.is_cuda:
+        query, key, value = (
+            F.pad(tensor, (0, -tensor.shape[-1] % 8)) for tensor in (query, key, value)
+        )
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale)[
+        ..., :width
+    ]
 
 
 def use_blocks(query: Tensor, key: Tensor, value: Tensor) -> bool:
     """Whether `blocked_attention` is applicable, and faster than torch's kernel."""
-    plain = query.device.type == "cpu" and query.dtype == torch.float32 and not torch.is_autocast_cpu_enabled()
-    if not plain or torch.compiler.is_compiling() or torch._C._functorch.is_batchedtensor(query) or query.ndim < 3:
+    plain = (
+        query.device.type == "cpu"
+        and query.dtype == torch.float32
+        and not torch.is_autocast_cpu_enabled()
+    )
+    if (
+        not plain
+        or torch.compiler.is_compiling()
+        or torch._C._functorch.is_batchedtensor(query)
+        or query.ndim < 3
+    ):
         return False
     scores = query.shape[-2] * key.shape[-2]
     saved = query.shape[:-1].numel() * key.shape[-2] if torch.is_grad_enabled() else 0
@@ -50,23 +75,35 @@ def use_blocks(query: Tensor, key: Tensor, value: Tensor) -> bool:
     return alike and len(query) > 0 and 0 < scores <= CACHE_SCORES and saved <= SAVED_SCORES
 
 
-def blocked_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float) -> Tensor:
-    """The same as F.scaled_dot_product_attention; faster on a CPU for texts of a few hundred words."""
+def blocked_attention(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float
+) -> Tensor:
+    """The same as F.scaled_dot_product_attention; faster on a CPU for texts of a few hundred
+    words.
+    """
     lead = query.shape[:-2]
-    bias = query.new_zeros(mask.shape).masked_fill_(~mask, torch.finfo(query.dtype).min)  # finite: no NaN without keys
+    # finite: no NaN without keys
+    bias = query.new_zeros(mask.shape).masked_fill_(~mask, torch.finfo(query.dtype).min)
     bias = bias.expand(*lead, *mask.shape[-2:])
     parts = (tensor.flatten(0, -3) for tensor in (query * scale, key, value, bias))
     return BlockedAttention.apply(*parts).unflatten(0, lead) * mask.any(-1, keepdim=True)
 
 
 class BlockedAttention(torch.autograd.Function):
-    """softmax(Q K^T + bias) V for a few sequences at a time, whose scores fit the cache. `bias` has no gradient."""
+    """softmax(Q K^T + bias) V for a few sequences at a time, whose scores fit the cache. `bias` has
+    no gradient.
+    """
 
     @staticmethod
-    def forward(ctx, query_NQd: Tensor, key_NKd: Tensor, value_NKV: Tensor, bias_N1K: Tensor) -> Tensor:
+    def forward(
+        ctx, query_NQd: Tensor, key_NKd: Tensor, value_NKV: Tensor, bias_N1K: Tensor
+    ) -> Tensor:
         size = max(1, CACHE_SCORES // (query_NQd.shape[1] * key_NKd.shape[1]))
         output_NQV = value_NKV.new_empty(*query_NQd.shape[:2], value_NKV.shape[2])
-        blocks = zip(*(t.split(size) for t in (query_NQd, key_NKd, value_NKV, bias_N1K, output_NQV)), strict=True)
+        blocks = zip(
+            *(t.split(size) for t in (query_NQd, key_NKd, value_NKV, bias_N1K, output_NQV)),
+            strict=True,
+        )
         weights = []
         for query, key, value, bias, output in blocks:
             weight = torch.baddbmm(bias, query, key.transpose(1, 2)).softmax(-1)
@@ -82,9 +119,12 @@ class BlockedAttention(torch.autograd.Function):
     def backward(ctx, d_output_NQV: Tensor) -> tuple[Tensor | None, ...]:
         inputs, weights = ctx.saved_tensors[:3], ctx.saved_tensors[3:]
         gradients = [torch.empty_like(t, memory_format=torch.contiguous_format) for t in inputs]
-        blocks = zip(*(t.split(ctx.size) for t in (*inputs, d_output_NQV, *gradients)), weights, strict=True)
+        blocks = zip(
+            *(t.split(ctx.size) for t in (*inputs, d_output_NQV, *gradients)), weights, strict=True
+        )
         for query, key, value, d_output, d_query, d_key, d_value, weight in blocks:
-            # (d^T P)^T instead of P^T d: transposing a (T, d) matrix costs less than a (T, T) matrix.
+            # (d^T P)^T instead of P^T d: transposing a (T, d) matrix costs less than a (T, T)
+            # matrix.
             d_value.copy_((d_output.transpose(1, 2) @ weight).transpose(1, 2))
             d_weight = d_output @ value.transpose(1, 2)
             d_scores = torch._softmax_backward_data(d_weight, weight, -1, weight.dtype)

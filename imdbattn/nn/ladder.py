@@ -1,7 +1,7 @@
 """The ladder: embed -> + positions -> (<cls>) -> L layers of self-attention -> pool -> logits.
 
-Shape suffixes: B reviews, T positions, D width, C classes; H heads, Q queries, K keys, d width of one head, V width of
-the values. A suffix 1 is a dimension of size 1.
+Shape suffixes: B reviews, T positions, D width, C classes; H heads, Q queries, K keys, d width of
+one head, V width of the values. A suffix 1 is a dimension of size 1.
 """
 
 from collections.abc import Callable
@@ -19,14 +19,18 @@ Columns = tuple[Tensor, Tensor]  # further columns of query and key, (..., Q, W)
 
 
 class Words(NamedTuple):
-    """Mask and positions of the words x_BTD. Every part also takes a mask alone, or None: see `of`."""
+    """Mask and positions of the words x_BTD. Every part also takes a mask alone, or None: see
+    `of`.
+    """
 
     mask_BT: Tensor  # bool, False on padding
     positions_BT: Tensor  # int64, index of each word in its review; -1 is <cls>
 
     @classmethod
     def of(cls, x_BTD: Tensor, words: "Words | Tensor | None" = None) -> "Words":
-        """Converts a mask (None: all True) to Words, with positions counted from 0; returns Words unchanged."""
+        """Converts a mask (None: all True) to Words, with positions counted from 0; returns Words
+        unchanged.
+        """
         if isinstance(words, Words):
             return words
         mask_BT = (x_BTD.new_ones(x_BTD.shape[:2]) if words is None else words).bool()
@@ -34,14 +38,21 @@ class Words(NamedTuple):
 
 
 class Attention(nn.Module):
-    """y = softmax(score(q, k)) v: the sum of the values, weighted by the softmax of the scores over the keys."""
+    """y = softmax(score(q, k)) v: the sum of the values, weighted by the softmax of the scores over
+    the keys.
+    """
 
     def __init__(self, score: nn.Module):
         super().__init__()
         self.score = score
 
     def attention_weights(
-        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, added: Columns | None = None
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Tensor | None = None,
+        added: Columns | None = None,
     ) -> Tensor:
         """softmax(score(q, k)), (..., Q, K); the arguments are those of `forward`."""
         scores = self.score(query, key)
@@ -50,26 +61,42 @@ class Attention(nn.Module):
         return masked_softmax(scores, mask)
 
     def forward(
-        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, added: Columns | None = None
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Tensor | None = None,
+        added: Columns | None = None,
     ) -> Tensor:
         """(..., Q, d), (..., K, d), (..., K, V) -> (..., Q, V).
 
-        mask: bool, broadcasts to (..., Q, K), True where a key may be attended to; a query without any key gives 0.
+        mask: bool, broadcasts to (..., Q, K), True where a key may be attended to; a query without
+        any key gives 0.
         added: columns whose products are added to the scores.
         """
         if not is_product(self.score):
             return self.attention_weights(query, key, value, mask, added) @ value
-        return fast_attention(self.score.project(query), key, value, mask, self.score.scale, added)  # the same, faster
+        # the same, faster
+        return fast_attention(self.score.project(query), key, value, mask, self.score.scale, added)
 
 
 class SelfAttention(nn.Module):
-    """f(x) = softmax(Q K^T / sqrt(d)) V with Q = x W_q, K = x W_k, V = x W_v (Vaswani et al. 2017, section 3.2.2).
+    """f(x) = softmax(Q K^T / sqrt(d)) V with Q = x W_q, K = x W_k, V = x W_v (Vaswani et al. 2017,
+    section 3.2.2).
 
-    Their output projection W_O is omitted: with one head, it is a part of W_v (several: nn/beyond/attention).
-    heads: a divisor of the width. score: one of nn/scores. distances: nn/beyond/attention, called with the heads.
+    Their output projection W_O is omitted: with one head, it is a part of W_v (several:
+    nn/beyond/attention).
+    heads: a divisor of the width. score: one of nn/scores. distances: nn/beyond/attention, called
+    with the heads.
     """
 
-    def __init__(self, width: int, heads: int = 1, score: MakeScore = ScaledDot, distances: Make | None = None):
+    def __init__(
+        self,
+        width: int,
+        heads: int = 1,
+        score: MakeScore = ScaledDot,
+        distances: Make | None = None,
+    ):
         super().__init__()
         if width % heads:
             raise ValueError(f"model.layer.heads={heads} does not divide the width {width}")
@@ -93,7 +120,9 @@ class SelfAttention(nn.Module):
 
 
 class PlainLayer(nn.Module):
-    """x <- g(f(x)), f self-attention, g Linear and ReLU. attention: heads, score and distances of SelfAttention."""
+    """x <- g(f(x)), f self-attention, g Linear and ReLU. attention: heads, score and distances of
+    SelfAttention.
+    """
 
     skip = False  # whether x itself is added to f(x)
     attention: type[SelfAttention] = SelfAttention  # class of f
@@ -108,7 +137,9 @@ class PlainLayer(nn.Module):
 
 
 class ResidualLayer(PlainLayer):
-    """x <- g(x + f(LN(x))): raw x on the skip connection, LayerNorm (Ba et al. 2016) only on the input of f."""
+    """x <- g(x + f(LN(x))): raw x on the skip connection, LayerNorm (Ba et al. 2016) only on the
+    input of f.
+    """
 
     skip = True
 
@@ -128,9 +159,11 @@ class NoPositions(nn.Identity):
 
 
 def sinusoids(length: int, width: int) -> Tensor:
-    """(length, width): pe[i, h] = sin(i / 10000^(h/d)) for even h, cos(i / 10000^((h-1)/d)) for odd h.
+    """(length, width): pe[i, h] = sin(i / 10000^(h/d)) for even h, cos(i / 10000^((h-1)/d)) for odd
+    h.
 
-    Vaswani et al. 2017, section 3.5. The frequencies are float32: up to position 512 the error is below 2e-5.
+    Vaswani et al. 2017, section 3.5. The frequencies are float32: up to position 512 the error is
+    below 2e-5.
     """
     i_T1, h_D = torch.arange(length, dtype=torch.float64)[:, None], torch.arange(width)
     angle_TD = i_T1 / 10000 ** ((h_D - h_D % 2) / width)
@@ -138,9 +171,11 @@ def sinusoids(length: int, width: int) -> Tensor:
 
 
 class Sinusoidal(nn.Module):
-    """x + scale * pe. Vaswani et al. use scale 1; words have variance 1 in each dimension, a sinusoid has 1/2.
+    """x + scale * pe. Vaswani et al. use scale 1; words have variance 1 in each dimension, a
+    sinusoid has 1/2.
 
-    length: number of different positions; later ones use the last. The table is not in the checkpoint.
+    length: number of different positions; later ones use the last. The table is not in the
+    checkpoint.
     """
 
     pe_TD: Tensor
@@ -151,11 +186,15 @@ class Sinusoidal(nn.Module):
         self.register_buffer("pe_TD", scale * sinusoids(length, width), persistent=False)
 
     def forward(self, x_BTD: Tensor, words: Words | Tensor | None = None) -> Tensor:
-        return x_BTD + self.pe_TD[Words.of(x_BTD, words).positions_BT.clamp(max=len(self.pe_TD) - 1)]
+        return (
+            x_BTD + self.pe_TD[Words.of(x_BTD, words).positions_BT.clamp(max=len(self.pe_TD) - 1)]
+        )
 
 
 class Learned(nn.Module):
-    """x + a learned vector for each of `length` positions (Gehring et al. 2017, section 3.1), at first N(0, std^2)."""
+    """x + a learned vector for each of `length` positions (Gehring et al. 2017, section 3.1), at
+    first N(0, std^2).
+    """
 
     def __init__(self, width: int, length: int, std: float = 0.2):
         super().__init__()
@@ -190,7 +229,9 @@ class MeanPooling(Pooling):
 
 
 class ClsPooling(Pooling):
-    """A learned vector <cls> before the words (`prepend`), whose output is the result (Devlin et al. 2019)."""
+    """A learned vector <cls> before the words (`prepend`), whose output is the result (Devlin et
+    al. 2019).
+    """
 
     def __init__(self, width: int):
         super().__init__(width)
@@ -203,7 +244,8 @@ class ClsPooling(Pooling):
         return torch.cat([cls_B1D, x_BTD], 1), words
 
     def attention_weights(self, x_BTD: Tensor, words: Words | Tensor | None = None) -> Tensor:
-        return torch.eye(1, x_BTD.shape[1]).to(x_BTD).expand(x_BTD.shape[0], 1, 1, -1)  # all on <cls>
+        # all on <cls>
+        return torch.eye(1, x_BTD.shape[1]).to(x_BTD).expand(x_BTD.shape[0], 1, 1, -1)
 
     def forward(self, x_BTD: Tensor, words: Words | Tensor | None = None) -> Tensor:
         return x_BTD[:, 0]
@@ -220,7 +262,8 @@ class LearnedQueryPooling(Pooling):
     def forward(self, x_BTD: Tensor, words: Words | Tensor | None = None) -> Tensor:
         mask_B11T = Words.of(x_BTD, words).mask_BT[:, None, None]
         query_B11D = self.query_D.to(x_BTD.dtype).expand(x_BTD.shape[0], 1, 1, -1)
-        return self.attention(query_B11D, x_BTD[:, None], x_BTD[:, None], mask_B11T)[:, 0, 0]  # one head
+        # one head
+        return self.attention(query_B11D, x_BTD[:, None], x_BTD[:, None], mask_B11T)[:, 0, 0]
 
 
 class TextQueryPooling(Pooling):
@@ -232,8 +275,11 @@ class TextQueryPooling(Pooling):
         self.attention = Attention(score(width, width))
 
     def forward(self, x_BTD: Tensor, words: Words | Tensor | None = None) -> Tensor:
-        mask_B11T, x_B1TD = Words.of(x_BTD, words).mask_BT[:, None, None], x_BTD[:, None]  # one head
-        mean_B11D = masked_softmax(torch.zeros_like(mask_B11T, dtype=x_BTD.dtype), mask_B11T) @ x_B1TD
+        # one head
+        mask_B11T, x_B1TD = Words.of(x_BTD, words).mask_BT[:, None, None], x_BTD[:, None]
+        mean_B11D = (
+            masked_softmax(torch.zeros_like(mask_B11T, dtype=x_BTD.dtype), mask_B11T) @ x_B1TD
+        )
         query_B11D = self.query(mean_B11D)
         return self.attention(query_B11D, self.key(x_B1TD), self.value(x_B1TD), mask_B11T)[:, 0, 0]
 
@@ -245,7 +291,8 @@ class Classifier(nn.Module):
     positions, layer, pooling: called with the width D, return one of the parts above.
     width: D; None is E, another number adds a Linear after the vectors.
     dropout: share of the pooled vector's entries set to zero in training.
-    context: called with D, returns an addition to the words before their positions (nn/beyond/context).
+    context: called with D, returns an addition to the words before their positions
+    (nn/beyond/context).
     """
 
     def __init__(
@@ -274,14 +321,19 @@ class Classifier(nn.Module):
         self.head = nn.Linear(width, classes)
 
     def forward(self, batch: Any) -> Tensor:
-        """Logits (B, C). batch: tokens_BT, positions_BT, lengths_B and what `context` needs (data/ragged.Batch)."""
+        """Logits (B, C). batch: tokens_BT, positions_BT, lengths_B and what `context` needs
+        (data/ragged.Batch).
+        """
         x_BTD, words = self.encode(self.embedding(batch.tokens_BT), batch)
         return self.head(self.dropout(self.pooling(x_BTD, words)))
 
     def encode(self, x_BTE: Tensor, batch: Any) -> tuple[Tensor, Words]:
         """Embedded words (B, T, E) -> the input of the pooling."""
-        # An empty review is treated as one <pad>, a zero vector: its output is finite and independent of padding.
-        words = Words(padding_mask(batch.lengths_B.clamp(min=1), x_BTE.shape[1]), batch.positions_BT)
+        # An empty review is treated as one <pad>, a zero vector: its output is finite and
+        # independent of padding.
+        words = Words(
+            padding_mask(batch.lengths_B.clamp(min=1), x_BTE.shape[1]), batch.positions_BT
+        )
         x_BTD = self.resize(x_BTE)
         if self.context is not None:
             x_BTD = self.context(x_BTD, words, batch)

@@ -1,6 +1,7 @@
 """Scoring functions of attention, and the masked softmax of their scores.
 
-Shape suffixes: B sequences, Q queries, K keys, d width; `...` stands for any leading dimensions, such as (B, H).
+Shape suffixes: B sequences, Q queries, K keys, d width; `...` stands for any leading dimensions,
+such as (B, H).
 """
 
 import math
@@ -19,7 +20,8 @@ def padding_mask(lengths_B: Tensor, size: int) -> Tensor:
 
 
 def masked_softmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Softmax of `scores` (..., Q, K) over the keys where `mask`, which broadcasts to the scores, is True.
+    """Softmax of `scores` (..., Q, K) over the keys where `mask`, which broadcasts to the scores,
+    is True.
 
     A query without any key gets zero weights and finite gradients, not NaN (pytorch issue 41508).
     """
@@ -30,7 +32,9 @@ def masked_softmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
 
 
 class Score(nn.Module):
-    """Base class, called with the widths of query and key. A decoder calls `compare` at each step."""
+    """Base class, called with the widths of query and key. A decoder calls `compare` at each
+    step.
+    """
 
     def __init__(self, query_width: int = 0, key_width: int = 0):
         super().__init__()
@@ -65,9 +69,13 @@ class Dot(Score):
 
 
 def is_product(score: nn.Module) -> TypeGuard[Dot]:
-    """Whether a score is scale * project(query) . key: a Dot, and not a subclass that computes it in another way."""
+    """Whether a score is scale * project(query) . key: a Dot, and not a subclass that computes it
+    in another way.
+    """
     methods = ("forward", "project_key", "compare")
-    return isinstance(score, Dot) and all(getattr(type(score), name) is getattr(Dot, name) for name in methods)
+    return isinstance(score, Dot) and all(
+        getattr(type(score), name) is getattr(Dot, name) for name in methods
+    )
 
 
 class ScaledDot(Dot):
@@ -90,7 +98,9 @@ class Bilinear(Dot):
 
 
 class Additive(Score):
-    """score(q, k) = v^T tanh(W_q q + W_k k), with memory for Q x K x hidden numbers  (Bahdanau et al. 2015, A.1.2)."""
+    """score(q, k) = v^T tanh(W_q q + W_k k), with memory for Q x K x hidden numbers  (Bahdanau et
+    al. 2015, A.1.2).
+    """
 
     def __init__(self, query_width: int, key_width: int, hidden: int | None = None):
         super().__init__()

@@ -1,6 +1,7 @@
 """GloVe vectors, frozen or fine-tuned by a learned offset.
 
-Shape suffixes: B reviews, T positions, D width of the vectors, V rows of the table, R rows that are tuned.
+Shape suffixes: B reviews, T positions, D width of the vectors, V rows of the table, R rows that are
+tuned.
 """
 
 import torch
@@ -11,11 +12,14 @@ from torch import Tensor, nn
 class Embedding(nn.Module):
     """x = (GloVe[token] - mean) / std (+ a learned offset for words of the training set).
 
-    vectors_VD: row 0 <pad>, row 1 <unk>, row 2 <cls>, then GloVe. Never written to, and not in the checkpoint, which
+    vectors_VD: row 0 <pad>, row 1 <unk>, row 2 <cls>, then GloVe. Never written to, and not in the
+    checkpoint, which
         contains its fingerprint (tasks/learner).
     shift_D, scale_D: mean and 1 / std; (0, 1) leaves GloVe unchanged.
-    tuned_R: rows with a trainable offset, initially zero, towards which weight decay pulls; None for frozen vectors.
-    mixout: share of the words of a training review used without their offset (Lee et al. 2020, but per word).
+    tuned_R: rows with a trainable offset, initially zero, towards which weight decay pulls; None
+    for frozen vectors.
+    mixout: share of the words of a training review used without their offset (Lee et al. 2020, but
+    per word).
 
     <pad> is zero and never trained. <unk> is learned, initially zero, the mean of the words.
     """
@@ -26,7 +30,12 @@ class Embedding(nn.Module):
     slot_V: Tensor
 
     def __init__(
-        self, vectors_VD: Tensor, shift_D: Tensor, scale_D: Tensor, tuned_R: Tensor | None = None, mixout: float = 0.0
+        self,
+        vectors_VD: Tensor,
+        shift_D: Tensor,
+        scale_D: Tensor,
+        tuned_R: Tensor | None = None,
+        mixout: float = 0.0,
     ):
         super().__init__()
         self.mixout = mixout
@@ -56,7 +65,9 @@ class Embedding(nn.Module):
         return x_BTD * (tokens_BT != 0)[..., None]
 
     def draw_tuned(self, slots_BT: Tensor) -> Tensor:
-        """(B, T) bool: which offsets are used, by the sum of a random number per word and one per review, modulo 1."""
+        """(B, T) bool: which offsets are used, by the sum of a random number per word and one per
+        review, modulo 1.
+        """
         draw_R = torch.rand(len(self.offset_RD), device=slots_BT.device)  # type: ignore[arg-type]
         shift_B = torch.rand(len(slots_BT), device=slots_BT.device)
         shifted_BT = draw_R[slots_BT] + shift_B.view(-1, *[1] * (slots_BT.ndim - 1))

@@ -1,9 +1,11 @@
-"""Callbacks: progress and throughput, a loss that is not finite, and a state from which a run resumes.
+"""Callbacks: progress and throughput, a loss that is not finite, and a state from which a run
+resumes.
 
-checkpoints/last.ckpt contains the complete state of a run, so that it can resume at any step: on a CPU with the same
-bits as an uninterrupted run. Lightning's checkpoint has weights, optimizer, schedule, loops and callbacks. Added here
-are the random state and the epoch's sums of every process, the learning curve, whether early stopping has ended
-training, and saving between two steps.
+checkpoints/last.ckpt contains the complete state of a run, so that it can resume at any step: on a
+CPU with the same bits as an uninterrupted run. Lightning's checkpoint has weights, optimizer,
+schedule, loops and callbacks. Added here are the random state and the epoch's sums of every
+process, the learning curve, whether early stopping has ended training, and saving between two
+steps.
 """
 
 import io
@@ -24,9 +26,9 @@ from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 from tqdm import tqdm
 
 from imdbattn.errors import UserError, naming
-from imdbattn.files import write_atomically
-from imdbattn.run_folder import run_of
+from imdbattn.io.files import write_atomically
 from imdbattn.runs.process import exit_now, requeue, set_handlers
+from imdbattn.runs.run_folder import run_of
 from imdbattn.settings.safety import trust_option
 from imdbattn.tasks.learner import from_all
 from imdbattn.tasks.weights import read_checkpoint
@@ -42,12 +44,15 @@ class Progress(L.Callback):
     scores: dict[str, float] | None = None  # of the validation of this epoch
 
     def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx) -> None:
-        every = 10 if module.device.type == "cpu" else trainer.log_every_n_steps  # reading the loss waits for a GPU
+        # reading the loss waits for a GPU
+        every = 10 if module.device.type == "cpu" else trainer.log_every_n_steps
         if batch_idx % every or not trainer.is_global_zero:
             return
         if self.bar is None:  # disable=None: without a terminal
             total = trainer.num_training_batches
-            self.bar = tqdm(desc=epoch_name(trainer), total=total, bar_format=BAR, leave=False, disable=None)
+            self.bar = tqdm(
+                desc=epoch_name(trainer), total=total, bar_format=BAR, leave=False, disable=None
+            )
         loss, _, answers = torch.stack(module.epoch_sums[-every:]).sum(0).tolist()
         self.bar.update(batch_idx + 1 - self.bar.n)
         self.bar.set_postfix_str(f"loss {loss / answers:.4f}")
@@ -78,7 +83,9 @@ def epoch_name(trainer: L.Trainer) -> str:
 
 
 class Throughput(L.Callback):
-    """Logs train/tokens_per_s (words, not padding) and train/epoch_seconds, without the time of validation."""
+    """Logs train/tokens_per_s (words, not padding) and train/epoch_seconds, without the time of
+    validation.
+    """
 
     seconds = epoch_seconds = 0.0  # of all epochs, and of this one before `since`
     rate = 0.0  # tokens/s of the last epoch
@@ -86,7 +93,8 @@ class Throughput(L.Callback):
     tokens = torch.tensor(0)  # of this epoch, in this process
 
     def on_train_start(self, trainer, module) -> None:
-        self.since = time.perf_counter()  # when training resumes within an epoch, `on_train_epoch_start` is not called
+        # when training resumes within an epoch, `on_train_epoch_start` is not called
+        self.since = time.perf_counter()
 
     def on_train_epoch_start(self, trainer, module) -> None:
         self.epoch_seconds, self.tokens, self.since = 0.0, torch.tensor(0), time.perf_counter()
@@ -111,17 +119,24 @@ class Throughput(L.Callback):
 
     def state_dict(self) -> dict:
         epoch_seconds = self.epoch_seconds + time.perf_counter() - self.since
-        return {"seconds": self.seconds, "epoch_seconds": epoch_seconds, "rate": self.rate, "tokens": self.tokens.cpu()}
+        return {
+            "seconds": self.seconds,
+            "epoch_seconds": epoch_seconds,
+            "rate": self.rate,
+            "tokens": self.tokens.cpu(),
+        }
 
     def load_state_dict(self, state: dict) -> None:
         self.__dict__ |= state
 
 
 class StopOnNaN(L.Callback):
-    """Raises UserError for the first batch whose loss is NaN or infinite, naming step, learning rate and reviews.
+    """Raises UserError for the first batch whose loss is NaN or infinite, naming step, learning
+    rate and reviews.
 
-    Losses are checked every `log_every_n_steps`, because reading one synchronizes with the device. They and the weights
-    are checked before each checkpoint. rows_N: row numbers of the training reviews in their source.
+    Losses are checked every `log_every_n_steps`, because reading one synchronizes with the device.
+    They and the weights are checked before each checkpoint. rows_N: row numbers of the training
+    reviews in their source.
     """
 
     def __init__(self, rows_N: np.ndarray):
@@ -141,17 +156,29 @@ class StopOnNaN(L.Callback):
             self.check(trainer, module)
 
     def place(self, trainer: Any) -> str:
-        return f"step {trainer.global_step} (epoch {trainer.current_epoch + 1}, learning rate {self.lr:.3g})"
+        return (
+            f"step {trainer.global_step} (epoch {trainer.current_epoch + 1}, learning rate"
+            f" {self.lr:.3g})"
+        )
 
     def check(self, trainer: L.Trainer, module: L.LightningModule | None = None) -> None:
-        """Raises UserError if a loss, or a weight of the module, is not finite; must be called in all processes."""
+        """Raises UserError if a loss, or a weight of the module, is not finite; must be called in
+        all processes.
+        """
         message = ""
-        finite = torch.stack([loss for loss, *_ in self.unchecked]).isfinite().tolist() if self.unchecked else []
+        finite = (
+            torch.stack([loss for loss, *_ in self.unchecked]).isfinite().tolist()
+            if self.unchecked
+            else []
+        )
         if not all(finite):
             loss, rows_B, place = self.unchecked[finite.index(False)]
             rows = np.sort(self.rows_N[rows_B.cpu().numpy()])
             more = f" and {len(rows) - 10} more" if len(rows) > 10 else ""
-            message = f"the loss is {loss.item()} in {place} for the reviews in rows {', '.join(map(str, rows[:10]))}"
+            message = (
+                f"the loss is {loss.item()} in {place} for the reviews in rows"
+                f" {', '.join(map(str, rows[:10]))}"
+            )
             message += f"{more} of the source: try a lower optim.lr, or check these reviews"
         elif module and not all(bool(weight.isfinite().all()) for weight in module.parameters()):
             message = f"weights are not finite after {self.place(trainer)}: try a lower optim.lr"
@@ -160,16 +187,19 @@ class StopOnNaN(L.Callback):
         self.unchecked.clear()
 
 
-# --- the state of a run -----------------------------------------------------------------------------------------------
+# --- the state of a run ---------------------------------------------------------------------------
 
 
-SAVE = 1  # request that processes exchange: 0 (none), SAVE, or the number of a signal (all are above 1)
+# request that processes exchange: 0 (none), SAVE, or the number of a signal (all are above 1)
+SAVE = 1
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
     """Writes complete checkpoints or none."""
 
-    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
+    ) -> None:
         """Raises UserError for the state of a callback that could not be read again."""
         states, whole = io.BytesIO(), io.BytesIO()
         torch.save(checkpoint.get("callbacks"), states)
@@ -179,12 +209,16 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         torch.save(checkpoint, whole)
         write_atomically(Path(path), whole.getvalue())
 
-    def load_checkpoint(self, path: Any, map_location: Any = "cpu", weights_only: bool | None = True) -> dict[str, Any]:
+    def load_checkpoint(
+        self, path: Any, map_location: Any = "cpu", weights_only: bool | None = True
+    ) -> dict[str, Any]:
         return read_checkpoint(Path(path))
 
 
 class Stopped(SystemExit):
-    """Raised after a signal. lines: describe where training stopped and how to resume, for the end of the log."""
+    """Raised after a signal. lines: describe where training stopped and how to resume, for the end
+    of the log.
+    """
 
     def __init__(self, code: int, lines: list[str]):
         super().__init__(code)
@@ -192,13 +226,15 @@ class Stopped(SystemExit):
 
 
 class ResumeCheckpoint(L.Callback):
-    """Saves before each epoch, every `minutes` (or None) within an epoch, at the end, and after a signal.
+    """Saves before each epoch, every `minutes` (or None) within an epoch, at the end, and after a
+    signal.
 
-    It must be the first callback: a resumed run repeats what the others do when an epoch begins. Raises Stopped after
-    a signal, and UserError instead of saving weights that are not finite.
+    It must be the first callback: a resumed run repeats what the others do when an epoch begins.
+    Raises Stopped after a signal, and UserError instead of saving weights that are not finite.
 
-    fingerprints: of the splits and the vectors. begin: writes the run's first files and sets the trainer's loggers.
-    Called after Lightning has accepted all settings and the checkpoint; nothing is written or deleted before.
+    fingerprints: of the splits and the vectors. begin: writes the run's first files and sets the
+    trainer's loggers. Called after Lightning has accepted all settings and the checkpoint; nothing
+    is written or deleted before.
     """
 
     def __init__(
@@ -213,8 +249,10 @@ class ResumeCheckpoint(L.Callback):
         self.fingerprints, self.begin, self.begun = fingerprints, begin, False
         self.file, self.curve = folder / "checkpoints" / "last.ckpt", folder / "metrics.csv"
         self.signal = 0  # number of the signal that this process has received
-        self.saved_at, self.steps_since_sync = time.monotonic(), 0  # steps since the processes exchanged their requests
-        self.rank_states: list[dict[str, Any]] = []  # of each process: random state, and the sums of this epoch's steps
+        # steps since the processes exchanged their requests
+        self.saved_at, self.steps_since_sync = time.monotonic(), 0
+        # of each process: random state, and the sums of this epoch's steps
+        self.rank_states: list[dict[str, Any]] = []
         self.loaded_state: dict[str, Any] = {}  # of this process, in the checkpoint that is resumed
         self.loaded_curve = ""  # metrics.csv in it
 
@@ -229,7 +267,7 @@ class ResumeCheckpoint(L.Callback):
             write_atomically(self.curve, self.loaded_curve)
             writer.metrics_keys = self.loaded_curve.splitlines()[0].split(",")
 
-    # --- when to save ------------------------------------------------------------------------------------------------
+    # --- when to save -----------------------------------------------------------------------------
 
     def on_train_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         self.start(trainer)
@@ -249,7 +287,8 @@ class ResumeCheckpoint(L.Callback):
         signal.signal(number, exit_now)
 
     def on_validation_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
-        if trainer.state.fn != "fit":  # there is nothing to save, and Lightning would exit with status 0
+        # there is nothing to save, and Lightning would exit with status 0
+        if trainer.state.fn != "fit":
             set_handlers(exit_now)
 
     def on_test_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
@@ -258,18 +297,24 @@ class ResumeCheckpoint(L.Callback):
     def on_train_epoch_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         request = max(from_all(trainer, self.signal))
         if request or trainer.current_epoch:
-            trainer.fit_loop.epoch_loop.batch_progress.reset_on_run()  # as the loop itself does next
+            # as the loop itself does next
+            trainer.fit_loop.epoch_loop.batch_progress.reset_on_run()
             self.save(trainer, module, trainer.fit_loop.epoch_progress)
         self.stop_if(request, trainer)
 
-    def on_train_batch_start(self, trainer: L.Trainer, module: L.LightningModule, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_start(
+        self, trainer: L.Trainer, module: L.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
         self.steps_since_sync += 1
         loop = trainer.fit_loop.epoch_loop
-        to_validation = loop.total_batch_idx if trainer.check_val_every_n_epoch is None else batch_idx
+        to_validation = (
+            loop.total_batch_idx if trainer.check_val_every_n_epoch is None else batch_idx
+        )
         if (
             not batch_idx  # just saved
             or batch_idx % trainer.accumulate_grad_batches  # checkpoints do not contain gradients
-            or to_validation % (trainer.val_check_batch or inf) == 0  # Lightning would repeat the last validation
+            # Lightning would repeat the last validation
+            or to_validation % (trainer.val_check_batch or inf) == 0
             or trainer.overfit_batches  # type: ignore[attr-defined] # a list of batches, read from its start
         ):
             return
@@ -301,27 +346,37 @@ class ResumeCheckpoint(L.Callback):
             raise Stopped(0, [])  # Lightning kills the other processes when one fails
         last = trainer.max_epochs or -1
         epoch = min(trainer.current_epoch + 1, last if last > 0 else inf)  # after the last one
-        saved = "the state is saved" if self.file.exists() else "nothing is saved"  # as with debug=fast
-        folder = shlex.quote(os.path.relpath(self.folder)) + trust_option(self.folder / "config.yaml")
+        # as with debug=fast
+        saved = "the state is saved" if self.file.exists() else "nothing is saved"
+        folder = shlex.quote(os.path.relpath(self.folder)) + trust_option(
+            self.folder / "config.yaml"
+        )
         if request == signal.SIGUSR1:
             requeue()
         lines = [
-            f"{signal.Signals(request).name}: stopped in epoch {epoch}, step {trainer.global_step}; {saved}",
+            (
+                f"{signal.Signals(request).name}: stopped in epoch {epoch}, step"
+                f" {trainer.global_step}; {saved}"
+            ),
             f"resume it with:  python -m imdbattn.train resume={folder}",
         ]
         raise Stopped(128 + request, lines)
 
-    # --- what to save ------------------------------------------------------------------------------------------------
+    # --- what to save -----------------------------------------------------------------------------
 
     def save(self, trainer: L.Trainer, module: Any, started: Any = None) -> None:
         """Writes last.ckpt; must be called in all processes.
 
-        started: progress of the epoch or batch that Lightning has counted as started before it calls the hook.
+        started: progress of the epoch or batch that Lightning has counted as started before it
+        calls the hook.
         """
         if trainer.fast_dev_run:  # type: ignore[attr-defined]
             return
         self.stop_on_nan.check(trainer, module)
-        state = {"random": torch.get_rng_state(), "sums": [sums_3.cpu() for sums_3 in module.epoch_sums]}
+        state = {
+            "random": torch.get_rng_state(),
+            "sums": [sums_3.cpu() for sums_3 in module.epoch_sums],
+        }
         if module.device.type == "cuda":
             state["cuda"] = torch.cuda.get_rng_state(module.device)
         self.rank_states = from_all(trainer, state)
@@ -334,10 +389,14 @@ class ResumeCheckpoint(L.Callback):
         self.saved_at = time.monotonic()
 
     def trained_with(self, trainer: L.Trainer) -> dict[str, Any]:
-        """What a resumed run must share: the fingerprints of its data, and the number of processes."""
+        """What a resumed run must share: the fingerprints of its data, and the number of
+        processes.
+        """
         return {**self.fingerprints, "processes": trainer.world_size}
 
-    def on_save_checkpoint(self, trainer: L.Trainer, module: Any, checkpoint: dict[str, Any]) -> None:
+    def on_save_checkpoint(
+        self, trainer: L.Trainer, module: Any, checkpoint: dict[str, Any]
+    ) -> None:
         for logger in trainer.loggers[:1]:  # CSVLogger; none before `begin`
             logger.save()
         checkpoint["keeper"] = {
@@ -347,11 +406,17 @@ class ResumeCheckpoint(L.Callback):
             "curve": self.curve.read_text() if self.curve.exists() else "",
         }
 
-    def on_load_checkpoint(self, trainer: L.Trainer, module: Any, checkpoint: dict[str, Any]) -> None:
-        """Raises UserError for a checkpoint of other reviews or with another number of processes."""
+    def on_load_checkpoint(
+        self, trainer: L.Trainer, module: Any, checkpoint: dict[str, Any]
+    ) -> None:
+        """Raises UserError for a checkpoint of other reviews or with another number of
+        processes.
+        """
         saved = checkpoint["keeper"]
         now, before = self.trained_with(trainer), saved["trained_with"]
-        if changed := [f"{key}={now[key]}, not {before[key]}" for key in now if now[key] != before[key]]:
+        if changed := [
+            f"{key}={now[key]}, not {before[key]}" for key in now if now[key] != before[key]
+        ]:
             run = f"{os.path.relpath(self.folder)} was trained with other data or devices"
             raise UserError(f"{run} ({changed[0]}): restore these, or start a new run")
         self.loaded_state, self.loaded_curve = saved["ranks"][trainer.global_rank], saved["curve"]
@@ -361,5 +426,10 @@ class ResumeCheckpoint(L.Callback):
         best: Any = trainer.checkpoint_callback
         state, file = checkpoint["callbacks"][best.state_key], f"{best.dirpath}/best.ckpt"
         name = file if state["best_model_path"] else ""
-        state |= {"dirpath": best.dirpath, "best_model_path": name, "kth_best_model_path": name, "last_model_path": ""}
+        state |= {
+            "dirpath": best.dirpath,
+            "best_model_path": name,
+            "kth_best_model_path": name,
+            "last_model_path": "",
+        }
         state["best_k_models"] = {name: state["best_model_score"]} if name else {}

@@ -11,8 +11,7 @@ from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, Mode
 from lightning.pytorch.loggers import Logger
 from omegaconf import DictConfig
 
-from imdbattn.files import make_folder, writing_into
-from imdbattn.run_folder import CONTINUED, check_folder, finished, is_debug, run_of
+from imdbattn.io.files import make_folder, writing_into
 from imdbattn.runs.callbacks import ResumeCheckpoint, StopOnNaN, Stopped, Throughput
 from imdbattn.runs.outputs import (
     REMEDY,
@@ -24,6 +23,7 @@ from imdbattn.runs.outputs import (
     write_results,
 )
 from imdbattn.runs.process import exiting_on_signals
+from imdbattn.runs.run_folder import CONTINUED, check_folder, finished, is_debug, run_of
 from imdbattn.runs.trainer import build_trainer, compile_net, quiet, try_step
 from imdbattn.settings.keys import as_dict, explicit
 from imdbattn.settings.safety import read_json, read_settings
@@ -39,18 +39,21 @@ log = logging.getLogger(__name__)
 
 
 def fit(cfg: DictConfig, folder: Path, resume: bool = False) -> dict[str, Any]:
-    """Trains the model that `cfg` describes, scores its best checkpoint once, and fills the run folder.
+    """Trains the model that `cfg` describes, scores its best checkpoint once, and fills the run
+    folder.
 
     resume: continue the run in the folder; otherwise that run is replaced when this one has ended.
-    Returns the content of metrics.json. Raises UserError for wrong input, before anything in the folder is changed, and
-    SystemExit after a signal.
+    Returns the content of metrics.json. Raises UserError for wrong input, before anything in the
+    folder is changed, and SystemExit after a signal.
     """
     quiet()
     check_folder(folder)
     make_folder(folder, REMEDY)
     with writing_into(folder, REMEDY), locked(folder), exiting_on_signals():
         recorded = read_settings(folder / "config.yaml") if resume and finished(folder) else None
-        if recorded and (cfg.trainer.max_epochs or 0) > (recorded["trainer"].get("max_epochs") or inf):
+        if recorded and (cfg.trainer.max_epochs or 0) > (
+            recorded["trainer"].get("max_epochs") or inf
+        ):
             return train(cfg, folder / CONTINUED, resume)  # the results stay until it has ended
         if not (resume and finished(folder, cfg.test)):
             return train(cfg, folder, resume)
@@ -90,8 +93,13 @@ def train(cfg: DictConfig, folder: Path, resume: bool) -> dict[str, Any]:
     throughput, stop_on_nan = Throughput(), StopOnNaN(corpus.splits["train"].rows)
     fingerprints = {**corpus.fingerprints, "vectors": module.hparams.get("vectors")}
     resume_checkpoint = ResumeCheckpoint(folder, fingerprints, stop_on_nan, cfg.save_minutes, begin)
-    score_to_watch: Any = {"monitor": f"val/{cfg.choose_by}", "mode": "min" if cfg.choose_by == "loss" else "max"}
-    best = ModelCheckpoint(last.parent, "best", **score_to_watch, save_weights_only=True, enable_version_counter=False)
+    score_to_watch: Any = {
+        "monitor": f"val/{cfg.choose_by}",
+        "mode": "min" if cfg.choose_by == "loss" else "max",
+    }
+    best = ModelCheckpoint(
+        last.parent, "best", **score_to_watch, save_weights_only=True, enable_version_counter=False
+    )
     callbacks = [resume_checkpoint, stop_on_nan, throughput, best, LearningRateMonitor("epoch")]
     if cfg.patience:
         callbacks.append(EarlyStopping(**score_to_watch, patience=cfg.patience, strict=False))
@@ -103,7 +111,8 @@ def train(cfg: DictConfig, folder: Path, resume: bool) -> dict[str, Any]:
     failed, restores = True, False  # whether the run that this one has replaced is restored
     try:
         # Train
-        trainer.precision_plugin.convert_module(module)  # Lightning converts after loading a checkpoint, which rounds
+        # Lightning converts after loading a checkpoint, which rounds
+        trainer.precision_plugin.convert_module(module)
         trainer.fit(module, data, ckpt_path=saved if state else None)
         resume_checkpoint.end(trainer)
         facts = {
@@ -124,7 +133,8 @@ def train(cfg: DictConfig, folder: Path, resume: bool) -> dict[str, Any]:
             module.load_state_dict(read_checkpoint(file)["state_dict"])
         elif not trainer.fast_dev_run:  # type: ignore[attr-defined]
             trainer.save_checkpoint(folder / "checkpoints" / "best.ckpt", weights_only=True)
-        module.net._compiled_call_impl = None  # scores are those of the net as `evaluate` calls it, without compile
+        # scores are those of the net as `evaluate` calls it, without compile
+        module.net._compiled_call_impl = None
         metrics = write_results(folder, trainer, module, data, facts)
         publish_run(wandb_run_of(loggers), folder, metrics)
         if run != folder and trainer.is_global_zero:
@@ -142,7 +152,10 @@ def train(cfg: DictConfig, folder: Path, resume: bool) -> dict[str, Any]:
         if trainer.is_global_zero and (restores or not failed):
             end_replacement(folder, restores)
     if trainer.is_global_zero:
-        debug_line = f"Debug run: {metrics['steps']} training steps and an evaluation ran; the numbers are not results"
+        debug_line = (
+            f"Debug run: {metrics['steps']} training steps and an evaluation ran; the numbers are"
+            " not results"
+        )
         for line in [debug_line] if is_debug(cfg) else summary(metrics, run):
             log.info(line)
     return metrics

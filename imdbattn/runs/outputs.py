@@ -19,8 +19,10 @@ from lightning.pytorch.utilities import rank_zero_only
 from omegaconf import OmegaConf
 
 from imdbattn.errors import only_warning
-from imdbattn.files import acquired, write_atomically
-from imdbattn.run_folder import (
+from imdbattn.io.files import acquired, write_atomically
+from imdbattn.launch.command import SWEEP_PID
+from imdbattn.runs.process import float32_products
+from imdbattn.runs.run_folder import (
     CONTINUED,
     FINGERPRINT,
     REPLACED,
@@ -36,8 +38,6 @@ from imdbattn.run_folder import (
     write_json,
     write_predictions,
 )
-from imdbattn.runs.process import float32_products
-from imdbattn.settings.cli import SWEEP_PID
 from imdbattn.settings.keys import PACKAGE, PRETRAINING
 from imdbattn.settings.safety import trust_option
 from imdbattn.tasks.learner import Learner
@@ -46,7 +46,8 @@ from imdbattn.tracking.wandb_run import upload_command
 
 log = logging.getLogger(__name__)
 
-LOCK_SECONDS = 20.0  # how long a run waits for another one that uses its folder, which may be stopping
+# how long a run waits for another one that uses its folder, which may be stopping
+LOCK_SECONDS = 20.0
 REMEDY = "choose another hydra.run.dir"
 SPLITS = tuple(name for names in SPLIT_FILES.values() for name in names)
 TRAINING = ("metrics.csv", "checkpoints/last.ckpt", "checkpoints/best.ckpt")
@@ -71,8 +72,11 @@ def locked(folder: Path) -> Iterator[None]:
             (folder / ".lock").unlink(missing_ok=True)
 
 
-def begin_folder(folder: Path, cfg: Mapping[str, Any], source_key: Any, keep_training: bool) -> None:
-    """Removes the files of an earlier run, except those of the training that is resumed, and writes the settings.
+def begin_folder(
+    folder: Path, cfg: Mapping[str, Any], source_key: Any, keep_training: bool
+) -> None:
+    """Removes the files of an earlier run, except those of the training that is resumed, and writes
+    the settings.
 
     Those of a finished run are kept in REPLACED, see `end_replacement`.
     """
@@ -82,7 +86,11 @@ def begin_folder(folder: Path, cfg: Mapping[str, Any], source_key: Any, keep_tra
         link_files(folder, folder / new)
         (folder / new).rename(folder / REPLACED)
     remove(
-        folder, "metrics.json", "debug.json", *SPLITS, *(file.relative_to(folder) for file in temporary_files(folder))
+        folder,
+        "metrics.json",
+        "debug.json",
+        *SPLITS,
+        *(file.relative_to(folder) for file in temporary_files(folder)),
     )
     if not keep_training:
         remove(folder, *TRAINING, *RESULTS, CONTINUED)
@@ -99,11 +107,15 @@ def begin_folder(folder: Path, cfg: Mapping[str, Any], source_key: Any, keep_tra
 def remove(folder: Path, *names: str | Path) -> None:
     """Removes these files, and folders with all that they contain."""
     for place in (folder / name for name in names):
-        shutil.rmtree(place, ignore_errors=True) if place.is_dir() else place.unlink(missing_ok=True)
+        shutil.rmtree(place, ignore_errors=True) if place.is_dir() else place.unlink(
+            missing_ok=True
+        )
 
 
 def link_files(source: Path, target: Path) -> None:
-    """Gives the files of a run a second name in another folder, which takes no space; metrics.json is the last one."""
+    """Gives the files of a run a second name in another folder, which takes no space; metrics.json
+    is the last one.
+    """
     for name in FILES:
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         if (source / name).is_dir():
@@ -122,10 +134,15 @@ def end_replacement(folder: Path, restore: bool) -> None:
 
 
 def end_continuation(folder: Path, cfg: Mapping[str, Any], source_key: Any) -> None:
-    """Moves its files into the folder of the finished run, in an order in which `resume=` works after each."""
+    """Moves its files into the folder of the finished run, in an order in which `resume=` works
+    after each.
+    """
     begin_folder(run := run_of(folder), cfg, source_key, keep_training=True)
     remove(run, *RESULTS)
-    for file in sorted(folder.rglob("*.*"), key=lambda file: (file.name == "metrics.json", file.name == "last.ckpt")):
+    for file in sorted(
+        folder.rglob("*.*"),
+        key=lambda file: (file.name == "metrics.json", file.name == "last.ckpt"),
+    ):
         (target := run / file.relative_to(folder)).parent.mkdir(exist_ok=True)
         file.replace(target)
     shutil.rmtree(folder)
@@ -148,11 +165,24 @@ def environment() -> dict[str, Any]:
 
 @functools.cache
 def git_commit() -> str | None:
-    """The commit of this checkout, with + if files were changed; None in an installed package or without git."""
+    """The commit of this checkout, with + if files were changed; None in an installed package or
+    without git.
+    """
     if not (PACKAGE.parent / ".git").exists() or shutil.which("git") is None:
         return None
-    command = ["git", "-C", str(PACKAGE), "describe", "--always", "--exclude=*", "--abbrev=40", "--dirty=+"]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or None
+    command = [
+        "git",
+        "-C",
+        str(PACKAGE),
+        "describe",
+        "--always",
+        "--exclude=*",
+        "--abbrev=40",
+        "--dirty=+",
+    ]
+    return (
+        subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or None
+    )
 
 
 def version(package: str) -> str | None:
@@ -162,7 +192,7 @@ def version(package: str) -> str | None:
         return None
 
 
-# --- results ---------------------------------------------------------------------------------------------------------
+# --- results --------------------------------------------------------------------------------------
 
 
 def run_facts(cfg: Any, corpus: Any) -> dict[str, Any]:
@@ -178,22 +208,29 @@ def run_facts(cfg: Any, corpus: Any) -> dict[str, Any]:
 
 
 def score_facts(name: str, scores: Any) -> dict[str, Any]:
-    """The scores of a split by their names in metrics.json; of a classifier with those of each class."""
+    """The scores of a split by their names in metrics.json; of a classifier with those of each
+    class.
+    """
     prefix = f"{name}_" if name else ""
     count = getattr(scores, "answers", len(scores.rows_N))
     details = scores.details() if hasattr(scores, "details") else {}
-    return {prefix + key: value for key, value in {**scores.values(), "reviews": count, **details}.items()}
+    return {
+        prefix + key: value
+        for key, value in {**scores.values(), "reviews": count, **details}.items()
+    }
 
 
 def write_results(
     folder: Path, trainer: L.Trainer, module: Learner, data: BatchData, facts: dict[str, Any]
 ) -> dict[str, Any]:
-    """Scores the splits with the module's weights, and writes the results. Returns the content of metrics.json.
+    """Scores the splits with the module's weights, and writes the results. Returns the content of
+    metrics.json.
 
     facts: of training, for metrics.json.
     """
     cfg, corpus = module.cfg, data.corpus
-    loggers, trainer.loggers = trainer.loggers, []  # these scores are not part of the learning curve
+    # these scores are not part of the learning curve
+    loggers, trainer.loggers = trainer.loggers, []
     trainer.validate(module, data, verbose=False)
     trainer.loggers = loggers
     scores = {"validation": module.scores}
@@ -211,13 +248,14 @@ def write_results(
         if cfg.pictures:
             with only_warning(log, "Some pictures could not be drawn"):
                 draw_pictures(module, data, folder)
-        write_json(folder / results_file(cfg), metrics)  # written last: it marks the run as finished
+        # written last: it marks the run as finished
+        write_json(folder / results_file(cfg), metrics)
     return metrics
 
 
 def draw_pictures(module: Learner, data: BatchData, folder: Path) -> None:
-    from imdbattn.explain.figures import learning_curves
-    from imdbattn.pages import png
+    from imdbattn.report.pages import png
+    from imdbattn.tools.explain.figures import learning_curves
 
     if (file := folder / "metrics.csv").exists():
         figure = learning_curves(read_curves(file), *module.curves)
@@ -227,7 +265,10 @@ def draw_pictures(module: Learner, data: BatchData, folder: Path) -> None:
 
 def summary(metrics: Mapping[str, Any], folder: Path) -> list[str]:
     """Results and next commands."""
-    training = "{model}, seed {seed}: {epochs:d} epoch{s} in {train_seconds:.0f} s, {tokens_per_s:.0f} tokens/s"
+    training = (
+        "{model}, seed {seed}: {epochs:d} epoch{s} in {train_seconds:.0f} s, {tokens_per_s:.0f}"
+        " tokens/s"
+    )
     lines = ["", training.format(s="s" * (metrics["epochs"] != 1), **metrics)]
     items = metrics.get("items", "reviews")
     for split, name in (("val", "validation accuracy"), ("test", "test accuracy")):
@@ -249,6 +290,10 @@ def next_commands(metrics: Mapping[str, Any], folder: Path) -> list[str]:
     upload = [line] if (line := upload_command(folder)) else []
     if model := PRETRAINING.get(str(metrics.get("items")).replace(" ", "_")):
         return [f"python -m imdbattn.train model={model} init={run}", *upload]
-    runs = "runs" if Path("runs").resolve() in folder.resolve().parents else os.path.relpath(folder.parent)
+    runs = (
+        "runs"
+        if Path("runs").resolve() in folder.resolve().parents
+        else os.path.relpath(folder.parent)
+    )
     compare = f"python -m imdbattn.compare runs={shlex.quote(runs)}"
     return [f'python -m imdbattn.predict run={run} text="..."', compare, *upload]

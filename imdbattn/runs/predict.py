@@ -1,4 +1,6 @@
-"""Opens a finished run, and applies its model to new texts. Imports no Lightning, which starts slowly."""
+"""Opens a finished run, and applies its model to new texts. Imports no Lightning, which starts
+slowly.
+"""
 
 import logging
 from collections.abc import Iterable, Iterator
@@ -8,16 +10,16 @@ from typing import Any
 from omegaconf import DictConfig
 
 from imdbattn.errors import UserError
-from imdbattn.explain.prediction import Prediction
-from imdbattn.export.folder import is_export, read_export
-from imdbattn.files import expanded
-from imdbattn.run_folder import finished, open_run, results_file
+from imdbattn.io.files import expanded
 from imdbattn.runs.process import keep_memory, use_onednn
+from imdbattn.runs.run_folder import finished, open_run, results_file
 from imdbattn.runs.settings import Predict
 from imdbattn.settings.keys import PRETRAINING, as_dict, overlay
 from imdbattn.settings.schema import OfRun, validate
 from imdbattn.tasks.predictor import Predictor, load
-from imdbattn.tasks.review_predictor import MeanPredictor
+from imdbattn.tasks.reviews.predictor import MeanPredictor
+from imdbattn.tools.explain.prediction import Prediction
+from imdbattn.tools.export.folder import is_export, read_export
 
 log = logging.getLogger(__name__)
 
@@ -26,22 +28,28 @@ CHARACTERS = 1 << 25  # number of characters after which a chunk ends, to bound 
 
 
 def open_settings(cfg: OfRun) -> tuple[DictConfig, Path]:
-    """Settings of the run that `cfg` names, with the `data` settings of `cfg`, and its best checkpoint.
+    """Settings of the run that `cfg` names, with the `data` settings of `cfg`, and its best
+    checkpoint.
 
     Raises UserError for wrong input.
     """
     settings, checkpoint = open_run(cfg.run, cfg.trust)
     if model := PRETRAINING.get(settings.task):
         raise UserError(
-            f"run={cfg.run} is a run of task={settings.task}: train a classifier from it, model={model} init={cfg.run}"
+            f"run={cfg.run} is a run of task={settings.task}: train a classifier from it,"
+            f" model={model} init={cfg.run}"
         )
     if not (checkpoint.parents[1] / results_file(settings)).exists():
-        log.warning("run=%s is not finished: these are the weights of its best epoch so far", cfg.run)
+        log.warning(
+            "run=%s is not finished: these are the weights of its best epoch so far", cfg.run
+        )
     return with_changes(settings, cfg.data.model_dump()), checkpoint
 
 
 def with_changes(settings: DictConfig, data: dict[str, Any]) -> DictConfig:
-    """A run's settings with the `data` settings of this call. Raises UserError for one that the run does not have."""
+    """A run's settings with the `data` settings of this call. Raises UserError for one that the run
+    does not have.
+    """
     recorded = as_dict(settings)["data"]
     changes = {key: value for key, value in overlay({}, data).items() if value != {}}
     if changes.get("path"):
@@ -50,17 +58,24 @@ def with_changes(settings: DictConfig, data: dict[str, Any]) -> DictConfig:
         changes["glove"] = changes["glove"] | {"source": "auto"}
     lengths, trained = changes.get("test_lengths"), recorded.get("lengths")
     if lengths and trained and lengths[0] <= trained[1]:
-        raise UserError(f"data.test_lengths={lengths} must be above the lengths of training, {trained}")
+        raise UserError(
+            f"data.test_lengths={lengths} must be above the lengths of training, {trained}"
+        )
     changed = overlay(as_dict(settings), {"data": changes})
     if "cache_dir" in recorded:
-        changed["data"]["cache_dir"] = changes.get("cache_dir")  # never that of the run folder, which may be untrusted
+        # never that of the run folder, which may be untrusted
+        changed["data"]["cache_dir"] = changes.get("cache_dir")
     if "source" in changes:  # replaces the run's own file or dataset, and is read completely
-        changed["data"] |= dict.fromkeys({"path", "hub", "limit"} & (recorded.keys() - changes.keys()))
+        changed["data"] |= dict.fromkeys(
+            {"path", "hub", "limit"} & (recorded.keys() - changes.keys())
+        )
     return validate(changed)
 
 
 def load_predictor(cfg: OfRun) -> tuple[Any, Path]:
-    """The best model of the run or of the export that `cfg` names, for new texts, and its folder. Raises UserError."""
+    """The best model of the run or of the export that `cfg` names, for new texts, and its folder.
+    Raises UserError.
+    """
     use_onednn()  # as in training, for identical results
     keep_memory()
     if isinstance(cfg.run, list):
@@ -72,39 +87,54 @@ def load_predictor(cfg: OfRun) -> tuple[Any, Path]:
 
 
 def mean_predictor(cfg: OfRun) -> MeanPredictor:
-    """The mean of the classifiers in `cfg.run`, and of the finished runs in those that are folders of runs.
+    """The mean of the classifiers in `cfg.run`, and of the finished runs in those that are folders
+    of runs.
 
     Raises UserError unless they have the same classes.
     """
     members: dict[str, Any] = {}
     for place in cfg.run:
-        inner = [str(run) for run in sorted(expanded(place).glob("*")) if finished(run) and not run.is_symlink()]
+        inner = [
+            str(run)
+            for run in sorted(expanded(place).glob("*"))
+            if finished(run) and not run.is_symlink()
+        ]
         for run in inner or [place]:
             members[run], _ = load_predictor(cfg.model_copy(update={"run": run}))
             own, first = (members[name].facts["labels"] for name in (run, next(iter(members))))
             if own != first:
-                raise UserError(f"run={run} has the classes {', '.join(own)}, not {', '.join(first)}: give other runs")
+                raise UserError(
+                    f"run={run} has the classes {', '.join(own)}, not {', '.join(first)}: give"
+                    " other runs"
+                )
     log.info("mean of %d runs: %s", len(members), ", ".join(members))
     return MeanPredictor([*members.values()])
 
 
-def predictions_of(predictor: Predictor, texts: Iterable[str], options: Predict) -> Iterator[Prediction]:
+def predictions_of(
+    predictor: Predictor, texts: Iterable[str], options: Predict
+) -> Iterator[Prediction]:
     """A prediction for each text, in order; `texts` may be an endless stream."""
     for first, chunk in chunked(texts, predictor):
         yield from predictor.predict(chunk, options, first)
 
 
-def predict_columns(predictor: Predictor, texts: Iterable[str], options: Predict) -> Iterator[dict[str, list[Any]]]:
+def predict_columns(
+    predictor: Predictor, texts: Iterable[str], options: Predict
+) -> Iterator[dict[str, list[Any]]]:
     """The same as chunks of a table with `row`, the number of the text from 0, and `text`."""
     for first, chunk in chunked(texts, predictor, CHUNK):
         rows = [*range(first, first + len(chunk))]
         yield {"row": rows, "text": chunk, **predictor.columns(chunk, options, first)}
 
 
-def chunked(texts: Iterable[str], predictor: Predictor, size: int = 1) -> Iterator[tuple[int, list[str]]]:
+def chunked(
+    texts: Iterable[str], predictor: Predictor, size: int = 1
+) -> Iterator[tuple[int, list[str]]]:
     """Texts in chunks, with the number of the first. Logs the predictor's warnings at the end.
 
-    Chunks double in length, from `size`: the first result is available at once, and later texts form large batches.
+    Chunks double in length, from `size`: the first result is available at once, and later texts
+    form large batches.
     """
     chunk, characters, first = list[str](), 0, 0
     for text in texts:

@@ -1,4 +1,6 @@
-"""What a command sets for its process: handlers of signals, and faster products and memory on a CPU."""
+"""What a command sets for its process: handlers of signals, and faster products and memory on a
+CPU.
+"""
 
 import ctypes
 import logging
@@ -17,11 +19,14 @@ import torch
 
 log = logging.getLogger(__name__)
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)  # the last two: sbatch's and submitit's
+# the last two: sbatch's and submitit's
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 
 
 def set_handlers(handlers: Any) -> None:
-    """Sets one handler for all SIGNALS, or a dict of them. Only the main thread may; elsewhere nothing is done."""
+    """Sets one handler for all SIGNALS, or a dict of them. Only the main thread may; elsewhere
+    nothing is done.
+    """
     if threading.current_thread() is threading.main_thread():
         for number in SIGNALS:
             signal.signal(number, handlers[number] if isinstance(handlers, dict) else handlers)
@@ -54,11 +59,15 @@ def requeue() -> None:
     if job is None or shutil.which("scontrol") is None:
         return
     done = subprocess.run(["scontrol", "requeue", job], capture_output=True, text=True, check=False)
-    outcome = "is requeued" if done.returncode == 0 else f"is not requeued: {' '.join(done.stderr.split())}"
+    outcome = (
+        "is requeued"
+        if done.returncode == 0
+        else f"is not requeued: {' '.join(done.stderr.split())}"
+    )
     log.warning("SLURM job %s %s", job, outcome)
 
 
-# --- CPU -------------------------------------------------------------------------------------------------------------
+# --- CPU ------------------------------------------------------------------------------------------
 
 MAX_ERROR = 1e-5  # of a product, relative to |a| |b|; float32 stays below 1e-6, bfloat16 is at 1e-3
 
@@ -66,10 +75,11 @@ MAX_ERROR = 1e-5  # of a product, relative to |a| |b|; float32 stays below 1e-6,
 def use_onednn() -> bool:
     """Lets oneDNN multiply float32 matrices if that keeps their precision; returns whether it does.
 
-    Not where there is a GPU: torch then raises an error when Lightning reads the precision of products.
-    On AMD processors torch's MKL uses AVX2 where oneDNN uses AVX-512, about twice as fast. Torch offers oneDNN only
-    together with the permission to round to bfloat16, which oneDNN uses on processors with AMX: those are excluded,
-    and elsewhere products are first compared with float64.
+    Not where there is a GPU: torch then raises an error when Lightning reads the precision of
+    products. On AMD processors torch's MKL uses AVX2 where oneDNN uses AVX-512, about twice as
+    fast. Torch offers oneDNN only together with the permission to round to bfloat16, which oneDNN
+    uses on processors with AMX: those are excluded, and elsewhere products are first compared with
+    float64.
     """
     matmul = matmul_backend()
     unsuitable = torch.cuda.is_available() or torch.cpu._is_amx_tile_supported()
@@ -84,7 +94,9 @@ def use_onednn() -> bool:
 
 def float32_products() -> str:
     """Which library multiplies float32 matrices, for environment.json."""
-    return "oneDNN" if getattr(matmul_backend(), "fp32_precision", "") == "bf16" else "torch's default"
+    return (
+        "oneDNN" if getattr(matmul_backend(), "fp32_precision", "") == "bf16" else "torch's default"
+    )
 
 
 def matmul_backend() -> Any:
@@ -93,12 +105,25 @@ def matmul_backend() -> Any:
 
 
 def product_error() -> float:
-    """Largest error, relative to |a| |b|, of products with the shapes of attention, against float64."""
+    """Largest error, relative to |a| |b|, of products with the shapes of attention, against
+    float64.
+    """
     generator = torch.Generator().manual_seed(0)
     shapes = ((2048, 50), (50, 50), (8, 256, 50), (8, 256, 50), (8, 256, 256))
-    tokens, weight, query, key, scores = (torch.randn(*shape, generator=generator) for shape in shapes)
-    products = [(tokens, weight), (tokens.T, tokens), (query, key.mT), (scores, key), (scores.mT, key)]
-    return max(((a @ b - a.double() @ b.double()).abs() / (a.abs() @ b.abs())).max().item() for a, b in products)
+    tokens, weight, query, key, scores = (
+        torch.randn(*shape, generator=generator) for shape in shapes
+    )
+    products = [
+        (tokens, weight),
+        (tokens.T, tokens),
+        (query, key.mT),
+        (scores, key),
+        (scores.mT, key),
+    ]
+    return max(
+        ((a @ b - a.double() @ b.double()).abs() / (a.abs() @ b.abs())).max().item()
+        for a, b in products
+    )
 
 
 def keep_memory() -> None:

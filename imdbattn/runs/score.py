@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from imdbattn.errors import UserError
-from imdbattn.run_folder import FINGERPRINT, write_json, write_predictions
 from imdbattn.runs.outputs import run_facts, score_facts
 from imdbattn.runs.predict import load_predictor, with_changes
+from imdbattn.runs.run_folder import FINGERPRINT, write_json, write_predictions
 from imdbattn.runs.settings import Evaluate
 from imdbattn.runs.trainer import build_trainer, quiet
 from imdbattn.settings.keys import overlay
@@ -20,14 +20,17 @@ from imdbattn.tasks.predictor import Predictor
 
 
 def score_run(cfg: Evaluate) -> dict[str, Any]:
-    """Scores the best checkpoint of a finished run, or an exported model, and writes into its evaluations/."""
+    """Scores the best checkpoint of a finished run, or an exported model, and writes into its
+    evaluations/.
+    """
     return evaluate(cfg, *load_predictor(cfg), write=True)
 
 
 def evaluate(cfg: Evaluate, predictor: Predictor, folder: Path, write: bool) -> dict[str, Any]:
     """Scores a trained model on a split of its own or of other data, and returns the metrics.
 
-    write: also into evaluations/ of its folder. Raises UserError for wrong input, or if the run's data have changed.
+    write: also into evaluations/ of its folder. Raises UserError for wrong input, or if the run's
+    data have changed.
     """
     quiet()
     settings, split = with_changes(predictor.cfg, cfg.data.model_dump()), cfg.split
@@ -35,33 +38,51 @@ def evaluate(cfg: Evaluate, predictor: Predictor, folder: Path, write: bool) -> 
     other_data = bool(changed.keys() & {"path", "source", "test_lengths"})
     corpus = predictor.corpus(settings.data, keep_splits=other_data)
     if split not in corpus.splits:
-        raise UserError(f"the data have no {split} split, only {', '.join(corpus.splits)}: set split or data.path")
-    selects_pairs = settings.task == "seq2seq" and "max_tokens" in changed  # longer pairs are omitted
+        raise UserError(
+            f"the data have no {split} split, only {', '.join(corpus.splits)}: set split or"
+            " data.path"
+        )
+    # longer pairs are omitted
+    selects_pairs = settings.task == "seq2seq" and "max_tokens" in changed
     if not other_data and not selects_pairs:
         check_fingerprint(folder, split, corpus)
-    if (precision := cfg.trainer.precision or settings.trainer.precision) != settings.trainer.precision:
+    if (
+        precision := cfg.trainer.precision or settings.trainer.precision
+    ) != settings.trainer.precision:
         changed["precision"] = precision
     trainer = build_trainer(cfg.trainer.model_dump(exclude_unset=True) | {"precision": precision})
     data = class_of(settings, "datamodule", BatchData)(settings, corpus, split)
-    module = class_of(settings, "lightning_module", Learner)(predictor.net, predictor.cfg, predictor.facts)
+    module = class_of(settings, "lightning_module", Learner)(
+        predictor.net, predictor.cfg, predictor.facts
+    )
     trainer.test(module, data, verbose=False)
-    metrics = run_facts(settings, corpus) | {"split": split, "changed": changed} | score_facts("", module.scores)
+    metrics = (
+        run_facts(settings, corpus)
+        | {"split": split, "changed": changed}
+        | score_facts("", module.scores)
+    )
     if write and trainer.is_global_zero:
         name = f"{split}-{corpus.fingerprints[split]}"
         if changed:
-            name += "-" + hashlib.sha256(json.dumps(changed, sort_keys=True).encode()).hexdigest()[:8]
+            name += (
+                "-" + hashlib.sha256(json.dumps(changed, sort_keys=True).encode()).hexdigest()[:8]
+            )
         write_json(folder / "evaluations" / f"{name}.json", metrics)
-        write_predictions(folder / "evaluations" / f"{name}.parquet", module.scores, corpus.splits[split].rows)
+        write_predictions(
+            folder / "evaluations" / f"{name}.parquet", module.scores, corpus.splits[split].rows
+        )
     return metrics
 
 
 def check_fingerprint(folder: Path, split: str, corpus: Any) -> None:
-    """Raises UserError unless a split is the one that metrics.json, if it exists, was written for."""
+    """Raises UserError unless a split is the one that metrics.json, if it exists, was written
+    for.
+    """
     file = folder / "metrics.json"
     metrics = read_json(file, "delete it to score without it") if file.exists() else {}
     recorded, current = metrics.get(FINGERPRINT.get(split, "")), corpus.fingerprints[split]
     if recorded not in (None, current):
         raise UserError(
-            f"{split} of {corpus.test_set} has fingerprint {current}, but the run was scored on {recorded}: its data "
-            "have changed; data.path=... scores other reviews"
+            f"{split} of {corpus.test_set} has fingerprint {current}, but the run was scored on"
+            f" {recorded}: its data have changed; data.path=... scores other reviews"
         )

@@ -44,13 +44,19 @@ def quiet() -> None:
     """Silences Lightning's hints about unused devices, workers and similar."""
     for message in IGNORED_WARNINGS:
         warnings.filterwarnings("ignore", f".*{message}.*")
-    for name in ("lightning.pytorch.utilities.rank_zero", "lightning.pytorch.accelerators.cuda", "lightning.fabric"):
+    for name in (
+        "lightning.pytorch.utilities.rank_zero",
+        "lightning.pytorch.accelerators.cuda",
+        "lightning.fabric",
+    ):
         logging.getLogger(name).setLevel(logging.WARNING)
 
 
 @contextmanager
 def preserved_torch_settings() -> Iterator[None]:
-    """Restores what a run changes: random states, number of threads, deterministic kernels, and matrix products."""
+    """Restores what a run changes: random states, number of threads, deterministic kernels, and
+    matrix products.
+    """
     threads, mode = torch.get_num_threads(), torch.get_deterministic_debug_mode()
     matmul, products = matmul_backend(), getattr(matmul_backend(), "fp32_precision", None)
     try:
@@ -63,17 +69,24 @@ def preserved_torch_settings() -> Iterator[None]:
             matmul.fp32_precision = products
 
 
-def build_trainer(settings: Any, callbacks: Sequence[L.Callback] = (), **arguments: Any) -> L.Trainer:
+def build_trainer(
+    settings: Any, callbacks: Sequence[L.Callback] = (), **arguments: Any
+) -> L.Trainer:
     """The Trainer that the `trainer` settings describe; `arguments` are further ones."""
     settings = as_dict(settings)
     own_callbacks = make(settings.pop("callbacks", None) or [], "trainer.callbacks", L.Callback)
     trainer_class = make({**settings, "_partial_": True}, "trainer", L.Trainer)
     # With `deterministic` torch fills new memory with NaN; nothing here reads uninitialized memory.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-    callbacks = [*callbacks, *own_callbacks, *([Progress()] if settings["enable_progress_bar"] else [])]
+    callbacks = [
+        *callbacks,
+        *own_callbacks,
+        *([Progress()] if settings["enable_progress_bar"] else []),
+    ]
     plugins: list[Any] = [AtomicCheckpointIO()]
     if SLURMEnvironment.detect():
-        plugins.append(SLURMEnvironment(auto_requeue=False))  # ResumeCheckpoint requeues, between two steps
+        # ResumeCheckpoint requeues, between two steps
+        plugins.append(SLURMEnvironment(auto_requeue=False))
     arguments |= {"callbacks": callbacks, "plugins": plugins, "enable_progress_bar": False}
     trainer = trainer_class(use_distributed_sampler=False, logger=False, **arguments)
     if isinstance(trainer.accelerator, CPUAccelerator):
@@ -88,16 +101,17 @@ def compile_net(net: torch.nn.Module, backend: str) -> None:
     net.compile(dynamic=True, **how)
 
 
-# --- a step before training: the model and its optimizer may be of one's own ------------------------------------------
+# --- a step before training: the model and its optimizer may be of one's own ----------------------
 
 
 def try_step(module: Learner, data: BatchData, trainer: L.Trainer) -> None:
     """Evaluates a copy of the module on two training items, and trains it on them for one step.
 
-    Raises UserError that names the part which fails or returns a wrong shape, which could be broadcast without an
-    error. The module and the random states stay the same.
+    Raises UserError that names the part which fails or returns a wrong shape, which could be
+    broadcast without an error. The module and the random states stay the same.
     """
-    # Buffers that are not in checkpoints are constants, such as memory-mapped vectors: they are not copied.
+    # Buffers that are not in checkpoints are constants, such as memory-mapped vectors: they are not
+    # copied.
     saved = module.state_dict().keys()
     constants = {id(buffer): buffer for name, buffer in module.named_buffers() if name not in saved}
     batches, device = data.train_batches(), trainer.strategy.root_device
@@ -115,22 +129,32 @@ def try_step(module: Learner, data: BatchData, trainer: L.Trainer) -> None:
             loss: Any = trial.train().training_step(batch, 0)
             loss.backward()
         with naming("optim"):
-            optimizer: Any = trial.make_optimizer(parameter_groups(trial.net, trial.cfg.embedding_lr))
+            optimizer: Any = trial.make_optimizer(
+                parameter_groups(trial.net, trial.cfg.embedding_lr)
+            )
             optimizer.step(lambda: loss)
 
 
-def checked(method: Callable[..., Any], name: str, shape: Callable[..., tuple[int, ...]], *inputs: Any) -> Any:
+def checked(
+    method: Callable[..., Any], name: str, shape: Callable[..., tuple[int, ...]], *inputs: Any
+) -> Any:
     """Calls a method of the part `name`. shape: of its output, given its inputs."""
     with naming(name):
         output, expected = method(*inputs), tuple(shape(*inputs))
         if not isinstance(output, Tensor) or output.shape != expected:
-            found = f"shape {tuple(output.shape)}" if isinstance(output, Tensor) else type(output).__name__
+            found = (
+                f"shape {tuple(output.shape)}"
+                if isinstance(output, Tensor)
+                else type(output).__name__
+            )
             raise ValueError(f"it returns {found} instead of {expected}")
         return output
 
 
 def parts(net: nn.Module) -> Iterator[tuple[str, nn.Module, Callable[..., tuple[int, ...]], str]]:
-    """The setting that names a part, the part, the shape of its output (docs/own_parts.md), and its method."""
+    """The setting that names a part, the part, the shape of its output (docs/own_parts.md), and its
+    method.
+    """
 
     def same(x_BTD: Tensor, *_: Any) -> tuple[int, ...]:
         return x_BTD.shape
@@ -140,7 +164,10 @@ def parts(net: nn.Module) -> Iterator[tuple[str, nn.Module, Callable[..., tuple[
 
     for owner in net.modules():
         if isinstance(owner, Classifier):
-            for name, part in [("positions", owner.positions), *(("layer", layer) for layer in owner.layers)]:
+            for name, part in [
+                ("positions", owner.positions),
+                *(("layer", layer) for layer in owner.layers),
+            ]:
                 yield f"model.{name}", part, same, "forward"
             if type(owner.head) is nn.Linear:  # another head may read several vectors
                 yield "model.pooling", owner.pooling, lambda x_BTD, *_: x_BTD.shape[::2], "forward"

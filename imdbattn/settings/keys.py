@@ -15,7 +15,11 @@ PACKAGE = Path(__file__).parents[1]
 
 def conf_dir() -> Path:
     """conf/ in the installed package, or next to it in a checkout."""
-    return next(folder for folder in (PACKAGE / "conf", PACKAGE.parent / "conf") if (folder / "train.yaml").exists())
+    return next(
+        folder
+        for folder in (PACKAGE / "conf", PACKAGE.parent / "conf")
+        if (folder / "train.yaml").exists()
+    )
 
 
 def defaults(command: str) -> dict[str, Any]:
@@ -29,7 +33,16 @@ RUNGS: tuple[str, ...] = ("mean", "learned_query", "text_query", "base", "base_p
 RUNGS += ("residual", "residual_pe", "residual_learned", "residual_cls", "residual_pe_cls")
 # Other forms of attention, then models with trained vectors or phrases
 BEYOND: tuple[str, ...] = ("label_query", "residual_heads", "residual_rope", "residual_relative")
-BEYOND += ("tuned_mean", "log_counts_mean", "tuned", "convolved", "log_counts", "wide", "pretrained", "distilled")
+BEYOND += (
+    "tuned_mean",
+    "log_counts_mean",
+    "tuned",
+    "convolved",
+    "log_counts",
+    "wide",
+    "pretrained",
+    "distilled",
+)
 PRETRAINING = {"masked_words": "pretrained"}  # task -> the model that starts from its run
 CONTROLS = ("uniform",)  # of the tests of attention
 ENCODER_DECODERS: tuple[str, ...] = ("seq2seq", "seq2seq_attention", "seq2seq_attention_dot")
@@ -47,12 +60,21 @@ NO_EFFECT: tuple[str, ...] = (
     "overrides",
     "pictures",
 )
-NO_EFFECT += ("data.cache_dir", "data.hub_timeout", "trainer.enable_progress_bar", "trainer.enable_model_summary")
+NO_EFFECT += (
+    "data.cache_dir",
+    "data.hub_timeout",
+    "trainer.enable_progress_bar",
+    "trainer.enable_model_summary",
+)
 NO_EFFECT += ("trainer.log_every_n_steps", "trainer.profiler")
-HARDWARE = tuple(f"trainer.{name}" for name in ("accelerator", "devices", "num_nodes", "strategy", "benchmark"))
-CHOICES = ("model", "task", "trainer", "debug")  # files of conf/ whose settings have names of their own
+HARDWARE = tuple(
+    f"trainer.{name}" for name in ("accelerator", "devices", "num_nodes", "strategy", "benchmark")
+)
+# files of conf/ whose settings have names of their own
+CHOICES = ("model", "task", "trainer", "debug")
 NAME = r"\w[\w.-]{0,99}"  # of a model: part of a folder's name
-SOURCES = ("init", "data.path", "data.source", "data.glove.path", "data.glove.source")  # compared by fingerprints
+# compared by fingerprints
+SOURCES = ("init", "data.path", "data.source", "data.glove.path", "data.glove.source")
 
 
 def as_dict(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -64,7 +86,11 @@ def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested settings as one dict with dotted keys. Lists remain values."""
     values: dict[str, Any] = {}
     for key, value in settings.items():
-        values |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) and value else {prefix + key: value}
+        values |= (
+            flat(value, f"{prefix}{key}.")
+            if isinstance(value, Mapping) and value
+            else {prefix + key: value}
+        )
     return values
 
 
@@ -75,16 +101,21 @@ def within(key: str, *names: str) -> bool:
 
 def without(settings: Mapping[str, Any], *skipped: str) -> dict[str, Any]:
     """The settings, flat, without the keys and groups in `skipped`."""
-    return {key: value for key, value in flat(as_dict(settings)).items() if not within(key, *skipped)}
+    return {
+        key: value for key, value in flat(as_dict(settings)).items() if not within(key, *skipped)
+    }
 
 
 def variant(settings: Mapping[str, Any]) -> str:
-    """Six hex digits that runs share if they differ only in seed, fold, hardware and the location of their files."""
+    """Six hex digits that runs share if they differ only in seed, fold, hardware and the location
+    of their files.
+    """
     return hexdigest(without(settings, "seed", "data.fold", *NO_EFFECT, *HARDWARE, *SOURCES))
 
 
 def named_overrides(words: Iterable[str], settings: Mapping[str, Any]) -> list[str]:
-    """The words of a command line that name its variant: sorted, without those that `variant` ignores.
+    """The words of a command line that name its variant: sorted, without those that `variant`
+    ignores.
 
     settings: of these words. A choice of trainer is hardware, but its precision is not.
     """
@@ -92,11 +123,15 @@ def named_overrides(words: Iterable[str], settings: Mapping[str, Any]) -> list[s
     named = {word.lstrip("+~").partition("=")[0]: word.lstrip("+") for word in words}
     if "trainer" in named and (precision := settings["trainer"]["precision"]) != "32-true":
         named.setdefault("trainer.precision", f"trainer.precision={precision}")
-    return sorted(word for key, word in named.items() if key not in CHOICES and not within(key, *unnamed))
+    return sorted(
+        word for key, word in named.items() if key not in CHOICES and not within(key, *unnamed)
+    )
 
 
 def digest(settings: Mapping[str, Any]) -> str:
-    """Six hex digits of all settings that change results, except the seed: part of the name of a job's folder."""
+    """Six hex digits of all settings that change results, except the seed: part of the name of a
+    job's folder.
+    """
     return hexdigest(without(settings, "seed", *NO_EFFECT))
 
 
@@ -119,15 +154,24 @@ def absolute(path: str | None) -> str | None:
     return path and os.path.realpath(os.path.expanduser(path))
 
 
-def explicit(settings: Mapping[str, Any], source: str | None, batch_tokens: int | None = None) -> dict[str, Any]:
-    """The settings with absolute paths, with the values that `auto` and null stand for, and with their digest."""
+def explicit(
+    settings: Mapping[str, Any], source: str | None, batch_tokens: int | None = None
+) -> dict[str, Any]:
+    """The settings with absolute paths, with the values that `auto` and null stand for, and with
+    their digest.
+    """
     settings = as_dict(settings)
     data = settings["data"]
     values: dict[str, Any] = {"source": source, "batch_tokens": batch_tokens}
-    values |= {name: absolute(data[name]) for name in ("path", "cache_dir", "extra") if name in data}
+    values |= {
+        name: absolute(data[name]) for name in ("path", "cache_dir", "extra") if name in data
+    }
     if "glove" in data:
         values["glove"] = {"path": absolute(data["glove"]["path"])}
-    known = {"init": absolute(settings.get("init")), "digest": settings.get("digest") or variant(settings)}
+    known = {
+        "init": absolute(settings.get("init")),
+        "digest": settings.get("digest") or variant(settings),
+    }
     return overlay(settings, {"data": values, **known})
 
 
@@ -136,8 +180,15 @@ ALIASES = {"learning_rate": "lr", "epochs": "max_epochs", "batch_size": "batch_t
 
 
 def no_setting(key: str, known: Iterable[str]) -> str:
-    """A message that there is no such setting, with the most similar of the settings `known` and of their groups."""
-    last_parts = {name: name.rpartition(".")[2] for key in known for name in (key, key.rpartition(".")[0]) if name}
+    """A message that there is no such setting, with the most similar of the settings `known` and of
+    their groups.
+    """
+    last_parts = {
+        name: name.rpartition(".")[2]
+        for key in known
+        for name in (key, key.rpartition(".")[0])
+        if name
+    }
     group, _, last = key.rpartition(".")
     last = ALIASES.get(last, last)
     similar = difflib.get_close_matches(last, {*last_parts.values()})

@@ -11,17 +11,25 @@ from typing import Any
 from imdbattn.errors import UserError, naming
 
 SECRET_NAME = re.compile(
-    r"(^|[_.+-])(key|token|secrets?|pass|auth|credentials?)$|api_?key$|passw(or)?d$|passphrase$", re.IGNORECASE
+    r"(^|[_.+-])(key|token|secrets?|pass|auth|credentials?)$|api_?key$|passw(or)?d$|passphrase$",
+    re.IGNORECASE,
 )
-SECRET_VALUE = re.compile(r"://[^/\s@]*:[^/\s@]+@|[?&](api_?key|(access_)?token|secret)=")  # in an address
-# Control characters except tab and newline, and bidirectional controls: these could move the cursor or hide text.
+# in an address
+SECRET_VALUE = re.compile(r"://[^/\s@]*:[^/\s@]+@|[?&](api_?key|(access_)?token|secret)=")
+# Control characters except tab and newline, and bidirectional controls: these could move the cursor
+# or hide text.
 CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-# Content-Security-Policy of our HTML pages, which quote reviews: a tag that was not escaped could load and run nothing.
-PAGE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+# Content-Security-Policy of our HTML pages, which quote reviews: a tag that was not escaped could
+# load and run nothing.
+PAGE_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action"
+    " 'none'"
+)
 
 
 def credentials(settings: Any, name: str = "") -> Iterator[str]:
-    """Dotted names of the settings that look like a credential: by their name, or by a value that contains a password.
+    """Dotted names of the settings that look like a credential: by their name, or by a value that
+    contains a password.
 
     A password is one in a URL, or the value of an environment variable with such a name.
     """
@@ -30,7 +38,9 @@ def credentials(settings: Any, name: str = "") -> Iterator[str]:
     if SECRET_NAME.search(name):
         yield name
     elif isinstance(settings, (Mapping, list)):
-        for key, value in settings.items() if isinstance(settings, Mapping) else enumerate(settings):
+        for key, value in (
+            settings.items() if isinstance(settings, Mapping) else enumerate(settings)
+        ):
             yield from credentials(value, f"{name}.{key}" if name else str(key))
     elif SECRET_VALUE.search(text := str(settings)):
         yield name
@@ -39,8 +49,14 @@ def credentials(settings: Any, name: str = "") -> Iterator[str]:
 
 
 def passwords() -> dict[str, str]:
-    """The environment variables with names of credentials, except short values and names of files."""
-    values = {name: value for name, value in os.environ.items() if SECRET_NAME.search(name) and len(value) >= 8}
+    """The environment variables with names of credentials, except short values and names of
+    files.
+    """
+    values = {
+        name: value
+        for name, value in os.environ.items()
+        if SECRET_NAME.search(name) and len(value) >= 8
+    }
     return {name: value for name, value in values.items() if not os.path.exists(value)}
 
 
@@ -48,8 +64,9 @@ def refuse_credentials(settings: Any) -> None:
     """Raises UserError naming a setting that looks like a credential."""
     if name := next(credentials(settings), None):
         raise UserError(
-            f"{name} looks like a credential, and settings are written into each run folder: omit it, and use "
-            "`wandb login`, `hf auth login` or the environment (WANDB_API_KEY, HF_TOKEN)"
+            f"{name} looks like a credential, and settings are written into each run folder: omit"
+            " it, and use `wandb login`, `hf auth login` or the environment (WANDB_API_KEY,"
+            " HF_TOKEN)"
         )
 
 
@@ -65,7 +82,9 @@ def without_credentials(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_json(file: Path, remedy: str = "") -> dict[str, Any]:
-    """The object in a JSON file of a run folder. Raises UserError that names a file that is not JSON."""
+    """The object in a JSON file of a run folder. Raises UserError that names a file that is not
+    JSON.
+    """
     with naming(f"{file} cannot be read", remedy):
         content: dict[str, Any] = json.loads(file.read_text("utf-8"))
     return content
@@ -98,23 +117,28 @@ TRUSTED = {  # group of settings -> packages whose classes a run folder may name
 }
 
 
-def refuse_untrusted(settings: Mapping[str, Any], file: Path, trust: Any, own: Mapping[str, Any] | None = None) -> None:
-    """Raises UserError if settings from a run folder name a class that is not trusted. Imports nothing.
+def refuse_untrusted(
+    settings: Mapping[str, Any], file: Path, trust: Any, own: Mapping[str, Any] | None = None
+) -> None:
+    """Raises UserError if settings from a run folder name a class that is not trusted. Imports
+    nothing.
 
-    settings: of `file`. trust: packages named by the user in this call. own: this call's own settings, whose classes
-    are trusted too.
+    settings: of `file`. trust: packages named by the user in this call. own: this call's own
+    settings, whose classes are trusted too.
     """
     named = {target for _, target in targets(own)}
     for key, target, package in untrusted(settings, trust):
         if target not in named:
             raise UserError(
-                f"{file}: {key}={target} is outside imdbattn: add trust={package} if you trust that package and this "
-                "run folder"
+                f"{file}: {key}={target} is outside imdbattn: add trust={package} if you trust that"
+                " package and this run folder"
             )
 
 
 def untrusted(settings: Mapping[str, Any], trust: Any = None) -> Iterator[tuple[str, str, str]]:
-    """Dotted key, class and package of each `_target_` outside the trusted packages. trust: further ones."""
+    """Dotted key, class and package of each `_target_` outside the trusted packages. trust: further
+    ones.
+    """
     packages = [trust] if isinstance(trust, str) else trust or []
     for group, node in settings.items():
         trusted = tuple(f"{name}." for name in (*TRUSTED.get(group, ()), *packages))

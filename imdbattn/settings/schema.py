@@ -1,7 +1,8 @@
 """Types, ranges and combinations of all settings: one class per group of settings in conf/.
 
-A training run uses the composed settings themselves, as an OmegaConf DictConfig; the classes only check them. Other
-commands use objects of their class. Not imported for `--help`, because pydantic is slow to import.
+A training run uses the composed settings themselves, as an OmegaConf DictConfig; the classes only
+check them. Other commands use objects of their class. Not imported for `--help`, because pydantic
+is slow to import.
 """
 
 import re
@@ -19,14 +20,18 @@ from imdbattn.settings.safety import read_settings, refuse_untrusted
 
 
 class Group(BaseModel):
-    """A group of settings. Keys that have no field are errors; those with a default here may be missing."""
+    """A group of settings. Keys that have no field are errors; those with a default here may be
+    missing.
+    """
 
     model_config = ConfigDict(
         strict=True, extra="forbid", allow_inf_nan=False, serialize_by_alias=True, defer_build=True
     )
 
     def check(self) -> None:
-        """Raises UserError for values of which one would be ignored, or would select other data than meant."""
+        """Raises UserError for values of which one would be ignored, or would select other data
+        than meant.
+        """
 
     def model_post_init(self, context: Any) -> None:
         self.check()
@@ -45,7 +50,9 @@ Trust = str | list[str] | None
 
 
 class Part(Group):
-    """A class that `_target_` names, possibly the user's own, with its arguments, which the class itself checks."""
+    """A class that `_target_` names, possibly the user's own, with its arguments, which the class
+    itself checks.
+    """
 
     model_config = ConfigDict(extra="allow")
     target: Text = Field(alias="_target_")
@@ -55,7 +62,7 @@ class ClassName(Group):
     target: Text = Field(alias="_target_")
 
 
-# --- models -----------------------------------------------------------------------------------------------------------
+# --- models ---------------------------------------------------------------------------------------
 
 
 class AnyModel(Part):
@@ -96,13 +103,15 @@ class EncoderDecoder(AnyModel):
     score: Part | None
 
 
-# --- data -------------------------------------------------------------------------------------------------------------
+# --- data -----------------------------------------------------------------------------------------
 
 GloveSource = Literal["auto", "wheel", "official", "torchtext"]
-Zero = Annotated[int | float, Field(ge=0, le=0)]  # word_dropout of pairs: debug=overfit sets it for all tasks
+# word_dropout of pairs: debug=overfit sets it for all tasks
+Zero = Annotated[int | float, Field(ge=0, le=0)]
 Even = Annotated[Count, Field(multiple_of=2)]  # reviews come in pairs
 Strings = Annotated[int, Field(ge=1, le=10_000_000)]
-Lengths = Annotated[list[Annotated[int, Field(ge=1, le=1000)]], Field(min_length=2, max_length=2)]  # from, to
+# from, to
+Lengths = Annotated[list[Annotated[int, Field(ge=1, le=1000)]], Field(min_length=2, max_length=2)]
 
 
 class Glove(Group):
@@ -158,16 +167,22 @@ class ReviewData(Files):
         check_source("data", self.source, path=self.path)
         if (self.fold or self.folds) and not 1 <= (self.fold or 0) <= (self.folds or 0):
             raise UserError(
-                f"data.fold={as_text(self.fold)} must be from 1 to data.folds={as_text(self.folds)}; "
-                "+experiment=folds trains a run for each of ten folds"
+                f"data.fold={as_text(self.fold)} must be from 1 to"
+                f" data.folds={as_text(self.folds)}; +experiment=folds trains a run for each of ten"
+                " folds"
             )
 
 
 def check_source(group: str, source: str, **places: str | None) -> None:
-    """Raises UserError unless `source` and the settings that name a file or a dataset select the same data."""
+    """Raises UserError unless `source` and the settings that name a file or a dataset select the
+    same data.
+    """
     given = [name for name, place in places.items() if place]
     if given != ([source] if source in places else given[:1] if source == "auto" else []):
-        values = ", ".join(f"{group}.{name}={as_text(place)}" for name, place in {"source": source, **places}.items())
+        values = ", ".join(
+            f"{group}.{name}={as_text(place)}"
+            for name, place in {"source": source, **places}.items()
+        )
         raise UserError(f"{values} select different data: keep one, with {group}.source=auto")
 
 
@@ -199,7 +214,7 @@ class Translation(Files):
         check_source("data", self.source, path=self.path, hub=self.hub)
 
 
-# --- training ---------------------------------------------------------------------------------------------------------
+# --- training -------------------------------------------------------------------------------------
 
 
 class Optimizer(Part):
@@ -287,18 +302,24 @@ TASKS: dict[str, type[Training]] = {
 
 
 def class_of(settings: Mapping[str, Any]) -> type[Training]:
-    """The class of a task's settings. Raises UserError unless task, data and model belong together."""
+    """The class of a task's settings. Raises UserError unless task, data and model belong
+    together.
+    """
     groups = (set(settings.get(name) or ()) for name in ("data", "model"))
-    for_pairs = [settings.get("task") == "seq2seq", *(bool({"letters", "languages", "hidden"} & g) for g in groups)]
+    for_pairs = [
+        settings.get("task") == "seq2seq",
+        *(bool({"letters", "languages", "hidden"} & g) for g in groups),
+    ]
     if any(for_pairs) and not all(for_pairs):
         models = ", ".join(ENCODER_DECODERS)
         raise UserError(
-            f"task=seq2seq, data=reverse or translation, and a model for pairs ({models}) must be used together"
+            f"task=seq2seq, data=reverse or translation, and a model for pairs ({models}) must be"
+            " used together"
         )
     return TASKS.get(str(settings.get("task")), Training)
 
 
-# --- of all commands that read runs; None is the run's own setting ----------------------------------------------------
+# --- of all commands that read runs; None is the run's own setting --------------------------------
 
 
 class LocalGlove(Group):
@@ -318,13 +339,15 @@ class OfRun(Group):
     data: LocalData
 
 
-# --- validation -------------------------------------------------------------------------------------------------------
+# --- validation -----------------------------------------------------------------------------------
 
 AnyGroup = TypeVar("AnyGroup", bound=Group)
 
 
 def validate(settings: Mapping[str, Any]) -> DictConfig:
-    """The settings of a training run, read-only. Raises UserError that names the first wrong one, see in_one_line."""
+    """The settings of a training run, read-only. Raises UserError that names the first wrong one,
+    see in_one_line.
+    """
     values = as_dict(settings)
     validate_as(class_of(values), values)
     cfg = OmegaConf.create(values)
@@ -349,7 +372,9 @@ def in_one_line(errors: ValidationError, settings: Any) -> str:
             keys.append(str(part))
     key = ".".join(keys)
     if error["type"] == "union_tag_invalid":  # of a setting that selects the class of its group
-        name, value, choices = (error["ctx"][part] for part in ("discriminator", "tag", "expected_tags"))
+        name, value, choices = (
+            error["ctx"][part] for part in ("discriminator", "tag", "expected_tags")
+        )
         return f"{key}.{name.strip(chr(39))}={value} must be one of {choices}"
     if error["type"] == "missing":
         return f"{'.'.join([*keys, str(error['loc'][-1])])} is missing"
@@ -362,14 +387,17 @@ def in_one_line(errors: ValidationError, settings: Any) -> str:
 
 
 def read_run(file: Path, trust: Any = None, own: Mapping[str, Any] | None = None) -> DictConfig:
-    """The settings in a run's config.yaml, which may be untrusted. trust, own: see `refuse_untrusted`.
+    """The settings in a run's config.yaml, which may be untrusted. trust, own: see
+    `refuse_untrusted`.
 
     Raises UserError for wrong or missing values, and for a class that is not trusted.
     """
     return check_run(read_settings(file), file, trust, own)
 
 
-def check_run(settings: Mapping[str, Any], file: Path, trust: Any, own: Mapping[str, Any] | None = None) -> DictConfig:
+def check_run(
+    settings: Mapping[str, Any], file: Path, trust: Any, own: Mapping[str, Any] | None = None
+) -> DictConfig:
     """The settings of a run that were read from `file`. Raises UserError as `read_run` does."""
     refuse_untrusted(settings, file, trust, own)
     with naming(file):

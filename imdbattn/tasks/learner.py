@@ -1,4 +1,6 @@
-"""The base class of the LightningModules: optimizer, schedule, sums of an epoch, and exact evaluation."""
+"""The base class of the LightningModules: optimizer, schedule, sums of an epoch, and exact
+evaluation.
+"""
 
 import inspect
 import math
@@ -19,7 +21,9 @@ from imdbattn.tasks.weights import Facts
 def concatenate(parts: Sequence[Tensor]) -> Tensor:
     """Tensors along dimension 0; matrices (B, T) of different widths are padded with zeros."""
     longest = max(part.shape[-1] for part in parts)
-    return torch.cat([F.pad(part, (0, longest - part.shape[-1])) if part.ndim == 2 else part for part in parts])
+    return torch.cat(
+        [F.pad(part, (0, longest - part.shape[-1])) if part.ndim == 2 else part for part in parts]
+    )
 
 
 def from_all(trainer: L.Trainer, value: Any) -> list[Any]:
@@ -35,7 +39,9 @@ BFLOAT16 = "bf16-mixed"  # the mixed precision in which gradients are not scaled
 
 
 def parameter_groups(net: nn.Module, lr: float | None) -> list[dict[str, Any]]:
-    """Parameter groups of a net: trained vectors have a group with `lazy`, for LazyAdamW, and learning rate `lr`."""
+    """Parameter groups of a net: trained vectors have a group with `lazy`, for LazyAdamW, and
+    learning rate `lr`.
+    """
     groups: tuple[list[nn.Parameter], list[nn.Parameter]] = ([], [])
     for name, parameter in net.named_parameters():
         if parameter.requires_grad:
@@ -46,12 +52,14 @@ def parameter_groups(net: nn.Module, lr: float | None) -> list[dict[str, Any]]:
 
 
 class Learner(L.LightningModule):
-    """Trains a net; conf/task/ names the subclass of each task, which defines the methods that raise here.
+    """Trains a net; conf/task/ names the subclass of each task, which defines the methods that
+    raise here.
 
-    Evaluation keeps the outputs of every item and sorts them by row: the scores are exact for any number of processes,
-    and are the predictions that a run folder stores.
+    Evaluation keeps the outputs of every item and sorts them by row: the scores are exact for any
+    number of processes, and are the predictions that a run folder stores.
 
-    cfg: the settings (settings.schema.Training). facts: plain values that go into checkpoints, in addition to them.
+    cfg: the settings (settings.schema.Training). facts: plain values that go into checkpoints, in
+    addition to them.
     """
 
     curves = ("training", "validation")  # labels of the accuracies in learning_curves.png
@@ -64,7 +72,8 @@ class Learner(L.LightningModule):
         self.save_hyperparameters({"config": as_dict(cfg), **facts}, logger=False)
         # Buffers are constants; DDP must not broadcast into memory-mapped vectors.
         self._ddp_params_and_buffers_to_ignore = [name for name, _ in self.named_buffers()]
-        self.epoch_sums: list[Tensor] = []  # of each step of this epoch: sum of losses, correct answers, answers
+        # of each step of this epoch: sum of losses, correct answers, answers
+        self.epoch_sums: list[Tensor] = []
         self.outputs: list[tuple[Tensor, ...]] = []  # of each batch of this evaluation
 
     @classmethod
@@ -79,24 +88,36 @@ class Learner(L.LightningModule):
         raise NotImplementedError
 
     def evaluate_batch(self, batch: Any) -> tuple[Tensor, ...]:
-        """The outputs for the items of a batch: tensors (B, ...), the first of which has the items' rows."""
+        """The outputs for the items of a batch: tensors (B, ...), the first of which has the items'
+        rows.
+        """
         raise NotImplementedError
 
     def make_scores(self, outputs: tuple[Tensor, ...]) -> Any:
-        """Scores from the outputs of a split in its order: an object with `values()`, `columns()` and `rows_N`."""
+        """Scores from the outputs of a split in its order: an object with `values()`, `columns()`
+        and `rows_N`.
+        """
         raise NotImplementedError
 
     def draw(self, data: Any, folder: Path) -> None:
-        """Draws pictures of the trained model into pictures/ of its run folder; only learning curves by default."""
+        """Draws pictures of the trained model into pictures/ of its run folder; only learning
+        curves by default.
+        """
 
     def add_to_epoch(self, losses: Tensor, right: Tensor, answers: Tensor | int) -> None:
-        """Adds a step to the sums of the epoch: losses, which answers are correct, and their number."""
+        """Adds a step to the sums of the epoch: losses, which answers are correct, and their
+        number.
+        """
         total = losses.detach().float().sum()  # half precision cannot count an epoch's reviews
-        self.epoch_sums.append(torch.stack([total, right.sum().float(), total.new_zeros(()) + answers]))
+        self.epoch_sums.append(
+            torch.stack([total, right.sum().float(), total.new_zeros(()) + answers])
+        )
 
     def epoch_means(self) -> tuple[Tensor, Tensor]:
         """Loss and accuracy of this epoch, over all processes; must be called in all of them."""
-        loss, right, answers = self.trainer.strategy.reduce(torch.stack(self.epoch_sums).sum(0), reduce_op="sum")
+        loss, right, answers = self.trainer.strategy.reduce(
+            torch.stack(self.epoch_sums).sum(0), reduce_op="sum"
+        )
         return loss / answers, right / answers
 
     def on_train_epoch_end(self) -> None:
@@ -114,7 +135,11 @@ class Learner(L.LightningModule):
 
     def gather(self) -> tuple[Tensor, ...]:
         """The outputs of all processes, sorted by row."""
-        own = tuple(concatenate(parts).cpu() for parts in zip(*self.outputs, strict=True)) if self.outputs else None
+        own = (
+            tuple(concatenate(parts).cpu() for parts in zip(*self.outputs, strict=True))
+            if self.outputs
+            else None
+        )
         self.outputs.clear()
         gathered = filter(None, from_all(self.trainer, own))
         rows, *rest = (concatenate(parts) for parts in zip(*gathered, strict=True))
@@ -135,25 +160,36 @@ class Learner(L.LightningModule):
         self.log_scores("test")
 
     def configure_optimizers(self) -> Any:
-        optimizer = self.make_optimizer(parameter_groups(self.net, self.cfg.embedding_lr), **self.fused())
+        optimizer = self.make_optimizer(
+            parameter_groups(self.net, self.cfg.embedding_lr), **self.fused()
+        )
         steps = int(self.trainer.estimated_stepping_batches)
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: self.lr_share(step, steps))
+        schedule = torch.optim.lr_scheduler.LambdaLR(
+            optimizer, lambda step: self.lr_share(step, steps)
+        )
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def configure_gradient_clipping(
         self, optimizer: Any, gradient_clip_val: Any = None, gradient_clip_algorithm: Any = None
     ) -> None:
-        """As Lightning's, which refuses fused optimizers in mixed precision, even where gradients are not scaled."""
+        """As Lightning's, which refuses fused optimizers in mixed precision, even where gradients
+        are not scaled.
+        """
         if self.trainer.precision != BFLOAT16 or str(gradient_clip_algorithm or "norm") != "norm":
             self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
         elif gradient_clip_val:
             torch.nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val)
 
     def fused(self) -> dict[str, bool]:
-        """`fused`, one kernel per step for all weights, if the optimizer supports it and it works."""
+        """`fused`, one kernel per step for all weights, if the optimizer supports it and it
+        works.
+        """
         available = "fused" in inspect.signature(self.make_optimizer).parameters
         chosen = "fused" in getattr(self.make_optimizer, "keywords", {})  # in optim.fused
-        works = self.trainer.precision in ("32-true", BFLOAT16) and self.device.type in ("cpu", "cuda")
+        works = self.trainer.precision in ("32-true", BFLOAT16) and self.device.type in (
+            "cpu",
+            "cuda",
+        )
         recent = torch.torch_version.TorchVersion(torch.__version__) >= "2.4"
         return {"fused": True} if available and not chosen and works and recent else {}
 

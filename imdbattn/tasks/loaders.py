@@ -27,7 +27,8 @@ def on_gpu(batches: Batches) -> bool:
 class Loader:
     """The batches of the items of a sampler, `together` of them made at once.
 
-    Unlike a torch DataLoader it draws no random number in each epoch, which would change the random state of dropout.
+    Unlike a torch DataLoader it draws no random number in each epoch, which would change the random
+    state of dropout.
     """
 
     batch_sampler = None  # Lightning reads it, and calls `set_epoch` of the sampler
@@ -41,15 +42,21 @@ class Loader:
     def __iter__(self) -> Iterator[Any]:
         items = iter(self.sampler)
         while chunk := list(islice(items, self.together)):
-            yield from self.batches.several(chunk) if self.together > 1 else map(self.batches.__getitem__, chunk)
+            yield from (
+                self.batches.several(chunk)
+                if self.together > 1
+                else map(self.batches.__getitem__, chunk)
+            )
 
 
 class BatchData(L.LightningDataModule):
-    """Loaders for train, validation and test of one corpus; conf/task/ names the subclass of each task.
+    """Loaders for train, validation and test of one corpus; conf/task/ names the subclass of each
+    task.
 
-    Batches are made in the main process, because workers would cost more than they save. On a GPU, the ids of a
-    whole split are stored on it, and batches are made there.
-    Use with `Trainer(use_distributed_sampler=False)`: the samplers divide the batches among the ranks.
+    Batches are made in the main process, because workers would cost more than they save. On a GPU,
+    the ids of a whole split are stored on it, and batches are made there.
+    Use with `Trainer(use_distributed_sampler=False)`: the samplers divide the batches among the
+    ranks.
 
     Args:
         cfg: the settings of the run.
@@ -60,13 +67,16 @@ class BatchData(L.LightningDataModule):
     def __init__(self, cfg: Any, corpus: Any = None, test_split: str = "test"):
         super().__init__()
         self.cfg, self.corpus, self.test_split = cfg, corpus or self.read(cfg), test_split
-        self.widths: int | None = None  # number of padded lengths; None: GPU_WIDTHS on a GPU, no limit on a CPU
+        # number of padded lengths; None: GPU_WIDTHS on a GPU, no limit on a CPU
+        self.widths: int | None = None
         self.options: dict[str, Any] = {}  # of the batches, see `Ragged.batch`
         self.train_options: dict[str, Any] = {}  # of the training batches, in addition
 
     @staticmethod
     def read(cfg: Any) -> Any:
-        """The Corpus that the `data` settings describe. Raises UserError for data that cannot be read as meant."""
+        """The Corpus that the `data` settings describe. Raises UserError for data that cannot be
+        read as meant.
+        """
         raise NotImplementedError
 
     @property
@@ -83,13 +93,21 @@ class BatchData(L.LightningDataModule):
         return (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
 
     def done(self) -> int:
-        """Number of batches of this epoch already trained on: 0, unless a run resumes within the epoch."""
-        return self.trainer.fit_loop.epoch_loop.batch_progress.current.completed if self.trainer else 0
+        """Number of batches of this epoch already trained on: 0, unless a run resumes within the
+        epoch.
+        """
+        return (
+            self.trainer.fit_loop.epoch_loop.batch_progress.current.completed if self.trainer else 0
+        )
 
     def batches(self, split: str, *ranks: int, **options: Any) -> Batches:
-        """The batches of a split, on the training device; their padded lengths are few if this module limits them."""
+        """The batches of a split, on the training device; their padded lengths are few if this
+        module limits them.
+        """
         device = self.trainer.strategy.root_device if self.trainer else torch.device("cpu")
-        batches = Batches(self.corpus.splits[split].to(device), *ranks, **{**self.options, **options})
+        batches = Batches(
+            self.corpus.splits[split].to(device), *ranks, **{**self.options, **options}
+        )
         if count := self.widths or (GPU_WIDTHS if on_gpu(batches) else None):
             batches.options["widths"] = best_widths(batches.lengths_N(), count)
         return batches
@@ -103,18 +121,25 @@ class BatchData(L.LightningDataModule):
         if overfit:  # the same items in every epoch
             count = int(overfit if overfit >= 1 else overfit * len(sampler)) or 1
             sampler = list(islice(sampler, count))
-        return Loader(batches, sampler, GPU_CHUNK if isinstance(batches, Batches) and on_gpu(batches) else 1)
+        return Loader(
+            batches, sampler, GPU_CHUNK if isinstance(batches, Batches) and on_gpu(batches) else 1
+        )
 
     def train_dataloader(self) -> Loader:
         batches = self.train_batches()
         pool: Any = {"pool": None} if "widths" in batches.options else {}
-        sampler = TrainBatches(batches.lengths_N(), self.batch_tokens, self.cfg.seed, done=self.done, **pool)
+        sampler = TrainBatches(
+            batches.lengths_N(), self.batch_tokens, self.cfg.seed, done=self.done, **pool
+        )
         return self.loader(batches, sampler)
 
     def eval_dataloader(self, split: str) -> Loader:
         """Every item of `split` exactly once, over all processes."""
         batches = self.batches(split)
-        return self.loader(batches, EvalBatches(batches.lengths_N(), self.cfg.data.eval_batch_tokens, *self.ranks()))
+        return self.loader(
+            batches,
+            EvalBatches(batches.lengths_N(), self.cfg.data.eval_batch_tokens, *self.ranks()),
+        )
 
     def val_dataloader(self) -> Loader:
         return self.eval_dataloader("validation")
@@ -123,31 +148,36 @@ class BatchData(L.LightningDataModule):
         return self.eval_dataloader(self.test_split)
 
 
-# --- sizes of batches: their padded tokens, and the lengths to which items are padded ---------------------------------
+# --- sizes of batches: their padded tokens, and the lengths to which items are padded -------------
 
 
 def default_budget(tokens: int) -> int:
-    """Padded tokens in a training batch: the largest power of two from 512 to 8,192 that gives 400 batches per epoch.
+    """Padded tokens in a training batch: the largest power of two from 512 to 8,192 that gives 400
+    batches per epoch.
 
     A small training set gives fewer batches of 512.
 
-    tokens: number in all training reviews, truncated, but before word dropout, which must not change the batches.
+    tokens: number in all training reviews, truncated, but before word dropout, which must not
+    change the batches.
     """
     return min(8192, max(512, 2 ** int(math.log2(max(tokens, 1) / 400))))
 
 
 def best_widths(lengths_N: np.ndarray, count: int) -> list[int]:
-    """At most `count` of the lengths, ascending: those to which all lengths can be rounded up with the least padding.
+    """At most `count` of the lengths, ascending: those to which all lengths can be rounded up with
+    the least padding.
 
     Exact, by dynamic programming over the different lengths.
     """
     values, times = np.unique(lengths_N, return_counts=True)
     before = np.concatenate([[0], times.cumsum()])  # number of shorter items
-    least = np.full(len(values) + 1, np.inf)  # padded tokens of the items below each value; none at first
+    # padded tokens of the items below each value; none at first
+    least = np.full(len(values) + 1, np.inf)
     least[0] = 0
     starts = []  # of the last width, for each number of widths and each end
     for _ in range(min(count, len(values))):
-        # cost[end, start]: the items from `start` to before `end` are rounded up to the last of them
+        # cost[end, start]: the items from `start` to before `end` are rounded up to the last of
+        # them
         cost = least[None, :-1] + values[:, None] * (before[1:, None] - before[None, :-1])
         cost[np.triu_indices(len(values), 1)] = np.inf
         starts.append(np.concatenate([[0], cost.argmin(1)]))

@@ -7,11 +7,12 @@ import torch
 
 
 class LazyAdamW(torch.optim.AdamW):
-    """AdamW, but in groups with `lazy: True` only rows with a gradient, and their averages, are updated.
+    """AdamW, but in groups with `lazy: True` only rows with a gradient, and their averages, are
+    updated.
 
-    Equivalent to torch.optim.SparseAdam, but for dense gradients, which can be clipped and averaged over processes.
-    Adam continues to update a row for about ten steps after its word occurred, ten times as far in total, which
-    overfits rare words.
+    Equivalent to torch.optim.SparseAdam, but for dense gradients, which can be clipped and averaged
+    over processes. Adam continues to update a row for about ten steps after its word occurred, ten
+    times as far in total, which overfits rare words.
     """
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -19,8 +20,11 @@ class LazyAdamW(torch.optim.AdamW):
         if param_group.get("lazy"):
             for name in ("amsgrad", "maximize", "differentiable"):
                 if param_group.get(name, self.defaults[name]):
-                    raise ValueError(f"LazyAdamW does not support {name}: omit it, or use torch.optim.AdamW")
-            param_group["fused"] = False  # loading a state would move `step` to the GPU, and reading it synchronizes
+                    raise ValueError(
+                        f"LazyAdamW does not support {name}: omit it, or use torch.optim.AdamW"
+                    )
+            # loading a state would move `step` to the GPU, and reading it synchronizes
+            param_group["fused"] = False
         super().add_param_group(param_group)
 
     @torch.no_grad()
@@ -30,7 +34,12 @@ class LazyAdamW(torch.optim.AdamW):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        lazy = [(group, p, p.grad) for group in self.param_groups if group.get("lazy") for p in group["params"]]
+        lazy = [
+            (group, p, p.grad)
+            for group in self.param_groups
+            if group.get("lazy")
+            for p in group["params"]
+        ]
         for _, parameter, _ in lazy:
             parameter.grad = None  # AdamW skips parameters without a gradient
         super().step()
@@ -40,18 +49,27 @@ class LazyAdamW(torch.optim.AdamW):
                 self.update_rows(group, parameter, gradient)
         return loss
 
-    def update_rows(self, group: dict[str, Any], parameter: torch.Tensor, gradient: torch.Tensor) -> None:
-        """Adam (Kingma and Ba 2015, algorithm 1) with decoupled weight decay, on rows whose gradient is not zero."""
+    def update_rows(
+        self, group: dict[str, Any], parameter: torch.Tensor, gradient: torch.Tensor
+    ) -> None:
+        """Adam (Kingma and Ba 2015, algorithm 1) with decoupled weight decay, on rows whose
+        gradient is not zero.
+        """
         state, (beta1, beta2) = self.state[parameter], group["betas"]
         if not state:
             state["step"] = torch.zeros(())
-            state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
+            state["exp_avg"], state["exp_avg_sq"] = (
+                torch.zeros_like(parameter),
+                torch.zeros_like(parameter),
+            )
         state["step"] += 1
         step, lr = state["step"].item(), float(group["lr"])
         tables = state["exp_avg"], state["exp_avg_sq"], parameter
         used_R = gradient.any(-1)
 
-        def updated(g: torch.Tensor, mean: torch.Tensor, square: torch.Tensor, weight: torch.Tensor) -> tuple:
+        def updated(
+            g: torch.Tensor, mean: torch.Tensor, square: torch.Tensor, weight: torch.Tensor
+        ) -> tuple:
             mean = mean.lerp(g, 1 - beta1)
             square = square.mul(beta2).addcmul_(g, g, value=1 - beta2)
             root = (square / (1 - beta2**step)).sqrt_().add_(group["eps"])
@@ -60,7 +78,9 @@ class LazyAdamW(torch.optim.AdamW):
 
         if gradient.is_cpu:  # at most a tenth of the rows
             rows = used_R.nonzero(as_tuple=True)
-            for table, new in zip(tables, updated(gradient[rows], *(table[rows] for table in tables)), strict=True):
+            for table, new in zip(
+                tables, updated(gradient[rows], *(table[rows] for table in tables)), strict=True
+            ):
                 table[rows] = new
         else:  # reading the number of rows would synchronize
             for table, new in zip(tables, updated(gradient, *tables), strict=True):

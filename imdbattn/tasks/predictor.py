@@ -1,4 +1,6 @@
-"""The base class of trained models that are applied to new texts: plain torch, without Lightning."""
+"""The base class of trained models that are applied to new texts: plain torch, without
+Lightning.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -27,7 +29,9 @@ class Predictor(ABC):
 
     @abstractmethod
     def corpus(self, data: Any, keep_splits: bool = False) -> Any:
-        """The corpus that `data` settings describe, read with this model's vocabulary. keep_splits: see `prepare`."""
+        """The corpus that `data` settings describe, read with this model's vocabulary. keep_splits:
+        see `prepare`.
+        """
 
     @abstractmethod
     def explain(self, text: str) -> Any:
@@ -35,7 +39,9 @@ class Predictor(ABC):
 
     @abstractmethod
     def predict(self, texts: Sequence[str], options: Any, first: int = 0) -> Iterator[Any]:
-        """A result (explain.prediction) for each text. options: Predict settings. first: number of the first text."""
+        """A result (explain.prediction) for each text. options: Predict settings. first: number of
+        the first text.
+        """
 
     @abstractmethod
     def columns(self, texts: Sequence[str], options: Any, first: int = 0) -> dict[str, list[Any]]:

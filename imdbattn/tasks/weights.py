@@ -13,20 +13,24 @@ import torch
 from torch import Tensor, nn
 
 from imdbattn.errors import UserError, naming
-from imdbattn.run_folder import FINGERPRINT, open_run
+from imdbattn.runs.run_folder import FINGERPRINT, open_run
 from imdbattn.settings.keys import as_dict, as_text, digest, without
 from imdbattn.settings.safety import read_json
 
 Weights = Mapping[str, Tensor]  # of a net, by name
 Facts = Mapping[str, Any]
-ENCODER = ("embedding", "width", "convolution", "positions", "layers", "layer")  # of `model`, that `init` must share
+# of `model`, that `init` must share
+ENCODER = ("embedding", "width", "convolution", "positions", "layers", "layer")
 UNUSED = ("head.", "pooling.")  # weights of a pretrained encoder that a classifier does not use
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
-    """The content of a checkpoint, on the CPU. Raises UserError for anything but tensors and plain values."""
+    """The content of a checkpoint, on the CPU. Raises UserError for anything but tensors and plain
+    values.
+    """
     with naming(f"{path} cannot be read", "delete it and train again"):
-        with zipfile.ZipFile(path) as archive:  # torch.save writes checksums, which torch.load ignores
+        # torch.save writes checksums, which torch.load ignores
+        with zipfile.ZipFile(path) as archive:
             if damaged := archive.testzip():
                 raise ValueError(f"it is damaged, the checksum of {damaged} does not match")
         try:
@@ -45,8 +49,17 @@ class Trained(NamedTuple):
     @classmethod
     def of(cls, content: Mapping[str, Any]) -> Self:
         """From the content of a checkpoint."""
-        weights = {name.removeprefix("net."): weight for name, weight in content["state_dict"].items()}
-        return cls(weights, {name: value for name, value in content["hyper_parameters"].items() if name != "config"})
+        weights = {
+            name.removeprefix("net."): weight for name, weight in content["state_dict"].items()
+        }
+        return cls(
+            weights,
+            {
+                name: value
+                for name, value in content["hyper_parameters"].items()
+                if name != "config"
+            },
+        )
 
 
 def load_weights(net: nn.Module, weights: Weights) -> None:
@@ -54,12 +67,20 @@ def load_weights(net: nn.Module, weights: Weights) -> None:
 
     Vectors of integers are rows of the net's tables: others than its own are refused.
     """
-    integers = {name: weight.clone() for name, weight in net.state_dict().items() if not weight.is_floating_point()}
+    integers = {
+        name: weight.clone()
+        for name, weight in net.state_dict().items()
+        if not weight.is_floating_point()
+    }
     net.load_state_dict(weights)
     for name, weight in net.state_dict().items():
         own = integers.get(name)  # of a single number, BatchNorm counts its batches
-        if not weight.isfinite().all() or (own is not None and own.ndim and not torch.equal(weight, own)):
-            raise UserError(f"the weights {name} are not finite, or point to other rows than the model has")
+        if not weight.isfinite().all() or (
+            own is not None and own.ndim and not torch.equal(weight, own)
+        ):
+            raise UserError(
+                f"the weights {name} are not finite, or point to other rows than the model has"
+            )
 
 
 def check_same(name: str, facts: Facts, current: Facts) -> None:
@@ -70,36 +91,50 @@ def check_same(name: str, facts: Facts, current: Facts) -> None:
             raise UserError(f"{name} was trained with other {key.replace('_', ' ')}: {remedy}")
 
 
-# --- init ------------------------------------------------------------------------------------------------------------
+# --- init -----------------------------------------------------------------------------------------
 
 
 def start_of(cfg: Any, corpus: Any, resumed: Mapping[str, Any] | None = None) -> Trained | None:
-    """The run `init`: one of the same task, or for a classifier one of task=masked_words. None without `init`.
+    """The run `init`: one of the same task, or for a classifier one of task=masked_words. None
+    without `init`.
 
-    resumed: content of a checkpoint of this run, which contains the weights by then. Among the facts, `start` is six
-    hex digits of the settings of the run `init`.
-    Raises UserError if the run has another encoder, or may have trained on this run's validation or test split.
+    resumed: content of a checkpoint of this run, which contains the weights by then. Among the
+    facts, `start` is six hex digits of the settings of the run `init`.
+    Raises UserError if the run has another encoder, or may have trained on this run's validation or
+    test split.
     """
     if not cfg.init:
         return None
     if resumed:
         return Trained.of(resumed)
     run = f"init={cfg.init}"
-    metrics = read_json(Path(cfg.init) / "metrics.json", "init needs a finished run; null starts from new weights")
+    metrics = read_json(
+        Path(cfg.init) / "metrics.json", "init needs a finished run; null starts from new weights"
+    )
     other, file = open_run(cfg.init, cfg.trust, as_dict(cfg))
     settings = as_dict(other)
     weights, facts = Trained.of(read_checkpoint(file))
     if (cfg.task, other.task) == ("reviews", "masked_words"):
-        models = ({key: one.get(key) for key in ENCODER} for one in (settings["model"], as_dict(cfg.model)))
+        models = (
+            {key: one.get(key) for key in ENCODER}
+            for one in (settings["model"], as_dict(cfg.model))
+        )
         theirs, ours = (without(model, "layer.dropout", "embedding.mixout") for model in models)
         if different := [key for key in {**theirs, **ours} if theirs.get(key) != ours.get(key)]:
             values = f"model.{different[0]}={as_text(theirs.get(different[0]))}"
-            raise UserError(f"{run} has {values}, which differs from this model's: use the same encoder")
-        names = {name: name.removeprefix("encoder.") for name in weights if name.startswith("encoder.")}
+            raise UserError(
+                f"{run} has {values}, which differs from this model's: use the same encoder"
+            )
+        names = {
+            name: name.removeprefix("encoder.") for name in weights if name.startswith("encoder.")
+        }
         weights = {new: weights[old] for old, new in names.items() if not new.startswith(UNUSED)}
     for split, key in FINGERPRINT.items():
         if metrics.get(key) != corpus.fingerprints[split]:
-            raise UserError(f"{run} has another {split} split, and may have trained on this one: use the same data")
+            raise UserError(
+                f"{run} has another {split} split, and may have trained on this one: use the same"
+                " data"
+            )
     if settings["data"].get("fold"):  # the same digest for all folds
         settings["data"]["fold"] = None
     return Trained(weights, {**facts, "start": digest(settings | {"init": facts.get("start")})})
@@ -117,7 +152,8 @@ def load_start(module: Any, start: Trained | None, resumed: Any) -> None:
         return
     run, net, own = f"init={module.cfg.init}", module.net, module.net.state_dict()
     check_same(run, start.facts, module.hparams)
-    buffers = {name for name, buffer in net.named_buffers() if buffer.is_floating_point()}  # such as the vectors' scale
+    # such as the vectors' scale
+    buffers = {name for name, buffer in net.named_buffers() if buffer.is_floating_point()}
     constants = {name: own[name] for name in buffers & own.keys()}
     is_encoder = "labels" in module.hparams and "labels" not in start.facts
     rest = own if is_encoder else {}  # what it does not have

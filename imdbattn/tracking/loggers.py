@@ -1,4 +1,6 @@
-"""Lightning's loggers: metrics.csv always, and W&B (default), TensorBoard or nothing in addition."""
+"""Lightning's loggers: metrics.csv always, and W&B (default), TensorBoard or nothing in
+addition.
+"""
 
 import json
 import logging
@@ -13,7 +15,7 @@ from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger, Wand
 from lightning.pytorch.utilities import rank_zero_only
 
 from imdbattn.errors import UserError
-from imdbattn.run_folder import run_of
+from imdbattn.runs.run_folder import run_of
 from imdbattn.tracking.wandb_run import finish_wandb, start_wandb
 
 log = logging.getLogger(__name__)
@@ -25,7 +27,9 @@ def check_logger(settings: Any) -> None:
         raise UserError("logger=tensorboard needs a package: pip install 'tensorboard>=2.16'")
 
 
-def build_loggers(settings: Any, folder: Path, config: Mapping[str, Any], resume: bool = False) -> list[Logger]:
+def build_loggers(
+    settings: Any, folder: Path, config: Mapping[str, Any], resume: bool = False
+) -> list[Logger]:
     """The loggers of a training run; `resume` continues the W&B run of its folder."""
     loggers: list[Logger] = [CSVLogger(str(folder), name="", version="")]
     folder = run_of(folder)

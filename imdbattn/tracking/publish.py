@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from imdbattn.errors import only_warning
-from imdbattn.run_folder import SPLIT_FILES
+from imdbattn.runs.run_folder import SPLIT_FILES
 from imdbattn.settings.keys import PRETRAINING
 from imdbattn.tracking.wandb_run import finish_wandb, start_wandb
 
@@ -27,7 +27,8 @@ VALUES = {  # name in W&B -> name in metrics.json
 def publish_run(run: Any, folder: Path, metrics: Mapping[str, Any]) -> None:
     """Logs the results in a run folder to its W&B run, unless that is None.
 
-    These are the best validation and test values, a confusion matrix, a table of predictions, and the pictures.
+    These are the best validation and test values, a confusion matrix, a table of predictions, and
+    the pictures.
     """
     if run is None:
         return
@@ -39,31 +40,48 @@ def publish_run(run: Any, folder: Path, metrics: Mapping[str, Any]) -> None:
         log_media(run, "pictures", folder / "pictures", folder / "pictures" / "attention.html")
 
 
-def publish_comparison(comparison: Mapping[str, Any], out: Path, logger_settings: Any, group: str | None) -> None:
+def publish_comparison(
+    comparison: Mapping[str, Any], out: Path, logger_settings: Any, group: str | None
+) -> None:
     """Log a comparison as a W&B run named `comparison`, if the logger is W&B.
 
-    out: folder of its comparison.html and figures/*.png. group: in W&B, unless the settings have one.
+    out: folder of its comparison.html and figures/*.png. group: in W&B, unless the settings have
+    one.
     """
     if logger_settings.name != "wandb":
         return
-    config = {key: comparison[key] for key in ("split", "test_set", "fingerprint", "reviews", "method")}
+    config = {
+        key: comparison[key] for key in ("split", "test_set", "fingerprint", "reviews", "method")
+    }
     with only_warning(log, "W&B: the results of the comparison were not logged"):
-        run = start_wandb(logger_settings, out, config, "comparison", "comparison", ["comparison"], group)
+        run = start_wandb(
+            logger_settings, out, config, "comparison", "comparison", ["comparison"], group
+        )
         if run is None:
             return
         try:
-            run.log({f"comparison/{name}": table for name, table in comparison_tables(comparison).items()})
+            run.log(
+                {
+                    f"comparison/{name}": table
+                    for name, table in comparison_tables(comparison).items()
+                }
+            )
             log_media(run, "comparison", out / "figures", out / "comparison.html")
         finally:
             finish_wandb(run)
 
 
-def predictions(folder: Path, metrics: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """A confusion matrix (classifiers only) and a table of predictions, of test or else of validation."""
+def predictions(
+    folder: Path, metrics: Mapping[str, Any], settings: Mapping[str, Any]
+) -> dict[str, Any]:
+    """A confusion matrix (classifiers only) and a table of predictions, of test or else of
+    validation.
+    """
     import pandas as pd
     import wandb
 
-    if str(metrics.get("items")).replace(" ", "_") in PRETRAINING:  # predictions.parquet holds counts only
+    # predictions.parquet holds counts only
+    if str(metrics.get("items")).replace(" ", "_") in PRETRAINING:
         return {}
     split, prefix = ("test", "test") if "test_accuracy" in metrics else ("validation", "val")
     scores, texts = (pd.read_parquet(folder / name) for name in SPLIT_FILES[split])
@@ -71,22 +89,35 @@ def predictions(folder: Path, metrics: Mapping[str, Any], settings: Mapping[str,
     media: dict[str, Any] = {}
     columns = ["source", "reference", "output", "probability"]
     if "labels" in metrics:
-        columns, names = ["text", "label", "predicted", "probability"], np.array(metrics["labels"], str)
+        columns, names = (
+            ["text", "label", "predicted", "probability"],
+            np.array(metrics["labels"], str),
+        )
         media[f"{prefix}/confusion_matrix"] = wandb.plot.confusion_matrix(
-            y_true=scores["label"], preds=scores["predicted"], class_names=[*names], title=f"Confusion, {split}"
+            y_true=scores["label"],
+            preds=scores["predicted"],
+            class_names=[*names],
+            title=f"Confusion, {split}",
         )
         scores = scores.assign(right=scores["label"] == scores["predicted"])
         scores = scores.assign(label=names[scores["label"]], predicted=names[scores["predicted"]])
-    chosen = rows_to_show(scores["right"].to_numpy(), scores["probability"].to_numpy(), settings["table_rows"])
-    shown = scores.iloc[chosen][["text", "label", "predicted", "probability"]].set_axis(columns, axis=1)
+    chosen = rows_to_show(
+        scores["right"].to_numpy(), scores["probability"].to_numpy(), settings["table_rows"]
+    )
+    shown = scores.iloc[chosen][["text", "label", "predicted", "probability"]].set_axis(
+        columns, axis=1
+    )
     if len(shown):
-        shown[columns[:3]] = shown[columns[:3]].map(lambda text: text[: settings["table_characters"]])
+        shown[columns[:3]] = shown[columns[:3]].map(
+            lambda text: text[: settings["table_characters"]]
+        )
         media[f"{prefix}/predictions"] = wandb.Table(dataframe=shown)
     return media
 
 
 def rows_to_show(right_N: np.ndarray, probability_N: np.ndarray, count: int) -> list[int]:
-    """Indices of `count` items: up to half are the most confident mistakes, then correct ones of all confidences.
+    """Indices of `count` items: up to half are the most confident mistakes, then correct ones of
+    all confidences.
 
     With too few of one kind there are more of the other.
     """
@@ -98,10 +129,14 @@ def rows_to_show(right_N: np.ndarray, probability_N: np.ndarray, count: int) -> 
 
 
 def log_media(run: Any, name: str, images: Path, page: Path) -> None:
-    """Log the PNG files of a folder, and a page, which loads nothing and in which reviews are escaped."""
+    """Log the PNG files of a folder, and a page, which loads nothing and in which reviews are
+    escaped.
+    """
     import wandb
 
-    media: dict[str, Any] = {f"{name}/{file.stem}": wandb.Image(str(file)) for file in sorted(images.glob("*.png"))}
+    media: dict[str, Any] = {
+        f"{name}/{file.stem}": wandb.Image(str(file)) for file in sorted(images.glob("*.png"))
+    }
     if page.exists():
         media[f"{name}/page"] = wandb.Html(page.read_text(encoding="utf-8"), inject=False)
     if media:
@@ -113,7 +148,7 @@ def comparison_tables(comparison: Mapping[str, Any]) -> dict[str, Any]:
     import pandas as pd
     import wandb
 
-    from imdbattn.comparison.compare import as_rows  # not for runs
+    from imdbattn.report.comparison import as_rows  # not for runs
 
     rows = {name: as_rows(comparison[name]) for name in ("rungs", "pairs")}
     return {name: wandb.Table(dataframe=pd.DataFrame(some)) for name, some in rows.items() if some}

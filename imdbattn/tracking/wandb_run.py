@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from imdbattn.errors import in_line
-from imdbattn.network import http_status, within
+from imdbattn.io.network import http_status, within
 from imdbattn.settings.keys import flat
 from imdbattn.settings.safety import without_credentials
 
@@ -22,7 +22,9 @@ FINISH_SECONDS = 90.0  # after the 60 s in which W&B uploads at the end of a run
 
 
 def wandb_mode(mode: str | None, timeout: float) -> str:
-    """`mode`, else $WANDB_MODE, else online; offline, with a warning, without a key or an answer of the server."""
+    """`mode`, else $WANDB_MODE, else online; offline, with a warning, without a key or an answer of
+    the server.
+    """
     from requests.utils import get_netrc_auth  # a dependency of wandb
 
     mode = mode or os.environ.get("WANDB_MODE")
@@ -30,7 +32,8 @@ def wandb_mode(mode: str | None, timeout: float) -> str:
         return "offline" if mode == "dryrun" else mode
     server = os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")
     reason = f"W&B: {server} does not answer"
-    if not os.environ.get("WANDB_API_KEY") and not get_netrc_auth(server):  # which `wandb login` writes
+    # which `wandb login` writes
+    if not os.environ.get("WANDB_API_KEY") and not get_netrc_auth(server):
         reason = f"no W&B key is configured for {server}: run `wandb login`"
     elif http_status(server, min(timeout, 5)):
         return "online"
@@ -44,7 +47,9 @@ def parts_of(folder: Path) -> list[Path]:
 
 
 def id_of(part: Path) -> str:
-    """The id of a W&B run, from the name of its folder, such as offline-run-20261125_010203-<id>."""
+    """The id of a W&B run, from the name of its folder, such as
+    offline-run-20261125_010203-<id>.
+    """
     return part.name.split("run-", 1)[1].partition("-")[2]
 
 
@@ -69,9 +74,10 @@ def start_wandb(
 ) -> Any:
     """A W&B run, or None with a warning if even an offline one fails.
 
-    The command line, host, git remote and package list are not sent. group: used unless the settings have one.
-    resume: the run has the id of the folder's last W&B run; online that run continues, offline another folder holds its
-    next part.
+    The command line, host, git remote and package list are not sent. group: used unless the
+    settings have one.
+    resume: the run has the id of the folder's last W&B run; online that run continues, offline
+    another folder holds its next part.
     """
     import wandb
 
@@ -107,9 +113,14 @@ def start_wandb(
                     x_save_requirements=False,
                 ),
             )
-            # A parameter `model` of a W&B sweep hides the group of settings `model`: log those as model.* again.
+            # A parameter `model` of a W&B sweep hides the group of settings `model`: log those as
+            # model.* again.
             groups = {key: value for key, value in config.items() if isinstance(value, Mapping)}
-            run.config.update(flat({k: v for k, v in groups.items() if not isinstance(run.config.get(k), Mapping)}))
+            run.config.update(
+                flat(
+                    {k: v for k, v in groups.items() if not isinstance(run.config.get(k), Mapping)}
+                )
+            )
             for curves in ("train/*", "val/*"):
                 run.define_metric(curves, step_metric="epoch")
             return run
@@ -127,6 +138,7 @@ def finish_wandb(run: Any, failed: bool = False) -> None:
         within(FINISH_SECONDS, lambda: run.finish(exit_code=int(failed)))
     except Exception as error:
         log.warning("W&B did not finish: %s. `%s` uploads its files", in_line(error, None), command)
-        if isinstance(error, TimeoutError):  # wandb waits for its process at exit, too, unless it has been torn down
+        # wandb waits for its process at exit, too, unless it has been torn down
+        if isinstance(error, TimeoutError):
             with suppress(Exception):
                 within(1, wandb.teardown)

@@ -1,4 +1,6 @@
-"""Mistakes as changes of right/linears.py and right/scores.py: (finding, part, text of the file, text in its place)."""
+"""Mistakes as changes of right/linears.py and right/scores.py: (finding, part, text of the file,
+text in its place).
+"""
 
 SCORES = "scores.masked_fill(~mask[:, None, :], -1e9)"
 SOFTMAX = "torch.softmax(scores, dim=-1) @ self.value(x)"
@@ -17,14 +19,20 @@ COUNT = "correct / total"
 EVAL = "    model.eval()\n"
 LOOP = "in test_loader:"
 LINEAR_VALUE = "self.value = nn.Linear(width, width)"
-THREE = "\n        ".join(f"self.{name} = nn.Linear(width, width)" for name in ("query", "key", "value"))
+THREE = "\n        ".join(
+    f"self.{name} = nn.Linear(width, width)" for name in ("query", "key", "value")
+)
 ATTENTION = [
     ("softmax-over-queries", SOFTMAX, "torch.softmax(scores, dim=1) @ self.value(x)"),
     ("softmax-over-batch", SOFTMAX, "torch.softmax(scores, dim=0) @ self.value(x)"),
     ("weights-do-not-sum-to-1", SOFTMAX, "torch.sigmoid(scores) @ self.value(x)"),
     ("no-softmax", SOFTMAX, "scores @ self.value(x)"),
     ("skip-in-attention", SOFTMAX, f"x + {SOFTMAX}"),
-    ("softmax-of-the-result", SOFTMAX, "torch.softmax(torch.softmax(scores, dim=-1) @ self.value(x), dim=-1)"),
+    (
+        "softmax-of-the-result",
+        SOFTMAX,
+        "torch.softmax(torch.softmax(scores, dim=-1) @ self.value(x), dim=-1)",
+    ),
     ("no-attention", SOFTMAX, "self.value(x)"),
     ("no-scale", " / math.sqrt(x.shape[-1])", ""),
     ("wrong-scale", "math.sqrt(x.shape[-1])", "x.shape[-1]"),
@@ -35,33 +43,66 @@ ATTENTION = [
     (
         "mask-after-softmax",
         SOFTMAX,
-        "(torch.softmax(self.query(x) @ self.key(x).mT / x.shape[-1] ** 0.5, dim=-1) * mask[:, None]) @ self.value(x)",
+        (
+            "(torch.softmax(self.query(x) @ self.key(x).mT / x.shape[-1] ** 0.5, dim=-1) * mask[:,"
+            " None]) @ self.value(x)"
+        ),
     ),
     ("nan-without-words", SCORES, 'scores.masked_fill(~mask[:, None, :], -float("inf"))'),
-    ("nan-at-padding", SCORES, 'scores.masked_fill(~(mask[:, None] & mask[..., None]), -float("inf"))'),
-    ("depends-on-order", SCORES, "scores.masked_fill(~mask[:, None, :].expand_as(scores).tril(), -1e9)"),
+    (
+        "nan-at-padding",
+        SCORES,
+        'scores.masked_fill(~(mask[:, None] & mask[..., None]), -float("inf"))',
+    ),
+    (
+        "depends-on-order",
+        SCORES,
+        "scores.masked_fill(~mask[:, None, :].expand_as(scores).tril(), -1e9)",
+    ),
     ("depends-on-batch", SCORES, "scores.masked_fill(~mask.all(0), -1e9)"),
     ("no-gradient", "scores = self.query(x) @", "scores = self.query(x).detach() @"),
     ("gradient-cut", "scores = self.query(x) @", "scores = self.query(x.detach()) @"),
-    ("not-registered", LINEAR_VALUE, "self.w = torch.randn(width, width); self.value = lambda x: x @ self.w"),
+    (
+        "not-registered",
+        LINEAR_VALUE,
+        "self.w = torch.randn(width, width); self.value = lambda x: x @ self.w",
+    ),
     (
         "not-registered",
         LINEAR_VALUE,
         "self.register_buffer('w', torch.randn(width, width)); self.value = lambda x: x @ self.w",
     ),
-    ("layers-in-a-list", LINEAR_VALUE, "self.value = (both := [nn.Linear(width, width)])[0].forward; self._all = both"),
-    ("random-in-evaluation", SOFTMAX, "nn.functional.dropout(torch.softmax(scores, dim=-1), 0.1) @ self.value(x)"),
-    ("changes-its-input", "scores = self.query(x) @", "x *= mask[..., None]\n        scores = self.query(x) @"),
+    (
+        "layers-in-a-list",
+        LINEAR_VALUE,
+        "self.value = (both := [nn.Linear(width, width)])[0].forward; self._all = both",
+    ),
+    (
+        "random-in-evaluation",
+        SOFTMAX,
+        "nn.functional.dropout(torch.softmax(scores, dim=-1), 0.1) @ self.value(x)",
+    ),
+    (
+        "changes-its-input",
+        "scores = self.query(x) @",
+        "x *= mask[..., None]\n        scores = self.query(x) @",
+    ),
     ("wrong-shape", SOFTMAX, f"({SOFTMAX}).squeeze()"),
     ("not-a-tensor", SOFTMAX, f"{SOFTMAX}, scores"),
-    ("wrong-signature", "forward(self, x, mask):\n        scores", "forward(self, x):\n        scores"),
+    (
+        "wrong-signature",
+        "forward(self, x, mask):\n        scores",
+        "forward(self, x):\n        scores",
+    ),
     ("raises", SOFTMAX, "torch.softmax(score, dim=-1) @ self.value(x)"),
     ("no-projection", THREE, "self.query = self.key = self.value = nn.Identity()"),
     (
         "no-projection",
         THREE,
-        "self.query, self.key = nn.Identity(), nn.Linear(width, width); "
-        "self.value = nn.Sequential(nn.Linear(width, width), nn.Linear(width, width))",
+        (
+            "self.query, self.key = nn.Identity(), nn.Linear(width, width); "
+            "self.value = nn.Sequential(nn.Linear(width, width), nn.Linear(width, width))"
+        ),
     ),
     ("not-a-module", "class SelfAttention(nn.Module)", "class SelfAttention(dict)"),
 ]
@@ -69,7 +110,11 @@ AVERAGE = [
     ("padding-in-mean", MEAN, "x.mean(1)"),
     ("divides-by-padded-length", MEAN, "(x * words).mean(1)"),
     ("not-divided", MEAN, "(x * words).sum(1)"),
-    ("zero-vector-as-padding", MEAN, "(x * words).sum(1) / ((x * words) != 0).any(-1).sum(1)[:, None].clamp(min=1)"),
+    (
+        "zero-vector-as-padding",
+        MEAN,
+        "(x * words).sum(1) / ((x * words) != 0).any(-1).sum(1)[:, None].clamp(min=1)",
+    ),
     ("divides-by-longest", MEAN, "(x * words).sum(1) / words.sum(1).max()"),
     ("depends-on-padding", MEAN, "(x * words).amax(1) + 1"),
 ]
@@ -97,7 +142,11 @@ SKIP = [
     ("no-norm", RESIDUAL, "self.g(x + self.f(x, mask) + 0 * self.norm(x))"),
     ("no-skip", RESIDUAL, "self.g(self.f(self.norm(x), mask))"),
     ("skip-around-g", RESIDUAL, "x + self.g(self.f(self.norm(x), mask))"),
-    ("batch-norm", "nn.LayerNorm(width)", "(lambda x: self.n(x.mT).mT); self.n = nn.BatchNorm1d(width)"),
+    (
+        "batch-norm",
+        "nn.LayerNorm(width)",
+        "(lambda x: self.n(x.mT).mT); self.n = nn.BatchNorm1d(width)",
+    ),
     ("no-linear-in-g", "nn.Sequential(nn.Linear(width, width), nn.ReLU())", "nn.ReLU()"),
 ]
 CLASSIFIER = [
@@ -137,14 +186,21 @@ ACCURACY = [
     (
         "mean-of-batches",
         "total += len(labels)",
-        "total += 1; correct += (n := (model(tokens, lengths).argmax(1) == labels).double()).mean() - n.sum()",
+        (
+            "total += 1; correct += (n := (model(tokens, lengths).argmax(1) =="
+            " labels).double()).mean() - n.sum()"
+        ),
     ),
     ("wrong-accuracy", COUNT, "100 * correct / total"),
     ("wrong-lengths", "model(tokens, lengths)", "model(tokens, lengths - 1)"),
     ("one-batch-only", LOOP, "in [next(iter(test_loader))]:"),
 ]
 HEADS = [
-    ("heads-mix-words", "x.shape[1], self.heads, -1).transpose(1, 2)", "self.heads, x.shape[1], -1)"),
+    (
+        "heads-mix-words",
+        "x.shape[1], self.heads, -1).transpose(1, 2)",
+        "self.heads, x.shape[1], -1)",
+    ),
     (
         "no-output-projection",
         "self.W_o(y.transpose(1, 2).reshape(query.shape))",
@@ -155,8 +211,8 @@ HEADS = [
     ("shared-projections", "self.split(self.W_v(value))", "self.split(self.W_k(value))"),
     (
         "arguments-exchanged",
-        "self.W_k(key)), self.split(self.W_v(value))",
-        "self.W_k(value)), self.split(self.W_v(key))",
+        "self.W_k(key)),\n            self.split(self.W_v(value))",
+        "self.W_k(value)),\n            self.split(self.W_v(key))",
     ),
 ]
 PRODUCT = [
@@ -191,7 +247,11 @@ BILINEAR = [
 ]
 STEP = [
     ("weights-do-not-sum-to-1", "softmax(dim=1)", "softmax(dim=0)"),
-    ("no-attention", "outputs).squeeze(1)\n        weights", "outputs).squeeze(1) * 0\n        weights"),
+    (
+        "no-attention",
+        "outputs).squeeze(1)\n        weights",
+        "outputs).squeeze(1) * 0\n        weights",
+    ),
     ("state-not-used", "state[:, None], outputs", "outputs[:, :1], outputs"),
     (
         "not-a-sum-of-outputs",
@@ -214,4 +274,6 @@ GROUPS = {
     "BilinearScore": BILINEAR,
     "DecoderAttention": STEP,
 }
-CHANGES = [(finding, part, old, new) for part, group in GROUPS.items() for finding, old, new in group]
+CHANGES = [
+    (finding, part, old, new) for part, group in GROUPS.items() for finding, old, new in group
+]

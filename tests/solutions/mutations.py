@@ -1,23 +1,55 @@
-"""Mistakes of students as changes of files in right/, written without knowledge of the checker's rules.
+"""Mistakes of students as changes of files in right/, written without knowledge of the checker's
+rules.
 
-Each is (file, what is wrong, text of the file, text in its place); each file must be refused, under whatever name.
+Each is (file, what is wrong, text of the file, text in its place); each file must be refused, under
+whatever name.
 Do not change a line to suit the checker: if it passes, the checker is to be changed.
 """
 
 MUTATIONS = [
     # SelfAttention
     ("linears", "the keys are also the values", "dim=-1) @ self.value(x)", "dim=-1) @ self.key(x)"),
-    ("linears", "weights divided by T", "dim=-1) @ self.value(x)", "dim=-1) @ self.value(x) / x.shape[1]"),
+    (
+        "linears",
+        "weights divided by T",
+        "dim=-1) @ self.value(x)",
+        "dim=-1) @ self.value(x) / x.shape[1]",
+    ),
     ("fused", "scale of the fused width", "k.size(-1) ** -0.5", "self.qkv.out_features ** -0.5"),
-    ("fused", "reshape mixes q, k, v and reviews", "self.qkv(x).chunk(3, dim=-1)", "self.qkv(x).reshape(3, *x.shape)"),
+    (
+        "fused",
+        "reshape mixes q, k, v and reviews",
+        "self.qkv(x).chunk(3, dim=-1)",
+        "self.qkv(x).reshape(3, *x.shape)",
+    ),
     ("kernels", "causal instead of a padding mask", "attn_mask=keys[:, None, :]", "is_causal=True"),
     ("kernels", "scale 1", "attn_mask=keys[:, None, :]", "attn_mask=keys[:, None, :], scale=1.0"),
-    ("kernels", "dropout in evaluation", "attn_mask=keys[:, None, :]", "attn_mask=keys[:, None, :], dropout_p=0.1"),
-    ("multihead", "torch's mask is True on padding", "key_padding_mask=padding", "key_padding_mask=mask"),
+    (
+        "kernels",
+        "dropout in evaluation",
+        "attn_mask=keys[:, None, :]",
+        "attn_mask=keys[:, None, :], dropout_p=0.1",
+    ),
+    (
+        "multihead",
+        "torch's mask is True on padding",
+        "key_padding_mask=padding",
+        "key_padding_mask=mask",
+    ),
     ("loops", "scale by the number of words", "np.sqrt(self.d)", "np.sqrt(len(review))"),
     # masked_mean
-    ("linears", "words of the whole batch", "words.sum(1).clamp(min=1)", "words.sum().clamp(min=1)"),
-    ("loops", "one word too few in the divisor", "max(1, int(words.sum()))", "max(1, int(words.sum()) - 1)"),
+    (
+        "linears",
+        "words of the whole batch",
+        "words.sum(1).clamp(min=1)",
+        "words.sum().clamp(min=1)",
+    ),
+    (
+        "loops",
+        "one word too few in the divisor",
+        "max(1, int(words.sum()))",
+        "max(1, int(words.sum()) - 1)",
+    ),
     ("kernels", "without the last word", "one[words].mean(0)", "one[words][:-1].mean(0)"),
     # positional_encoding
     ("linears", "sign of the exponent", "[:, None] / 10000 **", "[:, None] * 10000 **"),
@@ -50,7 +82,12 @@ MUTATIONS = [
         "x.mean(-1, keepdim=True), x.var(-1,",
         "x.mean(1, keepdim=True), x.var(1,",
     ),
-    ("multihead", "dropout in evaluation", "self.g(skip + x)", "self.g(skip + nn.functional.dropout(x, 0.1))"),
+    (
+        "multihead",
+        "dropout in evaluation",
+        "self.g(skip + x)",
+        "self.g(skip + nn.functional.dropout(x, 0.1))",
+    ),
     # Classifier
     (
         "linears",
@@ -58,7 +95,12 @@ MUTATIONS = [
         "device=lengths.device) < lengths",
         "device=lengths.device) <= lengths",
     ),
-    ("multihead", "the last word is padding if CLS is used", "x], 1), lengths + 1", "x], 1), lengths"),
+    (
+        "multihead",
+        "the last word is padding if CLS is used",
+        "x], 1), lengths + 1",
+        "x], 1), lengths",
+    ),
     ("multihead", "CLS is read at the last position", "x[:, 0, :]", "x[:, -1, :]"),
     ("linears", "the layers' results are not used", "x = layer(x, mask)", "layer(x, mask)"),
     (
@@ -73,7 +115,12 @@ MUTATIONS = [
         "x = x + positional_encoding(",
         "x = x * math.sqrt(x.shape[2]) + positional_encoding(",
     ),
-    ("linears", "CLS is masked as a key", "torch.ones_like(mask[:, :1])", "torch.zeros_like(mask[:, :1])"),
+    (
+        "linears",
+        "CLS is masked as a key",
+        "torch.ones_like(mask[:, :1])",
+        "torch.zeros_like(mask[:, :1])",
+    ),
     # test_accuracy
     ("linears", "only the last batch counts", "correct += (model", "correct = (model"),
 ]

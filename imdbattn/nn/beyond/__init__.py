@@ -1,1 +1,3 @@
-"""Additions to the ladder: rotary positions, distances, queries of labels, convolution, phrases, masked words."""
+"""Additions to the ladder: rotary positions, distances, queries of labels, convolution, phrases,
+masked words.
+"""

@@ -1,7 +1,9 @@
-"""Other attention: several heads with an output projection, rotary positions, distances, labels, equal weights.
+"""Other attention: several heads with an output projection, rotary positions, distances, labels,
+equal weights.
 
-Shape suffixes: B reviews, T positions, D width, H heads, d width of one head, M = d // 2 pairs of its dimensions, or M
-waves and W = 2M their cosines and sines, R distances, C classes, Q queries, K keys; `...`: leading dimensions.
+Shape suffixes: B reviews, T positions, D width, H heads, d width of one head, M = d // 2 pairs of
+its dimensions, or M waves and W = 2M their cosines and sines, R distances, C classes, Q queries, K
+keys; `...`: leading dimensions.
 """
 
 import math
@@ -19,7 +21,9 @@ LENGTH = 8192  # positions after which Distances repeat
 
 
 class ProjectedAttention(SelfAttention):
-    """The concatenated outputs of the heads times W_O, as in nn.MultiheadAttention (Vaswani et al. 2017, 3.2.2)."""
+    """The concatenated outputs of the heads times W_O, as in nn.MultiheadAttention (Vaswani et al.
+    2017, 3.2.2).
+    """
 
     def __init__(self, width: int, **settings: Any):
         super().__init__(width, **settings)
@@ -30,9 +34,11 @@ class ProjectedAttention(SelfAttention):
 
 
 class RotaryAttention(SelfAttention):
-    """Queries and keys rotated in proportion to their positions, so that q_i . k_j depends on j - i (Su et al. 2021).
+    """Queries and keys rotated in proportion to their positions, so that q_i . k_j depends on j - i
+    (Su et al. 2021).
 
-    Dimensions 2m and 2m + 1 of a head are rotated by i / 10000^(2m/d) at position i, the last of an odd number is not.
+    Dimensions 2m and 2m + 1 of a head are rotated by i / 10000^(2m/d) at position i, the last of an
+    odd number is not.
     """
 
     frequency_M: Tensor
@@ -45,10 +51,17 @@ class RotaryAttention(SelfAttention):
 
     def project(self, x_BTD: Tensor, words: Words) -> tuple[Tensor, ...]:
         q_BHTd, k_BHTd, v_BHTd = super().project(x_BTD, words)
-        return self.rotate(q_BHTd, words.positions_BT), self.rotate(k_BHTd, words.positions_BT), v_BHTd
+        return (
+            self.rotate(q_BHTd, words.positions_BT),
+            self.rotate(k_BHTd, words.positions_BT),
+            v_BHTd,
+        )
 
     def rotate(self, x_BHTd: Tensor, positions_BT: Tensor) -> Tensor:
-        angle_B1TM, size = positions_BT[:, None, :, None] * self.frequency_M, 2 * len(self.frequency_M)
+        angle_B1TM, size = (
+            positions_BT[:, None, :, None] * self.frequency_M,
+            2 * len(self.frequency_M),
+        )
         cos, sin = angle_B1TM.cos(), angle_B1TM.sin()
         a, b = x_BHTd[..., 0:size:2], x_BHTd[..., 1:size:2]
         pairs = torch.stack([a * cos - b * sin, a * sin + b * cos], -1).flatten(-2)
@@ -68,20 +81,26 @@ class RotaryLayer(ResidualLayer):
 
 
 class Distances(nn.Module):
-    """score(i, j) + sum_m a_m cos(w_m (j - i)) + b_m sin(w_m (j - i)) with a and b learned for each head.
+    """score(i, j) + sum_m a_m cos(w_m (j - i)) + b_m sin(w_m (j - i)) with a and b learned for each
+    head.
 
-    cos and sin of a difference are products of those of i and j, so W more columns of query and key compute the term.
-    Heads are initialized as a convolution (d'Ascoli et al. 2021, section 3).
+    cos and sin of a difference are products of those of i and j, so W more columns of query and key
+    compute the term. Heads are initialized as a convolution (d'Ascoli et al. 2021, section 3).
 
     waves: M, number of sinusoids; their periods are spaced geometrically from 2 to 128 words.
-    places: head h initially attends to places[h % len(places)]: 0 is the word itself, -1 the previous, None all words.
+    places: head h initially attends to places[h % len(places)]: 0 is the word itself, -1 the
+    previous, None all words.
     strength: initial amplitude of each wave; 0 initializes the term to 0.
     """
 
     table_TW: Tensor
 
     def __init__(
-        self, heads: int, waves: int = 8, places: Sequence[int | None] = (None, -1, 1, -2, 0), strength: float = 1.5
+        self,
+        heads: int,
+        waves: int = 8,
+        places: Sequence[int | None] = (None, -1, 1, -2, 0),
+        strength: float = 1.5,
     ):
         super().__init__()
         exponents_M = torch.arange(waves, dtype=torch.float64) / max(waves - 1, 1)
@@ -96,18 +115,24 @@ class Distances(nn.Module):
         self.sin_HM = nn.Parameter(strength_H1 * angle_HM.sin().float())
 
     def forward(self, positions_BT: Tensor) -> tuple[Tensor, Tensor]:
-        """Positions (B, T), at least -1 -> columns of queries (B, H, T, W) and of keys (B, 1, T, W)."""
+        """Positions (B, T), at least -1 -> columns of queries (B, H, T, W) and of keys (B, 1, T,
+        W).
+        """
         key_B1TW = self.table_TW[(positions_BT + 1) % LENGTH][:, None]
         cos_B1TM, sin_B1TM = key_B1TW.chunk(2, -1)
         a_H1M, b_H1M = self.cos_HM[:, None], self.sin_HM[:, None]
-        query_BHTW = torch.cat([a_H1M * cos_B1TM - b_H1M * sin_B1TM, a_H1M * sin_B1TM + b_H1M * cos_B1TM], -1)
+        query_BHTW = torch.cat(
+            [a_H1M * cos_B1TM - b_H1M * sin_B1TM, a_H1M * sin_B1TM + b_H1M * cos_B1TM], -1
+        )
         return query_BHTW, key_B1TW
 
 
 class ClippedDistances(nn.Module):
-    """score(i, j) + b[clip(j - i, -reach, reach)] with R = 2 reach + 1 numbers b learned for each head, initially 0.
+    """score(i, j) + b[clip(j - i, -reach, reach)] with R = 2 reach + 1 numbers b learned for each
+    head, initially 0.
 
-    As in Raffel et al. 2020, section 2.1, with the clipped distances of Shaw et al. 2018, section 3.2.
+    As in Raffel et al. 2020, section 2.1, with the clipped distances of Shaw et al. 2018, section
+    3.2.
     """
 
     def __init__(self, heads: int, reach: int = 16):
@@ -116,19 +141,24 @@ class ClippedDistances(nn.Module):
         self.bias_RH = nn.Parameter(torch.zeros(2 * reach + 1, heads))
 
     def forward(self, positions_BT: Tensor) -> tuple[Tensor, Tensor]:
-        """Positions (B, T) -> the row of each query (B, H, T, T), and the unit vectors of the keys (1, 1, T, T)."""
+        """Positions (B, T) -> the row of each query (B, H, T, T), and the unit vectors of the keys
+        (1, 1, T, T).
+        """
         distance_BTT = positions_BT[:, None] - positions_BT[:, :, None]
         place_B1TT = (distance_BTT.clamp(-self.reach, self.reach) + self.reach)[:, None]
         place_BHTT = place_B1TT.expand(-1, self.bias_RH.shape[1], -1, -1)
         bias_BHTR = self.bias_RH.T[:, None].expand(*place_BHTT.shape[:3], -1)
-        row_BHTT = bias_BHTR.gather(3, place_BHTT)  # F.embedding, the same, has a slower backward pass
+        # F.embedding, the same, has a slower backward pass
+        row_BHTT = bias_BHTR.gather(3, place_BHTT)
         return row_BHTT, torch.eye(positions_BT.shape[1]).to(row_BHTT)[None, None]
 
 
 class LabelQueryPooling(Pooling):
-    """z_c = sum_t softmax(score(q_c, x_t)) x_t with a learned query q_c for each class: (B, T, D) -> (B, C, D).
+    """z_c = sum_t softmax(score(q_c, x_t)) x_t with a learned query q_c for each class: (B, T, D)
+    -> (B, C, D).
 
-    Each class is a head, so the weights (B, C, 1, T) show what each label reads (Mullenbach et al. 2018, section 2.2).
+    Each class is a head, so the weights (B, C, 1, T) show what each label reads (Mullenbach et al.
+    2018, section 2.2).
     """
 
     def __init__(self, width: int, classes: int, score: MakeScore = ScaledDot):
@@ -151,15 +181,22 @@ class LabelHead(nn.Linear):
 
 
 class LabelQueryClassifier(Classifier):
-    """A classifier with a LabelQueryPooling. pooling: called with the width and the number of classes."""
+    """A classifier with a LabelQueryPooling. pooling: called with the width and the number of
+    classes.
+    """
 
-    def __init__(self, embedding: nn.Module, classes: int, *, pooling: Callable[..., Pooling], **parts: Any):
+    def __init__(
+        self, embedding: nn.Module, classes: int, *, pooling: Callable[..., Pooling], **parts: Any
+    ):
         super().__init__(embedding, classes, pooling=partial(pooling, classes=classes), **parts)
         self.head = LabelHead(self.head.in_features, classes)
 
 
 class Uniform(Dot):
-    """score(q, k) = 0: equal weights, before and after training (Wiegreffe & Pinter 2019, section 3.2)."""
+    """score(q, k) = 0: equal weights, before and after training (Wiegreffe & Pinter 2019, section
+    3.2).
+    """
 
     def compare(self, query: Tensor, projected: Tensor) -> Tensor:
-        return 0 * (query.sum(-1)[..., None] + projected.sum(-1)[..., None, :])  # DDP needs gradients of all parameters
+        # DDP needs gradients of all parameters
+        return 0 * (query.sum(-1)[..., None] + projected.sum(-1)[..., None, :])

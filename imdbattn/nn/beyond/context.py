@@ -1,9 +1,9 @@
-"""Additions to the words, before their positions: log-count ratios of the phrases that end at a word (Wang & Manning,
-"Baselines and Bigrams", ACL 2012), and a convolution.
+"""Additions to the words, before their positions: log-count ratios of the phrases that end at a
+word (Wang & Manning, "Baselines and Bigrams", ACL 2012), and a convolution.
 
-Shape suffixes: B reviews, T positions, D width, W words before a word, O = W + 1 phrases that end at a word (of 1, 2 ..
-W + 1 words), P known phrases, with row 0 for all others, K folds, C columns of log-count ratios, M words of the
-training set, N its reviews.
+Shape suffixes: B reviews, T positions, D width, W words before a word, O = W + 1 phrases that end
+at a word (of 1, 2 .. W + 1 words), P known phrases, with row 0 for all others, K folds, C columns
+of log-count ratios, M words of the training set, N its reviews.
 """
 
 from typing import Any
@@ -18,9 +18,11 @@ FIRST_WORD = 3  # lower ids are <pad>, <unk> and <cls>, which are in no phrase
 
 
 def phrase_keys(tokens: Tensor, before_W: Tensor, rows: int) -> Tensor:
-    """Ids (...) and those of the words before, nearest first, (..., W) -> a different key for each phrase, (..., O).
+    """Ids (...) and those of the words before, nearest first, (..., W) -> a different key for each
+    phrase, (..., O).
 
-    -1 where a word is unknown or the review starts. rows: number of ids; rows^(W + 1) must be below 2^63.
+    -1 where a word is unknown or the review starts. rows: number of ids; rows^(W + 1) must be below
+    2^63.
     """
     keys, factor = [torch.where(tokens < FIRST_WORD, -1, tokens)], 1
     for word in before_W.unbind(-1):
@@ -38,7 +40,9 @@ def rows_of(keys: Tensor, keys_P: Tensor) -> Tensor:
 
 
 def folds_of(labels_N: Tensor, folds: int) -> Tensor:
-    """The fold of each review, (N,): consecutive blocks of each class, as adjacent IMDB reviews are about one film."""
+    """The fold of each review, (N,): consecutive blocks of each class, as adjacent IMDB reviews are
+    about one film.
+    """
     fold_N = torch.zeros_like(labels_N)
     for label in labels_N.unique():
         (places,) = (labels_N == label).nonzero(as_tuple=True)
@@ -47,22 +51,30 @@ def folds_of(labels_N: Tensor, folds: int) -> Tensor:
 
 
 def log_count_ratios(counts_CP: Tensor, alpha: float = 1.0) -> Tensor:
-    """r = log((p / |p|_1) / (q / |q|_1)), (..., P, C), p and q = alpha + counts in a class and the others (eq. 1).
+    """r = log((p / |p|_1) / (q / |q|_1)), (..., P, C), p and q = alpha + counts in a class and the
+    others (eq. 1).
 
-    counts_CP: (..., C, P), number of reviews of a class with the phrase. Two classes have one column, the second's.
+    counts_CP: (..., C, P), number of reviews of a class with the phrase. Two classes have one
+    column, the second's.
     """
     p = counts_CP.double() + alpha
     q = counts_CP.double().sum(-2, keepdim=True) - counts_CP + alpha
     r_CP = (p / p.sum(-1, keepdim=True)).log() - (q / q.sum(-1, keepdim=True)).log()
-    return (r_CP[..., 1:, :] if counts_CP.shape[-2] == 2 else r_CP).transpose(-1, -2).float().contiguous()
+    return (
+        (r_CP[..., 1:, :] if counts_CP.shape[-2] == 2 else r_CP)
+        .transpose(-1, -2)
+        .float()
+        .contiguous()
+    )
 
 
 class Phrases(nn.Module):
     """The known phrases and their log-count ratios.
 
-    keys_P: of `phrase_keys`, ascending, without row 0. log_counts_PC: their ratios, zeros in row 0. rows: number of
-    ids. longest: words of the longest phrase. out_of_fold_KPC: the ratios without the reviews of each fold, for
-    training, because a ratio that counts a review reveals its label; not in the checkpoint.
+    keys_P: of `phrase_keys`, ascending, without row 0. log_counts_PC: their ratios, zeros in row 0.
+    rows: number of ids. longest: words of the longest phrase. out_of_fold_KPC: the ratios without
+    the reviews of each fold, for training, because a ratio that counts a review reveals its label;
+    not in the checkpoint.
     """
 
     keys_P: Tensor
@@ -70,7 +82,12 @@ class Phrases(nn.Module):
     out_of_fold_KPC: Tensor | None
 
     def __init__(
-        self, keys_P: Tensor, log_counts_PC: Tensor, rows: int, longest: int, out_of_fold_KPC: Tensor | None = None
+        self,
+        keys_P: Tensor,
+        log_counts_PC: Tensor,
+        rows: int,
+        longest: int,
+        out_of_fold_KPC: Tensor | None = None,
     ):
         super().__init__()
         self.rows, self.longest, self.columns = rows, longest, log_counts_PC.shape[1]
@@ -79,11 +96,15 @@ class Phrases(nn.Module):
         self.register_buffer("out_of_fold_KPC", out_of_fold_KPC, persistent=False)
 
     def forward(self, tokens_BT: Tensor, before_BTW: Tensor) -> Tensor:
-        """Ids, and those of the words before each -> rows of the phrases that end there, (B, T, O); 0 if unknown."""
+        """Ids, and those of the words before each -> rows of the phrases that end there, (B, T, O);
+        0 if unknown.
+        """
         return rows_of(phrase_keys(tokens_BT, before_BTW, self.rows), self.keys_P)
 
     def ratios(self, phrases_BTO: Tensor, fold_B: Tensor | None = None) -> Tensor:
-        """Their log-count ratios, (B, T, O x C); fold_B: without the reviews of the fold of each review."""
+        """Their log-count ratios, (B, T, O x C); fold_B: without the reviews of the fold of each
+        review.
+        """
         if fold_B is None or self.out_of_fold_KPC is None:
             return F.embedding(phrases_BTO, self.log_counts_PC).flatten(2)
         flat = phrases_BTO + fold_B[:, None, None] * self.out_of_fold_KPC.shape[1]
@@ -91,13 +112,21 @@ class Phrases(nn.Module):
 
 
 def count_phrases(
-    words: tuple[Tensor, Tensor, Tensor], fold_N: Tensor, targets_NC: Tensor, rows: int, least: int, folds: int
+    words: tuple[Tensor, Tensor, Tensor],
+    fold_N: Tensor,
+    targets_NC: Tensor,
+    rows: int,
+    least: int,
+    folds: int,
 ) -> Phrases:
-    """The phrases of 1 .. W + 1 words that occur in at least `least` training reviews, counted once per review.
+    """The phrases of 1 .. W + 1 words that occur in at least `least` training reviews, counted once
+    per review.
 
-    words: ids (M,) of all words of the training reviews, those before each, nearest first, 0 where the review starts,
+    words: ids (M,) of all words of the training reviews, those before each, nearest first, 0 where
+    the review starts,
         (M, W), and the review of each, (M,). fold_N: see `folds_of`.
-    targets_NC: probabilities of each review's class, whose sums are expected counts (Su et al., "Large Scale Text
+    targets_NC: probabilities of each review's class, whose sums are expected counts (Su et al.,
+    "Large Scale Text
         Classification using Semi-supervised Multinomial Naive Bayes", ICML 2011).
     """
     ids_M, before_MW, review_M = words
@@ -108,17 +137,29 @@ def count_phrases(
     pairs = (review_M[:, None] * (len(keys) + 1) + row_MO)[row_MO > 0].unique()  # once per review
     review, place = pairs // (len(keys) + 1), pairs % (len(keys) + 1) - 1
     known = place.bincount(minlength=len(keys)) >= least
-    keys_P, column, review, place = keys[known], known.cumsum(0) - 1, review[known[place]], place[known[place]]
+    keys_P, column, review, place = (
+        keys[known],
+        known.cumsum(0) - 1,
+        review[known[place]],
+        place[known[place]],
+    )
     cells = fold_N[review] * len(keys_P) + column[place]
-    counts = [cells.bincount(weights_N[review].double(), folds * len(keys_P)) for weights_N in targets_NC.T]
+    counts = [
+        cells.bincount(weights_N[review].double(), folds * len(keys_P))
+        for weights_N in targets_NC.T
+    ]
     counts_KCP = torch.stack(counts).unflatten(1, (folds, len(keys_P))).transpose(0, 1)
     whole_CP = counts_KCP.sum(0)
-    tables = [F.pad(log_count_ratios(one_CP), (0, 0, 1, 0)) for one_CP in (whole_CP, *(whole_CP - counts_KCP))]
+    tables = [
+        F.pad(log_count_ratios(one_CP), (0, 0, 1, 0))
+        for one_CP in (whole_CP, *(whole_CP - counts_KCP))
+    ]
     return Phrases(keys_P, tables[0], rows, before_MW.shape[-1] + 1, torch.stack(tables[1:]))
 
 
 class Context(nn.Module):
-    """Adds a linear map of the log-count ratios of the phrases to the words, then applies the convolution.
+    """Adds a linear map of the log-count ratios of the phrases to the words, then applies the
+    convolution.
 
     phrases: None to omit them. convolution: called with the width; None to omit it.
     """
@@ -131,7 +172,9 @@ class Context(nn.Module):
         self.convolution = convolution(width) if convolution else None
 
     def forward(self, x_BTD: Tensor, words: Words, batch: Any) -> Tensor:
-        """(B, T, D) -> (B, T, D). batch: tokens_BT, and for phrases before_BTW and fold_B (data/ragged.Batch)."""
+        """(B, T, D) -> (B, T, D). batch: tokens_BT, and for phrases before_BTW and fold_B
+        (data/ragged.Batch).
+        """
         if self.phrases is not None:
             phrases_BTO = self.phrases(batch.tokens_BT * words.mask_BT, batch.before_BTW)
             x_BTD = x_BTD + self.ratios(self.phrases.ratios(phrases_BTO, batch.fold_B))
@@ -141,7 +184,8 @@ class Context(nn.Module):
 class Convolution(nn.Module):
     """x + ReLU(conv(x)), with zeros for padding (Kim 2014, section 2, with a skip connection).
 
-    kernel: number of words, odd. With word dropout, neighbors are the nearest words that were not dropped.
+    kernel: number of words, odd. With word dropout, neighbors are the nearest words that were not
+    dropped.
     """
 
     def __init__(self, width: int, kernel: int = 3):

@@ -1,6 +1,8 @@
-"""Pretraining: predicts masked words from their context (Devlin et al. 2019, section 3.1, without sentence pairs).
+"""Pretraining: predicts masked words from their context (Devlin et al. 2019, section 3.1, without
+sentence pairs).
 
-Shape suffixes: B reviews, T positions, E width of the vectors, D of the encoder, M masked words, G maskable ids, V ids.
+Shape suffixes: B reviews, T positions, E width of the vectors, D of the encoder, M masked words, G
+maskable ids, V ids.
 """
 
 from typing import Any
@@ -12,9 +14,11 @@ from imdbattn.nn.ladder import Classifier
 
 
 class MaskedWords(nn.Module):
-    """A classifier's encoder with a head that predicts words, whose output weights are the words' vectors.
+    """A classifier's encoder with a head that predicts words, whose output weights are the words'
+    vectors.
 
-    encoder: everything but its pooling and head is trained. guessed_G: the maskable ids, those of frequent words.
+    encoder: everything but its pooling and head is trained. guessed_G: the maskable ids, those of
+    frequent words.
     counts_G: how often each occurs, to initialize the predicted frequencies. rows: V.
     """
 
@@ -31,7 +35,8 @@ class MaskedWords(nn.Module):
         place_V[guessed_G] = torch.arange(len(guessed_G))
         self.register_buffer("place_V", place_V, persistent=False)
         width: int = encoder.embedding.width  # type: ignore[assignment]
-        self.mask_E = nn.Parameter(torch.zeros(width))  # of every masked word; unlike in the paper, none is unchanged
+        # of every masked word; unlike in the paper, none is unchanged
+        self.mask_E = nn.Parameter(torch.zeros(width))
         self.guess = nn.Linear(encoder.head.in_features, width)
         self.bias_G = nn.Parameter((counts_G.float() / counts_G.sum()).log())
 
@@ -40,10 +45,14 @@ class MaskedWords(nn.Module):
         return self.place_V[tokens_BT] >= 0
 
     def forward(self, batch: Any, masked_BT: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits (M, G) of the words where `masked_BT` is True, all maskable, and their indices in `guessed_G` (M,)."""
+        """Logits (M, G) of the words where `masked_BT` is True, all maskable, and their indices in
+        `guessed_G` (M,).
+        """
         x_BTE = self.encoder.embedding(batch.tokens_BT)
         x_BTE = torch.where(masked_BT[..., None], self.mask_E.to(x_BTE.dtype), x_BTE)
         x_BTD, words = self.encoder.encode(x_BTE, batch)
         x_BTD = x_BTD[:, words.mask_BT.shape[1] - masked_BT.shape[1] :]  # without <cls>
         vectors_GE = self.encoder.embedding(self.guessed_G)
-        return self.guess(x_BTD[masked_BT]) @ vectors_GE.T + self.bias_G, self.place_V[batch.tokens_BT[masked_BT]]
+        return self.guess(x_BTD[masked_BT]) @ vectors_GE.T + self.bias_G, self.place_V[
+            batch.tokens_BT[masked_BT]
+        ]

@@ -1,4 +1,6 @@
-"""Tensors that are constants: an identity as output projection, zeros as queries; positions are added in place."""
+"""Tensors that are constants: an identity as output projection, zeros as queries; positions are
+added in place.
+"""
 
 import torch
 import torch.nn.functional as F
@@ -27,7 +29,11 @@ class SelfAttention(nn.Module):
 class ResidualLayer(nn.Module):
     def __init__(self, width):
         super().__init__()
-        self.norm, self.f, self.g = nn.LayerNorm(width), SelfAttention(width), nn.Linear(width, width)
+        self.norm, self.f, self.g = (
+            nn.LayerNorm(width),
+            SelfAttention(width),
+            nn.Linear(width, width),
+        )
 
     def forward(self, x, mask):
         return F.relu(self.g(x + self.f(self.norm(x), mask)))
@@ -35,7 +41,9 @@ class ResidualLayer(nn.Module):
 
 def masked_mean(x, mask):
     weights = torch.where(mask, 0.0, -1e9)[:, None].to(x.dtype)
-    mean = F.scaled_dot_product_attention(torch.zeros_like(x[:, :1]), torch.zeros_like(x), x, attn_mask=weights)
+    mean = F.scaled_dot_product_attention(
+        torch.zeros_like(x[:, :1]), torch.zeros_like(x), x, attn_mask=weights
+    )
     return mean[:, 0] * mask.any(1, keepdim=True)
 
 
@@ -48,7 +56,10 @@ class Classifier(nn.Module):
     def __init__(self, vectors, classes, positions=None, cls=False):
         super().__init__()
         width = vectors.shape[1]
-        self.vectors, self.with_positions = nn.Embedding.from_pretrained(vectors.float()), positions == "sinusoidal"
+        self.vectors, self.with_positions = (
+            nn.Embedding.from_pretrained(vectors.float()),
+            positions == "sinusoidal",
+        )
         self.layers = nn.ModuleList(ResidualLayer(width) for _ in range(6))
         self.cls = nn.Parameter(torch.randn(width)) if cls else None
         self.head = nn.Linear(width, classes)

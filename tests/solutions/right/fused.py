@@ -43,7 +43,10 @@ class Classifier(nn.Module):
         self.out = nn.Linear(vectors.size(1), classes)
 
     def forward(self, tokens, lengths):
-        x, mask = self.vectors[tokens], torch.arange(tokens.size(1)).expand_as(tokens) < lengths.unsqueeze(1)
+        x, mask = (
+            self.vectors[tokens],
+            torch.arange(tokens.size(1)).expand_as(tokens) < lengths.unsqueeze(1),
+        )
         for layer in self.layers:
             x = layer(x, mask)
         return self.out(masked_mean(x, mask))

@@ -21,7 +21,9 @@ class MultiHeadAttention(nn.Module):
         self.project, self.dropout = nn.Linear(width, width), nn.Dropout(0.1)
 
     def forward(self, query, key, value, mask):
-        return self.dropout(self.project(torch.cat([head(query, key, value, mask) for head in self.heads], -1)))
+        return self.dropout(
+            self.project(torch.cat([head(query, key, value, mask) for head in self.heads], -1))
+        )
 
 
 class BilinearScore(nn.Module):
@@ -31,7 +33,9 @@ class BilinearScore(nn.Module):
 
     def forward(self, q, k):
         q = q[:, :, None].expand(-1, -1, k.shape[1], -1)
-        return self.form(q.contiguous(), k[:, None].expand(-1, q.shape[1], -1, -1).contiguous()).squeeze(-1)
+        return self.form(
+            q.contiguous(), k[:, None].expand(-1, q.shape[1], -1, -1).contiguous()
+        ).squeeze(-1)
 
 
 class DecoderAttention(nn.Module):

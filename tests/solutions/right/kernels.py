@@ -1,4 +1,6 @@
-"""torch's own attention: scaled_dot_product_attention in SelfAttention, everything in float32 whatever the input is."""
+"""torch's own attention: scaled_dot_product_attention in SelfAttention, everything in float32
+whatever the input is.
+"""
 
 import torch
 import torch.nn.functional as F
@@ -13,11 +15,15 @@ class SelfAttention(nn.Module):
     def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         x = x.float()
         keys = mask | ~mask.any(1, keepdim=True)
-        return F.scaled_dot_product_attention(self.q(x), self.k(x), self.v(x), attn_mask=keys[:, None, :])
+        return F.scaled_dot_product_attention(
+            self.q(x), self.k(x), self.v(x), attn_mask=keys[:, None, :]
+        )
 
 
 def masked_mean(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    return torch.nan_to_num(torch.stack([one[words].mean(0) for one, words in zip(x.float(), mask, strict=True)]))
+    return torch.nan_to_num(
+        torch.stack([one[words].mean(0) for one, words in zip(x.float(), mask, strict=True)])
+    )
 
 
 class ResidualLayer(nn.Module):

@@ -23,7 +23,12 @@ class Attend(torch.nn.Module):
 
 
 def pool(x, mask):
-    return torch.stack([review[words].sum(0) / max(1, int(words.sum())) for review, words in zip(x, mask, strict=True)])
+    return torch.stack(
+        [
+            review[words].sum(0) / max(1, int(words.sum()))
+            for review, words in zip(x, mask, strict=True)
+        ]
+    )
 
 
 def encode(length, width):

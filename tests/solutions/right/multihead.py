@@ -1,4 +1,6 @@
-"""nn.MultiheadAttention with one head, and a classifier whose CLS and positions are always there, used or not."""
+"""nn.MultiheadAttention with one head, and a classifier whose CLS and positions are always there,
+used or not.
+"""
 
 import math
 
@@ -31,7 +33,9 @@ class ResidualLayer(nn.Module):
 class Positions(nn.Module):
     def __init__(self, width, length=100):
         super().__init__()
-        angle = torch.outer(torch.arange(length), torch.exp(-math.log(10000) * torch.arange(0, width, 2) / width))
+        angle = torch.outer(
+            torch.arange(length), torch.exp(-math.log(10000) * torch.arange(0, width, 2) / width)
+        )
         self.register_buffer("table", torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1))
 
     def forward(self, x):

@@ -1,4 +1,6 @@
-"""One Linear for q, k and v of all heads, which alternate, and one for the key and the query of a score."""
+"""One Linear for q, k and v of all heads, which alternate, and one for the key and the query of a
+score.
+"""
 
 import math
 
@@ -35,7 +37,11 @@ class AdditiveScore(nn.Module):
 class DecoderAttention(nn.Module):
     def __init__(self, width):
         super().__init__()
-        self.W, self.U, self.v = nn.Linear(width, width), nn.Linear(width, width), nn.Linear(width, 1)
+        self.W, self.U, self.v = (
+            nn.Linear(width, width),
+            nn.Linear(width, width),
+            nn.Linear(width, 1),
+        )
 
     def forward(self, state, outputs, mask):
         scores = self.v(torch.tanh(self.W(state[:, None]) + self.U(outputs))).squeeze(2)

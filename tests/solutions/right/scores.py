@@ -29,7 +29,11 @@ class MultiHeadAttention(nn.Module):
         return x.view(x.shape[0], x.shape[1], self.heads, -1).transpose(1, 2)
 
     def forward(self, query, key, value, mask):
-        q, k, v = self.split(self.W_q(query)), self.split(self.W_k(key)), self.split(self.W_v(value))
+        q, k, v = (
+            self.split(self.W_q(query)),
+            self.split(self.W_k(key)),
+            self.split(self.W_v(value)),
+        )
         y, _ = scaled_dot_product_attention(q, k, v, mask[:, None, None])
         return self.W_o(y.transpose(1, 2).reshape(query.shape))
 

@@ -1,1 +1,0 @@
-"""Compares finished run folders and writes a report."""

@@ -1,0 +1,1 @@
+"""Tables and folders of users, read as meant or refused."""

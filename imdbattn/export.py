@@ -1,0 +1,32 @@
+"""Exports a finished run's model: `python -m imdbattn.export run=<run folder> out=my_model`."""
+
+from typing import Any
+
+from imdbattn.launch.command import command, without_gc
+
+
+@command(
+    "export",
+    "run",
+    "out",
+    "data.glove.path",
+    "data.cache_dir",
+    schema="tools.export.settings.Export",
+)
+def main(settings: Any) -> None:
+    """Prints what was written, and how many labels it changes."""
+    with without_gc():
+        from imdbattn.runs.predict import load_predictor
+        from imdbattn.tools.export.folder import write_export
+
+    predictor, folder = load_predictor(settings)
+    options = settings.model_dump(include={"vectors", "precision", "graph", "onnx"})
+    facts = write_export(predictor, settings.out, folder, **options)
+    if facts:
+        print("vectors of {words:,} of {of_words:,} words, {precision}".format_map(facts))
+        print("{changed_labels} of {reviews} {split} reviews change their label".format_map(facts))
+    print(f"exported: {settings.out}")
+
+
+if __name__ == "__main__":
+    main()

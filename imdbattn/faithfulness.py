@@ -1,0 +1,34 @@
+"""Tests explanations of finished runs: `python -m imdbattn.faithfulness runs=<folder>`."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from imdbattn.io.files import expanded
+from imdbattn.launch.command import command, without_gc
+
+KEYS = ("runs", "out", "pairs_of", "data.glove.path", "data.cache_dir")
+
+
+@command("faithfulness", *KEYS, schema="tools.faithfulness.settings.Faithfulness")
+def main(settings: Any) -> None:
+    """Prints the results and writes them into `out`."""
+    out = expanded(settings.out or Path(settings.runs[0], "faithfulness"))
+    with without_gc():
+        from imdbattn.report.pages import print_reports, write_reports
+        from imdbattn.tools.faithfulness.experiment import run_experiment
+        from imdbattn.tools.faithfulness.report import report_of
+
+    try:
+        summaries = run_experiment(settings.runs, out, settings)
+    except KeyboardInterrupt:
+        print(f"stopped; the same command continues what is in {out}", file=sys.stderr)
+        raise
+    reports = list(map(report_of, summaries))
+    page = write_reports(reports, out)
+    print_reports(reports)
+    print(f"faithfulness: {page}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,1 +1,0 @@
-"""Tests whether attention weights, and other scores of words, explain the decisions of trained classifiers."""

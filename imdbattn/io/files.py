@@ -1,0 +1,170 @@
+"""Files and cache entries that are either complete or absent."""
+
+import errno
+import functools
+import hashlib
+import json
+import logging
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from imdbattn.errors import UserError, naming
+
+if TYPE_CHECKING:
+    from filelock import AcquireReturnProxy
+
+log = logging.getLogger(__name__)
+
+CHECKSUMS = "checksums.json"  # of the other files of a cache entry
+# errors of a disk that is full or read-only
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
+# of a file system, such as some network disks
+NO_LOCKS = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS}
+LONG_WAIT = 30.0  # seconds after which a process says which lock it waits for
+
+
+def expanded(path: str | os.PathLike[str]) -> Path:
+    """The path with ~ as the home folder. Unlike in Path.expanduser, ~ and an unknown name
+    remain.
+    """
+    return Path(os.path.expanduser(path))
+
+
+def make_folder(path: Path, remedy: str) -> None:
+    """Creates a folder and its parents. Raises UserError on a full disk."""
+    with writing_into(path, remedy):
+        path.mkdir(parents=True, exist_ok=True)
+
+
+def acquired(file: Path, busy: str | None = None, seconds: float = 0) -> "AcquireReturnProxy":
+    """Acquires a file lock, which the end of a `with` block or `.lock.release()` releases.
+
+    Raises UserError(busy) if another process holds it longer than `seconds`; without `busy` it
+    waits for that process. Where the file system has no locks, the existence of <file>.soft is the
+    lock. A process that is killed leaves it.
+    """
+    # takes 15 ms, and `--help` does not need it
+    from filelock import BaseFileLock, FileLock, SoftFileLock, Timeout
+
+    lock: BaseFileLock = FileLock(file, fallback_to_soft=False)
+    remedy = ""
+    wait = LONG_WAIT if busy is None else seconds
+    try:
+        try:
+            return lock.acquire(wait)
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                raise
+            warn_of_soft_locks(os.strerror(error.errno))
+        lock = SoftFileLock(f"{file}.soft")
+        remedy = f"; if it was killed, remove {lock.lock_file}"
+        return lock.acquire(wait)
+    except Timeout:
+        if busy is not None:
+            raise UserError(f"{busy}{remedy}") from None
+    log.warning("waiting for another process, which holds %s%s", lock.lock_file, remedy)
+    return lock.acquire()
+
+
+@functools.cache
+def warn_of_soft_locks(reason: str) -> None:
+    log.warning(
+        "file locks do not work here (%s): files named *.lock.soft are used instead", reason
+    )
+
+
+@contextmanager
+def atomically(path: Path) -> Iterator[Path]:
+    """A temporary path that replaces `path` at the end, unless an exception is raised.
+
+    Raises UserError if the folder cannot be written.
+    """
+    remedy = "choose another folder"
+    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+    make_folder(path.parent, remedy)
+    with writing_into(path.parent, remedy):
+        try:
+            yield temporary
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def write_atomically(path: Path, data: bytes | str) -> None:
+    """Writes a complete file or none. Raises UserError if the folder cannot be written."""
+    with atomically(path) as temporary, open(temporary, "wb") as file:
+        file.write(data.encode() if isinstance(data, str) else data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextmanager
+def writing_into(folder: Path, remedy: str) -> Iterator[None]:
+    """Raises UserError that names the folder instead of an OSError such as "no space left"."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        reason = os.strerror(error.errno)
+        raise UserError(
+            f"{folder} cannot be written ({reason}): free some space, or {remedy}"
+        ) from error
+
+
+def cache_root(setting: str | None) -> Path:
+    """`setting`, else $IMDBATTN_CACHE, else $XDG_CACHE_HOME/imdbattn, else ~/.cache/imdbattn."""
+    xdg = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
+    return expanded(setting or os.environ.get("IMDBATTN_CACHE") or xdg / "imdbattn")
+
+
+def build_once(folder: Path, build: Callable[[Path], None]) -> Path:
+    """A cache entry: calls `build(temporary folder)`, adds checksums and renames the result to
+    `folder`.
+
+    An existing folder is kept. One process builds while others wait. A killed builder leaves a
+    temporary folder, which the next one removes. Raises UserError if the folder cannot be written
+    or is damaged, and any exception of `build`.
+    """
+    temporary = folder.with_name(f"{folder.name}.tmp")
+    with writing_into(folder.parent, remedy := "set data.cache_dir to another folder"):
+        # checked without the lock: a finished cache may be on a read-only disk
+        if not folder.is_dir():
+            make_folder(folder.parent, remedy)
+            with acquired(folder.with_name(f"{folder.name}.lock")):
+                if not folder.is_dir():
+                    shutil.rmtree(temporary, ignore_errors=True)
+                    try:
+                        temporary.mkdir()
+                        build(temporary)
+                        sums = {file.name: sha256_of(file) for file in sorted(temporary.iterdir())}
+                        (temporary / CHECKSUMS).write_text(json.dumps(sums))
+                        temporary.rename(folder)
+                    finally:
+                        shutil.rmtree(temporary, ignore_errors=True)
+    check_checksums(folder)
+    return folder
+
+
+def sha256_of(path: Path) -> str:
+    """Hex digest of a file, read as a stream."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def check_sha256(file: Path, checksum: str) -> None:
+    """Raises UserError unless a file has this checksum."""
+    if sha256_of(file) != checksum:
+        raise UserError(f"{file} has the wrong checksum")
+
+
+def check_checksums(folder: Path) -> None:
+    """Raises UserError if a file of a cache entry is missing or has changed."""
+    with naming("the cache is damaged", f"delete the folder {folder} and run again"):
+        for name, checksum in json.loads((folder / CHECKSUMS).read_bytes()).items():
+            check_sha256(folder / name, checksum)

@@ -1,0 +1,42 @@
+"""Calls that may never return, with a timeout."""
+
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from threading import Thread
+from typing import Any
+
+
+def within(seconds: float, call: Callable[[], Any]) -> Any:
+    """The result of `call`, in a thread. Raises its exception, and TimeoutError after so many
+    seconds.
+    """
+    future = Future[Any]()
+
+    def run() -> None:
+        try:
+            future.set_result(call())
+        except Exception as error:
+            future.set_exception(error)
+
+    Thread(target=run, daemon=True).start()
+    return future.result(seconds)
+
+
+def http_status(url: str, timeout: float) -> int | None:
+    """The HTTP status of `url`; None if there is no response within `timeout` seconds, name lookup
+    included.
+    """
+
+    def request() -> int:
+        try:
+            with urllib.request.urlopen(url, timeout=timeout) as response:
+                return response.status
+        except urllib.error.HTTPError as error:
+            return error.code
+
+    with suppress(Exception):
+        return within(timeout, request)
+    return None

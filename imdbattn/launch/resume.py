@@ -1,0 +1,91 @@
+"""Determines the settings of a resumed run. Does not import torch, which is slow to import."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from imdbattn.errors import UserError
+from imdbattn.runs.run_folder import CONTINUED, finished, run_of
+from imdbattn.settings.keys import NO_EFFECT, as_dict, explicit, flat, within, without
+from imdbattn.settings.safety import read_json
+from imdbattn.settings.schema import read_run
+
+RESTARTS = ("SLURM_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT")  # above 0 in a restarted job
+
+
+def was_restarted(folder: Path) -> bool:
+    """Whether SLURM or torchrun has restarted this job, and `folder` contains its run."""
+    restarted = any(os.environ.get(name, "0") not in ("", "0") for name in RESTARTS)
+    return restarted and (folder / "config.yaml").exists()
+
+
+def resumed(settings: Mapping[str, Any], overrides: Sequence[str], folder: Path) -> dict[str, Any]:
+    """The settings of the run in `folder`, updated by those of the command line that cannot change
+    a result.
+
+    overrides: those on the command line. Settings that can change a result may be repeated with the
+    same value; trainer.max_epochs may be larger. Raises UserError if one differs, or if there is no
+    readable run.
+    """
+    continued = folder / CONTINUED / "config.yaml"
+    file = continued if finished(folder) and continued.exists() else folder / "config.yaml"
+    if not file.exists():
+        raise UserError(
+            f"resume={os.path.relpath(folder)} cannot be resumed, because it has no config.yaml:"
+            " start a new run; to resume a sweep, repeat the command that started it"
+        )
+    recorded = as_dict(read_run(file, settings.get("trust"), settings))
+    keys = [word.lstrip("+~").partition("=")[0].partition("@")[0] for word in overrides]
+    keys = [key for key in keys if key != "resume" and not within(key, "hydra")]
+    epochs, before = (values["trainer"].get("max_epochs") for values in (settings, recorded))
+    if "trainer.max_epochs" in keys and type(epochs) is type(before) is int and epochs > before:
+        check_longer(recorded, file.parent)
+        recorded["trainer"]["max_epochs"] = epochs
+    if compared := [key for key in keys if not within(key, *NO_EFFECT)]:
+        check_unchanged(settings, recorded, compared, folder)
+    # never the folder's own value
+    merged = OmegaConf.create(recorded | {"trust": settings.get("trust")})
+    for key, value in flat(settings).items():
+        if within(key, *keys) and within(key, *NO_EFFECT):
+            OmegaConf.update(merged, key, value, force_add=True)
+    return OmegaConf.to_container(merged)  # type: ignore[return-value]
+
+
+def check_longer(recorded: Mapping[str, Any], folder: Path) -> None:
+    """Raises UserError if a run with more epochs would not equal one that was started with them."""
+    before, warmup, decay = recorded["trainer"]["max_epochs"], recorded["warmup"], recorded["decay"]
+    done = read_json(folder / "metrics.json")["epochs"] if finished(folder) else before
+    if warmup or decay != "none":
+        why = f"its learning rates depend on their number (warmup={warmup}, decay={decay})"
+    elif done < before:
+        why = (
+            f"it ended after {done} of {before}, by patience, trainer.max_steps or trainer.max_time"
+        )
+    else:
+        return
+    run = os.path.relpath(run_of(folder))
+    raise UserError(
+        f"resume={run} cannot have more epochs: {why}; init={run} starts a new run from its weights"
+    )
+
+
+def check_unchanged(
+    settings: Mapping[str, Any], recorded: Mapping[str, Any], keys: list[str], folder: Path
+) -> None:
+    """Raises UserError for the first setting among `keys` that differs from the run's."""
+    if not all(within(key, *settings) for key in keys):  # such as debug=fast, which sets other keys
+        keys = list(settings)
+    data, recorded_data = settings["data"], recorded["data"]
+    source = recorded_data.get("source") if data["source"] == "auto" else data["source"]
+    current = explicit(settings, source, data["batch_tokens"] or recorded_data.get("batch_tokens"))
+    values, recorded_values = without(current, *NO_EFFECT), without(recorded, *NO_EFFECT)
+    for key in dict.fromkeys([*values, *recorded_values]):
+        if within(key, *keys) and values.get(key) != recorded_values.get(key):
+            raise UserError(
+                f"resume={os.path.relpath(folder)} uses that run's own settings:"
+                f" {key}={recorded_values.get(key)}, not {values.get(key)}. Give resume= alone, or"
+                " start a new run"
+            )

@@ -1,0 +1,159 @@
+"""Starts and ends a sweep: locks its folder, and writes a comparison of its jobs at the end.
+
+The jobs themselves are in job.py. A failed job does not stop the others.
+"""
+
+import atexit
+import logging
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from filelock import BaseFileLock
+from hydra.experimental.callback import Callback
+from omegaconf import DictConfig, OmegaConf
+
+from imdbattn.errors import UserError, in_shell
+from imdbattn.io.files import acquired, make_folder
+from imdbattn.launch.command import SWEEP_PID, fail, print_error, quote, remove_empty
+from imdbattn.launch.job import LOG, end_with, forget_wandb_run, group_of, jobs_of
+from imdbattn.settings.keys import defaults
+from imdbattn.settings.safety import refuse_credentials
+
+log = logging.getLogger(__name__)
+
+REMEDY = "choose another hydra.sweep.dir"
+
+
+class SweepReport(Callback):
+    """Hydra's callback. It calls sys.exit, because Hydra converts an Exception of a callback to a
+    warning.
+
+    Launchers pickle it, so it holds only data.
+    """
+
+    def __init__(self) -> None:
+        self.new = True  # whether the folder contains no earlier sweep
+
+    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+        try:
+            lock = self.start(config)
+        except Exception as error:  # any exception: the sweep would run without its lock
+            fail(error, "train")
+        atexit.register(lock.release)
+        # after Ctrl-C or a failed launcher Hydra calls no callback
+        atexit.register(self.end, config, complete=False)
+
+    def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
+        atexit.unregister(self.end)
+        if status := self.end(config, complete=True):
+            sys.exit(status)
+
+    def start(self, config: DictConfig) -> BaseFileLock:
+        """Prepare the sweep folder and return its lock, acquired.
+
+        Raises UserError if there is no sweep to resume, or if the folder contains other files or
+        another sweep.
+        """
+        sweep = Path(str(config.hydra.sweep.dir))
+        # multirun.yaml will contain them
+        refuse_credentials(OmegaConf.to_container(config, resolve=False))
+        found = [(sweep / name).exists() for name in (LOG, "multirun.yaml")]
+        self.new = not any(found)
+        if not (all(found) or (self.new and config.resume is None)):
+            raise UserError(
+                f"{sweep} is not a sweep folder: it does not contain {LOG} and multirun.yaml:"
+                f" {REMEDY}"
+            )
+        make_folder(sweep, REMEDY)
+        busy = f"{sweep} belongs to a sweep that is still running: wait for it, or {REMEDY}"
+        lock = acquired(sweep / ".lock", busy).lock
+        if os.environ.get(SWEEP_PID) == str(os.getppid()):
+            end_with(os.getppid())  # it was started by a search
+        os.environ[SWEEP_PID] = str(os.getpid())
+        forget_wandb_run(os.environ)
+        # runs the finally clauses
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+        (sweep / LOG).write_text("")
+        # for jobs; of Hydra's sweepers only the basic one writes it
+        OmegaConf.save(config, sweep / "multirun.yaml")
+        from imdbattn.data.reviews import decided_source
+        from imdbattn.tracking.wandb_run import wandb_mode
+
+        decided_source(config)  # once for all jobs
+        if config.logger.name == "wandb" and config.logger.mode is None:
+            # its notice is printed once, too
+            os.environ["WANDB_MODE"] = wandb_mode(None, config.logger.timeout)
+        return lock
+
+    def end(self, config: DictConfig, complete: bool) -> int:
+        """Log how the jobs ended, compare them if the sweep is complete, and return the exit
+        status.
+        """
+        sweep = Path(str(config.hydra.sweep.dir))
+        jobs = jobs_of(sweep)
+        if not jobs:
+            if self.new:
+                for file in (*sweep.glob(".lock*"), sweep / "multirun.yaml"):
+                    file.unlink(missing_ok=True)
+                remove_empty(sweep.resolve(), LOG)
+            if complete:  # else Hydra could not compose the jobs, and has reported it
+                overrides = " ".join(config.hydra.overrides.task)
+                print_error(
+                    "the sweep has no jobs: one of its settings has no value to choose from"
+                    f" ({overrides})"
+                )
+            return 2
+        statuses = [job["status"] for job in jobs.values()]
+        counts = ", ".join(
+            f"{statuses.count(s)} {s}"
+            for s in ("done", "kept", "stopped", "failed")
+            if s in statuses
+        )
+        log.info(
+            "\n%d job%s%s: %s",
+            len(jobs),
+            "s" * (len(jobs) != 1),
+            "" if complete else ", not all",
+            counts,
+        )
+        if complete:
+            if others := {path.parent.name for path in sweep.glob("*/metrics.json")} - set(jobs):
+                log.info("with other settings, left unchanged: %s", ", ".join(sorted(others)))
+            if finished := [
+                sweep / name for name, job in jobs.items() if job["status"] in ("done", "kept")
+            ]:
+                compare_jobs(config, sweep, finished)
+        unfinished = [job for job in jobs.values() if job["status"] in ("stopped", "failed")]
+        for job in unfinished:
+            log.error("%-7s %s: %s", job["status"], job["job"], job["reason"])
+        if unfinished or not complete:
+            place = os.path.relpath(sweep)
+            # others, such as a comma, are special in a sweep
+            plain = re.fullmatch(r"[\w./ -]+", place, re.ASCII)
+            word = quote(f"resume={place}", [] if plain else ["resume"])
+            log.error("resume it with:  the same command with %s", in_shell(word))
+        return int(bool(unfinished))
+
+
+def compare_jobs(config: DictConfig, sweep: Path, folders: list[Path]) -> None:
+    """Write <sweep>/comparison, print it, and log it to W&B. A failure is logged only: the runs'
+    results are safe.
+    """
+    from imdbattn.report.comparison_page import write_comparison
+    from imdbattn.tracking.publish import publish_comparison
+
+    options = {
+        name: value for name, value in defaults("compare").items() if name not in ("runs", "out")
+    }
+    try:
+        page, comparisons = write_comparison(folders, sweep / "comparison", **options)
+    except Exception as error:  # any exception: the failed jobs must still be listed
+        log.warning("no comparison: %s", error, exc_info=not isinstance(error, UserError))
+        return
+    log.info("comparison           %s", os.path.relpath(page))
+    for out, comparison in comparisons.items():
+        publish_comparison(comparison, out, config.logger, group_of(sweep))

@@ -1,0 +1,346 @@
+"""Compares finished runs: run folders -> a dict of plain values for each test set, which report.py
+displays.
+
+Accuracies and differences are fractions. Items are reviews, strings or sentences; their number is
+under "reviews".
+Suffixes of arrays: N items, V variants, S seeds.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from operator import methodcaller
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from imdbattn.errors import UserError
+from imdbattn.report import statistics
+from imdbattn.report.finished_runs import (
+    Predictions,
+    Run,
+    Skipped,
+    Variant,
+    find_runs,
+    grouped,
+    join_folds,
+    neighbours,
+    shared_overrides,
+    skip,
+    variants,
+)
+from imdbattn.settings.keys import flat
+from imdbattn.tasks.per_class import confusion, macro_f1
+
+# Settings that a report states if they are equal
+TRAINING = (("data", "max_tokens"), ("data", "tokenizer"), ("trainer", "max_epochs"))
+CURVES = ("train/accuracy", "train/loss", "val/accuracy", "val/loss")
+FEWEST = 10  # the smallest number of items of one length for its accuracy
+
+
+def compare_sets(
+    folders: Iterable[str | Path],
+    split: str | None = None,
+    against: str | None = None,
+    **options: Any,
+) -> list[dict[str, Any]]:
+    """Compares the finished runs in `folders`, separately for each set of items; see
+    conf/compare.yaml.
+
+    split: None selects test where all runs of a test set have predictions of it, else validation.
+    against: applies to the sets with a variant of that label. options: of `compare`. Returns a
+    comparison for each set, which JSON can hold. Raises UserError when there is nothing to compare,
+    or for an unknown `against`.
+    """
+    runs, skipped = join_folds(*find_runs(folders))
+    comparisons = []
+    for chosen, candidates in by_set(runs, split):
+        predictions, others = read_predictions(candidates, chosen)
+        skipped += others
+        if predictions:
+            untested = [] if split else [run.place for run in candidates if not run.has("test")]
+            comparison = compare(predictions, chosen, against=against, **options)
+            comparisons.append(comparison | {"untested": untested, "skipped": skipped})
+    if not comparisons:
+        raise UserError(
+            f"no run can be compared: {skipped[-1]['folder']} ({skipped[-1]['reason']})"
+        )
+    labels = dict.fromkeys(
+        rung["label"] for comparison in comparisons for rung in comparison["rungs"]
+    )
+    if against not in (None, *labels):
+        raise UserError(
+            f"against={against} is not among the runs; choose one of {', '.join(labels)}"
+        )
+    return comparisons
+
+
+def by_set(runs: Sequence[Run], split: str | None = None) -> list[tuple[str, list[Run]]]:
+    """The runs grouped by the items that they were scored on, with the split; see
+    `compare_sets`.
+    """
+    sets = []
+    for group in grouped(runs, methodcaller("fingerprint", split or "test")):
+        chosen = split or ("test" if all(run.has("test") for run in group) else "validation")
+        sets += [(chosen, part) for part in grouped(group, methodcaller("fingerprint", chosen))]
+    return sets
+
+
+def read_predictions(
+    runs: Sequence[Run], split: str
+) -> tuple[dict[Run, Predictions], list[Skipped]]:
+    """The predictions of `split`, all of the same items in the same order, and the runs without
+    them.
+    """
+    predictions: dict[Run, Predictions] = {}
+    without = [run.place for run in runs if not run.has(split)]
+    skipped = [{"folder": place, "reason": f"it has no {split} predictions"} for place in without]
+    for run in (run for run in runs if run.has(split)):
+        try:
+            predictions[run] = run.predictions(split)
+        except Exception as error:  # any exception: a broken file must not stop the comparison
+            skipped.append(skip(run.folder, error))
+    if not predictions:
+        return {}, skipped
+    reference = max(predictions.values(), key=lambda one: len(one.rows_N))
+    for run, own in list(predictions.items()):
+        if not (
+            np.array_equal(own.rows_N, reference.rows_N)
+            and np.array_equal(own.labels_N, reference.labels_N)
+        ):
+            reason = f"it was scored on other {run.items} than the other runs ({len(own.rows_N):,})"
+            skipped.append({"folder": run.place, "reason": reason})
+            del predictions[run]
+    return predictions, skipped
+
+
+def compare(
+    predictions: Mapping[Run, Predictions],
+    split: str,
+    resamples: int = 10_000,
+    seed: int = 0,
+    words: Mapping[str, Sequence[str]] | None = None,
+    disagreements: int = 20,
+    against: str | None = None,
+) -> dict[str, Any]:
+    """The comparison of runs that were scored on the same items."""
+    runs = list(predictions)
+    first, reference = runs[0], predictions[runs[0]]
+    ladder = variants(runs)
+    outputs = [[predictions[run] for run in one.runs] for one in ladder]
+    rights = [np.stack([one.right_N for one in seeds], axis=1) for seeds in outputs]
+    bootstrap = statistics.Bootstrap(rights, resamples, seed)
+    unit = "symbols" if first.items == "strings" else "words"
+    texts = first.texts(split, reference.rows_N)
+    counts_N = np.array([len(text.split()) for text in texts])  # the same for all tokenizers
+    slices = statistics.length_slices(counts_N, unit) | statistics.word_slices(texts, words or {})
+    rungs = [describe(one, seeds, slices) for one, seeds in zip(ladder, outputs, strict=True)]
+    for place, rung in enumerate(rungs):
+        rung["interval"] = np.clip(bootstrap.interval(place), 0, 1).tolist()
+    return {
+        "split": split,
+        "test_set": first.metrics["test_set"],
+        "fingerprint": first.fingerprint(split),
+        "items": first.items,
+        "unit": unit,
+        "reviews": len(reference.rows_N),
+        "labels": first.labels,
+        "overrides": shared_overrides(runs),
+        "trained_with": trained_with(runs),
+        "one_validation": len({str(run.fingerprint("validation")) for run in runs}) == 1,
+        "environments": environments(runs),
+        "folders": folders_of(runs),
+        "method": {
+            "resamples": resamples,
+            "seed": seed,
+            "level": statistics.LEVEL,
+            "words": dict(words or {}),
+        },
+        "slices": {name: int(mask_N.sum()) for name, mask_N in slices.items()},  # numbers of items
+        "rungs": rungs,
+        "pairs": compare_pairs(ladder, neighbours(ladder, against), bootstrap),
+        "disagreements": largest_disagreements(ladder, outputs, texts, first.labels, disagreements),
+    }
+
+
+def trained_with(runs: Sequence[Run]) -> dict[str, Any]:
+    """The settings of TRAINING that all runs share, such as {"max_tokens": 128, "max_epochs":
+    8}.
+    """
+    shared = {}
+    for group, name in TRAINING:
+        first, *others = (run.settings.get(group, {}).get(name) for run in runs)
+        if first is not None and all(value == first for value in others):
+            shared[name] = first
+    return shared
+
+
+def describe(
+    one: Variant, seeds: Sequence[Predictions], slices: Mapping[str, np.ndarray]
+) -> dict[str, Any]:
+    """The results of a variant's runs, without the interval."""
+    metrics, classes = [run.metrics for run in one.runs], len(one.runs[0].labels)
+    right_NS = np.stack([seed.right_N for seed in seeds], axis=1)
+    folds = [run["fold_accuracies"] for run in metrics if "fold_accuracies" in run]
+    confusions = [
+        confusion(s.labels_N, s.predicted_N, classes) for s in seeds if s.predicted_N is not None
+    ]
+
+    def over_seeds(key: str) -> dict[str, Any] | None:
+        """None where a seed has no value."""
+        values = [run[key] for run in metrics if run.get(key) is not None]
+        return spread(values) if len(values) == len(metrics) else None
+
+    numbers = {
+        key: over_seeds(key) for key in ("parameters", "tokens_per_s", "train_seconds", "epochs")
+    }
+    return {
+        "label": one.label,
+        "model": one.model,
+        "after": one.after,
+        "seeds": [run["seed"] for run in metrics],
+        "folders": folders_of(one.runs),
+        "validation": over_seeds("val_accuracy"),
+        "test": over_seeds("test_accuracy"),
+        "folds": spread([mean(fold) for fold in zip(*folds, strict=True)]) if folds else None,
+        "bleu": {"validation": over_seeds("val_bleu"), "test": over_seeds("test_bleu")},
+        **{key: values and values["mean"] for key, values in numbers.items()},
+        "ece": mean(
+            statistics.calibration_error(seed.confidence_N, seed.right_N) for seed in seeds
+        ),
+        "confusion": np.mean(confusions, axis=0).tolist() if confusions else [],
+        "macro_f1": spread([macro_f1(counts_CC) for counts_CC in confusions])
+        if confusions
+        else None,
+        "slices": {name: float(right_NS[mask_N].mean()) for name, mask_N in slices.items()},
+        # the shortest and longest string of training
+        "trained_on": one.runs[0].settings["data"].get("lengths", []),
+        "lengths": {} if confusions else by_length(right_NS, seeds[0].lengths_N),
+        "curves": curves(one.runs),
+    }
+
+
+def folders_of(runs: Sequence[Run]) -> list[str]:
+    return [one.place for run in runs for one in run.parts or [run]]
+
+
+def spread(values: Sequence[float]) -> dict[str, Any]:
+    """Mean and standard deviation of values; the latter is None for a single one."""
+    return {
+        "mean": mean(values),
+        "sd": stdev(values) if len(values) > 1 else None,
+        "values": values,
+    }
+
+
+def curves(runs: Sequence[Run]) -> dict[str, Any]:
+    """name -> epochs (x), and a list of values for each seed, None after the last epoch of a
+    shorter run.
+    """
+    by_name = {}
+    for name in CURVES:
+        seeds = [run.curves[name] for run in runs if name in run.curves]
+        if seeds:
+            epochs = sorted({epoch for values in seeds for epoch in values})
+            by_name[name] = {
+                "x": epochs,
+                "values": [[values.get(epoch) for epoch in epochs] for values in seeds],
+            }
+    return by_name
+
+
+def by_length(right_NS: np.ndarray, lengths_N: np.ndarray) -> dict[str, Any]:
+    """The lengths (x) of at least FEWEST items, and for each seed a list of accuracies."""
+    groups = pd.DataFrame(right_NS).groupby(lengths_N)
+    accuracies = groups.mean()[groups.size() >= FEWEST]
+    return {"x": accuracies.index.tolist(), "values": accuracies.T.to_numpy().tolist()}
+
+
+def compare_pairs(
+    ladder: Sequence[Variant], pairs: Sequence[tuple[int, int]], bootstrap: statistics.Bootstrap
+) -> list[dict[str, Any]]:
+    """Difference, interval and test of each pair (from, to) of indices."""
+    share_NV, labels = bootstrap.mean_NV, [one.label for one in ladder]
+    p_values = [statistics.mcnemar(share_NV[:, to] - share_NV[:, old]) for old, to in pairs]
+    compared = []
+    for (old, to), p, holm_p in zip(pairs, p_values, statistics.holm(p_values), strict=True):
+        low, high = np.clip(bootstrap.interval(to, old), -1, 1).tolist()
+        pair = {
+            "from": labels[old],
+            "to": labels[to],
+            "difference": float((share_NV[:, to] - share_NV[:, old]).mean()),
+            "interval": [low, high],
+            "only_to_right": float((share_NV[:, to] * (1 - share_NV[:, old])).sum()),
+            "only_from_right": float((share_NV[:, old] * (1 - share_NV[:, to])).sum()),
+            "mcnemar_p": p,
+            "holm_p": holm_p,
+            "verdict": statistics.verdict(holm_p, low, high),
+        }
+        compared.append(pair)
+    return compared
+
+
+def largest_disagreements(
+    ladder: Sequence[Variant],
+    outputs: Sequence[Sequence[Predictions]],
+    texts: Sequence[str],
+    labels: Sequence[str],
+    count: int,
+) -> list[dict[str, Any]]:
+    """The items on which variants differ most: by the standard deviation of the label's mean
+    probability.
+
+    labels: names of the classes; empty where the label is the first reference itself.
+    """
+    first = outputs[0][0]
+    true_NV = np.stack(
+        [np.mean([one.true_N for one in seeds], axis=0) for seeds in outputs], axis=1
+    )
+    spread_N = true_NV.std(1)
+    return [
+        {
+            "row": int(first.rows_N[n]),
+            "label": str(labels[first.labels_N[n]] if labels else first.labels_N[n]),
+            "text": texts[n],
+            "probability": {
+                one.label: float(true) for one, true in zip(ladder, true_NV[n], strict=True)
+            },
+            "spread": float(spread_N[n]),
+        }
+        for n in np.argsort(-spread_N, kind="stable")[:count]
+        if spread_N[n] > 0
+    ]
+
+
+def as_rows(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """For a table of rungs or pairs: single numbers and texts, the number of seeds, and the ends of
+    the interval.
+    """
+    rows = []
+    for entry in entries:
+        row: dict[str, Any] = {}
+        for name, value in flat(entry).items():
+            if name == "interval":
+                row["low"], row["high"] = value
+            elif not isinstance(value, list | dict):
+                row[name.removesuffix(".mean").replace(".sd", "_sd")] = value
+        rows.append(row | ({"seeds": len(entry["seeds"])} if "seeds" in entry else {}))
+    return rows
+
+
+def environments(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """The different machines and versions of the runs."""
+    different = []
+    for environment in (
+        one.environment for run in runs for one in run.parts or [run] if one.environment
+    ):
+        one = {
+            name: environment.get(name) for name in ("python", "platform", "cpus", "threads", "gpu")
+        }
+        one |= {
+            name: (environment.get("versions") or {}).get(name) for name in ("torch", "lightning")
+        }
+        if one not in different:
+            different.append(one)
+    return different

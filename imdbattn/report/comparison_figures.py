@@ -1,0 +1,163 @@
+"""Figures of a comparison (the dict that compare.compare makes), and parts that other figures
+share. In percent.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from imdbattn.report.pages import integer_ticks, new_figure, style
+from imdbattn.report.statistics import level
+
+WIDTH = 4.8  # inches: text of 10 points is then 10 pixels high on a phone
+BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#8C8C8C"  # for color-blind readers (Okabe & Ito)
+COLORS = (BLUE, ORANGE, "#009E73", "#CC79A7", "#E69F00", "#000000", "#56B4E9")
+MARKERS = "os^Dv<>P"  # with COLORS: 56 different markers
+
+
+def accuracies(comparison: dict[str, Any]) -> Figure:
+    """Accuracy of each rung: mean over seeds with its interval, and every seed as a dot."""
+    rungs, split = comparison["rungs"], comparison["split"]
+    figure, axes = row_chart([rung["label"] for rung in rungs])
+    for row, rung in enumerate(rungs):
+        mean, seeds = 100 * rung[split]["mean"], percents(rung[split]["values"])
+        axes.plot(percents(rung["interval"]), (row, row), color=BLUE, lw=2, solid_capstyle="butt")
+        axes.plot(mean, row, "o", color=BLUE, ms=7)
+        axes.text(
+            1.02, row, f"{mean:.1f}", transform=axes.get_yaxis_transform(), va="center", fontsize=9
+        )
+        axes.plot(seeds, [row + 0.28] * len(seeds), "o", color=ORANGE, ms=3)
+    axes.plot([], [], "o-", color=BLUE, lw=2, ms=7, label=f"mean, {level(comparison)} interval")
+    axes.plot([], [], "o", color=ORANGE, ms=3, label="one seed")
+    axes.set_xlabel("accuracy (%)", fontsize=9)
+    return finish(
+        figure, f"Accuracy on {comparison['reviews']:,} {split} {comparison['items']}", legend=2
+    )
+
+
+def lengths(comparison: dict[str, Any]) -> Figure:
+    """A panel for each rung: accuracy over source length; the lengths of training are shaded."""
+    rungs = comparison["rungs"]
+    figure, panels = small_multiples([rung["label"] for rung in rungs])
+    for axes, rung in zip(panels, rungs, strict=True):
+        if rung["trained_on"]:
+            axes.axvspan(
+                rung["trained_on"][0] - 0.5,
+                rung["trained_on"][1] + 0.5,
+                color=GREY,
+                alpha=0.18,
+                lw=0,
+            )
+        band(axes, rung["lengths"], 100, color=BLUE, marker=".")
+        integer_ticks(axes, 5)
+    figure.supxlabel(
+        f"length of the source {comparison['items'][:-1]} ({comparison['unit']})", fontsize=9
+    )
+    figure.supylabel("exact outputs (%)", fontsize=9)
+    return finish(figure, f"Accuracy by length, {comparison['split']} {comparison['items']}")
+
+
+def curves_of_seeds(comparison: dict[str, Any], quantity: str) -> Figure:
+    """A panel for each rung: training and validation over epochs. quantity: accuracy or loss."""
+    factor = 100 if quantity == "accuracy" else 1
+    rungs = [rung for rung in comparison["rungs"] if f"val/{quantity}" in rung["curves"]]
+    figure, panels = small_multiples([rung["label"] for rung in rungs], sharex=False)
+    for axes, rung in zip(panels, rungs, strict=True):
+        for split, color, line in (("train", ORANGE, "--"), ("val", BLUE, "-")):
+            if curve := rung["curves"].get(f"{split}/{quantity}"):
+                band(
+                    axes,
+                    curve,
+                    factor,
+                    color=color,
+                    ls=line,
+                    marker="." if len(curve["x"]) < 3 else None,
+                )
+        integer_ticks(axes, 5)
+    symbols = quantity == "accuracy" and not comparison["labels"]
+    panels[0].plot(
+        [],
+        [],
+        color=BLUE,
+        label=f"validation, whole {comparison['items']}" if symbols else "validation",
+    )
+    panels[0].plot(
+        [], [], "--", color=ORANGE, label="training, single symbols" if symbols else "training"
+    )
+    figure.supylabel(
+        "accuracy (%)" if quantity == "accuracy" else "cross-entropy (nats)", fontsize=9
+    )
+    return finish(figure, f"{quantity.capitalize()} over epochs, band over seeds", legend=2)
+
+
+def band(axes: Axes, curve: Mapping[str, Any], factor: float, **line: Any) -> None:
+    """A line at the mean over the seeds that reached each x, and a band from the lowest to the
+    highest of them.
+    """
+    values_SX = factor * np.array(curve["values"], dtype=float)  # NaN instead of None
+    reached = np.isfinite(values_SX).any(0)
+    x, values_SX = np.array(curve["x"])[reached], np.ma.masked_invalid(values_SX[:, reached])
+    axes.fill_between(x, values_SX.min(0), values_SX.max(0), color=line["color"], alpha=0.22, lw=0)
+    axes.plot(x, values_SX.mean(0), **line, lw=1.6)
+
+
+def row_chart(labels: Sequence[str], extra: float = 0.9) -> tuple[Figure, Axes]:
+    """A row for each label, the first at the top. extra: inches above and below the rows."""
+    names = ["\n".join(map(wrapped, label.split("\n"))) for label in labels]
+    row = 0.15 * max(name.count("\n") + 1 for name in names) + 0.1  # inches
+    figure = new_figure(WIDTH, 0.5 + row * len(names) + extra)
+    axes = figure.subplots()
+    style(axes)
+    axes.tick_params(labelsize=9)
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    return figure, axes
+
+
+def small_multiples(titles: Sequence[str], sharex: bool = True) -> tuple[Figure, list[Axes]]:
+    """Up to three panels in a row, which share y; sharex: also x."""
+    across = min(3, len(titles))
+    down = math.ceil(len(titles) / across)
+    figure = new_figure(WIDTH, 0.9 + (1.6 if len(titles) > 2 else 2.4) * down)
+    grid = figure.subplots(down, across, sharex=sharex, sharey=True, squeeze=False).ravel()
+    for axes, title in zip(grid, titles, strict=False):
+        style(axes)
+        axes.set_title("\n".join(wrapped(line, 18) for line in title.split("\n")), fontsize=8)
+        axes.tick_params(labelsize=8, labelbottom=True)
+    for axes in grid[len(titles) :]:
+        axes.set_axis_off()
+    return figure, list(grid[: len(titles)])
+
+
+def finish(figure: Figure, title: str, legend: int = 0) -> Figure:
+    """Adds the title, and a legend of that many columns below."""
+    figure.suptitle(title, fontsize=11, fontweight="bold")
+    if legend:
+        figure.legend(
+            loc="outside lower center", ncols=legend, frameon=False, fontsize=8.5, handlelength=2.6
+        )
+    return figure
+
+
+def wrapped(label: str, width: int = 24) -> str:
+    """A label in lines of `width`, broken at spaces, else after underscores; $ is escaped, as it
+    starts a formula.
+    """
+    lines = re.sub(
+        rf"(.{{1,{width}}})(?: +|$)|(.{{1,{width}}}(?<=_)|.{{{width}}})", r"\1\2\n", label
+    )
+    return lines.rstrip("\n").replace("$", r"\$")
+
+
+def signed(difference: float) -> str:
+    """A difference of fractions in points, with its sign."""
+    return f"{round(100 * difference, 1) + 0.0:+.1f}".replace("-", "−")  # + 0.0: no −0.0
+
+
+def percents(values: Iterable[float]) -> list[float]:
+    return [100 * value for value in values]

@@ -1,0 +1,325 @@
+"""A comparison (the dict that compare.compare makes) as a pages.Report, and its numbers as text."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from imdbattn.report.comparison import compare_sets
+from imdbattn.report.comparison_figures import accuracies, curves_of_seeds, lengths, signed
+from imdbattn.report.finished_runs import in_short
+from imdbattn.report.pages import (
+    Picture,
+    Report,
+    Section,
+    Table,
+    as_table,
+    folders_of,
+    print_reports,
+    render,
+    write_reports,
+)
+from imdbattn.report.statistics import level
+
+CHARACTERS = 300  # of a text on which rungs disagree
+BAND = "Line: mean over seeds; band: from the lowest to the highest seed."
+
+
+def write_comparison(
+    folders: Iterable[str | Path], out: Path, **options: Any
+) -> tuple[Path, dict[Path, dict[str, Any]]]:
+    """Compares finished runs, writes the reports and prints them. options: of compare_sets.
+
+    Returns the page to open, and folder -> comparison of each set.
+    """
+    comparisons = compare_sets(folders, **options)
+    reports = list(map(report_of, comparisons))
+    page = write_reports(reports, out)
+    print_reports(reports)
+    return page, dict(zip(folders_of(reports, out), comparisons, strict=True))
+
+
+def report_of(comparison: dict[str, Any]) -> Report:
+    return Report(
+        name="comparison",
+        title=headline(comparison),
+        about=about(comparison),
+        lead=verdicts(comparison),
+        points=list(map(sentence, comparison["pairs"])),
+        sections=sections(comparison),
+        notes=notes(comparison),
+        skipped=comparison["skipped"],
+        content=comparison,
+        folder=folder_name(comparison),
+    )
+
+
+def folder_name(summary: Mapping[str, Any]) -> str:
+    # never a path
+    fingerprint = "".join(letter for letter in summary["fingerprint"] if letter.isalnum())
+    return f"{summary['split']}-{fingerprint}"
+
+
+def sections(comparison: dict[str, Any]) -> list[Section]:
+    """Those with data; the page shows the later ones folded."""
+    rungs, items, words = comparison["rungs"], comparison["items"], comparison["method"]["words"]
+    table = rung_table(comparison)
+    short = [
+        column for column in zip(*table, strict=True) if column[0] not in ("parameters", "tokens/s")
+    ]
+    have_lengths = all(rung["lengths"] and rung["lengths"]["x"] for rung in rungs)
+    measured = [
+        name
+        for name in ("accuracy", "loss")
+        if any(f"val/{name}" in rung["curves"] for rung in rungs)
+    ]
+    listed = {
+        name: few
+        for name, few in words.items()
+        if len(few) > 1 and f"with “{name}”" in comparison["slices"]
+    }
+
+    figure = Picture(
+        "accuracies",
+        partial(accuracies, comparison),
+        "Blue: mean over seeds with its interval; orange: each seed.",
+    )
+    caption = f"{BAND} Shaded: training. Lengths of fewer than ten {items} are omitted."
+    by_length = [Picture("lengths", partial(lengths, comparison), caption)] * have_lengths
+    caption = f"{BAND} Training values are measured during the epoch, with changing weights."
+    curves = [
+        Picture(f"curves_{name}", partial(curves_of_seeds, comparison, name), caption)
+        for name in measured
+    ]
+    pairs = (
+        f"“Gained” are the {items} that only the first rung gets right, “lost” those that only the"
+        " second gets "
+    )
+    pairs += "right; means over pairs of seeds."
+    slices = (
+        "Accuracy and expected calibration error (ECE, 15 bins) in percent; in parentheses the"
+        f" number of {items}."
+    )
+    slices += "".join(f" “{name}” is any of {', '.join(few)}." for name, few in listed.items())
+    confused = (
+        "Mean numbers of reviews over seeds by true label (rows) and predicted label (columns)."
+    )
+    differ = "The lowest and the highest probability that rungs give the "
+    differ += (
+        f"{'true label' if comparison['labels'] else 'reference'}, mean over seeds; comparison.json"
+        " has those of "
+    )
+    differ += "all rungs and the whole texts."
+    parts = [
+        Section("All rungs", table=table, pictures=[figure], short=list(zip(*short, strict=True))),
+        Section("Accuracy by length", pictures=by_length),
+        Section("Differences", pairs, pair_table(comparison)),
+        Section("Learning curves", pictures=curves, folded=True),
+        Section("Slices", slices, slice_table(comparison), folded=True),
+        Section("Confusion", confused, confusion_table(comparison), names=2, folded=True),
+        Section("Largest disagreements", differ, disagreement_table(comparison), folded=True),
+    ]
+    return [part for part in parts if len(part.table) > 1 or part.pictures]
+
+
+# --- numbers as text; "" where there is none ------------------------------------------------------
+
+
+def percent(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:.1f}"
+
+
+def signed_interval(interval: Sequence[float]) -> str:
+    return f"{signed(interval[0])} to {signed(interval[1])}"
+
+
+def mean_and_sd(values: Mapping[str, Any] | None, factor: float = 100) -> str:
+    """`86.2 ± 0.3`; without ± for a single seed."""
+    numbers = [] if values is None else [values["mean"], values["sd"]]
+    return " ± ".join(f"{factor * number:.1f}" for number in numbers if number is not None)
+
+
+def count(value: float | None) -> str:
+    return "" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def p_value(p: float) -> str:
+    return "p < 0.001" if p < 0.001 else f"p = {p:#.3g}"
+
+
+# --- tables ---------------------------------------------------------------------------------------
+
+
+def rung_table(comparison: dict[str, Any]) -> Table:
+    rungs = comparison["rungs"]
+    interval = f"{level(comparison)} interval"
+    if comparison["split"] == "validation" and any(rung["test"] for rung in rungs):
+        interval += " (validation)"
+    folds = f"over {len(over['values'])} folds %" if (over := rungs[0]["folds"]) else ""
+    bleu = "test" if any(rung["bleu"]["test"] for rung in rungs) else "validation"
+    return as_table(
+        [
+            {
+                "rung": rung["label"],
+                "seeds": str(len(rung["seeds"])),
+                "validation %": mean_and_sd(rung["validation"]),
+                "test %": mean_and_sd(rung["test"]),
+                folds: mean_and_sd(rung["folds"]),
+                interval: "–".join(map(percent, rung["interval"])),
+                f"{bleu} BLEU": mean_and_sd(rung["bleu"][bleu], factor=1),
+                f"{comparison['split']} macro F1 %": mean_and_sd(rung["macro_f1"])
+                if uneven(comparison)
+                else "",
+                "parameters": count(rung["parameters"]),
+                "tokens/s": count(rung["tokens_per_s"]),
+                "training min": ""
+                if rung["train_seconds"] is None
+                else f"{rung['train_seconds'] / 60:.1f}",
+            }
+            for rung in rungs
+        ]
+    )
+
+
+def uneven(comparison: Mapping[str, Any]) -> bool:
+    """Whether accuracy may hide a class: more than two, or two of which one has 1.5 times the items
+    of the other.
+    """
+    sizes = [sum(row) for row in comparison["rungs"][0]["confusion"]]
+    return len(sizes) > 2 or (len(sizes) == 2 and max(sizes) > 1.5 * min(sizes))
+
+
+def pair_table(comparison: dict[str, Any]) -> Table:
+    return as_table(
+        [
+            {
+                "comparison": f"{pair['to']} against {pair['from']}",
+                "points": signed(pair["difference"]),
+                "interval": signed_interval(pair["interval"]),
+                "verdict": pair["verdict"],
+                "p (Holm)": p_value(pair["holm_p"]),
+                f"{comparison['items']} gained": f"{pair['only_to_right']:,.0f}",
+                f"{comparison['items']} lost": f"{pair['only_from_right']:,.0f}",
+            }
+            for pair in comparison["pairs"]
+        ]
+    )
+
+
+def slice_table(comparison: dict[str, Any]) -> Table:
+    """Accuracy by slice and calibration error in percent."""
+    heads = [f"{name} ({reviews:,})" for name, reviews in comparison["slices"].items()]
+    rows = [
+        [rung["label"], *map(percent, [*rung["slices"].values(), rung["ece"]])]
+        for rung in comparison["rungs"]
+    ]
+    return [["rung", *heads, "ECE"], *rows]
+
+
+def confusion_table(comparison: dict[str, Any]) -> Table:
+    names = comparison["labels"]
+    rows = [
+        [rung["label"], name, *(f"{number:,.0f}" for number in row)]
+        for rung in comparison["rungs"]
+        for name, row in zip(names, rung["confusion"], strict=True)
+    ]
+    return [["rung", "label", *names], *rows]
+
+
+def disagreement_table(comparison: dict[str, Any]) -> Table:
+    rows = []
+    for item in comparison["disagreements"]:
+        lowest, *_, highest = sorted(item["probability"].items(), key=lambda one: one[1])
+        text = " ".join(item["text"].replace("<br />", " ").split())
+        shown = text if len(text) <= CHARACTERS else f"{text[:CHARACTERS]}…"
+        ends = [f"{percent(value)} % by {name}" for name, value in (lowest, highest)]
+        rows.append([str(item["row"]), item["label"], *ends, shown])
+    return [["row", "label", "lowest", "highest", "text"], *rows]
+
+
+# --- sentences ------------------------------------------------------------------------------------
+
+
+def set_name(comparison: Mapping[str, Any]) -> str:
+    scored = f"{comparison['reviews']:,} {comparison['split']} {comparison.get('items', 'reviews')}"
+    return f"{scored} of {comparison['test_set']}, fingerprint {comparison['fingerprint']}"
+
+
+def about(comparison: Mapping[str, Any]) -> str:
+    """The items that were scored, and the settings of all runs."""
+    words = [
+        f"{name}={value}" for name, value in comparison["trained_with"].items() if value is not None
+    ]
+    words = list(dict.fromkeys([*words, *map(in_short, comparison["overrides"])]))
+    return f"{set_name(comparison)}." + (
+        f" All rungs were trained with {', '.join(words)}." if words else ""
+    )
+
+
+def headline(comparison: dict[str, Any]) -> str:
+    """The best rung in one sentence.
+
+    It is selected by validation, so that its test accuracy is unbiased. Where rungs have different
+    validation sets, which may be of different difficulty, it is selected by the compared split
+    itself.
+    """
+    rungs, split = comparison["rungs"], comparison["split"]
+    by = "validation" if comparison["one_validation"] else split
+    best = max(rungs, key=lambda rung: rung[by]["mean"])
+    low, high = map(percent, best["interval"])
+    text = (
+        f"{best['label']}, the best of {len(rungs)} by {by}," if len(rungs) > 1 else best["label"]
+    )
+    text += f" reaches {percent(best[split]['mean'])} % on the {split} set ({low} to {high})"
+    return text + (
+        "; biased upwards, because the same set selected this rung"
+        if len(rungs) > 1 and split == by
+        else ""
+    )
+
+
+def by_verdict(claims: Sequence[Mapping[str, Any]], verdicts: Iterable[str]) -> list[str]:
+    """The number of claims with each verdict, as `2 better`; without zeros."""
+    numbers = Counter(claim["verdict"] for claim in claims)
+    return [f"{numbers[verdict]:,} {verdict}" for verdict in verdicts if numbers[verdict]]
+
+
+def verdicts(comparison: dict[str, Any]) -> str:
+    """The number of comparisons by verdict; "" without comparisons."""
+    pairs = comparison["pairs"]
+    if not pairs:
+        return ""
+    counted = by_verdict(pairs, ("better", "worse", "undecided"))
+    return f"Of {len(pairs):,} comparison{'s' * (len(pairs) > 1)}: {', '.join(counted)}."
+
+
+def sentence(pair: Mapping[str, Any]) -> str:
+    """`residual against base: better by 1.9 points (1.4 to 2.4), p < 0.001`."""
+    near, far = sorted(map(abs, pair["interval"]))
+    text = (
+        f"{pair['verdict']} by {percent(abs(pair['difference']))} points ({percent(near)} to"
+        f" {percent(far)})"
+    )
+    if pair["verdict"] == "undecided":
+        text = (
+            f"no difference shown, {signed(pair['difference'])} points"
+            f" ({signed_interval(pair['interval'])})"
+        )
+    text += f", {p_value(pair['holm_p'])}"
+    if pair["verdict"] == "undecided" and pair["holm_p"] < 0.05:
+        text += "; these trained models differ, but other seeds or reviews could reverse it"
+    return f"{pair['to']} against {pair['from']}: {text}"
+
+
+def notes(comparison: dict[str, Any], others: Sequence[str] = ()) -> list[str]:
+    """Sentences on intervals, data and machines, of a comparison or of the tests of faithfulness,
+    with the others.
+    """
+    text = render(
+        Path(__file__).with_name("notes.txt.jinja"),
+        **comparison,
+        level=level(comparison),
+        others=others,
+    )
+    return [*filter(None, text.splitlines())]

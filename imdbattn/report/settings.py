@@ -1,0 +1,41 @@
+"""The settings of imdbattn.compare, conf/compare.yaml; and of any command that reads several
+runs.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from imdbattn.io.files import expanded
+from imdbattn.settings.schema import Group, Natural, Seed, Text
+
+
+def folders_in(runs: Any) -> list[str]:
+    """The folders in `runs`: one folder, a list, or text such as "[a,b]"."""
+    if (
+        isinstance(runs, str)
+        and runs.startswith("[")
+        and runs.endswith("]")
+        and not expanded(runs).exists()
+    ):
+        runs = [name.strip(" '\"") for name in runs[1:-1].split(",")]
+    return [
+        str(run) for run in (runs if isinstance(runs, list) else [runs]) if run not in (None, "")
+    ]
+
+
+Folders = Annotated[list[Text], BeforeValidator(folders_in), Field(min_length=1)]
+
+
+class OfRuns(Group):
+    runs: Folders
+    out: Text | None
+    resamples: Annotated[int, Field(ge=100, le=1_000_000)]
+    seed: Seed
+
+
+class Compare(OfRuns):
+    split: Literal["test", "validation"] | None
+    against: Text | None
+    disagreements: Natural
+    words: dict[str, Annotated[list[Text], Field(min_length=1)]]

@@ -1,1 +1,0 @@
-"""Sweeps, whose jobs are runs in child processes."""

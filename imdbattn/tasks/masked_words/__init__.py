@@ -1,0 +1,1 @@
+"""Pretraining on hidden words."""

@@ -1,0 +1,122 @@
+"""The task `masked_words`: pretrains the encoder of a classifier on the words of reviews, without
+their labels.
+
+Shape suffixes: B reviews of a batch, T positions, M masked words of a batch, N reviews of a split,
+R words with trained vectors, G words that may be masked.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import torch
+import torch.nn.functional as F
+from omegaconf import OmegaConf
+from torch import Tensor
+
+from imdbattn.data.corpus import ReviewCorpus, prepare
+from imdbattn.data.extra import with_extra
+from imdbattn.data.ragged import Batch
+from imdbattn.data.tokens import FIRST_WORD
+from imdbattn.nn.beyond.masked_words import MaskedWords
+from imdbattn.settings.keys import as_dict
+from imdbattn.tasks.build import build_net
+from imdbattn.tasks.learner import Learner
+from imdbattn.tasks.reviews.classifier import ReviewData, words_of
+from imdbattn.tasks.weights import load_start, start_of
+
+
+class MaskedWordData(ReviewData):
+    """Reviews, and the texts of data.extra with or without labels."""
+
+    @staticmethod
+    def read(cfg: Any) -> ReviewCorpus:
+        corpus = prepare(cfg.data)
+        facts = {"items": "masked words", "known_tokens": corpus.facts["known_tokens"]}
+        corpus = replace(corpus, items="masked words", facts=facts)
+        return with_extra(corpus, cfg.data, labelled=False) if cfg.data.extra else corpus
+
+
+@dataclass(frozen=True)
+class MaskedWordScores:
+    """For each review: the numbers of predicted and of correctly predicted words, and the sum of
+    losses in nats.
+    """
+
+    rows_N: Tensor
+    masked_N: Tensor
+    right_N: Tensor
+    losses_N: Tensor
+
+    @property
+    def answers(self) -> int:
+        """Masked words of all reviews."""
+        return int(self.masked_N.sum())
+
+    def values(self) -> dict[str, float]:
+        """For the log and metrics.json: means over all masked words."""
+        sums = {"accuracy": self.right_N.sum(), "loss": self.losses_N.double().sum()}
+        return {name: value.item() / max(self.answers, 1) for name, value in sums.items()}
+
+    def columns(self) -> dict[str, Any]:
+        """For validation_predictions.parquet."""
+        return {name: getattr(self, f"{name}_N").numpy() for name in ("masked", "right", "losses")}
+
+
+def evaluation_mask(rows_B: Tensor, positions_BT: Tensor, share: float) -> Tensor:
+    """(B, T) bool, True for `share` of the words. A hash: the same for a review in any batch."""
+    hash_BT = (rows_B[:, None] * 1_000_003 + positions_BT + 1) * 2_654_435_761 % 2**32
+    hash_BT = (hash_BT ^ (hash_BT >> 15)) * 2_246_822_519 % 2**32
+    return hash_BT < share * 2**32
+
+
+class MaskedWordModule(Learner):
+    """Trains and scores nn.beyond.masked_words.MaskedWords. For the arguments see Learner."""
+
+    net: MaskedWords
+
+    @classmethod
+    def new(cls, cfg: Any, corpus: ReviewCorpus, resumed: dict[str, Any] | None = None) -> Self:
+        counts_V = corpus.splits["train"].ids.bincount(minlength=len(corpus.glove.vectors))
+        counts_V[:FIRST_WORD] = 0
+        counts_G, guessed_G = counts_V.topk(min(cfg.masked.words, int((counts_V > 0).sum())))
+        start = start_of(cfg, corpus, resumed)
+        trained_R = words_of(corpus, cfg.model, start, "encoder.embedding")
+        model = OmegaConf.create({**as_dict(cfg.model), "phrases": None})  # they need labels
+        encoder: Any = build_net(model, corpus.glove, 2, trained_R)
+        net = MaskedWords(encoder, guessed_G, counts_G, len(corpus.glove.vectors))
+        module = cls(net, cfg, {"vectors": corpus.glove.fingerprint})
+        load_start(module, start, resumed)
+        return module
+
+    def predict(
+        self, batch: Batch, masked_BT: Tensor, label_smoothing: float = 0.0
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """For each masked word (M,): its loss, whether it is predicted correctly, and the index of
+        its review.
+        """
+        masked_BT = masked_BT & self.net.maskable(batch.tokens_BT)
+        logits_MG, words_M = self.net(batch, masked_BT)
+        losses_M = F.cross_entropy(
+            logits_MG.float(), words_M, reduction="none", label_smoothing=label_smoothing
+        )
+        return losses_M, logits_MG.detach().argmax(1) == words_M, masked_BT.nonzero()[:, 0]
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        masked_BT = torch.rand(batch.tokens_BT.shape, device=self.device) < self.cfg.masked.share
+        losses_M, right_M, _ = self.predict(batch, masked_BT, self.cfg.label_smoothing)
+        self.add_to_epoch(losses_M, right_M, len(losses_M))
+        # with several processes, DDP takes the mean of these means
+        return losses_M.sum() / max(len(losses_M), 1)
+
+    def evaluate_batch(self, batch: Batch) -> tuple[Tensor, ...]:
+        mask_BT = evaluation_mask(batch.rows_B, batch.positions_BT, self.cfg.masked.share)
+        losses_M, right_M, review_M = self.predict(batch, mask_BT)
+        values = (torch.ones_like(review_M), right_M.to(review_M.dtype), losses_M)
+        sums = (
+            value_M.new_zeros(len(batch.rows_B)).index_add_(0, review_M, value_M)
+            for value_M in values
+        )
+        return batch.rows_B, *sums
+
+    def make_scores(self, outputs: tuple[Tensor, ...]) -> MaskedWordScores:
+        return MaskedWordScores(*outputs)

@@ -1,0 +1,42 @@
+"""Scores of each class of a classifier, from the numbers of items by label and prediction.
+
+Suffixes of arrays: N items, C classes.
+"""
+
+from typing import Any
+
+import numpy as np
+
+
+def confusion(labels_N: np.ndarray, predicted_N: np.ndarray, classes: int) -> np.ndarray:
+    """(C, C): number of items by label (row) and prediction (column)."""
+    return np.bincount(labels_N * classes + predicted_N, minlength=classes**2).reshape(
+        classes, classes
+    )
+
+
+def f1(confusion_CC: np.ndarray) -> np.ndarray:
+    """(C,): harmonic mean of precision and recall; nan for a class that is neither a label nor
+    predicted.
+    """
+    with np.errstate(invalid="ignore"):
+        return 2 * confusion_CC.diagonal() / (confusion_CC.sum(0) + confusion_CC.sum(1))
+
+
+def macro_f1(confusion_CC: np.ndarray) -> float:
+    """Mean of the classes' F1, without those that are nan."""
+    return float(np.nanmean(f1(confusion_CC)))
+
+
+def details(confusion_CC: np.ndarray) -> dict[str, Any]:
+    """For metrics.json: macro F1, and in the order of the classes F1, recall and the matrix; None
+    instead of nan.
+    """
+    with np.errstate(invalid="ignore"):
+        recall_C = confusion_CC.diagonal() / confusion_CC.sum(1)  # nan for a class without items
+    scores = {"f1": f1(confusion_CC), "recall": recall_C}
+    lists = {
+        name: [None if np.isnan(x) else x for x in scores_C.tolist()]
+        for name, scores_C in scores.items()
+    }
+    return {"macro_f1": macro_f1(confusion_CC), **lists, "confusion": confusion_CC.tolist()}

@@ -1,0 +1,242 @@
+"""Applies a trained classifier to new texts, and explains its labels by attention.
+
+Shape suffixes: N texts, B texts of a batch, T words, H heads, Q queries, K keys, C classes.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+import torch
+from omegaconf import OmegaConf
+from torch import Tensor
+
+from imdbattn.data.corpus import ReviewCorpus, load_vectors, prepare
+from imdbattn.data.glove import Glove
+from imdbattn.data.ragged import Batch, Batches, EvalBatches, Ragged, read_places
+from imdbattn.data.tokens import Tokenizer, Word
+from imdbattn.errors import UserError
+from imdbattn.nn.beyond.attention import LabelQueryPooling
+from imdbattn.nn.beyond.context import Phrases
+from imdbattn.nn.ladder import ClsPooling, MeanPooling
+from imdbattn.tasks.build import batch_options, build_net, trained_words
+from imdbattn.tasks.predictor import Predictor
+from imdbattn.tasks.weights import Facts, Trained, check_same, load_weights
+from imdbattn.tools.explain.prediction import AttentionWeights, Classification
+from imdbattn.tools.explain.show import DETAILED
+from imdbattn.tools.explain.watch import rollout, watch
+
+
+class ReviewPredictor(Predictor):
+    """Labels texts with a trained net."""
+
+    def __init__(self, cfg: Any, net: Any, facts: Facts, glove: Glove):
+        super().__init__(cfg, net, facts)
+        self.glove, self.batch_options = glove, batch_options(cfg)
+        self.texts = self.empty = 0
+
+    @classmethod
+    def load(cls, cfg: Any, trained: Trained, glove: Glove | None = None) -> Self:
+        """The model of a checkpoint. glove: its vectors, if they have been read already."""
+        glove, (weights, facts) = glove or load_vectors(cfg.data), trained
+        check_same("the checkpoint", facts, {"vectors": glove.fingerprint})
+        phrases = None
+        if cfg.model.phrases:
+            keys_P, log_counts_PC = (
+                weights[f"context.phrases.{name}"] for name in ("keys_P", "log_counts_PC")
+            )
+            phrases = Phrases(
+                keys_P, log_counts_PC.float(), len(glove.vectors), cfg.model.phrases.longest
+            )
+        trained_R = trained_words(weights, "embedding")
+        net = build_net(cfg.model, glove, len(facts["labels"]), trained_R, phrases)
+        load_weights(net, weights)
+        return cls(cfg, net, facts, glove)
+
+    def corpus(self, data: Any, keep_splits: bool = False) -> ReviewCorpus:
+        """Raises UserError unless the data have this model's labels, or data.label_names names them
+        in its order.
+        """
+        labels = self.facts["labels"]
+        names = data.label_names or labels
+        if keep_splits:
+            data = OmegaConf.merge(data, {"label_names": names})
+        corpus = prepare(data, keep_splits, self.glove)
+        if keep_splits and corpus.label_names == names and len(names) == len(labels):
+            corpus = replace(corpus, label_names=labels, facts=corpus.facts | {"labels": labels})
+        if corpus.label_names != labels:
+            raise UserError(
+                f"the run has the labels {', '.join(labels)}, but the data have"
+                f" {', '.join(corpus.label_names)}"
+            )
+        return corpus
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        return Tokenizer(self.cfg.data.tokenizer, self.glove.words)
+
+    def predict(
+        self, texts: Sequence[str], options: Any, first: int = 0
+    ) -> Iterator[Classification]:
+        self.texts += len(texts)
+        self.empty += sum(not text.strip() for text in texts)
+        if not options.explain:
+            return iter(self.label(texts))
+        return (self.explain(text, number < DETAILED) for number, text in enumerate(texts, first))
+
+    def columns(self, texts: Sequence[str], options: Any, first: int = 0) -> dict[str, list[Any]]:
+        """Label, its probability, and the probability of each class."""
+        results = list(self.predict(texts, options, first))
+        columns: dict[str, list[Any]] = {
+            name: [getattr(r, name) for r in results] for name in ("label", "probability")
+        }
+        names = self.facts["labels"]
+        return columns | {
+            f"probability_{name}": [one.probabilities[name] for one in results] for name in names
+        }
+
+    def warnings(self) -> list[str]:
+        lines = (
+            [f"{self.empty} of {self.texts} reviews have no words; they are labeled anyway"]
+            if self.empty
+            else []
+        )
+        self.texts = self.empty = 0
+        return lines
+
+    def batches(self, texts: Sequence[str], multiple: int = 1) -> Batches:
+        return self.batches_of(*self.tokenizer.encode_flat(texts), multiple)
+
+    def batches_of(self, ids: np.ndarray, offsets: np.ndarray, multiple: int = 1) -> Batches:
+        """Batches of texts that are ids already: text n is ids[offsets[n] : offsets[n + 1]]."""
+        labels_N = torch.zeros(len(offsets) - 1, dtype=torch.int64)
+        reviews = Ragged(
+            torch.from_numpy(ids), torch.from_numpy(offsets), labels_N, np.arange(len(labels_N))
+        )
+        return Batches(reviews, **self.batch_options | {"multiple": multiple})
+
+    def words_read(self, text: str) -> list[Word]:
+        """The words that remain after truncation to data.max_tokens."""
+        words = self.tokenizer.words(text)
+        return [
+            words[at]
+            for at in read_places(len(words), self.cfg.data.max_tokens, self.cfg.data.head_share)
+        ]
+
+    def probabilities(self, batch: Batch) -> Tensor:
+        """(B, C)."""
+        parts: Any = (part.to(self.device) if isinstance(part, Tensor) else part for part in batch)
+        return self.net(Batch(*parts)).double().softmax(1)
+
+    @torch.inference_mode()
+    def classify(self, texts: Sequence[str]) -> Tensor:
+        """(N, C) probabilities on the CPU, computed in batches as in evaluation."""
+        batches = self.batches(texts, self.cfg.data.pad_to)
+        probabilities_NC = torch.empty(len(batches), len(self.facts["labels"]), dtype=torch.float64)
+        for item in EvalBatches(batches.lengths_N(), self.cfg.data.eval_batch_tokens):
+            probabilities_NC[torch.from_numpy(item[1])] = self.probabilities(batches[item]).cpu()
+        return probabilities_NC
+
+    def label(self, texts: Sequence[str]) -> list[Classification]:
+        """Label and probability of each text."""
+        return [self.result(*one) for one in zip(texts, self.classify(texts).tolist(), strict=True)]
+
+    def explain(self, text: str, detailed: bool = True) -> Classification:
+        """Labels one text, with the share of each word; detailed: also with the weights of every
+        attention.
+
+        Raises UserError for a model with a custom part that does not show its attention.
+        """
+        batch = self.batches([text])[0, np.arange(1)]
+        places = [(word.start, word.end) for word in self.words_read(text)]
+        return self.explain_batch(batch, text, places, detailed)
+
+    @torch.no_grad()
+    def explain_batch(
+        self,
+        batch: Batch,
+        text: str,
+        places: Sequence[tuple[int, int]],
+        detailed: bool = True,
+        shares: Callable[[list[Tensor], list[bool]], Tensor] = rollout,
+    ) -> Classification:
+        """`explain` for a batch of one review. places: start and end of its words in `text`.
+        shares: see `rollout`.
+        """
+        net, model = self.net, f"model={self.cfg.model.name}"
+        (probability_C,), weights, skips = watched(net, lambda: self.probabilities(batch), model)
+        (share_T,) = shares(weights, skips)
+        cls = len(share_T) - batch.tokens_BT.shape[1]  # 1 if <cls> precedes the words
+        # Not strict: an empty review is read as one <pad>, which is not a word.
+        words = [
+            (*place, share) for place, share in zip(places, share_T[cls:].tolist(), strict=False)
+        ]
+        if not detailed:
+            return self.result(text, probability_C.tolist(), words=words)
+        *layers, pooled = (weights_1HQK[0].float().cpu().numpy() for weights_1HQK in weights)
+        pooling = getattr(net, "pooling", net)
+        # <cls> is a query of the layers
+        has_query = not isinstance(pooling, (MeanPooling, ClsPooling))
+        names = ["<cls>"] * cls + ([text[start:end] for start, end in places] or ["<pad>"])
+        attention = AttentionWeights(
+            names, layers, pooled[:, 0].mean(0) if has_query else None, bool(cls)
+        )
+        if isinstance(pooling, LabelQueryPooling):
+            by_label = dict(zip(self.facts["labels"], pooled[:, 0], strict=True))
+            attention = replace(attention, by_label=by_label)
+        return self.result(text, probability_C.tolist(), words=words, attention=attention)
+
+    def result(self, text: str, probabilities: list[float], **explanation: Any) -> Classification:
+        labels, probability = self.facts["labels"], max(probabilities)
+        return Classification(
+            text=text,
+            output=labels[probabilities.index(probability)],
+            probability=probability,
+            model=self.cfg.model.name,
+            probabilities=dict(zip(labels, probabilities, strict=True)),
+            **explanation,
+        )
+
+
+class MeanPredictor(ReviewPredictor):
+    """Labels texts with the mean probabilities of several classifiers, which must have the same
+    classes.
+    """
+
+    def __init__(self, members: Sequence[ReviewPredictor]):
+        first = members[0]
+        super().__init__(first.cfg, first.net, first.facts, first.glove)
+        self.members = members
+
+    def classify(self, texts: Sequence[str]) -> Tensor:
+        return torch.stack([member.classify(texts) for member in self.members]).mean(0)
+
+
+def watched(net: Any, run: Callable[[], Any], model: str) -> tuple[Any, list[Tensor], list[bool]]:
+    """What `run` returns, the weights of each layer and of the pooling, and whether each layer adds
+    x itself.
+
+    run: calls the net once. Raises UserError naming the model if a custom part does not show its
+    attention.
+    """
+    # also of a user's own model
+    parts: list[Any] = [*getattr(net, "layers", ()), getattr(net, "pooling", net)]
+    with ExitStack() as stack:
+        shown = [stack.enter_context(watch(part)) for part in parts]
+        result = run()
+    keys = max(
+        (size for weights in shown for each in weights for size in each.shape[-1:]), default=0
+    )
+    for part, weights in zip(parts, shown, strict=True):
+        pools, problem = part is parts[-1], ""
+        if [(each.ndim, *each.shape[-2:]) for each in weights] != [(4, 1 if pools else keys, keys)]:
+            problem = "has no method `attention_weights` that returns (B, H, Q, K)"
+        elif not pools and not hasattr(part, "skip"):
+            problem = "has no attribute `skip`"
+        if problem:
+            name = f"{type(part).__module__}.{type(part).__qualname__}"
+            raise UserError(f"{model} cannot be explained: {name} {problem}")
+    return result, [weights[0] for weights in shown], [part.skip for part in parts[:-1]]

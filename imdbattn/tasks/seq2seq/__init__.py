@@ -1,0 +1,1 @@
+"""Pairs of sequences: reversal of strings, and translation."""

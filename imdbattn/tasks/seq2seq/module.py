@@ -1,0 +1,156 @@
+"""The task `seq2seq`: a LightningDataModule and a LightningModule for an encoder-decoder.
+
+Shape suffixes: B pairs of a batch, S source positions, T target positions, V vocabulary, N pairs of
+a split.
+"""
+
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from imdbattn.data.pairs import PairBatch, PairCorpus, prepare
+from imdbattn.data.vocabulary import PAD
+from imdbattn.nn.encoder_decoder import EncoderDecoder, beam_search
+from imdbattn.runs.run_folder import write_table
+from imdbattn.tasks.learner import Learner
+from imdbattn.tasks.loaders import BatchData
+from imdbattn.tasks.seq2seq.predictor import Seq2SeqPredictor, build_net, vocabularies
+from imdbattn.tasks.weights import load_start, start_of
+
+
+class PairData(BatchData):
+    """Pairs of source and target."""
+
+    @staticmethod
+    def read(cfg: Any) -> PairCorpus:
+        return prepare(cfg.data)
+
+    def save_texts(self, split: str, path: Path) -> None:
+        write_table(
+            path, {"row": self.corpus.splits[split].rows, "text": self.corpus.splits[split].texts}
+        )
+
+
+@dataclass(frozen=True)
+class Seq2SeqScores:
+    """The outputs of an encoder-decoder for the sources of a split, and the losses of their
+    references.
+    """
+
+    rows_N: Tensor  # indices in the split, ascending
+    lengths_N: Tensor  # source symbols
+    symbols_N: Tensor  # symbols of the reference, including EOS
+    losses_N: Tensor  # cross-entropy of the reference, summed over its symbols, in nats
+    log_probability_N: Tensor  # of the output, in nats
+    texts: list[str]  # the outputs, symbols joined by spaces
+    references: list[list[str]]  # all correct targets of each source
+    in_words: bool  # whether the symbols are words, for BLEU
+
+    @property
+    def right_N(self) -> Tensor:
+        return torch.tensor(
+            [text in right for text, right in zip(self.texts, self.references, strict=True)]
+        )
+
+    def values(self) -> dict[str, float]:
+        """For the log and metrics.json.
+
+        accuracy: share of the sources for which the whole output is one of the references. loss:
+        cross-entropy of the references in nats per symbol, with teacher forcing. bleu: of all
+        outputs, 0 to 100 (Papineni et al. 2002).
+        """
+        loss = self.losses_N.double().sum() / self.symbols_N.sum()
+        values = {"accuracy": self.right_N.double().mean().item(), "loss": loss.item()}
+        if self.in_words:
+            from sacrebleu.metrics import BLEU
+
+            streams: Any = list(zip_longest(*self.references))
+            values["bleu"] = (
+                BLEU(tokenize="none", force=True).corpus_score(self.texts, streams).score
+            )
+        return values
+
+    def columns(self) -> dict[str, Any]:
+        """For predictions.parquet; label and label_probability are those of the first reference."""
+        return {
+            "label": [right[0] for right in self.references],
+            "references": self.references,
+            "predicted": self.texts,
+            "right": self.right_N.numpy(),
+            "probability": self.log_probability_N.double().exp().numpy(),
+            "label_probability": (-self.losses_N.double()).exp().numpy(),
+            "length": self.lengths_N.numpy(),
+        }
+
+
+class Seq2SeqModule(Learner):
+    """Trains an EncoderDecoder with teacher forcing, and scores its own outputs, decoded greedily.
+
+    facts: include the symbols of both vocabularies. For other arguments see Learner.
+    """
+
+    net: EncoderDecoder
+    curves = ("training, single symbols", "validation, whole outputs")
+
+    @classmethod
+    def new(cls, cfg: Any, corpus: PairCorpus, resumed: dict[str, Any] | None = None) -> Self:
+        source, target = corpus.source_vocabulary, corpus.target_vocabulary
+        facts = {"source_symbols": source.symbols, "target_symbols": target.symbols}
+        module = cls(build_net(cfg.model, source, target), cfg, facts)
+        load_start(module, start_of(cfg, corpus, resumed), resumed)
+        return module
+
+    def training_step(self, batch: PairBatch, batch_idx: int) -> Tensor:
+        logits_BTV = self.net(batch.source_BS, batch.lengths_or_none_B, batch.target_BT)
+        losses_BT = self.losses(logits_BTV, batch.target_BT, self.cfg.label_smoothing)
+        right_BT = (logits_BTV.detach().argmax(-1) == batch.target_BT) & (batch.target_BT != PAD)
+        self.add_to_epoch(losses_BT, right_BT, batch.target_lengths_B.sum())
+        # DDP averages gradients over processes; this factor gives all symbols of the global batch
+        # equal weight.
+        return losses_BT.sum() * (self.trainer.world_size / batch.symbols)
+
+    @staticmethod
+    def losses(logits_BTV: Tensor, target_BT: Tensor, label_smoothing: float = 0.0) -> Tensor:
+        """Cross-entropy of each symbol (B, T); 0 after the end."""
+        return F.cross_entropy(
+            logits_BTV.transpose(1, 2),
+            target_BT,
+            ignore_index=PAD,
+            reduction="none",
+            label_smoothing=label_smoothing,
+        )
+
+    def evaluate_batch(self, batch: PairBatch) -> tuple[Tensor, ...]:
+        logits_BTV = self.net(batch.source_BS, batch.lengths_or_none_B, batch.target_BT)
+        losses_B = self.losses(logits_BTV.float(), batch.target_BT).sum(1)
+        written = beam_search(self.net, batch.source_BS, batch.source_lengths_B)
+        references = (batch.rows_B, batch.source_lengths_B, batch.target_lengths_B, losses_B)
+        return *references, written.log_probability_BK[:, 0], written.tokens_BKT[:, 0]
+
+    def make_scores(self, outputs: tuple[Tensor, ...]) -> Seq2SeqScores:
+        rows_N, lengths_N, symbols_N, losses_N, log_probability_N, tokens_NT = outputs
+        data = self.trainer.datamodule  # type: ignore[attr-defined]
+        split = data.corpus.splits[data.test_split if self.trainer.testing else "validation"]
+        _, target = vocabularies(self.hparams)
+        texts = [" ".join(target.decode(ids)) for ids in tokens_NT.tolist()]
+        references = [split.references[row] for row in rows_N.tolist()]
+        columns = (rows_N, lengths_N, symbols_N, losses_N, log_probability_N)
+        return Seq2SeqScores(*columns, texts, references, data.corpus.items == "sentences")
+
+    def draw(self, data: Any, folder: Path) -> None:
+        """The attention to the first source with a correct output, or else to the first."""
+        from imdbattn.tools.explain.show import write_attention
+
+        split, scores = data.corpus.splits["test" if self.cfg.test else "validation"], self.scores
+        place = int(scores.right_N.int().argmax())
+        # not all rows are scored if trainer.limit_test_batches is set
+        row = int(scores.rows_N[place])
+        predictor = Seq2SeqPredictor(self.cfg, self.net, self.hparams)
+        (result,) = predictor.write([split.texts[row]])
+        reference = predictor.joiner.join(split.references[row][0].split(" "))
+        write_attention(replace(result, reference=reference), folder)

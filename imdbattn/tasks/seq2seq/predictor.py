@@ -1,0 +1,142 @@
+"""Applies a trained encoder-decoder to new sources.
+
+Shape suffixes: B sources of a batch, S source positions, T target positions, N sources.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch.nn.utils.rnn import pad_sequence
+
+from imdbattn.data.pairs import PairCorpus, prepare, split_text
+from imdbattn.data.ragged import EvalBatches
+from imdbattn.data.vocabulary import PAD, UNK, Vocabulary
+from imdbattn.errors import UserError
+from imdbattn.nn.encoder_decoder import EncoderDecoder, beam_search
+from imdbattn.settings.safety import visible
+from imdbattn.tasks.build import make_net
+from imdbattn.tasks.predictor import Predictor
+from imdbattn.tasks.weights import Facts, Trained, load_weights
+from imdbattn.tools.explain.prediction import Translation
+
+
+class Seq2SeqPredictor(Predictor):
+    """Generates output sequences for new sources with a trained net."""
+
+    def __init__(self, cfg: Any, net: EncoderDecoder, facts: Facts):
+        super().__init__(cfg, net, facts)
+        self.vocabularies = vocabularies(facts)
+        self.joiner = "" if cfg.data.source == "reverse" else " "
+        self.unknown: list[str] = []
+
+    @classmethod
+    def load(cls, cfg: Any, trained: Trained) -> Self:
+        net = build_net(cfg.model, *vocabularies(trained.facts))
+        load_weights(net, trained.weights)
+        return cls(cfg, net, trained.facts)
+
+    def corpus(self, data: Any, keep_splits: bool = False) -> PairCorpus:
+        return prepare(data, self.vocabularies, keep_splits)
+
+    def predict(self, texts: Sequence[str], options: Any, first: int = 0) -> Iterator[Translation]:
+        yield from self.write(texts, options.beams, options.length_penalty, options.explain, first)
+
+    def columns(self, texts: Sequence[str], options: Any, first: int = 0) -> dict[str, list[Any]]:
+        results = list(self.predict(texts, options, first))
+        return {
+            "output": [one.output for one in results],
+            "probability": [one.probability for one in results],
+        }
+
+    def explain(self, text: str) -> Translation:
+        return self.write([text])[0]
+
+    def warnings(self) -> list[str]:
+        unknown, self.unknown = self.unknown, []
+        examples = visible(", ".join(list(dict.fromkeys(unknown))[:10]))
+        symbols = "1 symbol is" if len(unknown) == 1 else f"{len(unknown)} symbols are"
+        return [f"{symbols} not in the vocabulary and read as <unk>: {examples}"] if unknown else []
+
+    def write(
+        self,
+        texts: Sequence[str],
+        beams: int = 1,
+        length_penalty: float = 1.0,
+        weights: bool = True,
+        first: int = 0,
+    ) -> list[Translation]:
+        """The output for each text, decoded greedily or by beam search, in batches as in
+        evaluation.
+
+        weights: also return attention weights. first: number of the first text. Raises UserError
+        for an empty text.
+        """
+        sources = [split_text(text, self.cfg.data) for text in texts]
+        results = dict[int, Translation]()
+        for line, symbols in enumerate(sources, first + 1):
+            if not symbols:
+                raise UserError(f"line {line} of the input is empty: remove it")
+        # An output is assumed to be as long as its source, for each beam.
+        lengths_N = np.array([(1 + beams) * len(symbols) for symbols in sources])
+        for _, rows_B in EvalBatches(lengths_N, self.cfg.data.eval_batch_tokens):
+            written = self.write_batch(
+                [sources[row] for row in rows_B], beams, length_penalty, weights
+            )
+            results |= zip(rows_B.tolist(), written, strict=True)
+        ordered = [results[row] for row in range(len(texts))]
+        self.unknown += [symbol for result in ordered for symbol in result.unknown]
+        return ordered
+
+    def write_batch(
+        self, sources: Sequence[list[str]], beams: int, length_penalty: float, weights: bool
+    ) -> Iterator[Translation]:
+        """The outputs for sources of symbols, in one batch."""
+        source_vocabulary, target_vocabulary = self.vocabularies
+        net, device = self.net, self.device
+        ids = [source_vocabulary.encode(symbols) for symbols in sources]
+        source_BS = pad_sequence(
+            [torch.tensor(line) for line in ids], batch_first=True, padding_value=PAD
+        ).to(device)
+        lengths_B = torch.tensor([len(line) for line in ids], device=device)
+        output = beam_search(net, source_BS, lengths_B, beams, length_penalty)
+        tokens_BT, log_probability_B = output.tokens_BKT[:, 0], output.log_probability_BK[:, 0]
+        weights_BTS = None
+        # in a second pass: those of all beams would take gigabytes
+        if weights and net.decoder.score is not None:
+            with torch.no_grad():
+                weights_BTS = net.attention_weights(source_BS, lengths_B, tokens_BT)
+        for row, symbols in enumerate(sources):
+            tokens = tokens_BT[row].tolist()
+            steps, written = sum(token != PAD for token in tokens), target_vocabulary.decode(tokens)
+            weights_TS = (
+                None
+                if weights_BTS is None
+                else weights_BTS[row, :steps, : len(symbols)].float().cpu().numpy()
+            )
+            yield Translation(
+                text=self.joiner.join(symbols),
+                output=self.joiner.join(written),
+                probability=log_probability_B[row].double().exp().item(),
+                model=self.cfg.model.name,
+                source=symbols,
+                written=written,
+                weights_TS=weights_TS,
+                unknown=[
+                    symbol
+                    for symbol, number in zip(symbols, ids[row], strict=True)
+                    if number == UNK
+                ],
+            )
+
+
+def vocabularies(facts: Facts) -> tuple[Vocabulary, Vocabulary]:
+    """Of source and target."""
+    return Vocabulary(facts["source_symbols"]), Vocabulary(facts["target_symbols"])
+
+
+def build_net(model: Any, source: Vocabulary, target: Vocabulary) -> EncoderDecoder:
+    """The encoder-decoder that the `model` settings describe."""
+    net: Any = make_net(model, (), len(source), len(target))
+    return net

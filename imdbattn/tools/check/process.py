@@ -1,0 +1,142 @@
+"""Checks a student's file in a child process, and ends it with all processes that it started."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from imdbattn.tools.check.report import Outcome, result_of
+from imdbattn.tools.check.tables import describe
+
+KEPT = 2000  # last bytes that the file prints
+START = 120  # seconds for the import of torch
+CALL = "from imdbattn.tools.check.process import child; child()"
+
+
+def run(file: str, names: Mapping[str, str], seconds: float, gibibytes: float) -> Outcome:
+    """Checks the file. A check that does not end, or that ends the process, is a finding."""
+    from tempfile import TemporaryFile  # which imports random, as students may call a file
+
+    outcome, mark, late = Outcome(file), uuid.uuid4().hex, False
+    path = os.pathsep.join(
+        filter(None, [str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH")])
+    )
+    own = {
+        "PYTHONPATH": path,
+        "OMP_NUM_THREADS": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+        "IMDBATTN_CHECK": mark,
+    }
+    with TemporaryFile() as messages, TemporaryFile() as prints:
+        arguments = [
+            str(messages.fileno()),
+            str(seconds),
+            str(gibibytes),
+            os.path.abspath(file),
+            json.dumps(names),
+        ]
+        child = subprocess.Popen(
+            [sys.executable, "-P", "-c", CALL, *arguments],
+            env=os.environ | own,
+            pass_fds=[messages.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=prints,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            child.wait(START + seconds)
+        except subprocess.TimeoutExpired:
+            late = True
+        finally:
+            with suppress(OSError):  # all have ended
+                os.killpg(child.pid, signal.SIGKILL)
+            kill_marked(f"IMDBATTN_CHECK={mark}".encode())
+            child.wait()
+        prints.seek(max(0, prints.seek(0, os.SEEK_END) - KEPT))
+        outcome.printed = prints.read().decode(errors="replace").strip()
+        messages.seek(0)
+        for line in messages:
+            if line.endswith(b"\n"):  # written completely
+                outcome.take(json.loads(line))
+    if not (outcome.done or outcome.error):
+        end_early(outcome, -signal.SIGALRM if late else child.returncode, seconds)
+    return outcome
+
+
+def kill_marked(mark: bytes) -> None:
+    """Ends the processes in whose environment the mark is, also those in other sessions. Linux
+    only.
+    """
+    found = True
+    while found:  # a process may start another one in the meantime
+        found = False
+        for environment in Path("/proc").glob("[0-9]*/environ"):
+            with suppress(OSError):  # of another user, or it has ended
+                if mark in environment.read_bytes().split(b"\0"):
+                    os.kill(int(environment.parent.name), signal.SIGKILL)
+                    found = True
+
+
+def end_early(outcome: Outcome, status: int, seconds: float) -> None:
+    """Adds the finding for a child that was late or ended before it was done."""
+    if not outcome.doing:
+        raise RuntimeError(f"the process did not start: {outcome.printed}")
+    by = (
+        f"by the signal {signal.Signals(-status).name}"
+        if status < 0
+        else f"with exit status {status}"
+    )
+    finding = "too-slow" if status == -signal.SIGALRM else "ended-early"
+    part, check = outcome.doing
+    outcome.results.append(
+        result_of(part, check, False, *describe(finding, seconds=seconds, by=by))
+    )
+    known = [(result["part"], result["check"]) for result in outcome.results]
+    for part, check in (
+        (part, check) for part, checks in outcome.parts.items() for check in checks
+    ):
+        if (part, check) not in known:
+            outcome.results.append(result_of(part, check, None, "blocked", "Not reached."))
+
+
+def child() -> None:
+    """In the child process: writes messages as lines of JSON to the descriptor that is its first
+    argument.
+    """
+    import torch
+
+    from imdbattn.tools.check.parts import check
+
+    descriptor, seconds, gibibytes, file, names = sys.argv[1:]
+    sys.argv[1:] = []
+    owner = os.getpid()
+    torch.set_num_threads(1)
+    os.set_inheritable(int(descriptor), False)
+    signal.setitimer(signal.ITIMER_REAL, float(seconds))
+    limit(4 * float(gibibytes))
+    for message in check(file, json.loads(names)):
+        if "parts" in message:  # the file is imported, and with it other packages
+            limit(float(gibibytes))
+        if os.getpid() != owner:  # a fork that the file has made
+            break
+        os.write(int(descriptor), json.dumps(message).encode() + b"\n")
+    os._exit(0)  # threads and exit handlers of the file do not delay the end
+
+
+def limit(gibibytes: float) -> None:
+    """Limits the memory beyond that which is reserved now; macOS has no such limit."""
+    import resource
+
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2**28, 2**28))  # what it prints is in a file
+        reserved = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+        resource.setrlimit(
+            resource.RLIMIT_AS, (reserved + int(gibibytes * 2**30), resource.RLIM_INFINITY)
+        )

@@ -1,0 +1,265 @@
+"""The outcome of a check, for people, programs and graders."""
+
+import csv
+import io
+import json
+import textwrap
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+from xml.etree import ElementTree
+
+from imdbattn.tools.check.tables import PARTS
+
+WIDTH = 100
+Result = dict[str, Any]
+
+
+def result_of(
+    part: str,
+    check: str,
+    held: bool | None,
+    finding: str | None,
+    sentence: str,
+    example: str = "",
+    fix: str = "",
+) -> Result:
+    """held: None if it could not be checked. finding: "blocked" if a rule that must hold first does
+    not, "not-checked" if the checker itself raised an exception. sentence: what holds, or what is
+    wrong.
+    """
+    return locals()
+
+
+@dataclass
+class Outcome:
+    """What was found in a file. results: those of result_of."""
+
+    file: str = ""
+    # parts of the file -> names of their checks
+    parts: dict[str, list[str]] = field(default_factory=dict)
+    # parts that are missing -> names in the file that may be meant
+    near: dict[str, str] = field(default_factory=dict)
+    results: list[Result] = field(default_factory=list)
+    points: dict[str, float] = field(default_factory=dict)  # the most that a part can have
+    doing: list[str] = field(default_factory=list)  # part and check
+    printed: str = ""  # the end of what the file printed
+    done: bool = False
+    error: str = ""  # why the file could not be checked
+
+    def take(self, message: dict[str, Any]) -> None:
+        """A message of parts.check: a result, or values of other fields."""
+        if "result" in message:
+            self.results.append(message["result"])
+        else:
+            vars(self).update(message)
+
+    def require(self, parts: Iterable[str]) -> None:
+        """Adds a finding for each of these parts that the file does not have, if it could be
+        imported.
+        """
+        for part in parts if self.parts else ():
+            if part not in self.parts:
+                sentence = f"{part} is not in the file.{self.hint(part)}"
+                self.results.append(result_of(part, "present", False, "missing", sentence))
+
+    def hint(self, part: str) -> str:
+        return (
+            f" {self.near[part]} may be meant: --name {part}={self.near[part]}."
+            if part in self.near
+            else ""
+        )
+
+    def of(self, held: bool | None) -> list[Result]:
+        """The checks that hold (True), that do not (False), or that were not made (None)."""
+        return [result for result in self.results if result["held"] is held]
+
+    @property
+    def made(self) -> list[bool]:
+        return [result["held"] for result in self.results if result["held"] is not None]
+
+    @property
+    def unmade(self) -> int:
+        return sum(result["finding"] in ("blocked", "not-checked") for result in self.results)
+
+    def scored(self) -> dict[str, float | None]:
+        """The points of each part: in proportion to the checks that hold; None if none could be
+        made.
+        """
+        scores: dict[str, float | None] = {}
+        for part, most in (self.points or dict.fromkeys(self.parts, 1.0)).items():
+            held = [r["held"] for r in self.results if r["part"] == part and r["held"] is not None]
+            scores[part] = round(most * sum(held) / len(held), 4) if held else None
+        return scores
+
+    @property
+    def total(self) -> float:
+        return round(sum(filter(None, self.scored().values())), 4)
+
+    @property
+    def status(self) -> int:
+        """0 if all checks hold, 1 if not, 2 if none was made or the checker itself raised an
+        exception.
+        """
+        failed = any(result["finding"] == "not-checked" for result in self.results)
+        return 1 if not all(self.made) else 2 if failed or not self.made else 0
+
+    @property
+    def passed(self) -> bool:
+        """Whether checks were made, all of them hold, and the checker itself did not fail."""
+        return self.status == 0
+
+    @property
+    def summary(self) -> str:
+        text = f"{sum(self.made)} of {len(self.made)} checks hold."
+        text += f" {self.unmade} could not be made." * bool(self.unmade)
+        if self.points:
+            text += f" {self.total:g} of {sum(self.points.values()):g} points."
+            missing = ", ".join(part for part, value in self.scored().items() if value is None)
+            text += f" Not scored, because no check could be made: {missing}." * bool(missing)
+        return text
+
+    def __repr__(self) -> str:
+        return as_text(self)
+
+    def _repr_html_(self) -> str:
+        import pandas
+
+        with pandas.option_context("display.max_colwidth", None):
+            table = pandas.DataFrame(self.results).fillna("").to_html(index=False)
+            return f"{table}<p>{self.summary}</p>"
+
+
+def wrapped(start: str, text: str) -> str:
+    indent = " " * (len(start) - len(start.lstrip()) or 7)
+    text = "".join(c if c.isprintable() else " " for c in text)
+    return textwrap.fill(
+        text, WIDTH, initial_indent=start, subsequent_indent=indent, break_on_hyphens=False
+    )
+
+
+def explained(r: Result) -> str:
+    """A finding with its example and what to change."""
+    first = f"WRONG  {r['part']}: ", f"{r['finding']}. {r['sentence']}"
+    lines = [first, ("       Example: ", r["example"]), ("       Change:  ", r["fix"])]
+    return "\n".join(wrapped(start, text) for start, text in lines if text)
+
+
+def as_text(outcome: Outcome) -> str:
+    """Checks that hold, findings, checks that were not made, and the score."""
+    right, wrong, unmade = map(outcome.of, (True, False, None))
+    blocks = [
+        "\n".join(wrapped(f"ok     {r['part']}: ", r["sentence"]) for r in right),
+        *map(explained, wrong),
+    ]
+    unwritten = {r["part"] for r in wrong if r["finding"] == "not-written-yet"}
+    blocked = [r for r in unmade if r["finding"] == "blocked" and r["part"] not in unwritten]
+    notes = [f"{r['part']}: {r['sentence']}" for r in unmade if r["finding"] != "blocked"]
+    if blocked:
+        checks = groupby(blocked, lambda r: r["part"])
+        text = "; ".join(
+            f"{part}: {', '.join(r['check'] for r in group)}" for part, group in checks
+        )
+        notes.append(f"Not checked before the above is corrected: {text}.")
+    absent = [part for part in PARTS if part not in outcome.parts]
+    if absent and outcome.parts and outcome.file:
+        notes.append(f"Not in the file: {', '.join(absent)}.{''.join(map(outcome.hint, absent))}")
+    notes += [f"The file printed: {outcome.printed[-300:]}"] if outcome.printed else []
+    end = [*(wrapped("note   ", note) for note in dict.fromkeys(notes)), outcome.summary]
+    return "\n\n".join(filter(None, [*blocks, "\n".join(end)]))
+
+
+def page(outcome: Outcome) -> dict[str, Any]:
+    start = {"version": 1, "file": outcome.file}
+    if outcome.error:
+        return start | {"error": outcome.error}
+    return start | {
+        "score": {"held": sum(outcome.made), "of": len(outcome.made)},
+        "points": outcome.scored() if outcome.points else None,
+        "parts": list(outcome.parts),
+        "not_found": [part for part in PARTS if part not in outcome.parts],
+        "checks": outcome.results,
+        "printed": outcome.printed,
+    }
+
+
+def as_json(outcomes: list[Outcome]) -> str:
+    return json.dumps(page(outcomes[0]) if len(outcomes) == 1 else [*map(page, outcomes)], indent=1)
+
+
+def as_gradescope(outcomes: list[Outcome]) -> str:
+    """results.json of Gradescope: one test for each part, without a score if no check of it could
+    be made.
+    """
+    (outcome,), tests = outcomes, []
+    for part, value in outcome.scored().items():
+        text = "\n".join(
+            explained(result) for result in outcome.of(False) if result["part"] == part
+        )
+        test = {"name": part, "max_score": outcome.points.get(part, 1.0), "visibility": "visible"}
+        if value is None:
+            test["output"] = "Not scored: no check of this part could be made."
+        else:
+            test |= {
+                "score": value,
+                "status": "failed" if text else "passed",
+                "output": text or "All checks hold.",
+            }
+        tests.append(test)
+    text = outcome.error or as_text(outcome)
+    return json.dumps(
+        {"score": outcome.total, "output": text, "visibility": "visible", "tests": tests}, indent=1
+    )
+
+
+def as_junit(outcomes: list[Outcome]) -> str:
+    root = ElementTree.Element("testsuites")
+    for outcome in outcomes:
+        suite = ElementTree.SubElement(root, "testsuite", name=outcome.file)
+        failed = (
+            [result_of("file", "read", None, "not-checked", outcome.error)] if outcome.error else []
+        )
+        for r in [*failed, *outcome.results]:
+            case = ElementTree.SubElement(suite, "testcase", classname=r["part"], name=r["check"])
+            if not r["held"]:
+                tag = (
+                    "failure"
+                    if r["held"] is False
+                    else "error"
+                    if r["finding"] == "not-checked"
+                    else "skipped"
+                )
+                text = explained(r) if tag == "failure" else r["sentence"]
+                ElementTree.SubElement(case, tag, message=text.partition("\n")[0]).text = text
+        for name, tag in (
+            ("tests", "testcase"),
+            ("failures", "failure"),
+            ("errors", "error"),
+            ("skipped", "skipped"),
+        ):
+            suite.set(name, str(len([*suite.iter(tag)])))
+    return ElementTree.tostring(root, "unicode", xml_declaration=True)
+
+
+def as_csv(outcomes: list[Outcome]) -> str:
+    """One row for each file."""
+    rows = io.StringIO()
+    writer = csv.writer(rows, lineterminator="\n")
+    writer.writerow(["file", "held", "of", "not_made", "points", "of_points", "findings", "error"])
+    for one in outcomes:
+        points = [one.total, sum(one.points.values())] if one.points else ["", ""]
+        findings = "; ".join(f"{r['part']}: {r['finding']}" for r in one.of(False))
+        writer.writerow(
+            [one.file, sum(one.made), len(one.made), one.unmade, *points, findings, one.error]
+        )
+    return rows.getvalue().rstrip("\n")
+
+
+FORMATS: dict[str, Callable[[list[Outcome]], str]] = {
+    "text": lambda outcomes: "\n\n".join(outcome.error or as_text(outcome) for outcome in outcomes),
+    "json": as_json,
+    "gradescope": as_gradescope,
+    "junit": as_junit,
+    "csv": as_csv,
+}

@@ -1,0 +1,276 @@
+"""Figures of one trained model: learning curves, positions, and attention to a text.
+
+Shape suffixes: T positions or output symbols, D width, H heads, Q queries, K keys, R distances, S
+source symbols.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from imdbattn.io.files import write_atomically
+from imdbattn.nn.beyond.attention import RotaryAttention
+from imdbattn.nn.ladder import Learned, Sinusoidal, sinusoids
+from imdbattn.report.pages import integer_ticks, new_figure, png, style
+from imdbattn.runs.run_folder import Curves
+from imdbattn.tools.explain.prediction import (
+    AttentionWeights,
+    Classification,
+    Prediction,
+    Translation,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+def learning_curves(curves: Curves, training: str, validation: str) -> Figure:
+    """Loss and accuracy over epochs of one run. training, validation: labels of the lines."""
+    figure = new_figure(9, 3.6)
+    kinds = (("loss", "cross-entropy", 1), ("accuracy", "accuracy (%)", 100))
+    for axes, (quantity, unit, factor) in zip(figure.subplots(1, 2), kinds, strict=True):
+        for split, label, color in (
+            ("train", training, "tab:gray"),
+            ("val", validation, "tab:blue"),
+        ):
+            points = curves.get(f"{split}/{quantity}", {})
+            axes.plot(
+                [*points],
+                [factor * y for y in points.values()],
+                "o-",
+                ms=3.5,
+                label=label,
+                color=color,
+            )
+        axes.set(xlabel="epoch", ylabel=unit, title=quantity)
+        integer_ticks(axes)
+        style(axes)
+    axes.legend(frameon=False)
+    return figure
+
+
+def draw_positions(net: Any, length: int, folder: Path) -> None:
+    """Writes positions.png, distances.png, or both, for a model that has them."""
+    if tables := position_tables(net, length):
+        write_atomically(folder / "positions.png", png(dot_products(tables)))
+    if layers := scores_by_distance(net):
+        write_atomically(folder / "distances.png", png(by_distance(layers)))
+
+
+def position_tables(net: Any, length: int) -> dict[str, np.ndarray]:
+    """The first `length` position vectors (T, D) by name; for a learned table also sinusoids of the
+    same width.
+
+    Sinusoids are shown at scale 1. Rotary positions have no vectors: a vector of ones is rotated to
+    each position.
+    """
+    positions, layers = net.positions, [getattr(layer, "f", None) for layer in net.layers]
+    if isinstance(positions, Sinusoidal):
+        added = "" if positions.scale == 1 else f" (the model adds {positions.scale:g} pe)"
+        return {
+            f"sinusoidal positions pe{added}": sinusoids(length, positions.pe_TD.shape[1]).numpy()
+        }
+    if layers and isinstance(rotary := layers[0], RotaryAttention):
+        ones_11Td = rotary.frequency_M.new_ones(
+            1, 1, length, rotary.query.out_features // rotary.heads
+        )
+        rotated_11Td = rotary.rotate(ones_11Td, torch.arange(length, device=ones_11Td.device)[None])
+        return {"a vector of ones, rotated at each position": rotated_11Td[0, 0].cpu().numpy()}
+    if isinstance(positions, Learned):
+        learned_TD = positions.table.weight[:length].detach().float().cpu().numpy()
+        same_TD = sinusoids(*learned_TD.shape).numpy()
+        return {
+            "sinusoidal positions of this width": same_TD,
+            "this model's learned positions": learned_TD,
+        }
+    return {}
+
+
+@torch.no_grad()
+def scores_by_distance(net: Any, reach: int = 20) -> dict[str, np.ndarray]:
+    """By layer, what distances from -reach to reach add to the scores of each head: (H, R), R = 2
+    reach + 1.
+    """
+    layers = {}
+    for number, layer in enumerate(net.layers, 1):
+        # A custom layer may lack these attributes.
+        if (distances := getattr(getattr(layer, "f", None), "distances", None)) is not None:
+            positions_T = torch.arange(2 * reach + 1, device=next(distances.parameters()).device)
+            query_1HTW, key_11TW = distances(positions_T[None])
+            layers[f"layer {number}"] = (
+                (query_1HTW[0, :, reach] @ key_11TW[0, 0].T).float().cpu().numpy()
+            )
+    return layers
+
+
+def dot_products(tables: Mapping[str, np.ndarray]) -> Figure:
+    """For each named table (T, D), a heat map of pe_i . pe_j, and below it the mean by distance.
+
+    The color range is the largest product of two different positions, so that small products stay
+    visible.
+    """
+    figure = new_figure(5.2 * len(tables), 7.6)
+    rows = figure.subplots(2, len(tables), squeeze=False, height_ratios=[2, 1])
+    for map_axes, line_axes, (name, pe_TD) in zip(*rows, tables.items(), strict=True):
+        products_TT = pe_TD @ pe_TD.T
+        size = len(products_TT)
+        most = np.abs(products_TT[~np.eye(size, dtype=bool)]).max(initial=0) or 1
+        image = map_axes.imshow(
+            products_TT, cmap="RdBu_r", vmin=-most, vmax=most, interpolation="nearest"
+        )
+        figure.colorbar(image, ax=map_axes, fraction=0.046, pad=0.03, label="$pe_i \\cdot pe_j$")
+        map_axes.set(title=name, xlabel="position j", ylabel="position i")
+        # Up to half the length: few pairs are further apart.
+        line_axes.plot([np.diagonal(products_TT, apart).mean() for apart in range(size // 2 + 1)])
+        line_axes.set(xlabel="distance j − i", ylabel="mean of $pe_i \\cdot pe_j$")
+        style(line_axes)
+    return figure
+
+
+def by_distance(layers: Mapping[str, np.ndarray]) -> Figure:
+    """What the distance from query to key adds to the scores (H, R): a panel per named layer, a
+    line per head.
+    """
+    figure = new_figure(9, 2.6 * len(layers))
+    panels = figure.subplots(len(layers), 1, squeeze=False, sharex=True)[:, 0]
+    for axes, (name, added_HR) in zip(panels, layers.items(), strict=True):
+        reach, heads = added_HR.shape[1] // 2, [f"head {head + 1}" for head in range(len(added_HR))]
+        axes.plot(range(-reach, reach + 1), added_HR.T, "o-", ms=3, lw=1.2, label=heads)
+        axes.set(title=name, ylabel="added to the score")
+        style(axes)
+        axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
+    axes.set_xlabel("distance j − i from query i to key j (words)")
+    return figure
+
+
+def attention_png(prediction: Prediction, words: int = 40) -> bytes | None:
+    """The attention to a text as PNG; None for a model without attention, or if the weights were
+    not recorded.
+    """
+    if (
+        isinstance(prediction, Classification)
+        and prediction.attention
+        and prediction.attention.received()
+    ):
+        return png(review_attention(prediction.attention, words), "tight")
+    if isinstance(prediction, Translation) and prediction.weights_TS is not None:
+        return png(sequence_attention(prediction), "tight")  # names may be long
+    return None
+
+
+def review_attention(weights: AttentionWeights, words: int = 40) -> Figure:
+    """The weight that each word receives, one row per layer, and below it a map per layer and head,
+    query by key.
+
+    words: number of the first words in the figure, of a text that has over a tenth more. Weights to
+    later words are omitted. The size is such that a dozen words and five heads are legible at a
+    width of 800 pixels.
+    """
+    from matplotlib.colors import PowerNorm
+
+    received, entropies, total = weights.received(), weights.entropies(), len(weights.keys)
+    count = total - weights.cls
+    size = total if count <= words + words // 10 else words + weights.cls
+    names = list(map(axis_label, weights.keys[:size]))
+    rows, heads = len(weights.layers), len(weights.layers[0]) if weights.layers else 1
+    # In inches: the side of a map, of a single layer as wide as the strip; the labels; the heights
+    # of strip and map.
+    side, labels = (
+        max(0.125 * size, 1.2 if rows > 1 else 5 / heads),
+        0.08 * max(map(len, names), default=0),
+    )
+    strip, height = 0.25 * len(received) + 0.4 + labels, side + 0.5
+    figure = new_figure(
+        max(side * heads, 5) + 1.2 + labels, strip + height * rows + 0.7 + labels * (rows > 0)
+    )
+    grid = figure.add_gridspec(1 + rows, heads, height_ratios=[strip, *[height] * rows])
+    axes = figure.add_subplot(grid[0, :])
+    image = heat_map(axes, np.stack(list(received.values()))[:, :size], names, list(received))
+    figure.colorbar(image, ax=axes, pad=0.01, format="{x:g} %")
+    first = f"the first {words} of " if size < total else ""
+    figure.suptitle(f"Attention to {first}{count} word{'s' * (count != 1)}")
+    maps: list[Axes] = []
+    for row, (layer, weights_HQK) in enumerate(weights.numbered(), 1):
+        for head, weights_QK in enumerate(weights_HQK, 1):
+            axes = figure.add_subplot(grid[row, head - 1])
+            image = heat_map(axes, weights_QK[:size, :size], names, names, "equal")
+            image.set_norm(PowerNorm(0.5, 0, 100))  # small weights stay visible
+            axes.tick_params(labelbottom=row == rows, labelleft=head == 1)
+            axes.set_ylabel("query" if head == 1 else "")
+            keys = math.exp(entropies[f"layer {layer}, head {head}"])
+            axes.set_title(f"layer {layer}, head {head}\n{keys:.1f} of {total} keys", fontsize=9)
+            maps.append(axes)
+    if maps:
+        bar = figure.colorbar(
+            image,
+            ax=maps,
+            pad=0.01,
+            shrink=1 if rows == 1 else 0.5,
+            format="{x:g} %",
+            panchor=False,
+        )
+        bar.set_label("weight (square-root scale)", fontsize=9)
+        note = (
+            "key; above each map: effective number of keys,\nfrom the mean entropy of the queries"
+        )
+        figure.supxlabel(note, fontsize=10)
+    return figure
+
+
+def sequence_attention(sequence: Translation, most: int = 100) -> Figure:
+    """Heat map of the weights in square cells: source symbols along the top, output symbols
+    downwards.
+
+    most: number of the first symbols in the figure.
+    """
+    assert sequence.weights_TS is not None
+    longest = max(len(sequence.row_names), len(sequence.source))
+    rows, keys = (
+        [axis_label(name) for name in names[:most]]
+        for names in (sequence.row_names, sequence.source)
+    )
+    # letters of the longest names
+    wide, high = (max(map(len, names), default=1) for names in (rows, keys))
+    cell = 0.32 if longest <= 12 else 0.2  # inches
+    figure = new_figure(
+        max(cell * len(keys) + 0.1 * wide + 1.6, 3.2), cell * len(rows) + 0.1 * high + 1
+    )
+    axes = figure.subplots()
+    image = heat_map(axes, sequence.weights_TS[:most, :most], keys, rows, "equal")
+    axes.xaxis.tick_top()
+    axes.xaxis.set_label_position("top")
+    axes.tick_params("x", rotation=0 if high == 1 else 90)
+    axes.set(xlabel="source", ylabel="output")
+    figure.colorbar(image, ax=axes, format="{x:g} %", label="weight")
+    cut = f": the first {most} symbols of {longest}" if longest > most else ""
+    figure.suptitle(f"{sequence.model}{cut}", fontsize=10, parse_math=False)
+    return figure
+
+
+def heat_map(
+    axes: Axes, weights: np.ndarray, keys: Sequence[str], rows: Sequence[str], aspect: Any = "auto"
+) -> Any:
+    """Draws the weights in percent under the names of their keys (columns) and rows; returns the
+    image.
+    """
+    image = axes.imshow(
+        100 * weights, cmap="Oranges", vmin=0, aspect=aspect, interpolation="nearest"
+    )
+    # Without parse_math=False, matplotlib would render words between dollar signs as formulas.
+    axes.set_xticks(range(len(keys)), keys, rotation=90, fontsize=8, parse_math=False)
+    axes.set_yticks(range(len(rows)), rows, fontsize=8, parse_math=False)
+    axes.tick_params(length=0)
+    return image
+
+
+def axis_label(word: str) -> str:
+    """The word, shortened, without lone surrogates."""
+    word = word if len(word) <= 20 else word[:19] + "…"
+    return word.encode("utf-8", "replace").decode()

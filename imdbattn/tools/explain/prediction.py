@@ -1,0 +1,219 @@
+"""The prediction of a trained model for one text: the class of a review, or the output of an
+encoder-decoder.
+
+Shape suffixes: H heads, Q queries, K keys, T output symbols, S source symbols.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+EOS = "<eos>"
+
+
+@dataclass(frozen=True)
+class AttentionWeights:
+    """Weights of each attention of a classifier to one review; each row sums to 1 over the keys.
+
+    keys: the words that were read, after <cls> if the model has one. layers: (H, K, K) each, query
+    by key.
+    pooling: (K,), or None if the pooling has no query of its own. numbers: of the layers; empty
+    counts from 1.
+    by_label: (K,) for each label, if the pooling has a query for each; pooling is then their mean.
+    """
+
+    keys: list[str]
+    layers: list[np.ndarray]
+    pooling: np.ndarray | None = None
+    cls: bool = False
+    numbers: Sequence[int] = ()
+    by_label: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    def numbered(self) -> list[tuple[int, np.ndarray]]:
+        return list(zip(self.numbers or range(1, 1 + len(self.layers)), self.layers, strict=True))
+
+    def received(self) -> dict[str, np.ndarray]:
+        """Weight of each key (K,) by attention, averaged over heads: from <cls> if there is one,
+        else over queries.
+        """
+        query = "<cls>" if self.cls else "mean query"
+        rows = {
+            f"layer {number}, {query}": (
+                weights_HQK[:, 0] if self.cls else weights_HQK.mean(1)
+            ).mean(0)
+            for number, weights_HQK in self.numbered()
+        }
+        if self.by_label:
+            return rows | {
+                f"pooling, {label}": weights_K for label, weights_K in self.by_label.items()
+            }
+        return rows if self.pooling is None else rows | {"pooling": self.pooling}
+
+    def entropies(self) -> dict[str, float]:
+        """Entropy in nats, averaged over queries, of each layer and head, and of the pooling.
+
+        exp(entropy) is the effective number of keys attended to, at most K.
+        """
+        by_layer = {
+            layer: entropy(weights_HQK).mean(1).tolist() for layer, weights_HQK in self.numbered()
+        }
+        rows = {
+            f"layer {n}, head {head}": nats
+            for n, heads in by_layer.items()
+            for head, nats in enumerate(heads, 1)
+        }
+        return rows if self.pooling is None else rows | {"pooling": float(entropy(self.pooling))}
+
+
+def entropy(weights: np.ndarray) -> np.ndarray:
+    """Entropy of (..., K) weights in nats: log K if all are equal, 0 if one is 1."""
+    from scipy.special import entr
+
+    return entr(weights).sum(-1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """output: the label, or the written text. probability: of the output. model: its name.
+
+    probabilities: of each class, by its name; empty for a written text.
+    """
+
+    text: str
+    output: str
+    probability: float
+    model: str = field(repr=False)
+    probabilities: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        return self.output
+
+    def facts(self) -> dict[str, str]:
+        """What a page shows below the heading."""
+        return {}
+
+    @property
+    def heading(self) -> str:
+        return f"{self.output or '(nothing)'}, {percent(self.probability)}"
+
+    @property
+    def line(self) -> str:
+        """Output, probability, and the beginning of the text."""
+        return (
+            f"{self.output}  {100 * self.probability:5.1f} %  {' '.join(self.text.split())[:100]}"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Classification(Prediction):
+    """words: (start, end, share) of each word that was read: its place in `text`, and its share in
+    the pooled vector.
+
+    The shares sum to 1, or to less if <cls> keeps a part of itself. Empty unless an explanation was
+    requested.
+    """
+
+    words: Sequence[tuple[int, int, float]] = field(default=(), repr=False)
+    attention: AttentionWeights | None = field(default=None, repr=False)
+
+    def facts(self) -> dict[str, str]:
+        largest = sorted(self.words, key=lambda word: -word[2])[:8]
+        shares = ", ".join(
+            f"{quoted(self.text[start:end])} {percent(share)}" for start, end, share in largest
+        )
+        return {"largest shares": shares} if shares else {}
+
+    def pieces(self, shares: Sequence[float] | None = None) -> list[tuple[str, float | None]]:
+        """The whole text in order as (piece, strength 0 to 1); the strength is None for text that
+        is not a word.
+
+        shares: used instead of the words' own shares.
+        """
+        shares = [share for *_, share in self.words] if shares is None else shares
+        largest = max(shares, default=0) or 1
+        pieces: list[tuple[str, float | None]] = []
+        at = 0
+        for (start, end, _), share in zip(self.words, shares, strict=True):
+            pieces += [
+                (self.text[at:start], None),
+                (self.text[max(start, at) : end], share / largest),
+            ]
+            at = max(at, end)
+        return [(piece, strength) for piece, strength in (*pieces, (self.text[at:], None)) if piece]
+
+    def shares_by_attention(self) -> dict[str, list[float]]:
+        """For each attention, the weight that each word receives."""
+        received = self.attention.received() if self.attention else {}
+        return {
+            name: weights_K[len(weights_K) - len(self.words) :].tolist()
+            for name, weights_K in received.items()
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Translation(Prediction):
+    """The output of an encoder-decoder for one source; source and written: their symbols.
+
+    weights_TS: each row sums to 1 over the source; one row per written symbol, and one for <eos> if
+    it was produced; None for a model without attention. unknown: source symbols that are not in the
+    vocabulary. reference: as text.
+    """
+
+    source: list[str]
+    written: list[str]
+    weights_TS: np.ndarray | None = field(default=None, repr=False)
+    unknown: Sequence[str] = ()
+    reference: str | None = None
+
+    @property
+    def row_names(self) -> list[str]:
+        """The output symbol of each row of the weights."""
+        return [*self.written, EOS][: 0 if self.weights_TS is None else len(self.weights_TS)]
+
+    def facts(self) -> dict[str, str]:
+        unknown = (
+            f"{', '.join(self.unknown)} (not in the vocabulary: read as <unk>)"
+            if self.unknown
+            else None
+        )
+        attention = (
+            "none: the decoder uses a single vector of the source"
+            if self.weights_TS is None
+            else None
+        )
+        facts = {
+            "source": self.text,
+            "reference": self.reference,
+            "unknown": unknown,
+            "attention": attention,
+        }
+        return {name: value for name, value in facts.items() if value is not None}
+
+    def alignment(self, count: int = 3) -> list[str]:
+        """For each output symbol, the source symbol with the largest weight, and the next ones
+        above 5 %.
+        """
+        lines = []
+        for name, weights_S in zip(
+            self.row_names, () if self.weights_TS is None else self.weights_TS, strict=True
+        ):
+            first, *others = np.argsort(-weights_S, kind="stable")[:count]
+            chosen = [first, *(s for s in others if weights_S[s] > 0.05)]
+            lines.append(
+                f"{name} <-"
+                f" {', '.join(f'{self.source[s]} {percent(weights_S[s])}' for s in chosen)}"
+            )
+        return lines
+
+
+def percent(share: float) -> str:
+    return "under 0.1 %" if 0 <= share < 0.0005 else f"{100 * share:.1f} %"
+
+
+def quoted(word: str) -> str:
+    """The word, in quotation marks if it has no letter or digit, such as a comma."""
+    return word if any(map(str.isalnum, word)) else f"“{word}”"

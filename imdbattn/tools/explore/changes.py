@@ -1,0 +1,103 @@
+"""Changes to a trained classifier and its input: disabled heads, layers, words and positions, and
+shuffled words.
+
+Shape suffixes: B reviews, H heads, T positions, d width of one head.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Annotated, Any
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor, nn
+
+from imdbattn.nn.ladder import NoPositions, SelfAttention
+from imdbattn.tools.explain.watch import rollout
+
+Number = Annotated[int, Field(ge=1)]
+
+
+class Changes(BaseModel):
+    """heads: pairs of layer and head; layers and heads count from 1. words: places among the words
+    that are read.
+
+    A disabled head outputs zeros, a disabled layer is skipped, and a disabled word is removed; the
+    others keep their positions. positions: true removes positions and distances. shuffle: seed of a
+    random order of the words.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    heads: list[tuple[Number, Number]] = []
+    layers: list[Number] = []
+    words: list[Annotated[int, Field(ge=0)]] = []
+    positions: bool = False
+    shuffle: Annotated[int, Field(ge=0, lt=2**32)] | None = None
+
+    def __bool__(self) -> bool:
+        return self != Changes()
+
+    def kept_layers(self, layers: int) -> list[int]:
+        """The numbers of the layers, out of so many, that are not disabled."""
+        return [number for number in range(1, 1 + layers) if number not in self.layers]
+
+    def heads_of(self, layer: int) -> list[int]:
+        return sorted({head for number, head in self.heads if number == layer})
+
+
+def positional(net: nn.Module) -> list[tuple[nn.Module, str, Any]]:
+    """What makes the order of the words matter: its owner, its name, and what disables it. Not a
+    convolution.
+    """
+    found: list[tuple[nn.Module, str, Any]] = []
+    for part in net.modules():
+        if isinstance(getattr(part, "distances", None), nn.Module):
+            found.append((part, "distances", None))
+        # rotary positions
+        if isinstance(frequency_M := getattr(part, "frequency_M", None), Tensor):
+            found.append((part, "frequency_M", torch.zeros_like(frequency_M)))
+    if not isinstance(getattr(net, "positions", NoPositions()), NoPositions):
+        found.append((net, "positions", NoPositions()))
+    return found
+
+
+@contextmanager
+def changed(net: Any, changes: Changes) -> Iterator[None]:
+    """Applies the changes of heads, layers and positions to a net, and undoes them at the end."""
+
+    def zero_heads(layer: int, module: nn.Module, inputs: Any, output_BHTd: Tensor) -> Tensor:
+        disabled = (
+            torch.tensor(changes.heads_of(layer), dtype=torch.int64, device=output_BHTd.device) - 1
+        )
+        return output_BHTd.index_fill(1, disabled, 0)
+
+    with ExitStack() as stack:
+        for number, layer in enumerate(getattr(net, "layers", ()) if changes.heads else (), 1):
+            for part in layer.modules():
+                if isinstance(part, SelfAttention):
+                    stack.enter_context(
+                        part.attention.register_forward_hook(partial(zero_heads, number))
+                    )
+        replacements = positional(net) if changes.positions else []
+        if changes.layers:
+            kept = [net.layers[number - 1] for number in changes.kept_layers(len(net.layers))]
+            replacements.append((net, "layers", nn.ModuleList(kept)))
+        for owner, name, value in replacements:
+            stack.callback(setattr, owner, name, getattr(owner, name))
+            setattr(owner, name, value)
+        yield
+
+
+def shares(changes: Changes, weights: Sequence[Tensor], skips: Sequence[bool]) -> Tensor:
+    """`rollout` through the enabled heads. A layer without any has only its skip connection."""
+    *layers, pooling = weights
+    numbers = changes.kept_layers(len(layers) + len(set(changes.layers)))
+    enabled = []
+    for number, weights_BHTT, skip in zip(numbers, layers, skips, strict=True):
+        off = changes.heads_of(number)
+        kept = [head for head in range(weights_BHTT.shape[1]) if head + 1 not in off]
+        nothing = torch.eye(weights_BHTT.shape[-1])[None, None].to(weights_BHTT) * float(skip)
+        enabled.append(weights_BHTT[:, kept] if kept else nothing)
+    return rollout([*enabled, pooling], skips)

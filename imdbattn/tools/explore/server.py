@@ -1,0 +1,158 @@
+"""The server of the page: static files, and answers to the messages of the page.
+
+All addresses are below /<token>/. Only requests for 127.0.0.1 or localhost are answered, so that no
+other site can reach the server by a host name of its own.
+"""
+
+import contextlib
+import json
+import random
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationError
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Message as ASGIMessage
+
+from imdbattn.data.order_probe import PAIRS, pair
+from imdbattn.errors import UserError, in_line
+from imdbattn.report.pages import render
+from imdbattn.tools.explain.figures import attention_png
+from imdbattn.tools.explain.show import digest
+from imdbattn.tools.explore.browse import Next
+from imdbattn.tools.explore.cell import Cell
+from imdbattn.tools.explore.read import Positions, Read
+from imdbattn.tools.explore.runs import Message, Runs
+from imdbattn.tools.explore.write import Write
+
+WORDS = 40  # of the maps of a saved page, which are images
+HOSTS = ["127.0.0.1", "localhost"]
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+class Probe(Message):
+    def answer(self, runs: Runs) -> dict[str, Any]:
+        return dict(zip(("neg", "pos"), pair(random.randrange(PAIRS)), strict=True))
+
+
+class Save(Message):
+    """notes: of each run, its changes in words."""
+
+    readings: Annotated[list[Read], Field(max_length=12)]
+    written: Annotated[list[Write], Field(max_length=12)]
+    notes: dict[str, str]
+
+    def answer(self, runs: Runs) -> Response:
+        asked: list[Read | Write] = [*self.readings, *self.written]
+        sections = [
+            (runs.title(one.run), self.notes.get(one.run, ""), one.prediction(runs))
+            for one in asked
+        ]
+        shown = [(*section, attention_png(section[-1], WORDS)) for section in sections]
+        page = render(Path(__file__).with_name("saved.html.jinja"), sections=shown, words=WORDS)
+        name = f"attention-{digest([prediction for *_, prediction in sections])}.html"
+        return HTMLResponse(page, headers={"Content-Disposition": f'attachment; filename="{name}"'})
+
+
+# by path
+MESSAGES = {
+    kind.__name__.lower(): kind for kind in (Read, Cell, Write, Positions, Next, Probe, Save)
+}
+
+
+def encoded(value: Any) -> Response:
+    if isinstance(value, Response):
+        return value
+    if isinstance(value, bytes):
+        return Response(value, media_type="application/octet-stream")
+    content = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
+    return Response(content, media_type="application/json")
+
+
+def endpoint(kind: Any, runs: Runs) -> Callable[[Request], Awaitable[Response]]:
+    """Validates a message and answers it in another thread; nothing is computed if the page has
+    been closed.
+    """
+
+    def answer(message: Any) -> Response:
+        with runs.lock:
+            return encoded(message.answer(runs))
+
+    async def handle(request: Request) -> Response:
+        message = kind.model_validate_json(await request.body())
+        return (
+            Response(status_code=499)
+            if await request.is_disconnected()
+            else await run_in_threadpool(answer, message)
+        )
+
+    return handle
+
+
+async def failed(request: Request, error: Any) -> Response:
+    status, reason = (
+        500,
+        f"{type(error).__name__}: {in_line(error)} (the terminal has the traceback)",
+    )
+    if isinstance(error, ValidationError):
+        problem = error.errors(include_url=False)[0]
+        status, reason = 400, f"{'.'.join(map(str, problem['loc'])) or 'request'}: {problem['msg']}"
+    elif isinstance(error, UserError):
+        status, reason = 400, in_line(error, None)
+    elif isinstance(error, HTTPException):
+        hint = "open the address that imdbattn.explore has printed; the part after # can be kept"
+        status, reason = error.status_code, f"{error.detail}: {hint}"
+    return JSONResponse({"error": reason}, status)
+
+
+def make_app(runs: Runs, token: str) -> ASGIApp:
+    """The application, whose page has the address /<token>/."""
+    routes = [
+        Route("/api/runs", lambda request: encoded(runs.listed()), methods=["GET"]),
+        *(
+            Route(f"/api/{name}", endpoint(kind, runs), methods=["POST"])
+            for name, kind in MESSAGES.items()
+        ),
+        Mount("/", StaticFiles(directory=Path(__file__).with_name("static"), html=True)),
+    ]
+    # the traceback of the last is also printed
+    kinds: Any = (ValidationError, UserError, HTTPException, Exception)
+    inner = Starlette(
+        routes=[Mount(f"/{token}", routes=routes)],
+        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=HOSTS)],
+        exception_handlers=dict.fromkeys(kinds, failed),
+    )
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        """Adds the headers to every answer."""
+
+        async def send_with_headers(message: ASGIMessage) -> None:
+            if message["type"] == "http.response.start":
+                added = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+                message["headers"] = [*message.get("headers", []), *added]
+            await send(message)
+
+        with contextlib.suppress(ClientDisconnect):
+            await inner(scope, receive, send_with_headers)
+
+    return app

@@ -1,0 +1,258 @@
+"""Writes a trained model as a folder that needs no wheel, cache or network, and reads it.
+
+model.safetensors  config.json  tokenizer.json  metrics.json  checksums.json  README.md
+On request also model.pt2 and model.onnx.
+"""
+
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.normalizers import Lowercase
+from tokenizers.normalizers import Sequence as Rewrites
+
+from imdbattn.data.tokens import FIRST_WORD, UNK, pipeline_of
+from imdbattn.errors import UserError
+from imdbattn.io.files import expanded, sha256_of, writing_into
+from imdbattn.report.pages import plain, render
+from imdbattn.runs.run_folder import RESULTS, write_json
+from imdbattn.settings.keys import as_dict
+from imdbattn.settings.safety import plain_settings, read_json
+from imdbattn.settings.schema import check_run
+from imdbattn.tasks.seq2seq.predictor import Seq2SeqPredictor
+from imdbattn.tasks.weights import Trained
+from imdbattn.tools.export.vectors import VECTORS, build, smaller
+
+KIND, FORMAT = "imdbattn", 1  # model_type in config.json, and the version of the folder's format
+CONFIG, WEIGHTS, WORDS, CARD = "config.json", "model.safetensors", "tokenizer.json", "README.md"
+METRICS, PROGRAM, ONNX, CHECKSUMS = "metrics.json", "model.pt2", "model.onnx", "checksums.json"
+# what `read_export` needs; a graph is for other programs
+FILES = (CONFIG, WEIGHTS, WORDS, METRICS, CARD, CHECKSUMS)
+REMEDY = "export the model again, or copy its whole folder again"
+OTHER_FOLDER = "choose another folder"
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+
+def write_export(
+    predictor: Any,
+    out: Path | str,
+    run_folder: Path,
+    vectors: str = "training",
+    precision: str = "auto",
+    graph: bool = False,
+    onnx: bool = False,
+) -> dict[str, Any]:
+    """Writes a trained model into the folder `out`, and returns facts about its vectors (see
+    `smaller`).
+
+    run_folder: of the predictor. Its test reviews, or those of validation, are labeled by the
+    export and by the run.
+    vectors: "training" keeps the words of the training reviews, and reads others as <unk>; "all"
+    keeps all words.
+    precision: of the vectors; "auto" is float16 if that changes no label of those reviews, else
+    float32.
+    graph, onnx: also write model.pt2 (torch.export) and model.onnx.
+
+    With vectors="all" and precision="float32" all predictions are the run's own, bit for bit. An
+    export in `out` is replaced at the end, and is kept if anything fails. A model that was read
+    from an export keeps its vectors. Raises UserError for wrong input, or if `out` has any other
+    content.
+    """
+    out = expanded(out).resolve()
+    check_out(out)
+    metrics = read_json(run_folder / METRICS, "finish the run, imdbattn.train resume=...")
+    facts: dict[str, Any] = {}
+    if is_export(run_folder):
+        facts = read_config(run_folder)["export"]
+        if vectors == "all" and facts.get("vectors") == "training":
+            raise UserError(
+                f"{run_folder} has only the words of its training reviews: vectors=all needs"
+                " the run"
+            )
+    elif predictor.cfg.task == "reviews":
+        predictor, facts = smaller(predictor, run_folder, metrics, vectors, precision)
+    net = predictor.net
+    tensors = {
+        name: weight.detach().cpu().contiguous() for name, weight in net.state_dict().items()
+    }
+    if facts:
+        dtype = torch.float16 if facts.get("precision") == "float16" else torch.float32
+        tensors[VECTORS] = net.embedding.vectors_VD.to(dtype).contiguous()
+    with replacing(out) as folder:
+        safetensors.torch.save_file(tensors, folder / WEIGHTS, {"format": "pt"})
+        if facts:
+            (folder / WORDS).write_text(
+                tokenizer_json(predictor.cfg.data.tokenizer, predictor.glove.words), "utf-8"
+            )
+        if graph or onnx:
+            # for which the others do not wait
+            from imdbattn.tools.export.graph import to_onnx, to_program
+
+            if graph:
+                torch.export.save(to_program(predictor), folder / PROGRAM)
+            if onnx:
+                to_onnx(predictor, folder / ONNX)
+        settings = portable(as_dict(predictor.cfg))
+        path = str(predictor.cfg.data.get("path") or "")
+        metrics["test_set"] = metrics["test_set"].replace(path, Path(path).name)  # as `portable`
+        write_json(folder / METRICS, metrics)
+        version = import_module("imdbattn").__version__  # an import of its API would be a cycle
+        config = {"model_type": KIND, "format": FORMAT, "version": version, "settings": settings}
+        write_json(folder / CONFIG, config | {"facts": dict(predictor.facts), "export": facts})
+        write_json(
+            folder / CHECKSUMS, {file.name: sha256_of(file) for file in sorted(folder.iterdir())}
+        )
+        (folder / CARD).write_text(card(predictor, metrics, facts), "utf-8")
+    return facts
+
+
+def check_out(out: Path) -> None:
+    """Raises UserError unless `out` is absent, empty, or an export and what commands have written
+    into it.
+    """
+    files = (
+        {file.name for file in out.iterdir()}
+        if out.is_dir()
+        else {out.name}
+        if out.exists()
+        else set()
+    )
+    is_ours = is_export(out) and json.loads((out / CONFIG).read_bytes()).get("model_type") == KIND
+    if others := files - ({*FILES, PROGRAM, ONNX, *RESULTS} if is_ours else set()):
+        raise UserError(
+            f"{out} contains {min(others)}, which is not part of an exported model: {OTHER_FOLDER}"
+        )
+
+
+@contextmanager
+def replacing(out: Path) -> Iterator[Path]:
+    """A temporary folder that replaces `out` at the end, unless an exception is raised."""
+    new, old = (
+        out.with_name(f".{out.name}.{uuid.uuid4().hex[:8]}.{end}") for end in ("tmp", "old")
+    )
+    with writing_into(out.parent, OTHER_FOLDER):
+        try:
+            new.mkdir(parents=True)
+            yield new
+            if out.exists():
+                out.rename(old)
+            new.rename(out)
+        finally:
+            if old.exists() and not out.exists():
+                old.rename(out)
+            for folder in (new, old):
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def portable(settings: dict[str, Any]) -> dict[str, Any]:
+    """Removes folders, accounts and callbacks of the machine that trained. Changes the settings in
+    place, too.
+    """
+    data = settings["data"]
+    for group in (settings, data, data.get("glove", {})):
+        group |= {key: Path(group[key]).name for key in ("init", "path", "extra") if group.get(key)}
+    for key in ("callbacks", "default_root_dir"):
+        settings["trainer"].pop(key, None)
+    if data.get("tokenizer") == "torchtext":  # the same words, without torchtext
+        data["tokenizer"] = "basic_english"
+    if "cache_dir" in data:
+        data["cache_dir"] = None
+    return settings | {"logger": {"name": "none"}, "resume": None, "trust": None}
+
+
+def tokenizer_json(name: str, words: Sequence[str]) -> str:
+    """The tokenizer with the words that have vectors, in the format of the library `tokenizers`.
+
+    That library lower-cases a capital sigma at the end of a word differently.
+    """
+    pipeline = pipeline_of(name)
+    pipeline.model = WordLevel(
+        {"<unk>": UNK, **dict(zip(words, count(FIRST_WORD), strict=False))}, "<unk>"
+    )
+    pipeline.normalizer = Rewrites([Lowercase(), pipeline.normalizer])
+    return pipeline.to_str()
+
+
+def card(predictor: Any, metrics: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
+    """README.md with the header that the Hugging Face hub reads."""
+    from huggingface_hub import EvalResult, ModelCardData
+
+    cfg, task = predictor.cfg, "text-classification" if facts else "text2text-generation"
+    scores = {
+        split: key
+        for split, key in (("validation", "val_"), ("test", "test_"))
+        if f"{key}accuracy" in metrics
+    }
+    about = (task, cfg.data.source, metrics["test_set"], "accuracy")
+    results = [
+        EvalResult(*about, metrics[f"{key}accuracy"], dataset_split=split)
+        for split, key in scores.items()
+    ]
+    name, labels = cfg.model.name, [plain(label) for label in predictor.facts.get("labels", ())]
+    header = ModelCardData(
+        library_name=KIND,
+        pipeline_tag=task,
+        tags=[KIND, name],
+        model_name=name,
+        eval_results=results,
+    ).to_yaml()
+    values = {
+        "cfg": cfg,
+        "metrics": metrics,
+        "facts": facts,
+        "scores": scores,
+        "header": header,
+        "labels": labels,
+    }
+    return render(Path(__file__).with_name("card.md.jinja"), **values)
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+def is_export(folder: Path | str) -> bool:
+    """Whether a folder is an exported model rather than a run folder."""
+    # Path.is_file raises for a name that is too long
+    return os.path.isfile(expanded(folder) / CONFIG)
+
+
+def read_export(folder: Path | str, trust: Any = None) -> Any:
+    """The Predictor of an exported folder. trust: packages whose classes its settings may name.
+
+    Raises UserError if a file has changed since it was written, or is of another version.
+    """
+    folder = expanded(folder)
+    config, file = read_config(folder), folder / CONFIG
+    cfg = check_run(plain_settings(config.get("settings"), file), file, trust)
+    tensors, facts = safetensors.torch.load_file(folder / WEIGHTS), config["facts"]
+    if cfg.task == "seq2seq":
+        return Seq2SeqPredictor.load(cfg, Trained(tensors, facts))
+    vectors_VD = tensors.pop(VECTORS).float()
+    ids = Tokenizer.from_file(str(folder / WORDS)).get_vocab()
+    words = sorted((word for word in ids if ids[word] >= FIRST_WORD), key=ids.__getitem__)
+    return build(cfg, folder / WEIGHTS, tensors, facts, vectors_VD, words)
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """config.json of an export. Raises UserError if a file has changed, or the folder is of another
+    version.
+    """
+    config, sums = read_json(folder / CONFIG, REMEDY), read_json(folder / CHECKSUMS, REMEDY)
+    changed = [name for name, checksum in sums.items() if sha256_of(folder / name) != checksum]
+    if changed or config.get("format") != FORMAT:
+        reason = f"changed: {', '.join(changed)}" if changed else f"its format is not {FORMAT}"
+        raise UserError(f"{folder} is damaged or of another version ({reason}): {REMEDY}")
+    return config

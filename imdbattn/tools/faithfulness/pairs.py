@@ -1,0 +1,80 @@
+"""Pairs of a review and an edited one with another label: Kaushik et al., "Learning the Difference
+that Makes a Difference with Counterfactually-Augmented Data", ICLR 2020. The edits are the reasons
+that people gave.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from difflib import SequenceMatcher
+from pathlib import Path
+from typing import NamedTuple
+
+from imdbattn.data.user_files.tables import SUFFIXES, read_columns, suffix_of
+from imdbattn.errors import UserError
+
+COLUMNS = {"label": "Sentiment", "text": "Text", "pair": "batch_id"}  # of the published tables
+
+
+class Pair(NamedTuple):
+    """Labels are indices."""
+
+    original: str
+    label: int
+    edited: str
+    edited_label: int
+
+
+def read_pairs(place: Path, labels: Sequence[str], held_out: Collection[str]) -> list[Pair]:
+    """The pairs whose original is one of the texts `held_out` from training.
+
+    place: a table, or a folder of tables, with the columns of COLUMNS; two rows with the same
+    `batch_id` are a pair.
+    labels: names of the classes, such as neg for Negative. Raises UserError if there is no such
+    pair, because the model may have been trained on the others, or for a label that does not begin
+    with one of the names.
+    """
+    files = (
+        sorted(file for file in place.iterdir() if suffix_of(file) in SUFFIXES)
+        if place.is_dir()
+        else [place]
+    )
+    by_number = defaultdict(list)
+    for file in files:
+        for label, text, number in zip(*read_columns(file, COLUMNS), strict=True):
+            by_number[file, number].append((text or "", class_of(label or "", labels)))
+    known = set(map(letters, held_out))
+    pairs = []
+    for both in by_number.values():
+        ordered = sorted(both, key=lambda one: letters(one[0]) not in known)
+        if [letters(text) in known for text, _ in ordered] == [True, False]:
+            pairs.append(Pair(*ordered[0], *ordered[1]))
+    if not pairs:
+        raise UserError(
+            f"pairs_of={place}: none of {len(by_number):,} originals is in this split, so the model"
+            " may have been trained on them: use runs that held these reviews out, as with"
+            " data.source=packaged, or omit pairs_of"
+        )
+    return pairs
+
+
+def class_of(label: str, names: Sequence[str]) -> int:
+    found = [number for number, name in enumerate(names) if label.lower().startswith(name.lower())]
+    if len(found) != 1:
+        raise UserError(
+            f"pairs_of: the label {label!r} does not begin with exactly one of {', '.join(names)}"
+        )
+    return found[0]
+
+
+def letters(text: str) -> str:
+    """The text for comparison: without tags, spaces, punctuation and case."""
+    return re.sub(r"<[^>]*>|[\W_]", "", text.lower())
+
+
+def edited_words(original: Sequence[str], edited: Sequence[str]) -> list[bool]:
+    """Whether each word of the original was replaced or deleted."""
+    changed = [True] * len(original)
+    for block in SequenceMatcher(None, original, edited, autojunk=False).get_matching_blocks():
+        changed[block.a : block.a + block.size] = [False] * block.size
+    return changed

@@ -1,0 +1,221 @@
+"""The tests of faithfulness (the dict that summary makes) as a pages.Report."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from omegaconf import OmegaConf
+
+from imdbattn.report import comparison_page as shared
+from imdbattn.report.comparison_figures import COLORS, finish, percents, small_multiples
+from imdbattn.report.pages import Picture, Report, Section, Table
+from imdbattn.report.statistics import level
+from imdbattn.tools.faithfulness.scores import RAW, SCORES, WITH_VALUES
+
+# a score fails the randomization test if its correlation is significantly above this
+UNCHANGED = 0.5
+QUESTION = "Is attention an explanation here? By erasure,"
+DASHES = ("-", "--", ":", "-.")  # with COLORS: 28 different lines
+TEXTS = OmegaConf.load(Path(__file__).with_name("measures.yaml"))
+MEASURES, NOTES = TEXTS.measures, TEXTS.notes  # name -> title and text; name -> text
+
+
+def report_of(summary: dict[str, Any]) -> Report:
+    claims = summary["claims"]
+    text = ", ".join(shared.by_verdict(claims, ("better", "worse", "undecided")))
+    return Report(
+        name="faithfulness",
+        title=headline(summary),
+        about=f"{shared.set_name(summary)}.",
+        lead=f"Of {len(claims):,} claims about scores: {text}." if claims else "",
+        points=sentences(summary),
+        sections=sections(summary),
+        notes=notes(summary),
+        skipped=summary["skipped"],
+        content=summary,
+        folder=shared.folder_name(summary),
+    )
+
+
+def sections(summary: dict[str, Any]) -> list[Section]:
+    """One for each measure, with a row for each score and a column for each rung."""
+    table = [["rung", "seeds", "accuracy %", "first run"]]
+    for rung in summary["rungs"]:
+        accuracy, seeds = shared.mean_and_sd(rung["accuracy"]), str(len(rung["seeds"]))
+        table.append([rung["label"], seeds, accuracy, rung["folders"][0]])
+    found = [Section("Rungs", "Accuracy on these reviews, ± standard deviation over seeds.", table)]
+    folded = False
+    for name, (title, text) in ((name, one.values()) for name, one in MEASURES.items()):
+        if rows := [row for row in summary["numbers"] if row["measure"] == name]:
+            size = max(row["reviews"] for row in rows)
+            text += f" {size:,} reviews." if size > 1 else ""
+            short = () if folded else pivoted(title, rows, lambda row: number(row["mean"]))
+            found.append(
+                Section(title, text, pivoted(title, rows, cell), short=short, folded=folded)
+            )
+        folded |= name == "incompleteness"
+    shares = Picture(
+        "erasure", partial(erasure, summary), "Loss of probability by share of removed words."
+    )
+    found.append(Section("Erasure by share of the words", pictures=[shares], folded=True))
+    table = [["rung", "measure", "about", "difference", "interval", "verdict", "p (Holm)"]]
+    for claim in summary["claims"]:
+        difference, low, high = (
+            number(value, "+") for value in (claim["mean"], *claim["interval"])
+        )
+        names = [claim["rung"], MEASURES[claim["measure"]].title, shown(claim["about"])]
+        table.append(
+            [
+                *names,
+                difference,
+                f"{low} to {high}",
+                claim["verdict"],
+                shared.p_value(claim["holm_p"]),
+            ]
+        )
+    return [
+        *found,
+        Section(
+            "Claims", "Differences from random words, + is better.", table, names=3, folded=True
+        ),
+    ]
+
+
+def pivoted(
+    title: str, rows: Sequence[Mapping[str, Any]], show: Callable[[Mapping[str, Any]], str]
+) -> Table:
+    cells = {(row["about"], row["rung"]): show(row) for row in rows}
+    abouts, rungs = (list(dict.fromkeys(row[key] for row in rows)) for key in ("about", "rung"))
+    return [
+        [title, *rungs],
+        *([shown(about), *(cells.get((about, rung), "") for rung in rungs)] for about in abouts),
+    ]
+
+
+def shown(about: str) -> str:
+    name, comma, rest = about.partition(", ")
+    return SCORES[name][0] + comma + rest if name in SCORES else about
+
+
+def number(value: float, sign: str = "") -> str:
+    if abs(value) >= 10:
+        return shared.count(value)
+    return f"{round(value, 3) + 0.0:{sign}.3f}".replace("-", "−")  # + 0.0: no −0.000
+
+
+def cell(row: Mapping[str, Any]) -> str:
+    low, high = map(number, row["interval"])
+    return (
+        number(row["mean"])
+        if row["measure"] == "speed"
+        else f"{number(row['mean'])} ({low} to {high})"
+    )
+
+
+def erasure(summary: dict[str, Any]) -> Figure:
+    """A panel for each rung: comprehensiveness over the share of removed words, a line for each
+    score.
+    """
+    rungs, at = summary["rungs"], percents(summary["method"]["shares"])
+    names = list(dict.fromkeys(score for rung in rungs for score in rung["by_share"]))
+    figure, panels = small_multiples([rung["label"] for rung in rungs])
+    for axes, rung in zip(panels, rungs, strict=True):
+        for place, name in enumerate(names):
+            values, line = (
+                rung["by_share"].get(name, [np.nan] * len(at)),
+                DASHES[place % len(DASHES)],
+            )
+            label = shown(name) if axes is panels[0] else None  # one legend for all panels
+            axes.plot(
+                at, values, ".", ls=line, color=COLORS[place % len(COLORS)], lw=1.3, label=label
+            )
+        axes.set_xlabel("removed words (%)", fontsize=8)
+    figure.supylabel("loss of probability", fontsize=9)
+    figure.set_figheight(figure.get_figheight() + 0.13 * len(names))  # for the legend
+    return finish(figure, "Erasure of the words with the largest scores", legend=2)
+
+
+def headline(summary: dict[str, Any]) -> str:
+    """The answer in one sentence, from the claims about comprehensiveness: attention against random
+    words.
+
+    Another score is better if its interval is above that of attention.
+    """
+    claims = [claim for claim in summary["claims"] if claim["measure"] == "comprehensiveness"]
+    first = {
+        claim["rung"]: claim for name in reversed(RAW) for claim in claims if claim["about"] == name
+    }
+    if not first:
+        return (
+            f"{QUESTION} not tested: no rung has attention weights that could be compared with"
+            " random words"
+        )
+    verdicts = Counter(claim["verdict"] for claim in first.values())
+    others = [claim for claim in claims if claim["about"] not in RAW and claim["rung"] in first]
+    beaten = len(
+        {one["rung"] for one in others if one["interval"][0] > first[one["rung"]]["interval"][1]}
+    )
+    answers = {"better": "partly" if beaten else "yes", "worse": "no", "undecided": "undecided"}
+    answer = answers[next(iter(verdicts))] if len(verdicts) == 1 else "partly"
+    counted = ", ".join(f"{name} in {verdicts[name]}" for name in answers if verdicts[name])
+    text = (
+        f"{QUESTION} {answer}: compared with random words, attention is {counted} of {len(first)}"
+        " rungs"
+    )
+    return f"{text}; another score is better than attention in {beaten}" if beaten else text
+
+
+def sentences(summary: dict[str, Any]) -> list[str]:
+    """What a reader of the tables could miss: attention beside the best scores, changed orders,
+    failed tests.
+    """
+    rows, found = summary["numbers"], []
+    both = "searched", "normalized"
+    raw, normalized = (
+        {(r["about"], r["rung"]): r["mean"] for r in rows if r["measure"] == one} for one in both
+    )
+    names, rungs = (list(dict.fromkeys(key[place] for key in normalized)) for place in (0, 1))
+    groups = {"attention weights": RAW, "norms and value zeroing": WITH_VALUES, "all scores": names}
+    for rung in rungs:
+        best = {
+            group: max((normalized.get((name, rung), -1), name) for name in some)
+            for group, some in groups.items()
+        }
+        parts = [
+            f"{group} {number(mean)} ({shown(name)})"
+            for group, (mean, name) in best.items()
+            if mean > -1
+        ]
+        found.append(f"{rung}, highest normalized AOPC: {', '.join(parts)}.")
+    for name in names:
+        ordered = (
+            sorted((-mean, rung) for (one, rung), mean in m.items() if one == name)
+            for m in (raw, normalized)
+        )
+        before, after = (" > ".join(rung for _, rung in pairs) for pairs in ordered)
+        if before != after and name != "random":
+            found.append(
+                f"Normalization changes the order of models by {shown(name)}: {before}; now"
+                f" {after}."
+            )
+    if randomized := [row for row in rows if row["measure"] == "randomized"]:
+        failed = [
+            f"{shown(row['about'])} in {row['rung']}"
+            for row in randomized
+            if row["interval"][0] > UNCHANGED
+        ]
+        text = f"Fails the randomization test (correlation above {UNCHANGED:g})"
+        found.append(f"{text}: {', '.join(failed) or 'no score'}.")
+    return found
+
+
+def notes(summary: dict[str, Any]) -> list[str]:
+    """How the numbers were computed."""
+    beam, claims = summary["method"]["search"]["beam"], f"{len(summary['claims']):,}"
+    shares = ", ".join(f"{share:g} %" for share in percents(summary["method"]["shares"]))
+    facts = {"shares": shares, "beam": beam, "claims": claims, "level": level(summary)}
+    return shared.notes(summary, [text.format(**facts) for text in NOTES.values()])

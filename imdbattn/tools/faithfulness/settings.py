@@ -1,0 +1,26 @@
+"""The settings of imdbattn.faithfulness, conf/faithfulness.yaml."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from imdbattn.report.settings import OfRuns
+from imdbattn.settings.schema import Count, Group, InnerShare, LocalData, Natural, Part, Text, Trust
+
+
+class AopcSearch(Group):
+    reviews: Natural
+    beam: Count
+
+
+class Faithfulness(OfRuns):
+    split: Literal["test", "validation"]
+    reviews: Count
+    scores: list[Text | Part]  # names, which faithfulness/experiment checks, and functions
+    shares: Annotated[list[InnerShare], Field(min_length=1)]
+    costly_reviews: Count
+    search: AopcSearch
+    random_reviews: Natural
+    pairs_of: Text | None
+    trust: Trust
+    data: LocalData

@@ -1,0 +1,388 @@
+"""Searches with Optuna: each trial is an ordinary run in a child process, in <search
+folder>/trial-<number>.
+
+journal.log holds Optuna's study.
+"""
+
+import difflib
+import logging
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import optuna
+from omegaconf import DictConfig, OmegaConf
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
+from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, NopPruner
+from optuna.samplers import TPESampler
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import Trial, TrialState, create_trial
+
+from imdbattn.data.reviews import decided_source
+from imdbattn.errors import UserError, in_shell
+from imdbattn.io.files import acquired, write_atomically, writing_into
+from imdbattn.launch.command import SWEEP_PID, composed, has_plugin, plain_dict, quote, threads_of
+from imdbattn.launch.job import LOG, failure, jobs_of, resumable, search_path, started, stopping
+from imdbattn.report.comparison import spread
+from imdbattn.report.comparison_page import mean_and_sd
+from imdbattn.report.pages import Report, Section, as_table, print_reports, write_report
+from imdbattn.runs.run_folder import finished, read_curves
+from imdbattn.settings.keys import as_text, within
+from imdbattn.settings.safety import read_json, refuse_untrusted
+from imdbattn.settings.schema import validate
+from imdbattn.tools.search.settings import Search
+
+log = logging.getLogger(__name__)
+optuna.logging.set_verbosity(optuna.logging.WARNING)
+warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+
+Space = dict[str, BaseDistribution]  # setting -> its values
+POLL = 0.2  # seconds between two readings of the learning curves of running trials
+FAILURES = 10  # consecutive failed trials that end a search
+FEWEST = 4  # finished trials that an importance requires
+BEST = 10  # trials in the table
+STATES = {"COMPLETE": "finished", "PRUNED": "pruned", "FAIL": "failed"}
+
+
+def run_search(cfg: Search, folder: Path, file: str) -> None:
+    """Runs the trials, then trains the best settings with several seeds. file: name of the file
+    with the settings.
+    """
+    space, settings = check(cfg, folder / file)
+    place = os.path.relpath(folder)
+    lock = acquired(
+        folder / ".lock", f"{place} belongs to a search that is still running: wait for it"
+    )
+    os.environ[SWEEP_PID] = str(os.getpid())  # trials end with this process
+    # runs the finally clauses
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    with lock, writing_into(folder, "choose another hydra.run.dir"):
+        write_atomically(folder / file, OmegaConf.to_yaml(OmegaConf.create(cfg.model_dump())))
+        study = open_study(folder / "journal.log", cfg, settings.trainer.max_epochs)
+        try:
+            run_trials(study, cfg, space, settings, folder)
+            complete(study, cfg, folder)
+        except BaseException:
+            log.warning(
+                "stopped; resume it with:  python -m imdbattn.search resume=%s", in_shell(place)
+            )
+            raise
+
+
+# --- the space: values, lists of values, and ranges {low, high} with log: true or step ------------
+
+
+def check(cfg: Search, file: Path) -> tuple[Space, DictConfig]:
+    """The space, and the settings that all trials share. Raises UserError for wrong ones.
+
+    file: their source, if a search is resumed. If data.source is `auto`, one source is chosen for
+    all trials.
+    """
+    space = {name: distribution(values) for name, values in cfg.space.items()}
+    for word in (*space, *cfg.train):
+        if within(word.lstrip("+").partition("=")[0], "seed", "resume", "test", "hydra"):
+            raise UserError(f"{word}: the search decides this setting for each trial: omit it")
+    # Points with both ends of each range, and all values of each list
+    ends: list[Any] = [
+        getattr(one, "choices", ()) or [vars(one)["low"], vars(one)["high"]]
+        for one in space.values()
+    ]
+    for place in range(max(map(len, ends))):
+        point = [values[min(place, len(values) - 1)] for values in ends]
+        settings = compose([*cfg.train, *as_words(dict(zip(space, point, strict=True)))])
+        if cfg.resume:
+            refuse_untrusted(settings, file, cfg.trust)
+    if source := decided_source(settings):
+        cfg.train.append(f"data.source={source}")
+    return space, compose(cfg.train)
+
+
+def distribution(values: Any) -> BaseDistribution:
+    if not isinstance(values, Mapping):
+        return CategoricalDistribution(values if isinstance(values, list) else [values])
+    return (FloatDistribution if float in map(type, values.values()) else IntDistribution)(**values)
+
+
+def as_words(params: Mapping[str, Any]) -> list[str]:
+    """Settings as on a command line; numbers longer than ten characters get four digits."""
+
+    def word(name: str, value: Any) -> str:
+        if isinstance(value, str) and not re.fullmatch(r"[A-Za-z_][\w./-]*", value):
+            return quote(f"{name}={value}", [name])
+        long = isinstance(value, float) and len(repr(value)) > 10
+        return f"{name}={value:.4g}" if long else f"{name}={as_text(value)}"
+
+    return [word(name, value) for name, value in params.items()]
+
+
+def compose(words: Sequence[str]) -> DictConfig:
+    """The settings of `python -m imdbattn.train words...`. Raises UserError if they are wrong."""
+    try:
+        return validate(plain_dict(composed("train", words)))
+    except UserError as error:
+        unknown = re.match(r"there is no setting (\w+);", str(error))
+        if unknown and (near := difflib.get_close_matches(unknown[1], Search.model_fields, 1, 0.8)):
+            raise UserError(f"{unknown[0]} the nearest is {near[0]}") from error
+        raise
+
+
+# --- trials ---------------------------------------------------------------------------------------
+
+
+def open_study(journal: Path, cfg: Search, max_epochs: int | None) -> optuna.Study:
+    """The study in the journal, which is created if it is absent.
+
+    Raises UserError if it is lost, and an exception of Optuna if it is damaged.
+    """
+    journal.with_name("journal.log.lock").unlink(missing_ok=True)  # of a killed process
+    content = journal.read_bytes() if journal.exists() else b""
+    # of other settings, which would be resumed
+    if not content and any(journal.parent.glob("trial-*")):
+        raise UserError(f"{journal} is missing or empty: restore it, or start a new search")
+    if content[-1:] not in (b"", b"\n"):  # as after a power failure
+        write_atomically(journal, content[: content.rfind(b"\n") + 1])
+    first = cfg.warmup_epochs + 1
+    pruner: BasePruner = NopPruner()
+    if cfg.pruner == "median":
+        pruner = MedianPruner(cfg.startup_trials, first)
+    elif cfg.pruner == "hyperband":
+        pruner = HyperbandPruner(first, max(first, max_epochs) if max_epochs else "auto")
+    storage = JournalStorage(JournalFileBackend(str(journal)))
+    return optuna.create_study(
+        storage=storage,
+        pruner=pruner,
+        study_name="search",
+        direction="maximize",
+        load_if_exists=True,
+    )
+
+
+def run_trials(
+    study: optuna.Study, cfg: Search, space: Space, settings: DictConfig, folder: Path
+) -> None:
+    """Runs trials until cfg.n_trials are finished or pruned, starting with those that an earlier
+    process left running.
+
+    settings: those that all trials share. Raises UserError after FAILURES failed trials in a row.
+    """
+
+    def trials(*states: TrialState) -> list[optuna.trial.FrozenTrial]:
+        return study.get_trials(deepcopy=False, states=states)
+
+    waiting = [Trial(study, trial._trial_id) for trial in trials(TrialState.RUNNING)]
+    running: list[Generator[None]] = []
+    try:
+        while True:
+            done = len(trials(TrialState.COMPLETE, TrialState.PRUNED))
+            while len(running) < cfg.n_jobs and (waiting or done + len(running) < cfg.n_trials):
+                running.append(
+                    run_trial(
+                        waiting.pop(0) if waiting else ask(study, cfg, space), cfg, settings, folder
+                    )
+                )
+            if not running:
+                break
+            time.sleep(POLL)
+            running = [run for run in running if next(run, "ended") != "ended"]
+    except BaseException as stop:
+        for run in running:
+            with suppress(BaseException):
+                run.throw(stop)  # stops its process
+        raise
+
+
+def ask(study: optuna.Study, cfg: Search, space: Space) -> Trial:
+    """A new trial. With n_jobs=1 its settings follow from the seed and the earlier trials, also in
+    a resumed search.
+
+    Optuna's samplers ignore failed trials, and would choose settings that fail again and again. The
+    sampler therefore receives a copy of the study in which failed trials are pruned ones without a
+    result, which rank lowest.
+    """
+    trials = study.get_trials()
+    draw = random.Random(f"{cfg.seed} {len(trials)}").getrandbits(32)
+    copy = optuna.create_study(
+        direction="maximize", sampler=TPESampler(seed=draw, constant_liar=cfg.n_jobs > 1)
+    )
+    for trial in trials:
+        if trial.state == TrialState.FAIL:
+            trial = create_trial(
+                state=TrialState.PRUNED, params=trial.params, distributions=trial.distributions
+            )
+        copy.add_trial(trial)
+    # One record of the journal: the search may be killed at any time.
+    study.add_trial(
+        create_trial(state=TrialState.RUNNING, params=copy.ask(space).params, distributions=space)
+    )
+    return Trial(study, study.get_trials(deepcopy=False)[-1]._trial_id)
+
+
+def run_trial(trial: Trial, cfg: Search, settings: DictConfig, folder: Path) -> Generator[None]:
+    """Runs a trial and records its result in the study. Yields while it is running.
+
+    A run folder that exists already is resumed from its last checkpoint; without one it starts
+    again.
+    """
+    run, pruned, reason = folder / f"trial-{trial.number:03}", False, ""
+    last = trial.params.get("trainer.max_epochs", settings.trainer.max_epochs)
+    if not finished(run):
+        run.mkdir(exist_ok=True)
+        resume, chosen = resumable(run, settings), as_words(trial.params)
+        log.info("run     %s: %s%s", run.name, " ".join(chosen), " (resumes)" if resume else "")
+        words = ["pictures=false", *cfg.train, *chosen, f"seed={cfg.seed}", "test=false"]
+        threads = threads_of({"n_jobs": cfg.n_jobs}) if cfg.n_jobs > 1 else None
+        with started(run, settings, words, resume, threads, trial.number) as process:
+            while process.poll() is None:
+                yield
+                if not pruned and (pruned := report(trial, run, last)):
+                    process.terminate()  # it saves its state
+        reason = failure(process.returncode, run)
+    if pruned or report(trial, run, last):  # also if it has finished meanwhile
+        ended = trial.study.tell(trial, state=TrialState.PRUNED)
+        log.info(
+            "pruned  %s after epoch %d: validation %.2f %%",
+            run.name,
+            ended.last_step,
+            100 * ended.values[0],
+        )
+    elif finished(run):
+        accuracy = read_json(run / "metrics.json")["val_accuracy"]
+        trial.study.tell(trial, accuracy)
+        log.info("done    %s: validation %.2f %%", run.name, 100 * accuracy)
+    else:
+        trial.study.tell(trial, state=TrialState.FAIL)
+        log.error("failed  %s: %s", run.name, reason or "it ended without metrics.json")
+        times = {one.datetime_complete: one.state for one in trial.study.get_trials(deepcopy=False)}
+        if [times[at] for at in sorted(filter(None, times))[-FAILURES:]] == [
+            TrialState.FAIL
+        ] * FAILURES:
+            raise UserError(f"{FAILURES} trials in a row failed, the last one because of: {reason}")
+
+
+def report(trial: Trial, run: Path, last: int | None) -> bool:
+    """Reports the validation accuracy of each new epoch, up to the one at which the pruner stops
+    the trial.
+
+    Returns whether it does. last: the trial's last epoch, at which it is not stopped.
+    """
+    curves = read_curves(run / "metrics.csv") if (run / "metrics.csv").exists() else {}
+    accuracies = curves.get("val/accuracy", {})
+    new = (
+        accuracies.keys() - trial.study.get_trials(deepcopy=False)[trial.number].intermediate_values
+    )
+    for epoch in sorted(new):
+        trial.report(accuracies[epoch], epoch)
+        if epoch != last and trial.should_prune():
+            return True
+    return False
+
+
+# --- results --------------------------------------------------------------------------------------
+
+
+def complete(study: optuna.Study, cfg: Search, folder: Path) -> None:
+    """Writes the results of the trials, trains the best settings with each seed, and adds the test
+    accuracy.
+    """
+    seeds = ",".join(str(cfg.seed + place) for place in range(max(1, cfg.seeds)))
+    words = [*cfg.train, *as_words(study.best_params), f"seed={seeds}"]
+    line = " ".join(["python -m imdbattn.train", *["-m"] * (cfg.seeds > 1), *map(in_shell, words)])
+    print_reports([report := report_of(study, line, [])])
+    write_report(report, folder)
+    end = "the best settings:   "
+    if cfg.seeds:
+        accuracies = retrain(cfg, words, folder)
+        write_report(report_of(study, line, accuracies), folder)
+        end = f"test accuracy        {mean_and_spread(accuracies)} with: "
+    log.info("search               %s\n%s%s", os.path.relpath(folder / "search.md"), end, line)
+
+
+def retrain(cfg: Search, words: list[str], folder: Path) -> list[float]:
+    """Runs these words as a sweep in <search folder>/best, and returns the test accuracies."""
+    sweep = folder / "best"
+    place = "resume" if (sweep / LOG).exists() else "hydra.sweep.dir"
+    words = [*words, quote(f"{place}={sweep}", [place]), *search_path()]
+    if cfg.n_jobs > 1 and has_plugin("hydra_joblib_launcher"):
+        words += ["hydra/launcher=local", f"hydra.launcher.n_jobs={cfg.n_jobs}"]
+    command = [sys.executable, "-m", "imdbattn.train", "-m", *words]
+    with subprocess.Popen(command) as process, stopping(process):
+        process.wait()
+    if process.returncode:
+        sys.exit(process.returncode)  # the sweep has printed why
+    return [read_json(sweep / name / "metrics.json")["test_accuracy"] for name in jobs_of(sweep)]
+
+
+def report_of(study: optuna.Study, command: str, test_accuracies: list[float]) -> Report:
+    """command: trains the best settings."""
+    described = [
+        {
+            "number": one.number,
+            "state": STATES[one.state.name],
+            "values": one.values,
+            "epochs": one.last_step,
+        }
+        | {"settings": one.params}
+        for one in study.get_trials()
+    ]
+    states = [one["state"] for one in described]
+    done = sorted(
+        (one for one in described if one["state"] == "finished"), key=lambda one: -one["values"][0]
+    )
+    rows = [
+        {"settings": " ".join(as_words(one["settings"])), "trial": str(one["number"])}
+        | {"validation %": f"{100 * one['values'][0]:.2f}", "epochs": str(one["epochs"] or 0)}
+        for one in done[:BEST]
+    ]
+    best = as_table(rows)
+    sections = [
+        Section("The best trials", table=best, short=best),
+        Section(
+            f"The command that trains trial {done[0]['number']} again",
+            table=[["command"], [command]],
+        ),
+    ]
+    importance: dict[str, float] = {}  # of each setting, the largest first; their sum is 1
+    if len(done) >= FEWEST:
+        importance = get_param_importances(
+            study, evaluator=PedAnovaImportanceEvaluator(target_quantile=0.5)
+        )
+        table = [
+            ["setting", "importance %"],
+            *([name, f"{100 * share:.1f}"] for name, share in importance.items()),
+        ]
+        text = f"By PED-ANOVA: the better half of {len(done)} finished trials against all of them."
+        sections.append(Section("Importance of settings", text, table, short=table))
+    return Report(
+        name="search",
+        title=", ".join(
+            f"{states.count(state)} {state}" for state in STATES.values() if state in states
+        ),
+        sections=sections,
+        points=[f"test accuracy {mean_and_spread(test_accuracies)}"] if test_accuracies else [],
+        content={
+            "command": command,
+            "test_accuracies": test_accuracies,
+            "importance": importance,
+            "trials": described,
+        },
+    )
+
+
+def mean_and_spread(accuracies: list[float]) -> str:
+    return f"{mean_and_sd(spread(accuracies))} % (seeds: {len(accuracies)})"
