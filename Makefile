@@ -38,7 +38,7 @@ test-slow: $(VENV)/test.stamp ## run the slow tests
 test-torchtext: ## check in a separate environment (torch 2.3) that results equal those of torchtext
 	test -x $(VENV)-torchtext/bin/python || $(PYTHON) -m venv $(VENV)-torchtext
 	$(VENV)-torchtext/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[offline,torchtext]' 'pytest>=8' 'hypothesis>=6.100'
-	$(VENV)-torchtext/bin/python -m pytest -m 'torchtext or not slow' tests/test_torchtext.py tests/test_tokenization.py
+	$(VENV)-torchtext/bin/python -m pytest -m 'torchtext or not slow' tests/data/test_torchtext.py tests/data/test_tokenization.py
 
 notebooks: $(VENV)/test.stamp ## execute docs/notebooks and store their outputs (ten minutes)
 	OMP_NUM_THREADS=1 $(RUN) -m tests.notebooks

@@ -1,0 +1,293 @@
+"""The Python API gives the results of the commands, accepts notebook objects, and refuses the rest
+in one line.
+"""
+
+import json
+import logging
+import os
+import pickle
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hydra import initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+
+import imdbattn
+from imdbattn.launch.command import conf_dir
+from imdbattn.runs.fit import fit
+from imdbattn.runs.score import score_run
+from tests.world import BAD, FILLER, GOOD
+
+from ..commands import label_texts
+
+TEXTS = ["the film was great and lovely .", "a dull bad story", "", "the actor was fine"]
+
+
+@pytest.fixture
+def model(trained) -> imdbattn.Model:
+    return imdbattn.load(trained("residual_pe")[0])
+
+
+@pytest.fixture
+def writer(folder_of) -> imdbattn.Model:
+    """An encoder-decoder."""
+    return imdbattn.load(folder_of("seq2seq_attention"))
+
+
+def files_in(folder: Path) -> dict[Path, int]:
+    return {file: file.stat().st_mtime_ns for file in folder.rglob("*") if file.name != ".lock"}
+
+
+def test_import_and_comparison_load_no_torch():
+    code = """if True:
+        import sys, imdbattn
+        names = {"load", "compare", "train", "Model", "ReviewClassifier", "UserError"}
+        assert names <= set(dir(imdbattn))
+        assert imdbattn.__version__ and imdbattn.UserError
+        print(*sys.modules, sep=",")
+        imdbattn.compare
+        print(*sys.modules, sep=",")"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ
+    )
+    first, second = (set(line.split(",")) for line in done.stdout.splitlines())
+    assert not {"torch", "lightning", "hydra", "pydantic", "numpy", "wandb", "pandas"} & first
+    assert not {"torch", "lightning", "wandb", "datasets"} & second
+
+
+def test_a_run_is_loaded_from_its_folder_or_a_checkpoint_in_it(trained, tmp_path, monkeypatch):
+    folder = shutil.copytree(trained("residual_pe")[0], tmp_path / "home" / "run")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    best = [*imdbattn.load(folder).predict(TEXTS)]
+    for path in ("~/run", "home/run", str(folder).encode(), folder / "checkpoints/best.ckpt"):
+        model = imdbattn.load(path)
+        assert (model.folder, model.labels) == (folder, ["neg", "pos"])
+        assert [*model.predict(TEXTS)] == best
+    assert model.settings["model"]["name"] == "residual_pe"
+    assert (
+        repr(model)
+        == f"Model(residual_pe, labels=['neg', 'pos'], folder='{os.path.relpath(folder)}')"
+    )
+    last = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
+    loaded = imdbattn.load(folder / "checkpoints" / "last.ckpt").net.state_dict()
+    assert all(
+        torch.equal(loaded[name.removeprefix("net.")], weight) for name, weight in last.items()
+    )
+
+
+def test_a_checkpoint_becomes_a_lightning_module(trained):
+    folder, _ = trained("residual_pe")
+    classifier = imdbattn.ReviewClassifier.load_from_checkpoint(
+        folder / "checkpoints/best.ckpt", map_location="cpu"
+    )
+    loaded = imdbattn.load(folder).net.state_dict()
+    assert all(
+        torch.equal(weight, loaded[name]) for name, weight in classifier.net.state_dict().items()
+    )
+
+
+def test_predictions_equal_those_of_the_command(model, settings):
+    expected, _ = label_texts(settings(f"run={model.folder}", config="predict"), TEXTS)
+    found = model.predict(TEXTS)
+    assert [*found] == expected
+    assert found.labels.tolist() == [reading.output for reading in expected]
+    np.testing.assert_allclose(found.probabilities.sum(1), 1)
+    for one, row in zip(found, found.probabilities, strict=True):
+        assert one.probability == row.max() == one.probabilities[one.label]
+        assert model.labels[row.argmax()] == one.label
+    frame = found.to_frame()
+    assert frame["label"].tolist() == found.labels.tolist()
+    assert frame["probability of pos"].tolist() == found.probabilities[:, 1].tolist()
+    assert [*found[1:3]] == expected[1:3]
+    assert len(found[1:3].probabilities) == 2
+
+
+def test_predict_takes_text_in_any_container(model):
+    first, second = model.predict(TEXTS[:2])
+    assert [*model.predict(TEXTS[0])] == [first]  # not its letters
+    frame = pd.DataFrame({"review": TEXTS[:2]}, index=[7, 3])
+    for texts in (
+        tuple(TEXTS[:2]),
+        frame["review"],
+        np.array(TEXTS[:2]),
+        (text for text in TEXTS[:2]),
+    ):
+        assert [*model.predict(texts)] == [first, second]
+    empty = model.predict([])
+    assert (len(empty), empty.labels.tolist(), empty.probabilities.shape, repr(empty)) == (
+        0,
+        [],
+        (0, 2),
+        "no texts",
+    )
+    assert empty.to_frame().empty
+
+
+def test_threads_share_a_model(model, world):
+    texts = [f"a {word} film" for word in (*GOOD, *BAD)] * 4
+    with ThreadPoolExecutor(8) as pool:
+        explained = list(pool.map(lambda text: (model.explain(text), model.predict(text)), texts))
+        scored = list(pool.map(lambda _: model.evaluate(world / "reviews.csv").accuracy, range(4)))
+    for text, (explanation, predictions) in zip(texts, explained, strict=True):
+        assert explanation.probability == pytest.approx(predictions[0].probability)
+        assert explanation.weights == pytest.approx(model.explain(text).weights)
+    assert len(set(scored)) == 1
+
+
+def test_a_model_can_be_pickled(model):
+    copied = pickle.loads(pickle.dumps(model))
+    assert [*copied.predict(TEXTS)] == [*model.predict(TEXTS)]
+    assert copied.explain(TEXTS[0]).weights == pytest.approx(model.explain(TEXTS[0]).weights)
+
+
+def test_an_encoder_decoder_generates_sequences(writer, settings):
+    texts = ["ABC", "ZDKA"]
+    expected, _ = label_texts(settings(f"run={writer.folder}", "beams=3", config="predict"), texts)
+    found = writer.predict(texts, beams=3)
+    assert [(one.label, one.probability) for one in found] == [
+        (one.output, one.probability) for one in expected
+    ]
+    assert found.probabilities[:, 0].tolist() == [one.probability for one in expected]
+    assert writer.labels == []
+    explanation = writer.explain("ABC")
+    assert explanation.words == ["A", "B", "C"]
+    assert explanation.weights.shape == (len(explanation.prediction.row_names), 3)
+    assert "<img" in explanation._repr_html_()
+    assert 0 <= writer.evaluate().accuracy <= 1
+
+
+def test_evaluate_gives_the_numbers_of_the_command_and_writes_nothing(trained, settings, world):
+    folder, recorded = trained("residual_pe")
+    model = imdbattn.load(folder)
+    before, predictions = files_in(folder), [*model.predict(TEXTS)]
+    metrics = model.evaluate()
+    assert (metrics.accuracy, metrics["loss"]) == (recorded["test_accuracy"], recorded["test_loss"])
+    assert model.evaluate(split="validation").accuracy == recorded["val_accuracy"]
+    half = model.evaluate(precision="bf16-true")
+    file = model.evaluate(world / "reviews.csv")
+    assert files_in(folder) == before
+    assert [*model.predict(TEXTS)] == predictions  # its weights have not changed
+    assert half.loss != metrics.loss
+    assert dict(file) == score_run(
+        settings(f"run={folder}", f"data.path={world}/reviews.csv", config="evaluate")
+    )
+    assert repr(metrics).startswith("accuracy ")
+    assert f"<td>{metrics.accuracy:.4f}</td>" in metrics._repr_html_()
+
+
+def test_evaluate_takes_texts_and_labels(model):
+    texts = pd.Series([" ".join((*FILLER, *words)) for words in (GOOD, BAD)] * 20)
+    named = model.evaluate(texts, ["pos", "neg"] * 20)
+    assert dict(model.evaluate(texts, np.array([1, 0] * 20)))["accuracy"] == named.accuracy
+    right = np.mean(model.predict(texts).labels == np.array(["pos", "neg"] * 20))
+    assert named.accuracy == pytest.approx(right)
+    assert (named.reviews, named.test_set) == (40, "40 given texts")
+    assert model.evaluate("a great film", "pos").reviews == 1
+
+
+def test_training_equals_that_of_the_command_and_leaves_the_process_unchanged(
+    small, settings, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    overrides = (*small, "model=mean", "trainer.max_epochs=2")
+    fit(settings(*overrides), tmp_path / "expected")
+
+    def state() -> list:
+        threads, deterministic = (
+            torch.get_num_threads(),
+            torch.are_deterministic_algorithms_enabled(),
+        )
+        randoms = [
+            random.getstate(),
+            torch.get_rng_state().tolist(),
+            np.random.get_state()[1].tolist(),
+        ]
+        process = [
+            list(sys.argv),
+            os.getcwd(),
+            *map(signal.getsignal, range(1, 20)),
+            threads,
+            deterministic,
+            *randoms,
+        ]
+        return [*process, logging.getLogger("imdbattn").level]
+
+    torch.backends.mkldnn.matmul.fp32_precision = "none"  # as in a new process
+    torch.set_num_threads(2)  # small has threads=1
+    torch.use_deterministic_algorithms(False)
+    before = state()
+    runs = [imdbattn.train(*overrides) for _ in range(2)]
+    assert state() == before
+    # which Lightning calls on a GPU; an error if oneDNN's setting was changed
+    torch.get_float32_matmul_precision()
+    weights = [
+        (run / "checkpoints/best.ckpt")
+        for run in (tmp_path / "expected", *(run.folder for run in runs))
+    ]
+    first, *others = (torch.load(file, weights_only=True)["state_dict"] for file in weights)
+    assert all(torch.equal(first[name], other[name]) for other in others for name in first)
+    assert runs[0].folder != runs[1].folder
+    assert runs[1].folder == Path("runs/latest").resolve()
+    assert dict(runs[0].metrics) == json.loads((runs[0].folder / "metrics.json").read_text())
+    model = runs[0].model
+    before = state()
+    assert model.evaluate().accuracy == runs[0].metrics.test_accuracy
+    assert state() == before
+    torch.set_num_threads(1)
+    again = imdbattn.train(config={**runs[0].model.settings, "seed": 2}, folder="second")
+    assert (again.metrics.seed, again.folder) == (2, tmp_path / "second")
+    assert "test_accuracy" in repr(again)
+
+
+def test_training_runs_inside_a_program_that_uses_hydra_and_outside_the_main_thread(
+    small, tmp_path
+):
+    runs: list = []
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        own = GlobalHydra.instance().hydra
+        arguments = (*small, "model=mean", "trainer.max_epochs=1")
+        thread = threading.Thread(
+            target=lambda: runs.append(imdbattn.train(*arguments, folder=tmp_path / "run"))
+        )
+        thread.start()
+        thread.join()
+        assert GlobalHydra.instance().hydra is own
+    assert runs[0].metrics.epochs == 1
+
+
+@pytest.mark.slow
+def test_a_comparison_equals_that_of_the_command(trained, shell, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    for rung in ("mean", "residual_pe"):
+        shutil.copytree(trained(rung)[0], tmp_path / "ladder" / rung)
+    before = files_in(tmp_path / "ladder")
+    comparison = imdbattn.compare([tmp_path / "ladder"], against="mean", resamples=200)
+    assert files_in(tmp_path / "ladder") == before
+    done = shell(
+        "compare",
+        f"runs={tmp_path}/ladder",
+        "against=mean",
+        "resamples=200",
+        f"out={tmp_path}/command",
+    )
+    assert done.stdout.rpartition("comparison: ")[0].strip() == repr(comparison).strip()
+    content = json.loads((tmp_path / "command" / "comparison.json").read_text())
+    assert comparison.rungs["test"].tolist() == [rung["test"]["mean"] for rung in content["rungs"]]
+    assert comparison.rungs[["low", "high"]].values.tolist() == [
+        rung["interval"] for rung in content["rungs"]
+    ]
+    assert comparison.pairs["difference"].tolist() == [
+        pair["difference"] for pair in content["pairs"]
+    ]
+    assert comparison._repr_html_().count("<table") == 2

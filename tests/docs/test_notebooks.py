@@ -1,0 +1,72 @@
+"""The notebooks in docs/notebooks run, and their outputs are legible where no style or script is
+allowed.
+"""
+
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from ..notebooks import METADATA, NOTEBOOKS, execute
+
+UNWANTED = {
+    "absolute path": r"(?:^|[\s'\"=(>])/\w[\w.-]*/[\w.-]+",
+    "progress bar": r"\r|\x1b|it/s\b",
+    "warning": r"Warning\b",
+    "address": r"\bat 0x[0-9a-f]+",
+}
+
+notebooks = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+
+
+def text_of(output: nbformat.NotebookNode) -> str:
+    """All text and HTML of an output, without the images in it."""
+    data = output.get("data", {})
+    kept = [
+        output.get("text", ""),
+        *(value for kind, value in data.items() if kind.startswith("text/")),
+    ]
+    return re.sub(r"data:image/[^\"]+", "", "\n".join(kept))
+
+
+def problems(notebook: nbformat.NotebookNode) -> list[str]:
+    """What would disturb a reader of the file."""
+    nbformat.validate(notebook)
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    outputs = [output for cell in cells for output in cell.outputs]
+    found = []
+    if [cell.execution_count for cell in cells] != list(range(1, len(cells) + 1)):
+        found.append("order of execution")
+    if notebook.metadata != METADATA or any(cell.metadata for cell in notebook.cells):
+        found.append("metadata")
+    for output in outputs:
+        if output.output_type == "error" or output.get("name") == "stderr":
+            found.append(output.get("name") or output.output_type)
+        found += [name for name, pattern in UNWANTED.items() if re.search(pattern, text_of(output))]
+    return found
+
+
+@notebooks
+def test_outputs_are_complete_and_legible(path):
+    notebook = nbformat.read(path, as_version=4)
+    assert problems(notebook) == []
+    assert sum(bool(cell.get("outputs")) for cell in notebook.cells) > 5
+    assert [path.stem for path in NOTEBOOKS] == ["attention", "ladder", "your_data"]
+
+
+@notebooks
+def test_linked_files_exist(path):
+    cells = nbformat.read(path, as_version=4).cells
+    targets = re.findall(
+        r"\]\(([^)#]+)", "".join(cell.source for cell in cells if cell.cell_type == "markdown")
+    )
+    assert [target for target in targets if not (path.parent / target).exists()] == []
+
+
+@pytest.mark.slow
+@notebooks
+def test_each_cell_runs(path: Path):
+    """With few steps of training."""
+    notebook = execute(path, fast=True)
+    assert problems(notebook) == []

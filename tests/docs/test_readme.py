@@ -1,0 +1,295 @@
+"""Promise 10: the commands of README and docs/ run. They are read from the pages, not copied
+here.
+"""
+
+import math
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf
+
+from imdbattn.data.pairs import PACKAGED
+from imdbattn.launch.command import conf_dir, plain_dict
+from imdbattn.settings.keys import flat, within
+from imdbattn.settings.schema import validate
+from imdbattn.tasks.build import build_net
+
+from ..nets import vectors
+from ..processes import ROOT
+from ..settings.test_composes import EXPERIMENTS, jobs_of
+
+PAGES = {
+    page: page.read_text() for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+}
+TEXT = "\n".join(PAGES.values())
+BLOCKS = re.findall(r"```bash\n(.*?)```", TEXT, re.DOTALL)
+LINES = [
+    line.split("  #")[0].strip()
+    for block in BLOCKS
+    for line in block.replace("\\\n", " ").splitlines()
+]
+COMMANDS = [
+    line for line in dict.fromkeys(LINES) if re.match(r"(echo .*\| *)?python -m imdbattn\.", line)
+]
+SWEEPS = [line for line in COMMANDS if "imdbattn.train -m " in line or "+experiment=" in line]
+RESUMED = next(line for line in SWEEPS if "resume=" in line)
+
+
+def words_of(command: str) -> list[str]:
+    """The command's name and its arguments."""
+    return shlex.split(command.partition("python -m imdbattn.")[2])
+
+
+def kind_of(command: str) -> tuple[str, ...]:
+    name, *arguments = words_of(command)
+    if name == "search":  # which are refused immediately
+        return (command,)
+    apart = {"--cfg", "--help", "debug", "file", "resume", "task"}
+    return name, *sorted(apart & {argument.partition("=")[0] for argument in arguments})
+
+
+SINGLE = [line for line in COMMANDS if line not in SWEEPS]
+FIRST = {kind_of(line): line for line in reversed(SINGLE)}  # of each kind, which always runs
+
+
+def test_each_command_is_in_the_documents():
+    names = "train evaluate predict compare export dashboard search faithfulness explore check"
+    assert {words_of(command)[0] for command in COMMANDS} == set(names.split())
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(line, marks=() if line in FIRST.values() else pytest.mark.slow)
+        for line in SINGLE
+    ],
+    ids=lambda command: command[10:60],
+)
+def test_commands_run_on_small_data(command, shell, small, world, trained, tmp_path):
+    """Each command as the documents have it, with the small world's data in place of IMDB and
+    GloVe.
+    """
+    name, *arguments = words_of(command)
+    # tests/tools/test_search.py runs one
+    if name == "search" and not any(a.startswith("resume=") for a in arguments):
+        assert shell(name, *arguments, "n_trials=0", cwd=tmp_path).stderr.startswith(
+            "error: n_trials=0 must be"
+        )
+        return
+    if name == "explore":  # tests/tools/test_explore.py starts one
+        assert shell(name, *arguments, "port=99999", cwd=tmp_path).stderr.startswith(
+            "error: port=99999 must be"
+        )
+        return
+    if name == "check":  # tests/tools/test_check.py runs them all
+        return
+    folder, _ = trained("residual_pe_cls")
+    arguments = [
+        f"run={folder}" if argument.startswith("run=") else argument for argument in arguments
+    ]
+    arguments = [re.sub(r"(my_reviews|bbc)\.csv", f"{world}/reviews.csv", a) for a in arguments]
+    (tmp_path / "reviews.txt").write_text("a good film\n")
+    # there is one run here, and it belongs to other tests, too
+    if name in ("compare", "faithfulness"):
+        shutil.copytree(folder, tmp_path / "runs" / "one")
+        mine = [
+            a
+            for a in arguments
+            if not a.startswith(("runs=", "out=", "reviews=", "against=", "pairs_of="))
+        ]
+        arguments = ["runs=runs", "out=page", "resamples=200", *mine]
+        if name == "faithfulness":
+            arguments += ["reviews=4"]
+    if name == "dashboard" and "dry_run=true" not in arguments:
+        done = shell(
+            name, *arguments, cwd=tmp_path, env={"WANDB_API_KEY": None, "NETRC": "/nowhere"}
+        )
+        assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), (
+            "a user without an account gets one line"
+        )
+        return
+    if arguments == ["resume=runs/latest"]:
+        done = shell(name, f"resume={folder}", cwd=tmp_path)
+        assert "This run is already finished" in done.stdout, done.stderr
+        return
+    trains = name == "train" and "--cfg" not in arguments and "--help" not in arguments
+    if trains:
+        arguments = shrunk(arguments, small, tmp_path)
+    piped = shlex.split(command.partition("|")[0])[1] if command.startswith("echo ") else None
+    done = shell(name, *arguments, cwd=tmp_path, input=piped)
+    assert done.returncode == 0, done.stderr
+    if trains:
+        assert list(tmp_path.rglob("debug.json" if "debug=" in command else "metrics.json"))
+
+
+@pytest.mark.parametrize(
+    "command",
+    # which has no settings
+    [line for line in SINGLE if line not in FIRST.values() and words_of(line)[0] != "check"],
+    ids=lambda command: command[10:60],
+)
+def test_commands_compose(command, settings):
+    """Those that only the slow tests run: every setting exists and has a value that is allowed."""
+    name, *arguments = words_of(command)
+    assert settings(*(a for a in arguments if not a.startswith("text=")), config=name)
+
+
+def shrunk(arguments: list[str], small: list[str], folder: Path) -> list[str]:
+    """Arguments with which the model trains for one epoch on little data."""
+    if any("seq2seq" in a for a in arguments):  # it has its own pairs
+        common = ("logger=", "trainer", "threads=", "pictures=")
+        small = [*(a for a in small if a.startswith(common)), "model.hidden=8", "model.width=8"]
+        if not any("translation" in a for a in arguments):
+            small += ["data.train=60", "data.validation=10", "data.test=10"]
+        pairs = (PACKAGED.read_text().splitlines()[row] for row in range(0, 900, 3))
+        (folder / "fra.txt").write_text("\n".join(pairs))
+    if any("order_probe" in a for a in arguments):  # it has its own reviews
+        small = [a for a in small if not a.startswith("data.path=")]
+        small += ["data.probe.train=40", "data.probe.validation=10", "data.probe.test=10"]
+    mine = {argument.split("=")[0] for argument in arguments}
+    small = [argument for argument in small if argument.split("=")[0] not in mine]
+    kept = [
+        a
+        for a in arguments
+        if not a.startswith(("data.source=", "data.glove", "data.tokenizer=torchtext", "init="))
+    ]
+    return [*kept, *small, "trainer.max_epochs=1"]
+
+
+@pytest.mark.parametrize("command", SWEEPS, ids=lambda command: command[10:60])
+def test_sweeps_compose(command, settings):
+    """What their command lines vary; tests/settings/test_composes.py composes what the
+    experiments vary themselves.
+    """
+    overrides = OverridesParser.create().parse_overrides(
+        [word for word in words_of(command)[1:] if word != "-m"]
+    )
+    choices = [
+        [f"{one.key_or_group}={value}" for value in one.sweep_string_iterator()]
+        if one.is_sweep_override()
+        else [str(one.input_line)]
+        for one in overrides
+    ]
+    for number in range(max(map(len, choices))):  # jobs in which each value occurs
+        assert settings(*(values[number % len(values)] for values in choices)).model.name
+
+
+@pytest.mark.slow
+def test_a_sweep_resumes(shell, small, tmp_path):
+    """One of them runs: one job of an experiment, twice."""
+    (experiment,) = (word for word in words_of(RESUMED) if word.startswith("+experiment="))
+    (resume,) = (word for word in words_of(RESUMED) if word.startswith("resume="))
+    job = [experiment, "seed=1", "model=mean", "model.layers=0", *small, "trainer.max_epochs=1"]
+    first = shell("train", *job, f"hydra.sweep.dir={resume.removeprefix('resume=')}", cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    assert len(list(tmp_path.rglob("metrics.json"))) == 1
+    again = shell("train", *job, resume, cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert "1 job: 1 kept" in again.stdout
+
+
+def test_scripts_in_commands_exist():
+    for line in LINES:
+        if match := re.match(r"python (?:-m (benchmarks\.\S+)|(\S+\.py))", line):
+            assert (ROOT / (match[2] or match[1].replace(".", "/") + ".py")).exists(), line
+
+
+def test_make_targets_exist():
+    makefile = (ROOT / "Makefile").read_text()
+    for target in set(re.findall(r"^make ([a-z-]+)", "\n".join(LINES), re.MULTILINE)):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+SETTINGS = [("model=residual_learned",), ("model=wide",), ("task=masked_words",), ("task=seq2seq",)]
+SETTINGS += [("task=seq2seq", "data=translation"), ("data=order_probe",)]
+
+
+def test_every_setting_in_the_documents_exists(composed):
+    known = {key for choice in SETTINGS for key in flat(composed(*choice))}
+    named = set(re.findall(r"`((?:data|model|trainer|logger|optim|masked)\.[a-z_.]+)[=`]", TEXT))
+    assert len(named) > 25
+    for setting in named:
+        assert any(within(key, setting) for key in known), setting
+
+
+def table(page: str, heading: str) -> list[list[str]]:
+    """The cells of the first table below a heading, without its head."""
+    section = PAGES[ROOT / page].partition(f"\n{heading}\n")[2].split("\n#")[0]
+    rows = [line for line in section.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows[2:]]
+
+
+def test_the_table_of_settings_has_the_right_defaults(composed):
+    found = {key: None if value == {} else value for key, value in flat(composed()).items()}
+    for entry in OmegaConf.load(conf_dir() / "train.yaml").defaults:
+        found |= {} if isinstance(entry, str) else entry  # the files that it chooses
+    compared = 0
+    for keys, defaults, _ in table("docs/guide.md", "## Settings"):
+        names, values = re.findall("`(.+?)`", keys), defaults.replace("`", "").split(", ")
+        # "by rung, 0.5" is one value
+        values = values[-len(names) :] if len(values) > 1 else values * len(names)
+        for name, value in zip(names, values, strict=True):
+            # Not those that a rung decides; nor the size of a batch, which the training set may
+            # decide.
+            if value != "by rung" and name != "data.batch_tokens":
+                none = value in ("none", "that of the vectors")
+                assert found[name] == (None if none else yaml.safe_load(value)), name
+                compared += 1
+    assert compared > 25
+
+
+def test_the_table_of_sweeps_has_all_experiments_and_their_numbers_of_jobs():
+    rows = table("docs/guide.md", "## Sweeps")
+    for name, _, jobs in rows:
+        assert len(jobs_of(name.strip("`"))) == math.prod(map(int, re.findall(r"\d+", jobs))), name
+    assert sorted(name.strip("`") for name, *_ in rows) == sorted(EXPERIMENTS)
+
+
+def test_the_example_rung_in_readme_builds(tmp_path):
+    from hydra import compose, initialize_config_dir
+
+    (example,) = re.findall(
+        r"```yaml\n(# @package _global_.*?)```", PAGES[ROOT / "README.md"], re.DOTALL
+    )
+    shutil.copytree(conf_dir(), tmp_path / "conf")
+    (tmp_path / "conf" / "model" / "mine.yaml").write_text(example)
+    with initialize_config_dir(str(tmp_path / "conf"), version_base="1.3"):
+        cfg = validate(plain_dict(compose("train", ["model=mine"])))
+    model = build_net(cfg.model, vectors(), 2, None)
+    assert (model.layers[0].f.heads, model.head.in_features) == (4, 64)
+
+
+def test_readme_is_short():
+    assert len(PAGES[ROOT / "README.md"].splitlines()) <= 150
+
+
+def test_each_promise_has_its_test():
+    promises = re.findall(
+        r"\| \[([^]]+)\]\(\.\./tests/([\w/]+\.py)\) \|", PAGES[ROOT / "docs/promises.md"]
+    )
+    assert len(promises) > 50
+    for name, file in promises:
+        assert f"def test_{name.replace(' ', '_')}(" in (ROOT / "tests" / file).read_text(), name
+
+
+@pytest.mark.parametrize(
+    "page",
+    [*PAGES, *sorted((ROOT / "docs" / "zh").glob("*.md"))],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
+def test_every_linked_file_and_heading_exists(page):
+    for target, heading in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", page.read_text()):
+        if not target.startswith("http"):
+            file = page.parent / target if target else page
+            assert file.exists(), target
+            if re.fullmatch(r"L\d+", heading):  # tests/docs/test_exercises.py
+                continue
+            anchors = re.findall(r"(?m)^#+ (.+)", file.read_text()) if heading else []
+            assert not heading or heading in [
+                re.sub(r"[^\w -]", "", a).lower().replace(" ", "-") for a in anchors
+            ]

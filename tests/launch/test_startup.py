@@ -1,0 +1,181 @@
+"""A start loads what it uses and nothing else, also from the installed wheel, outside of the
+repository.
+"""
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import imdbattn
+
+from ..marks import slow_except
+from ..processes import ROOT
+
+HEAVY = {
+    "torch",
+    "lightning",
+    "wandb",
+    "datasets",
+    "pandas",
+    "matplotlib",
+    "scipy",
+    "statsmodels",
+    "optuna",
+}
+COMMANDS = (
+    "train",
+    "evaluate",
+    "predict",
+    "compare",
+    "export",
+    "dashboard",
+    "search",
+    "faithfulness",
+    "explore",
+)
+TIMED = {"PYTHONPROFILEIMPORTTIME": "1"}
+
+
+def loaded(stderr: str) -> list[str]:
+    """The modules that a process with PYTHONPROFILEIMPORTTIME imported, each when its import was
+    done.
+    """
+    return [
+        line.rpartition("|")[2].strip()
+        for line in stderr.splitlines()
+        if line.startswith("import time:")
+    ]
+
+
+@pytest.mark.parametrize("command", slow_except(["train"], COMMANDS))
+def test_help_loads_nothing_slow(shell, command):
+    done = shell(command, "--help", env=TIMED)
+    assert done.returncode == 0
+    assert "hydra" in loaded(done.stderr)
+    assert not (HEAVY | {"pydantic"}) & set(loaded(done.stderr))
+
+
+@pytest.mark.parametrize("arguments", [["seed=-1"], ["--cfg", "job"]])
+def test_settings_are_printed_and_checked_before_torch_is_loaded(shell, arguments):
+    found = loaded(shell("train", *arguments, env=TIMED).stderr)
+    assert "hydra" in found
+    assert not HEAVY & set(found)
+
+
+def test_a_prediction_loads_only_torch_and_what_reads_the_run(trained, folder_of, tmp_path):
+    """From a run folder, a checkpoint and an export of a classifier, and from a run folder of an
+    encoder-decoder.
+    """
+    folder, _ = trained("residual_pe")
+    imdbattn.load(folder).export(tmp_path / "exported")
+    code = """if True:
+        import sys
+        import imdbattn
+        for place in sys.argv[1:]:
+            print(imdbattn.load(place).predict("abc")[0].label)
+        print(*sys.modules)"""
+    places = [
+        folder,
+        folder / "checkpoints" / "last.ckpt",
+        tmp_path / "exported",
+        folder_of("seq2seq_attention"),
+    ]
+    words = [sys.executable, "-c", code, *map(str, places)]
+    done = subprocess.run(
+        words,
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+    *labels, modules = done.stdout.splitlines()
+    assert len(labels) == len(places)
+    slow = HEAVY - {"torch"} | {"hydra", "torchmetrics", "sklearn", "huggingface_hub"}
+    assert not slow & set(modules.split())
+
+
+def spin_count(**own: str) -> str:
+    names = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+    environment = {name: value for name, value in os.environ.items() if name not in names} | own
+    command = "import os, imdbattn; print(os.environ.get('GOMP_SPINCOUNT', ''))"
+    done = subprocess.run(
+        [sys.executable, "-c", command], env=environment, capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
+def test_threads_do_not_wait_in_a_loop_beside_a_busy_process_unless_the_user_says_so():
+    busy = subprocess.Popen(
+        [sys.executable, "-c", "print(1, flush=True)\nwhile True: pass"], stdout=subprocess.PIPE
+    )
+    try:
+        busy.stdout.readline()
+        assert [spin_count(), spin_count(GOMP_SPINCOUNT="5"), spin_count(OMP_WAIT_POLICY="x")] == [
+            "0",
+            "5",
+            "",
+        ]
+    finally:
+        busy.kill()
+        busy.communicate()
+    assert spin_count() in ("0", "30000")  # other tests may run beside this one
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    """A folder with the wheel unpacked, as pip would put it into site-packages."""
+    pytest.importorskip("hatchling")
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=120)
+    (wheel,) = folder.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder / "site")
+    return folder / "site"
+
+
+def test_the_wheel_contains_conf_and_types_but_no_tests(site):
+    assert (site / "imdbattn" / "py.typed").exists()
+    assert (site / "imdbattn" / "conf" / "train.yaml").exists()
+    assert not (site / "tests").exists()
+    package = ROOT / "imdbattn"
+    files = {
+        file.relative_to(package)
+        for file in package.rglob("*")
+        if file.is_file() and file.suffix != ".pyc"
+    }
+    assert {file for file in files if not (site / "imdbattn" / file).exists()} == set()
+    assert {file.suffix for file in files} >= {".py", ".jinja", ".tsv", ".html", ".css", ".js"}
+    shipped = {
+        file.relative_to(site / "imdbattn/conf")
+        for file in (site / "imdbattn/conf").rglob("*.yaml")
+    }
+    assert shipped == {file.relative_to(ROOT / "conf") for file in (ROOT / "conf").rglob("*.yaml")}
+
+
+@pytest.mark.parametrize("trains", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_the_wheel_finds_its_configs_and_trains_a_few_steps_outside_of_the_repository(
+    site, small, tmp_path, trains
+):
+    command = (
+        "import sys; from imdbattn.train import main; import imdbattn; print(imdbattn.__file__);"
+        " main()"
+    )
+    words = [*small, "model=residual_pe", "trainer.max_steps=3"]
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", command, *words, *([] if trains else ["--cfg", "job"])],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(site)},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(str(site))
+    assert ("name: residual_pe" in done.stdout) is not trains
+    assert bool(list(tmp_path.glob("runs/*/*/metrics.json"))) is trains

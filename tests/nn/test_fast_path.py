@@ -1,0 +1,209 @@
+"""What makes training fast changes nothing: the same losses as the textbook's, and nothing that
+waits for a device.
+"""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from benchmarks.textbook import TextbookNet, collate
+from imdbattn.data.ragged import Batches, Ragged, ragged
+from imdbattn.nn import fast
+from imdbattn.nn.fast import blocked_attention
+from imdbattn.nn.scores import padding_mask
+from imdbattn.runs import process as cpu
+from imdbattn.runs.fit import fit
+from imdbattn.runs.trainer import compile_net
+from imdbattn.settings.keys import BEYOND, RUNGS
+from imdbattn.tasks import loaders
+from imdbattn.tasks.build import batch_options
+from imdbattn.tasks.learner import parameter_groups
+from tests.nets import WIDTH, WORDS, learner, net
+
+from ..marks import slow_except
+
+STEPS, CLASSES = 20, 2
+
+
+@pytest.fixture
+def onednn():
+    """oneDNN's products where they are exact; torch's own again afterwards."""
+    before = torch.backends.mkldnn.matmul.fp32_precision
+    yield cpu.use_onednn()
+    torch.backends.mkldnn.matmul.fp32_precision = before
+
+
+@pytest.fixture(scope="module")
+def reviews() -> list[list[int]]:
+    rng = np.random.default_rng(0)
+    return [rng.integers(1, 3 + WORDS, rng.integers(1, 150)).tolist() for _ in range(16 * STEPS)]
+
+
+def copied(ours: torch.nn.Module, scale: float) -> TextbookNet:
+    """The textbook's net with our weights."""
+    theirs = TextbookNet(WIDTH, CLASSES, scale, 512)
+    for mine, other in zip(ours.layers, theirs.layers, strict=True):
+        for name in ("query", "key", "value"):
+            getattr(other.attention, name).load_state_dict(getattr(mine.f, name).state_dict())
+        other.norm.load_state_dict(mine.norm.state_dict())
+        other.linear.load_state_dict(mine.g[0].state_dict())
+    theirs.head.load_state_dict(ours.head.state_dict())
+    return theirs
+
+
+@pytest.mark.parametrize("backend", [None, pytest.param("aot_eager", marks=pytest.mark.slow)])
+def test_twenty_steps_have_the_losses_of_the_textbook(settings, reviews, onednn, backend):
+    ours = net(settings, "residual_pe", classes=CLASSES).train()
+    torch.nn.init.zeros_(ours.embedding.unk_D)
+    ours.embedding.unk_D.requires_grad_(False)  # the textbook learns no vector for unknown words
+    theirs = copied(ours, settings("model=residual_pe").model.positions.scale)
+    labels = np.random.default_rng(1).integers(0, CLASSES, len(reviews))
+    batches = Batches(ragged(reviews, labels), multiple=16)
+    table_VD = ours.embedding(torch.arange(3 + WORDS)[None])[0].detach()
+    pad = collate(table_VD, None)
+    optimizers = [
+        torch.optim.AdamW(n.parameters(), lr=0.003, fused=fused)
+        for n, fused in ((ours, True), (theirs, False))
+    ]
+    if backend:
+        compile_net(ours, backend)
+    for step in range(STEPS):
+        index = np.arange(16 * step, 16 * (step + 1))
+        batch = batches[0, index]
+        x_BTD, mask_BT, labels_B = pad([(reviews[i], labels[i]) for i in index])
+        assert batch.tokens_BT.shape[1] % 16 == 0
+        losses = (
+            F.cross_entropy(ours(batch), batch.labels_B),
+            F.cross_entropy(theirs(x_BTD, mask_BT), labels_B),
+        )
+        torch.testing.assert_close(*losses, rtol=1e-4, atol=1e-5)
+        for loss, optimizer in zip(losses, optimizers, strict=True):
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+
+@pytest.mark.parametrize("heads", [1, 3])
+def test_blocked_attention_has_the_values_and_gradients_of_the_kernel_of_torch(monkeypatch, heads):
+    monkeypatch.setattr(fast, "CACHE_SCORES", 7 * 9 * 2)  # two of ten reviews fit, times heads
+    torch.manual_seed(0)
+    q, k, v = (
+        torch.randn(5, heads, n, 4, dtype=torch.float64, requires_grad=True) for n in (7, 9, 9)
+    )
+    mask = padding_mask(torch.tensor([9, 4, 1, 8, 9]), 9)[:, None, None]
+    found = blocked_attention(q, k, v, mask, 0.3)
+    expected = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=0.3)
+    torch.testing.assert_close(found, expected)
+    weight = torch.randn_like(found)
+    for one, other in zip(
+        *(torch.autograd.grad((y * weight).sum(), (q, k, v)) for y in (found, expected)),
+        strict=True,
+    ):
+        torch.testing.assert_close(one, other)
+
+
+def test_onednn_is_not_used_where_its_products_are_not_as_exact_as_float32(monkeypatch, onednn):
+    matmul = torch.backends.mkldnn.matmul
+    matmul.fp32_precision = "none"
+    monkeypatch.setattr(cpu, "product_error", lambda: 1e-3)  # the error of bfloat16
+    assert not cpu.use_onednn()
+    assert matmul.fp32_precision == "none"
+    assert cpu.float32_products() == "torch's default"
+    matmul.fp32_precision = "bf16"
+    assert cpu.float32_products() == "oneDNN"
+
+
+def test_the_check_distinguishes_bfloat16_from_float32(onednn):
+    assert cpu.product_error() < cpu.MAX_ERROR / 10
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert cpu.product_error() > 10 * cpu.MAX_ERROR
+
+
+@pytest.mark.parametrize(
+    "rung", slow_except(["text_query", "residual_pe_cls", "tuned", "wide"], [*RUNGS, *BEYOND])
+)
+def test_a_training_step_never_waits_for_the_device(settings, reviews, rung, monkeypatch):
+    # Tensors of the device "meta" have no values: whatever reads one on the host raises.
+    cfg = settings(f"model={rung}", "model.embedding.trainable=true")
+    folds_N = torch.zeros(len(reviews), dtype=torch.int64)
+    built = net(settings, rung, "model.embedding.trainable=true")
+    module = learner(cfg, built, folds_N=folds_N)
+    if rung == "distilled":
+        module.register_buffer("targets_NC", torch.rand(len(reviews), 3))
+    module.to("meta").train()
+    whole = ragged(reviews)
+    assert len(whole.lengths) == len(reviews)  # read once, before
+    there = whole.to(torch.device("meta"))
+    there.__dict__["lengths"] = whole.lengths
+    monkeypatch.setattr(torch, "Generator", lambda device: torch.random.default_generator)
+    cut = {"max_tokens": 512, "head_share": 0.75, "word_dropout": 0.5, "multiple": 16}
+    batches = Batches(there, before=batch_options(cfg)["before"], **cut)
+    batch, _ = batches.several([(0, np.arange(20)), (1, np.arange(15))])
+    assert isinstance(there, Ragged)
+    assert batch.tokens_BT.is_meta
+    module._trainer = type("Trainer", (), {"world_size": 1})()
+    module.training_step(batch, 0).backward()
+    torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
+    optimizer = module.make_optimizer(parameter_groups(module.net, None))
+    for _ in range(2):  # the first step creates the optimizer's state
+        optimizer.step()
+
+
+def test_batches_are_made_ahead_on_a_gpu_and_have_few_lengths(
+    settings, small, monkeypatch, tmp_path
+):
+    words = (
+        *small,
+        "model=residual_pe",
+        "data.word_dropout=0.3",
+        "trainer.max_epochs=2",
+        "data.batch_tokens=100",
+    )
+    fit(settings(*words, f"data.padded_lengths={loaders.GPU_WIDTHS}"), tmp_path / "cpu")
+    together = []
+    several = Batches.several
+    monkeypatch.setattr(
+        Batches, "several", lambda self, items: together.append(len(items)) or several(self, items)
+    )
+    monkeypatch.setattr(loaders, "on_gpu", lambda batches: True)
+    fit(settings(*words), tmp_path / "as on a gpu")
+    assert max(together) == loaders.GPU_CHUNK
+    saved = [
+        torch.load(tmp_path / name / "checkpoints/last.ckpt", weights_only=True)
+        for name in ("cpu", "as on a gpu")
+    ]
+    for name, value in saved[0]["state_dict"].items():
+        assert value.equal(saved[1]["state_dict"][name])
+
+
+@pytest.mark.parametrize("rung", slow_except(["residual_pe_cls", "wide"], [*RUNGS, *BEYOND]))
+def test_every_rung_trains_in_the_precision_of_trainer_gpu(settings, small, world, rung, tmp_path):
+    short = ("trainer.precision=bf16-mixed", "trainer.max_steps=2", "test=false", "init=null")
+    extra = [f"data.extra={world}/labelled.csv"] if rung == "distilled" else []
+    assert fit(settings(*small, f"model={rung}", *short, *extra), tmp_path)["steps"] == 2
+
+
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+def test_the_norm_of_the_gradient_is_clipped_in_each_precision(
+    settings, small, precision, tmp_path
+):
+    sgd = (
+        "optim._target_=torch.optim.SGD",
+        "optim.weight_decay=0",
+        "embedding_lr=null",
+        "warmup=0",
+        "decay=none",
+    )
+    short = ("model=base", f"trainer.precision={precision}", "trainer.max_steps=1", "test=false")
+    weights = []
+    for lr in (0, 1):
+        fit(
+            settings(*small, *sgd, *short, f"optim.lr={lr}", "trainer.gradient_clip_val=0.001"),
+            tmp_path / str(lr),
+        )
+        saved = torch.load(tmp_path / str(lr) / "checkpoints/best.ckpt", weights_only=True)[
+            "state_dict"
+        ]
+        weights.append(torch.cat([value.double().flatten() for value in saved.values()]))
+    assert (weights[1] - weights[0]).norm().item() == pytest.approx(0.001, rel=0.01)

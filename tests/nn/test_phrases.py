@@ -1,0 +1,306 @@
+"""Phrases are distinguished, counted as in the paper, and never reveal the label of a review to
+itself.
+
+Shape suffixes: B reviews of a batch, T positions, N reviews, M words of all reviews, W words in
+front of a word, O phrases that end at a word, P known phrases and row 0, K folds, C classes or
+columns.
+"""
+
+import math
+from collections import Counter
+from types import SimpleNamespace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from imdbattn.data.corpus import prepare
+from imdbattn.data.ragged import Batch, Ragged, ragged
+from imdbattn.errors import UserError
+from imdbattn.nn.beyond.context import Phrases, count_phrases, folds_of, phrase_keys
+from imdbattn.runs.predict import open_settings
+from imdbattn.runs.score import score_run
+from imdbattn.settings import schema
+from imdbattn.tasks.predictor import load
+from imdbattn.tasks.reviews.classifier import ReviewClassifier
+
+from ..nets import learner, net, phrases, reviews
+
+FOLDS, ROWS = 4, 12  # ROWS: ids there are
+Phrase = tuple[int, ...]  # ids in the order in which they are read
+
+# 1 is <unk>; no text holds 0, <pad>, or 2, <cls>
+WORD = st.integers(1, ROWS - 1).filter(lambda word: word != 2)
+TEXT = st.lists(WORD, max_size=12)
+TEXTS = st.lists(TEXT, min_size=1, max_size=20)
+
+
+def labelled(texts: list[list[int]], classes: int) -> Ragged:
+    """Each class in turn, so that folds stay the same when all labels of one are rotated."""
+    return ragged(texts, torch.arange(len(texts)).numpy() % classes)
+
+
+def counted(
+    data: Ragged, classes: int, longest=3, least=2, folds=FOLDS, targets_NC: Tensor | None = None
+) -> Phrases:
+    before_MW, review_M = data.words(longest - 1)
+    targets_NC = F.one_hot(data.labels, classes) if targets_NC is None else targets_NC
+    fold_N = folds_of(data.labels, folds)
+    return count_phrases(
+        (data.ids.long(), before_MW, review_M), fold_N, targets_NC, ROWS, least, folds
+    )
+
+
+def found(phrases: Phrases, *texts: list[int]) -> Tensor:
+    """The rows of the phrases that end at each word, (B, T, O)."""
+    batch = ragged(list(texts)).batch(torch.arange(len(texts)), before=phrases.longest - 1)
+    return phrases(batch.tokens_BT, batch.before_BTW)
+
+
+def phrases_in(text: list[int], longest: int) -> set[Phrase]:
+    windows = {
+        tuple(text[at : at + size])
+        for size in range(1, longest + 1)
+        for at in range(len(text) - size + 1)
+    }
+    return {phrase for phrase in windows if min(phrase) >= 3}
+
+
+def known_by_hand(texts: list[list[int]], longest: int, least: int) -> list[Phrase]:
+    """The known phrases, in the order of their rows from 1 on: short ones first."""
+    times = Counter(phrase for text in texts for phrase in phrases_in(text, longest))
+    return sorted(
+        (phrase for phrase, count in times.items() if count >= least), key=lambda p: (len(p), p)
+    )
+
+
+def ratios_by_hand(
+    known: list[Phrase], shown: list[tuple[set[Phrase], list[float]]], classes: int
+) -> list[list[float]]:
+    """r = log((p / |p|_1) / (q / |q|_1)), p = 1 + sum of f over a class, q over the others (the
+    paper's eq. 1).
+
+    shown: the phrases of each text, and how much of it counts for each class.
+    """
+
+    def shares(inside: set[int]) -> list[float]:
+        weights = [(found, sum(target_C[label] for label in inside)) for found, target_C in shown]
+        counts = [
+            1 + sum(weight for found, weight in weights if phrase in found) for phrase in known
+        ]
+        return [count / sum(counts) for count in counts]
+
+    every = set(range(classes))
+    columns = [
+        [math.log(p / q) for p, q in zip(shares({label}), shares(every - {label}), strict=True)]
+        for label in (range(classes) if classes > 2 else [1])
+    ]
+    return [[0.0] * len(columns), *map(list, zip(*columns, strict=True))]
+
+
+@given(st.data())
+def test_each_phrase_has_its_own_number_and_longer_phrases_have_larger_ones(data):
+    most = 2**21 - 1  # as many ids as three words of a phrase may have
+    rows = data.draw(st.sampled_from([4, 5, 6, 64, 400_004, most]))
+    word = st.one_of(st.integers(0, min(6, rows - 1)), st.integers(max(0, rows - 4), rows - 1))
+    triples = torch.tensor(
+        data.draw(st.lists(st.tuples(word, word, word), min_size=1, max_size=60))
+    )
+    keys_MO = phrase_keys(triples[:, 0], triples[:, 1:], rows)
+    phrase_of, key_of = dict[int, Phrase](), dict[Phrase, int]()
+    for triple, keys in zip(triples.tolist(), keys_MO.tolist(), strict=True):
+        for size, key in enumerate(keys, 1):
+            phrase = tuple(triple[:size])
+            assert (key == -1) == (min(phrase) < 3)
+            if key != -1:
+                assert key >= 0
+                assert phrase_of.setdefault(key, phrase) == phrase
+                assert key_of.setdefault(phrase, key) == key
+    ordered = [phrase_of[key] for key in sorted(phrase_of)]
+    assert ordered == sorted(ordered, key=len), "ascending from length to length"
+
+
+@pytest.mark.parametrize(("longest", "rows"), [(3, 2**21), (2, 3_037_000_500)])
+def test_a_vocabulary_that_is_too_large_for_the_numbers_is_refused(longest, rows):
+    chosen = schema.Phrases(longest=longest, min_reviews=1, folds=2)
+    with pytest.raises(
+        UserError,
+        match=rf"model\.phrases\.longest={longest} is too large .* set it to {longest - 1}$",
+    ):
+        phrases(chosen, 2, ragged([[3]]), rows)
+    phrases(chosen, 2, ragged([[3]]), rows - 1)
+
+
+@given(TEXTS, TEXTS, st.integers(1, 3), st.integers(1, 4))
+def test_the_known_phrases_are_found_where_they_end_and_no_others(train, texts, longest, least):
+    known = known_by_hand(train, longest, least)
+    row = {phrase: number for number, phrase in enumerate(known, 1)}
+    phrases = counted(labelled(train, 2), 2, longest, least)
+    assert len(phrases.keys_P) == len(known)
+    batch = ragged(texts).batch(torch.arange(len(texts)), before=longest - 1)
+    found_BTO = phrases(batch.tokens_BT, batch.before_BTW)
+    assert found_BTO.shape == (*batch.tokens_BT.shape, longest)
+    for text, found_TO in zip(texts, found_BTO.tolist(), strict=True):
+        expected = [
+            [
+                row.get(tuple(text[end - size : end]), 0) if size <= end else 0
+                for size in range(1, longest + 1)
+            ]
+            for end in range(1, len(text) + 1)
+        ]
+        assert found_TO[: len(text)] == expected
+        assert not any(map(any, found_TO[len(text) :])), "padding is no phrase"
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_ratios_are_those_of_the_paper_for_the_whole_set_and_without_each_fold(classes):
+    """Also with probabilities instead of labels: a review counts for each class with its
+    probability.
+    """
+    numbers = [
+        st.integers(1, 3),
+        st.integers(1, 3),
+        st.integers(2, 5),
+        st.none() | st.integers(0, 99),
+    ]
+
+    @given(TEXTS.filter(lambda texts: len(texts) >= classes), *numbers)
+    def holds(texts, longest, least, folds, seed):
+        data = labelled(texts, classes)
+        targets_NC = F.one_hot(data.labels, classes)
+        if seed is not None:
+            targets_NC = torch.rand(
+                targets_NC.shape, generator=torch.Generator().manual_seed(seed)
+            ).softmax(1)
+        phrases = counted(data, classes, longest, least, folds, targets_NC)
+        known = known_by_hand(texts, longest, least)
+        shown = [
+            (phrases_in(text, longest), target_C)
+            for text, target_C in zip(texts, targets_NC.tolist(), strict=True)
+        ]
+        fold_of = folds_of(data.labels, folds).tolist()
+
+        def same(found_PC: Tensor, kept: list) -> None:
+            expected = torch.tensor(ratios_by_hand(known, kept, classes))
+            torch.testing.assert_close(found_PC, expected, atol=1e-5, rtol=1e-5)
+
+        same(phrases.log_counts_PC, shown)
+        assert phrases.out_of_fold_KPC.shape[0] == folds
+        for fold, found_PC in enumerate(phrases.out_of_fold_KPC):
+            same(
+                found_PC, [one for one, other in zip(shown, fold_of, strict=True) if other != fold]
+            )
+
+    holds()
+
+
+def test_a_training_set_without_known_phrases_works():
+    phrases = counted(labelled([[3], [4], [1, 1], []], 2), 2)
+    assert len(phrases.keys_P) == 0
+    none_BTO = found(phrases, [3, 4, 5])
+    assert phrases.ratios(none_BTO, torch.tensor([1])).eq(0).all()
+    assert len(counted(labelled([[], []], 2), 2).keys_P) == 0
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=60), st.integers(2, 12))
+def test_folds_are_consecutive_blocks_of_each_class_and_of_equal_size(labels, folds):
+    fold_N = folds_of(torch.tensor(labels), folds)
+    for label in set(labels):
+        mine = fold_N[torch.tensor(labels) == label]
+        assert mine.diff().ge(0).all(), "consecutive"
+        sizes = mine.bincount(minlength=folds)
+        assert len(sizes) == folds
+        assert sizes.max() - sizes.min() <= 1
+
+
+def moved_round(data: Ragged, inside_N: Tensor, classes: int) -> Ragged:
+    """The same reviews; the labels of some are another class each."""
+    labels_N = torch.where(inside_N, (data.labels + 1) % classes, data.labels)
+    return Ragged(data.ids, data.offsets, labels_N, data.rows)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("fold", range(FOLDS))
+def test_the_ratios_that_a_review_is_trained_with_do_not_depend_on_its_label(classes, fold):
+    """With other labels in one fold, no bit of the features of its own reviews changes; those of
+    all others change.
+    """
+    drawn = reviews(seed=fold, count=30 * classes * FOLDS, longest=12, words=ROWS - 3)
+    data = Ragged(drawn.ids, drawn.offsets, torch.arange(len(drawn)) % classes, drawn.rows)
+    fold_N = folds_of(data.labels, FOLDS)
+    other = moved_round(data, fold_N == fold, classes)
+    assert folds_of(other.labels, FOLDS).equal(fold_N), "the test's own premise"
+    before, after = counted(data, classes), counted(other, classes)
+    assert after.keys_P.equal(before.keys_P)
+    for number in range(FOLDS):
+        same = after.out_of_fold_KPC[number].equal(before.out_of_fold_KPC[number])
+        assert same == (number == fold)
+    assert not after.log_counts_PC.equal(before.log_counts_PC)
+
+
+def module_for(settings, rung: str, data: Ragged, classes: int = 2) -> ReviewClassifier:
+    """The rung over the phrases of these training reviews, its weights always the same ones, and
+    nothing drawn.
+    """
+    cfg = settings(f"model={rung}", "model.embedding.mixout=0")
+    model = net(settings, rung, "model.embedding.mixout=0", classes=classes)
+    model.context.phrases = phrases(cfg.model.phrases, classes, data)
+    folds_N = folds_of(data.labels, cfg.model.phrases.folds)
+    return learner(cfg, model, classes, folds_N)
+
+
+def trained_on(module: ReviewClassifier, batch: Batch) -> Tensor:
+    """The logits of a training step."""
+    logits = []
+    module._trainer = SimpleNamespace(world_size=1)
+    with module.net.register_forward_hook(lambda net, inputs, output: logits.append(output)):
+        module.train().training_step(batch, 0)
+    return logits[0]
+
+
+RUNGS_WITH_PHRASES = ("log_counts", "log_counts_mean")
+
+
+@pytest.fixture(scope="module")
+def read() -> Ragged:
+    drawn = reviews(seed=1, count=400, longest=30)
+    return Ragged(drawn.ids, drawn.offsets, torch.arange(len(drawn)) % 2, drawn.rows)
+
+
+@pytest.mark.parametrize("rung", RUNGS_WITH_PHRASES)
+def test_training_uses_ratios_without_the_fold_of_a_review_and_evaluation_all(settings, read, rung):
+    module = module_for(settings, rung, read)
+    rows_B = torch.tensor([399, 3, 250, 0, 120])
+    batch = read.batch(rows_B, before=2)
+    with torch.no_grad():
+        whole_BC, out_of_fold_BC = (
+            module.net(batch),
+            module.net(batch._replace(fold_B=module.folds_N[rows_B])),
+        )
+        assert trained_on(module, batch).equal(out_of_fold_BC)
+        assert module.eval()(batch).equal(whole_BC)
+        assert (whole_BC - out_of_fold_BC).abs().amax(1).gt(1e-4).all()
+        assert module.evaluate_batch(batch)[-1].equal(whole_BC)
+
+
+@pytest.mark.parametrize("rung", RUNGS_WITH_PHRASES)
+def test_a_loaded_checkpoint_uses_the_ratios_of_the_whole_set(trained, settings, rung):
+    folder, metrics = trained(rung)
+    cfg = settings(f"run={folder}", "trainer=cpu", config="evaluate")
+    assert score_run(cfg)["loss"] == metrics["test_loss"]
+
+    theirs, checkpoint = open_settings(cfg)
+    loaded = load(theirs, checkpoint)
+    fresh = ReviewClassifier.new(theirs, corpus := prepare(theirs.data))
+    assert loaded.net.context.phrases.keys_P.equal(fresh.net.context.phrases.keys_P)
+    assert loaded.net.context.phrases.log_counts_PC.equal(fresh.net.context.phrases.log_counts_PC)
+    assert loaded.net.context.phrases.out_of_fold_KPC is None
+    assert fresh.folds_N.equal(folds_of(corpus.splits["train"].labels, theirs.model.phrases.folds))
+    kept = torch.load(checkpoint, weights_only=True)["state_dict"]
+    assert {name for name in kept if "phrases" in name} == {
+        f"net.context.phrases.{name}" for name in ("keys_P", "log_counts_PC")
+    }
+    assert not any("fold" in name for name in kept)

@@ -1,0 +1,140 @@
+"""A run folder that is damaged or untrusted gives one line: nothing is deleted, and it is never
+scored.
+"""
+
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+from omegaconf import DictConfig
+
+from imdbattn.errors import UserError
+from imdbattn.runs.fit import fit
+from imdbattn.runs.score import score_run
+from imdbattn.tasks.reviews.classifier import ReviewClassifier
+
+from ..commands import label_texts
+from .test_nothing_is_lost import contents
+from .test_resume import stops
+
+
+@pytest.fixture(scope="module")
+def half(small, settings, tmp_path_factory) -> tuple[DictConfig, Path]:
+    """Settings and folder of a run that was stopped in its second epoch."""
+    cfg, folder = (
+        settings(*small, "model=residual", "trainer.max_epochs=3"),
+        tmp_path_factory.mktemp("half"),
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        stops(patch, ReviewClassifier)(20, signal.SIGTERM)
+        with pytest.raises(SystemExit):
+            fit(cfg, folder)
+    return cfg, folder
+
+
+def repacked(file: Path, change) -> None:
+    content = torch.load(file, weights_only=True)
+    change(content)
+    torch.save(content, file)
+
+
+NAN = float("nan")
+WEIGHT = "net.layers.0.f.query.weight"
+
+
+def flipped(file: Path) -> None:
+    """A flipped bit in a weight."""
+    weight = torch.load(file, weights_only=True)["state_dict"][WEIGHT].numpy().tobytes()
+    content = bytearray(file.read_bytes())
+    content[content.index(weight)] ^= 8
+    file.write_bytes(content)
+
+
+DAMAGE = {
+    "a weight less": lambda file: repacked(file, lambda content: content["state_dict"].pop(WEIGHT)),
+    "truncated": lambda file: file.write_bytes(file.read_bytes()[:-500]),
+    "damaged, the checksum of .* does not match": flipped,
+}
+
+
+@pytest.mark.parametrize("case", DAMAGE)
+def test_an_invalid_state_is_refused_and_nothing_is_deleted(half, tmp_path, case):
+    cfg, folder = half
+    run = shutil.copytree(folder, tmp_path / "run")
+    (run / "notes.txt").write_text("mine")
+    (tmp_path / "canary").write_text("mine")
+    last = run / "checkpoints" / "last.ckpt"
+    DAMAGE[case](last)
+    before = contents(tmp_path)
+    with pytest.raises(
+        (UserError, RuntimeError, ValueError), match=case if "damaged" in case else None
+    ):
+        fit(cfg, run, resume=True)
+    assert contents(tmp_path) == before
+
+
+def test_no_file_that_a_state_names_is_deleted(half, tmp_path):
+    """Lightning deletes the best checkpoint that the state names when it has saved a better one."""
+    cfg, folder = half
+    run = shutil.copytree(folder, tmp_path / "run")
+    (tmp_path / "mine.txt").write_text("mine")
+    mine = f"{run}/checkpoints/../../mine.txt"
+
+    def changed(content: dict) -> None:
+        (name,) = (name for name in content["callbacks"] if name.startswith("ModelCheckpoint"))
+        state = content["callbacks"][name]
+        state |= {"dirpath": str(run / "checkpoints"), "best_k_models": {mine: torch.tensor(0.0)}}
+        state |= dict.fromkeys(("best_model_path", "kth_best_model_path", "last_model_path"), mine)
+
+    repacked(run / "checkpoints" / "last.ckpt", changed)
+    fit(cfg, run, resume=True)
+    assert (tmp_path / "mine.txt").exists()
+
+
+def test_weights_that_are_not_finite_are_never_scored(trained, settings, tmp_path):
+    run = shutil.copytree(trained("residual")[0], tmp_path / "run")
+    repacked(
+        run / "checkpoints" / "best.ckpt", lambda content: content["state_dict"][WEIGHT].fill_(NAN)
+    )
+    for command in (
+        lambda: label_texts(settings(f"run={run}", config="predict"), ["good"]),
+        lambda: score_run(settings(f"run={run}", config="evaluate")),
+    ):
+        with pytest.raises(UserError, match="are not finite"):
+            command()
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "words"),
+    [
+        ("layers.0.f.query.weight", lambda weight: weight.fill_(NAN), "not finite"),
+        ("embedding.slot_V", lambda weight: weight * 1000, "other rows"),
+    ],
+)
+def test_a_start_that_is_damaged_is_refused(
+    trained, settings, small, tmp_path, name, change, words
+):
+    start = shutil.copytree(
+        trained("pretrained", "task=masked_words", "trainer.max_epochs=2")[0], tmp_path / "start"
+    )
+
+    def changed(content: dict) -> None:
+        weights = content["state_dict"]
+        weights[f"net.encoder.{name}"] = change(weights[f"net.encoder.{name}"])
+
+    repacked(start / "checkpoints" / "best.ckpt", changed)
+    with pytest.raises(UserError, match=f"init=.* {words}"):
+        fit(settings(*small, "model=pretrained", f"init={start}"), tmp_path / "run")
+
+
+def test_the_cache_that_an_untrusted_run_names_is_not_used(trained, settings, tmp_path):
+    run = shutil.copytree(trained("residual")[0], tmp_path / "run")
+    file = run / "config.yaml"
+    lines = file.read_text().splitlines(True)
+    theirs = f"  cache_dir: {tmp_path}/theirs\n"
+    file.write_text("".join(theirs if line.startswith("  cache_dir:") else line for line in lines))
+    label_texts(settings(f"run={run}", config="predict"), ["good"])
+    score_run(settings(f"run={run}", config="evaluate"))
+    assert not (tmp_path / "theirs").exists()

@@ -1,0 +1,213 @@
+"""A full disk, a killed writer or a builder that fails leaves the old file, no partial file, and
+one clear line.
+"""
+
+import errno
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from imdbattn.errors import UserError
+from imdbattn.io.files import acquired, build_once, warn_of_soft_locks, write_atomically
+from imdbattn.launch.job import jobs_of
+from imdbattn.launch.sweep import SweepReport
+from imdbattn.runs.fit import fit
+
+from ..processes import ROOT
+
+TINY = ("model=mean", "trainer.max_epochs=1")
+
+
+@pytest.fixture
+def disk(tmp_path) -> Iterator[Callable[[str], Path]]:
+    """disk("size=64k"): a real file system of its own."""
+    place = tmp_path / "disk"
+    place.mkdir()
+
+    def mount(options: str) -> Path:
+        command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(place)]
+        try:
+            subprocess.run(command, check=True, capture_output=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            pytest.skip(f"file systems cannot be mounted here: {error}")
+        return place
+
+    yield mount
+    subprocess.run(["umount", "--lazy", str(place)], check=False, capture_output=True)
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_a_file_that_cannot_be_written_is_unchanged(tmp_path, monkeypatch):
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    write_atomically(tmp_path / "file", "old")
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(UserError, match="No space left"):
+        write_atomically(tmp_path / "file", "new")
+    assert files(tmp_path) == {"file": b"old"}
+
+
+def test_one_of_several_threads_builds_the_folder_and_all_get_it_whole(tmp_path):
+    built, seen, start = [], [], threading.Barrier(4)
+
+    def build(folder: Path) -> None:
+        built.append(1)
+        threading.Event().wait(0.1)
+        (folder / "file").write_text("whole")
+        if len(built) == 1:
+            raise ValueError("a mistake")
+
+    def work() -> None:
+        start.wait()
+        seen.append((build_once(tmp_path / "key", build) / "file").read_text())
+
+    with pytest.raises(ValueError, match="a mistake"):
+        build_once(tmp_path / "key", build)
+    assert os.listdir(tmp_path) == ["key.lock"], "a builder that fails leaves nothing"
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert (len(built), seen) == (2, ["whole"] * 4)
+
+
+# from the first file to the last results
+@pytest.mark.parametrize("size", ["4k", "12k", "24k", "40k"])
+def test_a_run_that_does_not_fit_on_the_disk_prints_one_line_and_is_not_finished(
+    disk, settings, small, size
+):
+    place = disk(f"size={size}")
+    with pytest.raises(
+        UserError,
+        match=rf"{place}/run.* cannot be written \(No space left.*\): free some space, or",
+    ) as e:
+        fit(settings(*small, *TINY), place / "run")
+    assert "\n" not in str(e.value)
+    assert not (place / "run" / "metrics.json").exists()
+    assert not list(place.rglob("*.tmp"))
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from imdbattn.io import files as cache
+folder = Path(sys.argv[1])
+def die(*_): os.kill(os.getpid(), signal.SIGKILL)
+def build(folder):
+    (folder / "half").write_text("half")
+    die()
+if sys.argv[2] == "build":
+    cache.build_once(folder / "key", build)
+setattr(os, sys.argv[2], die)  # with all bytes written, or all but the rename done
+cache.write_atomically(folder / "file", "new")
+"""
+
+
+@pytest.mark.parametrize("moment", ["fsync", "replace", "build"])
+def test_a_killed_writer_leaves_the_old_file_and_does_not_block_later_ones(tmp_path, moment):
+    write_atomically(tmp_path / "file", "old")
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, str(tmp_path), moment],
+        cwd=Path(__file__).parents[2],
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL
+    left = files(tmp_path)
+    assert left["file"] == b"old"
+    assert [name for name in left if ".tmp" in name], "it was not killed in the middle"
+    assert not (tmp_path / "key").exists()
+    write_atomically(tmp_path / "file", "newer")
+    assert files(tmp_path)["file"] == b"newer"
+    key = build_once(tmp_path / "key", lambda folder: (folder / "whole").touch())
+    assert sorted(os.listdir(key)) == ["checksums.json", "whole"]
+
+
+WITHOUT_LOCKS = (
+    "import fcntl\ndef flock(*_):\n    raise OSError(37, 'No locks available')\nfcntl.flock ="
+    " flock\n"
+)
+
+
+@pytest.fixture
+def failing(monkeypatch):
+    """failing(number): flock raises an OSError with this number."""
+
+    def start(number: int) -> None:
+        def flock(*_):
+            raise OSError(number, os.strerror(number))
+
+        monkeypatch.setattr(fcntl, "flock", flock)
+
+    warn_of_soft_locks.cache_clear()
+    return start
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS])
+def test_a_file_is_the_lock_where_the_file_system_has_none(failing, tmp_path, caplog, number):
+    failing(number)
+    with (
+        acquired(tmp_path / "a.lock", "busy"),
+        pytest.raises(UserError, match=r"^busy; .*remove .*a\.lock\.soft$"),
+    ):
+        acquired(tmp_path / "a.lock", "busy")
+    acquired(tmp_path / "a.lock", "busy").lock.release()
+    (warning,) = caplog.messages
+    assert os.strerror(number) in warning
+    assert not list(tmp_path.glob("*.soft"))
+
+
+def test_a_sweep_that_cannot_be_locked_ends_with_one_line(failing, tmp_path, capfd):
+    failing(errno.EIO)
+    config = OmegaConf.create(
+        {"hydra": {"sweep": {"dir": str(tmp_path)}, "job": {"chdir": None}}, "resume": None}
+    )
+    with pytest.raises(SystemExit) as end:
+        SweepReport().on_multirun_start(config)
+    assert end.value.code == 2
+    assert capfd.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_a_sweep_on_such_a_disk_with_the_id_of_one_wandb_run_makes_a_run_for_each_job(
+    small, shell, tmp_path
+):
+    (tmp_path / "sitecustomize.py").write_text(WITHOUT_LOCKS)
+    env = {
+        "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}",
+        "WANDB_RUN_ID": "shared",
+        "WANDB_RESUME": "allow",
+    }
+    words = [
+        "model=mean",
+        "trainer.max_epochs=1",
+        "logger=wandb",
+        f"data.cache_dir={tmp_path / 'cache'}",
+    ]
+    done = shell(
+        "train", "-m", *small, *words, "seed=1,2", "hydra.sweep.dir=sweep", cwd=tmp_path, env=env
+    )
+    assert done.returncode == 0, done.stderr
+    assert "file locks do not work here" in done.stdout
+    sweep = tmp_path / "sweep"
+    assert [job["status"] for job in jobs_of(sweep).values()] == ["done", "done"]
+    assert not list(tmp_path.rglob("*.soft"))
+    parts = [path.name for path in sweep.glob("*/wandb/offline-run-*")]
+    # two jobs and their comparison
+    assert len({part.rpartition("-")[2] for part in parts} - {"shared"}) == 3, parts

@@ -1,0 +1,294 @@
+"""Cross-validation: each review is tested once, in consecutive blocks per class, and comparisons
+count folds as one.
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from imdbattn.data.reviews import cut_reviews
+from imdbattn.data.sources import Split, Texts
+from imdbattn.errors import UserError
+from imdbattn.launch.command import has_plugin
+from imdbattn.launch.job import jobs_of
+from imdbattn.report.comparison_page import report_of
+from imdbattn.report.pages import markdown
+from imdbattn.runs.score import score_run
+
+from ..report.test_compare import REVIEWS, quick, quick_sets, write_run
+
+
+def whole(labels, texts=None) -> Texts:
+    labels = np.array(labels)
+    texts = texts or [f"review {row}" for row in range(len(labels))]
+    return Texts({"": Split(texts, labels, np.arange(len(labels)))}, [str(n) for n in range(4)])
+
+
+def cut_into(texts: Texts, folds: int, validation=0.1) -> list[Texts]:
+    return [
+        cut_reviews(texts, "s", {"validation": validation, "test": 0.5}, (fold + 1, folds))
+        for fold in range(folds)
+    ]
+
+
+@st.composite
+def sources(draw):
+    """Class numbers in any order, enough of each for every split, and a number of folds."""
+    folds = draw(st.integers(2, 10))
+    sizes = draw(st.lists(st.integers(20, 60), min_size=2, max_size=4))
+    labels = np.repeat(np.arange(len(sizes)), sizes)
+    return np.random.default_rng(draw(st.integers(0, 2**32 - 1))).permutation(labels), folds
+
+
+@given(sources(), st.floats(0.1, 0.4))
+def test_folds_partition_the_reviews_in_consecutive_blocks_of_each_class(source, validation):
+    labels, folds = source
+    cuts = [one.splits for one in cut_into(whole(labels), folds, validation)]
+    assert sorted(np.concatenate([one["test"].rows for one in cuts])) == list(range(len(labels)))
+    for one in cuts:
+        rows = np.concatenate([split.rows for split in one.values()])
+        assert sorted(rows) == list(range(len(labels))), "the splits share nothing and lack nothing"
+        assert all((np.diff(split.rows) > 0).all() for split in one.values())
+    for label in np.unique(labels):
+        places = np.full(len(labels), -1)
+        places[labels == label] = np.arange((labels == label).sum())
+        blocks = [[places[row] for row in one["test"].rows if places[row] >= 0] for one in cuts]
+        assert [place for block in blocks for place in block] == list(range(places.max() + 1)), (
+            "fold follows fold, each in one block"
+        )
+        assert max(map(len, blocks)) - min(map(len, blocks)) <= 1
+        for one, block in zip(cuts, blocks, strict=True):
+            held_out = {places[row] for row in one["validation"].rows if places[row] >= 0}
+            size = len(held_out)
+            assert abs(size - validation * (places.max() + 1)) <= 0.5
+            before = {(block[0] - 1 - n) % (places.max() + 1) for n in range(size)}
+            assert held_out == before, "validation is the block before the fold"
+
+
+@given(sources(), st.data())
+def test_no_text_of_validation_or_test_is_trained_on_and_every_copy_is_tested(source, data):
+    labels, folds = source
+    texts = [f"review {row}" for row in range(len(labels))]
+    for row in data.draw(st.lists(st.integers(0, len(labels) - 1), max_size=3)):
+        texts[row] = texts[0]
+    cuts = [one.splits for one in cut_into(whole(labels, texts), folds)]
+    assert sorted(np.concatenate([one["test"].rows for one in cuts])) == list(range(len(labels)))
+    for one in cuts:
+        assert not set(one["train"].texts) & {*one["validation"].texts, *one["test"].texts}
+        rows = np.concatenate([split.rows for split in one.values()])
+        assert len(set(rows)) == len(rows)
+        assert {texts[row] for row in range(len(labels))} == {
+            text for split in one.values() for text in split.texts
+        }
+
+
+def test_the_fingerprint_of_folds_covers_all_reviews_in_order_and_the_number_of_folds():
+    def prints(texts: Texts, folds=3) -> set[str]:
+        return {one.facts["cross_validation"]["fingerprint"] for one in cut_into(texts, folds)}
+
+    labels, texts = [0, 1] * 20, [f"text {n}" for n in range(40)]
+    others = [whole([1, 0] * 20, texts), whole(labels, texts[::-1]), whole(labels[:-2], texts[:-2])]
+    found = [
+        prints(whole(labels, texts)),
+        *map(prints, others),
+        prints(whole(labels, texts), folds=4),
+    ]
+    assert [len(each) for each in found] == [1] * 5
+    assert len(set.union(*found)) == 5
+
+
+def test_the_run_of_a_fold_records_it_and_is_scored_again(trained, settings, small):
+    """On the reviews that `cut_reviews` gives that fold."""
+    folder, metrics = trained("mean", "data.folds=3", "data.fold=2")
+    facts = metrics["cross_validation"]
+    assert (facts["folds"], facts["fold"], metrics["test_reviews"]) == (3, 2, 80)
+    assert metrics["test_set"].endswith(": fold 2 of 3 in consecutive blocks per class")
+    assert pq.read_table(folder / "predictions.parquet")["row"].to_pylist() == list(range(80, 160))
+    found = score_run(settings(f"run={folder}", "trainer=cpu", config="evaluate"))
+    assert (found["accuracy"], found["cross_validation"]) == (metrics["test_accuracy"], facts)
+    (path,) = (word for word in small if word.startswith("data.path="))
+    found = score_run(settings(f"run={folder}", "trainer=cpu", path, config="evaluate"))
+    assert (found["reviews"], "cross_validation" in found) == (240, False), (
+        "other data is read completely"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", ["basic", "local"])
+def test_the_experiment_trains_each_fold_once_and_resumes(launcher, small, shell, tmp_path):
+    if launcher == "local" and not has_plugin("hydra_joblib_launcher"):
+        pytest.skip("needs the extra joblib")
+    words = [
+        *(word for word in small if not word.startswith("threads=")),
+        "model=mean",
+        "trainer.max_epochs=2",
+    ]
+    command = ["+experiment=folds", "data.folds=2", f"hydra/launcher={launcher}", *words]
+    first = shell(
+        "train", *command, "data.fold=2", f"hydra.sweep.dir={tmp_path}/sweep", cwd=tmp_path
+    )
+    assert first.returncode == 0, first.stderr
+    assert "no test predictions of fold 1 of 2" in first.stdout + first.stderr
+    assert not (tmp_path / "sweep" / "comparison").exists()
+    done = shell("train", *command, f"resume={tmp_path}/sweep", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    jobs = {
+        name.rpartition("-")[0]: job["status"] for name, job in jobs_of(tmp_path / "sweep").items()
+    }
+    assert jobs == {"mean-s1-fold1": "done", "mean-s1-fold2": "kept"}
+    (rung,) = json.loads((tmp_path / "sweep" / "comparison" / "comparison.json").read_text())[
+        "rungs"
+    ]
+    metrics = [
+        json.loads(file.read_text()) for file in sorted((tmp_path / "sweep").glob("*/metrics.json"))
+    ]
+    accuracies = [one["test_accuracy"] for one in metrics]
+    assert rung["folds"]["values"] == pytest.approx(accuracies)
+    assert rung["test"]["mean"] == pytest.approx(np.mean(accuracies)), "both folds have 120 reviews"
+    assert rung["folders"] == [
+        str(Path("sweep") / path.parent.name)
+        for path in sorted((tmp_path / "sweep").glob("*/metrics.json"))
+    ]
+
+
+def write_folds(
+    folder: Path,
+    model="mean",
+    seed=1,
+    accuracy=0.8,
+    folds=4,
+    data="d",
+    only=None,
+    metrics=None,
+    **changed,
+):
+    """Run folders of all folds, or of those in `only`, of the run that `write_run` makes; the runs'
+    folders.
+    """
+    written = []
+    for fold in only or range(1, folds + 1):
+        facts = {"folds": folds, "fold": fold, "fingerprint": f"{data}{folds}"}
+        facts = {"cross_validation": facts, "test_set": f"small: fold {fold} of {folds} in blocks"}
+        one = folder / f"{model}-s{seed}-fold{fold}"
+        changed |= {"data__folds": folds, "data__fold": fold}
+        facts |= {
+            "val_fingerprint": f"v{data}{fold}",
+            "train_seconds": float(fold),
+            "parameters": 10,
+        }
+        write_run(
+            one,
+            model,
+            seed,
+            accuracy,
+            fingerprint=f"{data}{folds}{fold}",
+            metrics=facts | (metrics or {}),
+            **changed,
+        )
+        # folds alternate in the source
+        mask = np.arange(REVIEWS) * 7 % REVIEWS * folds // REVIEWS == fold - 1
+        for name in ("predictions.parquet", "reviews.parquet"):
+            pq.write_table(pq.read_table(one / name).filter(mask), one / name)
+        (one / "metrics.csv").write_text(
+            f"epoch,val/accuracy\n0,{0.1 * fold}\n" + "1,0.5\n" * (fold > 1)
+        )
+        written.append(one)
+    return written
+
+
+@pytest.fixture(scope="module")
+def folded(tmp_path_factory):
+    """Two rungs, two seeds, four folds."""
+    folder = tmp_path_factory.mktemp("folds")
+    for model, accuracy in (("base", 0.85), ("mean", 0.7)):
+        for seed in (1, 2):
+            write_folds(folder, model, seed, accuracy + 0.01 * seed)
+    return folder
+
+
+def test_folds_are_compared_as_one_run_that_has_scored_every_review(folded, tmp_path):
+    """The numbers are those of ordinary runs with the same predictions of all reviews."""
+    for model, accuracy in (("base", 0.85), ("mean", 0.7)):
+        for seed in (1, 2):
+            write_run(tmp_path / f"{model}{seed}", model, seed, accuracy + 0.01 * seed)
+    found, ordinary = quick(folded), quick(tmp_path)
+    assert (found["reviews"], found["fingerprint"], found["split"]) == (REVIEWS, "d4", "test")
+    assert found["test_set"] == "small: 4 folds in blocks"
+    assert not found["skipped"]
+    assert found["pairs"] == ordinary["pairs"]
+    assert found["disagreements"] == ordinary["disagreements"], "texts and probabilities"
+    assert [rung["label"] for rung in found["rungs"]] == ["mean", "base"]
+    for one, other in zip(found["rungs"], ordinary["rungs"], strict=True):
+        assert one["test"]["values"] == pytest.approx(other["test"]["values"])
+        for key in ("seeds", "interval", "ece", "confusion", "slices"):
+            assert one[key] == other[key], key
+    assert len(found["folders"]) == 16
+
+
+def test_the_comparison_has_the_spread_over_folds_and_the_mean_of_each_fold(folded):
+    found = quick(folded)
+    rung = found["rungs"][1]
+    runs = {
+        fold: [
+            pq.read_table(folded / f"base-s{s}-fold{fold}" / "predictions.parquet") for s in (1, 2)
+        ]
+        for fold in (1, 2, 3, 4)
+    }
+    values = [
+        np.mean([np.mean(t["label"].to_numpy() == t["predicted"].to_numpy()) for t in seeds])
+        for seeds in runs.values()
+    ]
+    assert rung["folds"]["values"] == pytest.approx(values)
+    assert rung["folds"]["sd"] == pytest.approx(np.std(values, ddof=1))
+    assert (rung["train_seconds"], rung["parameters"]) == (2.5, 10)
+    assert rung["curves"]["val/accuracy"] == {"x": [1], "values": [[pytest.approx(0.25)]] * 2}
+    shown = f"{100 * np.mean(values):.1f} ± {100 * np.std(values, ddof=1):.1f}"
+    assert shown in markdown(report_of(found))
+
+
+def test_a_missing_fold_is_named_and_the_others_of_its_run_are_omitted(folded, tmp_path):
+    write_folds(tmp_path / "few", "residual", only=(1, 3))
+    (one,) = write_folds(tmp_path / "untested", "residual_pe", only=(1,))
+    (one / "predictions.parquet").unlink()
+    write_folds(tmp_path / "untested", "residual_pe", only=(2, 3, 4))
+    found = quick(folded, tmp_path)
+    assert [rung["label"] for rung in found["rungs"]] == ["mean", "base"]
+    assert found["pairs"] == quick(folded)["pairs"]
+    reasons = [skipped["reason"] for skipped in found["skipped"]]
+    assert reasons == [
+        f"cross-validation of {name}, seed 1: no test predictions of fold {missing} of 4, so its"
+        " other folds are omitted too"
+        for name, missing in (("residual", "2, 4"), ("residual_pe", "1"))
+    ]
+    with pytest.raises(
+        UserError, match=r"no run can be compared: .*no test predictions of fold 2, 4 of 4"
+    ):
+        quick(tmp_path / "few")
+    with pytest.raises(
+        UserError, match=r"no run can be compared: .*it has no validation predictions"
+    ):
+        quick(folded, split="validation")
+
+
+def test_folds_of_different_numbers_or_data_are_not_mixed(folded, tmp_path):
+    write_folds(tmp_path / "five", "mean", folds=5)
+    write_folds(tmp_path / "five", "base", folds=5)
+    write_folds(tmp_path / "other", "mean", data="e")
+    write_folds(tmp_path / "half", "residual", only=(1, 2))
+    write_folds(tmp_path / "half", "residual", only=(3, 4), data="e")
+    write_run(tmp_path / "plain", "mean")
+    found = {one["fingerprint"]: one for one in quick_sets(folded, tmp_path)}
+    assert {name: [rung["label"] for rung in one["rungs"]] for name, one in found.items()} == {
+        "f1": ["mean"],
+        "d4": ["mean", "base"],
+        "d5": ["mean", "base"],
+        "e4": ["mean"],
+    }
+    assert found["d4"]["pairs"] == quick(folded)["pairs"]
+    reasons = [skipped["reason"] for skipped in found["d4"]["skipped"]]
+    assert ["fold 3, 4 of 4" in reasons[0], "fold 1, 2 of 4" in reasons[1]] == [True, True]

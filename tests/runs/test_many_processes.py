@@ -1,0 +1,164 @@
+"""Promises 5 and 7 for many processes: the losses and metrics of one, one folder, one W&B run."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+ROOT = str(Path(__file__).parents[2])
+# The real command, which also records the mean loss of each step over the reviews of all processes.
+TOLD = """
+import json, torch
+from imdbattn.train import main
+from imdbattn.tasks.learner import Learner
+
+kept = Learner.on_train_epoch_end
+
+def told(self):
+    sums_S3 = self.trainer.strategy.reduce(torch.stack(self.epoch_sums), reduce_op="sum")
+    if self.trainer.is_global_zero:
+        with open("losses.jsonl", "a") as file:
+            file.write(json.dumps((sums_S3[:, 0] / sums_S3[:, 2]).tolist()) + "\\n")
+    kept(self)
+
+Learner.on_train_epoch_end = told
+main()
+"""
+
+
+@pytest.fixture(scope="session")
+def job(small):
+    """One epoch of residual_pe on the small world, half of the words dropped, logged to W&B
+    offline.
+
+    In 25 batches of 2 to 13 reviews: parts of unequal size, and on 4 processes some of none.
+    """
+    own = [
+        "logger=wandb",
+        "model=residual_pe",
+        "trainer.max_epochs=1",
+        "data.batch_tokens=80",
+        "data.pad_to=1",
+    ]
+    return [
+        *(o for o in small if not o.startswith(("logger=", "trainer=", "data.batch_tokens="))),
+        *own,
+    ]
+
+
+@pytest.fixture(scope="session")
+def ran(job, warm_commands, tmp_path_factory):
+    """ran(processes): losses of the steps, metrics and folder of a job on so many processes, once
+    in a session.
+    """
+    runs: dict[int, tuple[list[float], dict, Path]] = {}
+
+    def run(processes: int) -> tuple[list[float], dict, Path]:
+        if processes not in runs:
+            folder = tmp_path_factory.mktemp(f"processes{processes}")
+            (folder / "told.py").write_text(TOLD)
+            if processes == 1:
+                done = warm_commands().run("told", [*job, "trainer=cpu"], folder)
+                assert done.returncode == 0, done.stderr
+            else:
+                trainer = ["trainer=ddp_cpu", f"trainer.devices={processes}"]
+                start([sys.executable, "told.py", *job, *trainer], folder)
+            (losses,) = map(json.loads, (folder / "losses.jsonl").read_text().splitlines())
+            (metrics,) = folder.glob("runs/20*/*/metrics.json")
+            runs[processes] = (losses, json.loads(metrics.read_text()), folder)
+        return runs[processes]
+
+    return run
+
+
+def start(command: list[str], cwd: Path, **env: str) -> str:
+    """The output of a command, which must succeed."""
+    done = subprocess.run(
+        command,
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": ROOT, **env},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
+    return done.stdout + done.stderr
+
+
+def free_port() -> str:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return str(sock.getsockname()[1])
+
+
+def one_run(folder: Path) -> dict:
+    """The metrics of the only run below `folder`, which has one run folder and one W&B run and no
+    more.
+    """
+    (found,) = folder.rglob("config.yaml")
+    assert [path.parent for path in folder.rglob("metrics.json")] == [found.parent]
+    assert [path.parent.parent for path in folder.rglob("offline-run-*")] == [found.parent]
+    return json.loads((found.parent / "metrics.json").read_text())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [2, 4])
+def test_any_number_of_processes_gives_the_losses_and_metrics_of_one_process_in_one_run(
+    ran, processes
+):
+    losses, metrics, folder = ran(processes)
+    alone, expected, _ = ran(1)
+    assert len(alone) > 20
+    assert losses == pytest.approx(alone, rel=1e-5)
+    for name in ("val_loss", "test_loss"):
+        assert metrics[name] == pytest.approx(expected[name], rel=1e-5)
+    for name in (
+        "steps",
+        "val_accuracy",
+        "test_accuracy",
+        "val_reviews",
+        "test_reviews",
+        "test_fingerprint",
+    ):
+        assert metrics[name] == expected[name], name
+    one_run(folder)
+    assert {path.name for path in folder.iterdir()} == {"runs", "told.py", "losses.jsonl"}
+
+
+@pytest.mark.slow
+def test_torchrun_makes_one_run(job, ran, tmp_path):
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    command += ["-m", "imdbattn.train", *job, "trainer=ddp_cpu", "hydra.run.dir=runs/x"]
+    start(command, tmp_path, OMP_NUM_THREADS="1")
+    assert one_run(tmp_path)["test_loss"] == pytest.approx(ran(1)[1]["test_loss"], rel=1e-5)
+    assert {path.name for path in (tmp_path / "runs").iterdir()} == {"x", "latest"}
+
+
+@pytest.mark.slow
+def test_srun_makes_one_run(job, ran, tmp_path):
+    """Two tasks of a SLURM job, with the environment variables that srun sets."""
+    names = {
+        "JOB_ID": free_port(),
+        "JOB_NAME": "ladder",
+        "NTASKS": "2",
+        "NTASKS_PER_NODE": "2",
+        "NNODES": "1",
+    }
+    names |= {"NODEID": "0", "NODELIST": "localhost"}
+    env = {f"SLURM_{name}": value for name, value in names.items()} | {"MASTER_PORT": free_port()}
+    command = [sys.executable, "-m", "imdbattn.train", *job, "trainer=slurm"]
+    command += ["trainer.accelerator=cpu", "trainer.precision=32-true"]
+
+    def task(number: int) -> str:
+        return start(command, tmp_path, **env, SLURM_PROCID=str(number), SLURM_LOCALID=str(number))
+
+    with ThreadPoolExecutor() as pool:
+        outputs = list(pool.map(task, range(2)))
+    assert one_run(tmp_path)["test_loss"] == pytest.approx(ran(1)[1]["test_loss"], rel=1e-5)
+    assert "test accuracy" in outputs[0]
+    assert "test accuracy" not in outputs[1]

@@ -1,0 +1,141 @@
+"""predict prints label and probability, shows the attention, and escapes the texts of reviews."""
+
+import random
+import re
+import shutil
+import sys
+
+import pytest
+
+from imdbattn.data.user_files.tables import stream_lines
+from imdbattn.launch.command import quote, take_argument
+from imdbattn.runs.predict import load_predictor, predictions_of
+from imdbattn.settings.keys import BEYOND, RUNGS
+from tests.world import BAD, FILLER, GOOD
+
+from ..commands import label_texts
+from ..conftest import KINDS
+from ..marks import slow_except
+
+NASTY = (
+    "It's \"good\", {really} [so] = 5, a=b, #1 $x ${y} \\ 'quoted' <script>alert(1)</script>"
+    " 100% \\"
+)
+
+
+@pytest.mark.parametrize("rung", slow_except(KINDS, [*RUNGS, *BEYOND]))
+def test_shares_belong_to_the_words_of_the_text(trained, settings, rung):
+    folder, _ = trained(rung)
+    texts = ["The film was great, a lovely story.", "", "zzz qqq", "dull " * 600]
+    found, _ = label_texts(settings(f"run={folder}", "explain=true", config="predict"), texts)
+    for explanation, text in zip(found, texts, strict=True):
+        total = sum(share for *_, share in explanation.words)
+        if not text:
+            assert total == 0
+        elif rung.endswith("cls"):
+            assert 0 < total < 1  # <cls> keeps a part of itself
+        else:
+            assert total == pytest.approx(1, abs=1e-4)
+        assert "".join(piece for piece, _ in explanation.pieces()) == text
+        assert 0.5 <= explanation.probability <= 1
+    assert [found[0].text[start:end] for start, end, _ in found[0].words][:3] == [
+        "The",
+        "film",
+        "was",
+    ]
+    assert len(found[3].words) == 512
+
+
+@pytest.mark.parametrize("rung", ["residual_pe_cls", "wide"])
+def test_a_text_has_the_same_label_alone_and_among_others_and_results_are_in_order(
+    trained, settings, rung
+):
+    folder, _ = trained(rung)
+    cfg = settings(f"run={folder}", config="predict")
+    predictor, _ = load_predictor(cfg)
+    draw = random.Random(0)
+    texts = [
+        " ".join(draw.choices((*FILLER, *GOOD, *BAD), k=draw.choice([0, 3, 40, 600])))
+        for _ in range(200)
+    ]
+    together = list(predictions_of(predictor, texts, cfg))
+    alone = [predictor.label([text])[0] for text in texts]
+    assert [(found.text, found.output) for found in together] == [
+        (found.text, found.output) for found in alone
+    ]
+    assert (
+        max(abs(a.probability - b.probability) for a, b in zip(together, alone, strict=True)) < 3e-7
+    )
+
+
+def test_any_path_and_any_text_can_be_given_on_the_command_line(monkeypatch):
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    special = [
+        "",
+        "a\nb",
+        "1e3",
+        "\\\\'",
+        "x" * 5000,
+        "!",
+        "glob(*)",
+        "a,b",
+        "${",
+        "text=a",
+        "my dir/r (1).csv",
+    ]
+    for text in (NASTY, *special):
+        monkeypatch.setattr("sys.argv", ["predict", f"text={text}", "explain=true"])
+        assert take_argument("text") == text
+        assert sys.argv == ["predict", "explain=true"]
+        (file,) = OverridesParser.create().parse_overrides([quote(f"file={text}", ("run", "file"))])
+        assert file.value() == text
+
+
+def test_predict_reads_lines_from_a_file_and_from_standard_input(trained, shell, tmp_path):
+    folder, _ = trained("residual_pe")
+    lines = (
+        "the film was great and it was a lovely good story .\nthe film was awful and it was a dull"
+        " bad story .\n"
+    )
+    (tmp_path / "reviews.txt").write_text(lines)
+    from_file = shell("predict", f"run={folder}", f"file={tmp_path}/reviews.txt")
+    from_input = shell("predict", f"run={folder}", input=lines)
+    assert from_file.stdout == from_input.stdout
+    assert [line.split()[0] for line in from_file.stdout.splitlines()] == ["pos", "neg"]
+
+
+def test_a_table_is_read_by_the_column_of_the_run(trained, shell, tmp_path):
+    shutil.copytree(trained("mean")[0], tmp_path / "run")
+    config = tmp_path / "run" / "config.yaml"
+    config.write_text(config.read_text().replace("text_column: text", "text_column: review"))
+    (tmp_path / "r.csv").write_text("text,review\nbad,great\nawful,lovely\n")
+    for column, label in (([], "pos"), (["column=text"], "neg")):
+        done = shell("predict", "run=run", "file=r.csv", *column, cwd=tmp_path)
+        assert [line.split()[0] for line in done.stdout.splitlines()] == [label, label], done.stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "lines"),
+    [
+        ("one\x85still one\u2028and on\r\ntwo\n", ["one\x85still one\u2028and on", "two"]),
+        ("one\n\n\ntwo\r", ["one", "", "", "two\r"]),
+        ("\n", [""]),
+        ("\ufeff\n\ufeffone", ["", "\ufeffone"]),
+        ("\ufeff", []),
+        ("", []),
+    ],
+)
+def test_lines_end_only_at_line_breaks(tmp_path, content, lines):
+    (tmp_path / "r.txt").write_bytes(content.encode())
+    assert list(stream_lines(tmp_path / "r.txt")) == lines
+
+
+def test_no_line_of_a_file_with_an_invalid_line_is_labeled(trained, shell, tmp_path):
+    (tmp_path / "r.txt").write_bytes(b"a good film\n" * 5000 + b"caf\xe9\n")
+    done = shell("predict", f"run={trained('mean')[0]}", f"file={tmp_path}/r.txt")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.fullmatch(
+        r"error: .*r\.txt, line 5001: .*byte 0x.. in position 3.*; save it as UTF-8; .*\n",
+        done.stderr,
+    )

@@ -1,0 +1,675 @@
+"""Promise 6: a run that was stopped, at any moment and for any reason, resumes and ends with
+identical results.
+"""
+
+import csv
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import AbstractContextManager
+from itertools import zip_longest
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from filelock import FileLock
+from omegaconf import DictConfig
+
+from imdbattn.errors import UserError
+from imdbattn.launch import job as one_job
+from imdbattn.launch.resume import resumed
+from imdbattn.runs import callbacks, process
+from imdbattn.runs.fit import fit
+from imdbattn.settings.keys import as_dict
+from imdbattn.settings.schema import validate
+from imdbattn.tasks.reviews.classifier import ReviewClassifier
+
+from ..commands import changed
+from ..processes import started, wait_for
+
+ROOT = str(Path(__file__).parent.parent)
+TIMES = {
+    "train_seconds",
+    "epoch_seconds",
+    "tokens_per_s",
+    "train/epoch_seconds",
+    "train/tokens_per_s",
+}
+STEPS = 12  # of an epoch of the small world at 256 tokens
+
+
+def timeless(values: dict) -> dict:
+    return {name: value for name, value in values.items() if name not in TIMES}
+
+
+def differences(one: Path, other: Path) -> list:
+    """Where the results of two runs differ: numbers, weights, learning curve, predictions."""
+    found = []
+    results = "metrics.json" if (one / "metrics.json").exists() else "debug.json"
+    first, second = (timeless(json.loads((run / results).read_text())) for run in (one, other))
+    found += [
+        (name, first[name], second.get(name)) for name in first if first[name] != second.get(name)
+    ]
+    for name in ("best", "last"):
+        files = (run / "checkpoints" / f"{name}.ckpt" for run in (one, other))
+        first, second = (torch.load(file, weights_only=True)["state_dict"] for file in files)
+        found += [f"{name}: {key}" for key in first if not torch.equal(first[key], second[key])]
+    first, second = (
+        [*map(timeless, csv.DictReader((run / "metrics.csv").open()))] for run in (one, other)
+    )
+    found += [(a, b) for a, b in zip_longest(first, second) if a != b]
+    found += [
+        file.name
+        for file in one.glob("*.parquet")
+        if file.read_bytes() != (other / file.name).read_bytes()
+    ]
+    return found
+
+
+def stops(monkeypatch, kind):
+    """stopping(step, how): in that step a module of that kind gets a signal, or crashes (how=None);
+    (None): never.
+    """
+    plan = SimpleNamespace(step=None, how=None)
+    train = kind.training_step
+
+    def training_step(self, batch, batch_idx):
+        trainer, first = self.trainer, batch_idx % self.trainer.accumulate_grad_batches == 0
+        if trainer.training and trainer.global_step == plan.step and first:
+            if plan.how is None:
+                raise RuntimeError("the machine is gone")
+            os.kill(os.getpid(), plan.how)
+        return train(self, batch, batch_idx)
+
+    def stop(step, how=None):
+        plan.step, plan.how = step, how
+
+    monkeypatch.setattr(kind, "training_step", training_step)
+    return stop
+
+
+@pytest.fixture
+def stopping(monkeypatch):
+    return stops(monkeypatch, ReviewClassifier)
+
+
+@pytest.fixture(scope="module")
+def whole(small, settings, tmp_path_factory):
+    """whole(overrides...): settings, and the folder of a run with them that nothing stopped."""
+    runs: dict[tuple, tuple] = {}
+
+    def run(*overrides: str) -> tuple[DictConfig, Path]:
+        if overrides not in runs:
+            folder = tmp_path_factory.mktemp("whole")
+            cfg = settings(
+                *small,
+                "model=residual_pe",
+                "trainer.max_epochs=4",
+                "model.layer.dropout=0.1",
+                *overrides,
+            )
+            fit(cfg, folder)
+            runs[overrides] = cfg, folder
+        return runs[overrides]
+
+    return run
+
+
+MINE = (
+    "+trainer.callbacks=[{_target_: lightning.pytorch.callbacks.ModelCheckpoint, save_top_k: 2,"
+    " filename: mine, "
+)
+EARLY = ("model=mean", "model.embedding.trainable=true", "optim.lr=1.0", "decay=none", "patience=2")
+CASES = {
+    "first step": (0, ()),
+    "in the middle": (31, ()),
+    "last step of an epoch": (2 * STEPS - 1, ()),
+    "first step of an epoch": (2 * STEPS, ()),
+    "vectors that train, uneven epochs, early stopping": (50, EARLY),
+    "phrases of folds, a convolution, vectors that train": (31, ("model=log_counts",)),
+    "gradients of several batches": (5, ("trainer.accumulate_grad_batches=3",)),
+    "two validations an epoch": (29, ("trainer.val_check_interval=0.5",)),
+    "a limit of steps": (28, ("trainer.max_steps=40",)),
+    "double precision": (31, ("trainer.precision=64-true",)),
+    "checkpoints of the user's own": (31, (MINE + "monitor: val/loss}]",)),
+    "another optimizer": (
+        31,
+        (
+            "optim._target_=torch.optim.LBFGS",
+            "~optim.weight_decay",
+            "+optim.max_iter=2",
+            "optim.lr=0.1",
+        ),
+    ),
+    "a linear schedule without validation in each epoch": (
+        13,
+        ("decay=linear", "trainer.check_val_every_n_epoch=2"),
+    ),
+}
+
+
+QUICK = [  # within an epoch by a signal and by a crash, and between two epochs
+    ("in the middle", signal.SIGTERM),
+    ("in the middle", None),
+    ("first step of an epoch", signal.SIGTERM),
+    ("vectors that train, uneven epochs, early stopping", signal.SIGTERM),
+]
+# of the other cases a signal is enough
+CRASHES = ("last step of an epoch", "gradients of several batches")
+STOPPED = [*QUICK, *((case, None) for case in CRASHES), ("in the middle", signal.SIGINT)]
+STOPPED += [(case, signal.SIGTERM) for case in CASES if (case, signal.SIGTERM) not in QUICK]
+
+
+@pytest.mark.parametrize(
+    ("case", "how"),
+    [pytest.param(*one, marks=() if one in QUICK else pytest.mark.slow) for one in STOPPED],
+)
+def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(
+    whole, stopping, tmp_path, caplog, case, how
+):
+    step, overrides = CASES[case]
+    cfg, reference = whole(*overrides)
+    stopping(step, how)
+    with pytest.raises((SystemExit, RuntimeError)) as stopped:
+        fit(cfg, tmp_path)
+    if how is not None:
+        # have other steps
+        assert f"stopped in epoch {min((step + 1) // STEPS, 3) + 1}," in caplog.text or overrides
+        assert stopped.value.code == 128 + how
+        assert (tmp_path / "checkpoints" / "last.ckpt").exists()
+    assert not (tmp_path / "metrics.json").exists()
+    stopping(None)
+    fit(cfg, tmp_path, resume=True)
+    assert differences(reference, tmp_path) == []
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
+def test_a_run_resumes_any_number_of_times_and_from_any_folder(whole, stopping, tmp_path):
+    cfg, reference = whole()
+    folder = tmp_path / "0"
+    for number, step in enumerate((7, 8, 20, 2 * STEPS, 40)):
+        stopping(step, signal.SIGTERM)
+        with pytest.raises(SystemExit):
+            fit(cfg, folder, resume=number > 0)
+        folder = folder.rename(tmp_path / str(number + 1))
+    stopping(None)
+    fit(cfg, folder, resume=True)
+    assert differences(reference, folder) == []
+
+
+def test_a_run_is_saved_every_few_minutes_within_an_epoch(whole, stopping, tmp_path):
+    """The next step after a crash is the one that the last save was made before."""
+    cfg, reference = whole()
+    stopping(31)
+    with pytest.raises(RuntimeError):
+        fit(changed(cfg, {"save_minutes": 0}), tmp_path)
+    content = torch.load(tmp_path / "checkpoints" / "last.ckpt", weights_only=True)
+    assert content["global_step"] == 31
+    stopping(None)
+    fit(cfg, tmp_path, resume=True)
+    assert differences(reference, tmp_path) == []
+
+
+def test_a_finished_run_is_not_changed(whole, tmp_path, caplog):
+    cfg, reference = whole()
+    shutil.copytree(reference, tmp_path / "run")
+    before = {
+        file: file.stat().st_mtime_ns for file in (tmp_path / "run").rglob("*") if file.is_file()
+    }
+    with caplog.at_level("INFO"):
+        metrics = fit(cfg, tmp_path / "run", resume=True)
+    assert metrics == json.loads((reference / "metrics.json").read_text())
+    assert "already finished" in caplog.text
+    assert before == {
+        file: file.stat().st_mtime_ns for file in (tmp_path / "run").rglob("*") if file.is_file()
+    }
+
+
+# --- more epochs ----------------------------------------------------------------------------------
+
+CONSTANT = ("warmup=0", "decay=none")
+
+
+@pytest.fixture
+def longer(composed):
+    """longer(folder, overrides...): the settings of the run in that folder with four epochs."""
+
+    def get(folder: Path, *words: str) -> DictConfig:
+        words = words or (f"resume={folder}", "trainer.max_epochs=4")
+        return validate(resumed(composed(*words), words, folder))
+
+    return get
+
+
+def files_of(run: Path) -> dict[Path, bytes]:
+    return {
+        file: file.read_bytes()
+        for file in run.rglob("*")
+        if file.is_file() and ".continued" not in file.parts
+    }
+
+
+MORE = {
+    "by default": (),
+    "vectors that train, with early stopping": (
+        "model=mean",
+        "model.embedding.trainable=true",
+        "patience=3",
+    ),
+    "gradients of several batches": ("trainer.accumulate_grad_batches=5",),
+}
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(one, marks=pytest.mark.slow if MORE[one] else ()) for one in MORE]
+)
+def test_a_finished_run_with_more_epochs_equals_one_that_had_them_from_the_start(
+    whole, longer, stopping, tmp_path, case, caplog
+):
+    """Also if it is stopped meanwhile: until it ends, the finished run stays as it was."""
+    _, reference = whole(*CONSTANT, *MORE[case])
+    run = shutil.copytree(
+        whole(*CONSTANT, *MORE[case], "trainer.max_epochs=2")[1], tmp_path / "run"
+    )
+    (run / "explanations").mkdir()
+    before = files_of(run)
+    stopping(3 * STEPS // 5 if "accumulate" in str(MORE[case]) else 3 * STEPS + 5, signal.SIGTERM)
+    with pytest.raises(SystemExit):
+        fit(longer(run), run, resume=True)
+    assert f"resume={os.path.relpath(run)}\n" in caplog.text
+    assert files_of(run) == before
+    stopping(None)
+    fit(longer(run, f"resume={run}"), run, resume=True)
+    assert differences(reference, run) == []
+    assert not [*run.glob(".continued"), *run.glob("explanations")]
+    assert "max_epochs: 4" in (run / "config.yaml").read_text()
+
+
+@pytest.mark.parametrize("files", [pytest.param(0, marks=pytest.mark.slow), 5, 8, 9])
+def test_a_run_with_more_epochs_that_is_killed_at_its_end_resumes(
+    whole, longer, monkeypatch, tmp_path, files
+):
+    """While its files replace those of the finished run."""
+    run = shutil.copytree(whole(*CONSTANT, "trainer.max_epochs=2")[1], tmp_path / "run")
+    replace, done = Path.replace, []
+
+    def killed(*paths):
+        if len(done) == files:
+            raise RuntimeError("the machine is gone")
+        done.append(replace(*paths))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", killed)
+        with pytest.raises(RuntimeError):
+            fit(longer(run), run, resume=True)
+    fit(longer(run), run, resume=True)
+    assert differences(whole(*CONSTANT)[1], run) == []
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ((), r"its learning rates depend on their number \(warmup=0.05, decay=cosine\)"),
+        (CONSTANT, "it ended after 1 of 2, by patience"),
+    ],
+)
+def test_a_run_that_more_epochs_would_change_names_init(
+    whole, longer, tmp_path, overrides, message
+):
+    run = shutil.copytree(whole(*overrides, "trainer.max_epochs=2")[1], tmp_path / "run")
+    metrics = json.loads((run / "metrics.json").read_text())
+    (run / "metrics.json").write_text(json.dumps(metrics | {"epochs": 1}))
+    with pytest.raises(
+        UserError, match=rf"^resume=\S+ cannot have more epochs: {message}.*; init=\S+ starts a new"
+    ):
+        longer(run)
+
+
+def test_a_run_without_test_scores_is_scored_when_it_is_resumed_with_test(
+    settings, small, tmp_path
+):
+    words = [*small, "model=mean", "trainer.max_epochs=2"]
+    expected = fit(settings(*words), tmp_path / "whole")
+    fit(settings(*words, "test=false"), tmp_path / "run")
+    weights = (tmp_path / "run" / "checkpoints" / "best.ckpt").read_bytes()
+    assert not one_job.complete(tmp_path / "run", settings(*words))
+    assert one_job.resumable(tmp_path / "run", settings(*words))
+    metrics = fit(settings(*words), tmp_path / "run", resume=True)
+    assert (tmp_path / "run" / "checkpoints" / "best.ckpt").read_bytes() == weights
+    assert (metrics["test_accuracy"], metrics["epochs"]) == (expected["test_accuracy"], 2)
+
+
+def test_a_new_run_in_the_folder_of_an_old_one_uses_nothing_of_it(whole, stopping, tmp_path):
+    cfg, reference = whole()
+    other = changed(cfg, {"seed": 7})
+    stopping(20, signal.SIGTERM)
+    with pytest.raises(SystemExit):
+        fit(other, tmp_path)
+    stopping(0)
+    with pytest.raises(RuntimeError):
+        fit(cfg, tmp_path)
+    assert not (tmp_path / "checkpoints" / "last.ckpt").exists(), (
+        "resume= would use the other run's weights"
+    )
+    stopping(None)
+    fit(cfg, tmp_path, resume=True)
+    assert differences(reference, tmp_path) == []
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def stopped(whole, stopping, tmp_path):
+    """Settings and folder of a run that was stopped."""
+    cfg, _ = whole()
+    stopping(20, signal.SIGTERM)
+    with pytest.raises(SystemExit):
+        fit(cfg, tmp_path / "run")
+    stopping(None)
+    return cfg, tmp_path / "run"
+
+
+def refused(cfg: DictConfig, folder: Path, match: str) -> None:
+    before = (folder / "checkpoints" / "last.ckpt").read_bytes()
+    with pytest.raises(UserError, match=match) as error:
+        fit(cfg, folder, resume=True)
+    assert "\n" not in str(error.value)
+    assert (folder / "checkpoints" / "last.ckpt").read_bytes() == before
+    assert not (folder / "metrics.json").exists()
+
+
+def test_other_reviews_and_other_vectors_are_refused(stopped, tmp_path):
+    cfg, folder = stopped
+    lines = Path(cfg.data.path).read_text().splitlines(keepends=True)
+    (tmp_path / "other.csv").write_text("".join([lines[0], *lines[3:]]))
+    refused(
+        changed(cfg, {"data.path": str(tmp_path / "other.csv")}),
+        folder,
+        "was trained with other data",
+    )
+    lines = Path(cfg.data.glove.path).read_text().splitlines(keepends=True)
+    (tmp_path / "other.txt").write_text("".join([*lines[1:], lines[0]]))
+    refused(
+        changed(cfg, {"data.glove.path": str(tmp_path / "other.txt")}),
+        folder,
+        "was trained with other data",
+    )
+
+
+def test_a_run_that_is_still_active_is_not_resumed(stopped, monkeypatch):
+    cfg, folder = stopped
+    monkeypatch.setattr("imdbattn.runs.outputs.LOCK_SECONDS", 0.1)
+    with FileLock(folder / ".lock"):
+        refused(cfg, folder, "another run is active in .*: wait for it")
+
+
+def test_another_number_of_processes_is_refused(stopped):
+    cfg, folder = stopped
+    file = folder / "checkpoints" / "last.ckpt"
+    content = torch.load(file, weights_only=True)
+    content["keeper"]["trained_with"]["processes"] = 2
+    torch.save(content, file)
+    refused(cfg, folder, r"other data or devices \(processes=1, not 2\)")
+
+
+def test_settings_come_from_the_run_and_only_those_that_affect_no_results_may_change(
+    stopped, composed, small
+):
+    cfg, folder = stopped
+    typed = [f"resume={folder}", "logger=none", "threads=2", "data.cache_dir=/elsewhere"]
+    found = resumed(composed(*typed), typed, folder)
+    assert (found["logger"]["name"], found["threads"], found["data"]["cache_dir"]) == (
+        "none",
+        2,
+        "/elsewhere",
+    )
+    assert found["model"] == as_dict(cfg.model)
+    assert found["trainer"] == as_dict(cfg.trainer)
+    # the same words
+    again = [*small, "model=residual_pe", "trainer.max_epochs=4", "model.layer.dropout=0.1"]
+    assert resumed(composed(*again), again, folder)["model"] == as_dict(cfg.model)
+    alone = [f"resume={folder}", "seed=1"]  # only what is typed is compared
+    assert resumed(composed(*alone), alone, folder)["trainer"] == as_dict(cfg.trainer)
+    with pytest.raises(UserError, match="uses that run's own settings"):
+        resumed(composed("debug=fast"), ["debug=fast"], folder)
+    for more in ("optim.lr=0.5", "model=base", "seed=2"):
+        with pytest.raises(UserError, match=rf"uses that run's own settings: {more.split('=')[0]}"):
+            resumed(composed(*again, more), [*again, more], folder)
+
+
+# --- losses that are no numbers -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_loss_that_is_not_finite_ends_the_run_and_names_step_learning_rate_and_rows(
+    whole, monkeypatch, tmp_path, value
+):
+    cfg, _ = whole()
+    lines = Path(cfg.data.path).read_text().splitlines()
+    # its text stands in test, too, so it is dropped: the rows are not the places in the split
+    lines[1] = lines[-2]
+    (tmp_path / "double.csv").write_text("\n".join(lines))
+    cfg = changed(cfg, {"data.path": str(tmp_path / "double.csv")})
+    train, seen = ReviewClassifier.training_step, []
+
+    def training_step(self, batch, batch_idx):
+        loss = train(self, batch, batch_idx)
+        if self.trainer.global_step == 30:
+            seen.append(
+                sorted(self.trainer.datamodule.corpus.splits["train"].rows[batch.rows_B.numpy()])
+            )
+            return loss * value
+        return loss
+
+    monkeypatch.setattr(ReviewClassifier, "training_step", training_step)
+    with pytest.raises(
+        UserError, match=rf"the loss is {value} in step 31 \(epoch 3, learning rate 0\.000"
+    ) as error:
+        fit(cfg, tmp_path / "run")
+    assert f"in rows {', '.join(map(str, seen[0][:10]))}" in str(error.value)
+    assert "optim.lr" in str(error.value)
+    content = torch.load(tmp_path / "run" / "checkpoints" / "last.ckpt", weights_only=True)
+    assert content["global_step"] == 2 * STEPS
+    assert all(weight.isfinite().all() for weight in content["state_dict"].values())
+    assert not (tmp_path / "run" / "metrics.json").exists()
+
+
+@pytest.mark.parametrize(("step", "kept"), [(STEPS - 1, None), (STEPS + 3, STEPS + 3)])
+def test_weights_that_are_not_finite_are_never_saved(whole, monkeypatch, tmp_path, step, kept):
+    """A gradient that is no number, before a validation and before a save: the loss before it was
+    fine.
+    """
+    cfg, _ = whole()
+
+    def spoil(self, optimizer):
+        if self.trainer.global_step == step:
+            next(self.parameters()).grad[:] = float("nan")
+
+    monkeypatch.setattr(ReviewClassifier, "on_before_optimizer_step", spoil)
+    cfg = changed(cfg, {"trainer.gradient_clip_val": None, "save_minutes": 0 if kept else None})
+    with pytest.raises(UserError, match=f"weights are not finite after step {step + 1}"):
+        fit(cfg, tmp_path)
+    files = {file.name: torch.load(file, weights_only=True) for file in tmp_path.rglob("*.ckpt")}
+    assert set(files) == ({"best.ckpt", "last.ckpt"} if kept else set())
+    assert all(
+        weight.isfinite().all()
+        for content in files.values()
+        for weight in content["state_dict"].values()
+    )
+    assert not kept or files["last.ckpt"]["global_step"] == kept
+
+
+# --- signals where there is nothing to save -------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("place", "how"),
+    [
+        ("validation_step", signal.SIGTERM),
+        pytest.param("on_test_end", signal.SIGINT, marks=pytest.mark.slow),
+        ("on_train_end", signal.SIGUSR1),
+    ],
+)
+def test_a_signal_outside_of_training_also_ends_the_run(whole, monkeypatch, tmp_path, place, how):
+    """While it is scored, between two parts of it, and after the last step: never with exit status
+    0.
+    """
+    cfg, reference = whole("model=mean", "patience=1")
+    asked = []
+    for module in (callbacks, process):
+        monkeypatch.setattr(module, "requeue", lambda: asked.append(1))
+    with monkeypatch.context() as patch:
+        hook = getattr(ReviewClassifier, place)
+
+        def then(self, *arguments):
+            if place == "on_train_end" or self.trainer.state.fn != "fit":
+                os.kill(os.getpid(), how)
+            return hook(self, *arguments)
+
+        patch.setattr(ReviewClassifier, place, then)
+        with pytest.raises(SystemExit) as stopped:
+            fit(cfg, tmp_path)
+    assert stopped.value.code == 128 + how
+    assert len(asked) == (how == signal.SIGUSR1)
+    assert not (tmp_path / "metrics.json").exists()
+    fit(cfg, tmp_path, resume=True)
+    assert differences(reference, tmp_path) == []
+
+
+# --- W&B ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_the_parts_of_a_resumed_run_are_one_run_in_wandb(whole, stopping, tmp_path, settings):
+    cfg, _ = whole()
+    cfg = changed(cfg, {"logger": as_dict(settings("logger=wandb").logger)})
+    stopping(20, signal.SIGTERM)
+    with pytest.raises(SystemExit):
+        fit(cfg, tmp_path)
+    stopping(None)
+    time.sleep(1)  # the names of its folders have seconds
+    fit(cfg, tmp_path, resume=True)
+    first, second = (tmp_path / "wandb").glob("offline-run-*/run-*.wandb")
+    assert first.name == second.name  # run-<id>.wandb
+
+
+# --- from outside ---------------------------------------------------------------------------------
+
+
+LONG = ("trainer.max_epochs=60", "patience=null", "save_minutes=0.005")
+
+
+@pytest.mark.slow
+def test_a_run_killed_at_random_moments_has_the_same_results(whole, small, tmp_path):
+    """In processes of its own; a fourth of the signals may come during the start, the others after
+    a new checkpoint.
+    """
+    env, last = (
+        {**os.environ, "PYTHONPATH": ROOT},
+        tmp_path / "killed" / "checkpoints" / "last.ckpt",
+    )
+    words = [*small, "model=residual_pe", "model.layer.dropout=0.1", *LONG, "hydra.run.dir=killed"]
+    for kill in [
+        *random.sample([signal.SIGKILL] * 5 + [signal.SIGTERM] * 3 + [signal.SIGINT] * 2, 10),
+        None,
+    ]:
+        arguments = ["resume=killed"] if (tmp_path / "killed" / "config.yaml").exists() else words
+        before, early = last.stat().st_mtime_ns if last.exists() else 0, random.random() < 0.25
+        with started(
+            [sys.executable, "-m", "imdbattn.train", *arguments], cwd=tmp_path, env=env
+        ) as process:
+            if kill:
+                wait_for(
+                    lambda process=process, before=before, early=early: (
+                        early
+                        or process.poll() is not None
+                        or (last.exists() and last.stat().st_mtime_ns != before)
+                    )
+                )
+                time.sleep(random.uniform(0, 6 if early else 0.7))
+                process.send_signal(kill)
+            assert process.wait(240) in ((-kill, 128 + kill, 0) if kill else (0,))
+    assert differences(whole(*LONG)[1], tmp_path / "killed") == []
+    assert not [*(tmp_path / "killed").rglob("*.tmp")]
+
+
+@pytest.mark.slow
+def test_two_processes_stop_together_and_resume_together(small, tmp_path):
+    """The signal reaches the first only, as from a shell's `kill`."""
+    words = [
+        *small,
+        "trainer=ddp_cpu",
+        "trainer.enable_progress_bar=false",
+        "model=residual_pe",
+        "threads=1",
+    ]
+    words += [
+        "trainer.max_epochs=40",
+        "patience=null",
+        "model.layer.dropout=0.1",
+        "trainer.log_every_n_steps=5",
+    ]
+
+    def start(*more: str) -> AbstractContextManager[subprocess.Popen]:
+        command = [sys.executable, "-m", "imdbattn.train", *more]
+        return started(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": ROOT})
+
+    with start(*words, "hydra.run.dir=whole") as process:
+        assert process.wait(240) == 0
+    last = tmp_path / "stopped" / "checkpoints" / "last.ckpt"
+    with start(*words, "hydra.run.dir=stopped") as process:
+        wait_for(lambda: process.poll() is not None or last.exists())
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(120) == 128 + signal.SIGTERM
+    assert torch.load(last, weights_only=True)["global_step"] < 40 * STEPS
+    with start("resume=stopped") as process:
+        assert process.wait(240) == 0
+    assert differences(tmp_path / "whole", tmp_path / "stopped") == []
+
+
+@pytest.mark.slow
+def test_a_slurm_job_is_requeued_and_resumes_automatically(small, tmp_path):
+    """With a `scontrol` that records its arguments."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "scontrol").write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\n')
+    (tmp_path / "bin" / "scontrol").chmod(0o755)
+    slurm = {
+        "SLURM_JOB_ID": "77",
+        "PATH": f"{tmp_path}/bin:{os.environ['PATH']}",
+        "PYTHONPATH": ROOT,
+    }
+    again = {**os.environ, **slurm, "SLURM_RESTART_COUNT": "1"}
+    words = [*small, "model=mean", "trainer.max_epochs=3000", "patience=null", "save_minutes=0"]
+    (tmp_path / "runs").mkdir()
+
+    def last() -> Path | None:
+        return next((tmp_path / "runs").glob("slurm-77-mean-s1-*/checkpoints/last.ckpt"), None)
+
+    command = [sys.executable, "-m", "imdbattn.train", *words]
+    with started(command, cwd=tmp_path, env={**os.environ, **slurm}) as process:
+        wait_for(lambda: process.poll() is not None or last())
+        process.send_signal(signal.SIGUSR1)
+        assert process.wait(60) == 128 + signal.SIGUSR1
+    assert (tmp_path / "asked").read_text() == "requeue 77\n"
+    folder = last().parents[1]
+    steps = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["global_step"]
+    with started(command, cwd=tmp_path, env=again) as process:
+        wait_for(
+            lambda: (
+                process.poll() is not None
+                or torch.load(last(), weights_only=True)["global_step"] != steps
+            )
+        )
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 128 + signal.SIGTERM
+    assert torch.load(last(), weights_only=True)["global_step"] > steps
+    assert [path.name for path in (tmp_path / "runs").iterdir() if not path.is_symlink()] == [
+        folder.name
+    ]

@@ -1,0 +1,139 @@
+"""Promises 7 and 9, for one process: one job, one run folder, with everything in it; its
+checkpoints contain only tensors and plain values, and predict the same elsewhere.
+"""
+
+import csv
+import json
+import shutil
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from imdbattn.errors import UserError
+from imdbattn.runs.fit import fit
+from imdbattn.runs.run_folder import SPLIT_FILES
+from imdbattn.runs.score import score_run
+from imdbattn.settings.keys import BEYOND, RUNGS
+
+from ..commands import label_texts
+from ..conftest import KINDS
+from ..marks import slow_except
+
+FILES = {
+    "config.yaml",
+    "environment.json",
+    "metrics.json",
+    "metrics.csv",
+    "pictures",
+    "checkpoints",
+}
+FILES |= {
+    f"{split}{name}.parquet" for split in ("", "validation_") for name in ("predictions", "reviews")
+}
+
+
+def test_a_run_leaves_all_its_files_and_nothing_else(trained):
+    folder, metrics = trained("residual_pe", "pictures=true", "trainer.max_epochs=1")
+    assert {file.name for file in folder.iterdir()} - {"evaluations", "explanations"} == FILES
+    assert {file.name for file in (folder / "checkpoints").iterdir()} == {"best.ckpt", "last.ckpt"}
+    assert json.loads((folder / "metrics.json").read_text()) == metrics
+    assert not list(folder.rglob("*.tmp*"))
+
+
+@pytest.mark.parametrize(("split", "prefix"), [("test", "test"), ("validation", "val")])
+def test_predictions_agree_with_the_metrics_and_with_the_reviews(trained, world, split, prefix):
+    folder, metrics = trained("residual_pe")
+    table, texts = (pq.read_table(folder / name) for name in SPLIT_FILES[split])
+    label, predicted, row = (table[name].to_numpy() for name in ("label", "predicted", "row"))
+    assert len(row) == metrics[f"{prefix}_reviews"]
+    assert (label == predicted).mean() == pytest.approx(metrics[f"{prefix}_accuracy"])
+    with (world / "reviews.csv").open(newline="") as file:
+        source = list(csv.DictReader(file))
+    assert [source[number]["label"] for number in row] == [
+        ("neg", "pos")[number] for number in label
+    ]
+    assert texts["row"].to_pylist() == row.tolist()
+    assert texts["text"].to_pylist() == [source[number]["text"] for number in row]
+    probabilities = np.stack(table["probabilities"].to_numpy())
+    np.testing.assert_allclose(probabilities.sum(1), 1)
+    np.testing.assert_array_equal(probabilities.max(1), table["probability"].to_numpy())
+
+
+def test_the_best_epoch_is_tested_and_not_the_last(trained):
+    for seed in range(1, 9):  # which seed ends below its best depends on rounding
+        folder, metrics = trained("mean", "optim.lr=3.0", "decay=none", f"seed={seed}")
+        with (folder / "metrics.csv").open(newline="") as file:
+            accuracies = [
+                float(line["val/accuracy"]) for line in csv.DictReader(file) if line["val/accuracy"]
+            ]
+        if accuracies[-1] < max(accuracies):
+            break
+    assert accuracies[-1] < max(accuracies), "no run tells the best epoch from the last"
+    assert metrics["val_accuracy"] == pytest.approx(max(accuracies), abs=1e-6)
+
+
+def test_an_overwritten_run_leaves_no_results_of_the_old_model(settings, small, tmp_path):
+    words = [*small, "trainer.max_epochs=1"]
+    fit(settings(*words, "model=residual_pe", "pictures=true"), tmp_path / "run")
+    score_run(settings(f"run={tmp_path}/run", "trainer=cpu", "split=validation", config="evaluate"))
+    fit(settings(*words, "model=mean"), tmp_path / "run")
+    fit(settings(*words, "model=mean"), tmp_path / "expected")
+    names = [
+        sorted(file.name for file in (tmp_path / run).iterdir()) for run in ("run", "expected")
+    ]
+    assert names[0] == names[1]
+
+
+@pytest.mark.parametrize("rung", slow_except(KINDS, [*RUNGS, *BEYOND]))
+def test_it_loads_with_weights_only_and_is_small(trained, rung):
+    folder, _ = trained(rung)
+    for name in ("best", "last"):
+        file = folder / "checkpoints" / f"{name}.ckpt"
+        content = torch.load(file, weights_only=True)
+        assert content["hyper_parameters"]["labels"] == ["neg", "pos"]
+        assert not any("vectors" in key for key in content["state_dict"])
+        assert file.stat().st_size < 2_000_000
+
+
+def test_it_predicts_the_same_on_another_machine(trained, settings, world, tmp_path):
+    """Another machine: the run folder copied, the reviews gone, the vectors elsewhere, an empty
+    cache.
+    """
+    folder, _ = trained("residual_pe")
+    text = "The film was great, and i do n't know a lovely story like it."
+    here, _ = label_texts(settings(f"run={folder}", config="predict"), [text])
+    copy, vectors = tmp_path / "run", tmp_path / "elsewhere.txt"
+    shutil.copytree(folder, copy)
+    shutil.copy(world / "glove.txt", vectors)
+    moved = [f"data.cache_dir={tmp_path}/cache", f"data.glove.path={vectors}", "data.glove.dim=10"]
+    there, _ = label_texts(settings(f"run={copy}", *moved, config="predict"), [text])
+    assert there[0].probability == here[0].probability
+    assert there[0].output == here[0].output
+
+
+def test_other_vectors_are_refused(trained, settings, world, tmp_path):
+    folder, _ = trained("mean")
+    lines = (world / "glove.txt").read_text().splitlines()
+    (tmp_path / "other.txt").write_text("\n".join([*lines[1:], lines[0]]) + "\n")
+    elsewhere = [f"data.glove.path={tmp_path}/other.txt", "data.glove.dim=10"]
+    with pytest.raises(UserError, match=r"trained with other vectors: .* data\.glove as in"):
+        label_texts(settings(f"run={folder}", *elsewhere, config="predict"), ["good"])
+
+
+class Harm:
+    def __reduce__(self):
+        return (print, ("code ran",))
+
+
+def test_a_checkpoint_with_code_in_it_is_refused(trained, settings, tmp_path, capsys):
+    copy = tmp_path / "run"
+    shutil.copytree(trained("mean")[0], copy)
+    file = copy / "checkpoints" / "best.ckpt"
+    torch.save({**torch.load(file, weights_only=True), "harm": Harm()}, file)
+    with pytest.raises(
+        UserError, match=r"best\.ckpt cannot be read: it contains something other than tensors"
+    ):
+        label_texts(settings(f"run={copy}", config="predict"), ["good"])
+    assert "code ran" not in capsys.readouterr().out

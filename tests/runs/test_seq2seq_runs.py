@@ -1,0 +1,271 @@
+"""Runs of the encoder-decoder have the properties of the ladder's: full folders, exact scores,
+resuming, sweeps.
+"""
+
+import json
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+import yaml
+
+from imdbattn.data.pairs import PairBatch, prepare
+from imdbattn.data.vocabulary import PAD
+from imdbattn.launch.resume import resumed
+from imdbattn.runs.fit import fit
+from imdbattn.runs.score import score_run
+from imdbattn.tasks.predictor import load
+from imdbattn.tasks.seq2seq.module import Seq2SeqModule, Seq2SeqScores
+
+from ..commands import label_texts
+from ..marks import slow_except
+from .test_resume import differences, stops
+
+SMALL = [
+    "task=seq2seq",
+    "logger=csv",
+    "trainer=cpu",
+    "trainer.enable_progress_bar=false",
+    "threads=1",
+]
+SMALL += ["model.hidden=16", "model.width=8", "optim.lr=0.01", "patience=null", "pictures=false"]
+REVERSE = [
+    *SMALL,
+    "data.train=200",
+    "data.validation=40",
+    "data.test=60",
+    "data.lengths=[1,4]",
+    "data.letters=6",
+]
+REVERSE += ["data.batch_tokens=128", "trainer.max_epochs=4"]
+TRANSLATION = [*SMALL, "data=translation", "data.limit=300", "trainer.max_epochs=4"]
+KINDS = {"reverse": REVERSE, "translation": TRANSLATION}
+
+
+@pytest.fixture(scope="module")
+def ran(settings, tmp_path_factory) -> Callable[..., tuple[Path, dict]]:
+    """ran("reverse", overrides...): folder and metrics of a run of that kind, once in this file."""
+    runs: dict[tuple[str, ...], tuple[Path, dict]] = {}
+
+    def run(*words: str) -> tuple[Path, dict]:
+        if words not in runs:
+            folder = tmp_path_factory.mktemp(words[0])
+            runs[words] = folder, fit(settings(*KINDS[words[0]], *words[1:]), folder)
+        return runs[words]
+
+    return run
+
+
+@pytest.fixture
+def scored(settings) -> Callable[..., dict]:
+    """scored(folder, overrides...): what imdbattn.evaluate finds."""
+
+    def score(folder: Path, *overrides: str) -> dict:
+        return score_run(settings(f"run={folder}", "trainer=cpu", *overrides, config="evaluate"))
+
+    return score
+
+
+def rows_of(file: Path) -> list[dict]:
+    return pq.read_table(file).to_pylist()
+
+
+def taught(net: torch.nn.Module, source: list[int], target: list[int]) -> float:
+    """The cross-entropy of one target, summed: teacher forcing by hand, one pair at a time, without
+    padding.
+    """
+    with torch.no_grad():
+        logits_1TV = net(torch.tensor([source]), None, torch.tensor([target]))
+    return -logits_1TV[0].double().log_softmax(-1)[range(len(target)), target].sum().item()
+
+
+@pytest.mark.parametrize("kind", slow_except(["translation"], KINDS))
+def test_a_run_writes_all_files_of_its_folder(ran, kind):
+    folder, metrics = ran(kind, "pictures=true")
+    assert metrics == json.loads((folder / "metrics.json").read_text())
+    assert metrics["items"] == {"reverse": "strings", "translation": "sentences"}[kind]
+    assert ("test_bleu" in metrics) == ("val_bleu" in metrics) == (kind == "translation")
+    for name in ("learning_curves.png", "attention.png", "attention.html"):
+        assert (folder / "pictures" / name).stat().st_size > 500, name
+    for split, prefix in (("", "test"), ("validation_", "val")):
+        table, texts = (
+            rows_of(folder / f"{split}predictions.parquet"),
+            rows_of(folder / f"{split}reviews.parquet"),
+        )
+        assert len(table) == len(texts) == metrics[f"{prefix}_reviews"]
+        assert [line["row"] for line in table] == [line["row"] for line in texts]
+        for line, text in zip(table, texts, strict=True):
+            assert line["label"] == line["references"][0]
+            assert line["right"] == (line["predicted"] in line["references"])
+            assert line["length"] == len(text["text"].split())
+            assert 0 <= line["probability"] <= 1 >= line["label_probability"] >= 0
+            if kind == "reverse":
+                assert line["references"] == [" ".join(reversed(text["text"].split()))]
+        assert metrics[f"{prefix}_accuracy"] == pytest.approx(
+            np.mean([line["right"] for line in table]), abs=1e-12
+        )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_loss_is_the_mean_over_single_pairs(ran, settings, kind):
+    """Nats per symbol, including the end symbol."""
+    folder, metrics = ran(kind)
+    cfg = settings(*KINDS[kind])
+    net, corpus = load(cfg, folder / "checkpoints" / "best.ckpt").net, prepare(cfg.data)
+    test = corpus.splits["test"]
+    sides = [
+        [side.ids[a:b].tolist() for a, b in zip(side.offsets[:-1], side.offsets[1:], strict=True)]
+        for side in (test.source, test.target)
+    ]
+    losses = [taught(net, *pair) for pair in zip(*sides, strict=True)]
+    assert metrics["test_loss"] == pytest.approx(sum(losses) / sum(map(len, sides[1])), abs=1e-6)
+    said = [line["label_probability"] for line in rows_of(folder / "predictions.parquet")]
+    assert said == pytest.approx([np.exp(-loss) for loss in losses], rel=1e-4)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.4])
+def test_every_symbol_has_the_same_weight_in_the_training_loss(settings, smoothing):
+    """Pairs of two symbols and of one, found with probability 1/2, 1/4 and 1/8: 1, 2 and 3 bits, on
+    average 2.
+
+    Smoothing gives a share to all eight symbols alike.
+    """
+    target_BT = torch.tensor([[4, 5], [6, PAD]])
+    probability_BT1 = torch.tensor([[1 / 2, 1 / 4], [1 / 8, 1 / 8]])[..., None]
+    logits_BTV = (
+        ((1 - probability_BT1) / 7)
+        .log()
+        .repeat(1, 1, 8)
+        .scatter(2, target_BT[..., None], probability_BT1.log())
+    )
+    ones_B = torch.ones(2, dtype=torch.int64)
+    batch = PairBatch(
+        ones_B[:, None], ones_B, target_BT, torch.tensor([2, 1]), ones_B, ones_B, 2, 3, False
+    )
+    module = Seq2SeqModule(lambda *_: logits_BTV, settings(f"label_smoothing={smoothing}"), {})
+    module._trainer = SimpleNamespace(world_size=1)
+    alike = -np.mean([(np.log(p) + 7 * np.log((1 - p) / 7)) / 8 for p in (1 / 2, 1 / 4, 1 / 8)])
+    expected = (1 - smoothing) * 2 * np.log(2) + smoothing * alike
+    assert module.training_step(batch, 0).item() == pytest.approx(expected, rel=1e-6)
+
+
+def test_bleu_of_a_worked_example():
+    """Of whole outputs, their words as they are: `<unk>` is one word, which sacrebleu's own
+    tokenizer cuts into three.
+
+    Of 1, 2, 3 and 4 words in a row 8 of 8, 5 of 6, 3 of 4 and 1 of 2 are in a reference, and 8
+    words stand for 9.
+    """
+    texts = ["<unk> is here today .", "i <unk> it"]
+    references = [["she is here today .", "the <unk> was here"], ["now i <unk> it"]]
+    zeros_N = torch.zeros(2)
+    found = Seq2SeqScores(
+        torch.arange(2), zeros_N, zeros_N, zeros_N, zeros_N, texts, references, True
+    )
+    assert found.values()["bleu"] == pytest.approx(
+        100 * np.exp(1 - 9 / 8) * (5 / 6 * 3 / 4 * 1 / 2) ** 0.25, abs=1e-9
+    )
+    outputs = replace(found, texts=["the <unk> was here", "it"])
+    assert outputs.columns()["right"].tolist() == [True, False], (
+        "each reference is a correct output"
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_evaluate_gives_the_numbers_that_training_gave(ran, scored, kind):
+    folder, metrics = ran(kind)
+    for split, name in (("test", "test"), ("validation", "val")):
+        found = scored(folder, f"split={split}")
+        for value in ("accuracy", "reviews", "bleu"):
+            assert found.get(value) == metrics.get(f"{name}_{value}"), value
+        assert found["loss"] == pytest.approx(metrics[f"{name}_loss"], abs=1e-6)
+        (file,) = (folder / "evaluations").glob(f"{split}-*.parquet")
+        kept = rows_of(
+            folder / {"test": "predictions.parquet"}.get(split, f"{split}_predictions.parquet")
+        )
+        assert [line["predicted"] for line in rows_of(file)] == [line["predicted"] for line in kept]
+
+
+def test_other_lengths_are_scored_with_the_letters_of_training(ran, scored):
+    folder, metrics = ran("reverse")
+    found = scored(folder, "data.test_lengths=[6,7]")
+    assert found["test_set"] == "6 letters, lengths 6 to 7, seed 1"
+    assert found["changed"] == {"test_lengths": [6, 7]}
+    assert (found["source_symbols"], found["reviews"]) == (metrics["source_symbols"], 60)
+    (file,) = (folder / "evaluations").glob("test-*-*.parquet")
+    assert {line["length"] for line in rows_of(file)} == {6, 7}
+
+
+UNTRAINED = ("model=seq2seq_attention", "optim.lr=0")  # writes until it is stopped
+MODELS = [("model=seq2seq",), ("model=seq2seq_attention",), ("model=seq2seq_bahdanau",), UNTRAINED]
+
+
+@pytest.fixture
+def stopping(monkeypatch):
+    """stopping(step, how): in that step training gets a signal, or crashes (how=None);
+    stopping(None): never.
+    """
+    return stops(monkeypatch, Seq2SeqModule)
+
+
+LSTM = ("model.cell=lstm", "model.layers=2", "model.dropout=0.2")
+STOPS = {
+    "in the middle": ("reverse", *LSTM),
+    "without attention": ("reverse", "model=seq2seq", "model.dropout=0.2"),
+    "words": ("translation", *LSTM, "choose_by=loss"),
+}
+
+
+@pytest.mark.parametrize("case", slow_except(["in the middle"], STOPS))
+def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(
+    ran, settings, stopping, tmp_path, case
+):
+    kind, *overrides = STOPS[case]
+    reference, metrics = ran(kind, *overrides)
+    cfg = settings(*KINDS[kind], *overrides)
+    stopping(metrics["steps"] // 2 + 3, signal.SIGTERM)
+    with pytest.raises(SystemExit):
+        fit(cfg, tmp_path)
+    assert not (tmp_path / "metrics.json").exists()
+    stopping(None)
+    fit(cfg, tmp_path, resume=True)
+    assert differences(reference, tmp_path) == []
+
+
+def test_resume_uses_the_task_and_settings_of_the_run(ran, composed):
+    """The command line has the settings of reviews then."""
+    for kind in KINDS:
+        folder, _ = ran(kind)
+        theirs = yaml.safe_load((folder / "config.yaml").read_text())
+        assert resumed(composed(), [f"resume={folder}"], folder) == theirs
+        for words in (KINDS[kind], ["task=seq2seq"]):
+            assert resumed(composed(*words), words, folder) == theirs
+        other = composed("logger=none")["logger"]
+        assert resumed(composed("logger=none"), ["logger=none"], folder) == theirs | {
+            "logger": other
+        }
+
+
+@pytest.mark.parametrize("overrides", slow_except([MODELS[1]], MODELS))
+def test_the_output_for_a_source_does_not_depend_on_the_others(ran, settings, overrides):
+    folder, _ = ran("reverse", *overrides)
+    texts = ["a", "bcdef", "fed", "aaaa", "bc"]
+    cfg = settings(f"run={folder}", "beams=4", "explain=true", config="predict")
+    together, _ = label_texts(cfg, texts)
+    alone = [label_texts(cfg, [text])[0][0] for text in texts]
+    assert [one.output for one in together] == [one.output for one in alone]
+    assert [one.probability for one in together] == pytest.approx(
+        [one.probability for one in alone], rel=1e-4
+    )
+    for one in together:
+        if one.weights_TS is not None:
+            assert one.weights_TS.shape[1] == len(one.source)
+            assert one.weights_TS.sum(1) == pytest.approx(1, abs=1e-5)
+        else:
+            assert overrides == ("model=seq2seq",)

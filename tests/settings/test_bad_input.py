@@ -1,0 +1,358 @@
+"""Wrong input gives one line that names the cause and a remedy, and exit status 2, and leaves
+nothing behind.
+"""
+
+import json
+import logging
+import re
+import runpy
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hydra._internal.hydra import Hydra
+from hydra.types import RunMode
+
+from imdbattn.data.reviews import find_source
+from imdbattn.errors import UserError
+from imdbattn.runs.fit import fit
+
+from ..commands import label_texts
+
+Arguments = Callable[["Place"], list[str]]
+ROWS = [(f"a {('dull', 'good')[n % 2]} film word{n}", ("neg", "pos")[n % 2]) for n in range(40)]
+TEXTS, LABELS = zip(*ROWS, strict=True)
+COUNTED = r"\(counted from 0\)"
+
+
+class Place:
+    """A user's folder, with trained runs that the cases damage."""
+
+    def __init__(self, folder: Path, trained, small: list[str], settings):
+        self.folder, self.trained, self.small, self.settings = folder, trained, small, settings
+
+    def write(self, name: str, content: str | bytes) -> Path:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return path
+
+    def run(self) -> Path:
+        """A copy of a finished run."""
+        return shutil.copytree(self.trained("mean")[0], self.folder / "run", dirs_exist_ok=True)
+
+
+def left_in(*folders: Path) -> dict[Path, int]:
+    """Sizes of files, and folders as -1; but whole entries of a cache may stay, and empty files
+    that held a lock.
+    """
+    found = [path for folder in folders for path in folder.rglob("*")]
+    whole = {path.parent for path in found if path.name == "checksums.json"}
+    kept = whole | {above for entry in whole for above in (entry.parent, entry.parents[1])}
+    caches = [cache for folder in folders for cache in (folder, folder / "cache")]
+    kept |= {*caches} | {cache / kind for cache in caches for kind in ("glove", "tokens")}
+    listed = (path for path in found if path not in kept and path.parent not in whole)
+    sizes = {path: path.stat().st_size if path.is_file() else -1 for path in listed}
+    return {path: size for path, size in sizes.items() if size or path.suffix != ".lock"}
+
+
+# --- ways to be wrong -----------------------------------------------------------------------------
+
+
+def typed(*arguments: str) -> Arguments:
+    return lambda place: list(arguments)
+
+
+def csv_text(labels=LABELS, texts=TEXTS, head="text,label") -> str:
+    return "".join(
+        f"{line}\n" for line in [head, *(f"{t},{n}" for t, n in zip(texts, labels, strict=True))]
+    )
+
+
+def lines(*rows: object) -> str:
+    """JSON Lines: forty good rows, then these."""
+    return "".join(
+        json.dumps(row) + "\n" for row in [*({"text": t, "label": n} for t, n in ROWS), *rows]
+    )
+
+
+def reviews(content: str | bytes, name: str = "r.csv", *more: str) -> Arguments:
+    return lambda place: [f"data.path={place.write(name, content)}", *more]
+
+
+def splits(**tables: str) -> Arguments:
+    """A folder with a table for each split."""
+
+    def make(place: Place) -> list[str]:
+        for name, content in tables.items():
+            place.write(f"reviews/{name}.csv", content)
+        return [f"data.path={place.folder / 'reviews'}"]
+
+    return make
+
+
+def table(content: str | bytes, *more: str, name: str = "r.csv") -> Arguments:
+    """A table to be labeled, and an earlier table of results, o.csv."""
+
+    def make(place: Place) -> list[str]:
+        place.write("o.csv", "row,label\n")
+        return ["run=.", f"file={place.write(name, content)}", *more]
+
+    return make
+
+
+class Harm:
+    def __reduce__(self):
+        return (print, ("code ran",))
+
+
+def with_code(place: Place) -> list[str]:
+    """A checkpoint that runs code where it is unpickled."""
+    file = place.run() / "checkpoints" / "best.ckpt"
+    torch.save(torch.load(file, weights_only=True) | {"harm": Harm()}, file)
+    return [f"run={file.parents[1]}", "text=good"]
+
+
+# --- the table ------------------------------------------------------------------------------------
+
+HYDRA: dict[str, tuple[Arguments, str]] = {  # of imdbattn.train
+    "misspelt group": (
+        typed("modle=mean"),
+        r"error: there is no setting modle; the nearest is model\n$",
+    ),
+    "misspelt deep down": (
+        typed("data.glove.pth=x"),
+        r"no setting data\.glove\.pth; the nearest is data\.glove\.path",
+    ),
+    "a name of other tools": (
+        typed("epochs=3"),
+        r"no setting epochs; the nearest is trainer\.max_epochs\n$",
+    ),
+    "unknown rung": (
+        typed("model=residul"),
+        "model=residul is not a choice: model=residual is the nearest of base, ",
+    ),
+    "several values": (typed("seed=1,2"), "'seed=1,2' .* To sweep over it, add --multirun"),
+}
+VALUES = {
+    "seed=-1": "be greater than or equal to 0",
+    "optim.lr=nan": "be a finite number",
+    "model.name=../../up": "match pattern",
+}
+COMPOSED: dict[str, tuple[Arguments, str]] = {  # of imdbattn.train, after Hydra
+    **{
+        value: (typed(value), f"{re.escape(value)} must {words}") for value, words in VALUES.items()
+    },
+    "two sources": (
+        typed("data.source=packaged"),
+        r"data\.source=packaged, data\.path=.* select different data: keep",
+    ),
+    # parts
+    "heads that do not divide": (
+        typed("model.layer.heads=3"),
+        r"model\.layer\.heads=3 does not divide the width 10",
+    ),
+    "no model part": (
+        typed("model.layer._target_=os.system"),
+        r"os\.system is not a subclass of torch\.nn\..*Module",
+    ),
+    "no optimiser": (
+        typed("optim._target_=torch.load"),
+        r"torch\.load is not a subclass of torch\.optim\..*Optimizer",
+    ),
+    # reviews
+    "no such column": (
+        reviews(csv_text(head="a,label")),
+        r"no column 'text'; it has 'a', 'label': set data\.text_col",
+    ),
+    "columns swapped": (
+        reviews(csv_text(TEXTS, LABELS)),
+        "column 'label' has 40 different labels in 40 rows: set",
+    ),
+    "one class": (reviews(csv_text(["pos"] * 40)), "only one class"),
+    "label nan": (
+        reviews(csv_text(["1.0", "0.0", "nan", "1.0"] * 10)),
+        rf"row 2 {COUNTED} has the label nan",
+    ),
+    "a missing key": (
+        reviews(lines({"label": "pos"}), "r.jsonl"),
+        rf"row 40 {COUNTED} has no 'text'",
+    ),
+    "no training": (splits(test=csv_text()), "has no training data"),
+    "all splits equal": (
+        splits(**dict.fromkeys(("train", "test", "dev"), csv_text())),
+        "nothing is left for train",
+    ),
+}
+SEQ2SEQ: dict[str, tuple[Arguments, str]] = {  # training of an encoder-decoder
+    "a classifier": (
+        typed("model=base"),
+        r"task=seq2seq, data=reverse or translation, and a model for pairs \(seq2",
+    ),
+    "a score that is none": (
+        typed("model.score._target_=torch.nn.Linear"),
+        r"model\.score \(torch\.nn\.modules\.linear\.Linear\): .* has no attribute 'compare'",
+    ),
+}
+OTHERS: dict[str, tuple[str, Arguments, str]] = {
+    "no run": ("predict", typed("text=good"), "these settings are required: run=; see --help"),
+    "code in a checkpoint": ("predict", with_code, r"best\.ckpt.*"),
+    "labels that the run does not know": (
+        "evaluate",
+        lambda place: [f"run={place.run()}", *reviews(csv_text(["good", "bad"] * 20))(place)],
+        rf"row 0 {COUNTED} has the label good, which is not one of neg, pos",
+    ),
+    "a column without a table": (
+        "predict",
+        table("fine", "column=text", name="r.txt"),
+        "column=text is for tables, ",
+    ),
+    "a table for its own results": (
+        "predict",
+        table(csv_text(), "out=r.csv"),
+        r"out=r\.csv is the file that is read",
+    ),
+}
+CASES = {f"train: {name}": ("train", *case) for name, case in (HYDRA | COMPOSED).items()}
+CASES |= {f"seq2seq: {name}": ("train", *case) for name, case in SEQ2SEQ.items()}
+CASES |= {f"{case[0]}: {name}": case for name, case in OTHERS.items()}
+AFTER_HYDRA = [*(f"train: {name}" for name in COMPOSED), *(f"seq2seq: {name}" for name in SEQ2SEQ)]
+WRITER = [
+    "task=seq2seq",
+    "logger=csv",
+    "trainer=cpu",
+    "trainer.enable_progress_bar=false",
+    "pictures=false",
+]
+
+
+@pytest.fixture
+def place(tmp_path, trained, small, settings, monkeypatch) -> Place:
+    monkeypatch.chdir(tmp_path)
+    trained("mean")
+    return Place(tmp_path, trained, small, settings)
+
+
+@pytest.fixture
+def start(monkeypatch, capfd):
+    """start("train", arguments): runs a command's main here; returns its exit status and its
+    standard error.
+    """
+    handlers, level = logging.root.handlers[:], logging.root.level
+
+    def run(command: str, arguments: list[str]) -> tuple[int, str]:
+        monkeypatch.setenv("HYDRA_FULL_ERROR", "0")  # set back after the test
+        monkeypatch.setattr(sys, "argv", [f"imdbattn-{command}", *arguments])
+        mode = RunMode.MULTIRUN if "-m" in arguments else RunMode.RUN
+        # Hydra composes all settings to look at one
+        monkeypatch.setattr(Hydra, "get_mode", lambda *_, **__: mode)
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as end:
+            runpy.run_module(f"imdbattn.{command}", run_name="__main__")
+        return end.value.code, capfd.readouterr().err
+
+    yield run
+    logging.root.handlers[:], logging.root.level = handlers, level
+
+
+def arguments_of(name: str, place: Place) -> list[str]:
+    command, make, _ = CASES[name]
+    made = make(place)
+    small = WRITER if name.startswith("seq2seq: ") else place.small
+    flags = [word for word in made if word == "-m"]
+    return [
+        *flags,
+        *(small if command == "train" else []),
+        *(word for word in made if word != "-m"),
+    ]
+
+
+def is_one_line(stderr: str, message: str) -> None:
+    assert re.fullmatch(r"error: [^\n]+\n", stderr), stderr
+    assert re.search(message, stderr), stderr
+    assert len(stderr) < 1000, "a line that nobody reads"
+
+
+@pytest.mark.parametrize("name", AFTER_HYDRA)
+def test_training_prints_one_line_and_leaves_nothing_behind(name, place, settings, data_cache):
+    """What Hydra composes, without its half second."""
+    arguments = arguments_of(name, place)
+    (place.folder / "run").mkdir()
+    before = left_in(place.folder, data_cache)
+    with pytest.raises(UserError) as error:
+        fit(settings(*arguments), place.folder / "run")
+    is_one_line(f"error: {error.value}\n", CASES[name][2])
+    assert left_in(place.folder, data_cache) == before
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name not in AFTER_HYDRA])
+def test_a_command_prints_one_line_and_leaves_nothing_behind(name, place, start, data_cache):
+    command, _, message = CASES[name]
+    arguments = arguments_of(name, place)
+    before = left_in(place.folder, data_cache)
+    status, stderr = start(command, arguments)
+    assert status == 2
+    is_one_line(stderr, message)
+    assert left_in(place.folder, data_cache) == before
+
+
+# --- what looks wrong and is not ------------------------------------------------------------------
+
+
+def test_empty_reviews_are_scored_and_counted_each_time(place, caplog):
+    texts = [*TEXTS[:30], "", " ", *TEXTS[32:]]
+    reviews = [
+        f"data.path={place.write('r.csv', csv_text(texts=texts))}",
+        f"data.cache_dir={place.folder / 'cache'}",
+    ]
+    for number in (1, 2):  # the second time from the cache
+        caplog.clear()
+        metrics = fit(
+            place.settings(*place.small, *reviews, "trainer.max_epochs=1"),
+            place.folder / f"run{number}",
+        )
+        assert "2 reviews of validation have no words; they are kept and scored" in caplog.text
+        assert "of train have no words" not in caplog.text
+        assert np.isfinite([metrics["val_loss"], metrics["test_loss"]]).all()
+    run = place.settings(f"run={place.folder / 'run1'}", config="predict")
+    caplog.clear()
+    found, _ = label_texts(run, ["", "a good film", " \n"])
+    assert all(np.isfinite(one.probability) for one in found)
+    assert "2 of 3 reviews have no words" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    {
+        "byte order mark": ("r.csv", b"\xef\xbb\xbf" + csv_text().encode()),
+        "byte order mark in JSON": ("r.jsonl", b"\xef\xbb\xbf" + lines().encode()),
+        "lines of Windows": ("r.csv", csv_text().replace("\n", "\r\n").encode()),
+        "lines of an old Mac": ("r.csv", csv_text().replace("\n", "\r").encode()),
+        "blank lines": ("r.csv", csv_text().replace("\n", "\n\n").encode()),
+        "a suffix in capitals": ("R.CSV", csv_text().encode()),
+        "spaces around labels": ("r.csv", csv_text([f" {label}  " for label in LABELS]).encode()),
+    }.values(),
+)
+def test_files_of_other_programs_are_read_as_intended(data_settings, tmp_path, name, content):
+    (tmp_path / name).write_bytes(content)
+    reviews = find_source(data_settings(f"data.path={tmp_path / name}")).load()
+    assert reviews.label_names == ["neg", "pos"]
+    assert reviews.splits[""].texts == list(TEXTS)
+    assert reviews.splits[""].labels.tolist() == [0, 1] * 20
+
+
+def test_labels_stored_as_floats_become_whole_numbers_and_texts_are_never_numbers(
+    data_settings, tmp_path
+):
+    texts = [
+        kind.format(n)
+        for n in range(10)
+        for kind in ("0{}.0", "2024-01-01 00:00:{:02}", "true", "1e{}")
+    ]
+    (tmp_path / "r.csv").write_text(csv_text([f"{n % 2}.0" for n in range(40)], texts))
+    reviews = find_source(data_settings(f"data.path={tmp_path}/r.csv")).load()
+    assert (reviews.label_names, reviews.splits[""].texts) == (["0", "1"], texts)

@@ -1,0 +1,203 @@
+"""Promise 8: every file in conf/ composes and builds what it names, and every key has a comment."""
+
+import itertools
+import json
+import re
+
+import pytest
+from hydra import compose, initialize_config_dir
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf
+
+from imdbattn.data.vocabulary import Vocabulary
+from imdbattn.launch.command import conf_dir, has_plugin
+from imdbattn.settings.keys import BEYOND, CONTROLS, ENCODER_DECODERS, RUNGS, as_dict, digest
+from imdbattn.settings.schema import validate
+from imdbattn.tasks.build import build_net
+from imdbattn.tasks.seq2seq import predictor as seq2seq
+
+from ..nets import net, phrases, vectors
+
+FILES = sorted(file.relative_to(conf_dir()) for file in conf_dir().rglob("*.yaml"))
+PAIRS = ("reverse", "translation")  # conf/data of encoder-decoders
+CHOICES = [
+    ["task=seq2seq"] * (file.stem in PAIRS) + [f"{file.parent}={file.stem}"]
+    for file in FILES
+    if file.parent.name in ("data", "debug", "logger", "task", "trainer")
+]
+CHOICES += [[f"model={rung}"] for rung in (*RUNGS, *CONTROLS, *BEYOND)]
+CHOICES += [
+    ["task=seq2seq", f"model={writer}", f"data={data}"]
+    for writer in ENCODER_DECODERS
+    for data in PAIRS
+]
+EXPERIMENTS = [file.stem for file in FILES if file.parent.name == "experiment"]
+LETTERS = Vocabulary.count(["ABC"])
+ENTRIES = [file.stem for file in FILES if not file.parent.parts]
+
+
+@pytest.mark.parametrize("choice", CHOICES, ids=" ".join)
+def test_every_choice_composes(settings, choice):
+    assert settings(*choice).model.name
+
+
+def test_slurm_sets_the_number_of_devices_and_machines(settings, monkeypatch):
+    monkeypatch.setenv("SLURM_NTASKS_PER_NODE", "4")
+    monkeypatch.setenv("SLURM_NNODES", "2")
+    trainer = settings("trainer=slurm").trainer
+    assert (trainer.devices, trainer.num_nodes, trainer.strategy, trainer.accelerator) == (
+        4,
+        2,
+        "ddp",
+        "gpu",
+    )
+
+
+@pytest.mark.parametrize(
+    "launcher", [file.stem for file in FILES if file.parent.name == "launcher"]
+)
+def test_every_launcher_composes(launcher):
+    if launcher == "ray_cluster" and not has_plugin("hydra_ray_launcher"):
+        pytest.skip("the extra ray lives in an environment of its own")
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        found = compose(
+            "train", [f"hydra/launcher={launcher}"], return_hydra_config=True
+        ).hydra.launcher
+    ours = OmegaConf.load(conf_dir() / "hydra" / "launcher" / f"{launcher}.yaml")
+    ours.pop("defaults")
+    assert OmegaConf.to_container(OmegaConf.merge(found, ours)) == OmegaConf.to_container(found)
+
+
+@pytest.mark.parametrize("config", ENTRIES)
+def test_every_entry_points_config_composes(settings, config):
+    needed = [
+        f"{name}=a"
+        for name in OmegaConf.missing_keys(OmegaConf.load(conf_dir() / f"{config}.yaml"))
+    ]
+    other = {"dashboard": ["dry_run=true"], "search": ["+search=residual"]}
+    assert settings(*needed, *other.get(config, []), config=config)
+
+
+def jobs_of(experiment: str) -> list[tuple[str, ...]]:
+    """The overrides of each of its jobs."""
+    params = OmegaConf.load(conf_dir() / "experiment" / f"{experiment}.yaml").hydra.sweeper.params
+    assert [key for key in params if key == "seed"]
+    parse = OverridesParser.create().parse_override
+    varied = [parse(f"{key}={values}") for key, values in params.items()]
+    values = [
+        [f"{one.key_or_group}={value}" for value in one.sweep_string_iterator()]
+        if one.is_sweep_override()
+        else [one.input_line]
+        for one in varied
+    ]
+    return list(itertools.product(*values))
+
+
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_every_job_of_an_experiment_composes_and_builds(settings, experiment, every):
+    """All that its sweep varies, with the first of its seeds; or the first and the last of these
+    jobs.
+    """
+    names, jobs = set(), jobs_of(experiment)
+    seeds = {word for job in jobs for word in job if word.startswith("seed=")}
+    first = [job for job in jobs if min(seeds) in job]
+    assert len(first) == len(jobs) / len(seeds)
+    if not every:
+        first = [first[0], first[-1]] if len(first) > 1 else first
+    for job in first:
+        cfg = settings(f"+experiment={experiment}", *job)
+        if cfg.task == "seq2seq":
+            seq2seq.build_net(cfg.model, LETTERS, LETTERS)
+        else:
+            known = phrases(cfg.model.phrases, 2) if cfg.model.phrases else None
+            build_net(cfg.model, vectors(), 2, None, known)
+        names.add(digest(as_dict(cfg)))
+    assert len(names) == len(first), "two jobs would share a folder"
+    assert len(jobs) > 1
+
+
+def test_the_ladder_experiment_has_every_rung_in_order():
+    params = OmegaConf.load(conf_dir() / "experiment" / "ladder.yaml").hydra.sweeper.params
+    assert tuple(params.model.split(",")) == RUNGS
+
+
+def test_every_rung_extends_the_one_that_it_inherits_from(settings):
+    """model.after, which comparisons use, is the file that the rung inherits from."""
+    for rung in (*RUNGS, *CONTROLS, *BEYOND, *ENCODER_DECODERS):
+        parents = OmegaConf.load(conf_dir() / "model" / f"{rung}.yaml").get("defaults", [None])
+        task = ["task=seq2seq"] * (rung in ENCODER_DECODERS)
+        assert settings(*task, f"model={rung}").model.after == parents[0], rung
+
+
+OTHER_FORMS = {
+    "residual_heads": "ProjectedLayer",
+    "residual_rope": "RotaryLayer",
+    "residual_relative": "ResidualLayer",
+}
+
+
+@pytest.mark.parametrize("rung", [*RUNGS, *OTHER_FORMS, "label_query"])
+def test_every_rung_builds_the_model_it_names(settings, rung):
+    model = net(settings, rung)
+    assert len(model.layers) == (
+        0 if rung in ("mean", "learned_query", "text_query", "label_query") else 3
+    )
+    kind, cls = (
+        OTHER_FORMS.get(rung, "ResidualLayer" if "residual" in rung else "PlainLayer"),
+        rung.endswith("cls"),
+    )
+    for layer in model.layers:
+        distances = "ClippedDistances" if rung == "residual_relative" else "NoneType"
+        assert (type(layer).__name__, type(layer.f.distances).__name__) == (kind, distances)
+        assert layer.f.heads == (5 if rung == "residual_heads" else 1)
+    position = (
+        "Learned"
+        if "learned" in rung.split("_")[1:]
+        else "Sinusoidal"
+        if "_pe" in rung
+        else "NoPositions"
+    )
+    assert type(model.positions).__name__ == position
+    pooling = {
+        f"{kind}_query": f"{kind.title()}QueryPooling" for kind in ("learned", "text", "label")
+    }.get(rung)
+    assert type(model.pooling).__name__ == (pooling or ("ClsPooling" if cls else "MeanPooling"))
+
+
+@pytest.mark.parametrize("file", FILES, ids=str)
+def test_every_key_is_explained(file):
+    """A comment on the key's own line, or a heading over the file or block that explains it."""
+    lines = (conf_dir() / file).read_text().splitlines()
+    assert any(line.startswith("# ") for line in lines[:3]), "no heading"
+    if file.parts[0] == "hydra" or (
+        file.parts[0] in ("model", "debug", "experiment") and file.stem not in FIRST
+    ):
+        # Hydra's own keys; and models, which repeat keys that the first of their family explains
+        return
+    for line in lines:
+        if re.match(r"\s*[a-z_]+: *[^ #]", line) and not re.match(r"\s*(_partial_|- )", line):
+            assert "# " in line or line.strip() in REPEATED, line
+
+
+FIRST = ("mean", "seq2seq")
+REPEATED = {  # overrides of keys that another file explains
+    "accelerator: cpu",
+    "accelerator: gpu",
+    "devices: 1",
+    "devices: 2",
+    "devices: auto",
+    "strategy: ddp",
+    "precision: bf16-mixed",
+    "dir: .",
+    "output_subdir: null",
+    "_target_: lightning.Trainer",
+}
+
+
+def test_validated_settings_equal_the_composed_ones(composed):
+    given = composed("model=wide", "optim.lr=1", "+optim.betas=[0.9,0.99]")
+    validated = validate(given)
+    # with the order of its keys, and 1 is not 1.0
+    assert json.dumps(as_dict(validated)) == json.dumps(given)
+    assert (validated.data.max_tokens, validated.model.phrases.longest) == (512, 3)

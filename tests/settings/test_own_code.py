@@ -1,0 +1,374 @@
+"""Custom parts train; those that a run folder names are loaded only if the user trusts them."""
+
+import json
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from imdbattn.errors import UserError
+from imdbattn.launch.resume import resumed
+from imdbattn.runs.fit import fit
+from imdbattn.runs.predict import load_predictor
+from imdbattn.runs.score import score_run
+
+from ..commands import label_texts
+from ..marks import slow_except
+from ..processes import ROOT
+from ..runs.test_resume import differences
+
+LAYERS = """
+from pathlib import Path
+
+import lightning
+from imdbattn.nn.ladder import ResidualLayer
+
+Path(__file__).with_name("imported").touch()
+
+
+class Halved(ResidualLayer):
+    def forward(self, x_BTD, words):
+        return super().forward(x_BTD, words) / 2
+
+
+class Count(lightning.Callback):
+    def __init__(self, file):
+        self.file = Path(file)
+
+    def on_train_epoch_end(self, trainer, module):
+        with self.file.open("a") as file:
+            file.write(type(trainer.callbacks[0]).__name__ + "\\n")
+"""
+MODEL = """# @package _global_
+defaults:
+  - residual
+  - _self_
+model:
+  name: mine
+  layers: 1
+  layer:
+    _target_: mypkg.layers.Halved
+"""
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    """A user's folder, with a package, and a model that names a layer of it."""
+    for name, content in {
+        "mypkg/__init__.py": "",
+        "mypkg/layers.py": LAYERS,
+        "conf/model/mine.yaml": MODEL,
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(content)
+    return tmp_path
+
+
+def test_custom_layers_and_callbacks_train_and_their_run_is_used_again_with_trust(
+    folder, shell, small
+):
+    own = ["--config-dir=conf", "model=mine", "trainer.max_epochs=2"]
+    callback = "+trainer.callbacks=[{_target_: mypkg.layers.Count, file: epochs.txt}]"
+    done = shell("train", *own, *small, callback, "hydra.run.dir=run", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    # ours are there, and the first is first
+    assert (folder / "epochs.txt").read_text() == "ResumeCheckpoint\n" * 2
+    metrics = json.loads((folder / "run" / "metrics.json").read_text())
+
+    (folder / "mypkg" / "imported").unlink()
+    refused = shell("predict", "run=run", "text=good", cwd=folder)
+    assert refused.returncode == 2
+    assert (
+        "run/config.yaml: trainer.callbacks.0._target_=mypkg.layers.Count is outside imdbattn"
+        in refused.stderr
+    )
+    assert "add trust=mypkg" in refused.stderr
+    assert not (folder / "mypkg" / "imported").exists()
+    assert "%" in shell("predict", "run=run", "text=good", "trust=mypkg", cwd=folder).stdout
+    done = shell("evaluate", "run=run", "trust=[mypkg]", cwd=folder)
+    assert f"accuracy {100 * metrics['test_accuracy']:.2f} %" in done.stdout, done.stderr
+
+    (folder / "run" / "metrics.json").unlink()
+    assert "add trust=mypkg" in shell("train", "resume=run", cwd=folder).stderr
+    done = shell("train", "resume=run", "trust=mypkg", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert (
+        json.loads((folder / "run" / "metrics.json").read_text())["test_accuracy"]
+        == metrics["test_accuracy"]
+    )
+
+
+@pytest.fixture
+def foreign(folder, trained, monkeypatch) -> Iterator[Path]:
+    """A stranger's run that names a class of a package which is installed here, and says itself
+    that it is trusted.
+    """
+    monkeypatch.syspath_prepend(folder)
+    run = shutil.copytree(trained("residual_pe")[0], folder / "run")
+    text = (
+        (run / "config.yaml")
+        .read_text()
+        .replace("imdbattn.nn.ladder.ResidualLayer", "mypkg.layers.Halved")
+    )
+    assert text.count("mypkg") == 1
+    (run / "config.yaml").write_text(text.replace("trust: null", "trust: [mypkg]"))
+    yield run
+    for name in ("mypkg", "mypkg.layers"):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize("command", ["evaluate", "predict", "resume", "init"])
+def test_a_package_that_a_run_folder_names_is_imported_only_with_trust(
+    foreign, settings, composed, small, command
+):
+    def use(*trust: str):
+        if command == "resume":
+            return resumed(composed(*trust), ["trust"], foreign)
+        if command == "init":
+            words = [*small, "model=residual_pe", f"init={foreign}", "trainer.max_epochs=1"]
+            return fit(settings(*words, *trust), foreign.parent / "new")
+        cfg = settings(f"run={foreign}", *trust, config=command)
+        return score_run(cfg) if command == "evaluate" else label_texts(cfg, ["a film"])
+
+    imported = foreign.parent / "mypkg" / "imported"
+    for trust in ([], ["trust=os"], ["trust=mypk"]):
+        with pytest.raises(
+            UserError, match=r"_target_=mypkg\.layers\.Halved is outside imdbattn: add trust=mypkg"
+        ):
+            use(*trust)
+        assert not imported.exists()
+    use("trust=mypkg")
+    assert imported.exists() == (command in ("evaluate", "predict"))  # init= reads the weights only
+
+
+def test_lightnings_own_callbacks_in_a_run_folder_need_trust_too(trained, composed, tmp_path):
+    """They can write files anywhere."""
+    run = shutil.copytree(trained("mean")[0], tmp_path / "run")
+    callback = (
+        "  callbacks: [{_target_: lightning.pytorch.callbacks.ModelCheckpoint, dirpath:"
+        f" {tmp_path}}}]\n"
+    )
+    text = (run / "config.yaml").read_text()
+    (run / "config.yaml").write_text(text.replace("trainer:\n", f"trainer:\n{callback}"))
+    with pytest.raises(
+        UserError, match=r"trainer\.callbacks\.0\._target_=lightning.* add trust=lightning"
+    ):
+        resumed(composed(), [], run)
+
+
+PAGE = (ROOT / "docs" / "own_parts.md").read_text()
+TEMPLATE = PAGE.partition("## Template")[2].partition("\n## ")[0]
+
+
+def block(language: str, text: str = TEMPLATE) -> str:
+    (found,) = re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+    return found
+
+
+@pytest.mark.slow
+def test_the_template_of_the_page_is_short_and_its_commands_run(shell, small, tmp_path):
+    lines = [
+        line for kind in ("python", "yaml") for line in block(kind).splitlines() if line.strip()
+    ]
+    assert len(lines) <= 35
+    for name, kind in {"mypkg/__init__.py": "python", "conf/model/gated.yaml": "yaml"}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(block(kind))
+    commands = [shlex.split(line, comments=True) for line in block("sh").splitlines()]
+    outputs = []
+    for _, _, module, *arguments in commands:
+        command = module.removeprefix("imdbattn.")
+        if command == "train" and "resume=runs/gated" not in arguments:
+            arguments = [a.replace("seed=1,2", "seed=1") for a in arguments] + [
+                *small,
+                "trainer.max_epochs=1",
+            ]
+        if "resume=runs/sweep" in arguments:
+            next(tmp_path.glob("runs/sweep/*/metrics.json")).unlink()
+        if command == "compare":  # which needs no package
+            (tmp_path / "mypkg" / "__init__.py").write_text("raise RuntimeError")
+            arguments += ["resamples=100", "out=comparison"]
+        done = shell(command, *arguments, cwd=tmp_path)
+        assert done.returncode == 0, (arguments, done.stderr)
+        outputs.append(done.stdout)
+    alone, _, *swept, resumed_run, evaluated, predicted, compared = outputs
+    metrics = json.loads((tmp_path / "runs/gated/metrics.json").read_text())
+    accuracy = f"{100 * metrics['test_accuracy']:.2f} %"
+    assert accuracy in alone
+    assert accuracy in evaluated
+    found = [swept[1], resumed_run, predicted, compared]
+    texts = [
+        "resumes from its last checkpoint",
+        "This run is already finished",
+        "largest shares",
+        "gated",
+    ]
+    assert all(text in output for text, output in zip(texts, found, strict=True))
+
+
+def test_our_parts_work_in_another_project_as_documented():
+    exec(block("python", PAGE.partition("## Our parts in your project")[2]), space := {})
+    assert space["y_BTD"].shape == (2, 9, 64)
+    assert space["logits_BC"].shape == (3, 2)
+
+
+KINDS = """
+import torch
+from torch import nn
+
+from imdbattn.nn import NoPositions, Pooling, Score
+from imdbattn.tasks.reviews.classifier import ReviewClassifier
+
+
+class Shifted(NoPositions):
+    def forward(self, x_BTD, words):
+        return x_BTD + words.positions_BT[..., None] / 100
+
+
+class Normed(nn.Module):
+    "Has a state, and draws random numbers."
+
+    def __init__(self, width):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(width)
+
+    def forward(self, x_BTD, words):
+        dropped_BTD = nn.functional.dropout(x_BTD, 0.2, self.training)
+        return self.norm(dropped_BTD.transpose(1, 2)).transpose(1, 2)
+
+
+class LastWord(Pooling):
+    def forward(self, x_BTD, words):
+        last_B = words.mask_BT.sum(1) - 1
+        return x_BTD[torch.arange(len(x_BTD)), last_B]
+
+
+class Nearness(Score):
+    def __init__(self, query_width, key_width):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(1))
+
+    def compare(self, query, projected):
+        return -self.scale * torch.cdist(query, projected)
+
+
+class Neighbours(nn.Module):
+    def __init__(self, width, kernel=3):
+        super().__init__()
+        self.map = nn.Linear(width, width)
+
+    def forward(self, x_BTD, words):
+        return x_BTD + self.map((x_BTD * words.mask_BT[..., None]).roll(1, 1))
+
+
+OneInput = type("Wrong", (Pooling,), {"forward": lambda self, x_BTD: x_BTD[:, 0]})
+WholeSequence = type("Wrong", (Pooling,), {"forward": lambda self, x_BTD, words: x_BTD})
+def first_column(self, query, key):
+    return (query @ key.transpose(-2, -1))[..., :1]
+
+
+Transposed = type("Wrong", (Nearness,), {"forward": first_column})
+
+
+class Typo(Pooling):
+    def __init__(self, width):
+        raise ValueError("a typo")
+
+
+class Doubled(ReviewClassifier):
+    def training_step(self, batch, batch_idx):
+        return 2 * super().training_step(batch, batch_idx)
+"""
+POOLING = "model.pooling._target_=kinds."
+KIND = {
+    "pooling": ["model=mean", POOLING + "LastWord"],
+    "score of a layer": [
+        "model=residual",
+        "model.layers=1",
+        "model.layer.score._target_=kinds.Nearness",
+    ],
+    "positions": ["model=base_pe", "model.layers=1", "model.positions._target_=kinds.Shifted"],
+    "convolution": ["model=convolved", "model.convolution._target_=kinds.Neighbours"],
+    "module": ["model=mean", "lightning_module._target_=kinds.Doubled"],
+}
+
+
+@pytest.fixture
+def kinds(tmp_path, monkeypatch) -> Iterator[Path]:
+    (tmp_path / "kinds.py").write_text(KINDS)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path
+    sys.modules.pop("kinds", None)
+
+
+@pytest.mark.parametrize("name", slow_except(["score of a layer", "positions", "module"], KIND))
+def test_each_kind_of_part_trains_and_is_scored_and_explained(kinds, settings, small, name):
+    overrides = KIND[name]
+    run = kinds / "run"
+    metrics = fit(settings(*small, *overrides, "trainer.max_epochs=1"), run)
+    assert (
+        score_run(settings(f"run={run}", "trust=kinds", config="evaluate"))["accuracy"]
+        == metrics["test_accuracy"]
+    )
+    cfg = settings(f"run={run}", "trust=kinds", config="predict")
+    ((result,), _) = label_texts(cfg, ["a good film"])
+    predictor, _ = load_predictor(cfg)
+    if POOLING + "LastWord" in overrides:
+        with pytest.raises(UserError, match=r"kinds\.LastWord has no method `attention_weights`"):
+            predictor.explain("a good film")
+        return
+    explained = predictor.explain("a good film")
+    assert explained.output == result.output
+    assert sum(share for *_, share in explained.words) == pytest.approx(1)
+
+
+IN_POOLING = r"model=mean fails on two training items: model\.pooling \(kinds\.Wrong\): "
+WRONG = {
+    "one input": (
+        ["model=mean", POOLING + "OneInput"],
+        IN_POOLING + ".*takes 2 positional arguments but 3 were given",
+    ),
+    "a sequence": (
+        ["model=mean", POOLING + "WholeSequence"],
+        IN_POOLING + r"it returns shape .* instead of \(2, 10\)",
+    ),
+    "a score": (
+        ["model=base", "model.layer.score._target_=kinds.Transposed"],
+        r"score \(kinds\.Wrong\): it returns",
+    ),
+    "an error of its own": (["model=mean", POOLING + "Typo"], "model=mean: a typo"),
+    "no such package": (
+        ["model=mean", "model.pooling._target_=nowhere.Mine"],
+        "'nowhere'; nowhere must be installed",
+    ),
+    "another kind": (
+        ["model=mean", "lightning_module._target_=kinds.Nearness"],
+        r"not a subclass of imdbattn\.tasks",
+    ),
+    "not partial": (
+        ["model=base", "model.convolution={_target_: kinds.Neighbours}"],
+        "missing 1 required",
+    ),
+}
+
+
+@pytest.mark.parametrize(("overrides", "line"), WRONG.values(), ids=WRONG)
+def test_an_error_in_a_part_gives_one_line_before_training(kinds, settings, small, overrides, line):
+    with pytest.raises(UserError, match=line) as error:
+        fit(settings(*small, *overrides), kinds / "run")
+    assert "\n" not in str(error.value)
+    assert not (kinds / "run" / "config.yaml").exists()
+
+
+def test_the_step_before_training_changes_no_bit_of_the_run(kinds, settings, small, monkeypatch):
+    cfg = settings(
+        *small, "model=tuned", "model.positions._target_=kinds.Normed", "trainer.max_epochs=1"
+    )
+    fit(cfg, kinds / "with")
+    monkeypatch.setattr("imdbattn.runs.fit.try_step", lambda *_: None)
+    fit(cfg, kinds / "without")
+    assert differences(kinds / "with", kinds / "without") == []

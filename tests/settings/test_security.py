@@ -1,0 +1,297 @@
+"""Input from outside is text and numbers, never code; secrets are not written anywhere."""
+
+import re
+import shutil
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from imdbattn.data.glove import load_glove
+from imdbattn.errors import UserError
+from imdbattn.launch.command import conf_dir
+from imdbattn.report.comparison_page import report_of
+from imdbattn.runs.score import score_run
+from imdbattn.settings.safety import PAGE_POLICY, credentials, refuse_credentials
+from imdbattn.tools.explain.prediction import AttentionWeights, Classification, Translation
+from imdbattn.tools.explain.show import page
+from imdbattn.tools.faithfulness.report import report_of as faithfulness_report
+from tests.report.test_report import Page, drawn_page, made_up
+from tests.tools.test_faithfulness_report import made_up as faithfulness_made_up
+
+from ..commands import label_texts
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def stranger(trained, tmp_path):
+    """stranger(change): a copy of a finished run with change(its settings) as config.yaml."""
+
+    def run(change) -> Path:
+        folder = shutil.copytree(trained("residual_pe")[0], tmp_path / "stranger")
+        settings = yaml.safe_load((folder / "config.yaml").read_text())
+        changed = change(settings)
+        (folder / "config.yaml").write_text(
+            changed if isinstance(changed, str) else yaml.safe_dump(settings)
+        )
+        return folder
+
+    return run
+
+
+def put(key: str, value):
+    """A change that sets a dotted key."""
+
+    def change(settings: dict) -> None:
+        *path, last = key.split(".")
+        for part in path:
+            settings = settings[part]
+        settings[last] = value
+
+    return change
+
+
+def evil(target: str, **arguments) -> dict:
+    return {"_target_": target, **arguments}
+
+
+STRANGERS = {
+    "a function as a part": put("model.pooling", evil("os.mkdir", path="CANARY")),
+    "a class of another package as a part": put(
+        "model.pooling", evil("logging.FileHandler", filename="CANARY")
+    ),
+    "in a list": put("model.pooling", [evil("logging.FileHandler", filename="CANARY")]),
+    "a function of ours": put(
+        "model.pooling", evil("imdbattn.io.files.write_atomically", path="CANARY", data="x")
+    ),
+    "by way of an allowed package": put(
+        "model.pooling", evil("imdbattn.nn.scores.torch.save", obj=1, f="CANARY")
+    ),
+    "as the optimiser": put("optim", evil("logging.FileHandler", filename="CANARY")),
+    "made by a resolver": put(
+        "model.pooling", "${oc.create:{_target_: logging.FileHandler, filename: CANARY}}"
+    ),
+    "our environment in a number": put("optim.lr", "${oc.env:CANARYS_TOKEN}"),
+    "hidden from a search of the text": lambda s: yaml.safe_dump(s).replace(
+        "lr: ", 'lr: "\\x24{oc.env:CANARYS_TOKEN}" #'
+    ),
+    "a Python object in YAML": lambda s: (
+        yaml.safe_dump(s) + "x: !!python/object/apply:os.mkdir [CANARY]\n"
+    ),
+    "settings of Hydra": put(
+        "hydra", {"callbacks": {"x": evil("logging.FileHandler", filename="CANARY")}}
+    ),
+}
+
+
+@pytest.mark.parametrize("how", STRANGERS)
+def test_an_untrusted_run_runs_no_code_and_reads_no_environment(
+    stranger, settings, tmp_path, monkeypatch, capfd, how
+):
+    canary = tmp_path / "canary"
+    monkeypatch.setenv("CANARYS_TOKEN", "tell-nobody-123")
+
+    def change(cfg: dict):
+        changed = STRANGERS[how](cfg)
+        text = changed if isinstance(changed, str) else yaml.safe_dump(cfg)
+        return (
+            text.replace("CANARY}", f"{canary}}}")
+            .replace("CANARY]", f"{canary}]")
+            .replace("CANARY\n", f"{canary}\n")
+        )
+
+    folder = stranger(change)
+    assert "CANARY}" not in (folder / "config.yaml").read_text()
+    for command in (
+        lambda: score_run(settings(f"run={folder}", config="evaluate")),
+        lambda: label_texts(settings(f"run={folder}", config="predict"), ["a film"]),
+    ):
+        with pytest.raises(UserError) as error:
+            command()
+        assert "\n" not in str(error.value)
+        assert "tell-nobody" not in str(error.value)
+    assert not canary.exists()
+    assert "tell-nobody" not in "".join(capfd.readouterr())
+
+
+@pytest.mark.parametrize(
+    "name", ["../../outside.10d.txt", "/tmp/../outside.10d.txt", "a/../../../outside.10d.txt"]
+)
+def test_a_name_in_an_archive_is_not_used_as_a_path(world, tmp_path, name):
+    inner = tmp_path / "a" / "b"
+    inner.mkdir(parents=True)
+    with zipfile.ZipFile(inner / "glove.zip", "w") as archive:
+        archive.write(world / "glove.txt", name)
+    glove = load_glove(path=str(inner / "glove.zip"), dim=10, cache_dir=str(inner / "cache"))
+    assert glove.words[0] == "the"
+    assert not [path for path in tmp_path.rglob("*") if "outside" in path.name]
+    assert not Path("/outside.10d.txt").exists()
+    assert {path.name for path in inner.iterdir()} == {"glove.zip", "cache"}
+
+
+OWN = "document.title='owned'"
+HOSTILE = (
+    f"<script>{OWN}</script>",
+    f'<img src=x onerror="{OWN}">',
+    f'"><svg onload="{OWN}">',
+    f"</style><script>{OWN}</script>",
+    f"</title></details></table><iframe srcdoc='<script>parent.{OWN}</script>'>",
+    f"' onmouseover='{OWN}' autofocus onfocus='{OWN}",
+    f'<a href="javascript:{OWN}">&lt;b&gt; {{{{ 7 * 7 }}}} {{% raw %}} ${{oc.env:HOME}}',
+)
+OURS = """html head meta title style body h1 h2 p ul li span div table thead tbody tr th td caption
+figure figcaption img details summary b mark meter"""  # the tags of our pages
+
+
+def hostile_comparison() -> dict:
+    comparison = made_up(HOSTILE, labels=HOSTILE[:3], text="\n".join(HOSTILE))
+    comparison |= {"test_set": HOSTILE[0], "fingerprint": HOSTILE[1], "untested": [HOSTILE[3]]}
+    comparison["skipped"] = [{"folder": text, "reason": text} for text in HOSTILE]
+    comparison["environments"][0] |= {
+        "platform": HOSTILE[4],
+        "gpu": HOSTILE[2],
+        "torch": HOSTILE[5],
+    }
+    comparison["method"]["words"] = {HOSTILE[0]: [HOSTILE[1], HOSTILE[2]]}
+    comparison["slices"] = {HOSTILE[1]: 9, **comparison["slices"]}
+    for rung in comparison["rungs"]:
+        rung["slices"] = {HOSTILE[1]: 0.5, **rung["slices"]}
+    return comparison
+
+
+def hostile_faithfulness() -> dict:
+    summary = faithfulness_made_up(HOSTILE)
+    summary |= {"test_set": HOSTILE[0], "fingerprint": HOSTILE[1]}
+    summary["skipped"] = [{"folder": text, "reason": text} for text in HOSTILE]
+    for rung, text in zip(summary["rungs"], HOSTILE, strict=True):
+        next(
+            row
+            for row in summary["numbers"]
+            if row["measure"] == "pairs" and row["rung"] == rung["label"]
+        )["about"] = text
+    return summary
+
+
+def hostile_review() -> Classification:
+    text = " ".join(HOSTILE)
+    words = [(match.start(), match.end(), 0.01) for match in re.finditer(r"\S+", text)]
+    keys = [text[start:end] for start, end, _ in words]
+    attention = AttentionWeights(keys, [np.full((1,) + (len(keys),) * 2, 0.1)])
+    return Classification(
+        text=text,
+        output=HOSTILE[0],
+        probability=0.5,
+        model=HOSTILE[3],
+        words=words,
+        attention=attention,
+    )
+
+
+def hostile_sequence() -> Translation:
+    words = [*HOSTILE, "$x_{$"]  # which matplotlib would take for a formula, and an invalid one
+    facts = {
+        "text": " ".join(words),
+        "output": " ".join(words),
+        "probability": 0.5,
+        "model": HOSTILE[3],
+    }
+    facts |= {"unknown": list(HOSTILE), "reference": HOSTILE[2]}
+    return Translation(source=words, written=words, weights_TS=np.eye(len(words)), **facts)
+
+
+PAGES = {
+    "comparison": lambda: drawn_page(report_of(hostile_comparison())),
+    "faithfulness": lambda: drawn_page(faithfulness_report(hostile_faithfulness())),
+    "attention": lambda: page([hostile_review()], [None]),
+    "notebook": lambda: page([hostile_review()], [None], template="fragment"),
+    "sequence": lambda: page([hostile_sequence()]),
+}
+
+
+@pytest.fixture(scope="module", params=PAGES)
+def hostile_page(request) -> str:
+    return PAGES[request.param]()
+
+
+def test_a_hostile_text_does_not_become_a_tag(hostile_page):
+    found = Page(hostile_page)
+    assert set(found.tags) <= set(OURS.split())
+    assert not [name for name, _ in found.attributes if name.startswith("on")]
+    assert all(
+        (value or "").startswith("data:image/")
+        for name, value in found.attributes
+        if name in ("src", "href")
+    )
+    for text in HOSTILE:
+        assert text in "".join(found.text)
+    policy, _, shown = hostile_page.partition("<title>")
+    assert PAGE_POLICY[:11] in policy or not shown  # of a notebook
+
+
+CREDENTIALS = {
+    "logger.api_key": "k" * 40,
+    "data.password": 12345678,
+    "hydra.job.env_set.WANDB_API_KEY": "x",
+    "data.path": "https://me:sesame@example.org/reviews.csv",
+    "logger.project": "copied hf_oddTokenValue123",
+    "data.label_names": ["neg", "hf_oddTokenValue123"],
+}
+
+
+@pytest.mark.parametrize("key", CREDENTIALS)
+def test_a_setting_that_looks_like_a_credential_is_named_and_not_quoted(monkeypatch, key):
+    monkeypatch.setenv("HF_TOKEN", "hf_oddTokenValue123")
+    nested = OmegaConf.create({})
+    OmegaConf.update(nested, key, CREDENTIALS[key])
+    with pytest.raises(
+        UserError, match=rf"^{key}.* looks like a credential.*environment \(WANDB_API_KEY, HF"
+    ) as error:
+        refuse_credentials(OmegaConf.to_container(nested))
+    for secret in ("k" * 40, "sesame", "hf_odd", "12345678"):
+        assert secret not in str(error.value)
+
+
+@pytest.mark.parametrize("config", ["train", "evaluate", "predict", "compare", "dashboard"])
+def test_no_setting_of_ours_or_hydras_is_taken_for_a_credential(config):
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        cfg = compose(config, return_hydra_config=True)
+    assert not list(credentials(OmegaConf.to_container(cfg, resolve=False)))
+
+
+SECRETS = {
+    "WANDB_API_KEY": "wandb0odd0key0" + "w" * 30,
+    "HF_TOKEN": "hf_oddTokenValue123",
+    "AWS_SECRET_ACCESS_KEY": "aws/odd+secret=value",
+    "HTTPS_PROXY": "http://me:proxy0sesame@localhost:9",
+    "typed": "typed0secret0123456789",
+}
+
+
+@pytest.mark.parametrize("sweep", [False, True])
+def test_a_command_with_a_credential_ends_in_one_line_and_writes_it_nowhere(
+    shell, small, tmp_path, sweep
+):
+    overrides = [
+        *small,
+        "model=mean",
+        "trainer.max_epochs=1",
+        f"+logger.api_key={SECRETS['typed']}",
+    ]
+    done = shell(
+        "train", *(["-m", "seed=1,2"] if sweep else []), *overrides, cwd=tmp_path, env=SECRETS
+    )
+    assert done.returncode == 2
+    assert re.fullmatch(r"error: logger\.api_key looks like a credential[^\n]*\n", done.stderr)
+    said = "".join(
+        [
+            done.stdout,
+            done.stderr,
+            *(path.read_text() for path in tmp_path.rglob("*") if path.is_file()),
+        ]
+    )
+    assert not [secret for secret in SECRETS.values() if secret in said]

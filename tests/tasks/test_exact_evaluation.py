@@ -1,0 +1,191 @@
+"""Promise 5: each review is scored exactly once, on any number of processes."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from omegaconf import OmegaConf
+
+from imdbattn.errors import UserError
+from imdbattn.runs.fit import fit
+from imdbattn.runs.score import score_run
+
+from ..commands import label_texts
+from ..processes import ROOT
+
+SCRIPT = """
+import json, sys
+import torch
+from imdbattn.data.ragged import Batches, EvalBatches
+from imdbattn.data.ragged import ragged
+from imdbattn.launch.command import composed, plain_dict
+from imdbattn.settings.schema import validate
+from imdbattn.tasks.reviews.classifier import ReviewClassifier
+import lightning as L
+from torch.utils.data import DataLoader
+
+class Parrot(torch.nn.Module):
+    "Says of a review how long it is."
+    def __init__(self):
+        super().__init__()
+        self.unused = torch.nn.Parameter(torch.zeros(1))
+    def forward(self, batch):
+        return torch.stack([batch.lengths_B.float(), -batch.lengths_B.float()], 1) + self.unused
+
+class Data(L.LightningDataModule):
+    def __init__(self, size):
+        super().__init__()
+        self.size = size
+    def test_dataloader(self):
+        rows = range(self.size)
+        reviews = ragged([[3] * (1 + row % 5) for row in rows], [row % 2 for row in rows])
+        batches = Batches(reviews)
+        rank, ranks = self.trainer.global_rank, self.trainer.world_size
+        sampler = EvalBatches(batches.lengths_N(), 8, rank, ranks)
+        return DataLoader(batches, sampler=sampler, batch_size=None)
+
+class Classifier(ReviewClassifier):
+    def on_test_end(self):
+        if self.trainer.is_global_zero:
+            scores = self.scores
+            accuracy = scores.values()["accuracy"]
+            result = [scores.rows_N.tolist(), scores.logits_NC[:, 0].tolist(), accuracy]
+            print("RESULT", json.dumps(result))
+
+STRATEGY = sys.argv[1]
+PROCESSES, *SIZES = map(int, sys.argv[2:])
+module = Classifier(Parrot(), validate(plain_dict(composed("train"))), {"vectors": ""})
+trainer = L.Trainer(accelerator="cpu", devices=PROCESSES, strategy=STRATEGY, logger=False,
+                    enable_progress_bar=False, enable_checkpointing=False,
+                    use_distributed_sampler=False)
+for size in SIZES:
+    trainer.test(module, Data(size), verbose=False)
+"""
+
+
+@pytest.fixture
+def evaluate(warm_commands, tmp_path) -> Callable[..., list[tuple[list, list, float]]]:
+    """evaluate(3, 7, 2): rows, lengths and accuracy of test sets of 7 and of 2 reviews, which the
+    same three processes score one after another.
+
+    strategy: "ddp" starts processes, "ddp_fork" forks them, which is as good and takes a second.
+    """
+
+    def run(processes: int, *sizes: int, strategy: str) -> list[tuple[list, list, float]]:
+        (tmp_path / "script.py").write_text(SCRIPT)
+        arguments = [strategy, str(processes), *map(str, sizes)]
+        if strategy == "ddp_fork":
+            done = warm_commands().run("script", arguments, tmp_path)
+        else:
+            command = [sys.executable, str(tmp_path / "script.py"), *arguments]
+            env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=180, check=False, env=env
+            )
+        lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT")]
+        assert len(lines) == len(sizes), done.stderr[-2000:]
+        return [json.loads(line.removeprefix("RESULT")) for line in lines]
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("processes", "strategy"),
+    [
+        (3, "ddp_fork"),
+        *(
+            pytest.param(*one, marks=pytest.mark.slow)
+            for one in ((1, "auto"), (2, "ddp"), (3, "ddp"))
+        ),
+    ],
+)
+def test_each_review_is_scored_once_on_any_number_of_processes(evaluate, processes, strategy):
+    """With two reviews, the third process has none, and must not make the others wait."""
+    (rows, lengths, accuracy), (few, _, _) = evaluate(processes, 7, 2, strategy=strategy)
+    assert rows == list(range(7))
+    assert lengths == [1 + row % 5 for row in range(7)]
+    # the parrot always says 0
+    assert accuracy == pytest.approx(np.mean([row % 2 == 0 for row in range(7)]))
+    assert few == [0, 1]
+
+
+def test_changed_data_are_not_scored_as_the_data_of_the_run(small, settings, world, tmp_path):
+    path = tmp_path / "mine.csv"
+    path.write_text((world / "reviews.csv").read_text())
+    fit(
+        settings(*small, f"data.path={path}", "model=mean", "trainer.max_epochs=1"),
+        tmp_path / "run",
+    )
+    path.write_text(path.read_text().replace("good", "fine"))
+    with pytest.raises(UserError, match="its data have changed"):
+        score_run(settings(f"run={tmp_path}/run", "trainer=cpu", config="evaluate"))
+
+
+def test_an_evaluation_with_other_settings_does_not_overwrite(trained, settings):
+    folder, metrics = trained("residual_pe")
+    score_run(settings(f"run={folder}", "trainer=cpu", config="evaluate"))
+    for change in ("data.max_tokens=3", "trainer.precision=bf16-mixed"):
+        score_run(settings(f"run={folder}", "trainer=cpu", change, config="evaluate"))
+    written = [
+        json.loads(file.read_text()) for file in (folder / "evaluations").glob("test-*.json")
+    ]
+    assert {(found["accuracy"], str(found["changed"])) for found in written} >= {
+        (metrics["test_accuracy"], "{}")
+    }
+    for changed in ({}, {"max_tokens": 3}, {"precision": "bf16-mixed"}):
+        assert changed in [found["changed"] for found in written]
+
+
+def test_evaluate_gives_the_accuracy_that_training_gave(trained, settings):
+    folder, metrics = trained("residual_pe")
+    for split, name in (("test", "test"), ("validation", "val")):
+        found = score_run(
+            settings(f"run={folder}", f"split={split}", "trainer=cpu", config="evaluate")
+        )
+        assert found["accuracy"] == metrics[f"{name}_accuracy"]
+        assert found["reviews"] == metrics[f"{name}_reviews"]
+        assert found["loss"] == pytest.approx(metrics[f"{name}_loss"], abs=1e-6)
+        assert list((folder / "evaluations").glob(f"{split}-*.json"))
+
+
+# All that is taken out at random in training, of the rung that has most of it.
+TAKEN_OUT = ["data.word_dropout", "model.dropout", "model.layer.dropout", "model.embedding.mixout"]
+
+
+def test_evaluation_and_prediction_read_whole_reviews_whatever_training_drops(
+    trained, settings, tmp_path
+):
+    """Bit for bit, with trained weights, with and without an explanation."""
+    folder, _ = trained("wide")
+    texts = [
+        "the film was a great story , and i do n't do it",
+        "dull",
+        "",
+        "it was good, bad, and fine. " * 200,
+    ]
+    found = []
+    for share in (0.0, 0.5):
+        run = tmp_path / str(share)
+        shutil.copytree(folder, run)
+        config = OmegaConf.load(run / "config.yaml")
+        for key in TAKEN_OUT:
+            assert OmegaConf.select(config, key) is not None, key
+            OmegaConf.update(config, key, share)
+        OmegaConf.save(config, run / "config.yaml")
+        scores = score_run(settings(f"run={run}", "trainer=cpu", config="evaluate"))
+        (table,) = (run / "evaluations").glob("test-*.parquet")
+        said = [
+            label_texts(settings(f"run={run}", f"explain={e}", config="predict"), texts)[0]
+            for e in (True, False)
+        ]
+        assert [one.output for one in said[0]] == [one.output for one in said[1]], (
+            "an explanation changes no label"
+        )
+        values = [[(one.output, one.probability, one.words) for one in each] for each in said]
+        found.append((scores["accuracy"], scores["loss"], table.read_bytes(), values))
+    assert found[0] == found[1]

@@ -1,0 +1,103 @@
+"""`init` starts from the weights of a finished run of the same shape."""
+
+import shutil
+
+import pytest
+import torch
+
+from imdbattn.errors import UserError
+from imdbattn.report.finished_runs import find_runs, variants
+from imdbattn.runs.fit import fit
+
+from ..marks import slow_except
+from ..runs.test_seq2seq_runs import REVERSE, TRANSLATION
+
+STILL = ("trainer.max_epochs=1", "optim.lr=0.0", "embedding_lr=0.0")  # training changes nothing
+KINDS = {
+    "frozen vectors": ("model=residual_pe",),
+    "trained vectors, phrases": ("model=log_counts",),
+    "masked_words": ("task=masked_words",),
+    "reverse": REVERSE,
+    "translation": TRANSLATION,
+}
+
+
+@pytest.fixture(scope="module")
+def finished(settings, small, tmp_path_factory):
+    """finished(kind): overrides, run folder and metrics of a run of that kind, once in this
+    file.
+    """
+    runs: dict[str, tuple] = {}
+
+    def get(kind: str) -> tuple:
+        if kind not in runs:
+            words = [
+                *(() if "task=seq2seq" in KINDS[kind] else small),
+                *KINDS[kind],
+                "trainer.max_epochs=2",
+            ]
+            folder = tmp_path_factory.mktemp("run")
+            runs[kind] = words, folder, fit(settings(*words), folder)
+        return runs[kind]
+
+    return get
+
+
+@pytest.mark.parametrize("kind", slow_except(["trained vectors, phrases", "reverse"], KINDS))
+def test_a_run_starts_from_the_weights_of_a_finished_run(finished, settings, tmp_path, kind):
+    words, start, expected = finished(kind)
+    found = fit(settings(*words, f"init={start}", "seed=7", *STILL), tmp_path)
+    scores = [name for name in expected if name.startswith(("val_", "test_"))]
+    assert "val_loss" in scores
+    assert {name: found[name] for name in scores} == {name: expected[name] for name in scores}
+    (tmp_path / "metrics.json").unlink()
+    assert (
+        fit(settings(*words, f"init={start}", "seed=7", *STILL), tmp_path, resume=True)["start"]
+        == found["start"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "overrides", "message"),
+    [
+        ("frozen vectors", ["model.layers=1"], r"Unexpected key\(s\) in state_dict: \"layers\.1\."),
+        ("frozen vectors", ["data.label_names=[pos,neg]"], "has another test split"),
+        ("masked_words", ["masked.words=5"], "size mismatch for"),
+        (
+            "translation",
+            ["data.min_frequency=9"],
+            "was trained with other source symbols: use the same data",
+        ),
+    ],
+)
+def test_a_run_of_another_shape_or_with_other_data_is_refused(
+    finished, settings, tmp_path, kind, overrides, message
+):
+    words, start, _ = finished(kind)
+    with pytest.raises(UserError, match=f"^init={start} .*({message})[^\n]*$"):
+        fit(settings(*words, f"init={start}", *overrides), tmp_path)
+
+
+def test_the_scale_of_the_vectors_is_that_of_the_settings(finished, settings, tmp_path):
+    words, start, _ = finished("frozen vectors")
+    fit(settings(*words, "model.embedding.standardize=false", f"init={start}", *STILL), tmp_path)
+    weights = torch.load(tmp_path / "checkpoints" / "best.ckpt", weights_only=True)["state_dict"]
+    assert (weights["net.embedding.scale_D"] == 1).all()
+
+
+@pytest.mark.slow
+def test_a_comparison_separates_runs_by_what_they_started_from(finished, settings, tmp_path):
+    """Also by what those had started from: only the folder differs in nothing."""
+    words, start, _ = finished("frozen vectors")
+    fit(settings(*words, *STILL), tmp_path / "runs" / "new")
+    for name, init in (
+        ("a", start),
+        ("b", shutil.copytree(start, tmp_path / "copy")),
+        ("c", tmp_path / "runs" / "a"),
+    ):
+        fit(settings(*words, *STILL, f"init={init}", f"seed={ord(name)}"), tmp_path / "runs" / name)
+    for name in "ab":
+        own = [f"init={tmp_path}/runs/{name}", f"seed={ord(name)}9"]
+        fit(settings(*words, *STILL, *own), tmp_path / "runs" / f"of_{name}")
+    found, _ = find_runs([tmp_path / "runs"])
+    assert sorted(len(one.runs) for one in variants(found)) == [1, 2, 3]

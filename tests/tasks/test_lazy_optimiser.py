@@ -1,0 +1,101 @@
+"""Vectors of words that a batch does not use do not change; others are updated as by torch's
+SparseAdam.
+"""
+
+import pytest
+import torch
+
+from imdbattn.tasks.learner import parameter_groups
+from imdbattn.tasks.optim import LazyAdamW
+
+from ..nets import net
+
+ROWS, WIDTH = 12, 4
+
+
+def gradients(steps: int, seed: int = 0) -> list[torch.Tensor]:
+    """Of tables of which each step uses a third of the rows."""
+    draw = torch.Generator().manual_seed(seed)
+    used = [(torch.rand(ROWS, 1, generator=draw) < 0.33).float() for _ in range(steps)]
+    return [torch.randn(ROWS, WIDTH, generator=draw) * rows for rows in used]
+
+
+def trained(optimizer, parameter, steps, sparse=False) -> torch.Tensor:
+    for gradient in steps:
+        parameter.grad = gradient.to_sparse(1) if sparse else gradient.clone()
+        optimizer.step()
+    return parameter.detach()
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_a_table_moves_as_sparse_adam_moves_it(fused):
+    start = torch.randn(ROWS, WIDTH)
+    ours, theirs = (torch.nn.Parameter(start.clone()) for _ in range(2))
+    groups = [
+        {"params": [torch.nn.Parameter(torch.ones(3))]},
+        {"params": [ours], "lazy": True, "lr": 0.01},
+    ]
+    steps = gradients(20)
+    found = trained(LazyAdamW(groups, weight_decay=0.0, fused=fused), ours, steps)
+    expected = trained(torch.optim.SparseAdam([theirs], lr=0.01), theirs, steps, sparse=True)
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-5)
+    assert (found - start).abs().max() > 0.01
+
+
+def test_rows_that_no_batch_uses_stay_bit_for_bit():
+    table = torch.nn.Parameter(torch.randn(ROWS, WIDTH))
+    optimizer = LazyAdamW([{"params": [table], "lazy": True}], lr=0.1, weight_decay=0.5)
+    before = table.detach().clone()
+    steps = gradients(2)
+    trained(optimizer, table, steps[:1])
+    still = steps[0].eq(0).all(1)
+    assert still.any()
+    assert not still.all()
+    assert torch.equal(table[still], before[still])
+    between = table.detach().clone()
+    # the averages of the first step change nothing in the second
+    trained(optimizer, table, steps[1:])
+    still = steps[1].eq(0).all(1)
+    assert torch.equal(table[still], between[still])
+
+
+@pytest.mark.parametrize("width", [4, 50, 100])
+def test_rows_chosen_by_a_mask_move_like_gathered_rows_bit_for_bit(monkeypatch, width):
+    """Other devices take the mask: the number of rows is not known without waiting for them."""
+    tables = []
+    for gathered in (True, False):
+        draw = torch.Generator().manual_seed(1)
+        table = torch.nn.Parameter(torch.randn(300, width, generator=draw))
+        optimizer = LazyAdamW(
+            [{"params": [table], "lazy": True}], lr=0.01, weight_decay=0.1, fused=True
+        )
+        monkeypatch.setattr(torch.Tensor, "is_cpu", gathered)
+        for _ in range(5):
+            used = (torch.rand(300, 1, generator=draw) < 0.3).float()
+            table.grad = torch.randn(300, width, generator=draw) * used
+            optimizer.step()
+        tables.append(
+            [table.detach(), *(optimizer.state[table][name] for name in ("exp_avg", "exp_avg_sq"))]
+        )
+    assert all(map(torch.equal, *tables))
+
+
+def test_other_groups_move_as_adamw_moves_them():
+    ours, theirs = (torch.nn.Parameter(torch.ones(ROWS, WIDTH)) for _ in range(2))
+    steps = gradients(10)
+    settings = {"lr": 0.02, "weight_decay": 0.1}
+    lazy = {"params": [torch.nn.Parameter(torch.zeros(2, 2))], "lazy": True}
+    found = trained(LazyAdamW([{"params": [ours]}, lazy], **settings), ours, steps)
+    assert torch.equal(found, trained(torch.optim.AdamW([theirs], **settings), theirs, steps))
+
+
+def test_only_tables_of_words_are_updated_lazily(settings):
+    for rung, tables in (("wide", 1), ("tuned_mean", 1), ("residual", 0)):
+        model = net(settings, rung)
+        groups = parameter_groups(model, 0.5)
+        assert len(groups) == 1 + bool(tables)
+        assert [len(group["params"]) for group in groups if group.get("lazy")] == [tables] * bool(
+            tables
+        )
+        assert sum(len(group["params"]) for group in groups) == len(list(model.parameters()))
+        assert all(group["lr"] == 0.5 for group in groups if group.get("lazy"))

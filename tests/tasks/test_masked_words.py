@@ -1,0 +1,171 @@
+"""Pretraining on masked words: what is predicted, from what, and what a classifier takes over."""
+
+import shutil
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from imdbattn.data.corpus import prepare
+from imdbattn.data.ragged import ragged
+from imdbattn.errors import UserError
+from imdbattn.nn.beyond.masked_words import MaskedWords
+from imdbattn.report.finished_runs import find_runs
+from imdbattn.runs.fit import fit
+from imdbattn.runs.score import score_run
+from imdbattn.tasks.masked_words.module import evaluation_mask
+from imdbattn.tasks.reviews.classifier import ReviewClassifier
+
+from ..commands import label_texts
+from ..nets import WORDS, net
+
+PLAIN = ("model.phrases=null",)
+GUESSED = torch.arange(3, 3 + WORDS, 2)  # every other word may be masked
+
+
+def guesser(settings, *overrides: str) -> MaskedWords:
+    encoder = net(settings, "pretrained", *PLAIN, *overrides)
+    return MaskedWords(encoder, GUESSED, torch.ones_like(GUESSED), 3 + WORDS).eval()
+
+
+def batch_of(reviews):
+    return ragged(reviews).batch(torch.arange(len(reviews)))
+
+
+REVIEWS = st.lists(
+    st.lists(st.integers(3, WORDS + 2), min_size=1, max_size=9), min_size=1, max_size=5
+)
+
+
+def test_a_masked_word_is_hidden_but_its_neighbors_are_not(settings):
+    """A different word in its place changes only the target; a different neighbor changes the
+    prediction.
+    """
+    model = guesser(settings)
+
+    @given(REVIEWS, st.data())
+    def holds(reviews, data):
+        batch = batch_of(reviews)
+        masked = torch.zeros_like(batch.tokens_BT, dtype=torch.bool)
+        masked[0, 0] = True
+        batch.tokens_BT[0, 0] = GUESSED[0]
+        with torch.no_grad():
+            before, word = model(batch, masked)
+            batch.tokens_BT[0, 0] = GUESSED[-1]
+            after, other = model(batch, masked)
+        assert (word.item(), other.item()) == (0, len(GUESSED) - 1)
+        torch.testing.assert_close(before, after, atol=0, rtol=0)
+        if batch.lengths_B[0] > 1:
+            batch.tokens_BT[0, 1] = 3 + (batch.tokens_BT[0, 1] - 3 + 1) % WORDS
+            with torch.no_grad():
+                moved, _ = model(batch, masked)
+            assert (moved - before).abs().max() > 1e-6
+
+    holds()
+
+
+@given(st.lists(st.integers(0, 10**6), min_size=1, max_size=4, unique=True), st.integers(1, 40))
+def test_the_masks_of_a_review_in_evaluation_depend_only_on_the_review(rows, length):
+    """Whatever batch it is in, at whatever padding: the loss is the same at each evaluation."""
+    positions = torch.arange(length).expand(len(rows), -1)
+    together = evaluation_mask(torch.tensor(rows), positions, 0.15)
+    for place, row in enumerate(rows):
+        assert (
+            together[place].tolist()
+            == evaluation_mask(torch.tensor([row]), positions[:1], 0.15)[0].tolist()
+        )
+
+
+@pytest.fixture(scope="module")
+def pretrained(trained):
+    return trained("pretrained", "task=masked_words", "trainer.max_epochs=2")
+
+
+def test_only_validation_is_scored(pretrained):
+    folder, metrics = pretrained
+    assert metrics["items"] == "masked words"
+    assert not [
+        key
+        for key in metrics
+        if key.startswith("test_") and key not in ("test_set", "test_fingerprint")
+    ]
+    said = pq.read_table(folder / "validation_predictions.parquet").to_pydict()
+    assert sum(said["masked"]) == metrics["val_reviews"]
+    assert np.isclose(sum(said["losses"]) / sum(said["masked"]), metrics["val_loss"], rtol=1e-5)
+
+
+def test_it_learns_to_predict_words_from_their_neighbors(settings, small, world, tmp_path):
+    """Reviews that repeat one word, which the neighbors show."""
+    words = [line.split()[0] for line in (world / "glove.txt").read_text().splitlines()[:8]]
+    rows = [
+        f"{' '.join(words[row % 8 : row % 8 + 1] * 12)} {row},{('neg', 'pos')[row % 2]}"
+        for row in range(240)
+    ]
+    (tmp_path / "reviews.csv").write_text("\n".join(["text,label", *rows]) + "\n")
+    cfg = settings(
+        *small, f"data.path={tmp_path}/reviews.csv", "task=masked_words", "trainer.max_epochs=3"
+    )
+    assert fit(cfg, tmp_path / "run")["val_accuracy"] > 0.5
+
+
+def test_the_classifier_starts_from_its_encoder(pretrained, settings, small):
+    folder, _ = pretrained
+    weights = torch.load(folder / "checkpoints" / "best.ckpt", weights_only=True)["state_dict"]
+    cfg = settings(*small, "model=pretrained", f"init={folder}")
+    own = ReviewClassifier.new(cfg, prepare(cfg.data)).net.state_dict()
+    parts = ("embedding.", "resize.", "context.convolution.", "layers.")
+    shared = [name for name in own if name.startswith(parts)]
+    assert len(shared) > 10
+    for name in shared:
+        torch.testing.assert_close(own[name], weights[f"net.encoder.{name}"], atol=0, rtol=0)
+    fresh = ReviewClassifier.new(
+        settings(*small, "model=pretrained", "init=null"), prepare(cfg.data)
+    ).net.state_dict()
+    assert any(not torch.equal(own[name], fresh[name]) for name in shared)
+
+
+def test_a_finished_classifier_does_not_need_its_pretraining(trained, settings, tmp_path):
+    folder, metrics = trained("pretrained")
+    shutil.copytree(folder, tmp_path / "run")
+    config = tmp_path / "run" / "config.yaml"
+    lines = config.read_text().splitlines(keepends=True)
+    config.write_text(
+        "".join(line if not line.startswith("init:") else "init: /nowhere\n" for line in lines)
+    )
+    found = score_run(settings(f"run={tmp_path}/run", "trainer=cpu", config="evaluate"))
+    assert found["accuracy"] == metrics["test_accuracy"]
+
+
+def test_a_pretraining_is_not_a_classifier(pretrained, settings):
+    folder, _ = pretrained
+    for config, call in (
+        ("predict", lambda cfg: label_texts(cfg, ["good"])),
+        ("evaluate", score_run),
+    ):
+        with pytest.raises(
+            UserError, match=f"{folder} is a run of task=masked_words: train a classifier from it"
+        ):
+            call(settings(f"run={folder}", config=config))
+
+
+@pytest.mark.slow
+def test_a_stopped_classifier_resumes_without_its_pretraining(
+    settings, small, pretrained, tmp_path
+):
+    """Its weights are its own by then."""
+    start = shutil.copytree(pretrained[0], tmp_path / "start")
+    cfg = settings(*small, "model=pretrained", f"init={start}", "trainer.max_epochs=2")
+    whole = fit(cfg, tmp_path / "whole")
+    fit(cfg, tmp_path / "again")
+    shutil.rmtree(start)
+    (tmp_path / "again" / "metrics.json").unlink()
+    again = fit(cfg, tmp_path / "again", resume=True)
+    assert all(again[key] == whole[key] for key in ("val_loss", "test_loss", "start"))
+
+
+def test_pretraining_has_no_place_in_a_comparison(pretrained):
+    with pytest.raises(UserError, match="a pretraining, which predicts words"):
+        find_runs([pretrained[0]])

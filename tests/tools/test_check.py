@@ -1,0 +1,604 @@
+"""imdbattn.check reports each known mistake by name, and nothing for correct solutions in several
+styles.
+"""
+
+import ast
+import csv
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+import torch
+
+import imdbattn.check
+from imdbattn.errors import UserError
+from imdbattn.tools.check.parts import RULES, check
+from imdbattn.tools.check.report import Outcome, as_text
+from imdbattn.tools.check.tables import PARTS, TABLES, Table
+
+from ..solutions.changes import CHANGES
+from ..solutions.mutations import MUTATIONS
+
+FOLDER = Path(__file__).parents[1] / "solutions"
+RIGHT, WRONG = sorted(FOLDER.glob("right/*.py")), sorted(FOLDER.glob("wrong/*.py"))
+LINEARS, SCORES = ((FOLDER / "right" / f"{name}.py").read_text() for name in ("linears", "scores"))
+LOOPS = {
+    "SelfAttention": "Attend",
+    "masked_mean": "pool",
+    "positional_encoding": "encode",
+    "PlainLayer": "Rung",
+}
+LOOPS |= {"test_accuracy": "accuracy"}
+# Checks that do not apply: the vectors that the last Linear reads are not recognized.
+UNKNOWN = {("fused", "cls-read"), ("multihead", "cls-read"), ("loops", "cls-read")}
+# Mistakes that the classifier shows, too, checked with it: they are still one finding. Others are
+# checked without it.
+WHOLE = {
+    change[3]
+    for change in CHANGES
+    if change[0] in ("no-key-mask", "nan-at-padding", "changes-its-input")
+}
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    """Checks change the default type and import paths of their process."""
+    path, written = list(sys.path), sys.dont_write_bytecode
+    yield
+    sys.path[:], sys.dont_write_bytecode = path, written
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.fixture
+def command(shell, tmp_path) -> Callable[..., subprocess.CompletedProcess]:
+    """Runs the command in tmp_path. It starts faster than a fork of a process that has imported
+    everything.
+    """
+    return partial(shell, "check", cwd=tmp_path, real=True)
+
+
+@pytest.fixture(scope="module")
+def linears() -> list[dict]:
+    return results(FOLDER / "right" / "linears.py")
+
+
+def results(file: Path, names: dict[str, str] | None = None) -> list[dict]:
+    messages = list(check(str(file), names or {}))
+    assert messages[-1] == {"done": True}
+    return [message["result"] for message in messages if "result" in message]
+
+
+def findings(found: list[dict]) -> list[dict]:
+    return [result for result in found if result["held"] is False]
+
+
+def without(text: str, *parts: str) -> str:
+    """The file without some of its classes and functions."""
+    tree = ast.parse(text)
+    tree.body = [node for node in tree.body if getattr(node, "name", "") not in parts]
+    return ast.unparse(tree)
+
+
+def changed(part: str, old: str, new: str) -> str:
+    """A right solution with the first occurrence of `old` in or after a part replaced, without what
+    is not needed.
+    """
+    right = LINEARS if f" {part}(" in LINEARS else SCORES
+    start = right.index(f" {part}(")
+    start = start if old in right[start:] else 0
+    assert old in right[start:], "the change is of a line that is not in the file"
+    text = right[:start] + right[start:].replace(old, new, 1)
+    text = text.replace("range(3))", "range(1))")  # layers
+    return text if part == "Classifier" or new in WHOLE else without(text, "Classifier")
+
+
+@pytest.mark.parametrize("file", RIGHT, ids=lambda file: file.stem)
+def test_correct_solutions_pass_all_checks(file, linears):
+    found = (
+        linears
+        if file.stem == "linears"
+        else results(file, LOOPS if file.stem == "loops" else None)
+    )
+    assert findings(found) == []
+    assert all(result["sentence"].endswith(".") for result in found)
+    for result in found:  # only what the file does not have is not checked
+        assert (
+            result["held"]
+            or "has no argument" in result["sentence"]
+            or (file.stem, result["check"]) in UNKNOWN
+        ), result
+
+
+def test_correct_solutions_with_all_parts_are_checked_by_all_rules(linears):
+    found = [*results(FOLDER / "right" / "scores.py"), *linears]
+    assert {(r["part"], r["check"]) for r in found} == {
+        (part, rule.name) for part in RULES for rule in RULES[part]
+    }
+    assert list(RULES) == list(PARTS)
+    assert all(result["held"] for result in found)
+
+
+@pytest.mark.parametrize("file", WRONG, ids=lambda file: file.stem)
+def test_wrong_solutions_are_reported_by_name(file):
+    (expected,) = re.findall(r"\A# expected: (\S+)", file.read_text())
+    (finding,) = findings(results(file))
+    assert finding["finding"] == expected
+    for key in ("sentence", "example", "fix"):
+        assert finding[key].endswith("."), key
+    assert re.search(r"\d", finding["example"]), "numbers show it"
+
+
+@pytest.mark.parametrize(
+    ("expected", "part", "old", "new"),
+    [
+        pytest.param(*change, marks=pytest.mark.slow if number % 4 else ())
+        for number, change in enumerate(CHANGES)
+    ],
+    ids=[f"{change[1]}-{change[0]}" for change in CHANGES],
+)
+def test_one_mistake_is_one_finding(expected, part, old, new, tmp_path):
+    (file := tmp_path / "mine.py").write_text(changed(part, old, new))
+    (found,) = findings(results(file))
+    assert (found["part"], found["finding"]) == (part, expected)
+    assert found["example"]
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        pytest.param(f, *change, id=f"{f}-{what}", marks=pytest.mark.slow if number % 4 else ())
+        for number, (f, what, *change) in enumerate(MUTATIONS)
+    ],
+)
+def test_mutations_that_were_written_without_the_rules_are_refused(file, old, new, tmp_path):
+    text = (FOLDER / "right" / f"{file}.py").read_text()
+    assert old in text
+    (mine := tmp_path / "mine.py").write_text(text.replace(old, new, 1))
+    assert findings(results(mine, LOOPS if file == "loops" else None))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("return self.head(pooled)", "return self.head(pooled) / 2 + self.head(pooled / 3) + 1"),
+        (
+            "x = layer(x, mask)",
+            "x = torch.cat([layer(*one) for one in zip(x.split(1), mask.split(1))])",
+        ),
+        ("nn.Linear(width, classes)", "torch.jit.script(nn.Linear(width, classes))"),
+    ],
+    ids=["affine", "each-review", "scripted"],
+)
+def test_unusual_classifiers_pass(old, new, tmp_path):
+    (file := tmp_path / "mine.py").write_text(changed("Classifier", old, new))
+    assert findings(results(file)) == []
+
+
+def test_a_scripted_module_is_checked(tmp_path):
+    text = without(LINEARS, *set(PARTS) - {"SelfAttention"}).replace(
+        "class SelfAttention", "class Plain"
+    )
+    (file := tmp_path / "mine.py").write_text(
+        f"{text}\ndef SelfAttention(width):\n    return torch.jit.script(Plain(width))\n"
+    )
+    assert all(result["held"] for result in results(file))
+
+
+def test_a_mistake_blocks_the_checks_that_depend_on_it():
+    found = results(FOLDER / "wrong" / "softmax_over_queries.py")
+    blocked = {result["check"] for result in found if result["finding"] == "blocked"}
+    assert blocked == {"batch", "finite", "gradients", "slopes"}
+    assert all(result["held"] is None for result in found if result["finding"] == "blocked")
+
+
+def test_an_exception_in_the_checker_is_no_finding(monkeypatch):
+    monkeypatch.setitem(TABLES, "masked_mean", Table({}, {"y": "unknown"}, []))
+    found = results(FOLDER / "wrong" / "padding_in_mean.py")
+    (reference,) = [result for result in found if result["check"] == "reference"]
+    assert (reference["held"], reference["finding"]) == (None, "not-checked")
+    assert "the checker raised NameError" in reference["sentence"]
+    others = [result for result in found if result["held"] is not False]
+    assert Outcome(results=others).status == 2, "the checker failed and found no mistake"
+    assert Outcome().status == 2, "no check is no success"
+
+
+def test_an_error_in_one_part_does_not_block_the_others(tmp_path):
+    text = changed("SelfAttention", "scores.masked_fill(~mask[:, None, :], -1e9)", "scores")
+    text = text.replace("self.g(x + self.f(self.norm(x), mask))", "self.g(x + self.f(x, mask))")
+    (file := tmp_path / "mine.py").write_text(text)
+    names = {(result["part"], result["finding"]) for result in findings(results(file))}
+    assert names == {("SelfAttention", "no-key-mask"), ("ResidualLayer", "no-norm")}
+
+
+def test_a_part_may_call_a_wrong_part_by_keywords(tmp_path):
+    text = SCORES.replace(
+        "scores.masked_fill(~words, -1e9).softmax(dim=-1)", "scores.softmax(dim=-1)"
+    )
+    text = text.replace(
+        "scores.masked_fill(~mask, -1e9).softmax(dim=1)",
+        "masked_softmax(scores[:, None], valid_lengths=mask.sum(1))[:, 0]",
+    )
+    assert text.count("masked_softmax") == 2
+    (file := tmp_path / "mine.py").write_text(text)
+    assert {result["part"] for result in findings(results(file))} == {"masked_softmax"}
+
+
+def test_the_document_shows_what_is_printed():
+    document = (FOLDER.parents[1] / "docs" / "check.md").read_text()
+    shown = re.findall(r"/wrong/(\w+\.py)\).*?```text\n(.*?)```", document, re.DOTALL)
+    assert len(shown) == 3
+    for name, text in shown:
+        outcome = Outcome(name)
+        for message in check(str(FOLDER / "wrong" / name), {}):
+            outcome.take(message)
+        lines = as_text(outcome).splitlines()
+        kept = (
+            lines
+            if text.startswith("ok")
+            else [line for line in lines if not line.startswith("ok")][1:]
+        )
+        assert text.splitlines() == kept, name
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+def write(folder: Path, text: str) -> str:
+    return (folder / "mine.py").write_text(text) and "mine.py"
+
+
+def test_exit_status_and_text(command, tmp_path):
+    done = command(write(tmp_path, without(LINEARS, "Classifier")))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(
+        "ok     SelfAttention: The result has the documented shape, also for one review"
+    )
+    assert "Not in the file: scaled_dot_product_attention, " in done.stdout
+    assert done.stdout.endswith("36 of 36 checks hold.\n")
+    done = command(str(FOLDER / "wrong" / "softmax_over_queries.py"))
+    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout.index("ok  ") < done.stdout.index(
+        "WRONG  SelfAttention: softmax-over-queries."
+    )
+    assert max(map(len, done.stdout.splitlines())) <= 100
+    assert not list(tmp_path.rglob("__pycache__"))
+
+
+def test_json_is_one_object_with_the_same_status(command, tmp_path):
+    (tmp_path / "random.py").write_text("raise RuntimeError('torch must not import this')")
+    text = "print('seen')\n" + (FOLDER / "wrong" / "padding_in_mean.py").read_text()
+    done = command(write(tmp_path, text), "--json")
+    page = json.loads(done.stdout)
+    assert done.returncode == 1
+    assert set(page) == {
+        "version",
+        "file",
+        "score",
+        "points",
+        "parts",
+        "not_found",
+        "checks",
+        "printed",
+    }
+    assert (page["version"], page["file"], page["parts"]) == (1, "mine.py", ["masked_mean"])
+    assert page["score"] == {"held": 3, "of": 4}
+    assert page["printed"] == "seen"
+    keys = {"part", "check", "held", "finding", "sentence", "example", "fix"}
+    assert all(set(result) == keys for result in page["checks"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("code", "finding", "options"),
+    [
+        ("    while True: pass", "too-slow", ["--seconds", "1"]),
+        ("    import os; os._exit(0)", "ended-early", []),
+        ("    return torch.ones(500_000_000)", "too-much-memory", []),
+    ],
+)
+def test_crashes_and_endless_loops_are_findings(command, tmp_path, code, finding, options):
+    """Earlier parts keep their results, and nothing that the file prints or writes makes it
+    pass.
+    """
+    text = (
+        f"{without(LINEARS, *set(PARTS) - {'masked_mean'})}\ndef positional_encoding(length,"
+        f" width):\n{code}\n"
+    )
+    text += "print('{\"done\": true}', flush=True)\n"
+    started = time.monotonic()
+    done = command(write(tmp_path, text), "--json", *options)
+    page = json.loads(done.stdout)
+    assert done.returncode == 1
+    assert [check["held"] for check in page["checks"]] == [True] * 7 + [False]
+    assert page["checks"][7]["finding"] == finding
+    assert page["score"] == {"held": 7, "of": 8}
+    assert time.monotonic() - started < 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("session", ["", ", start_new_session=True"])
+def test_processes_that_the_file_started_end_with_it(command, tmp_path, session):
+    text = (
+        f"import subprocess\nprint(subprocess.Popen(['sleep', '600']{session}).pid, flush=True)\n"
+    )
+    done = command(write(tmp_path, f"{text}while True: pass"), "--json", "--seconds", "1")
+    page = json.loads(done.stdout)
+    assert [check["finding"] for check in page["checks"]] == ["too-slow"]
+    time.sleep(0.2)
+    status = Path(f"/proc/{page['printed']}/stat")
+    assert not status.exists() or status.read_text().split()[2] == "Z"
+
+
+def test_a_fork_of_the_file_reports_nothing(command, tmp_path):
+    parts = without(LINEARS, *set(PARTS) - {"masked_mean"})
+    done = command(write(tmp_path, f"import os\nos.fork()\n{parts}"), "--json")
+    page = json.loads(done.stdout)
+    assert (done.returncode, page["score"]) == (0, {"held": 7, "of": 7})
+
+
+def test_a_file_is_read_as_its_encoding_declares(command, tmp_path):
+    text = "# coding: gbk\n# \u5747\u503c\n" + without(LINEARS, *set(PARTS) - {"masked_mean"})
+    (tmp_path / "mine.py").write_bytes(text.encode("gbk"))
+    assert command("mine.py").returncode == 0
+    (tmp_path / "mine.py").write_bytes(text.partition("\n")[2].encode("gbk"))
+    done = command("mine.py")
+    assert done.returncode == 2
+    assert "mine.py is not Python" in done.stderr
+    assert "save it as UTF-8, or declare its encoding in the first line" in done.stderr
+
+
+def test_the_stub_is_checked_quickly_and_reported_as_unwritten(command, tmp_path):
+    done = command("--stub", env={"PYTHONPROFILEIMPORTTIME": "1"})
+    assert done.returncode == 0
+    assert "torch" not in {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    (file := tmp_path / "stub.py").write_text(done.stdout)
+    found = findings(results(file))
+    assert {result["finding"] for result in found} == {"not-written-yet"}
+    defined = {
+        node.name
+        for node in ast.parse(done.stdout).body
+        if isinstance(node, ast.ClassDef | ast.FunctionDef)
+    }
+    assert defined == set(PARTS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ([], "a file is missing"),
+        (["nowhere.py"], "No such file or directory: 'nowhere.py'"),
+        (["bad.py"], "bad.py is not Python ("),
+        (["other.py", "--name", "masked_mean=average"], "has no class or function average"),
+        (["other.py", "--seconds", "0"], "argument --seconds: invalid positive value: '0'"),
+        (
+            ["other.py", "--require", "SelfAtention"],
+            "there is no part 'SelfAtention'; did you mean SelfAttention?",
+        ),
+        (
+            ["other.py", "--points", "bad.py"],
+            "bad.py must have one line for each part, such as SelfAttention: 4",
+        ),
+        (["other.py", "bad.py", "--format", "gradescope"], "--format gradescope is for one file"),
+    ],
+)
+def test_wrong_input_ends_in_one_line(command, tmp_path, arguments, error):
+    (tmp_path / "bad.py").write_text("def f(:\n")
+    (tmp_path / "other.py").write_text("x = 1\n")
+    done = command(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+    assert error in done.stderr
+
+
+def test_a_file_without_any_part_is_wrong_input(tmp_path):
+    (file := tmp_path / "mine.py").write_text("x = 1\n")
+    assert "has none of scaled_dot_product_attention, " in list(check(str(file), {}))[-1]["error"]
+
+
+@pytest.mark.parametrize(
+    ("code", "line", "text"),
+    [
+        ("raise SystemExit(0)", 1, "SystemExit"),
+        ("def masked_mean(x, mask): raise SystemExit(0)", 1, "SystemExit"),
+        (
+            "def masked_mean(x, mask):\n    y = x\n    return y / nothing\n",
+            3,
+            "name 'nothing' is not defined",
+        ),
+    ],
+)
+def test_an_exception_or_an_exit_names_the_line_of_the_file(tmp_path, code, line, text):
+    (file := tmp_path / "mine.py").write_text(code)
+    (finding,) = findings(results(file))
+    assert (finding["finding"], finding["sentence"]) == (
+        "raises",
+        f"Line {line} raises an exception.",
+    )
+    assert text in finding["example"]
+
+
+def test_other_names_are_named(tmp_path):
+    (file := tmp_path / "mine.py").write_text(
+        f"{LINEARS}\nSelfAttn, meanmasked = SelfAttention, 0\n".replace("masked_mean", "MaskedMean")
+    )
+    near = [message["near"] for message in check(str(file), {}) if "near" in message]
+    assert near == [{"masked_mean": "MaskedMean"}]
+
+
+# --- notebooks ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def notebook(tmp_path) -> Path:
+    """The parts of linears.py, with a mistake in masked_mean, and what notebooks have besides
+    definitions.
+    """
+    text = without(LINEARS, "Classifier").replace("words.sum(1).clamp(min=1)", "words.sum(1)")
+    cells = [
+        "%pip install torch\nimport absent_package",
+        f"%%time\n{text}",
+        "mask = vectors = 1 / 0",
+        "%%bash\nexit",
+        "!ls\nnn?",
+    ]
+    cells = [{"cell_type": "code", "source": cell.splitlines(True)} for cell in cells]
+    page = {"nbformat": 4, "cells": [{"cell_type": "markdown", "source": "a def"}, *cells]}
+    (file := tmp_path / "solution.ipynb").write_text(json.dumps(page))
+    return file
+
+
+def test_definitions_of_a_notebook_are_checked(command, notebook):
+    done = command(notebook.name)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "WRONG  masked_mean: nan-without-words." in done.stdout
+
+
+def test_an_exception_names_the_cell(notebook):
+    notebook.write_text(notebook.read_text().replace("words = mask", "words = nothing"))
+    found = findings(results(notebook))
+    assert re.fullmatch(r"Line \d+ of cell 3 raises an exception\.", found[0]["sentence"])
+
+
+def test_score_shows_a_table():
+    names: dict = {}
+    exec(LINEARS.replace("words.sum(1).clamp(min=1)", "words.sum(1)"), names)
+    state = torch.get_rng_state()
+    assert imdbattn.check.score(names["SelfAttention"]).passed
+    report = imdbattn.check.score(masked_mean=names["masked_mean"])
+    assert not report.passed
+    assert "<td>nan-without-words</td>" in report._repr_html_()
+    assert "WRONG  masked_mean: nan-without-words." in repr(report)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.get_default_dtype() == torch.float32
+    report.results[0]["sentence"] = "<script>"
+    assert "<script>" not in report._repr_html_()
+    with pytest.raises(UserError, match=r"write score\(SelfAttention=Classifier2\)"):
+        imdbattn.check.score(Classifier2=names["Classifier"])
+
+
+# --- graders --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def graded(command, tmp_path) -> Callable[..., subprocess.CompletedProcess]:
+    """The command for a file with a right masked_mean, a wrong SelfAttention and an unwritten
+    positional_encoding.
+    """
+    text = without(
+        LINEARS, "Classifier", "ResidualLayer", "PlainLayer", "positional_encoding", "test_accuracy"
+    )
+    text = (
+        text.replace("dim=-1", "dim=1")
+        + "\ndef positional_encoding(length, width):\n    raise SystemExit\n"
+    )
+    (tmp_path / "mine.py").write_text(text)
+    (tmp_path / "points.yaml").write_text("SelfAttention: 8\nmasked_mean: 2\nPlainLayer: 1\n")
+    return partial(command, "mine.py")
+
+
+def test_points_count_checks_that_could_be_made(graded):
+    page = json.loads(graded("--format", "gradescope", "--points", "points.yaml").stdout)
+    assert page["score"] == 8 * 4 / 5 + 2
+    assert {test["name"]: (test.get("score"), test["max_score"]) for test in page["tests"]} == {
+        "SelfAttention": (6.4, 8),
+        "masked_mean": (2, 2),
+        "PlainLayer": (0, 1),
+    }
+    assert all(test["visibility"] == "visible" for test in page["tests"])
+    assert "softmax-over-queries" in page["tests"][0]["output"]
+    assert "8.4 of 11 points." in page["output"]
+
+
+@pytest.mark.slow
+def test_a_part_of_which_no_check_could_be_made_is_not_scored(graded, tmp_path):
+    (tmp_path / "mine.py").write_text("import absent_package\n")
+    page = json.loads(graded("--format", "gradescope", "--points", "points.yaml").stdout)
+    assert all("score" not in test for test in page["tests"])
+    assert "Not scored: no check of this part could be made." in page["tests"][0]["output"]
+    assert (
+        "Not scored, because no check could be made: SelfAttention, masked_mean, PlainLayer."
+        in " ".join(page["output"].split())
+    )
+
+
+def test_required_parts(graded, tmp_path):
+    (tmp_path / "mine.py").write_text(without(LINEARS, *set(PARTS) - {"masked_mean"}))
+    assert graded("--require", "masked_mean").returncode == 0
+    done = graded("--require", "masked_mean,SelfAttention")
+    assert (done.returncode, "SelfAttention is not in the file." in done.stdout) == (1, True)
+
+
+def test_junit(graded):
+    (suite,) = ElementTree.fromstring(graded("--format", "junit").stdout)
+    cases = {
+        (case.get("classname"), case.get("name")): [child.tag for child in case] for case in suite
+    }
+    assert cases["SelfAttention", "reference"] == ["failure"]
+    assert cases["SelfAttention", "batch"] == ["skipped"]
+    assert cases["masked_mean", "reference"] == []
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("17", "2", "4")
+
+
+def test_several_files_are_rows(graded, tmp_path):
+    (tmp_path / "bad.py").write_text("def f(:\n")
+    done = graded("bad.py", "--points", "points.yaml")
+    mine, bad = csv.DictReader(io.StringIO(done.stdout))
+    assert [mine[key] for key in ("held", "of", "not_made", "points", "of_points")] == [
+        "11",
+        "14",
+        "4",
+        "8.4",
+        "11",
+    ]
+    assert mine["findings"].startswith("SelfAttention: softmax-over-queries; positional_encoding: ")
+    assert bad["error"].startswith("bad.py is not Python (")
+    assert done.returncode == 2
+
+
+def test_commands_of_the_document(notebook, tmp_path):
+    """Each works as it is written, with folders of this test in place of those of the grader."""
+    document = (FOLDER.parents[1] / "docs" / "check.md").read_text()
+    lines = [line.split("run: ")[-1].strip() for line in document.replace("\\\n", "").splitlines()]
+    lines = [line for line in lines if line.startswith("python -m imdbattn.check ")]
+    assert len(lines) >= 8
+    (tmp_path / "my_attention.py").write_text(
+        without(LINEARS, "Classifier").replace("SelfAttention", "MyAttention")
+    )
+    for name in ("submission", "source", "results", "submissions"):
+        (tmp_path / name).mkdir()
+    (yaml,) = re.findall(r"```yaml\n# points.yaml\n(.*?)```", document, re.DOTALL)
+    for folder in (tmp_path, tmp_path / "source"):
+        (folder / "points.yaml").write_text(yaml)
+    (tmp_path / "submissions" / "a.py").write_text(SCORES)
+    (tmp_path / "submissions" / "b.py").write_text(SCORES)
+    environment = {**os.environ, "PYTHONPATH": str(FOLDER.parents[1])}
+    for line in lines:
+        text = line.replace("/autograder/", f"{tmp_path}/").replace(
+            "python ", f"{sys.executable} ", 1
+        )
+        text = text.replace(" > my_attention.py", " > stub.py").replace("=average", "=masked_mean")
+        done = subprocess.run(
+            ["bash", "-c", text], cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
+        assert done.stderr == "", line
+        assert done.returncode in (0, 1), line
+    assert json.loads((tmp_path / "results" / "results.json").read_text())["tests"]
+    cell, test_file = re.findall(r"```python\n(.*?)```", document, re.DOTALL)
+    names: dict = {}
+    exec(LINEARS, names)
+    exec(cell, names)
+    exec(re.sub("from otter.*|@test_case.*", "", test_file), names)
+    names["test_attention"](names)
+    exec(LINEARS.replace("(scores, dim=-1)", "(scores, dim=1)"), names)
+    with pytest.raises(AssertionError, match="softmax-over-queries"):
+        names["test_attention"](names)

@@ -1,0 +1,475 @@
+"""The server of the interactive page: its numbers are the models', changes have their effect and
+can be undone, and it answers only its own page.
+
+Shape suffixes: B reviews, T positions, H heads, D width, C classes, S source symbols.
+"""
+
+import copy
+import html
+import itertools
+import json
+import math
+import os
+import re
+import signal
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import imdbattn
+from imdbattn.nn import Words, padding_mask, sinusoids
+from imdbattn.tools.explore.server import HEADERS
+
+from ..explorer import CLASSIFIERS, TEXT, TOKEN, WRITER, Page, opened
+from ..processes import started
+
+
+@pytest.fixture(scope="module")
+def page(folder_of, page_of) -> Iterator[Page]:
+    """A page of a run of each rung in CLASSIFIERS and of an encoder-decoder; residual_pe has two
+    heads.
+    """
+    page = page_of(*map(folder_of, (*CLASSIFIERS, WRITER[0])))
+    with page.client:  # one event loop for all requests
+        yield page
+
+
+@pytest.fixture
+def labels(page) -> dict[str, str]:
+    """The label of each model's run, by its name."""
+    return {run.model: page.runs.labels[name] for name, run in page.runs.by_id.items()}
+
+
+@pytest.mark.parametrize("rung", CLASSIFIERS)
+def test_numbers_equal_those_of_explain(page, labels, folder_of, rung):
+    found, expected = page.read(labels[rung]), imdbattn.load(folder_of(rung)).explain(TEXT)
+    assert found.label == expected.label
+    assert found.probability == expected.probability
+    assert found.probabilities == dict(expected.prediction.probabilities)
+    assert [(word["start"], word["end"], word["share"]) for word in found.words] == [
+        *expected.prediction.words
+    ]
+    assert [TEXT[word["start"] : word["end"]].lower() for word in found.words][:3] == [
+        "i",
+        "do",
+        "not",
+    ]
+    own = expected.attention.numbered()
+    has_pooling = expected.attention.pooling is not None  # not the mean
+    names = [f"layer {number}" for number, _ in own] + ["pooling"] * has_pooling
+    assert [one["name"] for one in found.attentions] == names
+    # weights of a query for each label
+    by_label = [*getattr(expected.attention, "by_label", {}).values()]
+    expected_maps = [layer for _, layer in own] + [
+        np.stack(by_label or [expected.attention.pooling])
+    ] * has_pooling
+    for weights, expected_HQK in zip(found.maps, expected_maps, strict=True):
+        np.testing.assert_allclose(weights, expected_HQK.reshape(weights.shape), atol=1e-7)
+        np.testing.assert_allclose(weights.sum(2), 1, atol=1e-5)
+    assert len(found.rest) == 0
+    for one, weights in zip(found.attentions, found.maps, strict=True):
+        logs = np.log(weights, out=np.zeros_like(weights), where=weights > 0)
+        np.testing.assert_allclose(one["entropies"], -(weights * logs).sum(2).mean(1), atol=1e-4)
+
+
+def logits(net: Any, batch: Any, kept_T: torch.Tensor | None = None) -> list[float]:
+    """Probabilities of a net that is put together here, from the parts of nn/ladder: removed words
+    are masked.
+    """
+    mask_BT = padding_mask(batch.lengths_B, batch.tokens_BT.shape[1])
+    if kept_T is not None:
+        mask_BT = mask_BT & kept_T
+    words = Words(mask_BT, batch.positions_BT)
+    x_BTD = net.positions(net.embedding(batch.tokens_BT), words)
+    x_BTD, words = net.pooling.prepend(x_BTD, words)
+    for layer in net.layers:
+        x_BTD = layer(x_BTD, words)
+    return net.head(net.pooling(x_BTD, words)).double().softmax(1)[0].tolist()
+
+
+@pytest.fixture
+def changed(page, labels) -> Callable[..., tuple[SimpleNamespace, Any, Any]]:
+    """changed(rung, changes...): what the page shows, a copy of its net, and the batch of TEXT."""
+
+    def get(rung: str, **changes: Any) -> tuple[SimpleNamespace, Any, Any]:
+        model = page.runs.model(page.run(labels[rung]))
+        batch = model.predictor.batches([TEXT])[0, np.arange(1)]
+        return page.read(labels[rung], **changes), copy.deepcopy(model.net), batch
+
+    return get
+
+
+def without_head(net: Any) -> None:
+    """Without head 1 of layer 2: its values are zeros."""
+    value = net.layers[1].f.value
+    value.weight[: len(value.weight) // 2] = 0
+    value.bias[: len(value.bias) // 2] = 0
+
+
+def without_distances(net: Any) -> None:
+    for layer in net.layers:
+        layer.f.distances.cos_HM.zero_()
+        layer.f.distances.sin_HM.zero_()
+
+
+@pytest.mark.parametrize(
+    ("rung", "changes", "alter"),
+    [
+        ("residual_pe", {"heads": [[2, 1]]}, without_head),
+        ("residual_pe", {"layers": [2]}, lambda net: net.layers.pop(1)),
+        ("base", {"layers": [1, 2, 3]}, lambda net: net.layers.__delitem__(slice(None))),
+        ("residual_pe", {"positions": True}, lambda net: net.positions.pe_TD.zero_()),
+        ("tuned", {"positions": True}, without_distances),
+    ],
+)
+@torch.no_grad()
+def test_a_change_has_the_effect_that_it_names(changed, rung, changes, alter):
+    """Heads output zeros, layers are skipped, position vectors and distances are zero."""
+    (found, net, batch), (before, _, _) = changed(rung, **changes), changed(rung)
+    alter(net)
+    assert [*found.probabilities.values()] == pytest.approx(logits(net, batch), abs=1e-6)
+    assert found.probability != pytest.approx(before.probability, abs=1e-6)
+    assert found.before == pytest.approx(before.probabilities, abs=1e-6)
+    kept = [layer for layer in range(1, 4) if layer not in changes.get("layers", ())]
+    assert [one["layer"] for one in found.attentions if "layer" in one] == kept
+    assert before.has_positions == (rung != "base")
+
+
+@torch.no_grad()
+def test_removed_words_get_no_attention_and_the_others_keep_their_positions(changed):
+    removed = [2, 6, 9]
+    for rung in ("residual_pe", "residual_cls", "base", "mean"):
+        found, net, batch = changed(rung, words=removed)
+        kept_T = torch.ones(int(batch.lengths_B), dtype=torch.bool)
+        kept_T[removed] = False
+        expected = logits(net, batch, kept_T)
+        assert [*found.probabilities.values()] == pytest.approx(expected, abs=1e-6)
+        assert {word["place"] for word in found.removed} == set(removed)
+        assert len(found.words) + len(found.removed) == int(batch.lengths_B)
+        assert len(found.keys) == len(found.words) + found.cls
+
+
+def test_shuffled_words_change_only_models_that_know_positions(page, labels):
+    for rung in ("mean", "learned_query", "base", "residual_cls"):
+        plain, shuffled = page.read(labels[rung]), page.read(labels[rung], shuffle=3)
+        assert shuffled.probability == pytest.approx(plain.probability, abs=1e-6)
+        shares = {word["place"]: word["share"] for word in plain.words}
+        assert {word["place"]: word["share"] for word in shuffled.words} == pytest.approx(
+            shares, abs=1e-6
+        )
+    plain, shuffled = page.read(labels["residual_pe"]), page.read(labels["residual_pe"], shuffle=3)
+    assert shuffled.probability != pytest.approx(plain.probability, abs=1e-6)
+    places = [word["place"] for word in shuffled.words]
+    assert places != sorted(places) == [*range(len(plain.words))]
+    text_of = {word["place"]: TEXT[word["start"] : word["end"]] for word in plain.words}
+    assert shuffled.text == " ".join(text_of[place] for place in places)
+    assert page.read(labels["residual_pe"], shuffle=3).words == shuffled.words
+    assert page.read(labels["residual_pe"], shuffle=4).words != shuffled.words
+    again = page.read(labels["residual_pe"], shuffled.text)
+    assert again.probability == pytest.approx(shuffled.probability, abs=1e-6)
+
+
+def test_changes_are_undone(page, labels):
+    combined = {"heads": [[1, 2]], "layers": [3], "words": [0], "positions": True, "shuffle": 1}
+    for rung in ("residual_pe", "tuned"):
+        net = page.net(labels[rung])
+        state = copy.deepcopy(net.state_dict())
+        plain, parts = page.read(labels[rung]), [*net.modules()]
+        assert page.read(labels[rung], **combined).probability != plain.probability
+        page.ask("read", 500, run=page.run(labels[rung]), text=TEXT, changes={"heads": [[1, 99]]})
+        assert vars(page.read(labels[rung])).keys() == vars(plain).keys()
+        after = page.read(labels[rung])
+        assert (after.probabilities, after.words) == (plain.probabilities, plain.words)
+        for weights, expected in zip(after.maps, plain.maps, strict=True):
+            np.testing.assert_array_equal(weights, expected)
+        assert all(torch.equal(value, state[name]) for name, value in net.state_dict().items())
+        assert [*net.modules()] == parts
+        assert not any(part._forward_hooks for part in net.modules())
+
+
+def test_the_arithmetic_of_a_row_gives_the_numbers_of_the_network(page, labels, changed):
+    cases = [
+        ("base", 1, 1),
+        ("residual_pe", 2, 2),
+        ("residual_cls", 3, 1),
+        ("tuned", 2, 3),
+        ("learned_query", 0, 1),
+    ]
+    for (rung, layer, head), changes in itertools.product(
+        cases, ({}, {"words": [2, 6], "shuffle": 4})
+    ):
+        found, net, batch = changed(rung, **changes)
+        (weights_HQK,) = [
+            w
+            for one, w in zip(found.attentions, found.maps, strict=True)
+            if one.get("layer", 0) == layer
+        ]
+        query = min(4, weights_HQK.shape[1] - 1)
+        row = {
+            "run": page.run(labels[rung]),
+            "text": TEXT,
+            "layer": layer,
+            "head": head,
+            "query": query,
+        }
+        plain = opened(page.ask("cell", **row, changes=changes))
+        added = plain.added if rung == "tuned" else 0
+        np.testing.assert_allclose(
+            plain.scores, plain.keys @ plain.projected * plain.scale + added, atol=1e-5
+        )
+        np.testing.assert_allclose(plain.weights, weights_HQK[head - 1, query], atol=1e-6)
+        exp = np.exp(plain.scores.astype(float) - plain.scores.max())
+        np.testing.assert_allclose(plain.weights, exp / exp.sum(), atol=1e-6)
+        np.testing.assert_allclose(plain.output, plain.weights @ plain.values, atol=1e-6)
+        assert plain.probabilities == pytest.approx(found.probabilities, abs=1e-9)
+        assert plain.names == found.keys
+        if not changes:  # the output is what the layer itself computes
+            outputs = []
+            part = net.layers[layer - 1].f if layer else net.pooling
+            part.attention.register_forward_hook(lambda *call, kept=outputs: kept.append(call[2]))
+            net(batch)
+            np.testing.assert_allclose(
+                plain.output, outputs[0][0, head - 1, query].detach(), atol=1e-6
+            )
+        with_mask = opened(page.ask("cell", **row, changes=changes, padding=3))
+        assert with_mask.mask.tolist() == [1] * len(plain.names) + [0] * 3
+        np.testing.assert_allclose(with_mask.weights, [*plain.weights, 0, 0, 0], atol=1e-6)
+        np.testing.assert_allclose(with_mask.output, plain.output, atol=1e-6)
+        assert with_mask.probabilities == pytest.approx(found.probabilities, abs=1e-6)
+        without = opened(page.ask("cell", **row, changes=changes, padding=3, masked=False))
+        assert without.names == [*plain.names, "<pad>", "<pad>", "<pad>"]
+        assert without.mask.all()
+        assert (without.weights[-3:] > 0).all()
+        exp = np.exp(without.scores.astype(float) - without.scores.max())
+        np.testing.assert_allclose(without.weights, exp / exp.sum(), atol=1e-6)
+        np.testing.assert_allclose(without.output, without.weights @ without.values, atol=1e-6)
+        assert without.probabilities != pytest.approx(found.probabilities, abs=1e-6)
+
+
+@torch.no_grad()
+def test_without_mask_padding_is_read_as_words(page, labels, changed):
+    _, net, batch = changed("base")
+    row = {
+        "run": page.run(labels["base"]),
+        "text": TEXT,
+        "layer": 1,
+        "query": 0,
+        "padding": 2,
+        "masked": False,
+    }
+    found = opened(page.ask("cell", **row))
+    tokens_BT, positions_BT = (
+        torch.nn.functional.pad(part, (0, 2)) for part in (batch.tokens_BT, batch.positions_BT)
+    )
+    longer = batch._replace(
+        tokens_BT=tokens_BT, positions_BT=positions_BT, lengths_B=batch.lengths_B + 2
+    )
+    assert [*found.probabilities.values()] == pytest.approx(logits(net, longer), abs=1e-6)
+
+
+def test_test_reviews_are_filtered_by_the_predictions(page, labels):
+    runs = [page.run(labels[rung]) for rung in ("base", "mean")]
+    own, other = (page.runs.run(name).predictions("test") for name in runs)
+    cases = {
+        "wrong": ~own.right_N,
+        "confident": own.confidence_N >= 0.9,
+        "disagree": own.predicted_N != other.predicted_N,
+    }
+    for name, chosen_N in cases.items():
+        if not chosen_N.any():
+            continue
+        found, rows = {"row": None}, []
+        for _ in range(chosen_N.sum()):
+            found = page.ask("next", run=runs[0], runs=runs, **{name: True}, after=found["row"])
+            rows.append(found["row"])
+        assert rows == own.rows_N[chosen_N].tolist()
+        first = page.ask("next", run=runs[0], runs=runs, **{name: True}, after=rows[-1])
+        assert (first["row"], first["matching"]) == (rows[0], len(rows))
+    assert "remove one" in page.ask("next", 400, run=runs[0], runs=runs, contains="nosuchword")
+
+
+@pytest.mark.parametrize(
+    "text", ["", " \n ", "<script>alert(1)</script> & great", "\ufffd \0 🎬 great \u202e film"]
+)
+def test_any_text_is_read(page, labels, text):
+    for rung in CLASSIFIERS:
+        found = page.read(labels[rung], text)
+        assert sum(found.probabilities.values()) == pytest.approx(1)
+        assert found.text == text
+
+
+def test_positions_are_the_products_of_the_position_vectors(page, labels):
+    found = opened(page.ask("positions", run=page.run(labels["residual_pe"]), length=40))
+    table = page.net(labels["residual_pe"]).positions.pe_TD[:40].double()
+    pe_TD = sinusoids(40, table.shape[1]).double()  # at scale 1, as in the paper
+    expected = (pe_TD @ pe_TD.T).numpy()
+    np.testing.assert_allclose(found.rest.reshape(40, 40), expected, atol=1e-4)
+    assert [one["size"] for one in found.tables] == [40]
+    tuned = opened(page.ask("positions", run=page.run(labels["tuned"])))
+    layer = page.net(labels["tuned"]).layers[0].f.distances
+    query_BHTW, key_B1TW = layer(torch.arange(9)[None])
+    added_HTT = (query_BHTW @ key_B1TW.transpose(2, 3))[0]
+    added = np.array(tuned.distances[0]["added"])
+    middle = added.shape[1] // 2
+    for apart in (-3, 0, 4):
+        expected_H = added_HTT[:, 4, 4 + apart].tolist()
+        assert added[:, middle + apart].tolist() == pytest.approx(expected_H, abs=1e-4)
+
+
+def test_the_encoder_decoder_gives_the_output_of_predict(page, labels):
+    run = page.run(labels[WRITER[0]])
+    model = page.runs.model(run)
+    for beams, source in itertools.product((1, 4), ("ABC", "FEDC", "A")):
+        found = page.ask("write", run=run, text=source, beams=beams)
+        expected = model.predict([source], beams=beams)[0]
+        assert (found["output"], found["probability"]) == (
+            expected.output,
+            pytest.approx(expected.probability),
+        )
+        steps = [step["probability"] for step in found["steps"]]
+        assert math.prod(steps) == pytest.approx(found["probability"], rel=1e-4)
+        assert math.log(math.prod(steps)) == pytest.approx(
+            found["beams"][0]["log_probability"], abs=1e-4
+        )
+        for step in found["steps"]:
+            probabilities = [share for _, share in step["alternatives"]]
+            assert probabilities == sorted(probabilities, reverse=True)
+        assert len(found["beams"]) <= beams
+        scores = [beam["score"] for beam in found["beams"]]
+        assert scores == sorted(scores, reverse=True)
+        explained = model.predictor.write([source], beams)[0]
+        np.testing.assert_allclose(found["weights"], explained.weights_TS, atol=1e-6)
+    assert len(page.ask("write", run=run, text="ABC", beams=4)["beams"]) == 4
+
+
+def test_a_saved_page_is_one_file_without_scripts_and_has_the_same_numbers(page, labels):
+    text = "A <script>alert(1)</script> great & lovely film ."
+    changes = {"words": [1], "layers": [2]}
+    readings = [
+        {"run": page.run(labels[rung]), "text": text, "changes": changes}
+        for rung in ("base", "residual_pe")
+    ]
+    written = [{"run": page.run(labels[WRITER[0]]), "text": "ABC", "beams": 2}]
+    notes = {readings[0]["run"]: "without layer 2; without the words <"}
+    answer = page.client.post(
+        "api/save", json={"readings": readings, "written": written, "notes": notes}
+    )
+    assert re.fullmatch(
+        r'attachment; filename="attention-\w+\.html"', answer.headers["content-disposition"]
+    )
+    saved = answer.text
+    assert "default-src 'none'" in html.unescape(saved)
+    assert "<script>" not in saved
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in saved
+    assert not re.search(r"""(?:src|href)=["'](?!data:|#)""", saved)
+    assert "without layer 2; without the words &lt;" in saved
+    for rung in ("base", "residual_pe"):
+        found = page.read(labels[rung], text, **changes)
+        assert f"{found.label}, {100 * found.probability:.1f} %" in saved
+    assert saved.count("<img") == 3
+
+
+def test_only_requests_with_the_token_and_for_this_machine_are_answered(page):
+    client = page.client
+    for url in (
+        "/",
+        "/wrong/",
+        f"/{TOKEN}x/",
+        "/wrong/api/runs",
+        "/%2e%2e/",
+        f"//{TOKEN}/",
+        "/\u00fc/",
+    ):
+        answer = client.get(f"http://127.0.0.1:8765{url}")
+        assert answer.status_code == 404, url
+        assert TOKEN not in answer.text
+    for host in (
+        "evil.example:8765",
+        "evil.example",
+        "127.0.0.1.evil.example:80",
+        "",
+        "[::1]:8765",
+    ):
+        answer = client.get("api/runs", headers={"Host": host})
+        assert answer.status_code == 400, host
+    for host in ("127.0.0.1:8765", "localhost:8765"):
+        assert client.get("api/runs", headers={"Host": host}).status_code == 200
+    for path in (
+        "../server.py",
+        "%2e%2e/server.py",
+        "..%2f..%2fpyproject.toml",
+        "/etc/passwd",
+        "api/foo",
+    ):
+        assert client.get(f"http://127.0.0.1:8765/{TOKEN}/{path}").status_code == 404, path
+
+
+def test_every_answer_forbids_foreign_scripts_and_frames(page):
+    client = page.client
+    answers = [client.get(path) for path in ("", "main.js", "explore.css", "api/runs", "missing")]
+    answers += [
+        client.get("http://127.0.0.1:8765/"),
+        client.post("api/read", json={}),
+        client.post("api/runs"),
+    ]
+    assert [answer.status_code for answer in answers] == [200, 200, 200, 200, 404, 404, 400, 405]
+    for answer in answers:
+        for name, value in HEADERS.items():
+            assert answer.headers[name] == value
+    policy = HEADERS["Content-Security-Policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert "<script>" not in answers[0].text
+    assert "style=" not in answers[0].text
+
+
+def test_ten_clients_at_once_get_their_own_answers(page, labels):
+    texts = [f"{TEXT} {'great ' * number}" for number in range(10)]
+    cases = [("residual_pe", text, words) for text in texts for words in ([], [1, 3])]
+    expected = [
+        page.read(labels[rung], text, words=words).probability for rung, text, words in cases
+    ]
+    assert len(set(expected)) == len(cases)
+
+    def ask(case: tuple[str, str, list[int]]) -> float:
+        rung, text, words = case
+        return page.read(labels[rung], text, words=words).probability
+
+    with ThreadPoolExecutor(10) as threads:
+        assert [*threads.map(ask, cases * 3)] == expected * 3
+
+
+def get(address: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(address, timeout=30) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, ""
+
+
+def test_the_command_serves_the_page_until_ctrl_c(folder_of, tmp_path):
+    arguments = [f"runs={folder_of('residual_pe')}", "port=0", "open=false"]
+    command = [sys.executable, "-m", "imdbattn.explore", *arguments]
+    with started(command, cwd=tmp_path, stdout=-1, stderr=-1, text=True, env=os.environ) as process:
+        line = process.stdout.readline()
+        assert line.startswith("1 run at http://127.0.0.1:"), line + process.stderr.read()
+        address = line.split()[3]
+        status, index = get(address)
+        assert (status, "<title>Attention explorer</title>" in index) == (200, True)
+        assert json.loads(get(f"{address}api/runs")[1])["runs"][0]["label"].startswith(
+            "residual_pe"
+        )
+        assert get(address.rsplit("/", 2)[0] + "/")[0] == 404
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=30)
+        assert (output, errors) == ("", "")
+        assert process.returncode in (0, 130)
+    assert [*tmp_path.iterdir()] == []

@@ -1,0 +1,334 @@
+"""The interactive page in a real browser: its numbers are `explain`'s, changes can be undone and
+shared, it can be used with the keyboard alone, and problems (a deleted run, a stopped server, HTML
+in the text) are displayed.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import numpy as np
+import pytest
+
+from ..explorer import TEXT, WRITER, Server, chromium, opened, settle
+
+playwright = pytest.importorskip(
+    "playwright.sync_api", reason="no browser tests: pip install playwright"
+)
+
+RUNGS = ("mean", "learned_query", "base", "residual_pe", "residual_cls", "tuned")
+# The numbers that the page has: probabilities of the labels, shares of the words, and the values of
+# each map.
+NUMBERS = """async () => {
+  const { panels } = await import("./main.js");
+  return Object.fromEntries([...panels].map(([run, panel]) => [run, {
+    probabilities: [...panel.element.querySelectorAll(".outcome [data-value]")]
+        .map((one) => Number(one.dataset.value)),
+    shares: [...panel.element.querySelectorAll(".word[data-share]")]
+        .map((one) => Number(one.dataset.share)),
+    maps: panel.maps.map((map) => Array.from(map.values)),
+  }]));
+}"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as started:
+        browser = chromium(started)
+        if browser is None:
+            pytest.skip("no browser: apt-get install chromium, or playwright install chromium")
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def serve() -> Iterator[Callable[[Any], Server]]:
+    """serve(page): a server of this page until the end of the tests."""
+    servers: list[Server] = []
+
+    def get(page: Any) -> Server:
+        servers.append(Server(page))
+        return servers[-1]
+
+    yield get
+    for server in servers:
+        server.stop()
+
+
+@pytest.fixture(scope="module")
+def server(serve, page_of, folder_of) -> Server:
+    return serve(page_of(*map(folder_of, (*RUNGS, WRITER[0]))))
+
+
+@pytest.fixture
+def run(server) -> dict[str, str]:
+    """The id of each model's run."""
+    return {found.model: name for name, found in server.page.runs.by_id.items()}
+
+
+@pytest.fixture
+def open_tab(browser, server, run) -> Iterator[Callable[..., Any]]:
+    """open_tab("base", text=...): a tab that shows these rungs. No script fails and nothing is
+    blocked.
+
+    options: of the browser's context, such as viewport.
+    """
+    contexts, problems = [], []
+
+    def get(
+        *rungs: str, text: str = TEXT, fragment: str = "", at: Server = server, **options: Any
+    ) -> Any:
+        context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}} | options)
+        contexts.append(context)
+        tab = context.new_page()
+        tab.set_default_timeout(30_000)
+        tab.on("pageerror", lambda error: problems.append(str(error)))
+        tab.on(
+            "console",
+            lambda message: problems.append(message.text) if is_problem(message) else None,
+        )
+        shown = {"runs": ",".join(run[rung] for rung in rungs)} if rungs else {}
+        tab.goto(f"{at.address}#{urlencode(shown | {'text': text})}{fragment}")
+        settle(tab)
+        return tab
+
+    yield get
+    for context in contexts:
+        context.close()
+    assert problems == []
+
+
+def is_problem(message: Any) -> bool:
+    """Whether it is a script's error or something that the policy has blocked, not a refused
+    request.
+    """
+    return message.type in ("error", "warning") and not re.search(
+        "status of 4|ERR_FAILED|ERR_CONN", message.text
+    )
+
+
+def visit(tab: Any, address: str) -> None:
+    """Loads the page, also where only the part after # differs."""
+    tab.goto("about:blank")
+    tab.goto(address)
+    settle(tab)
+
+
+def set_text(tab: Any, text: str) -> None:
+    """As pasting does."""
+    tab.evaluate(
+        """(text) => {
+          const area = document.getElementById("text");
+          area.value = text.replace("(lone surrogate)", "\\ud800");
+          area.dispatchEvent(new Event("input", { bubbles: true }));
+        }""",
+        text,
+    )
+    settle(tab)
+
+
+def numbers(tab: Any) -> dict[str, dict[str, list]]:
+    return tab.evaluate(NUMBERS)
+
+
+def close(a: dict[str, dict[str, list]], b: dict[str, dict[str, list]]) -> bool:
+    """Whether all numbers of two pages are equal to 1e-6."""
+
+    def flat(panel: dict[str, list]) -> list[float]:
+        return [
+            *panel["probabilities"],
+            *panel["shares"],
+            *(value for map_ in panel["maps"] for value in map_),
+        ]
+
+    return a.keys() == b.keys() and all(
+        flat(a[run]) == pytest.approx(flat(b[run]), abs=1e-6) for run in a
+    )
+
+
+@pytest.mark.slow
+def test_each_control_changes_the_numbers_and_can_be_undone(open_tab, server, run):
+    tab = open_tab("residual_pe", "tuned")
+    plain = numbers(tab)
+
+    def flip(selector: str) -> None:
+        tab.locator(selector).first.click()
+
+    panel = f"[data-run={run['residual_pe']}] "
+    cases = {
+        "head": (f"{panel}[data-part='1.2']", {"heads": [[1, 2]]}),
+        "layer": (f"{panel}[data-part='3']", {"layers": [3]}),
+        "word": (f"{panel}.word[data-place='2']", {"words": [2]}),
+        "positions": ("#positions", {"positions": True}),
+    }
+    label = server.page.runs.labels[run["residual_pe"]]
+    for selector, changes in cases.values():
+        flip(selector)
+        settle(tab)
+        expected = server.page.read(label, **changes)
+        found = numbers(tab)[run["residual_pe"]]
+        assert found["probabilities"] == pytest.approx([*expected.probabilities.values()], abs=1e-6)
+        assert found["probabilities"] != pytest.approx(
+            plain[run["residual_pe"]]["probabilities"], abs=1e-6
+        )
+        assert found["shares"] == pytest.approx(
+            [word["share"] for word in expected.words], abs=1e-6
+        )
+        before = tab.locator(f"{panel}.outcome .quiet").inner_text()
+        assert before.startswith(
+            f"without changes: {max(expected.before, key=expected.before.get)}"
+        )
+        flip(selector)
+        settle(tab)
+        assert close(numbers(tab), plain)
+    for selector, _ in cases.values():
+        flip(selector)
+    flip("#shuffle")
+    settle(tab)
+    assert not close(numbers(tab), plain)
+    facts = tab.locator("#changes").inner_text()
+    assert facts == "2 layers or heads disabled; 1 word removed; words shuffled, seed 1"
+    other, found = open_tab(), numbers(tab)
+    visit(other, tab.url)  # the address contains the state
+    assert close(numbers(other), found)
+    tab.go_back()  # before shuffling
+    settle(tab)
+    assert "shuffled" not in tab.locator("#changes").inner_text()
+    tab.go_forward()
+    settle(tab)
+    assert close(numbers(tab), found)
+    flip("#reset")
+    settle(tab)
+    assert close(numbers(tab), plain)
+    assert tab.locator("#reset").is_disabled()
+
+
+def shown_steps(panel: Any) -> dict[str, float]:
+    """The numbers from the product to the weight, by their names."""
+    return {
+        one.get_attribute("data-step"): float(one.get_attribute("data-value"))
+        for one in panel.locator("[data-step]").all()
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_cell_that_is_clicked_or_chosen_by_keys_shows_its_arithmetic(
+    open_tab, server, run, width
+):
+    tab = open_tab("residual_pe", viewport={"width": width, "height": 844})
+    panel, name = tab.locator(f"[data-run={run['residual_pe']}]"), run["residual_pe"]
+    canvas = panel.locator("canvas[role=application]").first
+    canvas.scroll_into_view_if_needed()
+    origin = "const { panels } = await import('./main.js'); const [map] = panels.get(name).maps"
+    (left, above), size = tab.evaluate(
+        f"async (name) => {{ {origin}; return [map.origin, map.cell]; }}", name
+    )
+    canvas.click(position={"x": left + 2.5 * size, "y": above + 4.5 * size})  # query 4, key 2
+    settle(tab)
+    row = {"run": name, "text": TEXT, "layer": 1, "head": 1, "query": 4}
+    found = opened(server.page.ask("cell", **row))
+
+    def assert_shown(found: Any, key: int) -> None:
+        product = float(found.projected @ found.keys[key])
+        exp = np.exp(found.scores.astype(float) - found.scores[found.mask > 0].max()) * found.mask
+        expected = [product, product * found.scale, found.scores[key], exp[key], found.weights[key]]
+        assert [*shown_steps(panel).values()] == pytest.approx(expected, abs=1e-5)
+        assert (
+            f"“{found.names[4]}” → “{found.names[key]}”" in panel.locator(".cell h4").inner_text()
+        )
+
+    assert_shown(found, 2)
+    canvas.focus()
+    for key in ("ArrowDown", "ArrowUp", "ArrowRight", "Enter"):  # from the cell under the pointer
+        canvas.press(key)
+    settle(tab)
+    assert "“the” → “like”" in panel.locator(".cell h4").inner_text()
+    tab.go_back()
+    settle(tab)
+    assert_shown(found, 2)
+    panel.locator(".cell input[type=number]").fill("2")
+    settle(tab)
+    panel.locator(".cell .key", has_text="<pad>").first.press("Enter")
+    settle(tab)
+    assert panel.locator("[data-step=mask]").inner_text() == "−∞"
+
+    panel.locator(".cell input[type=checkbox]").check()
+    settle(tab)
+    unmasked = opened(server.page.ask("cell", **row, padding=2, masked=False))
+    assert_shown(unmasked, len(found.names))
+    share = max(unmasked.probabilities.values())
+    assert float(
+        panel.locator("[data-probability]").get_attribute("data-probability")
+    ) == pytest.approx(share, abs=1e-6)
+    again = open_tab()
+    visit(again, tab.url)
+    panel = again.locator(f"[data-run={name}]")
+    assert_shown(unmasked, len(found.names))
+    assert again.evaluate("document.documentElement.scrollWidth") <= 1280
+    assert tab.evaluate("document.documentElement.scrollWidth") == width
+    panel.locator(".cell h4 button").click()
+    settle(again)
+    assert panel.locator(".cell").count() == 0
+    assert "cells=" not in again.url
+
+
+def test_html_in_a_text_is_shown_as_text(open_tab):
+    tab = open_tab("base", "residual_pe")
+    html = (
+        '<img src=x onerror="document.title=1"><b>great</b> film &amp;'
+        " <script>document.title=2</script>"
+    )
+    set_text(tab, f"{html} (lone surrogate) \0")
+    assert tab.title() == "Attention explorer"
+    assert tab.locator(".review img, .review b, .review script, .panels script").count() == 0
+    shown = tab.locator(".review").first.text_content()
+    assert shown.startswith(
+        '<img src=x onerror="document.title=1"><b>great</b> film &amp; <script>'
+    )
+    tab.locator(".word", has_text="great").first.click()
+    settle(tab)
+    with tab.expect_download() as download:
+        tab.click("#save")
+    saved = Path(download.value.path()).read_text()
+    assert "<script" not in saved
+    assert "<b>great" not in saved
+
+
+@pytest.mark.slow
+def test_every_control_has_a_name_for_screen_readers(open_tab, run):
+    tab = open_tab("base", WRITER[0])
+    for details in tab.locator("details").all():
+        details.evaluate("one => one.open = true")
+    nodes = tab.context.new_cdp_session(tab).send("Accessibility.getFullAXTree")["nodes"]
+    roles = {
+        "button",
+        "checkbox",
+        "textbox",
+        "combobox",
+        "spinbutton",
+        "application",
+        "article",
+        "img",
+    }
+    named = [
+        (node["role"]["value"], node.get("name", {}).get("value", ""))
+        for node in nodes
+        if not node["ignored"]
+    ]
+    controls = [one for one in named if one[0] in roles]
+    assert {role for role, _ in controls} >= {
+        "button",
+        "checkbox",
+        "textbox",
+        "combobox",
+        "spinbutton",
+        "application",
+    }
+    assert [role for role, name in controls if not name.strip()] == []
+    assert (
+        "application",
+        "layer 1, head 1: arrow keys move, Enter shows the arithmetic of a cell",
+    ) in controls

