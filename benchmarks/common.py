@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from omegaconf import DictConfig
 
 from imdbattn.launch.command import PATHS, composed, plain_dict
-from imdbattn.settings.schema import validate
+from imdbattn.tasks.task import validate
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -32,7 +32,7 @@ def main(cfg: DictConfig) -> float | None:
         return run_job(cfg)
 
     from imdbattn.launch.resume import resumed, was_restarted  # pydantic, which is slow to import
-    from imdbattn.settings.schema import validate
+    from imdbattn.tasks.task import validate
 
     settings, job = plain_dict(cfg), HydraConfig.get()
     folder = Path(settings["resume"] or job.runtime.output_dir).resolve()  # runs/latest is a link

@@ -9,7 +9,7 @@ from omegaconf import DictConfig, OmegaConf
 from imdbattn.runs.predict import load_predictor, predictions_of
 from imdbattn.runs.settings import Predict
 from imdbattn.settings.keys import as_dict
-from imdbattn.settings.schema import validate
+from imdbattn.tasks.task import validate
 
 
 def label_texts(cfg: Predict, texts: Sequence[str]) -> tuple[list[Any], Path]:

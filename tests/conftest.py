@@ -28,6 +28,7 @@ from imdbattn.launch.command import SWEEP_PID, conf_dir, plain_dict
 from imdbattn.report import settings as comparison
 from imdbattn.runs import settings as runs
 from imdbattn.settings import schema
+from imdbattn.tasks.task import validate
 from imdbattn.tools.explore import settings as explore
 from imdbattn.tools.export import settings as export
 from imdbattn.tools.faithfulness import settings as faithfulness
@@ -163,9 +164,7 @@ def settings(composed):
     def get(*overrides: str, config: str = "train") -> Any:
         values = composed(*overrides, config=config)
         return (
-            schema.validate(values)
-            if config == "train"
-            else schema.validate_as(COMMANDS[config], values)
+            validate(values) if config == "train" else schema.validate_as(COMMANDS[config], values)
         )
 
     return get

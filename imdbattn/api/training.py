@@ -20,7 +20,7 @@ from imdbattn.io.files import expanded
 from imdbattn.launch.command import QUOTED, composed, plain_dict, remove_empty
 from imdbattn.settings.keys import as_dict, named_overrides
 from imdbattn.settings.safety import VisibleFormatter, untrusted
-from imdbattn.settings.schema import validate
+from imdbattn.tasks.task import validate
 
 if TYPE_CHECKING:
     from imdbattn.api.model import Model
@@ -92,7 +92,7 @@ def train(
     devices = as_dict(valid.trainer).get("devices", 1)
     one_device = devices in (1, "1") or (isinstance(devices, list) and len(devices) == 1)
     # processes would repeat the program that called
-    several = valid.trainer.get("num_nodes", 1) > 1 or not one_device
+    several = as_dict(valid.trainer).get("num_nodes", 1) > 1 or not one_device
     if several or cfg.hydra.mode == RunMode.MULTIRUN:
         raise UserError(
             f"train() trains one model in one process; for more: {COMMAND} {' '.join(overrides)}"
@@ -109,7 +109,7 @@ def train(
         except SystemExit as stopped:  # after a signal
             end = stopped
         else:
-            packages = {package for *_, package in untrusted(valid)}
+            packages = {package for *_, package in untrusted(as_dict(valid))}
             return TrainedRun(Metrics(metrics), place, tuple(sorted(packages)))
         finally:
             if fresh and place.exists():

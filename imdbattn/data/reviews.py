@@ -55,16 +55,16 @@ def find_source(cfg: Any) -> Source:
     return hub_source() if cfg.source == "hub" else packaged_source()
 
 
-def decided_source(settings: Any) -> str | None:
+def decided_source(data: Any) -> str | None:
     """The source that data.source=auto stands for, for this process and its children; None if it is
     not used.
 
     Raises an exception for a data.path that does not exist, before the first of many jobs.
     """
-    if settings.task == "seq2seq" or settings.data.source not in ("auto", "path"):
+    if data.source not in ("auto", "path"):
         return None
-    find_source(settings.data)
-    return None if settings.data.path else os.environ[DECIDED]
+    find_source(data)
+    return None if data.path else os.environ[DECIDED]
 
 
 def hub_or_packaged(timeout: float) -> Source:

@@ -25,7 +25,8 @@ from imdbattn.io.files import acquired
 from imdbattn.launch.command import PARENT_PID, SWEEP_PID, gpus, plain_dict, quote, threads_of
 from imdbattn.runs.run_folder import finished, is_debug, results_file
 from imdbattn.settings.safety import read_json, read_settings
-from imdbattn.settings.schema import validate
+from imdbattn.settings.schema import Training
+from imdbattn.tasks.task import task_of, validate
 
 log = logging.getLogger(__name__)
 
@@ -74,12 +75,12 @@ def run_job(cfg: DictConfig) -> float | None:
 # --- results that exist ---------------------------------------------------------------------------
 
 
-def complete(folder: Path, settings: DictConfig) -> bool:
+def complete(folder: Path, settings: Training) -> bool:
     """Whether `folder` contains a finished run with these settings, on the current data."""
     return finished(folder, settings.test) and on_current_data(folder, settings)
 
 
-def resumable(folder: Path, settings: DictConfig) -> bool:
+def resumable(folder: Path, settings: Training) -> bool:
     """Whether `folder` contains the last checkpoint of a run on the current data that has results
     to add.
     """
@@ -87,29 +88,22 @@ def resumable(folder: Path, settings: DictConfig) -> bool:
     return started and not finished(folder, settings.test) and on_current_data(folder, settings)
 
 
-def on_current_data(folder: Path, settings: DictConfig) -> bool:
+def on_current_data(folder: Path, settings: Training) -> bool:
     source = read_settings(folder / "config.yaml")["data"]["source"]
     return same_data(settings, source, read_json(folder / "environment.json").get("source_key"))
 
 
-def same_data(settings: DictConfig, source: str, key: str | None) -> bool:
-    """Whether the settings select the data of a run, given its data.source and Corpus.source_key.
-
-    Of data.path and of pairs the files are compared; data.extra is not.
+def same_data(settings: Training, source: str, key: str | None) -> bool:
+    """Whether the settings select the data of a run, given its data.source and
+    Corpus.source_key.
     """
-    from imdbattn.data import pairs, reviews
-
-    data: Any = settings.data
-    if settings.task == "seq2seq" or data.path:
-        module = pairs if settings.task == "seq2seq" else reviews
-        return module.find_source(data).checksum == str(key).split("-")[0]
-    return data.source != "auto" or os.environ.get(reviews.DECIDED) in (None, source)
+    return task_of(settings).same_data(settings.data, source, key)
 
 
 # --- the child process ----------------------------------------------------------------------------
 
 
-def train(folder: Path, settings: DictConfig) -> tuple[str, str]:
+def train(folder: Path, settings: Training) -> tuple[str, str]:
     """Run the job in a child process. Returns its status, and the reason unless that is `done`."""
     record(folder.name, "started")
     hydra, resume = HydraConfig.get(), resumable(folder, settings)
@@ -136,7 +130,7 @@ def train(folder: Path, settings: DictConfig) -> tuple[str, str]:
 @contextmanager
 def started(
     folder: Path,
-    settings: DictConfig,
+    settings: Training,
     words: Sequence[str],
     resume: bool,
     threads: int | None,

@@ -11,7 +11,7 @@ from imdbattn.errors import UserError
 from imdbattn.runs.run_folder import CONTINUED, finished, run_of
 from imdbattn.settings.keys import NO_EFFECT, as_dict, explicit, flat, within, without
 from imdbattn.settings.safety import read_json
-from imdbattn.settings.schema import read_run
+from imdbattn.tasks.task import read_run_settings
 
 RESTARTS = ("SLURM_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT")  # above 0 in a restarted job
 
@@ -37,7 +37,7 @@ def resumed(settings: Mapping[str, Any], overrides: Sequence[str], folder: Path)
             f"resume={os.path.relpath(folder)} cannot be resumed, because it has no config.yaml:"
             " start a new run; to resume a sweep, repeat the command that started it"
         )
-    recorded = as_dict(read_run(file, settings.get("trust"), settings))
+    recorded = as_dict(read_run_settings(file, settings.get("trust"), settings))
     keys = [word.lstrip("+~").partition("=")[0].partition("@")[0] for word in overrides]
     keys = [key for key in keys if key != "resume" and not within(key, "hydra")]
     epochs, before = (values["trainer"].get("max_epochs") for values in (settings, recorded))

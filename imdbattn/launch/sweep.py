@@ -80,10 +80,12 @@ class SweepReport(Callback):
         (sweep / LOG).write_text("")
         # for jobs; of Hydra's sweepers only the basic one writes it
         OmegaConf.save(config, sweep / "multirun.yaml")
-        from imdbattn.data.reviews import decided_source
+        from imdbattn.settings.build import class_at
+        from imdbattn.tasks.task import Task
         from imdbattn.tracking.wandb_run import wandb_mode
 
-        decided_source(config)  # once for all jobs
+        # once for all jobs
+        class_at(config.task._target_, "task", Task).decided_source(config.data)
         if config.logger.name == "wandb" and config.logger.mode is None:
             # its notice is printed once, too
             os.environ["WANDB_MODE"] = wandb_mode(None, config.logger.timeout)

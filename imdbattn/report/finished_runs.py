@@ -24,7 +24,6 @@ from imdbattn.settings.keys import (
     BEYOND,
     CONTROLS,
     ENCODER_DECODERS,
-    PRETRAINING,
     RUNGS,
     hexdigest,
     variant,
@@ -221,15 +220,16 @@ def read_run(folder: Path) -> Run:
     """Reads everything but predictions and texts. Raises UserError for a run that is not a
     result.
     """
-    settings = read_settings(folder / "config.yaml")
-    if settings.get("task") in PRETRAINING or not (folder / "metrics.json").exists():
+    settings, results = read_settings(folder / "config.yaml"), folder / "metrics.json"
+    metrics = read_json(results) if results.exists() else {}
+    if not metrics or metrics.get("starts_model"):
         raise UserError(
             "not a result: an unfinished run, a debug run, or a pretraining, which predicts words"
         )
     file, log = folder / "environment.json", folder / "metrics.csv"
     environment = read_json(file) if file.exists() else {}
     curves = read_curves(log) if log.exists() else {}
-    return Run(folder, settings, read_json(folder / "metrics.json"), environment, curves)
+    return Run(folder, settings, metrics, environment, curves)
 
 
 def skip(folder: Path, error: Exception) -> Skipped:

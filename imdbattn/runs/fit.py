@@ -9,7 +9,6 @@ import lightning as L
 import torch
 from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, ModelCheckpoint
 from lightning.pytorch.loggers import Logger
-from omegaconf import DictConfig
 
 from imdbattn.io.files import make_folder, writing_into
 from imdbattn.runs.callbacks import ResumeCheckpoint, StopOnNaN, Stopped, Throughput
@@ -27,10 +26,10 @@ from imdbattn.runs.run_folder import CONTINUED, check_folder, finished, is_debug
 from imdbattn.runs.trainer import build_trainer, compile_net, quiet, try_step
 from imdbattn.settings.keys import as_dict, explicit
 from imdbattn.settings.safety import read_json, read_settings
-from imdbattn.settings.schema import validate
-from imdbattn.tasks.build import class_of
+from imdbattn.settings.schema import Training
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
+from imdbattn.tasks.task import task_of, validate
 from imdbattn.tasks.weights import read_checkpoint
 from imdbattn.tracking.loggers import build_loggers, check_logger, finish_loggers, wandb_run_of
 from imdbattn.tracking.publish import publish_run
@@ -38,7 +37,7 @@ from imdbattn.tracking.publish import publish_run
 log = logging.getLogger(__name__)
 
 
-def fit(cfg: DictConfig, folder: Path, resume: bool = False) -> dict[str, Any]:
+def fit(cfg: Training, folder: Path, resume: bool = False) -> dict[str, Any]:
     """Trains the model that `cfg` describes, scores its best checkpoint once, and fills the run
     folder.
 
@@ -63,7 +62,7 @@ def fit(cfg: DictConfig, folder: Path, resume: bool = False) -> dict[str, Any]:
     return metrics
 
 
-def train(cfg: DictConfig, folder: Path, resume: bool) -> dict[str, Any]:
+def train(cfg: Training, folder: Path, resume: bool) -> dict[str, Any]:
     """`fit` in a folder that no other process uses."""
     check_logger(cfg.logger)
     L.seed_everything(cfg.seed, workers=True, verbose=False)
@@ -71,7 +70,8 @@ def train(cfg: DictConfig, folder: Path, resume: bool) -> dict[str, Any]:
         torch.set_num_threads(cfg.threads)
 
     # Data, and the settings with absolute paths and without `auto`
-    data: BatchData = class_of(cfg, "datamodule", BatchData)(cfg)
+    task = task_of(cfg)
+    data: BatchData = task.part("data", BatchData)(cfg)
     corpus = data.corpus
     cfg = validate(explicit(as_dict(cfg), corpus.source, data.batch_tokens))
 
@@ -79,7 +79,7 @@ def train(cfg: DictConfig, folder: Path, resume: bool) -> dict[str, Any]:
     run, last = run_of(folder), folder / "checkpoints" / "last.ckpt"
     saved = last if last.exists() else run / "checkpoints" / "last.ckpt"
     state = read_checkpoint(saved) if resume and saved.exists() else None
-    module: Learner = class_of(cfg, "lightning_module", Learner).new(cfg, corpus, state)
+    module: Learner = task.part("module", Learner).new(cfg, corpus, state)
 
     # Trainer
     loggers: list[Logger] = []

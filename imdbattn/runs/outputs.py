@@ -38,10 +38,11 @@ from imdbattn.runs.run_folder import (
     write_json,
     write_predictions,
 )
-from imdbattn.settings.keys import PACKAGE, PRETRAINING
+from imdbattn.settings.keys import PACKAGE
 from imdbattn.settings.safety import trust_option
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
+from imdbattn.tasks.task import task_of
 from imdbattn.tracking.wandb_run import upload_command
 
 log = logging.getLogger(__name__)
@@ -197,12 +198,14 @@ def version(package: str) -> str | None:
 
 def run_facts(cfg: Any, corpus: Any) -> dict[str, Any]:
     """The part of metrics.json that identifies model and data."""
+    starts = task_of(cfg).starts_model
     return {
         "model": cfg.model.name,
         "seed": cfg.seed,
         "test_set": corpus.test_set,
         **{key: corpus.fingerprints.get(split) for split, key in FINGERPRINT.items()},
         "source_key": corpus.source_key,
+        **({"starts_model": starts} if starts else {}),
         **corpus.facts,
     }
 
@@ -288,7 +291,7 @@ def next_commands(metrics: Mapping[str, Any], folder: Path) -> list[str]:
     """Commands that use a finished run."""
     run = shlex.quote(os.path.relpath(folder)) + trust_option(folder / "config.yaml")
     upload = [line] if (line := upload_command(folder)) else []
-    if model := PRETRAINING.get(str(metrics.get("items")).replace(" ", "_")):
+    if model := metrics.get("starts_model"):
         return [f"python -m imdbattn.train model={model} init={run}", *upload]
     runs = (
         "runs"

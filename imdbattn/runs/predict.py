@@ -7,17 +7,16 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
-
 from imdbattn.errors import UserError
 from imdbattn.io.files import expanded
 from imdbattn.runs.process import keep_memory, use_onednn
 from imdbattn.runs.run_folder import finished, open_run, results_file
 from imdbattn.runs.settings import Predict
-from imdbattn.settings.keys import PRETRAINING, as_dict, overlay
-from imdbattn.settings.schema import OfRun, validate
+from imdbattn.settings.keys import as_dict, overlay
+from imdbattn.settings.schema import OfRun, Training
 from imdbattn.tasks.predictor import Predictor, load
 from imdbattn.tasks.reviews.predictor import MeanPredictor
+from imdbattn.tasks.task import task_of, validate
 from imdbattn.tools.explain.prediction import Prediction
 from imdbattn.tools.export.folder import is_export, read_export
 
@@ -27,16 +26,17 @@ CHUNK = 16384  # texts that are labeled together, where those of similar length 
 CHARACTERS = 1 << 25  # number of characters after which a chunk ends, to bound the memory
 
 
-def open_settings(cfg: OfRun) -> tuple[DictConfig, Path]:
+def open_settings(cfg: OfRun) -> tuple[Training, Path]:
     """Settings of the run that `cfg` names, with the `data` settings of `cfg`, and its best
     checkpoint.
 
     Raises UserError for wrong input.
     """
     settings, checkpoint = open_run(cfg.run, cfg.trust)
-    if model := PRETRAINING.get(settings.task):
+    task = task_of(settings)
+    if model := task.starts_model:
         raise UserError(
-            f"run={cfg.run} is a run of task={settings.task}: train a classifier from it,"
+            f"run={cfg.run} is a run of task={task.name}: train a classifier from it,"
             f" model={model} init={cfg.run}"
         )
     if not (checkpoint.parents[1] / results_file(settings)).exists():
@@ -46,7 +46,7 @@ def open_settings(cfg: OfRun) -> tuple[DictConfig, Path]:
     return with_changes(settings, cfg.data.model_dump()), checkpoint
 
 
-def with_changes(settings: DictConfig, data: dict[str, Any]) -> DictConfig:
+def with_changes(settings: Training, data: dict[str, Any]) -> Training:
     """A run's settings with the `data` settings of this call. Raises UserError for one that the run
     does not have.
     """

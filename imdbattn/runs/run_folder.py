@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 from imdbattn.errors import UserError
 from imdbattn.io.files import atomically, expanded, write_atomically
-from imdbattn.settings.keys import flat
+from imdbattn.settings.keys import as_dict, flat
 from imdbattn.settings.safety import read_json, read_settings
 
 if TYPE_CHECKING:
-    from omegaconf import DictConfig
+    from imdbattn.settings.schema import Training
 
 SPLIT_FILES = {  # of each split: predictions, and their texts
     "test": ("predictions.parquet", "reviews.parquet"),
@@ -49,12 +49,12 @@ RUN_KEYS = {
 }
 
 
-def is_debug(settings: Mapping[str, Any]) -> bool:
+def is_debug(settings: Any) -> bool:
     """Whether the numbers of a run are not results, as with debug=fast."""
-    return any(flat(settings).get(key) for key in DEBUG)
+    return any(flat(as_dict(settings)).get(key) for key in DEBUG)
 
 
-def results_file(settings: Mapping[str, Any]) -> str:
+def results_file(settings: Any) -> str:
     """Name of the file with a run's numbers, which is written last."""
     return "debug.json" if is_debug(settings) else "metrics.json"
 
@@ -133,7 +133,7 @@ def link_or_copy(file: str | Path, path: str | Path) -> None:
 
 def open_run(
     run: str, trust: Any = None, own: Mapping[str, Any] | None = None
-) -> "tuple[DictConfig, Path]":
+) -> "tuple[Training, Path]":
     """Settings and best checkpoint of a run folder, or of the run folder that holds the given
     checkpoint.
 
@@ -141,7 +141,7 @@ def open_run(
     trusted.
     """
     # imports pydantic, which is slow and not needed for `--help`
-    from imdbattn.settings.schema import read_run
+    from imdbattn.tasks.task import read_run_settings
 
     folder = expanded(run)
     checkpoint = folder / "checkpoints" / "best.ckpt"
@@ -154,7 +154,7 @@ def open_run(
                 f"run={run} is not a finished run: it has no {file.relative_to(folder)}. Give the"
                 " path that training printed, or resume it: imdbattn.train resume=..."
             )
-    return read_run(folder / "config.yaml", trust, own), checkpoint
+    return read_run_settings(folder / "config.yaml", trust, own), checkpoint
 
 
 def text_column(run: str | list[str] | None) -> str:

@@ -13,10 +13,10 @@ from imdbattn.runs.settings import Evaluate
 from imdbattn.runs.trainer import build_trainer, quiet
 from imdbattn.settings.keys import overlay
 from imdbattn.settings.safety import read_json
-from imdbattn.tasks.build import class_of
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
 from imdbattn.tasks.predictor import Predictor
+from imdbattn.tasks.task import task_of
 
 
 def score_run(cfg: Evaluate) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def evaluate(cfg: Evaluate, predictor: Predictor, folder: Path, write: bool) -> 
             " data.path"
         )
     # longer pairs are omitted
-    selects_pairs = settings.task == "seq2seq" and "max_tokens" in changed
+    selects_pairs = predictor.omits_long and "max_tokens" in changed
     if not other_data and not selects_pairs:
         check_fingerprint(folder, split, corpus)
     if (
@@ -51,10 +51,9 @@ def evaluate(cfg: Evaluate, predictor: Predictor, folder: Path, write: bool) -> 
     ) != settings.trainer.precision:
         changed["precision"] = precision
     trainer = build_trainer(cfg.trainer.model_dump(exclude_unset=True) | {"precision": precision})
-    data = class_of(settings, "datamodule", BatchData)(settings, corpus, split)
-    module = class_of(settings, "lightning_module", Learner)(
-        predictor.net, predictor.cfg, predictor.facts
-    )
+    task = task_of(settings)
+    data = task.part("data", BatchData)(settings, corpus, split)
+    module = task.part("module", Learner)(predictor.net, predictor.cfg, predictor.facts)
     trainer.test(module, data, verbose=False)
     metrics = (
         run_facts(settings, corpus)

@@ -22,8 +22,8 @@ from imdbattn.nn.encoder_decoder import Decoder
 from imdbattn.nn.ladder import Attention, Classifier
 from imdbattn.runs.callbacks import AtomicCheckpointIO, Progress
 from imdbattn.runs.process import keep_memory, matmul_backend, use_onednn
+from imdbattn.settings.build import make
 from imdbattn.settings.keys import as_dict
-from imdbattn.tasks.build import make
 from imdbattn.tasks.learner import Learner, parameter_groups
 from imdbattn.tasks.loaders import BatchData
 

@@ -43,7 +43,6 @@ BEYOND += (
     "pretrained",
     "distilled",
 )
-PRETRAINING = {"masked_words": "pretrained"}  # task -> the model that starts from its run
 CONTROLS = ("uniform",)  # of the tests of attention
 ENCODER_DECODERS: tuple[str, ...] = ("seq2seq", "seq2seq_attention", "seq2seq_attention_dot")
 ENCODER_DECODERS += ("seq2seq_attention_scaled", "seq2seq_attention_additive", "seq2seq_bahdanau")
@@ -77,8 +76,10 @@ NAME = r"\w[\w.-]{0,99}"  # of a model: part of a folder's name
 SOURCES = ("init", "data.path", "data.source", "data.glove.path", "data.glove.source")
 
 
-def as_dict(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings as nested dicts and lists."""
+def as_dict(settings: Any) -> dict[str, Any]:
+    """Returns settings as nested dicts and lists, without defaults that were not given."""
+    if hasattr(settings, "model_dump"):  # pydantic, which this module does not import
+        return dict(settings.model_dump(exclude_unset=True))
     return OmegaConf.to_container(settings) if isinstance(settings, DictConfig) else dict(settings)  # type: ignore[return-value]
 
 

@@ -113,7 +113,7 @@ TRUSTED = {  # group of settings -> packages whose classes a run folder may name
     "model": ("imdbattn.nn", "torch.nn"),
     "optim": ("torch.optim", "imdbattn.tasks.optim"),
     "trainer": ("lightning.Trainer",),
-    **dict.fromkeys(("datamodule", "lightning_module", "predictor"), ("imdbattn.tasks",)),
+    "task": ("imdbattn.tasks",),
 }
 
 

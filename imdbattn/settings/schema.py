@@ -1,22 +1,18 @@
-"""Types, ranges and combinations of all settings: one class per group of settings in conf/.
+"""Types, ranges and combinations of settings: one class per group of settings in conf/.
 
-A training run uses the composed settings themselves, as an OmegaConf DictConfig; the classes only
-check them. Other commands use objects of their class. Not imported for `--help`, because pydantic
-is slow to import.
+A command receives an object of its class, and so does everything that it calls. Not imported for
+`--help`, because pydantic is slow to import.
 """
 
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from omegaconf import DictConfig, OmegaConf
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from imdbattn.errors import UserError, naming
-from imdbattn.settings.keys import ENCODER_DECODERS, NAME, as_dict, as_text, flat, no_setting
-from imdbattn.settings.safety import read_settings, refuse_untrusted
+from imdbattn.errors import UserError
+from imdbattn.settings.keys import NAME, as_text, flat, no_setting
 
 
 class Group(BaseModel):
@@ -25,7 +21,12 @@ class Group(BaseModel):
     """
 
     model_config = ConfigDict(
-        strict=True, extra="forbid", allow_inf_nan=False, serialize_by_alias=True, defer_build=True
+        strict=True,
+        frozen=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        serialize_by_alias=True,
+        defer_build=True,
     )
 
     def check(self) -> None:
@@ -244,13 +245,30 @@ class Logger(Group):
     table_characters: Count = 500
 
 
+# Keys that data or models for pairs have, and no others
+FOR_PAIRS = {"letters", "languages", "hidden"}
+TOGETHER = (
+    "task=seq2seq, data=reverse or translation, and a model for pairs (seq2seq, seq2seq_attention"
+    " and others) must be used together"
+)
+
+
+def are_for_pairs(settings: Mapping[str, Any]) -> list[bool]:
+    """Returns whether the groups `data` and `model` are those of pairs of sequences."""
+    return [bool(FOR_PAIRS & set(settings.get(name) or ())) for name in ("data", "model")]
+
+
 class Training(Group):
     """The settings of conf/train.yaml that all tasks have."""
 
-    task: Literal["reviews", "masked_words", "seq2seq"]
-    datamodule: ClassName
-    lightning_module: ClassName
-    predictor: ClassName | None
+    @classmethod
+    def check_groups(cls, settings: Mapping[str, Any]) -> None:
+        """Raises UserError for groups of another task, before single settings are checked."""
+
+    task: ClassName
+    choose_by: str
+    data: Group
+    model: AnyModel
     seed: Seed
     threads: Annotated[int | None, Field(ge=1, le=1024)]
     compile: Literal["inductor", "reduce-overhead", "aot_eager"] | None
@@ -271,52 +289,6 @@ class Training(Group):
     position_scale: float | None = None  # read only in conf/model
     digest: Text | None = None  # of settings.keys.variant; a run records it
     overrides: list[Text] = []  # settings.keys.named_overrides of the command line
-
-
-class ReviewSettings(Training):
-    choose_by: Literal["accuracy", "loss"]
-    data: ReviewData
-    model: Classifier
-
-
-class Masked(Group):
-    share: InnerShare
-    words: Annotated[int, Field(ge=2)]
-
-
-class MaskedWordSettings(ReviewSettings):
-    masked: Masked
-
-
-class Seq2SeqSettings(Training):
-    choose_by: Literal["accuracy", "loss", "bleu"]
-    data: Annotated[Reverse | Translation, Field(discriminator="source")]
-    model: EncoderDecoder
-
-
-TASKS: dict[str, type[Training]] = {
-    "reviews": ReviewSettings,
-    "masked_words": MaskedWordSettings,
-    "seq2seq": Seq2SeqSettings,
-}
-
-
-def class_of(settings: Mapping[str, Any]) -> type[Training]:
-    """The class of a task's settings. Raises UserError unless task, data and model belong
-    together.
-    """
-    groups = (set(settings.get(name) or ()) for name in ("data", "model"))
-    for_pairs = [
-        settings.get("task") == "seq2seq",
-        *(bool({"letters", "languages", "hidden"} & g) for g in groups),
-    ]
-    if any(for_pairs) and not all(for_pairs):
-        models = ", ".join(ENCODER_DECODERS)
-        raise UserError(
-            f"task=seq2seq, data=reverse or translation, and a model for pairs ({models}) must be"
-            " used together"
-        )
-    return TASKS.get(str(settings.get("task")), Training)
 
 
 # --- of all commands that read runs; None is the run's own setting --------------------------------
@@ -342,17 +314,6 @@ class OfRun(Group):
 # --- validation -----------------------------------------------------------------------------------
 
 AnyGroup = TypeVar("AnyGroup", bound=Group)
-
-
-def validate(settings: Mapping[str, Any]) -> DictConfig:
-    """The settings of a training run, read-only. Raises UserError that names the first wrong one,
-    see in_one_line.
-    """
-    values = as_dict(settings)
-    validate_as(class_of(values), values)
-    cfg = OmegaConf.create(values)
-    OmegaConf.set_readonly(cfg, True)
-    return cfg
 
 
 def validate_as(kind: type[AnyGroup], settings: Mapping[str, Any]) -> AnyGroup:
@@ -384,21 +345,3 @@ def in_one_line(errors: ValidationError, settings: Any) -> str:
         " after validation", ""
     )
     return f"{key}={as_text(value)} {must}"
-
-
-def read_run(file: Path, trust: Any = None, own: Mapping[str, Any] | None = None) -> DictConfig:
-    """The settings in a run's config.yaml, which may be untrusted. trust, own: see
-    `refuse_untrusted`.
-
-    Raises UserError for wrong or missing values, and for a class that is not trusted.
-    """
-    return check_run(read_settings(file), file, trust, own)
-
-
-def check_run(
-    settings: Mapping[str, Any], file: Path, trust: Any, own: Mapping[str, Any] | None = None
-) -> DictConfig:
-    """The settings of a run that were read from `file`. Raises UserError as `read_run` does."""
-    refuse_untrusted(settings, file, trust, own)
-    with naming(file):
-        return validate(settings)

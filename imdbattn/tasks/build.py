@@ -1,11 +1,9 @@
-"""Builds objects from settings: a group with `_target_` names a class, and its other keys are the
-arguments.
+"""Builds the networks of the tasks from their settings.
 
 Shape suffixes: D vector width, V words, R words whose vectors are trained, P phrases, C classes.
 """
 
-import importlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from functools import partial
 from typing import Any
 
@@ -14,22 +12,12 @@ from torch import Tensor, nn
 
 from imdbattn.data.glove import Glove
 from imdbattn.data.ragged import as_tensor
-from imdbattn.errors import UserError, naming
+from imdbattn.errors import naming
 from imdbattn.nn.beyond.context import Context, Phrases
 from imdbattn.nn.vectors import Embedding
+from imdbattn.settings.build import make
 from imdbattn.settings.keys import as_dict
 from imdbattn.tasks.weights import Weights
-
-
-def make(settings: Any, what: str, kind: type) -> Any:
-    """`instantiate`. Raises UserError of one line that names `what`, or a `_target_` that is not a
-    subclass of `kind`.
-
-    settings: of the user, or of a run folder that `refuse_untrusted` has accepted.
-    """
-    with naming(what):
-        # model=residual is the group model
-        return instantiate(settings, what.partition("=")[0], kind)
 
 
 def make_net(model: Any, others: Collection[str], *arguments: Any, **options: Any) -> nn.Module:
@@ -44,47 +32,6 @@ def make_net(model: Any, others: Collection[str], *arguments: Any, **options: An
     with naming(what):
         net: nn.Module = made(*arguments, **options)
     return net
-
-
-def instantiate(node: Any, key: str, kind: type) -> Any:
-    """Settings with each group that has a `_target_` replaced by an object of that class.
-
-    With `_partial_: true` it is a functools.partial instead. key: the dotted name of the settings.
-    """
-    if isinstance(node, list):
-        return [instantiate(value, f"{key}.{place}", kind) for place, value in enumerate(node)]
-    if not isinstance(node, Mapping):
-        return node
-    values = {name: instantiate(value, f"{key}.{name}", kind) for name, value in node.items()}
-    if (target := values.pop("_target_", None)) is None:
-        return values
-    is_partial, found = values.pop("_partial_", False), class_at(target, key, kind)
-    return partial(found, **values) if is_partial else found(**values)
-
-
-def class_of(cfg: Any, key: str, kind: type) -> Any:
-    """The class that the settings of a task (conf/task/) name for `key`: datamodule,
-    lightning_module or predictor.
-    """
-    return class_at(cfg[key]._target_, key, kind)
-
-
-def class_at(target: str, key: str, kind: type) -> type:
-    """The class with a dotted path. Raises UserError if it cannot be imported, or is not a subclass
-    of `kind`.
-    """
-    module, _, name = target.rpartition(".")
-    remedy = (
-        f"{target.partition('.')[0]} must be installed (pip install -e .), or its folder be in"
-        " PYTHONPATH"
-    )
-    with naming(f"{key}._target_={target} cannot be imported", remedy):
-        found: Any = getattr(importlib.import_module(module), name)
-    if not (isinstance(found, type) and issubclass(found, kind)):
-        raise UserError(
-            f"{key}._target_={target} is not a subclass of {kind.__module__}.{kind.__name__}"
-        )
-    return found
 
 
 # --- the net of a classifier of reviews -----------------------------------------------------------
@@ -123,9 +70,9 @@ def trained_words(weights: Weights, embedding: str) -> Tensor | None:
     return None if slot_V is None else slot_V.nonzero()[:, 0]
 
 
-def batch_options(cfg: Any) -> dict[str, Any]:
+def batch_options(cfg: Any, reads_phrases: bool = True) -> dict[str, Any]:
     """Options of Ragged.batch for training and evaluation."""
-    phrases = cfg.model.phrases if cfg.task == "reviews" else None
+    phrases = cfg.model.phrases if reads_phrases else None
     return {
         "max_tokens": cfg.data.max_tokens,
         "head_share": cfg.data.head_share,

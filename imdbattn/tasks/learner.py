@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from imdbattn.settings.build import make
 from imdbattn.settings.keys import as_dict
-from imdbattn.tasks.build import make
 from imdbattn.tasks.weights import Facts
 
 

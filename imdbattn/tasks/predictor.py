@@ -9,15 +9,18 @@ from typing import Any, Self
 
 import torch
 
-from imdbattn.tasks.build import class_of
+from imdbattn.tasks.task import task_of
 from imdbattn.tasks.weights import Facts, Trained, read_checkpoint
 
 
 class Predictor(ABC):
     """A trained net that is applied to new texts; conf/task/ names the class of each task.
 
+    omits_long: whether data.max_tokens omits longer items instead of cutting them.
     cfg: the settings of its run. net: in evaluation mode from now on. facts: see `Learner`.
     """
+
+    omits_long = False
 
     def __init__(self, cfg: Any, net: Any, facts: Facts):
         self.cfg, self.net, self.facts = cfg, net.eval(), facts
@@ -58,5 +61,5 @@ class Predictor(ABC):
 
 def load(cfg: Any, checkpoint: Path) -> Predictor:
     """The model of a checkpoint. cfg: the settings of its run."""
-    kind: type[Predictor] = class_of(cfg, "predictor", Predictor)
+    kind: type[Predictor] = task_of(cfg).part("predictor", Predictor)
     return kind.load(cfg, Trained.of(read_checkpoint(checkpoint)))

@@ -16,6 +16,7 @@ from imdbattn.errors import UserError, naming
 from imdbattn.runs.run_folder import FINGERPRINT, open_run
 from imdbattn.settings.keys import as_dict, as_text, digest, without
 from imdbattn.settings.safety import read_json
+from imdbattn.tasks.task import task_of
 
 Weights = Mapping[str, Tensor]  # of a net, by name
 Facts = Mapping[str, Any]
@@ -114,7 +115,8 @@ def start_of(cfg: Any, corpus: Any, resumed: Mapping[str, Any] | None = None) ->
     other, file = open_run(cfg.init, cfg.trust, as_dict(cfg))
     settings = as_dict(other)
     weights, facts = Trained.of(read_checkpoint(file))
-    if (cfg.task, other.task) == ("reviews", "masked_words"):
+    prefix = task_of(other).encoder
+    if prefix and cfg.task != other.task:
         models = (
             {key: one.get(key) for key in ENCODER}
             for one in (settings["model"], as_dict(cfg.model))
@@ -125,9 +127,7 @@ def start_of(cfg: Any, corpus: Any, resumed: Mapping[str, Any] | None = None) ->
             raise UserError(
                 f"{run} has {values}, which differs from this model's: use the same encoder"
             )
-        names = {
-            name: name.removeprefix("encoder.") for name in weights if name.startswith("encoder.")
-        }
+        names = {name: name.removeprefix(prefix) for name in weights if name.startswith(prefix)}
         weights = {new: weights[old] for old, new in names.items() if not new.startswith(UNUSED)}
     for split, key in FINGERPRINT.items():
         if metrics.get(key) != corpus.fingerprints[split]:

@@ -12,7 +12,6 @@ import numpy as np
 
 from imdbattn.errors import only_warning
 from imdbattn.runs.run_folder import SPLIT_FILES
-from imdbattn.settings.keys import PRETRAINING
 from imdbattn.tracking.wandb_run import finish_wandb, start_wandb
 
 log = logging.getLogger(__name__)
@@ -81,7 +80,7 @@ def predictions(
     import wandb
 
     # predictions.parquet holds counts only
-    if str(metrics.get("items")).replace(" ", "_") in PRETRAINING:
+    if metrics.get("starts_model"):
         return {}
     split, prefix = ("test", "test") if "test_accuracy" in metrics else ("validation", "val")
     scores, texts = (pd.read_parquet(folder / name) for name in SPLIT_FILES[split])

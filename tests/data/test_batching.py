@@ -18,9 +18,9 @@ from imdbattn.errors import UserError
 from imdbattn.launch.resume import resumed
 from imdbattn.runs.fit import fit
 from imdbattn.settings.keys import as_dict
-from imdbattn.settings.schema import validate
 from imdbattn.tasks.loaders import best_widths
 from imdbattn.tasks.reviews.classifier import ReviewData
+from imdbattn.tasks.task import validate
 
 LENGTHS = st.lists(st.integers(0, 80), min_size=4, max_size=120).map(np.array)
 

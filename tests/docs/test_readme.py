@@ -16,8 +16,8 @@ from omegaconf import OmegaConf
 from imdbattn.data.pairs import PACKAGED
 from imdbattn.launch.command import conf_dir, plain_dict
 from imdbattn.settings.keys import flat, within
-from imdbattn.settings.schema import validate
 from imdbattn.tasks.build import build_net
+from imdbattn.tasks.task import validate
 
 from ..nets import vectors
 from ..processes import ROOT

@@ -241,7 +241,8 @@ def test_two_sweeps_never_share_a_folder_and_each_looks_for_wandb_once(monkeypat
         {"source": "packaged", "path": None},
         {"name": "wandb", "mode": None, "timeout": 1},
     )
-    common = {"task": "reviews", "resume": None, "data": data, "logger": logger}
+    task = {"_target_": "imdbattn.tasks.reviews.task.Reviews"}
+    common = {"task": task, "resume": None, "data": data, "logger": logger}
     config = OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path)}}, **common})
     report = sweep.SweepReport()
     lock = report.start(config)

@@ -27,8 +27,8 @@ from imdbattn.launch.resume import resumed
 from imdbattn.runs import callbacks, process
 from imdbattn.runs.fit import fit
 from imdbattn.settings.keys import as_dict
-from imdbattn.settings.schema import validate
 from imdbattn.tasks.reviews.classifier import ReviewClassifier
+from imdbattn.tasks.task import validate
 
 from ..commands import changed
 from ..processes import started, wait_for

@@ -12,9 +12,9 @@ from omegaconf import OmegaConf
 from imdbattn.data.vocabulary import Vocabulary
 from imdbattn.launch.command import conf_dir, has_plugin
 from imdbattn.settings.keys import BEYOND, CONTROLS, ENCODER_DECODERS, RUNGS, as_dict, digest
-from imdbattn.settings.schema import validate
 from imdbattn.tasks.build import build_net
 from imdbattn.tasks.seq2seq import predictor as seq2seq
+from imdbattn.tasks.task import task_of, validate
 
 from ..nets import net, phrases, vectors
 
@@ -107,7 +107,7 @@ def test_every_job_of_an_experiment_composes_and_builds(settings, experiment, ev
         first = [first[0], first[-1]] if len(first) > 1 else first
     for job in first:
         cfg = settings(f"+experiment={experiment}", *job)
-        if cfg.task == "seq2seq":
+        if task_of(cfg).name == "seq2seq":
             seq2seq.build_net(cfg.model, LETTERS, LETTERS)
         else:
             known = phrases(cfg.model.phrases, 2) if cfg.model.phrases else None

@@ -222,6 +222,7 @@ from torch import nn
 
 from imdbattn.nn import NoPositions, Pooling, Score
 from imdbattn.tasks.reviews.classifier import ReviewClassifier
+from imdbattn.tasks.reviews.task import Reviews
 
 
 class Shifted(NoPositions):
@@ -282,6 +283,14 @@ class Typo(Pooling):
 class Doubled(ReviewClassifier):
     def training_step(self, batch, batch_idx):
         return 2 * super().training_step(batch, batch_idx)
+
+
+class DoubledTask(Reviews):
+    module = Doubled
+
+
+class NoModule(Reviews):
+    module = Nearness
 """
 POOLING = "model.pooling._target_=kinds."
 KIND = {
@@ -293,7 +302,7 @@ KIND = {
     ],
     "positions": ["model=base_pe", "model.layers=1", "model.positions._target_=kinds.Shifted"],
     "convolution": ["model=convolved", "model.convolution._target_=kinds.Neighbours"],
-    "module": ["model=mean", "lightning_module._target_=kinds.Doubled"],
+    "module": ["model=mean", "task._target_=kinds.DoubledTask"],
 }
 
 
@@ -346,7 +355,7 @@ WRONG = {
         "'nowhere'; nowhere must be installed",
     ),
     "another kind": (
-        ["model=mean", "lightning_module._target_=kinds.Nearness"],
+        ["model=mean", "task._target_=kinds.NoModule"],
         r"not a subclass of imdbattn\.tasks",
     ),
     "not partial": (

@@ -24,7 +24,7 @@ import torch
 from imdbattn.data.ragged import Batches, EvalBatches
 from imdbattn.data.ragged import ragged
 from imdbattn.launch.command import composed, plain_dict
-from imdbattn.settings.schema import validate
+from imdbattn.tasks.task import validate
 from imdbattn.tasks.reviews.classifier import ReviewClassifier
 import lightning as L
 from torch.utils.data import DataLoader

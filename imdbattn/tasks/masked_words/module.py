@@ -10,7 +10,6 @@ from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
-from omegaconf import OmegaConf
 from torch import Tensor
 
 from imdbattn.data.corpus import ReviewCorpus, prepare
@@ -18,7 +17,6 @@ from imdbattn.data.extra import with_extra
 from imdbattn.data.ragged import Batch
 from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.nn.beyond.masked_words import MaskedWords
-from imdbattn.settings.keys import as_dict
 from imdbattn.tasks.build import build_net
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.reviews.classifier import ReviewData, words_of
@@ -27,6 +25,8 @@ from imdbattn.tasks.weights import load_start, start_of
 
 class MaskedWordData(ReviewData):
     """Reviews, and the texts of data.extra with or without labels."""
+
+    reads_phrases = False  # phrases need labels
 
     @staticmethod
     def read(cfg: Any) -> ReviewCorpus:
@@ -81,7 +81,7 @@ class MaskedWordModule(Learner):
         counts_G, guessed_G = counts_V.topk(min(cfg.masked.words, int((counts_V > 0).sum())))
         start = start_of(cfg, corpus, resumed)
         trained_R = words_of(corpus, cfg.model, start, "encoder.embedding")
-        model = OmegaConf.create({**as_dict(cfg.model), "phrases": None})  # they need labels
+        model = cfg.model.model_copy(update={"phrases": None})  # they need labels
         encoder: Any = build_net(model, corpus.glove, 2, trained_R)
         net = MaskedWords(encoder, guessed_G, counts_G, len(corpus.glove.vectors))
         module = cls(net, cfg, {"vectors": corpus.glove.fingerprint})

@@ -31,9 +31,12 @@ SHORT = 30  # number of words of the review to draw
 class ReviewData(BatchData):
     """Reviews, and the texts of data.extra."""
 
+    reads_phrases = True  # whether the net may have phrases
+
     def __init__(self, *args: Any, **options: Any):
         super().__init__(*args, **options)
-        self.widths, self.options = self.cfg.data.padded_lengths, batch_options(self.cfg)
+        self.widths = self.cfg.data.padded_lengths
+        self.options = batch_options(self.cfg, self.reads_phrases)
         self.train_options = {"word_dropout": self.cfg.data.word_dropout}
 
     @staticmethod

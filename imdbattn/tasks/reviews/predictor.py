@@ -11,7 +11,6 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from omegaconf import OmegaConf
 from torch import Tensor
 
 from imdbattn.data.corpus import ReviewCorpus, load_vectors, prepare
@@ -63,7 +62,7 @@ class ReviewPredictor(Predictor):
         labels = self.facts["labels"]
         names = data.label_names or labels
         if keep_splits:
-            data = OmegaConf.merge(data, {"label_names": names})
+            data = data.model_copy(update={"label_names": names})
         corpus = prepare(data, keep_splits, self.glove)
         if keep_splits and corpus.label_names == names and len(names) == len(labels):
             corpus = replace(corpus, label_names=labels, facts=corpus.facts | {"labels": labels})

@@ -25,6 +25,8 @@ from imdbattn.tools.explain.prediction import Translation
 class Seq2SeqPredictor(Predictor):
     """Generates output sequences for new sources with a trained net."""
 
+    omits_long = True
+
     def __init__(self, cfg: Any, net: EncoderDecoder, facts: Facts):
         super().__init__(cfg, net, facts)
         self.vocabularies = vocabularies(facts)

@@ -29,8 +29,9 @@ from imdbattn.report.pages import plain, render
 from imdbattn.runs.run_folder import RESULTS, write_json
 from imdbattn.settings.keys import as_dict
 from imdbattn.settings.safety import plain_settings, read_json
-from imdbattn.settings.schema import check_run
-from imdbattn.tasks.seq2seq.predictor import Seq2SeqPredictor
+from imdbattn.tasks.predictor import Predictor
+from imdbattn.tasks.reviews.predictor import ReviewPredictor
+from imdbattn.tasks.task import check_run_settings, task_of
 from imdbattn.tasks.weights import Trained
 from imdbattn.tools.export.vectors import VECTORS, build, smaller
 
@@ -82,7 +83,7 @@ def write_export(
                 f"{run_folder} has only the words of its training reviews: vectors=all needs"
                 " the run"
             )
-    elif predictor.cfg.task == "reviews":
+    elif isinstance(predictor, ReviewPredictor):
         predictor, facts = smaller(predictor, run_folder, metrics, vectors, precision)
     net = predictor.net
     tensors = {
@@ -106,7 +107,7 @@ def write_export(
             if onnx:
                 to_onnx(predictor, folder / ONNX)
         settings = portable(as_dict(predictor.cfg))
-        path = str(predictor.cfg.data.get("path") or "")
+        path = str(getattr(predictor.cfg.data, "path", None) or "")
         metrics["test_set"] = metrics["test_set"].replace(path, Path(path).name)  # as `portable`
         write_json(folder / METRICS, metrics)
         version = import_module("imdbattn").__version__  # an import of its API would be a cycle
@@ -236,10 +237,11 @@ def read_export(folder: Path | str, trust: Any = None) -> Any:
     """
     folder = expanded(folder)
     config, file = read_config(folder), folder / CONFIG
-    cfg = check_run(plain_settings(config.get("settings"), file), file, trust)
+    cfg = check_run_settings(plain_settings(config.get("settings"), file), file, trust)
     tensors, facts = safetensors.torch.load_file(folder / WEIGHTS), config["facts"]
-    if cfg.task == "seq2seq":
-        return Seq2SeqPredictor.load(cfg, Trained(tensors, facts))
+    kind = task_of(cfg).part("predictor", Predictor)
+    if not issubclass(kind, ReviewPredictor):
+        return kind.load(cfg, Trained(tensors, facts))
     vectors_VD = tensors.pop(VECTORS).float()
     ids = Tokenizer.from_file(str(folder / WORDS)).get_vocab()
     words = sorted((word for word in ids if ids[word] >= FIRST_WORD), key=ids.__getitem__)

@@ -295,7 +295,8 @@ class Subject:
         """Labels of both texts of the pairs, and how well scores find edited words. limits: of
         pairs for each score.
         """
-        pairs, words_of, data = self.pairs, self.predictor.tokenizer.words, self.settings.data
+        pairs, words_of = self.pairs, self.predictor.tokenizer.words
+        data: Any = self.settings.data
         changed = []  # of each word that is read
         for one in pairs:
             edits = edited_words(

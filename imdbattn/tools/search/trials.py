@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import optuna
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from optuna.distributions import (
     BaseDistribution,
     CategoricalDistribution,
@@ -34,7 +34,6 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import Trial, TrialState, create_trial
 
-from imdbattn.data.reviews import decided_source
 from imdbattn.errors import UserError, in_shell
 from imdbattn.io.files import acquired, write_atomically, writing_into
 from imdbattn.launch.command import SWEEP_PID, composed, has_plugin, plain_dict, quote, threads_of
@@ -43,9 +42,10 @@ from imdbattn.report.comparison import spread
 from imdbattn.report.comparison_page import mean_and_sd
 from imdbattn.report.pages import Report, Section, as_table, print_reports, write_report
 from imdbattn.runs.run_folder import finished, read_curves
-from imdbattn.settings.keys import as_text, within
+from imdbattn.settings.keys import as_dict, as_text, within
 from imdbattn.settings.safety import read_json, refuse_untrusted
-from imdbattn.settings.schema import validate
+from imdbattn.settings.schema import Training
+from imdbattn.tasks.task import task_of, validate
 from imdbattn.tools.search.settings import Search
 
 log = logging.getLogger(__name__)
@@ -88,7 +88,7 @@ def run_search(cfg: Search, folder: Path, file: str) -> None:
 # --- the space: values, lists of values, and ranges {low, high} with log: true or step ------------
 
 
-def check(cfg: Search, file: Path) -> tuple[Space, DictConfig]:
+def check(cfg: Search, file: Path) -> tuple[Space, Training]:
     """The space, and the settings that all trials share. Raises UserError for wrong ones.
 
     file: their source, if a search is resumed. If data.source is `auto`, one source is chosen for
@@ -107,8 +107,8 @@ def check(cfg: Search, file: Path) -> tuple[Space, DictConfig]:
         point = [values[min(place, len(values) - 1)] for values in ends]
         settings = compose([*cfg.train, *as_words(dict(zip(space, point, strict=True)))])
         if cfg.resume:
-            refuse_untrusted(settings, file, cfg.trust)
-    if source := decided_source(settings):
+            refuse_untrusted(as_dict(settings), file, cfg.trust)
+    if source := task_of(settings).decided_source(settings.data):
         cfg.train.append(f"data.source={source}")
     return space, compose(cfg.train)
 
@@ -131,7 +131,7 @@ def as_words(params: Mapping[str, Any]) -> list[str]:
     return [word(name, value) for name, value in params.items()]
 
 
-def compose(words: Sequence[str]) -> DictConfig:
+def compose(words: Sequence[str]) -> Training:
     """The settings of `python -m imdbattn.train words...`. Raises UserError if they are wrong."""
     try:
         return validate(plain_dict(composed("train", words)))
@@ -174,7 +174,7 @@ def open_study(journal: Path, cfg: Search, max_epochs: int | None) -> optuna.Stu
 
 
 def run_trials(
-    study: optuna.Study, cfg: Search, space: Space, settings: DictConfig, folder: Path
+    study: optuna.Study, cfg: Search, space: Space, settings: Training, folder: Path
 ) -> None:
     """Runs trials until cfg.n_trials are finished or pruned, starting with those that an earlier
     process left running.
@@ -233,7 +233,7 @@ def ask(study: optuna.Study, cfg: Search, space: Space) -> Trial:
     return Trial(study, study.get_trials(deepcopy=False)[-1]._trial_id)
 
 
-def run_trial(trial: Trial, cfg: Search, settings: DictConfig, folder: Path) -> Generator[None]:
+def run_trial(trial: Trial, cfg: Search, settings: Training, folder: Path) -> Generator[None]:
     """Runs a trial and records its result in the study. Yields while it is running.
 
     A run folder that exists already is resumed from its last checkpoint; without one it starts

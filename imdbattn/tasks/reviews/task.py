@@ -1,0 +1,41 @@
+"""The task `reviews`: classification of reviews, and of other texts."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from imdbattn.tasks.task import Task
+
+if TYPE_CHECKING:
+    from imdbattn.tasks.predictor import Predictor
+
+
+class Reviews(Task):
+    """Classifies texts: sentiment of reviews by default."""
+
+    name = "reviews"
+    settings = "imdbattn.tasks.reviews.settings.ReviewSettings"
+    data = "imdbattn.tasks.reviews.classifier.ReviewData"
+    module = "imdbattn.tasks.reviews.classifier.ReviewClassifier"
+    predictor: ClassVar[type[Predictor] | str | None] = (
+        "imdbattn.tasks.reviews.predictor.ReviewPredictor"
+    )
+
+    @classmethod
+    def same_data(cls, data: Any, source: str, key: str | None) -> bool:
+        """Returns whether the files of data.path, or the source, are those of a run.
+
+        data.extra is not compared.
+        """
+        from imdbattn.data import reviews
+
+        if data.path:
+            return bool(reviews.find_source(data).checksum == str(key).split("-")[0])
+        return data.source != "auto" or os.environ.get(reviews.DECIDED) in (None, source)
+
+    @classmethod
+    def decided_source(cls, data: Any) -> str | None:
+        from imdbattn.data import reviews
+
+        return reviews.decided_source(data)

@@ -1,0 +1,22 @@
+"""The task `seq2seq`: pairs of sequences, which an encoder-decoder maps to each other."""
+
+from typing import Any
+
+from imdbattn.tasks.task import Task
+
+
+class Seq2Seq(Task):
+    """Reverses strings, or translates sentences."""
+
+    name = "seq2seq"
+    settings = "imdbattn.tasks.seq2seq.settings.Seq2SeqSettings"
+    data = "imdbattn.tasks.seq2seq.module.PairData"
+    module = "imdbattn.tasks.seq2seq.module.Seq2SeqModule"
+    predictor = "imdbattn.tasks.seq2seq.predictor.Seq2SeqPredictor"
+
+    @classmethod
+    def same_data(cls, data: Any, source: str, key: str | None) -> bool:
+        """Returns whether the files are those of a run."""
+        from imdbattn.data import pairs
+
+        return bool(pairs.find_source(data).checksum == str(key).split("-")[0])

@@ -1,0 +1,122 @@
+"""What the package knows of a task: one record, which a run's `task._target_` names.
+
+No other module knows the names of tasks. A task of one's own is a subclass of `Task` in any
+package (docs/own_parts.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from imdbattn.errors import UserError, naming
+from imdbattn.settings.build import class_at
+from imdbattn.settings.keys import as_dict
+from imdbattn.settings.safety import read_settings, refuse_untrusted
+from imdbattn.settings.schema import Training, validate_as
+
+if TYPE_CHECKING:
+    from imdbattn.tasks.learner import Learner
+    from imdbattn.tasks.loaders import BatchData
+    from imdbattn.tasks.predictor import Predictor
+
+
+class Task:
+    """A task: its settings, and the classes that read its data, train its network and apply it.
+
+    A class may be given by its dotted path. The package's own tasks do so, because a prediction
+    does not load Lightning, and wrong settings are refused before torch is loaded.
+
+    Attributes:
+        name: of the task, for messages.
+        settings: the class of the settings, a subclass of settings.schema.Training.
+        data: the LightningDataModule, a subclass of tasks.loaders.BatchData.
+        module: the LightningModule, a subclass of tasks.learner.Learner.
+        predictor: a subclass of tasks.predictor.Predictor that applies the trained network to new
+            texts without Lightning; None if the network is not applied to texts.
+        encoder: the prefix of the weights that a run of another task can start from with `init`;
+            empty if only runs of this task can.
+        starts_model: the model that starts from a run of this task; empty if the run is a result
+            of its own.
+    """
+
+    name: ClassVar[str]
+    settings: ClassVar[type[Training] | str]
+    data: ClassVar[type[BatchData] | str]
+    module: ClassVar[type[Learner] | str]
+    predictor: ClassVar[type[Predictor] | str | None] = None
+    encoder: ClassVar[str] = ""
+    starts_model: ClassVar[str] = ""
+
+    @classmethod
+    def part(cls, name: str, kind: type) -> Any:
+        """Returns the class that the task names for one of the attributes above.
+
+        Raises UserError if it cannot be imported, or is not a subclass of `kind`.
+        """
+        given = getattr(cls, name)
+        if isinstance(given, str):
+            return class_at(given, f"task.{name}", kind)
+        if not (isinstance(given, type) and issubclass(given, kind)):
+            raise UserError(
+                f"task {cls.name}: {name} is not a subclass of {kind.__module__}.{kind.__name__}"
+            )
+        return given
+
+    @classmethod
+    def same_data(cls, data: Any, source: str, key: str | None) -> bool:
+        """Returns whether `data` settings select the data of a run.
+
+        source: the run's data.source. key: the run's Corpus.source_key.
+        """
+        return True
+
+    @classmethod
+    def decided_source(cls, data: Any) -> str | None:
+        """Returns the source that data.source=auto stands for, or None if that is not used.
+
+        Raises an exception for data that cannot be found, before the first of many jobs.
+        """
+        return None
+
+
+def task_of(settings: Any) -> type[Task]:
+    """Returns the task that the settings of a run name."""
+    found: type[Task] = class_at(settings.task.target, "task", Task)
+    return found
+
+
+def validate(settings: Mapping[str, Any] | Training) -> Training:
+    """Returns the settings of a training run as an object of its task's class.
+
+    Raises UserError that names the first wrong setting.
+    """
+    values = as_dict(settings)
+    target = (values.get("task") or {}).get("_target_")
+    if target is None:
+        raise UserError("task must be given, such as task=reviews")
+    task: type[Task] = class_at(target, "task", Task)
+    kind: type[Training] = task.part("settings", Training)
+    kind.check_groups(values)
+    return validate_as(kind, values)
+
+
+def read_run_settings(
+    file: Path, trust: Any = None, own: Mapping[str, Any] | None = None
+) -> Training:
+    """Returns the settings in a run's config.yaml, which may be untrusted.
+
+    trust, own: see `refuse_untrusted`. Raises UserError for wrong or missing values, and for a
+    class that is not trusted.
+    """
+    return check_run_settings(read_settings(file), file, trust, own)
+
+
+def check_run_settings(
+    settings: Mapping[str, Any], file: Path, trust: Any, own: Mapping[str, Any] | None = None
+) -> Training:
+    """Returns the settings of a run that were read from `file`; raises as `read_run_settings`."""
+    refuse_untrusted(settings, file, trust, own)
+    with naming(file):
+        return validate(settings)
