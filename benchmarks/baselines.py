@@ -32,9 +32,9 @@ from imdbattn.data.ragged import as_tensor
 from imdbattn.data.reviews import cut_reviews, find_source
 from imdbattn.data.tokens import Tokenizer
 from imdbattn.errors import UserError
-from imdbattn.io.files import make_folder, write_atomically
+from imdbattn.io.files import link_or_copy, make_folder, write_atomically
 from imdbattn.runs.outputs import environment, run_facts, score_facts, version
-from imdbattn.runs.run_folder import SPLIT_FILES, link_or_copy, write_json, write_predictions
+from imdbattn.runs.run_folder import SPLIT_FILES, write_json, write_predictions
 from imdbattn.settings.keys import as_dict, explicit
 from imdbattn.tasks.reviews.classifier import Scores
 

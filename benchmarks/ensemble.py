@@ -22,7 +22,8 @@ from omegaconf import OmegaConf
 from benchmarks import baselines
 from imdbattn.errors import UserError
 from imdbattn.report.finished_runs import REVIEWS, Run, read_run
-from imdbattn.runs.run_folder import FINGERPRINT, SPLIT_FILES
+from imdbattn.runs.run_folder import SPLIT_FILES
+from imdbattn.settings.keys import FINGERPRINT
 from imdbattn.tasks.reviews.classifier import Scores
 
 # keys of metrics.json, equal in all members

@@ -15,12 +15,12 @@ from torch import nn
 from imdbattn.api.display import Metrics
 from imdbattn.api.predictions import Explanation, Predictions
 from imdbattn.errors import UserError
+from imdbattn.io.files import write_table
 from imdbattn.runs import predict
-from imdbattn.runs.run_folder import write_table
 from imdbattn.runs.settings import Evaluate, Predict
 from imdbattn.settings.keys import as_dict, defaults, overlay
 from imdbattn.settings.schema import validate_as
-from imdbattn.tools.explain.prediction import Prediction
+from imdbattn.tasks.prediction import Prediction
 from imdbattn.tools.export.folder import FILES, write_export
 from imdbattn.tools.export.settings import Export
 

@@ -16,7 +16,7 @@ import numpy as np
 from imdbattn.api.display import html
 from imdbattn.io.files import expanded
 from imdbattn.report.pages import printed
-from imdbattn.tools.explain.prediction import (
+from imdbattn.tasks.prediction import (
     AttentionWeights,
     Classification,
     Prediction,

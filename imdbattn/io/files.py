@@ -3,15 +3,16 @@
 import errno
 import functools
 import hashlib
+import io
 import json
 import logging
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from imdbattn.errors import UserError, naming
 
@@ -168,3 +169,24 @@ def check_checksums(folder: Path) -> None:
     with naming("the cache is damaged", f"delete the folder {folder} and run again"):
         for name, checksum in json.loads((folder / CHECKSUMS).read_bytes()).items():
             check_sha256(folder / name, checksum)
+
+
+def write_table(path: Path, columns: Mapping[str, Any]) -> None:
+    """Writes a Parquet file with these columns, which is complete or absent."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    buffer = io.BytesIO()
+    pq.write_table(pa.table(dict(columns)), buffer)
+    write_atomically(path, buffer.getvalue())
+
+
+def link_or_copy(file: str | Path, path: str | Path) -> None:
+    """Makes `path` a hard link to a file, which takes no space, or a copy where that is not
+    possible.
+    """
+    with atomically(Path(path)) as temporary:
+        try:
+            os.link(file, temporary)
+        except OSError:  # another disk, or a file system without links
+            shutil.copyfile(file, temporary)

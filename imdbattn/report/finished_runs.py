@@ -19,11 +19,12 @@ import numpy as np
 import pandas as pd
 
 from imdbattn.errors import UserError, in_line
-from imdbattn.runs.run_folder import FINGERPRINT, SPLIT_FILES, Curves, read_curves
+from imdbattn.runs.run_folder import SPLIT_FILES, Curves, read_curves
 from imdbattn.settings.keys import (
     BEYOND,
     CONTROLS,
     ENCODER_DECODERS,
+    FINGERPRINT,
     RUNGS,
     hexdigest,
     variant,

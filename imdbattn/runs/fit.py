@@ -22,7 +22,7 @@ from imdbattn.runs.outputs import (
     write_results,
 )
 from imdbattn.runs.process import exiting_on_signals
-from imdbattn.runs.run_folder import CONTINUED, check_folder, finished, is_debug, run_of
+from imdbattn.runs.run_folder import CONTINUED, check_folder, finished, is_debug, open_run, run_of
 from imdbattn.runs.trainer import build_trainer, compile_net, quiet, try_step
 from imdbattn.settings.keys import as_dict, explicit
 from imdbattn.settings.safety import read_json, read_settings
@@ -30,7 +30,7 @@ from imdbattn.settings.schema import Training
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
 from imdbattn.tasks.task import task_of, validate
-from imdbattn.tasks.weights import read_checkpoint
+from imdbattn.tasks.weights import InitialRun, read_checkpoint
 from imdbattn.tracking.loggers import build_loggers, check_logger, finish_loggers, wandb_run_of
 from imdbattn.tracking.publish import publish_run
 
@@ -62,6 +62,15 @@ def fit(cfg: Training, folder: Path, resume: bool = False) -> dict[str, Any]:
     return metrics
 
 
+def initial_run(cfg: Training) -> InitialRun | None:
+    """Returns the finished run that `init` names, or None. Raises UserError if it is not one."""
+    if not cfg.init:
+        return None
+    remedy = "init needs a finished run; null starts from new weights"
+    metrics = read_json(Path(cfg.init) / "metrics.json", remedy)
+    return InitialRun(*open_run(cfg.init, cfg.trust, as_dict(cfg)), metrics)
+
+
 def train(cfg: Training, folder: Path, resume: bool) -> dict[str, Any]:
     """`fit` in a folder that no other process uses."""
     check_logger(cfg.logger)
@@ -79,7 +88,9 @@ def train(cfg: Training, folder: Path, resume: bool) -> dict[str, Any]:
     run, last = run_of(folder), folder / "checkpoints" / "last.ckpt"
     saved = last if last.exists() else run / "checkpoints" / "last.ckpt"
     state = read_checkpoint(saved) if resume and saved.exists() else None
-    module: Learner = task.part("module", Learner).new(cfg, corpus, state)
+    module: Learner = task.part("module", Learner).new(
+        cfg, corpus, state, None if state else initial_run(cfg)
+    )
 
     # Trainer
     loggers: list[Logger] = []

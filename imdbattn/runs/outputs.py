@@ -1,6 +1,7 @@
 """Writes a run folder: its settings when it starts, and its results when it ends."""
 
 import functools
+import importlib
 import logging
 import os
 import platform
@@ -19,26 +20,23 @@ from lightning.pytorch.utilities import rank_zero_only
 from omegaconf import OmegaConf
 
 from imdbattn.errors import only_warning
-from imdbattn.io.files import acquired, write_atomically
+from imdbattn.io.files import acquired, link_or_copy, write_atomically
 from imdbattn.launch.command import SWEEP_PID
 from imdbattn.runs.process import float32_products
 from imdbattn.runs.run_folder import (
     CONTINUED,
-    FINGERPRINT,
     REPLACED,
     RESULTS,
     SPLIT_FILES,
     finished,
     is_debug,
-    link_or_copy,
-    read_curves,
     results_file,
     run_of,
     temporary_files,
     write_json,
     write_predictions,
 )
-from imdbattn.settings.keys import PACKAGE
+from imdbattn.settings.keys import FINGERPRINT, PACKAGE
 from imdbattn.settings.safety import trust_option
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
@@ -257,13 +255,9 @@ def write_results(
 
 
 def draw_pictures(module: Learner, data: BatchData, folder: Path) -> None:
-    from imdbattn.report.pages import png
-    from imdbattn.tools.explain.figures import learning_curves
-
-    if (file := folder / "metrics.csv").exists():
-        figure = learning_curves(read_curves(file), *module.curves)
-        write_atomically(folder / "pictures" / "learning_curves.png", png(figure))
-    module.draw(data, folder / "pictures")
+    """Draws the pictures of the task into pictures/ of a run folder."""
+    place, _, name = task_of(module.cfg).pictures.rpartition(".")
+    getattr(importlib.import_module(place), name)(module, data, folder)
 
 
 def summary(metrics: Mapping[str, Any], folder: Path) -> list[str]:

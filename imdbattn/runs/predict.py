@@ -14,10 +14,10 @@ from imdbattn.runs.run_folder import finished, open_run, results_file
 from imdbattn.runs.settings import Predict
 from imdbattn.settings.keys import as_dict, overlay
 from imdbattn.settings.schema import OfRun, Training
+from imdbattn.tasks.prediction import Prediction
 from imdbattn.tasks.predictor import Predictor, load
 from imdbattn.tasks.reviews.predictor import MeanPredictor
 from imdbattn.tasks.task import task_of, validate
-from imdbattn.tools.explain.prediction import Prediction
 from imdbattn.tools.export.folder import is_export, read_export
 
 log = logging.getLogger(__name__)

@@ -10,14 +10,13 @@ import io
 import json
 import os
 import re
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from imdbattn.errors import UserError
-from imdbattn.io.files import atomically, expanded, write_atomically
+from imdbattn.io.files import expanded, write_atomically, write_table
 from imdbattn.settings.keys import as_dict, flat
 from imdbattn.settings.safety import read_json, read_settings
 
@@ -34,7 +33,6 @@ CONTINUED = ".continued"
 REPLACED = ".replaced"
 # folders of what commands compute with the best checkpoint
 RESULTS = ("pictures", "evaluations", "explanations")
-FINGERPRINT = {"test": "test_fingerprint", "validation": "val_fingerprint"}  # keys in metrics.json
 # settings of runs whose numbers are not results
 DEBUG = ("trainer.fast_dev_run", "trainer.overfit_batches")
 Curves = dict[str, dict[int, float]]  # name such as val/loss -> epoch counted from 1 -> value
@@ -109,26 +107,6 @@ def write_predictions(path: Path, scores: Any, rows: Any) -> None:
     items of the split.
     """
     write_table(path, {"row": rows[scores.rows_N.numpy()], **scores.columns()})
-
-
-def write_table(path: Path, columns: Mapping[str, Any]) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    buffer = io.BytesIO()
-    pq.write_table(pa.table(dict(columns)), buffer)
-    write_atomically(path, buffer.getvalue())
-
-
-def link_or_copy(file: str | Path, path: str | Path) -> None:
-    """Makes `path` a hard link to a file, which takes no space, or a copy where that is not
-    possible.
-    """
-    with atomically(Path(path)) as temporary:
-        try:
-            os.link(file, temporary)
-        except OSError:  # another disk, or a file system without links
-            shutil.copyfile(file, temporary)
 
 
 def open_run(

@@ -8,10 +8,10 @@ from typing import Any
 from imdbattn.errors import UserError
 from imdbattn.runs.outputs import run_facts, score_facts
 from imdbattn.runs.predict import load_predictor, with_changes
-from imdbattn.runs.run_folder import FINGERPRINT, write_json, write_predictions
+from imdbattn.runs.run_folder import write_json, write_predictions
 from imdbattn.runs.settings import Evaluate
 from imdbattn.runs.trainer import build_trainer, quiet
-from imdbattn.settings.keys import overlay
+from imdbattn.settings.keys import FINGERPRINT, overlay
 from imdbattn.settings.safety import read_json
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData

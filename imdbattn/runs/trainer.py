@@ -14,12 +14,9 @@ import torch
 from lightning.pytorch.accelerators import CPUAccelerator
 from lightning.pytorch.plugins.environments import SLURMEnvironment
 from lightning.pytorch.utilities.seed import isolate_rng
-from torch import Tensor, nn
+from torch import Tensor
 
 from imdbattn.errors import naming
-from imdbattn.nn.beyond.context import Context
-from imdbattn.nn.encoder_decoder import Decoder
-from imdbattn.nn.ladder import Attention, Classifier
 from imdbattn.runs.callbacks import AtomicCheckpointIO, Progress
 from imdbattn.runs.process import keep_memory, matmul_backend, use_onednn
 from imdbattn.settings.build import make
@@ -118,7 +115,7 @@ def try_step(module: Learner, data: BatchData, trainer: L.Trainer) -> None:
     with isolate_rng():
         trial = copy.deepcopy(module, constants).to(device)
         trial.trainer = trainer
-        for key, part, shape, method in parts(trial.net):
+        for key, part, shape, method in trial.parts():
             name = f"{key} ({type(part).__module__}.{type(part).__qualname__})"
             with naming(name):
                 setattr(part, method, partial(checked, getattr(part, method), name, shape))
@@ -149,31 +146,3 @@ def checked(
             )
             raise ValueError(f"it returns {found} instead of {expected}")
         return output
-
-
-def parts(net: nn.Module) -> Iterator[tuple[str, nn.Module, Callable[..., tuple[int, ...]], str]]:
-    """The setting that names a part, the part, the shape of its output (docs/own_parts.md), and its
-    method.
-    """
-
-    def same(x_BTD: Tensor, *_: Any) -> tuple[int, ...]:
-        return x_BTD.shape
-
-    def scores(query: Tensor, key: Tensor) -> tuple[int, ...]:
-        return *query.shape[:-1], key.shape[-2]
-
-    for owner in net.modules():
-        if isinstance(owner, Classifier):
-            for name, part in [
-                ("positions", owner.positions),
-                *(("layer", layer) for layer in owner.layers),
-            ]:
-                yield f"model.{name}", part, same, "forward"
-            if type(owner.head) is nn.Linear:  # another head may read several vectors
-                yield "model.pooling", owner.pooling, lambda x_BTD, *_: x_BTD.shape[::2], "forward"
-            if isinstance(owner.context, Context) and owner.context.convolution is not None:
-                yield "model.convolution", owner.context.convolution, same, "forward"
-        elif isinstance(owner, Attention):
-            yield "score", owner.score, scores, "forward"
-        elif isinstance(owner, Decoder) and owner.score is not None:
-            yield "model.score", owner.score, scores, "compare"

@@ -71,6 +71,8 @@ HARDWARE = tuple(
 )
 # files of conf/ whose settings have names of their own
 CHOICES = ("model", "task", "trainer", "debug")
+# split -> its fingerprint in metrics.json
+FINGERPRINT = {"test": "test_fingerprint", "validation": "val_fingerprint"}
 NAME = r"\w[\w.-]{0,99}"  # of a model: part of a folder's name
 # compared by fingerprints
 SOURCES = ("init", "data.path", "data.source", "data.glove.path", "data.glove.source")
@@ -78,7 +80,10 @@ SOURCES = ("init", "data.path", "data.source", "data.glove.path", "data.glove.so
 
 def as_dict(settings: Any) -> dict[str, Any]:
     """Returns settings as nested dicts and lists, without defaults that were not given."""
-    if hasattr(settings, "model_dump"):  # pydantic, which this module does not import
+    # Of settings.schema, which this module does not import
+    if hasattr(settings, "as_given"):
+        return dict(settings.as_given())
+    if hasattr(settings, "model_dump"):
         return dict(settings.model_dump(exclude_unset=True))
     return OmegaConf.to_container(settings) if isinstance(settings, DictConfig) else dict(settings)  # type: ignore[return-value]
 

@@ -4,12 +4,13 @@ A command receives an object of its class, and so does everything that it calls.
 `--help`, because pydantic is slow to import.
 """
 
+import copy
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
 from imdbattn.errors import UserError
 from imdbattn.settings.keys import NAME, as_text, flat, no_setting
@@ -262,8 +263,23 @@ class Training(Group):
     """The settings of conf/train.yaml that all tasks have."""
 
     @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Self:
+        """Returns the settings with these values. Raises UserError for a wrong one."""
+        cls.check_groups(values)
+        settings = validate_as(cls, values)
+        settings._given = copy.deepcopy(dict(values))
+        return settings
+
+    def as_given(self) -> dict[str, Any]:
+        """Returns nested dicts and lists, from which `of` makes the same settings."""
+        return copy.deepcopy(dict(self._given))
+
+    @classmethod
     def check_groups(cls, settings: Mapping[str, Any]) -> None:
         """Raises UserError for groups of another task, before single settings are checked."""
+
+    # As they were given: with the order of their keys, and 1 is not 1.0
+    _given: Mapping[str, Any] = PrivateAttr()
 
     task: ClassName
     choose_by: str

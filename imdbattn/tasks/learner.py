@@ -4,8 +4,7 @@ evaluation.
 
 import inspect
 import math
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
 import lightning as L
@@ -15,7 +14,8 @@ from torch import Tensor, nn
 
 from imdbattn.settings.build import make
 from imdbattn.settings.keys import as_dict
-from imdbattn.tasks.weights import Facts
+from imdbattn.tasks.parts import Part
+from imdbattn.tasks.weights import Facts, InitialRun
 
 
 def concatenate(parts: Sequence[Tensor]) -> Tensor:
@@ -77,10 +77,16 @@ class Learner(L.LightningModule):
         self.outputs: list[tuple[Tensor, ...]] = []  # of each batch of this evaluation
 
     @classmethod
-    def new(cls, cfg: Any, corpus: Any, resumed: dict[str, Any] | None = None) -> Self:
+    def new(
+        cls,
+        cfg: Any,
+        corpus: Any,
+        resumed: dict[str, Any] | None = None,
+        init: InitialRun | None = None,
+    ) -> Self:
         """An untrained model, with the weights of the run `init` if there is one.
 
-        resumed: content of the checkpoint that will be loaded into it.
+        resumed: content of the checkpoint that will be loaded into it. init: the run `init`.
         """
         raise NotImplementedError
 
@@ -99,10 +105,9 @@ class Learner(L.LightningModule):
         """
         raise NotImplementedError
 
-    def draw(self, data: Any, folder: Path) -> None:
-        """Draws pictures of the trained model into pictures/ of its run folder; only learning
-        curves by default.
-        """
+    def parts(self) -> Iterator[Part]:
+        """Yields the parts of the net that settings name, whose outputs are checked once."""
+        yield from ()
 
     def add_to_epoch(self, losses: Tensor, right: Tensor, answers: Tensor | int) -> None:
         """Adds a step to the sums of the epoch: losses, which answers are correct, and their

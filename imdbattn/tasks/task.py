@@ -14,7 +14,7 @@ from imdbattn.errors import UserError, naming
 from imdbattn.settings.build import class_at
 from imdbattn.settings.keys import as_dict
 from imdbattn.settings.safety import read_settings, refuse_untrusted
-from imdbattn.settings.schema import Training, validate_as
+from imdbattn.settings.schema import Training
 
 if TYPE_CHECKING:
     from imdbattn.tasks.learner import Learner
@@ -37,6 +37,8 @@ class Task:
             texts without Lightning; None if the network is not applied to texts.
         encoder: the prefix of the weights that a run of another task can start from with `init`;
             empty if only runs of this task can.
+        pictures: the dotted path of a function (module, data, run folder) that draws pictures of a
+            finished run; it is imported only if `pictures` is true.
         starts_model: the model that starts from a run of this task; empty if the run is a result
             of its own.
     """
@@ -46,6 +48,7 @@ class Task:
     data: ClassVar[type[BatchData] | str]
     module: ClassVar[type[Learner] | str]
     predictor: ClassVar[type[Predictor] | str | None] = None
+    pictures: ClassVar[str] = "imdbattn.tools.explain.pictures.draw_curves"
     encoder: ClassVar[str] = ""
     starts_model: ClassVar[str] = ""
 
@@ -98,8 +101,7 @@ def validate(settings: Mapping[str, Any] | Training) -> Training:
         raise UserError("task must be given, such as task=reviews")
     task: type[Task] = class_at(target, "task", Task)
     kind: type[Training] = task.part("settings", Training)
-    kind.check_groups(values)
-    return validate_as(kind, values)
+    return kind.of(values)
 
 
 def read_run_settings(

@@ -13,9 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from imdbattn.errors import UserError, naming
-from imdbattn.runs.run_folder import FINGERPRINT, open_run
-from imdbattn.settings.keys import as_dict, as_text, digest, without
-from imdbattn.settings.safety import read_json
+from imdbattn.settings.keys import FINGERPRINT, as_dict, as_text, digest, without
 from imdbattn.tasks.task import task_of
 
 Weights = Mapping[str, Tensor]  # of a net, by name
@@ -95,7 +93,20 @@ def check_same(name: str, facts: Facts, current: Facts) -> None:
 # --- init -----------------------------------------------------------------------------------------
 
 
-def start_of(cfg: Any, corpus: Any, resumed: Mapping[str, Any] | None = None) -> Trained | None:
+class InitialRun(NamedTuple):
+    """The finished run that `init` names: its settings, best checkpoint and metrics.json."""
+
+    settings: Any
+    checkpoint: Path
+    metrics: Mapping[str, Any]
+
+
+def start_of(
+    cfg: Any,
+    corpus: Any,
+    resumed: Mapping[str, Any] | None = None,
+    init: InitialRun | None = None,
+) -> Trained | None:
     """The run `init`: one of the same task, or for a classifier one of task=masked_words. None
     without `init`.
 
@@ -108,11 +119,10 @@ def start_of(cfg: Any, corpus: Any, resumed: Mapping[str, Any] | None = None) ->
         return None
     if resumed:
         return Trained.of(resumed)
+    if init is None:
+        raise ValueError("init= needs the run that it names")
     run = f"init={cfg.init}"
-    metrics = read_json(
-        Path(cfg.init) / "metrics.json", "init needs a finished run; null starts from new weights"
-    )
-    other, file = open_run(cfg.init, cfg.trust, as_dict(cfg))
+    other, file, metrics = init
     settings = as_dict(other)
     weights, facts = Trained.of(read_checkpoint(file))
     prefix = task_of(other).encoder

@@ -164,7 +164,7 @@ def test_each_job_on_one_device_has_its_own_gpu(monkeypatch, job, settings):
     reserved_gpu = partial(one_job.reserved_gpu, number=5)
     with (
         reserved_gpu(gpu) as first,
-        reserved_gpu(OmegaConf.merge(gpu, {"devices": "auto"})) as second,
+        reserved_gpu(gpu.model_copy(update={"devices": "auto"})) as second,
     ):
         assert [first, second] == [{"CUDA_VISIBLE_DEVICES": "4"}, {"CUDA_VISIBLE_DEVICES": "7"}]
         with reserved_gpu(gpu) as third:  # more jobs than GPUs: shared in turn

@@ -10,7 +10,7 @@ from torch import nn
 from imdbattn.nn.beyond.attention import LabelHead, LabelQueryPooling, ProjectedAttention
 from imdbattn.nn.ladder import Attention, SelfAttention, Words
 from imdbattn.nn.scores import Additive, Bilinear, Dot, ScaledDot, padding_mask
-from imdbattn.tools.explain.watch import rollout, watch
+from imdbattn.nn.watch import rollout, watch
 
 SCORES = (ScaledDot, Dot, Bilinear, Additive)
 

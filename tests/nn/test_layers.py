@@ -6,7 +6,7 @@ import torch
 from imdbattn.nn.beyond.context import Convolution
 from imdbattn.nn.ladder import PlainLayer, ResidualLayer, Words
 from imdbattn.nn.scores import padding_mask
-from imdbattn.tools.explain.watch import watch
+from imdbattn.nn.watch import watch
 
 from ..nets import batch, net
 

@@ -8,7 +8,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from omegaconf import OmegaConf
 
 from imdbattn.data.corpus import prepare
 from imdbattn.nn.ladder import Words, sinusoids
@@ -19,6 +18,7 @@ from imdbattn.runs.trainer import build_trainer
 from imdbattn.settings.keys import as_dict
 from imdbattn.tasks.predictor import load
 from imdbattn.tasks.reviews.classifier import ReviewClassifier, ReviewData
+from imdbattn.tasks.task import validate
 from imdbattn.tools.explain.figures import (
     by_distance,
     dot_products,
@@ -130,11 +130,11 @@ def test_rotary_positions_show_the_products_of_a_rotated_vector(reader):
 
 
 def test_a_picture_that_fails_gives_only_a_warning(trained, tmp_path, monkeypatch, caplog):
-    monkeypatch.delattr("imdbattn.tools.explain.show.write_attention")
+    monkeypatch.delattr("imdbattn.tools.explain.pictures.write_attention")
     cfg, checkpoint = open_run(str(trained("base")[0]))
     predictor = load(cfg, checkpoint)
     module = ReviewClassifier(
-        predictor.net, OmegaConf.merge(cfg, {"test": False, "pictures": True}), predictor.facts
+        predictor.net, validate(as_dict(cfg) | {"test": False, "pictures": True}), predictor.facts
     )
     with caplog.at_level(logging.WARNING):
         write_results(

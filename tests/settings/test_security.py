@@ -17,7 +17,7 @@ from imdbattn.launch.command import conf_dir
 from imdbattn.report.comparison_page import report_of
 from imdbattn.runs.score import score_run
 from imdbattn.settings.safety import PAGE_POLICY, credentials, refuse_credentials
-from imdbattn.tools.explain.prediction import AttentionWeights, Classification, Translation
+from imdbattn.tasks.prediction import AttentionWeights, Classification, Translation
 from imdbattn.tools.explain.show import page
 from imdbattn.tools.faithfulness.report import report_of as faithfulness_report
 from tests.report.test_report import Page, drawn_page, made_up

@@ -123,7 +123,7 @@ def test_without_layers_attention_is_that_of_the_pooling_alone(settings):
 
 
 def test_last_layer_and_all_layers_are_averages_of_the_weights_of_layers(settings):
-    from imdbattn.tools.explain.watch import watch
+    from imdbattn.nn.watch import watch
 
     net = nets.net(settings, "residual", "model.layer.heads=2")
     batch = nets.batch(net, [REVIEWS[0]])

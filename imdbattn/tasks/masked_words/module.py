@@ -5,6 +5,7 @@ Shape suffixes: B reviews of a batch, T positions, M masked words of a batch, N 
 R words with trained vectors, G words that may be masked.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -19,8 +20,9 @@ from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.nn.beyond.masked_words import MaskedWords
 from imdbattn.tasks.build import build_net
 from imdbattn.tasks.learner import Learner
-from imdbattn.tasks.reviews.classifier import ReviewData, words_of
-from imdbattn.tasks.weights import load_start, start_of
+from imdbattn.tasks.parts import Part
+from imdbattn.tasks.reviews.classifier import ReviewData, parts_of_classifiers, words_of
+from imdbattn.tasks.weights import InitialRun, load_start, start_of
 
 
 class MaskedWordData(ReviewData):
@@ -75,11 +77,17 @@ class MaskedWordModule(Learner):
     net: MaskedWords
 
     @classmethod
-    def new(cls, cfg: Any, corpus: ReviewCorpus, resumed: dict[str, Any] | None = None) -> Self:
+    def new(
+        cls,
+        cfg: Any,
+        corpus: ReviewCorpus,
+        resumed: dict[str, Any] | None = None,
+        init: InitialRun | None = None,
+    ) -> Self:
         counts_V = corpus.splits["train"].ids.bincount(minlength=len(corpus.glove.vectors))
         counts_V[:FIRST_WORD] = 0
         counts_G, guessed_G = counts_V.topk(min(cfg.masked.words, int((counts_V > 0).sum())))
-        start = start_of(cfg, corpus, resumed)
+        start = start_of(cfg, corpus, resumed, init)
         trained_R = words_of(corpus, cfg.model, start, "encoder.embedding")
         model = cfg.model.model_copy(update={"phrases": None})  # they need labels
         encoder: Any = build_net(model, corpus.glove, 2, trained_R)
@@ -87,6 +95,9 @@ class MaskedWordModule(Learner):
         module = cls(net, cfg, {"vectors": corpus.glove.fingerprint})
         load_start(module, start, resumed)
         return module
+
+    def parts(self) -> Iterator[Part]:
+        yield from parts_of_classifiers(self.net)
 
     def predict(
         self, batch: Batch, masked_BT: Tensor, label_smoothing: float = 0.0

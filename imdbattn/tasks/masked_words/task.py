@@ -11,5 +11,6 @@ class MaskedWordTask(Reviews):
     data = "imdbattn.tasks.masked_words.module.MaskedWordData"
     module = "imdbattn.tasks.masked_words.module.MaskedWordModule"
     predictor = None
+    pictures = "imdbattn.tools.explain.pictures.draw_curves"
     encoder = "encoder."
     starts_model = "pretrained"

@@ -4,26 +4,29 @@ Shape suffixes: B reviews of a batch, N reviews of a split, C classes, R words w
 trained.
 """
 
-import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torchmetrics.functional.classification import multiclass_accuracy
 
 from imdbattn.data.corpus import ReviewCorpus, prepare
 from imdbattn.data.ragged import Batch, Ragged
 from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.errors import UserError
-from imdbattn.nn.beyond.context import Phrases, count_phrases, folds_of
-from imdbattn.runs.run_folder import link_or_copy, open_run
+from imdbattn.io.files import link_or_copy
+from imdbattn.nn.beyond.context import Context, Phrases, count_phrases, folds_of
+from imdbattn.nn.ladder import Classifier
 from imdbattn.tasks.build import batch_options, build_net, trained_words
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData, default_budget
+from imdbattn.tasks.parts import Part, pooled_shape, same_shape, scores_in
 from imdbattn.tasks.per_class import confusion, details
-from imdbattn.tasks.weights import Trained, load_start, start_of
+from imdbattn.tasks.task import check_run_settings
+from imdbattn.tasks.weights import InitialRun, Trained, load_start, read_checkpoint, start_of
 
 SHORT = 30  # number of words of the review to draw
 
@@ -133,8 +136,14 @@ class ReviewClassifier(Learner):
             self._ddp_params_and_buffers_to_ignore.append(name)
 
     @classmethod
-    def new(cls, cfg: Any, corpus: ReviewCorpus, resumed: dict[str, Any] | None = None) -> Self:
-        start = start_of(cfg, corpus, resumed)
+    def new(
+        cls,
+        cfg: Any,
+        corpus: ReviewCorpus,
+        resumed: dict[str, Any] | None = None,
+        init: InitialRun | None = None,
+    ) -> Self:
+        start = start_of(cfg, corpus, resumed, init)
         trained_R = words_of(corpus, cfg.model, start, "embedding")
         phrases = folds_N = None
         if settings := cfg.model.phrases:
@@ -156,11 +165,21 @@ class ReviewClassifier(Learner):
     def load_from_checkpoint(  # type: ignore[override]
         cls, checkpoint_path: Any, map_location: Any = None, trust: Any = None
     ) -> Self:
-        """The classifier of a checkpoint in its run folder. trust: see `open_run`."""
-        from imdbattn.tasks.predictor import load
+        """Returns the classifier of a checkpoint in evaluation mode, with its vectors.
 
-        predictor: Any = load(*open_run(os.fspath(checkpoint_path), trust))
+        trust: packages whose classes the checkpoint's settings may name. Raises UserError for
+        anything but tensors and plain values, and for a class that is not trusted.
+        """
+        from imdbattn.tasks.reviews.predictor import ReviewPredictor
+
+        content = read_checkpoint(Path(checkpoint_path))
+        values = content["hyper_parameters"]["config"]
+        cfg = check_run_settings(values, Path(checkpoint_path), trust)
+        predictor = ReviewPredictor.load(cfg, Trained.of(content))
         return cls(predictor.net, predictor.cfg, predictor.facts).to(map_location)
+
+    def parts(self) -> Iterator[Part]:
+        yield from parts_of_classifiers(self.net)
 
     def forward(self, batch: Batch) -> Tensor:
         return self.net(batch)
@@ -187,16 +206,20 @@ class ReviewClassifier(Learner):
     def make_scores(self, outputs: tuple[Tensor, ...]) -> Scores:
         return Scores(*outputs)
 
-    def draw(self, data: Any, folder: Path) -> None:
-        from imdbattn.tasks.reviews.predictor import ReviewPredictor
-        from imdbattn.tools.explain.figures import draw_positions
-        from imdbattn.tools.explain.show import write_attention
 
-        draw_positions(self.net, self.cfg.data.max_tokens or 512, folder)
-        predictor = ReviewPredictor(self.cfg, self.net, self.hparams, data.corpus.glove)
-        write_attention(
-            predictor.explain(data.short_review("test" if self.cfg.test else "validation")), folder
-        )
+def parts_of_classifiers(net: nn.Module) -> Iterator[Part]:
+    """Yields the parts of each nn.ladder.Classifier in a net."""
+    for owner in net.modules():
+        if not isinstance(owner, Classifier):
+            continue
+        yield Part("model.positions", owner.positions, same_shape)
+        for layer in owner.layers:
+            yield Part("model.layer", layer, same_shape)
+        if type(owner.head) is nn.Linear:  # another head may read several vectors
+            yield Part("model.pooling", owner.pooling, pooled_shape)
+        if isinstance(owner.context, Context) and owner.context.convolution is not None:
+            yield Part("model.convolution", owner.context.convolution, same_shape)
+    yield from scores_in(net)
 
 
 def words_of(

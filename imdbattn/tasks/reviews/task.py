@@ -21,6 +21,7 @@ class Reviews(Task):
     predictor: ClassVar[type[Predictor] | str | None] = (
         "imdbattn.tasks.reviews.predictor.ReviewPredictor"
     )
+    pictures = "imdbattn.tools.explain.pictures.draw_review"
 
     @classmethod
     def same_data(cls, data: Any, source: str, key: str | None) -> bool:

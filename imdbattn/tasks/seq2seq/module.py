@@ -4,7 +4,8 @@ Shape suffixes: B pairs of a batch, S source positions, T target positions, V vo
 a split.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Self
@@ -15,12 +16,13 @@ from torch import Tensor
 
 from imdbattn.data.pairs import PairBatch, PairCorpus, prepare
 from imdbattn.data.vocabulary import PAD
-from imdbattn.nn.encoder_decoder import EncoderDecoder, beam_search
-from imdbattn.runs.run_folder import write_table
+from imdbattn.io.files import write_table
+from imdbattn.nn.encoder_decoder import Decoder, EncoderDecoder, beam_search
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
-from imdbattn.tasks.seq2seq.predictor import Seq2SeqPredictor, build_net, vocabularies
-from imdbattn.tasks.weights import load_start, start_of
+from imdbattn.tasks.parts import Part, shape_of_scores
+from imdbattn.tasks.seq2seq.predictor import build_net, vocabularies
+from imdbattn.tasks.weights import InitialRun, load_start, start_of
 
 
 class PairData(BatchData):
@@ -98,12 +100,23 @@ class Seq2SeqModule(Learner):
     curves = ("training, single symbols", "validation, whole outputs")
 
     @classmethod
-    def new(cls, cfg: Any, corpus: PairCorpus, resumed: dict[str, Any] | None = None) -> Self:
+    def new(
+        cls,
+        cfg: Any,
+        corpus: PairCorpus,
+        resumed: dict[str, Any] | None = None,
+        init: InitialRun | None = None,
+    ) -> Self:
         source, target = corpus.source_vocabulary, corpus.target_vocabulary
         facts = {"source_symbols": source.symbols, "target_symbols": target.symbols}
         module = cls(build_net(cfg.model, source, target), cfg, facts)
-        load_start(module, start_of(cfg, corpus, resumed), resumed)
+        load_start(module, start_of(cfg, corpus, resumed, init), resumed)
         return module
+
+    def parts(self) -> Iterator[Part]:
+        for owner in self.net.modules():
+            if isinstance(owner, Decoder) and owner.score is not None:
+                yield Part("model.score", owner.score, shape_of_scores, "compare")
 
     def training_step(self, batch: PairBatch, batch_idx: int) -> Tensor:
         logits_BTV = self.net(batch.source_BS, batch.lengths_or_none_B, batch.target_BT)
@@ -141,16 +154,3 @@ class Seq2SeqModule(Learner):
         references = [split.references[row] for row in rows_N.tolist()]
         columns = (rows_N, lengths_N, symbols_N, losses_N, log_probability_N)
         return Seq2SeqScores(*columns, texts, references, data.corpus.items == "sentences")
-
-    def draw(self, data: Any, folder: Path) -> None:
-        """The attention to the first source with a correct output, or else to the first."""
-        from imdbattn.tools.explain.show import write_attention
-
-        split, scores = data.corpus.splits["test" if self.cfg.test else "validation"], self.scores
-        place = int(scores.right_N.int().argmax())
-        # not all rows are scored if trainer.limit_test_batches is set
-        row = int(scores.rows_N[place])
-        predictor = Seq2SeqPredictor(self.cfg, self.net, self.hparams)
-        (result,) = predictor.write([split.texts[row]])
-        reference = predictor.joiner.join(split.references[row][0].split(" "))
-        write_attention(replace(result, reference=reference), folder)

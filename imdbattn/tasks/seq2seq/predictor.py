@@ -17,9 +17,9 @@ from imdbattn.errors import UserError
 from imdbattn.nn.encoder_decoder import EncoderDecoder, beam_search
 from imdbattn.settings.safety import visible
 from imdbattn.tasks.build import make_net
+from imdbattn.tasks.prediction import Translation
 from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.weights import Facts, Trained, load_weights
-from imdbattn.tools.explain.prediction import Translation
 
 
 class Seq2SeqPredictor(Predictor):

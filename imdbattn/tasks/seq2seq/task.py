@@ -13,6 +13,7 @@ class Seq2Seq(Task):
     data = "imdbattn.tasks.seq2seq.module.PairData"
     module = "imdbattn.tasks.seq2seq.module.Seq2SeqModule"
     predictor = "imdbattn.tasks.seq2seq.predictor.Seq2SeqPredictor"
+    pictures = "imdbattn.tools.explain.pictures.draw_pair"
 
     @classmethod
     def same_data(cls, data: Any, source: str, key: str | None) -> bool:

@@ -12,14 +12,11 @@ from typing import TYPE_CHECKING
 from imdbattn.io.files import write_atomically
 from imdbattn.report.pages import render, terminal
 from imdbattn.settings.safety import visible
+from imdbattn.tasks.prediction import DETAILED, Classification, Prediction, Translation
 from imdbattn.tools.explain.figures import attention_png
-from imdbattn.tools.explain.prediction import Classification, Prediction, Translation
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-# number of reviews on a page with layers and a figure, which take up to a second and 1 MB each
-DETAILED = 5
 
 
 def print_predictions(predictions: Sequence[Prediction], console: Console | None = None) -> None:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
 from imdbattn.nn.ladder import NoPositions, SelfAttention
-from imdbattn.tools.explain.watch import rollout
+from imdbattn.nn.watch import rollout
 
 Number = Annotated[int, Field(ge=1)]
 

@@ -19,8 +19,8 @@ from pydantic import Field
 
 from imdbattn.api.model import Model
 from imdbattn.errors import UserError
+from imdbattn.tasks.prediction import Classification, Prediction, entropy
 from imdbattn.tools.explain.figures import position_tables, scores_by_distance
-from imdbattn.tools.explain.prediction import Classification, Prediction, entropy
 from imdbattn.tools.explore.changes import Changes, changed, positional, shares
 from imdbattn.tools.explore.runs import Message, Runs
 from imdbattn.tools.faithfulness.erasure import keep

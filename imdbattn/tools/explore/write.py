@@ -10,7 +10,7 @@ from pydantic import Field
 
 from imdbattn.data.vocabulary import EOS, MARKERS, PAD
 from imdbattn.nn.encoder_decoder import NEVER, beam_search
-from imdbattn.tools.explain.prediction import Translation
+from imdbattn.tasks.prediction import Translation
 from imdbattn.tools.explore.runs import Message, Runs
 
 ALTERNATIVES = 5

@@ -26,12 +26,12 @@ from imdbattn.data.corpus import prepare, read_texts
 from imdbattn.data.ragged import Batch, Batches, EvalBatches, read_places
 from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.errors import UserError
-from imdbattn.io.files import expanded, make_folder, sha256_of
+from imdbattn.io.files import expanded, make_folder, sha256_of, write_table
 from imdbattn.nn.ladder import Classifier
 from imdbattn.report.finished_runs import Run, find_runs, grouped, skip
 from imdbattn.runs.predict import with_changes
 from imdbattn.runs.process import keep_memory, use_onednn
-from imdbattn.runs.run_folder import open_run, write_table
+from imdbattn.runs.run_folder import open_run
 from imdbattn.runs.score import check_fingerprint
 from imdbattn.settings.safety import untrusted
 from imdbattn.tasks.build import batch_options

@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from imdbattn.data.ragged import Batch
 from imdbattn.nn.beyond.attention import LabelQueryPooling
 from imdbattn.nn.ladder import Attention, Classifier, MeanPooling, PlainLayer, Words
+from imdbattn.nn.watch import rollout
 from imdbattn.tasks.reviews.predictor import watched
-from imdbattn.tools.explain.watch import rollout
 from imdbattn.tools.faithfulness.erasure import in_chunks, keep, log_odds, take, words_of
 
 Score = Callable[[Classifier, Batch, Tensor], Tensor]

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 EOS = "<eos>"
+# Number of reviews with maps of each layer on a page, which take up to a second and 1 MB each
+DETAILED = 5
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,54 @@
+"""The pictures of a finished run: learning curves, positions, and the attention to one text."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from imdbattn.io.files import write_atomically
+from imdbattn.report.pages import png
+from imdbattn.runs.run_folder import read_curves
+from imdbattn.tasks.reviews.predictor import ReviewPredictor
+from imdbattn.tasks.seq2seq.predictor import Seq2SeqPredictor
+from imdbattn.tools.explain.figures import draw_positions, learning_curves
+from imdbattn.tools.explain.show import write_attention
+
+
+def draw_curves(module: Any, data: Any, folder: Path) -> None:
+    """Draws the learning curves into pictures/ of a run folder.
+
+    module: the trained Learner. data: its BatchData.
+    """
+    if (file := folder / "metrics.csv").exists():
+        figure = learning_curves(read_curves(file), *module.curves)
+        write_atomically(folder / "pictures" / "learning_curves.png", png(figure))
+
+
+def draw_review(module: Any, data: Any, folder: Path) -> None:
+    """Draws the learning curves, the positions, and the attention to a short review.
+
+    module: the trained ReviewClassifier. data: its ReviewData.
+    """
+    draw_curves(module, data, folder)
+    cfg, pictures = module.cfg, folder / "pictures"
+    draw_positions(module.net, cfg.data.max_tokens or 512, pictures)
+    predictor = ReviewPredictor(cfg, module.net, module.hparams, data.corpus.glove)
+    text = data.short_review("test" if cfg.test else "validation")
+    write_attention(predictor.explain(text), pictures)
+
+
+def draw_pair(module: Any, data: Any, folder: Path) -> None:
+    """Draws the learning curves, and the attention to one source.
+
+    It is the first source with a correct output, or else the first.
+    module: the trained Seq2SeqModule. data: its PairData.
+    """
+    draw_curves(module, data, folder)
+    scores = module.scores
+    split = data.corpus.splits["test" if module.cfg.test else "validation"]
+    place = int(scores.right_N.int().argmax())
+    # not all rows are scored if trainer.limit_test_batches is set
+    row = int(scores.rows_N[place])
+    predictor = Seq2SeqPredictor(module.cfg, module.net, module.hparams)
+    (result,) = predictor.write([split.texts[row]])
+    reference = predictor.joiner.join(split.references[row][0].split(" "))
+    write_attention(replace(result, reference=reference), folder / "pictures")
