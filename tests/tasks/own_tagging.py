@@ -1,0 +1,212 @@
+"""A task from outside the package: tags each letter of a string that is in the second half of the
+alphabet.
+
+Shape suffixes: B strings of a batch, N strings of a split, T letters, D width.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from imdbattn.data.corpus import Corpus
+from imdbattn.data.ragged import Batch, Ragged
+from imdbattn.io.files import write_table
+from imdbattn.nn import ResidualLayer, Sinusoidal, padding_mask
+from imdbattn.settings.build import make
+from imdbattn.settings.keys import as_dict
+from imdbattn.settings.schema import AnyModel, Count, Group, Training
+from imdbattn.tasks.learner import Learner
+from imdbattn.tasks.loaders import BatchData
+from imdbattn.tasks.prediction import Prediction
+from imdbattn.tasks.predictor import Predictor
+from imdbattn.tasks.task import Task
+from imdbattn.tasks.weights import Trained, load_weights
+
+LETTERS = "abcdefgh"
+SIZES = {"train": 0, "validation": 1, "test": 2}  # split -> seed of its strings
+
+
+class Strings(Group):
+    """The settings of conf/data/strings.yaml."""
+
+    source: Literal["strings"]
+    train: Count
+    validation: Count
+    test: Count
+    batch_tokens: Count
+    eval_batch_tokens: Count
+
+
+class TaggingSettings(Training):
+    """The settings of a tagging run."""
+
+    choose_by: Literal["accuracy", "loss"]
+    data: Strings
+    model: AnyModel
+
+
+class Tagger(nn.Module):
+    """Logits (B, T) of the letters' tags."""
+
+    def __init__(self, width: int, dropout: float = 0.0):
+        super().__init__()
+        self.letters = nn.Embedding(len(LETTERS), width)
+        self.positions = Sinusoidal(width)
+        self.layer = ResidualLayer(width)
+        self.head = nn.Linear(width, 1)
+
+    def forward(self, batch: Batch) -> Tensor:
+        mask_BT = padding_mask(batch.lengths_B, batch.tokens_BT.shape[1])
+        x_BTD = self.positions(self.letters(batch.tokens_BT), batch.positions_BT)
+        return self.head(self.layer(x_BTD, mask_BT))[..., 0]
+
+
+def tags(tokens_BT: Tensor) -> Tensor:
+    """(B, T) bool: whether a letter is in the second half of the alphabet."""
+    return tokens_BT >= len(LETTERS) // 2
+
+
+def strings(count: int, seed: int) -> Ragged:
+    draw = np.random.default_rng(seed)
+    lengths_N = draw.integers(2, 9, count)
+    ids = torch.from_numpy(draw.integers(0, len(LETTERS), int(lengths_N.sum()))).int()
+    offsets = torch.from_numpy(np.concatenate([[0], lengths_N.cumsum()]))
+    return Ragged(ids, offsets, torch.zeros(count, dtype=torch.int64), np.arange(count))
+
+
+def text_of(ids: Tensor) -> str:
+    return "".join(LETTERS[place] for place in ids.tolist())
+
+
+class StringData(BatchData):
+    """Random strings."""
+
+    @staticmethod
+    def read(cfg: Any) -> Corpus:
+        splits = {name: strings(getattr(cfg.data, name), seed) for name, seed in SIZES.items()}
+        fingerprints = {name: f"strings-{len(split)}" for name, split in splits.items()}
+        facts = {"items": "tagged strings"}
+        return Corpus(
+            splits=splits,
+            items="tagged strings",
+            source="strings",
+            source_key="strings",
+            test_set="random strings",
+            fingerprints=fingerprints,
+            facts=facts,
+        )
+
+    def save_texts(self, split: str, path: Any) -> None:
+        data = self.corpus.splits[split]
+        parts = data.ids.split(data.lengths.tolist())
+        write_table(path, {"row": data.rows, "text": [text_of(part) for part in parts]})
+
+
+@dataclass(frozen=True)
+class TagScores:
+    """Whether all tags of a string are right, and the sums of losses in nats."""
+
+    rows_N: Tensor
+    lengths_N: Tensor
+    right_N: Tensor
+    losses_N: Tensor
+
+    def values(self) -> dict[str, float]:
+        letters = self.lengths_N.sum()
+        loss = self.losses_N.double().sum() / letters
+        return {"accuracy": self.right_N.double().mean().item(), "loss": loss.item()}
+
+    def columns(self) -> dict[str, Any]:
+        probability_N = (-self.losses_N.double()).exp().numpy()
+        return {
+            "label": ["" for _ in self.rows_N],
+            "right": self.right_N.bool().numpy(),
+            "probability": probability_N,
+            "label_probability": probability_N,
+            "length": self.lengths_N.numpy(),
+        }
+
+
+class TaggingModule(Learner):
+    """Trains and scores a Tagger."""
+
+    @classmethod
+    def new(cls, cfg: Any, corpus: Any, resumed: Any = None, init: Any = None) -> Self:
+        return cls(tagger(cfg.model), cfg, {})
+
+    def losses(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """(B,) the sum of losses of each string, and whether all of its tags are right."""
+        logits_BT = self.net(batch)
+        tags_BT = tags(batch.tokens_BT)
+        words_BT = padding_mask(batch.lengths_B, batch.tokens_BT.shape[1])
+        losses_BT = F.binary_cross_entropy_with_logits(logits_BT, tags_BT.float(), reduction="none")
+        right_B = (((logits_BT > 0) == tags_BT) | ~words_BT).all(1)
+        return (losses_BT * words_BT).sum(1), right_B
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        losses_B, right_B = self.losses(batch)
+        self.add_to_epoch(losses_B, right_B, len(right_B))
+        return losses_B.sum() * (self.trainer.world_size / batch.reviews)
+
+    def evaluate_batch(self, batch: Batch) -> tuple[Tensor, ...]:
+        losses_B, right_B = self.losses(batch)
+        return batch.rows_B, batch.lengths_B, right_B.long(), losses_B
+
+    def make_scores(self, outputs: tuple[Tensor, ...]) -> TagScores:
+        return TagScores(*outputs)
+
+
+def tagger(model: AnyModel) -> nn.Module:
+    settings = {key: value for key, value in as_dict(model).items() if key not in ("name", "after")}
+    net: nn.Module = make(settings, "model", nn.Module)
+    return net
+
+
+class TaggingPredictor(Predictor):
+    """Tags new strings, such as 0 1 0."""
+
+    @classmethod
+    def load(cls, cfg: Any, trained: Trained) -> Self:
+        net = tagger(cfg.model)
+        load_weights(net, trained.weights)
+        return cls(cfg, net, trained.facts)
+
+    def corpus(self, data: Any, keep_splits: bool = False) -> Corpus:
+        return StringData.read(self.cfg)
+
+    def explain(self, text: str) -> Prediction:
+        raise NotImplementedError("a tagger explains nothing")
+
+    @torch.no_grad()
+    def predict(self, texts: Sequence[str], options: Any, first: int = 0) -> Iterator[Prediction]:
+        for text in texts:
+            ids = torch.tensor([LETTERS.index(letter) for letter in text])
+            offsets = torch.tensor([0, len(ids)])
+            split = Ragged(ids.int(), offsets, torch.zeros(1, dtype=torch.int64), np.arange(1))
+            logits_T = self.net(split.batch(torch.arange(1)))[0]
+            output = " ".join("1" if logit > 0 else "0" for logit in logits_T.tolist())
+            confidence = logits_T.abs().sigmoid().prod().item()
+            model = self.cfg.model.name
+            yield Prediction(text=text, output=output, probability=confidence, model=model)
+
+    def columns(self, texts: Sequence[str], options: Any, first: int = 0) -> dict[str, list[Any]]:
+        results = list(self.predict(texts, options, first))
+        return {"output": [result.output for result in results]}
+
+    def warnings(self) -> list[str]:
+        return []
+
+
+class Tagging(Task):
+    """The record that `task=tagging` names."""
+
+    name = "tagging"
+    settings = TaggingSettings
+    data = StringData
+    module = TaggingModule
+    predictor = TaggingPredictor
