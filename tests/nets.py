@@ -11,7 +11,8 @@ from imdbattn.data.glove import Glove
 from imdbattn.data.ragged import Batch, Ragged, ragged
 from imdbattn.nn.beyond.context import Phrases, folds_of
 from imdbattn.tasks.build import build_net
-from imdbattn.tasks.reviews.classifier import ReviewClassifier, phrases_of
+from imdbattn.tasks.reviews.classifier import ReviewClassifier
+from imdbattn.tasks.reviews.phrases import phrases_of
 
 WIDTH, WORDS = 10, 60
 

@@ -5,7 +5,7 @@ Shape suffixes: D vector width, V words, R words whose vectors are trained, P ph
 
 from collections.abc import Collection
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -13,11 +13,13 @@ from torch import Tensor, nn
 from imdbattn.data.glove import Glove
 from imdbattn.data.ragged import as_tensor
 from imdbattn.errors import naming
-from imdbattn.nn.beyond.context import Context, Phrases
 from imdbattn.nn.vectors import Embedding
 from imdbattn.settings.build import make
 from imdbattn.settings.keys import as_dict
 from imdbattn.tasks.weights import Weights
+
+if TYPE_CHECKING:
+    from imdbattn.nn.beyond.context import Phrases
 
 
 def make_net(model: Any, others: Collection[str], *arguments: Any, **options: Any) -> nn.Module:
@@ -38,7 +40,11 @@ def make_net(model: Any, others: Collection[str], *arguments: Any, **options: An
 
 
 def build_net(
-    model: Any, glove: Glove, classes: int, trained_R: Tensor | None, phrases: Phrases | None = None
+    model: Any,
+    glove: Glove,
+    classes: int,
+    trained_R: Tensor | None,
+    phrases: "Phrases | None" = None,
 ) -> nn.Module:
     """The classifier that the `model` settings describe. trained_R: ids of the words whose vectors
     are trained.
@@ -51,6 +57,8 @@ def build_net(
     )
     context, convolution = {}, as_dict(model).get("convolution")
     if phrases or convolution:
+        from imdbattn.nn.beyond.context import Context
+
         made = make({"convolution": convolution}, f"model={model.name}", nn.Module)
         context["context"] = partial(Context, phrases=phrases, **made)
     return make_net(

@@ -16,9 +16,7 @@ from torchmetrics.functional.classification import multiclass_accuracy
 from imdbattn.data.corpus import ReviewCorpus, prepare
 from imdbattn.data.ragged import Batch, Ragged
 from imdbattn.data.tokens import FIRST_WORD
-from imdbattn.errors import UserError
 from imdbattn.io.files import link_or_copy
-from imdbattn.nn.beyond.context import Context, Phrases, count_phrases, folds_of
 from imdbattn.nn.ladder import Classifier
 from imdbattn.tasks.build import batch_options, build_net, trained_words
 from imdbattn.tasks.learner import Learner
@@ -146,15 +144,10 @@ class ReviewClassifier(Learner):
         start = start_of(cfg, corpus, resumed, init)
         trained_R = words_of(corpus, cfg.model, start, "embedding")
         phrases = folds_N = None
-        if settings := cfg.model.phrases:
-            train, targets_NC = corpus.splits["train"], corpus.targets_NC
-            if targets_NC is None:
-                targets_NC = F.one_hot(train.labels, len(corpus.label_names))
-            labels_N = train.labels.clone()
-            # texts of data.extra are divided among all folds, too
-            labels_N[len(labels_N) - corpus.added :] = -1
-            folds_N = folds_of(labels_N, settings.folds)
-            phrases = phrases_of(settings, train, folds_N, targets_NC, len(corpus.glove.vectors))
+        if cfg.model.phrases:
+            from imdbattn.tasks.reviews.phrases import phrases_and_folds
+
+            phrases, folds_N = phrases_and_folds(cfg.model.phrases, corpus)
         net = build_net(cfg.model, corpus.glove, len(corpus.label_names), trained_R, phrases)
         facts = {"vectors": corpus.glove.fingerprint, "labels": corpus.label_names}
         module = cls(net, cfg, facts, folds_N=folds_N, targets_NC=corpus.targets_NC)
@@ -217,8 +210,8 @@ def parts_of_classifiers(net: nn.Module) -> Iterator[Part]:
             yield Part("model.layer", layer, same_shape)
         if type(owner.head) is nn.Linear:  # another head may read several vectors
             yield Part("model.pooling", owner.pooling, pooled_shape)
-        if isinstance(owner.context, Context) and owner.context.convolution is not None:
-            yield Part("model.convolution", owner.context.convolution, same_shape)
+        if (convolution := getattr(owner.context, "convolution", None)) is not None:
+            yield Part("model.convolution", convolution, same_shape)
     yield from scores_in(net)
 
 
@@ -237,19 +230,3 @@ def words_of(
 def distinct_words(reviews: Ragged) -> Tensor:
     ids = reviews.ids.unique()
     return ids[ids >= FIRST_WORD].long()
-
-
-def phrases_of(
-    settings: Any, train: Ragged, fold_N: Tensor, targets_NC: Tensor, rows: int
-) -> Phrases:
-    """The phrases of the training reviews. settings: model.phrases. Raises UserError if their ids
-    are too large.
-    """
-    longest, least, folds = settings.longest, settings.min_reviews, settings.folds
-    if rows**longest >= 2**63:
-        raise UserError(
-            f"model.phrases.longest={longest} is too large for {rows:,} vectors: set it to"
-            f" {longest - 1}"
-        )
-    words = train.ids.long(), *train.words(longest - 1)
-    return count_phrases(words, fold_N, targets_NC, rows, least, folds)

@@ -19,7 +19,6 @@ from imdbattn.data.ragged import Batch, Batches, EvalBatches, Ragged, read_place
 from imdbattn.data.tokens import Tokenizer, Word
 from imdbattn.errors import UserError
 from imdbattn.nn.beyond.attention import LabelQueryPooling
-from imdbattn.nn.beyond.context import Phrases
 from imdbattn.nn.ladder import ClsPooling, MeanPooling
 from imdbattn.nn.watch import rollout, watch
 from imdbattn.tasks.build import batch_options, build_net, trained_words
@@ -43,6 +42,8 @@ class ReviewPredictor(Predictor):
         check_same("the checkpoint", facts, {"vectors": glove.fingerprint})
         phrases = None
         if cfg.model.phrases:
+            from imdbattn.nn.beyond.context import Phrases
+
             keys_P, log_counts_PC = (
                 weights[f"context.phrases.{name}"] for name in ("keys_P", "log_counts_PC")
             )

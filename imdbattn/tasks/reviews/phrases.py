@@ -1,0 +1,47 @@
+"""Phrases of a classifier, and the folds from which their counts are taken (nn/beyond/context).
+
+Suffixes: N training reviews, C classes.
+"""
+
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from imdbattn.data.corpus import ReviewCorpus
+from imdbattn.data.ragged import Ragged
+from imdbattn.errors import UserError
+from imdbattn.nn.beyond.context import Phrases, count_phrases, folds_of
+
+
+def phrases_and_folds(settings: Any, corpus: ReviewCorpus) -> tuple[Phrases, Tensor]:
+    """Returns the phrases of the training reviews, and the fold (N,) of each review.
+
+    settings: model.phrases. Raises UserError if the ids of the phrases are too large.
+    """
+    train, targets_NC = corpus.splits["train"], corpus.targets_NC
+    if targets_NC is None:
+        targets_NC = F.one_hot(train.labels, len(corpus.label_names))
+    labels_N = train.labels.clone()
+    # texts of data.extra are divided among all folds, too
+    labels_N[len(labels_N) - corpus.added :] = -1
+    folds_N = folds_of(labels_N, settings.folds)
+    rows = len(corpus.glove.vectors)
+    return phrases_of(settings, train, folds_N, targets_NC, rows), folds_N
+
+
+def phrases_of(
+    settings: Any, train: Ragged, folds_N: Tensor, targets_NC: Tensor, rows: int
+) -> Phrases:
+    """Returns the phrases of the training reviews.
+
+    rows: number of vectors. Raises UserError if the ids of the phrases are too large.
+    """
+    longest, least, folds = settings.longest, settings.min_reviews, settings.folds
+    if rows**longest >= 2**63:
+        raise UserError(
+            f"model.phrases.longest={longest} is too large for {rows:,} vectors: set it to"
+            f" {longest - 1}"
+        )
+    words = train.ids.long(), *train.words(longest - 1)
+    return count_phrases(words, folds_N, targets_NC, rows, least, folds)
