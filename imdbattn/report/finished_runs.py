@@ -90,11 +90,21 @@ class Run:
         """What runs of other seeds share: the model, the settings, the data, and the pretraining it
         starts from.
         """
+        return [*self.origin, *map(self.fingerprint, FINGERPRINT)]
+
+    @property
+    def origin(self) -> list[Any]:
+        """What also the folds of a cross-validation share: all but the fingerprints of the splits
+        that are scored.
+        """
+        facts = self.metrics
         return [
             self.model,
             self.digest,
-            *map(self.fingerprint, FINGERPRINT),
-            self.metrics.get("start"),
+            (self.settings.get("trainer") or {}).get("max_epochs"),
+            facts.get("vectors"),
+            facts.get("train_fingerprint") if not facts.get("cross_validation") else None,
+            facts.get("start"),
         ]
 
     @property
@@ -260,13 +270,7 @@ def join_folds(runs: Iterable[Run], skipped: Iterable[Skipped]) -> tuple[list[Ru
 
     def all_but_fold(run: Run) -> list[Any]:
         facts = run.metrics
-        return [
-            run.model,
-            run.digest,
-            facts["seed"],
-            facts["cross_validation"]["fingerprint"],
-            facts.get("start"),
-        ]
+        return [*run.origin, facts["seed"], facts["cross_validation"]["fingerprint"]]
 
     for group in grouped((run for run in runs if run not in joined), all_but_fold):
         try:

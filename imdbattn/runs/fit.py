@@ -118,6 +118,8 @@ def train(cfg: DictConfig, folder: Path, resume: bool) -> dict[str, Any]:
         facts = {
             "parameters": sum(p.numel() for p in module.parameters() if p.requires_grad),
             "train_reviews": len(corpus.splits["train"]),
+            "train_fingerprint": corpus.fingerprints["train"],
+            "vectors": fingerprints["vectors"],
             "epochs": trainer.current_epoch,
             "steps": trainer.global_step,
             "train_seconds": throughput.seconds,

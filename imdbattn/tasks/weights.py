@@ -99,7 +99,7 @@ def start_of(cfg: Any, corpus: Any, resumed: Mapping[str, Any] | None = None) ->
     without `init`.
 
     resumed: content of a checkpoint of this run, which contains the weights by then. Among the
-    facts, `start` is six hex digits of the settings of the run `init`.
+    facts, `start` is a digest of the settings of the run `init`.
     Raises UserError if the run has another encoder, or may have trained on this run's validation or
     test split.
     """
