@@ -2,9 +2,6 @@
 
 import os
 import sys
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 from omegaconf import DictConfig
 from tqdm import tqdm
@@ -12,7 +9,9 @@ from tqdm import tqdm
 from imdbattn.data.user_files.tables import Lines, open_lines
 from imdbattn.errors import UserError
 from imdbattn.io.files import expanded
-from imdbattn.launch.command import command, plain_dict, take_argument, validated, without_gc
+from imdbattn.launch.command import command, plain_dict, validated
+from imdbattn.launch.process import without_gc
+from imdbattn.launch.quoting import take_argument
 from imdbattn.runs.run_folder import text_column
 from imdbattn.settings.safety import visible
 
@@ -34,12 +33,12 @@ def predict(cfg: DictConfig, text: str | None) -> None:
     if out and settings.file and out.exists() and os.path.samefile(out, expanded(settings.file)):
         raise UserError(f"out={settings.out} is the file that is read: choose another name")
     with without_gc():
-        from imdbattn.runs.predict import load_predictor, predict_columns, predictions_of
+        from imdbattn.runs.predict import load_predictor, predictions_of, write_table_of
         from imdbattn.tools.explain.show import digest, print_predictions, write_page
 
     predictor, folder = load_predictor(settings)
     if out:
-        write_results(predict_columns(predictor, texts.lines, settings), out, texts.total)
+        write_table_of(predictor, texts, settings, out)
         print(f"predictions: {settings.out}")
     elif settings.explain:
         predictions = list(predictions_of(predictor, texts.lines, settings))
@@ -54,21 +53,6 @@ def predict(cfg: DictConfig, text: str | None) -> None:
             results, total=texts.total, unit=" texts", delay=1, disable=sys.stdout.isatty() or None
         ):
             print(visible(result.line), flush=True)
-
-
-def write_results(chunks: Iterator[dict[str, list[Any]]], out: Path, total: int | None) -> None:
-    """Writes the results into a file with a progress bar, and prints its path."""
-    from imdbattn.data.user_files.tables import write_table
-    from imdbattn.runs.process import exiting_on_signals
-
-    with exiting_on_signals(), tqdm(total=total, unit=" texts", delay=1, disable=None) as bar:
-
-        def counted() -> Iterator[dict[str, list[Any]]]:
-            for columns in chunks:
-                yield columns
-                bar.update(len(columns["row"]))
-
-        write_table(out, counted())
 
 
 def main() -> None:

@@ -66,7 +66,7 @@ def compose_once() -> None:
     """
     from hydra import compose, initialize_config_dir
 
-    from imdbattn.launch.command import conf_dir
+    from imdbattn.settings.keys import conf_dir
 
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         compose(

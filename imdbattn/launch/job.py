@@ -4,7 +4,6 @@ Its folder is <sweep folder>/<model>-s<seed>-<digest of its settings>, so that a
 finds the results of the same job. sweep.jsonl in the sweep folder records the status of each job.
 """
 
-import ctypes
 import json
 import logging
 import os
@@ -22,7 +21,11 @@ from omegaconf import DictConfig, OmegaConf
 
 from imdbattn.errors import UserError, in_line
 from imdbattn.io.files import acquired
-from imdbattn.launch.command import PARENT_PID, SWEEP_PID, gpus, plain_dict, quote, threads_of
+from imdbattn.io.processes import PARENT_PID, SWEEP_PID
+from imdbattn.launch.command import plain_dict
+from imdbattn.launch.machine import gpus, threads_of
+from imdbattn.launch.process import end_with
+from imdbattn.launch.quoting import quote
 from imdbattn.runs.run_folder import finished, is_debug, results_file
 from imdbattn.settings.safety import read_json, read_settings
 from imdbattn.settings.schema import validate
@@ -31,7 +34,6 @@ log = logging.getLogger(__name__)
 
 LOG = "sweep.jsonl"
 ERRORS = "stderr.log"  # what the job wrote there
-PR_SET_PDEATHSIG = 1  # Linux: send this process a signal when its parent ends
 PATIENCE = 20  # seconds in which a job must save its state; SLURM kills it after 30
 
 
@@ -216,20 +218,6 @@ def failure(status: int, folder: Path) -> str:
         [line for line in lines if line.startswith("error: ")] or lines or [f"exit status {status}"]
     )
     return f"{lines[-1].strip().removeprefix('error: ')} (see {errors})"
-
-
-def end_with(parent: int) -> None:
-    """On Linux, end this process when its parent process ends. Ends it at once if `parent` is no
-    longer its parent.
-
-    The signal is SIGTERM, on which a job saves its state; SIGKILL for a DDP rank other than 0,
-    which would wait for the others.
-    """
-    if sys.platform == "linux":
-        rank = os.environ.get("LOCAL_RANK", "0")
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM if rank == "0" else signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
 
 
 @contextmanager

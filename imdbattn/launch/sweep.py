@@ -18,8 +18,12 @@ from omegaconf import DictConfig, OmegaConf
 
 from imdbattn.errors import UserError, in_shell
 from imdbattn.io.files import acquired, make_folder
-from imdbattn.launch.command import SWEEP_PID, fail, print_error, quote, remove_empty
-from imdbattn.launch.job import LOG, end_with, forget_wandb_run, group_of, jobs_of
+from imdbattn.io.processes import SWEEP_PID
+from imdbattn.launch.errors import fail, print_error, remove_empty
+from imdbattn.launch.folders import register_resolvers
+from imdbattn.launch.job import LOG, forget_wandb_run, group_of, jobs_of
+from imdbattn.launch.process import end_with
+from imdbattn.launch.quoting import quote
 from imdbattn.settings.keys import defaults
 from imdbattn.settings.safety import refuse_credentials
 
@@ -37,6 +41,11 @@ class SweepReport(Callback):
 
     def __init__(self) -> None:
         self.new = True  # whether the folder contains no earlier sweep
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Called in the processes of a launcher, which do not call `command`."""
+        self.__dict__ |= state
+        register_resolvers()
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         try:

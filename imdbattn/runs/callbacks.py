@@ -28,7 +28,6 @@ from tqdm import tqdm
 from imdbattn.errors import UserError, naming
 from imdbattn.io.files import write_atomically
 from imdbattn.runs.process import exit_now, requeue, set_handlers
-from imdbattn.runs.run_folder import run_of
 from imdbattn.settings.safety import trust_option
 from imdbattn.tasks.learner import from_all
 from imdbattn.tasks.weights import read_checkpoint
@@ -245,7 +244,7 @@ class ResumeCheckpoint(L.Callback):
         minutes: float | None,
         begin: Callable[[L.Trainer], None],
     ):
-        self.folder, self.stop_on_nan, self.minutes = run_of(folder), stop_on_nan, minutes
+        self.folder, self.stop_on_nan, self.minutes = folder, stop_on_nan, minutes
         self.fingerprints, self.begin, self.begun = fingerprints, begin, False
         self.file, self.curve = folder / "checkpoints" / "last.ckpt", folder / "metrics.csv"
         self.signal = 0  # number of the signal that this process has received

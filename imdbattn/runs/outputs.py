@@ -18,22 +18,18 @@ import torch
 from lightning.pytorch.utilities import rank_zero_only
 from omegaconf import OmegaConf
 
-from imdbattn.errors import only_warning
-from imdbattn.io.files import acquired, write_atomically
-from imdbattn.launch.command import SWEEP_PID
+from imdbattn.errors import UserError, only_warning
+from imdbattn.io.files import acquired, atomically, write_atomically
+from imdbattn.io.processes import SWEEP_PID
 from imdbattn.runs.process import float32_products
 from imdbattn.runs.run_folder import (
-    CONTINUED,
     FINGERPRINT,
-    REPLACED,
     RESULTS,
     SPLIT_FILES,
     finished,
     is_debug,
-    link_or_copy,
     read_curves,
     results_file,
-    run_of,
     temporary_files,
     write_json,
     write_predictions,
@@ -51,7 +47,6 @@ LOCK_SECONDS = 20.0
 REMEDY = "choose another hydra.run.dir"
 SPLITS = tuple(name for names in SPLIT_FILES.values() for name in names)
 TRAINING = ("metrics.csv", "checkpoints/last.ckpt", "checkpoints/best.ckpt")
-FILES = ("config.yaml", "environment.json", *TRAINING, *SPLITS, *RESULTS, CONTINUED, "metrics.json")
 PACKAGES = (
     *("imdbattn", "torch", "lightning", "torchmetrics", "hydra-core"),
     *("wandb", "datasets", "tokenizers", "sacrebleu", "numpy"),
@@ -72,32 +67,33 @@ def locked(folder: Path) -> Iterator[None]:
             (folder / ".lock").unlink(missing_ok=True)
 
 
+def refuse_finished(folder: Path) -> None:
+    """Raises UserError for the folder of a finished run, which is never written again."""
+    if finished(folder):
+        raise UserError(
+            f"{os.path.relpath(folder)} contains a finished run, which is not replaced: {REMEDY},"
+            " or remove that folder"
+        )
+
+
 def begin_folder(
     folder: Path, cfg: Mapping[str, Any], source_key: Any, keep_training: bool
 ) -> None:
-    """Removes the files of an earlier run, except those of the training that is resumed, and writes
-    the settings.
+    """Removes the files of an unfinished run, except those of the training that is resumed, and
+    writes the settings.
 
-    Those of a finished run are kept in REPLACED, see `end_replacement`.
+    A finished run, which is only scored on test, keeps its files until they are replaced by equal
+    ones.
     """
-    if finished(folder) and not keep_training:
-        new = f"{REPLACED}.tmp"  # renamed when it is complete
-        remove(folder, REPLACED, new)
-        link_files(folder, folder / new)
-        (folder / new).rename(folder / REPLACED)
-    remove(
-        folder,
-        "metrics.json",
-        "debug.json",
-        *SPLITS,
-        *(file.relative_to(folder) for file in temporary_files(folder)),
-    )
+    remove(folder, *(file.relative_to(folder) for file in temporary_files(folder)))
+    if not finished(folder):
+        remove(folder, "debug.json", *SPLITS)
     if not keep_training:
-        remove(folder, *TRAINING, *RESULTS, CONTINUED)
+        remove(folder, *TRAINING, *RESULTS)
     write_atomically(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(dict(cfg))))
     write_json(folder / "environment.json", environment() | {"source_key": source_key})
     runs = Path("runs").resolve()
-    if folder == run_of(folder) and not is_debug(cfg) and runs in folder.resolve().parents:
+    if not is_debug(cfg) and runs in folder.resolve().parents:
         with suppress(OSError):  # a file system without links
             link = runs / f".latest-{os.getpid()}"
             link.symlink_to(os.path.relpath(folder.resolve(), runs))
@@ -112,40 +108,13 @@ def remove(folder: Path, *names: str | Path) -> None:
         )
 
 
-def link_files(source: Path, target: Path) -> None:
-    """Gives the files of a run a second name in another folder, which takes no space; metrics.json
-    is the last one.
-    """
-    for name in FILES:
-        (target / name).parent.mkdir(parents=True, exist_ok=True)
-        if (source / name).is_dir():
-            shutil.copytree(source / name, target / name, copy_function=link_or_copy)
-        elif (source / name).exists():
-            link_or_copy(source / name, target / name)
-
-
-def end_replacement(folder: Path, restore: bool) -> None:
-    """Removes what is kept of the run that this one replaced, or restores it."""
-    if restore and (folder / REPLACED).exists():
-        remove(folder, *FILES)
-        link_files(folder / REPLACED, folder)
-        log.warning("the earlier run in %s is restored", os.path.relpath(folder))
-    remove(folder, REPLACED)
-
-
-def end_continuation(folder: Path, cfg: Mapping[str, Any], source_key: Any) -> None:
-    """Moves its files into the folder of the finished run, in an order in which `resume=` works
-    after each.
-    """
-    begin_folder(run := run_of(folder), cfg, source_key, keep_training=True)
-    remove(run, *RESULTS)
-    for file in sorted(
-        folder.rglob("*.*"),
-        key=lambda file: (file.name == "metrics.json", file.name == "last.ckpt"),
-    ):
-        (target := run / file.relative_to(folder)).parent.mkdir(exist_ok=True)
-        file.replace(target)
-    shutil.rmtree(folder)
+def copy_training(source: Path, folder: Path) -> None:
+    """Copies the checkpoints of a run, from which the run in `folder` resumes."""
+    for name in ("best.ckpt", "last.ckpt"):  # last.ckpt at the end: it refers to best.ckpt
+        file = source / "checkpoints" / name
+        if file.exists():
+            with atomically(folder / "checkpoints" / name) as temporary:
+                shutil.copyfile(file, temporary)
 
 
 def environment() -> dict[str, Any]:

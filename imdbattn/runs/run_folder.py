@@ -28,10 +28,6 @@ SPLIT_FILES = {  # of each split: predictions, and their texts
     "test": ("predictions.parquet", "reviews.parquet"),
     "validation": ("validation_predictions.parquet", "validation_reviews.parquet"),
 }
-# folder in that of a finished run, whose files it replaces when more epochs have ended
-CONTINUED = ".continued"
-# folder with the files of a finished run in the folder of a new one, until that has ended
-REPLACED = ".replaced"
 # folders of what commands compute with the best checkpoint
 RESULTS = ("pictures", "evaluations", "explanations")
 FINGERPRINT = {"test": "test_fingerprint", "validation": "val_fingerprint"}  # keys in metrics.json
@@ -57,11 +53,6 @@ def is_debug(settings: Mapping[str, Any]) -> bool:
 def results_file(settings: Mapping[str, Any]) -> str:
     """Name of the file with a run's numbers, which is written last."""
     return "debug.json" if is_debug(settings) else "metrics.json"
-
-
-def run_of(folder: Path) -> Path:
-    """The run folder, of a continuation that of the finished run."""
-    return folder.parent if folder.name == CONTINUED else folder
 
 
 def finished(folder: Path, test: bool = False) -> bool:

@@ -20,10 +20,11 @@ from omegaconf import OmegaConf
 
 from imdbattn.data import pairs as pairs_of
 from imdbattn.errors import UserError
-from imdbattn.launch import command as cli
+from imdbattn.io.processes import SWEEP_PID
 from imdbattn.launch import job as one_job
-from imdbattn.launch import sweep
-from imdbattn.launch.command import SWEEP_PID, has_plugin, quote
+from imdbattn.launch import machine, sweep
+from imdbattn.launch.command import has_plugin
+from imdbattn.launch.quoting import quote
 from imdbattn.settings.keys import digest, variant
 
 from ..commands import changed
@@ -174,11 +175,11 @@ def test_each_job_on_one_device_has_its_own_gpu(monkeypatch, job, settings):
             assert chosen == {}
     with reserved_gpu(gpu) as again:
         assert again == {"CUDA_VISIBLE_DEVICES": "4"}
-    assert cli.slots() == 2
+    assert machine.slots() == 2
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     with reserved_gpu(gpu) as none:
         assert none == {}
-    assert cli.slots() == cli.cores()
+    assert machine.slots() == machine.cores()
 
 
 def test_jobs_with_the_same_settings_train_once(job, trained, composed, small, monkeypatch):

@@ -18,9 +18,8 @@ import pytest
 import yaml
 
 import imdbattn
-from imdbattn.launch.command import conf_dir
 from imdbattn.runs.fit import fit
-from imdbattn.settings.keys import RUNGS, as_dict, flat
+from imdbattn.settings.keys import RUNGS, as_dict, conf_dir, flat
 from imdbattn.settings.schema import Logger
 from imdbattn.tracking import wandb_run
 from imdbattn.tracking.loggers import build_loggers, finish_loggers, wandb_run_of
