@@ -46,6 +46,7 @@ LAZY += "statsmodels.stats.contingency_tables statsmodels.stats.multitest wandb.
 def import_everything() -> None:
     import imdbattn
 
+    imdbattn.prepare()
     for module in pkgutil.walk_packages(imdbattn.__path__, "imdbattn."):
         if module.name.removeprefix("imdbattn.") not in COMMANDS:
             importlib.import_module(module.name)

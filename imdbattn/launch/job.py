@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -49,12 +49,14 @@ def run_job(cfg: DictConfig) -> float | None:
     # Optuna may try the same settings twice: the second job waits
     with acquired(folder / ".job.lock"):
         try:
-            settings = validate(plain_dict(cfg))
+            values = plain_dict(cfg)
+            words = decided(values)
+            settings = validate(with_words(values, words))
             if complete(folder, settings):  # by this sweep, or by an earlier one
                 done = jobs_of(sweep_dir()).get(folder.name, {}).get("status") == "done"
                 status = "done" if done else "kept"
             else:
-                status, reason = train(folder, settings)
+                status, reason = train(folder, settings, words)
             metrics = {} if reason else read_json(folder / results_file(settings))
         except Exception as error:  # any exception: the other jobs have to run
             reason = in_line(error, None)
@@ -71,6 +73,29 @@ def run_job(cfg: DictConfig) -> float | None:
         "%s    %s: validation %.2f %%%s", status, folder.name, 100 * metrics["val_accuracy"], test
     )
     return metrics["val_accuracy"]
+
+
+def decided(settings: Mapping[str, Any]) -> list[str]:
+    """Returns as overrides what the sweep has decided once for all its jobs: what
+    data.source=auto and logger.mode=null stand for.
+    """
+    sweep, words = OmegaConf.load(sweep_dir() / "multirun.yaml"), []
+    data, logger = settings["data"], settings["logger"]
+    # hub_timeout: `auto` of other data does not choose between the hub and the wheel
+    if data["source"] == "auto" and not data.get("path") and "hub_timeout" in data:
+        words += [f"data.source={sweep.data.source}"] * (sweep.data.source in ("hub", "packaged"))
+    if (logger["name"], logger.get("mode")) == ("wandb", None) and sweep.logger.name == "wandb":
+        words += [f"logger.mode={sweep.logger.mode}"]
+    return words
+
+
+def with_words(settings: dict[str, Any], words: Sequence[str]) -> dict[str, Any]:
+    """Returns the settings with these overrides, whose values are plain words."""
+    for word in words:
+        group, _, rest = word.partition(".")
+        key, _, value = rest.partition("=")
+        settings = settings | {group: settings[group] | {key: value}}
+    return settings
 
 
 # --- results that exist ---------------------------------------------------------------------------
@@ -105,14 +130,16 @@ def same_data(settings: DictConfig, source: str, key: str | None) -> bool:
     if settings.task == "seq2seq" or data.path:
         module = pairs if settings.task == "seq2seq" else reviews
         return module.find_source(data).checksum == str(key).split("-")[0]
-    return data.source != "auto" or os.environ.get(reviews.DECIDED) in (None, source)
+    return data.source in ("auto", source)
 
 
 # --- the child process ----------------------------------------------------------------------------
 
 
-def train(folder: Path, settings: DictConfig) -> tuple[str, str]:
-    """Run the job in a child process. Returns its status, and the reason unless that is `done`."""
+def train(folder: Path, settings: DictConfig, decisions: Sequence[str]) -> tuple[str, str]:
+    """Runs the job in a child process, with the overrides `decisions` in addition to its own.
+    Returns its status, and the reason unless that is `done`.
+    """
     record(folder.name, "started")
     hydra, resume = HydraConfig.get(), resumable(folder, settings)
     state = "resumes from its last checkpoint" if resume else "starts again"
@@ -125,6 +152,7 @@ def train(folder: Path, settings: DictConfig) -> tuple[str, str]:
     one_by_one = hydra.launcher._target_.endswith("BasicLauncher")
     threads = None if one_by_one else threads_of(hydra.launcher)
     words = [word for word in hydra.overrides.task if not word.startswith("resume=")]
+    words += decisions
     with started(folder, settings, words, resume, threads, hydra.job.num, one_by_one) as process:
         process.wait()
     reason = failure(process.returncode, folder)

@@ -2,11 +2,12 @@
 
 import importlib
 import os
+import sys
 from contextlib import suppress
 from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from imdbattn.errors import UserError
 from imdbattn.io.processes import PARENT_PID, SWEEP_PID
@@ -37,5 +38,23 @@ def run_single(cfg: DictConfig) -> float:
                 # wandb.init imports it: 0.4 s now, 1.5 s once torch is loaded.
                 importlib.import_module("wandb.apis.public")
         from imdbattn.runs.fit import fit
+    valid = with_decided_source(valid)
     metrics = fit(valid, planned.folder, planned.resume, planned.start)
     return float(metrics["val_accuracy"])
+
+
+def with_decided_source(cfg: DictConfig) -> DictConfig:
+    """Returns the settings of a run in several processes with what data.source=auto stands for.
+
+    Lightning starts the other processes with the same command line, to which it is added: their
+    data must not differ.
+    """
+    one_device = cfg.trainer.get("devices") in (1, "1") and cfg.trainer.get("num_nodes", 1) == 1
+    if one_device or cfg.data.source != "auto":
+        return cfg
+    from imdbattn.data.reviews import decided_source
+
+    if (source := decided_source(cfg)) is None:
+        return cfg
+    sys.argv.append(f"data.source={source}")
+    return validate(OmegaConf.merge(cfg, {"data": {"source": source}}))

@@ -87,15 +87,16 @@ class SweepReport(Callback):
         # runs the finally clauses
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         (sweep / LOG).write_text("")
-        # for jobs; of Hydra's sweepers only the basic one writes it
-        OmegaConf.save(config, sweep / "multirun.yaml")
         from imdbattn.data.reviews import decided_source
         from imdbattn.tracking.wandb_run import wandb_mode
 
-        decided_source(config)  # once for all jobs
+        # Decided once for all jobs, which read it in multirun.yaml, see `job.decided`.
+        if source := decided_source(config):
+            config.data.source = source
         if config.logger.name == "wandb" and config.logger.mode is None:
-            # its notice is printed once, too
-            os.environ["WANDB_MODE"] = wandb_mode(None, config.logger.timeout)
+            config.logger.mode = wandb_mode(None, config.logger.timeout)
+        # of Hydra's sweepers only the basic one writes it
+        OmegaConf.save(config, sweep / "multirun.yaml")
         return lock
 
     def end(self, config: DictConfig, complete: bool) -> int:
