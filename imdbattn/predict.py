@@ -15,6 +15,8 @@ from imdbattn.launch.quoting import take_argument
 from imdbattn.runs.run_folder import text_column
 from imdbattn.settings.safety import visible
 
+KEYS = ("file", "column", "out", "data.glove.path", "data.cache_dir")
+
 
 def predict(cfg: DictConfig, text: str | None) -> None:
     """Prints one line per text as soon as it is available; with explain=true all results and the
@@ -22,9 +24,8 @@ def predict(cfg: DictConfig, text: str | None) -> None:
 
     With out=, writes a table instead, which is complete or absent.
     """
-    settings = validated(
-        "runs.settings.Predict", plain_dict(cfg) | ({} if text is None else {"text": text})
-    )
+    given = {} if text is None else {"text": text}
+    settings = validated("runs.settings.Predict", plain_dict(cfg) | given)
     if settings.text is None:
         texts = open_lines(settings.file, settings.column, text_column(settings.run))
     else:
@@ -33,7 +34,8 @@ def predict(cfg: DictConfig, text: str | None) -> None:
     if out and settings.file and out.exists() and os.path.samefile(out, expanded(settings.file)):
         raise UserError(f"out={settings.out} is the file that is read: choose another name")
     with without_gc():
-        from imdbattn.runs.predict import load_predictor, predictions_of, write_table_of
+        from imdbattn.launch.labeling import write_table_of
+        from imdbattn.runs.predict import load_predictor, predictions_of
         from imdbattn.tools.explain.show import digest, print_predictions, write_page
 
     predictor, folder = load_predictor(settings)
@@ -43,15 +45,12 @@ def predict(cfg: DictConfig, text: str | None) -> None:
     elif settings.explain:
         predictions = list(predictions_of(predictor, texts.lines, settings))
         print_predictions(predictions)
-        print(
-            "page:"
-            f" {write_page(predictions, folder / 'explanations' / f'{digest(predictions)}.html')}"
-        )
+        page = folder / "explanations" / f"{digest(predictions)}.html"
+        print(f"page: {write_page(predictions, page)}")
     else:  # a progress bar only if the lines do not go to a terminal
+        bar = {"total": texts.total, "unit": " texts", "delay": 1}
         results = predictions_of(predictor, texts.lines, settings)
-        for result in tqdm(
-            results, total=texts.total, unit=" texts", delay=1, disable=sys.stdout.isatty() or None
-        ):
+        for result in tqdm(results, **bar, disable=sys.stdout.isatty() or None):
             print(visible(result.line), flush=True)
 
 
@@ -59,15 +58,8 @@ def main() -> None:
     text = take_argument("text")
     # which Hydra has to parse
     lists_runs = any(argument.startswith("run=[") for argument in sys.argv)
-    command(
-        "predict",
-        *["run"] * (not lists_runs),
-        "file",
-        "column",
-        "out",
-        "data.glove.path",
-        "data.cache_dir",
-    )(lambda cfg: predict(cfg, text))()
+    keys = KEYS if lists_runs else ("run", *KEYS)
+    command("predict", *keys)(lambda cfg: predict(cfg, text))()
 
 
 if __name__ == "__main__":

@@ -24,8 +24,8 @@ from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig
 
-from imdbattn.io.processes import SWEEP_PID
 from imdbattn.launch.command import plain_dict
+from imdbattn.launch.process import SWEEP_PID
 from imdbattn.report import settings as comparison
 from imdbattn.runs import settings as runs
 from imdbattn.settings import schema

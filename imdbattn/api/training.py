@@ -85,6 +85,7 @@ def train(
             f"give {'resume= or folder=' if resume else 'overrides or config='}, not both"
         )
     from imdbattn.launch.resume import Plan, plan
+    from imdbattn.launch.single import log_next_commands
 
     place = expanded(folder if folder is not None else cfg.hydra.run.dir).resolve()
     if resume:
@@ -112,6 +113,7 @@ def train(
         except SystemExit as stopped:  # after a signal
             end = stopped
         else:
+            log_next_commands(valid, metrics, place)
             packages = {package for *_, package in untrusted(valid)}
             return TrainedRun(Metrics(metrics), place, tuple(sorted(packages)))
         finally:

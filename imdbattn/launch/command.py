@@ -21,11 +21,10 @@ import hydra
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
-from imdbattn.errors import UserError, naming, print_any_text
-from imdbattn.launch.errors import VERSION, explain, fail
-from imdbattn.launch.folders import register_resolvers
+from imdbattn.errors import print_any_text
+from imdbattn.launch.folders import VERSION, plain_dict, register_resolvers
 from imdbattn.launch.process import prepare
 from imdbattn.launch.quoting import quote
 from imdbattn.settings.keys import conf_dir
@@ -60,6 +59,8 @@ def command(
             except Exception as error:
                 if in_sweep():  # run_job has recorded the error of a job
                     raise
+                from imdbattn.launch.errors import fail
+
                 # Hydra would print more lines
                 folder = Path(job.runtime.output_dir)
                 fail(error, config_name, folder, keep=folder.resolve() in named)
@@ -89,6 +90,8 @@ def command(
             except KeyboardInterrupt:
                 sys.exit(128 + signal.SIGINT)
             except Exception as error:
+                from imdbattn.launch.errors import explain, fail
+
                 fail(explain(error, config_name, words), config_name)
 
         return main
@@ -132,23 +135,6 @@ def validated(kind: str, settings: dict[str, Any]) -> Any:
     return validate_as(getattr(importlib.import_module(f"imdbattn.{module}"), name), settings)
 
 
-def plain_dict(cfg: DictConfig) -> dict[str, Any]:
-    """The resolved config as nested dicts, without `hydra`.
-
-    Raises UserError for a missing value, a broken interpolation, or a setting that looks like a
-    credential.
-    """
-    cfg = OmegaConf.masked_copy(cfg, [str(key) for key in cfg if key != "hydra"])
-    if missing := sorted(OmegaConf.missing_keys(cfg)):
-        raise UserError(
-            f"these settings are required: {', '.join(f'{key}=' for key in missing)}; see --help"
-        )
-    with naming("config"):
-        settings: dict[str, Any] = OmegaConf.to_container(cfg, resolve=True)  # type: ignore[assignment]
-    refuse_credentials(settings)
-    return settings
-
-
 def composed(
     config_name: str, overrides: Sequence[str] = (), paths: Sequence[str] = ()
 ) -> DictConfig:
@@ -165,6 +151,8 @@ def composed(
             with hydra.initialize_config_dir(str(conf_dir()), **VERSION):
                 return hydra.compose(config_name, words, return_hydra_config=True)
         except Exception as error:
+            from imdbattn.launch.errors import explain
+
             raise explain(error, config_name, words) from error
         finally:
             GlobalHydra.instance().hydra = outer

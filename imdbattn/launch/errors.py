@@ -19,12 +19,12 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from imdbattn.errors import UserError, in_line
+from imdbattn.launch.folders import VERSION
 from imdbattn.settings.keys import conf_dir, flat, no_setting
 from imdbattn.settings.safety import visible
 
 # environment variables: the number of this process on its machine
 RANKS = ("LOCAL_RANK", "SLURM_LOCALID")
-VERSION = {"version_base": "1.3"}  # of Hydra's behaviour
 
 
 def first_on_machine() -> bool:

@@ -1,4 +1,7 @@
-"""Names of run folders, as resolvers for conf/hydra/default.yaml. Imports nothing slow."""
+"""The composed config as plain values, and the resolvers that conf/ uses to name run folders.
+
+Imports nothing slow.
+"""
 
 import os
 import re
@@ -8,14 +11,31 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from imdbattn.errors import UserError
-from imdbattn.io.processes import SWEEP_PID
-from imdbattn.launch.machine import slots
+from imdbattn.errors import UserError, naming
+from imdbattn.launch.process import SWEEP_PID
 from imdbattn.runs.run_folder import finished
 from imdbattn.settings.keys import NAME, digest
-from imdbattn.settings.safety import read_settings
+from imdbattn.settings.safety import read_settings, refuse_credentials
 
+VERSION = {"version_base": "1.3"}  # of Hydra's behaviour
 EPOCHS = "trainer.max_epochs"
+
+
+def plain_dict(cfg: DictConfig) -> dict[str, Any]:
+    """Returns the resolved config as nested dicts, without `hydra`.
+
+    Raises UserError for a missing value, a broken interpolation, or a setting that looks like a
+    credential.
+    """
+    cfg = OmegaConf.masked_copy(cfg, [str(key) for key in cfg if key != "hydra"])
+    if missing := sorted(OmegaConf.missing_keys(cfg)):
+        raise UserError(
+            f"these settings are required: {', '.join(f'{key}=' for key in missing)}; see --help"
+        )
+    with naming("config"):
+        settings: dict[str, Any] = OmegaConf.to_container(cfg, resolve=True)  # type: ignore[assignment]
+    refuse_credentials(settings)
+    return settings
 
 
 def register_resolvers() -> None:
@@ -26,12 +46,17 @@ def register_resolvers() -> None:
 
 def digest_of_root(*, _root_: DictConfig) -> str:
     """Returns the digest of the settings; the job itself reports what is invalid."""
-    from imdbattn.launch.command import plain_dict
-
     try:
         return digest(plain_dict(_root_))
     except UserError:
         return "invalid"
+
+
+def slots() -> int:
+    """Returns how many jobs run in parallel."""
+    from imdbattn.launch import machine
+
+    return machine.slots()
 
 
 def folder_name(name: str) -> str:

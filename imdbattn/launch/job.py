@@ -21,10 +21,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from imdbattn.errors import UserError, in_line
 from imdbattn.io.files import acquired
-from imdbattn.io.processes import PARENT_PID, SWEEP_PID
 from imdbattn.launch.command import plain_dict
 from imdbattn.launch.machine import gpus, threads_of
-from imdbattn.launch.process import end_with
+from imdbattn.launch.process import PARENT_PID, SWEEP_PID, end_with
 from imdbattn.launch.quoting import quote
 from imdbattn.runs.run_folder import finished, is_debug, results_file
 from imdbattn.settings.safety import read_json, read_settings

@@ -1,20 +1,28 @@
 """A single run of imdbattn.train in this process, and in the processes that DDP starts."""
 
 import importlib
+import logging
 import os
+import shlex
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from imdbattn.errors import UserError
-from imdbattn.io.processes import PARENT_PID, SWEEP_PID
 from imdbattn.launch.command import plain_dict
-from imdbattn.launch.process import end_with, without_gc
+from imdbattn.launch.process import PARENT_PID, SWEEP_PID, end_with, without_gc
 from imdbattn.launch.resume import plan
+from imdbattn.runs.run_folder import is_debug
+from imdbattn.settings.keys import PRETRAINING, as_dict
+from imdbattn.settings.safety import trust_option
 from imdbattn.settings.schema import validate
+
+log = logging.getLogger(__name__)
 
 
 def run_single(cfg: DictConfig) -> float:
@@ -40,6 +48,8 @@ def run_single(cfg: DictConfig) -> float:
         from imdbattn.runs.fit import fit
     valid = with_decided_source(valid)
     metrics = fit(valid, planned.folder, planned.resume, planned.start)
+    if not os.environ.get(SWEEP_PID):  # a sweep ends with its comparison
+        log_next_commands(valid, metrics, planned.folder)
     return float(metrics["val_accuracy"])
 
 
@@ -57,4 +67,33 @@ def with_decided_source(cfg: DictConfig) -> DictConfig:
     if (source := decided_source(cfg)) is None:
         return cfg
     sys.argv.append(f"data.source={source}")
-    return validate(OmegaConf.merge(cfg, {"data": {"source": source}}))
+    settings = as_dict(cfg)
+    return validate(settings | {"data": settings["data"] | {"source": source}})
+
+
+def log_next_commands(cfg: DictConfig, metrics: Mapping[str, Any], folder: Path) -> None:
+    """Logs commands that use a run, in one process and unless it is a debug run."""
+    from lightning.pytorch.utilities import rank_zero_only
+
+    if rank_zero_only.rank or is_debug(cfg):  # type: ignore[attr-defined]
+        return
+    log.info("next:")
+    for line in next_commands(metrics, folder):
+        log.info("  %s", line)
+
+
+def next_commands(metrics: Mapping[str, Any], folder: Path) -> list[str]:
+    """Returns commands that use a finished run."""
+    run = shlex.quote(os.path.relpath(folder)) + trust_option(folder / "config.yaml")
+    from imdbattn.tracking.wandb_run import upload_command
+
+    upload = [line] if (line := upload_command(folder)) else []
+    if model := PRETRAINING.get(str(metrics.get("items")).replace(" ", "_")):
+        return [f"python -m imdbattn.train model={model} init={run}", *upload]
+    runs = (
+        "runs"
+        if Path("runs").resolve() in folder.resolve().parents
+        else os.path.relpath(folder.parent)
+    )
+    compare = f"python -m imdbattn.compare runs={shlex.quote(runs)}"
+    return [f'python -m imdbattn.predict run={run} text="..."', compare, *upload]

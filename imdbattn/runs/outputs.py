@@ -4,7 +4,6 @@ import functools
 import logging
 import os
 import platform
-import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -20,7 +19,6 @@ from omegaconf import OmegaConf
 
 from imdbattn.errors import UserError, only_warning
 from imdbattn.io.files import acquired, atomically, write_atomically
-from imdbattn.io.processes import SWEEP_PID
 from imdbattn.runs.process import float32_products
 from imdbattn.runs.run_folder import (
     FINGERPRINT,
@@ -34,11 +32,9 @@ from imdbattn.runs.run_folder import (
     write_json,
     write_predictions,
 )
-from imdbattn.settings.keys import PACKAGE, PRETRAINING
-from imdbattn.settings.safety import trust_option
+from imdbattn.settings.keys import PACKAGE
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
-from imdbattn.tracking.wandb_run import upload_command
 
 log = logging.getLogger(__name__)
 
@@ -233,7 +229,7 @@ def draw_pictures(module: Learner, data: BatchData, folder: Path) -> None:
 
 
 def summary(metrics: Mapping[str, Any], folder: Path) -> list[str]:
-    """Results and next commands."""
+    """Returns the results as lines of text."""
     training = (
         "{model}, seed {seed}: {epochs:d} epoch{s} in {train_seconds:.0f} s, {tokens_per_s:.0f}"
         " tokens/s"
@@ -248,21 +244,4 @@ def summary(metrics: Mapping[str, Any], folder: Path) -> list[str]:
     if "test_accuracy" in metrics:
         lines.append(f"test set             {metrics['test_set']} [{metrics['test_fingerprint']}]")
     lines.append(f"run folder           {os.path.relpath(folder)}")
-    if not os.environ.get(SWEEP_PID):  # a sweep ends with its comparison
-        lines += ["next:", *(f"  {line}" for line in next_commands(metrics, folder))]
     return lines
-
-
-def next_commands(metrics: Mapping[str, Any], folder: Path) -> list[str]:
-    """Commands that use a finished run."""
-    run = shlex.quote(os.path.relpath(folder)) + trust_option(folder / "config.yaml")
-    upload = [line] if (line := upload_command(folder)) else []
-    if model := PRETRAINING.get(str(metrics.get("items")).replace(" ", "_")):
-        return [f"python -m imdbattn.train model={model} init={run}", *upload]
-    runs = (
-        "runs"
-        if Path("runs").resolve() in folder.resolve().parents
-        else os.path.relpath(folder.parent)
-    )
-    compare = f"python -m imdbattn.compare runs={shlex.quote(runs)}"
-    return [f'python -m imdbattn.predict run={run} text="..."', compare, *upload]

@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig
-from tqdm import tqdm
 
-from imdbattn.data.user_files.tables import Lines, write_table
 from imdbattn.errors import UserError
 from imdbattn.io.files import expanded
-from imdbattn.runs.process import exiting_on_signals, keep_memory, use_onednn
+from imdbattn.runs.process import keep_memory, use_onednn
 from imdbattn.runs.run_folder import finished, open_run, results_file
 from imdbattn.runs.settings import Predict
 from imdbattn.settings.keys import PRETRAINING, as_dict, overlay
@@ -128,18 +126,6 @@ def predict_columns(
     for first, chunk in chunked(texts, predictor, CHUNK):
         rows = [*range(first, first + len(chunk))]
         yield {"row": rows, "text": chunk, **predictor.columns(chunk, options, first)}
-
-
-def write_table_of(predictor: Predictor, texts: Lines, options: Predict, out: Path) -> None:
-    """Writes the predictions for all texts into a table, which is complete or absent."""
-    with exiting_on_signals(), tqdm(total=texts.total, unit=" texts", delay=1, disable=None) as bar:
-
-        def counted() -> Iterator[dict[str, list[Any]]]:
-            for columns in predict_columns(predictor, texts.lines, options):
-                yield columns
-                bar.update(len(columns["row"]))
-
-        write_table(out, counted())
 
 
 def chunked(

@@ -20,10 +20,10 @@ from omegaconf import OmegaConf
 
 from imdbattn.data import pairs as pairs_of
 from imdbattn.errors import UserError
-from imdbattn.io.processes import SWEEP_PID
 from imdbattn.launch import job as one_job
 from imdbattn.launch import machine, sweep
 from imdbattn.launch.command import has_plugin
+from imdbattn.launch.process import SWEEP_PID
 from imdbattn.launch.quoting import quote
 from imdbattn.settings.keys import digest, variant
 

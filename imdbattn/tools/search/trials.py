@@ -37,10 +37,10 @@ from optuna.trial import Trial, TrialState, create_trial
 from imdbattn.data.reviews import decided_source
 from imdbattn.errors import UserError, in_shell
 from imdbattn.io.files import acquired, write_atomically, writing_into
-from imdbattn.io.processes import SWEEP_PID
 from imdbattn.launch.command import composed, has_plugin, plain_dict
 from imdbattn.launch.job import LOG, failure, jobs_of, resumable, search_path, started, stopping
 from imdbattn.launch.machine import threads_of
+from imdbattn.launch.process import SWEEP_PID
 from imdbattn.launch.quoting import quote
 from imdbattn.report.comparison import spread
 from imdbattn.report.comparison_page import mean_and_sd
