@@ -12,7 +12,7 @@ from imdbattn.io.files import expanded
 from imdbattn.launch.command import command, plain_dict, validated
 from imdbattn.launch.process import without_gc
 from imdbattn.launch.quoting import take_argument
-from imdbattn.runs.run_folder import text_column
+from imdbattn.runs.run import Run
 from imdbattn.settings.safety import visible
 
 KEYS = ("file", "column", "out", "data.glove.path", "data.cache_dir")
@@ -27,7 +27,8 @@ def predict(cfg: DictConfig, text: str | None) -> None:
     given = {} if text is None else {"text": text}
     settings = validated("runs.settings.Predict", plain_dict(cfg) | given)
     if settings.text is None:
-        texts = open_lines(settings.file, settings.column, text_column(settings.run))
+        column = Run(settings.run).text_column if isinstance(settings.run, str) else "text"
+        texts = open_lines(settings.file, settings.column, column)
     else:
         texts = Lines(iter([str(settings.text)]), 1)
     out = settings.out and expanded(settings.out)

@@ -10,6 +10,7 @@ from omegaconf import OmegaConf
 from imdbattn.errors import UserError
 from imdbattn.io.files import expanded
 from imdbattn.launch.folders import EPOCHS, longer_folder
+from imdbattn.runs.run import Run
 from imdbattn.runs.run_folder import finished
 from imdbattn.settings.keys import (
     NO_EFFECT,
@@ -20,8 +21,6 @@ from imdbattn.settings.keys import (
     within,
     without,
 )
-from imdbattn.settings.safety import read_json
-from imdbattn.settings.schema import read_run
 
 RESTARTS = ("SLURM_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT")  # above 0 in a restarted job
 
@@ -72,13 +71,12 @@ def resumed(settings: Mapping[str, Any], overrides: Sequence[str], folder: Path)
     same value; trainer.max_epochs may be larger. Raises UserError if one differs, or if there is no
     readable run.
     """
-    file = folder / "config.yaml"
-    if not file.exists():
+    if not (folder / "config.yaml").exists():
         raise UserError(
             f"resume={os.path.relpath(folder)} cannot be resumed, because it has no config.yaml:"
             " start a new run; to resume a sweep, repeat the command that started it"
         )
-    recorded = as_dict(read_run(file, settings.get("trust"), settings))
+    recorded = as_dict(Run(folder, settings.get("trust"), settings).settings)
     keys = [word.lstrip("+~").partition("=")[0].partition("@")[0] for word in overrides]
     keys = [key for key in keys if key != "resume" and not within(key, "hydra")]
     epochs, before = (values["trainer"].get("max_epochs") for values in (settings, recorded))
@@ -101,7 +99,7 @@ def resumed(settings: Mapping[str, Any], overrides: Sequence[str], folder: Path)
 def check_longer(recorded: Mapping[str, Any], folder: Path) -> None:
     """Raises UserError if a run with more epochs would not equal one that was started with them."""
     before, warmup, decay = recorded["trainer"]["max_epochs"], recorded["warmup"], recorded["decay"]
-    done = read_json(folder / "metrics.json")["epochs"] if finished(folder) else before
+    done = Run(folder).metrics["epochs"] if finished(folder) else before
     if warmup or decay != "none":
         why = f"its learning rates depend on their number (warmup={warmup}, decay={decay})"
     elif done < before:

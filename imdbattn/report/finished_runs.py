@@ -19,7 +19,8 @@ import numpy as np
 import pandas as pd
 
 from imdbattn.errors import UserError, in_line
-from imdbattn.runs.run_folder import FINGERPRINT, SPLIT_FILES, Curves, read_curves
+from imdbattn.runs.run import Run as OpenedRun
+from imdbattn.runs.run_folder import FINGERPRINT, SPLIT_FILES, Curves
 from imdbattn.settings.keys import (
     BEYOND,
     CONTROLS,
@@ -29,7 +30,6 @@ from imdbattn.settings.keys import (
     hexdigest,
     variant,
 )
-from imdbattn.settings.safety import read_json, read_settings
 
 MODELS = (*RUNGS, *CONTROLS, *BEYOND, *ENCODER_DECODERS)
 REVIEWS = "reviews"  # the items of a classifier
@@ -171,8 +171,7 @@ class Run:
         """A Parquet file of the run folder, or of all folds."""
         tables = []
         for run in self.parts or [self]:
-            with (run.folder / name).open("rb") as file:  # pyarrow requires a path to be UTF-8
-                tables.append(pd.read_parquet(file))
+            tables.append(OpenedRun(run.folder).table(name))
         return pd.concat(tables).sort_values("row") if self.parts else tables[0]
 
 
@@ -231,15 +230,12 @@ def read_run(folder: Path) -> Run:
     """Reads everything but predictions and texts. Raises UserError for a run that is not a
     result.
     """
-    settings = read_settings(folder / "config.yaml")
-    if settings.get("task") in PRETRAINING or not (folder / "metrics.json").exists():
+    opened = OpenedRun(folder)
+    if opened.recorded.get("task") in PRETRAINING or not opened.is_result:
         raise UserError(
             "not a result: an unfinished run, a debug run, or a pretraining, which predicts words"
         )
-    file, log = folder / "environment.json", folder / "metrics.csv"
-    environment = read_json(file) if file.exists() else {}
-    curves = read_curves(log) if log.exists() else {}
-    return Run(folder, settings, read_json(folder / "metrics.json"), environment, curves)
+    return Run(folder, opened.recorded, opened.metrics, opened.environment, opened.curves)
 
 
 def skip(folder: Path, error: Exception) -> Skipped:

@@ -28,9 +28,9 @@ from tqdm import tqdm
 from imdbattn.errors import UserError, naming
 from imdbattn.io.files import write_atomically
 from imdbattn.runs.process import exit_now, requeue, set_handlers
+from imdbattn.runs.run import read_checkpoint
 from imdbattn.settings.safety import trust_option
 from imdbattn.tasks.learner import from_all
-from imdbattn.tasks.weights import read_checkpoint
 
 log = logging.getLogger(__name__)
 BAR = "{desc} |{bar:30}| {n_fmt}/{total_fmt} {remaining} {postfix}"

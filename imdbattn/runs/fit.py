@@ -22,6 +22,7 @@ from imdbattn.runs.outputs import (
     write_results,
 )
 from imdbattn.runs.process import exiting_on_signals
+from imdbattn.runs.run import read_checkpoint
 from imdbattn.runs.run_folder import check_folder, finished, is_debug
 from imdbattn.runs.trainer import build_trainer, compile_net, quiet, try_step
 from imdbattn.settings.keys import as_dict, explicit
@@ -30,7 +31,6 @@ from imdbattn.settings.schema import validate
 from imdbattn.tasks.build import class_of
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
-from imdbattn.tasks.weights import read_checkpoint
 from imdbattn.tracking.loggers import build_loggers, check_logger, finish_loggers, wandb_run_of
 from imdbattn.tracking.publish import publish_run
 

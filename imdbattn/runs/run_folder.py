@@ -12,17 +12,13 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from imdbattn.errors import UserError
-from imdbattn.io.files import atomically, expanded, write_atomically
+from imdbattn.io.files import atomically, write_atomically
 from imdbattn.settings.keys import flat
-from imdbattn.settings.safety import read_json, read_settings
-
-if TYPE_CHECKING:
-    from omegaconf import DictConfig
+from imdbattn.settings.safety import read_settings
 
 SPLIT_FILES = {  # of each split: predictions, and their texts
     "test": ("predictions.parquet", "reviews.parquet"),
@@ -120,49 +116,6 @@ def link_or_copy(file: str | Path, path: str | Path) -> None:
             os.link(file, temporary)
         except OSError:  # another disk, or a file system without links
             shutil.copyfile(file, temporary)
-
-
-def open_run(
-    run: str, trust: Any = None, own: Mapping[str, Any] | None = None
-) -> "tuple[DictConfig, Path]":
-    """Settings and best checkpoint of a run folder, or of the run folder that holds the given
-    checkpoint.
-
-    trust, own: see `refuse_untrusted`. Raises UserError if a file is missing, damaged or not
-    trusted.
-    """
-    # imports pydantic, which is slow and not needed for `--help`
-    from imdbattn.settings.schema import read_run
-
-    folder = expanded(run)
-    checkpoint = folder / "checkpoints" / "best.ckpt"
-    # Path.is_file raises for names that are too long
-    if run.endswith(".ckpt") and os.path.isfile(folder):
-        folder, checkpoint = (file := folder.absolute()).parents[1], file
-    for file in (folder / "config.yaml", checkpoint):
-        if not os.path.exists(file):
-            raise UserError(
-                f"run={run} is not a finished run: it has no {file.relative_to(folder)}. Give the"
-                " path that training printed, or resume it: imdbattn.train resume=..."
-            )
-    return read_run(folder / "config.yaml", trust, own), checkpoint
-
-
-def text_column(run: str | list[str] | None) -> str:
-    """The data.text_column of a run, of an export or of a checkpoint in a run folder; `text` where
-    there is none.
-    """
-    place = expanded(run if isinstance(run, str) else "")
-    folder = place.parents[1] if place.suffix == ".ckpt" else place
-    with suppress(Exception):  # of a wrong run=, which is named later
-        export = (folder / "config.json").exists()
-        settings = (
-            read_json(folder / "config.json")["settings"]
-            if export
-            else read_settings(folder / "config.yaml")
-        )
-        return str(settings["data"]["text_column"])
-    return "text"
 
 
 def read_curves(metrics_csv: Path) -> Curves:

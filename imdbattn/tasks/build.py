@@ -17,8 +17,8 @@ from imdbattn.data.ragged import as_tensor
 from imdbattn.errors import UserError, naming
 from imdbattn.nn.beyond.context import Context, Phrases
 from imdbattn.nn.vectors import Embedding
+from imdbattn.runs.run import Weights
 from imdbattn.settings.keys import as_dict
-from imdbattn.tasks.weights import Weights
 
 
 def make(settings: Any, what: str, kind: type) -> Any:

@@ -13,9 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from imdbattn.runs.run import Facts
 from imdbattn.settings.keys import as_dict
 from imdbattn.tasks.build import make
-from imdbattn.tasks.weights import Facts
 
 
 def concatenate(parts: Sequence[Tensor]) -> Tensor:

@@ -4,7 +4,6 @@ Shape suffixes: B reviews of a batch, N reviews of a split, C classes, R words w
 trained.
 """
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -18,12 +17,13 @@ from imdbattn.data.ragged import Batch, Ragged
 from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.errors import UserError
 from imdbattn.nn.beyond.context import Phrases, count_phrases, folds_of
-from imdbattn.runs.run_folder import link_or_copy, open_run
+from imdbattn.runs.run import Run, Trained
+from imdbattn.runs.run_folder import link_or_copy
 from imdbattn.tasks.build import batch_options, build_net, trained_words
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData, default_budget
 from imdbattn.tasks.per_class import confusion, details
-from imdbattn.tasks.weights import Trained, load_start, start_of
+from imdbattn.tasks.weights import load_start, start_of
 
 SHORT = 30  # number of words of the review to draw
 
@@ -156,7 +156,8 @@ class ReviewClassifier(Learner):
         """The classifier of a checkpoint in its run folder. trust: see `open_run`."""
         from imdbattn.tasks.predictor import load
 
-        predictor: Any = load(*open_run(os.fspath(checkpoint_path), trust))
+        run = Run(checkpoint_path, trust)
+        predictor: Any = load(run.settings, run.checkpoint)
         return cls(predictor.net, predictor.cfg, predictor.facts).to(map_location)
 
     def forward(self, batch: Batch) -> Tensor:

@@ -22,9 +22,10 @@ from imdbattn.errors import UserError
 from imdbattn.nn.beyond.attention import LabelQueryPooling
 from imdbattn.nn.beyond.context import Phrases
 from imdbattn.nn.ladder import ClsPooling, MeanPooling
+from imdbattn.runs.run import Facts, Trained
 from imdbattn.tasks.build import batch_options, build_net, trained_words
 from imdbattn.tasks.predictor import Predictor
-from imdbattn.tasks.weights import Facts, Trained, check_same, load_weights
+from imdbattn.tasks.weights import check_same, load_weights
 from imdbattn.tools.explain.prediction import AttentionWeights, Classification
 from imdbattn.tools.explain.show import DETAILED
 from imdbattn.tools.explain.watch import rollout, watch
