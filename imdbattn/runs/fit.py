@@ -11,7 +11,7 @@ from lightning.pytorch.loggers import Logger
 from omegaconf import DictConfig
 
 from imdbattn.io.files import make_folder, writing_into
-from imdbattn.runs.callbacks import ResumeCheckpoint, StopOnNaN, Stopped, Throughput
+from imdbattn.runs.callbacks import StopOnNaN, Throughput
 from imdbattn.runs.outputs import (
     REMEDY,
     begin_folder,
@@ -22,6 +22,7 @@ from imdbattn.runs.outputs import (
     write_results,
 )
 from imdbattn.runs.process import exiting_on_signals
+from imdbattn.runs.resume import ResumeCheckpoint, Stopped
 from imdbattn.runs.run import read_checkpoint
 from imdbattn.runs.run_folder import check_folder, finished, is_debug
 from imdbattn.runs.trainer import build_trainer, compile_net, quiet, try_step

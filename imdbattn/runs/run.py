@@ -47,7 +47,7 @@ class Run:
     """A run of imdbattn.train; nothing is read before it is asked for.
 
     Args:
-        place: a run folder, an exported folder, or a checkpoint in the checkpoints/ of a run folder.
+        place: a run folder, an exported folder, or a checkpoint in the checkpoints/ of a run.
         trust: packages whose classes its settings may name, see `refuse_untrusted`.
         own: the settings of this call, whose classes are trusted too.
 

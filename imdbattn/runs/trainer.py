@@ -20,8 +20,9 @@ from imdbattn.errors import naming
 from imdbattn.nn.beyond.context import Context
 from imdbattn.nn.encoder_decoder import Decoder
 from imdbattn.nn.ladder import Attention, Classifier
-from imdbattn.runs.callbacks import AtomicCheckpointIO, Progress
+from imdbattn.runs.callbacks import Progress
 from imdbattn.runs.process import keep_memory, matmul_backend, use_onednn
+from imdbattn.runs.resume import AtomicCheckpointIO
 from imdbattn.settings.keys import as_dict
 from imdbattn.tasks.build import make
 from imdbattn.tasks.learner import Learner, parameter_groups

@@ -25,8 +25,10 @@ from imdbattn.errors import UserError
 from imdbattn.launch import job as one_job
 from imdbattn.launch.resume import resumed
 from imdbattn.report.finished_runs import find_runs, variants
-from imdbattn.runs import callbacks, process
+from imdbattn.runs import process
+from imdbattn.runs import resume as resume_state
 from imdbattn.runs.fit import fit
+from imdbattn.runs.resume import STATE_KEY
 from imdbattn.settings.keys import as_dict
 from imdbattn.settings.safety import read_settings
 from imdbattn.settings.schema import validate
@@ -444,7 +446,7 @@ def test_another_number_of_processes_is_refused(stopped):
     cfg, folder = stopped
     file = folder / "checkpoints" / "last.ckpt"
     content = torch.load(file, weights_only=True)
-    content["keeper"]["trained_with"]["processes"] = 2
+    content[STATE_KEY]["trained_with"]["processes"] = 2
     torch.save(content, file)
     refused(cfg, folder, r"other data or devices \(processes=1, not 2\)")
 
@@ -553,7 +555,7 @@ def test_a_signal_outside_of_training_also_ends_the_run(whole, monkeypatch, tmp_
     """
     cfg, reference = whole("model=mean", "patience=1")
     asked = []
-    for module in (callbacks, process):
+    for module in (resume_state, process):
         monkeypatch.setattr(module, "requeue", lambda: asked.append(1))
     with monkeypatch.context() as patch:
         hook = getattr(ReviewClassifier, place)
