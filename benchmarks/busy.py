@@ -31,9 +31,11 @@ UNITS = ("training, tokens/s", "scoring, reviews/s", "prediction, texts/s")
 
 def rates(threads: int) -> list[float]:
     """Speed of the three kinds of work in this process."""
+    import imdbattn
+
+    imdbattn.prepare()  # before torch: sets the number of steps
     import torch
 
-    import imdbattn  # noqa: F401 before torch: sets the number of steps
     from benchmarks.training import score, settings, small_corpus, start, train
     from imdbattn.tasks.reviews.classifier import ReviewClassifier
     from imdbattn.tasks.reviews.predictor import ReviewPredictor

@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from imdbattn.launch.command import COLUMNS, command, without_gc
+from imdbattn.launch.command import command
+from imdbattn.launch.process import without_gc
+from imdbattn.launch.quoting import COLUMNS
 from imdbattn.settings.safety import visible
 
 

@@ -9,7 +9,8 @@ import threading
 import webbrowser
 from typing import Any
 
-from imdbattn.launch.command import command, without_gc
+from imdbattn.launch.command import command
+from imdbattn.launch.process import without_gc
 
 HOST = "127.0.0.1"
 

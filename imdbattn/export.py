@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from imdbattn.launch.command import command, without_gc
+from imdbattn.launch.command import command
+from imdbattn.launch.process import without_gc
 
 
 @command(

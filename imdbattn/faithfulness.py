@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from imdbattn.io.files import expanded
-from imdbattn.launch.command import command, without_gc
+from imdbattn.launch.command import command
+from imdbattn.launch.process import without_gc
 
 KEYS = ("runs", "out", "pairs_of", "data.glove.path", "data.cache_dir")
 

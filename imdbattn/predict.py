@@ -2,9 +2,6 @@
 
 import os
 import sys
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 from omegaconf import DictConfig
 from tqdm import tqdm
@@ -12,9 +9,13 @@ from tqdm import tqdm
 from imdbattn.data.user_files.tables import Lines, open_lines
 from imdbattn.errors import UserError
 from imdbattn.io.files import expanded
-from imdbattn.launch.command import command, plain_dict, take_argument, validated, without_gc
-from imdbattn.runs.run_folder import text_column
+from imdbattn.launch.command import command, plain_dict, validated
+from imdbattn.launch.process import without_gc
+from imdbattn.launch.quoting import take_argument
+from imdbattn.runs.run import Run
 from imdbattn.settings.safety import visible
+
+KEYS = ("file", "column", "out", "data.glove.path", "data.cache_dir")
 
 
 def predict(cfg: DictConfig, text: str | None) -> None:
@@ -23,67 +24,43 @@ def predict(cfg: DictConfig, text: str | None) -> None:
 
     With out=, writes a table instead, which is complete or absent.
     """
-    settings = validated(
-        "runs.settings.Predict", plain_dict(cfg) | ({} if text is None else {"text": text})
-    )
+    given = {} if text is None else {"text": text}
+    settings = validated("runs.settings.Predict", plain_dict(cfg) | given)
     if settings.text is None:
-        texts = open_lines(settings.file, settings.column, text_column(settings.run))
+        column = Run(settings.run).text_column if isinstance(settings.run, str) else "text"
+        texts = open_lines(settings.file, settings.column, column)
     else:
         texts = Lines(iter([str(settings.text)]), 1)
     out = settings.out and expanded(settings.out)
     if out and settings.file and out.exists() and os.path.samefile(out, expanded(settings.file)):
         raise UserError(f"out={settings.out} is the file that is read: choose another name")
     with without_gc():
-        from imdbattn.runs.predict import load_predictor, predict_columns, predictions_of
+        from imdbattn.launch.labeling import write_table_of
+        from imdbattn.runs.predict import load_predictor, predictions_of
         from imdbattn.tools.explain.show import digest, print_predictions, write_page
 
     predictor, folder = load_predictor(settings)
     if out:
-        write_results(predict_columns(predictor, texts.lines, settings), out, texts.total)
+        write_table_of(predictor, texts, settings, out)
         print(f"predictions: {settings.out}")
     elif settings.explain:
         predictions = list(predictions_of(predictor, texts.lines, settings))
         print_predictions(predictions)
-        print(
-            "page:"
-            f" {write_page(predictions, folder / 'explanations' / f'{digest(predictions)}.html')}"
-        )
+        page = folder / "explanations" / f"{digest(predictions)}.html"
+        print(f"page: {write_page(predictions, page)}")
     else:  # a progress bar only if the lines do not go to a terminal
+        bar = {"total": texts.total, "unit": " texts", "delay": 1}
         results = predictions_of(predictor, texts.lines, settings)
-        for result in tqdm(
-            results, total=texts.total, unit=" texts", delay=1, disable=sys.stdout.isatty() or None
-        ):
+        for result in tqdm(results, **bar, disable=sys.stdout.isatty() or None):
             print(visible(result.line), flush=True)
-
-
-def write_results(chunks: Iterator[dict[str, list[Any]]], out: Path, total: int | None) -> None:
-    """Writes the results into a file with a progress bar, and prints its path."""
-    from imdbattn.data.user_files.tables import write_table
-    from imdbattn.runs.process import exiting_on_signals
-
-    with exiting_on_signals(), tqdm(total=total, unit=" texts", delay=1, disable=None) as bar:
-
-        def counted() -> Iterator[dict[str, list[Any]]]:
-            for columns in chunks:
-                yield columns
-                bar.update(len(columns["row"]))
-
-        write_table(out, counted())
 
 
 def main() -> None:
     text = take_argument("text")
     # which Hydra has to parse
     lists_runs = any(argument.startswith("run=[") for argument in sys.argv)
-    command(
-        "predict",
-        *["run"] * (not lists_runs),
-        "file",
-        "column",
-        "out",
-        "data.glove.path",
-        "data.cache_dir",
-    )(lambda cfg: predict(cfg, text))()
+    keys = KEYS if lists_runs else ("run", *KEYS)
+    command("predict", *keys)(lambda cfg: predict(cfg, text))()
 
 
 if __name__ == "__main__":

@@ -24,10 +24,12 @@ from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig
 
-from imdbattn.launch.command import SWEEP_PID, conf_dir, plain_dict
+from imdbattn.launch.command import plain_dict
+from imdbattn.launch.process import SWEEP_PID
 from imdbattn.report import settings as comparison
 from imdbattn.runs import settings as runs
 from imdbattn.settings import schema
+from imdbattn.settings.keys import conf_dir
 from imdbattn.tasks.task import validate
 from imdbattn.tools.explore import settings as explore
 from imdbattn.tools.export import settings as export

@@ -46,6 +46,7 @@ LAZY += "statsmodels.stats.contingency_tables statsmodels.stats.multitest wandb.
 def import_everything() -> None:
     import imdbattn
 
+    imdbattn.prepare()
     for module in pkgutil.walk_packages(imdbattn.__path__, "imdbattn."):
         if module.name.removeprefix("imdbattn.") not in COMMANDS:
             importlib.import_module(module.name)
@@ -66,7 +67,7 @@ def compose_once() -> None:
     """
     from hydra import compose, initialize_config_dir
 
-    from imdbattn.launch.command import conf_dir
+    from imdbattn.settings.keys import conf_dir
 
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         compose(

@@ -17,7 +17,9 @@ from omegaconf import DictConfig, OmegaConf
 from imdbattn.api.display import Metrics
 from imdbattn.errors import UserError
 from imdbattn.io.files import expanded
-from imdbattn.launch.command import QUOTED, composed, plain_dict, remove_empty
+from imdbattn.launch.command import composed, plain_dict
+from imdbattn.launch.errors import remove_empty
+from imdbattn.launch.quoting import QUOTED
 from imdbattn.settings.keys import as_dict, named_overrides
 from imdbattn.settings.safety import VisibleFormatter, untrusted
 from imdbattn.tasks.task import validate
@@ -61,8 +63,8 @@ def train(
 
     Args:
         overrides: settings as on the command line.
-        folder: the run folder, whose run is replaced if it contains one; by default a new one below
-        runs/.
+        folder: a new run folder; by default one below runs/. An unfinished run in it is replaced, a
+        finished one is refused.
         config: all settings, instead of overrides: nested dicts such as `Model.settings`, or a
         composed config.
 
@@ -82,13 +84,16 @@ def train(
         raise UserError(
             f"give {'resume= or folder=' if resume else 'overrides or config='}, not both"
         )
-    if resume:
-        from imdbattn.launch.resume import resumed
+    from imdbattn.launch.resume import Plan, plan
+    from imdbattn.launch.single import log_next_commands
 
-        settings = resumed(settings, overrides, expanded(settings["resume"]).resolve())
+    place = expanded(folder if folder is not None else cfg.hydra.run.dir).resolve()
+    if resume:
+        planned = plan(settings, overrides, place)
     else:  # config may be that of another run
-        settings |= {"digest": None, "overrides": named_overrides(overrides, settings)}
-    valid = validate(settings)
+        own = {"digest": None, "overrides": named_overrides(overrides, settings)}
+        planned = Plan(settings | own, place)
+    valid, place = validate(planned.settings), planned.folder
     devices = as_dict(valid.trainer).get("devices", 1)
     one_device = devices in (1, "1") or (isinstance(devices, list) and len(devices) == 1)
     # processes would repeat the program that called
@@ -97,7 +102,6 @@ def train(
         raise UserError(
             f"train() trains one model in one process; for more: {COMMAND} {' '.join(overrides)}"
         )
-    place = expanded(folder if folder is not None else cfg.hydra.run.dir).resolve()
     fresh = not place.exists()
     from imdbattn.runs.fit import fit
     from imdbattn.runs.process import SIGNALS
@@ -105,10 +109,11 @@ def train(
 
     with log_to_stdout(), preserved_torch_settings():
         try:
-            metrics = fit(valid, place, resume)
+            metrics = fit(valid, place, planned.resume, planned.start)
         except SystemExit as stopped:  # after a signal
             end = stopped
         else:
+            log_next_commands(valid, metrics, place)
             packages = {package for *_, package in untrusted(as_dict(valid))}
             return TrainedRun(Metrics(metrics), place, tuple(sorted(packages)))
         finally:

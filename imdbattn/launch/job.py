@@ -4,7 +4,6 @@ Its folder is <sweep folder>/<model>-s<seed>-<digest of its settings>, so that a
 finds the results of the same job. sweep.jsonl in the sweep folder records the status of each job.
 """
 
-import ctypes
 import json
 import logging
 import os
@@ -12,7 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,10 @@ from omegaconf import DictConfig, OmegaConf
 
 from imdbattn.errors import UserError, in_line
 from imdbattn.io.files import acquired
-from imdbattn.launch.command import PARENT_PID, SWEEP_PID, gpus, plain_dict, quote, threads_of
+from imdbattn.launch.command import plain_dict
+from imdbattn.launch.machine import gpus, threads_of
+from imdbattn.launch.process import PARENT_PID, SWEEP_PID, end_with
+from imdbattn.launch.quoting import quote
 from imdbattn.runs.run_folder import finished, is_debug, results_file
 from imdbattn.settings.safety import read_json, read_settings
 from imdbattn.settings.schema import Training
@@ -32,7 +34,6 @@ log = logging.getLogger(__name__)
 
 LOG = "sweep.jsonl"
 ERRORS = "stderr.log"  # what the job wrote there
-PR_SET_PDEATHSIG = 1  # Linux: send this process a signal when its parent ends
 PATIENCE = 20  # seconds in which a job must save its state; SLURM kills it after 30
 
 
@@ -48,12 +49,14 @@ def run_job(cfg: DictConfig) -> float | None:
     # Optuna may try the same settings twice: the second job waits
     with acquired(folder / ".job.lock"):
         try:
-            settings = validate(plain_dict(cfg))
+            values = plain_dict(cfg)
+            words = decided(values)
+            settings = validate(with_words(values, words))
             if complete(folder, settings):  # by this sweep, or by an earlier one
                 done = jobs_of(sweep_dir()).get(folder.name, {}).get("status") == "done"
                 status = "done" if done else "kept"
             else:
-                status, reason = train(folder, settings)
+                status, reason = train(folder, settings, words)
             metrics = {} if reason else read_json(folder / results_file(settings))
         except Exception as error:  # any exception: the other jobs have to run
             reason = in_line(error, None)
@@ -70,6 +73,29 @@ def run_job(cfg: DictConfig) -> float | None:
         "%s    %s: validation %.2f %%%s", status, folder.name, 100 * metrics["val_accuracy"], test
     )
     return metrics["val_accuracy"]
+
+
+def decided(settings: Mapping[str, Any]) -> list[str]:
+    """Returns as overrides what the sweep has decided once for all its jobs: what
+    data.source=auto and logger.mode=null stand for.
+    """
+    sweep, words = OmegaConf.load(sweep_dir() / "multirun.yaml"), []
+    data, logger = settings["data"], settings["logger"]
+    # hub_timeout: `auto` of other data does not choose between the hub and the wheel
+    if data["source"] == "auto" and not data.get("path") and "hub_timeout" in data:
+        words += [f"data.source={sweep.data.source}"] * (sweep.data.source in ("hub", "packaged"))
+    if (logger["name"], logger.get("mode")) == ("wandb", None) and sweep.logger.name == "wandb":
+        words += [f"logger.mode={sweep.logger.mode}"]
+    return words
+
+
+def with_words(settings: dict[str, Any], words: Sequence[str]) -> dict[str, Any]:
+    """Returns the settings with these overrides, whose values are plain words."""
+    for word in words:
+        group, _, rest = word.partition(".")
+        key, _, value = rest.partition("=")
+        settings = settings | {group: settings[group] | {key: value}}
+    return settings
 
 
 # --- results that exist ---------------------------------------------------------------------------
@@ -103,8 +129,10 @@ def same_data(settings: Training, source: str, key: str | None) -> bool:
 # --- the child process ----------------------------------------------------------------------------
 
 
-def train(folder: Path, settings: Training) -> tuple[str, str]:
-    """Run the job in a child process. Returns its status, and the reason unless that is `done`."""
+def train(folder: Path, settings: Training, decisions: Sequence[str]) -> tuple[str, str]:
+    """Runs the job in a child process, with the overrides `decisions` in addition to its own.
+    Returns its status, and the reason unless that is `done`.
+    """
     record(folder.name, "started")
     hydra, resume = HydraConfig.get(), resumable(folder, settings)
     state = "resumes from its last checkpoint" if resume else "starts again"
@@ -117,6 +145,7 @@ def train(folder: Path, settings: Training) -> tuple[str, str]:
     one_by_one = hydra.launcher._target_.endswith("BasicLauncher")
     threads = None if one_by_one else threads_of(hydra.launcher)
     words = [word for word in hydra.overrides.task if not word.startswith("resume=")]
+    words += decisions
     with started(folder, settings, words, resume, threads, hydra.job.num, one_by_one) as process:
         process.wait()
     reason = failure(process.returncode, folder)
@@ -210,20 +239,6 @@ def failure(status: int, folder: Path) -> str:
         [line for line in lines if line.startswith("error: ")] or lines or [f"exit status {status}"]
     )
     return f"{lines[-1].strip().removeprefix('error: ')} (see {errors})"
-
-
-def end_with(parent: int) -> None:
-    """On Linux, end this process when its parent process ends. Ends it at once if `parent` is no
-    longer its parent.
-
-    The signal is SIGTERM, on which a job saves its state; SIGKILL for a DDP rank other than 0,
-    which would wait for the others.
-    """
-    if sys.platform == "linux":
-        rank = os.environ.get("LOCAL_RANK", "0")
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM if rank == "0" else signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
 
 
 @contextmanager

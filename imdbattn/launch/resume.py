@@ -3,17 +3,58 @@
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from omegaconf import OmegaConf
 
 from imdbattn.errors import UserError
-from imdbattn.runs.run_folder import CONTINUED, finished, run_of
-from imdbattn.settings.keys import NO_EFFECT, as_dict, explicit, flat, within, without
-from imdbattn.settings.safety import read_json
-from imdbattn.tasks.task import read_run_settings
+from imdbattn.io.files import expanded
+from imdbattn.launch.folders import EPOCHS, longer_folder
+from imdbattn.runs.run import Run
+from imdbattn.runs.run_folder import finished
+from imdbattn.settings.keys import (
+    NO_EFFECT,
+    as_dict,
+    explicit,
+    flat,
+    named_overrides,
+    within,
+    without,
+)
 
 RESTARTS = ("SLURM_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT")  # above 0 in a restarted job
+
+
+class Plan(NamedTuple):
+    """What a command line of imdbattn.train does.
+
+    folder: of the run. resume: whether the run in it is continued. start: the folder of a finished
+    run that is trained for more epochs in the new `folder`.
+    """
+
+    settings: dict[str, Any]
+    folder: Path
+    resume: bool = False
+    start: Path | None = None
+
+
+def plan(settings: dict[str, Any], words: Sequence[str], folder: Path) -> Plan:
+    """Decides whether a command line starts a new run, resumes one, or trains one longer.
+
+    words: the settings on the command line. folder: of a run that is not resumed. Raises UserError
+    if a run cannot be resumed with these settings.
+    """
+    if not settings["resume"]:
+        if was_restarted(folder):
+            return Plan(resumed(settings, words, folder), folder, resume=True)
+        return Plan(settings | {"overrides": named_overrides(words, settings)}, folder)
+    run = expanded(settings["resume"]).resolve()  # runs/latest is a link
+    if longer_folder(str(run), words) == str(run):
+        return Plan(resumed(settings, words, run), run, resume=True)
+    # The longer run may have been stopped before.
+    if (folder / "config.yaml").exists() and not finished(folder):
+        return Plan(resumed(settings, words, folder), folder, resume=True)
+    return Plan(resumed(settings, words, run), folder, start=run)
 
 
 def was_restarted(folder: Path) -> bool:
@@ -23,27 +64,28 @@ def was_restarted(folder: Path) -> bool:
 
 
 def resumed(settings: Mapping[str, Any], overrides: Sequence[str], folder: Path) -> dict[str, Any]:
-    """The settings of the run in `folder`, updated by those of the command line that cannot change
-    a result.
+    """Returns the settings of the run in `folder`, updated by those of the command line that cannot
+    change a result.
 
     overrides: those on the command line. Settings that can change a result may be repeated with the
     same value; trainer.max_epochs may be larger. Raises UserError if one differs, or if there is no
     readable run.
     """
-    continued = folder / CONTINUED / "config.yaml"
-    file = continued if finished(folder) and continued.exists() else folder / "config.yaml"
-    if not file.exists():
+    if not (folder / "config.yaml").exists():
         raise UserError(
             f"resume={os.path.relpath(folder)} cannot be resumed, because it has no config.yaml:"
             " start a new run; to resume a sweep, repeat the command that started it"
         )
-    recorded = as_dict(read_run_settings(file, settings.get("trust"), settings))
+    recorded = as_dict(Run(folder, settings.get("trust"), settings).settings)
     keys = [word.lstrip("+~").partition("=")[0].partition("@")[0] for word in overrides]
     keys = [key for key in keys if key != "resume" and not within(key, "hydra")]
     epochs, before = (values["trainer"].get("max_epochs") for values in (settings, recorded))
-    if "trainer.max_epochs" in keys and type(epochs) is type(before) is int and epochs > before:
-        check_longer(recorded, file.parent)
+    if EPOCHS in keys and type(epochs) is type(before) is int and epochs > before:
+        check_longer(recorded, folder)
         recorded["trainer"]["max_epochs"] = epochs
+        words = recorded.get("overrides", ())
+        others = [word for word in words if not word.startswith(f"{EPOCHS}=")]
+        recorded["overrides"] = sorted([*others, f"{EPOCHS}={epochs}"])
     if compared := [key for key in keys if not within(key, *NO_EFFECT)]:
         check_unchanged(settings, recorded, compared, folder)
     # never the folder's own value
@@ -57,7 +99,7 @@ def resumed(settings: Mapping[str, Any], overrides: Sequence[str], folder: Path)
 def check_longer(recorded: Mapping[str, Any], folder: Path) -> None:
     """Raises UserError if a run with more epochs would not equal one that was started with them."""
     before, warmup, decay = recorded["trainer"]["max_epochs"], recorded["warmup"], recorded["decay"]
-    done = read_json(folder / "metrics.json")["epochs"] if finished(folder) else before
+    done = Run(folder).metrics["epochs"] if finished(folder) else before
     if warmup or decay != "none":
         why = f"its learning rates depend on their number (warmup={warmup}, decay={decay})"
     elif done < before:
@@ -66,7 +108,7 @@ def check_longer(recorded: Mapping[str, Any], folder: Path) -> None:
         )
     else:
         return
-    run = os.path.relpath(run_of(folder))
+    run = os.path.relpath(folder)
     raise UserError(
         f"resume={run} cannot have more epochs: {why}; init={run} starts a new run from its weights"
     )

@@ -18,8 +18,11 @@ from omegaconf import DictConfig, OmegaConf
 
 from imdbattn.errors import UserError, in_shell
 from imdbattn.io.files import acquired, make_folder
-from imdbattn.launch.command import SWEEP_PID, fail, print_error, quote, remove_empty
-from imdbattn.launch.job import LOG, end_with, forget_wandb_run, group_of, jobs_of
+from imdbattn.launch.errors import fail, print_error, remove_empty
+from imdbattn.launch.folders import register_resolvers
+from imdbattn.launch.job import LOG, forget_wandb_run, group_of, jobs_of
+from imdbattn.launch.process import SWEEP_PID, end_with
+from imdbattn.launch.quoting import quote
 from imdbattn.settings.keys import defaults
 from imdbattn.settings.safety import refuse_credentials
 
@@ -37,6 +40,11 @@ class SweepReport(Callback):
 
     def __init__(self) -> None:
         self.new = True  # whether the folder contains no earlier sweep
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Called in the processes of a launcher, which do not call `command`."""
+        self.__dict__ |= state
+        register_resolvers()
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         try:
@@ -78,17 +86,18 @@ class SweepReport(Callback):
         # runs the finally clauses
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         (sweep / LOG).write_text("")
-        # for jobs; of Hydra's sweepers only the basic one writes it
-        OmegaConf.save(config, sweep / "multirun.yaml")
         from imdbattn.settings.build import class_at
         from imdbattn.tasks.task import Task
         from imdbattn.tracking.wandb_run import wandb_mode
 
-        # once for all jobs
-        class_at(config.task._target_, "task", Task).decided_source(config.data)
+        # Decided once for all jobs, which read it in multirun.yaml, see `job.decided`.
+        task = class_at(config.task._target_, "task", Task)
+        if source := task.decided_source(config.data):
+            config.data.source = source
         if config.logger.name == "wandb" and config.logger.mode is None:
-            # its notice is printed once, too
-            os.environ["WANDB_MODE"] = wandb_mode(None, config.logger.timeout)
+            config.logger.mode = wandb_mode(None, config.logger.timeout)
+        # of Hydra's sweepers only the basic one writes it
+        OmegaConf.save(config, sweep / "multirun.yaml")
         return lock
 
     def end(self, config: DictConfig, complete: bool) -> int:

@@ -19,7 +19,8 @@ import numpy as np
 import pandas as pd
 
 from imdbattn.errors import UserError, in_line
-from imdbattn.runs.run_folder import SPLIT_FILES, Curves, read_curves
+from imdbattn.runs.run import Run as OpenedRun
+from imdbattn.runs.run_folder import SPLIT_FILES, Curves
 from imdbattn.settings.keys import (
     BEYOND,
     CONTROLS,
@@ -29,7 +30,6 @@ from imdbattn.settings.keys import (
     hexdigest,
     variant,
 )
-from imdbattn.settings.safety import read_json, read_settings
 
 MODELS = (*RUNGS, *CONTROLS, *BEYOND, *ENCODER_DECODERS)
 REVIEWS = "reviews"  # the items of a classifier
@@ -90,11 +90,21 @@ class Run:
         """What runs of other seeds share: the model, the settings, the data, and the pretraining it
         starts from.
         """
+        return [*self.origin, *map(self.fingerprint, FINGERPRINT)]
+
+    @property
+    def origin(self) -> list[Any]:
+        """What also the folds of a cross-validation share: all but the fingerprints of the splits
+        that are scored.
+        """
+        facts = self.metrics
         return [
             self.model,
             self.digest,
-            *map(self.fingerprint, FINGERPRINT),
-            self.metrics.get("start"),
+            (self.settings.get("trainer") or {}).get("max_epochs"),
+            facts.get("vectors"),
+            facts.get("train_fingerprint") if not facts.get("cross_validation") else None,
+            facts.get("start"),
         ]
 
     @property
@@ -161,8 +171,7 @@ class Run:
         """A Parquet file of the run folder, or of all folds."""
         tables = []
         for run in self.parts or [self]:
-            with (run.folder / name).open("rb") as file:  # pyarrow requires a path to be UTF-8
-                tables.append(pd.read_parquet(file))
+            tables.append(OpenedRun(run.folder).table(name))
         return pd.concat(tables).sort_values("row") if self.parts else tables[0]
 
 
@@ -221,16 +230,12 @@ def read_run(folder: Path) -> Run:
     """Reads everything but predictions and texts. Raises UserError for a run that is not a
     result.
     """
-    settings, results = read_settings(folder / "config.yaml"), folder / "metrics.json"
-    metrics = read_json(results) if results.exists() else {}
-    if not metrics or metrics.get("starts_model"):
+    opened = OpenedRun(folder)
+    if not opened.is_result or opened.metrics.get("starts_model"):
         raise UserError(
             "not a result: an unfinished run, a debug run, or a pretraining, which predicts words"
         )
-    file, log = folder / "environment.json", folder / "metrics.csv"
-    environment = read_json(file) if file.exists() else {}
-    curves = read_curves(log) if log.exists() else {}
-    return Run(folder, settings, metrics, environment, curves)
+    return Run(folder, opened.recorded, opened.metrics, opened.environment, opened.curves)
 
 
 def skip(folder: Path, error: Exception) -> Skipped:
@@ -261,13 +266,7 @@ def join_folds(runs: Iterable[Run], skipped: Iterable[Skipped]) -> tuple[list[Ru
 
     def all_but_fold(run: Run) -> list[Any]:
         facts = run.metrics
-        return [
-            run.model,
-            run.digest,
-            facts["seed"],
-            facts["cross_validation"]["fingerprint"],
-            facts.get("start"),
-        ]
+        return [*run.origin, facts["seed"], facts["cross_validation"]["fingerprint"]]
 
     for group in grouped((run for run in runs if run not in joined), all_but_fold):
         try:

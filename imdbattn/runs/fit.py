@@ -1,7 +1,6 @@
 """Trains one model from its settings and writes a run folder."""
 
 import logging
-from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -11,37 +10,42 @@ from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, Mode
 from lightning.pytorch.loggers import Logger
 
 from imdbattn.io.files import make_folder, writing_into
-from imdbattn.runs.callbacks import ResumeCheckpoint, StopOnNaN, Stopped, Throughput
+from imdbattn.runs.callbacks import StopOnNaN, Throughput
 from imdbattn.runs.outputs import (
     REMEDY,
     begin_folder,
-    end_continuation,
-    end_replacement,
+    copy_training,
     locked,
+    refuse_finished,
     summary,
     write_results,
 )
 from imdbattn.runs.process import exiting_on_signals
-from imdbattn.runs.run_folder import CONTINUED, check_folder, finished, is_debug, open_run, run_of
+from imdbattn.runs.resume import ResumeCheckpoint, Stopped
+from imdbattn.runs.run import read_checkpoint
+from imdbattn.runs.run_folder import check_folder, finished, is_debug
 from imdbattn.runs.trainer import build_trainer, compile_net, quiet, try_step
 from imdbattn.settings.keys import as_dict, explicit
-from imdbattn.settings.safety import read_json, read_settings
+from imdbattn.settings.safety import read_json
 from imdbattn.settings.schema import Training
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
 from imdbattn.tasks.task import task_of, validate
-from imdbattn.tasks.weights import InitialRun, read_checkpoint
 from imdbattn.tracking.loggers import build_loggers, check_logger, finish_loggers, wandb_run_of
 from imdbattn.tracking.publish import publish_run
 
 log = logging.getLogger(__name__)
 
 
-def fit(cfg: Training, folder: Path, resume: bool = False) -> dict[str, Any]:
+def fit(
+    cfg: Training, folder: Path, resume: bool = False, start: Path | None = None
+) -> dict[str, Any]:
     """Trains the model that `cfg` describes, scores its best checkpoint once, and fills the run
     folder.
 
-    resume: continue the run in the folder; otherwise that run is replaced when this one has ended.
+    resume: continues the run in the folder; otherwise an unfinished run in it is replaced, and a
+    finished one is refused.
+    start: the folder of a finished run, whose training this new run continues.
     Returns the content of metrics.json. Raises UserError for wrong input, before anything in the
     folder is changed, and SystemExit after a signal.
     """
@@ -49,29 +53,17 @@ def fit(cfg: Training, folder: Path, resume: bool = False) -> dict[str, Any]:
     check_folder(folder)
     make_folder(folder, REMEDY)
     with writing_into(folder, REMEDY), locked(folder), exiting_on_signals():
-        recorded = read_settings(folder / "config.yaml") if resume and finished(folder) else None
-        if recorded and (cfg.trainer.max_epochs or 0) > (
-            recorded["trainer"].get("max_epochs") or inf
-        ):
-            return train(cfg, folder / CONTINUED, resume)  # the results stay until it has ended
+        if not resume:
+            refuse_finished(folder)
         if not (resume and finished(folder, cfg.test)):
-            return train(cfg, folder, resume)
+            return train(cfg, folder, resume, start)
     metrics = read_json(folder / "metrics.json")
     for line in ("This run is already finished:", *summary(metrics, folder)):
         log.info(line)
     return metrics
 
 
-def initial_run(cfg: Training) -> InitialRun | None:
-    """Returns the finished run that `init` names, or None. Raises UserError if it is not one."""
-    if not cfg.init:
-        return None
-    remedy = "init needs a finished run; null starts from new weights"
-    metrics = read_json(Path(cfg.init) / "metrics.json", remedy)
-    return InitialRun(*open_run(cfg.init, cfg.trust, as_dict(cfg)), metrics)
-
-
-def train(cfg: Training, folder: Path, resume: bool) -> dict[str, Any]:
+def train(cfg: Training, folder: Path, resume: bool, start: Path | None) -> dict[str, Any]:
     """`fit` in a folder that no other process uses."""
     check_logger(cfg.logger)
     L.seed_everything(cfg.seed, workers=True, verbose=False)
@@ -85,19 +77,20 @@ def train(cfg: Training, folder: Path, resume: bool) -> dict[str, Any]:
     cfg = validate(explicit(as_dict(cfg), corpus.source, data.batch_tokens))
 
     # Model
-    run, last = run_of(folder), folder / "checkpoints" / "last.ckpt"
-    saved = last if last.exists() else run / "checkpoints" / "last.ckpt"
-    state = read_checkpoint(saved) if resume and saved.exists() else None
-    module: Learner = task.part("module", Learner).new(
-        cfg, corpus, state, None if state else initial_run(cfg)
-    )
+    checkpoints = folder / "checkpoints"
+    saved = (start or folder) / "checkpoints" / "last.ckpt"
+    state = read_checkpoint(saved) if start or (resume and saved.exists()) else None
+    module: Learner = task.part("module", Learner).new(cfg, corpus, state)
 
     # Trainer
     loggers: list[Logger] = []
 
     def begin(trainer: L.Trainer) -> None:
         if trainer.is_global_zero:
-            begin_folder(folder, as_dict(cfg), corpus.source_key, keep_training=state is not None)
+            keep = state is not None and start is None
+            begin_folder(folder, as_dict(cfg), corpus.source_key, keep_training=keep)
+            if start:
+                copy_training(start, folder)
         loggers.extend(build_loggers(cfg.logger, folder, as_dict(cfg), resume))
         trainer.loggers = loggers
 
@@ -109,7 +102,11 @@ def train(cfg: Training, folder: Path, resume: bool) -> dict[str, Any]:
         "mode": "min" if cfg.choose_by == "loss" else "max",
     }
     best = ModelCheckpoint(
-        last.parent, "best", **score_to_watch, save_weights_only=True, enable_version_counter=False
+        checkpoints,
+        "best",
+        **score_to_watch,
+        save_weights_only=True,
+        enable_version_counter=False,
     )
     callbacks = [resume_checkpoint, stop_on_nan, throughput, best, LearningRateMonitor("epoch")]
     if cfg.patience:
@@ -119,7 +116,7 @@ def train(cfg: Training, folder: Path, resume: bool) -> dict[str, Any]:
     if cfg.compile:
         compile_net(module.net, cfg.compile)
 
-    failed, restores = True, False  # whether the run that this one has replaced is restored
+    failed = True
     try:
         # Train
         # Lightning converts after loading a checkpoint, which rounds
@@ -129,6 +126,8 @@ def train(cfg: Training, folder: Path, resume: bool) -> dict[str, Any]:
         facts = {
             "parameters": sum(p.numel() for p in module.parameters() if p.requires_grad),
             "train_reviews": len(corpus.splits["train"]),
+            "train_fingerprint": corpus.fingerprints["train"],
+            "vectors": fingerprints["vectors"],
             "epochs": trainer.current_epoch,
             "steps": trainer.global_step,
             "train_seconds": throughput.seconds,
@@ -139,34 +138,25 @@ def train(cfg: Training, folder: Path, resume: bool) -> dict[str, Any]:
 
         # Score the best weights, or the last ones if training stopped before the first validation
         if best.best_model_path:
-            file = Path(best.best_model_path)
-            file = file if file.exists() else run / "checkpoints" / file.name
-            module.load_state_dict(read_checkpoint(file)["state_dict"])
+            module.load_state_dict(read_checkpoint(Path(best.best_model_path))["state_dict"])
         elif not trainer.fast_dev_run:  # type: ignore[attr-defined]
-            trainer.save_checkpoint(folder / "checkpoints" / "best.ckpt", weights_only=True)
+            trainer.save_checkpoint(checkpoints / "best.ckpt", weights_only=True)
         # scores are those of the net as `evaluate` calls it, without compile
         module.net._compiled_call_impl = None
         metrics = write_results(folder, trainer, module, data, facts)
         publish_run(wandb_run_of(loggers), folder, metrics)
-        if run != folder and trainer.is_global_zero:
-            end_continuation(folder, as_dict(cfg), corpus.source_key)
-        failed, restores = False, is_debug(cfg)
+        failed = False
     except Stopped as stopped:
         for line in stopped.lines:
             log.warning(line)
         raise
-    except Exception:
-        restores = not resume
-        raise
     finally:
         finish_loggers(loggers, failed)
-        if trainer.is_global_zero and (restores or not failed):
-            end_replacement(folder, restores)
     if trainer.is_global_zero:
         debug_line = (
             f"Debug run: {metrics['steps']} training steps and an evaluation ran; the numbers are"
             " not results"
         )
-        for line in [debug_line] if is_debug(cfg) else summary(metrics, run):
+        for line in [debug_line] if is_debug(cfg) else summary(metrics, folder):
             log.info(line)
     return metrics

@@ -5,7 +5,6 @@ import importlib
 import logging
 import os
 import platform
-import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -19,29 +18,23 @@ import torch
 from lightning.pytorch.utilities import rank_zero_only
 from omegaconf import OmegaConf
 
-from imdbattn.errors import only_warning
-from imdbattn.io.files import acquired, link_or_copy, write_atomically
-from imdbattn.launch.command import SWEEP_PID
+from imdbattn.errors import UserError, only_warning
+from imdbattn.io.files import acquired, atomically, write_atomically
 from imdbattn.runs.process import float32_products
 from imdbattn.runs.run_folder import (
-    CONTINUED,
-    REPLACED,
     RESULTS,
     SPLIT_FILES,
     finished,
     is_debug,
     results_file,
-    run_of,
     temporary_files,
     write_json,
     write_predictions,
 )
 from imdbattn.settings.keys import FINGERPRINT, PACKAGE
-from imdbattn.settings.safety import trust_option
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
 from imdbattn.tasks.task import task_of
-from imdbattn.tracking.wandb_run import upload_command
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +43,6 @@ LOCK_SECONDS = 20.0
 REMEDY = "choose another hydra.run.dir"
 SPLITS = tuple(name for names in SPLIT_FILES.values() for name in names)
 TRAINING = ("metrics.csv", "checkpoints/last.ckpt", "checkpoints/best.ckpt")
-FILES = ("config.yaml", "environment.json", *TRAINING, *SPLITS, *RESULTS, CONTINUED, "metrics.json")
 PACKAGES = (
     *("imdbattn", "torch", "lightning", "torchmetrics", "hydra-core"),
     *("wandb", "datasets", "tokenizers", "sacrebleu", "numpy"),
@@ -71,32 +63,33 @@ def locked(folder: Path) -> Iterator[None]:
             (folder / ".lock").unlink(missing_ok=True)
 
 
+def refuse_finished(folder: Path) -> None:
+    """Raises UserError for the folder of a finished run, which is never written again."""
+    if finished(folder):
+        raise UserError(
+            f"{os.path.relpath(folder)} contains a finished run, which is not replaced: {REMEDY},"
+            " or remove that folder"
+        )
+
+
 def begin_folder(
     folder: Path, cfg: Mapping[str, Any], source_key: Any, keep_training: bool
 ) -> None:
-    """Removes the files of an earlier run, except those of the training that is resumed, and writes
-    the settings.
+    """Removes the files of an unfinished run, except those of the training that is resumed, and
+    writes the settings.
 
-    Those of a finished run are kept in REPLACED, see `end_replacement`.
+    A finished run, which is only scored on test, keeps its files until they are replaced by equal
+    ones.
     """
-    if finished(folder) and not keep_training:
-        new = f"{REPLACED}.tmp"  # renamed when it is complete
-        remove(folder, REPLACED, new)
-        link_files(folder, folder / new)
-        (folder / new).rename(folder / REPLACED)
-    remove(
-        folder,
-        "metrics.json",
-        "debug.json",
-        *SPLITS,
-        *(file.relative_to(folder) for file in temporary_files(folder)),
-    )
+    remove(folder, *(file.relative_to(folder) for file in temporary_files(folder)))
+    if not finished(folder):
+        remove(folder, "debug.json", *SPLITS)
     if not keep_training:
-        remove(folder, *TRAINING, *RESULTS, CONTINUED)
+        remove(folder, *TRAINING, *RESULTS)
     write_atomically(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(dict(cfg))))
     write_json(folder / "environment.json", environment() | {"source_key": source_key})
     runs = Path("runs").resolve()
-    if folder == run_of(folder) and not is_debug(cfg) and runs in folder.resolve().parents:
+    if not is_debug(cfg) and runs in folder.resolve().parents:
         with suppress(OSError):  # a file system without links
             link = runs / f".latest-{os.getpid()}"
             link.symlink_to(os.path.relpath(folder.resolve(), runs))
@@ -111,40 +104,13 @@ def remove(folder: Path, *names: str | Path) -> None:
         )
 
 
-def link_files(source: Path, target: Path) -> None:
-    """Gives the files of a run a second name in another folder, which takes no space; metrics.json
-    is the last one.
-    """
-    for name in FILES:
-        (target / name).parent.mkdir(parents=True, exist_ok=True)
-        if (source / name).is_dir():
-            shutil.copytree(source / name, target / name, copy_function=link_or_copy)
-        elif (source / name).exists():
-            link_or_copy(source / name, target / name)
-
-
-def end_replacement(folder: Path, restore: bool) -> None:
-    """Removes what is kept of the run that this one replaced, or restores it."""
-    if restore and (folder / REPLACED).exists():
-        remove(folder, *FILES)
-        link_files(folder / REPLACED, folder)
-        log.warning("the earlier run in %s is restored", os.path.relpath(folder))
-    remove(folder, REPLACED)
-
-
-def end_continuation(folder: Path, cfg: Mapping[str, Any], source_key: Any) -> None:
-    """Moves its files into the folder of the finished run, in an order in which `resume=` works
-    after each.
-    """
-    begin_folder(run := run_of(folder), cfg, source_key, keep_training=True)
-    remove(run, *RESULTS)
-    for file in sorted(
-        folder.rglob("*.*"),
-        key=lambda file: (file.name == "metrics.json", file.name == "last.ckpt"),
-    ):
-        (target := run / file.relative_to(folder)).parent.mkdir(exist_ok=True)
-        file.replace(target)
-    shutil.rmtree(folder)
+def copy_training(source: Path, folder: Path) -> None:
+    """Copies the checkpoints of a run, from which the run in `folder` resumes."""
+    for name in ("best.ckpt", "last.ckpt"):  # last.ckpt at the end: it refers to best.ckpt
+        file = source / "checkpoints" / name
+        if file.exists():
+            with atomically(folder / "checkpoints" / name) as temporary:
+                shutil.copyfile(file, temporary)
 
 
 def environment() -> dict[str, Any]:
@@ -261,7 +227,7 @@ def draw_pictures(module: Learner, data: BatchData, folder: Path) -> None:
 
 
 def summary(metrics: Mapping[str, Any], folder: Path) -> list[str]:
-    """Results and next commands."""
+    """Returns the results as lines of text."""
     training = (
         "{model}, seed {seed}: {epochs:d} epoch{s} in {train_seconds:.0f} s, {tokens_per_s:.0f}"
         " tokens/s"
@@ -276,21 +242,4 @@ def summary(metrics: Mapping[str, Any], folder: Path) -> list[str]:
     if "test_accuracy" in metrics:
         lines.append(f"test set             {metrics['test_set']} [{metrics['test_fingerprint']}]")
     lines.append(f"run folder           {os.path.relpath(folder)}")
-    if not os.environ.get(SWEEP_PID):  # a sweep ends with its comparison
-        lines += ["next:", *(f"  {line}" for line in next_commands(metrics, folder))]
     return lines
-
-
-def next_commands(metrics: Mapping[str, Any], folder: Path) -> list[str]:
-    """Commands that use a finished run."""
-    run = shlex.quote(os.path.relpath(folder)) + trust_option(folder / "config.yaml")
-    upload = [line] if (line := upload_command(folder)) else []
-    if model := metrics.get("starts_model"):
-        return [f"python -m imdbattn.train model={model} init={run}", *upload]
-    runs = (
-        "runs"
-        if Path("runs").resolve() in folder.resolve().parents
-        else os.path.relpath(folder.parent)
-    )
-    compare = f"python -m imdbattn.compare runs={shlex.quote(runs)}"
-    return [f'python -m imdbattn.predict run={run} text="..."', compare, *upload]

@@ -10,7 +10,8 @@ from typing import Any
 from imdbattn.errors import UserError
 from imdbattn.io.files import expanded
 from imdbattn.runs.process import keep_memory, use_onednn
-from imdbattn.runs.run_folder import finished, open_run, results_file
+from imdbattn.runs.run import Run
+from imdbattn.runs.run_folder import finished
 from imdbattn.runs.settings import Predict
 from imdbattn.settings.keys import as_dict, overlay
 from imdbattn.settings.schema import OfRun, Training
@@ -18,7 +19,7 @@ from imdbattn.tasks.prediction import Prediction
 from imdbattn.tasks.predictor import Predictor, load
 from imdbattn.tasks.reviews.predictor import MeanPredictor
 from imdbattn.tasks.task import task_of, validate
-from imdbattn.tools.export.folder import is_export, read_export
+from imdbattn.tools.export.folder import read_export
 
 log = logging.getLogger(__name__)
 
@@ -32,14 +33,15 @@ def open_settings(cfg: OfRun) -> tuple[Training, Path]:
 
     Raises UserError for wrong input.
     """
-    settings, checkpoint = open_run(cfg.run, cfg.trust)
+    run = Run(cfg.run, cfg.trust)
+    checkpoint, settings = run.checkpoint, run.settings
     task = task_of(settings)
     if model := task.starts_model:
         raise UserError(
             f"run={cfg.run} is a run of task={task.name}: train a classifier from it,"
             f" model={model} init={cfg.run}"
         )
-    if not (checkpoint.parents[1] / results_file(settings)).exists():
+    if not run.is_finished:
         log.warning(
             "run=%s is not finished: these are the weights of its best epoch so far", cfg.run
         )
@@ -80,7 +82,7 @@ def load_predictor(cfg: OfRun) -> tuple[Any, Path]:
     keep_memory()
     if isinstance(cfg.run, list):
         return mean_predictor(cfg), Path()
-    if is_export(cfg.run):
+    if Run(cfg.run).kind == "export":
         return read_export(cfg.run, cfg.trust), expanded(cfg.run)
     settings, checkpoint = open_settings(cfg)
     return load(settings, checkpoint), checkpoint.parents[1]

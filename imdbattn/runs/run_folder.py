@@ -11,26 +11,18 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from imdbattn.errors import UserError
-from imdbattn.io.files import expanded, write_atomically, write_table
+from imdbattn.io.files import write_atomically, write_table
 from imdbattn.settings.keys import as_dict, flat
-from imdbattn.settings.safety import read_json, read_settings
-
-if TYPE_CHECKING:
-    from imdbattn.settings.schema import Training
+from imdbattn.settings.safety import read_settings
 
 SPLIT_FILES = {  # of each split: predictions, and their texts
     "test": ("predictions.parquet", "reviews.parquet"),
     "validation": ("validation_predictions.parquet", "validation_reviews.parquet"),
 }
-# folder in that of a finished run, whose files it replaces when more epochs have ended
-CONTINUED = ".continued"
-# folder with the files of a finished run in the folder of a new one, until that has ended
-REPLACED = ".replaced"
 # folders of what commands compute with the best checkpoint
 RESULTS = ("pictures", "evaluations", "explanations")
 # settings of runs whose numbers are not results
@@ -55,11 +47,6 @@ def is_debug(settings: Any) -> bool:
 def results_file(settings: Any) -> str:
     """Name of the file with a run's numbers, which is written last."""
     return "debug.json" if is_debug(settings) else "metrics.json"
-
-
-def run_of(folder: Path) -> Path:
-    """The run folder, of a continuation that of the finished run."""
-    return folder.parent if folder.name == CONTINUED else folder
 
 
 def finished(folder: Path, test: bool = False) -> bool:
@@ -107,49 +94,6 @@ def write_predictions(path: Path, scores: Any, rows: Any) -> None:
     items of the split.
     """
     write_table(path, {"row": rows[scores.rows_N.numpy()], **scores.columns()})
-
-
-def open_run(
-    run: str, trust: Any = None, own: Mapping[str, Any] | None = None
-) -> "tuple[Training, Path]":
-    """Settings and best checkpoint of a run folder, or of the run folder that holds the given
-    checkpoint.
-
-    trust, own: see `refuse_untrusted`. Raises UserError if a file is missing, damaged or not
-    trusted.
-    """
-    # imports pydantic, which is slow and not needed for `--help`
-    from imdbattn.tasks.task import read_run_settings
-
-    folder = expanded(run)
-    checkpoint = folder / "checkpoints" / "best.ckpt"
-    # Path.is_file raises for names that are too long
-    if run.endswith(".ckpt") and os.path.isfile(folder):
-        folder, checkpoint = (file := folder.absolute()).parents[1], file
-    for file in (folder / "config.yaml", checkpoint):
-        if not os.path.exists(file):
-            raise UserError(
-                f"run={run} is not a finished run: it has no {file.relative_to(folder)}. Give the"
-                " path that training printed, or resume it: imdbattn.train resume=..."
-            )
-    return read_run_settings(folder / "config.yaml", trust, own), checkpoint
-
-
-def text_column(run: str | list[str] | None) -> str:
-    """The data.text_column of a run, of an export or of a checkpoint in a run folder; `text` where
-    there is none.
-    """
-    place = expanded(run if isinstance(run, str) else "")
-    folder = place.parents[1] if place.suffix == ".ckpt" else place
-    with suppress(Exception):  # of a wrong run=, which is named later
-        export = (folder / "config.json").exists()
-        settings = (
-            read_json(folder / "config.json")["settings"]
-            if export
-            else read_settings(folder / "config.yaml")
-        )
-        return str(settings["data"]["text_column"])
-    return "text"
 
 
 def read_curves(metrics_csv: Path) -> Curves:

@@ -17,8 +17,9 @@ from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor
 
 from imdbattn.errors import naming
-from imdbattn.runs.callbacks import AtomicCheckpointIO, Progress
+from imdbattn.runs.callbacks import Progress
 from imdbattn.runs.process import keep_memory, matmul_backend, use_onednn
+from imdbattn.runs.resume import AtomicCheckpointIO
 from imdbattn.settings.build import make
 from imdbattn.settings.keys import as_dict
 from imdbattn.tasks.learner import Learner, parameter_groups

@@ -74,6 +74,8 @@ CHOICES = ("model", "task", "trainer", "debug")
 # split -> its fingerprint in metrics.json
 FINGERPRINT = {"test": "test_fingerprint", "validation": "val_fingerprint"}
 NAME = r"\w[\w.-]{0,99}"  # of a model: part of a folder's name
+# of the runs of one variant, or compared by their values
+VARIED = ("seed", "data.fold", "trainer.max_epochs")
 # compared by fingerprints
 SOURCES = ("init", "data.path", "data.source", "data.glove.path", "data.glove.source")
 
@@ -113,10 +115,13 @@ def without(settings: Mapping[str, Any], *skipped: str) -> dict[str, Any]:
 
 
 def variant(settings: Mapping[str, Any]) -> str:
-    """Six hex digits that runs share if they differ only in seed, fold, hardware and the location
-    of their files.
+    """Returns a digest that runs share if they differ only in seed, fold, number of epochs,
+    hardware and the location of their files.
+
+    A comparison distinguishes the number of epochs itself, because a finished run can be trained
+    longer, and its files by their fingerprints.
     """
-    return hexdigest(without(settings, "seed", "data.fold", *NO_EFFECT, *HARDWARE, *SOURCES))
+    return hexdigest(without(settings, *VARIED, *NO_EFFECT, *HARDWARE, *SOURCES))
 
 
 def named_overrides(words: Iterable[str], settings: Mapping[str, Any]) -> list[str]:
@@ -135,14 +140,17 @@ def named_overrides(words: Iterable[str], settings: Mapping[str, Any]) -> list[s
 
 
 def digest(settings: Mapping[str, Any]) -> str:
-    """Six hex digits of all settings that change results, except the seed: part of the name of a
-    job's folder.
+    """Returns the digest of all settings that change results, except the seed: part of the name of
+    a job's folder.
     """
     return hexdigest(without(settings, "seed", *NO_EFFECT))
 
 
 def hexdigest(values: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(values, default=str).encode()).hexdigest()[:6]
+    """Returns twelve hex digits: among 10,000 values, two share them with a probability below
+    one in a million.
+    """
+    return hashlib.sha256(json.dumps(values, default=str).encode()).hexdigest()[:12]
 
 
 def overlay(settings: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:

@@ -14,9 +14,9 @@ from imdbattn.data.glove import Glove
 from imdbattn.data.ragged import as_tensor
 from imdbattn.errors import naming
 from imdbattn.nn.vectors import Embedding
+from imdbattn.runs.run import Weights
 from imdbattn.settings.build import make
 from imdbattn.settings.keys import as_dict
-from imdbattn.tasks.weights import Weights
 
 if TYPE_CHECKING:
     from imdbattn.nn.beyond.context import Phrases

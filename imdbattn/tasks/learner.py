@@ -12,10 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from imdbattn.runs.run import Facts
 from imdbattn.settings.build import make
 from imdbattn.settings.keys import as_dict
 from imdbattn.tasks.parts import Part
-from imdbattn.tasks.weights import Facts, InitialRun
 
 
 def concatenate(parts: Sequence[Tensor]) -> Tensor:
@@ -77,16 +77,10 @@ class Learner(L.LightningModule):
         self.outputs: list[tuple[Tensor, ...]] = []  # of each batch of this evaluation
 
     @classmethod
-    def new(
-        cls,
-        cfg: Any,
-        corpus: Any,
-        resumed: dict[str, Any] | None = None,
-        init: InitialRun | None = None,
-    ) -> Self:
+    def new(cls, cfg: Any, corpus: Any, resumed: dict[str, Any] | None = None) -> Self:
         """An untrained model, with the weights of the run `init` if there is one.
 
-        resumed: content of the checkpoint that will be loaded into it. init: the run `init`.
+        resumed: content of the checkpoint that will be loaded into it.
         """
         raise NotImplementedError
 

@@ -9,8 +9,8 @@ from typing import Any, Self
 
 import torch
 
+from imdbattn.runs.run import Facts, Trained, read_checkpoint
 from imdbattn.tasks.task import task_of
-from imdbattn.tasks.weights import Facts, Trained, read_checkpoint
 
 
 class Predictor(ABC):

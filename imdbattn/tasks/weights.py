@@ -3,62 +3,22 @@
 A checkpoint contains tensors and plain values, never code. Its facts are those of `Learner`.
 """
 
-import pickle
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from imdbattn.errors import UserError, naming
+from imdbattn.runs.run import Facts, Run, Trained, Weights
 from imdbattn.settings.keys import FINGERPRINT, as_dict, as_text, digest, without
+from imdbattn.settings.safety import read_json
 from imdbattn.tasks.task import task_of
 
-Weights = Mapping[str, Tensor]  # of a net, by name
-Facts = Mapping[str, Any]
 # of `model`, that `init` must share
 ENCODER = ("embedding", "width", "convolution", "positions", "layers", "layer")
 UNUSED = ("head.", "pooling.")  # weights of a pretrained encoder that a classifier does not use
-
-
-def read_checkpoint(path: Path) -> dict[str, Any]:
-    """The content of a checkpoint, on the CPU. Raises UserError for anything but tensors and plain
-    values.
-    """
-    with naming(f"{path} cannot be read", "delete it and train again"):
-        # torch.save writes checksums, which torch.load ignores
-        with zipfile.ZipFile(path) as archive:
-            if damaged := archive.testzip():
-                raise ValueError(f"it is damaged, the checksum of {damaged} does not match")
-        try:
-            content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-        except pickle.UnpicklingError as error:  # whose message says how to load it nevertheless
-            raise ValueError("it contains something other than tensors and plain values") from error
-    return content
-
-
-class Trained(NamedTuple):
-    """The weights in a checkpoint, by their names in the net, and its facts."""
-
-    weights: Weights
-    facts: Facts
-
-    @classmethod
-    def of(cls, content: Mapping[str, Any]) -> Self:
-        """From the content of a checkpoint."""
-        weights = {
-            name.removeprefix("net."): weight for name, weight in content["state_dict"].items()
-        }
-        return cls(
-            weights,
-            {
-                name: value
-                for name, value in content["hyper_parameters"].items()
-                if name != "config"
-            },
-        )
 
 
 def load_weights(net: nn.Module, weights: Weights) -> None:
@@ -93,25 +53,12 @@ def check_same(name: str, facts: Facts, current: Facts) -> None:
 # --- init -----------------------------------------------------------------------------------------
 
 
-class InitialRun(NamedTuple):
-    """The finished run that `init` names: its settings, best checkpoint and metrics.json."""
-
-    settings: Any
-    checkpoint: Path
-    metrics: Mapping[str, Any]
-
-
-def start_of(
-    cfg: Any,
-    corpus: Any,
-    resumed: Mapping[str, Any] | None = None,
-    init: InitialRun | None = None,
-) -> Trained | None:
+def start_of(cfg: Any, corpus: Any, resumed: Mapping[str, Any] | None = None) -> Trained | None:
     """The run `init`: one of the same task, or for a classifier one of task=masked_words. None
     without `init`.
 
     resumed: content of a checkpoint of this run, which contains the weights by then. Among the
-    facts, `start` is six hex digits of the settings of the run `init`.
+    facts, `start` is a digest of the settings of the run `init`.
     Raises UserError if the run has another encoder, or may have trained on this run's validation or
     test split.
     """
@@ -119,12 +66,15 @@ def start_of(
         return None
     if resumed:
         return Trained.of(resumed)
-    if init is None:
-        raise ValueError("init= needs the run that it names")
     run = f"init={cfg.init}"
-    other, file, metrics = init
+    metrics = read_json(
+        Path(cfg.init) / "metrics.json", "init needs a finished run; null starts from new weights"
+    )
+    start = Run(cfg.init, cfg.trust, as_dict(cfg))
+    start.require(start.settings_file, start.file)
+    other = start.settings
     settings = as_dict(other)
-    weights, facts = Trained.of(read_checkpoint(file))
+    weights, facts = start.weights
     prefix = task_of(other).encoder
     if prefix and cfg.task != other.task:
         models = (

@@ -15,7 +15,6 @@ from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger, Wand
 from lightning.pytorch.utilities import rank_zero_only
 
 from imdbattn.errors import UserError
-from imdbattn.runs.run_folder import run_of
 from imdbattn.tracking.wandb_run import finish_wandb, start_wandb
 
 log = logging.getLogger(__name__)
@@ -32,7 +31,6 @@ def build_loggers(
 ) -> list[Logger]:
     """The loggers of a training run; `resume` continues the W&B run of its folder."""
     loggers: list[Logger] = [CSVLogger(str(folder), name="", version="")]
-    folder = run_of(folder)
     if settings.name == "tensorboard":
         loggers.append(TensorBoardLogger(str(folder), name="", version="tensorboard"))
         log.info("learning curves:  tensorboard --logdir %s", shlex.quote(os.path.relpath(folder)))

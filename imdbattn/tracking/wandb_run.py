@@ -22,9 +22,12 @@ FINISH_SECONDS = 90.0  # after the 60 s in which W&B uploads at the end of a run
 
 
 def wandb_mode(mode: str | None, timeout: float) -> str:
-    """`mode`, else $WANDB_MODE, else online; offline, with a warning, without a key or an answer of
-    the server.
+    """Returns `mode`, else disabled with WANDB_DISABLED=true, else $WANDB_MODE, else online.
+
+    It is offline, with a warning, without a key or an answer of the server.
     """
+    if mode is None and os.environ.get("WANDB_DISABLED", "").lower() in ("1", "true", "yes", "on"):
+        return "disabled"
     from requests.utils import get_netrc_auth  # a dependency of wandb
 
     mode = mode or os.environ.get("WANDB_MODE")

@@ -23,9 +23,9 @@ from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 
 import imdbattn
-from imdbattn.launch.command import conf_dir
 from imdbattn.runs.fit import fit
 from imdbattn.runs.score import score_run
+from imdbattn.settings.keys import conf_dir
 from tests.world import BAD, FILLER, GOOD
 
 from ..commands import label_texts

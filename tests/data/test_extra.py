@@ -17,7 +17,7 @@ from imdbattn.data.corpus import read_texts
 from imdbattn.errors import UserError
 from imdbattn.launch.job import complete
 from imdbattn.runs.fit import fit
-from imdbattn.runs.run_folder import open_run
+from imdbattn.runs.run import Run
 from imdbattn.runs.score import score_run
 from imdbattn.settings.keys import as_dict
 from imdbattn.tasks.masked_words.module import MaskedWordData
@@ -182,7 +182,7 @@ def test_a_finished_run_does_not_need_its_table_and_an_export_does_not_name_its_
 ):
     folder, metrics = trained("distilled")
     shutil.copytree(folder, tmp_path / "run")
-    own, _ = open_run(str(folder))
+    own = Run(folder).settings
     assert complete(folder, own), "a resumed sweep keeps it"
     assert portable(as_dict(own))["data"]["extra"] == "labelled.csv"
     config = tmp_path / "run" / "config.yaml"

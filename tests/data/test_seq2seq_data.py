@@ -23,7 +23,7 @@ from imdbattn.data.reverse import generate
 from imdbattn.data.sources import Split, fingerprint
 from imdbattn.data.vocabulary import EOS, MARKERS, UNK, Vocabulary
 from imdbattn.errors import UserError
-from imdbattn.launch.command import conf_dir
+from imdbattn.settings.keys import conf_dir
 
 REVERSE = OmegaConf.load(conf_dir() / "data/reverse.yaml").data
 TRANSLATION = OmegaConf.load(conf_dir() / "data/translation.yaml").data

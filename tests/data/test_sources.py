@@ -147,10 +147,11 @@ def undecided(monkeypatch, tmp_path):
     """A process in which `auto` has not decided yet, with an empty hub cache and the network left
     to the test.
     """
-    monkeypatch.setenv(sources.DECIDED, "")
+    sources.decided.cache_clear()
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "0")
-    return monkeypatch
+    yield monkeypatch
+    sources.decided.cache_clear()
 
 
 def test_auto_prefers_the_path_then_the_hub_then_the_wheel(
@@ -162,11 +163,11 @@ def test_auto_prefers_the_path_then_the_hub_then_the_wheel(
     assert find_source(cfg).kind == "packaged"
     assert "not the official test half" in caplog.text
     undecided.setattr(sources, "hub_available", lambda timeout: True)
-    assert find_source(cfg).kind == "packaged", "decided once for all jobs of a sweep"
-    undecided.setenv(sources.DECIDED, "")
+    assert find_source(cfg).kind == "packaged", "decided once in a process"
+    sources.decided.cache_clear()
     undecided.setattr(sources, "hub_source", lambda: 1 / 0)
     assert find_source(cfg).kind == "packaged", "the hub answers without data"
-    undecided.setenv(sources.DECIDED, "")
+    sources.decided.cache_clear()
     undecided.setattr(sources, "hub_source", lambda: "the hub")
     assert find_source(cfg) == "the hub"
 

@@ -14,8 +14,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from imdbattn.data.pairs import PACKAGED
-from imdbattn.launch.command import conf_dir, plain_dict
-from imdbattn.settings.keys import flat, within
+from imdbattn.launch.command import plain_dict
+from imdbattn.settings.keys import conf_dir, flat, within
 from imdbattn.tasks.build import build_net
 from imdbattn.tasks.task import validate
 

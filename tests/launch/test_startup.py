@@ -101,11 +101,27 @@ def test_a_prediction_loads_only_torch_and_what_reads_the_run(trained, folder_of
 def spin_count(**own: str) -> str:
     names = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
     environment = {name: value for name, value in os.environ.items() if name not in names} | own
-    command = "import os, imdbattn; print(os.environ.get('GOMP_SPINCOUNT', ''))"
+    command = "import os, imdbattn; imdbattn.prepare(); print(os.environ.get('GOMP_SPINCOUNT', ''))"
     done = subprocess.run(
         [sys.executable, "-c", command], env=environment, capture_output=True, text=True, check=True
     )
     return done.stdout.strip()
+
+
+def test_import_changes_nothing_in_the_process():
+    """No environment variable, no resolver of OmegaConf, no handler, no sleeping."""
+    command = (
+        "import os, signal, time; before = dict(os.environ); sleep = []; time.sleep = sleep.append;"
+        " handlers = list(map(signal.getsignal, signal.valid_signals()));"
+        " import imdbattn, imdbattn.train, imdbattn.launch.job, imdbattn.launch.sweep;"
+        " from omegaconf import OmegaConf;"
+        " print(before == dict(os.environ), sleep, OmegaConf.has_resolver('digest'),"
+        " handlers == list(map(signal.getsignal, signal.valid_signals())))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", command], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["True", "[]", "False", "True"]
 
 
 def test_threads_do_not_wait_in_a_loop_beside_a_busy_process_unless_the_user_says_so():

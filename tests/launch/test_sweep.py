@@ -20,10 +20,11 @@ from omegaconf import OmegaConf
 
 from imdbattn.data import pairs as pairs_of
 from imdbattn.errors import UserError
-from imdbattn.launch import command as cli
 from imdbattn.launch import job as one_job
-from imdbattn.launch import sweep
-from imdbattn.launch.command import SWEEP_PID, has_plugin, quote
+from imdbattn.launch import machine, sweep
+from imdbattn.launch.command import has_plugin
+from imdbattn.launch.process import SWEEP_PID
+from imdbattn.launch.quoting import quote
 from imdbattn.settings.keys import digest, variant
 
 from ..commands import changed
@@ -174,11 +175,11 @@ def test_each_job_on_one_device_has_its_own_gpu(monkeypatch, job, settings):
             assert chosen == {}
     with reserved_gpu(gpu) as again:
         assert again == {"CUDA_VISIBLE_DEVICES": "4"}
-    assert cli.slots() == 2
+    assert machine.slots() == 2
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     with reserved_gpu(gpu) as none:
         assert none == {}
-    assert cli.slots() == cli.cores()
+    assert machine.slots() == machine.cores()
 
 
 def test_jobs_with_the_same_settings_train_once(job, trained, composed, small, monkeypatch):
@@ -246,16 +247,29 @@ def test_two_sweeps_never_share_a_folder_and_each_looks_for_wandb_once(monkeypat
     config = OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path)}}, **common})
     report = sweep.SweepReport()
     lock = report.start(config)
-    assert os.environ["WANDB_MODE"] == "offline"  # for the jobs, which print no notice of their own
+    # for the jobs, which print no notice of their own
+    assert OmegaConf.load(tmp_path / "multirun.yaml").logger.mode == "offline"
+    assert os.environ["WANDB_MODE"] == ""
     with pytest.raises(UserError, match="belongs to a sweep that is still running"):
         report.start(config)
     lock.release()
     report.start(config).release()
 
 
-def test_results_and_checkpoints_on_other_data_are_not_used(
-    trained, settings, small, tmp_path, monkeypatch
-):
+def test_a_sweep_decides_the_source_once_and_passes_it_to_its_jobs(composed, monkeypatch, tmp_path):
+    """As a setting, where a job leaves the choice open."""
+    monkeypatch.setattr(one_job, "sweep_dir", lambda: tmp_path)
+    sweep_config = {"data": {"source": "packaged"}, "logger": {"name": "wandb", "mode": "offline"}}
+    OmegaConf.save(OmegaConf.create(sweep_config), tmp_path / "multirun.yaml")
+    both = ["data.source=packaged", "logger.mode=offline"]
+    assert one_job.decided(composed()) == both
+    settings = one_job.with_words(composed(), both)
+    assert (settings["data"]["source"], settings["logger"]["mode"]) == ("packaged", "offline")
+    for words in ("data.source=hub", "data=order_probe", "task=seq2seq", "data.path=mine.csv"):
+        assert one_job.decided(composed(words, "logger=csv")) == [], words
+
+
+def test_results_and_checkpoints_on_other_data_are_not_used(trained, settings, small, tmp_path):
     folder = shutil.copytree(trained("mean")[0], tmp_path / "run")
     same = settings(*small, "model=mean")
     (tmp_path / "reviews.csv").write_text(
@@ -267,10 +281,8 @@ def test_results_and_checkpoints_on_other_data_are_not_used(
     assert [one_job.resumable(folder, cfg) for cfg in (same, other)] == [True, False]
     shutil.rmtree(folder / "checkpoints")
     assert not one_job.resumable(folder, same)
-    monkeypatch.setenv("IMDBATTN_AUTO_SOURCE", "hub")
-    undecided = settings()
-    assert not one_job.same_data(undecided, "packaged", None)
-    assert one_job.same_data(undecided, "hub", None)
+    assert not one_job.same_data(settings("data.source=hub"), "packaged", None)
+    assert one_job.same_data(settings("data.source=hub"), "hub", None)
     key = pairs_of.find_source(settings("task=seq2seq").data).checksum
     assert not one_job.same_data(settings("task=seq2seq", "data.seed=2"), "reverse", key)
 

@@ -424,8 +424,23 @@ def test_settings_that_differ_without_an_override_are_named_by_the_experiment_or
         OmegaConf.save(config, run / "config.yaml")
     first, *others = sorted(labels_of(quick(tmp_path)), reverse=True)
     assert first == "mean experiment=large_batches"
-    assert all(re.fullmatch("mean #[0-9a-f]{6}", label) for label in others)
+    assert all(re.fullmatch("mean #[0-9a-f]{12}", label) for label in others)
     assert len(set(others)) == 2
+
+
+@pytest.mark.parametrize("fact", ["train_fingerprint", "vectors", "start", "val_fingerprint"])
+def test_runs_of_other_data_vectors_or_first_weights_are_never_one_variant(tmp_path, fact):
+    for seed, value in enumerate(["a", "a", "b"]):
+        write_run(tmp_path / str(seed), seed=seed, metrics={fact: value})
+    assert sorted(len(rung["seeds"]) for rung in quick(tmp_path)["rungs"]) == [1, 2]
+
+
+def test_runs_of_other_numbers_of_epochs_are_never_one_variant(tmp_path):
+    for seed, epochs in enumerate((2, 2, 4)):
+        write_run(tmp_path / str(seed), seed=seed, trainer__max_epochs=epochs)
+    found = quick(tmp_path)
+    assert labels_of(found) == ["mean max_epochs=2", "mean max_epochs=4"]
+    assert [len(rung["seeds"]) for rung in found["rungs"]] == [2, 1]
 
 
 def test_variants_are_compared_with_their_rung_and_with_equal_ones_of_the_rung_it_extends(

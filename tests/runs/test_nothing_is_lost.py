@@ -18,22 +18,28 @@ def contents(folder: Path) -> dict[str, bytes]:
     }
 
 
-def without_log(found: dict[str, bytes]) -> dict[str, bytes]:
-    return {name: content for name, content in found.items() if name != "train.log"}
-
-
 def test_a_command_that_is_refused_leaves_a_finished_run_as_it_is(trained, shell, small, tmp_path):
     run = shutil.copytree(trained("residual")[0], tmp_path / "run")
     before = contents(run)
-    # the second one trains first
-    for wrong, message in (("+optim.foo=1", "foo"), ("optim.lr=1e36", "lower optim.lr")):
+    refused = "contains a finished run, which is not replaced: choose another hydra.run.dir"
+    for wrong, message in (("+optim.foo=1", refused), ("seed=7", refused), ("debug=fast", refused)):
         done = shell(
             "train", *small, "model=residual", wrong, "patience=null", f"hydra.run.dir={run}"
         )
         assert (done.returncode, done.stderr.count("\n"), message in done.stderr) == (2, 1, True), (
             done.stderr
         )
-        assert without_log(contents(run)) == before
+        assert contents(run) == before
+
+
+def test_a_failed_resume_leaves_the_folder_as_it_was(shell, tmp_path):
+    """An empty folder stays, and none is left where none was."""
+    (tmp_path / "empty").mkdir()
+    for folder in ("empty", "absent", "absent/deep"):
+        done = shell("train", f"resume={folder}", cwd=tmp_path)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+        assert "it has no config.yaml" in done.stderr
+        assert [*tmp_path.rglob("*")] == [tmp_path / "empty"]
 
 
 @pytest.mark.slow
@@ -79,6 +85,7 @@ def test_a_folder_with_files_of_the_user_is_refused(shell, small, tmp_path, name
 
 def test_temporary_files_of_the_user_in_a_run_folder_are_kept(trained, settings, small, tmp_path):
     run = shutil.copytree(trained("mean")[0], tmp_path / "run")
+    (run / "metrics.json").unlink()
     (run / "thesis.tmp").write_text("mine")
     (run / "metrics.json.0a1b2c3d.tmp").write_text("half")
     fit(settings(*small, "model=mean", "trainer.max_epochs=1"), run)

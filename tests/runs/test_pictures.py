@@ -13,7 +13,7 @@ from imdbattn.data.corpus import prepare
 from imdbattn.nn.ladder import Words, sinusoids
 from imdbattn.runs.outputs import write_results
 from imdbattn.runs.predict import load_predictor
-from imdbattn.runs.run_folder import open_run
+from imdbattn.runs.run import Run
 from imdbattn.runs.trainer import build_trainer
 from imdbattn.settings.keys import as_dict
 from imdbattn.tasks.predictor import load
@@ -131,8 +131,8 @@ def test_rotary_positions_show_the_products_of_a_rotated_vector(reader):
 
 def test_a_picture_that_fails_gives_only_a_warning(trained, tmp_path, monkeypatch, caplog):
     monkeypatch.delattr("imdbattn.tools.explain.pictures.write_attention")
-    cfg, checkpoint = open_run(str(trained("base")[0]))
-    predictor = load(cfg, checkpoint)
+    run = Run(trained("base")[0])
+    cfg, predictor = run.settings, load(run.settings, run.checkpoint)
     module = ReviewClassifier(
         predictor.net, validate(as_dict(cfg) | {"test": False, "pictures": True}), predictor.facts
     )

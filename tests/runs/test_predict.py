@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from imdbattn.data.user_files.tables import stream_lines
-from imdbattn.launch.command import quote, take_argument
+from imdbattn.launch.quoting import quote, take_argument
 from imdbattn.runs.predict import load_predictor, predictions_of
 from imdbattn.settings.keys import BEYOND, RUNGS
 from tests.world import BAD, FILLER, GOOD

@@ -24,9 +24,13 @@ from omegaconf import DictConfig
 from imdbattn.errors import UserError
 from imdbattn.launch import job as one_job
 from imdbattn.launch.resume import resumed
-from imdbattn.runs import callbacks, process
+from imdbattn.report.finished_runs import find_runs, variants
+from imdbattn.runs import process
+from imdbattn.runs import resume as resume_state
 from imdbattn.runs.fit import fit
+from imdbattn.runs.resume import STATE_KEY
 from imdbattn.settings.keys import as_dict
+from imdbattn.settings.safety import read_settings
 from imdbattn.tasks.reviews.classifier import ReviewClassifier
 from imdbattn.tasks.task import validate
 
@@ -248,11 +252,7 @@ def longer(composed):
 
 
 def files_of(run: Path) -> dict[Path, bytes]:
-    return {
-        file: file.read_bytes()
-        for file in run.rglob("*")
-        if file.is_file() and ".continued" not in file.parts
-    }
+    return {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
 
 
 MORE = {
@@ -272,32 +272,29 @@ MORE = {
 def test_a_finished_run_with_more_epochs_equals_one_that_had_them_from_the_start(
     whole, longer, stopping, tmp_path, case, caplog
 ):
-    """Also if it is stopped meanwhile: until it ends, the finished run stays as it was."""
+    """In a new folder, also if it is stopped meanwhile: the finished run stays as it is."""
     _, reference = whole(*CONSTANT, *MORE[case])
-    run = shutil.copytree(
-        whole(*CONSTANT, *MORE[case], "trainer.max_epochs=2")[1], tmp_path / "run"
-    )
-    (run / "explanations").mkdir()
-    before = files_of(run)
+    finished = whole(*CONSTANT, *MORE[case], "trainer.max_epochs=2")[1]
+    before = files_of(finished)
+    run = tmp_path / "longer"
     stopping(3 * STEPS // 5 if "accumulate" in str(MORE[case]) else 3 * STEPS + 5, signal.SIGTERM)
     with pytest.raises(SystemExit):
-        fit(longer(run), run, resume=True)
+        fit(longer(finished), run, start=finished)
     assert f"resume={os.path.relpath(run)}\n" in caplog.text
-    assert files_of(run) == before
     stopping(None)
     fit(longer(run, f"resume={run}"), run, resume=True)
     assert differences(reference, run) == []
-    assert not [*run.glob(".continued"), *run.glob("explanations")]
+    assert files_of(finished) == before
     assert "max_epochs: 4" in (run / "config.yaml").read_text()
 
 
-@pytest.mark.parametrize("files", [pytest.param(0, marks=pytest.mark.slow), 5, 8, 9])
-def test_a_run_with_more_epochs_that_is_killed_at_its_end_resumes(
+@pytest.mark.parametrize("files", [0, 1, 2, 3])
+def test_a_run_with_more_epochs_that_is_killed_at_its_start_resumes(
     whole, longer, monkeypatch, tmp_path, files
 ):
-    """While its files replace those of the finished run."""
-    run = shutil.copytree(whole(*CONSTANT, "trainer.max_epochs=2")[1], tmp_path / "run")
-    replace, done = Path.replace, []
+    """While the files are written from which it resumes."""
+    finished, run = whole(*CONSTANT, "trainer.max_epochs=2")[1], tmp_path / "longer"
+    replace, done = os.replace, []
 
     def killed(*paths):
         if len(done) == files:
@@ -305,11 +302,46 @@ def test_a_run_with_more_epochs_that_is_killed_at_its_end_resumes(
         done.append(replace(*paths))
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "replace", killed)
+        patch.setattr(os, "replace", killed)
         with pytest.raises(RuntimeError):
-            fit(longer(run), run, resume=True)
-    fit(longer(run), run, resume=True)
+            fit(longer(finished), run, start=finished)
+    if not (run / "config.yaml").exists():
+        fit(longer(finished), run, start=finished)
+    else:
+        fit(longer(run, f"resume={run}"), run, resume=True)
     assert differences(whole(*CONSTANT)[1], run) == []
+
+
+def test_the_command_that_trains_longer_makes_a_new_folder_and_continues_it(small, shell, tmp_path):
+    """Next to the finished run, or where hydra.run.dir says; comparisons know the two apart."""
+    first = ["model=mean", "warmup=0", "decay=none", *small]
+    assert not shell(
+        "train", *first, "trainer.max_epochs=1", "hydra.run.dir=a", cwd=tmp_path
+    ).stderr
+    before = files_of(tmp_path / "a")
+    more = ("resume=a", "trainer.max_epochs=2")
+    done = shell("train", *more, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert files_of(tmp_path / "a") == before
+    assert {file.name for file in tmp_path.iterdir()} == {"a", "a-2-epochs"}
+    again = shell("train", *more, cwd=tmp_path)
+    assert (again.returncode, again.stderr.count("\n")) == (2, 1)
+    assert "a-2-epochs contains a finished run, which is not replaced" in again.stderr
+    done = shell("train", *more, "hydra.run.dir=b", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert differences(tmp_path / "a-2-epochs", tmp_path / "b") == []
+    shutil.rmtree(tmp_path / "b")
+    runs, skipped = find_runs([tmp_path])
+    assert skipped == []
+    assert [one.label for one in variants(runs)] == ["mean max_epochs=1", "mean max_epochs=2"]
+    fit(validate(plain_settings(tmp_path / "a", {"max_epochs": 2})), tmp_path / "whole")
+    assert differences(tmp_path / "whole", tmp_path / "a-2-epochs") == []
+
+
+def plain_settings(run: Path, trainer: dict) -> dict:
+    """The settings of a run with these of the trainer."""
+    settings = read_settings(run / "config.yaml")
+    return settings | {"trainer": settings["trainer"] | trainer, "resume": None}
 
 
 @pytest.mark.parametrize(
@@ -414,7 +446,7 @@ def test_another_number_of_processes_is_refused(stopped):
     cfg, folder = stopped
     file = folder / "checkpoints" / "last.ckpt"
     content = torch.load(file, weights_only=True)
-    content["keeper"]["trained_with"]["processes"] = 2
+    content[STATE_KEY]["trained_with"]["processes"] = 2
     torch.save(content, file)
     refused(cfg, folder, r"other data or devices \(processes=1, not 2\)")
 
@@ -523,7 +555,7 @@ def test_a_signal_outside_of_training_also_ends_the_run(whole, monkeypatch, tmp_
     """
     cfg, reference = whole("model=mean", "patience=1")
     asked = []
-    for module in (callbacks, process):
+    for module in (resume_state, process):
         monkeypatch.setattr(module, "requeue", lambda: asked.append(1))
     with monkeypatch.context() as patch:
         hook = getattr(ReviewClassifier, place)

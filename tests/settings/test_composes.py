@@ -10,8 +10,16 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from imdbattn.data.vocabulary import Vocabulary
-from imdbattn.launch.command import conf_dir, has_plugin
-from imdbattn.settings.keys import BEYOND, CONTROLS, ENCODER_DECODERS, RUNGS, as_dict, digest
+from imdbattn.launch.command import has_plugin
+from imdbattn.settings.keys import (
+    BEYOND,
+    CONTROLS,
+    ENCODER_DECODERS,
+    RUNGS,
+    as_dict,
+    conf_dir,
+    digest,
+)
 from imdbattn.tasks.build import build_net
 from imdbattn.tasks.seq2seq import predictor as seq2seq
 from imdbattn.tasks.task import task_of, validate

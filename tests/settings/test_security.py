@@ -13,9 +13,9 @@ from omegaconf import OmegaConf
 
 from imdbattn.data.glove import load_glove
 from imdbattn.errors import UserError
-from imdbattn.launch.command import conf_dir
 from imdbattn.report.comparison_page import report_of
 from imdbattn.runs.score import score_run
+from imdbattn.settings.keys import conf_dir
 from imdbattn.settings.safety import PAGE_POLICY, credentials, refuse_credentials
 from imdbattn.tasks.prediction import AttentionWeights, Classification, Translation
 from imdbattn.tools.explain.show import page

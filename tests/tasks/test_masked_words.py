@@ -14,7 +14,7 @@ from imdbattn.data.ragged import ragged
 from imdbattn.errors import UserError
 from imdbattn.nn.beyond.masked_words import MaskedWords
 from imdbattn.report.finished_runs import find_runs
-from imdbattn.runs.fit import fit, initial_run
+from imdbattn.runs.fit import fit
 from imdbattn.runs.score import score_run
 from imdbattn.tasks.masked_words.module import evaluation_mask
 from imdbattn.tasks.reviews.classifier import ReviewClassifier
@@ -115,8 +115,7 @@ def test_the_classifier_starts_from_its_encoder(pretrained, settings, small):
     folder, _ = pretrained
     weights = torch.load(folder / "checkpoints" / "best.ckpt", weights_only=True)["state_dict"]
     cfg = settings(*small, "model=pretrained", f"init={folder}")
-    init = initial_run(cfg)
-    own = ReviewClassifier.new(cfg, prepare(cfg.data), init=init).net.state_dict()
+    own = ReviewClassifier.new(cfg, prepare(cfg.data)).net.state_dict()
     parts = ("embedding.", "resize.", "context.convolution.", "layers.")
     shared = [name for name in own if name.startswith(parts)]
     assert len(shared) > 10

@@ -18,9 +18,8 @@ import pytest
 import yaml
 
 import imdbattn
-from imdbattn.launch.command import conf_dir
 from imdbattn.runs.fit import fit
-from imdbattn.settings.keys import RUNGS, as_dict, flat
+from imdbattn.settings.keys import RUNGS, as_dict, conf_dir, flat
 from imdbattn.settings.schema import Logger
 from imdbattn.tracking import wandb_run
 from imdbattn.tracking.loggers import build_loggers, finish_loggers, wandb_run_of
@@ -358,6 +357,17 @@ def test_it_is_online_only_with_a_key_and_a_server(nobody):
     assert wandb_run.wandb_mode(None, 10) == "online"
     nobody.setenv("WANDB_MODE", "disabled")
     assert wandb_run.wandb_mode(None, 10) == "disabled"
+
+
+@pytest.mark.parametrize("value", ["true", "1"])
+def test_wandb_disabled_writes_no_run_of_wandb(nobody, shell, small, tmp_path, value):
+    arguments = [*small, "logger=wandb", "model=mean", "trainer.max_epochs=1"]
+    env = {"WANDB_MODE": None, "WANDB_DISABLED": value}
+    done = shell("train", *arguments, "hydra.run.dir=run", cwd=tmp_path, env=env)
+    assert done.returncode == 0, done.stderr
+    assert "wandb" not in done.stdout + done.stderr
+    assert (tmp_path / "run" / "metrics.json").exists()
+    assert not list(tmp_path.rglob("wandb"))
 
 
 def test_a_key_without_a_network_goes_offline(nobody, caplog):

@@ -22,7 +22,7 @@ from imdbattn.tasks.build import build_net
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.parts import Part
 from imdbattn.tasks.reviews.classifier import ReviewData, parts_of_classifiers, words_of
-from imdbattn.tasks.weights import InitialRun, load_start, start_of
+from imdbattn.tasks.weights import load_start, start_of
 
 
 class MaskedWordData(ReviewData):
@@ -77,17 +77,11 @@ class MaskedWordModule(Learner):
     net: MaskedWords
 
     @classmethod
-    def new(
-        cls,
-        cfg: Any,
-        corpus: ReviewCorpus,
-        resumed: dict[str, Any] | None = None,
-        init: InitialRun | None = None,
-    ) -> Self:
+    def new(cls, cfg: Any, corpus: ReviewCorpus, resumed: dict[str, Any] | None = None) -> Self:
         counts_V = corpus.splits["train"].ids.bincount(minlength=len(corpus.glove.vectors))
         counts_V[:FIRST_WORD] = 0
         counts_G, guessed_G = counts_V.topk(min(cfg.masked.words, int((counts_V > 0).sum())))
-        start = start_of(cfg, corpus, resumed, init)
+        start = start_of(cfg, corpus, resumed)
         trained_R = words_of(corpus, cfg.model, start, "encoder.embedding")
         model = cfg.model.model_copy(update={"phrases": None})  # they need labels
         encoder: Any = build_net(model, corpus.glove, 2, trained_R)

@@ -18,13 +18,13 @@ from imdbattn.data.ragged import Batch, Ragged
 from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.io.files import link_or_copy
 from imdbattn.nn.ladder import Classifier
+from imdbattn.runs.run import Run, Trained
 from imdbattn.tasks.build import batch_options, build_net, trained_words
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData, default_budget
 from imdbattn.tasks.parts import Part, pooled_shape, same_shape, scores_in
 from imdbattn.tasks.per_class import confusion, details
-from imdbattn.tasks.task import check_run_settings
-from imdbattn.tasks.weights import InitialRun, Trained, load_start, read_checkpoint, start_of
+from imdbattn.tasks.weights import load_start, start_of
 
 SHORT = 30  # number of words of the review to draw
 
@@ -134,14 +134,8 @@ class ReviewClassifier(Learner):
             self._ddp_params_and_buffers_to_ignore.append(name)
 
     @classmethod
-    def new(
-        cls,
-        cfg: Any,
-        corpus: ReviewCorpus,
-        resumed: dict[str, Any] | None = None,
-        init: InitialRun | None = None,
-    ) -> Self:
-        start = start_of(cfg, corpus, resumed, init)
+    def new(cls, cfg: Any, corpus: ReviewCorpus, resumed: dict[str, Any] | None = None) -> Self:
+        start = start_of(cfg, corpus, resumed)
         trained_R = words_of(corpus, cfg.model, start, "embedding")
         phrases = folds_N = None
         if cfg.model.phrases:
@@ -160,15 +154,13 @@ class ReviewClassifier(Learner):
     ) -> Self:
         """Returns the classifier of a checkpoint in evaluation mode, with its vectors.
 
-        trust: packages whose classes the checkpoint's settings may name. Raises UserError for
-        anything but tensors and plain values, and for a class that is not trusted.
+        trust: packages whose classes the run's settings may name. Raises UserError for anything
+        but tensors and plain values, and for a class that is not trusted.
         """
-        from imdbattn.tasks.reviews.predictor import ReviewPredictor
+        from imdbattn.tasks.predictor import load
 
-        content = read_checkpoint(Path(checkpoint_path))
-        values = content["hyper_parameters"]["config"]
-        cfg = check_run_settings(values, Path(checkpoint_path), trust)
-        predictor = ReviewPredictor.load(cfg, Trained.of(content))
+        run = Run(checkpoint_path, trust)
+        predictor: Any = load(run.settings, run.checkpoint)
         return cls(predictor.net, predictor.cfg, predictor.facts).to(map_location)
 
     def parts(self) -> Iterator[Part]:

@@ -21,10 +21,11 @@ from imdbattn.errors import UserError
 from imdbattn.nn.beyond.attention import LabelQueryPooling
 from imdbattn.nn.ladder import ClsPooling, MeanPooling
 from imdbattn.nn.watch import rollout, watch
+from imdbattn.runs.run import Facts, Trained
 from imdbattn.tasks.build import batch_options, build_net, trained_words
 from imdbattn.tasks.prediction import DETAILED, AttentionWeights, Classification
 from imdbattn.tasks.predictor import Predictor
-from imdbattn.tasks.weights import Facts, Trained, check_same, load_weights
+from imdbattn.tasks.weights import check_same, load_weights
 
 
 class ReviewPredictor(Predictor):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from imdbattn.tasks.task import Task
@@ -33,7 +32,7 @@ class Reviews(Task):
 
         if data.path:
             return bool(reviews.find_source(data).checksum == str(key).split("-")[0])
-        return data.source != "auto" or os.environ.get(reviews.DECIDED) in (None, source)
+        return data.source in ("auto", source)
 
     @classmethod
     def decided_source(cls, data: Any) -> str | None:

@@ -22,7 +22,7 @@ from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
 from imdbattn.tasks.parts import Part, shape_of_scores
 from imdbattn.tasks.seq2seq.predictor import build_net, vocabularies
-from imdbattn.tasks.weights import InitialRun, load_start, start_of
+from imdbattn.tasks.weights import load_start, start_of
 
 
 class PairData(BatchData):
@@ -100,17 +100,11 @@ class Seq2SeqModule(Learner):
     curves = ("training, single symbols", "validation, whole outputs")
 
     @classmethod
-    def new(
-        cls,
-        cfg: Any,
-        corpus: PairCorpus,
-        resumed: dict[str, Any] | None = None,
-        init: InitialRun | None = None,
-    ) -> Self:
+    def new(cls, cfg: Any, corpus: PairCorpus, resumed: dict[str, Any] | None = None) -> Self:
         source, target = corpus.source_vocabulary, corpus.target_vocabulary
         facts = {"source_symbols": source.symbols, "target_symbols": target.symbols}
         module = cls(build_net(cfg.model, source, target), cfg, facts)
-        load_start(module, start_of(cfg, corpus, resumed, init), resumed)
+        load_start(module, start_of(cfg, corpus, resumed), resumed)
         return module
 
     def parts(self) -> Iterator[Part]:

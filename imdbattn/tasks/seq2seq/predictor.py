@@ -15,11 +15,12 @@ from imdbattn.data.ragged import EvalBatches
 from imdbattn.data.vocabulary import PAD, UNK, Vocabulary
 from imdbattn.errors import UserError
 from imdbattn.nn.encoder_decoder import EncoderDecoder, beam_search
+from imdbattn.runs.run import Facts, Trained
 from imdbattn.settings.safety import visible
 from imdbattn.tasks.build import make_net
 from imdbattn.tasks.prediction import Translation
 from imdbattn.tasks.predictor import Predictor
-from imdbattn.tasks.weights import Facts, Trained, load_weights
+from imdbattn.tasks.weights import load_weights
 
 
 class Seq2SeqPredictor(Predictor):

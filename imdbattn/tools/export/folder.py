@@ -5,7 +5,6 @@ On request also model.pt2 and model.onnx.
 """
 
 import json
-import os
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,17 +25,17 @@ from imdbattn.data.tokens import FIRST_WORD, UNK, pipeline_of
 from imdbattn.errors import UserError
 from imdbattn.io.files import expanded, sha256_of, writing_into
 from imdbattn.report.pages import plain, render
+from imdbattn.runs.run import EXPORTED, Run, Trained
 from imdbattn.runs.run_folder import RESULTS, write_json
 from imdbattn.settings.keys import as_dict
-from imdbattn.settings.safety import plain_settings, read_json
+from imdbattn.settings.safety import read_json
 from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
-from imdbattn.tasks.task import check_run_settings, task_of
-from imdbattn.tasks.weights import Trained
+from imdbattn.tasks.task import task_of
 from imdbattn.tools.export.vectors import VECTORS, build, smaller
 
 KIND, FORMAT = "imdbattn", 1  # model_type in config.json, and the version of the folder's format
-CONFIG, WEIGHTS, WORDS, CARD = "config.json", "model.safetensors", "tokenizer.json", "README.md"
+CONFIG, WEIGHTS, WORDS, CARD = EXPORTED, "model.safetensors", "tokenizer.json", "README.md"
 METRICS, PROGRAM, ONNX, CHECKSUMS = "metrics.json", "model.pt2", "model.onnx", "checksums.json"
 # what `read_export` needs; a graph is for other programs
 FILES = (CONFIG, WEIGHTS, WORDS, METRICS, CARD, CHECKSUMS)
@@ -226,8 +225,7 @@ def card(predictor: Any, metrics: Mapping[str, Any], facts: Mapping[str, Any]) -
 
 def is_export(folder: Path | str) -> bool:
     """Whether a folder is an exported model rather than a run folder."""
-    # Path.is_file raises for a name that is too long
-    return os.path.isfile(expanded(folder) / CONFIG)
+    return Run(folder).kind == "export"
 
 
 def read_export(folder: Path | str, trust: Any = None) -> Any:
@@ -236,8 +234,7 @@ def read_export(folder: Path | str, trust: Any = None) -> Any:
     Raises UserError if a file has changed since it was written, or is of another version.
     """
     folder = expanded(folder)
-    config, file = read_config(folder), folder / CONFIG
-    cfg = check_run_settings(plain_settings(config.get("settings"), file), file, trust)
+    config, cfg = read_config(folder), Run(folder, trust).settings
     tensors, facts = safetensors.torch.load_file(folder / WEIGHTS), config["facts"]
     kind = task_of(cfg).part("predictor", Predictor)
     if not issubclass(kind, ReviewPredictor):

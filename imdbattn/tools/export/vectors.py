@@ -17,11 +17,11 @@ from imdbattn.data.corpus import read_texts
 from imdbattn.data.glove import Glove
 from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.errors import UserError
+from imdbattn.runs.run import Trained
 from imdbattn.runs.run_folder import SPLIT_FILES
 from imdbattn.settings.keys import FINGERPRINT
 from imdbattn.tasks.build import trained_words
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
-from imdbattn.tasks.weights import Trained
 
 log = logging.getLogger(__name__)
 

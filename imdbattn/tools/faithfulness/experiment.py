@@ -28,15 +28,15 @@ from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.errors import UserError
 from imdbattn.io.files import expanded, make_folder, sha256_of, write_table
 from imdbattn.nn.ladder import Classifier
-from imdbattn.report.finished_runs import Run, find_runs, grouped, skip
+from imdbattn.report.finished_runs import Run as FinishedRun
+from imdbattn.report.finished_runs import find_runs, grouped, skip
 from imdbattn.runs.predict import with_changes
 from imdbattn.runs.process import keep_memory, use_onednn
-from imdbattn.runs.run_folder import open_run
+from imdbattn.runs.run import Run
 from imdbattn.runs.score import check_fingerprint
 from imdbattn.settings.safety import untrusted
 from imdbattn.tasks.build import batch_options
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
-from imdbattn.tasks.weights import Trained, read_checkpoint
 from imdbattn.tools.faithfulness import erasure, scores
 from imdbattn.tools.faithfulness.pairs import edited_words, read_pairs
 from imdbattn.tools.faithfulness.settings import Faithfulness
@@ -132,20 +132,21 @@ class Subject:
     are damaged or have changed.
     """
 
-    def __init__(self, run: Run, out: Path, cfg: Faithfulness, own: Mapping[str, partial[Any]]):
+    def __init__(
+        self, run: FinishedRun, out: Path, cfg: Faithfulness, own: Mapping[str, partial[Any]]
+    ):
         if not run.is_classifier:
             raise UserError("an encoder-decoder, which has no label to explain")
         self.run, self.cfg, self.own = run, cfg, own
-        settings, checkpoint = open_run(str(run.folder), cfg.trust)
+        opened = Run(run.folder, cfg.trust)
+        checkpoint, settings = opened.checkpoint, opened.settings
         self.key = sha256_of(checkpoint)[:8]  # identifies the weights
         self.folder = out / "runs" / f"{checkpoint.parents[1].name}-{self.key}"
         self.settings = with_changes(settings, cfg.data.model_dump())
         self.corpus = prepare(self.settings.data)
         check_fingerprint(run.folder, cfg.split, self.corpus)
         self.fingerprint = self.corpus.fingerprints[cfg.split]
-        self.predictor = ReviewPredictor.load(
-            self.settings, Trained.of(read_checkpoint(checkpoint)), self.corpus.glove
-        )
+        self.predictor = ReviewPredictor.load(self.settings, opened.weights, self.corpus.glove)
         self.net = self.predictor.net.requires_grad_(False)
         if not isinstance(self.net, Classifier):
             raise UserError(

@@ -36,12 +36,16 @@ from optuna.trial import Trial, TrialState, create_trial
 
 from imdbattn.errors import UserError, in_shell
 from imdbattn.io.files import acquired, write_atomically, writing_into
-from imdbattn.launch.command import SWEEP_PID, composed, has_plugin, plain_dict, quote, threads_of
+from imdbattn.launch.command import composed, has_plugin, plain_dict
 from imdbattn.launch.job import LOG, failure, jobs_of, resumable, search_path, started, stopping
+from imdbattn.launch.machine import threads_of
+from imdbattn.launch.process import SWEEP_PID
+from imdbattn.launch.quoting import quote
 from imdbattn.report.comparison import spread
 from imdbattn.report.comparison_page import mean_and_sd
 from imdbattn.report.pages import Report, Section, as_table, print_reports, write_report
-from imdbattn.runs.run_folder import finished, read_curves
+from imdbattn.runs.run import Run
+from imdbattn.runs.run_folder import finished
 from imdbattn.settings.keys import as_dict, as_text, within
 from imdbattn.settings.safety import read_json, refuse_untrusted
 from imdbattn.settings.schema import Training
@@ -281,8 +285,7 @@ def report(trial: Trial, run: Path, last: int | None) -> bool:
 
     Returns whether it does. last: the trial's last epoch, at which it is not stopped.
     """
-    curves = read_curves(run / "metrics.csv") if (run / "metrics.csv").exists() else {}
-    accuracies = curves.get("val/accuracy", {})
+    accuracies = Run(run).curves.get("val/accuracy", {})
     new = (
         accuracies.keys() - trial.study.get_trials(deepcopy=False)[trial.number].intermediate_values
     )

@@ -1,0 +1,124 @@
+"""Ends a command after an exception: one line, exit status 2, and the traceback in a file."""
+
+import difflib
+import os
+import re
+import signal
+import sys
+import tempfile
+import traceback
+from collections.abc import Sequence
+from contextlib import nullcontext, suppress
+from pathlib import Path
+from typing import NoReturn
+
+import hydra
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import HydraException, MissingConfigException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from imdbattn.errors import UserError, in_line
+from imdbattn.launch.folders import VERSION
+from imdbattn.settings.keys import conf_dir, flat, no_setting
+from imdbattn.settings.safety import visible
+
+# environment variables: the number of this process on its machine
+RANKS = ("LOCAL_RANK", "SLURM_LOCALID")
+
+
+def first_on_machine() -> bool:
+    """Whether this is the first process of a run on its machine."""
+    return all(os.environ.get(name, "0") == "0" for name in RANKS)
+
+
+def print_error(reason: object) -> None:
+    """Prints an error in one line without control characters, in one process per machine."""
+    if first_on_machine():
+        print(f"error: {visible(in_line(reason, None))}", file=sys.stderr)
+
+
+def fail(
+    error: Exception, command: str, folder: Path | None = None, keep: bool = False
+) -> NoReturn:
+    """Prints an error in one line and exits with status 2. Only a UserError was written for its
+    reader.
+
+    The traceback of any other exception goes into error.log of the folder if it has an unfinished
+    run, else into a temporary file. A folder that contains nothing but a log is removed,
+    with keep=True only the log.
+    """
+    if isinstance(error, BrokenPipeError):  # as after SIGPIPE, for example of `| head -1`
+        # Python flushes stdout once more at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(128 + signal.SIGPIPE)
+    if isinstance(error, UserError):
+        print_error(error)
+    else:  # perhaps in one process only, so each prints its own
+        unfinished = (
+            folder and (folder / "config.yaml").exists() and not (folder / "metrics.json").exists()
+        )
+        if folder and unfinished and first_on_machine():
+            file = os.path.relpath(folder / "error.log")
+        else:
+            file = tempfile.mkstemp(prefix=f"imdbattn-{command}-", suffix=".log")[1]
+        Path(file).write_text("".join(traceback.format_exception(error)))
+        line = in_line(f"{command}: {type(error).__name__}: {error}", 500)
+        print(f"error: {visible(line)} (traceback: {file})", file=sys.stderr)
+    if folder and folder != Path.cwd():
+        remove_empty(folder, f"{command}.log", keep)
+    sys.exit(2)
+
+
+def explain(error: Exception, config_name: str, arguments: Sequence[str]) -> Exception:
+    """An error of Hydra as a UserError, of an unknown setting or choice with the nearest one; other
+    errors as given.
+    """
+    text = in_line(error, None)
+    if "hydra/launcher" in text or "hydra/sweeper" in text:
+        return UserError(
+            f"{text}; others are extras: pip install -e '.[joblib]', [submitit], [ray] or [search]"
+        )
+    if isinstance(error, MissingConfigException) and error.options:
+        group, _, choice = (error.missing_cfg_file or "").rpartition("/")
+        near = difflib.get_close_matches(choice, options := sorted({*error.options} - {choice}), 1)
+        remedy = f"{group}={near[0]} is the nearest of" if near else "choose one of"
+        return UserError(f"{group}={choice} is not a choice: {remedy} {', '.join(options)}")
+    match = re.match(r"Could not override '(\S+?)'", text)
+    if match and "defaults list" not in text:  # else it is a group, which Hydra explains
+        return UserError(no_setting(match[1], keys_of(config_name, arguments)))
+    return (
+        UserError(text)
+        if isinstance(error, (HydraException, OmegaConfBaseException, ValueError))
+        else error
+    )
+
+
+def keys_of(config_name: str, arguments: Sequence[str]) -> list[str]:
+    """The dotted keys of the config, composed with the group choices in `arguments` if possible."""
+    chosen = [
+        word for word in arguments if (conf_dir() / word.lstrip("+").partition("=")[0]).is_dir()
+    ]
+    for overrides in (chosen, []):
+        running = GlobalHydra().is_initialized()
+        with (
+            suppress(Exception),
+            nullcontext() if running else hydra.initialize_config_dir(str(conf_dir()), **VERSION),
+        ):
+            return [*flat(OmegaConf.to_container(hydra.compose(config_name, overrides)))]  # type: ignore[arg-type]
+    return []
+
+
+def remove_empty(folder: Path, log: str, keep: bool = False) -> None:
+    """Removes a folder that contains at most the file `log`, and its parents below the working
+    directory if empty. keep: removes only the file.
+    """
+    if folder.is_dir() and {file.name for file in folder.iterdir()} <= {log}:
+        (folder / log).unlink(missing_ok=True)
+        if keep:
+            return
+        with suppress(OSError):  # not empty
+            for place in (folder, *folder.parents):
+                if place in (Path.cwd(), *Path.cwd().parents):
+                    break
+                place.rmdir()

@@ -1,0 +1,62 @@
+"""What a command does to its own process before torch is loaded, and at its end."""
+
+import ctypes
+import gc
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+# environment variables by which the processes of one command know each other:
+PARENT_PID = "IMDBATTN_PARENT_PID"  # the imdbattn process that started this one
+SWEEP_PID = "IMDBATTN_SWEEP_PID"  # the process of the sweep or search that this one belongs to
+PR_SET_PDEATHSIG = 1  # Linux: send this process a signal when its parent ends
+
+
+def prepare() -> None:
+    """Sets how long torch's OpenMP threads wait for each other in a loop (docs/speed.md).
+
+    Has an effect only before torch is loaded. The commands call it; a program of your own may call
+    it before `import torch`. Where other programs run, the threads do not wait in a loop, because
+    they would keep the processor from each other. Does nothing if GOMP_SPINCOUNT or
+    OMP_WAIT_POLICY is set, or where there is no /proc/loadavg.
+    """
+    if {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & set(os.environ):
+        return
+    if not os.path.exists("/proc/loadavg"):
+        return
+    running = []
+    for _ in range(3):
+        with open("/proc/loadavg") as file:
+            running.append(int(file.read().split()[3].split("/")[0]))
+        time.sleep(0.001)
+    os.environ["GOMP_SPINCOUNT"] = "0" if min(running) > 1 else "30000"
+
+
+@contextmanager
+def without_gc() -> Iterator[None]:
+    """Collects no garbage during the import of torch and Lightning, where it would take a
+    second.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def end_with(parent: int) -> None:
+    """Ends this process when its parent process ends, on Linux; ends it at once if `parent` is no
+    longer its parent.
+
+    The signal is SIGTERM, on which a job saves its state; SIGKILL for a DDP rank other than 0,
+    which would wait for the others.
+    """
+    if sys.platform == "linux":
+        rank = os.environ.get("LOCAL_RANK", "0")
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM if rank == "0" else signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)

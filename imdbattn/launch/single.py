@@ -1,0 +1,98 @@
+"""A single run of imdbattn.train in this process, and in the processes that DDP starts."""
+
+import importlib
+import logging
+import os
+import shlex
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig
+
+from imdbattn.errors import UserError
+from imdbattn.launch.command import plain_dict
+from imdbattn.launch.process import PARENT_PID, SWEEP_PID, end_with, without_gc
+from imdbattn.launch.resume import plan
+from imdbattn.runs.run_folder import is_debug
+from imdbattn.settings.keys import as_dict
+from imdbattn.settings.safety import trust_option
+from imdbattn.settings.schema import Training
+from imdbattn.tasks.task import task_of, validate
+
+log = logging.getLogger(__name__)
+
+
+def run_single(cfg: DictConfig) -> float:
+    """Trains the model that `cfg` describes, and returns its best validation accuracy."""
+    settings, job = plain_dict(cfg), HydraConfig.get()
+    named = any(word.startswith("hydra.run.dir=") for word in job.overrides.hydra)
+    if "TORCHELASTIC_RUN_ID" in os.environ and not named and not settings["resume"]:
+        raise UserError(
+            "torchrun starts several processes, which need the same folder: add"
+            " hydra.run.dir=runs/<a name>"
+        )
+    planned = plan(settings, job.overrides.task, Path(job.runtime.output_dir).resolve())
+    valid = validate(planned.settings)
+    if os.environ.get(SWEEP_PID) or os.environ.get("LOCAL_RANK", "0") != "0":
+        end_with(int(os.environ.get(PARENT_PID, os.getppid())))
+    os.environ[PARENT_PID] = str(os.getpid())  # for the processes that DDP starts
+    # these imports take seconds, and error messages do not need them
+    with without_gc():
+        if valid.logger.name == "wandb":
+            with suppress(Exception):  # a broken W&B does not stop training
+                # wandb.init imports it: 0.4 s now, 1.5 s once torch is loaded.
+                importlib.import_module("wandb.apis.public")
+        from imdbattn.runs.fit import fit
+    valid = with_decided_source(valid)
+    metrics = fit(valid, planned.folder, planned.resume, planned.start)
+    if not os.environ.get(SWEEP_PID):  # a sweep ends with its comparison
+        log_next_commands(valid, metrics, planned.folder)
+    return float(metrics["val_accuracy"])
+
+
+def with_decided_source(cfg: Training) -> Training:
+    """Returns the settings of a run in several processes with what data.source=auto stands for.
+
+    Lightning starts the other processes with the same command line, to which it is added: their
+    data must not differ.
+    """
+    trainer = as_dict(cfg.trainer)
+    if trainer.get("devices") in (1, "1") and trainer.get("num_nodes", 1) == 1:
+        return cfg
+    if (source := task_of(cfg).decided_source(cfg.data)) is None:
+        return cfg
+    sys.argv.append(f"data.source={source}")
+    settings = as_dict(cfg)
+    return validate(settings | {"data": settings["data"] | {"source": source}})
+
+
+def log_next_commands(cfg: Training, metrics: Mapping[str, Any], folder: Path) -> None:
+    """Logs commands that use a run, in one process and unless it is a debug run."""
+    from lightning.pytorch.utilities import rank_zero_only
+
+    if rank_zero_only.rank or is_debug(cfg):  # type: ignore[attr-defined]
+        return
+    log.info("next:")
+    for line in next_commands(metrics, folder):
+        log.info("  %s", line)
+
+
+def next_commands(metrics: Mapping[str, Any], folder: Path) -> list[str]:
+    """Returns commands that use a finished run."""
+    run = shlex.quote(os.path.relpath(folder)) + trust_option(folder / "config.yaml")
+    from imdbattn.tracking.wandb_run import upload_command
+
+    upload = [line] if (line := upload_command(folder)) else []
+    if model := metrics.get("starts_model"):
+        return [f"python -m imdbattn.train model={model} init={run}", *upload]
+    runs = (
+        "runs"
+        if Path("runs").resolve() in folder.resolve().parents
+        else os.path.relpath(folder.parent)
+    )
+    compare = f"python -m imdbattn.compare runs={shlex.quote(runs)}"
+    return [f'python -m imdbattn.predict run={run} text="..."', compare, *upload]

@@ -1,0 +1,278 @@
+"""A state from which a run resumes at any step, on a CPU with the same bits as a run that was not
+interrupted.
+
+checkpoints/last.ckpt contains the complete state of a run. Lightning's checkpoint has weights,
+optimizer, schedule, loops and callbacks. Added here, under STATE_KEY, are the random state and the
+epoch's sums of every process, the learning curve, and whether early stopping has ended training;
+and states are saved between two steps.
+"""
+
+import io
+import logging
+import os
+import shlex
+import signal
+import time
+from collections.abc import Callable
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import torch
+from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
+
+from imdbattn.errors import UserError, naming
+from imdbattn.io.files import write_atomically
+from imdbattn.runs.callbacks import StopOnNaN
+from imdbattn.runs.process import exit_now, requeue, set_handlers
+from imdbattn.runs.run import read_checkpoint
+from imdbattn.settings.safety import trust_option
+from imdbattn.tasks.learner import from_all
+
+log = logging.getLogger(__name__)
+
+STATE_KEY = "imdbattn_resume_state"  # of what is added to Lightning's checkpoint
+# request that processes exchange: 0 (none), SAVE, or the number of a signal (all are above 1)
+SAVE = 1
+
+
+class AtomicCheckpointIO(TorchCheckpointIO):
+    """Writes complete checkpoints or none."""
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
+    ) -> None:
+        """Raises UserError for the state of a callback that could not be read again."""
+        states, whole = io.BytesIO(), io.BytesIO()
+        torch.save(checkpoint.get("callbacks"), states)
+        states.seek(0)
+        with naming("state_dict() of a callback must return only tensors and plain values"):
+            torch.load(states, weights_only=True)
+        torch.save(checkpoint, whole)
+        write_atomically(Path(path), whole.getvalue())
+
+    def load_checkpoint(
+        self, path: Any, map_location: Any = "cpu", weights_only: bool | None = True
+    ) -> dict[str, Any]:
+        return read_checkpoint(Path(path))
+
+
+class Stopped(SystemExit):
+    """Raised after a signal. lines: describe where training stopped and how to resume, for the end
+    of the log.
+    """
+
+    def __init__(self, code: int, lines: list[str]):
+        super().__init__(code)
+        self.lines = lines
+
+
+class ResumeCheckpoint(L.Callback):
+    """Saves before each epoch, every `minutes` (or None) within an epoch, at the end, and after a
+    signal.
+
+    It must be the first callback: a resumed run repeats what the others do when an epoch begins.
+    Raises Stopped after a signal, and UserError instead of saving weights that are not finite.
+
+    fingerprints: of the splits and the vectors. begin: writes the run's first files and sets the
+    trainer's loggers. Called after Lightning has accepted all settings and the checkpoint; nothing
+    is written or deleted before.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        fingerprints: dict[str, Any],
+        stop_on_nan: StopOnNaN,
+        minutes: float | None,
+        begin: Callable[[L.Trainer], None],
+    ):
+        self.folder, self.stop_on_nan, self.minutes = folder, stop_on_nan, minutes
+        self.fingerprints, self.begin, self.begun = fingerprints, begin, False
+        self.file, self.curve = folder / "checkpoints" / "last.ckpt", folder / "metrics.csv"
+        self.signal = 0  # number of the signal that this process has received
+        # steps since the processes exchanged their requests
+        self.saved_at, self.steps_since_sync = time.monotonic(), 0
+        # of each process: random state, and the sums of this epoch's steps
+        self.rank_states: list[dict[str, Any]] = []
+        self.loaded_state: dict[str, Any] = {}  # of this process, in the checkpoint that is resumed
+        self.loaded_curve = ""  # metrics.csv in it
+
+    def start(self, trainer: L.Trainer) -> None:
+        """Calls `begin` unless already done, and restores the learning curve."""
+        if self.begun:
+            return
+        self.begun = True
+        self.begin(trainer)
+        if self.loaded_curve and trainer.is_global_zero:
+            writer: Any = trainer.loggers[0].experiment  # type: ignore[attr-defined] # CSVLogger's, which removes the file
+            write_atomically(self.curve, self.loaded_curve)
+            writer.metrics_keys = self.loaded_curve.splitlines()[0].split(",")
+
+    # --- when to save -----------------------------------------------------------------------------
+
+    def on_train_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        self.start(trainer)
+        if self.loaded_state:
+            loop = trainer.fit_loop.epoch_loop
+            if loop.batch_progress.current.completed == 0:
+                loop.restarting = False  # with max_steps Lightning would treat the epoch as begun
+            # As late as possible: other components draw random numbers during their setup.
+            torch.set_rng_state(self.loaded_state["random"])
+            if "cuda" in self.loaded_state and module.device.type == "cuda":
+                torch.cuda.set_rng_state(self.loaded_state["cuda"], module.device)
+        set_handlers(self.receive)  # Lightning restores the previous handlers
+
+    def receive(self, number: int, frame: Any) -> None:
+        """Signal handler: training stops before its next step; a second signal exits at once."""
+        self.signal = number
+        signal.signal(number, exit_now)
+
+    def on_validation_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        # there is nothing to save, and Lightning would exit with status 0
+        if trainer.state.fn != "fit":
+            set_handlers(exit_now)
+
+    def on_test_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        set_handlers(exit_now)
+
+    def on_train_epoch_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        request = max(from_all(trainer, self.signal))
+        if request or trainer.current_epoch:
+            # as the loop itself does next
+            trainer.fit_loop.epoch_loop.batch_progress.reset_on_run()
+            self.save(trainer, module, trainer.fit_loop.epoch_progress)
+        self.stop_if(request, trainer)
+
+    def on_train_batch_start(
+        self, trainer: L.Trainer, module: L.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        self.steps_since_sync += 1
+        loop = trainer.fit_loop.epoch_loop
+        to_validation = (
+            loop.total_batch_idx if trainer.check_val_every_n_epoch is None else batch_idx
+        )
+        if (
+            not batch_idx  # just saved
+            or batch_idx % trainer.accumulate_grad_batches  # checkpoints do not contain gradients
+            # Lightning would repeat the last validation
+            or to_validation % (trainer.val_check_batch or inf) == 0
+            or trainer.overfit_batches  # type: ignore[attr-defined] # a list of batches, read from its start
+        ):
+            return
+        due = self.minutes is not None and time.monotonic() - self.saved_at > 60 * self.minutes
+        request = self.signal or SAVE * due
+        if trainer.world_size > 1:
+            if self.steps_since_sync < trainer.log_every_n_steps:  # type: ignore[attr-defined] # an exchange takes time
+                return
+            self.steps_since_sync, request = 0, max(from_all(trainer, request))
+        if request:
+            self.save(trainer, module, loop.batch_progress)
+            self.stop_if(request, trainer)
+
+    def on_train_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        self.save(trainer, module)
+        self.stop_if(max(from_all(trainer, self.signal)), trainer)
+
+    def end(self, trainer: L.Trainer) -> None:
+        """Must be called after `fit`."""
+        self.start(trainer)  # if all steps were done before
+        if trainer.is_global_zero:
+            self.stop_if(self.signal, trainer)  # received after the last step
+
+    def stop_if(self, request: int, trainer: L.Trainer) -> None:
+        """Raises Stopped if the request is a signal; SIGUSR1 also requeues the SLURM job."""
+        if request <= SAVE:
+            return
+        if not trainer.is_global_zero:
+            raise Stopped(0, [])  # Lightning kills the other processes when one fails
+        last = trainer.max_epochs or -1
+        epoch = min(trainer.current_epoch + 1, last if last > 0 else inf)  # after the last one
+        # as with debug=fast
+        saved = "the state is saved" if self.file.exists() else "nothing is saved"
+        folder = shlex.quote(os.path.relpath(self.folder)) + trust_option(
+            self.folder / "config.yaml"
+        )
+        if request == signal.SIGUSR1:
+            requeue()
+        lines = [
+            (
+                f"{signal.Signals(request).name}: stopped in epoch {epoch}, step"
+                f" {trainer.global_step}; {saved}"
+            ),
+            f"resume it with:  python -m imdbattn.train resume={folder}",
+        ]
+        raise Stopped(128 + request, lines)
+
+    # --- what to save -----------------------------------------------------------------------------
+
+    def save(self, trainer: L.Trainer, module: Any, started: Any = None) -> None:
+        """Writes last.ckpt; must be called in all processes.
+
+        started: progress of the epoch or batch that Lightning has counted as started before it
+        calls the hook.
+        """
+        if trainer.fast_dev_run:  # type: ignore[attr-defined]
+            return
+        self.stop_on_nan.check(trainer, module)
+        state = {
+            "random": torch.get_rng_state(),
+            "sums": [sums_3.cpu() for sums_3 in module.epoch_sums],
+        }
+        if module.device.type == "cuda":
+            state["cuda"] = torch.cuda.get_rng_state(module.device)
+        self.rank_states = from_all(trainer, state)
+        counts = [started.current, started.total] if started else []
+        for count in counts:
+            count.ready -= 1
+        trainer.save_checkpoint(self.file, weights_only=False)
+        for count in counts:
+            count.ready += 1
+        self.saved_at = time.monotonic()
+
+    def trained_with(self, trainer: L.Trainer) -> dict[str, Any]:
+        """What a resumed run must share: the fingerprints of its data, and the number of
+        processes.
+        """
+        return {**self.fingerprints, "processes": trainer.world_size}
+
+    def on_save_checkpoint(
+        self, trainer: L.Trainer, module: Any, checkpoint: dict[str, Any]
+    ) -> None:
+        for logger in trainer.loggers[:1]:  # CSVLogger; none before `begin`
+            logger.save()
+        checkpoint[STATE_KEY] = {
+            "ranks": self.rank_states,
+            "trained_with": self.trained_with(trainer),
+            "stopped": trainer.should_stop,
+            "curve": self.curve.read_text() if self.curve.exists() else "",
+        }
+
+    def on_load_checkpoint(
+        self, trainer: L.Trainer, module: Any, checkpoint: dict[str, Any]
+    ) -> None:
+        """Raises UserError for a checkpoint of other reviews or with another number of
+        processes.
+        """
+        saved = checkpoint[STATE_KEY]
+        now, before = self.trained_with(trainer), saved["trained_with"]
+        if changed := [
+            f"{key}={now[key]}, not {before[key]}" for key in now if now[key] != before[key]
+        ]:
+            run = f"{os.path.relpath(self.folder)} was trained with other data or devices"
+            raise UserError(f"{run} ({changed[0]}): restore these, or start a new run")
+        self.loaded_state, self.loaded_curve = saved["ranks"][trainer.global_rank], saved["curve"]
+        module.epoch_sums = [sums_3.to(module.device) for sums_3 in self.loaded_state["sums"]]
+        trainer.should_stop = saved["stopped"]
+        # The run folder may have been moved, and Lightning deletes the files that this state names.
+        best: Any = trainer.checkpoint_callback
+        state, file = checkpoint["callbacks"][best.state_key], f"{best.dirpath}/best.ckpt"
+        name = file if state["best_model_path"] else ""
+        state |= {
+            "dirpath": best.dirpath,
+            "best_model_path": name,
+            "kth_best_model_path": name,
+            "last_model_path": "",
+        }
+        state["best_k_models"] = {name: state["best_model_score"]} if name else {}

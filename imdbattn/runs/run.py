@@ -1,0 +1,183 @@
+"""A run, opened from its folder, from an export of its model, or from one of its checkpoints.
+
+Imports nothing slow: torch, pandas and pydantic are loaded when weights, tables or checked settings
+are read.
+"""
+
+import os
+import pickle
+import zipfile
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+
+from imdbattn.errors import UserError, naming
+from imdbattn.io.files import expanded
+from imdbattn.runs.run_folder import Curves, finished, read_curves, results_file
+from imdbattn.settings.safety import plain_settings, read_json, read_settings
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from torch import Tensor
+
+    from imdbattn.settings.schema import Training
+
+EXPORTED = "config.json"  # the file with the settings of an export
+Weights = Mapping[str, "Tensor"]  # of a net, by name
+Facts = Mapping[str, Any]
+
+
+class Trained(NamedTuple):
+    """The weights in a checkpoint, by their names in the net, and its facts (see `Learner`)."""
+
+    weights: Weights
+    facts: Facts
+
+    @classmethod
+    def of(cls, content: Mapping[str, Any]) -> Self:
+        """Takes them from the content of a checkpoint."""
+        state, facts = content["state_dict"], content["hyper_parameters"]
+        return cls(
+            {name.removeprefix("net."): weight for name, weight in state.items()},
+            {name: value for name, value in facts.items() if name != "config"},
+        )
+
+
+class Run:
+    """A run of imdbattn.train; nothing is read before it is asked for.
+
+    Args:
+        place: a run folder, an exported folder, or a checkpoint in the checkpoints/ of a run.
+        trust: packages whose classes its settings may name, see `refuse_untrusted`.
+        own: the settings of this call, whose classes are trusted too.
+
+    Each attribute raises UserError if its file is missing or damaged.
+    """
+
+    def __init__(
+        self,
+        place: str | os.PathLike[str],
+        trust: Any = None,
+        own: Mapping[str, Any] | None = None,
+    ):
+        self.place, self.trust, self.own = os.fspath(place), trust, own
+        self.folder = expanded(place)
+        self.file = self.folder / "checkpoints" / "best.ckpt"
+        self.kind: Literal["folder", "export", "checkpoint"] = "folder"
+        # os.path.isfile, because Path.is_file raises for names that are too long
+        if self.place.endswith(".ckpt") and os.path.isfile(self.folder):
+            self.kind, self.file = "checkpoint", self.folder.absolute()
+            self.folder = self.file.parents[1]
+        elif os.path.isfile(self.folder / EXPORTED):
+            self.kind = "export"
+
+    def __repr__(self) -> str:
+        return f"Run({self.place!r})"
+
+    # --- settings -------------------------------------------------------------------------------
+
+    @cached_property
+    def recorded(self) -> dict[str, Any]:
+        """The settings as plain values, without a check of their types or classes."""
+        if self.kind != "export":
+            return read_settings(self.settings_file)
+        return plain_settings(read_json(self.settings_file).get("settings"), self.settings_file)
+
+    @cached_property
+    def settings(self) -> "Training":
+        """The checked settings. Raises UserError for a class that is not trusted."""
+        # imports pydantic, which is slow and not needed for `--help`
+        from imdbattn.tasks.task import check_run_settings
+
+        self.require(self.settings_file)
+        return check_run_settings(self.recorded, self.settings_file, self.trust, self.own)
+
+    @property
+    def settings_file(self) -> Path:
+        return self.folder / (EXPORTED if self.kind == "export" else "config.yaml")
+
+    @property
+    def text_column(self) -> str:
+        """Its data.text_column; `text` where there is none, also if it cannot be opened."""
+        try:
+            return str(self.recorded["data"]["text_column"])
+        except Exception:  # of a wrong run=, which is named later
+            return "text"
+
+    # --- weights --------------------------------------------------------------------------------
+
+    @property
+    def checkpoint(self) -> Path:
+        """The checkpoint that was given, or the best one. Raises UserError if it is missing."""
+        self.require(self.settings_file, self.file)
+        return self.file
+
+    @property
+    def weights(self) -> Trained:
+        """The weights and facts in the checkpoint, on the CPU; read at each call."""
+        return Trained.of(read_checkpoint(self.checkpoint))
+
+    # --- results --------------------------------------------------------------------------------
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether it has its results, for a debug run those in debug.json."""
+        return (self.folder / results_file(self.recorded)).exists()
+
+    @property
+    def is_result(self) -> bool:
+        """Whether it has numbers that can be compared: it has finished, and is no debug run."""
+        return finished(self.folder)
+
+    @cached_property
+    def metrics(self) -> dict[str, Any]:
+        return read_json(self.folder / "metrics.json")
+
+    @cached_property
+    def environment(self) -> dict[str, Any]:
+        """Versions and hardware; empty where they were not recorded."""
+        file = self.folder / "environment.json"
+        return read_json(file) if file.exists() else {}
+
+    @property
+    def curves(self) -> Curves:
+        """The learning curves, also of a run that is still training; read at each call."""
+        file = self.folder / "metrics.csv"
+        return read_curves(file) if file.exists() else {}
+
+    def table(self, name: str) -> "pd.DataFrame":
+        """Returns one of its Parquet files: predictions or texts of a split (SPLIT_FILES)."""
+        import pandas as pd
+
+        with (self.folder / name).open("rb") as file:  # pyarrow requires a path to be UTF-8
+            return pd.read_parquet(file)
+
+    def require(self, *files: Path) -> None:
+        """Raises UserError for the first of these files that is missing."""
+        for file in files:
+            if not os.path.exists(file):  # Path.exists raises for names that are too long
+                raise UserError(
+                    f"run={self.place} is not a finished run: it has no"
+                    f" {file.relative_to(self.folder)}. Give the path that training printed, or"
+                    " resume it: imdbattn.train resume=..."
+                )
+
+
+def read_checkpoint(path: Path) -> dict[str, Any]:
+    """Returns the content of a checkpoint, on the CPU.
+
+    Raises UserError for anything but tensors and plain values.
+    """
+    import torch
+
+    with naming(f"{path} cannot be read", "delete it and train again"):
+        # torch.save writes checksums, which torch.load ignores
+        with zipfile.ZipFile(path) as archive:
+            if damaged := archive.testzip():
+                raise ValueError(f"it is damaged, the checksum of {damaged} does not match")
+        try:
+            content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        except pickle.UnpicklingError as error:  # whose message says how to load it nevertheless
+            raise ValueError("it contains something other than tensors and plain values") from error
+    return content

@@ -1,0 +1,92 @@
+"""Runs are averaged as seeds of one variant only if no setting that changes numbers differs."""
+
+from typing import Any
+
+import pytest
+
+from imdbattn.settings.keys import digest, flat, variant, within
+
+# Settings that change no number of a result, groups included.
+NO_NUMBERS = (
+    *("resume", "trust", "threads", "test", "pictures", "save_minutes", "logger"),
+    *("data.cache_dir", "data.hub_timeout"),
+    *("trainer.enable_progress_bar", "trainer.enable_model_summary"),
+    *("trainer.log_every_n_steps", "trainer.profiler"),
+)
+HARDWARE = (
+    *("trainer.accelerator", "trainer.devices", "trainer.num_nodes", "trainer.strategy"),
+    "trainer.benchmark",
+)
+AVERAGED = ("seed", "data.fold")
+# Their values are places; a comparison reads the fingerprints of what was found there, and the
+# number of epochs. See test_compare.py.
+COMPARED = ("init", "data.path", "data.source", "data.glove.path", "data.glove.source")
+COMPARED += ("trainer.max_epochs",)
+
+COMMANDS = {
+    "a classifier with positions": ("model=residual_pe",),
+    "trained vectors": ("model=tuned",),
+    "phrases and a convolution": ("model=log_counts",),
+    "pretraining": ("task=masked_words",),
+    "an encoder-decoder": ("task=seq2seq", "model=seq2seq_attention_additive"),
+    "translation": ("task=seq2seq", "data=translation"),
+    "generated reviews": ("data=order_probe",),
+    "a debug run": ("debug=overfit",),
+}
+
+
+def other(value: Any) -> Any:
+    """A value that differs from this one."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int | float):
+        return value + 1
+    if isinstance(value, list):
+        return [*value, "more"]
+    return f"{value or ''}other"
+
+
+def with_value(settings: dict, key: str, value: Any) -> dict:
+    """The settings with another value of one dotted key."""
+    group, _, rest = key.partition(".")
+    return settings | {group: with_value(settings[group], rest, value) if rest else value}
+
+
+@pytest.mark.parametrize("case", COMMANDS)
+def test_runs_that_differ_in_a_setting_that_changes_numbers_are_never_one_variant(composed, case):
+    settings = composed(*COMMANDS[case])
+    ignored = (*NO_NUMBERS, *HARDWARE, *AVERAGED, *COMPARED)
+    keys = [key for key in flat(settings) if not within(key, *ignored)]
+    assert {"optim.weight_decay", "optim.lr", "label_smoothing", "model.name"} <= {*keys}
+    before = variant(settings)
+    changed = {key: variant(with_value(settings, key, other(flat(settings)[key]))) for key in keys}
+    assert [key for key, after in changed.items() if after == before] == []
+    assert len({*changed.values()}) == len(keys), "two changes have the same digest"
+
+
+@pytest.mark.parametrize("case", COMMANDS)
+def test_jobs_that_differ_in_a_setting_that_changes_numbers_have_folders_of_their_own(
+    composed, case
+):
+    settings = composed(*COMMANDS[case])
+    keys = [key for key in flat(settings) if not within(key, *NO_NUMBERS, "seed")]
+    before = digest(settings)
+    assert [
+        key
+        for key in keys
+        if digest(with_value(settings, key, other(flat(settings)[key]))) == before
+    ] == []
+
+
+def test_seed_hardware_logging_and_places_of_files_divide_no_variant(composed):
+    settings = composed("model=tuned")
+    ignored = (*NO_NUMBERS, *HARDWARE, *AVERAGED, *COMPARED)
+    keys = [key for key in flat(settings) if within(key, *ignored)]
+    changed = {variant(with_value(settings, key, other(flat(settings)[key]))) for key in keys}
+    assert changed == {variant(settings)}
+
+
+def test_a_digest_has_twelve_hex_digits(composed):
+    settings = composed("model=mean")
+    assert len(variant(settings)) == len(digest(settings)) == 12
+    assert int(variant(settings), 16) != int(digest(settings), 16)
