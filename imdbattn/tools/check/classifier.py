@@ -9,22 +9,23 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-import imdbattn.tools.check.rules as rules
 from imdbattn.nn import sinusoids
-from imdbattn.tools.check.references import RIGHT, Names, diagnose
-from imdbattn.tools.check.rules import (
-    NotChecked,
+from imdbattn.tools.check.formulas import RIGHT, Names, diagnose
+from imdbattn.tools.check.numbers import NotChecked, StudentError, mistake, same
+from imdbattn.tools.check.part import (
+    CLASSES,
+    VECTORS,
+    VOCABULARY,
     Part,
     inputs,
-    mistake,
     net_of,
-    same,
+    record,
     student,
     vectors_VD,
 )
+from imdbattn.tools.check.rules import trained
 from imdbattn.tools.check.tables import TABLES
 
-VOCABULARY, VECTORS = rules.VOCABULARY, rules.VECTORS
 SEEDS = range(3)  # of models; a change that has no effect in any of them is taken to have none
 EXACT = 1e-5  # a smaller effect is none
 REVIEW = [[4, 2, 9]]
@@ -49,7 +50,7 @@ def logits(
 def tensors(part: Part, tokens: Any, lengths: Any = None, **options: Any) -> list[Tensor]:
     """The tensors that the operations of a call make, in their order."""
     lengths = torch.tensor(lengths or [len(tokens[0])] * len(tokens))
-    return rules.record(part, net_of(part, **options), torch.tensor(tokens), lengths)
+    return record(part, net_of(part, **options), torch.tensor(tokens), lengths)
 
 
 def shaped(tensors: list[Tensor], *shape: int) -> list[Tensor]:
@@ -66,7 +67,7 @@ def returns_logits(part: Part) -> None:
     """The results are logits, without a softmax or another function after the last Linear."""
     for seed in SEEDS:
         made = tensors(part, [[a, b] for a in range(4) for b in (5, 8)], seed=seed)
-        *earlier, y_BC = shaped(made, 8, rules.CLASSES)
+        *earlier, y_BC = shaped(made, 8, CLASSES)
         if linears := [{"z": z} for z in earlier if not same(z, y_BC)]:
             find(part, "logits", y_BC, "8 reviews", linears)
         if any(same(z.sum(1), torch.ones(len(z))) for z in (y_BC, y_BC.exp())):
@@ -166,7 +167,7 @@ def positions(part: Part) -> None:
         raise found
     if part.accepts("cls"):
         both: dict[str, Any] = {"cls": True, "positions": "sinusoidal"}
-        with suppress(rules.StudentError):  # CLS may not be written yet
+        with suppress(StudentError):  # CLS may not be written yet
             pairs = [
                 [logits(part, [r], seed=seed, **both) for r in (REVIEW[0], REVIEW[0][::-1])]
                 for seed in SEEDS
@@ -178,9 +179,7 @@ def positions(part: Part) -> None:
 def cls_trained(part: Part) -> None:
     """CLS is a parameter that is trained."""
     with_cls, without = net_of(part, cls=True), net_of(part)
-    used, before = (
-        rules.trained(part, net, *inputs(part, 3, 3, 3, 3)) for net in (with_cls, without)
-    )
+    used, before = (trained(part, net, *inputs(part, 3, 3, 3, 3)) for net in (with_cls, without))
     if not used - before:
         raise mistake("cls-not-trained", count=len(used))
 

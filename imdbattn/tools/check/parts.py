@@ -14,9 +14,11 @@ import imdbattn.tools.check.classifier as classifier
 import imdbattn.tools.check.rules as rules
 import imdbattn.tools.check.source as source
 from imdbattn.errors import UserError
+from imdbattn.tools.check.numbers import StudentError
+from imdbattn.tools.check.part import Part, inputs, student
 from imdbattn.tools.check.references import reference
 from imdbattn.tools.check.report import result_of
-from imdbattn.tools.check.rules import Part, Rule, explain, run
+from imdbattn.tools.check.running import Rule, explain, run
 from imdbattn.tools.check.tables import PARTS
 
 FIRST = [
@@ -123,16 +125,16 @@ def instead(part: Part) -> Any:
     does.
     """
     right = INSTEAD.get(part.name, part.make)
-    with suppress(rules.StudentError):
+    with suppress(StudentError):
         is_attention = part.name == "scaled_dot_product_attention"
-        if is_attention and not isinstance(rules.student(part.make, *rules.inputs(part, 2)), tuple):
+        if is_attention and not isinstance(student(part.make, *inputs(part, 2)), tuple):
             return lambda *given, **named: right(*given, **named)[0]
     return right
 
 
 def check(file: str, names: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     """Messages: {"parts": names of their checks, "near": names that other parts may have}, and
-    those of rules.run.
+    those of running.run.
 
     The last one is {"done": True}, or {"error": message} for a UserError.
     """

@@ -1,5 +1,6 @@
 """Checks a student's file in a child process, and ends it with all processes that it started."""
 
+import argparse
 import json
 import os
 import signal
@@ -10,12 +11,39 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from imdbattn.tools.check.report import Outcome, result_of
+from imdbattn.errors import UserError, in_line
+from imdbattn.tools.check import source
+from imdbattn.tools.check.report import FORMATS, Outcome, result_of
 from imdbattn.tools.check.tables import describe
 
 KEPT = 2000  # last bytes that the file prints
 START = 120  # seconds for the import of torch
 CALL = "from imdbattn.tools.check.process import child; child()"
+
+
+def run_all(options: argparse.Namespace) -> int:
+    """Checks the files, prints the result in the chosen format, and returns the exit status."""
+    if options.stub:
+        sys.stdout.write(Path(__file__).with_name("stub.py.txt").read_text())
+        return 0
+    several = len(options.files) > 1
+    kind = options.format or ("csv" if several else "text")
+    if several and kind == "gradescope":
+        raise UserError("--format gradescope is for one file: give one file per call")
+    outcomes = []
+    for file in options.files:
+        try:
+            source.read(file)
+            outcome = run(file, dict(options.name), options.seconds, options.memory)
+        except (UserError, OSError) as error:
+            outcome = Outcome(file, error=in_line(error, None))
+        if outcome.error and not several and kind != "gradescope":
+            raise UserError(outcome.error)
+        outcome.points = options.points
+        outcome.require(dict.fromkeys([*options.require, *options.points]))
+        outcomes.append(outcome)
+    print(FORMATS[kind](outcomes))
+    return max(outcome.status for outcome in outcomes)
 
 
 def run(file: str, names: Mapping[str, str], seconds: float, gibibytes: float) -> Outcome:
