@@ -88,11 +88,13 @@ def ids(part: Part) -> None:
     )
     if same(first, second, EXACT):
         raise mistake("vectors-not-used", first)
-    vectors_TD = vectors_VD()[REVIEW[0]]
+    scaled, vectors_TD = False, vectors_VD()[REVIEW[0]]
     for (x_TD,) in shaped(tensors(part, REVIEW), 1, 3, VECTORS):
         factor = float((x_TD * vectors_TD).sum() / vectors_TD.square().sum())
         if abs(factor - 1) > 1e-3 and x_TD.any() and same(x_TD, factor * vectors_TD):
-            raise mistake("vectors-scaled", given=factor)
+            if abs(factor - VECTORS**0.5) > 1e-3:
+                raise mistake("vectors-scaled", given=factor)
+            scaled = True
     for token in (0, 1, 2, 3, VOCABULARY - 1, VOCABULARY - 2, VOCABULARY - 3):
         third, *others = ((token + step) % VOCABULARY for step in (6, 9, 10))
         before, after = logits(part, [[third, token]]), []
@@ -103,6 +105,8 @@ def ids(part: Part) -> None:
         if not any(same(before, one, EXACT) for one in after):
             name = "word-as-padding" if token else "id-0-as-padding"
             raise mistake(name, before, after[0], first=third, token=token, other=others[0])
+    if scaled:  # as by Vaswani et al.
+        raise NotChecked("Differs from the sheet: the vectors are multiplied by sqrt(d).")
 
 
 def require_same(
@@ -144,6 +148,53 @@ def mean(part: Part) -> None:
         require_same("not-a-mean", part, [[4]], [[4, 4, 4]])
 
 
+def model_mean(part: Part) -> None:
+    """The head reads the mean of the words."""
+    ignored, right = (logits(part, TWO, lengths=lengths) for lengths in ([4, 4], [4, 2]))
+    if same(ignored, right, EXACT):
+        raise mistake("lengths-ignored", ignored[1])
+    if not read(part, cls=False):
+        raise NotChecked("What the head reads was not checked: it is no result (B, D) of words.")
+
+
+def model_words(part: Part) -> None:
+    """Every word has an effect on the logits, whatever its id."""
+    for token in (1, 2, 3, VOCABULARY - 1):
+        before, after = (logits(part, [[7, one]])[0] for one in (token, (token + 6) % VOCABULARY))
+        if same(before, after, EXACT):
+            raise mistake("words-not-used", before, token=token)
+
+
+def model_positions(part: Part) -> str | None:
+    """The positions are added to the vectors, for each word those of its place."""
+    net, seen = net_of(part), list[tuple[Tensor, Tensor]]()
+
+    def hook(module: nn.Module, given: Any, y: Any) -> None:
+        is_position = "pos" in type(module).__name__.lower() and len(given) == 1
+        if is_position and isinstance(y, Tensor) and given[0].shape == y.shape:
+            seen.append((given[0].detach(), y.detach()))
+
+    with nn.modules.module.register_module_forward_hook(hook):
+        student(net, *inputs(part, 4, 4, 4))
+    if not seen:
+        raise NotChecked("Positions were not checked: no module adds them to a tensor.")
+    x, y = seen[0]
+    tokens_BT = inputs(part, 4, 4, 4)[0]
+    if x.shape[:2] == tokens_BT.shape:
+        pe = y - x
+        if same(pe[:, :1].expand_as(pe), pe) and not same(pe[:1].expand_as(pe), pe):
+            raise mistake("positions-of-reviews", pe[0, 0], pe[1, 0])
+    else:
+        x = x.transpose(0, 1)
+    vectors_BTD = vectors_VD()[tokens_BT]
+    if x.shape == vectors_BTD.shape:
+        if same(x, vectors_BTD):
+            return None
+        if same(x, vectors_BTD * VECTORS**0.5):
+            raise NotChecked("Differs from the sheet: the vectors are multiplied by sqrt(d).")
+    raise NotChecked("Differs from the sheet: positions are added after a projection.")
+
+
 def positions(part: Part) -> None:
     """The model with positions gives the results of one without them for vectors to which positions
     are added.
@@ -164,6 +215,8 @@ def positions(part: Part) -> None:
             raise mistake(
                 "positions-after-layers", y_BC[0], fix=TABLES["positions"].texts["change"]
             )
+        if after_projection(part, tokens_BT):
+            raise NotChecked("Differs from the sheet: positions are added after a projection.")
         raise found
     if part.accepts("cls"):
         both: dict[str, Any] = {"cls": True, "positions": "sinusoidal"}
@@ -174,6 +227,20 @@ def positions(part: Part) -> None:
             ]
             if all(same(one, other, EXACT) for one, other in pairs):
                 raise mistake("positions-lost-with-cls", pairs[0][0])
+
+
+def after_projection(part: Part, tokens_BT: Tensor) -> bool:
+    """Whether sines and cosines are added once, to a tensor computed from the vectors."""
+    shape = tuple(tokens_BT.shape)
+    with_them = tensors(part, tokens_BT.tolist(), positions="sinusoidal")
+    without = [x for x in tensors(part, tokens_BT.tolist()) if x.shape[:2] == shape and x.ndim == 3]
+    for x_BTD in without:
+        width = x_BTD.shape[2]
+        if width % 2 == 0:
+            y_BTD = x_BTD + sinusoids(shape[1], width).to(x_BTD.dtype)
+            if any(z.shape == y_BTD.shape and same(z, y_BTD) for z in with_them):
+                return not same(x_BTD, vectors_VD()[tokens_BT])
+    return False
 
 
 def cls_trained(part: Part) -> None:

@@ -23,7 +23,7 @@ def scores_of(part: Part, context: Call, values_BTD: Tensor) -> Tensor:
     as a sum of the values. Raises Mistake if there is none.
     """
     fix, scores, reviews = (
-        TABLES[part.name].texts["change"],
+        (part.change or TABLES[part.kind].texts["change"]),
         [torch.zeros(3)],
         [slice(b, b + 1) for b in range(3)],
     )
@@ -63,5 +63,5 @@ def decoder_choices(part: Part, net: Any, results: list[Tensor]) -> Iterator[Cho
     )
     y, other = (of_state(state_BD[row : row + 1], outputs_BTD[:1], mask(4)) for row in (0, 1))
     if same(y, other, 1e-5):
-        raise mistake("state-not-used", y, fix=TABLES[part.name].texts["change"])
+        raise mistake("state-not-used", y, fix=(part.change or TABLES[part.kind].texts["change"]))
     yield RIGHT, "", {"scores": s_BT}

@@ -21,6 +21,7 @@ Binding = tuple[str, str, Call]
 Choice = tuple[str, str, Any]  # the same, or with the names that are not arguments
 # a guess may be right, but results that differ from it are not therefore wrong
 RIGHT, GUESS = "", "guess"
+NOTE = "note"  # instead of a finding: it differs from the sheet, and is defensible
 TOOLS: Names = {"torch": torch, "F": F, "inf": float("inf")}
 
 
@@ -66,6 +67,7 @@ def diagnose(
     examples: the inputs of each result by their description. keep: what the reference defines.
     """
     bindings = list(bindings)
+    change = part.change or table.texts["change"]
     rights = [bind for finding, _, bind in bindings if finding in (RIGHT, GUESS)]
 
     @cache
@@ -84,7 +86,7 @@ def diagnose(
 
     def differs(other: str, bind: Call) -> Mistake:
         text, y, z = min(differences(table.steps, bind), key=lambda found: found[1].numel())
-        values = {"other": other, "text": text, "part": part.name, "fix": table.texts["change"]}
+        values = {"other": other, "text": text, "part": part.name, "fix": change}
         return mistake("differs-from-reference", y, z, **values)
 
     if any(holds(table.steps, bind) for bind in rights):
@@ -98,12 +100,14 @@ def diagnose(
         found = itertools.chain([first], matching)
         exact = (one for one in found if holds(table.steps | one[2], one[3], whole))
         name, sentence, steps, bind = next(exact, first)
+        if name == NOTE:
+            return NotChecked(f"Differs from the sheet: {sentence}")
         right = bind if steps or not rights else rights[0]
         differ = not holds(table.steps, right)
         example = (
             differs("right", right).args[2] if differ else "All results are those of this mistake."
         )
-        raise Mistake(name, sentence, example, table.texts["change"])
+        raise Mistake(name, sentence, example, change)
     if RIGHT not in [finding for finding, *_ in bindings]:
         return NotChecked(
             "Results were not compared: the parameters of the formula were not recognized."

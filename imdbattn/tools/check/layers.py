@@ -19,6 +19,22 @@ from imdbattn.tools.check.part import WIDTH, Part
 from imdbattn.tools.check.tables import TABLES
 
 
+def ignores_padding(call: Call) -> bool:
+    """Whether the results of two words are the same with a third position, of padding."""
+    x = normal(1, 3, WIDTH)
+    try:
+        return same(call(x, mask(2, size=3))[:, :2], call(x[:, :2], mask(2)))
+    except Exception:  # it has another signature
+        return False
+
+
+def attending_in_any_way(module: nn.Module) -> list[Call]:
+    """As attending, for a module whose mask may be True on padding, or which is given lengths."""
+    others = [lambda x, m: module(x, ~m), lambda x, m: module(x, m.sum(1))]
+    found = [call for call in attending(module) if ignores_padding(call)]
+    return found or [call for call in others if ignores_padding(call)] or attending(module)
+
+
 def attending(module: nn.Module) -> list[Call]:
     """The module as functions of (x, mask) with an effect of words on each other; [] if it is not
     attention.
@@ -69,7 +85,8 @@ def layer_choices(part: Part, net: Any, results: list[Tensor]) -> Iterator[Choic
     tensors = computed(part, net, samples(part, 2))
     wide = [y.view(SAMPLES, 2, WIDTH) for y in tensors if y.shape[1] == 2 * WIDTH]
     words = [y.flatten(0, 1) for y in wide]
-    attentions = [f for child in list(net.modules())[1:] for f in attending(child)]
+    of_module = attending_in_any_way if part.adapter else attending
+    attentions = [f for child in list(net.modules())[1:] for f in of_module(child)]
     finding = RIGHT if attentions else GUESS
     found = norms(words)
     if not attentions:

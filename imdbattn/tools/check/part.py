@@ -4,7 +4,7 @@ import inspect
 import re
 import zlib
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -12,14 +12,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from imdbattn.tools.check.numbers import StudentError, mask, mistake, normal
-from imdbattn.tools.check.tables import PARTS
+from imdbattn.tools.check.tables import SIGNATURES
+
+if TYPE_CHECKING:
+    from imdbattn.tools.check.adapter import Adapter
 
 WIDTH, HEADS, HIDDEN, QUERY_WIDTH = 8, 2, 10, 6
 # of a Classifier: words, the width of their vectors, and classes
 VOCABULARY, VECTORS, CLASSES = 37, 16, 3
 # of a Classifier; with 1, plain layers make words so similar that mistakes have small effects
 GAIN = 1.6
-SIZES = {"1": 1, "D": WIDTH, "E": QUERY_WIDTH, "C": CLASSES}
+SIZES = {"1": 1, "D": WIDTH, "E": QUERY_WIDTH, "C": CLASSES, "F": 7}
 MADE_WITH = {
     "width": WIDTH,
     "heads": HEADS,
@@ -27,6 +30,7 @@ MADE_WITH = {
     "key_width": WIDTH,
     "hidden": HIDDEN,
 }
+NAMES = {"heads": HEADS, "hidden": HIDDEN, "vocabulary": VOCABULARY, "classes": CLASSES}
 MAY_RETURN_WEIGHTS = ("MultiHeadAttention", "scaled_dot_product_attention", "DecoderAttention")
 
 OPTIONS: list[dict[str, Any]] = [{}, {"positions": "sinusoidal"}, {"cls": True}]
@@ -34,22 +38,33 @@ OPTIONS += [OPTIONS[1] | OPTIONS[2]]
 
 
 class Part:
-    """A class or function of a file. own: all names of the file."""
+    """A class or function of a file. own: all names of the file.
+
+    kind: the part whose rules hold for it, by default that of its name. adapter: how it is made and
+    called as that kind, if a sheet describes it.
+    """
 
     def __init__(
-        self, name: str, make: Any, file: str = "", own: dict[str, Any] | None = None
+        self,
+        name: str,
+        make: Any,
+        file: str = "",
+        own: dict[str, Any] | None = None,
+        kind: str = "",
+        adapter: "Adapter | None" = None,
     ) -> None:
         self.name, self.make, self.file = name, make, file
+        self.kind, self.adapter = kind or name, adapter
         self.own = getattr(make, "__globals__", {}) if own is None else own
-        self.signature = PARTS[name]
+        self.signature = SIGNATURES[self.kind]
         forward = getattr(make, "forward", None)
         given = (
             [*inspect.signature(forward).parameters][1:]
-            if name == "MultiHeadAttention" and forward
+            if name == self.kind == "MultiHeadAttention" and not adapter and forward
             else []
         )
         if given and (len(given) < 3 or "mask" in given[1]):  # x, mask
-            self.signature = PARTS["SelfAttention"].replace(
+            self.signature = SIGNATURES["SelfAttention"].replace(
                 "SelfAttention(width)", "MultiHeadAttention(width, heads)"
             )
         start, _, call = self.signature.partition(": ")
@@ -61,6 +76,31 @@ class Part:
             (argument, re.findall(r"\w", dimensions))
             for argument, dimensions in re.findall(r"(\w+|->) \(([^)]*)\)", call)
         ]
+
+    @property
+    def shown(self) -> str:
+        """How it is called, in the words of the sheet."""
+        return self.adapter.entry.signature if self.adapter else self.signature
+
+    @property
+    def change(self) -> str:
+        """What to change, in the words of the sheet; "" for those of the table."""
+        return self.adapter.entry.change if self.adapter else ""
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The sizes of the dimensions, by their letters."""
+        if not self.adapter:
+            return SIZES
+        if self.adapter.entry.sizes and not self.adapter.sizes:
+            student(self.adapter.build, self.make, SIZES)
+        return SIZES | self.adapter.sizes
+
+    def lengths(self, *lengths: int) -> tuple[int, ...]:
+        """These lengths, or the longest for all if the part has no mask."""
+        if self.adapter and not self.adapter.entry.masked:
+            return (max(lengths),) * len(lengths)
+        return lengths
 
     def accepts(self, option: str) -> bool:
         given = inspect.signature(self.make).parameters
@@ -90,7 +130,8 @@ def vectors_VD() -> Tensor:
 
 def inputs(part: Part, *lengths: int, seed: int = 0) -> list[Tensor]:
     """The arguments of a part for reviews of these lengths. Padding is random."""
-    sizes = SIZES | {"B": len(lengths), "T": max(lengths), "Q": max(lengths)}
+    lengths = part.lengths(*lengths)
+    sizes = part.sizes | {"B": len(lengths), "T": max(lengths), "Q": max(lengths)}
     made = []
     for place, (name, dimensions) in enumerate(part.arguments[:-1]):
         shape = [sizes[letter] for letter in dimensions]
@@ -113,20 +154,30 @@ def net_of(part: Part, vectors: Tensor | None = None, seed: int = 0, **options: 
     """A function, or a module in evaluation mode with random parameters. vectors, options: of a
     Classifier.
     """
-    if part.made_with is None:
+    adapter = part.adapter
+    if adapter and not adapter.entry.is_module:
+        return adapter.called(part.make)
+    if part.made_with is None and not adapter:
         return part.make
-    gain, arguments = 1.0, list[Any](MADE_WITH.get(name) for name in part.made_with)
-    if part.name == "Classifier":
+    gain, arguments = 1.0, list[Any](MADE_WITH.get(name) for name in part.made_with or ())
+    if part.kind in ("Classifier", "Model"):
         gain, arguments = GAIN, [vectors_VD() if vectors is None else vectors, CLASSES]
     if (
-        part.name == "MultiHeadAttention"
+        part.kind == "MultiHeadAttention"
+        and not adapter
         and "batch_first" in inspect.signature(part.make).parameters
     ):
         options["batch_first"] = True
     torch.default_generator.manual_seed(seed)  # torch.manual_seed takes a hundred times as long
-    module = student(part.make, *arguments, **options)
+    if adapter:
+        given = vectors_VD() if vectors is None else vectors
+        module = student(adapter.build, part.make, part.sizes | NAMES, vectors=given)
+    else:
+        module = student(part.make, *arguments, **options)
     if not isinstance(module, nn.Module):
         raise mistake("not-a-module", type=type(module).__name__)
+    if adapter:
+        adapter.attach(module)
     if any(nn.parameter.is_lazy(parameter) for parameter in module.parameters()):
         call(part, module, *inputs(part, 1))
     for name, parameter in module.named_parameters():
@@ -134,6 +185,8 @@ def net_of(part: Part, vectors: Tensor | None = None, seed: int = 0, **options: 
             # the same with other options
             torch.default_generator.manual_seed(seed + zlib.crc32(name.encode()))
             nn.init.normal_(parameter, std=gain * (1, *parameter.squeeze().shape)[-1] ** -0.5)
+    if adapter and part.kind == "Model":
+        set_vectors(module, vectors_VD() if vectors is None else vectors)
     if like_torch(part, module):
         forward = module.forward
         module.forward = lambda *given: forward(*given[:-1], key_padding_mask=~given[-1])[0]
@@ -145,14 +198,15 @@ def like_torch(part: Part, net: Any) -> bool:
     padding.
     """
     return (
-        part.name == "MultiHeadAttention"
+        part.kind == "MultiHeadAttention"
+        and part.adapter is None
         and "key_padding_mask" in inspect.signature(type(net).forward).parameters
     )
 
 
 def nets(part: Part) -> Iterator[tuple[str, Any]]:
     """One for each implemented combination of the options of a Classifier, with their text."""
-    for options in OPTIONS if part.name == "Classifier" else [{}]:
+    for options in OPTIONS if part.kind == "Classifier" else [{}]:
         if all(map(part.accepts, options)):
             try:
                 made = net_of(part, **options)
@@ -168,7 +222,7 @@ def call(part: Part, net: Callable[..., Any], *given: Any) -> Any:
     too.
     """
     y = student(net, *given)
-    return y[0] if isinstance(y, tuple) and y and part.name in MAY_RETURN_WEIGHTS else y
+    return y[0] if isinstance(y, tuple) and y and part.kind in MAY_RETURN_WEIGHTS else y
 
 
 class Recorder(TorchDispatchMode):
@@ -186,7 +240,8 @@ class Recorder(TorchDispatchMode):
         self, operation: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         result = operation(*args, **(kwargs or {}))
-        self.made += [x.detach().clone() for x in tree_leaves(result) if isinstance(x, Tensor)]
+        tensors = [x for x in tree_leaves(result) if isinstance(x, Tensor)]
+        self.made += [x.detach().clone() for x in tensors if x.is_floating_point()]
         return result
 
 
@@ -195,6 +250,13 @@ def record(part: Part, net: Any, *given: Tensor) -> list[Tensor]:
     with Recorder() as recorder:
         call(part, net, *given)
     return recorder.made
+
+
+def set_vectors(module: nn.Module, table_VD: Tensor) -> None:
+    """Gives the vectors to the embedding that a model makes itself."""
+    for child in module.modules():
+        if isinstance(child, nn.Embedding) and child.weight.shape == table_VD.shape:
+            child.weight.data.copy_(table_VD)
 
 
 def cut(value: Tensor, dimensions: list[str], length: int) -> Tensor:

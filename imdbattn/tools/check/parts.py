@@ -1,7 +1,7 @@
 """The rules of each part, and the check of all parts of a file."""
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -11,14 +11,19 @@ from torch import Tensor, nn
 
 import imdbattn.nn as own
 import imdbattn.tools.check.classifier as classifier
+import imdbattn.tools.check.decoder as decoder
+import imdbattn.tools.check.lengths as lengths
 import imdbattn.tools.check.rules as rules
 import imdbattn.tools.check.source as source
 from imdbattn.errors import UserError
+from imdbattn.tools.check.adapter import Adapter
+from imdbattn.tools.check.adapter import settle as settle_among
 from imdbattn.tools.check.numbers import StudentError
 from imdbattn.tools.check.part import Part, inputs, student
 from imdbattn.tools.check.references import reference
 from imdbattn.tools.check.report import result_of
 from imdbattn.tools.check.running import Rule, explain, run
+from imdbattn.tools.check.sheets import Sheet, choose, load, matches
 from imdbattn.tools.check.tables import PARTS
 
 FIRST = [
@@ -77,6 +82,59 @@ KINDS |= dict.fromkeys(("masked_mean", "masked_softmax", "scaled_dot_product_att
 RULES = {name: KINDS.get(name, MODULE) for name in PARTS}
 
 
+MODEL = [
+    *FIRST,
+    Rule("logits", classifier.returns_logits, ("repeatable",)),
+    Rule("words", classifier.model_words, ("repeatable",)),
+    Rule("mean", classifier.model_mean, ("repeatable",)),
+    Rule("layers", classifier.layers),
+    Rule("registered", rules.registered),
+    Rule("gradients", rules.gradients, ("logits", "repeatable", "layers", "registered")),
+    Rule("positions", classifier.model_positions, ("repeatable",)),
+    Rule("batch", rules.batch, ("repeatable", "mean", "positions")),
+    Rule("finite", rules.finite, ("batch", "input-unchanged")),
+]
+FOR_ALL = [
+    Rule("shape", decoder.logits_shape),
+    Rule("repeatable", decoder.repeatable),
+    Rule("logits", decoder.returns_logits, ("repeatable",)),
+    Rule("batch", decoder.batch, ("repeatable",)),
+    Rule("steps", decoder.steps, ("repeatable", "batch")),
+    Rule("encoder", decoder.encoder, ("repeatable", "batch")),
+]
+DECODER = [
+    *FOR_ALL,
+    Rule("context", decoder.context, ("repeatable", "steps", "encoder")),
+    Rule("lengths", decoder.lengths, ("repeatable",)),
+    Rule("query", decoder.query, ("repeatable", "context", "encoder")),
+    Rule("state", decoder.carried, ("repeatable", "steps", "context")),
+]
+SEQ2SEQ = [
+    *FOR_ALL,
+    Rule("context", decoder.context, ("repeatable", "steps", "encoder")),
+    Rule("context-used", decoder.context_used, ("repeatable", "context")),
+    Rule("prediction", decoder.prediction, ("repeatable", "steps", "encoder", "context")),
+]
+ENCODING = [
+    *FIRST,
+    Rule("reference", reference, ("repeatable",)),
+    Rule("batch", rules.batch, ("repeatable", "reference")),
+    Rule("positions-trained", lengths.positions_trained),
+]
+SHEET_RULES = {
+    "Model": MODEL,
+    "Decoder": DECODER,
+    "Seq2Seq": SEQ2SEQ,
+    "PositionalEncoding": ENCODING,
+}
+NEEDED = ("repeatable", "reference")
+EXTRA = {  # that sheets may add, by name
+    "lengths-of-queries": Rule("lengths-of-queries", lengths.of_queries, NEEDED),
+    "no-lengths": Rule("no-lengths", lengths.none, NEEDED),
+    "bilinear": Rule("bilinear", decoder.bilinear, NEEDED),
+}
+
+
 class Instead(nn.Module):
     """A right module, with which parts that use a wrong one are still checked; it accepts other
     arguments, too.
@@ -101,9 +159,23 @@ def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> tu
 
 
 def softmax(scores: Tensor, lengths: Tensor | None = None) -> Tensor:
-    return own.masked_softmax(
-        scores, None if lengths is None else own.padding_mask(lengths, scores.shape[-1])[:, None]
-    )
+    """lengths: (B,), (B, Q) or None."""
+    if lengths is None:
+        return own.masked_softmax(scores, None)
+    lengths = lengths if lengths.ndim == 2 else lengths[:, None]
+    words = torch.arange(scores.shape[-1], device=scores.device) < lengths[..., None]
+    return own.masked_softmax(scores, words)
+
+
+class InsteadDotProduct(nn.Module):
+    """A right DotProductAttention of the textbook, with which its MultiHeadAttention is checked."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__()
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None = None) -> Tensor:
+        self.attention_weights = softmax(q @ k.mT * k.shape[-1] ** -0.5, lengths)
+        return self.attention_weights @ v
 
 
 MODULES = {
@@ -124,6 +196,12 @@ def instead(part: Part) -> Any:
     """A right part for those that use a wrong one. It returns the weights, too, if the student's
     does.
     """
+    if part.adapter:
+        is_module = part.adapter.entry.is_module
+        if part.kind == "scaled_dot_product_attention" and is_module:
+            return InsteadDotProduct
+        same_call = part.kind in ("masked_softmax", "masked_mean", "positional_encoding")
+        return INSTEAD[part.kind] if same_call and not is_module else part.make
     right = INSTEAD.get(part.name, part.make)
     with suppress(StudentError):
         is_attention = part.name == "scaled_dot_product_attention"
@@ -132,16 +210,28 @@ def instead(part: Part) -> Any:
     return right
 
 
-def check(file: str, names: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+def rules_of(part: Part) -> list[Rule]:
+    """The rules of a part, with those that its sheet adds."""
+    if not part.adapter:
+        return RULES[part.name]
+    return SHEET_RULES.get(part.kind, RULES.get(part.kind, MODULE)) + [
+        EXTRA[name] for name in part.adapter.entry.also
+    ]
+
+
+def check(
+    file: str, names: Mapping[str, str], sheet: str | None = None
+) -> Iterator[dict[str, Any]]:
     """Messages: {"parts": names of their checks, "near": names that other parts may have}, and
-    those of running.run.
+    those of running.run. sheet: its name; None for the one that the names in the file belong to.
 
     The last one is {"done": True}, or {"error": message} for a UserError.
     """
     try:
         yield {"doing": ["file", "import"]}
         own = vars(source.load(file))
-        parts = find(own, file, names)
+        page = sheet_of(own, names, sheet)
+        parts = parts_of(page, own, file, names) if page else find(own, file, names)
     except UserError as error:
         yield {"error": str(error)}
         return
@@ -149,17 +239,102 @@ def check(file: str, names: Mapping[str, str]) -> Iterator[dict[str, Any]]:
         yield {"result": result_of("file", "import", False, *explain(error, "file", file))}
         yield {"done": True}
         return
-    checks = {part.name: [rule.name for rule in RULES[part.name]] for part in parts}
-    yield {"parts": checks, "near": similar(own, checks, names)}
+    checks = {part.name: [rule.name for rule in rules_of(part)] for part in parts}
+    yield {"parts": checks, "near": {} if page else similar(own, checks, names)}
+    if page:
+        yield {"sheet": page.title, "expected": list({**dict.fromkeys(names_of(page)), **checks})}
     for part in parts:
         wrong = False
-        for message in run(RULES[part.name], part):
+        if part.adapter:
+            yield {"doing": [part.name, "shape"]}
+            settle(part)
+            for note in notes(part):
+                yield {"result": result_of(part.name, "sheet", None, None, note)}
+        for message in run(rules_of(part), part):
             yield message
             wrong |= message.get("result", {}).get("held") is False
         if wrong:
             # it is not found again in the parts that use it
-            own[names.get(part.name, part.name)] = instead(part)
+            replace(own, part, names)
     yield {"done": True}
+
+
+def replace(own: dict[str, Any], part: Part, names: Mapping[str, str]) -> None:
+    """Puts a right part in the place of a wrong one, under each of its names."""
+    right = instead(part)
+    own[names.get(part.name, part.name)] = right
+    for name, thing in list(own.items()):
+        if thing is part.make:
+            own[name] = right
+
+
+def sheet_of(own: dict[str, Any], names: Mapping[str, str], sheet: str | None) -> Sheet | None:
+    """The sheet of this name, or the one that the file is recognized as."""
+    if sheet:
+        return load(sheet)
+    plain = {
+        part: own[names.get(part, part)]
+        for part in PARTS
+        if callable(own.get(names.get(part, part)))
+    }
+    return None if names and not set(names) - set(PARTS) else choose(own, plain)
+
+
+def names_of(sheet: Sheet) -> list[str]:
+    """The parts of a sheet that a report lists as absent: those with names of their own."""
+    return [entry.name for entry in sheet.entries if not entry.any_name]
+
+
+def parts_of(sheet: Sheet, own: dict[str, Any], file: str, names: Mapping[str, str]) -> list[Part]:
+    """The parts of the sheet that the file has. Raises UserError if there is none."""
+    for part, name in names.items():
+        if not callable(own.get(name)):
+            raise UserError(f"--name {part}={name}: {file} has no class or function {name}")
+    named = {part: own[name] for part, name in names.items()}
+    parts: dict[str, Part] = {}
+    for entry, name, thing in matches(sheet, named | own):
+        shown = name if entry.any_name or len(entry.names) > 1 else entry.name
+        adapter = Adapter(entry, entry.rules[0])
+        if shown not in parts:
+            parts[shown] = Part(shown, thing, file, own, entry.rules[0], adapter)
+    if not parts:
+        found = ", ".join(names_of(sheet))
+        raise UserError(f"{file} has none of {found}: --stub {sheet.name} prints them")
+    return list(parts.values())
+
+
+def settle(part: Part) -> None:
+    """Finds out as which kind, and in which way, the part is called."""
+    adapter = part.adapter
+    assert adapter is not None
+    entry = adapter.entry
+    called = part.make
+    if isinstance(part.make, type):
+        called = partial(getattr(part.make, entry.method or "forward"), None)
+    candidates = []
+    for kind in entry.rules:
+        own = Adapter(entry, kind)
+        candidates.append(Part(part.name, part.make, part.file, part.own, kind, own))
+    if part.kind in ("Decoder", "Seq2Seq"):
+        return
+    torch.set_default_dtype(torch.float64)
+    tried = (
+        [rules.shape, rules.batch]
+        if part.kind == "Model"
+        else [rules.shape, reference, rules.batch]
+    )
+    best = settle_among(candidates, entry, called, tried)
+    vars(part).update(vars(best))
+
+
+def notes(part: Part) -> Iterator[str]:
+    """What was found out about the part, if it could have been otherwise."""
+    assert part.adapter is not None
+    entry = part.adapter.entry
+    if part.adapter.way.says:
+        yield f"Found: {part.adapter.way.says}."
+    if len(entry.rules) > 1:
+        yield f"Checked as {part.kind}."
 
 
 def similar(

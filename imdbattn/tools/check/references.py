@@ -60,6 +60,11 @@ def examples_of(part: Part) -> Names:
     )
 
 
+def encoding_choices(part: Part, net: Any, results: list[Tensor]) -> Iterable[Choice]:
+    """The names of the formula of positional_encoding for the shape of x."""
+    yield RIGHT, "", lambda x: {"x": x, "length": x.shape[1], "width": x.shape[2]}
+
+
 def layer_examples(part: Part) -> Names:
     return {f"{SAMPLES} reviews of 2 words": samples(part, 2)} | examples_of(part)
 
@@ -76,6 +81,9 @@ CHOICES: dict[str, Callable[[Part, Any, list[Tensor]], Iterable[Choice]]] = {
     "PlainLayer": layer_choices,
     "ResidualLayer": layer_choices,
     "AdditiveScore": additive_choices,
+    "AdditiveAttention": additive_choices,
+    "CausalSelfAttention": attention_choices,
+    "PositionalEncoding": encoding_choices,
     "BilinearScore": bilinear_choices,
     "DecoderAttention": decoder_choices,
 }
@@ -91,13 +99,13 @@ EXAMPLES = {
 
 def reference(part: Part) -> str:
     """The result is that of the reference. Returns the sentence."""
-    net, table = net_of(part), TABLES[part.name]
+    net, table = net_of(part), TABLES[part.kind]
 
     def result(*given: Any) -> Tensor:
         y = call(part, net, *given)
         return y.detach() if isinstance(y, Tensor) and y.ndim else torch.tensor([student(float, y)])
 
-    examples = EXAMPLES.get(part.name, examples_of)(part)
+    examples = EXAMPLES.get(part.kind, examples_of)(part)
     results = [result(*given) for given in examples.values()]
     for model in [x for given in examples.values() for x in given if isinstance(x, FirstWord)]:
         if model.scale.item() != 1:
@@ -114,9 +122,9 @@ def reference(part: Part) -> str:
         )
 
     choices = (
-        CHOICES[part.name](part, net, results)
-        if part.name in CHOICES
-        else [(RIGHT, "", CONSTANT.get(part.name, {}))]
+        CHOICES[part.kind](part, net, results)
+        if part.kind in CHOICES
+        else [(RIGHT, "", CONSTANT.get(part.kind, {}))]
     )
     bindings = (binding(*choice) for choice in choices)
     keep = words_only if given == ["x", "mask"] and "T" in part.arguments[-1][1] else whole

@@ -8,9 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from imdbattn.tools.check.numbers import mistake, normal, same
+from imdbattn.tools.check.numbers import NotChecked, mistake, normal, same
 from imdbattn.tools.check.part import (
-    SIZES,
     WIDTH,
     Part,
     call,
@@ -26,9 +25,18 @@ from imdbattn.tools.check.part import (
 STEPS = (1e-3, 1e-6, 1e-5, 1e-4)
 
 
+# Arguments that a caller does not need again: a change of them reaches no other result.
+SPENT = {
+    "masked_softmax": ("scores",),
+    "PositionalEncoding": ("x",),
+    "masked_mean": ("x",),
+    "scaled_dot_product_attention": ("q",),
+}
+
+
 def require_shape(value: Any, right: tuple[int, ...], text: str, part: Part) -> None:
     """Raises Mistake unless value is a tensor of floating-point numbers with this shape."""
-    values = {"text": text, "signature": part.signature}
+    values = {"text": text, "signature": part.shown}
     if not isinstance(value, Tensor):
         raise mistake("not-a-tensor", type=type(value).__name__, **values)
     if tuple(value.shape) != right:
@@ -41,12 +49,14 @@ def shape(part: Part) -> None:
     """The result has the documented shape, also for one review and for one word."""
     net = net_of(part)
     for reviews, length in ((2, 3), (1, 3), (2, 1), (1, 1)):
-        sizes = SIZES | {"B": reviews, "T": length, "Q": length}
+        sizes = part.sizes | {"B": reviews, "T": length, "Q": length}
         right = tuple(sizes[letter] for letter in part.arguments[-1][1])
         y = call(part, net, *inputs(part, *[length] * reviews))
         require_shape(y, right, f"For {reviews} reviews of {length} words, the result", part)
     given = [x[1:] for x in inputs(part, 3, 2, 1)]
-    right = tuple((SIZES | {"B": 2, "T": 3, "Q": 3})[letter] for letter in part.arguments[-1][1])
+    right = tuple(
+        (part.sizes | {"B": 2, "T": 3, "Q": 3})[letter] for letter in part.arguments[-1][1]
+    )
     require_shape(
         call(part, net, *given),
         right,
@@ -69,6 +79,9 @@ def unchanged(part: Part) -> None:
     student(lambda: net(*given))
     for (name, _), before, after in zip(part.arguments, inputs(part, 3, 0), given, strict=False):
         if not torch.equal(before, after):
+            if name in SPENT.get(part.kind, ()):
+                spent = f"Its argument {name} is changed in place; a caller does not need it again."
+                raise NotChecked(spent)
             raise mistake("changes-its-input", before, after, name=name)
 
 
@@ -76,13 +89,14 @@ def batch(part: Part) -> None:
     """A review gives the same result alone, with padding, and in a batch with other reviews."""
     *dimensions, (_, result) = part.arguments
     for text, net in nets(part):
-        if part.name != "Classifier" and isinstance(net, nn.Module):
+        if part.kind != "Classifier" and isinstance(net, nn.Module):
             for name, module in net.named_modules():
                 if isinstance(module, nn.BatchNorm1d):
                     raise mistake("batch-norm", name=name)
-        given = inputs(part, 4, 2, 1, 3)
+        lengths = part.lengths(4, 2, 1, 3)
+        given = inputs(part, *lengths)
         together = call(part, net, *given)
-        for row, length in enumerate((4, 2, 1, 3)):
+        for row, length in enumerate(lengths):
             one = [x[row : row + 1] for x in given]
             alone = call(
                 part,
@@ -144,14 +158,19 @@ def registered(part: Part) -> None:
                     others = sum(p.numel() for p in net.parameters())
                     values = {"type": type(value).__name__, "key": key, "count": len(hidden)}
                     raise mistake("layers-in-a-list", hidden=count, others=others, **values)
-    if part.name == "Classifier":  # its vectors and positions are no weights
+    if part.kind in ("Classifier", "Model"):  # its vectors and positions are no weights
         return
-    given, others = inputs(part, 3, 2), dict(net_of(part, seed=1).named_buffers())
+    other = net_of(part, seed=1)
+    given, others = inputs(part, 3, 2), dict(other.named_buffers())
     before = call(part, net, *given)
     # Buffers that do not depend on the seed, such as positions or an identity, are constants.
     constants = [
         id(x) for name, x in net.named_buffers() if name in others and others[name].equal(x)
     ]
+    for child, twin in zip(net.modules(), other.modules(), strict=False):
+        for key, value in vars(child).items():
+            if isinstance(value, Tensor) and value.equal(vars(twin).get(key, torch.empty(0))):
+                constants.append(id(value))
     ours = [child for child in net.modules() if not type(child).__module__.startswith("torch.")]
     for key, value in [
         one for c in ours for one in (*vars(c).items(), *c.named_buffers(recurse=False))
@@ -188,7 +207,7 @@ def slopes(part: Part) -> None:
             if isinstance(net, nn.Module)
             else []
         )
-        if part.name == "Classifier":  # one by one would take long
+        if part.kind in ("Classifier", "Model"):  # one by one would take long
             own = [("all parameters", [p for _, (p,) in own])]
         y = call(part, net, *given)
         weights = normal(*y.shape, seed=1)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from imdbattn.tools.check.affine import affine_maps, apply, computed, numbers_of, samples
 from imdbattn.tools.check.formulas import RIGHT, Call, Choice
-from imdbattn.tools.check.part import HIDDEN, QUERY_WIDTH, WIDTH, Part
+from imdbattn.tools.check.part import HIDDEN, WIDTH, Part
 
 
 def of_one(part: Part, net: Any) -> list[list[Tensor]]:
@@ -20,38 +20,36 @@ def of_one(part: Part, net: Any) -> list[list[Tensor]]:
     """
     tensors = computed(part, net, samples(part, 1))
     found = affine_maps(torch.cat(tensors[:2], 1), tensors)
-    used = [
-        [bool(u.abs().max() > 1e-6) for u in (w[:, :QUERY_WIDTH], w[:, QUERY_WIDTH:-1])]
-        for w in found
-    ]
+    size = part.sizes["E"]
+    used = [[bool(u.abs().max() > 1e-6) for u in (w[:, :size], w[:, size:-1])] for w in found]
     return [
         [w for w, one in zip(found, used, strict=True) if one == [q, k]]
         for q, k in ((1, 0), (0, 1), (1, 1))
     ]
 
 
-def of_query(w: Tensor) -> Call:
-    return partial(apply, w[:, [*range(QUERY_WIDTH), -1]])
+def of_query(part: Part, w: Tensor) -> Call:
+    return partial(apply, w[:, [*range(part.sizes["E"]), -1]])
 
 
 def additive_choices(part: Part, net: Any, results: list[Tensor]) -> Iterator[Choice]:
     of_q, of_k, of_both = of_one(part, net)
     both = [w for w in of_both if len(w) == HIDDEN]
     both += [w + u for w, u in itertools.product(of_q, of_k) if len(w) == len(u) == HIDDEN]
+    name = "v" if part.kind == "AdditiveScore" else "w"
     for w, v, b in itertools.product(
         both, numbers_of(net, HIDDEN), [torch.zeros(1), *numbers_of(net, 1)]
     ):
-        of_key = partial(apply, F.pad(w[:, QUERY_WIDTH:-1], (0, 1)))
-        yield RIGHT, "", {"W": of_query(w), "U": of_key, "v": lambda x, v=v, b=b: x @ v + b}
+        of_key = partial(apply, F.pad(w[:, part.sizes["E"] : -1], (0, 1)))
+        yield RIGHT, "", {"W": of_query(part, w), "U": of_key, name: lambda x, v=v, b=b: x @ v + b}
 
 
 def bilinear_choices(part: Part, net: Any, results: list[Tensor]) -> Iterator[Choice]:
+    size = part.sizes["E"]
     of_q, of_k, _ = of_one(part, net)
-    of_k = [w[:, QUERY_WIDTH:] for w in of_k]
+    of_k = [w[:, size:] for w in of_k]
     # W itself
-    of_k += [
-        F.pad(w.view(QUERY_WIDTH, WIDTH), (0, 1)) for w in numbers_of(net, QUERY_WIDTH * WIDTH)
-    ]
+    of_k += [F.pad(w.view(size, WIDTH), (0, 1)) for w in numbers_of(net, size * WIDTH)]
     for w, u, b in itertools.product(of_q, of_k, [torch.zeros(1), *numbers_of(net, 1)]):
         if len(w) == len(u):
-            yield RIGHT, "", {"W": of_query(w), "U": partial(apply, u), "b": b}
+            yield RIGHT, "", {"W": of_query(part, w), "U": partial(apply, u), "b": b}

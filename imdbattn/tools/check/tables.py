@@ -45,6 +45,7 @@ def read_tables() -> dict[str, Table]:
 
 TABLES = read_tables()
 PARTS = TABLES["parts"].texts  # the parts that a file may have -> how they are made and called
+SIGNATURES = PARTS | TABLES["kinds"].texts  # and those that only sheets ask for
 FINDINGS = {
     name: texts
     for name, *texts in (

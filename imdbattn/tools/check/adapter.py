@@ -1,0 +1,119 @@
+"""Makes and calls what a sheet asks for as one of the parts that the rules know."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from imdbattn.tools.check.numbers import Mistake, NotChecked
+from imdbattn.tools.check.sheets import Entry, Way, agrees, arguments_of, evaluate
+from imdbattn.tools.check.tables import SIGNATURES
+
+# Findings that do not say which mistake it is
+GENERAL = ("differs-from-reference", "wrong-positions", "wrong-wavelengths", "wrong-mean")
+
+
+class Adapter:
+    """An entry of a sheet for one class or function, called in one of its ways."""
+
+    def __init__(self, entry: Entry, kind: str) -> None:
+        self.entry, self.way = entry, entry.ways[0]
+        call = SIGNATURES[kind].partition(": ")[2].partition(" ->")[0]
+        self.given = re.findall(r"(\w+)(?:,|$| \()", re.sub(r"\([^)]*\)", "(", call))
+        self.sizes: dict[str, Any] = {}
+
+    def build(self, make: Callable[..., Any], sizes: dict[str, Any], **names: Any) -> Any:
+        """The module that the sheet describes."""
+        given, named = arguments_of(make, self.entry.make, sizes | names)
+        module = make(*given, **named)
+        if self.entry.sizes and isinstance(module, nn.Module):
+            found = {"it": module, "hidden": hidden_size}
+            self.sizes = {k: evaluate(v, found) for k, v in self.entry.sizes.items()}
+        return module
+
+    def attach(self, module: nn.Module) -> None:
+        """Lets the module be called as the part that the rules know."""
+        called = getattr(module, self.entry.method or "forward")
+        object.__setattr__(module, "forward", self.called(called))
+
+    def called(self, called: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*values: Any, **more: Any) -> Any:
+            names = dict(zip(self.given, values, strict=False)) | more
+            complete(names)
+            given, named = arguments_of(called, self.way.arguments, names)
+            y = called(*given, **named)
+            if isinstance(y, tuple) and self.way.result == "y":
+                y = y[0]
+            return evaluate(self.way.result, names | {"y": y})
+
+        return call
+
+
+def complete(names: dict[str, Any]) -> None:
+    """Adds the lengths that belong to a mask, or the mask that belongs to lengths."""
+    if "mask" in names:
+        mask = names["mask"]
+        names["lengths"] = None if mask is None else mask.sum(-1)
+        if mask is not None and mask.ndim == 3 and mask.shape[1] == 1:
+            names["lengths"] = mask.sum(-1)[:, 0]
+    elif "tokens" in names and "lengths" in names:
+        places = torch.arange(names["tokens"].shape[1])
+        names["mask"] = places < names["lengths"][:, None]
+
+
+def hidden_size(module: nn.Module) -> int:
+    """That of the module's first recurrent layer."""
+    for child in module.modules():
+        if isinstance(child, nn.RNNBase | nn.RNNCellBase):
+            return child.hidden_size
+    raise NotChecked("It was not checked: the module has no recurrent layer.")
+
+
+def rank_of(rule: Callable[[Any], Any], part: Any) -> int:
+    """3 if the rule holds, 2 if it does not apply, 1 for a known mistake, 0 for another result, and
+    -1 if the student's code or the checker raised an exception.
+    """
+    torch.default_generator.manual_seed(0)
+    try:
+        rule(part)
+    except Mistake as mistake:
+        return int(mistake.args[0] not in GENERAL)
+    except NotChecked:
+        return 2
+    except Exception:
+        return -1
+    return 3
+
+
+def settle(
+    candidates: list[Any], entry: Entry, called: Any, rules: list[Callable[[Any], Any]]
+) -> Any:
+    """The candidate, with the way to call it, that most of the rules hold for, in their order.
+
+    candidates: the same part for each kind that it may be.
+    """
+    ways = [way for way in entry.ways if agrees(called, way)] or entry.ways
+    best: tuple[list[int], Any, Way] | None = None
+    perfect = [3] * len(rules)
+    if len(ways) == len(candidates) == 1:
+        candidates[0].adapter.way = ways[0]
+        return candidates[0]
+    for part in candidates:
+        for way in ways:
+            part.adapter.way = way
+            rank: list[int] = []
+            for rule in rules:
+                rank.append(rank_of(rule, part))
+                if rank[-1] < 0:
+                    break
+            if best is None or rank > best[0]:
+                best = rank, part, way
+            if rank == perfect:
+                break
+        if best and best[0] == perfect:
+            break
+    assert best is not None
+    _, part, part.adapter.way = best
+    return part
