@@ -92,28 +92,18 @@ def settle(
 ) -> Any:
     """The candidate, with the way to call it, that most of the rules hold for, in their order.
 
-    candidates: the same part for each kind that it may be.
+    candidates: the same part for each kind that it may be. A rule is tried only for those ways that
+    are the best by the rules before it.
     """
     ways = [way for way in entry.ways if agrees(called, way)] or entry.ways
-    best: tuple[list[int], Any, Way] | None = None
-    perfect = [3] * len(rules)
-    if len(ways) == len(candidates) == 1:
-        candidates[0].adapter.way = ways[0]
-        return candidates[0]
-    for part in candidates:
-        for way in ways:
-            part.adapter.way = way
-            rank: list[int] = []
-            for rule in rules:
-                rank.append(rank_of(rule, part))
-                if rank[-1] < 0:
-                    break
-            if best is None or rank > best[0]:
-                best = rank, part, way
-            if rank == perfect:
-                break
-        if best and best[0] == perfect:
+    left = [(part, way) for part in candidates for way in ways]
+    for rule in rules:
+        if len(left) == 1:
             break
-    assert best is not None
-    _, part, part.adapter.way = best
+        ranks = []
+        for part, way in left:
+            part.adapter.way = way
+            ranks.append(rank_of(rule, part))
+        left = [one for one, rank in zip(left, ranks, strict=True) if rank == max(ranks)]
+    part, part.adapter.way = left[0]
     return part

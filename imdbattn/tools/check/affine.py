@@ -50,6 +50,8 @@ def computed(part: Part, net: Any, given: list[Tensor]) -> list[Tensor]:
 
 def fit(x_ND: Tensor, y_NM: Tensor) -> Tensor:
     """(M, D + 1), weight and bias of the affine function of x that is closest to y."""
+    if not bool(x_ND.isfinite().all() and y_NM.isfinite().all()):
+        return torch.full((y_NM.shape[1], x_ND.shape[1] + 1), float("nan"))
     return torch.linalg.lstsq(
         F.pad(x_ND, (0, 1), value=1), y_NM, rcond=1e-5, driver="gelsd"
     ).solution.mT

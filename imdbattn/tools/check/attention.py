@@ -106,7 +106,7 @@ def attention_choices(part: Part, net: Any, results: list[Tensor]) -> Iterator[C
     """All projections as W_q, W_k and W_v; and the mistakes of using one twice, or the word
     itself.
     """
-    several, sources = part.kind == "MultiHeadAttention", len(part.arguments) - 2
+    several, sources = part.kind.startswith("MultiHead"), len(part.arguments) - 2
     for found in projections(part, net, sources):
         found = found[:4] + [one for one in found[4:] if one.is_x or sources > 1]
         for three in itertools.product(found, repeat=3):

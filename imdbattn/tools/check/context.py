@@ -39,6 +39,10 @@ def scores_of(part: Part, context: Call, values_BTD: Tensor) -> Tensor:
             raise mistake("mask-inverted", y_BD, inverted_BD, fix=fix)
         if not same(fitted := (a_B2[..., None] * v_B2D).sum(1), y_BD, 2e-3):
             raise mistake("not-a-sum-of-outputs", y_BD, fitted, fix=fix)
+        if same(a_B2, torch.ones(3, 2)):
+            together_BD = context(slice(0, 3), [0, other], mask(2, 2, 2))
+            over = "softmax-over-one" if same(together_BD, y_BD) else "softmax-over-batch"
+            raise mistake(over, a_B2[0], fix=fix)
         if not same(a_B2.sum(1), torch.ones(3), 2e-3) or bool((a_B2 < -1e-6).any()):
             raise mistake("weights-do-not-sum-to-1", a_B2, a_B2.softmax(1), fix=fix)
         if same(a_B2.max(1).values, torch.ones(3), 1e-9):

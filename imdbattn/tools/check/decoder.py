@@ -119,6 +119,8 @@ def logits_shape(part: Part) -> None:
     decoding = Decoding(part)
     for reviews, steps in ((REVIEWS, STEPS), (REVIEWS, 1)):
         y = decoding(target(decoding.vocabulary)[:reviews, :steps])
+        if y.shape[1] == WORDS and not decoding.is_textbook:  # the encoder's words are decoded
+            raise mistake("decoder-input-not-used", y[0, 0], step=1)
         right = (reviews, steps, VOCABULARY if decoding.is_textbook else y.shape[-1])
         require_shape(y, right, f"For tokens ({reviews}, {steps}), the result", part)
 
@@ -230,7 +232,7 @@ def lengths(part: Part) -> None:
     other = outputs.masked_fill(padding[..., None], 3.0)
     y, z = decoding(tokens), decoding(tokens, Memory(other, states, lengths_B))
     if not same(y, z, 1e-5):
-        raise mistake("lengths-not-used", y, z)
+        raise Mistake("lengths-ignored", *mistake("lengths-not-used", y, z).args[1:])
     every = decoding(tokens, Memory(outputs, states, None))
     full = decoding(tokens, Memory(outputs, states, torch.full((REVIEWS,), WORDS)))
     if not same(every, full, 1e-5):
@@ -391,10 +393,10 @@ def bilinear(part: Part) -> None:
 
         return scores_of(part, of, outputs_BTD)
 
-    one, two = scores(state_BD), scores(2 * state_BD)
-    zero = scores(0 * state_BD)
-    if not same(two - zero, 2 * (one - zero), 1e-2):
-        raise mistake("not-bilinear", one[0], two[0])
+    state_BD = state_BD / 4
+    one, two, three = (scores(factor * state_BD) for factor in (1, 2, 3))
+    if not same(three - two, two - one, 1e-2):
+        raise mistake("function-of-scores", one[0], two[0])
     dot = (outputs_BTD * state_BD[:, None]).sum(-1)
     if same(one, dot - dot[:, :1]):
-        raise mistake("score-without-W", one[0])
+        raise mistake("no-projection", one[0])

@@ -93,7 +93,7 @@ class Part:
         if not self.adapter:
             return SIZES
         if self.adapter.entry.sizes and not self.adapter.sizes:
-            student(self.adapter.build, self.make, SIZES)
+            student(self.adapter.build, self.make, SIZES | NAMES)
         return SIZES | self.adapter.sizes
 
     def lengths(self, *lengths: int) -> tuple[int, ...]:
@@ -178,8 +178,14 @@ def net_of(part: Part, vectors: Tensor | None = None, seed: int = 0, **options: 
         raise mistake("not-a-module", type=type(module).__name__)
     if adapter:
         adapter.attach(module)
-    if any(nn.parameter.is_lazy(parameter) for parameter in module.parameters()):
+    is_lazy = any(nn.parameter.is_lazy(parameter) for parameter in module.parameters())
+    if is_lazy and part.kind == "Decoder":  # it is called first in its own rules
+        return module.eval()
+    if is_lazy:
         call(part, module, *inputs(part, 1))
+        unused = [k for k, p in module.named_parameters() if nn.parameter.is_lazy(p)]
+        if unused:
+            raise mistake("no-gradient", count=len(unused), names=", ".join(unused[:4]))
     for name, parameter in module.named_parameters():
         if parameter.requires_grad and parameter.ndim and parameter.is_floating_point():
             # the same with other options

@@ -24,7 +24,7 @@ from imdbattn.tools.check.references import reference
 from imdbattn.tools.check.report import result_of
 from imdbattn.tools.check.running import Rule, explain, run
 from imdbattn.tools.check.sheets import Sheet, choose, load, matches
-from imdbattn.tools.check.tables import PARTS
+from imdbattn.tools.check.tables import PARTS, SIGNATURES
 
 FIRST = [
     Rule("shape", rules.shape),
@@ -126,6 +126,7 @@ SHEET_RULES = {
     "Decoder": DECODER,
     "Seq2Seq": SEQ2SEQ,
     "PositionalEncoding": ENCODING,
+    "DecoderAttention": FUNCTION,  # the method of a model, whose other parameters it does not use
 }
 NEEDED = ("repeatable", "reference")
 EXTRA = {  # that sheets may add, by name
@@ -178,6 +179,36 @@ class InsteadDotProduct(nn.Module):
         return self.attention_weights @ v
 
 
+class InsteadAdditive(nn.Module):
+    """A right AdditiveAttention of the textbook, for the decoder that uses it."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__()
+        self.W_q, self.W_k = nn.LazyLinear(8, bias=False), nn.LazyLinear(8, bias=False)
+        self.w_v = nn.Linear(8, 1, bias=False)
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None = None) -> Tensor:
+        hidden = (self.W_q(q)[:, :, None] + self.W_k(k)[:, None]).tanh()
+        self.attention_weights = softmax(self.w_v(hidden)[..., 0], lengths)
+        return self.attention_weights @ v
+
+
+class InsteadMasked(nn.Module):
+    """A right layer that is given lengths, or a mask that may be True on padding."""
+
+    def __init__(self, right: Any, is_padding: bool, *sizes: int, **named: Any) -> None:
+        super().__init__()
+        width = next(size for size in (*sizes, *named.values()) if isinstance(size, int))
+        self.right, self.is_padding = right(width), is_padding
+
+    def forward(self, x: Tensor, given: Tensor | None = None) -> Tensor:
+        if given is not None and given.ndim == 1:
+            given = own.padding_mask(given, x.shape[1])
+        elif given is not None and self.is_padding:
+            given = ~given
+        return self.right(x, given)
+
+
 MODULES = {
     "SelfAttention": own.SelfAttention,
     "PlainLayer": own.PlainLayer,
@@ -200,6 +231,11 @@ def instead(part: Part) -> Any:
         is_module = part.adapter.entry.is_module
         if part.kind == "scaled_dot_product_attention" and is_module:
             return InsteadDotProduct
+        if part.kind == "AdditiveAttention":
+            return InsteadAdditive
+        if part.kind in MODULES:
+            is_padding = "~" in "".join(part.adapter.way.arguments.values())
+            return partial(InsteadMasked, MODULES[part.kind], is_padding)
         same_call = part.kind in ("masked_softmax", "masked_mean", "positional_encoding")
         return INSTEAD[part.kind] if same_call and not is_module else part.make
     right = INSTEAD.get(part.name, part.make)
@@ -244,10 +280,14 @@ def check(
     if page:
         yield {"sheet": page.title, "expected": list({**dict.fromkeys(names_of(page)), **checks})}
     for part in parts:
-        wrong = False
         if part.adapter:
             yield {"doing": [part.name, "shape"]}
             settle(part)
+    order = list(SIGNATURES)
+    parts = sorted(parts, key=lambda part: order.index(part.kind)) if page else parts
+    for part in parts:
+        wrong = False
+        if part.adapter:
             for note in notes(part):
                 yield {"result": result_of(part.name, "sheet", None, None, note)}
         for message in run(rules_of(part), part):
@@ -293,7 +333,7 @@ def parts_of(sheet: Sheet, own: dict[str, Any], file: str, names: Mapping[str, s
     named = {part: own[name] for part, name in names.items()}
     parts: dict[str, Part] = {}
     for entry, name, thing in matches(sheet, named | own):
-        shown = name if entry.any_name or len(entry.names) > 1 else entry.name
+        shown = name if entry.any_name or entry.name in parts else entry.name
         adapter = Adapter(entry, entry.rules[0])
         if shown not in parts:
             parts[shown] = Part(shown, thing, file, own, entry.rules[0], adapter)
@@ -318,11 +358,8 @@ def settle(part: Part) -> None:
     if part.kind in ("Decoder", "Seq2Seq"):
         return
     torch.set_default_dtype(torch.float64)
-    tried = (
-        [rules.shape, rules.batch]
-        if part.kind == "Model"
-        else [rules.shape, reference, rules.batch]
-    )
+    tried: list[Callable[[Part], Any]] = [rules.shape, rules.padding]
+    tried.append(rules.batch if part.kind == "Model" else reference)
     best = settle_among(candidates, entry, called, tried)
     vars(part).update(vars(best))
 

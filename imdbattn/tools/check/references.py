@@ -83,6 +83,7 @@ CHOICES: dict[str, Callable[[Part, Any, list[Tensor]], Iterable[Choice]]] = {
     "AdditiveScore": additive_choices,
     "AdditiveAttention": additive_choices,
     "CausalSelfAttention": attention_choices,
+    "MultiHeadSelfAttention": attention_choices,
     "PositionalEncoding": encoding_choices,
     "BilinearScore": bilinear_choices,
     "DecoderAttention": decoder_choices,

@@ -85,6 +85,21 @@ def unchanged(part: Part) -> None:
             raise mistake("changes-its-input", before, after, name=name)
 
 
+def padding(part: Part) -> None:
+    """The values at padded positions have no effect on the results of the words."""
+    *dimensions, (_, result) = part.arguments
+    for net in [net_of(part)]:
+        given, other = inputs(part, 4, 2), inputs(part, 4, 2, seed=1)
+        y = call(part, net, *given)
+        for number, (_, letters) in enumerate(dimensions):
+            if letters[:2] == ["B", "T"] and given[number].dtype != torch.bool:
+                given[number] = given[number].clone()
+                given[number][1, 2:] = other[number][1, 2:]
+        z = call(part, net, *given)
+        if not same(cut(y[1:], result, 2), cut(z[1:], result, 2)):
+            raise mistake("depends-on-padding", y[1], z[1], text="", length=2, more=2)
+
+
 def batch(part: Part) -> None:
     """A review gives the same result alone, with padding, and in a batch with other reviews."""
     *dimensions, (_, result) = part.arguments
