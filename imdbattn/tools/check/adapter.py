@@ -8,11 +8,18 @@ import torch
 from torch import nn
 
 from imdbattn.tools.check.numbers import Mistake, NotChecked
-from imdbattn.tools.check.sheets import Entry, Way, agrees, arguments_of, evaluate
+from imdbattn.tools.check.sheets import Entry, agrees, arguments_of, evaluate
 from imdbattn.tools.check.tables import SIGNATURES
 
 # Findings that do not say which mistake it is
-GENERAL = ("differs-from-reference", "wrong-positions", "wrong-wavelengths", "wrong-mean")
+GENERAL = (
+    "depends-on-padding",
+    "depends-on-batch",
+    "differs-from-reference",
+    "wrong-positions",
+    "wrong-wavelengths",
+    "wrong-mean",
+)
 
 
 class Adapter:
@@ -72,16 +79,17 @@ def hidden_size(module: nn.Module) -> int:
 
 
 def rank_of(rule: Callable[[Any], Any], part: Any) -> int:
-    """3 if the rule holds, 2 if it does not apply, 1 for a known mistake, 0 for another result, and
-    -1 if the student's code or the checker raised an exception.
+    """3 if the rule holds, 2 for a known mistake, 1 if the rule does not apply.
+
+    0 for another result, and -1 if the student's code or the checker raised an exception.
     """
     torch.default_generator.manual_seed(0)
     try:
         rule(part)
     except Mistake as mistake:
-        return int(mistake.args[0] not in GENERAL)
-    except NotChecked:
-        return 2
+        return 0 if mistake.args[0] in GENERAL else 2
+    except NotChecked as reason:
+        return 3 if str(reason).startswith("Differs") else 1
     except Exception:
         return -1
     return 3
@@ -93,11 +101,18 @@ def settle(
     """The candidate, with the way to call it, that most of the rules hold for, in their order.
 
     candidates: the same part for each kind that it may be. A rule is tried only for those ways that
-    are the best by the rules before it.
+    are the best by the rules before it. The last rule looks for known mistakes, which takes long
+    for modules: it is tried only if the others do not decide, and with one way for each kind.
     """
     ways = [way for way in entry.ways if agrees(called, way)] or entry.ways
     left = [(part, way) for part in candidates for way in ways]
+    ranks = [0]
     for rule in rules:
+        if rule is rules[-1]:
+            if max(ranks) == 3:
+                break
+            if entry.is_module:
+                left = list({id(part): (part, way) for part, way in reversed(left)}.values())[::-1]
         if len(left) == 1:
             break
         ranks = []

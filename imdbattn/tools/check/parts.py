@@ -20,7 +20,7 @@ from imdbattn.tools.check.adapter import Adapter
 from imdbattn.tools.check.adapter import settle as settle_among
 from imdbattn.tools.check.numbers import StudentError
 from imdbattn.tools.check.part import Part, inputs, student
-from imdbattn.tools.check.references import reference
+from imdbattn.tools.check.references import agrees, reference
 from imdbattn.tools.check.report import result_of
 from imdbattn.tools.check.running import Rule, explain, run
 from imdbattn.tools.check.sheets import Sheet, choose, load, matches
@@ -117,9 +117,9 @@ SEQ2SEQ = [
 ]
 ENCODING = [
     *FIRST,
-    Rule("reference", reference, ("repeatable",)),
+    Rule("trained", lengths.positions_trained),
+    Rule("reference", reference, ("repeatable", "trained")),
     Rule("batch", rules.batch, ("repeatable", "reference")),
-    Rule("positions-trained", lengths.positions_trained),
 ]
 SHEET_RULES = {
     "Model": MODEL,
@@ -283,7 +283,7 @@ def check(
         if part.adapter:
             yield {"doing": [part.name, "shape"]}
             settle(part)
-    order = list(SIGNATURES)
+    order = ["masked_softmax", *SIGNATURES]  # what others use comes first
     parts = sorted(parts, key=lambda part: order.index(part.kind)) if page else parts
     for part in parts:
         wrong = False
@@ -359,7 +359,7 @@ def settle(part: Part) -> None:
         return
     torch.set_default_dtype(torch.float64)
     tried: list[Callable[[Part], Any]] = [rules.shape, rules.padding]
-    tried.append(rules.batch if part.kind == "Model" else reference)
+    tried += [rules.batch] if part.kind == "Model" else [agrees, reference]
     best = settle_among(candidates, entry, called, tried)
     vars(part).update(vars(best))
 

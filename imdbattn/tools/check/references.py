@@ -98,7 +98,12 @@ EXAMPLES = {
 }
 
 
-def reference(part: Part) -> str:
+def agrees(part: Part) -> None:
+    """The result is that of the reference; known mistakes are not looked for."""
+    reference(part, known=False)
+
+
+def reference(part: Part, known: bool = True) -> str:
     """The result is that of the reference. Returns the sentence."""
     net, table = net_of(part), TABLES[part.kind]
 
@@ -129,8 +134,8 @@ def reference(part: Part) -> str:
     )
     bindings = (binding(*choice) for choice in choices)
     keep = words_only if given == ["x", "mask"] and "T" in part.arguments[-1][1] else whole
-    if found := diagnose(part, table, results, bindings, examples, keep):
-        if part.arguments[:-1]:
+    if found := diagnose(part, table, results, bindings, examples, keep, known):
+        if known and part.arguments[:-1]:
             batch(part)
         raise found
     return table.texts["holds"]
