@@ -119,6 +119,8 @@ def settle(
         for part, way in left:
             part.adapter.way = way
             ranks.append(rank_of(rule, part))
-        left = [one for one, rank in zip(left, ranks, strict=True) if rank == max(ranks)]
+            if rule is rules[-1] and ranks[-1] >= 2:  # the first kind with a known mistake
+                break
+        left = [one for one, rank in zip(left, ranks, strict=False) if rank == max(ranks)]
     part, part.adapter.way = left[0]
     return part

@@ -9,6 +9,7 @@ import yaml
 
 from imdbattn.errors import UserError
 from imdbattn.tools.check.report import FORMATS
+from imdbattn.tools.check.sheets import OWN, load
 from imdbattn.tools.check.tables import PARTS
 
 
@@ -36,7 +37,17 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         metavar="PART=NAME",
         help="a part that has another name",
     )
-    add("--stub", action="store_true", help="print a file to fill in, and exit")
+    add(
+        "--sheet",
+        help=f"what the file is checked as: {', '.join(OWN)}, or a YAML file; found out by default",
+    )
+    add(
+        "--stub",
+        nargs="?",
+        const="",
+        metavar="SHEET",
+        help="print a file to fill in, of a sheet or of this package, and exit",
+    )
     add("--format", choices=FORMATS, help="what is printed (default: text, for several files csv)")
     add(
         "--json",
@@ -67,11 +78,16 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         help="limit of memory in GiB, beyond that of imports (default: 1)",
     )
     options = parser.parse_args(arguments)
-    if not options.files and not options.stub:
+    if not options.files and options.stub is None:
         raise UserError(
             "a file is missing: python -m imdbattn.check my_attention.py; --stub prints one to"
             " fill in"
         )
+    sheets = [load(options.sheet)] if options.sheet else [load(sheet) for sheet in OWN]
+    allowed = [entry.name for sheet in sheets for entry in sheet.entries]
+    allowed = list(dict.fromkeys([*(() if options.sheet else PARTS), *allowed]))
+    for part in [*dict(options.name), *options.require, *options.points]:
+        require_known(part, allowed)
     return options
 
 
@@ -85,11 +101,11 @@ def named(text: str) -> tuple[str, str]:
     part, _, name = text.partition("=")
     if not name.isidentifier():
         raise ValueError
-    return known(part), name
+    return part, name
 
 
 def required(text: str) -> list[str]:
-    return [known(part) for part in text.split(",")]
+    return text.split(",")
 
 
 def points(file: str) -> dict[str, float]:
@@ -100,13 +116,12 @@ def points(file: str) -> dict[str, float]:
         raise UserError(
             f"--points {file} must have one line for each part, such as SelfAttention: 4"
         )
-    return {known(part): value for part, value in values.items()}
+    return {str(part): value for part, value in values.items()}
 
 
-def known(part: str) -> str:
-    if part not in PARTS:
-        near = get_close_matches(part, PARTS, 1, 0.5)
-        raise UserError(
-            f"there is no part {part!r}; {f'did you mean {near[0]}?' if near else ', '.join(PARTS)}"
-        )
-    return part
+def require_known(part: str, allowed: list[str]) -> None:
+    """Raises UserError unless it is one of the parts."""
+    if part not in allowed:
+        near = get_close_matches(part, allowed, 1, 0.5)
+        meant = f"did you mean {near[0]}?" if near else ", ".join(allowed)
+        raise UserError(f"there is no part {part!r}; {meant}")

@@ -322,7 +322,7 @@ def sheet_of(own: dict[str, Any], names: Mapping[str, str], sheet: str | None) -
 
 def names_of(sheet: Sheet) -> list[str]:
     """The parts of a sheet that a report lists as absent: those with names of their own."""
-    return [entry.name for entry in sheet.entries if not entry.any_name]
+    return [entry.name for entry in sheet.entries if not (entry.any_name or entry.optional)]
 
 
 def parts_of(sheet: Sheet, own: dict[str, Any], file: str, names: Mapping[str, str]) -> list[Part]:

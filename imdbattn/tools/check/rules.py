@@ -175,16 +175,17 @@ def registered(part: Part) -> None:
                     raise mistake("layers-in-a-list", hidden=count, others=others, **values)
     if part.kind in ("Classifier", "Model"):  # its vectors and positions are no weights
         return
-    other = net_of(part, seed=1)
-    given, others = inputs(part, 3, 2), dict(other.named_buffers())
+    second = net_of(part, seed=1)
+    given, others = inputs(part, 3, 2), dict(second.named_buffers())
     before = call(part, net, *given)
     # Buffers that do not depend on the seed, such as positions or an identity, are constants.
     constants = [
         id(x) for name, x in net.named_buffers() if name in others and others[name].equal(x)
     ]
-    for child, twin in zip(net.modules(), other.modules(), strict=False):
+    for child, twin in zip(net.modules(), second.modules(), strict=False):
         for key, value in vars(child).items():
-            if isinstance(value, Tensor) and value.equal(vars(twin).get(key, torch.empty(0))):
+            other = vars(twin).get(key)
+            if isinstance(value, Tensor) and isinstance(other, Tensor) and value.equal(other):
                 constants.append(id(value))
     ours = [child for child in net.modules() if not type(child).__module__.startswith("torch.")]
     for key, value in [

@@ -66,7 +66,7 @@ def attempt(rule: Rule, part: Part, failed: set[str]) -> tuple[Any, ...]:
     except NotChecked as error:
         return None, None, str(error)
     except StudentError as error:
-        return False, *explain(error.args[0], part.name, part.file)
+        return False, *explain(error.args[0], part.name, part.file, part.shown)
     except Exception as error:  # of the checker itself
         reason = (
             f"{rule.name} was not checked: the checker raised {type(error).__name__}:"
@@ -75,11 +75,11 @@ def attempt(rule: Rule, part: Part, failed: set[str]) -> tuple[Any, ...]:
         return None, "not-checked", reason
 
 
-def explain(error: BaseException, part: str, file: str) -> list[str]:
+def explain(error: BaseException, part: str, file: str, signature: str | None = None) -> list[str]:
     """The finding for an exception of the student's code."""
     values = {
         "part": part,
-        "signature": PARTS.get(part),
+        "signature": signature or PARTS.get(part),
         "message": f"{type(error).__name__}: {in_line(error)}",
     }
     frames = traceback.extract_tb(error.__traceback__)

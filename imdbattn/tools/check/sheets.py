@@ -21,7 +21,7 @@ FOLDER = Path(__file__).parent / "sheets"
 OWN = sorted(file.stem for file in FOLDER.glob("*.yaml"))
 KEYS = {
     *("names", "rules", "signature", "make", "calls", "method", "sizes", "needs"),
-    *("unless", "masked", "change", "stub", "any_name", "also"),
+    *("unless", "masked", "change", "stub", "any_name", "also", "optional"),
 }
 
 
@@ -51,6 +51,7 @@ class Entry:
     masked: bool = True
     any_name: bool = False  # the name does not show that the sheet is meant
     also: list[str] = field(default_factory=list)  # further rules, of parts.EXTRA
+    optional: bool = False  # it is not listed as absent
     change: str = ""
     stub: str = ""
 
@@ -123,6 +124,8 @@ def entry_of(sheet: str, part: str, keys: Any) -> Entry:
     calls = keys["calls"] if isinstance(keys["calls"], list) else [keys["calls"]]
     ways = []
     for call in calls:
+        if not isinstance(call, dict):
+            raise UserError(f"{where}: calls are names of arguments with what is given for them")
         arguments = {k: str(v) for k, v in call.items() if k not in ("says", "result")}
         ways.append(Way(arguments, call.get("says", ""), call.get("result", "y")))
     others = {k: v for k, v in keys.items() if k not in ("rules", "calls", "names", "signature")}

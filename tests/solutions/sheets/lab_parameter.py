@@ -10,7 +10,7 @@ hidden_size = 16
 
 class Seq2SeqModel(nn.Module):
     def __init__(self):
-        super(Seq2SeqModel, self).__init__()
+        super().__init__()
         self.embedding = nn.Embedding(n_tokens, emb_dim)
         self.encoder_rnn = nn.RNN(emb_dim, hidden_size, batch_first=True)
         self.decoder_rnn = nn.RNN(emb_dim, hidden_size, batch_first=True)

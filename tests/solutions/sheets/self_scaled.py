@@ -52,4 +52,6 @@ class Net(nn.Module):
         h = self.pos(self.proj(self.emb(x)) * math.sqrt(self.hidden_size))
         for layer in self.layers:
             h = layer(h, mask)
-        return self.head(torch.where(mask[..., None], h, 0).sum(1) / mask.sum(1, keepdim=True).clamp(min=1))
+        return self.head(
+            torch.where(mask[..., None], h, 0).sum(1) / mask.sum(1, keepdim=True).clamp(min=1)
+        )

@@ -19,7 +19,7 @@ def masked_softmax(X, valid_length):
 
 class DotProductAttention(nn.Module):
     def __init__(self, dropout, **kwargs):
-        super(DotProductAttention, self).__init__(**kwargs)
+        super().__init__(**kwargs)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, query, key, value, valid_length=None):
@@ -29,7 +29,7 @@ class DotProductAttention(nn.Module):
 
 class MLPAttention(nn.Module):
     def __init__(self, units, ipt_dim, dropout, **kwargs):
-        super(MLPAttention, self).__init__(**kwargs)
+        super().__init__(**kwargs)
         self.W_k = nn.Linear(ipt_dim, units, bias=False)
         self.W_q = nn.Linear(ipt_dim, units, bias=False)
         self.v = nn.Linear(units, 1, bias=False)
@@ -45,7 +45,7 @@ class MLPAttention(nn.Module):
 
 class Seq2SeqAttentionDecoder(nn.Module):
     def __init__(self, vocab_size, embed_size, num_hiddens, num_layers, dropout=0, **kwargs):
-        super(Seq2SeqAttentionDecoder, self).__init__(**kwargs)
+        super().__init__(**kwargs)
         self.attention_cell = MLPAttention(num_hiddens, num_hiddens, dropout)
         self.embedding = nn.Embedding(vocab_size, embed_size)
         self.rnn = nn.LSTM(embed_size + num_hiddens, num_hiddens, num_layers, dropout=dropout)
