@@ -24,7 +24,8 @@ class MultiheadAttention(nn.Module):
         """query (T, B, D), as torch has it without batch_first; the mask is True on padding."""
         given = (x.transpose(0, 1) for x in (query, key, value))
         q, k, v = (
-            f(x).unflatten(-1, (self.h, -1)).transpose(1, 2) for f, x in zip(self.in_proj, given)
+            f(x).unflatten(-1, (self.h, -1)).transpose(1, 2)
+            for f, x in zip(self.in_proj, given, strict=True)
         )
         scores = q @ k.mT * q.shape[-1] ** -0.5
         if key_padding_mask is not None:

@@ -101,7 +101,10 @@ WRONG = [
         "MLPAttention",
         "a softmax over an axis of size one",
         "softmax-over-one",
-        "scores = self.v(torch.tanh(features)).squeeze(-1)\n        weights = self.dropout(masked_softmax(scores, valid_length))",
+        (
+            "scores = self.v(torch.tanh(features)).squeeze(-1)\n"
+            "        weights = self.dropout(masked_softmax(scores, valid_length))"
+        ),
         "weights = torch.softmax(self.v(torch.tanh(features)), dim=-1).squeeze(-1)",
     ),
     (
@@ -143,13 +146,19 @@ WRONG = [
         "dropout in evaluation",
         "random-in-evaluation",
         "scores = torch.bmm(queries, keys.transpose(1, 2)) / math.sqrt(d)",
-        "scores = nn.functional.dropout(torch.bmm(queries, keys.transpose(1, 2)) / math.sqrt(d), 0.3)",
+        (
+            "scores = nn.functional.dropout(torch.bmm(queries, keys.transpose(1, 2)"
+            ") / math.sqrt(d), 0.3)"
+        ),
     ),
     (
         "textbook_classic",
         "MultiHeadAttention",
         "lengths not repeated in the order of heads",
-        "lengths-of-other-reviews|depends-on-padding|depends-on-batch|no-key-mask|differs-from-reference",
+        (
+            "lengths-of-other-reviews|depends-on-padding|depends-on-batch|no-key-ma"
+            "sk|differs-from-reference"
+        ),
         "torch.repeat_interleave(valid_lens, repeats=self.num_heads, dim=0)",
         "valid_lens.repeat(self.num_heads)",
     ),
@@ -182,8 +191,20 @@ WRONG = [
         "Seq2SeqAttentionDecoder",
         "context once",
         "context-computed-once",
-        "logits = []\n        for step in range(X.shape[1]):\n            word = self.embedding(X[:, step : step + 1])\n            context = self.attention(hidden[-1][:, None], memory, memory, lens)",
-        "logits = []\n        context = self.attention(hidden[-1][:, None], memory, memory, lens)\n        for step in range(X.shape[1]):\n            word = self.embedding(X[:, step : step + 1])",
+        (
+            "logits = []\n"
+            "        for step in range(X.shape[1]):\n"
+            "            word = self.embedding(X[:, step : step + 1])\n"
+            "            context = self.attention(hidden[-1][:, None], memory, memo"
+            "ry, lens)"
+        ),
+        (
+            "logits = []\n"
+            "        context = self.attention(hidden[-1][:, None], memory, memory, "
+            "lens)\n"
+            "        for step in range(X.shape[1]):\n"
+            "            word = self.embedding(X[:, step : step + 1])"
+        ),
     ),
     (
         "textbook_lazy",
@@ -311,8 +332,17 @@ WRONG = [
         "Seq2SeqModel",
         "context once",
         "context-computed-once",
-        "        for t in range(decoder_X.shape[1]):\n            context = self.get_context_vector(encoder_out, hidden_state)\n",
-        "        context = self.get_context_vector(encoder_out, hidden_state)\n        for t in range(decoder_X.shape[1]):\n",
+        (
+            "        for t in range(decoder_X.shape[1]):\n"
+            "            context = self.get_context_vector(encoder_out, hidden_stat"
+            "e)\n"
+            ""
+        ),
+        (
+            "        context = self.get_context_vector(encoder_out, hidden_state)\n"
+            "        for t in range(decoder_X.shape[1]):\n"
+            ""
+        ),
     ),
     (
         "lab_gru",
@@ -359,8 +389,17 @@ WRONG = [
         "Seq2SeqModel",
         "time and batch are exchanged",
         "depends-on-batch",
-        "self.encoder = nn.GRU(EMBEDDING, HIDDEN, batch_first=True)\n        self.decoder = nn.GRU(EMBEDDING, HIDDEN, batch_first=True)",
-        "self.encoder = nn.GRU(EMBEDDING, HIDDEN, batch_first=True)\n        self.decoder = nn.GRU(EMBEDDING, HIDDEN)\n        self.decoder.forward = (lambda f: lambda x, h: f(x, h.mean(1, keepdim=True).expand(-1, x.shape[1], -1).contiguous()))(self.decoder.forward)",
+        (
+            "self.encoder = nn.GRU(EMBEDDING, HIDDEN, batch_first=True)\n"
+            "        self.decoder = nn.GRU(EMBEDDING, HIDDEN, batch_first=True)"
+        ),
+        (
+            "self.encoder = nn.GRU(EMBEDDING, HIDDEN, batch_first=True)\n"
+            "        self.decoder = nn.GRU(EMBEDDING, HIDDEN)\n"
+            "        self.decoder.forward = (lambda f: lambda x, h: f(x, h.mean(1, "
+            "keepdim=True).expand(-1, x.shape[1], -1).contiguous()))(self.decoder.f"
+            "orward)"
+        ),
     ),
     (
         "lab_plain",
