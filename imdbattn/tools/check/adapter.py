@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from imdbattn.tools.check.numbers import Mistake, NotChecked
-from imdbattn.tools.check.sheets import Entry, agrees, arguments_of, evaluate
+from imdbattn.tools.check.sheets import Entry, agrees, arguments_of, evaluate, parameters_of
 from imdbattn.tools.check.tables import SIGNATURES
 
 # Findings that do not say which mistake it is
@@ -30,6 +30,7 @@ class Adapter:
         call = SIGNATURES[kind].partition(": ")[2].partition(" ->")[0]
         self.given = re.findall(r"(\w+)(?:,|$| \()", re.sub(r"\([^)]*\)", "(", call))
         self.sizes: dict[str, Any] = {}
+        self.masked = entry.masked
 
     def build(self, make: Callable[..., Any], sizes: dict[str, Any], **names: Any) -> Any:
         """The module that the sheet describes."""
@@ -124,3 +125,14 @@ def settle(
         left = [one for one, rank in zip(left, ranks, strict=False) if rank == max(ranks)]
     part, part.adapter.way = left[0]
     return part
+
+
+def is_given_a_mask(entry: Entry, called: Any) -> bool:
+    """Whether one of its arguments is a mask, or lengths; also if its arguments are not known."""
+    given = parameters_of(called)
+    for way in entry.ways:
+        for key, value in way.arguments.items():
+            is_mask = "mask" in value or "lengths" in value
+            if is_mask and set(key.split("|")) & given.keys():
+                return True
+    return any(not agrees(called, way) for way in entry.ways)

@@ -69,7 +69,7 @@ def diagnose(
     known: whether to look for known mistakes.
     """
     bindings = list(bindings)
-    change = part.change or table.texts["change"]
+    change = part.change or table.texts.get("change", "")
     rights = [bind for finding, _, bind in bindings if finding in (RIGHT, GUESS)]
 
     @cache

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from imdbattn.tools.check.numbers import mistake, same
+from imdbattn.tools.check.numbers import NotChecked, mistake, same
 from imdbattn.tools.check.part import Part, call, inputs, net_of
 
 
@@ -17,8 +17,14 @@ def given_lengths(part: Part, *values: list[int] | int) -> list[torch.Tensor]:
     return [*given, lengths]
 
 
+def require_lengths(part: Part) -> None:
+    if part.adapter and not part.adapter.masked:
+        raise NotChecked(f"{part.name} is given no lengths.")
+
+
 def of_queries(part: Part) -> None:
     """Lengths of two dimensions are those of each query."""
+    require_lengths(part)
     net, lengths = net_of(part), [[1, 2, 3], [3, 1, 2]]
     found = call(part, net, *given_lengths(part, *lengths))
     for query in range(3):
@@ -30,6 +36,7 @@ def of_queries(part: Part) -> None:
 
 def none(part: Part) -> None:
     """Without lengths, all words count."""
+    require_lengths(part)
     net = net_of(part)
     *given, _ = inputs(part, 3, 3)
     found, right = call(part, net, *given, None), call(part, net, *given_lengths(part, 3, 3))

@@ -98,7 +98,7 @@ class Part:
 
     def lengths(self, *lengths: int) -> tuple[int, ...]:
         """These lengths, or the longest for all if the part has no mask."""
-        if self.adapter and not self.adapter.entry.masked:
+        if self.adapter and not self.adapter.masked:
             return (max(lengths),) * len(lengths)
         return lengths
 

@@ -16,7 +16,7 @@ import imdbattn.tools.check.lengths as lengths
 import imdbattn.tools.check.rules as rules
 import imdbattn.tools.check.source as source
 from imdbattn.errors import UserError
-from imdbattn.tools.check.adapter import Adapter
+from imdbattn.tools.check.adapter import Adapter, is_given_a_mask
 from imdbattn.tools.check.adapter import settle as settle_among
 from imdbattn.tools.check.numbers import StudentError
 from imdbattn.tools.check.part import Part, inputs, student
@@ -354,6 +354,7 @@ def settle(part: Part) -> None:
     candidates = []
     for kind in entry.rules:
         own = Adapter(entry, kind)
+        own.masked = entry.masked and is_given_a_mask(entry, called)
         candidates.append(Part(part.name, part.make, part.file, part.own, kind, own))
     if part.kind in ("Decoder", "Seq2Seq"):
         return
@@ -370,6 +371,11 @@ def notes(part: Part) -> Iterator[str]:
     entry = part.adapter.entry
     if part.adapter.way.says:
         yield f"Found: {part.adapter.way.says}."
+    needs_mask = any(
+        "mask" in v or "lengths" in v for w in entry.ways for v in w.arguments.values()
+    )
+    if entry.masked and needs_mask and not part.adapter.masked:
+        yield "It is given no mask and no lengths: padding was not checked."
     if len(entry.rules) > 1:
         yield f"Checked as {part.kind}."
 
