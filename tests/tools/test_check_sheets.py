@@ -88,6 +88,19 @@ def test_what_could_have_been_otherwise_is_noted(file, note):
     assert note in sentences(outcome_of(FOLDER / "sheets" / f"{file}.py"))
 
 
+def test_a_part_without_lengths_is_checked_without_padding(tmp_path):
+    text = (FOLDER / "sheets" / "textbook_lazy.py").read_text()
+    attention = text[text.index("class AdditiveAttention") : text.index("class MultiHead")]
+    attention = attention.replace("keys, values, valid_lens)", "keys, values)")
+    attention = attention.replace("masked_softmax(scores, valid_lens)", "scores.softmax(-1)")
+    (file := tmp_path / "mine.py").write_text(f"from torch import nn\n\n\n{attention}")
+    outcome = outcome_of(file)
+    assert (findings(outcome), outcome.status) == ([], 0)
+    assert "padding was not checked" in sentences(outcome)
+    file.write_text(file.read_text().replace("hidden.tanh()", "hidden"))
+    assert findings(outcome_of(file)) == [("AdditiveAttention", "no-tanh")]
+
+
 def test_only_parts_of_the_sheet_are_listed_as_absent():
     text = as_text(outcome_of(FOLDER / "sheets" / "course_bool.py"))
     assert "Not in the file: MultiheadAttention.\n" in text
