@@ -167,7 +167,7 @@ CLASSIFIER = [
     ("not-a-mean", "masked_mean(x, mask)", "(x * mask[..., None]).sum(1)"),
     ("no-positions", ADDED, "x"),
     ("positions-lost-with-cls", ADDED, f"x if self.cls is not None else {ADDED}"),
-    ("vectors-scaled", "self.embedding(tokens)", "self.embedding(tokens) * 4"),
+    ("vectors-scaled", "self.embedding(tokens)", "self.embedding(tokens) * 3"),
     (
         "cls-over-first-word",
         f"{CAT}\n            mask = {CAT_MASK}",

@@ -111,12 +111,6 @@ MUTATIONS = [
     ),
     (
         "linears",
-        "words times the root of the width",
-        "x = x + positional_encoding(",
-        "x = x * math.sqrt(x.shape[2]) + positional_encoding(",
-    ),
-    (
-        "linears",
         "CLS is masked as a key",
         "torch.ones_like(mask[:, :1])",
         "torch.zeros_like(mask[:, :1])",

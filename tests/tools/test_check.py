@@ -579,6 +579,8 @@ def test_commands_of_the_document(notebook, tmp_path):
     (yaml,) = re.findall(r"```yaml\n# points.yaml\n(.*?)```", document, re.DOTALL)
     for folder in (tmp_path, tmp_path / "source"):
         (folder / "points.yaml").write_text(yaml)
+    (sheet,) = re.findall(r"```yaml\n# my_sheet.yaml\n(.*?)```", document, re.DOTALL)
+    (tmp_path / "my_sheet.yaml").write_text(sheet)
     (tmp_path / "submissions" / "a.py").write_text(SCORES)
     (tmp_path / "submissions" / "b.py").write_text(SCORES)
     environment = {**os.environ, "PYTHONPATH": str(FOLDER.parents[1])}

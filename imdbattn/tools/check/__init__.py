@@ -13,9 +13,10 @@ def score(*parts: Any, **named: Any) -> "Any":
     import torch
 
     from imdbattn.errors import UserError
+    from imdbattn.tools.check.part import Part
     from imdbattn.tools.check.parts import RULES
     from imdbattn.tools.check.report import Outcome
-    from imdbattn.tools.check.rules import Part, run
+    from imdbattn.tools.check.running import run
     from imdbattn.tools.check.tables import PARTS
 
     outcome, dtype, state = Outcome(), torch.get_default_dtype(), torch.get_rng_state()

@@ -9,22 +9,23 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-import imdbattn.tools.check.rules as rules
 from imdbattn.nn import sinusoids
-from imdbattn.tools.check.references import RIGHT, Names, diagnose
-from imdbattn.tools.check.rules import (
-    NotChecked,
+from imdbattn.tools.check.formulas import RIGHT, Names, diagnose
+from imdbattn.tools.check.numbers import NotChecked, StudentError, mistake, same
+from imdbattn.tools.check.part import (
+    CLASSES,
+    VECTORS,
+    VOCABULARY,
     Part,
     inputs,
-    mistake,
     net_of,
-    same,
+    record,
     student,
     vectors_VD,
 )
+from imdbattn.tools.check.rules import trained
 from imdbattn.tools.check.tables import TABLES
 
-VOCABULARY, VECTORS = rules.VOCABULARY, rules.VECTORS
 SEEDS = range(3)  # of models; a change that has no effect in any of them is taken to have none
 EXACT = 1e-5  # a smaller effect is none
 REVIEW = [[4, 2, 9]]
@@ -49,7 +50,7 @@ def logits(
 def tensors(part: Part, tokens: Any, lengths: Any = None, **options: Any) -> list[Tensor]:
     """The tensors that the operations of a call make, in their order."""
     lengths = torch.tensor(lengths or [len(tokens[0])] * len(tokens))
-    return rules.record(part, net_of(part, **options), torch.tensor(tokens), lengths)
+    return record(part, net_of(part, **options), torch.tensor(tokens), lengths)
 
 
 def shaped(tensors: list[Tensor], *shape: int) -> list[Tensor]:
@@ -66,7 +67,7 @@ def returns_logits(part: Part) -> None:
     """The results are logits, without a softmax or another function after the last Linear."""
     for seed in SEEDS:
         made = tensors(part, [[a, b] for a in range(4) for b in (5, 8)], seed=seed)
-        *earlier, y_BC = shaped(made, 8, rules.CLASSES)
+        *earlier, y_BC = shaped(made, 8, CLASSES)
         if linears := [{"z": z} for z in earlier if not same(z, y_BC)]:
             find(part, "logits", y_BC, "8 reviews", linears)
         if any(same(z.sum(1), torch.ones(len(z))) for z in (y_BC, y_BC.exp())):
@@ -87,11 +88,13 @@ def ids(part: Part) -> None:
     )
     if same(first, second, EXACT):
         raise mistake("vectors-not-used", first)
-    vectors_TD = vectors_VD()[REVIEW[0]]
+    scaled, vectors_TD = False, vectors_VD()[REVIEW[0]]
     for (x_TD,) in shaped(tensors(part, REVIEW), 1, 3, VECTORS):
         factor = float((x_TD * vectors_TD).sum() / vectors_TD.square().sum())
         if abs(factor - 1) > 1e-3 and x_TD.any() and same(x_TD, factor * vectors_TD):
-            raise mistake("vectors-scaled", given=factor)
+            if abs(factor - VECTORS**0.5) > 1e-3:
+                raise mistake("vectors-scaled", given=factor)
+            scaled = True
     for token in (0, 1, 2, 3, VOCABULARY - 1, VOCABULARY - 2, VOCABULARY - 3):
         third, *others = ((token + step) % VOCABULARY for step in (6, 9, 10))
         before, after = logits(part, [[third, token]]), []
@@ -102,6 +105,8 @@ def ids(part: Part) -> None:
         if not any(same(before, one, EXACT) for one in after):
             name = "word-as-padding" if token else "id-0-as-padding"
             raise mistake(name, before, after[0], first=third, token=token, other=others[0])
+    if scaled:  # as by Vaswani et al.
+        raise NotChecked("Differs from the sheet: the vectors are multiplied by sqrt(d).")
 
 
 def require_same(
@@ -143,6 +148,53 @@ def mean(part: Part) -> None:
         require_same("not-a-mean", part, [[4]], [[4, 4, 4]])
 
 
+def model_mean(part: Part) -> None:
+    """The head reads the mean of the words."""
+    ignored, right = (logits(part, TWO, lengths=lengths) for lengths in ([4, 4], [4, 2]))
+    if same(ignored, right, EXACT):
+        raise mistake("lengths-ignored", ignored[1])
+    if not read(part, cls=False):
+        raise NotChecked("What the head reads was not checked: it is no result (B, D) of words.")
+
+
+def model_words(part: Part) -> None:
+    """Every word has an effect on the logits, whatever its id."""
+    for token in (1, 2, 3, VOCABULARY - 1):
+        before, after = (logits(part, [[7, one]])[0] for one in (token, (token + 6) % VOCABULARY))
+        if same(before, after, EXACT):
+            raise mistake("words-not-used", before, token=token)
+
+
+def model_positions(part: Part) -> str | None:
+    """The positions are added to the vectors, for each word those of its place."""
+    net, seen = net_of(part), list[tuple[Tensor, Tensor]]()
+
+    def hook(module: nn.Module, given: Any, y: Any) -> None:
+        is_position = "pos" in type(module).__name__.lower() and len(given) == 1
+        if is_position and isinstance(y, Tensor) and given[0].shape == y.shape:
+            seen.append((given[0].detach(), y.detach()))
+
+    with nn.modules.module.register_module_forward_hook(hook):
+        student(net, *inputs(part, 4, 4, 4))
+    if not seen:
+        raise NotChecked("Positions were not checked: no module adds them to a tensor.")
+    x, y = seen[0]
+    tokens_BT = inputs(part, 4, 4, 4)[0]
+    if x.shape[:2] == tokens_BT.shape:
+        pe = y - x
+        if same(pe[:, :1].expand_as(pe), pe) and not same(pe[:1].expand_as(pe), pe):
+            raise mistake("positions-of-reviews", pe[0, 0], pe[1, 0])
+    else:
+        x = x.transpose(0, 1)
+    vectors_BTD = vectors_VD()[tokens_BT]
+    if x.shape == vectors_BTD.shape:
+        if same(x, vectors_BTD):
+            return None
+        if same(x, vectors_BTD * VECTORS**0.5):
+            raise NotChecked("Differs from the sheet: the vectors are multiplied by sqrt(d).")
+    raise NotChecked("Differs from the sheet: positions are added after a projection.")
+
+
 def positions(part: Part) -> None:
     """The model with positions gives the results of one without them for vectors to which positions
     are added.
@@ -163,10 +215,12 @@ def positions(part: Part) -> None:
             raise mistake(
                 "positions-after-layers", y_BC[0], fix=TABLES["positions"].texts["change"]
             )
+        if after_projection(part, tokens_BT):
+            raise NotChecked("Differs from the sheet: positions are added after a projection.")
         raise found
     if part.accepts("cls"):
         both: dict[str, Any] = {"cls": True, "positions": "sinusoidal"}
-        with suppress(rules.StudentError):  # CLS may not be written yet
+        with suppress(StudentError):  # CLS may not be written yet
             pairs = [
                 [logits(part, [r], seed=seed, **both) for r in (REVIEW[0], REVIEW[0][::-1])]
                 for seed in SEEDS
@@ -175,12 +229,24 @@ def positions(part: Part) -> None:
                 raise mistake("positions-lost-with-cls", pairs[0][0])
 
 
+def after_projection(part: Part, tokens_BT: Tensor) -> bool:
+    """Whether sines and cosines are added once, to a tensor computed from the vectors."""
+    shape = tuple(tokens_BT.shape)
+    with_them = tensors(part, tokens_BT.tolist(), positions="sinusoidal")
+    without = [x for x in tensors(part, tokens_BT.tolist()) if x.shape[:2] == shape and x.ndim == 3]
+    for x_BTD in without:
+        width = x_BTD.shape[2]
+        if width % 2 == 0:
+            y_BTD = x_BTD + sinusoids(shape[1], width).to(x_BTD.dtype)
+            if any(z.shape == y_BTD.shape and same(z, y_BTD) for z in with_them):
+                return not same(x_BTD, vectors_VD()[tokens_BT])
+    return False
+
+
 def cls_trained(part: Part) -> None:
     """CLS is a parameter that is trained."""
     with_cls, without = net_of(part, cls=True), net_of(part)
-    used, before = (
-        rules.trained(part, net, *inputs(part, 3, 3, 3, 3)) for net in (with_cls, without)
-    )
+    used, before = (trained(part, net, *inputs(part, 3, 3, 3, 3)) for net in (with_cls, without))
     if not used - before:
         raise mistake("cls-not-trained", count=len(used))
 

@@ -1,23 +1,27 @@
 """The rules of each part, and the check of all parts of a file."""
 
 import difflib
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
 
-import imdbattn.nn as own
 import imdbattn.tools.check.classifier as classifier
+import imdbattn.tools.check.decoder as decoder
+import imdbattn.tools.check.lengths as lengths
 import imdbattn.tools.check.rules as rules
 import imdbattn.tools.check.source as source
 from imdbattn.errors import UserError
-from imdbattn.tools.check.references import reference
+from imdbattn.tools.check.adapter import Adapter, is_given_a_mask
+from imdbattn.tools.check.adapter import settle as settle_among
+from imdbattn.tools.check.instead import instead
+from imdbattn.tools.check.part import Part
+from imdbattn.tools.check.references import agrees, reference
 from imdbattn.tools.check.report import result_of
-from imdbattn.tools.check.rules import Part, Rule, explain, run
-from imdbattn.tools.check.tables import PARTS
+from imdbattn.tools.check.running import Rule, explain, run
+from imdbattn.tools.check.sheets import Sheet, choose, load, matches
+from imdbattn.tools.check.tables import PARTS, SIGNATURES
 
 FIRST = [
     Rule("shape", rules.shape),
@@ -75,71 +79,82 @@ KINDS |= dict.fromkeys(("masked_mean", "masked_softmax", "scaled_dot_product_att
 RULES = {name: KINDS.get(name, MODULE) for name in PARTS}
 
 
-class Instead(nn.Module):
-    """A right module, with which parts that use a wrong one are still checked; it accepts other
-    arguments, too.
-    """
-
-    def __init__(self, right: Any, count: int, *sizes: int, **named: Any) -> None:
-        super().__init__()
-        self.right = right(*[*sizes, *named.values()][:count])
-
-    def forward(self, *given: Any, **named: Any) -> Any:
-        return self.right(*[*given, *named.values()][:2])
-
-
-def by_position(right: Any, *given: Any, **named: Any) -> Any:
-    """A right function whose arguments may have other names."""
-    return right(*given, *named.values())
-
-
-def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    weights = own.masked_softmax(q @ k.mT * k.shape[-1] ** -0.5, mask)
-    return weights @ v, weights
-
-
-def softmax(scores: Tensor, lengths: Tensor | None = None) -> Tensor:
-    return own.masked_softmax(
-        scores, None if lengths is None else own.padding_mask(lengths, scores.shape[-1])[:, None]
-    )
-
-
-MODULES = {
-    "SelfAttention": own.SelfAttention,
-    "PlainLayer": own.PlainLayer,
-    "ResidualLayer": own.ResidualLayer,
+MODEL = [
+    *FIRST,
+    Rule("logits", classifier.returns_logits, ("repeatable",)),
+    Rule("words", classifier.model_words, ("repeatable",)),
+    Rule("mean", classifier.model_mean, ("repeatable",)),
+    Rule("layers", classifier.layers),
+    Rule("registered", rules.registered),
+    Rule("gradients", rules.gradients, ("logits", "repeatable", "layers", "registered")),
+    Rule("positions", classifier.model_positions, ("repeatable",)),
+    Rule("batch", rules.batch, ("repeatable", "mean", "positions")),
+    Rule("finite", rules.finite, ("batch", "input-unchanged")),
+]
+FOR_ALL = [
+    Rule("shape", decoder.logits_shape),
+    Rule("repeatable", decoder.repeatable),
+    Rule("logits", decoder.returns_logits, ("repeatable",)),
+    Rule("batch", decoder.batch, ("repeatable",)),
+    Rule("steps", decoder.steps, ("repeatable", "batch")),
+    Rule("encoder", decoder.encoder, ("repeatable", "batch")),
+]
+DECODER = [
+    *FOR_ALL,
+    Rule("context", decoder.context, ("repeatable", "steps", "encoder")),
+    Rule("lengths", decoder.lengths, ("repeatable",)),
+    Rule("query", decoder.query, ("repeatable", "context", "encoder")),
+    Rule("state", decoder.carried, ("repeatable", "steps", "context")),
+]
+SEQ2SEQ = [
+    *FOR_ALL,
+    Rule("context", decoder.context, ("repeatable", "steps", "encoder")),
+    Rule("context-used", decoder.context_used, ("repeatable", "context")),
+    Rule("prediction", decoder.prediction, ("repeatable", "steps", "encoder", "context")),
+]
+ENCODING = [
+    *FIRST,
+    Rule("trained", lengths.positions_trained),
+    Rule("reference", reference, ("repeatable", "trained")),
+    Rule("batch", rules.batch, ("repeatable", "reference")),
+]
+SHEET_RULES = {
+    "Model": MODEL,
+    "Decoder": DECODER,
+    "Seq2Seq": SEQ2SEQ,
+    "PositionalEncoding": ENCODING,
+    "DecoderAttention": FUNCTION,  # the method of a model, whose other parameters it does not use
 }
-INSTEAD: dict[str, Any] = {name: partial(Instead, right, 1) for name, right in MODULES.items()} | {
-    "AdditiveScore": partial(Instead, own.Additive, 3),
-    "masked_softmax": partial(by_position, softmax),
-    "masked_mean": partial(by_position, own.MeanPooling(1)),
-    "positional_encoding": partial(by_position, own.sinusoids),
-    "scaled_dot_product_attention": partial(by_position, attention),
+NEEDED = ("repeatable", "reference")
+EXTRA = {  # that sheets may add, by name
+    "lengths-of-queries": Rule("lengths-of-queries", lengths.of_queries, NEEDED),
+    "no-lengths": Rule("no-lengths", lengths.none, NEEDED),
+    "bilinear": Rule("bilinear", decoder.bilinear, NEEDED),
 }
 
 
-def instead(part: Part) -> Any:
-    """A right part for those that use a wrong one. It returns the weights, too, if the student's
-    does.
-    """
-    right = INSTEAD.get(part.name, part.make)
-    with suppress(rules.StudentError):
-        is_attention = part.name == "scaled_dot_product_attention"
-        if is_attention and not isinstance(rules.student(part.make, *rules.inputs(part, 2)), tuple):
-            return lambda *given, **named: right(*given, **named)[0]
-    return right
+def rules_of(part: Part) -> list[Rule]:
+    """The rules of a part, with those that its sheet adds."""
+    if not part.adapter:
+        return RULES[part.name]
+    return SHEET_RULES.get(part.kind, RULES.get(part.kind, MODULE)) + [
+        EXTRA[name] for name in part.adapter.entry.also
+    ]
 
 
-def check(file: str, names: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+def check(
+    file: str, names: Mapping[str, str], sheet: str | None = None
+) -> Iterator[dict[str, Any]]:
     """Messages: {"parts": names of their checks, "near": names that other parts may have}, and
-    those of rules.run.
+    those of running.run. sheet: its name; None for the one that the names in the file belong to.
 
     The last one is {"done": True}, or {"error": message} for a UserError.
     """
     try:
         yield {"doing": ["file", "import"]}
         own = vars(source.load(file))
-        parts = find(own, file, names)
+        page = sheet_of(own, names, sheet)
+        parts = parts_of(page, own, file, names) if page else find(own, file, names)
     except UserError as error:
         yield {"error": str(error)}
         return
@@ -147,17 +162,109 @@ def check(file: str, names: Mapping[str, str]) -> Iterator[dict[str, Any]]:
         yield {"result": result_of("file", "import", False, *explain(error, "file", file))}
         yield {"done": True}
         return
-    checks = {part.name: [rule.name for rule in RULES[part.name]] for part in parts}
-    yield {"parts": checks, "near": similar(own, checks, names)}
+    checks = {part.name: [rule.name for rule in rules_of(part)] for part in parts}
+    yield {"parts": checks, "near": {} if page else similar(own, checks, names)}
+    if page:
+        yield {"sheet": page.title, "expected": list({**dict.fromkeys(names_of(page)), **checks})}
+    for part in parts:
+        if part.adapter:
+            yield {"doing": [part.name, "shape"]}
+            settle(part)
+    order = ["masked_softmax", *SIGNATURES]  # what others use comes first
+    parts = sorted(parts, key=lambda part: order.index(part.kind)) if page else parts
     for part in parts:
         wrong = False
-        for message in run(RULES[part.name], part):
+        if part.adapter:
+            for note in notes(part):
+                yield {"result": result_of(part.name, "sheet", None, None, note)}
+        for message in run(rules_of(part), part):
             yield message
             wrong |= message.get("result", {}).get("held") is False
         if wrong:
             # it is not found again in the parts that use it
-            own[names.get(part.name, part.name)] = instead(part)
+            replace(own, part, names)
     yield {"done": True}
+
+
+def replace(own: dict[str, Any], part: Part, names: Mapping[str, str]) -> None:
+    """Puts a right part in the place of a wrong one, under each of its names."""
+    right = instead(part)
+    own[names.get(part.name, part.name)] = right
+    for name, thing in list(own.items()):
+        if thing is part.make:
+            own[name] = right
+
+
+def sheet_of(own: dict[str, Any], names: Mapping[str, str], sheet: str | None) -> Sheet | None:
+    """The sheet of this name, or the one that the file is recognized as."""
+    if sheet:
+        return load(sheet)
+    plain = {
+        part: own[names.get(part, part)]
+        for part in PARTS
+        if callable(own.get(names.get(part, part)))
+    }
+    return None if names and not set(names) - set(PARTS) else choose(own, plain)
+
+
+def names_of(sheet: Sheet) -> list[str]:
+    """The parts of a sheet that a report lists as absent: those with names of their own."""
+    return [entry.name for entry in sheet.entries if not (entry.any_name or entry.optional)]
+
+
+def parts_of(sheet: Sheet, own: dict[str, Any], file: str, names: Mapping[str, str]) -> list[Part]:
+    """The parts of the sheet that the file has. Raises UserError if there is none."""
+    for part, name in names.items():
+        if not callable(own.get(name)):
+            raise UserError(f"--name {part}={name}: {file} has no class or function {name}")
+    named = {part: own[name] for part, name in names.items()}
+    parts: dict[str, Part] = {}
+    for entry, name, thing in matches(sheet, named | own):
+        shown = name if entry.any_name or entry.name in parts else entry.name
+        adapter = Adapter(entry, entry.rules[0])
+        if shown not in parts:
+            parts[shown] = Part(shown, thing, file, own, entry.rules[0], adapter)
+    if not parts:
+        found = ", ".join(names_of(sheet))
+        raise UserError(f"{file} has none of {found}: --stub {sheet.name} prints them")
+    return list(parts.values())
+
+
+def settle(part: Part) -> None:
+    """Finds out as which kind, and in which way, the part is called."""
+    adapter = part.adapter
+    assert adapter is not None
+    entry = adapter.entry
+    called = part.make
+    if isinstance(part.make, type):
+        called = partial(getattr(part.make, entry.method or "forward"), None)
+    candidates = []
+    for kind in entry.rules:
+        own = Adapter(entry, kind)
+        own.masked = entry.masked and is_given_a_mask(entry, called)
+        candidates.append(Part(part.name, part.make, part.file, part.own, kind, own))
+    if part.kind in ("Decoder", "Seq2Seq"):
+        return
+    torch.set_default_dtype(torch.float64)
+    tried: list[Callable[[Part], Any]] = [rules.shape, rules.padding]
+    tried += [rules.batch] if part.kind == "Model" else [agrees, reference]
+    best = settle_among(candidates, entry, called, tried)
+    vars(part).update(vars(best))
+
+
+def notes(part: Part) -> Iterator[str]:
+    """What was found out about the part, if it could have been otherwise."""
+    assert part.adapter is not None
+    entry = part.adapter.entry
+    if part.adapter.way.says:
+        yield f"Found: {part.adapter.way.says}."
+    needs_mask = any(
+        "mask" in v or "lengths" in v for w in entry.ways for v in w.arguments.values()
+    )
+    if entry.masked and needs_mask and not part.adapter.masked:
+        yield "It is given no mask and no lengths: padding was not checked."
+    if len(entry.rules) > 1:
+        yield f"Checked as {part.kind}."
 
 
 def similar(

@@ -1,5 +1,6 @@
 """Checks a student's file in a child process, and ends it with all processes that it started."""
 
+import argparse
 import json
 import os
 import signal
@@ -10,7 +11,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from imdbattn.tools.check.report import Outcome, result_of
+from imdbattn.errors import UserError, in_line
+from imdbattn.tools.check import source
+from imdbattn.tools.check.report import FORMATS, Outcome, result_of
+from imdbattn.tools.check.sheets import OWN, load, stub_of
 from imdbattn.tools.check.tables import describe
 
 KEPT = 2000  # last bytes that the file prints
@@ -18,8 +22,49 @@ START = 120  # seconds for the import of torch
 CALL = "from imdbattn.tools.check.process import child; child()"
 
 
-def run(file: str, names: Mapping[str, str], seconds: float, gibibytes: float) -> Outcome:
-    """Checks the file. A check that does not end, or that ends the process, is a finding."""
+def run_all(options: argparse.Namespace) -> int:
+    """Checks the files, prints the result in the chosen format, and returns the exit status."""
+    if options.stub is not None:
+        sys.stdout.write(stub(options.stub))
+        return 0
+    several = len(options.files) > 1
+    kind = options.format or ("csv" if several else "text")
+    if several and kind == "gradescope":
+        raise UserError("--format gradescope is for one file: give one file per call")
+    outcomes = []
+    for file in options.files:
+        try:
+            source.read(file)
+            outcome = run(file, dict(options.name), options.seconds, options.memory, options.sheet)
+        except (UserError, OSError) as error:
+            outcome = Outcome(file, error=in_line(error, None))
+        if outcome.error and not several and kind != "gradescope":
+            raise UserError(outcome.error)
+        outcome.points = options.points
+        outcome.require(dict.fromkeys([*options.require, *options.points]))
+        outcomes.append(outcome)
+    print(FORMATS[kind](outcomes))
+    return max(outcome.status for outcome in outcomes)
+
+
+def stub(sheet: str) -> str:
+    """A file to fill in: that of a sheet, or with the parts of this package."""
+    if sheet:
+        return stub_of(load(sheet))
+    return Path(__file__).with_name("stub.py.txt").read_text()
+
+
+def run(
+    file: str,
+    names: Mapping[str, str],
+    seconds: float,
+    gibibytes: float,
+    sheet: str | None = None,
+) -> Outcome:
+    """Checks the file. A check that does not end, or that ends the process, is a finding.
+
+    sheet: as for parts.check.
+    """
     from tempfile import TemporaryFile  # which imports random, as students may call a file
 
     outcome, mark, late = Outcome(file), uuid.uuid4().hex, False
@@ -39,6 +84,7 @@ def run(file: str, names: Mapping[str, str], seconds: float, gibibytes: float) -
             str(gibibytes),
             os.path.abspath(file),
             json.dumps(names),
+            "" if sheet is None else sheet if sheet in OWN else os.path.abspath(sheet),
         ]
         child = subprocess.Popen(
             [sys.executable, "-P", "-c", CALL, *arguments],
@@ -113,14 +159,14 @@ def child() -> None:
 
     from imdbattn.tools.check.parts import check
 
-    descriptor, seconds, gibibytes, file, names = sys.argv[1:]
+    descriptor, seconds, gibibytes, file, names, sheet = sys.argv[1:]
     sys.argv[1:] = []
     owner = os.getpid()
     torch.set_num_threads(1)
     os.set_inheritable(int(descriptor), False)
     signal.setitimer(signal.ITIMER_REAL, float(seconds))
     limit(4 * float(gibibytes))
-    for message in check(file, json.loads(names)):
+    for message in check(file, json.loads(names), sheet or None):
         if "parts" in message:  # the file is imported, and with it other packages
             limit(float(gibibytes))
         if os.getpid() != owner:  # a fork that the file has made

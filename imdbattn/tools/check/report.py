@@ -42,6 +42,8 @@ class Outcome:
     # parts that are missing -> names in the file that may be meant
     near: dict[str, str] = field(default_factory=dict)
     results: list[Result] = field(default_factory=list)
+    sheet: str = ""  # its title; "" for the parts of --stub
+    expected: list[str] = field(default_factory=lambda: list(PARTS))  # the parts of the sheet
     points: dict[str, float] = field(default_factory=dict)  # the most that a part can have
     doing: list[str] = field(default_factory=list)  # part and check
     printed: str = ""  # the end of what the file printed
@@ -162,7 +164,8 @@ def as_text(outcome: Outcome) -> str:
             f"{part}: {', '.join(r['check'] for r in group)}" for part, group in checks
         )
         notes.append(f"Not checked before the above is corrected: {text}.")
-    absent = [part for part in PARTS if part not in outcome.parts]
+    absent = [part for part in outcome.expected if part not in outcome.parts]
+    notes += [f"Checked as: {outcome.sheet}."] if outcome.sheet else []
     if absent and outcome.parts and outcome.file:
         notes.append(f"Not in the file: {', '.join(absent)}.{''.join(map(outcome.hint, absent))}")
     notes += [f"The file printed: {outcome.printed[-300:]}"] if outcome.printed else []
@@ -178,7 +181,7 @@ def page(outcome: Outcome) -> dict[str, Any]:
         "score": {"held": sum(outcome.made), "of": len(outcome.made)},
         "points": outcome.scored() if outcome.points else None,
         "parts": list(outcome.parts),
-        "not_found": [part for part in PARTS if part not in outcome.parts],
+        "not_found": [part for part in outcome.expected if part not in outcome.parts],
         "checks": outcome.results,
         "printed": outcome.printed,
     }

@@ -1,28 +1,31 @@
-"""The texts of the checker: the parts, their references and known mistakes (references.txt), and
+"""The texts of the checker: the parts, their references and known mistakes (mistakes/), and
 findings.txt.
 """
 
 from pathlib import Path
 from typing import Any, NamedTuple
 
+FOLDER = Path(__file__).parent
+
 
 class Table(NamedTuple):
-    """A section of references.txt. steps: name -> expression; the last one is the result."""
+    """A section of a file in mistakes/. steps: name -> expression; the last one is the result."""
 
     texts: dict[str, str]
     steps: dict[str, str]
     variants: list[tuple[str, str, dict[str, str]]]  # finding, sentence, steps that are replaced
 
 
-def lines_of(file: str) -> list[str]:
-    lines = Path(__file__).with_name(file).read_text().splitlines()
+def lines_of(*files: Path) -> list[str]:
+    """The lines of the files that are no comments."""
+    lines = [line for file in files for line in file.read_text().splitlines()]
     return [line for line in lines if not line.startswith("#")]
 
 
 def read_tables() -> dict[str, Table]:
     tables: dict[str, Table] = {}
     current: list[Table] = []
-    for line in filter(None, lines_of("references.txt")):
+    for line in filter(None, lines_of(*sorted((FOLDER / "mistakes").glob("*.txt")))):
         *texts, last = line.split(" | ", 2)
         if line.startswith("["):
             current = [
@@ -42,10 +45,11 @@ def read_tables() -> dict[str, Table]:
 
 TABLES = read_tables()
 PARTS = TABLES["parts"].texts  # the parts that a file may have -> how they are made and called
+SIGNATURES = PARTS | TABLES["kinds"].texts  # and those that only sheets ask for
 FINDINGS = {
     name: texts
     for name, *texts in (
-        b.split("\n") for b in "\n".join(lines_of("findings.txt")).strip().split("\n\n")
+        b.split("\n") for b in "\n".join(lines_of(FOLDER / "findings.txt")).strip().split("\n\n")
     )
 }
 

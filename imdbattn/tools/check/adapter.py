@@ -1,0 +1,138 @@
+"""Makes and calls what a sheet asks for as one of the parts that the rules know."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from imdbattn.tools.check.numbers import Mistake, NotChecked
+from imdbattn.tools.check.sheets import Entry, agrees, arguments_of, evaluate, parameters_of
+from imdbattn.tools.check.tables import SIGNATURES
+
+# Findings that do not say which mistake it is
+GENERAL = (
+    "depends-on-padding",
+    "depends-on-batch",
+    "differs-from-reference",
+    "wrong-positions",
+    "wrong-wavelengths",
+    "wrong-mean",
+)
+
+
+class Adapter:
+    """An entry of a sheet for one class or function, called in one of its ways."""
+
+    def __init__(self, entry: Entry, kind: str) -> None:
+        self.entry, self.way = entry, entry.ways[0]
+        call = SIGNATURES[kind].partition(": ")[2].partition(" ->")[0]
+        self.given = re.findall(r"(\w+)(?:,|$| \()", re.sub(r"\([^)]*\)", "(", call))
+        self.sizes: dict[str, Any] = {}
+        self.masked = entry.masked
+
+    def build(self, make: Callable[..., Any], sizes: dict[str, Any], **names: Any) -> Any:
+        """The module that the sheet describes."""
+        given, named = arguments_of(make, self.entry.make, sizes | names)
+        module = make(*given, **named)
+        if self.entry.sizes and isinstance(module, nn.Module):
+            found = {"it": module, "hidden": hidden_size}
+            self.sizes = {k: evaluate(v, found) for k, v in self.entry.sizes.items()}
+        return module
+
+    def attach(self, module: nn.Module) -> None:
+        """Lets the module be called as the part that the rules know."""
+        called = getattr(module, self.entry.method or "forward")
+        object.__setattr__(module, "forward", self.called(called))
+
+    def called(self, called: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*values: Any, **more: Any) -> Any:
+            names = dict(zip(self.given, values, strict=False)) | more
+            complete(names)
+            given, named = arguments_of(called, self.way.arguments, names)
+            y = called(*given, **named)
+            if isinstance(y, tuple) and self.way.result == "y":
+                y = y[0]
+            return evaluate(self.way.result, names | {"y": y})
+
+        return call
+
+
+def complete(names: dict[str, Any]) -> None:
+    """Adds the lengths that belong to a mask, or the mask that belongs to lengths."""
+    if "mask" in names:
+        mask = names["mask"]
+        names["lengths"] = None if mask is None else mask.sum(-1)
+        if mask is not None and mask.ndim == 3 and mask.shape[1] == 1:
+            names["lengths"] = mask.sum(-1)[:, 0]
+    elif "tokens" in names and "lengths" in names:
+        places = torch.arange(names["tokens"].shape[1])
+        names["mask"] = places < names["lengths"][:, None]
+
+
+def hidden_size(module: nn.Module) -> int:
+    """That of the module's first recurrent layer."""
+    for child in module.modules():
+        if isinstance(child, nn.RNNBase | nn.RNNCellBase):
+            return child.hidden_size
+    raise NotChecked("It was not checked: the module has no recurrent layer.")
+
+
+def rank_of(rule: Callable[[Any], Any], part: Any) -> int:
+    """3 if the rule holds, 2 for a known mistake, 1 if the rule does not apply.
+
+    0 for another result, and -1 if the student's code or the checker raised an exception.
+    """
+    torch.default_generator.manual_seed(0)
+    try:
+        rule(part)
+    except Mistake as mistake:
+        return 0 if mistake.args[0] in GENERAL else 2
+    except NotChecked as reason:
+        return 3 if str(reason).startswith("Differs") else 1
+    except Exception:
+        return -1
+    return 3
+
+
+def settle(
+    candidates: list[Any], entry: Entry, called: Any, rules: list[Callable[[Any], Any]]
+) -> Any:
+    """The candidate, with the way to call it, that most of the rules hold for, in their order.
+
+    candidates: the same part for each kind that it may be. A rule is tried only for those ways that
+    are the best by the rules before it. The last rule looks for known mistakes, which takes long
+    for modules: it is tried only if the others do not decide, and with one way for each kind.
+    """
+    ways = [way for way in entry.ways if agrees(called, way)] or entry.ways
+    left = [(part, way) for part in candidates for way in ways]
+    ranks = [0]
+    for rule in rules:
+        if rule is rules[-1]:
+            if max(ranks) == 3:
+                break
+            if entry.is_module:
+                left = list({id(part): (part, way) for part, way in reversed(left)}.values())[::-1]
+        if len(left) == 1:
+            break
+        ranks = []
+        for part, way in left:
+            part.adapter.way = way
+            ranks.append(rank_of(rule, part))
+            if rule is rules[-1] and ranks[-1] >= 2:  # the first kind with a known mistake
+                break
+        left = [one for one, rank in zip(left, ranks, strict=False) if rank == max(ranks)]
+    part, part.adapter.way = left[0]
+    return part
+
+
+def is_given_a_mask(entry: Entry, called: Any) -> bool:
+    """Whether one of its arguments is a mask, or lengths; also if its arguments are not known."""
+    given = parameters_of(called)
+    for way in entry.ways:
+        for key, value in way.arguments.items():
+            is_mask = "mask" in value or "lengths" in value
+            if is_mask and set(key.split("|")) & given.keys():
+                return True
+    return any(not agrees(called, way) for way in entry.ways)

@@ -1,0 +1,97 @@
+"""The tensors that a student's module computes, and those that are affine functions of each word.
+
+Queries, keys and values are found among them, however their weights are stored. Shape suffixes:
+N samples, M columns, D width.
+"""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from imdbattn.tools.check.numbers import same
+from imdbattn.tools.check.part import Part, inputs, record
+
+SAMPLES = 40  # reviews, to find affine functions of words; more than the columns of all arguments
+
+
+def samples(part: Part, words: int) -> list[Tensor]:
+    """The arguments for reviews of so many words."""
+    return [
+        torch.cat(x)
+        for x in zip(*(inputs(part, words, seed=seed) for seed in range(SAMPLES)), strict=True)
+    ]
+
+
+@torch.enable_grad()  # without gradients, torch's own attention computes in one step
+def computed(part: Part, net: Any, given: list[Tensor]) -> list[Tensor]:
+    """What the module computes of each review, (N, M), and the arguments first; no multiple of an
+    earlier one.
+    """
+    runs = [record(part, net, *(x[row : row + 1] for x in given)) for row in range(len(given[0]))]
+    found: list[Tensor] = []
+    for step in [*(x.split(1) for x in given), *zip(*runs, strict=False)]:
+        if (
+            step[0].is_floating_point()
+            and step[0].numel() > 1
+            and len({x.shape for x in step}) == 1
+        ):
+            x_NM = torch.stack([x.flatten() for x in step]).to(torch.get_default_dtype())
+            multiples = (
+                y * ((x_NM * y).sum() / y.square().sum()) for y in found if y.shape == x_NM.shape
+            )
+            if not same(x_NM, x_NM[:1].expand_as(x_NM)) and not any(
+                same(y, x_NM) for y in multiples
+            ):
+                found.append(x_NM)
+    return found
+
+
+def fit(x_ND: Tensor, y_NM: Tensor) -> Tensor:
+    """(M, D + 1), weight and bias of the affine function of x that is closest to y."""
+    if not bool(x_ND.isfinite().all() and y_NM.isfinite().all()):
+        return torch.full((y_NM.shape[1], x_ND.shape[1] + 1), float("nan"))
+    return torch.linalg.lstsq(
+        F.pad(x_ND, (0, 1), value=1), y_NM, rcond=1e-5, driver="gelsd"
+    ).solution.mT
+
+
+def affine_maps(x_ND: Tensor, tensors: list[Tensor]) -> list[Tensor]:
+    """Weight and bias of the tensors that are affine functions of x."""
+    return [matrix for y_NM in tensors if same(apply(matrix := fit(x_ND, y_NM), x_ND), y_NM)]
+
+
+def each_number(x_ND: Tensor, y_ND: Tensor) -> Tensor | None:
+    """(2, D), weight and bias, if each number of y is an affine function of the same number of
+    x.
+    """
+    gain_D = ((x_ND - x_ND.mean(0)) * y_ND).mean(0) / x_ND.var(0, correction=0)
+    bias_D = (y_ND - gain_D * x_ND).mean(0)
+    return torch.stack([gain_D, bias_D]) if same(gain_D * x_ND + bias_D, y_ND) else None
+
+
+def apply(matrix: Tensor, x: Tensor) -> Tensor:
+    return x @ matrix[:, :-1].mT + matrix[:, -1]
+
+
+class Fitted:
+    """The Linear with which the first example has the right result: it is found when it is called
+    for that one.
+
+    alone: whether it may be the identity.
+    """
+
+    def __init__(self, right: Tensor, alone: bool) -> None:
+        self.right, self.alone = right, alone
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if len(x) == len(self.right):
+            self.matrix = fit(x.flatten(0, -2), self.right.flatten(0, -2))
+            if not self.alone and same(self.matrix, torch.eye(*self.matrix.shape)):
+                self.matrix *= float("nan")
+        return apply(self.matrix, x)
+
+
+def numbers_of(net: nn.Module, count: int) -> list[Tensor]:
+    return [p.detach().flatten() for p in net.parameters() if p.numel() == count]

@@ -1,0 +1,154 @@
+"""References of SelfAttention, MultiHeadAttention and scaled_dot_product_attention.
+
+Shape suffixes: B reviews, H heads, T positions, D width.
+"""
+
+import itertools
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from imdbattn.tools.check.affine import Fitted, affine_maps, apply, computed, samples
+from imdbattn.tools.check.formulas import GUESS, RIGHT, Call, Choice, Names, whole
+from imdbattn.tools.check.numbers import same
+from imdbattn.tools.check.part import HEADS, WIDTH, Part
+
+
+def attention_names(three: Any, heads: int, alternate: bool, w_o: Call, *given: Tensor) -> Names:
+    """three: projections of the arguments side by side. alternate: whether a head has every H-th
+    column.
+
+    given: x or query, key and value; the mask.
+    """
+    *sources, m = given
+    Q, K, V = (apply(w, torch.cat(sources, -1)) for w in three) if three else sources
+    names: Names = {
+        "query": sources[0],
+        "m": m,
+        "split": whole,
+        "merge": whole,
+        "Q": Q,
+        "K": K,
+        "V": V,
+    }
+    if heads:
+        names["m"] = m[:, None, None]
+        names["split"] = lambda x: x.unflatten(-1, (heads, -1)).transpose(1, 2)
+        names["merge"] = lambda y: w_o(y.transpose(1, 2).flatten(2))
+        if alternate:
+            names["split"] = lambda x: x.unflatten(-1, (-1, heads)).movedim(-1, 1)
+    B, T, D = Q.shape[0], Q.shape[-2], Q.shape[-1]
+    return names | {"B": B, "T": T, "D": D, "d": D // (heads or 1)}
+
+
+class Projection(NamedTuple):
+    matrix: Tensor  # (M, columns + 1), of the arguments side by side
+    place: int  # of the argument that it is applied to
+    weight: Tensor  # (M, D), for that argument
+    is_x: bool  # it is the argument itself
+
+
+def among(rows: Tensor, matrices: list[Tensor]) -> bool:
+    """Whether each of the rows is one of those of the matrices."""
+    return bool(matrices) and bool((torch.cdist(rows, torch.cat(matrices)).amin(1) < 1e-4).all())
+
+
+def projections(part: Part, net: Any, sources: int) -> Iterator[list[Projection]]:
+    """Those that are computed, in their order, with the argument itself last; two lists for a
+    module for each head.
+    """
+    tensors = computed(part, net, samples(part, 1))
+    maps = affine_maps(torch.cat(tensors[:sources], 1), tensors)
+    # Without those to which a bias is added later.
+    maps = [
+        w
+        for place, w in enumerate(maps)
+        if not any(same(w[:, :-1], v[:, :-1]) for v in maps[place + 1 :])
+    ]
+    narrow = [w for w in maps if len(w) < WIDTH]
+    lists = [
+        [w for w in maps if not among(w, [other for other in maps if WIDTH <= len(other) < len(w)])]
+    ]
+    if (
+        len(narrow) > 3
+        and len(narrow) % 3 == 0
+        and not among(torch.cat(narrow), [w for w in maps if len(w) == WIDTH])
+    ):
+        count = len(narrow) // 3
+        lists = [[torch.cat(narrow[place::3]) for place in range(3)]]
+        lists += [
+            [torch.cat(narrow[start : start + count]) for start in range(0, 3 * count, count)]
+        ]
+    for one in lists:
+        found = []
+        for w in one:
+            weights = w[:, :-1].unflatten(1, (sources, WIDTH))
+            places, weight = (
+                weights.abs().amax((0, 2)).gt(1e-6).nonzero().flatten().tolist(),
+                weights.sum(1),
+            )
+            is_x = same(weight, torch.eye(len(w), WIDTH))
+            if len(places) == 1 and (is_x or not same(weight, weight.diag().diag())):
+                found.append(Projection(w, places[0], weight, is_x))
+        yield sorted(found, key=lambda projection: projection.is_x)
+
+
+def is_parameter(net: nn.Module, weight: Tensor) -> bool:
+    return any(
+        same(p, weight) or same(p.mT, weight) for p in net.parameters() if p.shape == weight.shape
+    )
+
+
+def attention_choices(part: Part, net: Any, results: list[Tensor]) -> Iterator[Choice]:
+    """All projections as W_q, W_k and W_v; and the mistakes of using one twice, or the word
+    itself.
+    """
+    several, sources = part.kind.startswith("MultiHead"), len(part.arguments) - 2
+    for found in projections(part, net, sources):
+        found = found[:4] + [one for one in found[4:] if one.is_x or sources > 1]
+        for three in itertools.product(found, repeat=3):
+            missing = [
+                name for name, one in zip(("W_q", "W_k", "W_v"), three, strict=True) if one.is_x
+            ]
+            finding, text = RIGHT, ""
+            if sources > 1 and [one.place for one in three] != [0, 1, 2]:
+                finding, text = "arguments-exchanged", "Query, key and value are exchanged."
+            elif missing in (["W_q"], ["W_k"]) and not is_parameter(
+                net, three[missing == ["W_q"]].weight
+            ):
+                finding = GUESS  # W_q^T W_k may be computed first
+            elif missing:
+                finding, text = "no-projection", f"There is no {missing[0]}."
+            elif any(
+                same(one.weight, other.weight) for one, other in itertools.combinations(three, 2)
+            ):
+                finding, text = (
+                    "shared-projections",
+                    "One Linear is used for several of W_q, W_k, W_v and W_O.",
+                )
+            q, k, v = (len(one.matrix) for one in three)
+            many = (
+                range(1, q + 1)
+                if finding == RIGHT and {*map(id, three)} <= {*map(id, found[:3])}
+                else (1,)
+            )
+            for heads in (HEADS,) if several else many:
+                if q == k and q % heads == v % heads == 0 and (heads > 1 or v == WIDTH):
+                    w_o = whole if heads == 1 else Fitted(results[0], alone=not several)
+                    for alternate in (
+                        (False, True) if 1 < heads < q and finding == RIGHT else (False,)
+                    ):
+                        yield (
+                            finding,
+                            text,
+                            partial(
+                                attention_names,
+                                [one.matrix for one in three],
+                                heads,
+                                alternate,
+                                w_o,
+                            ),
+                        )

@@ -1,0 +1,402 @@
+"""Rules of decoders: the textbook's with attention, and the encoder-decoder lab's model.
+
+Both are called with all words of the target at once. What a decoder may use at each step is found
+by changing one of its inputs at a time. Shape suffixes: B reviews, S steps of the decoder, T words
+of the encoder, L layers, H width of the state, V words of the vocabulary.
+"""
+
+from collections.abc import Callable
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from imdbattn.tools.check.adapter import hidden_size
+from imdbattn.tools.check.numbers import Mistake, NotChecked, mistake, normal, same
+from imdbattn.tools.check.part import Part, Recorder, net_of, student
+from imdbattn.tools.check.rules import require_shape
+from imdbattn.tools.check.sheets import parameters_of
+from imdbattn.tools.check.tables import describe
+
+REVIEWS, STEPS, WORDS = 3, 4, 5
+LENGTHS = (5, 2, 3)  # of the encoder's reviews
+LAYERS, WIDTH, VOCABULARY = 2, 8, 11
+EXACT = 1e-6  # a smaller effect is none
+TOKENS, HIDDEN = ("input_X", "token", "x", "X", "input"), ("hidden_state", "hidden", "state", "h")
+
+
+class Memory(NamedTuple):
+    """What the textbook's decoder is given: (B, T, H), the states (L, B, H), and the lengths."""
+
+    outputs_BTH: Tensor
+    states: list[Tensor]  # the hidden state, and for an LSTM the cell
+    lengths_B: Tensor | None
+
+
+def memory_of(net: nn.Module) -> Memory:
+    count = 2 if any(isinstance(child, nn.LSTM) for child in net.modules()) else 1
+    states = [normal(LAYERS, REVIEWS, WIDTH, seed=7 + number) for number in range(count)]
+    return Memory(normal(REVIEWS, WORDS, WIDTH, seed=5), states, torch.tensor(LENGTHS))
+
+
+def made(part: Part, seed: int = 0) -> Any:
+    """The module, with its own forward again."""
+    net = net_of(part, seed=seed)
+    vars(net).pop("forward", None)
+    return net
+
+
+def target(vocabulary: int, seed: int = 0) -> Tensor:
+    """(B, S) tokens."""
+    tokens = torch.arange(REVIEWS * STEPS).view(REVIEWS, STEPS) * 3 + 1 + seed
+    return tokens % vocabulary
+
+
+def changed_at(tokens_BS: Tensor, step: int, vocabulary: int) -> Tensor:
+    """The tokens with another one at this step, in all reviews."""
+    tokens_BS = tokens_BS.clone()
+    tokens_BS[:, step] = (tokens_BS[:, step] + 1) % vocabulary
+    return tokens_BS
+
+
+class Decoding:
+    """A module that turns tokens (B, S) into logits (B, S, V), however it is called."""
+
+    def __init__(self, part: Part) -> None:
+        self.part, self.net = part, made(part)
+        self.is_textbook = part.kind == "Decoder"
+        self.vocabulary, self.source_BT = VOCABULARY, torch.empty(0)
+        if self.is_textbook:
+            self.memory = memory_of(self.net)
+            student(self.once)
+            self.net = materialized(self.net)
+            return
+        embeddings = [m for m in self.net.modules() if isinstance(m, nn.Embedding)]
+        if not embeddings:
+            raise NotChecked("It was not checked: the model has no nn.Embedding.")
+        self.vocabulary = min(m.num_embeddings for m in embeddings)
+        self.source_BT = (torch.arange(REVIEWS * WORDS).view(REVIEWS, WORDS) * 7 + 2) % (
+            self.vocabulary
+        )
+
+    def once(self) -> Any:
+        return self(target(self.vocabulary))
+
+    def start(self, memory: Memory) -> Any:
+        states = memory.states[0] if len(memory.states) == 1 else tuple(memory.states)
+        return self.net.init_state((memory.outputs_BTH.transpose(0, 1), states), memory.lengths_B)
+
+    def __call__(self, tokens_BS: Tensor, given: Any = None) -> Tensor:
+        """given: other memory, or another source, than the usual one."""
+        if self.is_textbook:
+            state = student(self.start, self.memory if given is None else given)
+            y = student(self.net, tokens_BS, state)
+        else:
+            y = student(self.net, self.source_BT if given is None else given, tokens_BS)
+        y = y[0] if isinstance(y, tuple | list) and y else y
+        if not isinstance(y, Tensor) or y.ndim != 3:
+            shape = (*tokens_BS.shape, self.vocabulary)
+            require_shape(y, shape, f"For tokens {tuple(tokens_BS.shape)}, the result", self.part)
+        return y.detach()
+
+
+def materialized(net: nn.Module) -> nn.Module:
+    """The module with random parameters; those of lazy layers exist now."""
+    for number, parameter in enumerate(net.parameters()):
+        torch.default_generator.manual_seed(100 + number)
+        nn.init.normal_(parameter, std=(1, *parameter.squeeze().shape)[-1] ** -0.5)
+    return net
+
+
+def require_effect(finding: str, first: Tensor, second: Tensor, **values: Any) -> None:
+    if same(first, second, EXACT):
+        raise mistake(finding, first, **values)
+
+
+def logits_shape(part: Part) -> None:
+    """The result has the documented shape: reviews, steps, words of the vocabulary."""
+    decoding = Decoding(part)
+    for reviews, steps in ((REVIEWS, STEPS), (REVIEWS, 1)):
+        y = decoding(target(decoding.vocabulary)[:reviews, :steps])
+        if y.shape[1] == WORDS and not decoding.is_textbook:  # the encoder's words are decoded
+            raise mistake("decoder-input-not-used", y[0, 0], step=1)
+        right = (reviews, steps, VOCABULARY if decoding.is_textbook else y.shape[-1])
+        require_shape(y, right, f"For tokens ({reviews}, {steps}), the result", part)
+
+
+def repeatable(part: Part) -> None:
+    """In evaluation mode the same input gives the same result twice."""
+    decoding = Decoding(part)
+    first, again = decoding.once(), decoding.once()
+    if not same(first, again, 1e-5):
+        raise mistake("random-in-evaluation", first, again)
+
+
+def returns_logits(part: Part) -> None:
+    """The results are logits, without a softmax."""
+    y = Decoding(part).once()
+    if any(same(z.sum(-1), torch.ones(z.shape[:2]).to(z)) for z in (y, y.exp())):
+        raise mistake("softmax-twice", y[0, 0])
+
+
+def batch(part: Part) -> None:
+    """A review gives the same result alone and in a batch with other reviews."""
+    decoding = Decoding(part)
+    tokens = target(decoding.vocabulary)
+    together = decoding(tokens)
+    for row in range(REVIEWS):
+        one = slice(row, row + 1)
+        given: Any = decoding.source_BT[one]
+        if decoding.is_textbook:
+            outputs, states, lengths = decoding.memory
+            assert lengths is not None
+            given = Memory(outputs[one], [x[:, one] for x in states], lengths[one])
+        alone = decoding(tokens[one], given)
+        if not same(together[one], alone):
+            raise mistake("depends-on-batch", alone, together[one], text="", length=STEPS)
+
+
+def steps(part: Part) -> None:
+    """Each step reads its own token and, by the state, earlier ones, but no later ones."""
+    decoding = Decoding(part)
+    tokens = target(decoding.vocabulary)
+    y = decoding(tokens)
+    for step in range(STEPS):
+        other = decoding(changed_at(tokens, step, decoding.vocabulary))
+        if not same(y[:, :step], other[:, :step], 1e-5):
+            raise mistake("sees-later-tokens", y[:, :step], other[:, :step], step=step + 1)
+        require_effect("decoder-input-not-used", y[:, step], other[:, step], step=step + 1)
+        if step + 1 < STEPS:
+            later, z = y[:, step + 1 :], other[:, step + 1 :]
+            require_effect("state-not-carried", later, z, step=step + 1)
+
+
+def encoder(part: Part) -> None:
+    """The result depends on the encoder."""
+    decoding = Decoding(part)
+    tokens = target(decoding.vocabulary)
+    y, given = decoding(tokens), decoding.source_BT
+    if decoding.is_textbook:
+        outputs, states, lengths = decoding.memory
+        other: Any = Memory(outputs + 1, states, lengths)
+        require_effect("context-not-used", y, decoding(tokens, other))
+        other = Memory(outputs, [x + normal(*x.shape, seed=9) for x in states], lengths)
+        require_effect("encoder-not-used", y[:, 0], decoding(tokens, other)[:, 0])
+        return
+    for word in range(WORDS):
+        other = changed_at(given, word, decoding.vocabulary)
+        require_effect("encoder-not-used", y, decoding(tokens, other))
+
+
+# --- attention ------------------------------------------------------------------------------------
+
+
+def weights_of(decoding: Decoding, given: Any = None, tokens: Tensor | None = None) -> list[Tensor]:
+    """The weights over the encoder's words, (B, T), of each step: tensors that are not negative and
+    sum to 1 along an axis of T words. Equal ones that follow each other count once.
+    """
+    with Recorder() as recorder:
+        decoding(target(decoding.vocabulary) if tokens is None else tokens, given)
+    found: list[Tensor] = []
+    for x in recorder.made:
+        if x.numel() != REVIEWS * WORDS or not {REVIEWS, WORDS} <= {*x.shape}:
+            continue
+        x_BT = x.squeeze()
+        x_BT = x_BT if x_BT.shape[-1] == WORDS else x_BT.mT
+        is_weights = bool((x_BT >= 0).all()) and same(x_BT.sum(1), torch.ones(REVIEWS).to(x))
+        if is_weights and not any(same(x_BT, y, 1e-9) for y in found):
+            found.append(x_BT)
+    return found
+
+
+def context(part: Part) -> None:
+    """The context is computed anew at each step, from the state of that step."""
+    decoding = Decoding(part)
+    found = weights_of(decoding)
+    if not found:
+        if not decoding.is_textbook and not hasattr(decoding.net, "get_context_vector"):
+            raise NotChecked("The model has no attention: its context was not checked.")
+        raise NotChecked("The context was not checked: no weights (B, T) were recognized.")
+    if len(found) < STEPS:
+        raise mistake("context-computed-once", found[0][0], count=len(found), steps=STEPS)
+
+
+def lengths(part: Part) -> None:
+    """Words beyond a review's length have no effect, and None stands for all words."""
+    decoding = Decoding(part)
+    tokens = target(decoding.vocabulary)
+    outputs, states, lengths_B = decoding.memory
+    assert lengths_B is not None
+    padding = torch.arange(WORDS) >= lengths_B[:, None]
+    other = outputs.masked_fill(padding[..., None], 3.0)
+    y, z = decoding(tokens), decoding(tokens, Memory(other, states, lengths_B))
+    if not same(y, z, 1e-5):
+        raise Mistake("lengths-ignored", *mistake("lengths-not-used", y, z).args[1:])
+    every = decoding(tokens, Memory(outputs, states, None))
+    full = decoding(tokens, Memory(outputs, states, torch.full((REVIEWS,), WORDS)))
+    if not same(every, full, 1e-5):
+        raise mistake("none-hides-words", every, full)
+
+
+def query(part: Part) -> None:
+    """The query is the state of the decoder's last layer."""
+    decoding = Decoding(part)
+    outputs, states, lengths_B = decoding.memory
+    tokens = target(decoding.vocabulary)[:, :1]
+
+    def first(*moved: Tensor) -> Tensor:
+        found = weights_of(decoding, Memory(outputs, [*moved], lengths_B), tokens)
+        if not found:
+            raise NotChecked("The query was not checked: no weights (B, T) were recognized.")
+        return found[0]
+
+    def moved(number: int, layer: int) -> list[Tensor]:
+        made = [x.clone() for x in states]
+        made[number][layer] += normal(REVIEWS, WIDTH, seed=11)
+        return made
+
+    before = first(*states)
+    if not same(before, other := first(*moved(0, 0)), EXACT):
+        raise mistake("query-of-another-layer", before[0], other[0])
+    if len(states) > 1 and not same(before, other := first(*moved(1, -1)), EXACT):
+        raise mistake("query-of-the-cell", before[0], other[0])
+    require_effect("state-not-used", before[0], first(*moved(0, -1))[0], fix="Use state[-1].")
+
+
+def carried(part: Part) -> None:
+    """One call for all words gives the results of calls word by word, with the returned state."""
+    decoding = Decoding(part)
+    tokens = target(decoding.vocabulary)
+    y, state = decoding(tokens), student(decoding.start, decoding.memory)
+    single = []
+    for step in range(STEPS):
+        result = student(decoding.net, tokens[:, step : step + 1], state)
+        if not isinstance(result, tuple | list) or len(result) < 2:
+            raise Mistake(*describe("state-not-returned", "one result", "another state"))
+        state = result[1]
+        single.append(result[0].detach())
+    if not same(z := torch.cat(single, 1), y):
+        raise mistake("state-not-returned", z, y)
+
+
+# --- the lab's prediction ---------------------------------------------------------------------
+
+
+@contextmanager
+def replaced(net: Any, name: str, make: Callable[[Any], Any]) -> Any:
+    """The method of the object is replaced, within a with block, by what make returns for it."""
+    object.__setattr__(net, name, make(getattr(net, name)))
+    try:
+        yield
+    finally:
+        vars(net).pop(name)
+
+
+def context_used(part: Part) -> None:
+    """The context has an effect on the logits."""
+    decoding = Decoding(part)
+    if not hasattr(decoding.net, "get_context_vector"):
+        raise NotChecked("The model has no get_context_vector: its context was not checked.")
+    y = decoding.once()
+    with replaced(decoding.net, "get_context_vector", lambda f: lambda *a, **k: f(*a, **k) * 0):
+        z = decoding.once()
+    require_effect("context-not-used", y, z)
+
+
+def encoded(decoding: Decoding) -> tuple[Tensor, Any]:
+    """The encoder's outputs (B, T, H) and its state: of the first recurrent layer called."""
+    calls: list[tuple[Any, Any]] = []
+
+    def hook(module: nn.Module, given: Any, result: Any) -> None:
+        if isinstance(module, nn.RNNBase):
+            calls.append((module, result))
+
+    with nn.modules.module.register_module_forward_hook(hook):
+        decoding.once()
+    if not calls or not isinstance(calls[0][1][0], Tensor):
+        raise NotChecked("The prediction was not compared: the encoder is no recurrent layer.")
+    module, (outputs, state) = calls[0]
+    outputs = outputs if module.batch_first else outputs.transpose(0, 1)
+    if outputs.shape[:2] != (REVIEWS, WORDS):
+        raise NotChecked("The prediction was not compared: the encoder's outputs were not found.")
+    return outputs.detach(), state
+
+
+def prediction(part: Part) -> None:
+    """get_next_token, word by word, gives the largest logits of forward for the same words."""
+    decoding = Decoding(part)
+    method = getattr(decoding.net, "get_next_token", None)
+    if method is None:
+        raise NotChecked("The model has no get_next_token: the prediction was not compared.")
+    given = [*parameters_of(method)]
+    for seed in range(3):
+        decoding.net = made(part, seed)
+        method = decoding.net.get_next_token
+        tokens = target(decoding.vocabulary, seed)
+        y = decoding(tokens)
+        outputs, state = encoded(decoding)
+        for step in range(STEPS):
+            values = [outputs, tokens[:, step : step + 1], state][-len(given) :]
+            values = in_order(given, values)
+            result = student(method, *values)
+            found = result if isinstance(result, tuple | list) else [result]
+            best, size = y[:, step].argmax(-1), y.shape[-1]
+            token = token_of(found, size)
+            if not torch.equal(token, best):
+                raise mistake("prediction-differs", token, best, step=step + 1)
+            if len(found) < 2:
+                break  # without the state there is no next step
+            state = [x for x in found if isinstance(x, tuple) or is_state(x, hidden_size, decoding)]
+            if not state:
+                break
+            state = state[-1]
+
+
+def in_order(names: list[str], values: list[Any]) -> list[Any]:
+    """The values, (outputs,) tokens and state, in the order of the method's arguments."""
+    kinds = []
+    for name in names:
+        kind = 1 if name in TOKENS or name[-1:].lower() == "x" else 2 if "h" in name[:1] else 0
+        kinds.append(2 if name in HIDDEN else kind)
+    wanted = [1, 2] if len(values) == 2 else [0, 1, 2]
+    if sorted(kinds) != wanted:
+        return values
+    return [values[wanted.index(kind)] for kind in kinds]
+
+
+def is_state(x: Any, size: Callable[[nn.Module], int], decoding: Decoding) -> bool:
+    return isinstance(x, Tensor) and x.is_floating_point() and x.shape[-1] == size(decoding.net)
+
+
+def token_of(found: Any, size: int) -> Tensor:
+    """(B,), the token among the results, or that of the largest logit."""
+    for x in found:
+        if isinstance(x, Tensor) and not x.is_floating_point():
+            return x.reshape(-1)
+        if isinstance(x, Tensor) and x.shape[-1] == size:
+            return x.reshape(-1, size).argmax(-1)
+    raise NotChecked("The prediction was not compared: it has neither a token nor logits.")
+
+
+def bilinear(part: Part) -> None:
+    """The scores are linear in the state, and attention_W is used."""
+    from imdbattn.tools.check.context import scores_of
+    from imdbattn.tools.check.part import call, inputs
+
+    net = net_of(part)
+    state_BD, outputs_BTD, _ = inputs(part, 4, 4, 4)
+
+    def scores(states: Tensor) -> Tensor:
+        def of(rows: slice, places: list[int], mask: Tensor) -> Tensor:
+            return call(part, net, states[rows], outputs_BTD[rows][:, places], mask).detach()
+
+        return scores_of(part, of, outputs_BTD)
+
+    state_BD = state_BD / 4
+    one, two, three = (scores(factor * state_BD) for factor in (1, 2, 3))
+    if not same(three - two, two - one, 1e-2):
+        raise mistake("function-of-scores", one[0], two[0])
+    dot = (outputs_BTD * state_BD[:, None]).sum(-1)
+    if same(one, dot - dot[:, :1]):
+        raise mistake("no-projection", one[0])

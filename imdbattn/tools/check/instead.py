@@ -1,0 +1,122 @@
+"""Right parts, with which those that use a wrong one are still checked."""
+
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import imdbattn.nn as own
+from imdbattn.tools.check.numbers import StudentError
+from imdbattn.tools.check.part import Part, inputs, student
+
+
+class Instead(nn.Module):
+    """A right module, with which parts that use a wrong one are still checked; it accepts other
+    arguments, too.
+    """
+
+    def __init__(self, right: Any, count: int, *sizes: int, **named: Any) -> None:
+        super().__init__()
+        self.right = right(*[*sizes, *named.values()][:count])
+
+    def forward(self, *given: Any, **named: Any) -> Any:
+        return self.right(*[*given, *named.values()][:2])
+
+
+def by_position(right: Any, *given: Any, **named: Any) -> Any:
+    """A right function whose arguments may have other names."""
+    return right(*given, *named.values())
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    weights = own.masked_softmax(q @ k.mT * k.shape[-1] ** -0.5, mask)
+    return weights @ v, weights
+
+
+def softmax(scores: Tensor, lengths: Tensor | None = None) -> Tensor:
+    """lengths: (B,), (B, Q) or None."""
+    if lengths is None:
+        return own.masked_softmax(scores, None)
+    lengths = lengths if lengths.ndim == 2 else lengths[:, None]
+    words = torch.arange(scores.shape[-1], device=scores.device) < lengths[..., None]
+    return own.masked_softmax(scores, words)
+
+
+class InsteadDotProduct(nn.Module):
+    """A right DotProductAttention of the textbook, with which its MultiHeadAttention is checked."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__()
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None = None) -> Tensor:
+        self.attention_weights = softmax(q @ k.mT * k.shape[-1] ** -0.5, lengths)
+        return self.attention_weights @ v
+
+
+class InsteadAdditive(nn.Module):
+    """A right AdditiveAttention of the textbook, for the decoder that uses it."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__()
+        self.W_q, self.W_k = nn.LazyLinear(8, bias=False), nn.LazyLinear(8, bias=False)
+        self.w_v = nn.Linear(8, 1, bias=False)
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None = None) -> Tensor:
+        hidden = (self.W_q(q)[:, :, None] + self.W_k(k)[:, None]).tanh()
+        self.attention_weights = softmax(self.w_v(hidden)[..., 0], lengths)
+        return self.attention_weights @ v
+
+
+class InsteadMasked(nn.Module):
+    """A right layer that is given lengths, or a mask that may be True on padding."""
+
+    def __init__(self, right: Any, is_padding: bool, *sizes: int, **named: Any) -> None:
+        super().__init__()
+        width = next(size for size in (*sizes, *named.values()) if isinstance(size, int))
+        self.right, self.is_padding = right(width), is_padding
+
+    def forward(self, x: Tensor, given: Tensor | None = None) -> Tensor:
+        if given is not None and given.ndim == 1:
+            given = own.padding_mask(given, x.shape[1])
+        elif given is not None and self.is_padding:
+            given = ~given
+        return self.right(x, given)
+
+
+MODULES = {
+    "SelfAttention": own.SelfAttention,
+    "PlainLayer": own.PlainLayer,
+    "ResidualLayer": own.ResidualLayer,
+}
+INSTEAD: dict[str, Any] = {name: partial(Instead, right, 1) for name, right in MODULES.items()} | {
+    "AdditiveScore": partial(Instead, own.Additive, 3),
+    "masked_softmax": partial(by_position, softmax),
+    "masked_mean": partial(by_position, own.MeanPooling(1)),
+    "positional_encoding": partial(by_position, own.sinusoids),
+    "scaled_dot_product_attention": partial(by_position, attention),
+}
+
+
+def instead(part: Part) -> Any:
+    """A right part for those that use a wrong one. It returns the weights, too, if the student's
+    does.
+    """
+    if part.adapter:
+        is_module = part.adapter.entry.is_module
+        if part.kind == "scaled_dot_product_attention" and is_module:
+            return InsteadDotProduct
+        if part.kind == "AdditiveAttention":
+            return InsteadAdditive
+        if part.kind in MODULES:
+            is_padding = "~" in "".join(part.adapter.way.arguments.values())
+            return partial(InsteadMasked, MODULES[part.kind], is_padding)
+        same_call = part.kind in ("masked_softmax", "masked_mean", "positional_encoding")
+        return INSTEAD[part.kind] if same_call and not is_module else part.make
+    right = INSTEAD.get(part.name, part.make)
+    with suppress(StudentError):
+        is_attention = part.name == "scaled_dot_product_attention"
+        if is_attention and not isinstance(student(part.make, *inputs(part, 2)), tuple):
+            return lambda *given, **named: right(*given, **named)[0]
+    return right

@@ -1,0 +1,97 @@
+"""References of PlainLayer and ResidualLayer: attention is one of their modules, or found among the
+tensors. Shape suffixes: N samples, D width.
+"""
+
+import itertools
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from imdbattn.tools.check.affine import SAMPLES, Fitted, affine_maps, computed, each_number, samples
+from imdbattn.tools.check.attention import attention_names
+from imdbattn.tools.check.formulas import GUESS, RIGHT, Call, Choice, evaluate, whole
+from imdbattn.tools.check.numbers import mask, normal, same
+from imdbattn.tools.check.part import WIDTH, Part
+from imdbattn.tools.check.tables import TABLES
+
+
+def ignores_padding(call: Call) -> bool:
+    """Whether the results of two words are the same with a third position, of padding."""
+    x = normal(1, 3, WIDTH)
+    try:
+        return same(call(x, mask(2, size=3))[:, :2], call(x[:, :2], mask(2)))
+    except Exception:  # it has another signature
+        return False
+
+
+def attending_in_any_way(module: nn.Module) -> list[Call]:
+    """As attending, for a module whose mask may be True on padding, or which is given lengths."""
+    others = [lambda x, m: module(x, ~m), lambda x, m: module(x, m.sum(1))]
+    found = [call for call in attending(module) if ignores_padding(call)]
+    return found or [call for call in others if ignores_padding(call)] or attending(module)
+
+
+def attending(module: nn.Module) -> list[Call]:
+    """The module as functions of (x, mask) with an effect of words on each other; [] if it is not
+    attention.
+    """
+
+    def heads(x: Tensor, m: Tensor) -> Tensor:
+        x, padding = x if module.batch_first else x.transpose(0, 1), ~m & m.any(1, keepdim=True)
+        y = module(x, x, x, key_padding_mask=padding)[0]
+        return y if module.batch_first else y.transpose(0, 1)
+
+    found = []
+    for call in (
+        (heads,) if isinstance(module, nn.MultiheadAttention) else (module, lambda x, m: module(x))
+    ):
+        try:
+            x, y = normal(1, 2, WIDTH), call(normal(1, 2, WIDTH), mask(2))
+            if y.shape == x.shape and not same(y[:, :1], call(x[:, :1], mask(1)), 1e-6):
+                found.append(call)
+        except Exception:  # it has another signature
+            continue
+    return found
+
+
+def attend(three: Any, x: Tensor, m: Tensor) -> Any:
+    return evaluate(TABLES["SelfAttention"].steps, attention_names(three, 1, False, whole, x, m))
+
+
+def norms(words: list[Tensor]) -> list[Call]:
+    """LayerNorm with each weight and bias with which it gives one of these tensors (N, D) for
+    another one.
+    """
+    found: list[Tensor] = []
+    for x_ND in words:
+        x_ND = F.layer_norm(x_ND, (WIDTH,))
+        fits = [fit for y_ND in words if (fit := each_number(x_ND, y_ND)) is not None]
+        found += [fit for fit in fits[-1:] if not any(same(fit, other) for other in found)]
+    plain = torch.stack([torch.ones(WIDTH), torch.zeros(WIDTH)])
+    return [
+        partial(F.layer_norm, normalized_shape=(WIDTH,), weight=w, bias=b)
+        for w, b in found or [plain]
+    ]
+
+
+def layer_choices(part: Part, net: Any, results: list[Tensor]) -> Iterator[Choice]:
+    """Attention is one of the modules, or else that of three affine functions of x or LN(x); g: see
+    Fitted.
+    """
+    tensors = computed(part, net, samples(part, 2))
+    wide = [y.view(SAMPLES, 2, WIDTH) for y in tensors if y.shape[1] == 2 * WIDTH]
+    words = [y.flatten(0, 1) for y in wide]
+    of_module = attending_in_any_way if part.adapter else attending
+    attentions = [f for child in list(net.modules())[1:] for f in of_module(child)]
+    finding = RIGHT if attentions else GUESS
+    found = norms(words)
+    if not attentions:
+        for x_ND in (words[0], found[-1](words[0])):
+            three = affine_maps(x_ND, [y for y in words if each_number(x_ND, y) is None])[:3]
+            attentions += [partial(attend, one) for one in itertools.permutations(three, 3)]
+    for f, n, y in itertools.product(attentions, found, reversed(wide)):
+        yield finding, "", {"attention": f, "n": n, "g": Fitted(y, alone=False)}

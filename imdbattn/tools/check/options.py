@@ -1,0 +1,127 @@
+"""The options of the command."""
+
+import argparse
+from difflib import get_close_matches
+from pathlib import Path
+from typing import NoReturn
+
+import yaml
+
+from imdbattn.errors import UserError
+from imdbattn.tools.check.report import FORMATS
+from imdbattn.tools.check.sheets import OWN, load
+from imdbattn.tools.check.tables import PARTS
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message}; --help lists the options")
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    parser = Parser(
+        "imdbattn-check", description="Checks students' attention modules.", allow_abbrev=False
+    )
+    add = parser.add_argument
+    add(
+        "files",
+        nargs="*",
+        metavar="file",
+        help="Python or a notebook, with one or more of the parts of --stub",
+    )
+    add(
+        "--name",
+        action="append",
+        type=named,
+        default=[],
+        metavar="PART=NAME",
+        help="a part that has another name",
+    )
+    add(
+        "--sheet",
+        help=f"what the file is checked as: {', '.join(OWN)}, or a YAML file; found out by default",
+    )
+    add(
+        "--stub",
+        nargs="?",
+        const="",
+        metavar="SHEET",
+        help="print a file to fill in, of a sheet or of this package, and exit",
+    )
+    add("--format", choices=FORMATS, help="what is printed (default: text, for several files csv)")
+    add(
+        "--json",
+        dest="format",
+        action="store_const",
+        const="json",
+        help="the same as --format json",
+    )
+    add(
+        "--points",
+        type=points,
+        default={},
+        metavar="FILE",
+        help="YAML, the points of each part, then required",
+    )
+    add(
+        "--require",
+        type=required,
+        default=[],
+        metavar="PART,PART",
+        help="parts that the file must have",
+    )
+    add("--seconds", type=positive, default=60.0, help="limit of time for each file (default: 60)")
+    add(
+        "--memory",
+        type=positive,
+        default=1.0,
+        help="limit of memory in GiB, beyond that of imports (default: 1)",
+    )
+    options = parser.parse_args(arguments)
+    if not options.files and options.stub is None:
+        raise UserError(
+            "a file is missing: python -m imdbattn.check my_attention.py; --stub prints one to"
+            " fill in"
+        )
+    sheets = [load(options.sheet)] if options.sheet else [load(sheet) for sheet in OWN]
+    allowed = [entry.name for sheet in sheets for entry in sheet.entries]
+    allowed = list(dict.fromkeys([*(() if options.sheet else PARTS), *allowed]))
+    for part in [*dict(options.name), *options.require, *options.points]:
+        require_known(part, allowed)
+    return options
+
+
+def positive(text: str) -> float:
+    if not 0 < float(text) < 1e6:
+        raise ValueError
+    return float(text)
+
+
+def named(text: str) -> tuple[str, str]:
+    part, _, name = text.partition("=")
+    if not name.isidentifier():
+        raise ValueError
+    return part, name
+
+
+def required(text: str) -> list[str]:
+    return text.split(",")
+
+
+def points(file: str) -> dict[str, float]:
+    values = yaml.safe_load(Path(file).read_text())
+    if not isinstance(values, dict) or not all(
+        isinstance(v, int | float) and v >= 0 for v in values.values()
+    ):
+        raise UserError(
+            f"--points {file} must have one line for each part, such as SelfAttention: 4"
+        )
+    return {str(part): value for part, value in values.items()}
+
+
+def require_known(part: str, allowed: list[str]) -> None:
+    """Raises UserError unless it is one of the parts."""
+    if part not in allowed:
+        near = get_close_matches(part, allowed, 1, 0.5)
+        meant = f"did you mean {near[0]}?" if near else ", ".join(allowed)
+        raise UserError(f"there is no part {part!r}; {meant}")

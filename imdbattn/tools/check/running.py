@@ -1,0 +1,101 @@
+"""How rules are run, and how an exception of the student's code is explained."""
+
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+
+from imdbattn.errors import in_line
+from imdbattn.tools.check.numbers import Mistake, NotChecked, StudentError
+from imdbattn.tools.check.part import Part
+from imdbattn.tools.check.report import result_of
+from imdbattn.tools.check.tables import PARTS, describe
+
+
+class Rule(NamedTuple):
+    """test: raises Mistake; returns the sentence if the rule holds, or None for that of its
+    docstring.
+    """
+
+    name: str
+    test: Callable[[Part], str | None]
+    needs: tuple[str, ...] = ()  # rules that must hold first
+    option: str | None = None  # an argument without which the rule does not apply
+
+
+def sentence(test: Callable[..., Any]) -> str:
+    """Returns the first paragraph of a rule's docstring, on one line."""
+    return " ".join(str(test.__doc__).partition("\n\n")[0].split())
+
+
+def run(rules: list[Rule], part: Part) -> Iterator[dict[str, Any]]:
+    """Messages: {"doing": [part, rule]} before each rule, and {"result": ...} afterwards.
+
+    All rules need the first one, which is tried in float64 and then in float32.
+    """
+    failed: set[str] = set()
+    torch.set_default_dtype(torch.float64)
+    for rule in rules:
+        yield {"doing": [part.name, rule.name]}
+        found = attempt(rule, part, failed & {rules[0].name, *rule.needs})
+        if rule == rules[0] and not found[0] and found[1] != "not-written-yet":
+            torch.set_default_dtype(torch.float32)  # the file may use float32 whatever the input is
+            found = attempt(rule, part, set())
+        if found[0] is False or found[1] == "blocked":
+            failed.add(rule.name)
+        yield {"result": result_of(part.name, rule.name, *found)}
+
+
+def attempt(rule: Rule, part: Part, failed: set[str]) -> tuple[Any, ...]:
+    """What result_of is given. failed: rules that must hold before this one."""
+    if rule.option and not part.accepts(rule.option):
+        return (
+            None,
+            None,
+            f"{rule.option} was not checked: {part.name} has no argument {rule.option}.",
+        )
+    if failed:
+        return None, "blocked", f"Not checked before {' and '.join(sorted(failed))} hold."
+    torch.default_generator.manual_seed(0)
+    torch.set_grad_enabled(True)  # the file may have changed it
+    try:
+        return True, None, rule.test(part) or sentence(rule.test)
+    except Mistake as mistake:
+        return False, *mistake.args
+    except NotChecked as error:
+        return None, None, str(error)
+    except StudentError as error:
+        return False, *explain(error.args[0], part.name, part.file, part.shown)
+    except Exception as error:  # of the checker itself
+        reason = (
+            f"{rule.name} was not checked: the checker raised {type(error).__name__}:"
+            f" {in_line(error)}."
+        )
+        return None, "not-checked", reason
+
+
+def explain(error: BaseException, part: str, file: str, signature: str | None = None) -> list[str]:
+    """The finding for an exception of the student's code."""
+    values = {
+        "part": part,
+        "signature": signature or PARTS.get(part),
+        "message": f"{type(error).__name__}: {in_line(error)}",
+    }
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [
+        f"Line {f.lineno}{f.filename[len(file) :]}"
+        for f in frames
+        if file and f.filename.startswith(file)
+    ]
+    if isinstance(error, NotImplementedError):
+        return describe("not-written-yet", **values)
+    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
+        return describe("too-much-memory", **values)
+    if isinstance(error, TypeError) and not lines:
+        return describe("wrong-signature", **values)
+    where = [part, *lines][-1]
+    fix = "Correct that line." if lines else "Correct the call that raises it."
+    if isinstance(error, SystemExit):
+        fix = 'Put code that ends Python under if __name__ == "__main__".'
+    return describe("raises", where=where, fix=fix, **values)

@@ -1,0 +1,55 @@
+"""References of AdditiveScore and BilinearScore: the weights are found among the tensors."""
+
+import itertools
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from imdbattn.tools.check.affine import affine_maps, apply, computed, numbers_of, samples
+from imdbattn.tools.check.formulas import RIGHT, Call, Choice
+from imdbattn.tools.check.part import HIDDEN, WIDTH, Part
+
+
+def of_one(part: Part, net: Any) -> list[list[Tensor]]:
+    """Affine functions of query and key side by side: of the query alone, of the key alone, and of
+    both.
+    """
+    tensors = computed(part, net, samples(part, 1))
+    found = affine_maps(torch.cat(tensors[:2], 1), tensors)
+    size = part.sizes["E"]
+    used = [[bool(u.abs().max() > 1e-6) for u in (w[:, :size], w[:, size:-1])] for w in found]
+    return [
+        [w for w, one in zip(found, used, strict=True) if one == [q, k]]
+        for q, k in ((1, 0), (0, 1), (1, 1))
+    ]
+
+
+def of_query(part: Part, w: Tensor) -> Call:
+    return partial(apply, w[:, [*range(part.sizes["E"]), -1]])
+
+
+def additive_choices(part: Part, net: Any, results: list[Tensor]) -> Iterator[Choice]:
+    of_q, of_k, of_both = of_one(part, net)
+    both = [w for w in of_both if len(w) == HIDDEN]
+    both += [w + u for w, u in itertools.product(of_q, of_k) if len(w) == len(u) == HIDDEN]
+    name = "v" if part.kind == "AdditiveScore" else "w"
+    for w, v, b in itertools.product(
+        both, numbers_of(net, HIDDEN), [torch.zeros(1), *numbers_of(net, 1)]
+    ):
+        of_key = partial(apply, F.pad(w[:, part.sizes["E"] : -1], (0, 1)))
+        yield RIGHT, "", {"W": of_query(part, w), "U": of_key, name: lambda x, v=v, b=b: x @ v + b}
+
+
+def bilinear_choices(part: Part, net: Any, results: list[Tensor]) -> Iterator[Choice]:
+    size = part.sizes["E"]
+    of_q, of_k, _ = of_one(part, net)
+    of_k = [w[:, size:] for w in of_k]
+    # W itself
+    of_k += [F.pad(w.view(size, WIDTH), (0, 1)) for w in numbers_of(net, size * WIDTH)]
+    for w, u, b in itertools.product(of_q, of_k, [torch.zeros(1), *numbers_of(net, 1)]):
+        if len(w) == len(u):
+            yield RIGHT, "", {"W": of_query(part, w), "U": partial(apply, u), "b": b}

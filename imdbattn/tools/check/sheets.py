@@ -1,0 +1,217 @@
+"""Sheets of exercises: which classes and functions they ask for, how these are made and called, and
+with which part they are compared. A sheet is a YAML file; those of the package are in sheets/.
+
+Expressions of a sheet are Python, and run like the solution that is checked.
+"""
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import yaml
+
+from imdbattn.errors import UserError
+from imdbattn.tools.check.tables import SIGNATURES
+
+FOLDER = Path(__file__).parent / "sheets"
+OWN = sorted(file.stem for file in FOLDER.glob("*.yaml"))
+KEYS = {
+    *("names", "rules", "signature", "make", "calls", "method", "sizes", "needs"),
+    *("unless", "masked", "change", "stub", "any_name", "also", "optional"),
+}
+
+
+@dataclass
+class Way:
+    """One way to call a part: names of arguments, such as "mask|masks", and their expressions."""
+
+    arguments: dict[str, str]
+    says: str = ""  # what is noted if this is the way of the solution
+    result: str = "y"  # the part's result, from that of the call
+
+
+@dataclass
+class Entry:
+    """What a sheet asks for. Several rules: the first kind that the solution agrees with."""
+
+    name: str
+    names: list[str]  # patterns of the names that it may have
+    rules: list[str]
+    signature: str
+    ways: list[Way]
+    make: dict[str, str] = field(default_factory=dict)
+    method: str = ""  # which is called instead of forward
+    sizes: dict[str, str] = field(default_factory=dict)
+    needs: list[str] = field(default_factory=list)  # of these arguments, one must be there
+    unless: list[str] = field(default_factory=list)  # none of these arguments may be there
+    masked: bool = True
+    any_name: bool = False  # the name does not show that the sheet is meant
+    also: list[str] = field(default_factory=list)  # further rules, of parts.EXTRA
+    optional: bool = False  # it is not listed as absent
+    change: str = ""
+    stub: str = ""
+
+    def fits(self, name: str, thing: Any) -> bool:
+        """Whether the class or function may be this one, by its name and its arguments."""
+        if not any(re.fullmatch(pattern, name) for pattern in self.names):
+            return False
+        if self.method and not hasattr(thing, self.method):
+            return False
+        if not self.method and isinstance(thing, type) != bool(self.make or self.is_module):
+            return False
+        given = parameters_of(thing)
+        if self.needs and not set(self.needs) & given.keys():
+            return False
+        return not set(self.unless) & given.keys()
+
+    @property
+    def is_module(self) -> bool:
+        return "(" in SIGNATURES[self.rules[0]].partition(":")[0] or bool(self.make)
+
+    def agreement(self, thing: Any) -> int:
+        """The number of the arguments of the class or function whose names are the sheet's."""
+        known = {one for way in self.ways for key in way.arguments for one in key.split("|")}
+        known |= {one for key in self.make for one in key.split("|")}
+        called = getattr(thing, self.method or "forward", None) if isinstance(thing, type) else None
+        given = {*parameters_of(thing), *(parameters_of(called) if called else ())}
+        return len(known & given)
+
+
+@dataclass
+class Sheet:
+    name: str
+    title: str
+    entries: list[Entry]
+
+
+def parameters_of(thing: Any) -> dict[str, inspect.Parameter]:
+    """The named parameters of a function, method or class, without self."""
+    try:
+        found = dict(inspect.signature(thing).parameters)
+    except (TypeError, ValueError):
+        return {}
+    found.pop("self", None)
+    kinds = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    return {name: one for name, one in found.items() if one.kind not in kinds}
+
+
+def load(name: str) -> Sheet:
+    """A sheet of the package by its name, or that of a YAML file. Raises UserError."""
+    file = FOLDER / f"{name}.yaml" if name in OWN else Path(name)
+    if file.suffix not in (".yaml", ".yml"):
+        raise UserError(f"there is no sheet {name!r}: {', '.join(OWN)}, or a YAML file")
+    page = yaml.safe_load(file.read_text(encoding="utf-8"))
+    if not isinstance(page, dict) or not isinstance(page.get("parts"), dict):
+        raise UserError(f"{name} is no sheet: it has no parts")
+    entries = [entry_of(name, part, keys) for part, keys in page["parts"].items()]
+    return Sheet(file.stem, str(page.get("title", file.stem)), entries)
+
+
+def entry_of(sheet: str, part: str, keys: Any) -> Entry:
+    """Raises UserError for what is missing or not known, by name."""
+    where = f"{sheet}: {part}"
+    if not isinstance(keys, dict) or not {"rules", "calls"} <= keys.keys():
+        raise UserError(f"{where} needs rules and calls")
+    if unknown := sorted(keys.keys() - KEYS):
+        raise UserError(f"{where} has the key {unknown[0]!r}, which is none of {sorted(KEYS)}")
+    rules = keys["rules"] if isinstance(keys["rules"], list) else [keys["rules"]]
+    if wrong := [rule for rule in rules if rule not in SIGNATURES]:
+        raise UserError(f"{where}: there are no rules {wrong[0]!r}; {', '.join(SIGNATURES)}")
+    calls = keys["calls"] if isinstance(keys["calls"], list) else [keys["calls"]]
+    ways = []
+    for call in calls:
+        if not isinstance(call, dict):
+            raise UserError(f"{where}: calls are names of arguments with what is given for them")
+        arguments = {k: str(v) for k, v in call.items() if k not in ("says", "result")}
+        ways.append(Way(arguments, call.get("says", ""), call.get("result", "y")))
+    others = {k: v for k, v in keys.items() if k not in ("rules", "calls", "names", "signature")}
+    for key in ("make", "sizes"):
+        others[key] = {k: str(v) for k, v in (others.get(key) or {}).items()}
+    signature = keys.get("signature", part)
+    return Entry(part, keys.get("names", [re.escape(part)]), rules, signature, ways, **others)
+
+
+def stub_of(sheet: Sheet) -> str:
+    """A file with the sheet's empty functions."""
+    parts = "\n\n\n".join(entry.stub.strip() for entry in sheet.entries if entry.stub)
+    return f'"""{sheet.title}: fill in what raises NotImplementedError."""\n\n{parts}\n'
+
+
+def choose(own: Mapping[str, Any], plain: Mapping[str, Any]) -> Sheet | None:
+    """The sheet that most names of the file belong to; None for the parts of --stub.
+
+    plain: the parts of --stub that the file has. Of equal numbers, the names of arguments decide.
+    """
+    best, best_rank = None, (len(plain), 0)
+    if plain:
+        names = " ".join(SIGNATURES[part] for part in plain)
+        known = set(re.findall(r"\w+", names))
+        best_rank = (len(plain), sum(agreement(thing, known) for thing in plain.values()))
+    fallback = None
+    for name in OWN:
+        sheet = load(name)
+        found = matches(sheet, own)
+        named = {entry.name: thing for entry, _, thing in found if not entry.any_name}
+        agreed = sum(entry.agreement(thing) for entry, _, thing in found if not entry.any_name)
+        if named and (len(named), agreed) > best_rank:
+            best, best_rank = sheet, (len(named), agreed)
+        if found and fallback is None:
+            fallback = sheet
+    return best if best or plain else fallback
+
+
+def agreement(thing: Any, known: set[str]) -> int:
+    called = getattr(thing, "forward", None) if isinstance(thing, type) else None
+    given = {*parameters_of(thing), *(parameters_of(called) if called else ())}
+    return len(known & given)
+
+
+def matches(sheet: Sheet, own: Mapping[str, Any]) -> list[tuple[Entry, str, Any]]:
+    """The sheet's entries, and the names and things of the file that they are found in.
+
+    A thing belongs to the first entry that it fits, and to each entry that has a method.
+    """
+    found: list[tuple[Entry, str, Any]] = []
+    taken: set[int] = set()
+    for entry in sheet.entries:
+        for name, thing in own.items():
+            foreign = getattr(thing, "__module__", "") != "_checked_file"
+            if foreign or not callable(thing) or (id(thing) in taken and not entry.method):
+                continue
+            if entry.fits(name, thing):
+                found.append((entry, name, thing))
+                if not entry.method:
+                    taken.add(id(thing))
+    return found
+
+
+def arguments_of(
+    called: Callable[..., Any], wanted: Mapping[str, str], names: Mapping[str, Any]
+) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments for a call, by their names, or in the sheet's order if a name is not known."""
+    given = parameters_of(called)
+    known = {one: value for key, value in wanted.items() for one in key.split("|")}
+    required = [name for name, one in given.items() if one.default is inspect.Parameter.empty]
+    if given and all(name in known for name in required):
+        return [], {name: evaluate(known[name], names) for name in given if name in known}
+    return [evaluate(value, names) for value in wanted.values()], {}
+
+
+def agrees(called: Callable[..., Any], way: Way) -> bool:
+    """Whether the function can be called in this way."""
+    given = parameters_of(called)
+    known = {one for key in way.arguments for one in key.split("|")}
+    return all(
+        name in known for name, one in given.items() if one.default is inspect.Parameter.empty
+    )
+
+
+def evaluate(expression: str, names: Mapping[str, Any]) -> Any:
+    import torch
+
+    tools = {"torch": torch, "namespace": SimpleNamespace, "inf": float("inf")}
+    return eval(expression, tools | dict(names))

@@ -1,0 +1,199 @@
+"""imdbattn.check understands the functions and classes that exercise sheets ask for."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from imdbattn.errors import UserError
+from imdbattn.tools.check.parts import check
+from imdbattn.tools.check.report import Outcome, as_text
+from imdbattn.tools.check.sheets import OWN, load
+
+from ..solutions.sheets.wrong import WRONG
+
+FOLDER = Path(__file__).parents[1] / "solutions"
+RIGHT = sorted(file for file in FOLDER.glob("sheets/*_*.py") if file.stem != "__init__")
+TITLES = {"textbook": "textbook", "lab": "lab", "self": "self-attention", "course": "Courses"}
+
+
+@pytest.fixture(autouse=True)
+def as_before():
+    """Checks change the default type of their process."""
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def outcome_of(file: Path, sheet: str | None = None) -> Outcome:
+    outcome = Outcome(str(file))
+    for message in check(str(file), {}, sheet):
+        outcome.take(message)
+    return outcome
+
+
+def changed(tmp_path: Path, name: str, old: str, new: str) -> Path:
+    text = (FOLDER / f"{name}.py").read_text()
+    assert old in text
+    (file := tmp_path / "mine.py").write_text(text.replace(old, new, 1))
+    return file
+
+
+def findings(outcome: Outcome) -> list[tuple[str, str]]:
+    return [(result["part"], result["finding"]) for result in outcome.of(False)]
+
+
+def sentences(outcome: Outcome) -> str:
+    return " ".join(result["sentence"] for result in outcome.of(None))
+
+
+@pytest.mark.parametrize("file", RIGHT, ids=lambda file: file.stem)
+def test_right_solutions_of_each_sheet_pass_without_names(file):
+    outcome = outcome_of(file)
+    assert (findings(outcome), outcome.error, outcome.status) == ([], "", 0)
+    assert TITLES[file.stem.partition("_")[0]] in outcome.sheet
+    assert "not compared" not in sentences(outcome)
+
+
+@pytest.mark.parametrize(
+    ("file", "part", "names", "old", "new"),
+    [
+        pytest.param(
+            *(file, part, names, old, new),
+            id=f"{file}-{part}-{what}",
+            marks=pytest.mark.slow if number % 4 else (),
+        )
+        for number, (file, part, what, names, old, new) in enumerate(WRONG)
+    ],
+)
+def test_wrong_solutions_of_each_sheet_are_refused_by_name(file, part, names, old, new, tmp_path):
+    found = findings(outcome_of(changed(tmp_path, f"sheets/{file}", old, new)))
+    assert any((part, name) in found for name in names.split("|")), found
+
+
+@pytest.mark.parametrize(
+    ("file", "note"),
+    [
+        ("self_padding_mask", "batch_first=False, x is (T, B, D)"),
+        ("self_padding_mask", "the mask is True on padding"),
+        ("self_scaled", "the mask is True on words"),
+        ("self_scaled", "Differs from the sheet: positions are added after a projection."),
+        ("course_additive", "the mask is added to the scores"),
+        ("course_padding", "the mask is 1 on padding"),
+        ("textbook_classic", "Its argument scores is changed in place"),
+    ],
+)
+def test_what_could_have_been_otherwise_is_noted(file, note):
+    assert note in sentences(outcome_of(FOLDER / "sheets" / f"{file}.py"))
+
+
+def test_a_part_without_lengths_is_checked_without_padding(tmp_path):
+    text = (FOLDER / "sheets" / "textbook_lazy.py").read_text()
+    attention = text[text.index("class AdditiveAttention") : text.index("class MultiHead")]
+    attention = attention.replace("keys, values, valid_lens)", "keys, values)")
+    attention = attention.replace("masked_softmax(scores, valid_lens)", "scores.softmax(-1)")
+    (file := tmp_path / "mine.py").write_text(f"from torch import nn\n\n\n{attention}")
+    outcome = outcome_of(file)
+    assert (findings(outcome), outcome.status) == ([], 0)
+    assert "padding was not checked" in sentences(outcome)
+    file.write_text(file.read_text().replace("hidden.tanh()", "hidden"))
+    assert findings(outcome_of(file)) == [("AdditiveAttention", "no-tanh")]
+
+
+def test_only_parts_of_the_sheet_are_listed_as_absent():
+    text = as_text(outcome_of(FOLDER / "sheets" / "course_bool.py"))
+    assert "Not in the file: MultiheadAttention.\n" in text
+
+
+@pytest.mark.parametrize(
+    ("new", "note"),
+    [
+        (
+            "self.embedding(tokens) * 4",
+            "Differs from the sheet: the vectors are multiplied by sqrt",
+        ),
+        (
+            "self.project(self.embedding(tokens))",
+            "Differs from the sheet: positions are added after a projection.",
+        ),
+    ],
+    ids=["scaled", "projected"],
+)
+def test_defensible_differences_are_notes_also_without_a_sheet(new, note, tmp_path):
+    file = changed(tmp_path, "right/linears", "self.embedding(tokens)", new)
+    head = "self.head = nn.Linear(width, classes)"
+    layer = "self.project = nn.Linear(width, width)" if "project" in new else "pass"
+    text = file.read_text()
+    assert head in text
+    file.write_text(text.replace(head, f"{layer}\n        {head}"))
+    outcome = outcome_of(file)
+    assert (findings(outcome), outcome.status) == ([], 0)
+    assert note in sentences(outcome)
+
+
+def test_a_mean_that_ignores_nan_is_checked_completely(tmp_path):
+    mean = "(x * words).sum(1) / words.sum(1).clamp(min=1)"
+    other = "x.masked_fill(~mask[..., None], float('nan')).nanmean(1).nan_to_num(0)"
+    outcome = outcome_of(changed(tmp_path, "right/linears", mean, other))
+    assert (findings(outcome), outcome.status, outcome.unmade) == ([], 0, 0)
+
+
+# --- sheets of teachers ---------------------------------------------------------------------------
+
+MINE = {
+    "title": "My sheet",
+    "parts": {
+        "soft": {
+            "rules": "masked_softmax",
+            "signature": "soft(a, n)",
+            "calls": {"a": "scores", "n": "valid_lengths"},
+            "change": "Mask first.",
+            "stub": "def soft(a, n):\n    raise NotImplementedError",
+        }
+    },
+}
+SOFT = "import torch\n\ndef soft(a, n):\n    return {}\n"
+RIGHT_SOFT = "a.masked_fill(torch.arange(a.shape[-1]) >= n[:, None, None], -1e9).softmax(-1)"
+
+
+def test_a_teacher_adds_a_sheet_as_a_yaml_file(shell, tmp_path):
+    (tmp_path / "my_sheet.yaml").write_text(yaml.safe_dump(MINE))
+    (tmp_path / "right.py").write_text(SOFT.format(RIGHT_SOFT))
+    (tmp_path / "wrong.py").write_text(SOFT.format("a.softmax(-1)"))
+    options = ["--sheet", "my_sheet.yaml", "--json"]
+    done = shell("check", "right.py", *options, cwd=tmp_path, real=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    done = shell("check", "wrong.py", *options, "--require", "soft", cwd=tmp_path, real=True)
+    (found,) = [one for one in json.loads(done.stdout)["checks"] if one["held"] is False]
+    assert (found["part"], found["finding"], found["fix"]) == (
+        "soft",
+        "lengths-ignored",
+        "Mask first.",
+    )
+    done = shell("check", "--stub", "my_sheet.yaml", cwd=tmp_path, real=True)
+    assert "def soft(a, n):" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"rules": "masked_softmx"}, "there are no rules 'masked_softmx'"),
+        ({"argument": {}}, "the key 'argument'"),
+        ({"calls": None}, "calls"),
+    ],
+)
+def test_a_sheet_with_a_mistake_is_refused_by_name(change, error, tmp_path):
+    page = {"parts": {"soft": MINE["parts"]["soft"] | change}}
+    (file := tmp_path / "my_sheet.yaml").write_text(yaml.safe_dump(page))
+    with pytest.raises(UserError, match=error):
+        load(str(file))
+
+
+@pytest.mark.parametrize("sheet", OWN)
+def test_the_stub_of_a_sheet_is_recognized_and_unwritten(sheet, shell, tmp_path):
+    done = shell("check", "--stub", sheet, cwd=tmp_path, real=True)
+    (file := tmp_path / "stub.py").write_text(done.stdout)
+    outcome = outcome_of(file)
+    assert outcome.sheet == load(sheet).title
+    assert {finding for _, finding in findings(outcome)} == {"not-written-yet"}
