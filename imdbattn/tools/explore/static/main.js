@@ -4,7 +4,8 @@ import * as api from "./api.js";
 import { Panel } from "./panel.js";
 import { Sequence } from "./sequence.js";
 import { changesOf, factsOf, fromFragment, isChanged, toFragment } from "./state.js";
-import { count, delayed, el, percent } from "./tools.js";
+import { AnswerError, count, delayed, el, percent } from "./tools.js";
+import { listen as listenAsWorker } from "./worker.js";
 
 const by = (id) => document.getElementById(id);
 export const panels = new Map(); // id of a run -> Panel or Sequence
@@ -134,7 +135,7 @@ function answered() {
 }
 
 function failed(error) {
-  if (error instanceof api.ServerError) return; // shown in its panel
+  if (error instanceof AnswerError) return; // shown in its panel
   if (error instanceof TypeError && /fetch|network|load/i.test(error.message)) {
     const start = "start it again with python -m imdbattn.explore and open its new address; the part after # can be kept";
     alertWith(`The server does not answer: ${start}.`);
@@ -202,14 +203,34 @@ async function save() {
   say("Drawing the page …");
   try {
     const [blob, name] = await api.file("save", { readings, written, notes });
-    const link = el("a", { href: URL.createObjectURL(blob), download: name });
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 10000);
-    say(`Saved ${name}`);
+    download(blob, name);
   } catch (error) {
-    if (error instanceof api.ServerError) alertWith(error.message);
+    if (error instanceof AnswerError) alertWith(error.message);
     else failed(error);
   }
+}
+
+/** Writes the classifiers that are shown, and this page, as one file. */
+async function write() {
+  const runs = known.filter((run) => state.runs.includes(run.id) && run.kind === "classifier").map((run) => run.id);
+  say("Writing the file …");
+  by("write").disabled = true;
+  try {
+    const [blob, name] = await api.file("page", { runs });
+    download(blob, name);
+  } catch (error) {
+    if (error instanceof AnswerError) alertWith(error.message);
+    else failed(error);
+  } finally {
+    by("write").disabled = false;
+  }
+}
+
+function download(blob, name) {
+  const link = el("a", { href: URL.createObjectURL(blob), download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+  say(`Saved ${name}`);
 }
 
 function say(message) {
@@ -261,6 +282,7 @@ function listen() {
   by("previous").addEventListener("click", () => browse(-1));
   by("pair").addEventListener("click", makePair);
   by("save").addEventListener("click", save);
+  by("write").addEventListener("click", write);
   by("copy").addEventListener("click", copy);
   addEventListener("popstate", restore);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", rescale);
@@ -293,9 +315,11 @@ async function start() {
     showRuns(listed.skipped);
     listen();
     restore();
+    if (api.isFile) by("save").hidden = by("write").hidden = true;
   } catch (error) {
     failed(error);
   }
 }
 
-start();
+if (globalThis.document) start();
+else listenAsWorker(globalThis); // this script, as the worker of a page without a server

@@ -1,5 +1,8 @@
 // Elements, numbers as text, and delays.
 
+/** An error whose message a panel shows. */
+export class AnswerError extends Error {}
+
 /** An element. options: attributes; `text`, `on` (event -> function) and `data` are special. */
 export function el(tag, options = {}, ...children) {
   const node = document.createElement(tag);
