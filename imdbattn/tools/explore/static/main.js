@@ -307,9 +307,18 @@ function selectedOf(runs) {
   return [...chosen, first.find((run) => run.kind !== "classifier")].filter(Boolean).map((run) => run.id);
 }
 
+/** What a script of one's own can use: imdbattn.models and imdbattn.classify(text, id of a model). */
+function offer(runs) {
+  const models = runs.map(({ id, label, seed, labels, accuracy }) => ({ id, label, seed, labels, accuracy }));
+  let calls = 0;
+  const classify = (text, model = models[0].id) => api.json("classify", { run: model, text: String(text) }, `classify ${++calls}`);
+  window.imdbattn = Object.freeze({ models, classify });
+}
+
 async function start() {
   try {
     const listed = await api.runs();
+    if (api.isFile) offer(listed.runs);
     known = listed.runs;
     defaults = { source: listed.source, selected: selectedOf(listed.runs) };
     showRuns(listed.skipped);

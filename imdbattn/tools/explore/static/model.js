@@ -212,7 +212,7 @@ export class Model {
       has_positions: this.network.hasPositions,
       note: hasMaps ? null : `${reading.ids.length.toLocaleString("en")} words: attention is shown for up to ${MAPS.toLocaleString("en")}`,
     };
-    if (isChanged(changes)) facts.before = this.result(this.forward(this.reading(reading.text)).logits).probabilities;
+    if (isChanged(changes)) facts.before = this.result(this.forward(this.reading(text)).logits).probabilities;
     return [facts, joined(shown.flatMap(({ heads }) => heads.map((head) => head.weights.values)))];
   }
 
@@ -252,7 +252,7 @@ export class Model {
       probabilities: this.result(result.logits).probabilities,
       shapes: mapped(arrays, (array) => (array.rows ? [array.rows, array.columns] : [array.length])),
     };
-    return [facts, joined(Object.values(arrays).map((array) => array.values ?? array))];
+    return [facts, joined(Object.values(arrays).map((array) => (array.rows ? array.values : array)))];
   }
 
   /** Products of position vectors, and what distances add to the scores. */

@@ -50,17 +50,27 @@ function append(aligned, text, start, end) {
   }
 }
 
-/** Replaces each match; the new characters have the place of the first character of the match. */
+/** Replaces each match; the new characters have the place of the last character of the match, as in the library. */
 function replaced(aligned, pattern, content) {
-  return rewritten(aligned, pattern, () => content);
+  return rewritten(aligned, pattern, (match) => ({ content, same: 0, place: match.length - 1 }));
 }
 
-/** NFC. */
+/** NFC; a joined character has the place of the first of its characters. */
 function composed(aligned) {
   const isAscii = /^[\0-\x7f]*$/.test(aligned.text);
-  return isAscii ? aligned : rewritten(aligned, LETTER_AND_MARKS, (cluster) => cluster.normalize("NFC"));
+  const change = (cluster) => {
+    const content = cluster.normalize("NFC");
+    let same = 0;
+    while (same < content.length && content[same] === cluster[same]) same++;
+    return { content, same, place: same };
+  };
+  return isAscii ? aligned : rewritten(aligned, LETTER_AND_MARKS, change);
 }
 
+/**
+ * Changes each match. change: a match -> its new content, the number of code units at the start that stay the same,
+ * and the code unit of the match whose place the others have.
+ */
 function rewritten(aligned, pattern, change) {
   const parts = { text: "", starts: [], ends: [] };
   let at = 0;
@@ -72,11 +82,11 @@ function rewritten(aligned, pattern, change) {
     }
   };
   for (const match of aligned.text.matchAll(pattern)) {
-    const content = change(match[0]);
+    const { content, same, place } = change(match[0]);
     if (content === match[0]) continue;
-    copy(match.index);
-    append(parts, content, aligned.starts[at], aligned.ends[at]);
-    at += match[0].length;
+    copy(match.index + same);
+    append(parts, content.slice(same), aligned.starts[match.index + place], aligned.ends[match.index + place]);
+    at = match.index + match[0].length;
   }
   copy(aligned.text.length);
   return parts;
