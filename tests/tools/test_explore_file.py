@@ -5,9 +5,9 @@ numbers are those of the Python package, and it needs neither a server nor the n
 import json
 import random
 import re
-from collections.abc import Callable, Iterator
+import shutil
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlencode
 
@@ -52,14 +52,16 @@ CHANGES = (
     {"heads": [[1, 1]], "layers": [2], "positions": True, "words": [2]},
 )
 # Pieces of texts that the tokenizers split, normalize or replace.
-PIECES = (
+LINE = (
     "The film great movie don't it's I'm we'll o'brien 'em '90s u.s. e.g. mr. Dr. etc. 1,000 3.5"
     " 10/10 well-done -- --- .. ... .... ! ?? ; : ( ) [x] <br /> <BR/> <br> & &amp; \" `` '' @ # %"
-    " ½ ¨ café cafe\u0301 NAÏVE na\u00efve İstanbul ΟΔΟΣ ΣΑΣ ﬁlm ﬀ ﬆ ｆｕｌｌ！ ＡＢＣ 中文 電影 日本語 한국어"
+    " ½ ¨ café cafe\u0301 NAÏVE na\u00efve İstanbul ΟΔΟΣ ΣΑΣ ﬁlm ﬀ ﬆ ｆｕｌｌ！ ＡＢＣ"
+    " 中文 電影 日本語 한국어"
     " \u1112\u1161\u11ab \U0001f3ac \U0001f600 \U0001f468\u200d\U0001f469 \x91quoted\x92 \x93a\x94"
     " \x96 \x97 \x85 … …… ‘a’ “b” – — \u0301 a\u0323\u0301 \ufffd \u00ad \u200b ß ẞ ÆON ǅ"
     " didn't' n't can't.' rock'n'roll"
-).split(" ")
+)
+PIECES = LINE.split(" ")
 SPACES = (" ", " ", " ", "", "", "\n", "\t", "\u00a0", "\u3000", "\x85", "\u2028")
 
 
@@ -218,3 +220,194 @@ def test_answers_are_those_of_the_server(page, written, open_file):
                 assert_same(ask(tab, "cell", run=own, **row), expected_row, 5e-5)
         expected = opened(page.ask("positions", run=name, length=40))
         assert_same(ask(tab, "positions", run=own, length=40), expected, 2e-4)
+
+
+def texts_200() -> list[str]:
+    """200 texts: empty, unknown words only, 700 words, emoji, accents, HTML and mixed case."""
+    rng = random.Random(2)
+    fixed = [
+        "",
+        " \n ",
+        "qwxz zzzq \U0001f3ac",
+        " ".join(rng.choice(TEXT.split()) for _ in range(700)),
+        "<script>alert(1)</script> & <b>great</b> <br /> film &amp;",
+        "GREAT Movie, I did NOT like IT",
+        "caf\u00e9 na\u00efve \U0001f600 great",
+    ]
+    mixed = [*PIECES, *TEXT.split() * 4]
+    others = [" ".join(rng.choices(mixed, k=rng.randrange(120))) for _ in range(193)]
+    return fixed + others
+
+
+def assert_probabilities(tab: Any, page: Any, tolerance: float, rungs: Sequence[str]) -> None:
+    """Whether 200 texts have the probabilities of `predict`, in the models of these rungs."""
+    texts = texts_200()
+    for name, own in names_of(page, tab).items():
+        if page.runs.by_id[name].model not in rungs:
+            continue
+        model = imdbattn.load(page.runs.by_id[name].folder)
+        expected = [list(one.probabilities.values()) for one in model.predict(texts)]
+        found = tab.evaluate(
+            """([texts, model]) => Promise.all(texts.map(
+              async (text) => (await imdbattn.classify(text, model)).probabilities))""",
+            [texts, own],
+        )
+        difference = np.abs(np.array(found) - np.array(expected)).max()
+        assert difference <= tolerance, (name, difference)
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("float32", 1e-4), ("float16", 2e-3)])
+def test_probabilities_of_200_texts_are_those_of_predict(
+    page, written, open_file, precision, tolerance
+):
+    assert_probabilities(open_file(written(precision)), page, tolerance, ("mean", "tuned"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("precision", "tolerance"), [("float32", 1e-4), ("float16", 2e-3)])
+def test_probabilities_of_200_texts_are_those_of_predict_in_all_models(
+    page, written, open_file, precision, tolerance
+):
+    assert_probabilities(open_file(written(precision)), page, tolerance, RUNGS)
+
+
+def test_classify_gives_labels_words_probabilities_and_weights(page, written, open_file):
+    tab = open_file(written())
+    own = names_of(page, tab)[page.run(page.runs.labels[next(iter(page.runs.by_id))])]
+    name = next(key for key, value in names_of(page, tab).items() if value == own)
+    found = tab.evaluate("([text, model]) => imdbattn.classify(text, model)", [TEXT, own])
+    expected = page.runs.model(name).explain(TEXT)
+    assert found["labels"] == page.runs.model(name).labels
+    assert found["tokens"] == expected.words
+    assert found["label"] == expected.label
+    assert sum(found["probabilities"]) == pytest.approx(1)
+    residual = next(key for key, run in page.runs.by_id.items() if run.model == "residual_pe")
+    found = tab.evaluate(
+        "([text, model]) => imdbattn.classify(text, model)", [TEXT, names_of(page, tab)[residual]]
+    )
+    weights_LHQK = np.array([one["heads"] for one in found["attention"][:3]])
+    assert weights_LHQK.shape[2:] == (len(found["keys"]),) * 2
+    np.testing.assert_allclose(weights_LHQK.sum(-1), 1, atol=1e-5)
+    assert "no model" in tab.evaluate("imdbattn.classify('x', 'other').catch((e) => e.message)")
+
+
+def test_a_file_works_offline_on_a_phone_and_restores_its_link(page, written, open_file):
+    residual = names_of(page, tab := open_file(written()))[
+        next(key for key, run in page.runs.by_id.items() if run.model == "residual_pe")
+    ]
+    state = {"runs": residual, "text": TEXT, "cells": f"{residual}:1.1.4.2.0.1", "lang": "zh"}
+    phone = open_file(
+        written(), urlencode(state), viewport={"width": 390, "height": 844}, color_scheme="dark"
+    )
+    assert phone.evaluate("document.documentElement.scrollWidth") == 390
+    assert phone.locator("h1").inner_text() == "注意力浏览器"
+    assert phone.locator(".cell [data-step]").count() == 5
+    before = phone.locator(".panel").get_attribute("data-probability")
+    phone.locator(".word[data-place='2']").focus()
+    phone.keyboard.press("Enter")
+    settle(phone)
+    assert phone.locator(".panel").get_attribute("data-probability") != before
+    tab.goto("about:blank")
+    tab.goto(phone.url)
+    settle(tab)
+    after = phone.locator(".panel").get_attribute("data-probability")
+    assert tab.locator(".panel").get_attribute("data-probability") == after
+    assert tab.locator(".word.removed").count() == 1
+    tab.select_option("#language", "en")
+    tab.wait_for_function("document.querySelector('h1').textContent === 'Attention explorer'")
+    settle(tab)
+    assert tab.locator(".word.removed").count() == 1
+    tab.locator("#browser summary").click()
+    tab.locator("#next").click()
+    settle(tab)
+    assert "Review 1 of 12" in tab.locator("#match").inner_text()
+    tab.locator("#probe summary").click()
+    tab.locator("#pair").click()
+    tab.wait_for_selector(".sentence")
+
+
+def test_names_and_texts_of_a_colleague_cannot_put_html_into_the_file(
+    page, tmp_path, open_file, monkeypatch
+):
+    html = '</script><img src=x onerror="document.title=1"><script>document.title=2</script>'
+    entry = page.runs.entry(next(iter(page.runs.by_id)))
+    predictor = entry.predictor
+    monkeypatch.setitem(predictor.facts, "labels", [html, "pos"])
+    review = {"row": 0, "text": html, "label": html}
+    monkeypatch.setattr(onefile.Entry, "test_reviews", lambda self: [review])
+    bad = onefile.Entry(html, predictor, entry.metrics, entry.run)
+    onefile.write_page([bad], tmp_path / "page.html", words=None)
+    source = (tmp_path / "page.html").read_text("utf-8")
+    assert "onerror=" not in source
+    tab = open_file(tmp_path / "page.html", urlencode({"text": html}))
+    assert tab.title() == "Attention explorer"
+    assert tab.locator("main img, main script").count() == 0
+    assert tab.locator(".panel h3").inner_text() == html
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', source)[1]
+    assert "unsafe" not in policy
+    assert not re.search(r"https?:|'self'|\*", policy)
+
+
+def test_every_text_of_the_page_has_a_chinese_one():
+    static = onefile.STATIC
+    sources = {file.name: file.read_text("utf-8") for file in static.glob("*.js")}
+    known = set(re.findall(r'^  (?:"((?:[^"\\]|\\.)*)"|(\w+)):', sources.pop("texts.js"), re.M))
+    known_texts = {one or other for one, other in known}
+    used = set[str]()
+    for source in sources.values():
+        for call in re.findall(r'\bt\((?:[^"`()]* \? )?("[^"]+"(?: : "[^"]+")?)', source):
+            used |= set(re.findall(r'"([^"]+)"', call))
+    for pieces in re.findall(r">([^<>{}]+)<", (static / "index.html").read_text("utf-8")):
+        used.add(pieces.strip())
+    assert used - known_texts == {"", "English", "中文"}
+    assert len(used) > 80
+
+
+def test_the_command_writes_one_file_and_names_what_it_leaves_out(shell, folder_of, tmp_path):
+    folders = f"runs=[{folder_of('mean')},{folder_of('convolved')}]"
+    done = shell("explore", folders, "out=page.html", "precision=int8", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "a convolution cannot be computed in the browser" in done.stderr
+    assert "test accuracy" in done.stdout
+    assert onefile.MARK in (tmp_path / "page.html").read_text()
+    (tmp_path / "notes.html").write_text("mine")
+    refused = shell("explore", folders, "out=notes.html", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert refused.stderr.count("\n") == 1
+    assert (tmp_path / "notes.html").read_text() == "mine"
+    alone = shell("explore", f"runs={folder_of('convolved')}", "out=none.html", cwd=tmp_path)
+    assert (alone.returncode, (tmp_path / "none.html").exists()) == (2, False)
+
+
+def test_a_model_writes_its_page_and_an_export_too(folder_of, tmp_path, open_file):
+    model = imdbattn.load(folder_of("residual_pe"))
+    facts = model.page(tmp_path / "page.html", words=50)
+    assert facts["models"][0]["words"] == 50
+    model.page(tmp_path / "page.html", words=50)  # replaces its own page
+    model.export(tmp_path / "export")
+    imdbattn.load(tmp_path / "export").page(tmp_path / "export.html")
+    for name in ("page", "export"):
+        tab = open_file(tmp_path / f"{name}.html", urlencode({"text": "qwxz great"}))
+        assert "1 word not in the model's vocabulary" in tab.locator(".panel").inner_text()
+    with pytest.raises(UserError, match="convolution"):
+        imdbattn.load(folder_of("convolved")).page(tmp_path / "other.html")
+
+
+def test_the_served_page_writes_the_same_file(page, open_file, tmp_path):
+    names = list(page.runs.by_id)[:2]
+    answer = page.client.post("api/page", json={"runs": names})
+    assert answer.status_code == 200
+    (tmp_path / "page.html").write_bytes(answer.content)
+    tab = open_file(tmp_path / "page.html")
+    assert tab.evaluate("imdbattn.models.length") == 2
+
+
+def test_a_deleted_run_is_named(trained, page_of, tmp_path):
+    folder = tmp_path / "gone"
+    shutil.copytree(trained("mean")[0], folder)
+    served = page_of(folder)
+    (name,) = served.runs.by_id
+    shutil.rmtree(folder)
+    message = served.ask("read", 400, run=name, text=TEXT)
+    assert "gone has been deleted or moved" in message
+    assert "this server has no run" in served.ask("read", 400, run="other", text=TEXT)

@@ -229,9 +229,7 @@ def packed(
             step = max(1, len(all_reviews) // reviews) if reviews else 1
             tests.setdefault(key, all_reviews[::step][:reviews])
             about = facts_of(entry, small, all_reviews, pack, precision)
-            models.append(
-                about | {"vectors": len(vectors), "reviews": list(tests).index(key)}
-            )
+            models.append(about | {"vectors": len(vectors), "reviews": list(tests).index(key)})
         vectors.append(table)
     order = [entry.name for entry in entries]
     models.sort(key=lambda about: order.index(about["label"]))
