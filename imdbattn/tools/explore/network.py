@@ -62,7 +62,7 @@ def described(net: Any) -> dict[str, Any]:
         what = "phrases" if net.context.phrases is not None else "a convolution"
         raise UserError(f"{what} cannot be computed in the browser")
     positions, pooling = net.positions, net.pooling
-    about = {"kind": kind(positions, POSITIONS)}
+    about: dict[str, Any] = {"kind": kind(positions, POSITIONS)}
     if isinstance(positions, Sinusoidal):
         about |= {"scale": positions.scale, "length": len(positions.pe_TD)}
     score = getattr(pooling, "attention", None)

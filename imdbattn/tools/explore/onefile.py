@@ -192,7 +192,7 @@ class Pack:
 def rules_of(name: str) -> dict[str, Any]:
     """Returns the rules of a tokenizer as static/tokens.js reads them."""
     pipeline = json.loads(pipeline_of(name).to_str())
-    replacements = []
+    replacements: list[dict[str, Any] | None] = []  # None is NFC
     for rule in pipeline["normalizer"]["normalizers"]:
         if rule["type"] == "NFC":
             replacements.append(None)
