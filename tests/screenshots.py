@@ -60,12 +60,12 @@ def draw(tab: Tab, address: str, run: dict[str, str]) -> None:
     settle(tab)
     tab.locator(".word").nth(120).hover()
     part("long", ".panel")
-    visit("seq2seq_attention", source="ATTENTION")
-    part("sequence", "#writers")
     visit("residual_pe")
     tab.locator("summary", has_text="Positions").click()
     tab.wait_for_selector("svg")
     part("positions", ".panel > details")
+    visit("seq2seq_attention", source="ATTENTION")
+    part("sequence", "#writers")
 
 
 def main() -> None:

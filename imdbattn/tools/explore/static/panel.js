@@ -26,7 +26,7 @@ export class Panel {
     this.cell = new Cell(run, page);
     this.about = el("p", { class: "quiet", text: aboutOf(run) });
     this.about.hidden = !this.about.textContent;
-    const reads = el("p", { class: "quiet", text: t("The label and its probability; a darker word has a larger share in them.") });
+    const reads = el("p", { class: "quiet", text: t("The label and its probability; the darker a word, the larger its share in the vector that is classified.") });
     const maps = el("p", { class: "quiet", text: t("Each map shows how much each word (row) attends to each word (column).") });
     this.legend = maps;
     this.body = el("div", {}, this.outcome, this.note, reads, this.review, this.shading, maps, this.attentions, this.table);

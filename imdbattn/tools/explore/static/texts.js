@@ -75,7 +75,7 @@ const CHINESE = {
   "Words that {label} reads": "{label} 读到的词",
   "seed {seed}, {share} of test reviews": "种子 {seed}，测试影评准确率 {share}",
   "seed {seed}, {share} of validation reviews": "种子 {seed}，验证影评准确率 {share}",
-  "The label and its probability; a darker word has a larger share in them.": "标签及其概率；颜色越深的词所占份额越大。",
+  "The label and its probability; the darker a word, the larger its share in the vector that is classified.": "标签及其概率；词的颜色越深，它在被分类的向量中所占份额越大。",
   "Each map shows how much each word (row) attends to each word (column).": "每张图表示每个词（行）对各个词（列）的注意力。",
   "In this file: {words} of {of} words, {precision}.": "此文件含 {of} 个词中的 {words} 个，{precision}。",
   "Its accuracy on all test reviews is {share} here ({moved} points).": "在全部测试影评上，此处的准确率为 {share}（{moved} 个百分点）。",
