@@ -1,5 +1,5 @@
 """Shows the attention of finished runs on an interactive page: `python -m imdbattn.explore
-runs=<folder>`.
+runs=<folder>`, or writes the page as one file: `out=page.html`.
 """
 
 import secrets
@@ -16,11 +16,38 @@ HOST = "127.0.0.1"
 
 
 @command(
-    "explore", "runs", "data.glove.path", "data.cache_dir", schema="tools.explore.settings.Explore"
+    "explore",
+    "runs",
+    "out",
+    "data.glove.path",
+    "data.cache_dir",
+    schema="tools.explore.settings.Explore",
 )
 def main(settings: Any) -> None:
-    """Serves the page until it is stopped."""
+    """Serves the page until it is stopped, or writes it."""
 
+    if settings.out is None:
+        serve(settings)
+    else:
+        write(settings)
+
+
+def write(settings: Any) -> None:
+    """Writes one file with all runs that a browser can compute, and prints what it has."""
+    with without_gc():
+        from imdbattn.tools.explore.onefile import lines_of
+        from imdbattn.tools.explore.runs import Runs, write_runs
+
+    runs = Runs(settings.runs, settings)
+    facts = write_runs(runs, settings.out)
+    for skipped in runs.skipped:
+        print(f"skipped: {skipped['folder']} ({skipped['reason']})", file=sys.stderr)
+    print(*lines_of(facts), sep="\n")
+    print(f"written: {settings.out} ({facts['size'] / 1e6:.2f} MB)")
+
+
+def serve(settings: Any) -> None:
+    """Serves the page at 127.0.0.1."""
     with without_gc():
         import uvicorn
 

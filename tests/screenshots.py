@@ -39,12 +39,13 @@ def draw(tab: Tab, address: str, run: dict[str, str]) -> None:
     visit("mean", "base", "residual_pe", text=TEXT)
     tab.locator(".panel").nth(1).locator(".word").nth(4).hover()
     tab.screenshot(
-        path=OUT / "page.png", clip={"x": 0, "y": 0, "width": 1280, "height": 1010}, full_page=True
+        path=OUT / "page.png", clip={"x": 0, "y": 0, "width": 1280, "height": 1190}, full_page=True
     )
     visit("mean", "base", "residual_pe", text=TEXT, words="3")
+    top = tab.evaluate("document.getElementById('panels').offsetTop") - 8
     tab.screenshot(
         path=OUT / "changes.png",
-        clip={"x": 0, "y": 405, "width": 1280, "height": 220},
+        clip={"x": 0, "y": top, "width": 1280, "height": 330},
         full_page=True,
     )
     # Layer 1, head 1, "bad" -> "great", two padded positions, without mask.
@@ -60,12 +61,12 @@ def draw(tab: Tab, address: str, run: dict[str, str]) -> None:
     settle(tab)
     tab.locator(".word").nth(120).hover()
     part("long", ".panel")
-    visit("seq2seq_attention", source="ATTENTION")
-    part("sequence", "#writers")
     visit("residual_pe")
     tab.locator("summary", has_text="Positions").click()
     tab.wait_for_selector("svg")
     part("positions", ".panel > details")
+    visit("seq2seq_attention", source="ATTENTION")
+    part("sequence", "#writers")
 
 
 def main() -> None:
@@ -79,7 +80,8 @@ def main() -> None:
         browser = chromium(started)
         draw(browser.new_page(viewport={"width": 1280, "height": 900}), server.address, run)
         phone = browser.new_page(viewport={"width": 390, "height": 844}, color_scheme="dark")
-        phone.goto(f"{server.address}#{urlencode({'runs': run['residual_pe'], 'text': TEXT})}")
+        file = (OUT / "ladder.html").as_uri()
+        phone.goto(f"{file}#{urlencode({'runs': 'residual_pe', 'text': TEXT})}")
         settle(phone)
         phone.screenshot(path=OUT / "phone.png")
         browser.close()

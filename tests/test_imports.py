@@ -26,14 +26,17 @@ MAY_IMPORT = {
     "tracking": {"runs", "report", *BASE},
     "report": {"tasks", "runs", *BASE},
     "launch": {"data", "tasks", "runs", "tracking", "report", *BASE},
-    "api": {"data", "tasks", "runs", "report", "launch", "tools.explain", "tools.export", *BASE},
+    "api": {
+        *("data", "tasks", "runs", "report", "launch"),
+        *("tools.explain", "tools.export", "tools.explore", *BASE),  # Model.page, without a server
+    },
     "tools": set(),
     "tools.explain": {"nn", "tasks", "runs", "report", *BASE},
     "tools.export": {"nn", "data", "tasks", "runs", "report", *BASE},
     "tools.faithfulness": {"nn", "data", "tasks", "runs", "report", "tools.explain", *BASE},
     "tools.explore": {
         *("nn", "data", "tasks", "runs", "report", "api"),
-        *("tools.explain", "tools.faithfulness", *BASE),
+        *("tools.explain", "tools.export", "tools.faithfulness", *BASE),
     },
     "tools.check": {"nn", "errors"},
     "tools.search": {"data", "tasks", "runs", "report", "launch", *BASE},

@@ -217,6 +217,27 @@ class Model:
         )
         return write_export(self.predictor, Path(out), self.folder, **chosen)
 
+    def page(self, out: StrPath, **options: Any) -> dict[str, Any]:
+        """Writes one HTML file that shows and computes this model in any browser, without a server.
+
+        Args:
+            out: the file; a page that this method has written is replaced.
+            options: words=20_000 (None: all that occur in training), precision="float16" |
+                "float32" | "int8", reviews=48, as the settings of imdbattn.explore.
+
+        Returns its size in bytes and facts about its models. Raises UserError for a model that a
+        browser cannot compute: an encoder-decoder, phrases, a convolution, or a part of your own.
+        """
+        from imdbattn.report.finished_runs import read_run
+        from imdbattn.settings.safety import read_json
+        from imdbattn.tools.explore.onefile import Entry, write_page
+        from imdbattn.tools.export.folder import METRICS, is_export
+
+        run = None if is_export(self.folder) else read_run(self.folder)
+        metrics = read_json(self.folder / METRICS, "finish the run") if run is None else run.metrics
+        entry = Entry(self.predictor.cfg.model.name, self.predictor, metrics, run)
+        return write_page([entry], Path(out), **options)
+
     def push_to_hub(
         self,
         repo_id: str,

@@ -47,6 +47,23 @@ class Changes(BaseModel):
         return sorted({head for number, head in self.heads if number == layer})
 
 
+def shuffled(size: int, seed: int) -> list[int]:
+    """Returns a random order of so many places: a shuffle with a generator of Lehmer.
+
+    static/model.js has the same, so that a link means the same order in a served page and in a
+    file.
+    """
+    order = list(range(size))
+    state = seed % 2147483646 + 1
+    for _ in range(3):
+        state = state * 48271 % 2147483647
+    for last in range(size - 1, 0, -1):
+        state = state * 48271 % 2147483647
+        other = state % (last + 1)
+        order[last], order[other] = order[other], order[last]
+    return order
+
+
 def positional(net: nn.Module) -> list[tuple[nn.Module, str, Any]]:
     """What makes the order of the words matter: its owner, its name, and what disables it. Not a
     convolution.

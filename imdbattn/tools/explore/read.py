@@ -18,10 +18,11 @@ import torch
 from pydantic import Field
 
 from imdbattn.api.model import Model
+from imdbattn.data.tokens import UNK
 from imdbattn.errors import UserError
 from imdbattn.tasks.prediction import Classification, Prediction, entropy
 from imdbattn.tools.explain.figures import position_tables, scores_by_distance
-from imdbattn.tools.explore.changes import Changes, changed, positional, shares
+from imdbattn.tools.explore.changes import Changes, changed, positional, shares, shuffled
 from imdbattn.tools.explore.runs import Message, Runs
 from imdbattn.tools.faithfulness.erasure import keep
 
@@ -50,7 +51,7 @@ class Reading:
         )
         batches = predictor.batches([text])
         if changes.shuffle is not None:
-            self.order_T = np.random.default_rng(changes.shuffle).permutation(len(words))
+            self.order_T = np.array(shuffled(len(words), changes.shuffle), dtype=np.int64)
             names = [text[words[place].start : words[place].end] for place in self.order_T]
             self.text, self.places = " ".join(names), []
             for name in names:
@@ -61,6 +62,11 @@ class Reading:
         self.batch, self.kept_T = batches[0, np.arange(1)], ~np.isin(self.order_T, changes.words)
         if not self.kept_T.all():
             self.batch = keep(self.batch, torch.from_numpy(self.kept_T)[None])
+
+    @property
+    def unknown(self) -> int:
+        """The number of words that are read and have no vector."""
+        return int((self.batch.tokens_BT == UNK).sum())
 
     @property
     def read_places(self) -> list[tuple[int, int]]:
@@ -124,6 +130,7 @@ class Read(Message):
                 {"start": start, "end": end, "place": place, "share": share, "removed": not is_kept}
                 for (start, end), place, share, is_kept in columns
             ],
+            "unknown": reading.unknown,
             "unread": reading.unread,
             "keys": attention.keys if attention else [],
             "cls": bool(attention and attention.cls),

@@ -11,8 +11,11 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from imdbattn.api.model import Model, load
+from imdbattn.errors import UserError, in_line
+from imdbattn.io.files import expanded
 from imdbattn.report.finished_runs import Run, Variant, find_runs, in_short, read_run, variants
 from imdbattn.runs.run_folder import SPLIT_FILES
+from imdbattn.tools.explore.onefile import Entry, check_out, write_page
 from imdbattn.tools.explore.settings import Explore
 
 LOADED = 12  # models in memory
@@ -30,6 +33,7 @@ class Runs:
     """The finished runs in `folders`. Raises UserError if there is none."""
 
     def __init__(self, folders: Sequence[str], cfg: Explore):
+        self.cfg = cfg
         runs, self.skipped = find_runs(folders)
         found = variants(runs)
         named = [
@@ -53,8 +57,18 @@ class Runs:
         return f"{self.labels[name]}, seed {self.by_id[name].metrics['seed']}"
 
     def version(self, name: str) -> int:
-        """When its metrics.json was written, at the end of training."""
-        return (self.by_id[name].folder / "metrics.json").stat().st_mtime_ns
+        """When its metrics.json was written, at the end of training. Raises UserError for a run
+        that has been deleted, or that this server does not have.
+        """
+        if name not in self.by_id:
+            raise UserError(f"this server has no run {in_line(name)}: reload the page")
+        run = self.by_id[name]
+        try:
+            return (run.folder / "metrics.json").stat().st_mtime_ns
+        except FileNotFoundError:
+            raise UserError(
+                f"{run.place} has been deleted or moved: start imdbattn.explore again"
+            ) from None
 
     def run(self, name: str) -> Run:
         return self.read(name, self.version(name))
@@ -62,6 +76,11 @@ class Runs:
     def model(self, name: str) -> Model:
         """Call it while holding `lock`."""
         return self.load(name, self.version(name))
+
+    def entry(self, name: str) -> Entry:
+        """Returns a run as a model of a file. Call it while holding `lock`."""
+        run = self.run(name)
+        return Entry(self.labels[name], self.model(name).predictor, run.metrics, run)
 
     def listed(self) -> dict[str, Any]:
         writers = [run for run in self.by_id.values() if not run.is_classifier and run.has("test")]
@@ -86,6 +105,26 @@ class Runs:
             "browsable": run.is_classifier
             and all((run.folder / file).exists() for file in SPLIT_FILES["test"]),
         }
+
+
+def write_runs(runs: Runs, out: str) -> dict[str, Any]:
+    """Writes a file with the runs that a browser can compute (see `onefile.write_page`), adds the
+    others to `runs.skipped`, and returns facts about the file. Raises UserError if there is none.
+    """
+    check_out(expanded(out))  # before the models are loaded
+    entries = []
+    for name, run in runs.by_id.items():
+        try:
+            entry = runs.entry(name)
+            entry.refuse()
+            entries.append(entry)
+        except UserError as error:
+            runs.skipped.append({"folder": run.place, "reason": str(error)})
+    if not entries:
+        reasons = "; ".join(f"{one['folder']} ({one['reason']})" for one in runs.skipped)
+        raise UserError(f"no run can be computed in the browser: {reasons}")
+    cfg = runs.cfg
+    return write_page(entries, out, cfg.words, cfg.precision, cfg.reviews)
 
 
 def short_labels(found: Sequence[Variant]) -> list[str]:

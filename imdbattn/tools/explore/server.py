@@ -31,6 +31,7 @@ from imdbattn.tools.explain.figures import attention_png
 from imdbattn.tools.explain.show import digest
 from imdbattn.tools.explore.browse import Next
 from imdbattn.tools.explore.cell import Cell
+from imdbattn.tools.explore.onefile import page_of
 from imdbattn.tools.explore.read import Positions, Read
 from imdbattn.tools.explore.runs import Message, Runs
 from imdbattn.tools.explore.write import Write
@@ -74,9 +75,23 @@ class Save(Message):
         return HTMLResponse(page, headers={"Content-Disposition": f'attachment; filename="{name}"'})
 
 
+class Page(Message):
+    """Asks for the page with these runs as one file."""
+
+    runs: Annotated[list[str], Field(min_length=1, max_length=100)]
+
+    def answer(self, runs: Runs) -> Response:
+        entries = [runs.entry(name) for name in self.runs]
+        for entry in entries:
+            entry.refuse()
+        page, _ = page_of(entries, runs.cfg.words, runs.cfg.precision, runs.cfg.reviews)
+        disposition = 'attachment; filename="page.html"'
+        return HTMLResponse(page, headers={"Content-Disposition": disposition})
+
+
 # by path
 MESSAGES = {
-    kind.__name__.lower(): kind for kind in (Read, Cell, Write, Positions, Next, Probe, Save)
+    kind.__name__.lower(): kind for kind in (Read, Cell, Write, Positions, Next, Probe, Save, Page)
 }
 
 

@@ -1,16 +1,20 @@
 """The settings of imdbattn.explore, conf/explore.yaml."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from imdbattn.report.settings import Folders
-from imdbattn.settings.schema import Group, LocalData, Natural, Trust
+from imdbattn.settings.schema import Count, Group, LocalData, Natural, Text, Trust
 
 
 class Explore(Group):
     runs: Folders
     port: Annotated[Natural, Field(le=65535)]
     open: bool
+    out: Text | None
+    words: Count | None
+    precision: Literal["float32", "float16", "int8"]
+    reviews: Annotated[Natural, Field(le=1000)]
     trust: Trust
     data: LocalData

@@ -3,6 +3,7 @@
 
 import { binary } from "./api.js";
 import { largestOf } from "./matrix.js";
+import { t } from "./texts.js";
 import { channels, color, count, el, mixed, percent, quoted } from "./tools.js";
 
 const MOST_PADDING = 20;
@@ -16,8 +17,8 @@ export class Cell {
     this.body = el("div");
     this.padding = el("input", { type: "number", min: 0, max: MOST_PADDING, on: { input: () => this.change() } });
     this.unmasked = el("input", { type: "checkbox", on: { change: () => this.change() } });
-    const tools = [el("label", {}, "padded positions ", this.padding), el("label", {}, this.unmasked, " without mask")];
-    this.element = el("section", { class: "cell", "aria-label": "Arithmetic of a cell" }, this.body, el("div", { class: "tools" }, ...tools));
+    const tools = [el("label", {}, `${t("padded positions")} `, this.padding), el("label", {}, this.unmasked, ` ${t("without mask")}`)];
+    this.element = el("section", { class: "cell", "aria-label": t("Arithmetic of a cell") }, this.body, el("div", { class: "tools" }, ...tools));
   }
 
   change() {
@@ -54,7 +55,7 @@ export class Cell {
     const { key } = this.chosen;
     if (key >= facts.names.length) return this.page.choose(this.run.id, null);
     const focus = document.activeElement?.dataset?.key;
-    const close = el("button", { type: "button", text: "Close", on: { click: () => this.page.choose(this.run.id, null) } });
+    const close = el("button", { type: "button", text: t("Close"), on: { click: () => this.page.choose(this.run.id, null) } });
     const title = el("h4", {}, `${this.about.title}: ${quoted(this.about.query)} → ${quoted(facts.names[key])}`, close);
     const largest = facts.scores.reduce((most, score, at) => (facts.mask[at] ? Math.max(most, score) : most), -Infinity);
     const exp = facts.scores.map((score, at) => (facts.mask[at] ? Math.exp(score - largest) : 0));
@@ -79,14 +80,14 @@ export class Cell {
       this.strip(values, name === "q" || name === "k" ? most : absolute(values)),
     ]);
     const group = el("div", { class: "strips", tabindex: 0, role: "application", "aria-roledescription": "strips" }, ...strips);
-    group.setAttribute("aria-label", "Query, key and their products by dimension: arrow keys move");
+    group.setAttribute("aria-label", t("Query, key and their products by dimension: arrow keys move"));
     let dimension = null;
     const point = (at) => {
       dimension = at;
       for (const node of group.querySelectorAll(".strip")) node.style.setProperty("--at", at === null ? "-9px" : `${((at + 0.5) / q.length) * 100}%`);
-      const numbers = () => `dimension ${at + 1}: ${vectors.map(([name, values]) => `${name} = ${number(values[at])}`).join(", ")}`;
-      const range = `from −${number(most)} (blue) to ${number(most)} (orange)`;
-      line.textContent = at === null ? `${count(q.length, "dimension")}, ${range}; point at one to read its numbers` : numbers();
+      const numbers = () => `${t("dimension {number}", { number: at + 1 })}: ${vectors.map(([name, values]) => `${name} = ${number(values[at])}`).join(", ")}`;
+      const range = t("from −{most} (blue) to {most} (orange)", { most: number(most) });
+      line.textContent = at === null ? t("{dimensions}, {range}; point at one to read its numbers", { dimensions: count(q.length, "dimension"), range }) : numbers();
     };
     group.addEventListener("pointermove", (event) => {
       const box = group.querySelector(".strip").getBoundingClientRect();
@@ -109,25 +110,25 @@ export class Cell {
     const { key } = this.chosen;
     const [score, padded, masked] = [facts.scores[key], facts.names[key] === PAD, !facts.mask[key]];
     const lines = [];
-    if (this.product) lines.push([this.product.name, this.product.value, "sum of the products"]);
-    else lines.push([`${facts.score} score`, score - (facts.added?.[key] ?? 0), "of q and k"]);
-    if (this.product && facts.scale !== 1) lines.push([divisor(facts.scale), this.product.value * facts.scale, "scaled"]);
-    if (facts.added) lines.push(["+ distance", score, `${number(facts.added[key])} for this distance`]);
-    lines.at(-1)[2] += ": the score s";
-    const mask = masked ? "padding: no weight" : padded ? "none: padding is read as a word" : "a word: s is unchanged";
+    if (this.product) lines.push([this.product.name, this.product.value, t("sum of the products")]);
+    else lines.push([t("{score} score", facts), score - (facts.added?.[key] ?? 0), t("of q and k")]);
+    if (this.product && facts.scale !== 1) lines.push([divisor(facts.scale), this.product.value * facts.scale, t("scaled")]);
+    if (facts.added) lines.push([t("+ distance"), score, t("{added} for this distance", { added: number(facts.added[key]) })]);
+    lines.at(-1)[2] += t(": the score s");
+    const mask = t(masked ? "padding: no weight" : padded ? "none: padding is read as a word" : "a word: s is unchanged");
     lines.push(["mask", masked ? "−∞" : score, mask]);
-    lines.push(["exp(s − m)", this.row.exp[key], `m = ${number(this.row.largest)}, the largest s`]);
-    lines.push([`÷ ${number(this.row.sum)}`, facts.weights[key], `the row's sum; weight ${percent(facts.weights[key])}`]);
+    lines.push(["exp(s − m)", this.row.exp[key], t("m = {most}, the largest s", { most: number(this.row.largest) })]);
+    lines.push([`÷ ${number(this.row.sum)}`, facts.weights[key], t("the row's sum; weight {weight}", { weight: percent(facts.weights[key]) })]);
     const rows = lines.map(([name, value, note]) =>
       el(
         "tr",
         {},
-        el("th", { scope: "row", text: name }),
+        el("th", { scope: "row", text: t(name) }),
         el("td", { class: "number", text: typeof value === "number" ? number(value) : value, data: { step: name, value } }),
         el("td", { class: "quiet", text: note }),
       ),
     );
-    return el("table", { class: "arithmetic" }, el("caption", { class: "hidden", text: "From the product to the weight" }), el("tbody", {}, ...rows));
+    return el("table", { class: "arithmetic" }, el("caption", { class: "hidden", text: t("From the product to the weight") }), el("tbody", {}, ...rows));
   }
 
   /** The row's keys with their weights and values, and the sum that is the output. */
@@ -149,7 +150,7 @@ export class Cell {
       );
     const rows = [...listed].sort((a, b) => a - b).map((at) => {
       const press = () => this.page.choose(this.run.id, { ...chosen, key: at });
-      const name = el("button", { type: "button", class: "key", text: facts.names[at], title: facts.names[at], data: { key: at }, "aria-label": `key ${facts.names[at]}`, on: { click: press } });
+      const name = el("button", { type: "button", class: "key", text: facts.names[at], title: facts.names[at], data: { key: at }, "aria-label": t("key {name}", { name: facts.names[at] }), on: { click: press } });
       const options = { "aria-selected": String(at === chosen.key), class: facts.mask[at] ? null : "off" };
       return line(name, facts.mask[at] ? number(facts.scores[at]) : "−∞", row.exp[at], facts.weights[at], facts.values[at], options);
     });
@@ -159,25 +160,25 @@ export class Cell {
       const mean = facts.output.map((_, d) => sum(others.map((at) => facts.weights[at] * facts.values[at][d])) / (weight || 1));
       rows.push(line(count(others.length, "other"), "", sum(others.map((at) => row.exp[at])), weight, mean));
     }
-    const head = ["key", "score s", "exp(s − m)", "weight", "value v"].map((name, at) => el("th", { scope: "col", class: at && at < 4 ? "number" : null, text: name }));
-    const total = line("sum", "", row.sum, sum(facts.weights), facts.output, { class: "sum" });
-    const note = el("p", { class: "quiet" }, `The last strip is y = Σ weight · v, the output for ${quoted(this.about.query)}.`);
+    const head = ["key", "score s", "exp(s − m)", "weight", "value v"].map((name, at) => el("th", { scope: "col", class: at && at < 4 ? "number" : null, text: t(name) }));
+    const total = line(t("sum"), "", row.sum, sum(facts.weights), facts.output, { class: "sum" });
+    const note = el("p", { class: "quiet" }, t("The last strip is y = Σ weight · v, the output for {query}.", { query: quoted(this.about.query) }));
     return el("div", {}, el("table", { class: "keys" }, el("thead", {}, el("tr", {}, ...head)), el("tbody", {}, ...rows), el("tfoot", {}, total)), note);
   }
 
   /** What padding changes in the prediction. */
   effect(facts) {
     const { padding, masked } = this.chosen;
-    if (!padding) return el("p", { class: "quiet", text: "Add a padded position, as in a batch with a longer review, to see what the mask does." });
+    if (!padding) return el("p", { class: "quiet", text: t("Add a padded position, as in a batch with a longer review, to see what the mask does.") });
     const [label, share] = Object.entries(facts.probabilities).sort((a, b) => b[1] - a[1])[0];
-    const how = `with ${count(padding, "padded position")} ${masked ? "and their mask" : "and without mask in the whole network"}`;
-    return el("p", { text: `${label}: ${percent(this.about.probabilities[label])} without padding, ${percent(share)} ${how}.`, data: { probability: share } });
+    const how = t(masked ? "with {padded} and their mask" : "with {padded} and without mask in the whole network", { padded: count(padding, "padded position") });
+    return el("p", { text: t("{label}: {before} without padding, {share} {how}.", { label, before: percent(this.about.probabilities[label]), share: percent(share), how }), data: { probability: share } });
   }
 
   /** A strip of numbers, one pixel each, which the style stretches. most: the number with the full color. */
   strip(values, most) {
     const canvas = el("canvas", { width: values.length, height: 1, role: "img" });
-    canvas.setAttribute("aria-label", `${count(values.length, "number")} from ${number(Math.min(...values))} to ${number(Math.max(...values))}`);
+    canvas.setAttribute("aria-label", t("{numbers} from {least} to {most}", { numbers: count(values.length, "number"), least: number(Math.min(...values)), most: number(Math.max(...values)) }));
     this.strips.push({ canvas, values, most });
     return el("div", { class: "strip" }, canvas);
   }

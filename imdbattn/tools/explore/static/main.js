@@ -4,7 +4,9 @@ import * as api from "./api.js";
 import { Panel } from "./panel.js";
 import { Sequence } from "./sequence.js";
 import { changesOf, factsOf, fromFragment, isChanged, toFragment } from "./state.js";
-import { count, delayed, el, percent } from "./tools.js";
+import { chooseLanguage, language, t, translate } from "./texts.js";
+import { AnswerError, count, delayed, el, percent } from "./tools.js";
+import { listen as listenAsWorker } from "./worker.js";
 
 const by = (id) => document.getElementById(id);
 export const panels = new Map(); // id of a run -> Panel or Sequence
@@ -103,14 +105,14 @@ function showControls(classifiers) {
   by("reset").disabled = !isChanged(state);
   const parts = Object.values(state.off).flat().length;
   const facts = [
-    parts && `${parts} ${parts === 1 ? "layer or head" : "layers or heads"} disabled`,
-    state.words.length && `${count(state.words.length, "word")} removed`,
-    state.shuffle !== null && `words shuffled, seed ${state.shuffle}`,
+    parts && t(parts === 1 ? "{parts} layer or head disabled" : "{parts} layers or heads disabled", { parts }),
+    state.words.length && t("{words} removed", { words: count(state.words.length, "word") }),
+    state.shuffle !== null && t("words shuffled, seed {seed}", { seed: state.shuffle }),
   ];
-  by("changes").textContent = facts.filter(Boolean).join("; ");
+  by("changes").textContent = facts.filter(Boolean).join(t("; "));
   const browsable = classifiers.filter((run) => run.browsable);
   const chosen = by("browsed").value;
-  by("browsed").replaceChildren(...browsable.map((run) => el("option", { value: run.id, text: `${run.label}, seed ${run.seed}` })));
+  by("browsed").replaceChildren(...browsable.map((run) => el("option", { value: run.id, text: t("{label}, seed {seed}", run) })));
   if (browsable.some((run) => run.id === chosen)) by("browsed").value = chosen;
   by("browser").hidden = !browsable.length;
 }
@@ -123,10 +125,10 @@ function rescale() {
   for (const [map, own] of largest) {
     const full = state.scale === "own" ? own : most;
     map.draw(full);
-    map.caption.textContent = state.scale === "own" ? `; full color: ${percent(full)}` : "";
+    map.caption.textContent = state.scale === "own" ? t("; full color: {share}", { share: percent(full) }) : "";
   }
   for (const panel of shown) panel.cell.draw();
-  by("full").textContent = most ? `square root of the weight${state.scale === "own" ? "" : `; full color: ${percent(most)}`}` : "";
+  by("full").textContent = most ? t("square root of the weight") + (state.scale === "own" ? "" : t("; full color: {share}", { share: percent(most) })) : "";
 }
 
 function answered() {
@@ -134,12 +136,11 @@ function answered() {
 }
 
 function failed(error) {
-  if (error instanceof api.ServerError) return; // shown in its panel
+  if (error instanceof AnswerError) return; // shown in its panel
   if (error instanceof TypeError && /fetch|network|load/i.test(error.message)) {
-    const start = "start it again with python -m imdbattn.explore and open its new address; the part after # can be kept";
-    alertWith(`The server does not answer: ${start}.`);
+    alertWith(t("The server does not answer: start it again with python -m imdbattn.explore and open its new address; the part after # can be kept."));
   } else {
-    alertWith(`Bug in this page: ${error.message}`);
+    alertWith(t("Bug in this page: {message}", { message: error.message }));
     throw error;
   }
 }
@@ -159,7 +160,7 @@ async function browse(step) {
   try {
     const review = await api.json("next", values);
     row = review.row;
-    by("match").textContent = `Label: ${review.label}. Review ${review.place} of ${review.matching.toLocaleString("en")} that match, of ${review.of.toLocaleString("en")}; row ${review.row}.`;
+    by("match").textContent = t("Label: {label}. Review {place} of {matching} that match, of {of}; row {row}.", { ...review, matching: review.matching.toLocaleString("en"), of: review.of.toLocaleString("en") });
     setText(review.text);
   } catch (error) {
     if (error.name === "AbortError") return;
@@ -182,7 +183,7 @@ async function makePair() {
         return el("tr", {}, el("th", { scope: "row", text: name }), el("td", { text: value }));
       });
       const button = el("button", { type: "button", class: "sentence", text, on: { click: () => setText(text) } });
-      return el("div", {}, el("h4", { text: `Label: ${label}` }), button, el("table", {}, el("tbody", {}, ...lines)));
+      return el("div", {}, el("h4", { text: t("Label: {label}", { label }) }), button, el("table", {}, el("tbody", {}, ...lines)));
     }));
     by("pairs").replaceChildren(...sentences);
   } catch (error) {
@@ -199,17 +200,37 @@ async function save() {
     ...readings.map(({ run }) => [run, factsOf(changesOf(state, run), panels.get(run).removedNames()).join("; ")]),
     ...written.map(({ run, beams }) => [run, count(beams, "beam")]),
   ]);
-  say("Drawing the page …");
+  say(t("Drawing the page …"));
   try {
     const [blob, name] = await api.file("save", { readings, written, notes });
-    const link = el("a", { href: URL.createObjectURL(blob), download: name });
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 10000);
-    say(`Saved ${name}`);
+    download(blob, name);
   } catch (error) {
-    if (error instanceof api.ServerError) alertWith(error.message);
+    if (error instanceof AnswerError) alertWith(error.message);
     else failed(error);
   }
+}
+
+/** Writes the classifiers that are shown, and this page, as one file. */
+async function write() {
+  const runs = known.filter((run) => state.runs.includes(run.id) && run.kind === "classifier").map((run) => run.id);
+  say(t("Writing the file …"));
+  by("write").disabled = true;
+  try {
+    const [blob, name] = await api.file("page", { runs });
+    download(blob, name);
+  } catch (error) {
+    if (error instanceof AnswerError) alertWith(error.message);
+    else failed(error);
+  } finally {
+    by("write").disabled = false;
+  }
+}
+
+function download(blob, name) {
+  const link = el("a", { href: URL.createObjectURL(blob), download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+  say(t("Saved {name}", { name }));
 }
 
 function say(message) {
@@ -221,11 +242,11 @@ async function copy() {
   history.replaceState(null, "", `#${toFragment(state, defaults.source)}`);
   try {
     await navigator.clipboard.writeText(location.href);
-    by("copy").textContent = "Copied";
+    by("copy").textContent = t("Copied");
   } catch {
-    by("copy").textContent = "Copy it from the address bar";
+    by("copy").textContent = t("Copy it from the address bar");
   }
-  setTimeout(() => (by("copy").textContent = "Copy link"), 2000);
+  setTimeout(() => (by("copy").textContent = t("Copy link")), 2000);
 }
 
 // --- start -----------------------------------------------------------------------------------------------------------
@@ -261,7 +282,10 @@ function listen() {
   by("previous").addEventListener("click", () => browse(-1));
   by("pair").addEventListener("click", makePair);
   by("save").addEventListener("click", save);
+  by("write").addEventListener("click", write);
   by("copy").addEventListener("click", copy);
+  by("language").value = language;
+  by("language").addEventListener("change", () => chooseLanguage(by("language").value));
   addEventListener("popstate", restore);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", rescale);
 }
@@ -270,10 +294,10 @@ function showRuns(skipped) {
   const boxes = known.map((run) => {
     const flip = () => change({ runs: known.map((one) => one.id).filter((id) => (id === run.id) !== state.runs.includes(id)) });
     const input = el("input", { type: "checkbox", value: run.id, on: { change: flip } });
-    return el("label", { title: run.folder }, input, ` ${run.label}, seed ${run.seed}`);
+    return el("label", { title: run.folder }, input, ` ${t("{label}, seed {seed}", run)}`);
   });
   by("runs").replaceChildren(...boxes);
-  by("summary").textContent = `${count(known.length, "run")}${skipped.length ? `, ${skipped.length} skipped` : ""}`;
+  by("summary").textContent = count(known.length, "run") + (skipped.length ? t(", {skipped} skipped", { skipped: skipped.length }) : "");
   by("summary").title = skipped.map((one) => `${one.folder}: ${one.reason}`).join("\n");
 }
 
@@ -285,17 +309,29 @@ function selectedOf(runs) {
   return [...chosen, first.find((run) => run.kind !== "classifier")].filter(Boolean).map((run) => run.id);
 }
 
+/** What a script of one's own can use: imdbattn.models and imdbattn.classify(text, id of a model). */
+function offer(runs) {
+  const models = runs.map(({ id, label, seed, labels, accuracy }) => ({ id, label, seed, labels, accuracy }));
+  let calls = 0;
+  const classify = (text, model = models[0].id) => api.json("classify", { run: model, text: String(text) }, `classify ${++calls}`);
+  window.imdbattn = Object.freeze({ models, classify });
+}
+
 async function start() {
+  translate(document);
   try {
     const listed = await api.runs();
+    if (api.isFile) offer(listed.runs);
     known = listed.runs;
     defaults = { source: listed.source, selected: selectedOf(listed.runs) };
     showRuns(listed.skipped);
     listen();
     restore();
+    if (api.isFile) by("save").hidden = by("write").hidden = true;
   } catch (error) {
     failed(error);
   }
 }
 
-start();
+if (globalThis.document) start();
+else listenAsWorker(globalThis); // this script, as the worker of a page without a server

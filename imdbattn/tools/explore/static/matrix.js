@@ -1,6 +1,7 @@
 // A matrix with named rows and columns, drawn on a canvas: attention weights, or products of positions.
 // A matrix with more rows or columns than can be labelled has an overview; dragging in it moves the labelled part.
 
+import { t } from "./texts.js";
 import { channels, color, el, mixed, percent, quoted } from "./tools.js";
 
 const CELLS = [13, 26]; // smallest and largest side of a cell in pixels
@@ -26,7 +27,7 @@ export class Matrix {
     this.chosen = null; // [row, column]
     this.most = 1;
     const describe = { tabindex: 0, role: "application", "aria-roledescription": "map" };
-    this.detail = el("canvas", { ...describe, "aria-label": `${title}: arrow keys move, Enter ${onCell ? "shows the arithmetic of a cell" : `pins a ${names[0]}`}` });
+    this.detail = el("canvas", { ...describe, "aria-label": t(onCell ? "{title}: arrow keys move, Enter shows the arithmetic of a cell" : "{title}: arrow keys move, Enter pins a row", { title }) });
     this.overview = el("canvas", { class: "overview", "aria-hidden": "true" });
     this.line = el("p", { class: "at", "aria-live": "polite" });
     this.element = el("div", {}, el("div", { class: "map" }, this.detail, this.overview), this.line);
@@ -234,12 +235,12 @@ export class Matrix {
   describe() {
     const [row, column] = this.at ?? [this.pinned, null];
     if (row === null) {
-      this.line.textContent = `Point at a cell to read its value.`;
+      this.line.textContent = t("Point at a cell to read its value.");
       return;
     }
     const own = column === null ? "" : ` → ${quoted(this.columns[column])} ${this.format(this.value(row, column))};`;
     const largest = this.top3(row).map((key) => `${quoted(this.columns[key])} ${this.format(this.value(row, key))}`);
-    this.line.textContent = `${this.names[0]} ${quoted(this.rows[row])}${own} largest: ${largest.join(", ")}`;
+    this.line.textContent = `${t(this.names[0])} ${quoted(this.rows[row])}${own} ${t("largest: {values}", { values: largest.join(t(", ")) })}`;
   }
 
   top3(row) {

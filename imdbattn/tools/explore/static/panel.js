@@ -4,6 +4,7 @@ import { binary } from "./api.js";
 import { Cell } from "./cell.js";
 import { Matrix, largestOf } from "./matrix.js";
 import { Positions } from "./positions.js";
+import { t } from "./texts.js";
 import { bar, count, el, percent, quoted } from "./tools.js";
 
 const SHADED = 2000; // words that can be shaded; a longer text is shown without shades
@@ -16,16 +17,21 @@ export class Panel {
     this.outcome = el("div", { class: "outcome", "aria-live": "polite" });
     this.note = el("p", { class: "quiet" });
     this.shading = el("p", { class: "quiet" });
-    this.review = el("div", { class: "review", role: "group", "aria-label": `Words that ${run.label} reads` });
+    this.review = el("div", { class: "review", role: "group", "aria-label": t("Words that {label} reads", run) });
     this.attentions = el("div", { class: "attentions" });
     this.table = el("div");
-    const accuracy = `seed ${run.seed}, ${percent(run.accuracy)} of ${run.split} reviews`;
+    const accuracy = t(run.split === "test" ? "seed {seed}, {share} of test reviews" : "seed {seed}, {share} of validation reviews", { seed: run.seed, share: percent(run.accuracy) });
     const title = el("header", {}, el("h3", { text: run.label }), el("span", { class: "quiet", text: accuracy }));
     this.positions = new Positions(run);
     this.cell = new Cell(run, page);
-    this.body = el("div", {}, this.outcome, this.note, this.review, this.shading, this.attentions, this.table);
+    this.about = el("p", { class: "quiet", text: aboutOf(run) });
+    this.about.hidden = !this.about.textContent;
+    const reads = el("p", { class: "quiet", text: t("The label and its probability; the darker a word, the larger its share in the vector that is classified.") });
+    const maps = el("p", { class: "quiet", text: t("Each map shows how much each word (row) attends to each word (column).") });
+    this.legend = maps;
+    this.body = el("div", {}, this.outcome, this.note, reads, this.review, this.shading, maps, this.attentions, this.table);
     this.error = el("p", { class: "error", role: "alert", hidden: true });
-    const parts = [title, this.error, this.body, this.positions.element];
+    const parts = [title, this.about, this.error, this.body, this.positions.element];
     this.element = el("article", { class: "panel", data: { run: run.id }, "aria-label": run.label }, ...parts);
     this.review.addEventListener("keydown", (event) => this.press(event));
   }
@@ -84,10 +90,15 @@ export class Panel {
     this.body.hidden = false;
     Object.assign(this, { facts, query: null });
     this.showOutcome(facts);
-    const unread = facts.unread ? `${count(facts.unread, "word")} in the middle of the review are not read.` : "";
-    this.note.textContent = [facts.note, unread].filter(Boolean).join(" ");
+    const notes = [
+      facts.note,
+      facts.unread && t("{words} in the middle of the review are not read.", { words: count(facts.unread, "word") }),
+      facts.unknown && t("{words} not in the model's vocabulary: read as <unk>.", { words: count(facts.unknown, "word") }),
+    ];
+    this.note.textContent = notes.filter(Boolean).join(" ");
     this.note.hidden = !this.note.textContent;
     this.showReview(facts);
+    this.legend.hidden = !facts.attentions.length;
     this.showAttentions(facts, weights);
     this.shadeBy(null);
     this.positions.element.hidden = !facts.has_positions;
@@ -112,8 +123,8 @@ export class Panel {
     if (!facts.before) return;
     const [label, probability] = Object.entries(facts.before).reduce((most, one) => (one[1] > most[1] ? one : most));
     const change = facts.probabilities[label] - probability;
-    const moved = `${change < 0 ? "−" : "+"}${Math.abs(100 * change).toFixed(1)} points`;
-    const text = `without changes: ${label} ${percent(probability)} (now ${moved})`;
+    const moved = t("{points} points", { points: `${change < 0 ? "−" : "+"}${Math.abs(100 * change).toFixed(1)}` });
+    const text = t("without changes: {label} {share} (now {moved})", { label, share: percent(probability), moved });
     const line = el("span", { class: "quiet", text });
     line.style.setProperty("grid-column", "1 / -1");
     this.outcome.append(line);
@@ -197,8 +208,8 @@ export class Panel {
         figures.push(this.figure(attention, head, weights.subarray(at, at + size), previous));
         at += size;
       }
-      const layer = attention.layer && this.box(attention.name, String(attention.layer), !attention.skipped);
-      const title = el("h4", {}, layer || attention.name, el("span", { class: "quiet", text: attention.skipped ? "skipped" : "" }));
+      const layer = attention.layer && this.box(nameOf(attention), String(attention.layer), !attention.skipped);
+      const title = el("h4", {}, layer || nameOf(attention), el("span", { class: "quiet", text: attention.skipped ? t("skipped") : "" }));
       const section = el("section", { class: "attention" }, title);
       if (figures.length < 2 || attention.labels) section.append(...figures);
       else {
@@ -233,13 +244,13 @@ export class Panel {
     };
     const map = previous.get(title) ?? new Matrix({ title, onCell });
     map.onRow = (row) => this.shadeBy(row === null ? null : map, row);
-    const name = attention.labels?.[head] ?? attention.name;
+    const name = attention.labels?.[head] ?? nameOf(attention);
     map.show(attention.queries === 1 ? [name] : keys, keys, weights);
     this.maps.push(map);
     const nats = attention.entropies[head];
-    const numbers = `entropy ${nats.toFixed(2)} of at most ${Math.log(keys.length).toFixed(2)} nats`;
+    const numbers = t("entropy {nats} of at most {most} nats", { nats: nats.toFixed(2), most: Math.log(keys.length).toFixed(2) });
     const disabled = attention.disabled.includes(head + 1);
-    const lead = attention.layer ? this.box(`head ${head + 1}`, `${attention.layer}.${head + 1}`, !disabled) : attention.labels?.[head];
+    const lead = attention.layer ? this.box(t("head {head}", { head: head + 1 }), `${attention.layer}.${head + 1}`, !disabled) : attention.labels?.[head];
     map.caption = el("span", { class: "quiet" });
     const caption = el("figcaption", {}, lead, lead ? ": " : "", numbers, map.caption);
     const text = attention.labels ? this.shadedBy(weights) : null;
@@ -268,9 +279,9 @@ export class Panel {
     words.forEach((word, index) => {
       this.words.get(word.place)?.style.setProperty("--s", (values[index] / most).toFixed(3));
     });
-    const what = map ? `attention of ${quoted(map.rows[row])} in ${map.title}` : "share in the pooled vector, by attention rollout";
+    const what = map ? t("attention of {word} in {map}", { word: quoted(map.rows[row]), map: map.title }) : t("share in the pooled vector, by attention rollout");
     const shown = words.length && this.words.size && (map || words[0].share !== null);
-    this.shading.textContent = shown ? `Shade: ${what}; darkest: ${percent(most)}` : "";
+    this.shading.textContent = shown ? t("Shade: {what}; darkest: {share}", { what, share: percent(most) }) : "";
     const node = map && this.words.get(words[row - Number(cls)]?.place);
     this.review.querySelector(".query")?.classList.remove("query");
     node?.classList.add("query");
@@ -286,15 +297,30 @@ export class Panel {
     });
     const opened = this.table.querySelector("details")?.open;
     const table = el("table", {}, el("caption", { class: "hidden", text: what }), el("tbody", {}, ...rows));
-    const summary = el("summary", { class: "quiet", text: "Words with the largest values" });
+    const summary = el("summary", { class: "quiet", text: t("Words with the largest values") });
     this.table.replaceChildren(el("details", { open: opened }, summary, table));
     this.table.hidden = !rows.length;
   }
 }
 
+/** What a model of a file has lost: words and precision, with the accuracy that it has here. */
+function aboutOf(run) {
+  if (!run.precision) return "";
+  const words = t("In this file: {words} of {of} words, {precision}.", { words: run.words.toLocaleString("en"), of: run.of_words.toLocaleString("en"), precision: run.precision });
+  const change = (run.accuracy_here - run.accuracy) * 100;
+  const moved = `${change < 0 ? "−" : "+"}${Math.abs(change).toFixed(2)}`;
+  const loss = t("Its accuracy on all test reviews is {share} here ({moved} points).", { share: percent(run.accuracy_here ?? 0), moved });
+  return run.accuracy_here === null || run.split !== "test" ? words : `${words} ${loss}`;
+}
+
 function titleOf(attention, head) {
-  if (attention.labels) return `${attention.name}, query of ${attention.labels[head]}`;
-  return attention.heads > 1 || attention.layer ? `${attention.name}, head ${head + 1}` : attention.name;
+  const name = nameOf(attention);
+  if (attention.labels) return t("{name}, query of {label}", { name, label: attention.labels[head] });
+  return attention.heads > 1 || attention.layer ? t("{name}, head {head}", { name, head: head + 1 }) : name;
+}
+
+function nameOf({ layer, name }) {
+  return layer ? t("layer {layer}", { layer }) : t(name);
 }
 
 /** The settings of a cell that the next one keeps. */

@@ -2,6 +2,7 @@
 
 import { binary } from "./api.js";
 import { Matrix } from "./matrix.js";
+import { t } from "./texts.js";
 import { el } from "./tools.js";
 
 const LENGTH = 128; // positions
@@ -10,7 +11,7 @@ export class Positions {
   constructor(run) {
     this.run = run;
     this.body = el("div");
-    this.element = el("details", { hidden: true }, el("summary", { text: "Positions" }), this.body);
+    this.element = el("details", { hidden: true }, el("summary", { text: t("Positions") }), this.body);
     this.element.addEventListener("toggle", () => this.element.open && !this.loaded && this.load());
   }
 
@@ -27,6 +28,7 @@ export class Positions {
 
   show(facts, values) {
     this.body.replaceChildren();
+    this.body.append(el("p", { class: "quiet", text: t("What the model knows about the order of the words: nearby positions have similar vectors.") }));
     let at = 0;
     for (const table of facts.tables) {
       const names = Array.from({ length: table.size }, (_, position) => String(position));
@@ -34,16 +36,16 @@ export class Positions {
       const map = new Matrix({ title: `Products of ${table.name}`, signed: true, format: number, names: ["position", "position"] });
       map.show(names, names, values.subarray(at, at + table.size ** 2));
       at += table.size ** 2;
-      this.body.append(el("h4", { text: `Products of ${table.name}` }), map.element);
+      this.body.append(el("h4", { text: t("Products of {table}", { table: table.name }) }), map.element);
       map.draw(largestApart(map.values, table.size));
-      this.body.append(chart([{ name: "", values: byDistance(map.values, table.size) }], 0, "mean of the products by distance j − i"));
+      this.body.append(chart([{ name: "", values: byDistance(map.values, table.size) }], 0, t("mean of the products by distance j − i")));
     }
-    if (!facts.tables.length && !facts.distances.length) this.body.append(el("p", { text: "These positions are not known to this page." }));
+    if (!facts.tables.length && !facts.distances.length) this.body.append(el("p", { text: t("These positions are not known to this page.") }));
     for (const layer of facts.distances) {
-      const curves = layer.added.map((values, head) => ({ name: `head ${head + 1}`, values }));
+      const curves = layer.added.map((values, head) => ({ name: t("head {head}", { head: head + 1 }), values }));
       const reach = (layer.added[0].length - 1) / 2;
-      this.body.append(el("h4", { text: `Added to the scores, ${layer.name}` }));
-      for (const curve of curves) this.body.append(chart([curve], -reach, `${curve.name}, by distance j − i`));
+      this.body.append(el("h4", { text: t("Added to the scores, {layer}", { layer: layer.name }) }));
+      for (const curve of curves) this.body.append(chart([curve], -reach, t("{head}, by distance j − i", { head: curve.name })));
     }
   }
 }

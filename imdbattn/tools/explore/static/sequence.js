@@ -2,13 +2,14 @@
 
 import { json } from "./api.js";
 import { Matrix } from "./matrix.js";
+import { t } from "./texts.js";
 import { bar, count, el, percent } from "./tools.js";
 
 export class Sequence {
   constructor(run) {
     this.run = run;
     this.step = 0;
-    const accuracy = `seed ${run.seed}, ${percent(run.accuracy)} of ${run.split} outputs are correct`;
+    const accuracy = t("seed {seed}, {share} of {split} outputs are correct", { ...run, share: percent(run.accuracy) });
     const title = el("header", {}, el("h3", { text: run.label }), el("span", { class: "quiet", text: accuracy }));
     this.error = el("p", { class: "error", role: "alert", hidden: true });
     this.body = el("div");
@@ -38,19 +39,19 @@ export class Sequence {
     this.step = Math.min(this.step, facts.steps.length - 1);
     this.element.dataset.output = facts.output;
     this.element.dataset.probability = facts.probability;
-    const unknown = facts.unknown.length ? `Not in the vocabulary, read as <unk>: ${facts.unknown.join(", ")}.` : "";
-    this.steps = el("div", { class: "steps", role: "group", "aria-label": "Steps of the output" });
+    const unknown = facts.unknown.length ? t("Not in the vocabulary, read as <unk>: {unknown}.", { unknown: facts.unknown.join(", ") }) : "";
+    this.steps = el("div", { class: "steps", role: "group", "aria-label": t("Steps of the output") });
     this.alternatives = el("div");
-    const outcome = el("p", {}, el("strong", { text: facts.output || "(nothing)" }), ` ${percent(facts.probability)}`);
+    const outcome = el("p", {}, el("strong", { text: facts.output || t("(nothing)") }), ` ${percent(facts.probability)}`);
     const parts = [outcome, unknown && el("p", { class: "quiet", text: unknown }), this.steps, this.alternatives];
     this.map = null;
     if (facts.weights) {
       const rows = facts.steps.slice(0, facts.weights.length).map((step) => step.symbol);
       const names = ["output", "source symbol"];
-      this.map = new Matrix({ title: "Attention to the source", names, onRow: (row, pinned) => pinned && row !== null && this.choose(row) });
+      this.map = new Matrix({ title: t("Attention to the source"), names, onRow: (row, pinned) => pinned && row !== null && this.choose(row) });
       this.map.show(rows, facts.source, Float32Array.from(facts.weights.flat()));
-      parts.push(el("h4", { text: "Attention: output (rows) to source (columns)" }), el("figure", {}, this.map.element));
-    } else parts.push(el("p", { class: "quiet", text: "No attention: the decoder uses a single vector of the source." }));
+      parts.push(el("h4", { text: t("Attention: output (rows) to source (columns)") }), el("figure", {}, this.map.element));
+    } else parts.push(el("p", { class: "quiet", text: t("No attention: the decoder uses a single vector of the source.") }));
     parts.push(el("h4", { text: count(facts.beams.length, "beam") }), beamTable(facts.beams));
     this.body.replaceChildren(...parts.filter(Boolean));
     this.choose(this.step);
@@ -71,8 +72,8 @@ export class Sequence {
         on: { click: () => this.choose(number) },
       }),
     );
-    const previous = el("button", { type: "button", text: "Previous step", data: { step: "previous" }, on: { click: move(-1) } });
-    const next = el("button", { type: "button", text: "Next step", data: { step: "next" }, on: { click: move(1) } });
+    const previous = el("button", { type: "button", text: t("Previous step"), data: { step: "previous" }, on: { click: move(-1) } });
+    const next = el("button", { type: "button", text: t("Next step"), data: { step: "next" }, on: { click: move(1) } });
     this.steps.replaceChildren(previous, ...buttons, next);
     if (focus !== undefined) this.steps.querySelector(`[data-step="${CSS.escape(focus)}"]`)?.focus();
     const rows = this.facts.steps[step].alternatives.flatMap(([symbol, share]) => [
@@ -80,7 +81,7 @@ export class Sequence {
       el("span", { text: percent(share), data: { value: share } }),
       bar(share),
     ]);
-    const title = el("p", { class: "quiet", text: `Step ${step + 1} of ${this.facts.steps.length}: the most probable symbols` });
+    const title = el("p", { class: "quiet", text: t("Step {step} of {steps}: the most probable symbols", { step: step + 1, steps: this.facts.steps.length }) });
     this.alternatives.replaceChildren(title, el("div", { class: "outcome" }, ...rows));
     if (this.map) {
       this.map.pinned = step < this.map.rows.length ? step : null;
@@ -91,12 +92,12 @@ export class Sequence {
 }
 
 function beamTable(beams) {
-  const head = ["output", "log probability", "score"].map((name, at) => el("th", { scope: "col", class: at ? "number" : null, text: name }));
+  const head = ["output", "log probability", "score"].map((name, at) => el("th", { scope: "col", class: at ? "number" : null, text: t(name) }));
   const rows = beams.map((beam) =>
     el(
       "tr",
       {},
-      el("th", { scope: "row", text: (beam.output || "(nothing)") + (beam.ended ? "" : " (not ended)") }),
+      el("th", { scope: "row", text: (beam.output || t("(nothing)")) + (beam.ended ? "" : t(" (not ended)")) }),
       el("td", { class: "number", text: beam.log_probability.toFixed(3) }),
       el("td", { class: "number", text: beam.score.toFixed(3) }),
     ),

@@ -1,5 +1,7 @@
 // The state of the page, stored in the part of the address after #, which is never sent to the server.
 
+import { chosenLanguage } from "./texts.js";
+
 const LONGEST = 20000; // characters of a text that an address holds
 
 const CELL = ["layer", "head", "query", "key", "padding", "masked"];
@@ -34,6 +36,7 @@ export function toFragment(state, source) {
   if (state.words.length) values.set("words", state.words.join(","));
   if (state.positions) values.set("positions", "off");
   if (state.shuffle !== null) values.set("shuffle", state.shuffle);
+  if (chosenLanguage) values.set("lang", chosenLanguage);
   for (const name of ["scale", "source", "beams", "penalty"]) {
     if (state[name] !== first[name]) values.set(name, state[name]);
   }

@@ -1,5 +1,10 @@
 // Elements, numbers as text, and delays.
 
+import { language, t } from "./texts.js";
+
+/** An error whose message a panel shows. */
+export class AnswerError extends Error {}
+
 /** An element. options: attributes; `text`, `on` (event -> function) and `data` are special. */
 export function el(tag, options = {}, ...children) {
   const node = document.createElement(tag);
@@ -27,7 +32,8 @@ export function quoted(word) {
 
 /** The number of things, such as "3 words". */
 export function count(number, thing) {
-  return `${number.toLocaleString("en")} ${thing}${number === 1 ? "" : "s"}`;
+  const plural = language === "en" && number !== 1 ? "s" : "";
+  return `${number.toLocaleString("en")} ${t(thing)}${plural}`;
 }
 
 /** A function that calls `run` when it has not been called again for some milliseconds. */

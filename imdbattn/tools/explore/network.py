@@ -1,0 +1,108 @@
+"""Describes a trained classifier to the page's own JavaScript network (static/network.js).
+
+Shape suffixes: D width, V rows of the vectors, R rows with an offset.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from imdbattn.errors import UserError
+from imdbattn.nn.beyond import attention as beyond
+from imdbattn.nn.ladder import (
+    Classifier,
+    ClsPooling,
+    Learned,
+    LearnedQueryPooling,
+    MeanPooling,
+    NoPositions,
+    PlainLayer,
+    ResidualLayer,
+    SelfAttention,
+    Sinusoidal,
+    TextQueryPooling,
+)
+from imdbattn.nn.scores import Additive, Bilinear, Dot, ScaledDot
+
+# The classes that static/network.js computes. A subclass may compute something else.
+NETS = (Classifier, beyond.LabelQueryClassifier)
+POSITIONS = (NoPositions, Sinusoidal, Learned)
+LAYERS = (PlainLayer, ResidualLayer, beyond.ProjectedLayer, beyond.RotaryLayer)
+ATTENTIONS = (SelfAttention, beyond.ProjectedAttention, beyond.RotaryAttention)
+DISTANCES = (beyond.Distances, beyond.ClippedDistances)
+SCORES = (ScaledDot, Dot, Bilinear, Additive, beyond.Uniform)
+POOLINGS = (
+    MeanPooling,
+    ClsPooling,
+    LearnedQueryPooling,
+    TextQueryPooling,
+    beyond.LabelQueryPooling,
+)
+# Weights that the description or the vectors of the page replace.
+OMITTED = ("embedding.slot_V", "embedding.offset_RD", "embedding.vectors_VD")
+
+
+def kind(part: nn.Module, known: tuple[type, ...]) -> str:
+    """Returns the name of the class of a part. Raises UserError unless it is one of `known`."""
+    if type(part) not in known:
+        name = f"{type(part).__module__}.{type(part).__qualname__}"
+        raise UserError(f"{name} cannot be computed in the browser")
+    return type(part).__name__
+
+
+def described(net: Any) -> dict[str, Any]:
+    """Returns the parts of a classifier as static/network.js reads them.
+
+    Raises UserError for a net with a part that it does not compute: a convolution, phrases, or a
+    part of one's own.
+    """
+    kind(net, NETS)
+    if net.context is not None:
+        what = "phrases" if net.context.phrases is not None else "a convolution"
+        raise UserError(f"{what} cannot be computed in the browser")
+    positions, pooling = net.positions, net.pooling
+    about: dict[str, Any] = {"kind": kind(positions, POSITIONS)}
+    if isinstance(positions, Sinusoidal):
+        about |= {"scale": positions.scale, "length": len(positions.pe_TD)}
+    score = getattr(pooling, "attention", None)
+    return {
+        "width": net.head.in_features,
+        "positions": about,
+        "layers": [described_layer(layer) for layer in net.layers],
+        "pooling": {
+            "kind": kind(pooling, POOLINGS),
+            "score": kind(score.score, SCORES) if score else None,
+        },
+    }
+
+
+def described_layer(layer: Any) -> dict[str, Any]:
+    kind(layer, LAYERS)
+    distances = layer.f.distances
+    return {
+        "skip": layer.skip,
+        "attention": kind(layer.f, ATTENTIONS),
+        "heads": layer.f.heads,
+        "score": kind(layer.f.attention.score, SCORES),
+        "distances": None if distances is None else kind(distances, DISTANCES),
+    }
+
+
+def weights_of(net: Any) -> dict[str, Tensor]:
+    """Returns the weights by name as float32 matrices, a vector as one row, without those of the
+    words.
+    """
+    weights = {}
+    for name, weight in net.state_dict().items():
+        if name not in OMITTED:
+            weights[name] = torch.atleast_2d(weight.detach().float().cpu())
+    return weights
+
+
+def offsets_VD(net: Any) -> Tensor | None:
+    """Returns the trained offset of each row of the vectors, or None if the vectors are frozen."""
+    embedding = net.embedding
+    if embedding.offset_RD is None:
+        return None
+    return embedding.offset_RD.detach().float().cpu()[embedding.slot_V.long().cpu()]

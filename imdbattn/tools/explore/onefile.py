@@ -1,0 +1,411 @@
+"""Writes the interactive page, with trained classifiers, as one HTML file that needs no server.
+
+Shape suffixes: V rows of the vectors, D width, K words that are kept, N reviews.
+"""
+
+import base64
+import gzip
+import hashlib
+import html
+import json
+import logging
+import re
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from imdbattn.data.order_probe import SLOTS
+from imdbattn.data.tokens import FIRST_WORD, RULES, pipeline_of
+from imdbattn.errors import UserError, in_line
+from imdbattn.io.files import expanded, write_atomically, writing_into
+from imdbattn.report.finished_runs import Run
+from imdbattn.runs.run_folder import SPLIT_FILES
+from imdbattn.tasks.reviews.predictor import ReviewPredictor
+from imdbattn.tools.explore.network import described, offsets_VD, weights_of
+from imdbattn.tools.export.vectors import SLOTS as SLOT_WEIGHTS
+from imdbattn.tools.export.vectors import build
+
+log = logging.getLogger(__name__)
+
+Precision = Literal["float32", "float16", "int8"]
+STATIC = Path(__file__).with_name("static")
+ENTRY = "main.js"
+MARK = '<meta name="generator" content="imdbattn.explore">'
+OFFSETS = "embedding.offset_RD"
+IMPORT = re.compile(r'^import (?:\* as (\w+)|\{ ([^}]*) \}) from "\./([\w.]+)";\n', re.MULTILINE)
+EXPORT = re.compile(r"^export (?=(?:async )?(?:function|class|const|let) (\w+))", re.MULTILINE)
+
+
+# --- the models -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A model of the page. name: for display. run: its finished run, None for an exported model."""
+
+    name: str
+    predictor: ReviewPredictor
+    metrics: Mapping[str, Any]
+    run: Run | None = None
+
+    @property
+    def seed(self) -> int:
+        return self.metrics["seed"]
+
+    def refuse(self) -> None:
+        """Raises UserError, naming the model, unless the page can compute it."""
+        if not isinstance(self.predictor, ReviewPredictor):
+            raise UserError(f"{self.name}: an encoder-decoder cannot be computed in the browser")
+        tokenizer = self.predictor.cfg.data.tokenizer
+        if tokenizer not in RULES:
+            raise UserError(f"{self.name}: the tokenizer {tokenizer} cannot run in the browser")
+        try:
+            described(self.predictor.net)
+        except UserError as error:
+            raise UserError(f"{self.name}: {error}") from error
+
+    def test_reviews(self) -> list[dict[str, Any]]:
+        """Returns row, text and label of all test reviews; [] if the run has none."""
+        if self.run is None or not self.run.has("test"):
+            return []
+        if not (self.run.folder / SPLIT_FILES["test"][1]).exists():
+            return []
+        own = self.run.predictions("test")
+        texts = self.run.texts("test", own.rows_N)
+        labels = [self.run.labels[int(label)] for label in own.labels_N]
+        columns = zip(own.rows_N.tolist(), texts, labels, strict=True)
+        return [{"row": row, "text": text, "label": label} for row, text, label in columns]
+
+
+def word_counts(entries: Sequence[Entry]) -> np.ndarray | None:
+    """Returns how often each id occurs in the training reviews of models with the same vectors,
+    (V,). None, with a warning, if the reviews of one are not available.
+    """
+    from imdbattn.tasks.reviews.classifier import ReviewData  # imports Lightning
+
+    counts_V = np.zeros(len(entries[0].predictor.glove.vectors), dtype=np.int64)
+    counted = set()
+    for entry in entries:
+        if entry.run is None:
+            return None
+        try:
+            corpus = ReviewData.read(entry.predictor.cfg)
+        except (UserError, OSError) as error:
+            log.warning("%s: its training reviews are not available: %s", entry.name, error)
+            return None
+        if corpus.folder not in counted:
+            counted.add(corpus.folder)
+            ids = corpus.splits["train"].ids.numpy()
+            counts_V += np.bincount(ids, minlength=len(counts_V))
+    return counts_V
+
+
+def chosen_words(entries: Sequence[Entry], words: int | None) -> Tensor:
+    """Returns the ids of the words that the page keeps, ascending, (K,).
+
+    words: so many of the most frequent words of the training reviews; None is all that occur.
+    Without training reviews, the first words of the vectors, which are ordered by frequency.
+    """
+    counts_V = word_counts(entries)
+    if counts_V is None:
+        rows = len(entries[0].predictor.glove.vectors)
+        return torch.arange(FIRST_WORD, min(rows, FIRST_WORD + words) if words else rows)
+    counts_V[:FIRST_WORD] = 0
+    order = np.argsort(-counts_V, kind="stable")[: int((counts_V > 0).sum())]
+    return torch.from_numpy(np.sort(order[:words]))
+
+
+def rounded(vectors: Tensor, precision: Precision) -> Tensor:
+    """Returns the vectors as the page stores them, as float32."""
+    if precision == "float16":
+        return vectors.half().float()
+    if precision == "int8":
+        scale_V1, bytes_VD = quantized(vectors)
+        return bytes_VD.float() * scale_V1
+    return vectors.float()
+
+
+def quantized(vectors: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns a factor for each row, (V, 1) float32, and the integers from -127 to 127 that it
+    multiplies, (V, D).
+    """
+    scale_V1 = vectors.float().abs().amax(1, keepdim=True).clamp(min=1e-12) / 127
+    return scale_V1, (vectors.float() / scale_V1).round().to(torch.int8)
+
+
+def reduced(predictor: ReviewPredictor, words_K: Tensor, precision: Precision) -> ReviewPredictor:
+    """Returns the predictor with the words that the page keeps, and its vectors rounded."""
+    net: Any = predictor.net
+    tensors = dict(net.state_dict())
+    rows_K = torch.cat([torch.arange(FIRST_WORD), words_K])
+    if SLOT_WEIGHTS in tensors:
+        slots_K = tensors[SLOT_WEIGHTS][rows_K].long()
+        own_K = slots_K > 0
+        offsets = tensors[OFFSETS][torch.cat([torch.zeros(1, dtype=torch.int64), slots_K[own_K]])]
+        tensors[OFFSETS] = rounded(offsets, precision)
+        tensors[SLOT_WEIGHTS] = (own_K.cumsum(0) * own_K).to(torch.int32)
+    words = [predictor.glove.words[row - FIRST_WORD] for row in words_K.tolist()]
+    vectors_VD = rounded(net.embedding.vectors_VD[rows_K], precision)
+    return build(predictor.cfg, Path(), tensors, predictor.facts, vectors_VD, words)
+
+
+# --- the data -------------------------------------------------------------------------------------
+
+
+@dataclass
+class Pack:
+    """Arrays as bytes, one after the other, each at a multiple of four bytes."""
+
+    parts: list[bytes] = field(default_factory=list)
+    size: int = 0
+
+    def bytes_at(self, content: bytes) -> int:
+        """Appends bytes and returns their place."""
+        start = self.size
+        padded = content + b"\0" * (-len(content) % 4)
+        self.parts.append(padded)
+        self.size += len(padded)
+        return start
+
+    def add(self, values: Tensor, precision: Precision = "float32") -> dict[str, Any]:
+        """Appends a matrix and returns how static/model.js finds it.
+
+        float16: all low bytes, then all high bytes, which gzip compresses better.
+        """
+        about: dict[str, Any] = {"type": precision, "rows": len(values), "columns": values.shape[1]}
+        if precision == "float16":
+            pairs = values.numpy().astype("<f2").view(np.uint8).reshape(-1, 2)
+            return about | {"start": self.bytes_at(pairs.T.tobytes())}
+        if precision == "int8":
+            scale_V1, bytes_VD = quantized(values)
+            start = self.bytes_at(bytes_VD.numpy().tobytes())
+            return about | {"start": start, "scales": self.bytes_at(scale_V1.numpy().tobytes())}
+        return about | {"start": self.bytes_at(values.numpy().astype("<f4").tobytes())}
+
+
+def rules_of(name: str) -> dict[str, Any]:
+    """Returns the rules of a tokenizer as static/tokens.js reads them."""
+    pipeline = json.loads(pipeline_of(name).to_str())
+    replacements: list[dict[str, Any] | None] = []  # None is NFC
+    for rule in pipeline["normalizer"]["normalizers"]:
+        if rule["type"] == "NFC":
+            replacements.append(None)
+            continue
+        is_regex = "Regex" in rule["pattern"]
+        pattern = rule["pattern"]["Regex" if is_regex else "String"]
+        replacements.append({"pattern": pattern, "regex": is_regex, "content": rule["content"]})
+    word = pipeline["pre_tokenizer"]["pattern"]["Regex"]
+    return {"replacements": replacements, "word": word, "normalizes": RULES[name].normalizes}
+
+
+def packed(
+    entries: Sequence[Entry], words: int | None, precision: Precision, reviews: int
+) -> tuple[bytes, list[dict[str, Any]]]:
+    """Returns the data of a page, which static/model.js reads, and facts about its models.
+
+    The length of the JSON (uint32), the JSON, and the arrays, little-endian.
+    """
+    pack = Pack()
+    models: list[dict[str, Any]] = []
+    vectors: list[dict[str, Any]] = []
+    tests: dict[str, list[dict[str, Any]]] = {}
+    for fingerprint in dict.fromkeys(e.predictor.facts["vectors"] for e in entries):
+        same = [entry for entry in entries if entry.predictor.facts["vectors"] == fingerprint]
+        words_K = chosen_words(same, words)
+        table: dict[str, Any] = {}
+        for entry in same:
+            small = reduced(entry.predictor, words_K, precision)
+            if not table:
+                table["words"] = "\n".join(small.glove.words)
+                table["table"] = pack.add(torch.tensor(small.glove.vectors), precision)
+            all_reviews = entry.test_reviews()
+            key = str(entry.metrics.get("test_fingerprint")) if all_reviews else ""
+            step = max(1, len(all_reviews) // reviews) if reviews else 1
+            tests.setdefault(key, all_reviews[::step][:reviews])
+            about = facts_of(entry, small, all_reviews, pack, precision)
+            models.append(about | {"vectors": len(vectors), "reviews": list(tests).index(key)})
+        vectors.append(table)
+    order = [entry.name for entry in entries]
+    models.sort(key=lambda about: order.index(about["label"]))
+    for about, name in zip(models, ids_of(entries), strict=True):
+        about["id"] = name
+    facts = {
+        "models": models,
+        "vectors": vectors,
+        "tokenizers": {about["tokenizer"]: rules_of(about["tokenizer"]) for about in models},
+        "reviews": list(tests.values()),
+        "slots": SLOTS,
+    }
+    header = json.dumps(facts, ensure_ascii=False).encode("utf-8", "replace")
+    header += b" " * (-len(header) % 4)
+    return b"".join([struct.pack("<I", len(header)), header, *pack.parts]), models
+
+
+def ids_of(entries: Sequence[Entry]) -> list[str]:
+    """Returns a different name for each model, which an address can contain."""
+    ids: list[str] = []
+    for entry in entries:
+        name = re.sub(r"[^A-Za-z0-9_.-]", "_", entry.name)
+        others = sum(one == name or one.startswith(f"{name}-") for one in ids)
+        ids.append(f"{name}-{others + 1}" if others else name)
+    return ids
+
+
+def facts_of(
+    entry: Entry,
+    small: ReviewPredictor,
+    reviews: Sequence[Mapping[str, Any]],
+    pack: Pack,
+    precision: Precision,
+) -> dict[str, Any]:
+    """Returns what the page shows of a model, and how it computes it.
+
+    accuracy_here: of all test reviews, with the words and vectors of the page.
+    """
+    data, metrics = small.cfg.data, entry.metrics
+    split = "validation" if metrics.get("test_accuracy") is None else "test"
+    weights = weights_of(small.net)
+    offset_VD = offsets_VD(small.net)
+    facts = {
+        "label": entry.name,
+        "seed": entry.seed,
+        "folder": entry.name,
+        "kind": "classifier",
+        "accuracy": metrics["test_accuracy" if split == "test" else "val_accuracy"],
+        "split": split,
+        "accuracy_here": None,
+        "browsable": bool(reviews),
+        "words": len(small.glove.words),
+        "of_words": len(entry.predictor.glove.words),
+        "precision": precision,
+        "labels": list(small.facts["labels"]),
+        "tokenizer": data.tokenizer,
+        "max_tokens": data.max_tokens,
+        "head": round((data.max_tokens or 0) * data.head_share),
+        "network": described(small.net),
+        "weights": {name: pack.add(weight) for name, weight in weights.items()},
+    }
+    if offset_VD is not None:
+        facts["weights"]["offset"] = pack.add(offset_VD, precision)
+    if reviews:
+        found = [result.output for result in small.label([one["text"] for one in reviews])]
+        right = sum(label == one["label"] for label, one in zip(found, reviews, strict=True))
+        facts["accuracy_here"] = right / len(reviews)
+    return facts
+
+
+# --- the page -------------------------------------------------------------------------------------
+
+
+def modules(name: str, seen: dict[str, str]) -> dict[str, str]:
+    """Returns the source of a module of static/ and of those that it imports, which come first."""
+    if name not in seen:
+        source = (STATIC / name).read_text("utf-8")
+        for match in IMPORT.finditer(source):
+            modules(match[3], seen)
+        seen[name] = source
+    return seen
+
+
+def imported(match: re.Match[str]) -> str:
+    """Returns an import statement as one of the script of `program`."""
+    whole, names, module = match.groups()
+    wanted = whole or "{ " + names.replace(" as ", ": ") + " }"
+    return f'const {wanted} = modules["{module}"];\n'
+
+
+def program() -> str:
+    """Returns all modules of static/ as one script, each in a function of its own.
+
+    A page runs it, and so does the worker of the page, which is made from its text.
+    """
+    parts = ['"use strict";\nconst modules = {};\n']
+    for name, source in modules(ENTRY, {}).items():
+        exports = ", ".join(EXPORT.findall(source))
+        body = EXPORT.sub("", IMPORT.sub(imported, source))
+        parts.append(f'modules["{name}"] = (() => {{\n{body}\nreturn {{ {exports} }};\n}})();\n')
+    return "".join(parts).replace("</script", "<\\/script").replace("<!--", "<\\!--")
+
+
+def write_page(
+    entries: Sequence[Entry],
+    out: Path | str,
+    words: int | None = 20_000,
+    precision: Precision = "float16",
+    reviews: int = 48,
+) -> dict[str, Any]:
+    """Writes the page as one HTML file, and returns facts: its size in bytes, and its models.
+
+    Args:
+        entries: the models. Raises UserError for one that the page cannot compute.
+        out: the file. Raises UserError if it is another file than a page of this function.
+        words: the number of the most frequent training words that it keeps; None is all of them.
+        precision: of the vectors.
+        reviews: number of test reviews that it contains.
+    """
+    out = expanded(out)
+    check_out(out)
+    for entry in entries:
+        entry.refuse()
+    page, models = page_of(entries, words, precision, reviews)
+    with writing_into(out.parent, "choose another folder"):
+        write_atomically(out, page)
+    return {"size": len(page), "models": models}
+
+
+def check_out(out: Path) -> None:
+    """Raises UserError if a file exists that is not a page of `write_page`."""
+    if out.is_dir():
+        raise UserError(f"{out} is a folder: choose the name of a file, such as page.html")
+    if out.exists():
+        with out.open("rb") as file:
+            if MARK.encode() not in file.read(1000):
+                raise UserError(f"{out} is not a page of this command: choose another file")
+
+
+def page_of(
+    entries: Sequence[Entry], words: int | None, precision: Precision, reviews: int
+) -> tuple[bytes, list[dict[str, Any]]]:
+    """Returns the page and facts about its models. For the arguments see `write_page`."""
+    data, models = packed(entries, words, precision, reviews)
+    script, style = program(), (STATIC / "explore.css").read_text("utf-8")
+    policy = (
+        f"default-src 'none'; script-src '{hash_of(script)}' blob:; style-src '{hash_of(style)}';"
+        " worker-src blob:; img-src data:; connect-src 'none'; base-uri 'none'; form-action 'none'"
+    )
+    head = f'{MARK}\n<meta http-equiv="Content-Security-Policy" content="{html.escape(policy)}">'
+    encoded = base64.b64encode(gzip.compress(data, 9, mtime=0)).decode()
+    page = (STATIC / "index.html").read_text("utf-8")
+    replacements = {
+        '<meta charset="utf-8">': f'<meta charset="utf-8">\n{head}',
+        '<link rel="stylesheet" href="explore.css">': f"<style>{style}</style>",
+        '<script type="module" src="main.js"></script>\n': "",
+        "</body>": f'<script id="data" type="text/plain">{encoded}</script>\n'
+        f'<script id="program">{script}</script>\n</body>',
+    }
+    for old, new in replacements.items():
+        if page.count(old) != 1:
+            raise ValueError(f"index.html must contain {old} once")
+        page = page.replace(old, new)
+    return page.encode("utf-8", "replace"), models
+
+
+def hash_of(source: str) -> str:
+    """Returns the source expression of an inline script or style for a Content-Security-Policy."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()}"
+
+
+def lines_of(facts: Mapping[str, Any]) -> Iterator[str]:
+    """Returns the lines that the command prints about a page."""
+    for about in facts["models"]:
+        line = "{label}, seed {seed}: {words:,} of {of_words:,} words, {precision}"
+        own = about["accuracy"]
+        if about["accuracy_here"] is not None and about["split"] == "test":
+            line += f", test accuracy {100 * about['accuracy_here']:.2f} % ({100 * own:.2f} %)"
+        yield in_line(line.format_map(about))

@@ -1,0 +1,61 @@
+// Requests to the server. A newer request with the same key aborts the older one.
+
+import { AnswerError } from "./tools.js";
+
+const running = new Map();
+
+async function answerOf(response) {
+  if (response.ok) return response;
+  let reason = `the server answered with status ${response.status}`;
+  try {
+    reason = (await response.json()).error;
+  } catch {
+    // not JSON: keep the status
+  }
+  throw new AnswerError(reason);
+}
+
+export async function runs() {
+  return (await answerOf(await fetch("api/runs"))).json();
+}
+
+/** Sends values to api/<name>. key: of requests that replace each other. Throws an AbortError if replaced. */
+async function post(name, values, key) {
+  running.get(key)?.abort();
+  const control = new AbortController();
+  running.set(key, control);
+  try {
+    const response = await fetch(`api/${name}`, {
+      method: "POST",
+      headers: { "Content-Type": "application/json" },
+      body: JSON.stringify(values, (_, value) => value?.toWellFormed?.() ?? value), // the server refuses lone surrogates
+      signal: control.signal,
+    });
+    return await answerOf(response);
+  } finally {
+    if (running.get(key) === control) running.delete(key);
+  }
+}
+
+export function cancel(key) {
+  running.get(key)?.abort();
+}
+
+export async function json(name, values, key = name) {
+  return (await post(name, values, key)).json();
+}
+
+/** JSON and, after it, float32 numbers: [facts, Float32Array]. */
+export async function binary(name, values, key = name) {
+  const buffer = await (await post(name, values, key)).arrayBuffer();
+  const size = new DataView(buffer).getUint32(0, true);
+  const facts = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, size)));
+  return [facts, new Float32Array(buffer, 4 + size)];
+}
+
+/** A file: [blob, name]. */
+export async function file(name, values) {
+  const response = await post(name, values, name);
+  const header = response.headers.get("Content-Disposition") ?? "";
+  return [await response.blob(), header.match(/filename="([^"]+)"/)?.[1] ?? "attention.html"];
+}

@@ -1,0 +1,423 @@
+"""One HTML file that computes trained models in the browser: its words are the tokenizer's, its
+numbers are those of the Python package, and it needs neither a server nor the network.
+"""
+
+import json
+import random
+import re
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import numpy as np
+import pytest
+
+import imdbattn
+from imdbattn.data.tokens import Tokenizer
+from imdbattn.errors import UserError
+from imdbattn.tools.explore import onefile
+
+from ..explorer import TEXT, chromium, opened, settle
+
+playwright = pytest.importorskip(
+    "playwright.sync_api", reason="no browser tests: pip install playwright"
+)
+
+SCORE = "model.layer.score._target_=imdbattn.nn"
+RUNGS = (
+    "mean",
+    "learned_query",
+    "text_query",
+    "label_query",
+    "base",
+    "residual_pe",
+    "residual_cls",
+    "residual_heads",
+    "residual_learned",
+    "residual_rope",
+    "residual_relative",
+    "tuned",
+)
+SCORES = (
+    ("base", f"{SCORE}.scores.Dot"),
+    ("base", f"{SCORE}.scores.Bilinear"),
+    ("residual_pe", f"{SCORE}.scores.Additive", "model.layer.heads=5"),
+    ("residual_pe", f"{SCORE}.beyond.attention.Uniform"),
+)
+CHANGES = (
+    {},
+    {"words": [0, 3, 9], "shuffle": 5},
+    {"heads": [[1, 1]], "layers": [2], "positions": True, "words": [2]},
+)
+# Pieces of texts that the tokenizers split, normalize or replace.
+LINE = (
+    "The film great movie don't it's I'm we'll o'brien 'em '90s u.s. e.g. mr. Dr. etc. 1,000 3.5"
+    " 10/10 well-done -- --- .. ... .... ! ?? ; : ( ) [x] <br /> <BR/> <br> & &amp; \" `` '' @ # %"
+    " ½ ¨ café cafe\u0301 NAÏVE na\u00efve İstanbul ΟΔΟΣ ΣΑΣ ﬁlm ﬀ ﬆ ｆｕｌｌ！ ＡＢＣ"
+    " 中文 電影 日本語 한국어"
+    " \u1112\u1161\u11ab \U0001f3ac \U0001f600 \U0001f468\u200d\U0001f469 \x91quoted\x92 \x93a\x94"
+    " \x96 \x97 \x85 … …… ‘a’ “b” – — \u0301 a\u0323\u0301 \ufffd \u00ad \u200b ß ẞ ÆON ǅ"
+    " didn't' n't can't.' rock'n'roll"
+)
+PIECES = LINE.split(" ")
+SPACES = (" ", " ", " ", "", "", "\n", "\t", "\u00a0", "\u3000", "\x85", "\u2028")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as started:
+        browser = chromium(started)
+        if browser is None:
+            pytest.skip("no browser: apt-get install chromium, or playwright install chromium")
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def page(trained, folder_of, page_of) -> Any:
+    """The server's answers for a run of each rung and score."""
+    folders = [folder_of(rung) for rung in RUNGS]
+    return page_of(*folders, *(trained(*overrides)[0] for overrides in SCORES))
+
+
+@pytest.fixture(scope="module")
+def written(page, tmp_path_factory) -> Callable[..., Path]:
+    """written(precision="float32"): a file with these runs and all words."""
+    files: dict[str, Path] = {}
+
+    def get(precision: Any = "float32") -> Path:
+        if precision not in files:
+            entries = [page.runs.entry(name) for name in page.runs.by_id]
+            file = tmp_path_factory.mktemp("file") / "page.html"
+            onefile.write_page(entries, file, words=None, precision=precision, reviews=12)
+            files[precision] = file
+        return files[precision]
+
+    return get
+
+
+@pytest.fixture
+def open_file(browser) -> Iterator[Callable[..., Any]]:
+    """open_file(path): a tab with the file, offline. Nothing fails, is blocked or is requested."""
+    contexts: list[Any] = []
+    problems: list[str] = []
+
+    def get(file: Path, fragment: str = "", **options: Any) -> Any:
+        context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}} | options)
+        context.set_offline(True)
+        contexts.append(context)
+        tab = context.new_page()
+        tab.set_default_timeout(30_000)
+        tab.on("pageerror", lambda error: problems.append(str(error)))
+        tab.on("console", lambda message: problems.append(message.text))
+        tab.on("request", lambda request: requests_of(request, file, problems))
+        tab.goto(f"{file.as_uri()}#{fragment}")
+        settle(tab)
+        return tab
+
+    yield get
+    for context in contexts:
+        context.close()
+    assert problems == []
+
+
+def requests_of(request: Any, file: Path, problems: list[str]) -> None:
+    if not request.url.startswith((file.as_uri(), "blob:", "data:")):
+        problems.append(request.url)
+
+
+def ask(tab: Any, kind: str, **values: Any) -> Any:
+    """The answer of the models in the page, in the format of the server's."""
+    facts, numbers = tab.evaluate(
+        """async ([kind, values]) => {
+          const [facts, numbers] = await modules["local.js"].binary(kind, values);
+          return [facts, Array.from(numbers ?? [])];
+        }""",
+        [kind, values],
+    )
+    content = np.array(numbers, "<f4").tobytes()
+    header = json.dumps(facts).encode("utf-8", "replace")
+    return opened(len(header).to_bytes(4, "little") + header + content)
+
+
+def random_text(rng: random.Random, pieces: int) -> str:
+    parts = []
+    for _ in range(rng.randrange(pieces)):
+        piece = rng.choice(PIECES)
+        turned = piece[::-1] if piece.isascii() else piece.upper()  # marks stay in order
+        parts += [rng.choice((piece, piece, turned)), rng.choice(SPACES)]
+    return "".join(parts)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ptb",
+        pytest.param("whitespace", marks=pytest.mark.slow),
+        pytest.param("basic_english", marks=pytest.mark.slow),
+    ],
+)
+def test_words_of_10_000_texts_are_those_of_the_tokenizer(browser, written, open_file, name):
+    rng = random.Random(1)
+    texts = [random_text(rng, 24) for _ in range(10_000)]
+    tokenizer = Tokenizer(name, [])
+    expected = [[list(word[:3]) for word in tokenizer.words(text)] for text in texts]
+    tab = open_file(written())
+    found = tab.evaluate(
+        """([rules, texts]) => {
+          const tokenizer = new modules["tokens.js"].Tokenizer(rules);
+          const list = ({ text, start, end }) => [text, start, end];
+          return texts.map((text) => tokenizer.words(text).map(list));
+        }""",
+        [onefile.rules_of(name), texts],
+    )
+    different = [one for one in zip(texts, expected, found, strict=True) if one[1] != one[2]]
+    assert different[:3] == []
+
+
+def names_of(written_page: Any, tab: Any) -> dict[str, str]:
+    """The id in the file of each run of the server."""
+    labels = tab.evaluate("imdbattn.models.map(({ id, label }) => [id, label])")
+    own = {label: name for name, label in labels}
+    return {name: own[label] for name, label in written_page.runs.labels.items()}
+
+
+def assert_same(found: Any, expected: Any, tolerance: float) -> None:
+    """Whether two answers have the same facts, and numbers that differ by at most `tolerance`."""
+    assert vars(found).keys() == vars(expected).keys()
+    for name, value in vars(expected).items():
+        assert_close(getattr(found, name), value, tolerance, name)
+
+
+def assert_close(found: Any, expected: Any, tolerance: float, name: str) -> None:
+    if isinstance(expected, dict):
+        assert found.keys() == expected.keys(), name
+        for key, value in expected.items():
+            assert_close(found[key], value, tolerance, f"{name}.{key}")
+    elif isinstance(expected, (list, tuple)):
+        assert len(found) == len(expected), name
+        for place, (one, other) in enumerate(zip(found, expected, strict=True)):
+            assert_close(one, other, tolerance, f"{name}.{place}")
+    elif isinstance(expected, (float, np.ndarray)):
+        np.testing.assert_allclose(found, expected, atol=tolerance, rtol=1e-5, err_msg=name)
+    else:
+        assert found == expected, name
+
+
+def test_answers_are_those_of_the_server(page, written, open_file):
+    """Labels, words, shares, weights, entropies, and the arithmetic of a cell, with changes."""
+    tab = open_file(written())
+    for name, own in names_of(page, tab).items():
+        for changes in CHANGES:
+            one = {"words": [], "heads": [], "layers": [], "positions": False, "shuffle": None}
+            message = {"text": TEXT, "changes": one | changes}
+            if "layers" in changes and not page.net(page.runs.labels[name]).layers:
+                continue
+            expected = opened(page.ask("read", run=name, **message))
+            assert_same(ask(tab, "read", run=own, **message), expected, 2e-5)
+            if not expected.attentions:
+                continue
+            shown = expected.attentions[-1]
+            cell = {"layer": shown.get("layer", 0), "head": shown["heads"], "query": 0}
+            for padding in ({"padding": 0, "masked": True}, {"padding": 2, "masked": False}):
+                row = message | cell | padding
+                expected_row = opened(page.ask("cell", run=name, **row))
+                assert_same(ask(tab, "cell", run=own, **row), expected_row, 5e-5)
+        expected = opened(page.ask("positions", run=name, length=40))
+        assert_same(ask(tab, "positions", run=own, length=40), expected, 2e-4)
+
+
+def texts_200() -> list[str]:
+    """200 texts: empty, unknown words only, 700 words, emoji, accents, HTML and mixed case."""
+    rng = random.Random(2)
+    fixed = [
+        "",
+        " \n ",
+        "qwxz zzzq \U0001f3ac",
+        " ".join(rng.choice(TEXT.split()) for _ in range(700)),
+        "<script>alert(1)</script> & <b>great</b> <br /> film &amp;",
+        "GREAT Movie, I did NOT like IT",
+        "caf\u00e9 na\u00efve \U0001f600 great",
+    ]
+    mixed = [*PIECES, *TEXT.split() * 4]
+    others = [" ".join(rng.choices(mixed, k=rng.randrange(120))) for _ in range(193)]
+    return fixed + others
+
+
+def assert_probabilities(tab: Any, page: Any, tolerance: float, rungs: Sequence[str]) -> None:
+    """Whether 200 texts have the probabilities of `predict`, in the models of these rungs."""
+    texts = texts_200()
+    for name, own in names_of(page, tab).items():
+        if page.runs.by_id[name].model not in rungs:
+            continue
+        model = imdbattn.load(page.runs.by_id[name].folder)
+        expected = [list(one.probabilities.values()) for one in model.predict(texts)]
+        found = tab.evaluate(
+            """([texts, model]) => Promise.all(texts.map(
+              async (text) => (await imdbattn.classify(text, model)).probabilities))""",
+            [texts, own],
+        )
+        difference = np.abs(np.array(found) - np.array(expected)).max()
+        assert difference <= tolerance, (name, difference)
+
+
+@pytest.mark.parametrize(
+    ("precision", "tolerance", "rung"),
+    [("float32", 1e-4, "tuned"), ("float16", 2e-3, "residual_pe")],
+)
+def test_probabilities_of_200_texts_are_those_of_predict(
+    page, written, open_file, precision, tolerance, rung
+):
+    assert_probabilities(open_file(written(precision)), page, tolerance, (rung,))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("precision", "tolerance"), [("float32", 1e-4), ("float16", 2e-3)])
+def test_probabilities_of_200_texts_are_those_of_predict_in_all_models(
+    page, written, open_file, precision, tolerance
+):
+    assert_probabilities(open_file(written(precision)), page, tolerance, RUNGS)
+
+
+def test_classify_gives_labels_words_probabilities_and_weights(page, written, open_file):
+    tab = open_file(written())
+    own = names_of(page, tab)[page.run(page.runs.labels[next(iter(page.runs.by_id))])]
+    name = next(key for key, value in names_of(page, tab).items() if value == own)
+    found = tab.evaluate("([text, model]) => imdbattn.classify(text, model)", [TEXT, own])
+    expected = page.runs.model(name).explain(TEXT)
+    assert found["labels"] == page.runs.model(name).labels
+    assert found["tokens"] == expected.words
+    assert found["label"] == expected.label
+    assert sum(found["probabilities"]) == pytest.approx(1)
+    residual = next(key for key, run in page.runs.by_id.items() if run.model == "residual_pe")
+    found = tab.evaluate(
+        "([text, model]) => imdbattn.classify(text, model)", [TEXT, names_of(page, tab)[residual]]
+    )
+    weights_LHQK = np.array([one["heads"] for one in found["attention"][:3]])
+    assert weights_LHQK.shape[2:] == (len(found["keys"]),) * 2
+    np.testing.assert_allclose(weights_LHQK.sum(-1), 1, atol=1e-5)
+    assert "no model" in tab.evaluate("imdbattn.classify('x', 'other').catch((e) => e.message)")
+
+
+def test_a_file_works_offline_on_a_phone_and_restores_its_link(page, written, open_file):
+    residual = names_of(page, tab := open_file(written()))[
+        next(key for key, run in page.runs.by_id.items() if run.model == "residual_pe")
+    ]
+    state = {"runs": residual, "text": TEXT, "cells": f"{residual}:1.1.4.2.0.1", "lang": "zh"}
+    phone = open_file(
+        written(), urlencode(state), viewport={"width": 390, "height": 844}, color_scheme="dark"
+    )
+    assert phone.evaluate("document.documentElement.scrollWidth") == 390
+    assert phone.locator("h1").inner_text() == "注意力浏览器"
+    assert phone.locator(".cell [data-step]").count() == 5
+    before = phone.locator(".panel").get_attribute("data-probability")
+    phone.locator(".word[data-place='2']").focus()
+    phone.keyboard.press("Enter")
+    settle(phone)
+    assert phone.locator(".panel").get_attribute("data-probability") != before
+    tab.goto("about:blank")
+    tab.goto(phone.url)
+    settle(tab)
+    after = phone.locator(".panel").get_attribute("data-probability")
+    assert tab.locator(".panel").get_attribute("data-probability") == after
+    assert tab.locator(".word.removed").count() == 1
+    tab.select_option("#language", "en")
+    tab.wait_for_function("document.querySelector('h1').textContent === 'Attention explorer'")
+    settle(tab)
+    assert tab.locator(".word.removed").count() == 1
+    tab.locator("#browser summary").click()
+    tab.locator("#next").click()
+    settle(tab)
+    assert "Review 1 of 12" in tab.locator("#match").inner_text()
+    tab.locator("#probe summary").click()
+    tab.locator("#pair").click()
+    tab.wait_for_selector(".sentence")
+
+
+def test_names_and_texts_of_a_colleague_cannot_put_html_into_the_file(
+    page, tmp_path, open_file, monkeypatch
+):
+    html = '</script><img src=x onerror="document.title=1"><script>document.title=2</script>'
+    entry = page.runs.entry(next(iter(page.runs.by_id)))
+    predictor = entry.predictor
+    monkeypatch.setitem(predictor.facts, "labels", [html, "pos"])
+    review = {"row": 0, "text": html, "label": html}
+    monkeypatch.setattr(onefile.Entry, "test_reviews", lambda self: [review])
+    bad = onefile.Entry(html, predictor, entry.metrics, entry.run)
+    onefile.write_page([bad], tmp_path / "page.html", words=None)
+    source = (tmp_path / "page.html").read_text("utf-8")
+    assert "onerror=" not in source
+    tab = open_file(tmp_path / "page.html", urlencode({"text": html}))
+    assert tab.title() == "Attention explorer"
+    assert tab.locator("main img, main script").count() == 0
+    assert tab.locator(".panel h3").inner_text() == html
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', source)[1]
+    assert "unsafe" not in policy
+    assert not re.search(r"https?:|'self'|\*", policy)
+
+
+def test_every_text_of_the_page_has_a_chinese_one():
+    static = onefile.STATIC
+    sources = {file.name: file.read_text("utf-8") for file in static.glob("*.js")}
+    known = set(re.findall(r'^  (?:"((?:[^"\\]|\\.)*)"|(\w+)):', sources.pop("texts.js"), re.M))
+    known_texts = {one or other for one, other in known}
+    used = set[str]()
+    for source in sources.values():
+        for call in re.findall(r'\bt\((?:[^"`()]* \? )?("[^"]+"(?: : "[^"]+")?)', source):
+            used |= set(re.findall(r'"([^"]+)"', call))
+    for pieces in re.findall(r">([^<>{}]+)<", (static / "index.html").read_text("utf-8")):
+        used.add(pieces.strip())
+    assert used - known_texts == {"", "English", "中文"}
+    assert len(used) > 80
+
+
+def test_the_command_writes_one_file_and_names_what_it_leaves_out(shell, folder_of, tmp_path):
+    folders = f"runs=[{folder_of('mean')},{folder_of('convolved')}]"
+    done = shell("explore", folders, "out=page.html", "precision=int8", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "a convolution cannot be computed in the browser" in done.stderr
+    assert "test accuracy" in done.stdout
+    assert onefile.MARK in (tmp_path / "page.html").read_text()
+    (tmp_path / "notes.html").write_text("mine")
+    refused = shell("explore", folders, "out=notes.html", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert refused.stderr.count("\n") == 1
+    assert (tmp_path / "notes.html").read_text() == "mine"
+    alone = shell("explore", f"runs={folder_of('convolved')}", "out=none.html", cwd=tmp_path)
+    assert (alone.returncode, (tmp_path / "none.html").exists()) == (2, False)
+
+
+def test_a_model_writes_its_page_and_an_export_too(folder_of, tmp_path, open_file):
+    model = imdbattn.load(folder_of("residual_pe"))
+    facts = model.page(tmp_path / "page.html", words=50)
+    assert facts["models"][0]["words"] == 50
+    model.page(tmp_path / "page.html", words=50)  # replaces its own page
+    model.export(tmp_path / "export")
+    imdbattn.load(tmp_path / "export").page(tmp_path / "export.html")
+    for name in ("page", "export"):
+        tab = open_file(tmp_path / f"{name}.html", urlencode({"text": "qwxz great"}))
+        assert "1 word not in the model's vocabulary" in tab.locator(".panel").inner_text()
+    with pytest.raises(UserError, match="convolution"):
+        imdbattn.load(folder_of("convolved")).page(tmp_path / "other.html")
+
+
+def test_the_served_page_writes_the_same_file(page, open_file, tmp_path):
+    names = list(page.runs.by_id)[:2]
+    answer = page.client.post("api/page", json={"runs": names})
+    assert answer.status_code == 200
+    (tmp_path / "page.html").write_bytes(answer.content)
+    tab = open_file(tmp_path / "page.html")
+    assert tab.evaluate("imdbattn.models.length") == 2
+
+
+def test_a_deleted_run_is_named(trained, page_of, tmp_path):
+    folder = tmp_path / "gone"
+    shutil.copytree(trained("mean")[0], folder)
+    served = page_of(folder)
+    (name,) = served.runs.by_id
+    shutil.rmtree(folder)
+    message = served.ask("read", 400, run=name, text=TEXT)
+    assert "gone has been deleted or moved" in message
+    assert "this server has no run" in served.ask("read", 400, run="other", text=TEXT)
