@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from imdbattn.data.corpus import Corpus
+from imdbattn.data.corpus import Corpus, check_known, share_of
 from imdbattn.data.ragged import Ragged, ragged
 from imdbattn.data.reverse import reverse_source
 from imdbattn.data.sources import (
@@ -38,6 +38,10 @@ from imdbattn.io.files import expanded, sha256_of
 
 log = logging.getLogger(__name__)
 
+SYMBOLS_REMEDY = (
+    "there may be too few pairs (min_frequency drops rare words), or no spaces between words (set"
+    " data.tokenizer=characters)"
+)
 PACKAGED = Path(__file__).with_name("pairs_en-fr.tsv")  # named by its columns
 # each is a separate symbol; apostrophes and hyphens belong to words
 SIGNS = re.compile('([.,!?;:…"«»“”„‹›])')
@@ -145,6 +149,7 @@ def prepare(
     else:
         of_source, of_target = vocabularies
     splits, unknown = {}, {}
+    known: dict[str, list[int]] = {"source": [], "target": []}  # 1 for each symbol that is known
     for name, split in groups.items():
         sources = [of_source.encode(text.split()) for text in split.texts]
         targets = [[*of_target.encode(first.split()), EOS] for first, *_ in split.labels]
@@ -156,9 +161,17 @@ def prepare(
                 unknown[name],
                 name,
             )
+        for side, sequences in (("source", sources), ("target", targets)):
+            if name != "train" or vocabularies is not None:
+                known[side] += [symbol != UNK for symbol in chain(*sequences) if symbol != EOS]
         splits[name] = Pairs(
             replace(ragged(sources), rows=split.rows), ragged(targets), split.texts, split.labels
         )
+    known_symbols = {side: share_of(sum(found), len(found)) for side, found in known.items()}
+    if not generated:
+        least_known = 0.0 if keep_splits else cfg.min_known
+        for side, share in known_symbols.items():
+            check_known(share, f"{side} symbols", SYMBOLS_REMEDY, source.name, least_known)
     sizes = {"source_symbols": len(of_source), "target_symbols": len(of_target)}
     return PairCorpus(
         splits=splits,
@@ -167,7 +180,13 @@ def prepare(
         source_key=source.checksum,
         test_set=texts.test_set,
         fingerprints={name: fingerprint(parts(split)) for name, split in groups.items()},
-        facts={"items": items, **sizes, "unknown_symbols": unknown, "dropped": texts.dropped},
+        facts={
+            "items": items,
+            **sizes,
+            "unknown_symbols": unknown,
+            "known_symbols": known_symbols,
+            "dropped": texts.dropped,
+        },
         source_vocabulary=of_source,
         target_vocabulary=of_target,
     )

@@ -63,6 +63,7 @@ NO_EFFECT: tuple[str, ...] = (
 NO_EFFECT += (
     "data.cache_dir",
     "data.hub_timeout",
+    "data.min_known",
     "trainer.enable_progress_bar",
     "trainer.enable_model_summary",
 )

@@ -142,6 +142,7 @@ class Files(Group):
     max_tokens: Count | None
     limit: Count | None
     eval_batch_tokens: Count
+    min_known: Share = 0.2
 
 
 class ReviewData(Files):
@@ -275,6 +276,7 @@ class Training(Group):
 
 class ReviewSettings(Training):
     choose_by: Literal["accuracy", "loss"]
+    class_weights: Literal["balanced"] | Annotated[list[Amount], Field(min_length=2)] | None = None
     data: ReviewData
     model: Classifier
 

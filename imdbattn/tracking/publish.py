@@ -17,9 +17,10 @@ from imdbattn.tracking.wandb_run import finish_wandb, start_wandb
 
 log = logging.getLogger(__name__)
 
+SCORES = ("accuracy", "loss", "bleu", "macro_f1", "largest_class")
 VALUES = {  # name in W&B -> name in metrics.json
-    **{f"best/val_{name}": f"val_{name}" for name in ("accuracy", "loss", "bleu", "macro_f1")},
-    **{f"test/{name}": f"test_{name}" for name in ("accuracy", "loss", "bleu", "macro_f1")},
+    **{f"best/val_{name}": f"val_{name}" for name in SCORES},
+    **{f"test/{name}": f"test_{name}" for name in SCORES},
     **{name: name for name in ("parameters", "train_seconds", "epoch_seconds", "tokens_per_s")},
 }
 
