@@ -116,7 +116,7 @@ Lengths = Annotated[list[Annotated[int, Field(ge=1, le=1000)]], Field(min_length
 
 class Glove(Group):
     source: GloveSource
-    dim: Count
+    dim: Count | None
     path: Text | None
 
     def check(self) -> None:

@@ -216,6 +216,7 @@ def card(predictor: Any, metrics: Mapping[str, Any], facts: Mapping[str, Any]) -
         "scores": scores,
         "header": header,
         "labels": labels,
+        "dim": predictor.glove.vectors.shape[1] if facts else None,
     }
     return render(Path(__file__).with_name("card.md.jinja"), **values)
 
