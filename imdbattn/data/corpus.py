@@ -19,7 +19,8 @@ from imdbattn.data.glove import Glove, load_glove
 from imdbattn.data.ragged import Ragged
 from imdbattn.data.reviews import cut_reviews, find_source
 from imdbattn.data.sources import Source, Texts, fingerprint
-from imdbattn.data.tokens import FIRST_WORD, LETTER, UNK, Tokenizer, signature
+from imdbattn.data.tokenizer import AnyTokenizer, signature, tokenizer_of
+from imdbattn.data.tokens import FIRST_WORD, LETTER, UNK
 from imdbattn.errors import UserError, in_line
 from imdbattn.io.files import build_once, cache_root
 
@@ -92,7 +93,7 @@ def prepare(cfg: Any, keep_splits: bool = False, glove: Glove | None = None) -> 
         reviews = source.load()
         pa.default_memory_pool().release_unused()  # Arrow would keep twice the size of the texts
         reviews = cut_reviews(reviews, source.name, shares, fold, cfg.limit)
-        write(folder, reviews, source, Tokenizer(cfg.tokenizer, glove.words), glove)
+        write(folder, reviews, source, tokenizer_of(cfg.tokenizer, glove.words), glove)
 
     key = sha256(json.dumps(identity).encode()).hexdigest()[:24]
     folder = build_once(cache_root(cfg.cache_dir) / "tokens" / key, build)
@@ -169,7 +170,7 @@ def load_vectors(cfg: Any) -> Glove:
 
 
 def write(
-    folder: Path, reviews: Texts, source: Source, tokenizer: Tokenizer, vectors: Glove
+    folder: Path, reviews: Texts, source: Source, tokenizer: AnyTokenizer, vectors: Glove
 ) -> None:
     """Writes a cache entry: meta.json, an Arrow file per split, and the texts of validation and
     test as Parquet.

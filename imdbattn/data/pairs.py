@@ -42,6 +42,7 @@ SYMBOLS_REMEDY = (
     "there may be too few pairs (min_frequency drops rare words), or no spaces between words (set"
     " data.tokenizer=characters)"
 )
+SPACE = "\N{LOWER ONE EIGHTH BLOCK}"  # a space within a symbol, as SentencePiece writes it
 PACKAGED = Path(__file__).with_name("pairs_en-fr.tsv")  # named by its columns
 # each is a separate symbol; apostrophes and hyphens belong to words
 SIGNS = re.compile('([.,!?;:…"«»“”„‹›])')
@@ -252,7 +253,39 @@ def split_text(text: str, cfg: Any) -> list[str]:
     """
     if cfg.source == "reverse":
         return list("".join(text.split()).upper())
-    return normalised(text, cfg.lower).split()
+    return symbols_of(text, cfg.lower, tokenizers_of(cfg)[0]).split()
+
+
+def tokenizers_of(cfg: Any) -> tuple[Any, Any]:
+    """data.tokenizer of source and of target."""
+    setting = cfg.tokenizer
+    if isinstance(setting, (str, Mapping)):
+        return setting, setting
+    source, target = setting
+    return source, target
+
+
+def symbols_of(text: str, lower: bool, tokenizer: Any) -> str:
+    """The symbols of a text, joined by single spaces: words and punctuation, characters, or the
+    words of a callable. A space within them is SPACE.
+    """
+    if tokenizer == "words":
+        return normalised(text, lower)
+    text = unicodedata.normalize("NFC", text.lower() if lower else text)
+    if tokenizer == "characters":
+        return " ".join(SPACE.join(text.split()))
+    from imdbattn.data.own_tokenizer import splitter_of
+
+    return " ".join(SPACE.join(word.split()) for word in splitter_of(tokenizer)(text))
+
+
+def joined_symbols(symbols: Iterable[str], cfg: Any, side: int) -> str:
+    """The text of symbols, for people. side: 0 of a source, 1 of a target."""
+    if cfg.source == "reverse":
+        return "".join(symbols)
+    if tokenizers_of(cfg)[side] == "characters":
+        return "".join(symbols).replace(SPACE, " ")
+    return " ".join(symbols).replace(SPACE, " ")
 
 
 def normalised(text: str, lower: bool) -> str:
@@ -348,7 +381,10 @@ def clean(tables: Mapping[str, Iterable[Pair]], name: str, cfg: Any) -> Texts:
     for split, pairs in tables.items():
         rows: dict[tuple[str, str], int] = {}  # of each pair, its first
         for row, *sides in islice(pairs, cfg.limit):
-            source, target = (normalised(side, cfg.lower) for side in sides)
+            source, target = (
+                symbols_of(side, cfg.lower, tokenizer)
+                for side, tokenizer in zip(sides, tokenizers_of(cfg), strict=True)
+            )
             if not source or not target:
                 where, side = (
                     f"{name}, {split}" if split else name,

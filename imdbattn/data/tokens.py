@@ -1,4 +1,4 @@
-"""Four tokenizers, which split a text into words and convert them to ids.
+"""Five tokenizers, which split a text into words and convert them to ids.
 
 Each tokenizer except torchtext's own is a pipeline of the `tokenizers` library (rewriting rules,
 then one splitting rule), which records where in the original text each word is. No word contains a
@@ -224,11 +224,14 @@ BASIC_ENGLISH = Rules(
 )
 # the words of text.lower().split(), normalized
 WHITESPACE = Rules([], [], f"[^{_SPACE}]+", normalizes=True)
+# each character but spaces, for languages without spaces between words and vectors of characters
+CHARACTERS = Rules([], [], f"[^{_SPACE}]", normalizes=True)
 RULES = {
     "ptb": _ptb(),
     "basic_english": BASIC_ENGLISH,
     "whitespace": WHITESPACE,
     "torchtext": BASIC_ENGLISH,
+    "characters": CHARACTERS,
 }
 
 

@@ -154,7 +154,7 @@ class ReviewData(Files):
     hub_timeout: Annotated[Amount, Field(le=60)]
     folds: Annotated[int | None, Field(ge=2)]
     fold: Count | None
-    tokenizer: Literal["ptb", "basic_english", "whitespace", "torchtext"]
+    tokenizer: Literal["ptb", "basic_english", "whitespace", "torchtext", "characters"] | Part
     cache_dir: Text | None
     glove: Glove
     head_share: Share
@@ -201,6 +201,9 @@ class Reverse(Group):
     word_dropout: Zero = 0
 
 
+SideTokenizer = Literal["words", "characters"] | Part  # of sources, or of targets
+
+
 class Translation(Files):
     source: Literal["auto", "path", "hub", "packaged"]
     hub: Annotated[str | None, Field(pattern=r"^\w[\w.-]*/\w[\w.-]*$")]  # owner/name
@@ -208,6 +211,9 @@ class Translation(Files):
     languages: Annotated[list[Text], Field(min_length=2, max_length=2)]
     lower: bool
     min_frequency: Count
+    tokenizer: SideTokenizer | Annotated[list[SideTokenizer], Field(min_length=2, max_length=2)] = (
+        "words"
+    )
     batch_tokens: Count
     word_dropout: Zero = 0
 

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from imdbattn.data.pairs import PairBatch, PairCorpus, prepare
+from imdbattn.data.pairs import PairBatch, PairCorpus, joined_symbols, prepare, tokenizers_of
 from imdbattn.data.vocabulary import PAD
 from imdbattn.nn.encoder_decoder import EncoderDecoder, beam_search
 from imdbattn.runs.run_folder import write_table
@@ -31,9 +31,11 @@ class PairData(BatchData):
         return prepare(cfg.data)
 
     def save_texts(self, split: str, path: Path) -> None:
-        write_table(
-            path, {"row": self.corpus.splits[split].rows, "text": self.corpus.splits[split].texts}
-        )
+        pairs, data = self.corpus.splits[split], self.cfg.data
+        texts = pairs.texts
+        if data.source != "reverse" and tokenizers_of(data)[0] != "words":
+            texts = [joined_symbols(text.split(" "), data, 0) for text in texts]
+        write_table(path, {"row": pairs.rows, "text": texts})
 
 
 @dataclass(frozen=True)
@@ -151,6 +153,7 @@ class Seq2SeqModule(Learner):
         # not all rows are scored if trainer.limit_test_batches is set
         row = int(scores.rows_N[place])
         predictor = Seq2SeqPredictor(self.cfg, self.net, self.hparams)
-        (result,) = predictor.write([split.texts[row]])
-        reference = predictor.joiner.join(split.references[row][0].split(" "))
+        source = joined_symbols(split.texts[row].split(" "), self.cfg.data, 0)
+        (result,) = predictor.write([source])
+        reference = predictor.joined(split.references[row][0].split(" "))
         write_attention(replace(result, reference=reference), folder)
