@@ -15,10 +15,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from imdbattn.data.corpus import ReviewCorpus, read_texts
+from imdbattn.data.labels import number_labels
 from imdbattn.data.ragged import Ragged
-from imdbattn.data.reviews import number_labels, read_reviews
 from imdbattn.data.sources import fingerprint
 from imdbattn.data.tokenizer import tokenizer_of
+from imdbattn.data.user_files.reviews import read_reviews
 from imdbattn.data.user_files.tables import (
     SUFFIXES,
     counted,

@@ -17,9 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from imdbattn.data.user_files.tables import wheel_file
 from imdbattn.errors import UserError
-from imdbattn.io.files import acquired, build_once, cache_root, expanded, sha256_of
+from imdbattn.io.files import acquired, build_once, cache_root, expanded, sha256_of, wheel_file
 
 DIM = 50  # of the wheel, and of the official vectors unless the settings say otherwise
 FORMAT = 5  # version of the cache entries; increment it when `store` changes

@@ -20,7 +20,6 @@ from torch import Tensor
 
 from imdbattn.data.corpus import Corpus, check_known, share_of
 from imdbattn.data.ragged import Ragged, ragged
-from imdbattn.data.reverse import reverse_source
 from imdbattn.data.sources import (
     Source,
     Split,
@@ -31,6 +30,7 @@ from imdbattn.data.sources import (
     load_hub,
     split_named,
 )
+from imdbattn.data.sources.reverse import reverse_source
 from imdbattn.data.user_files.tables import counted, read_text
 from imdbattn.data.vocabulary import EOS, UNK, Vocabulary
 from imdbattn.errors import UserError, in_line

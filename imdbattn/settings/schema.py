@@ -105,6 +105,7 @@ class EncoderDecoder(AnyModel):
 
 # --- data -----------------------------------------------------------------------------------------
 
+HUB_NAME = r"^\w[\w.-]*/\w[\w.-]*$"  # owner/name
 GloveSource = Literal["auto", "wheel", "official", "torchtext"]
 # word_dropout of pairs: debug=overfit sets it for all tasks
 Zero = Annotated[int | float, Field(ge=0, le=0)]
@@ -151,6 +152,9 @@ class ReviewData(Files):
     label_column: Text
     label_names: Annotated[list[Text], Field(min_length=2)] | None
     extra: Text | None = None
+    hub: Annotated[str | None, Field(pattern=HUB_NAME)] = None
+    hub_config: Text | None = None
+    hub_splits: dict[Literal["train", "validation", "test"], Text] | None = None
     hub_timeout: Annotated[Amount, Field(le=60)]
     folds: Annotated[int | None, Field(ge=2)]
     fold: Count | None
@@ -165,7 +169,8 @@ class ReviewData(Files):
     probe: Probe | None = None
 
     def check(self) -> None:
-        check_source("data", self.source, path=self.path)
+        of_imdb = self.source == "hub" and not (self.hub or self.path)
+        check_source("data", "auto" if of_imdb else self.source, path=self.path, hub=self.hub)
         if (self.fold or self.folds) and not 1 <= (self.fold or 0) <= (self.folds or 0):
             raise UserError(
                 f"data.fold={as_text(self.fold)} must be from 1 to"
@@ -206,7 +211,7 @@ SideTokenizer = Literal["words", "characters"] | Part  # of sources, or of targe
 
 class Translation(Files):
     source: Literal["auto", "path", "hub", "packaged"]
-    hub: Annotated[str | None, Field(pattern=r"^\w[\w.-]*/\w[\w.-]*$")]  # owner/name
+    hub: Annotated[str | None, Field(pattern=HUB_NAME)]
     hub_config: Text | None
     languages: Annotated[list[Text], Field(min_length=2, max_length=2)]
     lower: bool

