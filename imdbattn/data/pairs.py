@@ -31,9 +31,9 @@ from imdbattn.data.sources import (
     split_named,
 )
 from imdbattn.data.sources.reverse import reverse_source
-from imdbattn.data.user_files.tables import counted, read_text
+from imdbattn.data.user_files.pairs import Pair, aligned_files, read_aligned, read_pairs
 from imdbattn.data.vocabulary import EOS, UNK, Vocabulary
-from imdbattn.errors import UserError, in_line
+from imdbattn.errors import UserError
 from imdbattn.io.files import expanded, sha256_of
 
 log = logging.getLogger(__name__)
@@ -301,9 +301,6 @@ def normalised(text: str, lower: bool) -> str:
 # --- sources --------------------------------------------------------------------------------------
 
 
-Pair = tuple[int, str, str]  # number of its row, counted from 0; source; target
-
-
 def find_source(cfg: Any) -> Source:
     """The source that the `data` settings name."""
     if cfg.source == "reverse":
@@ -316,6 +313,8 @@ def find_source(cfg: Any) -> Source:
     if cfg.path:
         path = expanded(cfg.path)
         name, swapped = str(path.resolve()), False
+        if path.is_dir():
+            return aligned_source(path, name, cfg)
     key = repr((sha256_of(path), swapped, cfg.encoding_errors, cfg.limit))
     kind = "path" if cfg.path else "packaged"
     return Source(
@@ -324,6 +323,20 @@ def find_source(cfg: Any) -> Source:
         key,
         lambda: clean({"": read_pairs(path, cfg.encoding_errors, swapped)}, name, cfg),
     )
+
+
+def aligned_source(folder: Path, name: str, cfg: Any) -> Source:
+    """Two aligned files for each split in a folder, such as train.en and train.fr."""
+    files = aligned_files(folder, list(cfg.languages))
+    sums = {
+        split: [(file.name, sha256_of(file)) for file in sides] for split, sides in files.items()
+    }
+
+    def load() -> Texts:
+        pairs = {split: read_aligned(sides, cfg.encoding_errors) for split, sides in files.items()}
+        return clean(pairs, name, cfg)
+
+    return Source("path", name, repr((sums, cfg.encoding_errors, cfg.limit)), load)
 
 
 def hub_source(cfg: Any) -> Source:
@@ -355,24 +368,6 @@ def hub_source(cfg: Any) -> Source:
     )
 
 
-def read_pairs(path: Path, encoding_errors: str, swapped: bool) -> Iterator[Pair]:
-    """The pairs of a file; blank lines count as rows and are skipped. swapped: the target is the
-    first column.
-
-    Raises UserError with the row if a line is not a pair.
-    """
-    # splitlines also splits within a text
-    for row, line in enumerate(read_text(path, encoding_errors).split("\n")):
-        if line.strip():
-            columns = line.split("\t")
-            if len(columns) not in (2, 3):  # the third is an attribution
-                start = f"'{in_line(line)[:60]}': write source TAB target"
-                raise UserError(
-                    f"{path}: {counted(row)} has {len(columns)} columns, not 2 or 3: {start}"
-                )
-            yield row, columns[swapped], columns[not swapped]
-
-
 def clean(tables: Mapping[str, Iterable[Pair]], name: str, cfg: Any) -> Texts:
     """Normalized pairs of each split, without duplicates and overlong pairs. Raises UserError for
     an empty side.
@@ -391,7 +386,8 @@ def clean(tables: Mapping[str, Iterable[Pair]], name: str, cfg: Any) -> Texts:
                     "target" if source else "source",
                 )
                 raise UserError(
-                    f"{where}: {counted(row)} has an empty {side}: fill it, or remove the row"
+                    f"{where}: row {row} (counted from 0) has an empty {side}: fill it, or"
+                    " remove the row"
                 )
             # n words have n - 1 spaces between them
             if longest is not None and max(source.count(" "), target.count(" ")) >= longest:

@@ -102,7 +102,9 @@ def given_splits(path: Path, text_column: str, label_column: str) -> dict[str, l
     # their numbers and places
     parts: dict[str | None, list[tuple[tuple[int, int], Path]]] = {None: []}
     for place in contents:
-        split, part = split_named(place.stem if contents[place] == [place] else place.name)
+        split, part = split_named(
+            tables.stem_of(place) if contents[place] == [place] else place.name
+        )
         parts.setdefault(split, []).append((part, place))
     others = [place for _, place in parts.pop(None)]
     for place in visible:
@@ -120,7 +122,7 @@ def given_splits(path: Path, text_column: str, label_column: str) -> dict[str, l
             raise UserError(f"data.path={path} has {names} for the split {split}: {remedy}")
         files[str(split)] = [file for _, place in sorted(found) for file in contents[place]]
     for place in () if files else visible:
-        if any(split_named(one.stem)[0] for one in place.glob("*")):
+        if any(split_named(tables.stem_of(one))[0] for one in place.glob("*")):
             raise UserError(f"{path} has no splits, but {place} has: set data.path to that folder")
     known = {
         folded(label_folder(path, file))
@@ -133,7 +135,7 @@ def given_splits(path: Path, text_column: str, label_column: str) -> dict[str, l
             labeled = not known.isdisjoint(
                 folded(label_folder(path, file)) for file in contents[place]
             )
-        elif labeled := place.stem.casefold().partition("-")[0] not in UNLABELLED:
+        elif labeled := tables.stem_of(place).casefold().partition("-")[0] not in UNLABELLED:
             try:
                 labeled = {text_column, label_column} <= {*tables.open_table(place)[0]}
             except Exception:  # a file of another program
