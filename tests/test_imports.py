@@ -23,7 +23,7 @@ MAY_IMPORT = {
     "data": {"errors", "io"},
     "tasks": {"nn", "data", "runs", "tools.explain", *BASE},
     "runs": {"nn", "tasks", "tracking", "report", "launch", "tools.explain", "tools.export", *BASE},
-    "tracking": {"runs", "report", *BASE},
+    "tracking": {"tasks", "runs", "report", *BASE},
     "report": {"tasks", "runs", *BASE},
     "launch": {"data", "tasks", "runs", "tracking", "report", *BASE},
     "api": {"data", "tasks", "runs", "report", "launch", "tools.explain", "tools.export", *BASE},

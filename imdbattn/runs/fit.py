@@ -32,8 +32,7 @@ from imdbattn.tasks.build import class_of
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
 from imdbattn.tasks.weights import read_checkpoint
-from imdbattn.tracking.loggers import build_loggers, check_logger, finish_loggers, wandb_run_of
-from imdbattn.tracking.publish import publish_run
+from imdbattn.tracking.loggers import build_loggers, check_logger, finish_loggers, publish_results
 
 log = logging.getLogger(__name__)
 
@@ -136,7 +135,7 @@ def train(cfg: DictConfig, folder: Path, resume: bool) -> dict[str, Any]:
         # scores are those of the net as `evaluate` calls it, without compile
         module.net._compiled_call_impl = None
         metrics = write_results(folder, trainer, module, data, facts)
-        publish_run(wandb_run_of(loggers), folder, metrics)
+        publish_results(loggers, folder, metrics)
         if run != folder and trainer.is_global_zero:
             end_continuation(folder, as_dict(cfg), corpus.source_key)
         failed, restores = False, is_debug(cfg)

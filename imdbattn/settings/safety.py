@@ -113,6 +113,11 @@ TRUSTED = {  # group of settings -> packages whose classes a run folder may name
     "model": ("imdbattn.nn", "torch.nn"),
     "optim": ("torch.optim", "imdbattn.tasks.optim"),
     "trainer": ("lightning.Trainer",),
+    "logger": (
+        "lightning.pytorch.loggers",
+        "imdbattn.tracking",
+        "swanlab.integration.pytorch_lightning",
+    ),
     **dict.fromkeys(("datamodule", "lightning_module", "predictor"), ("imdbattn.tasks",)),
 }
 

@@ -245,8 +245,13 @@ class Trainer(Part):
     enable_progress_bar: bool = True
 
 
+class OtherLogger(Part):
+    needs: Text | None = None
+
+
 class Logger(Group):
-    name: Literal["wandb", "tensorboard", "csv", "none"]
+    name: Literal["wandb", "csv", "none"] = "none"
+    loggers: dict[str, OtherLogger] = {}
     project: Text = "imdbattn"
     entity: Text | None = None
     group: Text | None = None
