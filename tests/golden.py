@@ -95,6 +95,7 @@ def jobs(world: Path, folder: Path) -> dict[str, list[str]]:
         "data.probe.validation=10",
         "data.probe.test=10",
     ]
+    probe.append("data.min_known=0")  # these vectors lack most of its words
     found["order_probe"] = ["model=residual_pe", *probe, *reviews[1:]]
     return {
         name: [*words, *COMMON, f"hydra.run.dir={folder}/{name}"] for name, words in found.items()

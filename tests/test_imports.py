@@ -21,9 +21,9 @@ MAY_IMPORT = {
     "settings": {"errors"},
     "nn": set(),
     "data": {"errors", "io"},
-    "tasks": {"nn", "data", *BASE},
+    "tasks": {"nn", "data", "runs", *BASE},
     "runs": {"tasks", "tracking", "launch", "tools.export", *BASE},
-    "tracking": {"runs", "report", *BASE},
+    "tracking": {"tasks", "runs", "report", *BASE},
     "report": {"tasks", "runs", *BASE},
     "launch": {"data", "tasks", "runs", "tracking", "report", *BASE},
     "api": {

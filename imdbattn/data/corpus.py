@@ -4,6 +4,8 @@ the cache.
 
 import json
 import logging
+import re
+from collections import Counter
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -17,13 +19,20 @@ from imdbattn.data.glove import Glove, load_glove
 from imdbattn.data.ragged import Ragged
 from imdbattn.data.reviews import cut_reviews, find_source
 from imdbattn.data.sources import Source, Texts, fingerprint
-from imdbattn.data.tokens import UNK, Tokenizer, signature
-from imdbattn.errors import in_line
+from imdbattn.data.tokenizer import AnyTokenizer, signature, tokenizer_of
+from imdbattn.data.tokens import FIRST_WORD, LETTER, UNK
+from imdbattn.errors import UserError, in_line
 from imdbattn.io.files import build_once, cache_root
 
 log = logging.getLogger(__name__)
 
-FORMAT = 12  # version of the cache entries; increment it when `write` changes
+FORMAT = 13  # version of the cache entries; increment it when `write` changes
+FEW_KNOWN = 0.7  # a smaller share of known words is a warning
+SEPARATORS = re.compile("[,;|/+&]")  # of several labels in one value
+VECTORS_REMEDY = (
+    "the vectors may be of another language (set data.glove.path), or the text may have no spaces"
+    " between words (set data.tokenizer)"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +93,7 @@ def prepare(cfg: Any, keep_splits: bool = False, glove: Glove | None = None) -> 
         reviews = source.load()
         pa.default_memory_pool().release_unused()  # Arrow would keep twice the size of the texts
         reviews = cut_reviews(reviews, source.name, shares, fold, cfg.limit)
-        write(folder, reviews, source, Tokenizer(cfg.tokenizer, glove.words))
+        write(folder, reviews, source, tokenizer_of(cfg.tokenizer, glove.words), glove)
 
     key = sha256(json.dumps(identity).encode()).hexdigest()[:24]
     folder = build_once(cache_root(cfg.cache_dir) / "tokens" / key, build)
@@ -105,7 +114,52 @@ def prepare(cfg: Any, keep_splits: bool = False, glove: Glove | None = None) -> 
                 empty,
                 name,
             )
+    warn_of_joined_labels(meta["label_names"], source.name)
+    least = 0.0 if keep_splits else cfg.min_known
+    check_known(meta["facts"]["known_words"], "words", VECTORS_REMEDY, source.name, least)
     return ReviewCorpus(splits=splits, glove=glove, folder=folder, **meta)
+
+
+def check_known(share: float, items: str, remedy: str, name: str, least: float) -> None:
+    """Logs which share of the items is known, with a warning below FEW_KNOWN.
+
+    Args:
+        share: of the words that contain letters, those that have a vector; of the symbols of pairs,
+            those that training has.
+        items: what is counted, for the message.
+        remedy: the usual causes, and the settings that change them.
+        name: of the source.
+        least: the setting data.min_known.
+
+    Raises UserError if less than `least` is known.
+    """
+    line = f"{name}: {share:.1%} of the {items} are known"
+    if share < least:
+        raise UserError(f"{line}: {remedy}; data.min_known=0 trains nevertheless")
+    if share < FEW_KNOWN:
+        log.warning("%s, the others are read as <unk>: %s", line, remedy)
+    else:
+        log.info("%s", line)
+
+
+def warn_of_joined_labels(names: list[str], source: str) -> None:
+    """Warns if labels consist of parts that other labels have too, such as neg,action and
+    pos,action: these are classes of their own.
+    """
+    parts: Counter[str] = Counter()
+    for name in names:
+        found = {part.strip() for part in SEPARATORS.split(name)}
+        parts.update(found - {""})
+    shared = [part for part, count in parts.items() if count > 1]
+    joined = [name for name in names if SEPARATORS.search(name)]
+    if shared and joined:
+        log.warning(
+            "%s: %s are separate classes, although they share %s: several labels per text are not"
+            " supported",
+            source,
+            in_line(", ".join(repr(name) for name in joined), 100),
+            in_line(", ".join(repr(part) for part in shared), 100),
+        )
 
 
 def load_vectors(cfg: Any) -> Glove:
@@ -115,17 +169,24 @@ def load_vectors(cfg: Any) -> Glove:
 # --- cache ----------------------------------------------------------------------------------------
 
 
-def write(folder: Path, reviews: Texts, source: Source, tokenizer: Tokenizer) -> None:
+def write(
+    folder: Path, reviews: Texts, source: Source, tokenizer: AnyTokenizer, vectors: Glove
+) -> None:
     """Writes a cache entry: meta.json, an Arrow file per split, and the texts of validation and
     test as Parquet.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    tokens = known = 0
+    tokens = known = known_words = unknown_words = 0
+    has_letter_V = np.array([LETTER.search(word) is not None for word in vectors.words], bool)
     for name, split in reviews.splits.items():
-        ids, offsets = tokenizer.encode_flat(split.texts)
-        tokens, known = tokens + len(ids), known + int((ids > UNK).sum())
+        ids, offsets, unknown = tokenizer.encode_counting(split.texts)
+        is_known = ids > UNK
+        tokens += len(ids)
+        known += int(is_known.sum())
+        known_words += int(has_letter_V[ids[is_known] - FIRST_WORD].sum())
+        unknown_words += unknown
         lists = pa.LargeListArray.from_arrays(offsets, ids)
         table = pa.table(
             {"ids": lists, "label": pa.array(split.labels, pa.int64()), "row": split.rows}
@@ -153,10 +214,16 @@ def write(folder: Path, reviews: Texts, source: Source, tokenizer: Tokenizer) ->
         "facts": {
             "labels": reviews.label_names,
             "known_tokens": known / max(tokens, 1),
+            "known_words": share_of(known_words, known_words + unknown_words),
             **reviews.facts,
         },
     }
     (folder / "meta.json").write_text(json.dumps(meta, indent=1))
+
+
+def share_of(count: int, total: int) -> float:
+    """Returns the share; 1 of nothing, because nothing is unknown."""
+    return count / total if total else 1.0
 
 
 def read_split(file: Path) -> Ragged:

@@ -15,10 +15,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from imdbattn.data.corpus import ReviewCorpus, read_texts
+from imdbattn.data.labels import number_labels
 from imdbattn.data.ragged import Ragged
-from imdbattn.data.reviews import number_labels, read_reviews
 from imdbattn.data.sources import fingerprint
-from imdbattn.data.tokens import Tokenizer
+from imdbattn.data.tokenizer import tokenizer_of
+from imdbattn.data.user_files.reviews import read_reviews
 from imdbattn.data.user_files.tables import (
     SUFFIXES,
     counted,
@@ -64,7 +65,7 @@ def with_extra(corpus: ReviewCorpus, cfg: Any, labelled: bool = True) -> ReviewC
         dropped,
     )
     targets_UC, texts = targets_UC[kept], [texts[place] for place in kept]
-    ids, offsets = Tokenizer(cfg.tokenizer, corpus.glove.words).encode_flat(texts)
+    ids, offsets = tokenizer_of(cfg.tokenizer, corpus.glove.words).encode_flat(texts)
     train = corpus.splits["train"]
     more = Ragged(
         torch.from_numpy(ids),

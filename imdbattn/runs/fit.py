@@ -31,8 +31,7 @@ from imdbattn.settings.schema import Training
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
 from imdbattn.tasks.task import task_of, validate
-from imdbattn.tracking.loggers import build_loggers, check_logger, finish_loggers, wandb_run_of
-from imdbattn.tracking.publish import publish_run
+from imdbattn.tracking.loggers import build_loggers, check_logger, finish_loggers, publish_results
 
 log = logging.getLogger(__name__)
 
@@ -144,7 +143,7 @@ def train(cfg: Training, folder: Path, resume: bool, start: Path | None) -> dict
         # scores are those of the net as `evaluate` calls it, without compile
         module.net._compiled_call_impl = None
         metrics = write_results(folder, trainer, module, data, facts)
-        publish_run(wandb_run_of(loggers), folder, metrics)
+        publish_results(loggers, folder, metrics)
         failed = False
     except Stopped as stopped:
         for line in stopped.lines:

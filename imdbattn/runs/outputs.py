@@ -40,6 +40,7 @@ log = logging.getLogger(__name__)
 
 # how long a run waits for another one that uses its folder, which may be stopping
 LOCK_SECONDS = 20.0
+UNEVEN = 0.6  # a larger share of the largest class makes accuracy hard to read
 REMEDY = "choose another hydra.run.dir"
 SPLITS = tuple(name for names in SPLIT_FILES.values() for name in names)
 TRAINING = ("metrics.csv", "checkpoints/last.ckpt", "checkpoints/best.ckpt")
@@ -239,7 +240,21 @@ def summary(metrics: Mapping[str, Any], folder: Path) -> list[str]:
             accuracy, count = 100 * metrics[f"{split}_accuracy"], metrics[f"{split}_reviews"]
             bleu = f", BLEU {metrics[f'{split}_bleu']:.1f}" if f"{split}_bleu" in metrics else ""
             lines.append(f"{name:20} {accuracy:6.2f} %  of {count:d} {items}{bleu}")
+            lines += largest_class_line(metrics, split)
     if "test_accuracy" in metrics:
         lines.append(f"test set             {metrics['test_set']} [{metrics['test_fingerprint']}]")
     lines.append(f"run folder           {os.path.relpath(folder)}")
     return lines
+
+
+def largest_class_line(metrics: Mapping[str, Any], split: str) -> list[str]:
+    """Returns a line with the share of the largest class, which is the accuracy of a model that
+    always answers it, and with macro F1 where classes are uneven; nothing without classes.
+    """
+    share = metrics.get(f"{split}_largest_class")
+    if share is None:
+        return []
+    line = f"{'  largest class':20} {100 * share:6.2f} %"
+    if share > UNEVEN or len(metrics["labels"]) > 2:
+        line += f"  macro F1 {100 * metrics[f'{split}_macro_f1']:.2f} %"
+    return [line]

@@ -62,6 +62,7 @@ NO_EFFECT: tuple[str, ...] = (
 NO_EFFECT += (
     "data.cache_dir",
     "data.hub_timeout",
+    "data.min_known",
     "trainer.enable_progress_bar",
     "trainer.enable_model_summary",
 )
@@ -209,7 +210,7 @@ def no_setting(key: str, known: Iterable[str]) -> str:
     names = [name for name, part in last_parts.items() if part in similar]
     near = difflib.get_close_matches(f"{group}.{last}".lstrip("."), names, 1, cutoff=0)
     remedies = [f"the nearest is {near[0]}"] if near else []
-    if within(key, "model", "optim", "trainer"):  # perhaps the argument of a class
+    if within(key, "model", "optim", "trainer", "data.tokenizer"):  # perhaps an argument
         remedies.append(f"+{key}=... passes it to the class")
     return f"there is no setting {key}; {', or '.join(remedies) or '--help lists them all'}"
 

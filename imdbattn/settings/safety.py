@@ -114,6 +114,11 @@ TRUSTED = {  # group of settings -> packages whose classes a run folder may name
     "optim": ("torch.optim", "imdbattn.tasks.optim"),
     "trainer": ("lightning.Trainer",),
     "task": ("imdbattn.tasks",),
+    "logger": (
+        "lightning.pytorch.loggers",
+        "imdbattn.tracking",
+        "swanlab.integration.pytorch_lightning",
+    ),
 }
 
 

@@ -107,6 +107,7 @@ class EncoderDecoder(AnyModel):
 
 # --- data -----------------------------------------------------------------------------------------
 
+HUB_NAME = r"^\w[\w.-]*/\w[\w.-]*$"  # owner/name
 GloveSource = Literal["auto", "wheel", "official", "torchtext"]
 # word_dropout of pairs: debug=overfit sets it for all tasks
 Zero = Annotated[int | float, Field(ge=0, le=0)]
@@ -118,7 +119,7 @@ Lengths = Annotated[list[Annotated[int, Field(ge=1, le=1000)]], Field(min_length
 
 class Glove(Group):
     source: GloveSource
-    dim: Count
+    dim: Count | None
     path: Text | None
 
     def check(self) -> None:
@@ -144,6 +145,7 @@ class Files(Group):
     max_tokens: Count | None
     limit: Count | None
     eval_batch_tokens: Count
+    min_known: Share = 0.2
 
 
 class ReviewData(Files):
@@ -152,10 +154,13 @@ class ReviewData(Files):
     label_column: Text
     label_names: Annotated[list[Text], Field(min_length=2)] | None
     extra: Text | None = None
+    hub: Annotated[str | None, Field(pattern=HUB_NAME)] = None
+    hub_config: Text | None = None
+    hub_splits: dict[Literal["train", "validation", "test"], Text] | None = None
     hub_timeout: Annotated[Amount, Field(le=60)]
     folds: Annotated[int | None, Field(ge=2)]
     fold: Count | None
-    tokenizer: Literal["ptb", "basic_english", "whitespace", "torchtext"]
+    tokenizer: Literal["ptb", "basic_english", "whitespace", "torchtext", "characters"] | Part
     cache_dir: Text | None
     glove: Glove
     head_share: Share
@@ -166,7 +171,8 @@ class ReviewData(Files):
     probe: Probe | None = None
 
     def check(self) -> None:
-        check_source("data", self.source, path=self.path)
+        of_imdb = self.source == "hub" and not (self.hub or self.path)
+        check_source("data", "auto" if of_imdb else self.source, path=self.path, hub=self.hub)
         if (self.fold or self.folds) and not 1 <= (self.fold or 0) <= (self.folds or 0):
             raise UserError(
                 f"data.fold={as_text(self.fold)} must be from 1 to"
@@ -202,13 +208,19 @@ class Reverse(Group):
     word_dropout: Zero = 0
 
 
+SideTokenizer = Literal["words", "characters"] | Part  # of sources, or of targets
+
+
 class Translation(Files):
     source: Literal["auto", "path", "hub", "packaged"]
-    hub: Annotated[str | None, Field(pattern=r"^\w[\w.-]*/\w[\w.-]*$")]  # owner/name
+    hub: Annotated[str | None, Field(pattern=HUB_NAME)]
     hub_config: Text | None
     languages: Annotated[list[Text], Field(min_length=2, max_length=2)]
     lower: bool
     min_frequency: Count
+    tokenizer: SideTokenizer | Annotated[list[SideTokenizer], Field(min_length=2, max_length=2)] = (
+        "words"
+    )
     batch_tokens: Count
     word_dropout: Zero = 0
 
@@ -235,8 +247,13 @@ class Trainer(Part):
     enable_progress_bar: bool = True
 
 
+class OtherLogger(Part):
+    needs: Text | None = None
+
+
 class Logger(Group):
-    name: Literal["wandb", "tensorboard", "csv", "none"]
+    name: Literal["wandb", "csv", "none"] = "none"
+    loggers: dict[str, OtherLogger] = {}
     project: Text = "imdbattn"
     entity: Text | None = None
     group: Text | None = None

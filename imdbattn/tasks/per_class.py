@@ -29,8 +29,8 @@ def macro_f1(confusion_CC: np.ndarray) -> float:
 
 
 def details(confusion_CC: np.ndarray) -> dict[str, Any]:
-    """For metrics.json: macro F1, and in the order of the classes F1, recall and the matrix; None
-    instead of nan.
+    """For metrics.json: macro F1, the share of the largest class, and in the order of the classes
+    F1, recall and the matrix; None instead of nan.
     """
     with np.errstate(invalid="ignore"):
         recall_C = confusion_CC.diagonal() / confusion_CC.sum(1)  # nan for a class without items
@@ -39,4 +39,9 @@ def details(confusion_CC: np.ndarray) -> dict[str, Any]:
         name: [None if np.isnan(x) else x for x in scores_C.tolist()]
         for name, scores_C in scores.items()
     }
-    return {"macro_f1": macro_f1(confusion_CC), **lists, "confusion": confusion_CC.tolist()}
+    return {
+        "macro_f1": macro_f1(confusion_CC),
+        "largest_class": float(confusion_CC.sum(1).max() / confusion_CC.sum()),
+        **lists,
+        "confusion": confusion_CC.tolist(),
+    }

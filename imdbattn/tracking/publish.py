@@ -16,9 +16,10 @@ from imdbattn.tracking.wandb_run import finish_wandb, start_wandb
 
 log = logging.getLogger(__name__)
 
+SCORES = ("accuracy", "loss", "bleu", "macro_f1", "largest_class")
 VALUES = {  # name in W&B -> name in metrics.json
-    **{f"best/val_{name}": f"val_{name}" for name in ("accuracy", "loss", "bleu", "macro_f1")},
-    **{f"test/{name}": f"test_{name}" for name in ("accuracy", "loss", "bleu", "macro_f1")},
+    **{f"best/val_{name}": f"val_{name}" for name in SCORES},
+    **{f"test/{name}": f"test_{name}" for name in SCORES},
     **{name: name for name in ("parameters", "train_seconds", "epoch_seconds", "tokens_per_s")},
 }
 
@@ -32,11 +33,16 @@ def publish_run(run: Any, folder: Path, metrics: Mapping[str, Any]) -> None:
     if run is None:
         return
     with only_warning(log, "W&B: best values were not logged"):
-        run.log({name: metrics[key] for name, key in VALUES.items() if key in metrics})
+        run.summary.update(values_of(metrics))  # not as curves of one point
     with only_warning(log, "W&B: predictions were not logged"):
         run.log(predictions(folder, metrics, run.config["logger"]))
     with only_warning(log, "W&B: pictures were not logged"):
         log_media(run, "pictures", folder / "pictures", folder / "pictures" / "attention.html")
+
+
+def values_of(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """The best validation and test values, and the speed, by their names in W&B."""
+    return {name: metrics[key] for name, key in VALUES.items() if key in metrics}
 
 
 def publish_comparison(

@@ -1,7 +1,9 @@
 """GloVe is loaded completely from each source or not at all, and is read once."""
 
+import bz2
 import gzip
 import io
+import lzma
 import re
 import ssl
 import sys
@@ -28,7 +30,7 @@ RNG = np.random.default_rng(0)
 WORDS = ["the", ",", '"', "n't", "NA", "nan", "\x85", "a\xa0b", "\u2028", "naïve", "词"]
 WORDS += [f"w{i}" for i in range(3000)]
 VECTORS = RNG.normal(size=(len(WORDS), DIM)).astype(np.float32)
-PARSERS = ("read_wheel", "read_file", "read_torchtext", "download")
+PARSERS = ("read_wheel", "read_torchtext", "download")
 
 
 def as_text(words: list[str], vectors: np.ndarray) -> bytes:
@@ -124,23 +126,67 @@ WORD = strategies.text(strategies.characters(codec="utf-8", exclude_characters="
 FLOAT32 = strategies.floats(width=32, allow_nan=False, allow_infinity=False)
 
 
+PACK = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
+COUNTED = ("vec", "counted.txt", "bin")  # forms that begin with the number of words
+
+
+def as_binary(words: list[str], vectors: np.ndarray, end: bytes = b"\n") -> bytes:
+    rows = (
+        word.encode() + b" " + row.astype("<f4").tobytes() + end
+        for word, row in zip(words, vectors, strict=True)
+    )
+    return f"{len(words)} {vectors.shape[1]}\n".encode() + b"".join(rows)
+
+
+def as_form(form: str, words: list[str], vectors: np.ndarray) -> bytes:
+    """The vectors as word2vec (bin, counted.txt), fastText (vec) or GloVe (txt) writes them."""
+    text, counts = as_text(words, vectors), f"{len(words)} {vectors.shape[1]}\n".encode()
+    return {
+        "txt": text,
+        "counted.txt": counts + text,
+        "vec": counts + text.replace(b"\n", b" \n"),
+        "bin": as_binary(words, vectors),
+    }[form]
+
+
+# Any character except those that separate words and lines: \x85, \u2028 and a byte order mark do
+# not. Of text without counts the first words have other numbers of numbers than D if they are some.
+TABLES = strategies.dictionaries(
+    WORD, strategies.tuples(FLOAT32, FLOAT32, FLOAT32), min_size=1, max_size=20
+)
+
+
+@pytest.mark.parametrize("form", ["txt", *COUNTED])
 @example(
     {"\ufeff": (3.4028234663852886e38, -3.4028234663852886e38, 1e-45), "nan": (0.0, -0.0, 1.0)}
 )
-@given(
-    strategies.dictionaries(
-        WORD, strategies.tuples(FLOAT32, FLOAT32, FLOAT32), min_size=1, max_size=20
-    )
-)
-def test_vectors_written_as_text_are_read_back(tmp_path_factory, table):
+@given(TABLES)
+def test_vectors_in_each_form_are_read_back_to_the_last_bit(form, tmp_path_factory, table):
     folder = tmp_path_factory.mktemp("v")
     words, vectors = list(table), np.array(list(table.values()), np.float32)
-    mark = MARK if words[0].startswith("\ufeff") else b""
+    if form == "bin" and words[0].startswith("\ufeff"):
+        words[0] = f"w{words[0]}"
+    mark = MARK if form == "txt" and words[0].startswith("\ufeff") else b""
+    data = mark + as_form(form, words, vectors)
+    for suffix, pack in PACK.items():
+        path = write(folder / f"v.{form}{suffix}", pack(data))
+        found = load_glove(path=path, cache_dir=str(folder))
+        assert found.words == words
+        assert found.vectors[3:].tobytes() == vectors.tobytes()
     found = load_glove(
-        dim=3, path=write(folder / "v.txt", mark + as_text(words, vectors)), cache_dir=str(folder)
+        path=write(folder / "v.zip", as_zip(**{f"a.{form}": data})), cache_dir=str(folder)
     )
-    assert found.words == words
     assert found.vectors[3:].tobytes() == vectors.tobytes()
+
+
+def test_files_of_gensim_are_read_as_gensim_reads_them(tmp_path):
+    keyed = pytest.importorskip("gensim.models").KeyedVectors(DIM)
+    keyed.add_vectors(WORDS, VECTORS)
+    for name, binary in (("v.bin", True), ("v.txt", False)):
+        keyed.save_word2vec_format(str(tmp_path / name), binary=binary)
+        found = load_glove(path=str(tmp_path / name), cache_dir=str(tmp_path))
+        assert found.words == keyed.index_to_key
+        np.testing.assert_array_equal(found.vectors[3:], keyed.vectors)
 
 
 @pytest.mark.parametrize("standardize", ["true", "false"])
@@ -221,12 +267,20 @@ MISTAKES = {  # bytes, and what the message says
     "nan": (GOOD + b"x 1 2 nan 4\n", "line 7 is not"),
     "beyond float32": (GOOD + b"x 1 2 1e39 4\n", "line 7 is not"),
     "broken UTF-8": (GOOD + b"caf\xe9 1 2 3 4\n", "line 7 is not"),
-    "a header": (b"6 4\n" + GOOD, "line 1 is not"),
-    "a word twice": (GOOD + b"word2 4 3 2 1\n", "line 7 is not"),
+    "a word twice": (
+        GOOD + b"word2 4 3 2 1\n",
+        "line 7 is not a new word: line 3 has 'word2', too",
+    ),
     "a zip of other widths": (
         as_zip(**{"a.2d.txt": b"", "a.3d.txt": b""}),
-        "change data.glove.dim=4",
+        r"several files of vectors \(a.2d.txt, a.3d.txt\)",
     ),
+    "another width": (GOOD.replace(b" 4\n", b"\n"), "most lines have 3: omit data.glove.dim=4"),
+    "another width in the header": (b"6 3\n" + GOOD, "3 dimensions: omit data.glove.dim=4"),
+    "a header that announces more": (b"9 4\n" + GOOD, "announces 9 words, but it has 6"),
+    "a header that announces fewer": (b"5 4\n" + GOOD, "announces 5 words, but it has 6"),
+    "binary named .txt": (b"6 4\nthe " + VECTORS[:6].tobytes(), "must be named .bin"),
+    "empty": (b"", "it has no vectors"),
 }
 
 
@@ -236,6 +290,40 @@ def test_a_mistake_in_a_file_is_named_and_leaves_nothing(name, tmp_path):
     path = write(tmp_path / ("v.zip" if "zip" in name else "v.txt"), data)
     with pytest.raises(UserError, match=f"{path}.*{message}"):
         load_glove(dim=DIM, path=path, cache_dir=str(tmp_path / "cache"))
+    assert left_in(tmp_path / "cache") == []
+
+
+BAD_BINARIES = {  # name, bytes, and what the message says
+    "cut off": ("v.bin", lambda data: data[:-5], "it ends in word 3 of 3"),
+    "cut off in a word": ("v.bin", lambda data: data[:6], "it ends in word 1 of 3"),
+    "more than announced": ("v.bin", lambda data: b"2" + data[1:], "but more follow"),
+    "fewer than announced": ("v.bin", lambda data: b"4" + data[1:], "it ends in word 4 of 4"),
+    "another width": ("v.bin", lambda data: data.replace(b" 4", b" 3", 1), "it has 3 dimensions"),
+    "text": ("v.bin", lambda data: GOOD, "it does not begin with two counts"),
+    "fastText's model": ("v.bin", lambda data: b"\xba\x16\x4f\x2f", "use its .vec file"),
+    "nan": (
+        "v.bin",
+        lambda data: data[:-5] + b"\xff" * 4 + b"\n",
+        "word 3, 'c', has a number that",
+    ),
+    "a word twice": ("v.bin", lambda data: data.replace(b"c ", b"a "), "'a' is word 1, too"),
+    "cut off gzip": ("v.bin.gz", lambda data: gzip.compress(data)[:-9], "ended before"),
+    "not gzip": ("v.txt.gz", lambda data: GOOD, "Not a gzipped file"),
+    "not xz": ("v.txt.xz", lambda data: GOOD, "not supported"),
+    "not bz2": ("v.txt.bz2", lambda data: GOOD, "Invalid data stream"),
+    "not zip": ("v.zip", lambda data: GOOD, "not a zip file"),
+    "pickled": ("v.kv", lambda data: data, "save_word2vec_format"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_BINARIES)
+def test_a_damaged_binary_or_archive_is_one_line_and_leaves_nothing(name, tmp_path):
+    file, damaged, message = BAD_BINARIES[name]
+    data = as_binary(["a", "b", "c"], np.ones((3, 4), np.float32))
+    path = write(tmp_path / file, damaged(data))
+    with pytest.raises(UserError, match=f"{path}.*{message}") as caught:
+        load_glove(dim=DIM, path=path, cache_dir=str(tmp_path / "cache"))
+    assert "\n" not in str(caught.value)
     assert left_in(tmp_path / "cache") == []
 
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from imdbattn.data import order_probe
 from imdbattn.data.glove import read_wheel
-from imdbattn.data.order_probe import SLOTS, generate
 from imdbattn.data.reviews import cut_reviews, find_source
+from imdbattn.data.sources import order_probe
+from imdbattn.data.sources.order_probe import SLOTS, generate
 from imdbattn.data.tokens import RULES, Tokenizer
 
 WORDS = {word for slot in SLOTS for choice in slot for word in choice.split()} | {

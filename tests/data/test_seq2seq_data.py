@@ -16,11 +16,10 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 from omegaconf import DictConfig, OmegaConf
 
-from imdbattn.data import reverse
 from imdbattn.data.pairs import Pairs, find_source, normalised, parts, prepare, split_text
 from imdbattn.data.ragged import ragged
-from imdbattn.data.reverse import generate
-from imdbattn.data.sources import Split, fingerprint
+from imdbattn.data.sources import Split, fingerprint, reverse
+from imdbattn.data.sources.reverse import generate
 from imdbattn.data.vocabulary import EOS, MARKERS, UNK, Vocabulary
 from imdbattn.errors import UserError
 from imdbattn.settings.keys import conf_dir

@@ -14,6 +14,7 @@ from imdbattn.data.corpus import prepare
 from imdbattn.data.ragged import Batches, TrainBatches
 from imdbattn.data.reviews import block_cut, cut_reviews, find_source
 from imdbattn.data.sources import Split, Texts
+from imdbattn.data.user_files import reviews as user_files
 from imdbattn.errors import UserError
 from imdbattn.tasks.reviews.classifier import ReviewData
 
@@ -228,7 +229,7 @@ def test_the_cache_is_keyed_by_content_and_settings_and_is_used(
 
     assert len(keys()) == 1
     with monkeypatch.context() as patch:
-        patch.setattr(sources, "read_reviews", lambda *_: pytest.fail("read again"))
+        patch.setattr(user_files, "read_reviews", lambda *_: pytest.fail("read again"))
         assert len(keys("data.batch_tokens=99")) == 1
     assert len(keys("data.tokenizer=whitespace")) == 2
     assert len(keys("data.test_share=0.3")) == 3

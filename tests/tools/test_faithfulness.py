@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy.stats import spearmanr
 from sklearn.metrics import average_precision_score
 
-from imdbattn.data.order_probe import PAIRS, pair
+from imdbattn.data.sources.order_probe import PAIRS, pair
 from imdbattn.errors import UserError
 from imdbattn.tools.faithfulness import erasure, scores
 from imdbattn.tools.faithfulness.erasure import (

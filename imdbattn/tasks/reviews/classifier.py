@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torchmetrics.functional.classification import multiclass_accuracy
@@ -16,6 +17,7 @@ from torchmetrics.functional.classification import multiclass_accuracy
 from imdbattn.data.corpus import ReviewCorpus, prepare
 from imdbattn.data.ragged import Batch, Ragged
 from imdbattn.data.tokens import FIRST_WORD
+from imdbattn.errors import UserError
 from imdbattn.io.files import link_or_copy
 from imdbattn.nn.ladder import Classifier
 from imdbattn.runs.run import Run, Trained
@@ -113,12 +115,14 @@ class ReviewClassifier(Learner):
     nn.ladder.Classifier.
 
     folds_N: the fold of each training review, for a net with phrases (nn/beyond/context).
-    targets_NC: probabilities of their classes; None: the labels. facts: include the labels and the
+    targets_NC: probabilities of their classes; None: the labels. weights_C: factors of the classes
+    in the training loss; None: all are 1. facts: include the labels and the
     vectors' fingerprint. For the other arguments see Learner.
     """
 
     folds_N: Tensor | None
     targets_NC: Tensor | None
+    weights_C: Tensor | None
     curves = ("training, words dropped", "validation")
 
     def __init__(
@@ -126,10 +130,12 @@ class ReviewClassifier(Learner):
         *args: Any,
         folds_N: Tensor | None = None,
         targets_NC: Tensor | None = None,
+        weights_C: Tensor | None = None,
         **options: Any,
     ):
         super().__init__(*args, **options)
-        for name, values in {"folds_N": folds_N, "targets_NC": targets_NC}.items():
+        constants = {"folds_N": folds_N, "targets_NC": targets_NC, "weights_C": weights_C}
+        for name, values in constants.items():
             self.register_buffer(name, values, persistent=False)
             self._ddp_params_and_buffers_to_ignore.append(name)
 
@@ -144,7 +150,14 @@ class ReviewClassifier(Learner):
             phrases, folds_N = phrases_and_folds(cfg.model.phrases, corpus)
         net = build_net(cfg.model, corpus.glove, len(corpus.label_names), trained_R, phrases)
         facts = {"vectors": corpus.glove.fingerprint, "labels": corpus.label_names}
-        module = cls(net, cfg, facts, folds_N=folds_N, targets_NC=corpus.targets_NC)
+        module = cls(
+            net,
+            cfg,
+            facts,
+            folds_N=folds_N,
+            targets_NC=corpus.targets_NC,
+            weights_C=class_weights(cfg.class_weights, corpus),
+        )
         load_start(module, start, resumed)
         return module
 
@@ -177,7 +190,13 @@ class ReviewClassifier(Learner):
         if self.targets_NC is not None:
             targets = self.targets_NC[batch.rows_B].to(logits_BC.dtype)
         smoothing = self.cfg.label_smoothing
-        losses_B = F.cross_entropy(logits_BC, targets, reduction="none", label_smoothing=smoothing)
+        losses_B = F.cross_entropy(
+            logits_BC,
+            targets,
+            weight=self.weights_C,
+            reduction="none",
+            label_smoothing=smoothing,
+        )
         self.add_to_epoch(losses_B, logits_BC.argmax(-1) == batch.labels_B, len(losses_B))
         # DDP averages gradients over processes; this factor gives all reviews of the global batch
         # equal weight.
@@ -205,6 +224,27 @@ def parts_of_classifiers(net: nn.Module) -> Iterator[Part]:
         if (convolution := getattr(owner.context, "convolution", None)) is not None:
             yield Part("model.convolution", convolution, same_shape)
     yield from scores_in(net)
+
+
+def class_weights(setting: Any, corpus: ReviewCorpus) -> Tensor | None:
+    """Returns the factor of each class in the training loss, (C,) float32; None without weights.
+
+    setting: class_weights. "balanced" gives N / (C x reviews of the class), whose mean over the N
+    training reviews is 1, as in scikit-learn. Raises UserError for a list of another length.
+    """
+    if setting is None:
+        return None
+    classes = len(corpus.label_names)
+    if setting == "balanced":
+        counts_C = corpus.splits["train"].labels.bincount(minlength=classes)
+        return len(corpus.splits["train"]) / (classes * counts_C.clamp(min=1)).float()
+    if len(setting) != classes:
+        names = ", ".join(corpus.label_names)
+        raise UserError(
+            f"class_weights has {len(setting)} factors, but there are {classes} classes ({names}):"
+            " give one for each"
+        )
+    return torch.tensor(list(setting), dtype=torch.float32)
 
 
 def words_of(

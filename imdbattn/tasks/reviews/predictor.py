@@ -16,7 +16,8 @@ from torch import Tensor
 from imdbattn.data.corpus import ReviewCorpus, load_vectors, prepare
 from imdbattn.data.glove import Glove
 from imdbattn.data.ragged import Batch, Batches, EvalBatches, Ragged, read_places
-from imdbattn.data.tokens import Tokenizer, Word
+from imdbattn.data.tokenizer import AnyTokenizer, tokenizer_of
+from imdbattn.data.tokens import Word
 from imdbattn.errors import UserError
 from imdbattn.nn.beyond.attention import LabelQueryPooling
 from imdbattn.nn.ladder import ClsPooling, MeanPooling
@@ -75,8 +76,8 @@ class ReviewPredictor(Predictor):
         return corpus
 
     @cached_property
-    def tokenizer(self) -> Tokenizer:
-        return Tokenizer(self.cfg.data.tokenizer, self.glove.words)
+    def tokenizer(self) -> AnyTokenizer:
+        return tokenizer_of(self.cfg.data.tokenizer, self.glove.words)
 
     def predict(
         self, texts: Sequence[str], options: Any, first: int = 0

@@ -1,11 +1,14 @@
 """The settings of the task `reviews`."""
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from imdbattn.errors import UserError
 from imdbattn.settings.schema import (
     TOGETHER,
+    Amount,
     Classifier,
     ReviewData,
     Training,
@@ -22,5 +25,6 @@ class ReviewSettings(Training):
             raise UserError(TOGETHER)
 
     choose_by: Literal["accuracy", "loss"]
+    class_weights: Literal["balanced"] | Annotated[list[Amount], Field(min_length=2)] | None = None
     data: ReviewData
     model: Classifier

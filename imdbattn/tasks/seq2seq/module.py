@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from imdbattn.data.pairs import PairBatch, PairCorpus, prepare
+from imdbattn.data.pairs import PairBatch, PairCorpus, joined_symbols, prepare, tokenizers_of
 from imdbattn.data.vocabulary import PAD
 from imdbattn.io.files import write_table
 from imdbattn.nn.encoder_decoder import Decoder, EncoderDecoder, beam_search
@@ -33,9 +33,11 @@ class PairData(BatchData):
         return prepare(cfg.data)
 
     def save_texts(self, split: str, path: Path) -> None:
-        write_table(
-            path, {"row": self.corpus.splits[split].rows, "text": self.corpus.splits[split].texts}
-        )
+        pairs, data = self.corpus.splits[split], self.cfg.data
+        texts = pairs.texts
+        if data.source != "reverse" and tokenizers_of(data)[0] != "words":
+            texts = [joined_symbols(text.split(" "), data, 0) for text in texts]
+        write_table(path, {"row": pairs.rows, "text": texts})
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from imdbattn.data.pairs import PairCorpus, prepare, split_text
+from imdbattn.data.pairs import PairCorpus, joined_symbols, prepare, split_text
 from imdbattn.data.ragged import EvalBatches
 from imdbattn.data.vocabulary import PAD, UNK, Vocabulary
 from imdbattn.errors import UserError
@@ -31,7 +31,6 @@ class Seq2SeqPredictor(Predictor):
     def __init__(self, cfg: Any, net: EncoderDecoder, facts: Facts):
         super().__init__(cfg, net, facts)
         self.vocabularies = vocabularies(facts)
-        self.joiner = "" if cfg.data.source == "reverse" else " "
         self.unknown: list[str] = []
 
     @classmethod
@@ -55,6 +54,10 @@ class Seq2SeqPredictor(Predictor):
 
     def explain(self, text: str) -> Translation:
         return self.write([text])[0]
+
+    def joined(self, symbols: Sequence[str]) -> str:
+        """The text of the symbols of an output."""
+        return joined_symbols(symbols, self.cfg.data, 1)
 
     def warnings(self) -> list[str]:
         unknown, self.unknown = self.unknown, []
@@ -119,8 +122,8 @@ class Seq2SeqPredictor(Predictor):
                 else weights_BTS[row, :steps, : len(symbols)].float().cpu().numpy()
             )
             yield Translation(
-                text=self.joiner.join(symbols),
-                output=self.joiner.join(written),
+                text=joined_symbols(symbols, self.cfg.data, 0),
+                output=self.joined(written),
                 probability=log_probability_B[row].double().exp().item(),
                 model=self.cfg.model.name,
                 source=symbols,

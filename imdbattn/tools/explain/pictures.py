@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from imdbattn.data.pairs import joined_symbols
 from imdbattn.io.files import write_atomically
 from imdbattn.report.pages import png
 from imdbattn.runs.run_folder import read_curves
@@ -49,6 +50,7 @@ def draw_pair(module: Any, data: Any, folder: Path) -> None:
     # not all rows are scored if trainer.limit_test_batches is set
     row = int(scores.rows_N[place])
     predictor = Seq2SeqPredictor(module.cfg, module.net, module.hparams)
-    (result,) = predictor.write([split.texts[row]])
-    reference = predictor.joiner.join(split.references[row][0].split(" "))
+    source = joined_symbols(split.texts[row].split(" "), module.cfg.data, 0)
+    (result,) = predictor.write([source])
+    reference = predictor.joined(split.references[row][0].split(" "))
     write_attention(replace(result, reference=reference), folder / "pictures")

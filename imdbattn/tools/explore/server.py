@@ -24,7 +24,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.types import Message as ASGIMessage
 
-from imdbattn.data.order_probe import PAIRS, pair
+from imdbattn.data.sources.order_probe import PAIRS, pair
 from imdbattn.errors import UserError, in_line
 from imdbattn.report.pages import render
 from imdbattn.tools.explain.figures import attention_png

@@ -64,9 +64,7 @@ class Write(Message):
             "steps": steps,
             "beams": [
                 {
-                    "output": predictor.joiner.join(
-                        vocabulary.decode(search.tokens_BKT[0, k].tolist())
-                    ),
+                    "output": predictor.joined(vocabulary.decode(search.tokens_BKT[0, k].tolist())),
                     "log_probability": search.log_probability_BK[0, k].item(),
                     "score": search.score_BK[0, k].item(),
                     "ended": bool((search.tokens_BKT[0, k] == EOS).any()),

@@ -173,16 +173,18 @@ def portable(settings: dict[str, Any]) -> dict[str, Any]:
     return settings | {"logger": {"name": "none"}, "resume": None, "trust": None}
 
 
-def tokenizer_json(name: str, words: Sequence[str]) -> str:
+def tokenizer_json(name: Any, words: Sequence[str]) -> str:
     """The tokenizer with the words that have vectors, in the format of the library `tokenizers`.
 
-    That library lower-cases a capital sigma at the end of a word differently.
+    Of a callable of one's own only the words are written: config.json has its name. The library
+    lower-cases a capital sigma at the end of a word differently.
     """
-    pipeline = pipeline_of(name)
+    pipeline = pipeline_of(name) if isinstance(name, str) else Tokenizer(WordLevel())
     pipeline.model = WordLevel(
         {"<unk>": UNK, **dict(zip(words, count(FIRST_WORD), strict=False))}, "<unk>"
     )
-    pipeline.normalizer = Rewrites([Lowercase(), pipeline.normalizer])
+    if isinstance(name, str):
+        pipeline.normalizer = Rewrites([Lowercase(), pipeline.normalizer])
     return pipeline.to_str()
 
 
@@ -216,6 +218,7 @@ def card(predictor: Any, metrics: Mapping[str, Any], facts: Mapping[str, Any]) -
         "scores": scores,
         "header": header,
         "labels": labels,
+        "dim": predictor.glove.vectors.shape[1] if facts else None,
     }
     return render(Path(__file__).with_name("card.md.jinja"), **values)
 

@@ -1,0 +1,95 @@
+"""The labels of reviews: which values are the same label, the names of the classes, and their
+numbers.
+"""
+
+import logging
+import re
+import unicodedata
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from imdbattn.errors import UserError, in_line
+
+log = logging.getLogger(__name__)
+
+
+def label_of(label: str) -> str:
+    """A label for comparisons: without surrounding spaces, 1.0 as 1."""
+    return re.sub(r"^([+-]?\d+)\.0*$", r"\1", label.strip())
+
+
+def folded(label: str) -> str:
+    """A label without case, invisible characters and the forms that Unicode has for the same
+    letters.
+    """
+    label = "".join(
+        sign for sign in unicodedata.normalize("NFKC", label) if unicodedata.category(sign) != "Cf"
+    )
+    label = label_of(unicodedata.normalize("NFKC", label.casefold()))
+    return str(int(label)) if re.fullmatch(r"[+-]?\d{1,300}", label) else label
+
+
+def names_of_labels(labels: list[str], path: Path, label_column: str) -> list[str]:
+    """The different labels, sorted: as numbers if all are whole numbers, else as words.
+
+    Raises UserError if there are too many of them to be labels.
+    """
+    names = {*labels}
+    if len(names) > max(10, len(labels) / 2):
+        column = f"column '{label_column}' has {len(names)} different labels in {len(labels)} rows"
+        raise UserError(f"{path}: {column}: set data.label_column to the column with the labels")
+    whole = all(re.fullmatch(r"[+-]?\d{1,300}", name) for name in names)
+    return sorted(sorted(names), key=int if whole else None)  # first as words: 01 equals 1
+
+
+def number_labels(labels: list[str], names: list[str], file: object) -> np.ndarray:
+    """Class numbers: the index in `names` of each label, or the labels if all of them are indices.
+    1.0 equals 1.
+
+    Raises UserError for two names that are the same word, see `folded`, and for a label that is
+    none of them.
+    """
+    words: dict[str, str] = {}
+    for name in names:
+        if (other := words.setdefault(folded(name), name)) is not name:
+            equal = "differ at most in case, number format, accents or invisible characters"
+            raise UserError(
+                f"{file}: the labels {other!r} and {name!r} {equal} (data.label_names): spell them"
+                " the same way"
+            )
+    labels = [label_of(label) for label in labels]
+    numbers = {label_of(name): number for number, name in enumerate(names)}
+    if not numbers.keys() & labels:
+        numbers = {str(number): number for number in range(len(names))}
+        # given in Python, they may be numbers
+        if isinstance(file, Path) and numbers.keys() >= set(labels):
+            log.warning(
+                "%s: the labels %s are read as %s",
+                file,
+                ", ".join(numbers),
+                in_line(", ".join(names)),
+            )
+    for row, label in enumerate(labels):
+        if label not in numbers:
+            known = (
+                f"which is not one of {in_line(', '.join(names))} (training, or data.label_names)"
+            )
+            raise UserError(
+                f"{file}: row {row} (counted from 0) has the label {in_line(label)}, {known}"
+            )
+    return np.array([numbers[label] for label in labels])
+
+
+COLUMNS = {  # usual names of the column with texts, and of that with labels
+    "text": ("text", "review", "content", "sentence", "comment", "body"),
+    "label": ("label", "sentiment", "target", "polarity", "stars", "rating", "class", "category"),
+}
+
+
+def proposal(setting: str, columns: Sequence[str]) -> str:
+    """Text that proposes the column which has a usual name, for the end of a message."""
+    usual = {name.casefold(): name for name in reversed(columns)}
+    found = [usual[name] for name in COLUMNS.get(setting, ()) if name in usual]
+    return f", perhaps to {found[0]}" if found else ""

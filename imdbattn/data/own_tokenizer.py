@@ -1,0 +1,135 @@
+"""A tokenizer of one's own: any callable from a text to its words, such as jieba.lcut.
+
+data.tokenizer names it with `_target_`; other keys are its keyword arguments. A class is created
+with them, and its object is called. Whether a run folder may name it is checked by
+settings.safety.refuse_untrusted, as for classes.
+"""
+
+import importlib
+import inspect
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, partial
+from hashlib import sha256
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from imdbattn.data.tokens import FIRST_WORD, LETTER, UNK, Word
+from imdbattn.errors import UserError, in_line, naming
+
+TARGET = "_target_"
+Splitter = Callable[[str], list[str]]
+
+
+def splitter_of(settings: Mapping[str, Any]) -> Splitter:
+    """A function from a text to its words, without those that are blank.
+
+    Raises UserError if the callable cannot be imported, and the function if it does not return
+    words.
+    """
+    return _splitter(json.dumps(dict(settings), sort_keys=True))
+
+
+@cache
+def _splitter(settings: str) -> Splitter:
+    arguments = json.loads(settings)
+    target = arguments.pop(TARGET)
+    key = f"data.tokenizer.{TARGET}={target}"
+    found = imported(target, key)
+    with naming(key):
+        split = found(**arguments) if isinstance(found, type) else partial(found, **arguments)
+
+    def words_of(text: str) -> list[str]:
+        with naming(key):
+            words = list(split(text))
+        if not all(isinstance(word, str) for word in words):
+            raise UserError(f"{key} returns {in_line(repr(words), 80)} instead of a list of words")
+        return [word for word in words if word.strip()]
+
+    return words_of
+
+
+def imported(target: str, key: str) -> Any:
+    """The callable with a dotted path. Raises UserError if there is none."""
+    module, _, name = target.rpartition(".")
+    package = target.partition(".")[0]
+    remedy = f"install it (pip install {package}), or add its folder to PYTHONPATH"
+    with naming(f"{key} cannot be imported", remedy):
+        found = getattr(importlib.import_module(module), name)
+    if not callable(found):
+        raise UserError(f"{key} cannot be called with a text")
+    return found
+
+
+def version_of(settings: Mapping[str, Any]) -> str:
+    """A string that changes with the arguments, the version of the package and the file that
+    defines the callable: its words are cached.
+    """
+    target = settings[TARGET]
+    found = imported(target, f"data.tokenizer.{TARGET}={target}")
+    package = importlib.import_module(target.partition(".")[0])
+    source = ""
+    try:
+        file = inspect.getsourcefile(inspect.unwrap(found))
+        source = sha256(Path(str(file)).read_bytes()).hexdigest()
+    except (TypeError, OSError):  # built-in, or compiled
+        pass
+    version = getattr(package, "__version__", "")
+    return json.dumps([dict(settings), version, source], sort_keys=True)
+
+
+class OwnTokenizer:
+    """Turns texts into ids of `words` with a callable; has the methods of data.tokens.Tokenizer.
+
+    A word without a vector is looked up in lower case, too.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], words: Sequence[str]) -> None:
+        self._split = splitter_of(settings)
+        self._ids = dict(zip(words, count(FIRST_WORD), strict=False))
+
+    def encode(self, texts: Iterable[str]) -> list[list[int]]:
+        """The ids of each text."""
+        return [[self._id(word) for word in self._split(text)] for text in texts]
+
+    def encode_flat(self, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
+        """The same ids as one array, (tokens,) int32, and the (N + 1,) int64 offsets of the N texts
+        in it.
+        """
+        ids, offsets, _ = self.encode_counting(texts)
+        return ids, offsets
+
+    def encode_counting(self, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray, int]:
+        """Returns what `encode_flat` returns, and the number of unknown words with a letter."""
+        ids: list[int] = []
+        offsets, unknown_words = [0], 0
+        for text in texts:
+            for word in self._split(text):
+                ids.append(self._id(word))
+                unknown_words += ids[-1] == UNK and LETTER.search(word) is not None
+            offsets.append(len(ids))
+        return np.array(ids, np.int32), np.array(offsets, np.int64), unknown_words
+
+    def words(self, text: str) -> list[Word]:
+        """The words of one text with their positions, where they occur in it in order; a word that
+        does not, because the callable has changed it, has an empty place after the last one.
+        """
+        words, end = [], 0
+        lowered = text.lower() if len(text.lower()) == len(text) else text
+        for word in self._split(text):
+            start = text.find(word, end)
+            if start < 0:
+                start = lowered.find(word, end)
+            if start < 0:
+                words.append(Word(word, end, end, self._id(word)))
+                continue
+            end = start + len(word)
+            words.append(Word(word, start, end, self._id(word)))
+        return words
+
+    def _id(self, word: str) -> int:
+        found = self._ids.get(word)
+        return self._ids.get(word.lower(), UNK) if found is None else found

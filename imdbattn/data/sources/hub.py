@@ -1,0 +1,143 @@
+"""Any data set of reviews of the library `datasets`: from the hub, or a folder of save_to_disk."""
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from imdbattn.data.labels import names_of_labels, number_labels, proposal
+from imdbattn.data.sources import SPLITS, Source, Split, Texts, fingerprint, load_hub, split_named
+from imdbattn.errors import UserError, in_line, naming
+
+log = logging.getLogger(__name__)
+
+
+def hub_reviews(cfg: Any) -> Source:
+    """The reviews of the hub's data set data.hub, in the configuration data.hub_config."""
+    with naming(f"data.hub={cfg.hub}"):
+        dataset = load_hub(cfg.hub, name=cfg.hub_config)
+    name = f"{cfg.hub} (hub)" if cfg.hub_config is None else f"{cfg.hub}, {cfg.hub_config} (hub)"
+    return reviews_of(dataset, "hub", name, f"data.hub={cfg.hub}", cfg)
+
+
+def saved_reviews(path: Path, cfg: Any) -> Source:
+    """The reviews of a folder that `Dataset.save_to_disk` or `DatasetDict.save_to_disk` wrote."""
+    import datasets
+
+    with naming(path):
+        dataset = datasets.load_from_disk(str(path))
+    states = [
+        f"{file.relative_to(path)} {file.stat().st_size} {file.stat().st_mtime_ns}"
+        for file in sorted(path.rglob("*"))
+        if file.is_file()
+    ]
+    return reviews_of(dataset, "path", str(path.resolve()), str(path), cfg, fingerprint(states))
+
+
+def is_saved(path: Path) -> bool:
+    """Whether `save_to_disk` wrote the folder."""
+    return (path / "dataset_dict.json").is_file() or (path / "dataset_info.json").is_file()
+
+
+def reviews_of(dataset: Any, kind: str, name: str, place: str, cfg: Any, state: str = "") -> Source:
+    """The source of a Dataset or DatasetDict.
+
+    place: for messages. state: of its files. Raises UserError, before the texts are read, for a
+    split or a column that is missing.
+    """
+    if isinstance(dataset, Mapping):
+        parts = chosen_splits(dataset, place, cfg.hub_splits)
+    else:
+        parts = {"": dataset}
+    columns = (cfg.text_column, cfg.label_column)
+    for part in parts.values():
+        for setting, column in zip(("text", "label"), columns, strict=True):
+            if column not in part.column_names:
+                known = ", ".join(f"'{one}'" for one in part.column_names)
+                raise UserError(
+                    f"{place}: no column '{column}'; it has {in_line(known)}: set"
+                    f" data.{setting}_column{proposal(setting, part.column_names)}"
+                )
+    label_names = list(cfg.label_names) if cfg.label_names else None
+    given = next(iter(parts.values())).features[cfg.label_column]
+    class_names = list(getattr(given, "names", None) or ())
+
+    def load() -> Texts:
+        read = {split: read_part(part, columns, place) for split, part in parts.items()}
+        trained: list[str] = [split for split in ("", "train") if split in read] or [*read]
+        labels = [label for split in trained for label in read[split][1]]
+        names = label_names or class_names or names_of_labels(labels, Path(name), columns[1])
+        splits = {}
+        for split, (texts, found) in read.items():
+            where = f"{place}, {split}" if split else place
+            splits[split] = Split(texts, number_labels(found, names, where), np.arange(len(texts)))
+        return Texts(splits, names)
+
+    prints = {split: part._fingerprint for split, part in parts.items()}
+    key = repr((name, prints, state, columns, label_names))
+    return Source(kind, name, key, load)
+
+
+def chosen_splits(
+    dataset: Mapping[str, Any], place: str, wanted: Mapping[str, str] | None
+) -> dict[str, Any]:
+    """The splits by their names in SPLITS; a data set with one split, `train`, is the split "".
+
+    wanted: data.hub_splits. Raises UserError if a split is missing, or two have one name.
+    """
+    known = ", ".join(dataset)
+    if wanted:
+        for ours, theirs in wanted.items():
+            if theirs not in dataset:
+                raise UserError(
+                    f"{place}: no split {theirs} (data.hub_splits.{ours}); it has {known}"
+                )
+        parts = {ours: dataset[theirs] for ours, theirs in wanted.items()}
+    else:
+        parts = {}
+        for theirs in dataset:
+            known_as, _ = split_named(theirs)
+            if known_as in parts:
+                raise UserError(
+                    f"{place}: several splits are {known_as} ({known}): set data.hub_splits"
+                )
+            if known_as is not None:
+                parts[known_as] = dataset[theirs]
+    if not parts:
+        raise UserError(
+            f"{place}: its splits {known} are none of {', '.join(SPLITS)}: set data.hub_splits,"
+            " such as {train: <its name>}"
+        )
+    used = {id(part) for part in parts.values()}
+    if others := [theirs for theirs in dataset if id(dataset[theirs]) not in used]:
+        log.warning("%s: not used: %s", place, ", ".join(others))
+    return {"": parts["train"]} if list(parts) == ["train"] else parts
+
+
+def read_part(part: Any, columns: tuple[str, str], place: str) -> tuple[list[str], list[str]]:
+    """The texts and labels of a split. Raises UserError for a row without one of them."""
+    text_column, label_column = columns
+    texts, values = list(part[text_column][:]), list(part[label_column][:])
+    names = getattr(part.features[label_column], "names", None)
+    labels = []
+    for row, (text, value) in enumerate(zip(texts, values, strict=True)):
+        where = f"{place}: row {row} (counted from 0)"
+        if not isinstance(text, str):
+            raise UserError(f"{where} has no text in '{text_column}': remove it")
+        if value is None or (names and not 0 <= value < len(names)):
+            raise UserError(f"{where} has no label in '{label_column}': remove it")
+        if isinstance(value, (list, dict)):
+            raise UserError(f"{where} has several labels, which are not supported")
+        labels.append(names[value] if names else as_label(value))
+    return texts, labels
+
+
+def as_label(value: Any) -> str:
+    """A label as in a table: True as true, 1.0 as 1."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)

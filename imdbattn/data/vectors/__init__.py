@@ -1,0 +1,1 @@
+"""Reads the vectors of words in the forms in which people have them: one file per form."""

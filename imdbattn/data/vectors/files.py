@@ -1,0 +1,89 @@
+"""Opens a file of vectors, whatever its compression, and chooses its reader by its name.
+
+    vectors.txt   a word and its numbers on each line (GloVe), or such lines after one with the
+    vectors.vec   number of words and of dimensions (word2vec, fastText, Chinese-Word-Vectors)
+    vectors.bin   word2vec's binary form
+
+Each may be compressed as .gz, .bz2 or .xz, or be in a .zip. Shapes: V words, D numbers per word.
+"""
+
+import bz2
+import gzip
+import lzma
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePath
+from typing import BinaryIO, cast
+
+import numpy as np
+
+from imdbattn.data.vectors.binary import read_binary
+from imdbattn.data.vectors.text import read_text
+from imdbattn.errors import UserError, naming
+
+Table = tuple[list[str], np.ndarray]  # V words, and their vectors (V, D)
+OPENERS: dict[str, Callable[[Path], object]] = {
+    ".gz": gzip.open,
+    ".bz2": bz2.open,
+    ".xz": lzma.open,
+}
+NAMES = (".txt", ".vec", ".bin")  # of the file in an archive
+PICKLED = (".kv", ".model", ".wordvectors", ".pkl", ".pickle")
+
+
+def read_vectors(path: Path, dim: int | None) -> Table:
+    """Reads all words and vectors of a file.
+
+    dim: D, or None if it follows from the file. Raises UserError of one line that names the file,
+    and the line or word that is wrong; also for a file of another form.
+    """
+    if path.suffix.lower() in PICKLED:
+        raise UserError(
+            f"{path} is a pickle, which may run any code when it is read: write it again with"
+            f" gensim, KeyedVectors.load('{path.name}').save_word2vec_format('vectors.txt')"
+        )
+    with naming(path), opened(path, dim) as (name, stream):
+        read = read_binary if PurePath(name).suffix.lower() == ".bin" else read_text
+        words, vectors_VD = read(stream, dim)
+        if not words:
+            raise ValueError("it has no vectors")
+        return words, vectors_VD
+
+
+@contextmanager
+def opened(path: Path, dim: int | None) -> Iterator[tuple[str, BinaryIO]]:
+    """The name of the file without that of its compression, and its bytes as a stream.
+
+    Of several files in a .zip, the one whose name ends in .{dim}d.txt is chosen.
+    """
+    suffix = path.suffix.lower()
+    if suffix in OPENERS:
+        with cast(BinaryIO, OPENERS[suffix](path)) as stream:
+            yield path.stem, stream
+    elif suffix == ".zip":
+        with zipfile.ZipFile(path) as archive:
+            name = member_of(archive.namelist(), dim)
+            with archive.open(name) as member:
+                yield name, cast(BinaryIO, member)
+    else:
+        with open(path, "rb") as file:
+            yield path.name, file
+
+
+def member_of(names: list[str], dim: int | None) -> str:
+    """The name of the vectors in an archive. Raises ValueError if none is, or several are."""
+    found = [
+        name
+        for name in names
+        if PurePath(name).suffix.lower() in NAMES and not name.startswith("__MACOSX")
+    ]
+    chosen = [name for name in found if name.lower().endswith(f".{dim}d.txt")] or found
+    if len(chosen) == 1:
+        return chosen[0]
+    if not found:
+        raise ValueError(f"it has no file that ends in {', '.join(NAMES)}")
+    raise ValueError(
+        f"it has several files of vectors ({', '.join(found[:5])}): unpack one, or set"
+        " data.glove.dim to the number before its d.txt"
+    )

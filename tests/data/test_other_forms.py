@@ -1,0 +1,205 @@
+"""Data sets as people have them: of the hub, of save_to_disk, compressed, or two aligned files."""
+
+import bz2
+import gzip
+import lzma
+
+import datasets
+import pytest
+
+from imdbattn.data import pairs
+from imdbattn.data.reviews import find_source
+from imdbattn.errors import UserError
+from imdbattn.runs.fit import fit
+
+WORDS = {0: "bad", 1: "good"}
+
+
+def split_of(name: str, count: int = 40, **columns: str) -> datasets.Dataset:
+    """A split whose labels are a ClassLabel; columns: other names of text and label."""
+    text, label = columns.get("text", "text"), columns.get("label", "label")
+    rows = {
+        text: [f"the film was {WORDS[n % 2]} {name}{n}" for n in range(count)],
+        label: [n % 2 for n in range(count)],
+    }
+    features = datasets.Features(
+        {text: datasets.Value("string"), label: datasets.ClassLabel(names=["neg", "pos"])}
+    )
+    return datasets.Dataset.from_dict(rows, features=features)
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    """hub(DatasetDict): what load_dataset returns for somebody/reviews."""
+
+    def serve(dataset):
+        def load(place, **options):
+            assert (place, options) == ("somebody/reviews", {"name": "plain"})
+            return dataset
+
+        monkeypatch.setattr(datasets, "load_dataset", load)
+        return ["data.hub=somebody/reviews", "data.hub_config=plain"]
+
+    return serve
+
+
+def test_a_data_set_of_the_hub_trains_with_its_own_splits_and_names(settings, small, hub, tmp_path):
+    names = {"text": "review", "label": "stars"}
+    words = hub(
+        datasets.DatasetDict(
+            train=split_of("a", **names), dev=split_of("b", 20, **names), unused=split_of("c")
+        )
+    )
+    columns = ["data.text_column=review", "data.label_column=stars", "data.path=null"]
+    cfg = settings(*small, "model=mean", "trainer.max_epochs=1", *words, *columns)
+    metrics = fit(cfg, tmp_path / "run")
+    assert metrics["labels"] == ["neg", "pos"]
+    assert metrics["val_reviews"] == 20
+    assert "hub: somebody/reviews" in (tmp_path / "run" / "config.yaml").read_text()
+
+
+def test_splits_of_the_hub_can_be_named_and_wrong_ones_are_one_line(data_settings, hub):
+    words = hub(datasets.DatasetDict(first=split_of("a"), second=split_of("b", 10)))
+    chosen = find_source(data_settings(*words, "data.hub_splits={train:first,test:second}"))
+    assert {name: len(part) for name, part in chosen.load().splits.items()} == {
+        "train": 40,
+        "test": 10,
+    }
+    with pytest.raises(UserError, match=r"splits first, second are none of .*data\.hub_splits"):
+        find_source(data_settings(*words))
+    with pytest.raises(UserError, match=r"no split third \(data\.hub_splits\.train\)"):
+        find_source(data_settings(*words, "data.hub_splits={train:third}"))
+    words = hub(datasets.DatasetDict(train=split_of("a", text="sentence", label="polarity")))
+    with pytest.raises(
+        UserError, match=r"no column 'text'.*data\.text_column, perhaps to sentence"
+    ):
+        find_source(data_settings(*words))
+
+
+@pytest.mark.parametrize("values", [[0, 1, -1], [0, 1, None]], ids=["-1", "null"])
+def test_a_row_of_the_hub_without_a_label_is_refused(data_settings, hub, values):
+    features = split_of("a").features
+    rows = {"text": ["a", "b", "c"], "label": values}
+    words = hub(datasets.DatasetDict(train=datasets.Dataset.from_dict(rows, features=features)))
+    with pytest.raises(UserError, match=r"row 2 \(counted from 0\) has no label"):
+        find_source(data_settings(*words)).load()
+
+
+def test_saved_data_sets_are_read_with_their_own_test_split(data_settings, tmp_path):
+    split_of("a").save_to_disk(tmp_path / "one")
+    whole = find_source(data_settings(f"data.path={tmp_path}/one"))
+    assert list(whole.load().splits) == [""]
+    both = datasets.DatasetDict(train=split_of("a"), test=split_of("b", 10))
+    both.save_to_disk(tmp_path / "both")
+    source = find_source(data_settings(f"data.path={tmp_path}/both"))
+    splits = source.load().splits
+    assert splits["test"].texts == both["test"]["text"][:]
+    assert splits["train"].labels.tolist() == both["train"]["label"][:]
+    (tmp_path / "both" / "train" / "data-00000-of-00001.arrow").write_bytes(b"cut off")
+    with pytest.raises(UserError, match=f"{tmp_path}/both: ") as caught:
+        find_source(data_settings(f"data.path={tmp_path}/both"))
+    assert "\n" not in str(caught.value)
+
+
+TABLE = "text,label\n" + "".join(f'"film {n}, {WORDS[n % 2]}",{n % 2}\n' for n in range(30))
+PACK = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
+
+
+@pytest.mark.parametrize("suffix", PACK)
+def test_compressed_tables_are_read_as_the_table_in_them(data_settings, tmp_path, suffix):
+    (tmp_path / "r.csv").write_text(TABLE)
+    folder = tmp_path / "splits"
+    folder.mkdir()
+    for name in ("Train", "test"):
+        (folder / f"{name}.csv{suffix}").write_bytes(PACK[suffix](TABLE.encode()))
+    plain = find_source(data_settings(f"data.path={tmp_path}/r.csv")).load().splits[""]
+    splits = find_source(data_settings(f"data.path={folder}")).load().splits
+    assert list(splits) == ["train", "test"]
+    assert splits["test"].texts == plain.texts
+    assert splits["test"].labels.tolist() == plain.labels.tolist()
+    damaged = tmp_path / f"cut.csv{suffix}"
+    damaged.write_bytes(PACK[suffix](TABLE.encode())[:-12])
+    with pytest.raises(UserError, match=str(damaged)):
+        find_source(data_settings(f"data.path={damaged}")).load()
+
+
+def test_a_sheet_of_excel_is_read_as_its_csv(data_settings, tmp_path):
+    pytest.importorskip("openpyxl")
+    import pandas as pd
+
+    (tmp_path / "r.csv").write_text(TABLE)
+    table = pd.read_csv(tmp_path / "r.csv")
+    table.to_excel(tmp_path / "r.xlsx", index=False)
+    plain, sheet = (
+        find_source(data_settings(f"data.path={tmp_path}/r.{end}")).load().splits[""]
+        for end in ("csv", "xlsx")
+    )
+    assert sheet.texts == plain.texts
+    assert sheet.labels.tolist() == plain.labels.tolist()
+    with pd.ExcelWriter(tmp_path / "two.xlsx") as writer:
+        table.to_excel(writer, sheet_name="a", index=False)
+        table.to_excel(writer, sheet_name="b", index=False)
+    with pytest.raises(UserError, match=r"it has the sheets a, b: save one"):
+        find_source(data_settings(f"data.path={tmp_path}/two.xlsx")).load()
+
+
+@pytest.mark.parametrize(
+    ("header", "proposed"), [("review,sentiment", "review"), ("id,Content", "Content")]
+)
+def test_a_column_with_a_usual_name_is_proposed(data_settings, tmp_path, header, proposed):
+    (tmp_path / "r.csv").write_text(TABLE.replace("text,label", header))
+    with pytest.raises(UserError, match=rf"set data\.text_column, perhaps to {proposed}"):
+        find_source(data_settings(f"data.path={tmp_path}/r.csv")).load()
+
+
+def write_sides(folder, count=60, **more):
+    folder.mkdir(exist_ok=True)
+    for name, lines in {"train": count, **more}.items():
+        for language, word in (("en", "number"), ("fr", "numéro")):
+            text = "".join(f"{word} {name} {n}\n" for n in range(lines))
+            (folder / f"{name}.{language}").write_text(text, "utf-8")
+    return folder
+
+
+def pair_settings(settings, folder, *overrides):
+    return settings(
+        *("task=seq2seq", "model=seq2seq", "data=translation", f"data.path={folder}"),
+        *("logger=csv", "trainer=cpu", "trainer.enable_progress_bar=false", *overrides),
+    )
+
+
+def test_two_aligned_files_for_each_split_are_read(settings, tmp_path):
+    folder = write_sides(tmp_path / "moses", val=10, test=12)
+    splits = pairs.find_source(pair_settings(settings, folder).data).load().splits
+    assert {name: len(split) for name, split in splits.items()} == {
+        "train": 60,
+        "validation": 10,
+        "test": 12,
+    }
+    assert splits["test"].texts[3] == "number test 3"
+    assert splits["test"].labels[3] == ["numéro test 3"]
+    swapped = pair_settings(settings, folder, "data.languages=[fr,en]").data
+    assert pairs.find_source(swapped).load().splits["test"].texts[3] == "numéro test 3"
+    (folder / "train.fr.gz").write_bytes(gzip.compress((folder / "train.fr").read_bytes()))
+    (folder / "train.fr").unlink()
+    again = pairs.find_source(pair_settings(settings, folder).data).load().splits
+    assert again["train"].labels == splits["train"].labels
+    assert fit(pair_settings(settings, folder, "trainer.max_epochs=1"), tmp_path / "run")
+
+
+def test_files_that_are_not_aligned_are_one_line(settings, tmp_path):
+    def message(folder):
+        with pytest.raises(UserError) as caught:
+            pairs.find_source(pair_settings(settings, folder).data).load()
+        return str(caught.value)
+
+    folder = write_sides(tmp_path / "a")
+    with open(folder / "train.fr", "a") as file:
+        file.write("one more\n")
+    assert "train.fr has more lines than" in message(folder)
+    (folder / "train.fr").unlink()
+    assert "has train.en, but not train.fr" in message(folder)
+    folder = write_sides(tmp_path / "b", test_2016_flickr=5)
+    assert "test_2016_flickr.en is not named as a split" in message(folder)
+    (tmp_path / "c").mkdir()
+    assert "has no files train.en and train.fr" in message(tmp_path / "c")

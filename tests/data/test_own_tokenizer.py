@@ -1,0 +1,161 @@
+"""A callable of one's own splits texts, in training, prediction and exports; it is never called
+unless it is trusted.
+"""
+
+import random
+import re
+
+import numpy as np
+import pytest
+
+import imdbattn
+from imdbattn.data.own_tokenizer import OwnTokenizer
+from imdbattn.data.pairs import joined_symbols, split_text, symbols_of
+from imdbattn.data.tokens import UNK, Tokenizer
+from imdbattn.errors import UserError
+from imdbattn.runs.fit import fit
+
+GOOD, BAD, NEUTRAL = (
+    ("好看", "喜欢", "精彩"),
+    ("无聊", "失望", "糟糕"),
+    ("电影", "演员", "我", "很", "的"),
+)
+WORDS = (*GOOD, *BAD, *NEUTRAL)
+SOURCE = """
+import re
+
+def cut(text, longest=2):
+    words = "好看 喜欢 精彩 无聊 失望 糟糕 电影 演员 我 很 的".split()
+    return re.findall("|".join(words) + r"|\\\\w+|\\\\S", text)
+
+def wrong(text):
+    return [1]
+"""
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    (tmp_path / "zhcut.py").write_text(SOURCE.replace("\\\\", "\\"), "utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def chinese(tmp_path):
+    """Overrides of Chinese reviews without spaces, and word2vec vectors of their words."""
+    draw, rng = random.Random(0), np.random.default_rng(0)
+    rows = []
+    for n in range(120):
+        words = draw.choices(NEUTRAL, k=4) + draw.choices((BAD, GOOD)[n % 2], k=5)
+        draw.shuffle(words)
+        rows.append(f"{''.join(words)}{n}。,{n % 2}")
+    (tmp_path / "zh.csv").write_text("text,label\n" + "\n".join(rows) + "\n", "utf-8")
+    vectors = "".join(f"{w} {' '.join(map(str, rng.normal(size=8)))}\n" for w in WORDS)
+    (tmp_path / "zh.vec").write_text(f"{len(WORDS)} 8\n{vectors}", "utf-8")
+    return [
+        *(f"data.path={tmp_path}/zh.csv", f"data.glove.path={tmp_path}/zh.vec"),
+        *(
+            "data.glove.dim=null",
+            "+data.tokenizer._target_=zhcut.cut",
+            f"data.cache_dir={tmp_path}/c",
+        ),
+    ]
+
+
+def test_chinese_reviews_train_with_a_callable_and_word2vec_vectors(
+    settings, small, package, chinese, tmp_path
+):
+    cfg = settings(*small, "model=mean", "trainer.max_epochs=40", "patience=null", *chinese)
+    metrics = fit(cfg, tmp_path / "run")
+    assert metrics["test_accuracy"] > 0.9
+    assert metrics["known_words"] == 1
+    assert "_target_: zhcut.cut" in (tmp_path / "run" / "config.yaml").read_text()
+    with pytest.raises(
+        UserError, match=r"data\.tokenizer\._target_=zhcut\.cut is outside imdbattn"
+    ):
+        imdbattn.load(tmp_path / "run")
+    model = imdbattn.load(tmp_path / "run", trust="zhcut")
+    result = model.explain("我很喜欢的电影 x")
+    assert result.words == [
+        "我",
+        "很",
+        "喜欢",
+        "的",
+        "电影",
+        "x",
+    ]
+    model.export(tmp_path / "export")
+    again = imdbattn.load(tmp_path / "export", trust="zhcut")
+    assert again.predict(["我很喜欢"])[0].probability == pytest.approx(
+        model.predict(["我很喜欢"])[0].probability, abs=1e-3
+    )
+
+
+def test_what_is_no_tokenizer_is_one_line(package):
+    def message(**settings):
+        with pytest.raises(UserError) as caught:
+            OwnTokenizer(settings, WORDS).encode(["我很"])
+        assert "\n" not in str(caught.value)
+        return str(caught.value)
+
+    assert re.search(
+        r"nowhere\.cut cannot be imported: .*pip install nowhere", message(_target_="nowhere.cut")
+    )
+    assert "zhcut.none cannot be imported" in message(_target_="zhcut.none")
+    assert "returns [1] instead of a list of words" in message(_target_="zhcut.wrong")
+    assert "unexpected keyword" in message(_target_="zhcut.cut", all=True)
+
+
+def test_a_changed_file_of_the_callable_is_read_again(data_settings, small, package, chinese):
+    import sys
+
+    from imdbattn.data.corpus import prepare
+
+    first = prepare(data_settings(*small, *chinese)).folder
+    assert prepare(data_settings(*small, *chinese)).folder == first
+    file = package / "zhcut.py"
+    file.write_text(file.read_text("utf-8") + "# changed\n", "utf-8")
+    del sys.modules["zhcut"]
+    assert prepare(data_settings(*small, *chinese)).folder != first
+
+
+def test_words_have_the_places_where_they_occur(package):
+    tokenizer = OwnTokenizer({"_target_": "zhcut.cut"}, ["good", "电影"])
+    text = "Good 电影 电影 ab"
+    words = tokenizer.words(text)
+    assert [text[word.start : word.end] for word in words] == ["Good", "电影", "电影", "ab"]
+    assert [word.id for word in words] == [3, 4, 4, UNK] == tokenizer.encode([text])[0]
+
+
+def test_jieba_is_such_a_callable():
+    pytest.importorskip("jieba")
+    tokenizer = OwnTokenizer({"_target_": "jieba.lcut"}, ["喜欢", "电影"])
+    assert tokenizer.encode(["我喜欢电影"]) == [[UNK, 3, 4]]
+
+
+def test_characters_are_symbols_and_are_joined_again(composed):
+    assert Tokenizer("characters", ["很", "好"]).encode(["很 好 x"]) == [[3, 4, UNK]]
+    assert symbols_of("Ab 我很", True, "characters") == "a b ▁ 我 很"
+    data = composed("task=seq2seq", "data=translation", "data.tokenizer=[words,characters]")["data"]
+    from types import SimpleNamespace
+
+    cfg = SimpleNamespace(**data)
+    assert split_text("I like it.", cfg) == ["i", "like", "it", "."]
+    assert joined_symbols(["我", "很", "▁", "好"], cfg, 1) == "我很 好"
+
+
+def test_pairs_without_spaces_train_on_characters(settings, tmp_path):
+    digits = "零一二三四五六七八九"
+    pairs = [(f"number {n} .", "".join(digits[int(d)] for d in str(n))) for n in range(200)]
+    rows = [f"{source}\t数{target}" for source, target in pairs]
+    (tmp_path / "cmn.txt").write_text("\n".join(rows) + "\n", "utf-8")
+    cfg = settings(
+        *("task=seq2seq", "model=seq2seq_attention", "data=translation", "pictures=true"),
+        *(f"data.path={tmp_path}/cmn.txt", "data.tokenizer=characters", "trainer.max_epochs=2"),
+        *("logger=csv", "trainer=cpu", "trainer.enable_progress_bar=false"),
+    )
+    metrics = fit(cfg, tmp_path / "run")
+    assert metrics["known_symbols"] == {"source": 1, "target": 1}
+    result = imdbattn.load(tmp_path / "run").predict(["number 12 ."])[0]
+    assert result.text == "number 12 ."
+    assert " " not in result.output

@@ -1,0 +1,111 @@
+"""Data that would train without an error and give numbers that say nothing are refused or named."""
+
+import json
+import logging
+import random
+
+import pytest
+
+from imdbattn.errors import UserError
+from imdbattn.runs.fit import fit
+from imdbattn.runs.outputs import summary
+
+CHINESE = "这部电影很好看我喜欢不无聊失望情节演员糟糕精彩感动"
+
+
+def chinese_reviews(folder, count=60):
+    """A table of reviews without spaces between words, each with a number and a period."""
+    draw = random.Random(0)
+    rows = [f"{''.join(draw.choices(CHINESE, k=12))} {n % 10} .,{n % 2}" for n in range(count)]
+    (folder / "zh.csv").write_text("text,label\n" + "\n".join(rows) + "\n", "utf-8")
+    return folder / "zh.csv"
+
+
+def test_text_of_which_the_vectors_know_nothing_is_refused_unless_it_is_meant(
+    settings, small, tmp_path, caplog
+):
+    words = [*small, "model=mean", "trainer.max_epochs=1", f"data.path={chinese_reviews(tmp_path)}"]
+    with pytest.raises(UserError, match=r"0\.0% of the words .*data\.glove\.path.*data\.tokenizer"):
+        fit(settings(*words), tmp_path / "refused")
+    assert not (tmp_path / "refused" / "config.yaml").exists()
+    fit(settings(*words, "data.min_known=0"), tmp_path / "meant")
+    metrics = json.loads((tmp_path / "meant" / "metrics.json").read_text())
+    assert metrics["known_words"] == 0 < metrics["known_tokens"]
+    assert "0.0% of the words are known, the others are read as <unk>" in caplog.text
+
+
+def test_a_large_share_of_unknown_words_is_a_warning_and_a_small_one_a_line(
+    data_settings, small, tmp_path, caplog
+):
+    from imdbattn.data.corpus import prepare
+
+    def levels(unknown):
+        rows = [
+            f"film was good {' '.join(f'x{n}y' for _ in range(unknown))},{n % 2}" for n in range(40)
+        ]
+        (tmp_path / "r.csv").write_text("text,label\n" + "\n".join(rows) + "\n")
+        caplog.clear()
+        with caplog.at_level(logging.INFO):
+            corpus = prepare(data_settings(*small, f"data.path={tmp_path}/r.csv"))
+        found = [one.levelname for one in caplog.records if "are known" in one.getMessage()]
+        return found, corpus.facts["known_words"]
+
+    assert levels(1) == (["INFO"], 0.75)
+    assert levels(2) == (["WARNING"], 0.6)
+
+
+def test_pairs_whose_target_has_no_spaces_are_refused(settings, tmp_path):
+    draw = random.Random(0)
+    rows = [f"i see number {n} .\t{''.join(draw.choices(CHINESE, k=8))}" for n in range(80)]
+    (tmp_path / "cmn.txt").write_text("\n".join(rows) + "\n", "utf-8")
+    cfg = settings(
+        *("task=seq2seq", "model=seq2seq", "data=translation", f"data.path={tmp_path}/cmn.txt"),
+        *("logger=csv", "trainer=cpu", "trainer.enable_progress_bar=false"),
+    )
+    with pytest.raises(UserError, match=r"of the target symbols.*data\.tokenizer=characters"):
+        fit(cfg, tmp_path / "run")
+
+
+def test_the_share_of_the_largest_class_and_macro_f1_stand_beside_the_accuracy(
+    settings, small, tmp_path
+):
+    rows = [
+        f"the film was {('bad', 'good')[n % 20 > 0]} r{n},{int(n % 20 > 0)}" for n in range(200)
+    ]
+    (tmp_path / "r.csv").write_text("text,label\n" + "\n".join(rows) + "\n")
+    words = [*small, "model=mean", "trainer.max_epochs=1", f"data.path={tmp_path}/r.csv"]
+    metrics = fit(settings(*words), tmp_path / "run")
+    assert metrics["test_largest_class"] == 0.95
+    lines = "\n".join(summary(metrics, tmp_path / "run"))
+    assert f" 95.00 %  macro F1 {100 * metrics['test_macro_f1']:.2f} %" in lines
+    metrics |= {"test_largest_class": 0.5, "val_largest_class": 0.5}
+    assert "macro F1" not in "\n".join(summary(metrics, tmp_path / "run"))
+
+
+def test_weights_of_classes_change_the_training_loss_alone(settings, small, world, tmp_path):
+    words = [*small, "model=mean", "trainer.max_epochs=3"]
+    lines = (world / "reviews.csv").read_text().splitlines()
+    uneven = [lines[0], *(line for n, line in enumerate(lines[1:]) if n % 2 or n % 6 == 0)]
+    (tmp_path / "r.csv").write_text("\n".join(uneven) + "\n")
+    words.append(f"data.path={tmp_path}/r.csv")
+    plain = fit(settings(*words), tmp_path / "plain")
+    ones = fit(settings(*words, "class_weights=[1,1]"), tmp_path / "ones")
+    balanced = fit(settings(*words, "class_weights=balanced"), tmp_path / "balanced")
+    assert ones["test_loss"] == plain["test_loss"] != balanced["test_loss"]
+    assert balanced["val_recall"][0] > plain["val_recall"][0], "of the smaller class"
+    with pytest.raises(UserError, match=r"class_weights has 3 factors, but there are 2 classes"):
+        fit(settings(*words, "class_weights=[1,2,3]"), tmp_path / "wrong")
+
+
+def test_labels_that_share_parts_are_named(data_settings, small, tmp_path, caplog):
+    from imdbattn.data.corpus import prepare
+
+    def warned(*labels):
+        rows = [f'the film was good r{n},"{labels[n % len(labels)]}"' for n in range(60)]
+        (tmp_path / "r.csv").write_text("text,label\n" + "\n".join(rows) + "\n")
+        caplog.clear()
+        prepare(data_settings(*small, f"data.path={tmp_path}/r.csv"))
+        return "several labels per text are not supported" in caplog.text
+
+    assert warned("neg,action", "pos,action", "pos")
+    assert not warned("science/technology", "sports", "business & money")

@@ -1,0 +1,130 @@
+"""Any Lightning Logger can be named in conf/logger, alone or with others, and receives curves,
+settings and results.
+"""
+
+import json
+
+import pytest
+from lightning.pytorch.loggers import Logger
+
+from imdbattn.errors import UserError
+from imdbattn.runs.fit import fit
+from imdbattn.tracking.loggers import check_logger
+from imdbattn.tracking.publish import values_of
+
+OWN = """
+import json
+from lightning.pytorch.loggers import Logger
+
+class Lines(Logger):
+    name = version = "lines"
+
+    def __init__(self, file):
+        super().__init__()
+        self.file = file
+
+    def write(self, **values):
+        with open(self.file, "a") as file:
+            file.write(json.dumps(values, default=str) + "\\n")
+
+    def log_hyperparams(self, params):
+        self.write(settings=params)
+
+    def log_metrics(self, metrics, step=None):
+        self.write(step=step, **metrics)
+"""
+
+
+def train(settings, small, folder, *overrides) -> dict:
+    words = [word for word in small if not word.startswith("logger")]
+    return fit(settings(*words, "model=mean", "trainer.max_epochs=2", *overrides), folder)
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """Overrides of a logger that writes lines, and its file."""
+    (tmp_path / "mylog.py").write_text(OWN)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    target = "{_target_: mylog.Lines, file: '{run}/{name}.jsonl'}"
+    return "logger=csv", f"+logger.loggers.lines={target}"
+
+
+def test_a_logger_of_ones_own_receives_curves_settings_and_results(
+    settings, small, own, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("SOME_API_KEY", "a secret of the environment")
+    metrics = train(settings, small, tmp_path / "run", *own)
+    lines = [json.loads(line) for line in (tmp_path / "run" / "mean-s1.jsonl").open()]
+    assert lines[0]["settings"]["model.name"] == "mean"
+    assert sum("val/accuracy" in line for line in lines) == 2
+    assert lines[-1] == {"step": metrics["steps"], **values_of(metrics)}
+    assert (tmp_path / "run" / "metrics.csv").exists()
+
+
+def test_several_loggers_at_once(settings, small, own, tmp_path):
+    pytest.importorskip("tensorboard")
+    words = ["logger=[wandb,tensorboard]", *own[1:]]
+    train(settings, small, tmp_path / "run", *words)
+    assert (tmp_path / "run" / "mean-s1.jsonl").exists()
+    assert list((tmp_path / "run" / "tensorboard").glob("events.*"))
+    assert list((tmp_path / "run" / "wandb").glob("offline-run-*"))
+
+
+def test_an_unknown_package_is_one_line_before_data_are_read(
+    settings, small, tmp_path, monkeypatch
+):
+    from imdbattn.tracking import loggers
+
+    monkeypatch.setattr(loggers, "find_spec", lambda name: None)
+    for name in ("mlflow", "trackio", "swanlab", "tensorboard"):
+        with pytest.raises(UserError, match=f"logger={name} needs a package: pip install {name}$"):
+            train(settings, small, tmp_path / "run", f"logger={name}", "data.path=missing")
+
+
+def test_what_is_no_logger_is_one_line(settings, small):
+    words = [*small, "+logger.loggers.x._target_=collections.OrderedDict"]
+    with pytest.raises(UserError, match=r"logger\.loggers\.x\._target_=.* is not a subclass of"):
+        check_logger(settings(*words).logger)
+
+
+def test_mlflow_has_curves_settings_results_and_files(settings, small, tmp_path):
+    mlflow = pytest.importorskip("mlflow")
+    metrics = train(settings, small, tmp_path / "run", "logger=mlflow", "pictures=true")
+    client = mlflow.MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
+    (run,) = client.search_runs([one.experiment_id for one in client.search_experiments()])
+    assert (run.info.run_name, run.info.status) == ("mean-s1", "FINISHED")
+    assert len(client.get_metric_history(run.info.run_id, "val/accuracy")) == 2
+    assert run.data.metrics["test/accuracy"] == pytest.approx(metrics["test_accuracy"])
+    assert run.data.params["model.name"] == "mean"
+    files = {file.path for file in client.list_artifacts(run.info.run_id)}
+    assert files == {"pictures", "run", "metrics.json"}
+
+
+def test_trackio_has_curves_settings_and_results(settings, small, tmp_path, monkeypatch):
+    import subprocess
+    import sys
+
+    pytest.importorskip("trackio")
+    words = [word for word in small if not word.startswith("logger")]
+    command = [sys.executable, "-m", "imdbattn.train", *words, "model=mean", "logger=trackio"]
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
+    run = tmp_path / "run"
+    subprocess.run([*command, "trainer.max_epochs=2", f"hydra.run.dir={run}"], check=True)
+    import sqlite3
+
+    database = sqlite3.connect(tmp_path / "trackio" / "imdbattn.db")
+    logged = [json.loads(row[0]) for row in database.execute("select metrics from metrics")]
+    assert sum("val/accuracy" in row for row in logged) == 2
+    metrics = json.loads((run / "metrics.json").read_text())
+    assert metrics["test_accuracy"] in [row.get("test/accuracy") for row in logged]
+
+
+def test_swanlab_writes_a_local_run(settings, small, tmp_path):
+    pytest.importorskip("swanlab")
+    train(settings, small, tmp_path / "run", "logger=swanlab")
+    assert list((tmp_path / "run" / "swanlab").glob("run-*"))
+
+
+def test_our_loggers_are_subclasses_of_lightnings():
+    trackio = pytest.importorskip("imdbattn.tracking.trackio_logger")
+    assert issubclass(trackio.TrackioLogger, Logger)
