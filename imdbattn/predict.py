@@ -19,11 +19,7 @@ KEYS = ("file", "column", "out", "data.glove.path", "data.cache_dir")
 
 
 def predict(cfg: DictConfig, text: str | None) -> None:
-    """Prints one line per text as soon as it is available; with explain=true all results and the
-    path of a page.
-
-    With out=, writes a table instead, which is complete or absent.
-    """
+    """Prints a line per text, with explain=true also a page; with out= writes a table instead."""
     given = {} if text is None else {"text": text}
     settings = validated("runs.settings.Predict", plain_dict(cfg) | given)
     if settings.text is None:

@@ -174,7 +174,11 @@ def test_a_run_is_not_resumed_with_other_probabilities(student, world, tmp_path)
         re.sub(r"0\.3\d+,0\.6\d+\n", "0.4,0.6\n", lines, count=1)
     )
     with pytest.raises(UserError, match="was trained with other data"):
-        fit(student("trainer.max_epochs=2", extra=table), tmp_path / "run", resume=True)
+        fit(
+            student("trainer.max_epochs=2", extra=table),
+            tmp_path / "longer",
+            start=tmp_path / "run",
+        )
 
 
 def test_a_finished_run_does_not_need_its_table_and_an_export_does_not_name_its_folder(
