@@ -118,8 +118,6 @@ def read_predictions(
 def compare(
     predictions: Mapping[Run, Predictions],
     split: str,
-    resamples: int = 10_000,
-    seed: int = 0,
     words: Mapping[str, Sequence[str]] | None = None,
     disagreements: int = 20,
     against: str | None = None,
@@ -129,15 +127,14 @@ def compare(
     first, reference = runs[0], predictions[runs[0]]
     ladder = variants(runs)
     outputs = [[predictions[run] for run in one.runs] for one in ladder]
-    rights = [np.stack([one.right_N for one in seeds], axis=1) for seeds in outputs]
-    bootstrap = statistics.Bootstrap(rights, resamples, seed)
+    rights = [np.stack([one.right_N for one in seeds], axis=1).astype(float) for seeds in outputs]
     unit = "symbols" if first.items == "strings" else "words"
     texts = first.texts(split, reference.rows_N)
     counts_N = np.array([len(text.split()) for text in texts])  # the same for all tokenizers
     slices = statistics.length_slices(counts_N, unit) | statistics.word_slices(texts, words or {})
     rungs = [describe(one, seeds, slices) for one, seeds in zip(ladder, outputs, strict=True)]
-    for place, rung in enumerate(rungs):
-        rung["interval"] = np.clip(bootstrap.interval(place), 0, 1).tolist()
+    for rung, right_NS in zip(rungs, rights, strict=True):
+        rung["interval"] = as_list(statistics.share_of(right_NS).interval)
     return {
         "split": split,
         "test_set": first.metrics["test_set"],
@@ -151,15 +148,10 @@ def compare(
         "one_validation": len({str(run.fingerprint("validation")) for run in runs}) == 1,
         "environments": environments(runs),
         "folders": folders_of(runs),
-        "method": {
-            "resamples": resamples,
-            "seed": seed,
-            "level": statistics.LEVEL,
-            "words": dict(words or {}),
-        },
+        "method": {"level": statistics.LEVEL, "words": dict(words or {})},
         "slices": {name: int(mask_N.sum()) for name, mask_N in slices.items()},  # numbers of items
         "rungs": rungs,
-        "pairs": compare_pairs(ladder, neighbours(ladder, against), bootstrap),
+        "pairs": compare_pairs(ladder, neighbours(ladder, against), rights),
         "disagreements": largest_disagreements(ladder, outputs, texts, first.labels, disagreements),
     }
 
@@ -258,27 +250,40 @@ def by_length(right_NS: np.ndarray, lengths_N: np.ndarray) -> dict[str, Any]:
 
 
 def compare_pairs(
-    ladder: Sequence[Variant], pairs: Sequence[tuple[int, int]], bootstrap: statistics.Bootstrap
+    ladder: Sequence[Variant], pairs: Sequence[tuple[int, int]], rights: Sequence[np.ndarray]
 ) -> list[dict[str, Any]]:
-    """Difference, interval and test of each pair (from, to) of indices."""
-    share_NV, labels = bootstrap.mean_NV, [one.label for one in ladder]
-    p_values = [statistics.mcnemar(share_NV[:, to] - share_NV[:, old]) for old, to in pairs]
+    """Returns the difference, interval and tests of each pair (from, to) of indices.
+
+    rights: (N, S) of each variant, 1 where a seed is right. p and the interval are of the same
+    model of the uncertainty, and p decides the verdict; McNemar's test is about these trained
+    models only.
+    """
+    labels = [one.label for one in ladder]
+    share_NV = np.stack([right_NS.mean(1) for right_NS in rights], axis=1)
+    estimates = [statistics.difference_of(rights[to], rights[old]) for old, to in pairs]
+    holm_p = statistics.holm([estimate.p for estimate in estimates])
     compared = []
-    for (old, to), p, holm_p in zip(pairs, p_values, statistics.holm(p_values), strict=True):
-        low, high = np.clip(bootstrap.interval(to, old), -1, 1).tolist()
+    for (old, to), estimate, corrected in zip(pairs, estimates, holm_p, strict=True):
+        new_N, old_N = share_NV[:, to], share_NV[:, old]
         pair = {
             "from": labels[old],
             "to": labels[to],
-            "difference": float((share_NV[:, to] - share_NV[:, old]).mean()),
-            "interval": [low, high],
-            "only_to_right": float((share_NV[:, to] * (1 - share_NV[:, old])).sum()),
-            "only_from_right": float((share_NV[:, old] * (1 - share_NV[:, to])).sum()),
-            "mcnemar_p": p,
-            "holm_p": holm_p,
-            "verdict": statistics.verdict(holm_p, low, high),
+            "difference": estimate.mean,
+            "interval": as_list(estimate.interval),
+            "only_to_right": float((new_N * (1 - old_N)).sum()),
+            "only_from_right": float((old_N * (1 - new_N)).sum()),
+            "p": estimate.p,
+            "holm_p": corrected,
+            "verdict": statistics.verdict(corrected, estimate.mean),
+            "mcnemar_p": statistics.mcnemar(new_N - old_N),
         }
         compared.append(pair)
     return compared
+
+
+def as_list(interval: tuple[float, float] | None) -> list[float] | None:
+    """Returns an interval as JSON holds it."""
+    return None if interval is None else list(interval)
 
 
 def largest_disagreements(

@@ -20,7 +20,7 @@ from imdbattn.report.pages import (
     render,
     write_reports,
 )
-from imdbattn.report.statistics import level
+from imdbattn.report.statistics import ALPHA, level
 
 CHARACTERS = 300  # of a text on which rungs disagree
 BAND = "Line: mean over seeds; band: from the lowest to the highest seed."
@@ -201,6 +201,7 @@ def pair_table(comparison: dict[str, Any]) -> Table:
                 "p (Holm)": p_value(pair["holm_p"]),
                 f"{comparison['items']} gained": f"{pair['only_to_right']:,.0f}",
                 f"{comparison['items']} lost": f"{pair['only_from_right']:,.0f}",
+                "McNemar's test": p_value(pair["mcnemar_p"]),
             }
             for pair in comparison["pairs"]
         ]
@@ -295,7 +296,11 @@ def verdicts(comparison: dict[str, Any]) -> str:
 
 
 def sentence(pair: Mapping[str, Any]) -> str:
-    """`residual against base: better by 1.9 points (1.4 to 2.4), p < 0.001`."""
+    """Returns `residual against base: better by 1.9 points (1.4 to 2.4), p < 0.001`.
+
+    The interval, p and the verdict are of one model. p is corrected for the number of comparisons,
+    which is said where it is above 0.05 for that reason, beside an interval without 0.
+    """
     near, far = sorted(map(abs, pair["interval"]))
     text = (
         f"{pair['verdict']} by {percent(abs(pair['difference']))} points ({percent(near)} to"
@@ -306,10 +311,8 @@ def sentence(pair: Mapping[str, Any]) -> str:
             f"no difference shown, {signed(pair['difference'])} points"
             f" ({signed_interval(pair['interval'])})"
         )
-    text += f", {p_value(pair['holm_p'])}"
-    if pair["verdict"] == "undecided" and pair["holm_p"] < 0.05:
-        text += "; these trained models differ, but other seeds or reviews could reverse it"
-    return f"{pair['to']} against {pair['from']}: {text}"
+    corrected = "corrected " * (pair["p"] < ALPHA <= pair["holm_p"])
+    return f"{pair['to']} against {pair['from']}: {text}, {corrected}{p_value(pair['holm_p'])}"
 
 
 def notes(comparison: dict[str, Any], others: Sequence[str] = ()) -> list[str]:

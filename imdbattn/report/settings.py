@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from imdbattn.io.files import expanded
-from imdbattn.settings.schema import Group, Natural, Seed, Text
+from imdbattn.settings.schema import Group, Natural, Text
 
 
 def folders_in(runs: Any) -> list[str]:
@@ -30,8 +30,6 @@ Folders = Annotated[list[Text], BeforeValidator(folders_in), Field(min_length=1)
 class OfRuns(Group):
     runs: Folders
     out: Text | None
-    resamples: Annotated[int, Field(ge=100, le=1_000_000)]
-    seed: Seed
 
 
 class Compare(OfRuns):

@@ -72,7 +72,8 @@ def made_up(names=("mean", "base", "residual"), labels=("neg", "pos"), text=HOST
                 "difference": difference,
                 "interval": [difference - 0.005, difference + 0.0061],
             }
-            | {"only_to_right": 321.5, "only_from_right": 227.0, "mcnemar_p": p / 2, "holm_p": p}
+            | {"only_to_right": 321.5, "only_from_right": 227.0, "mcnemar_p": p / 4}
+            | {"p": p / 2, "holm_p": p}
             | {"verdict": ("better", "undecided", "worse")[i % 3]}
         )
     probability = {name: (i + 0.5) / len(names) for i, name in enumerate(names)}
@@ -101,8 +102,6 @@ def made_up(names=("mean", "base", "residual"), labels=("neg", "pos"), text=HOST
         "environments": [machine | {"torch": "2.13.0", "lightning": "2.6.6"}],
         "skipped": [{"folder": "runs/broken", "reason": "it has no metrics.json"}],
         "method": {
-            "resamples": 10000,
-            "seed": 0,
             "level": 0.95,
             "words": {"although": ["although", "though"]},
         },
