@@ -31,7 +31,7 @@ from imdbattn.report.finished_runs import (
     variants,
 )
 from imdbattn.settings.keys import flat
-from imdbattn.tasks.per_class import confusion, macro_f1
+from imdbattn.tasks.per_class import confusion, macro_f1, metric_of, short_name
 
 # Settings that a report states if they are equal
 TRAINING = (("data", "max_tokens"), ("data", "tokenizer"), ("trainer", "max_epochs"))
@@ -121,8 +121,14 @@ def compare(
     words: Mapping[str, Sequence[str]] | None = None,
     disagreements: int = 20,
     against: str | None = None,
+    metric: str = "accuracy",
+    trust: str | list[str] | None = None,
 ) -> dict[str, Any]:
-    """The comparison of runs that were scored on the same items."""
+    """Returns the comparison of runs that were scored on the same items.
+
+    metric: accuracy, macro_f1, or the dotted path of a function of a package in `trust`, of which
+    intervals and differences are. Raises UserError for one that cannot be used.
+    """
     runs = list(predictions)
     first, reference = runs[0], predictions[runs[0]]
     ladder = variants(runs)
@@ -133,10 +139,21 @@ def compare(
     counts_N = np.array([len(text.split()) for text in texts])  # the same for all tokenizers
     slices = statistics.length_slices(counts_N, unit) | statistics.word_slices(texts, words or {})
     rungs = [describe(one, seeds, slices) for one, seeds in zip(ladder, outputs, strict=True)]
-    for rung, right_NS in zip(rungs, rights, strict=True):
-        rung["interval"] = as_list(statistics.share_of(right_NS).interval)
+    measured = rights if metric == "accuracy" else measure(metric, trust, outputs)
+    for one, rung, value_NS in zip(ladder, rungs, measured, strict=True):
+        if metric == "accuracy":
+            interval = statistics.share_of(value_NS).interval
+        elif metric == "macro_f1":
+            sizes_C = np.bincount(reference.labels_N)
+            interval = statistics.share_of(value_NS, effective_size(sizes_C)).interval
+        else:
+            interval = statistics.mean_of(value_NS).interval
+        rung["metric"] = spread(value_NS.mean(0).tolist())
+        rung["metric_validation"] = over_runs(one.runs, f"val_{short_name(metric)}")
+        rung["interval"] = as_list(interval)
     return {
         "split": split,
+        "metric": short_name(metric),
         "test_set": first.metrics["test_set"],
         "fingerprint": first.fingerprint(split),
         "items": first.items,
@@ -151,9 +168,36 @@ def compare(
         "method": {"level": statistics.LEVEL, "words": dict(words or {})},
         "slices": {name: int(mask_N.sum()) for name, mask_N in slices.items()},  # numbers of items
         "rungs": rungs,
-        "pairs": compare_pairs(ladder, neighbours(ladder, against), rights),
+        "pairs": compare_pairs(ladder, neighbours(ladder, against), rights, measured, metric),
         "disagreements": largest_disagreements(ladder, outputs, texts, first.labels, disagreements),
     }
+
+
+def measure(
+    name: str, trust: str | list[str] | None, outputs: Sequence[Sequence[Predictions]]
+) -> list[np.ndarray]:
+    """Returns the pseudo-values (G, S) of a metric for each variant (statistics.pseudo_values)."""
+    metric = metric_of(name, trust, "metric")
+    measured = []
+    for seeds in outputs:
+        probabilities = [one.probabilities_NC for one in seeds if one.probabilities_NC is not None]
+        if len(probabilities) < len(seeds):
+            raise UserError(f"metric={name} needs probabilities of classes, as classifiers have")
+        try:
+            values = statistics.pseudo_values(metric, seeds[0].labels_N, probabilities)
+        except Exception as error:  # any exception of the user's function
+            raise UserError(f"metric={name} failed: {type(error).__name__}: {error}") from error
+        measured.append(values)
+    return measured
+
+
+def effective_size(sizes_C: np.ndarray) -> float:
+    """Returns the number of items of equally large classes whose mean recall has the same variance.
+
+    sizes_C: items of each class.
+    """
+    found = sizes_C[sizes_C > 0]
+    return float(len(found) ** 2 / (1 / found).sum())
 
 
 def trained_with(runs: Sequence[Run]) -> dict[str, Any]:
@@ -180,9 +224,7 @@ def describe(
     ]
 
     def over_seeds(key: str) -> dict[str, Any] | None:
-        """None where a seed has no value."""
-        values = [run[key] for run in metrics if run.get(key) is not None]
-        return spread(values) if len(values) == len(metrics) else None
+        return over_runs(one.runs, key)
 
     numbers = {
         key: over_seeds(key) for key in ("parameters", "tokens_per_s", "train_seconds", "epochs")
@@ -211,6 +253,12 @@ def describe(
         "lengths": {} if confusions else by_length(right_NS, seeds[0].lengths_N),
         "curves": curves(one.runs),
     }
+
+
+def over_runs(runs: Sequence[Run], key: str) -> dict[str, Any] | None:
+    """Returns the spread of a value of metrics.json; None where a run does not have it."""
+    values = [run.metrics[key] for run in runs if run.metrics.get(key) is not None]
+    return spread(values) if len(values) == len(runs) else None
 
 
 def folders_of(runs: Sequence[Run]) -> list[str]:
@@ -250,17 +298,25 @@ def by_length(right_NS: np.ndarray, lengths_N: np.ndarray) -> dict[str, Any]:
 
 
 def compare_pairs(
-    ladder: Sequence[Variant], pairs: Sequence[tuple[int, int]], rights: Sequence[np.ndarray]
+    ladder: Sequence[Variant],
+    pairs: Sequence[tuple[int, int]],
+    rights: Sequence[np.ndarray],
+    measured: Sequence[np.ndarray],
+    metric: str,
 ) -> list[dict[str, Any]]:
     """Returns the difference, interval and tests of each pair (from, to) of indices.
 
-    rights: (N, S) of each variant, 1 where a seed is right. p and the interval are of the same
-    model of the uncertainty, and p decides the verdict; McNemar's test is about these trained
-    models only.
+    rights: (N, S) of each variant, 1 where a seed is right. measured: (N, S) the same, or the
+    pseudo-values (G, S) of another metric, which the difference is of. p and the interval are of
+    the same model of the uncertainty, and p decides the verdict; McNemar's test is about the right
+    answers of these trained models only.
     """
     labels = [one.label for one in ladder]
     share_NV = np.stack([right_NS.mean(1) for right_NS in rights], axis=1)
-    estimates = [statistics.difference_of(rights[to], rights[old]) for old, to in pairs]
+    bounded = metric == "accuracy"
+    estimates = [
+        statistics.difference_of(measured[to], measured[old], bounded) for old, to in pairs
+    ]
     holm_p = statistics.holm([estimate.p for estimate in estimates])
     compared = []
     for (old, to), estimate, corrected in zip(pairs, estimates, holm_p, strict=True):
@@ -268,6 +324,7 @@ def compare_pairs(
         pair = {
             "from": labels[old],
             "to": labels[to],
+            "metric": short_name(metric),
             "difference": estimate.mean,
             "interval": as_list(estimate.interval),
             "only_to_right": float((new_N * (1 - old_N)).sum()),

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from imdbattn.io.files import expanded
-from imdbattn.settings.schema import Group, Natural, Text
+from imdbattn.settings.schema import FunctionName, Group, Natural, Text, Trust
 
 
 def folders_in(runs: Any) -> list[str]:
@@ -36,4 +36,6 @@ class Compare(OfRuns):
     split: Literal["test", "validation"] | None
     against: Text | None
     disagreements: Natural
+    metric: Literal["accuracy", "macro_f1"] | FunctionName
+    trust: Trust
     words: dict[str, Annotated[list[Text], Field(min_length=1)]]

@@ -13,11 +13,13 @@ Suffixes of arrays: N reviews, S seeds, C classes, G groups of reviews.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from imdbattn.tasks.per_class import Metric
 
 LEVEL = 0.95  # of the intervals
 ALPHA = 0.05  # of the tests
@@ -149,9 +151,6 @@ def difference_of(new_NS: np.ndarray, old_NS: np.ndarray, bounded: bool = True) 
     return Estimate(float(gain_N.mean()), interval, found.p)
 
 
-Metric = Callable[[np.ndarray, np.ndarray], float]  # (labels_N, probabilities_NC) -> a number
-
-
 def pseudo_values(
     metric: Metric, labels_N: np.ndarray, probabilities: Sequence[np.ndarray]
 ) -> np.ndarray:
@@ -221,6 +220,11 @@ def holm(p_values: Sequence[float]) -> list[float]:
     from statsmodels.stats.multitest import multipletests
 
     return [float(p) for p in multipletests(p_values, method="holm")[1]] if len(p_values) else []
+
+
+def in_percent(metric: str) -> bool:
+    """Whether a metric is a share, which is shown in percent and points."""
+    return metric in ("accuracy", "macro_f1")
 
 
 def verdict(p_value: float, difference: float) -> str:

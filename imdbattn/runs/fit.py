@@ -31,6 +31,7 @@ from imdbattn.settings.schema import validate
 from imdbattn.tasks.build import class_of
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
+from imdbattn.tasks.per_class import short_name
 from imdbattn.tasks.weights import read_checkpoint
 from imdbattn.tracking.loggers import build_loggers, check_logger, finish_loggers, wandb_run_of
 from imdbattn.tracking.publish import publish_run
@@ -94,7 +95,7 @@ def train(cfg: DictConfig, folder: Path, resume: bool) -> dict[str, Any]:
     fingerprints = {**corpus.fingerprints, "vectors": module.hparams.get("vectors")}
     resume_checkpoint = ResumeCheckpoint(folder, fingerprints, stop_on_nan, cfg.save_minutes, begin)
     score_to_watch: Any = {
-        "monitor": f"val/{cfg.choose_by}",
+        "monitor": f"val/{short_name(cfg.choose_by)}",
         "mode": "min" if cfg.choose_by == "loss" else "max",
     }
     best = ModelCheckpoint(

@@ -13,6 +13,7 @@ import numpy as np
 from imdbattn.errors import only_warning
 from imdbattn.runs.run_folder import SPLIT_FILES
 from imdbattn.settings.keys import PRETRAINING
+from imdbattn.tasks.per_class import short_name
 from imdbattn.tracking.wandb_run import finish_wandb, start_wandb
 
 log = logging.getLogger(__name__)
@@ -33,7 +34,11 @@ def publish_run(run: Any, folder: Path, metrics: Mapping[str, Any]) -> None:
     if run is None:
         return
     with only_warning(log, "W&B: best values were not logged"):
-        run.log({name: metrics[key] for name, key in VALUES.items() if key in metrics})
+        chosen = short_name(
+            run.config.get("choose_by", "accuracy")
+        )  # may be a function of one's own
+        names = VALUES | {f"best/val_{chosen}": f"val_{chosen}", f"test/{chosen}": f"test_{chosen}"}
+        run.log({name: metrics[key] for name, key in names.items() if key in metrics})
     with only_warning(log, "W&B: predictions were not logged"):
         run.log(predictions(folder, metrics, run.config["logger"]))
     with only_warning(log, "W&B: pictures were not logged"):

@@ -516,6 +516,69 @@ def test_the_verdict_uses_the_corrected_p_value(seeds, tmp_path):
     ) == (seeds == 1)
 
 
+# --- metrics --------------------------------------------------------------------------------------
+
+
+def write_cost(folder):
+    folder.mkdir(parents=True)
+    (folder / "costs.py").write_text(
+        "def cost(labels, probabilities):\n"
+        "    wrong = probabilities.argmax(1) != labels\n"
+        "    return -(1 + 4 * labels)[wrong].sum() / len(labels)\n"
+        "def broken(labels, probabilities):\n"
+        "    return float('nan')\n"
+    )
+
+
+def test_runs_are_compared_by_macro_f1(ladder):
+    found = quick(ladder, metric="macro_f1")
+    for rung, by_accuracy in zip(found["rungs"], quick(ladder)["rungs"], strict=True):
+        assert rung["metric"]["values"] == pytest.approx(rung["macro_f1"]["values"])
+        assert rung["metric"]["mean"] != rung["test"]["mean"]
+        assert rung["interval"] == pytest.approx(by_accuracy["interval"], abs=0.02)
+    first, second = (rung["macro_f1"]["mean"] for rung in found["rungs"][:2])
+    pair = found["pairs"][0]
+    assert pair["difference"] == pytest.approx(second - first)
+    assert sentence(pair).startswith(
+        f"base against mean: better by {100 * (second - first):.1f} points of macro F1 ("
+    )
+    title = report_of(found).title
+    assert f"reaches macro F1 {100 * found['rungs'][2]['metric']['mean']:.1f} % on" in title
+
+
+def test_runs_are_compared_by_a_function_of_ones_own(ladder, tmp_path, monkeypatch):
+    write_cost(tmp_path / "own")
+    monkeypatch.syspath_prepend(tmp_path / "own")
+    with pytest.raises(UserError, match=r"metric=costs\.cost is your own code: add trust=costs"):
+        quick(ladder, metric="costs.cost")
+    found = quick(ladder, metric="costs.cost", trust="costs")
+    rung = found["rungs"][0]
+    tables = [
+        pq.read_table(ladder / "day" / f"mean-{seed}" / "predictions.parquet") for seed in (1, 2, 3)
+    ]
+    wrong = [t["label"].to_numpy() != t["predicted"].to_numpy() for t in tables]
+    assert rung["metric"]["values"] == pytest.approx(
+        [-((1 + 4 * LABELS) * w).mean() for w in wrong]
+    )
+    assert rung["interval"][0] < rung["metric"]["mean"] < rung["interval"][1]
+    text = sentence(found["pairs"][0])
+    assert text.startswith(
+        f"base against mean: better by {found['pairs'][0]['difference']:.4g} cost"
+    )
+    report = report_of(found)
+    assert report.sections[0].table[0][4:6] == ["cost", "95 % interval (cost)"]
+    assert "biased upwards" in report.title, "no run has validation costs"
+    with pytest.raises(UserError, match=r"metric=costs.broken failed: .*it is nan on some"):
+        quick(ladder, metric="costs.broken", trust="costs")
+    with pytest.raises(UserError, match=r"metric=costs.absent cannot be imported"):
+        quick(ladder, metric="costs.absent", trust="costs")
+
+
+def test_encoder_decoders_have_no_metric_of_classes(by_range):
+    with pytest.raises(UserError, match="metric=macro_f1 needs probabilities of classes"):
+        quick(by_range, metric="macro_f1")
+
+
 # --- details --------------------------------------------------------------------------------------
 
 

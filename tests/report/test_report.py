@@ -45,6 +45,8 @@ def made_up(names=("mean", "base", "residual"), labels=("neg", "pos"), text=HOST
             }
             | {
                 "validation": over_seeds,
+                "metric": over_seeds,
+                "metric_validation": over_seeds,
                 "test": over_seeds,
                 "bleu": {"validation": None, "test": None},
             }
@@ -73,7 +75,7 @@ def made_up(names=("mean", "base", "residual"), labels=("neg", "pos"), text=HOST
                 "interval": [difference - 0.005, difference + 0.0061],
             }
             | {"only_to_right": 321.5, "only_from_right": 227.0, "mcnemar_p": p / 4}
-            | {"p": p / 2, "holm_p": p}
+            | {"p": p / 2, "holm_p": p, "metric": "accuracy"}
             | {"verdict": ("better", "undecided", "worse")[i % 3]}
         )
     probability = {name: (i + 0.5) / len(names) for i, name in enumerate(names)}
@@ -82,6 +84,7 @@ def made_up(names=("mean", "base", "residual"), labels=("neg", "pos"), text=HOST
     return {
         **{
             "split": "test",
+            "metric": "accuracy",
             "test_set": "packaged: every fifth block",
             "fingerprint": "fc45bb824bf15091",
         },

@@ -22,7 +22,7 @@ from imdbattn.runs.run_folder import link_or_copy, open_run
 from imdbattn.tasks.build import batch_options, build_net, trained_words
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData, default_budget
-from imdbattn.tasks.per_class import confusion, details
+from imdbattn.tasks.per_class import Metric, confusion, details, metric_of, short_name
 from imdbattn.tasks.weights import Trained, load_start, start_of
 
 SHORT = 30  # number of words of the review to draw
@@ -38,6 +38,7 @@ class ReviewData(BatchData):
 
     @staticmethod
     def read(cfg: Any) -> ReviewCorpus:
+        chosen_metric(cfg)  # raises UserError for one that cannot be used, before data are read
         corpus = prepare(cfg.data)
         if cfg.data.extra:
             from imdbattn.data.extra import with_extra
@@ -72,17 +73,23 @@ class Scores:
     labels_N: Tensor
     lengths_N: Tensor  # tokens read
     logits_NC: Tensor
+    metric: Metric | None = None  # of choose_by, besides accuracy and loss
+    metric_name: str = ""
 
     def values(self) -> dict[str, float]:
-        """For the log and metrics.json: accuracy, and cross-entropy in nats."""
+        """Returns for the log and metrics.json: accuracy, cross-entropy in nats, and the metric."""
         classes = self.logits_NC.shape[1]
         accuracy = multiclass_accuracy(
             self.logits_NC, self.labels_N, num_classes=classes, average="micro"
         )
-        return {
+        values = {
             "accuracy": accuracy.item(),
             "loss": F.cross_entropy(self.logits_NC, self.labels_N).item(),
         }
+        if self.metric is not None:
+            probabilities_NC = self.logits_NC.double().softmax(1).numpy()
+            values[self.metric_name] = float(self.metric(self.labels_N.numpy(), probabilities_NC))
+        return values
 
     def details(self) -> dict[str, Any]:
         """For metrics.json: scores of each class."""
@@ -116,6 +123,7 @@ class ReviewClassifier(Learner):
     folds_N: Tensor | None
     targets_NC: Tensor | None
     curves = ("training, words dropped", "validation")
+    metric: Metric | None = None  # of choose_by, in training
 
     def __init__(
         self,
@@ -146,6 +154,7 @@ class ReviewClassifier(Learner):
         net = build_net(cfg.model, corpus.glove, len(corpus.label_names), trained_R, phrases)
         facts = {"vectors": corpus.glove.fingerprint, "labels": corpus.label_names}
         module = cls(net, cfg, facts, folds_N=folds_N, targets_NC=corpus.targets_NC)
+        module.metric = chosen_metric(cfg)
         load_start(module, start, resumed)
         return module
 
@@ -182,7 +191,9 @@ class ReviewClassifier(Learner):
         return batch.rows_B, batch.labels_B, batch.lengths_B, logits_BC
 
     def make_scores(self, outputs: tuple[Tensor, ...]) -> Scores:
-        return Scores(*outputs)
+        name = short_name(self.cfg.choose_by)
+        rows_N, labels_N, lengths_N, logits_NC = outputs
+        return Scores(rows_N, labels_N, lengths_N, logits_NC, self.metric, name)
 
     def draw(self, data: Any, folder: Path) -> None:
         from imdbattn.tasks.reviews.predictor import ReviewPredictor
@@ -194,6 +205,16 @@ class ReviewClassifier(Learner):
         write_attention(
             predictor.explain(data.short_review("test" if self.cfg.test else "validation")), folder
         )
+
+
+def chosen_metric(cfg: Any) -> Metric | None:
+    """Returns the metric that selects the best epoch; None for accuracy and loss.
+
+    Raises UserError for a function of one's own that `trust` does not name.
+    """
+    if cfg.choose_by in ("accuracy", "loss"):
+        return None
+    return metric_of(cfg.choose_by, cfg.get("trust"), "choose_by")
 
 
 def words_of(
