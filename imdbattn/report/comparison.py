@@ -123,11 +123,13 @@ def compare(
     against: str | None = None,
     metric: str = "accuracy",
     trust: str | list[str] | None = None,
+    paper: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Returns the comparison of runs that were scored on the same items.
 
     metric: accuracy, macro_f1, or the dotted path of a function of a package in `trust`, of which
-    intervals and differences are. Raises UserError for one that cannot be used.
+    intervals and differences are. paper: the table and figures for print, as in
+    conf/compare.yaml; None omits them. Raises UserError for one that cannot be used.
     """
     runs = list(predictions)
     first, reference = runs[0], predictions[runs[0]]
@@ -166,6 +168,7 @@ def compare(
         "environments": environments(runs),
         "folders": folders_of(runs),
         "method": {"level": statistics.LEVEL, "words": dict(words or {})},
+        "paper": dict(paper or {"columns": [], "width": None, "font": None}),
         "slices": {name: int(mask_N.sum()) for name, mask_N in slices.items()},  # numbers of items
         "rungs": rungs,
         "pairs": compare_pairs(ladder, neighbours(ladder, against), rights, measured, metric),

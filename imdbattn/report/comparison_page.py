@@ -11,6 +11,7 @@ from imdbattn.report.comparison_figures import accuracies, curves_of_seeds, leng
 from imdbattn.report.finished_runs import in_short
 from imdbattn.report.pages import (
     Picture,
+    Printed,
     Report,
     Section,
     Table,
@@ -41,6 +42,9 @@ def write_comparison(
 
 
 def report_of(comparison: dict[str, Any]) -> Report:
+    from imdbattn.report import latex  # which uses the numbers as text of this module
+
+    paper = comparison["paper"]
     return Report(
         name="comparison",
         title=headline(comparison),
@@ -52,6 +56,8 @@ def report_of(comparison: dict[str, Any]) -> Report:
         skipped=comparison["skipped"],
         content=comparison,
         folder=folder_name(comparison),
+        texts={"comparison.tex": latex.table(comparison)} if paper["columns"] else {},
+        printed=Printed(paper["width"], paper["font"]) if paper["width"] else None,
     )
 
 

@@ -32,10 +32,32 @@ class OfRuns(Group):
     out: Text | None
 
 
+Column = Literal[
+    "seeds",
+    "seed_list",
+    "validation",
+    "test",
+    "metric",
+    "interval",
+    "difference",
+    "against",
+    "p",
+    "parameters",
+    "minutes",
+]
+
+
+class Paper(Group):
+    columns: list[Column]
+    width: Annotated[float, Field(gt=0, le=40)] | None
+    font: Text | None
+
+
 class Compare(OfRuns):
     split: Literal["test", "validation"] | None
     against: Text | None
     disagreements: Natural
     metric: Literal["accuracy", "macro_f1"] | FunctionName
     trust: Trust
+    paper: Paper
     words: dict[str, Annotated[list[Text], Field(min_length=1)]]

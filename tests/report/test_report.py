@@ -5,6 +5,7 @@ runs lack.
 import io
 import itertools
 import json
+import re
 from html.parser import HTMLParser
 
 import pytest
@@ -85,6 +86,7 @@ def made_up(names=("mean", "base", "residual"), labels=("neg", "pos"), text=HOST
         **{
             "split": "test",
             "metric": "accuracy",
+            "paper": {"columns": ["seeds", "test", "difference", "p"], "width": 3.25, "font": None},
             "test_set": "packaged: every fifth block",
             "fingerprint": "fc45bb824bf15091",
         },
@@ -148,6 +150,7 @@ def drawn_page(one) -> str:
 def undrawn(monkeypatch):
     """Pictures are not drawn, which takes a second or two; all else is as it is."""
     monkeypatch.setattr(pages, "png", lambda _: PNG)
+    monkeypatch.setattr(pages, "print_files", lambda *_: {})
 
 
 @pytest.fixture(scope="module")
@@ -178,8 +181,9 @@ def files_in(folder) -> dict[str, bytes]:
 
 def test_everything_is_written_and_nothing_else(three):
     names = ("accuracies", "curves_accuracy", "curves_loss")
-    tables = {"comparison.json", "comparison.md", "comparison.html"}
-    assert files_in(three[1]).keys() == tables | {f"figures/{name}.png" for name in names}
+    tables = {f"comparison.{kind}" for kind in ("json", "md", "html", "tex")}
+    figures = {f"figures/{name}.{kind}" for name in names for kind in ("png", "pdf", "svg")}
+    assert files_in(three[1]).keys() == tables | figures
     assert json.loads((three[1] / "comparison.json").read_text()) == three[0]
 
 
@@ -208,6 +212,29 @@ def test_page_markdown_and_terminal_state_the_same_result(three):
         assert [one for one in told if one not in text] == []
 
 
+def test_the_table_for_print_sets_only_decided_differences_in_bold(three):
+    lines = (three[1] / "comparison.tex").read_text().splitlines()
+    rows = [line.strip() for line in lines if line.endswith(r"\\")]
+    assert rows[0] == r"model & seeds & test (\%) & difference & $p$ \\"
+    assert rows[1] == r"mean & 2 & 79.3 $\pm$ 0.1 &  &  \\"
+    assert rows[2] == r"base & 2 & 82.7 $\pm$ 0.1 & \textbf{+1.9} & $<$ 0.001 \\"
+    assert rows[3] == r"residual & 2 & 86.0 $\pm$ 0.1 & +0.1 & 0.310 \\"
+    assert "% seeds: 1, 2;" in lines[1]
+
+
+def test_figures_for_print_have_the_width_of_a_column_and_the_font_that_was_asked_for(tmp_path):
+    comparison = made_up(("mean",))
+    comparison["paper"] |= {"font": "serif", "width": 2.5}
+    comparison["rungs"][0]["curves"] = {}
+    write_report(report_of(comparison), tmp_path)
+    box = re.search(
+        rb"/MediaBox \[ 0 0 ([\d.]+)", (tmp_path / "figures/accuracies.pdf").read_bytes()
+    )
+    assert float(box[1]) == pytest.approx(2.5 * 72, abs=1)
+    assert b"DejaVuSerif" in (tmp_path / "figures/accuracies.pdf").read_bytes()
+    assert 'width="180pt"' in (tmp_path / "figures/accuracies.svg").read_text()
+
+
 def test_nothing_is_half_written_and_only_figures_of_an_earlier_report_are_removed(
     undrawn, tmp_path, monkeypatch
 ):
@@ -224,6 +251,7 @@ def test_nothing_is_half_written_and_only_figures_of_an_earlier_report_are_remov
     assert files_in(tmp_path) == before
     write_report(report_of(comparison), tmp_path)
     assert {path.stem for path in (tmp_path / "figures").iterdir()} == {"accuracies", "mine"}
+    assert not (tmp_path / "figures" / "curves_loss.pdf").exists()
 
 
 def test_several_sets_have_folders_an_index_and_their_common_notes_once(undrawn, tmp_path):
