@@ -3,13 +3,14 @@
 import os
 import sys
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig
 from tqdm import tqdm
 
-from imdbattn.data.user_files.tables import Lines, open_lines
+from imdbattn.data.user_files.tables import Lines, kept_columns, open_lines
 from imdbattn.errors import UserError
 from imdbattn.io.files import expanded
 from imdbattn.launch.command import command, plain_dict, take_argument, validated, without_gc
@@ -33,13 +34,19 @@ def predict(cfg: DictConfig, text: str | None) -> None:
     out = settings.out and expanded(settings.out)
     if out and settings.file and out.exists() and os.path.samefile(out, expanded(settings.file)):
         raise UserError(f"out={settings.out} is the file that is read: choose another name")
+    kept = None
+    if settings.keep and settings.file:
+        kept = kept_columns(expanded(settings.file), settings.keep)
     with without_gc():
         from imdbattn.runs.predict import load_predictor, predict_columns, predictions_of
         from imdbattn.tools.explain.show import digest, print_predictions, write_page
 
     predictor, folder = load_predictor(settings)
     if out:
-        write_results(predict_columns(predictor, texts.lines, settings), out, texts.total)
+        chunks = predict_columns(predictor, texts.lines, settings)
+        if kept is not None:
+            chunks = joined(chunks, kept)
+        write_results(chunks, out, texts.total)
         print(f"predictions: {settings.out}")
     elif settings.explain:
         predictions = list(predictions_of(predictor, texts.lines, settings))
@@ -54,6 +61,20 @@ def predict(cfg: DictConfig, text: str | None) -> None:
             results, total=texts.total, unit=" texts", delay=1, disable=sys.stdout.isatty() or None
         ):
             print(visible(result.line), flush=True)
+
+
+def joined(
+    chunks: Iterator[dict[str, list[Any]]], kept: Iterator[dict[str, str | None]]
+) -> Iterator[dict[str, list[Any]]]:
+    """Yields the chunks of results with the columns of the table that was read.
+
+    A column that has the name of one of the results is called `input_<name>`.
+    """
+    for columns in chunks:
+        rows = list(islice(kept, len(columns["row"])))
+        own = {name: [row[name] for row in rows] for name in rows[0]}
+        renamed = {f"input_{name}" if name in columns else name: own[name] for name in own}
+        yield {"row": columns["row"], **renamed, **columns}
 
 
 def write_results(chunks: Iterator[dict[str, list[Any]]], out: Path, total: int | None) -> None:

@@ -24,7 +24,7 @@ from imdbattn.runs.outputs import (
 )
 from imdbattn.runs.process import exiting_on_signals
 from imdbattn.runs.run_folder import CONTINUED, check_folder, finished, is_debug, run_of
-from imdbattn.runs.trainer import build_trainer, compile_net, quiet, try_step
+from imdbattn.runs.trainer import build_trainer, check_hardware, compile_net, quiet, try_step
 from imdbattn.settings.keys import as_dict, explicit
 from imdbattn.settings.safety import read_json, read_settings
 from imdbattn.settings.schema import validate
@@ -67,6 +67,7 @@ def fit(cfg: DictConfig, folder: Path, resume: bool = False) -> dict[str, Any]:
 def train(cfg: DictConfig, folder: Path, resume: bool) -> dict[str, Any]:
     """`fit` in a folder that no other process uses."""
     check_logger(cfg.logger)
+    check_hardware(cfg.trainer)
     L.seed_everything(cfg.seed, workers=True, verbose=False)
     if cfg.threads:
         torch.set_num_threads(cfg.threads)
