@@ -401,7 +401,17 @@ def environments(runs: Sequence[Run]) -> list[dict[str, Any]]:
         one.environment for run in runs for one in run.parts or [run] if one.environment
     ):
         one = {
-            name: environment.get(name) for name in ("python", "platform", "cpus", "threads", "gpu")
+            name: environment.get(name)
+            for name in (
+                "python",
+                "platform",
+                "processor",
+                "memory_gb",
+                "cpus",
+                "threads",
+                "gpu",
+                "uncommitted",
+            )
         }
         one |= {
             name: (environment.get("versions") or {}).get(name) for name in ("torch", "lightning")

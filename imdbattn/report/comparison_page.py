@@ -184,7 +184,7 @@ def rung_table(comparison: dict[str, Any]) -> Table:
         [
             {
                 "rung": rung["label"],
-                "seeds": str(len(rung["seeds"])),
+                "seeds": seeds_of(rung),
                 "validation %": mean_and_sd(rung["validation"]),
                 "test %": mean_and_sd(rung["test"]),
                 folds: mean_and_sd(rung["folds"]),
@@ -203,6 +203,11 @@ def rung_table(comparison: dict[str, Any]) -> Table:
             for rung in rungs
         ]
     )
+
+
+def seeds_of(rung: Mapping[str, Any]) -> str:
+    """Returns the number of seeds and their list, such as `3 (1, 2, 3)`."""
+    return f"{len(rung['seeds'])} ({', '.join(map(str, rung['seeds']))})"
 
 
 def uneven(comparison: Mapping[str, Any]) -> bool:

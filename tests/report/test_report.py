@@ -82,6 +82,7 @@ def made_up(names=("mean", "base", "residual"), labels=("neg", "pos"), text=HOST
     probability = {name: (i + 0.5) / len(names) for i, name in enumerate(names)}
     item = {"row": 17, "label": labels[0], "text": text, "probability": probability, "spread": 0.9}
     machine = {"python": "3.11.7", "platform": "Linux", "cpus": 2, "threads": 1, "gpu": None}
+    machine |= {"processor": "Some CPU", "memory_gb": 16.4, "uncommitted": True}
     return {
         **{
             "split": "test",
@@ -202,6 +203,9 @@ def test_page_markdown_and_terminal_state_the_same_result(three):
     ]
     told += [
         "residual against base: no difference shown, +0.1 points (−0.4 to +0.7), p = 0.310",
+        "2 CPUs (Some CPU), 16.4 GB, threads: 1",
+        "lightning 2.6.6; conf/ or imdbattn/ had uncommitted changes.",
+        "2 (1, 2)",
         "runs/broken",
     ]
     texts = (

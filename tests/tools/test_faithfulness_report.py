@@ -43,6 +43,7 @@ def made_up(names=("base", "residual"), fingerprint="fc45bb824bf15091"):
             )
         numbers.append(row(name, "pairs", "both", -0.02))
     machine = {"python": "3.11.7", "platform": "Linux", "cpus": 2, "threads": 1, "gpu": None}
+    machine |= {"processor": None, "memory_gb": None, "uncommitted": None}
     rung = {
         "seeds": [1, 2, 3],
         "folders": ["runs/a"],
