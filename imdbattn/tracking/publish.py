@@ -13,7 +13,6 @@ import numpy as np
 from imdbattn.errors import only_warning
 from imdbattn.runs.run_folder import SPLIT_FILES
 from imdbattn.settings.keys import PRETRAINING
-from imdbattn.tasks.per_class import short_name
 from imdbattn.tracking.wandb_run import finish_wandb, start_wandb
 
 log = logging.getLogger(__name__)
