@@ -6,7 +6,7 @@ import sys
 from omegaconf import DictConfig
 from tqdm import tqdm
 
-from imdbattn.data.user_files.tables import Lines, open_lines
+from imdbattn.data.user_files.tables import Lines, kept_columns, open_lines
 from imdbattn.errors import UserError
 from imdbattn.io.files import expanded
 from imdbattn.launch.command import command, plain_dict, validated
@@ -30,6 +30,9 @@ def predict(cfg: DictConfig, text: str | None) -> None:
     out = settings.out and expanded(settings.out)
     if out and settings.file and out.exists() and os.path.samefile(out, expanded(settings.file)):
         raise UserError(f"out={settings.out} is the file that is read: choose another name")
+    kept = None
+    if settings.keep and settings.file:
+        kept = kept_columns(expanded(settings.file), settings.keep)
     with without_gc():
         from imdbattn.launch.labeling import write_table_of
         from imdbattn.runs.predict import load_predictor, predictions_of
@@ -37,7 +40,7 @@ def predict(cfg: DictConfig, text: str | None) -> None:
 
     predictor, folder = load_predictor(settings)
     if out:
-        write_table_of(predictor, texts, settings, out)
+        write_table_of(predictor, texts, settings, out, kept)
         print(f"predictions: {settings.out}")
     elif settings.explain:
         predictions = list(predictions_of(predictor, texts.lines, settings))

@@ -102,7 +102,7 @@ def compare(
         against: the rung that others are compared with; None compares each rung with the one that
         it extends.
         out: a folder for page, tables and figures; None writes nothing.
-        settings: other settings of conf/compare.yaml: split="validation", resamples=1000.
+        settings: other settings of conf/compare.yaml: split="validation", disagreements=5.
 
     Raises UserError when there is nothing to compare.
 

@@ -31,7 +31,7 @@ from imdbattn.report.finished_runs import (
     variants,
 )
 from imdbattn.settings.keys import flat
-from imdbattn.tasks.per_class import confusion, macro_f1
+from imdbattn.tasks.per_class import confusion, macro_f1, metric_of, short_name
 
 # Settings that a report states if they are equal
 TRAINING = (("data", "max_tokens"), ("data", "tokenizer"), ("trainer", "max_epochs"))
@@ -118,28 +118,44 @@ def read_predictions(
 def compare(
     predictions: Mapping[Run, Predictions],
     split: str,
-    resamples: int = 10_000,
-    seed: int = 0,
     words: Mapping[str, Sequence[str]] | None = None,
     disagreements: int = 20,
     against: str | None = None,
+    metric: str = "accuracy",
+    trust: str | list[str] | None = None,
+    paper: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The comparison of runs that were scored on the same items."""
+    """Returns the comparison of runs that were scored on the same items.
+
+    metric: accuracy, macro_f1, or the dotted path of a function of a package in `trust`, of which
+    intervals and differences are. paper: the table and figures for print, as in
+    conf/compare.yaml; None omits them. Raises UserError for one that cannot be used.
+    """
     runs = list(predictions)
     first, reference = runs[0], predictions[runs[0]]
     ladder = variants(runs)
     outputs = [[predictions[run] for run in one.runs] for one in ladder]
-    rights = [np.stack([one.right_N for one in seeds], axis=1) for seeds in outputs]
-    bootstrap = statistics.Bootstrap(rights, resamples, seed)
+    rights = [np.stack([one.right_N for one in seeds], axis=1).astype(float) for seeds in outputs]
     unit = "symbols" if first.items == "strings" else "words"
     texts = first.texts(split, reference.rows_N)
     counts_N = np.array([len(text.split()) for text in texts])  # the same for all tokenizers
     slices = statistics.length_slices(counts_N, unit) | statistics.word_slices(texts, words or {})
     rungs = [describe(one, seeds, slices) for one, seeds in zip(ladder, outputs, strict=True)]
-    for place, rung in enumerate(rungs):
-        rung["interval"] = np.clip(bootstrap.interval(place), 0, 1).tolist()
+    measured = rights if metric == "accuracy" else measure(metric, trust, outputs)
+    for one, rung, value_NS in zip(ladder, rungs, measured, strict=True):
+        if metric == "accuracy":
+            interval = statistics.share_of(value_NS).interval
+        elif metric == "macro_f1":
+            sizes_C = np.bincount(reference.labels_N)
+            interval = statistics.share_of(value_NS, effective_size(sizes_C)).interval
+        else:
+            interval = statistics.mean_of(value_NS).interval
+        rung["metric"] = spread(value_NS.mean(0).tolist())
+        rung["metric_validation"] = over_runs(one.runs, f"val_{short_name(metric)}")
+        rung["interval"] = as_list(interval)
     return {
         "split": split,
+        "metric": short_name(metric),
         "test_set": first.metrics["test_set"],
         "fingerprint": first.fingerprint(split),
         "items": first.items,
@@ -151,17 +167,40 @@ def compare(
         "one_validation": len({str(run.fingerprint("validation")) for run in runs}) == 1,
         "environments": environments(runs),
         "folders": folders_of(runs),
-        "method": {
-            "resamples": resamples,
-            "seed": seed,
-            "level": statistics.LEVEL,
-            "words": dict(words or {}),
-        },
+        "method": {"level": statistics.LEVEL, "words": dict(words or {})},
+        "paper": dict(paper or {"columns": [], "width": None, "font": None}),
         "slices": {name: int(mask_N.sum()) for name, mask_N in slices.items()},  # numbers of items
         "rungs": rungs,
-        "pairs": compare_pairs(ladder, neighbours(ladder, against), bootstrap),
+        "pairs": compare_pairs(ladder, neighbours(ladder, against), rights, measured, metric),
         "disagreements": largest_disagreements(ladder, outputs, texts, first.labels, disagreements),
     }
+
+
+def measure(
+    name: str, trust: str | list[str] | None, outputs: Sequence[Sequence[Predictions]]
+) -> list[np.ndarray]:
+    """Returns the pseudo-values (G, S) of a metric for each variant (statistics.pseudo_values)."""
+    metric = metric_of(name, trust, "metric")
+    measured = []
+    for seeds in outputs:
+        probabilities = [one.probabilities_NC for one in seeds if one.probabilities_NC is not None]
+        if len(probabilities) < len(seeds):
+            raise UserError(f"metric={name} needs probabilities of classes, as classifiers have")
+        try:
+            values = statistics.pseudo_values(metric, seeds[0].labels_N, probabilities)
+        except Exception as error:  # any exception of the user's function
+            raise UserError(f"metric={name} failed: {type(error).__name__}: {error}") from error
+        measured.append(values)
+    return measured
+
+
+def effective_size(sizes_C: np.ndarray) -> float:
+    """Returns the number of items of equally large classes whose mean recall has the same variance.
+
+    sizes_C: items of each class.
+    """
+    found = sizes_C[sizes_C > 0]
+    return float(len(found) ** 2 / (1 / found).sum())
 
 
 def trained_with(runs: Sequence[Run]) -> dict[str, Any]:
@@ -188,9 +227,7 @@ def describe(
     ]
 
     def over_seeds(key: str) -> dict[str, Any] | None:
-        """None where a seed has no value."""
-        values = [run[key] for run in metrics if run.get(key) is not None]
-        return spread(values) if len(values) == len(metrics) else None
+        return over_runs(one.runs, key)
 
     numbers = {
         key: over_seeds(key) for key in ("parameters", "tokens_per_s", "train_seconds", "epochs")
@@ -219,6 +256,12 @@ def describe(
         "lengths": {} if confusions else by_length(right_NS, seeds[0].lengths_N),
         "curves": curves(one.runs),
     }
+
+
+def over_runs(runs: Sequence[Run], key: str) -> dict[str, Any] | None:
+    """Returns the spread of a value of metrics.json; None where a run does not have it."""
+    values = [run.metrics[key] for run in runs if run.metrics.get(key) is not None]
+    return spread(values) if len(values) == len(runs) else None
 
 
 def folders_of(runs: Sequence[Run]) -> list[str]:
@@ -258,27 +301,49 @@ def by_length(right_NS: np.ndarray, lengths_N: np.ndarray) -> dict[str, Any]:
 
 
 def compare_pairs(
-    ladder: Sequence[Variant], pairs: Sequence[tuple[int, int]], bootstrap: statistics.Bootstrap
+    ladder: Sequence[Variant],
+    pairs: Sequence[tuple[int, int]],
+    rights: Sequence[np.ndarray],
+    measured: Sequence[np.ndarray],
+    metric: str,
 ) -> list[dict[str, Any]]:
-    """Difference, interval and test of each pair (from, to) of indices."""
-    share_NV, labels = bootstrap.mean_NV, [one.label for one in ladder]
-    p_values = [statistics.mcnemar(share_NV[:, to] - share_NV[:, old]) for old, to in pairs]
+    """Returns the difference, interval and tests of each pair (from, to) of indices.
+
+    rights: (N, S) of each variant, 1 where a seed is right. measured: (N, S) the same, or the
+    pseudo-values (G, S) of another metric, which the difference is of. p and the interval are of
+    the same model of the uncertainty, and p decides the verdict; McNemar's test is about the right
+    answers of these trained models only.
+    """
+    labels = [one.label for one in ladder]
+    share_NV = np.stack([right_NS.mean(1) for right_NS in rights], axis=1)
+    bounded = metric == "accuracy"
+    estimates = [
+        statistics.difference_of(measured[to], measured[old], bounded) for old, to in pairs
+    ]
+    holm_p = statistics.holm([estimate.p for estimate in estimates])
     compared = []
-    for (old, to), p, holm_p in zip(pairs, p_values, statistics.holm(p_values), strict=True):
-        low, high = np.clip(bootstrap.interval(to, old), -1, 1).tolist()
+    for (old, to), estimate, corrected in zip(pairs, estimates, holm_p, strict=True):
+        new_N, old_N = share_NV[:, to], share_NV[:, old]
         pair = {
             "from": labels[old],
             "to": labels[to],
-            "difference": float((share_NV[:, to] - share_NV[:, old]).mean()),
-            "interval": [low, high],
-            "only_to_right": float((share_NV[:, to] * (1 - share_NV[:, old])).sum()),
-            "only_from_right": float((share_NV[:, old] * (1 - share_NV[:, to])).sum()),
-            "mcnemar_p": p,
-            "holm_p": holm_p,
-            "verdict": statistics.verdict(holm_p, low, high),
+            "metric": short_name(metric),
+            "difference": estimate.mean,
+            "interval": as_list(estimate.interval),
+            "only_to_right": float((new_N * (1 - old_N)).sum()),
+            "only_from_right": float((old_N * (1 - new_N)).sum()),
+            "p": estimate.p,
+            "holm_p": corrected,
+            "verdict": statistics.verdict(corrected, estimate.mean),
+            "mcnemar_p": statistics.mcnemar(new_N - old_N),
         }
         compared.append(pair)
     return compared
+
+
+def as_list(interval: tuple[float, float] | None) -> list[float] | None:
+    """Returns an interval as JSON holds it."""
+    return None if interval is None else list(interval)
 
 
 def largest_disagreements(
@@ -336,7 +401,17 @@ def environments(runs: Sequence[Run]) -> list[dict[str, Any]]:
         one.environment for run in runs for one in run.parts or [run] if one.environment
     ):
         one = {
-            name: environment.get(name) for name in ("python", "platform", "cpus", "threads", "gpu")
+            name: environment.get(name)
+            for name in (
+                "python",
+                "platform",
+                "processor",
+                "memory_gb",
+                "cpus",
+                "threads",
+                "gpu",
+                "uncommitted",
+            )
         }
         one |= {
             name: (environment.get("versions") or {}).get(name) for name in ("torch", "lightning")

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from imdbattn.report.pages import integer_ticks, new_figure, style
-from imdbattn.report.statistics import level
+from imdbattn.report.statistics import in_percent, level
 
 WIDTH = 4.8  # inches: text of 10 points is then 10 pixels high on a phone
 BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#8C8C8C"  # for color-blind readers (Okabe & Ito)
@@ -21,22 +21,35 @@ MARKERS = "os^Dv<>P"  # with COLORS: 56 different markers
 
 
 def accuracies(comparison: dict[str, Any]) -> Figure:
-    """Accuracy of each rung: mean over seeds with its interval, and every seed as a dot."""
-    rungs, split = comparison["rungs"], comparison["split"]
+    """Draws the metric of each rung: mean over seeds with its interval, and every seed as a dot."""
+    rungs, split, metric = comparison["rungs"], comparison["split"], comparison["metric"]
+    factor = 100 if in_percent(metric) else 1
+    name = metric.replace("macro_f1", "macro F1")
     figure, axes = row_chart([rung["label"] for rung in rungs])
     for row, rung in enumerate(rungs):
-        mean, seeds = 100 * rung[split]["mean"], percents(rung[split]["values"])
-        axes.plot(percents(rung["interval"]), (row, row), color=BLUE, lw=2, solid_capstyle="butt")
+        mean, seeds = (
+            factor * rung["metric"]["mean"],
+            [factor * value for value in rung["metric"]["values"]],
+        )
+        ends = [factor * end for end in rung["interval"] or ()]
+        axes.plot(ends, [row] * len(ends), color=BLUE, lw=2, solid_capstyle="butt")
         axes.plot(mean, row, "o", color=BLUE, ms=7)
         axes.text(
-            1.02, row, f"{mean:.1f}", transform=axes.get_yaxis_transform(), va="center", fontsize=9
+            1.02,
+            row,
+            f"{mean:.1f}" if factor == 100 else f"{mean:.4g}",
+            transform=axes.get_yaxis_transform(),
+            va="center",
+            fontsize=9,
         )
         axes.plot(seeds, [row + 0.28] * len(seeds), "o", color=ORANGE, ms=3)
     axes.plot([], [], "o-", color=BLUE, lw=2, ms=7, label=f"mean, {level(comparison)} interval")
     axes.plot([], [], "o", color=ORANGE, ms=3, label="one seed")
-    axes.set_xlabel("accuracy (%)", fontsize=9)
+    axes.set_xlabel(f"{name} (%)" if factor == 100 else name, fontsize=9)
     return finish(
-        figure, f"Accuracy on {comparison['reviews']:,} {split} {comparison['items']}", legend=2
+        figure,
+        f"{name[:1].upper()}{name[1:]} on {comparison['reviews']:,} {split} {comparison['items']}",
+        legend=2,
     )
 
 

@@ -11,6 +11,7 @@ from imdbattn.report.comparison_figures import accuracies, curves_of_seeds, leng
 from imdbattn.report.finished_runs import in_short
 from imdbattn.report.pages import (
     Picture,
+    Printed,
     Report,
     Section,
     Table,
@@ -20,7 +21,7 @@ from imdbattn.report.pages import (
     render,
     write_reports,
 )
-from imdbattn.report.statistics import level
+from imdbattn.report.statistics import ALPHA, in_percent, level
 
 CHARACTERS = 300  # of a text on which rungs disagree
 BAND = "Line: mean over seeds; band: from the lowest to the highest seed."
@@ -41,6 +42,9 @@ def write_comparison(
 
 
 def report_of(comparison: dict[str, Any]) -> Report:
+    from imdbattn.report import latex  # which uses the numbers as text of this module
+
+    paper = comparison["paper"]
     return Report(
         name="comparison",
         title=headline(comparison),
@@ -52,6 +56,8 @@ def report_of(comparison: dict[str, Any]) -> Report:
         skipped=comparison["skipped"],
         content=comparison,
         folder=folder_name(comparison),
+        texts={"comparison.tex": latex.table(comparison)} if paper["columns"] else {},
+        printed=Printed(paper["width"], paper["font"]) if paper["width"] else None,
     )
 
 
@@ -130,14 +136,26 @@ def percent(value: float | None) -> str:
     return "" if value is None else f"{100 * value:.1f}"
 
 
-def signed_interval(interval: Sequence[float]) -> str:
-    return f"{signed(interval[0])} to {signed(interval[1])}"
+def as_text(value: float, metric: str) -> str:
+    """Returns a value of a metric: in percent with one decimal, or with four digits."""
+    return percent(value) if in_percent(metric) else f"{value:.4g}".replace("-", "−")
 
 
-def mean_and_sd(values: Mapping[str, Any] | None, factor: float = 100) -> str:
+def with_sign(difference: float, metric: str) -> str:
+    """Returns a difference of a metric with its sign: in points, or with four digits."""
+    if in_percent(metric):
+        return signed(difference)
+    return f"{difference:+.4g}".replace("-", "−")
+
+
+def metric_name(metric: str) -> str:
+    return {"macro_f1": "macro F1"}.get(metric, metric)
+
+
+def mean_and_sd(values: Mapping[str, Any] | None, factor: float = 100, form: str = ".1f") -> str:
     """`86.2 ± 0.3`; without ± for a single seed."""
     numbers = [] if values is None else [values["mean"], values["sd"]]
-    return " ± ".join(f"{factor * number:.1f}" for number in numbers if number is not None)
+    return " ± ".join(f"{factor * number:{form}}" for number in numbers if number is not None)
 
 
 def count(value: float | None) -> str:
@@ -153,7 +171,11 @@ def p_value(p: float) -> str:
 
 def rung_table(comparison: dict[str, Any]) -> Table:
     rungs = comparison["rungs"]
-    interval = f"{level(comparison)} interval"
+    interval, metric = f"{level(comparison)} interval", comparison["metric"]
+    if metric == "macro_f1":
+        interval += " (macro F1)"
+    elif metric != "accuracy":
+        interval += f" ({metric})"
     if comparison["split"] == "validation" and any(rung["test"] for rung in rungs):
         interval += " (validation)"
     folds = f"over {len(over['values'])} folds %" if (over := rungs[0]["folds"]) else ""
@@ -162,14 +184,15 @@ def rung_table(comparison: dict[str, Any]) -> Table:
         [
             {
                 "rung": rung["label"],
-                "seeds": str(len(rung["seeds"])),
+                "seeds": seeds_of(rung),
                 "validation %": mean_and_sd(rung["validation"]),
                 "test %": mean_and_sd(rung["test"]),
                 folds: mean_and_sd(rung["folds"]),
-                interval: "–".join(map(percent, rung["interval"])),
+                metric if not in_percent(metric) else "": mean_and_sd(rung["metric"], 1, ".4g"),
+                interval: "–".join(as_text(end, metric) for end in rung["interval"] or ()),
                 f"{bleu} BLEU": mean_and_sd(rung["bleu"][bleu], factor=1),
                 f"{comparison['split']} macro F1 %": mean_and_sd(rung["macro_f1"])
-                if uneven(comparison)
+                if uneven(comparison) or metric == "macro_f1"
                 else "",
                 "parameters": count(rung["parameters"]),
                 "tokens/s": count(rung["tokens_per_s"]),
@@ -180,6 +203,11 @@ def rung_table(comparison: dict[str, Any]) -> Table:
             for rung in rungs
         ]
     )
+
+
+def seeds_of(rung: Mapping[str, Any]) -> str:
+    """Returns the number of seeds and their list, such as `3 (1, 2, 3)`."""
+    return f"{len(rung['seeds'])} ({', '.join(map(str, rung['seeds']))})"
 
 
 def uneven(comparison: Mapping[str, Any]) -> bool:
@@ -195,12 +223,17 @@ def pair_table(comparison: dict[str, Any]) -> Table:
         [
             {
                 "comparison": f"{pair['to']} against {pair['from']}",
-                "points": signed(pair["difference"]),
-                "interval": signed_interval(pair["interval"]),
+                comparison["metric"] if comparison["metric"] != "accuracy" else "points": with_sign(
+                    pair["difference"], pair["metric"]
+                ),
+                "interval": " to ".join(
+                    with_sign(end, pair["metric"]) for end in pair["interval"] or ()
+                ),
                 "verdict": pair["verdict"],
                 "p (Holm)": p_value(pair["holm_p"]),
                 f"{comparison['items']} gained": f"{pair['only_to_right']:,.0f}",
                 f"{comparison['items']} lost": f"{pair['only_from_right']:,.0f}",
+                "McNemar's test": p_value(pair["mcnemar_p"]),
             }
             for pair in comparison["pairs"]
         ]
@@ -260,18 +293,24 @@ def about(comparison: Mapping[str, Any]) -> str:
 def headline(comparison: dict[str, Any]) -> str:
     """The best rung in one sentence.
 
-    It is selected by validation, so that its test accuracy is unbiased. Where rungs have different
-    validation sets, which may be of different difficulty, it is selected by the compared split
-    itself.
+    It is selected by validation, so that its value on the test set is unbiased. Where rungs have
+    different validation sets, which may be of different difficulty, or no validation values of the
+    metric, it is selected by the compared split itself.
     """
     rungs, split = comparison["rungs"], comparison["split"]
-    by = "validation" if comparison["one_validation"] else split
-    best = max(rungs, key=lambda rung: rung[by]["mean"])
-    low, high = map(percent, best["interval"])
+    metric = comparison["metric"]
+    chosen = all(rung["metric_validation"] for rung in rungs)  # its validation values are known
+    by = "validation" if comparison["one_validation"] and chosen else split
+    of = "metric_validation" if by == "validation" else "metric"
+    best = max(rungs, key=lambda rung: rung[of]["mean"])
+    ends = " to ".join(as_text(end, metric) for end in best["interval"] or ())
+    reached = as_text(best["metric"]["mean"], metric) + " %" * in_percent(metric)
+    if metric != "accuracy":
+        reached = f"{metric_name(metric)} {reached}"
     text = (
         f"{best['label']}, the best of {len(rungs)} by {by}," if len(rungs) > 1 else best["label"]
     )
-    text += f" reaches {percent(best[split]['mean'])} % on the {split} set ({low} to {high})"
+    text += f" reaches {reached} on the {split} set" + f" ({ends})" * bool(ends)
     return text + (
         "; biased upwards, because the same set selected this rung"
         if len(rungs) > 1 and split == by
@@ -295,21 +334,26 @@ def verdicts(comparison: dict[str, Any]) -> str:
 
 
 def sentence(pair: Mapping[str, Any]) -> str:
-    """`residual against base: better by 1.9 points (1.4 to 2.4), p < 0.001`."""
-    near, far = sorted(map(abs, pair["interval"]))
-    text = (
-        f"{pair['verdict']} by {percent(abs(pair['difference']))} points ({percent(near)} to"
-        f" {percent(far)})"
-    )
+    """Returns `residual against base: better by 1.9 points (1.4 to 2.4), p < 0.001`.
+
+    The interval, p and the verdict are of one model. p is corrected for the number of comparisons,
+    which is said where it is above 0.05 for that reason, beside an interval without 0.
+    """
+    metric, ends = pair["metric"], pair["interval"] or ()
+    unit = "points" if in_percent(metric) else metric_name(metric)
+    if metric == "macro_f1":
+        unit += " of macro F1"
     if pair["verdict"] == "undecided":
-        text = (
-            f"no difference shown, {signed(pair['difference'])} points"
-            f" ({signed_interval(pair['interval'])})"
-        )
-    text += f", {p_value(pair['holm_p'])}"
-    if pair["verdict"] == "undecided" and pair["holm_p"] < 0.05:
-        text += "; these trained models differ, but other seeds or reviews could reverse it"
-    return f"{pair['to']} against {pair['from']}: {text}"
+        within = " to ".join(with_sign(end, metric) for end in ends)
+        text = f"no difference shown, {with_sign(pair['difference'], metric)} {unit}"
+    else:
+        # of a worse rung from the end that is nearer to 0, without signs
+        sign = 1 if pair["difference"] > 0 else -1
+        within = " to ".join(as_text(end, metric) for end in sorted(sign * end for end in ends))
+        text = f"{pair['verdict']} by {as_text(abs(pair['difference']), metric)} {unit}"
+    text += f" ({within})" * bool(within)
+    corrected = "corrected " * (pair["p"] < ALPHA <= pair["holm_p"])
+    return f"{pair['to']} against {pair['from']}: {text}, {corrected}{p_value(pair['holm_p'])}"
 
 
 def notes(comparison: dict[str, Any], others: Sequence[str] = ()) -> list[str]:

@@ -44,7 +44,7 @@ class Predictions:
 
     rows_N: row numbers in the source. labels_N: the true class, or the first reference as text.
     confidence_N: the probability of the model's own output, true_N: of the label. lengths_N: source
-    tokens read. predicted_N: the predicted class; None for an encoder-decoder.
+    tokens read. predicted_N, probabilities_NC: of the classes; None for an encoder-decoder.
     """
 
     rows_N: np.ndarray
@@ -54,6 +54,7 @@ class Predictions:
     true_N: np.ndarray
     lengths_N: np.ndarray
     predicted_N: np.ndarray | None = None
+    probabilities_NC: np.ndarray | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,13 +156,14 @@ class Run:
             )
             right_N = predicted_N == labels_N
         else:
-            predicted_N, right_N = None, table["right"].to_numpy()
+            predicted_N, probabilities_NC, right_N = None, None, table["right"].to_numpy()
             confidence_N, true_N = (
                 np.asarray(table[name], float) for name in ("probability", "label_probability")
             )
         if not np.isfinite([confidence_N, true_N]).all():
             raise UserError("its probabilities are not finite: did training diverge?")
-        return Predictions(rows_N, labels_N, right_N, confidence_N, true_N, lengths_N, predicted_N)
+        measured = right_N, confidence_N, true_N, lengths_N
+        return Predictions(rows_N, labels_N, *measured, predicted_N, probabilities_NC)
 
     def texts(self, split: str, rows_N: np.ndarray) -> list[str]:
         """The source texts of these rows."""

@@ -13,7 +13,7 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +42,16 @@ class Picture:
 
 
 @dataclass(frozen=True)
+class Printed:
+    """How figures look in a printed document. width: of a column, in inches. font: a family that is
+    installed, such as serif or "Times New Roman"; None is that of the page.
+    """
+
+    width: float
+    font: str | None = None
+
+
+@dataclass(frozen=True)
 class Section:
     """names: number of columns of the table that hold names. short: the table for a terminal, which
     omits sections without one. folded: the page shows only the title until a reader opens it. link:
@@ -60,7 +70,9 @@ class Section:
 
 @dataclass(frozen=True)
 class Report:
-    """name: of its files. about: the data, in one line. content: of the JSON file. points: the
+    """texts: further files by name. printed: how figures are written as PDF and SVG; None omits it.
+
+    name: of its files. about: the data, in one line. content: of the JSON file. points: the
     results in sentences.
 
     folder: for this report, if several are written at once.
@@ -76,6 +88,8 @@ class Report:
     skipped: Sequence[Mapping[str, str]] = ()
     content: Mapping[str, Any] | None = None
     folder: str = ""
+    texts: Mapping[str, str] = field(default_factory=dict)
+    printed: Printed | None = None
 
 
 def folders_of(reports: Sequence[Report], out: Path) -> list[Path]:
@@ -108,6 +122,8 @@ def write_reports(reports: Sequence[Report], out: Path) -> Path:
 def write_report(report: Report, out: Path) -> Path:
     """Writes <name>.json, .md and .html and figures/*.png into `out`; returns the HTML page.
 
+    For a printed document, figures/*.pdf and *.svg are written too.
+
     Everything is rendered before anything is written, and every file is atomic. Figures of an
     earlier report in `out` that this one does not have are removed.
     """
@@ -117,6 +133,11 @@ def write_report(report: Report, out: Path) -> Path:
         for picture in section.pictures
     }
     files: dict[str, bytes | str] = {f"figures/{name}.png": image for name, image in drawn.items()}
+    files |= report.texts
+    if report.printed is not None:
+        for section in report.sections:
+            for picture in section.pictures:
+                files |= print_files(picture, report.printed)
     if report.content is not None:
         # null instead of NaN
         content = json.loads(json.dumps(report.content), parse_constant=lambda _: None)
@@ -125,8 +146,11 @@ def write_report(report: Report, out: Path) -> Path:
     files[f"{report.name}.html"] = page(report, drawn)
     old = out / f"{report.name}.md"
     with writing_into(out, "choose another folder"):
-        written = re.findall(r"\]\((figures/\w+\.png)\)", old.read_text()) if old.exists() else []
-        for name in {*written, f"{report.name}.json"} - files.keys():
+        drawn_before = (
+            re.findall(r"\]\((figures/\w+)\.png\)", old.read_text()) if old.exists() else []
+        )
+        written = [f"{name}.{kind}" for name in drawn_before for kind in ("png", "pdf", "svg")]
+        for name in {*written, f"{report.name}.json", f"{report.name}.tex"} - files.keys():
             (out / name).unlink(missing_ok=True)
     for name, data in files.items():
         write_atomically(out / name, data)
@@ -216,6 +240,26 @@ def integer_ticks(axes: Axes, most: int = 9) -> None:
     from matplotlib.ticker import MaxNLocator
 
     axes.xaxis.set_major_locator(MaxNLocator(most, integer=True, min_n_ticks=1))
+
+
+def print_files(picture: Picture, printed: Printed) -> dict[str, bytes]:
+    """Returns a figure as PDF and SVG, as wide as a column and without its title."""
+    import matplotlib
+
+    family: Any = {} if printed.font is None else {"font.family": printed.font}
+    files = {}
+    with matplotlib.rc_context({"pdf.fonttype": 42, "svg.hashsalt": picture.name, **family}):
+        figure = picture.draw()
+        figure.suptitle("")
+        width, height = figure.get_size_inches()
+        figure.set_size_inches(printed.width, max(height * printed.width / width, 2.0))
+        for kind, dates in (("pdf", {"CreationDate": None}), ("svg", {"Date": None})):
+            buffer = io.BytesIO()
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "Glyph .* missing from")
+                figure.savefig(buffer, format=kind, metadata=dates)
+            files[f"figures/{picture.name}.{kind}"] = buffer.getvalue()
+    return files
 
 
 def png(figure: Figure, bbox_inches: str | None = None) -> bytes:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from imdbattn.io.files import expanded
-from imdbattn.settings.schema import Group, Natural, Seed, Text
+from imdbattn.settings.schema import FunctionName, Group, Natural, Text, Trust
 
 
 def folders_in(runs: Any) -> list[str]:
@@ -30,12 +30,34 @@ Folders = Annotated[list[Text], BeforeValidator(folders_in), Field(min_length=1)
 class OfRuns(Group):
     runs: Folders
     out: Text | None
-    resamples: Annotated[int, Field(ge=100, le=1_000_000)]
-    seed: Seed
+
+
+Column = Literal[
+    "seeds",
+    "seed_list",
+    "validation",
+    "test",
+    "metric",
+    "interval",
+    "difference",
+    "against",
+    "p",
+    "parameters",
+    "minutes",
+]
+
+
+class Paper(Group):
+    columns: list[Column]
+    width: Annotated[float, Field(gt=0, le=40)] | None
+    font: Text | None
 
 
 class Compare(OfRuns):
     split: Literal["test", "validation"] | None
     against: Text | None
     disagreements: Natural
+    metric: Literal["accuracy", "macro_f1"] | FunctionName
+    trust: Trust
+    paper: Paper
     words: dict[str, Annotated[list[Text], Field(min_length=1)]]

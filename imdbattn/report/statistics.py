@@ -1,129 +1,191 @@
 """Intervals over seeds and reviews, paired tests, calibration and slices.
 
-Suffixes of arrays: N reviews, V variants, S seeds, B resamples, C classes.
+Intervals come from one model, a two-way layout of reviews x seeds. The variance of a mean is the
+sum of two parts: that over reviews, of the means over seeds, and that over seeds, of the means over
+reviews. Each part contains the noise of single predictions once more, as in the quasi-F test of
+Clark 1973 ("The language-as-fixed-effect fallacy"), so that the sum never is too small. The
+variance component of the seeds is never below zero (Searle, Casella & McCulloch 1992, "Variance
+Components"): seeds that agree by chance do not make an interval narrower than their noise alone
+would. Degrees of freedom are those of Satterthwaite 1946. benchmarks/coverage.py simulates how
+often these intervals contain the truth.
+
+Suffixes of arrays: N reviews, S seeds, C classes, G groups of reviews.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from imdbattn.tasks.per_class import Metric
+
 LEVEL = 0.95  # of the intervals
-DRAWS = 4_000_000  # reviews drawn at a time: about 100 MB
+ALPHA = 0.05  # of the tests
+TAIL = (1 + LEVEL) / 2
 FEW = 25  # with fewer discordant reviews, McNemar's test is exact
+GROUPS = 200  # of reviews, of which the jackknife of a metric omits one at a time
 BINS = 15  # of confidence, as in Guo et al. 2017
 APOSTROPHE = "['’ʼ´`\x92]"  # as found in reviews; x92 is from cp1252
 
 
 def level(comparison: Mapping[str, Any]) -> str:
-    """Of the intervals of a comparison, as text."""
+    """Returns the level of a comparison's intervals as text, such as `95 %`."""
     return f"{100 * comparison['method']['level']:g} %"
 
 
-def review_means(share_NV: np.ndarray, resamples: int, seed: int) -> np.ndarray:
-    """(B, V): means over N reviews drawn with replacement; a resample uses the same reviews in all
-    columns.
+# --- intervals ------------------------------------------------------------------------------------
+
+
+class Part(NamedTuple):
+    """A part of the variance of a mean, and the degrees of freedom of its estimate."""
+
+    variance: float
+    freedom: float
+
+
+class Estimate(NamedTuple):
+    """A mean, its interval, and the two-sided p-value of the hypothesis that it is 0.
+
+    interval: None where the values do not vary, so that nothing is known about their spread; p is
+    then 1.
     """
-    count = len(share_NV)
-    rng = np.random.default_rng((seed, 0))
-    means_BV = np.empty((resamples, share_NV.shape[1]))
-    step = max(1, DRAWS // count)
-    for start in range(0, resamples, step):
-        size = min(step, resamples - start)
-        drawn = rng.integers(count, size=(size, count)) + count * np.arange(size)[:, None]
-        times_BN = np.bincount(drawn.ravel(), minlength=size * count).reshape(size, count)
-        means_BV[start : start + size] = times_BN @ share_NV / count
-    return means_BV
+
+    mean: float
+    interval: tuple[float, float] | None
+    p: float
 
 
-def seed_shifts(accuracies: Iterable[np.ndarray], resamples: int, seed: int) -> np.ndarray:
-    """(B, V): change of the mean of a variant's S accuracies when S seeds are drawn with
-    replacement.
+def over_reviews(value_N: np.ndarray) -> Part:
+    """Returns the variance of the mean of N values; 0 for a single one, whose spread is unknown."""
+    count = len(value_N)
+    return Part(value_N.var(ddof=1) / count, count - 1) if count > 1 else Part(0.0, 0)
 
-    Widened by sqrt(S / (S - 1)), because a resample varies less than the population (Hesterberg
-    2015, "What Teachers Should Know About the Bootstrap", section 3.2.1). 0 for a single seed,
-    whose spread is unknown.
+
+def over_seeds(value_NS: np.ndarray) -> Part:
+    """Returns the variance of the mean over S seeds that is due to the seeds; 0 for one seed.
+
+    The mean square of the seeds contains the noise of single predictions; where it is below the
+    noise, the noise takes its place, which is to say that the variance component is not negative.
     """
-    rng = np.random.default_rng((seed, 1))
-    shifts = []
-    for values_S in accuracies:
-        count = len(values_S)
-        means_B = values_S[rng.integers(count, size=(resamples, count))].mean(1)
-        shifts.append((means_B - values_S.mean()) * np.sqrt(count / max(count - 1, 1)))
-    return np.stack(shifts, axis=1)
+    reviews, seeds = value_NS.shape
+    if seeds == 1:
+        return Part(0.0, 0)
+    shift_S = value_NS.mean(0) - value_NS.mean()
+    rest_NS = value_NS - value_NS.mean(1, keepdims=True) - shift_S
+    noise = (rest_NS**2).sum() / max((reviews - 1) * (seeds - 1), 1) / reviews
+    spread = (shift_S**2).sum() / (seeds - 1)
+    return Part(max(spread, noise) / seeds, seeds - 1)
 
 
-def seed_noise(right_NS: np.ndarray) -> float:
-    """Variance of a review's mean over S seeds that is due to the seeds, averaged over reviews; 0
-    for one seed.
-    """
-    seeds = right_NS.shape[1]
-    return float(right_NS.var(1, ddof=1).mean() / seeds) if seeds > 1 else 0.0
+def added(parts: Sequence[Part]) -> Part:
+    """Returns the sum of variances, with degrees of freedom by Satterthwaite 1946."""
+    total = sum(part.variance for part in parts)
+    used = [part for part in parts if part.variance > 0]
+    below = sum(part.variance**2 / part.freedom for part in used)
+    freedom = total**2 / below if used else max(part.freedom for part in parts)
+    return Part(float(total), float(freedom))
 
 
-def degrees_of_freedom(variance_V: np.ndarray, seeds_V: np.ndarray) -> float:
-    """Of the sum of the variances of V means over different numbers of seeds (Satterthwaite 1946;
-    Welch 1947).
-    """
-    several_V = (seeds_V > 1) & (variance_V > 0)
-    variance_V, seeds_V = variance_V[several_V], seeds_V[several_V]
-    return (
-        float(variance_V.sum() ** 2 / (variance_V**2 / (seeds_V - 1)).sum())
-        if len(seeds_V)
-        else 0.0
-    )
+def student(mean: float, error: Part) -> Estimate:
+    """Returns the interval of Student's t, and the p-value of its test."""
+    from scipy import stats
+
+    deviation = float(np.sqrt(error.variance))
+    if deviation <= 1e-12 * abs(mean):  # 0, or what rounding leaves of it
+        return Estimate(mean, None, 1.0)
+    half = float(stats.t.ppf(TAIL, error.freedom)) * deviation
+    p = 2 * float(stats.t.sf(abs(mean) / deviation, error.freedom))
+    return Estimate(mean, (mean - half, mean + half), p)
 
 
-def interval(
-    means_B: np.ndarray, shifts_B: np.ndarray, freedom: float, noise: float = 0.0
-) -> tuple[float, float]:
-    """Percentile interval of the resampled means plus the shifts of the resampled seeds.
+def mean_of(value_NS: np.ndarray) -> Estimate:
+    """Estimates the mean of numbers without known limits, over reviews and seeds."""
+    error = added([over_reviews(value_NS.mean(1)), over_seeds(value_NS)])
+    return student(float(value_NS.mean()), error)
 
-    freedom: degrees of freedom of the seeds' spread; the shifts are widened by the ratio of t to
-    normal quantiles, because the spread is estimated from few seeds (Hesterberg 2015).
-    noise: share of the reviews' variance that is `seed_noise`. It is removed, because the shifts
-    contain it: seeds that differ in their correct reviews also differ in accuracy (Owen 2007, "The
-    pigeonhole bootstrap").
+
+def share_of(value_NS: np.ndarray, reviews: float | None = None) -> Estimate:
+    """Estimates a share, such as an accuracy: the mean of values from 0 to 1.
+
+    The interval is that of Clopper & Pearson 1934 for the effective number of reviews, share x (1 -
+    share) / variance, corrected for the degrees of freedom (Korn & Graubard 1998, "Confidence
+    intervals for proportions with small expected number of positive counts estimated from survey
+    data"). It has a width at 0 % and at 100 %, too. As there, the effective number is at most
+    `reviews`, by default N: however many seeds there are, the interval is not narrower than that of
+    one seed. The p-value has no use here, and is 1.
     """
     from scipy import stats
 
-    tail = (1 + LEVEL) / 2
-    widening = stats.t.ppf(tail, freedom) / stats.norm.ppf(tail) if freedom > 0 else 1.0
-    middle = means_B.mean()
-    moved_B = middle + np.sqrt(max(0.0, 1 - noise)) * (means_B - middle) + widening * shifts_B
-    low, high = np.quantile(moved_B, (1 - tail, tail))
-    return float(low), float(high)
+    count = len(value_NS)
+    most = count if reviews is None else reviews
+    share = float(np.clip(value_NS.mean(), 0, 1))
+    error = added([over_reviews(value_NS.mean(1)), over_seeds(value_NS)])
+    effective = min(share * (1 - share) / error.variance, most) if error.variance > 0 else most
+    if error.freedom > 0 and count > 1:
+        few, many = stats.t.ppf(TAIL, error.freedom), stats.t.ppf(TAIL, count - 1)
+        effective *= min(many / few, 1.0) ** 2
+    right, wrong = share * effective, (1 - share) * effective
+    low = float(stats.beta.ppf(1 - TAIL, right, wrong + 1)) if share > 0 else 0.0
+    high = float(stats.beta.ppf(TAIL, right + 1, wrong)) if share < 1 else 1.0
+    return Estimate(share, (low, high), 1.0)
 
 
-class Bootstrap:
-    """The inputs of the intervals of V variants.
+def difference_of(new_NS: np.ndarray, old_NS: np.ndarray, bounded: bool = True) -> Estimate:
+    """Estimates a paired difference of means over the same reviews; their numbers of seeds may
+    differ.
 
-    values: (N, S) of each variant, such as whether a review is classified correctly. mean_NV: mean
-    over seeds.
+    bounded: the values are from 0 to 1. Then interval and p-value are those of the reviews with two
+    more, one gained and one lost (Bonett & Price 2012, "Adjusted Wald confidence interval for a
+    difference of binomial proportions based on paired data"), so that the interval has a width even
+    if no review was gained or lost.
     """
+    gain_N = new_NS.mean(1) - old_NS.mean(1)
+    with_two = np.append(gain_N, (1.0, -1.0)) if bounded else gain_N
+    error = added([over_reviews(with_two), over_seeds(new_NS), over_seeds(old_NS)])
+    found = student(float(with_two.mean()), error)
+    interval = found.interval
+    if bounded and interval is not None:
+        interval = max(interval[0], -1.0), min(interval[1], 1.0)
+    return Estimate(float(gain_N.mean()), interval, found.p)
 
-    def __init__(self, values: Sequence[np.ndarray], resamples: int, seed: int):
-        accuracies = [value_NS.mean(0) for value_NS in values]
-        self.mean_NV = np.stack([value_NS.mean(1) for value_NS in values], axis=1)
-        self.noise_V = np.array([seed_noise(value_NS) for value_NS in values])
-        self.means_BV = review_means(self.mean_NV, resamples, seed)
-        self.shifts_BV = seed_shifts(accuracies, resamples, seed)
-        self.seeds_V = np.array(list(map(len, accuracies)))  # number of seeds of each variant
-        self.variance_V = np.array(
-            [a_S.var(ddof=1) / len(a_S) if len(a_S) > 1 else 0.0 for a_S in accuracies]
-        )
 
-    def interval(self, to: int, old: int | None = None) -> tuple[float, float]:
-        """The interval of a variant's mean, or of its difference from that of `old`."""
-        places, signs = ([to], [1]) if old is None else ([to, old], [1, -1])
-        mean_N, means_B, shifts_B = (
-            a[:, places] @ signs for a in (self.mean_NV, self.means_BV, self.shifts_BV)
-        )
-        noise = self.noise_V[places].sum() / max(mean_N.var(), 1e-12)
-        freedom = degrees_of_freedom(self.variance_V[places], self.seeds_V[places])
-        return interval(means_B, shifts_B, freedom, noise)
+def pseudo_values(
+    metric: Metric, labels_N: np.ndarray, probabilities: Sequence[np.ndarray]
+) -> np.ndarray:
+    """Returns (G, S): a metric as means over groups of reviews, of which intervals are computed.
+
+    They are the jackknife's pseudo-values (Tukey 1958) when one of GROUPS groups of reviews is
+    omitted at a time, moved to the mean that the metric has on all reviews; of a metric that is a
+    mean over reviews they are the means of the groups. The groups take every G-th review.
+    probabilities: (N, C) of each seed. Raises ValueError if the metric is not a finite number.
+    """
+    reviews = len(labels_N)
+    groups = min(GROUPS, reviews)
+    columns = []
+    for probabilities_NC in probabilities:
+        whole = finite(metric(labels_N, probabilities_NC))
+        if groups == 1:
+            columns.append(np.array([whole]))
+            continue
+        without_G = []
+        for group in range(groups):
+            kept_N = np.arange(reviews) % groups != group
+            without_G.append(finite(metric(labels_N[kept_N], probabilities_NC[kept_N])))
+        value_G = groups * whole - (groups - 1) * np.array(without_G)
+        columns.append(value_G - value_G.mean() + whole)
+    return np.stack(columns, axis=1)
+
+
+def finite(value: Any) -> float:
+    number = float(value)
+    if not np.isfinite(number):
+        raise ValueError(f"it is {number:g} on some of the reviews")
+    return number
+
+
+# --- tests ----------------------------------------------------------------------------------------
 
 
 def mcnemar(gain_N: np.ndarray) -> float:
@@ -160,15 +222,22 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return [float(p) for p in multipletests(p_values, method="holm")[1]] if len(p_values) else []
 
 
-def verdict(p_value: float, low: float, high: float) -> str:
-    """better or worse if both the test and the interval show a difference, else undecided.
+def in_percent(metric: str) -> bool:
+    """Whether a metric is a share, which is shown in percent and points."""
+    return metric in ("accuracy", "macro_f1")
 
-    p_value: corrected for the number of comparisons. The test is about these trained models only;
-    the interval also covers other seeds if a variant has several.
+
+def verdict(p_value: float, difference: float) -> str:
+    """Returns better or worse if the test shows a difference, else undecided.
+
+    p_value: of an Estimate, corrected for the number of comparisons.
     """
-    if p_value >= 0.05 or low <= 0 <= high:
+    if p_value >= ALPHA:
         return "undecided"
-    return "better" if low > 0 else "worse"
+    return "better" if difference > 0 else "worse"
+
+
+# --- calibration and slices -----------------------------------------------------------------------
 
 
 def calibration_error(confidence_N: np.ndarray, right_N: np.ndarray) -> float:

@@ -24,12 +24,13 @@ from imdbattn.runs.process import exiting_on_signals
 from imdbattn.runs.resume import ResumeCheckpoint, Stopped
 from imdbattn.runs.run import read_checkpoint
 from imdbattn.runs.run_folder import check_folder, finished, is_debug
-from imdbattn.runs.trainer import build_trainer, compile_net, quiet, try_step
+from imdbattn.runs.trainer import build_trainer, check_hardware, compile_net, quiet, try_step
 from imdbattn.settings.keys import as_dict, explicit
 from imdbattn.settings.safety import read_json
 from imdbattn.settings.schema import Training
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
+from imdbattn.tasks.per_class import short_name
 from imdbattn.tasks.task import task_of, validate
 from imdbattn.tracking.loggers import build_loggers, check_logger, finish_loggers, publish_results
 
@@ -65,6 +66,7 @@ def fit(
 def train(cfg: Training, folder: Path, resume: bool, start: Path | None) -> dict[str, Any]:
     """`fit` in a folder that no other process uses."""
     check_logger(cfg.logger)
+    check_hardware(cfg.trainer)
     L.seed_everything(cfg.seed, workers=True, verbose=False)
     if cfg.threads:
         torch.set_num_threads(cfg.threads)
@@ -97,7 +99,7 @@ def train(cfg: Training, folder: Path, resume: bool, start: Path | None) -> dict
     fingerprints = {**corpus.fingerprints, "vectors": module.hparams.get("vectors")}
     resume_checkpoint = ResumeCheckpoint(folder, fingerprints, stop_on_nan, cfg.save_minutes, begin)
     score_to_watch: Any = {
-        "monitor": f"val/{cfg.choose_by}",
+        "monitor": f"val/{short_name(cfg.choose_by)}",
         "mode": "min" if cfg.choose_by == "loss" else "max",
     }
     best = ModelCheckpoint(

@@ -119,12 +119,15 @@ def environment() -> dict[str, Any]:
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),
+        "processor": processor(),
+        "memory_gb": memory_gb(),
         "cpus": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "float32_products": float32_products(),
         "visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES"),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "git_commit": git_commit(),
+        "uncommitted": uncommitted(),
         "versions": {name: version(name) for name in PACKAGES},
     }
 
@@ -149,6 +152,36 @@ def git_commit() -> str | None:
     return (
         subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or None
     )
+
+
+@functools.cache
+def uncommitted() -> bool | None:
+    """Whether conf/ or imdbattn/ of this checkout has changed or untracked files, so that
+    `git_commit` does not describe the code; None as in `git_commit`.
+    """
+    if git_commit() is None:
+        return None
+    command = ["git", "-C", str(PACKAGE.parent), "status", "--porcelain", "--", "conf", "imdbattn"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return bool(done.stdout.strip()) if done.returncode == 0 else None
+
+
+def processor() -> str | None:
+    """The model of the processor, such as `AMD EPYC 7B13`; None where it is unknown."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == "model name":
+                return value.strip()
+    return platform.processor() or None
+
+
+def memory_gb() -> float | None:
+    """The memory of this machine in gigabytes (10^9 bytes); None where it is unknown."""
+    try:
+        return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1)
+    except (AttributeError, OSError, ValueError):  # such as on Windows
+        return None
 
 
 def version(package: str) -> str | None:

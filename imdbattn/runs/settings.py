@@ -30,6 +30,7 @@ class Predict(OfRun):
     text: Any
     file: Text | None
     column: Text | None = None
+    keep: Text | list[Text] | None = None
     out: Annotated[str | None, Field(pattern=r"(?i)[^/]\.(csv|tsv|jsonl|parquet)$")] = None
     explain: bool
     beams: Annotated[Count, Field(le=100)]
@@ -39,7 +40,10 @@ class Predict(OfRun):
         both = {
             "text= and file=": self.text is not None and self.file is not None,
             "explain=true and out=": self.explain and self.out,
+            "keep= and text=": self.keep and self.text is not None,
             "explain=true and several runs": self.explain and isinstance(self.run, list),
         }
         if given := [names for names, are_given in both.items() if are_given]:
             raise UserError(f"{given[0]} cannot be combined: omit one")
+        if self.keep and not (self.file and self.out):
+            raise UserError("keep= copies columns of a table into another: add file= and out=")

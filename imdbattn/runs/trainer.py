@@ -2,6 +2,7 @@
 
 import copy
 import logging
+import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from lightning.pytorch.plugins.environments import SLURMEnvironment
 from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor
 
-from imdbattn.errors import naming
+from imdbattn.errors import UserError, naming
 from imdbattn.runs.callbacks import Progress
 from imdbattn.runs.process import keep_memory, matmul_backend, use_onednn
 from imdbattn.runs.resume import AtomicCheckpointIO
@@ -91,6 +92,26 @@ def build_trainer(
         use_onednn()
         keep_memory()
     return trainer
+
+
+def check_hardware(settings: Any) -> None:
+    """Raises UserError if the settings need a GPU or a job of SLURM that is not there.
+
+    It is called before data are read.
+    """
+    instead = "use trainer=ddp_cpu, or trainer=cpu for one process"
+    accelerator, machines = settings.get("accelerator"), settings.get("num_nodes") or 1
+    has_gpu = torch.cuda.is_available() or (
+        accelerator == "gpu" and torch.backends.mps.is_available()
+    )
+    if accelerator in ("gpu", "cuda") and not has_gpu:
+        raise UserError(f"trainer.accelerator={accelerator}: there is no GPU; {instead}")
+    started = SLURMEnvironment.detect() or "MASTER_ADDR" in os.environ
+    if machines > 1 and not started:
+        raise UserError(
+            f"trainer.num_nodes={machines}: this process was started by neither srun nor torchrun;"
+            f" {instead}"
+        )
 
 
 def compile_net(net: torch.nn.Module, backend: str) -> None:

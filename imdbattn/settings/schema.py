@@ -48,6 +48,8 @@ InnerShare = Annotated[float, Field(gt=0, lt=1)]
 DropShare = Annotated[float, Field(ge=0, lt=1)]
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
 Errors = Literal["strict", "replace"]
+# a function of one's own, such as mypkg.cost
+FunctionName = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$")]
 Trust = str | list[str] | None
 
 

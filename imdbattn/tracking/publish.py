@@ -12,6 +12,7 @@ import numpy as np
 
 from imdbattn.errors import only_warning
 from imdbattn.runs.run_folder import SPLIT_FILES
+from imdbattn.tasks.per_class import short_name
 from imdbattn.tracking.wandb_run import finish_wandb, start_wandb
 
 log = logging.getLogger(__name__)
@@ -33,16 +34,22 @@ def publish_run(run: Any, folder: Path, metrics: Mapping[str, Any]) -> None:
     if run is None:
         return
     with only_warning(log, "W&B: best values were not logged"):
-        run.summary.update(values_of(metrics))  # not as curves of one point
+        # Not as curves of one point. The metric may be a function of one's own.
+        chosen = short_name(run.config.get("choose_by", "accuracy"))
+        run.summary.update(values_of(metrics, chosen))
     with only_warning(log, "W&B: predictions were not logged"):
         run.log(predictions(folder, metrics, run.config["logger"]))
     with only_warning(log, "W&B: pictures were not logged"):
         log_media(run, "pictures", folder / "pictures", folder / "pictures" / "attention.html")
 
 
-def values_of(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """The best validation and test values, and the speed, by their names in W&B."""
-    return {name: metrics[key] for name, key in VALUES.items() if key in metrics}
+def values_of(metrics: Mapping[str, Any], chosen: str = "accuracy") -> dict[str, Any]:
+    """Returns the best validation and test values, and the speed, by their names in W&B.
+
+    chosen: the metric of choose_by, by its name in metrics.json.
+    """
+    names = VALUES | {f"best/val_{chosen}": f"val_{chosen}", f"test/{chosen}": f"test_{chosen}"}
+    return {name: metrics[key] for name, key in names.items() if key in metrics}
 
 
 def publish_comparison(

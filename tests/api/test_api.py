@@ -272,13 +272,12 @@ def test_a_comparison_equals_that_of_the_command(trained, shell, tmp_path, monke
     for rung in ("mean", "residual_pe"):
         shutil.copytree(trained(rung)[0], tmp_path / "ladder" / rung)
     before = files_in(tmp_path / "ladder")
-    comparison = imdbattn.compare([tmp_path / "ladder"], against="mean", resamples=200)
+    comparison = imdbattn.compare([tmp_path / "ladder"], against="mean")
     assert files_in(tmp_path / "ladder") == before
     done = shell(
         "compare",
         f"runs={tmp_path}/ladder",
         "against=mean",
-        "resamples=200",
         f"out={tmp_path}/command",
     )
     assert done.stdout.rpartition("comparison: ")[0].strip() == repr(comparison).strip()

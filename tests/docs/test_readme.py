@@ -102,7 +102,7 @@ def test_commands_run_on_small_data(command, shell, small, world, trained, tmp_p
             for a in arguments
             if not a.startswith(("runs=", "out=", "reviews=", "against=", "pairs_of="))
         ]
-        arguments = ["runs=runs", "out=page", "resamples=200", *mine]
+        arguments = ["runs=runs", "out=page", *mine]
         if name == "faithfulness":
             arguments += ["reviews=4"]
     if name == "dashboard" and "dry_run=true" not in arguments:

@@ -163,7 +163,7 @@ def steps_of(found: dict) -> list[tuple[str, str]]:
 
 
 def quick_sets(*folders, **options) -> list[dict]:
-    return compare_sets(folders, **{"resamples": 200, "words": WORDS} | options)
+    return compare_sets(folders, **{"words": WORDS} | options)
 
 
 def quick(*folders, **options) -> dict:
@@ -508,27 +508,90 @@ def set_against(tmp_path, mean, **others) -> dict:
     for model, seeds in {"mean": mean, **others}.items():
         for seed, right_N in enumerate(seeds):
             write_run(tmp_path / f"{model}{seed}", model, seed, right=right_N)
-    return quick(tmp_path, against="mean", resamples=2000)
+    return quick(tmp_path, against="mean")
 
 
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_the_verdict_uses_the_corrected_p_value(seeds, tmp_path):
-    """30 against 14 has p = 0.016, and 0.079 as one of five."""
+    """30 against 14 has a p below 0.02, which is above 0.05 as one of five."""
     same = [right_but((0, 30))] * seeds
     others = dict.fromkeys(("base_pe", "residual", "residual_pe", "tuned"), same)
     found = set_against(tmp_path, same, base=[right_but((30, 44))] * seeds, **others)
     pair = found["pairs"][0]
     assert (pair["to"], pair["verdict"]) == ("base", "undecided")
-    assert pair["mcnemar_p"] < 0.05 < pair["holm_p"]
+    assert pair["p"] < 0.05 < pair["holm_p"]
     assert pair["interval"][0] > 0
-    assert sentence(pair).endswith(f"), {p_value(pair['holm_p'])}")
+    assert sentence(pair).endswith(f"), corrected {p_value(pair['holm_p'])}")
     alone = set_against(tmp_path / "alone", same, base=[right_but((30, 44))] * seeds)
     (pair,) = alone["pairs"]
-    assert (pair["verdict"], pair["holm_p"]) == ("better", pair["mcnemar_p"])
+    assert (pair["verdict"], pair["holm_p"]) == ("better", pair["p"])
     assert verdicts(alone) == "Of 1 comparison: 1 better."
     assert any(
         "about that trained model, not about its" in note for note in report_of(alone).notes
     ) == (seeds == 1)
+
+
+# --- metrics --------------------------------------------------------------------------------------
+
+
+def write_cost(folder):
+    folder.mkdir(parents=True)
+    (folder / "costs.py").write_text(
+        "def cost(labels, probabilities):\n"
+        "    wrong = probabilities.argmax(1) != labels\n"
+        "    return -(1 + 4 * labels)[wrong].sum() / len(labels)\n"
+        "def broken(labels, probabilities):\n"
+        "    return float('nan')\n"
+    )
+
+
+def test_runs_are_compared_by_macro_f1(ladder):
+    found = quick(ladder, metric="macro_f1")
+    for rung, by_accuracy in zip(found["rungs"], quick(ladder)["rungs"], strict=True):
+        assert rung["metric"]["values"] == pytest.approx(rung["macro_f1"]["values"])
+        assert rung["metric"]["mean"] != rung["test"]["mean"]
+        assert rung["interval"] == pytest.approx(by_accuracy["interval"], abs=0.02)
+    first, second = (rung["macro_f1"]["mean"] for rung in found["rungs"][:2])
+    pair = found["pairs"][0]
+    assert pair["difference"] == pytest.approx(second - first)
+    assert sentence(pair).startswith(
+        f"base against mean: better by {100 * (second - first):.1f} points of macro F1 ("
+    )
+    title = report_of(found).title
+    assert f"reaches macro F1 {100 * found['rungs'][2]['metric']['mean']:.1f} % on" in title
+
+
+def test_runs_are_compared_by_a_function_of_ones_own(ladder, tmp_path, monkeypatch):
+    write_cost(tmp_path / "own")
+    monkeypatch.syspath_prepend(tmp_path / "own")
+    with pytest.raises(UserError, match=r"metric=costs\.cost is your own code: add trust=costs"):
+        quick(ladder, metric="costs.cost")
+    found = quick(ladder, metric="costs.cost", trust="costs")
+    rung = found["rungs"][0]
+    tables = [
+        pq.read_table(ladder / "day" / f"mean-{seed}" / "predictions.parquet") for seed in (1, 2, 3)
+    ]
+    wrong = [t["label"].to_numpy() != t["predicted"].to_numpy() for t in tables]
+    assert rung["metric"]["values"] == pytest.approx(
+        [-((1 + 4 * LABELS) * w).mean() for w in wrong]
+    )
+    assert rung["interval"][0] < rung["metric"]["mean"] < rung["interval"][1]
+    text = sentence(found["pairs"][0])
+    assert text.startswith(
+        f"base against mean: better by {found['pairs'][0]['difference']:.4g} cost"
+    )
+    report = report_of(found)
+    assert report.sections[0].table[0][4:6] == ["cost", "95 % interval (cost)"]
+    assert "biased upwards" in report.title, "no run has validation costs"
+    with pytest.raises(UserError, match=r"metric=costs.broken failed: .*it is nan on some"):
+        quick(ladder, metric="costs.broken", trust="costs")
+    with pytest.raises(UserError, match=r"metric=costs.absent cannot be imported"):
+        quick(ladder, metric="costs.absent", trust="costs")
+
+
+def test_encoder_decoders_have_no_metric_of_classes(by_range):
+    with pytest.raises(UserError, match="metric=macro_f1 needs probabilities of classes"):
+        quick(by_range, metric="macro_f1")
 
 
 # --- details --------------------------------------------------------------------------------------
@@ -541,7 +604,6 @@ def test_the_command_compares_the_runs_that_training_wrote(trained, shell, tmp_p
     done = shell(
         "compare",
         f"runs={runs}",
-        "resamples=200",
         "against=mean",
         env={"PYTHONPROFILEIMPORTTIME": "1"},
     )

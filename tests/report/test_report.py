@@ -5,6 +5,7 @@ runs lack.
 import io
 import itertools
 import json
+import re
 from html.parser import HTMLParser
 
 import pytest
@@ -45,6 +46,8 @@ def made_up(names=("mean", "base", "residual"), labels=("neg", "pos"), text=HOST
             }
             | {
                 "validation": over_seeds,
+                "metric": over_seeds,
+                "metric_validation": over_seeds,
                 "test": over_seeds,
                 "bleu": {"validation": None, "test": None},
             }
@@ -72,15 +75,19 @@ def made_up(names=("mean", "base", "residual"), labels=("neg", "pos"), text=HOST
                 "difference": difference,
                 "interval": [difference - 0.005, difference + 0.0061],
             }
-            | {"only_to_right": 321.5, "only_from_right": 227.0, "mcnemar_p": p / 2, "holm_p": p}
+            | {"only_to_right": 321.5, "only_from_right": 227.0, "mcnemar_p": p / 4}
+            | {"p": p / 2, "holm_p": p, "metric": "accuracy"}
             | {"verdict": ("better", "undecided", "worse")[i % 3]}
         )
     probability = {name: (i + 0.5) / len(names) for i, name in enumerate(names)}
     item = {"row": 17, "label": labels[0], "text": text, "probability": probability, "spread": 0.9}
     machine = {"python": "3.11.7", "platform": "Linux", "cpus": 2, "threads": 1, "gpu": None}
+    machine |= {"processor": "Some CPU", "memory_gb": 16.4, "uncommitted": True}
     return {
         **{
             "split": "test",
+            "metric": "accuracy",
+            "paper": {"columns": ["seeds", "test", "difference", "p"], "width": 3.25, "font": None},
             "test_set": "packaged: every fifth block",
             "fingerprint": "fc45bb824bf15091",
         },
@@ -101,8 +108,6 @@ def made_up(names=("mean", "base", "residual"), labels=("neg", "pos"), text=HOST
         "environments": [machine | {"torch": "2.13.0", "lightning": "2.6.6"}],
         "skipped": [{"folder": "runs/broken", "reason": "it has no metrics.json"}],
         "method": {
-            "resamples": 10000,
-            "seed": 0,
             "level": 0.95,
             "words": {"although": ["although", "though"]},
         },
@@ -146,6 +151,7 @@ def drawn_page(one) -> str:
 def undrawn(monkeypatch):
     """Pictures are not drawn, which takes a second or two; all else is as it is."""
     monkeypatch.setattr(pages, "png", lambda _: PNG)
+    monkeypatch.setattr(pages, "print_files", lambda *_: {})
 
 
 @pytest.fixture(scope="module")
@@ -176,8 +182,9 @@ def files_in(folder) -> dict[str, bytes]:
 
 def test_everything_is_written_and_nothing_else(three):
     names = ("accuracies", "curves_accuracy", "curves_loss")
-    tables = {"comparison.json", "comparison.md", "comparison.html"}
-    assert files_in(three[1]).keys() == tables | {f"figures/{name}.png" for name in names}
+    tables = {f"comparison.{kind}" for kind in ("json", "md", "html", "tex")}
+    figures = {f"figures/{name}.{kind}" for name in names for kind in ("png", "pdf", "svg")}
+    assert files_in(three[1]).keys() == tables | figures
     assert json.loads((three[1] / "comparison.json").read_text()) == three[0]
 
 
@@ -196,6 +203,9 @@ def test_page_markdown_and_terminal_state_the_same_result(three):
     ]
     told += [
         "residual against base: no difference shown, +0.1 points (−0.4 to +0.7), p = 0.310",
+        "2 CPUs (Some CPU), 16.4 GB, threads: 1",
+        "lightning 2.6.6; conf/ or imdbattn/ had uncommitted changes.",
+        "2 (1, 2)",
         "runs/broken",
     ]
     texts = (
@@ -204,6 +214,29 @@ def test_page_markdown_and_terminal_state_the_same_result(three):
     )
     for text in (*texts, printed(comparison)):
         assert [one for one in told if one not in text] == []
+
+
+def test_the_table_for_print_sets_only_decided_differences_in_bold(three):
+    lines = (three[1] / "comparison.tex").read_text().splitlines()
+    rows = [line.strip() for line in lines if line.endswith(r"\\")]
+    assert rows[0] == r"model & seeds & test (\%) & difference & $p$ \\"
+    assert rows[1] == r"mean & 2 & 79.3 $\pm$ 0.1 &  &  \\"
+    assert rows[2] == r"base & 2 & 82.7 $\pm$ 0.1 & \textbf{+1.9} & $<$ 0.001 \\"
+    assert rows[3] == r"residual & 2 & 86.0 $\pm$ 0.1 & +0.1 & 0.310 \\"
+    assert "% seeds: 1, 2;" in lines[1]
+
+
+def test_figures_for_print_have_the_width_of_a_column_and_the_font_that_was_asked_for(tmp_path):
+    comparison = made_up(("mean",))
+    comparison["paper"] |= {"font": "serif", "width": 2.5}
+    comparison["rungs"][0]["curves"] = {}
+    write_report(report_of(comparison), tmp_path)
+    box = re.search(
+        rb"/MediaBox \[ 0 0 ([\d.]+)", (tmp_path / "figures/accuracies.pdf").read_bytes()
+    )
+    assert float(box[1]) == pytest.approx(2.5 * 72, abs=1)
+    assert b"DejaVuSerif" in (tmp_path / "figures/accuracies.pdf").read_bytes()
+    assert 'width="180pt"' in (tmp_path / "figures/accuracies.svg").read_text()
 
 
 def test_nothing_is_half_written_and_only_figures_of_an_earlier_report_are_removed(
@@ -222,6 +255,7 @@ def test_nothing_is_half_written_and_only_figures_of_an_earlier_report_are_remov
     assert files_in(tmp_path) == before
     write_report(report_of(comparison), tmp_path)
     assert {path.stem for path in (tmp_path / "figures").iterdir()} == {"accuracies", "mine"}
+    assert not (tmp_path / "figures" / "curves_loss.pdf").exists()
 
 
 def test_several_sets_have_folders_an_index_and_their_common_notes_once(undrawn, tmp_path):

@@ -5,6 +5,7 @@ import re
 import shutil
 import sys
 
+import pandas as pd
 import pytest
 
 from imdbattn.data.user_files.tables import stream_lines
@@ -139,3 +140,40 @@ def test_no_line_of_a_file_with_an_invalid_line_is_labeled(trained, shell, tmp_p
         r"error: .*r\.txt, line 5001: .*byte 0x.. in position 3.*; save it as UTF-8; .*\n",
         done.stderr,
     )
+
+
+@pytest.mark.parametrize(("keep", "kept"), [("id", ["id"]), ("all", ["id", "review", "label"])])
+def test_a_labelled_table_keeps_the_columns_that_are_asked_for(
+    trained, shell, tmp_path, keep, kept
+):
+    (tmp_path / "new.csv").write_text(
+        'id,review,label\n7,a great film,x\n007,dull,\nüber,"a, b",z\n'
+    )
+    arguments = ("file=new.csv", "column=review", f"keep={keep}", "out=found.csv")
+    done = shell("predict", f"run={trained('mean')[0]}", *arguments, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    given = pd.read_csv(tmp_path / "new.csv", dtype=str)
+    found = pd.read_csv(tmp_path / "found.csv", dtype=str)
+    assert found["id"].tolist() == ["7", "007", "über"]
+    assert found["text"].tolist() == given["review"].tolist()
+    if keep == "all":
+        assert found["input_label"].tolist()[::2] == ["x", "z"]
+        assert set(found["label"]) <= {"neg", "pos"}
+    assert [name for name in found.columns if name.removeprefix("input_") in kept][: len(kept)] == [
+        f"input_{name}" if name == "label" else name for name in kept
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["file=new.csv", "keep=id"], "keep= copies columns of a table into another: add file="),
+        (["text=good", "keep=id"], "keep= and text= cannot be combined"),
+        (["file=new.csv", "keep=idd", "out=o.csv"], "no single column 'idd'; it has 'id', 'text'"),
+    ],
+)
+def test_columns_that_cannot_be_kept_are_refused(trained, shell, tmp_path, words, message):
+    (tmp_path / "new.csv").write_text("id,text\n7,a great film\n")
+    done = shell("predict", f"run={trained('mean')[0]}", *words, cwd=tmp_path)
+    assert (done.returncode, message in done.stderr) == (2, True), done.stderr
+    assert not (tmp_path / "o.csv").exists()

@@ -191,7 +191,7 @@ def test_the_template_of_the_page_is_short_and_its_commands_run(shell, small, tm
             next(tmp_path.glob("runs/sweep/*/metrics.json")).unlink()
         if command == "compare":  # which needs no package
             (tmp_path / "mypkg" / "__init__.py").write_text("raise RuntimeError")
-            arguments += ["resamples=100", "out=comparison"]
+            arguments += ["out=comparison"]
         done = shell(command, *arguments, cwd=tmp_path)
         assert done.returncode == 0, (arguments, done.stderr)
         outputs.append(done.stdout)

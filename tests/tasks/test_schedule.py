@@ -5,11 +5,16 @@ training stops.
 import math
 from types import SimpleNamespace
 
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 import torch
 
 from imdbattn.data.ragged import Batch
+from imdbattn.errors import UserError
 from imdbattn.runs.fit import fit
+from imdbattn.tasks.per_class import metric_of
 from imdbattn.tasks.reviews.classifier import ReviewClassifier, Scores
 
 # Of eight steps. A warm-up of 0.2 is 1.6 steps, rounded to two: 1/3, 2/3, then 1 - k/6 or (1 +
@@ -69,6 +74,32 @@ def test_each_step_has_the_learning_rate_of_the_table(
     )
     expected = [[0.004 * share, 0.5 * share] for share in SHARES[decay, warmup]]
     torch.testing.assert_close(torch.tensor(rates), torch.tensor(expected), rtol=1e-5, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["macro_f1", "own_metric.rank"])
+def test_a_metric_chooses_the_epoch_and_reaches_the_results(
+    small, settings, monkeypatch, tmp_path, name
+):
+    (tmp_path / "own_metric.py").write_text(
+        "def rank(labels, probabilities):\n"
+        "    assert probabilities.shape == (len(labels), 2)\n"
+        "    return -abs(probabilities[labels == 1, 1].mean() - 0.5)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    words = ["model=mean", "trainer.max_epochs=3", "logger.name=csv", f"choose_by={name}"]
+    if "." in name:
+        with pytest.raises(UserError, match=rf"choose_by={name} is your own code: add trust="):
+            fit(settings(*small, *words), tmp_path / "run")
+        assert not (tmp_path / "run" / "config.yaml").exists()
+    metrics = fit(settings(*small, *words, "trust=own_metric"), tmp_path / "run")
+    short = name.rpartition(".")[2]
+    log = pd.read_csv(tmp_path / "run" / "metrics.csv")[f"val/{short}"].dropna()
+    assert len(log) == 3
+    assert metrics[f"val_{short}"] == pytest.approx(log.max(), abs=1e-6)
+    table = pq.read_table(tmp_path / "run" / "predictions.parquet").to_pydict()
+    labels, probabilities = np.array(table["label"]), np.array(table["probabilities"])
+    function = metric_of(name, "own_metric", "choose_by")
+    assert metrics[f"test_{short}"] == pytest.approx(function(labels, probabilities), abs=1e-6)
 
 
 @pytest.mark.parametrize(("patience", "epochs"), [(1, 3), (2, 4), (3, 8), ("null", 12)])

@@ -42,7 +42,7 @@ from imdbattn.tools.faithfulness.scores import (
     change_from_zero,
     predicted,
 )
-from imdbattn.tools.faithfulness.summary import p_of_mean, spearman, wrong_sign
+from imdbattn.tools.faithfulness.summary import FEWEST, estimated, spearman, wrong_sign
 
 from .. import nets
 
@@ -369,10 +369,17 @@ def test_empty_reviews_have_no_scores_and_lose_nothing(settings, rung):
 
 
 def test_few_reviews_and_undefined_values_do_not_show_a_difference():
+    names = {"rung": "base", "measure": "comprehensiveness", "about": "rollout"}
     value_NS = np.linspace(0.2, 0.4, 50)[:, None]
-    assert p_of_mean(value_NS) < 1e-9
-    assert p_of_mean(value_NS[:1]) == p_of_mean(0 * value_NS) == p_of_mean(np.nan * value_NS) == 1
-    assert p_of_mean(np.concatenate([value_NS, [[np.nan]]])) == p_of_mean(value_NS)
+    (row,) = estimated(names, value_NS)
+    assert row["p"] < 1e-9
+    assert (row["reviews"], row["few"]) == (50, False)
+    (without,) = estimated(names, np.concatenate([value_NS, [[np.nan]]]))
+    assert without == row
+    assert estimated(names, np.nan * value_NS) == []
+    for one in (estimated(names, value_NS[:1]), estimated(names, 0 * value_NS)):
+        assert (one[0]["p"], one[0]["interval"]) == (1, None)
+    assert [estimated(names, value_NS[:n])[0]["few"] for n in (FEWEST - 1, FEWEST)] == [True, False]
 
 
 def test_the_share_of_wrong_signs_omits_words_without_a_sign():

@@ -21,7 +21,7 @@ from ..processes import ROOT, started, wait_for
 
 pytestmark = pytest.mark.slow  # tests/docs/test_readme.py runs the command in the quick tests
 
-SMALL = ("reviews=24", "resamples=200", "search.reviews=3", "random_reviews=3", "costly_reviews=12")
+SMALL = ("reviews=24", "search.reviews=3", "random_reviews=3", "costly_reviews=12")
 PROBE = (
     "data=order_probe",
     "data.probe.train=60",

@@ -17,7 +17,7 @@ def row(rung, measure, about, mean):
         "about": about,
         "mean": mean,
         "interval": [mean - 0.01, mean + 0.01],
-    } | {"reviews": 500}
+    } | {"reviews": 500, "few": False}
 
 
 def claim(rung, measure, about, mean):
@@ -43,6 +43,7 @@ def made_up(names=("base", "residual"), fingerprint="fc45bb824bf15091"):
             )
         numbers.append(row(name, "pairs", "both", -0.02))
     machine = {"python": "3.11.7", "platform": "Linux", "cpus": 2, "threads": 1, "gpu": None}
+    machine |= {"processor": None, "memory_gb": None, "uncommitted": None}
     rung = {
         "seeds": [1, 2, 3],
         "folders": ["runs/a"],
@@ -53,7 +54,7 @@ def made_up(names=("base", "residual"), fingerprint="fc45bb824bf15091"):
         "test_set": "packaged: every fifth block",
         "fingerprint": fingerprint,
         "reviews": 500,
-        "method": {"resamples": 10000, "seed": 0, "level": 0.95, "shares": SHARES}
+        "method": {"fewest": 10, "seed": 0, "level": 0.95, "shares": SHARES}
         | {"search": {"reviews": 50, "beam": 2}},
         "environments": [machine | {"torch": "2.13.0", "lightning": "2.6.6"}],
         "folders": ["runs"],
@@ -101,11 +102,16 @@ def test_the_answer_follows_from_the_claims(differences, answer):
 def test_tables_have_a_row_for_each_score_and_a_column_for_each_rung():
     found = {section.title: section for section in report.report_of(made_up()).sections}
     table = found["Normalized AOPC"].table
-    assert table[0] == ["Normalized AOPC", "base", "residual"]
-    assert table[1] == ["attention rollout", "0.120 (0.110 to 0.130)", "0.120 (0.110 to 0.130)"]
+    assert table[0] == ["Normalized AOPC", "reviews", "base", "residual"]
+    assert table[1] == [
+        "attention rollout",
+        "500",
+        "0.120 (0.110 to 0.130)",
+        "0.120 (0.110 to 0.130)",
+    ]
     assert len(table) == 1 + len(MEANS)
     assert (found["Raw AOPC"].folded, found["Normalized AOPC"].folded) == (True, False)
-    assert found["Edited reviews"].table[1][1] == "−0.020 (−0.030 to −0.010)"
+    assert found["Edited reviews"].table[1][2] == "−0.020 (−0.030 to −0.010)"
 
 
 def test_sentences_name_changed_orders_and_scores_that_do_not_change():
@@ -128,6 +134,17 @@ def test_sentences_name_changed_orders_and_scores_that_do_not_change():
     )
     assert "order of models by norms, all layers: base > residual; now residual > base." in text
     assert text.count("order of models") == 1
-    assert (
-        "Fails the randomization test (correlation above 0.5): attention rollout in base." in text
-    )
+    failed = "Fails the randomization test (correlation above 0.5), 500 reviews: attention rollout"
+    assert f"{failed} in base." in text
+
+
+def test_numbers_of_few_reviews_are_marked_and_claim_nothing():
+    summary = made_up()
+    for one in summary["numbers"]:
+        one |= {"reviews": 4, "few": True}
+    summary["claims"] = []
+    made = report.report_of(summary)
+    assert made.title == f"{report.QUESTION} not tested: a claim needs at least 10 reviews"
+    assert made.points == ["Numbers of fewer than 10 reviews are listed, but claim nothing."]
+    found = {section.title: section for section in made.sections}
+    assert found["Randomized weights"].short[1][1:3] == ["4", "0.120 (too few reviews)"]

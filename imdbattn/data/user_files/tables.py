@@ -289,6 +289,30 @@ def read_rows(
             raise ValueError("it has no rows")
 
 
+def kept_columns(file: Path, names: str | Sequence[str]) -> Iterator[dict[str, str | None]]:
+    """Returns an iterator over the rows of a table, each with some of its columns as text.
+
+    names: of a column, of several, or `all`. A row may have no value. Raises UserError for a file
+    that is not a table, and for a column that the table does not have.
+    """
+    if suffix_of(file) not in SUFFIXES or not file.is_file():
+        raise UserError(f"keep= is for tables ({', '.join(SUFFIXES)}), not {file}: omit it")
+    with naming(file):
+        header, _ = open_table(file)
+    chosen = header if names == "all" else [names] if isinstance(names, str) else [*names]
+    for name in chosen:
+        if header.count(name) != 1:
+            has = ", ".join(f"'{column}'" for column in header)
+            raise UserError(f"{file}: no single column '{name}'; it has {in_line(has)}: set keep")
+
+    def rows() -> Iterator[dict[str, str | None]]:
+        with naming(file):
+            for values in open_table(file, chosen)[1]:
+                yield dict(zip(chosen, values, strict=True))
+
+    return rows()
+
+
 def open_table(
     file: Path, columns: Sequence[str] = (), encoding_errors: str = "strict"
 ) -> tuple[list[str], Iterator[tuple[str | None, ...]]]:

@@ -1,6 +1,6 @@
 """The settings of the task `masked_words`."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -18,4 +18,5 @@ class Masked(Group):
 class MaskedWordSettings(ReviewSettings):
     """The settings of a run that predicts masked words."""
 
+    choose_by: Literal["accuracy", "loss"]
     masked: Masked

@@ -25,7 +25,7 @@ from imdbattn.tasks.build import batch_options, build_net, trained_words
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData, default_budget
 from imdbattn.tasks.parts import Part, pooled_shape, same_shape, scores_in
-from imdbattn.tasks.per_class import confusion, details
+from imdbattn.tasks.per_class import Metric, confusion, details, metric_of, short_name
 from imdbattn.tasks.weights import load_start, start_of
 
 SHORT = 30  # number of words of the review to draw
@@ -44,6 +44,7 @@ class ReviewData(BatchData):
 
     @staticmethod
     def read(cfg: Any) -> ReviewCorpus:
+        chosen_metric(cfg)  # raises UserError for one that cannot be used, before data are read
         corpus = prepare(cfg.data)
         if cfg.data.extra:
             from imdbattn.data.extra import with_extra
@@ -78,17 +79,23 @@ class Scores:
     labels_N: Tensor
     lengths_N: Tensor  # tokens read
     logits_NC: Tensor
+    metric: Metric | None = None  # of choose_by, besides accuracy and loss
+    metric_name: str = ""
 
     def values(self) -> dict[str, float]:
-        """For the log and metrics.json: accuracy, and cross-entropy in nats."""
+        """Returns for the log and metrics.json: accuracy, cross-entropy in nats, and the metric."""
         classes = self.logits_NC.shape[1]
         accuracy = multiclass_accuracy(
             self.logits_NC, self.labels_N, num_classes=classes, average="micro"
         )
-        return {
+        values = {
             "accuracy": accuracy.item(),
             "loss": F.cross_entropy(self.logits_NC, self.labels_N).item(),
         }
+        if self.metric is not None:
+            probabilities_NC = self.logits_NC.double().softmax(1).numpy()
+            values[self.metric_name] = float(self.metric(self.labels_N.numpy(), probabilities_NC))
+        return values
 
     def details(self) -> dict[str, Any]:
         """For metrics.json: scores of each class."""
@@ -124,6 +131,7 @@ class ReviewClassifier(Learner):
     targets_NC: Tensor | None
     weights_C: Tensor | None
     curves = ("training, words dropped", "validation")
+    metric: Metric | None = None  # of choose_by, in training
 
     def __init__(
         self,
@@ -158,6 +166,7 @@ class ReviewClassifier(Learner):
             targets_NC=corpus.targets_NC,
             weights_C=class_weights(cfg.class_weights, corpus),
         )
+        module.metric = chosen_metric(cfg)
         load_start(module, start, resumed)
         return module
 
@@ -208,7 +217,9 @@ class ReviewClassifier(Learner):
         return batch.rows_B, batch.labels_B, batch.lengths_B, logits_BC
 
     def make_scores(self, outputs: tuple[Tensor, ...]) -> Scores:
-        return Scores(*outputs)
+        name = short_name(self.cfg.choose_by)
+        rows_N, labels_N, lengths_N, logits_NC = outputs
+        return Scores(rows_N, labels_N, lengths_N, logits_NC, self.metric, name)
 
 
 def parts_of_classifiers(net: nn.Module) -> Iterator[Part]:
@@ -245,6 +256,16 @@ def class_weights(setting: Any, corpus: ReviewCorpus) -> Tensor | None:
             " give one for each"
         )
     return torch.tensor(list(setting), dtype=torch.float32)
+
+
+def chosen_metric(cfg: Any) -> Metric | None:
+    """Returns the metric that selects the best epoch; None for accuracy and loss.
+
+    Raises UserError for a function of one's own that `trust` does not name.
+    """
+    if cfg.choose_by in ("accuracy", "loss"):
+        return None
+    return metric_of(cfg.choose_by, cfg.trust, "choose_by")
 
 
 def words_of(

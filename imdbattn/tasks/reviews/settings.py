@@ -10,6 +10,7 @@ from imdbattn.settings.schema import (
     TOGETHER,
     Amount,
     Classifier,
+    FunctionName,
     ReviewData,
     Training,
     are_for_pairs,
@@ -24,7 +25,7 @@ class ReviewSettings(Training):
         if any(are_for_pairs(settings)):
             raise UserError(TOGETHER)
 
-    choose_by: Literal["accuracy", "loss"]
+    choose_by: Literal["accuracy", "loss", "macro_f1"] | FunctionName
     class_weights: Literal["balanced"] | Annotated[list[Amount], Field(min_length=2)] | None = None
     data: ReviewData
     model: Classifier

@@ -1,7 +1,7 @@
 """The tests of faithfulness (the dict that summary makes) as a pages.Report."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,6 @@ from omegaconf import OmegaConf
 from imdbattn.report import comparison_page as shared
 from imdbattn.report.comparison_figures import COLORS, finish, percents, small_multiples
 from imdbattn.report.pages import Picture, Report, Section, Table
-from imdbattn.report.statistics import level
 from imdbattn.tools.faithfulness.scores import RAW, SCORES, WITH_VALUES
 
 # a score fails the randomization test if its correlation is significantly above this
@@ -51,32 +50,22 @@ def sections(summary: dict[str, Any]) -> list[Section]:
     folded = False
     for name, (title, text) in ((name, one.values()) for name, one in MEASURES.items()):
         if rows := [row for row in summary["numbers"] if row["measure"] == name]:
-            size = max(row["reviews"] for row in rows)
-            text += f" {size:,} reviews." if size > 1 else ""
-            short = () if folded else pivoted(title, rows, lambda row: number(row["mean"]))
-            found.append(
-                Section(title, text, pivoted(title, rows, cell), short=short, folded=folded)
-            )
+            by_score = pivoted(title, rows)
+            short = () if folded else by_score
+            found.append(Section(title, text, by_score, short=short, folded=folded))
         folded |= name == "incompleteness"
     shares = Picture(
         "erasure", partial(erasure, summary), "Loss of probability by share of removed words."
     )
     found.append(Section("Erasure by share of the words", pictures=[shares], folded=True))
-    table = [["rung", "measure", "about", "difference", "interval", "verdict", "p (Holm)"]]
+    head = "rung, measure, about, reviews, difference, interval, verdict, p (Holm)"
+    table = [head.split(", ")]
     for claim in summary["claims"]:
-        difference, low, high = (
-            number(value, "+") for value in (claim["mean"], *claim["interval"])
-        )
         names = [claim["rung"], MEASURES[claim["measure"]].title, shown(claim["about"])]
-        table.append(
-            [
-                *names,
-                difference,
-                f"{low} to {high}",
-                claim["verdict"],
-                shared.p_value(claim["holm_p"]),
-            ]
-        )
+        ends = " to ".join(number(end, "+") for end in claim["interval"] or ())
+        difference, p = number(claim["mean"], "+"), shared.p_value(claim["holm_p"])
+        reviews = f"{claim['reviews']:,}"
+        table.append([*names, reviews, difference, ends, claim["verdict"], p])
     return [
         *found,
         Section(
@@ -85,15 +74,20 @@ def sections(summary: dict[str, Any]) -> list[Section]:
     ]
 
 
-def pivoted(
-    title: str, rows: Sequence[Mapping[str, Any]], show: Callable[[Mapping[str, Any]], str]
-) -> Table:
-    cells = {(row["about"], row["rung"]): show(row) for row in rows}
+def pivoted(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Returns a table with a row for each score, the number of its reviews, and a column for each
+    rung.
+    """
+    cells = {(row["about"], row["rung"]): cell(row) for row in rows}
     abouts, rungs = (list(dict.fromkeys(row[key] for row in rows)) for key in ("about", "rung"))
-    return [
-        [title, *rungs],
-        *([shown(about), *(cells.get((about, rung), "") for rung in rungs)] for about in abouts),
-    ]
+    table = [[title, "reviews", *rungs]]
+    for about in abouts:
+        numbers = sorted({row["reviews"] for row in rows if row["about"] == about})
+        reviews = f"{numbers[0]:,}" + f" to {numbers[-1]:,}" * (len(numbers) > 1)
+        table.append([shown(about), reviews, *(cells.get((about, rung), "") for rung in rungs)])
+    if all(row["measure"] == "speed" for row in rows):  # a number of each seed
+        table = [[line[0], *line[2:]] for line in table]
+    return table
 
 
 def shown(about: str) -> str:
@@ -108,12 +102,14 @@ def number(value: float, sign: str = "") -> str:
 
 
 def cell(row: Mapping[str, Any]) -> str:
+    """Returns a mean with its interval; without one if it has none, or is of too few reviews."""
+    text = number(row["mean"])
+    if row["few"]:
+        return f"{text} (too few reviews)"
+    if row["measure"] == "speed" or row["interval"] is None:
+        return text
     low, high = map(number, row["interval"])
-    return (
-        number(row["mean"])
-        if row["measure"] == "speed"
-        else f"{number(row['mean'])} ({low} to {high})"
-    )
+    return f"{text} ({low} to {high})"
 
 
 def erasure(summary: dict[str, Any]) -> Figure:
@@ -150,15 +146,13 @@ def headline(summary: dict[str, Any]) -> str:
         claim["rung"]: claim for name in reversed(RAW) for claim in claims if claim["about"] == name
     }
     if not first:
-        return (
-            f"{QUESTION} not tested: no rung has attention weights that could be compared with"
-            " random words"
-        )
+        few = any(row["few"] for row in summary["numbers"] if row["about"] in RAW)
+        reason = "no rung has attention weights that could be compared with random words"
+        if few:
+            reason = f"a claim needs at least {summary['method']['fewest']} reviews"
+        return f"{QUESTION} not tested: {reason}"
     verdicts = Counter(claim["verdict"] for claim in first.values())
-    others = [claim for claim in claims if claim["about"] not in RAW and claim["rung"] in first]
-    beaten = len(
-        {one["rung"] for one in others if one["interval"][0] > first[one["rung"]]["interval"][1]}
-    )
+    beaten = len({claim["rung"] for claim in claims if is_above(claim, first.get(claim["rung"]))})
     answers = {"better": "partly" if beaten else "yes", "worse": "no", "undecided": "undecided"}
     answer = answers[next(iter(verdicts))] if len(verdicts) == 1 else "partly"
     counted = ", ".join(f"{name} in {verdicts[name]}" for name in answers if verdicts[name])
@@ -169,11 +163,20 @@ def headline(summary: dict[str, Any]) -> str:
     return f"{text}; another score is better than attention in {beaten}" if beaten else text
 
 
+def is_above(claim: Mapping[str, Any], attention: Mapping[str, Any] | None) -> bool:
+    """Whether a claim about another score has an interval above that of attention."""
+    if attention is None or claim["about"] in RAW:
+        return False
+    if claim["interval"] is None or attention["interval"] is None:
+        return False
+    return bool(claim["interval"][0] > attention["interval"][1])
+
+
 def sentences(summary: dict[str, Any]) -> list[str]:
     """What a reader of the tables could miss: attention beside the best scores, changed orders,
     failed tests.
     """
-    rows, found = summary["numbers"], []
+    rows, found = [row for row in summary["numbers"] if not row["few"]], []
     both = "searched", "normalized"
     raw, normalized = (
         {(r["about"], r["rung"]): r["mean"] for r in rows if r["measure"] == one} for one in both
@@ -190,7 +193,10 @@ def sentences(summary: dict[str, Any]) -> list[str]:
             for group, (mean, name) in best.items()
             if mean > -1
         ]
-        found.append(f"{rung}, highest normalized AOPC: {', '.join(parts)}.")
+        reviews = min(
+            row["reviews"] for row in rows if (row["measure"], row["rung"]) == ("normalized", rung)
+        )
+        found.append(f"{rung}, highest normalized AOPC of {reviews:,} reviews: {', '.join(parts)}.")
     for name in names:
         ordered = (
             sorted((-mean, rung) for (one, rung), mean in m.items() if one == name)
@@ -206,10 +212,14 @@ def sentences(summary: dict[str, Any]) -> list[str]:
         failed = [
             f"{shown(row['about'])} in {row['rung']}"
             for row in randomized
-            if row["interval"][0] > UNCHANGED
+            if row["interval"] is not None and row["interval"][0] > UNCHANGED
         ]
         text = f"Fails the randomization test (correlation above {UNCHANGED:g})"
-        found.append(f"{text}: {', '.join(failed) or 'no score'}.")
+        reviews = min(row["reviews"] for row in randomized)
+        found.append(f"{text}, {reviews:,} reviews: {', '.join(failed) or 'no score'}.")
+    if len(rows) < len(summary["numbers"]):
+        fewest = summary["method"]["fewest"]
+        found.append(f"Numbers of fewer than {fewest} reviews are listed, but claim nothing.")
     return found
 
 
@@ -217,5 +227,6 @@ def notes(summary: dict[str, Any]) -> list[str]:
     """How the numbers were computed."""
     beam, claims = summary["method"]["search"]["beam"], f"{len(summary['claims']):,}"
     shares = ", ".join(f"{share:g} %" for share in percents(summary["method"]["shares"]))
-    facts = {"shares": shares, "beam": beam, "claims": claims, "level": level(summary)}
+    fewest = summary["method"]["fewest"]
+    facts = {"shares": shares, "beam": beam, "claims": claims, "fewest": fewest}
     return shared.notes(summary, [text.format(**facts) for text in NOTES.values()])

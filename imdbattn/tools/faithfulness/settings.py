@@ -5,7 +5,17 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from imdbattn.report.settings import OfRuns
-from imdbattn.settings.schema import Count, Group, InnerShare, LocalData, Natural, Part, Text, Trust
+from imdbattn.settings.schema import (
+    Count,
+    Group,
+    InnerShare,
+    LocalData,
+    Natural,
+    Part,
+    Seed,
+    Text,
+    Trust,
+)
 
 
 class AopcSearch(Group):
@@ -15,6 +25,7 @@ class AopcSearch(Group):
 
 class Faithfulness(OfRuns):
     split: Literal["test", "validation"]
+    seed: Seed
     reviews: Count
     scores: list[Text | Part]  # names, which faithfulness/experiment checks, and functions
     shares: Annotated[list[InnerShare], Field(min_length=1)]

@@ -1,9 +1,8 @@
 """The results of all runs on the same reviews: a table with a row for each number, and the claims
 that are tested.
 
-Claims are tested as in a comparison: by a p-value over reviews, which applies to these trained
-models only and is corrected for the number of claims, and by an interval that also covers other
-seeds.
+Claims are tested as in a comparison: the interval and the p-value are of one model of the
+uncertainty over reviews and seeds (report/statistics), and p is corrected for the number of claims.
 
 Suffixes of arrays: N reviews, S seeds.
 """
@@ -15,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike
 
-from imdbattn.report.comparison import environments, folders_of, spread
-from imdbattn.report.finished_runs import Run, Variant, grouped, variants
-from imdbattn.report.statistics import LEVEL, Bootstrap, holm, verdict
+from imdbattn.report.comparison import as_list, environments, folders_of, spread
+from imdbattn.report.finished_runs import Run, Variant, variants
+from imdbattn.report.statistics import LEVEL, holm, mean_of, share_of, verdict
 from imdbattn.tools.faithfulness.settings import Faithfulness
 
 Tables = dict[str, pa.Table]  # name of the part -> its table
@@ -26,6 +25,8 @@ RANDOM = "random"
 FORMS = ("efficient", "smooth")
 # else -1 and 1
 LIMITS = {"speed": (0, np.inf), "incompleteness": (0, np.inf), "randomized_efficient": (-1, np.inf)}
+SHARES = ("pairs",)  # whose values are from 0 to 1, and often at an end
+FEWEST = 10  # reviews of a claim
 # Measures of scores that are compared with random words; 1 if more is better.
 BETTER = {"comprehensiveness": 1, "sufficiency": -1, "auprc": 1, "human": 1}
 
@@ -149,7 +150,11 @@ def wrong_sign(scores: Sequence[float], truth: Sequence[float]) -> float:
 def summarize(
     measured: Sequence[tuple[Run, Tables]], fingerprint: str, cfg: Faithfulness
 ) -> dict[str, Any]:
-    """measured: runs on the same reviews, and their tables. fingerprint: of the split."""
+    """Returns the content of faithfulness.json for runs on the same reviews.
+
+    A claim needs FEWEST reviews; the numbers of those with fewer are listed without a claim.
+    measured: the runs and their tables. fingerprint: of the split.
+    """
     tables = {run.folder: one for run, one in measured}
     runs = [run for run, _ in measured]
     rungs = [Rung(one, [tables[run.folder] for run in one.runs]) for one in variants(runs)]
@@ -159,61 +164,44 @@ def summarize(
         found = list(rung.quantities())
         random = {measure: value_NS for measure, about, value_NS in found if about == RANDOM}
         for measure, about, value_NS in found:
-            row = {
-                "rung": rung.variant.label,
-                "measure": measure,
-                "about": about,
-                "value": value_NS,
-            }
-            numbers.append(row)
+            names = {"rung": rung.variant.label, "measure": measure, "about": about}
+            numbers += estimated(names, value_NS)
             if measure in BETTER and about != RANDOM:
                 gain_NS = BETTER[measure] * (value_NS - random[measure][: len(value_NS)])
-                claims.append(row | {"value": gain_NS, "p": p_of_mean(gain_NS)})
-    with_intervals([*numbers, *claims], cfg)
-    claims = [claim for claim in claims if claim["reviews"]]
+                claims += [claim for claim in estimated(names, gain_NS) if not claim["few"]]
     for claim, p in zip(claims, holm([claim["p"] for claim in claims]), strict=True):
-        claim |= {"holm_p": p, "verdict": verdict(p, *claim["interval"])}
+        claim |= {"holm_p": p, "verdict": verdict(p, claim["mean"])}
     return {
         "split": cfg.split,
         "test_set": runs[0].metrics["test_set"],
         "fingerprint": fingerprint,
         "reviews": len(rungs[0].column(RANDOM, "right")),
-        "method": {"level": LEVEL}
+        "method": {"level": LEVEL, "fewest": FEWEST}
         | cfg.model_dump(exclude={"runs", "out", "scores", "pairs_of", "trust", "data"}),
         "environments": environments(runs),
         "folders": folders_of(runs),
         "rungs": [rung.facts() for rung in rungs],
-        "numbers": [row for row in numbers if row["reviews"]],
+        "numbers": numbers,
         "claims": claims,
     }
 
 
-def with_intervals(rows: Sequence[dict[str, Any]], cfg: Faithfulness) -> None:
-    """Replaces the value (N, S) of each row by its mean, interval and number of reviews.
+def estimated(names: dict[str, Any], value_NS: np.ndarray) -> list[dict[str, Any]]:
+    """Returns a row with the mean of a measure, its interval, p and the number of reviews.
 
-    Reviews for which a value is undefined are omitted. Rows with the same number of reviews share
-    their resamples.
+    Reviews for which the value is undefined are omitted; the list is empty if it is so for all. The
+    measure `speed` is a number of each seed, not of reviews.
     """
-    for row in rows:
-        row["value"] = row["value"][np.isfinite(row["value"]).all(1)]
-        row["reviews"] = len(row["value"])
-    for same in grouped(filter(lambda row: row["reviews"], rows), lambda row: row["reviews"]):
-        values = [row.pop("value") for row in same]
-        bootstrap = Bootstrap(values, cfg.resamples, cfg.seed)
-        for place, (row, value_NS) in enumerate(zip(same, values, strict=True)):
-            interval = np.clip(
-                bootstrap.interval(place), *LIMITS.get(row["measure"], (-1, 1))
-            ).tolist()
-            row |= {"mean": float(value_NS.mean()), "interval": interval}
-
-
-def p_of_mean(value_NS: np.ndarray) -> float:
-    """The two-sided p-value of a t-test that the mean over reviews is 0; 1 if all are 0, or if
-    there is only one.
-    """
-    from scipy import stats
-
-    value_N = value_NS[np.isfinite(value_NS).all(1)].mean(1)
-    if len(set(value_N)) < 2:
-        return float(len(value_N) < 2 or not value_N.any())
-    return float(stats.ttest_1samp(value_N, 0).pvalue)
+    defined_NS = value_NS[np.isfinite(value_NS).all(1)]
+    reviews = len(defined_NS)
+    if not reviews:
+        return []
+    measure = names["measure"]
+    estimate = share_of(defined_NS) if measure in SHARES else mean_of(defined_NS)
+    interval = estimate.interval
+    if interval is not None:
+        low, high = LIMITS.get(measure, (-1, 1))
+        interval = max(interval[0], low), min(interval[1], high)
+    few = measure != "speed" and reviews < FEWEST
+    facts = {"mean": estimate.mean, "interval": as_list(interval), "p": estimate.p}
+    return [names | facts | {"reviews": reviews, "few": few}]
