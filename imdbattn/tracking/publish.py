@@ -33,9 +33,8 @@ def publish_run(run: Any, folder: Path, metrics: Mapping[str, Any]) -> None:
     if run is None:
         return
     with only_warning(log, "W&B: best values were not logged"):
-        chosen = short_name(
-            run.config.get("choose_by", "accuracy")
-        )  # may be a function of one's own
+        # may be a function of one's own, such as mypkg.cost
+        chosen = run.config.get("choose_by", "accuracy").rpartition(".")[2]
         names = VALUES | {f"best/val_{chosen}": f"val_{chosen}", f"test/{chosen}": f"test_{chosen}"}
         run.log({name: metrics[key] for name, key in names.items() if key in metrics})
     with only_warning(log, "W&B: predictions were not logged"):
