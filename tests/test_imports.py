@@ -31,7 +31,7 @@ MAY_IMPORT = {
         *("tools.explain", "tools.export", "tools.explore", *BASE),  # Model.page, without a server
     },
     "tools": set(),
-    "tools.explain": {"nn", "tasks", "runs", "report", *BASE},
+    "tools.explain": {"nn", "data", "tasks", "runs", "report", *BASE},
     "tools.export": {"nn", "data", "tasks", "runs", "report", *BASE},
     "tools.faithfulness": {"nn", "data", "tasks", "runs", "report", "tools.explain", *BASE},
     "tools.explore": {

@@ -100,7 +100,8 @@ def check_hardware(settings: Any) -> None:
     It is called before data are read.
     """
     instead = "use trainer=ddp_cpu, or trainer=cpu for one process"
-    accelerator, machines = settings.get("accelerator"), settings.get("num_nodes") or 1
+    given = as_dict(settings)
+    accelerator, machines = given.get("accelerator"), given.get("num_nodes") or 1
     has_gpu = torch.cuda.is_available() or (
         accelerator == "gpu" and torch.backends.mps.is_available()
     )

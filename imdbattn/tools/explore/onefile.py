@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from imdbattn.data.order_probe import SLOTS
+from imdbattn.data.sources.order_probe import SLOTS
 from imdbattn.data.tokens import FIRST_WORD, RULES, pipeline_of
 from imdbattn.errors import UserError, in_line
 from imdbattn.io.files import expanded, write_atomically, writing_into
