@@ -1,14 +1,19 @@
 """The tokenizer that data.tokenizer names: one of data.tokens.RULES, or a callable of one's own."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
 from imdbattn.data import tokens
 from imdbattn.data.tokens import Word
 
-Setting = str | Mapping[str, object]  # a name, or `_target_` and keyword arguments
+Setting = Any  # a name, or `_target_` and keyword arguments as a mapping or as settings
+
+
+def as_mapping(setting: Setting) -> dict[str, Any]:
+    """Returns `_target_` and the keyword arguments of a callable."""
+    return dict(setting.model_dump() if hasattr(setting, "model_dump") else setting)
 
 
 class AnyTokenizer(Protocol):
@@ -31,7 +36,7 @@ def tokenizer_of(setting: Setting, words: Sequence[str]) -> AnyTokenizer:
         return tokens.Tokenizer(setting, words)
     from imdbattn.data.own_tokenizer import OwnTokenizer
 
-    return OwnTokenizer(setting, words)
+    return OwnTokenizer(as_mapping(setting), words)
 
 
 def signature(setting: Setting) -> str:
@@ -40,4 +45,4 @@ def signature(setting: Setting) -> str:
         return tokens.signature(setting)
     from imdbattn.data.own_tokenizer import version_of
 
-    return version_of(setting)
+    return version_of(as_mapping(setting))

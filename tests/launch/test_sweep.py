@@ -170,7 +170,7 @@ def test_each_job_on_one_device_has_its_own_gpu(monkeypatch, job, settings):
         assert [first, second] == [{"CUDA_VISIBLE_DEVICES": "4"}, {"CUDA_VISIBLE_DEVICES": "7"}]
         with reserved_gpu(gpu) as third:  # more jobs than GPUs: shared in turn
             assert third == {"CUDA_VISIBLE_DEVICES": "7"}
-    for free in (cpu, many, OmegaConf.merge(gpu, {"devices": 2})):  # DDP takes what it wants
+    for free in (cpu, many, gpu.model_copy(update={"devices": 2})):  # DDP takes what it wants
         with reserved_gpu(free) as chosen:
             assert chosen == {}
     with reserved_gpu(gpu) as again:

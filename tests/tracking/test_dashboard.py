@@ -61,7 +61,9 @@ def test_every_panel_shows_a_quantity_that_runs_log(written, trained, tmp_path, 
         }
         logged.update(found, charts)  # where W&B keeps a chart's numbers, see test_wandb.py
 
-    run = SimpleNamespace(config={"logger": {"table_rows": 5, "table_characters": 50}}, log=log)
+    config = {"logger": {"table_rows": 5, "table_characters": 50}}
+    summary = SimpleNamespace(update=logged.update)
+    run = SimpleNamespace(config=config, log=log, summary=summary)
     monkeypatch.setattr(wandb, "Image", str)
     publish.publish_run(run, tmp_path, metrics)
     logged |= {f"comparison/{name}" for name in publish.comparison_tables(COMPARISON)} | {
