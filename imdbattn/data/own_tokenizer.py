@@ -24,13 +24,18 @@ TARGET = "_target_"
 Splitter = Callable[[str], list[str]]
 
 
-def splitter_of(settings: Mapping[str, Any]) -> Splitter:
+def as_mapping(setting: Any) -> dict[str, Any]:
+    """Returns `_target_` and the keyword arguments of a callable, from settings or a mapping."""
+    return dict(setting.model_dump() if hasattr(setting, "model_dump") else setting)
+
+
+def splitter_of(settings: Any) -> Splitter:
     """A function from a text to its words, without those that are blank.
 
     Raises UserError if the callable cannot be imported, and the function if it does not return
     words.
     """
-    return _splitter(json.dumps(dict(settings), sort_keys=True))
+    return _splitter(json.dumps(as_mapping(settings), sort_keys=True))
 
 
 @cache

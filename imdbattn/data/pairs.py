@@ -259,7 +259,7 @@ def split_text(text: str, cfg: Any) -> list[str]:
 def tokenizers_of(cfg: Any) -> tuple[Any, Any]:
     """data.tokenizer of source and of target."""
     setting = cfg.tokenizer
-    if isinstance(setting, (str, Mapping)):
+    if not isinstance(setting, (list, tuple)):
         return setting, setting
     source, target = setting
     return source, target

@@ -11,11 +11,6 @@ from imdbattn.data.tokens import Word
 Setting = Any  # a name, or `_target_` and keyword arguments as a mapping or as settings
 
 
-def as_mapping(setting: Setting) -> dict[str, Any]:
-    """Returns `_target_` and the keyword arguments of a callable."""
-    return dict(setting.model_dump() if hasattr(setting, "model_dump") else setting)
-
-
 class AnyTokenizer(Protocol):
     """What every tokenizer offers, see data.tokens.Tokenizer."""
 
@@ -34,7 +29,7 @@ def tokenizer_of(setting: Setting, words: Sequence[str]) -> AnyTokenizer:
     """
     if isinstance(setting, str):
         return tokens.Tokenizer(setting, words)
-    from imdbattn.data.own_tokenizer import OwnTokenizer
+    from imdbattn.data.own_tokenizer import OwnTokenizer, as_mapping
 
     return OwnTokenizer(as_mapping(setting), words)
 
@@ -43,6 +38,6 @@ def signature(setting: Setting) -> str:
     """A string that changes whenever the tokens may change."""
     if isinstance(setting, str):
         return tokens.signature(setting)
-    from imdbattn.data.own_tokenizer import version_of
+    from imdbattn.data.own_tokenizer import as_mapping, version_of
 
     return version_of(as_mapping(setting))

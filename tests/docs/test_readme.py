@@ -206,7 +206,7 @@ def test_make_targets_exist():
 
 
 SETTINGS = [("model=residual_learned",), ("model=wide",), ("task=masked_words",), ("task=seq2seq",)]
-SETTINGS += [("task=seq2seq", "data=translation"), ("data=order_probe",)]
+SETTINGS += [("task=seq2seq", "data=translation"), ("data=order_probe",), ("logger=mlflow",)]
 
 
 def test_every_setting_in_the_documents_exists(composed):
