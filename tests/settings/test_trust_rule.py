@@ -1,0 +1,35 @@
+"""Promise 9: a run folder may name classes of the listed packages only, for every group."""
+
+import string
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from imdbattn.settings.safety import TRUSTED, untrusted
+
+GROUPS = (*TRUSTED, "data", "anything")
+NAMES = st.text(string.ascii_lowercase + "_", min_size=1, max_size=12)
+PACKAGES = st.one_of(st.sampled_from(sorted(sys.stdlib_module_names)), NAMES)
+
+
+@given(st.sampled_from(GROUPS), PACKAGES, NAMES)
+def test_a_class_of_any_other_package_is_not_trusted(group, package, name):
+    target = f"{package}.{name}"
+    allowed = TRUSTED.get(group, ())
+    if f"{target}.".startswith(tuple(f"{known}." for known in allowed)):
+        return
+    found = list(untrusted({group: {"part": {"_target_": target}}}))
+    assert found == [(f"{group}.part._target_", target, package)]
+
+
+@pytest.mark.parametrize("group", TRUSTED)
+def test_only_packages_without_side_effects_are_trusted_by_default(group):
+    known = ("imdbattn.", "torch.", "lightning.", "swanlab.integration.")
+    assert all(f"{name}.".startswith(known) for name in TRUSTED[group])
+
+
+def test_a_named_package_is_trusted_and_no_other():
+    settings = {"model": {"a": {"_target_": "mine.A"}, "b": {"_target_": "mines.B"}}}
+    assert [target for _, target, _ in untrusted(settings, "mine")] == ["mines.B"]
