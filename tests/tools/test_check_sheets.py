@@ -88,6 +88,17 @@ def test_what_could_have_been_otherwise_is_noted(file, note):
     assert note in sentences(outcome_of(FOLDER / "sheets" / f"{file}.py"))
 
 
+def test_the_lab_may_return_logits_of_all_steps_in_one_axis(tmp_path):
+    cat = "self.classifier(torch.cat(outputs, dim=1))"
+    file = changed(tmp_path, "sheets/lab_gru", cat, f"{cat}.view(-1, VOCAB)")
+    outcome = outcome_of(file)
+    assert (findings(outcome), outcome.status) == ([], 0)
+    once = "out, hidden_state = self.decoder(x, hidden_state)\n            outputs"
+    assert once in (text := file.read_text())
+    file.write_text(text.replace(once, once.replace("hidden_state =", "_ =")))
+    assert findings(outcome_of(file)) == [("Seq2SeqModel", "state-not-carried")]
+
+
 def test_a_part_without_lengths_is_checked_without_padding(tmp_path):
     text = (FOLDER / "sheets" / "textbook_lazy.py").read_text()
     attention = text[text.index("class AdditiveAttention") : text.index("class MultiHead")]
