@@ -9,7 +9,7 @@ import yaml
 
 from imdbattn.errors import UserError
 from imdbattn.tools.check.parts import check
-from imdbattn.tools.check.report import Outcome, as_text
+from imdbattn.tools.check.report import Outcome, as_gradescope, as_text
 from imdbattn.tools.check.sheets import OWN, load
 
 from ..solutions.sheets.wrong import WRONG
@@ -97,6 +97,28 @@ def test_the_lab_may_return_logits_of_all_steps_in_one_axis(tmp_path):
     assert once in (text := file.read_text())
     file.write_text(text.replace(once, once.replace("hidden_state =", "_ =")))
     assert findings(outcome_of(file)) == [("Seq2SeqModel", "state-not-carried")]
+
+
+SCORES = "hidden = self.W_q(queries)[:, :, None] + self.W_k(keys)[:, None]"
+WEIGHTED = "self.dropout(masked_softmax(scores, valid_lens)) @ values"
+
+
+@pytest.mark.parametrize("average", ["values", "keys"])
+def test_scores_of_values_are_refused_by_name(average, tmp_path):
+    weighted = WEIGHTED.replace("values", average)
+    file = changed(tmp_path, "sheets/textbook_lazy", WEIGHTED, weighted)
+    file.write_text(file.read_text().replace(SCORES, SCORES.replace("(keys)", "(values)")))
+    assert ("AdditiveAttention", "arguments-exchanged") in findings(outcome_of(file))
+
+
+def test_the_summary_says_which_results_were_not_compared(tmp_path):
+    file = changed(tmp_path, "sheets/textbook_lazy", SCORES, SCORES.replace("keys", "keys ** 3"))
+    outcome = outcome_of(file)
+    assert findings(outcome) == []
+    assert outcome.summary.endswith(" Results were not compared: AdditiveAttention.")
+    tests = json.loads(as_gradescope([outcome]))["tests"]
+    (text,) = [test["output"] for test in tests if test["name"] == "AdditiveAttention"]
+    assert text == "The checks hold, but the results were not compared."
 
 
 def test_a_part_without_lengths_is_checked_without_padding(tmp_path):
