@@ -10,6 +10,7 @@ import yaml
 from imdbattn.errors import UserError
 from imdbattn.tools.check.parts import check
 from imdbattn.tools.check.report import Outcome, as_gradescope, as_text
+from imdbattn.tools.check.sheets import FOLDER as OWN_SHEETS
 from imdbattn.tools.check.sheets import OWN, load
 
 from ..solutions.sheets.wrong import WRONG
@@ -97,6 +98,30 @@ def test_the_lab_may_return_logits_of_all_steps_in_one_axis(tmp_path):
     assert once in (text := file.read_text())
     file.write_text(text.replace(once, once.replace("hidden_state =", "_ =")))
     assert findings(outcome_of(file)) == [("Seq2SeqModel", "state-not-carried")]
+
+
+PADDING = "scores.masked_fill(key_padding_mask[:, None, None], -1e9)"
+
+
+def test_key_padding_mask_is_true_on_padding_and_nan_without_words_is_a_note(tmp_path):
+    infinite = PADDING.replace("-1e9", "-float('inf')")
+    file = changed(tmp_path, "sheets/course_additive", PADDING, infinite)
+    outcome = outcome_of(file)
+    assert (findings(outcome), outcome.status) == ([], 0)
+    assert "is nan for a review without words" in sentences(outcome)
+    inverted = infinite.replace("key_padding", "~key_padding")
+    file.write_text(file.read_text().replace(infinite, inverted))
+    assert ("MultiheadAttention", "mask-inverted") in findings(outcome_of(file))
+
+
+@pytest.mark.parametrize("value", ["note", "wrong"])
+def test_a_sheet_decides_whether_a_review_without_words_may_be_nan(value, tmp_path):
+    page = yaml.safe_load((OWN_SHEETS / "self_attention.yaml").read_text())
+    page["parts"]["model"]["without_words"] = value
+    (sheet := tmp_path / "my_sheet.yaml").write_text(yaml.safe_dump(page))
+    file = changed(tmp_path, "sheets/self_padding_mask", ".clamp(min=1.0)", "")
+    found = findings(outcome_of(file, str(sheet)))
+    assert found == [("AttentionClassifier", "nan-without-words")] * (value == "wrong")
 
 
 SCORES = "hidden = self.W_q(queries)[:, :, None] + self.W_k(keys)[:, None]"

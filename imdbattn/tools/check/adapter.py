@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from imdbattn.tools.check.numbers import Mistake, NotChecked
-from imdbattn.tools.check.sheets import Entry, agrees, arguments_of, evaluate, parameters_of
+from imdbattn.tools.check.sheets import Entry, Way, agrees, arguments_of, evaluate, parameters_of
 from imdbattn.tools.check.tables import SIGNATURES
 
 # Findings that do not say which mistake it is
@@ -106,6 +106,8 @@ def settle(
     for modules: it is tried only if the others do not decide, and with one way for each kind.
     """
     ways = [way for way in entry.ways if agrees(called, way)] or entry.ways
+    if "key_padding_mask" in parameters_of(called):  # it is that of torch.nn.MultiheadAttention
+        ways = [way for way in ways if is_given_padding(way)] or ways
     left = [(part, way) for part in candidates for way in ways]
     ranks = [0]
     for rule in rules:
@@ -125,6 +127,11 @@ def settle(
         left = [one for one, rank in zip(left, ranks, strict=False) if rank == max(ranks)]
     part, part.adapter.way = left[0]
     return part
+
+
+def is_given_padding(way: Way) -> bool:
+    """Whether this way has the argument key_padding_mask, which is True on padding."""
+    return any("key_padding_mask" in key.split("|") for key in way.arguments)
 
 
 def is_given_a_mask(entry: Entry, called: Any) -> bool:
