@@ -95,7 +95,8 @@ def test_the_lab_may_return_logits_of_all_steps_in_one_axis(tmp_path):
     outcome = outcome_of(file)
     assert (findings(outcome), outcome.status) == ([], 0)
     once = "out, hidden_state = self.decoder(x, hidden_state)\n            outputs"
-    assert once in (text := file.read_text())
+    text = file.read_text()
+    assert once in text
     file.write_text(text.replace(once, once.replace("hidden_state =", "_ =")))
     assert findings(outcome_of(file)) == [("Seq2SeqModel", "state-not-carried")]
 
@@ -122,6 +123,29 @@ def test_a_sheet_decides_whether_a_review_without_words_may_be_nan(value, tmp_pa
     file = changed(tmp_path, "sheets/self_padding_mask", ".clamp(min=1.0)", "")
     found = findings(outcome_of(file, str(sheet)))
     assert found == [("AttentionClassifier", "nan-without-words")] * (value == "wrong")
+
+
+def test_a_fused_layer_with_heads_is_recognized_under_any_name(tmp_path):
+    text = (FOLDER / "sheets" / "course_padding.py").read_text()
+    layer = text[text.index("class MultiHeadAttention") : text.index("class CausalSelf")]
+    layer = layer.replace("MultiHeadAttention(", "Mixer(", 1).replace("attn_mask)", "mask)", 1)
+    layer = layer.replace("=attn_mask[", "=mask[").replace("embed_dim, num_heads", "dim, heads=2")
+    layer = layer.replace("embed_dim", "dim").replace("= num_heads", "= heads")
+    (file := tmp_path / "mine.py").write_text(f"import torch\nfrom torch import nn\n\n\n{layer}")
+    outcome = outcome_of(file)
+    assert (findings(outcome), outcome.status) == ([], 0)
+    assert "the mask is True on words" in sentences(outcome)
+    file.write_text(file.read_text().replace("=mask[:, None, None]", "=None"))
+    assert ("Mixer", "no-key-mask") in findings(outcome_of(file))
+
+
+def test_a_model_may_have_two_classes_if_it_is_not_given_their_number(tmp_path):
+    file = changed(tmp_path, "sheets/self_padding_mask", "num_layers, num_classes", "num_layers")
+    file.write_text(file.read_text().replace("embed_dim, num_classes)", "embed_dim, 2)"))
+    outcome = outcome_of(file)
+    assert (findings(outcome), outcome.status) == ([], 0)
+    file = changed(tmp_path, "sheets/self_padding_mask", "embed_dim, num_classes)", "embed_dim, 2)")
+    assert ("AttentionClassifier", "wrong-shape") in findings(outcome_of(file))
 
 
 SCORES = "hidden = self.W_q(queries)[:, :, None] + self.W_k(keys)[:, None]"

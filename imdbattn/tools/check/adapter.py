@@ -37,7 +37,10 @@ class Adapter:
         given, named = arguments_of(make, self.entry.make, sizes | names)
         module = make(*given, **named)
         if self.entry.sizes and isinstance(module, nn.Module):
-            found = {"it": module, "hidden": hidden_size}
+            asked = [key for key, value in self.entry.make.items() if value == "classes"]
+            is_asked = bool({*"|".join(asked).split("|")} & parameters_of(make).keys())
+            classes = sizes["C"] if is_asked else class_count(module, sizes["C"])
+            found = {"it": module, "hidden": hidden_size, "classes": classes}
             self.sizes = {k: evaluate(v, found) for k, v in self.entry.sizes.items()}
         return module
 
@@ -77,6 +80,12 @@ def hidden_size(module: nn.Module) -> int:
         if isinstance(child, nn.RNNBase | nn.RNNCellBase):
             return child.hidden_size
     raise NotChecked("It was not checked: the module has no recurrent layer.")
+
+
+def class_count(module: nn.Module, classes: int) -> int:
+    """2 for a model with a Linear of two outputs and none of so many classes, and else classes."""
+    outputs = [child.out_features for child in module.modules() if isinstance(child, nn.Linear)]
+    return 2 if 2 in outputs and classes not in outputs else classes
 
 
 def rank_of(rule: Callable[[Any], Any], part: Any) -> int:

@@ -35,7 +35,7 @@ def of_query(part: Part, w: Tensor) -> Call:
 def additive_choices(part: Part, net: Any, results: list[Tensor]) -> Iterator[Choice]:
     yield from of_key_at(part, net, 1)
     if part.kind == "AdditiveAttention":
-        for (finding, text, names), average in itertools.product(of_key_at(part, net, 2), "vk"):
+        for (_, _, names), average in itertools.product(of_key_at(part, net, 2), "vk"):
             yield *EXCHANGED[average], partial(scored_by_values, names, average)
 
 

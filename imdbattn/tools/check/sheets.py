@@ -22,6 +22,7 @@ OWN = sorted(file.stem for file in FOLDER.glob("*.yaml"))
 KEYS = {
     *("names", "rules", "signature", "make", "calls", "method", "sizes", "needs"),
     *("unless", "masked", "change", "stub", "any_name", "also", "optional", "without_words"),
+    "attributes",
 }
 
 # What nan for a review without words is. Without the key, it is a note if the part has an argument
@@ -52,6 +53,7 @@ class Entry:
     sizes: dict[str, str] = field(default_factory=dict)
     needs: list[str] = field(default_factory=list)  # of these arguments, one must be there
     unless: list[str] = field(default_factory=list)  # none of these arguments may be there
+    attributes: str = ""  # a pattern of the names that __init__ uses, side by side
     masked: bool = True
     any_name: bool = False  # the name does not show that the sheet is meant
     also: list[str] = field(default_factory=list)  # further rules, of parts.EXTRA
@@ -68,6 +70,11 @@ class Entry:
             return False
         if not self.method and isinstance(thing, type) != bool(self.make or self.is_module):
             return False
+        if self.attributes:
+            start = getattr(getattr(thing, "__init__", None), "__code__", None)
+            used = " ".join(start.co_names) if start else ""
+            if not re.fullmatch(self.attributes, used):
+                return False
         given = parameters_of(thing)
         if self.needs and not set(self.needs) & given.keys():
             return False
