@@ -9,7 +9,8 @@ import yaml
 
 from imdbattn.errors import UserError
 from imdbattn.tools.check.parts import check
-from imdbattn.tools.check.report import Outcome, as_text
+from imdbattn.tools.check.report import Outcome, as_gradescope, as_text
+from imdbattn.tools.check.sheets import FOLDER as OWN_SHEETS
 from imdbattn.tools.check.sheets import OWN, load
 
 from ..solutions.sheets.wrong import WRONG
@@ -86,6 +87,87 @@ def test_wrong_solutions_of_each_sheet_are_refused_by_name(file, part, names, ol
 )
 def test_what_could_have_been_otherwise_is_noted(file, note):
     assert note in sentences(outcome_of(FOLDER / "sheets" / f"{file}.py"))
+
+
+def test_the_lab_may_return_logits_of_all_steps_in_one_axis(tmp_path):
+    cat = "self.classifier(torch.cat(outputs, dim=1))"
+    file = changed(tmp_path, "sheets/lab_gru", cat, f"{cat}.view(-1, VOCAB)")
+    outcome = outcome_of(file)
+    assert (findings(outcome), outcome.status) == ([], 0)
+    once = "out, hidden_state = self.decoder(x, hidden_state)\n            outputs"
+    text = file.read_text()
+    assert once in text
+    file.write_text(text.replace(once, once.replace("hidden_state =", "_ =")))
+    assert findings(outcome_of(file)) == [("Seq2SeqModel", "state-not-carried")]
+
+
+PADDING = "scores.masked_fill(key_padding_mask[:, None, None], -1e9)"
+
+
+def test_key_padding_mask_is_true_on_padding_and_nan_without_words_is_a_note(tmp_path):
+    infinite = PADDING.replace("-1e9", "-float('inf')")
+    file = changed(tmp_path, "sheets/course_additive", PADDING, infinite)
+    outcome = outcome_of(file)
+    assert (findings(outcome), outcome.status) == ([], 0)
+    assert "is nan for a review without words" in sentences(outcome)
+    inverted = infinite.replace("key_padding", "~key_padding")
+    file.write_text(file.read_text().replace(infinite, inverted))
+    assert ("MultiheadAttention", "mask-inverted") in findings(outcome_of(file))
+
+
+@pytest.mark.parametrize("value", ["note", "wrong"])
+def test_a_sheet_decides_whether_a_review_without_words_may_be_nan(value, tmp_path):
+    page = yaml.safe_load((OWN_SHEETS / "self_attention.yaml").read_text())
+    page["parts"]["model"]["without_words"] = value
+    (sheet := tmp_path / "my_sheet.yaml").write_text(yaml.safe_dump(page))
+    file = changed(tmp_path, "sheets/self_padding_mask", ".clamp(min=1.0)", "")
+    found = findings(outcome_of(file, str(sheet)))
+    assert found == [("AttentionClassifier", "nan-without-words")] * (value == "wrong")
+
+
+def test_a_fused_layer_with_heads_is_recognized_under_any_name(tmp_path):
+    text = (FOLDER / "sheets" / "course_padding.py").read_text()
+    layer = text[text.index("class MultiHeadAttention") : text.index("class CausalSelf")]
+    layer = layer.replace("MultiHeadAttention(", "Mixer(", 1).replace("attn_mask)", "mask)", 1)
+    layer = layer.replace("=attn_mask[", "=mask[").replace("embed_dim, num_heads", "dim, heads=2")
+    layer = layer.replace("embed_dim", "dim").replace("= num_heads", "= heads")
+    (file := tmp_path / "mine.py").write_text(f"import torch\nfrom torch import nn\n\n\n{layer}")
+    outcome = outcome_of(file)
+    assert (findings(outcome), outcome.status) == ([], 0)
+    assert "the mask is True on words" in sentences(outcome)
+    file.write_text(file.read_text().replace("=mask[:, None, None]", "=None"))
+    assert ("Mixer", "no-key-mask") in findings(outcome_of(file))
+
+
+def test_a_model_may_have_two_classes_if_it_is_not_given_their_number(tmp_path):
+    file = changed(tmp_path, "sheets/self_padding_mask", "num_layers, num_classes", "num_layers")
+    file.write_text(file.read_text().replace("embed_dim, num_classes)", "embed_dim, 2)"))
+    outcome = outcome_of(file)
+    assert (findings(outcome), outcome.status) == ([], 0)
+    file = changed(tmp_path, "sheets/self_padding_mask", "embed_dim, num_classes)", "embed_dim, 2)")
+    assert ("AttentionClassifier", "wrong-shape") in findings(outcome_of(file))
+
+
+SCORES = "hidden = self.W_q(queries)[:, :, None] + self.W_k(keys)[:, None]"
+WEIGHTED = "self.dropout(masked_softmax(scores, valid_lens)) @ values"
+
+
+@pytest.mark.parametrize("average", ["values", "keys"])
+def test_scores_of_values_are_refused_by_name(average, tmp_path):
+    weighted = WEIGHTED.replace("values", average)
+    file = changed(tmp_path, "sheets/textbook_lazy", WEIGHTED, weighted)
+    file.write_text(file.read_text().replace(SCORES, SCORES.replace("(keys)", "(values)")))
+    assert ("AdditiveAttention", "arguments-exchanged") in findings(outcome_of(file))
+
+
+def test_the_summary_says_which_results_were_not_compared(tmp_path):
+    file = changed(tmp_path, "sheets/textbook_lazy", SCORES, SCORES.replace("keys", "keys ** 3"))
+    outcome = outcome_of(file)
+    assert findings(outcome) == []
+    assert outcome.summary.endswith(" Results were not compared: AdditiveAttention.")
+    tests = json.loads(as_gradescope([outcome]))["tests"]
+    (text,) = [test["output"] for test in tests if test["name"] == "AdditiveAttention"]
+    assert text == "The checks hold, but the results were not compared."
 
 
 def test_a_part_without_lengths_is_checked_without_padding(tmp_path):

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from imdbattn.tools.check.numbers import Mistake, NotChecked
-from imdbattn.tools.check.sheets import Entry, agrees, arguments_of, evaluate, parameters_of
+from imdbattn.tools.check.sheets import Entry, Way, agrees, arguments_of, evaluate, parameters_of
 from imdbattn.tools.check.tables import SIGNATURES
 
 # Findings that do not say which mistake it is
@@ -37,7 +37,10 @@ class Adapter:
         given, named = arguments_of(make, self.entry.make, sizes | names)
         module = make(*given, **named)
         if self.entry.sizes and isinstance(module, nn.Module):
-            found = {"it": module, "hidden": hidden_size}
+            asked = [key for key, value in self.entry.make.items() if value == "classes"]
+            is_asked = bool({*"|".join(asked).split("|")} & parameters_of(make).keys())
+            classes = sizes["C"] if is_asked else class_count(module, sizes["C"])
+            found = {"it": module, "hidden": hidden_size, "classes": classes}
             self.sizes = {k: evaluate(v, found) for k, v in self.entry.sizes.items()}
         return module
 
@@ -79,6 +82,12 @@ def hidden_size(module: nn.Module) -> int:
     raise NotChecked("It was not checked: the module has no recurrent layer.")
 
 
+def class_count(module: nn.Module, classes: int) -> int:
+    """2 for a model with a Linear of two outputs and none of so many classes, and else classes."""
+    outputs = [child.out_features for child in module.modules() if isinstance(child, nn.Linear)]
+    return 2 if 2 in outputs and classes not in outputs else classes
+
+
 def rank_of(rule: Callable[[Any], Any], part: Any) -> int:
     """3 if the rule holds, 2 for a known mistake, 1 if the rule does not apply.
 
@@ -106,6 +115,8 @@ def settle(
     for modules: it is tried only if the others do not decide, and with one way for each kind.
     """
     ways = [way for way in entry.ways if agrees(called, way)] or entry.ways
+    if "key_padding_mask" in parameters_of(called):  # it is that of torch.nn.MultiheadAttention
+        ways = [way for way in ways if is_given_padding(way)] or ways
     left = [(part, way) for part in candidates for way in ways]
     ranks = [0]
     for rule in rules:
@@ -125,6 +136,11 @@ def settle(
         left = [one for one, rank in zip(left, ranks, strict=False) if rank == max(ranks)]
     part, part.adapter.way = left[0]
     return part
+
+
+def is_given_padding(way: Way) -> bool:
+    """Whether this way has the argument key_padding_mask, which is True on padding."""
+    return any("key_padding_mask" in key.split("|") for key in way.arguments)
 
 
 def is_given_a_mask(entry: Entry, called: Any) -> bool:

@@ -13,7 +13,6 @@ from imdbattn.nn import sinusoids
 from imdbattn.tools.check.formulas import RIGHT, Names, diagnose
 from imdbattn.tools.check.numbers import NotChecked, StudentError, mistake, same
 from imdbattn.tools.check.part import (
-    CLASSES,
     VECTORS,
     VOCABULARY,
     Part,
@@ -67,7 +66,7 @@ def returns_logits(part: Part) -> None:
     """The results are logits, without a softmax or another function after the last Linear."""
     for seed in SEEDS:
         made = tensors(part, [[a, b] for a in range(4) for b in (5, 8)], seed=seed)
-        *earlier, y_BC = shaped(made, 8, CLASSES)
+        *earlier, y_BC = shaped(made, 8, part.sizes["C"])
         if linears := [{"z": z} for z in earlier if not same(z, y_BC)]:
             find(part, "logits", y_BC, "8 reviews", linears)
         if any(same(z.sum(1), torch.ones(len(z))) for z in (y_BC, y_BC.exp())):

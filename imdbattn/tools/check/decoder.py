@@ -95,10 +95,23 @@ class Decoding:
         else:
             y = student(self.net, self.source_BT if given is None else given, tokens_BS)
         y = y[0] if isinstance(y, tuple | list) and y else y
+        if not self.is_textbook and isinstance(y, Tensor) and y.ndim == 2:
+            y = by_review(y, tokens_BS, self.source_BT if given is None else given)
         if not isinstance(y, Tensor) or y.ndim != 3:
             shape = (*tokens_BS.shape, self.vocabulary)
             require_shape(y, shape, f"For tokens {tuple(tokens_BS.shape)}, the result", self.part)
         return y.detach()
+
+
+def by_review(y: Tensor, tokens_BS: Tensor, source_BT: Tensor) -> Tensor:
+    """Logits (B * S, V), as the lab returns them, are returned as (B, S, V); others unchanged.
+
+    A model that decodes the encoder's words returns (B * T, V), which becomes (B, T, V).
+    """
+    for words in (tokens_BS, source_BT):
+        if len(y) == words.numel():
+            return y.view(*words.shape, -1)
+    return y
 
 
 def materialized(net: nn.Module) -> nn.Module:

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from imdbattn.tools.check.numbers import Mistake, NotChecked, mistake, same
+from imdbattn.tools.check.numbers import Mistake, NotChecked, NotCompared, mistake, same
 from imdbattn.tools.check.part import Part
 from imdbattn.tools.check.tables import Table
 
@@ -113,7 +113,7 @@ def diagnose(
         )
         raise Mistake(name, sentence, example, change)
     if RIGHT not in [finding for finding, *_ in bindings]:
-        return NotChecked(
+        return NotCompared(
             "Results were not compared: the parameters of the formula were not recognized."
         )
     _, *rest = differs("the closest that was found", rights[0]).args

@@ -16,6 +16,10 @@ class NotChecked(Exception):
     """The rule does not apply to this solution. The message is the reason."""
 
 
+class NotCompared(NotChecked):
+    """The results could not be compared with those of the reference. The message is the reason."""
+
+
 class StudentError(Exception):
     """Holds an exception that the student's code raised."""
 

@@ -93,7 +93,7 @@ class Part:
         if not self.adapter:
             return SIZES
         if self.adapter.entry.sizes and not self.adapter.sizes:
-            student(self.adapter.build, self.make, SIZES | NAMES)
+            student(self.adapter.build, self.make, SIZES | NAMES, vectors=vectors_VD())
         return SIZES | self.adapter.sizes
 
     def lengths(self, *lengths: int) -> tuple[int, ...]:

@@ -14,6 +14,8 @@ from imdbattn.tools.check.tables import PARTS
 
 WIDTH = 100
 Result = dict[str, Any]
+# of a part without findings; True: its results could not be compared
+HELD = {False: "All checks hold.", True: "The checks hold, but the results were not compared."}
 
 
 def result_of(
@@ -26,8 +28,8 @@ def result_of(
     fix: str = "",
 ) -> Result:
     """held: None if it could not be checked. finding: "blocked" if a rule that must hold first does
-    not, "not-checked" if the checker itself raised an exception. sentence: what holds, or what is
-    wrong.
+    not, "not-checked" if the checker itself raised an exception, "not-compared" if the results
+    could not be compared with those of the reference. sentence: what holds, or what is wrong.
     """
     return locals()
 
@@ -83,7 +85,13 @@ class Outcome:
 
     @property
     def unmade(self) -> int:
-        return sum(result["finding"] in ("blocked", "not-checked") for result in self.results)
+        reasons = ("blocked", "not-checked", "not-compared")
+        return sum(result["finding"] in reasons for result in self.results)
+
+    @property
+    def uncompared(self) -> list[str]:
+        """The parts whose results could not be compared with those of the reference."""
+        return [result["part"] for result in self.results if result["finding"] == "not-compared"]
 
     def scored(self) -> dict[str, float | None]:
         """The points of each part: in proportion to the checks that hold; None if none could be
@@ -116,6 +124,8 @@ class Outcome:
     def summary(self) -> str:
         text = f"{sum(self.made)} of {len(self.made)} checks hold."
         text += f" {self.unmade} could not be made." * bool(self.unmade)
+        parts = ", ".join(self.uncompared)
+        text += f" Results were not compared: {parts}." * bool(parts)
         if self.points:
             text += f" {self.total:g} of {sum(self.points.values()):g} points."
             missing = ", ".join(part for part, value in self.scored().items() if value is None)
@@ -207,7 +217,7 @@ def as_gradescope(outcomes: list[Outcome]) -> str:
             test |= {
                 "score": value,
                 "status": "failed" if text else "passed",
-                "output": text or "All checks hold.",
+                "output": text or HELD[part in outcome.uncompared],
             }
         tests.append(test)
     text = outcome.error or as_text(outcome)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from imdbattn.tools.check.numbers import NotChecked, mistake, normal, same
+from imdbattn.tools.check.numbers import Mistake, NotChecked, mistake, normal, same
 from imdbattn.tools.check.part import (
     WIDTH,
     Part,
@@ -32,6 +32,8 @@ SPENT = {
     "masked_mean": ("x",),
     "scaled_dot_product_attention": ("q",),
 }
+
+WITHOUT_WORDS = "The result, or a gradient, is nan for a review without words."
 
 
 def require_shape(value: Any, right: tuple[int, ...], text: str, part: Part) -> None:
@@ -120,6 +122,9 @@ def batch(part: Part) -> None:
             )
             values = {"text": text, "length": length, "more": 4 - length}
             if not same(padded := cut(call(part, net, *one), result, length), alone, 2e-3):
+                if bool(alone.isnan().all()) and bool(padded.isfinite().all()):
+                    texts = mistake("only-padding-read", alone, padded, **values).args[1:]
+                    raise Mistake("mask-inverted", *texts)
                 raise mistake("depends-on-padding", alone, padded, **values)
             if not same(other := cut(together[row : row + 1], result, length), alone, 2e-3):
                 raise mistake("depends-on-batch", alone, other, **values)
@@ -155,9 +160,22 @@ def finite(part: Part) -> None:
             ]
             for what, name, values in [("result", "the result", y), *gradients]:
                 if not bool(values.isfinite().all()):
+                    if 0 in lengths and only_without_words(part, what, values):
+                        raise NotChecked(WITHOUT_WORDS)
                     raise mistake(
                         finding, values[~values.isfinite()], text=text, what=what, name=name
                     )
+
+
+def only_without_words(part: Part, what: str, values: Tensor) -> bool:
+    """Whether it is a note for the part that these values of a review without words, the first one,
+    are not finite. Other reviews must have finite results.
+    """
+    if not part.adapter:
+        return False
+    called = getattr(part.make, "forward", part.make)
+    is_note = part.adapter.entry.may_be_nan(called)
+    return is_note and (what != "result" or bool(values[1:].isfinite().all()))
 
 
 def registered(part: Part) -> None:

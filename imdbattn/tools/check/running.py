@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 
 from imdbattn.errors import in_line
-from imdbattn.tools.check.numbers import Mistake, NotChecked, StudentError
+from imdbattn.tools.check.numbers import Mistake, NotChecked, NotCompared, StudentError
 from imdbattn.tools.check.part import Part
 from imdbattn.tools.check.report import result_of
 from imdbattn.tools.check.tables import PARTS, describe
@@ -63,6 +63,8 @@ def attempt(rule: Rule, part: Part, failed: set[str]) -> tuple[Any, ...]:
         return True, None, rule.test(part) or sentence(rule.test)
     except Mistake as mistake:
         return False, *mistake.args
+    except NotCompared as error:
+        return None, "not-compared", str(error)
     except NotChecked as error:
         return None, None, str(error)
     except StudentError as error:

@@ -14,12 +14,12 @@ from imdbattn.tools.check.formulas import RIGHT, Call, Choice
 from imdbattn.tools.check.part import HIDDEN, WIDTH, Part
 
 
-def of_one(part: Part, net: Any) -> list[list[Tensor]]:
+def of_one(part: Part, net: Any, key: int = 1) -> list[list[Tensor]]:
     """Affine functions of query and key side by side: of the query alone, of the key alone, and of
-    both.
+    both. key: the place of the argument that is taken as the key.
     """
     tensors = computed(part, net, samples(part, 1))
-    found = affine_maps(torch.cat(tensors[:2], 1), tensors)
+    found = affine_maps(torch.cat([tensors[0], tensors[key]], 1), tensors)
     size = part.sizes["E"]
     used = [[bool(u.abs().max() > 1e-6) for u in (w[:, :size], w[:, size:-1])] for w in found]
     return [
@@ -33,7 +33,30 @@ def of_query(part: Part, w: Tensor) -> Call:
 
 
 def additive_choices(part: Part, net: Any, results: list[Tensor]) -> Iterator[Choice]:
-    of_q, of_k, of_both = of_one(part, net)
+    yield from of_key_at(part, net, 1)
+    if part.kind == "AdditiveAttention":
+        for (_, _, names), average in itertools.product(of_key_at(part, net, 2), "vk"):
+            yield *EXCHANGED[average], partial(scored_by_values, names, average)
+
+
+EXCHANGED = {
+    "v": ("arguments-exchanged", "The scores are computed from the values, not from the keys."),
+    "k": ("arguments-exchanged", "Keys and values are exchanged."),
+}
+
+
+def scored_by_values(names: Any, average: str, *given: Tensor) -> Any:
+    """The names of the formula if W_k is applied to the values.
+
+    average: "v" if the values are averaged, "k" if the keys are.
+    """
+    q, k, v, m = given
+    return {"q": q, "k": v, "v": v if average == "v" else k, "mask": m} | names
+
+
+def of_key_at(part: Part, net: Any, key: int) -> Iterator[Choice]:
+    """The parameters of the formula, with the argument at this place as the key."""
+    of_q, of_k, of_both = of_one(part, net, key)
     both = [w for w in of_both if len(w) == HIDDEN]
     both += [w + u for w, u in itertools.product(of_q, of_k) if len(w) == len(u) == HIDDEN]
     name = "v" if part.kind == "AdditiveScore" else "w"

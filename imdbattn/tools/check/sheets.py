@@ -21,8 +21,13 @@ FOLDER = Path(__file__).parent / "sheets"
 OWN = sorted(file.stem for file in FOLDER.glob("*.yaml"))
 KEYS = {
     *("names", "rules", "signature", "make", "calls", "method", "sizes", "needs"),
-    *("unless", "masked", "change", "stub", "any_name", "also", "optional"),
+    *("unless", "masked", "change", "stub", "any_name", "also", "optional", "without_words"),
+    "attributes",
 }
+
+# What nan for a review without words is. Without the key, it is a note if the part has an argument
+# key_padding_mask, as torch.nn.MultiheadAttention, whose result is nan then, and wrong if not.
+WITHOUT_WORDS = ("note", "wrong")
 
 
 @dataclass
@@ -48,10 +53,12 @@ class Entry:
     sizes: dict[str, str] = field(default_factory=dict)
     needs: list[str] = field(default_factory=list)  # of these arguments, one must be there
     unless: list[str] = field(default_factory=list)  # none of these arguments may be there
+    attributes: str = ""  # a pattern of the names that __init__ uses, side by side
     masked: bool = True
     any_name: bool = False  # the name does not show that the sheet is meant
     also: list[str] = field(default_factory=list)  # further rules, of parts.EXTRA
     optional: bool = False  # it is not listed as absent
+    without_words: str = ""  # nan for a review without words: see WITHOUT_WORDS
     change: str = ""
     stub: str = ""
 
@@ -63,10 +70,21 @@ class Entry:
             return False
         if not self.method and isinstance(thing, type) != bool(self.make or self.is_module):
             return False
+        if self.attributes:
+            start = getattr(getattr(thing, "__init__", None), "__code__", None)
+            used = " ".join(start.co_names) if start else ""
+            if not re.fullmatch(self.attributes, used):
+                return False
         given = parameters_of(thing)
         if self.needs and not set(self.needs) & given.keys():
             return False
         return not set(self.unless) & given.keys()
+
+    def may_be_nan(self, called: Any) -> bool:
+        """Whether nan for a review without words is a note only, for this function."""
+        if self.without_words:
+            return self.without_words == "note"
+        return "key_padding_mask" in parameters_of(called)
 
     @property
     def is_module(self) -> bool:
@@ -128,6 +146,8 @@ def entry_of(sheet: str, part: str, keys: Any) -> Entry:
             raise UserError(f"{where}: calls are names of arguments with what is given for them")
         arguments = {k: str(v) for k, v in call.items() if k not in ("says", "result")}
         ways.append(Way(arguments, call.get("says", ""), call.get("result", "y")))
+    if keys.get("without_words", "note") not in WITHOUT_WORDS:
+        raise UserError(f"{where}: without_words is one of {', '.join(WITHOUT_WORDS)}")
     others = {k: v for k, v in keys.items() if k not in ("rules", "calls", "names", "signature")}
     for key in ("make", "sizes"):
         others[key] = {k: str(v) for k, v in (others.get(key) or {}).items()}
