@@ -63,6 +63,8 @@ def with_decided_source(cfg: Training) -> Training:
     trainer = as_dict(cfg.trainer)
     if trainer.get("devices") in (1, "1") and trainer.get("num_nodes", 1) == 1:
         return cfg
+    if getattr(cfg.data, "source", None) != "auto":  # else a data.path would be read twice
+        return cfg
     if (source := task_of(cfg).decided_source(cfg.data)) is None:
         return cfg
     sys.argv.append(f"data.source={source}")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from imdbattn.errors import UserError, naming
 from imdbattn.settings.build import class_at
 from imdbattn.settings.keys import as_dict
-from imdbattn.settings.safety import read_settings, refuse_untrusted
+from imdbattn.settings.safety import refuse_untrusted
 from imdbattn.settings.schema import Training
 
 if TYPE_CHECKING:
@@ -104,21 +104,14 @@ def validate(settings: Mapping[str, Any] | Training) -> Training:
     return kind.of(values)
 
 
-def read_run_settings(
-    file: Path, trust: Any = None, own: Mapping[str, Any] | None = None
+def check_run_settings(
+    settings: Mapping[str, Any], file: Path, trust: Any, own: Mapping[str, Any] | None = None
 ) -> Training:
-    """Returns the settings in a run's config.yaml, which may be untrusted.
+    """Returns the settings of a run that were read from `file`, which may be untrusted.
 
     trust, own: see `refuse_untrusted`. Raises UserError for wrong or missing values, and for a
     class that is not trusted.
     """
-    return check_run_settings(read_settings(file), file, trust, own)
-
-
-def check_run_settings(
-    settings: Mapping[str, Any], file: Path, trust: Any, own: Mapping[str, Any] | None = None
-) -> Training:
-    """Returns the settings of a run that were read from `file`; raises as `read_run_settings`."""
     refuse_untrusted(settings, file, trust, own)
     with naming(file):
         return validate(settings)
