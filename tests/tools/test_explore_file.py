@@ -19,7 +19,7 @@ from imdbattn.data.tokens import Tokenizer
 from imdbattn.errors import UserError
 from imdbattn.tools.explore import onefile
 
-from ..explorer import TEXT, chromium, opened, settle
+from ..explorer import TEXT, opened, settle
 
 playwright = pytest.importorskip(
     "playwright.sync_api", reason="no browser tests: pip install playwright"
@@ -63,16 +63,6 @@ LINE = (
 )
 PIECES = LINE.split(" ")
 SPACES = (" ", " ", " ", "", "", "\n", "\t", "\u00a0", "\u3000", "\x85", "\u2028")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as started:
-        browser = chromium(started)
-        if browser is None:
-            pytest.skip("no browser: apt-get install chromium, or playwright install chromium")
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")

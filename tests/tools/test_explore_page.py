@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 import numpy as np
 import pytest
 
-from ..explorer import TEXT, WRITER, Server, chromium, opened, settle
+from ..explorer import TEXT, WRITER, Server, opened, settle
 
 playwright = pytest.importorskip(
     "playwright.sync_api", reason="no browser tests: pip install playwright"
@@ -31,16 +31,6 @@ NUMBERS = """async () => {
     maps: panel.maps.map((map) => Array.from(map.values)),
   }]));
 }"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as started:
-        browser = chromium(started)
-        if browser is None:
-            pytest.skip("no browser: apt-get install chromium, or playwright install chromium")
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
