@@ -99,7 +99,7 @@ class Decoder(nn.Module):
         self.net = recurrent_net(
             width if score is None else width + hidden, hidden, dropout, **recurrent
         )
-        self.output = nn.Linear(hidden, vocabulary)
+        self.head = nn.Linear(hidden, vocabulary)
 
     def start(
         self, outputs_SBH: Tensor, recurrent: Recurrent, lengths_B: Tensor | None = None
@@ -119,7 +119,7 @@ class Decoder(nn.Module):
         embedded_TBE = self.dropout(self.embedding(tokens_BT)).transpose(0, 1)
         if self.score is None:
             outputs_TBH, recurrent = self.run(embedded_TBE, state.recurrent)
-            return self.output(outputs_TBH.transpose(0, 1)), state._replace(recurrent=recurrent)
+            return self.head(outputs_TBH.transpose(0, 1)), state._replace(recurrent=recurrent)
         steps = []
         for embedded_1BE in embedded_TBE.split(1):
             context_B1H, weights_B1S = self.attend(state)
@@ -128,7 +128,7 @@ class Decoder(nn.Module):
             state = state._replace(recurrent=recurrent)
             steps.append((output_1BH.transpose(0, 1), weights_B1S))
         outputs_BTH, weights_BTS = (torch.cat(step, 1) for step in zip(*steps, strict=True))
-        return self.output(outputs_BTH), state._replace(weights_BTS=weights_BTS)
+        return self.head(outputs_BTH), state._replace(weights_BTS=weights_BTS)
 
     def attend(self, state: State) -> tuple[Tensor, Tensor]:
         """The context (B, 1, H), and the weights (B, 1, S)."""

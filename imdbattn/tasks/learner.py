@@ -38,17 +38,38 @@ def from_all(trainer: L.Trainer, value: Any) -> list[Any]:
 BFLOAT16 = "bf16-mixed"  # the mixed precision in which gradients are not scaled
 
 
-def parameter_groups(net: nn.Module, lr: float | None) -> list[dict[str, Any]]:
-    """Parameter groups of a net: trained vectors have a group with `lazy`, for LazyAdamW, and
-    learning rate `lr`.
+def parameter_groups(net: nn.Module, embedding_lr: float | None) -> list[dict[str, Any]]:
+    """Returns the parameter groups of a net: trained vectors have a group with `lazy`, for
+    LazyAdamW, and learning rate `embedding_lr`; matrices of hidden layers have one with
+    `matrices`, for Muon. Other optimizers ignore these keys.
     """
-    groups: tuple[list[nn.Parameter], list[nn.Parameter]] = ([], [])
+    hidden = hidden_matrices(net)
+    others: list[nn.Parameter] = []
+    tables: list[nn.Parameter] = []
     for name, parameter in net.named_parameters():
-        if parameter.requires_grad:
-            groups[name.endswith("offset_RD")].append(parameter)
-    others, tables = groups
-    lazy = {"params": tables, "lazy": True} | ({} if lr is None else {"lr": lr})
-    return [{"params": others}, lazy] if tables else [{"params": others}]
+        if parameter.requires_grad and parameter not in hidden:
+            (tables if name.endswith("offset_RD") else others).append(parameter)
+    groups: list[dict[str, Any]] = [{"params": others}]
+    if hidden:
+        groups.append({"params": list(hidden), "matrices": True})
+    if tables:
+        lr = {} if embedding_lr is None else {"lr": embedding_lr}
+        groups.append({"params": tables, "lazy": True} | lr)
+    return groups
+
+
+def hidden_matrices(net: nn.Module) -> dict[nn.Parameter, None]:
+    """Returns the weights of all Linear layers but `head`, in order: those for which Muon is meant.
+    Weights of one row or column are vectors.
+    """
+    return {
+        module.weight: None
+        for name, module in net.named_modules()
+        if isinstance(module, nn.Linear)
+        and name.rpartition(".")[2] != "head"
+        and min(module.weight.shape) > 1
+        and module.weight.requires_grad
+    }
 
 
 class Learner(L.LightningModule):

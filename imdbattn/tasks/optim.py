@@ -1,5 +1,10 @@
-"""An optimizer for models with large tables of vectors, of which a batch uses few rows."""
+"""Optimizers: Muon for the matrices of layers, and AdamW that updates only the rows of large tables
+that a batch uses.
 
+Shape suffixes: N matrices, R rows, C columns.
+"""
+
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -85,3 +90,105 @@ class LazyAdamW(torch.optim.AdamW):
         else:  # reading the number of rows would synchronize
             for table, new in zip(tables, updated(gradient, *tables), strict=True):
                 table.copy_(torch.where(used_R[..., None], new, table))
+
+
+class Muon(LazyAdamW):
+    """Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/) for matrices, in groups
+    with `matrices: True`; LazyAdamW for all other parameters.
+
+    The update of a matrix is its momentum with all singular values near 1, so that no direction
+    of a layer's input is learned faster than another. As by Jordan et al. it is scaled by
+    sqrt(rows / columns) where a matrix has more rows than columns: a step changes the output of a
+    layer by the same amount whatever its width, and at equal widths the factor is 1. The updates
+    equal those of torch.optim.Muon (torch 2.9 and newer) but for its rounding to bfloat16.
+
+    lr: learning rate of all other parameters. matrix_lr: learning rate of matrices. momentum:
+    share of the average of earlier gradients that a step keeps. weight_decay: decoupled, of all
+    parameters.
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float = 0.001,
+        matrix_lr: float = 0.02,
+        momentum: float = 0.95,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.01,
+        fused: bool | None = None,
+    ):
+        if not matrix_lr >= 0:
+            raise ValueError(f"matrix_lr={matrix_lr} must be at least 0")
+        if not 0 <= momentum < 1:
+            raise ValueError(f"momentum={momentum} must be from 0 to below 1")
+        self.matrix_lr, self.momentum = matrix_lr, momentum
+        super().__init__(
+            params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, fused=fused
+        )
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        if param_group.get("matrices"):
+            param_group = {"lr": self.matrix_lr, "momentum": self.momentum} | param_group
+        super().add_param_group(param_group)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """One step. closure: computes the loss and the gradients, and returns the loss."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        groups = [group for group in self.param_groups if group.get("matrices")]
+        gradients = [(p, p.grad) for group in groups for p in group["params"]]
+        for parameter, _ in gradients:
+            parameter.grad = None  # AdamW skips parameters without a gradient
+        super().step()
+        for parameter, gradient in gradients:
+            parameter.grad = gradient
+        for group in groups:
+            self.update_matrices(group)
+        return loss
+
+    def update_matrices(self, group: dict[str, Any]) -> None:
+        """Updates the matrices of a group; those of equal shape in one product."""
+        by_shape: dict[torch.Size, list[torch.Tensor]] = defaultdict(list)
+        for parameter in group["params"]:
+            if parameter.grad is not None:
+                by_shape[parameter.shape].append(parameter)
+        for (rows, columns), parameters in by_shape.items():
+            directions = [self.direction(p, group["momentum"]) for p in parameters]
+            updates = orthogonalized(torch.stack(directions))
+            lr = float(group["lr"])
+            torch._foreach_mul_(parameters, 1 - lr * group["weight_decay"])
+            scale = max(1.0, rows / columns) ** 0.5
+            torch._foreach_add_(parameters, updates.unbind(), alpha=-lr * scale)
+
+    def direction(self, parameter: torch.Tensor, momentum: float) -> torch.Tensor:
+        """Returns the average of the gradients of a matrix, with Nesterov's step ahead."""
+        state = self.state[parameter]
+        if "momentum_buffer" not in state:
+            state["momentum_buffer"] = torch.zeros_like(parameter)
+        average = state["momentum_buffer"].lerp_(parameter.grad, 1 - momentum)
+        return parameter.grad.lerp(average, momentum)
+
+
+def orthogonalized(matrices_NRC: torch.Tensor, steps: int = 5) -> torch.Tensor:
+    """Returns N matrices with the same singular vectors and singular values of about 0.7 to 1.2.
+
+    Newton-Schulz iterations with the polynomial of Jordan et al. 2024, which reaches this range
+    within five steps; float32, because bfloat16 is slower on most CPUs.
+    """
+    a, b, c = 3.4445, -4.7750, 2.0315
+    x_NRC = matrices_NRC.float()
+    x_NRC = x_NRC / x_NRC.flatten(1).norm(dim=1).clamp(min=1e-7)[:, None, None]
+    is_tall = x_NRC.shape[1] > x_NRC.shape[2]
+    if is_tall:  # products of the shorter side are smaller
+        x_NRC = x_NRC.transpose(1, 2)
+    for _ in range(steps):
+        gram_NRR = x_NRC @ x_NRC.transpose(1, 2)
+        polynomial_NRR = torch.baddbmm(gram_NRR, gram_NRR, gram_NRR, beta=b, alpha=c)
+        x_NRC = torch.baddbmm(x_NRC, polynomial_NRR, x_NRC, beta=a)
+    if is_tall:
+        x_NRC = x_NRC.transpose(1, 2)
+    return x_NRC.to(matrices_NRC.dtype)

@@ -242,7 +242,7 @@ def test_beam_search_equals_a_simple_implementation(score, beams, length_penalty
     """
     model = net(score, "gru", 1, seed, sharp=2)
     with torch.no_grad():
-        model.decoder.output.bias[EOS] += 2
+        model.decoder.head.bias[EOS] += 2
     source_BS, lengths_B = batch(3, 2, seed=seed)
     written = beam_search(model, source_BS, lengths_B, beams, length_penalty)
     for row, length in enumerate(lengths_B.tolist()):
