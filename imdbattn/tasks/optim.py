@@ -167,9 +167,12 @@ class Muon(LazyAdamW):
     def direction(self, parameter: torch.Tensor, momentum: float) -> torch.Tensor:
         """Returns the average of the gradients of a matrix, with Nesterov's step ahead."""
         state = self.state[parameter]
-        if "momentum_buffer" not in state:
-            state["momentum_buffer"] = torch.zeros_like(parameter)
-        average = state["momentum_buffer"].lerp_(parameter.grad, 1 - momentum)
+        if not state:
+            # AdamW reads `step` of every parameter when it loads a state
+            state["step"] = torch.zeros(())
+            state["exp_avg"] = torch.zeros_like(parameter)
+        state["step"] += 1
+        average = state["exp_avg"].lerp_(parameter.grad, 1 - momentum)
         return parameter.grad.lerp(average, momentum)
 
 

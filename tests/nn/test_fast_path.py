@@ -189,6 +189,7 @@ def test_the_norm_of_the_gradient_is_clipped_in_each_precision(
     settings, small, precision, tmp_path
 ):
     sgd = (
+        "optim=adamw",
         "optim._target_=torch.optim.SGD",
         "optim.weight_decay=0",
         "embedding_lr=null",

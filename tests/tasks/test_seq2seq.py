@@ -183,7 +183,7 @@ def test_logits_and_gradients_equal_those_of_the_textbook(score, theirs, layers)
             names = {
                 "embedding": "target_embedding",
                 "net": "decoder",
-                "output": "output",
+                "head": "output",
                 "score": "attention",
             }
             part, _, end = rest.partition(".")
