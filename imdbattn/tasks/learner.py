@@ -44,8 +44,8 @@ def parameter_groups(net: nn.Module, embedding_lr: float | None) -> list[dict[st
     `matrices`, for Muon. Other optimizers ignore these keys.
     """
     hidden = hidden_matrices(net)
-    others: list[nn.Parameter] = []
-    tables: list[nn.Parameter] = []
+    others: list[Tensor] = []
+    tables: list[Tensor] = []
     for name, parameter in net.named_parameters():
         if parameter.requires_grad and parameter not in hidden:
             (tables if name.endswith("offset_RD") else others).append(parameter)
@@ -58,7 +58,7 @@ def parameter_groups(net: nn.Module, embedding_lr: float | None) -> list[dict[st
     return groups
 
 
-def hidden_matrices(net: nn.Module) -> dict[nn.Parameter, None]:
+def hidden_matrices(net: nn.Module) -> dict[Tensor, None]:
     """Returns the weights of all Linear layers but `head`, in order: those for which Muon is meant.
     Weights of one row or column are vectors.
     """

@@ -157,14 +157,14 @@ class Muon(LazyAdamW):
             if parameter.grad is not None:
                 by_shape[parameter.shape].append(parameter)
         for (rows, columns), parameters in by_shape.items():
-            directions = [self.direction(p, group["momentum"]) for p in parameters]
+            directions = [self.direction(p, p.grad, group["momentum"]) for p in parameters]
             updates = orthogonalized(torch.stack(directions))
             lr = float(group["lr"])
             torch._foreach_mul_(parameters, 1 - lr * group["weight_decay"])
             scale = max(1.0, rows / columns) ** 0.5
             torch._foreach_add_(parameters, updates.unbind(), alpha=-lr * scale)
 
-    def direction(self, parameter: torch.Tensor, momentum: float) -> torch.Tensor:
+    def direction(self, parameter: torch.Tensor, gradient: Any, momentum: float) -> torch.Tensor:
         """Returns the average of the gradients of a matrix, with Nesterov's step ahead."""
         state = self.state[parameter]
         if not state:
@@ -172,8 +172,8 @@ class Muon(LazyAdamW):
             state["step"] = torch.zeros(())
             state["exp_avg"] = torch.zeros_like(parameter)
         state["step"] += 1
-        average = state["exp_avg"].lerp_(parameter.grad, 1 - momentum)
-        return parameter.grad.lerp(average, momentum)
+        average = state["exp_avg"].lerp_(gradient, 1 - momentum)
+        return torch.lerp(gradient, average, momentum)
 
 
 def orthogonalized(matrices_NRC: torch.Tensor, steps: int = 5) -> torch.Tensor:

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from benchmarks import baselines, gpu, robustness
+from benchmarks import baselines, gpu, robustness, speedrun
 from benchmarks.common import Row, markdown
 from benchmarks.ensemble import ensemble
 
@@ -38,3 +38,19 @@ def test_the_benchmarks_run(trained, small, tmp_path, monkeypatch, capsys):
     )
     assert "failed" not in out.read_text()
     assert out.read_text().count("times as fast as textbook") == 4
+
+
+@pytest.mark.slow
+def test_a_speedrun_compares_the_mean_of_its_seeds_with_the_goal(small, capsys, monkeypatch):
+    monkeypatch.setattr(speedrun, "seconds_of_work", lambda: 0.5)
+    speedrun.main(["--goal", "20", "--seeds", "2", "model=mean", "logger=csv", *small])
+    *seeds, verdict, head, _, cells, _ = capsys.readouterr().out.splitlines()
+    assert len(seeds) == 2
+    assert "of 2 seeds: the goal of 20 % is reached" in verdict
+    assert head.count("|") == cells.count("|")
+
+
+def test_the_p_value_of_a_speedrun_falls_with_the_distance_from_the_goal():
+    values = [90.1, 90.3, 90.2]
+    assert speedrun.p_value(values, 89) < 0.01 < speedrun.p_value(values, 90.1) < 0.5
+    assert speedrun.p_value(values, 91) > 0.99
