@@ -25,6 +25,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig
 
 from imdbattn.launch.command import plain_dict
+from imdbattn.launch.folders import register_resolvers
 from imdbattn.launch.process import SWEEP_PID
 from imdbattn.report import settings as comparison
 from imdbattn.runs import settings as runs
@@ -142,6 +143,7 @@ def composed():
     Hydra composes the files that they choose once, in 0.1 s, and applies other overrides to a copy,
     in 0.01 s.
     """
+    register_resolvers()
 
     def get(*overrides: str, config: str = "train") -> dict:
         keys = [word.lstrip("+~").partition("=")[0] for word in overrides]

@@ -178,7 +178,7 @@ class ReviewData(Files):
         if (self.fold or self.folds) and not 1 <= (self.fold or 0) <= (self.folds or 0):
             raise UserError(
                 f"data.fold={as_text(self.fold)} must be from 1 to"
-                f" data.folds={as_text(self.folds)}; +experiment=folds trains a run for each of ten"
+                f" data.folds={as_text(self.folds)}; experiment=folds trains a run for each of ten"
                 " folds"
             )
 

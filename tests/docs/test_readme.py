@@ -36,7 +36,7 @@ LINES = [
 COMMANDS = [
     line for line in dict.fromkeys(LINES) if re.match(r"(echo .*\| *)?python -m imdbattn\.", line)
 ]
-SWEEPS = [line for line in COMMANDS if "imdbattn.train -m " in line or "+experiment=" in line]
+SWEEPS = [line for line in COMMANDS if "imdbattn.train -m " in line or "experiment=" in line]
 RESUMED = next(line for line in SWEEPS if "resume=" in line)
 
 
@@ -182,7 +182,7 @@ def test_sweeps_compose(command, settings):
 @pytest.mark.slow
 def test_a_sweep_resumes(shell, small, tmp_path):
     """One of them runs: one job of an experiment, twice."""
-    (experiment,) = (word for word in words_of(RESUMED) if word.startswith("+experiment="))
+    (experiment,) = (word for word in words_of(RESUMED) if word.startswith("experiment="))
     (resume,) = (word for word in words_of(RESUMED) if word.startswith("resume="))
     job = [experiment, "seed=1", "model=mean", "model.layers=0", *small, "trainer.max_epochs=1"]
     first = shell("train", *job, f"hydra.sweep.dir={resume.removeprefix('resume=')}", cwd=tmp_path)

@@ -114,7 +114,7 @@ def test_every_job_of_an_experiment_composes_and_builds(settings, experiment, ev
     if not every:
         first = [first[0], first[-1]] if len(first) > 1 else first
     for job in first:
-        cfg = settings(f"+experiment={experiment}", *job)
+        cfg = settings(f"experiment={experiment}", *job)
         if task_of(cfg).name == "seq2seq":
             seq2seq.build_net(cfg.model, LETTERS, LETTERS)
         else:
