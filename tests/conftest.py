@@ -300,7 +300,7 @@ def folder_of(trained, small, settings, shared):
 
     def get(rung: str) -> Path:
         if rung != WRITER[0]:
-            return trained(rung, *(["model.layer.heads=2"] if rung == "residual_pe" else []))[0]
+            return trained(rung, *(["model.net.layer.heads=2"] if rung == "residual_pe" else []))[0]
         with FileLock(f"{shared / 'writer'}.lock"):
             if not (shared / "writer" / "metrics.json").exists():
                 own = [word for word in small if not word.startswith("data.")]

@@ -3,7 +3,6 @@
 Shape suffixes: D vector width, V words, R words whose vectors are trained, P phrases, C classes.
 """
 
-from collections.abc import Collection
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -22,17 +21,14 @@ if TYPE_CHECKING:
     from imdbattn.nn.beyond.context import Phrases
 
 
-def make_net(model: Any, others: Collection[str], *arguments: Any, **options: Any) -> nn.Module:
-    """The net that the `model` settings describe. others: settings that are not arguments of its
-    class.
+def make_net(model: Any, *arguments: Any, **options: Any) -> nn.Module:
+    """Returns the network that `model.net` describes. arguments, options: those that are known only
+    with the data.
     """
     what = f"model={model.name}"
-    parts = {
-        key: value for key, value in as_dict(model).items() if key not in ("name", "after", *others)
-    }
-    made = make(parts, what, nn.Module)
+    make_it = make(as_dict(model.net), what, nn.Module, "model.net")
     with naming(what):
-        net: nn.Module = made(*arguments, **options)
+        net: nn.Module = make_it(*arguments, **options)
     return net
 
 
@@ -55,19 +51,16 @@ def build_net(
     embedding = Embedding(
         as_tensor(glove.vectors), shift_D, scale_D, trained_R, model.embedding.mixout
     )
-    context, convolution = {}, as_dict(model).get("convolution")
-    if phrases or convolution:
+    context = {}
+    if phrases or model.convolution:
         from imdbattn.nn.beyond.context import Context
 
-        made = make({"convolution": convolution}, f"model={model.name}", nn.Module)
-        context["context"] = partial(Context, phrases=phrases, **made)
-    return make_net(
-        model,
-        ("word_dropout", "embedding", "phrases", "convolution"),
-        embedding,
-        classes,
-        **context,
-    )
+        convolution = None
+        if model.convolution:
+            settings = as_dict(model.convolution)
+            convolution = make(settings, f"model={model.name}", nn.Module, "model.convolution")
+        context["context"] = partial(Context, phrases=phrases, convolution=convolution)
+    return make_net(model, embedding, classes, **context)
 
 
 def trained_words(weights: Weights, embedding: str) -> Tensor | None:

@@ -227,11 +227,11 @@ def parts_of_classifiers(net: nn.Module) -> Iterator[Part]:
     for owner in net.modules():
         if not isinstance(owner, Classifier):
             continue
-        yield Part("model.positions", owner.positions, same_shape)
+        yield Part("model.net.positions", owner.positions, same_shape)
         for layer in owner.layers:
-            yield Part("model.layer", layer, same_shape)
+            yield Part("model.net.layer", layer, same_shape)
         if type(owner.head) is nn.Linear:  # another head may read several vectors
-            yield Part("model.pooling", owner.pooling, pooled_shape)
+            yield Part("model.net.pooling", owner.pooling, pooled_shape)
         if (convolution := getattr(owner.context, "convolution", None)) is not None:
             yield Part("model.convolution", convolution, same_shape)
     yield from scores_in(net)

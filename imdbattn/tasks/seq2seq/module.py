@@ -112,7 +112,7 @@ class Seq2SeqModule(Learner):
     def parts(self) -> Iterator[Part]:
         for owner in self.net.modules():
             if isinstance(owner, Decoder) and owner.score is not None:
-                yield Part("model.score", owner.score, shape_of_scores, "compare")
+                yield Part("model.net.score", owner.score, shape_of_scores, "compare")
 
     def training_step(self, batch: PairBatch, batch_idx: int) -> Tensor:
         logits_BTV = self.net(batch.source_BS, batch.lengths_or_none_B, batch.target_BT)
