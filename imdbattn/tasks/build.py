@@ -1,10 +1,12 @@
-"""Builds the networks of the tasks from their settings.
+"""Builds the networks of the tasks from their settings, and names the parts of a network.
 
-Shape suffixes: D vector width, V words, R words whose vectors are trained, P phrases, C classes.
+Shape suffixes: B items of a batch, T positions, D vector width, V words, R words whose vectors are
+trained, P phrases, C classes.
 """
 
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +14,7 @@ from torch import Tensor, nn
 from imdbattn.data.glove import Glove
 from imdbattn.data.ragged import as_tensor
 from imdbattn.errors import naming
+from imdbattn.nn.ladder import Attention
 from imdbattn.nn.vectors import Embedding
 from imdbattn.runs.run import Weights
 from imdbattn.settings.build import make
@@ -81,3 +84,40 @@ def batch_options(cfg: Any, reads_phrases: bool = True) -> dict[str, Any]:
         "before": phrases.longest - 1 if phrases else 0,
         "multiple": cfg.data.pad_to,
     }
+
+
+# --- the parts of a network, whose outputs are checked before training ---------------------------
+
+
+class Part(NamedTuple):
+    """A part of a network (docs/own_parts.md).
+
+    setting: that names it. shape: of its output, given its inputs. method: that is called.
+    """
+
+    setting: str
+    module: nn.Module
+    shape: Callable[..., tuple[int, ...]]
+    method: str = "forward"
+
+
+def same_shape(x_BTD: Tensor, *_: Any) -> tuple[int, ...]:
+    """Returns the shape of the first input."""
+    return x_BTD.shape
+
+
+def pooled_shape(x_BTD: Tensor, *_: Any) -> tuple[int, ...]:
+    """Returns (B, D)."""
+    return x_BTD.shape[::2]
+
+
+def shape_of_scores(query: Tensor, key: Tensor) -> tuple[int, ...]:
+    """Returns (..., queries, keys)."""
+    return *query.shape[:-1], key.shape[-2]
+
+
+def scores_in(net: nn.Module) -> Iterator[Part]:
+    """Yields the score of each attention layer."""
+    for owner in net.modules():
+        if isinstance(owner, Attention):
+            yield Part("score", owner.score, shape_of_scores)

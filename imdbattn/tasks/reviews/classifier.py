@@ -21,10 +21,17 @@ from imdbattn.errors import UserError
 from imdbattn.io.files import link_or_copy
 from imdbattn.nn.ladder import Classifier
 from imdbattn.runs.run import Run, Trained
-from imdbattn.tasks.build import batch_options, build_net, trained_words
+from imdbattn.tasks.build import (
+    Part,
+    batch_options,
+    build_net,
+    pooled_shape,
+    same_shape,
+    scores_in,
+    trained_words,
+)
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData, default_budget
-from imdbattn.tasks.parts import Part, pooled_shape, same_shape, scores_in
 from imdbattn.tasks.per_class import Metric, confusion, details, metric_of, short_name
 from imdbattn.tasks.weights import load_start, start_of
 
