@@ -19,7 +19,8 @@ from imdbattn.data.glove import Glove, load_glove
 from imdbattn.data.ragged import Ragged
 from imdbattn.data.reviews import cut_reviews, find_source
 from imdbattn.data.sources import Source, Texts, fingerprint
-from imdbattn.data.tokens import FIRST_WORD, LETTER, UNK, AnyTokenizer, signature, tokenizer_of
+from imdbattn.data.tokenizer import AnyTokenizer, signature, tokenizer_of
+from imdbattn.data.tokens import FIRST_WORD, LETTER, UNK
 from imdbattn.errors import UserError, in_line
 from imdbattn.io.files import build_once, cache_root
 

@@ -18,7 +18,7 @@ from imdbattn.data.corpus import ReviewCorpus, read_texts
 from imdbattn.data.labels import number_labels
 from imdbattn.data.ragged import Ragged
 from imdbattn.data.sources import fingerprint
-from imdbattn.data.tokens import tokenizer_of
+from imdbattn.data.tokenizer import tokenizer_of
 from imdbattn.data.user_files.reviews import read_reviews
 from imdbattn.data.user_files.tables import (
     SUFFIXES,

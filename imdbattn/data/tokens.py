@@ -14,7 +14,7 @@ from array import array
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from itertools import count, pairwise
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import tokenizers
@@ -157,46 +157,8 @@ class Tokenizer:
         return text if text.isascii() or not self._normalizes else text.translate(_FULL_WIDTH)
 
 
-# --- the tokenizer that data.tokenizer names ------------------------------------------------------
-
-Setting = Any  # a name, or `_target_` and keyword arguments as a mapping or as settings
-
-
-class AnyTokenizer(Protocol):
-    """What every tokenizer offers, see Tokenizer."""
-
-    def encode(self, texts: Iterable[str]) -> list[list[int]]: ...
-
-    def encode_flat(self, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]: ...
-
-    def encode_counting(self, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray, int]: ...
-
-    def words(self, text: str) -> list[Word]: ...
-
-
-def tokenizer_of(setting: Setting, words: Sequence[str]) -> AnyTokenizer:
-    """Returns the tokenizer that turns texts into ids of `words`.
-
-    Raises UserError for a callable that cannot be imported.
-    """
-    if isinstance(setting, str):
-        return Tokenizer(setting, words)
-    from imdbattn.data.own_tokenizer import OwnTokenizer, as_mapping
-
-    return OwnTokenizer(as_mapping(setting), words)
-
-
-def signature(setting: Setting) -> str:
-    """Returns a string that changes whenever the tokens may change."""
-    if isinstance(setting, str):
-        return version_of_rules(setting)
-    from imdbattn.data.own_tokenizer import as_mapping, version_of
-
-    return version_of(as_mapping(setting))
-
-
-def version_of_rules(name: str) -> str:
-    """Returns a string that changes whenever the tokens of `name` may change."""
+def signature(name: str) -> str:
+    """A string that changes whenever the tokens of `name` may change."""
     version = f"torchtext {_torchtext()[0]}" if name == "torchtext" else pipeline_of(name).to_str()
     return f"tokenizers {tokenizers.__version__}, Unicode {unicodedata.unidata_version}, {version}"
 

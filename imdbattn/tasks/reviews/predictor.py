@@ -16,7 +16,8 @@ from torch import Tensor
 from imdbattn.data.corpus import ReviewCorpus, load_vectors, prepare
 from imdbattn.data.glove import Glove
 from imdbattn.data.ragged import Batch, Batches, EvalBatches, Ragged, read_places
-from imdbattn.data.tokens import AnyTokenizer, Word, tokenizer_of
+from imdbattn.data.tokenizer import AnyTokenizer, tokenizer_of
+from imdbattn.data.tokens import Word
 from imdbattn.errors import UserError
 from imdbattn.nn.beyond.attention import LabelQueryPooling
 from imdbattn.nn.ladder import ClsPooling, MeanPooling
