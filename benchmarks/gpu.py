@@ -132,7 +132,7 @@ def ladder(words: Sequence[str], reviews: int) -> dict[str, float]:
             sys.executable,
             "-m",
             "imdbattn.train",
-            "+experiment=[large_batches,ladder]",
+            "experiment=[large_batches,ladder]",
             *words,
             *options,
         ]

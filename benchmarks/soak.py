@@ -39,7 +39,7 @@ SMALL += [
     "trainer.limit_train_batches=20",
     "trainer.max_epochs=8",
     "data.max_tokens=64",
-    "model.dropout=0.1",
+    "model.net.dropout=0.1",
 ]
 TIMES = ("train_seconds", "epoch_seconds", "tokens_per_s")
 MARK = "IMDBATTN_SOAK_JOB"  # environment variable of all processes of a job

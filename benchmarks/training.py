@@ -216,8 +216,8 @@ def string_settings(model: str, strings: int, one_length: bool) -> DictConfig:
     )
     overrides = [
         f"model={model}",
-        f"model.hidden={HIDDEN}",
-        f"model.width={HIDDEN}",
+        f"model.net.hidden={HIDDEN}",
+        f"model.net.width={HIDDEN}",
         f"data.lengths={lengths}",
     ]
     overrides += [

@@ -1,5 +1,5 @@
 """Trains one model, `python -m imdbattn.train model=residual_pe`, or a sweep,
-`+experiment=ladder`.
+`experiment=ladder`.
 """
 
 from omegaconf import DictConfig

@@ -25,6 +25,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig
 
 from imdbattn.launch.command import plain_dict
+from imdbattn.launch.folders import register_resolvers
 from imdbattn.launch.process import SWEEP_PID
 from imdbattn.report import settings as comparison
 from imdbattn.runs import settings as runs
@@ -142,6 +143,7 @@ def composed():
     Hydra composes the files that they choose once, in 0.1 s, and applies other overrides to a copy,
     in 0.01 s.
     """
+    register_resolvers()
 
     def get(*overrides: str, config: str = "train") -> dict:
         keys = [word.lstrip("+~").partition("=")[0] for word in overrides]
@@ -298,7 +300,7 @@ def folder_of(trained, small, settings, shared):
 
     def get(rung: str) -> Path:
         if rung != WRITER[0]:
-            return trained(rung, *(["model.layer.heads=2"] if rung == "residual_pe" else []))[0]
+            return trained(rung, *(["model.net.layer.heads=2"] if rung == "residual_pe" else []))[0]
         with FileLock(f"{shared / 'writer'}.lock"):
             if not (shared / "writer" / "metrics.json").exists():
                 own = [word for word in small if not word.startswith("data.")]

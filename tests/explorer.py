@@ -33,7 +33,13 @@ CLASSIFIERS = (
     "log_counts",
 )
 CLASSIFIERS += ("label_query", "residual_rope", "residual_relative")
-WRITER = ("seq2seq_attention", "task=seq2seq", "data=reverse", "model.hidden=16", "model.width=8")
+WRITER = (
+    "seq2seq_attention",
+    "task=seq2seq",
+    "data=reverse",
+    "model.net.hidden=16",
+    "model.net.width=8",
+)
 WRITER += (
     "data.letters=6",
     "data.lengths=[1,6]",

@@ -40,7 +40,7 @@ def trial(words: list[str]) -> None:
     folder = Path(settings["hydra.run.dir"])
     log = folder.parent / "trained.log"
     lr, epochs = float(settings["optim.lr"]), int(settings.get("trainer.max_epochs", 4))
-    if settings.get("model.layers") == "4":
+    if settings.get("model.net.layers") == "4":
         sys.exit("error: out of memory")
     checkpoint, state = (
         folder / "checkpoints" / "last.ckpt",

@@ -23,7 +23,6 @@ from imdbattn.data.sources import (
     fingerprint,
     load_hub,
 )
-from imdbattn.data.sources.order_probe import order_probe_source
 from imdbattn.errors import UserError, in_line
 from imdbattn.io.files import expanded, wheel_file
 from imdbattn.io.network import http_status
@@ -37,11 +36,16 @@ PACKAGED_SHA256 = "d4acac55fe7f38d09d551abf248647e257ec1ee13f5bb9ce524c2fb0b6136
 
 
 def find_source(cfg: Any) -> Source:
-    """The source that the `data` settings name; `auto` is decided here."""
+    """Returns the source that the `data` settings name; `auto` is decided here.
+
+    Only the modules of that source are imported.
+    """
     if cfg.source == "order_probe":
+        from imdbattn.data.sources.order_probe import order_probe_source
+
         return order_probe_source(cfg.probe)
     if cfg.path:
-        from imdbattn.data.user_files.reviews import path_source  # not for the default data
+        from imdbattn.data.user_files.reviews import path_source
 
         return path_source(expanded(cfg.path), cfg)
     if cfg.hub:

@@ -20,6 +20,7 @@ from typing import Any
 import hydra
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
@@ -156,6 +157,27 @@ def composed(
             raise explain(error, config_name, words) from error
         finally:
             GlobalHydra.instance().hydra = outer
+
+
+class SweepCallback(Callback):
+    """Hydra's callback, which locks a sweep's folder and compares its jobs at the end.
+
+    Hydra creates it for single runs, too: only a sweep loads `launch.sweep`.
+    """
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Called in the processes of a launcher, which do not call `command`."""
+        self.__dict__ |= state
+        register_resolvers()
+
+    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+        from imdbattn.launch.sweep import SweepReport
+
+        self.report = SweepReport()
+        self.report.begin(config)
+
+    def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
+        self.report.finish(config)
 
 
 def has_plugin(name: str) -> bool:

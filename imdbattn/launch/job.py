@@ -21,7 +21,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from imdbattn.errors import UserError, in_line
 from imdbattn.io.files import acquired
-from imdbattn.launch.command import plain_dict
+from imdbattn.launch.folders import plain_dict
 from imdbattn.launch.machine import gpus, threads_of
 from imdbattn.launch.process import PARENT_PID, SWEEP_PID, end_with
 from imdbattn.launch.quoting import quote

@@ -14,7 +14,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from imdbattn.errors import UserError
-from imdbattn.launch.command import plain_dict
+from imdbattn.launch.folders import plain_dict
 from imdbattn.launch.process import PARENT_PID, SWEEP_PID, end_with, without_gc
 from imdbattn.launch.resume import plan
 from imdbattn.runs.run_folder import is_debug

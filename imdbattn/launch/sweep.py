@@ -10,16 +10,13 @@ import re
 import signal
 import sys
 from pathlib import Path
-from typing import Any
 
 from filelock import BaseFileLock
-from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
 from imdbattn.errors import UserError, in_shell
 from imdbattn.io.files import acquired, make_folder
 from imdbattn.launch.errors import fail, print_error, remove_empty
-from imdbattn.launch.folders import register_resolvers
 from imdbattn.launch.job import LOG, forget_wandb_run, group_of, jobs_of
 from imdbattn.launch.process import SWEEP_PID, end_with
 from imdbattn.launch.quoting import quote
@@ -31,22 +28,17 @@ log = logging.getLogger(__name__)
 REMEDY = "choose another hydra.sweep.dir"
 
 
-class SweepReport(Callback):
-    """Hydra's callback. It calls sys.exit, because Hydra converts an Exception of a callback to a
-    warning.
+class SweepReport:
+    """What `command.SweepCallback` does at the start and at the end of a sweep.
 
-    Launchers pickle it, so it holds only data.
+    It calls sys.exit, because Hydra converts an Exception of a callback to a warning. Launchers
+    pickle it, so it holds only data.
     """
 
     def __init__(self) -> None:
         self.new = True  # whether the folder contains no earlier sweep
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Called in the processes of a launcher, which do not call `command`."""
-        self.__dict__ |= state
-        register_resolvers()
-
-    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+    def begin(self, config: DictConfig) -> None:
         try:
             lock = self.start(config)
         except Exception as error:  # any exception: the sweep would run without its lock
@@ -55,7 +47,7 @@ class SweepReport(Callback):
         # after Ctrl-C or a failed launcher Hydra calls no callback
         atexit.register(self.end, config, complete=False)
 
-    def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
+    def finish(self, config: DictConfig) -> None:
         atexit.unregister(self.end)
         if status := self.end(config, complete=True):
             sys.exit(status)

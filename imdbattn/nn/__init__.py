@@ -13,7 +13,8 @@ in F.scaled_dot_product_attention and inverse to the key_padding_mask of nn.Mult
 torch.Size([2, 9, 64])
 """
 
-from imdbattn.nn.encoder_decoder import Decoder, Encoder, EncoderDecoder, beam_search
+from typing import TYPE_CHECKING, Any
+
 from imdbattn.nn.ladder import (
     Attention,
     Classifier,
@@ -41,3 +42,18 @@ from imdbattn.nn.scores import (
     padding_mask,
 )
 from imdbattn.nn.vectors import Embedding
+
+if TYPE_CHECKING:
+    from imdbattn.nn.encoder_decoder import Decoder, Encoder, EncoderDecoder, beam_search
+
+ENCODER_DECODER = ("Decoder", "Encoder", "EncoderDecoder", "beam_search")
+
+if not TYPE_CHECKING:  # hidden from type checkers, which would accept any name
+
+    def __getattr__(name: str) -> Any:
+        """Imports the encoder-decoder when it is first used: classifiers do not need it."""
+        if name not in ENCODER_DECODER:
+            raise AttributeError(f"module 'imdbattn.nn' has no attribute '{name}'")
+        from imdbattn.nn import encoder_decoder
+
+        return getattr(encoder_decoder, name)

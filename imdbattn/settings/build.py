@@ -10,17 +10,17 @@ from typing import Any
 from imdbattn.errors import UserError, naming
 
 
-def make(settings: Any, what: str, kind: type) -> Any:
+def make(settings: Any, what: str, kind: type, key: str = "") -> Any:
     """Returns what `instantiate` returns.
 
     Raises UserError of one line that names `what`, or a `_target_` that is not a subclass of
     `kind`.
 
-    settings: of the user, or of a run folder that `refuse_untrusted` has accepted.
+    settings: of the user, or of a run folder that `refuse_untrusted` has accepted. key: the dotted
+    name of the settings, where it is not `what`.
     """
     with naming(what):
-        # model=residual is the group model
-        return instantiate(settings, what.partition("=")[0], kind)
+        return instantiate(settings, key or what, kind)
 
 
 def instantiate(node: Any, key: str, kind: type) -> Any:

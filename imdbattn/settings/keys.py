@@ -210,7 +210,8 @@ def no_setting(key: str, known: Iterable[str]) -> str:
     names = [name for name, part in last_parts.items() if part in similar]
     near = difflib.get_close_matches(f"{group}.{last}".lstrip("."), names, 1, cutoff=0)
     remedies = [f"the nearest is {near[0]}"] if near else []
-    if within(key, "model", "optim", "trainer", "data.tokenizer"):  # perhaps an argument
+    # perhaps an argument
+    if within(key, "model.net", "model.convolution", "optim", "trainer", "data.tokenizer"):
         remedies.append(f"+{key}=... passes it to the class")
     return f"there is no setting {key}; {', or '.join(remedies) or '--help lists them all'}"
 

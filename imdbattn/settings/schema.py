@@ -69,10 +69,10 @@ class ClassName(Group):
 # --- models ---------------------------------------------------------------------------------------
 
 
-class AnyModel(Part):
+class AnyModel(Group):
     name: Annotated[str, Field(pattern=f"^{NAME}$")]  # part of a folder's name
     after: Text | None = None
-    dropout: Share
+    net: Part
 
 
 class Embedding(Group):
@@ -87,24 +87,34 @@ class Phrases(Group):
     folds: Annotated[int, Field(ge=2)]
 
 
-class Classifier(AnyModel):
-    word_dropout: DropShare = 0.0
-    embedding: Embedding
-    phrases: Phrases | None = None
-    convolution: Part | None = None
+class ClassifierNet(Part):
     positions: Part
     layers: Annotated[Natural, Field(le=1000)]
     layer: Part
     pooling: Part
     width: Count | None
+    dropout: Share
 
 
-class EncoderDecoder(AnyModel):
+class Classifier(AnyModel):
+    word_dropout: DropShare = 0.0
+    embedding: Embedding
+    phrases: Phrases | None = None
+    convolution: Part | None = None
+    net: ClassifierNet
+
+
+class EncoderDecoderNet(Part):
     width: Count
     hidden: Count
     layers: Annotated[Count, Field(le=1000)]
     cell: Literal["gru", "lstm"]
+    dropout: Share
     score: Part | None
+
+
+class EncoderDecoder(AnyModel):
+    net: EncoderDecoderNet
 
 
 # --- data -----------------------------------------------------------------------------------------
@@ -178,7 +188,7 @@ class ReviewData(Files):
         if (self.fold or self.folds) and not 1 <= (self.fold or 0) <= (self.folds or 0):
             raise UserError(
                 f"data.fold={as_text(self.fold)} must be from 1 to"
-                f" data.folds={as_text(self.folds)}; +experiment=folds trains a run for each of ten"
+                f" data.folds={as_text(self.folds)}; experiment=folds trains a run for each of ten"
                 " folds"
             )
 
@@ -265,8 +275,8 @@ class Logger(Group):
     table_characters: Count = 500
 
 
-# Keys that data or models for pairs have, and no others
-FOR_PAIRS = {"letters", "languages", "hidden"}
+# Keys of data and of networks for pairs, which no others have
+FOR_PAIRS = (("data.letters", "data.languages"), ("model.net.hidden",))
 TOGETHER = (
     "task=seq2seq, data=reverse or translation, and a model for pairs (seq2seq, seq2seq_attention"
     " and others) must be used together"
@@ -275,7 +285,8 @@ TOGETHER = (
 
 def are_for_pairs(settings: Mapping[str, Any]) -> list[bool]:
     """Returns whether the groups `data` and `model` are those of pairs of sequences."""
-    return [bool(FOR_PAIRS & set(settings.get(name) or ())) for name in ("data", "model")]
+    given = flat(settings)
+    return [any(key in given for key in keys) for keys in FOR_PAIRS]
 
 
 class Training(Group):

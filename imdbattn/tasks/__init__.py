@@ -1,1 +1,1 @@
-"""The tasks. conf/task/ names the classes of each, and settings.schema.TASKS its settings."""
+"""The tasks. A file in conf/task names the record of each, which names its classes."""

@@ -1,11 +1,12 @@
-"""Builds the networks of the tasks from their settings.
+"""Builds the networks of the tasks from their settings, and names the parts of a network.
 
-Shape suffixes: D vector width, V words, R words whose vectors are trained, P phrases, C classes.
+Shape suffixes: B items of a batch, T positions, D vector width, V words, R words whose vectors are
+trained, P phrases, C classes.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from imdbattn.data.glove import Glove
 from imdbattn.data.ragged import as_tensor
 from imdbattn.errors import naming
+from imdbattn.nn.ladder import Attention
 from imdbattn.nn.vectors import Embedding
 from imdbattn.runs.run import Weights
 from imdbattn.settings.build import make
@@ -22,17 +24,14 @@ if TYPE_CHECKING:
     from imdbattn.nn.beyond.context import Phrases
 
 
-def make_net(model: Any, others: Collection[str], *arguments: Any, **options: Any) -> nn.Module:
-    """The net that the `model` settings describe. others: settings that are not arguments of its
-    class.
+def make_net(model: Any, *arguments: Any, **options: Any) -> nn.Module:
+    """Returns the network that `model.net` describes. arguments, options: those that are known only
+    with the data.
     """
     what = f"model={model.name}"
-    parts = {
-        key: value for key, value in as_dict(model).items() if key not in ("name", "after", *others)
-    }
-    made = make(parts, what, nn.Module)
+    make_it = make(as_dict(model.net), what, nn.Module, "model.net")
     with naming(what):
-        net: nn.Module = made(*arguments, **options)
+        net: nn.Module = make_it(*arguments, **options)
     return net
 
 
@@ -55,19 +54,16 @@ def build_net(
     embedding = Embedding(
         as_tensor(glove.vectors), shift_D, scale_D, trained_R, model.embedding.mixout
     )
-    context, convolution = {}, as_dict(model).get("convolution")
-    if phrases or convolution:
+    context = {}
+    if phrases or model.convolution:
         from imdbattn.nn.beyond.context import Context
 
-        made = make({"convolution": convolution}, f"model={model.name}", nn.Module)
-        context["context"] = partial(Context, phrases=phrases, **made)
-    return make_net(
-        model,
-        ("word_dropout", "embedding", "phrases", "convolution"),
-        embedding,
-        classes,
-        **context,
-    )
+        convolution = None
+        if model.convolution:
+            settings = as_dict(model.convolution)
+            convolution = make(settings, f"model={model.name}", nn.Module, "model.convolution")
+        context["context"] = partial(Context, phrases=phrases, convolution=convolution)
+    return make_net(model, embedding, classes, **context)
 
 
 def trained_words(weights: Weights, embedding: str) -> Tensor | None:
@@ -88,3 +84,40 @@ def batch_options(cfg: Any, reads_phrases: bool = True) -> dict[str, Any]:
         "before": phrases.longest - 1 if phrases else 0,
         "multiple": cfg.data.pad_to,
     }
+
+
+# --- the parts of a network, whose outputs are checked before training ---------------------------
+
+
+class Part(NamedTuple):
+    """A part of a network (docs/own_parts.md).
+
+    setting: that names it. shape: of its output, given its inputs. method: that is called.
+    """
+
+    setting: str
+    module: nn.Module
+    shape: Callable[..., tuple[int, ...]]
+    method: str = "forward"
+
+
+def same_shape(x_BTD: Tensor, *_: Any) -> tuple[int, ...]:
+    """Returns the shape of the first input."""
+    return x_BTD.shape
+
+
+def pooled_shape(x_BTD: Tensor, *_: Any) -> tuple[int, ...]:
+    """Returns (B, D)."""
+    return x_BTD.shape[::2]
+
+
+def shape_of_scores(query: Tensor, key: Tensor) -> tuple[int, ...]:
+    """Returns (..., queries, keys)."""
+    return *query.shape[:-1], key.shape[-2]
+
+
+def scores_in(net: nn.Module) -> Iterator[Part]:
+    """Yields the score of each attention layer."""
+    for owner in net.modules():
+        if isinstance(owner, Attention):
+            yield Part("score", owner.score, shape_of_scores)

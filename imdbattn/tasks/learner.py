@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from imdbattn.runs.run import Facts
 from imdbattn.settings.build import make
 from imdbattn.settings.keys import as_dict
-from imdbattn.tasks.parts import Part
+from imdbattn.tasks.build import Part
 
 
 def concatenate(parts: Sequence[Tensor]) -> Tensor:

@@ -12,12 +12,12 @@ from torch import nn
 
 from imdbattn.errors import UserError, naming
 from imdbattn.runs.run import Facts, Run, Trained, Weights
-from imdbattn.settings.keys import FINGERPRINT, as_dict, as_text, digest, without
+from imdbattn.settings.keys import FINGERPRINT, as_dict, as_text, digest, within, without
 from imdbattn.settings.safety import read_json
 from imdbattn.tasks.task import task_of
 
 # of `model`, that `init` must share
-ENCODER = ("embedding", "width", "convolution", "positions", "layers", "layer")
+ENCODER = ("embedding", "convolution", "net.width", "net.positions", "net.layers", "net.layer")
 UNUSED = ("head.", "pooling.")  # weights of a pretrained encoder that a classifier does not use
 
 
@@ -77,11 +77,7 @@ def start_of(cfg: Any, corpus: Any, resumed: Mapping[str, Any] | None = None) ->
     weights, facts = start.weights
     prefix = task_of(other).encoder
     if prefix and cfg.task != other.task:
-        models = (
-            {key: one.get(key) for key in ENCODER}
-            for one in (settings["model"], as_dict(cfg.model))
-        )
-        theirs, ours = (without(model, "layer.dropout", "embedding.mixout") for model in models)
+        theirs, ours = encoder_settings(other.model), encoder_settings(cfg.model)
         if different := [key for key in {**theirs, **ours} if theirs.get(key) != ours.get(key)]:
             values = f"model.{different[0]}={as_text(theirs.get(different[0]))}"
             raise UserError(
@@ -98,6 +94,12 @@ def start_of(cfg: Any, corpus: Any, resumed: Mapping[str, Any] | None = None) ->
     if settings["data"].get("fold"):  # the same digest for all folds
         settings["data"]["fold"] = None
     return Trained(weights, {**facts, "start": digest(settings | {"init": facts.get("start")})})
+
+
+def encoder_settings(model: Any) -> dict[str, Any]:
+    """Returns the settings of a model, flat, on which the weights of its encoder depend."""
+    settings = without(as_dict(model), "net.layer.dropout", "embedding.mixout")
+    return {key: value for key, value in settings.items() if within(key, *ENCODER)}
 
 
 def load_start(module: Any, start: Trained | None, resumed: Any) -> None:

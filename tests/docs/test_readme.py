@@ -36,7 +36,7 @@ LINES = [
 COMMANDS = [
     line for line in dict.fromkeys(LINES) if re.match(r"(echo .*\| *)?python -m imdbattn\.", line)
 ]
-SWEEPS = [line for line in COMMANDS if "imdbattn.train -m " in line or "+experiment=" in line]
+SWEEPS = [line for line in COMMANDS if "imdbattn.train -m " in line or "experiment=" in line]
 RESUMED = next(line for line in SWEEPS if "resume=" in line)
 
 
@@ -143,7 +143,11 @@ def shrunk(arguments: list[str], small: list[str], folder: Path) -> list[str]:
     """Arguments with which the model trains for one epoch on little data."""
     if any("seq2seq" in a for a in arguments):  # it has its own pairs
         common = ("logger=", "trainer", "threads=", "pictures=")
-        small = [*(a for a in small if a.startswith(common)), "model.hidden=8", "model.width=8"]
+        small = [
+            *(a for a in small if a.startswith(common)),
+            "model.net.hidden=8",
+            "model.net.width=8",
+        ]
         if not any("translation" in a for a in arguments):
             small += ["data.train=60", "data.validation=10", "data.test=10"]
         pairs = (PACKAGED.read_text().splitlines()[row] for row in range(0, 900, 3))
@@ -182,9 +186,9 @@ def test_sweeps_compose(command, settings):
 @pytest.mark.slow
 def test_a_sweep_resumes(shell, small, tmp_path):
     """One of them runs: one job of an experiment, twice."""
-    (experiment,) = (word for word in words_of(RESUMED) if word.startswith("+experiment="))
+    (experiment,) = (word for word in words_of(RESUMED) if word.startswith("experiment="))
     (resume,) = (word for word in words_of(RESUMED) if word.startswith("resume="))
-    job = [experiment, "seed=1", "model=mean", "model.layers=0", *small, "trainer.max_epochs=1"]
+    job = [experiment, "seed=1", "model=mean", "model.net.layers=0", *small, "trainer.max_epochs=1"]
     first = shell("train", *job, f"hydra.sweep.dir={resume.removeprefix('resume=')}", cwd=tmp_path)
     assert first.returncode == 0, first.stderr
     assert len(list(tmp_path.rglob("metrics.json"))) == 1

@@ -40,7 +40,7 @@ WRONG = {  # what is wrong -> command
         "train",
         "model=residual",
         "hydra.run.dir={run}",
-        "model.layer.heads=3",
+        "model.net.layer.heads=3",
     ),
     "several values": ("train", "model=mean,base", "hydra.run.dir={run}"),
     "a launcher that is not installed": (*TRAIN, "-m", "hydra/launcher=nothing"),

@@ -381,7 +381,7 @@ def test_the_name_of_a_job_follows_from_its_settings(composed):
     for change in (
         "optim.lr=0.1",
         "data.tokenizer=whitespace",
-        "model.layers=4",
+        "model.net.layers=4",
         "trainer.precision=bf16-mixed",
     ):
         assert variant(composed("model=base", change)) != variant(base), change

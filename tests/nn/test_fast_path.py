@@ -57,7 +57,7 @@ def test_twenty_steps_have_the_losses_of_the_textbook(settings, reviews, onednn,
     ours = net(settings, "residual_pe", classes=CLASSES).train()
     torch.nn.init.zeros_(ours.embedding.unk_D)
     ours.embedding.unk_D.requires_grad_(False)  # the textbook learns no vector for unknown words
-    theirs = copied(ours, settings("model=residual_pe").model.positions.scale)
+    theirs = copied(ours, settings("model=residual_pe").model.net.positions.scale)
     labels = np.random.default_rng(1).integers(0, CLASSES, len(reviews))
     batches = Batches(ragged(reviews, labels), multiple=16)
     table_VD = ours.embedding(torch.arange(3 + WORDS)[None])[0].detach()

@@ -20,17 +20,20 @@ REVIEWS = st.lists(
 )
 VARIANTS = [
     *((rung, ()) for rung in (*RUNGS, *BEYOND)),
-    ("residual_pe_cls", ("model.layer.heads=5",)),
-    ("residual_pe", ("model.layer.score._target_=imdbattn.nn.scores.Additive", "model.width=6")),
+    ("residual_pe_cls", ("model.net.layer.heads=5",)),
+    (
+        "residual_pe",
+        ("model.net.layer.score._target_=imdbattn.nn.scores.Additive", "model.net.width=6"),
+    ),
     (
         "base",
         (
-            "model.layer.score._target_=imdbattn.nn.scores.Bilinear",
+            "model.net.layer.score._target_=imdbattn.nn.scores.Bilinear",
             "model.embedding.trainable=true",
         ),
     ),
-    ("learned_query", ("model.layers=2",)),
-    ("tuned", ("model.layers=2", "model.pooling._target_=imdbattn.nn.ladder.ClsPooling")),
+    ("learned_query", ("model.net.layers=2",)),
+    ("tuned", ("model.net.layers=2", "model.net.pooling._target_=imdbattn.nn.ladder.ClsPooling")),
 ]
 
 
@@ -91,7 +94,9 @@ BATCHES = {"empty": [EMPTY], "unknown": [UNKNOWN], "mixed": [EMPTY, ORDINARY, UN
 @pytest.mark.parametrize("rung", [*RUNGS, *BEYOND])
 @pytest.mark.parametrize("score", ["ScaledDot", "Additive"])
 def test_finite_logits_and_gradients(settings, rung, score):
-    model = net(settings, rung, f"model.layer.score._target_=imdbattn.nn.scores.{score}").train()
+    model = net(
+        settings, rung, f"model.net.layer.score._target_=imdbattn.nn.scores.{score}"
+    ).train()
     for name, reviews in BATCHES.items():
         model.zero_grad()
         logits = model(read := batch(model, reviews, word_dropout=0.5))

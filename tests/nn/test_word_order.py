@@ -163,7 +163,7 @@ def test_heads_are_initialized_to_attend_to_their_places():
 
 def test_layers_receive_positions_and_cls_is_before_the_first_word(settings):
     received = []
-    model = net(settings, "tuned", "model.pooling._target_=imdbattn.nn.ladder.ClsPooling")
+    model = net(settings, "tuned", "model.net.pooling._target_=imdbattn.nn.ladder.ClsPooling")
     for layer in model.layers:
         layer.f.distances.register_forward_pre_hook(
             lambda _, inputs: received.append(inputs[0].tolist())

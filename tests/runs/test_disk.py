@@ -179,7 +179,7 @@ def test_a_sweep_that_cannot_be_locked_ends_with_one_line(failing, tmp_path, cap
         {"hydra": {"sweep": {"dir": str(tmp_path)}, "job": {"chdir": None}}, "resume": None}
     )
     with pytest.raises(SystemExit) as end:
-        SweepReport().on_multirun_start(config)
+        SweepReport().begin(config)
     assert end.value.code == 2
     assert capfd.readouterr().err.count("\n") == 1
 

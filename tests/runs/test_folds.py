@@ -128,7 +128,7 @@ def test_the_experiment_trains_each_fold_once_and_resumes(launcher, small, shell
         "model=mean",
         "trainer.max_epochs=2",
     ]
-    command = ["+experiment=folds", "data.folds=2", f"hydra/launcher={launcher}", *words]
+    command = ["experiment=folds", "data.folds=2", f"hydra/launcher={launcher}", *words]
     first = shell(
         "train", *command, "data.fold=2", f"hydra.sweep.dir={tmp_path}/sweep", cwd=tmp_path
     )

@@ -49,7 +49,7 @@ def maps(figure) -> list[np.ndarray]:
 @pytest.mark.parametrize(("rung", "count"), [("residual_learned", 2), ("residual_pe_cls", 1)])
 def test_the_heat_map_is_pe_times_pe_of_the_trained_model(trained, reader, rung, count):
     found = reader(rung)
-    scale = as_dict(found.cfg.model)["positions"].get("scale")
+    scale = as_dict(found.cfg.model.net)["positions"].get("scale")
     checkpoint = torch.load(trained(rung)[0] / "checkpoints" / "best.ckpt", weights_only=True)
     own_TD = sinusoids(512, 10) if scale else checkpoint["state_dict"]["net.positions.table.weight"]
     tables = position_tables(found.net, 512)
@@ -82,7 +82,7 @@ def test_lines_show_what_the_trained_model_adds_for_a_distance(reader):
     ("rung", "heads"), [("residual_cls", 2), ("residual_pe_cls", 1), ("base", 1)]
 )
 def test_the_matrices_are_the_softmax_of_the_scores_of_the_model(reader, rung, heads):
-    found = reader(rung, *(["model.layer.heads=2"] if heads == 2 else []))
+    found = reader(rung, *(["model.net.layer.heads=2"] if heads == 2 else []))
     net, batch = found.net, found.batches([TEXT])[0, np.arange(1)]
     attended = found.explain(TEXT).attention
     with torch.no_grad():
@@ -114,7 +114,7 @@ def test_the_matrices_are_the_softmax_of_the_scores_of_the_model(reader, rung, h
 
 
 def test_the_weights_are_those_of_the_cls_query_or_of_the_mean_query(reader):
-    cls = reader("residual_cls", "model.layer.heads=2").explain(TEXT).attention
+    cls = reader("residual_cls", "model.net.layer.heads=2").explain(TEXT).attention
     mean = reader("base").explain(TEXT).attention
     np.testing.assert_allclose(cls.received()["layer 3, <cls>"], cls.layers[2][:, 0].mean(0))
     np.testing.assert_allclose(

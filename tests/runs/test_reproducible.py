@@ -23,7 +23,7 @@ def run(settings, small, folder, *overrides):
     "rung", slow_except(["residual_pe_cls"], ["residual_pe_cls", "residual_learned"])
 )
 def test_the_same_seed_gives_the_same_bits(settings, small, tmp_path, rung):
-    dropout = "model.layer.dropout=0.1"
+    dropout = "model.net.layer.dropout=0.1"
     first, again, other = (
         run(settings, small, tmp_path / name, f"model={rung}", f"seed={seed}", dropout)
         for name, seed in (("first", 5), ("again", 5), ("other", 6))

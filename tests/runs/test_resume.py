@@ -115,7 +115,7 @@ def whole(small, settings, tmp_path_factory):
                 *small,
                 "model=residual_pe",
                 "trainer.max_epochs=4",
-                "model.layer.dropout=0.1",
+                "model.net.layer.dropout=0.1",
                 *overrides,
             )
             fit(cfg, folder)
@@ -465,7 +465,7 @@ def test_settings_come_from_the_run_and_only_those_that_affect_no_results_may_ch
     assert found["model"] == as_dict(cfg.model)
     assert found["trainer"] == as_dict(cfg.trainer)
     # the same words
-    again = [*small, "model=residual_pe", "trainer.max_epochs=4", "model.layer.dropout=0.1"]
+    again = [*small, "model=residual_pe", "trainer.max_epochs=4", "model.net.layer.dropout=0.1"]
     assert resumed(composed(*again), again, folder)["model"] == as_dict(cfg.model)
     alone = [f"resume={folder}", "seed=1"]  # only what is typed is compared
     assert resumed(composed(*alone), alone, folder)["trainer"] == as_dict(cfg.trainer)
@@ -607,7 +607,13 @@ def test_a_run_killed_at_random_moments_has_the_same_results(whole, small, tmp_p
         {**os.environ, "PYTHONPATH": ROOT},
         tmp_path / "killed" / "checkpoints" / "last.ckpt",
     )
-    words = [*small, "model=residual_pe", "model.layer.dropout=0.1", *LONG, "hydra.run.dir=killed"]
+    words = [
+        *small,
+        "model=residual_pe",
+        "model.net.layer.dropout=0.1",
+        *LONG,
+        "hydra.run.dir=killed",
+    ]
     for kill in [
         *random.sample([signal.SIGKILL] * 5 + [signal.SIGTERM] * 3 + [signal.SIGINT] * 2, 10),
         None,
@@ -645,7 +651,7 @@ def test_two_processes_stop_together_and_resume_together(small, tmp_path):
     words += [
         "trainer.max_epochs=40",
         "patience=null",
-        "model.layer.dropout=0.1",
+        "model.net.layer.dropout=0.1",
         "trainer.log_every_n_steps=5",
     ]
 

@@ -34,7 +34,13 @@ SMALL = [
     "trainer.enable_progress_bar=false",
     "threads=1",
 ]
-SMALL += ["model.hidden=16", "model.width=8", "optim.lr=0.01", "patience=null", "pictures=false"]
+SMALL += [
+    "model.net.hidden=16",
+    "model.net.width=8",
+    "optim.lr=0.01",
+    "patience=null",
+    "pictures=false",
+]
 REVERSE = [
     *SMALL,
     "data.train=200",
@@ -214,10 +220,10 @@ def stopping(monkeypatch):
     return stops(monkeypatch, Seq2SeqModule)
 
 
-LSTM = ("model.cell=lstm", "model.layers=2", "model.dropout=0.2")
+LSTM = ("model.net.cell=lstm", "model.net.layers=2", "model.net.dropout=0.2")
 STOPS = {
     "in the middle": ("reverse", *LSTM),
-    "without attention": ("reverse", "model=seq2seq", "model.dropout=0.2"),
+    "without attention": ("reverse", "model=seq2seq", "model.net.dropout=0.2"),
     "words": ("translation", *LSTM, "choose_by=loss"),
 }
 

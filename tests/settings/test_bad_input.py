@@ -153,11 +153,11 @@ COMPOSED: dict[str, tuple[Arguments, str]] = {  # of imdbattn.train, after Hydra
     ),
     # parts
     "heads that do not divide": (
-        typed("model.layer.heads=3"),
-        r"model\.layer\.heads=3 does not divide the width 10",
+        typed("model.net.layer.heads=3"),
+        r"model\.net\.layer\.heads=3 does not divide the width 10",
     ),
     "no model part": (
-        typed("model.layer._target_=os.system"),
+        typed("model.net.layer._target_=os.system"),
         r"os\.system is not a subclass of torch\.nn\..*Module",
     ),
     "no optimiser": (
@@ -194,8 +194,8 @@ SEQ2SEQ: dict[str, tuple[Arguments, str]] = {  # training of an encoder-decoder
         r"task=seq2seq, data=reverse or translation, and a model for pairs \(seq2",
     ),
     "a score that is none": (
-        typed("model.score._target_=torch.nn.Linear"),
-        r"model\.score \(torch\.nn\.modules\.linear\.Linear\): .* has no attribute 'compare'",
+        typed("model.net.score._target_=torch.nn.Linear"),
+        r"model\.net\.score \(torch\.nn\.modules\.linear\.Linear\): .* has no attribute 'compare'",
     ),
 }
 OTHERS: dict[str, tuple[str, Arguments, str]] = {

@@ -5,9 +5,12 @@ import json
 import re
 
 import pytest
+import torch
 from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.utils import instantiate
 from omegaconf import OmegaConf
+from torch import nn
 
 from imdbattn.data.vocabulary import Vocabulary
 from imdbattn.launch.command import has_plugin
@@ -20,7 +23,7 @@ from imdbattn.settings.keys import (
     conf_dir,
     digest,
 )
-from imdbattn.tasks.build import build_net
+from imdbattn.tasks.build import build_net, make_net
 from imdbattn.tasks.seq2seq import predictor as seq2seq
 from imdbattn.tasks.task import task_of, validate
 
@@ -114,7 +117,7 @@ def test_every_job_of_an_experiment_composes_and_builds(settings, experiment, ev
     if not every:
         first = [first[0], first[-1]] if len(first) > 1 else first
     for job in first:
-        cfg = settings(f"+experiment={experiment}", *job)
+        cfg = settings(f"experiment={experiment}", *job)
         if task_of(cfg).name == "seq2seq":
             seq2seq.build_net(cfg.model, LETTERS, LETTERS)
         else:
@@ -137,6 +140,23 @@ def test_every_rung_extends_the_one_that_it_inherits_from(settings):
         parents = [entry for entry in defaults if isinstance(entry, str) and entry != "_self_"]
         task = ["task=seq2seq"] * (rung in ENCODER_DECODERS)
         assert [settings(*task, f"model={rung}").model.after] == (parents or [None]), rung
+
+
+@pytest.mark.parametrize("model", sorted(file.stem for file in conf_dir().glob("model/*.yaml")))
+def test_hydra_instantiates_the_network_of_every_model_as_the_package_does(settings, model):
+    is_writer = model in ENCODER_DECODERS
+    words = ["task=seq2seq"] * is_writer + [f"model={model}"]
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        make_it = instantiate(compose("train", words).model.net)
+    data = (30, 40) if is_writer else (nn.Embedding(50, 20), 2)
+    if not is_writer:
+        data[0].width = 20
+    torch.manual_seed(0)
+    theirs = make_it(*data)
+    torch.manual_seed(0)
+    ours = make_net(settings(*words).model, *data)
+    assert (type(theirs), str(theirs)) == (type(ours), str(ours))
+    assert all(map(torch.equal, theirs.state_dict().values(), ours.state_dict().values()))
 
 
 OTHER_FORMS = {

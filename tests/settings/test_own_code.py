@@ -49,9 +49,10 @@ defaults:
   - _self_
 model:
   name: mine
-  layers: 1
-  layer:
-    _target_: mypkg.layers.Halved
+  net:
+    layers: 1
+    layer:
+      _target_: mypkg.layers.Halved
 """
 
 
@@ -292,15 +293,19 @@ class DoubledTask(Reviews):
 class NoModule(Reviews):
     module = Nearness
 """
-POOLING = "model.pooling._target_=kinds."
+POOLING = "model.net.pooling._target_=kinds."
 KIND = {
     "pooling": ["model=mean", POOLING + "LastWord"],
     "score of a layer": [
         "model=residual",
-        "model.layers=1",
-        "model.layer.score._target_=kinds.Nearness",
+        "model.net.layers=1",
+        "model.net.layer.score._target_=kinds.Nearness",
     ],
-    "positions": ["model=base_pe", "model.layers=1", "model.positions._target_=kinds.Shifted"],
+    "positions": [
+        "model=base_pe",
+        "model.net.layers=1",
+        "model.net.positions._target_=kinds.Shifted",
+    ],
     "convolution": ["model=convolved", "model.convolution._target_=kinds.Neighbours"],
     "module": ["model=mean", "task._target_=kinds.DoubledTask"],
 }
@@ -335,7 +340,7 @@ def test_each_kind_of_part_trains_and_is_scored_and_explained(kinds, settings, s
     assert sum(share for *_, share in explained.words) == pytest.approx(1)
 
 
-IN_POOLING = r"model=mean fails on two training items: model\.pooling \(kinds\.Wrong\): "
+IN_POOLING = r"model=mean fails on two training items: model\.net\.pooling \(kinds\.Wrong\): "
 WRONG = {
     "one input": (
         ["model=mean", POOLING + "OneInput"],
@@ -346,12 +351,12 @@ WRONG = {
         IN_POOLING + r"it returns shape .* instead of \(2, 10\)",
     ),
     "a score": (
-        ["model=base", "model.layer.score._target_=kinds.Transposed"],
+        ["model=base", "model.net.layer.score._target_=kinds.Transposed"],
         r"score \(kinds\.Wrong\): it returns",
     ),
     "an error of its own": (["model=mean", POOLING + "Typo"], "model=mean: a typo"),
     "no such package": (
-        ["model=mean", "model.pooling._target_=nowhere.Mine"],
+        ["model=mean", "model.net.pooling._target_=nowhere.Mine"],
         "'nowhere'; nowhere must be installed",
     ),
     "another kind": (
@@ -375,7 +380,7 @@ def test_an_error_in_a_part_gives_one_line_before_training(kinds, settings, smal
 
 def test_the_step_before_training_changes_no_bit_of_the_run(kinds, settings, small, monkeypatch):
     cfg = settings(
-        *small, "model=tuned", "model.positions._target_=kinds.Normed", "trainer.max_epochs=1"
+        *small, "model=tuned", "model.net.positions._target_=kinds.Normed", "trainer.max_epochs=1"
     )
     fit(cfg, kinds / "with")
     monkeypatch.setattr("imdbattn.runs.fit.try_step", lambda *_: None)

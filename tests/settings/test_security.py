@@ -61,20 +61,20 @@ def evil(target: str, **arguments) -> dict:
 
 
 STRANGERS = {
-    "a function as a part": put("model.pooling", evil("os.mkdir", path="CANARY")),
+    "a function as a part": put("model.net.pooling", evil("os.mkdir", path="CANARY")),
     "a class of another package as a part": put(
-        "model.pooling", evil("logging.FileHandler", filename="CANARY")
+        "model.net.pooling", evil("logging.FileHandler", filename="CANARY")
     ),
-    "in a list": put("model.pooling", [evil("logging.FileHandler", filename="CANARY")]),
+    "in a list": put("model.net.pooling", [evil("logging.FileHandler", filename="CANARY")]),
     "a function of ours": put(
-        "model.pooling", evil("imdbattn.io.files.write_atomically", path="CANARY", data="x")
+        "model.net.pooling", evil("imdbattn.io.files.write_atomically", path="CANARY", data="x")
     ),
     "by way of an allowed package": put(
-        "model.pooling", evil("imdbattn.nn.scores.torch.save", obj=1, f="CANARY")
+        "model.net.pooling", evil("imdbattn.nn.scores.torch.save", obj=1, f="CANARY")
     ),
     "as the optimiser": put("optim", evil("logging.FileHandler", filename="CANARY")),
     "made by a resolver": put(
-        "model.pooling", "${oc.create:{_target_: logging.FileHandler, filename: CANARY}}"
+        "model.net.pooling", "${oc.create:{_target_: logging.FileHandler, filename: CANARY}}"
     ),
     "our environment in a number": put("optim.lr", "${oc.env:CANARYS_TOKEN}"),
     "hidden from a search of the text": lambda s: yaml.safe_dump(s).replace(

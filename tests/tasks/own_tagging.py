@@ -53,7 +53,7 @@ class TaggingSettings(Training):
 class Tagger(nn.Module):
     """Logits (B, T) of the letters' tags."""
 
-    def __init__(self, width: int, dropout: float = 0.0):
+    def __init__(self, width: int):
         super().__init__()
         self.letters = nn.Embedding(len(LETTERS), width)
         self.positions = Sinusoidal(width)
@@ -162,8 +162,7 @@ class TaggingModule(Learner):
 
 
 def tagger(model: AnyModel) -> nn.Module:
-    settings = {key: value for key, value in as_dict(model).items() if key not in ("name", "after")}
-    net: nn.Module = make(settings, "model", nn.Module)
+    net: nn.Module = make(as_dict(model.net), "model.net", nn.Module)
     return net
 
 

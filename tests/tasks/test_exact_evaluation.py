@@ -154,7 +154,12 @@ def test_evaluate_gives_the_accuracy_that_training_gave(trained, settings):
 
 
 # All that is taken out at random in training, of the rung that has most of it.
-TAKEN_OUT = ["data.word_dropout", "model.dropout", "model.layer.dropout", "model.embedding.mixout"]
+TAKEN_OUT = [
+    "data.word_dropout",
+    "model.net.dropout",
+    "model.net.layer.dropout",
+    "model.embedding.mixout",
+]
 
 
 def test_evaluation_and_prediction_read_whole_reviews_whatever_training_drops(

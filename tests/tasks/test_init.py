@@ -60,7 +60,11 @@ def test_a_run_starts_from_the_weights_of_a_finished_run(finished, settings, tmp
 @pytest.mark.parametrize(
     ("kind", "overrides", "message"),
     [
-        ("frozen vectors", ["model.layers=1"], r"Unexpected key\(s\) in state_dict: \"layers\.1\."),
+        (
+            "frozen vectors",
+            ["model.net.layers=1"],
+            r"Unexpected key\(s\) in state_dict: \"layers\.1\.",
+        ),
         ("frozen vectors", ["data.label_names=[pos,neg]"], "has another test split"),
         ("masked_words", ["masked.words=5"], "size mismatch for"),
         (

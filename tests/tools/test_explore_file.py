@@ -25,7 +25,7 @@ playwright = pytest.importorskip(
     "playwright.sync_api", reason="no browser tests: pip install playwright"
 )
 
-SCORE = "model.layer.score._target_=imdbattn.nn"
+SCORE = "model.net.layer.score._target_=imdbattn.nn"
 RUNGS = (
     "mean",
     "learned_query",
@@ -43,7 +43,7 @@ RUNGS = (
 SCORES = (
     ("base", f"{SCORE}.scores.Dot"),
     ("base", f"{SCORE}.scores.Bilinear"),
-    ("residual_pe", f"{SCORE}.scores.Additive", "model.layer.heads=5"),
+    ("residual_pe", f"{SCORE}.scores.Additive", "model.net.layer.heads=5"),
     ("residual_pe", f"{SCORE}.beyond.attention.Uniform"),
 )
 CHANGES = (

@@ -262,7 +262,9 @@ def test_the_error_in_a_damaged_export_is_described_in_one_line(exported, settin
 
 
 def test_a_class_outside_imdbattn_needs_trust(exported):
-    edited(exported, lambda c: c["settings"]["model"]["layer"].update(_target_="nowhere.Layer"))
+    edited(
+        exported, lambda c: c["settings"]["model"]["net"]["layer"].update(_target_="nowhere.Layer")
+    )
     with pytest.raises(UserError, match=r"nowhere\.Layer is outside imdbattn: add trust=nowhere"):
         read_export(exported)
     with pytest.raises(UserError, match="cannot be imported"):  # which comes after

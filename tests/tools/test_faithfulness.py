@@ -125,7 +125,7 @@ def test_without_layers_attention_is_that_of_the_pooling_alone(settings):
 def test_last_layer_and_all_layers_are_averages_of_the_weights_of_layers(settings):
     from imdbattn.nn.watch import watch
 
-    net = nets.net(settings, "residual", "model.layer.heads=2")
+    net = nets.net(settings, "residual", "model.net.layer.heads=2")
     batch = nets.batch(net, [REVIEWS[0]])
     with watch(net) as weights, torch.no_grad():
         net(batch)
@@ -166,7 +166,7 @@ def test_norms_equal_attention_where_all_values_have_norm_1(settings, rung):
 
 
 def test_norms_with_the_skip_connection_add_the_word_itself(settings):
-    net = nets.net(settings, "residual", "model.layer.heads=2")
+    net = nets.net(settings, "residual", "model.net.layer.heads=2")
     batch = nets.batch(net, [REVIEWS[0]])
     first = scores.see(net, batch)[0]
     vectors_QKD = torch.einsum("hqk,hkv->qkhv", first.weights_BHQK[0], first.value_BHKV[0]).flatten(
@@ -203,7 +203,7 @@ def test_value_zeroing_measures_how_far_an_output_moves(settings):
 
 
 def test_weights_are_randomized_from_the_output_downwards(settings):
-    net = nets.net(settings, "residual_pe_cls", "model.layers=2")
+    net = nets.net(settings, "residual_pe_cls", "model.net.layers=2")
     stages = randomized(net, 0)
     assert list(stages) == ["output", "pooling", "layer 2", "layer 1"]
     for number, other in enumerate(stages.values()):

@@ -20,7 +20,7 @@ from imdbattn.report.finished_runs import find_runs
 from ..launch.test_sweep import processes_about
 from ..processes import ROOT, started, wait_for
 
-WORDS = ["space.optim.lr={low: 1e-4, high: 1e-1, log: true}", "space={model.layers:[1,2,3]}"]
+WORDS = ["space.optim.lr={low: 1e-4, high: 1e-1, log: true}", "space={model.net.layers:[1,2,3]}"]
 WORDS += ["model=base", "data.source=packaged", "trainer.max_epochs=4", "seeds=0"]
 
 
@@ -129,13 +129,13 @@ def test_a_trial_that_ended_after_its_search_is_not_run_again(search, tmp_path):
 @pytest.mark.slow
 def test_failed_trials_are_named_and_avoided(search, tmp_path):
     folder = tmp_path / "search"
-    done = search("space.model.layers=[1,2,4]", "n_trials=6", "pruner=none")  # four layers fail
+    done = search("space.model.net.layers=[1,2,4]", "n_trials=6", "pruner=none")  # four layers fail
     assert done.returncode == 0, done.stderr
     states = Counter(trial["state"] for trial in trials_of(folder))
     assert states["finished"] == 6
     assert 0 < states["failed"] < 12
     for trial in trials_of(folder):
-        assert (trial["state"] == "failed") == (trial["settings"]["model.layers"] == 4)
+        assert (trial["state"] == "failed") == (trial["settings"]["model.net.layers"] == 4)
     assert done.stdout.count(": out of memory (see ") == states["failed"]
 
 
@@ -143,7 +143,10 @@ WRONG = [
     (["n_trial=3"], "there is no setting n_trial; the nearest is n_trials"),
     (["test=true"], "test=true: the search decides this setting"),
     (["space={optim.lr:[1,-1]}"], "optim.lr=-1 must be"),
-    (["space={model.layers:{low:1.0,high:3.0}}"], "model.layers=1.0 must be a valid integer"),
+    (
+        ["space={model.net.layers:{low:1.0,high:3.0}}"],
+        "model.net.layers=1.0 must be a valid integer",
+    ),
     ([], "space={} must have at least 1 item"),
     (["resume=nowhere"], "{tmp}/nowhere/search.yaml cannot be read"),
 ]
@@ -193,7 +196,7 @@ def test_only_the_seeds_of_the_best_settings_are_scored_on_test(search, tmp_path
         ]
         assert "test" not in settings
         assert (settings["model"], settings["seed"]) == ("base", "1,2")
-        assert int(settings["model.layers"]) == best["model.layers"]
+        assert int(settings["model.net.layers"]) == best["model.net.layers"]
         assert float(settings["optim.lr"]) == pytest.approx(best["optim.lr"], rel=1e-3)
     assert json.loads((folder / "search.json").read_text())["test_accuracies"] == [0.5, 0.5]
     assert (
@@ -207,7 +210,7 @@ def test_the_command_of_the_best_settings_gives_the_same_numbers_again(shell, sm
     words = [word for word in small if not word.startswith("threads=")]
     words += [
         "+search=residual",
-        "model.layers=1",
+        "model.net.layers=1",
         "trainer.max_epochs=1",
         "n_trials=2",
         "seeds=1",

@@ -24,7 +24,7 @@ def written(shell, tmp_path_factory) -> dict:
     arguments = (
         "dry_run=true",
         "group=Ann's sweep, 2nd",
-        "by=model.layers",
+        "by=model.net.layers",
         f"out={folder}/w.json",
     )
     done = shell("dashboard", *arguments, env=NOBODY)

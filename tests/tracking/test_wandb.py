@@ -279,7 +279,7 @@ def test_the_command_of_an_agent_trains_one_run_of_the_sweep(small, tmp_path, na
         key: {"value": first_choice(parameter)} for key, parameter in sweep["parameters"].items()
     }
     (tmp_path / "parameters.yaml").write_text(yaml.safe_dump({"wandb_version": 1, **chosen}))
-    words += [*small, "logger=wandb", "model.layers=1", "trainer.max_epochs=2"]
+    words += [*small, "logger=wandb", "model.net.layers=1", "trainer.max_epochs=2"]
     env = ENVIRONMENT | SECRETS | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     env |= {
         "WANDB_SWEEP_ID": "sweep1",

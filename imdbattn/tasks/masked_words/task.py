@@ -1,13 +1,32 @@
 """The task `masked_words`: pretraining of a classifier's encoder."""
 
-from imdbattn.tasks.reviews.task import Reviews
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from imdbattn.settings.schema import Group, InnerShare
+from imdbattn.tasks.reviews.task import Reviews, ReviewSettings
+
+
+class Masked(Group):
+    """Which words are masked."""
+
+    share: InnerShare
+    words: Annotated[int, Field(ge=2)]
+
+
+class MaskedWordSettings(ReviewSettings):
+    """The settings of a run that predicts masked words."""
+
+    choose_by: Literal["accuracy", "loss"]
+    masked: Masked
 
 
 class MaskedWordTask(Reviews):
     """Predicts masked words of reviews; model=pretrained starts from the result."""
 
     name = "masked_words"
-    settings = "imdbattn.tasks.masked_words.settings.MaskedWordSettings"
+    settings = MaskedWordSettings
     data = "imdbattn.tasks.masked_words.module.MaskedWordData"
     module = "imdbattn.tasks.masked_words.module.MaskedWordModule"
     predictor = None

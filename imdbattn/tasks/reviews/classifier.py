@@ -21,10 +21,17 @@ from imdbattn.errors import UserError
 from imdbattn.io.files import link_or_copy
 from imdbattn.nn.ladder import Classifier
 from imdbattn.runs.run import Run, Trained
-from imdbattn.tasks.build import batch_options, build_net, trained_words
+from imdbattn.tasks.build import (
+    Part,
+    batch_options,
+    build_net,
+    pooled_shape,
+    same_shape,
+    scores_in,
+    trained_words,
+)
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData, default_budget
-from imdbattn.tasks.parts import Part, pooled_shape, same_shape, scores_in
 from imdbattn.tasks.per_class import Metric, confusion, details, metric_of, short_name
 from imdbattn.tasks.weights import load_start, start_of
 
@@ -227,11 +234,11 @@ def parts_of_classifiers(net: nn.Module) -> Iterator[Part]:
     for owner in net.modules():
         if not isinstance(owner, Classifier):
             continue
-        yield Part("model.positions", owner.positions, same_shape)
+        yield Part("model.net.positions", owner.positions, same_shape)
         for layer in owner.layers:
-            yield Part("model.layer", layer, same_shape)
+            yield Part("model.net.layer", layer, same_shape)
         if type(owner.head) is nn.Linear:  # another head may read several vectors
-            yield Part("model.pooling", owner.pooling, pooled_shape)
+            yield Part("model.net.pooling", owner.pooling, pooled_shape)
         if (convolution := getattr(owner.context, "convolution", None)) is not None:
             yield Part("model.convolution", convolution, same_shape)
     yield from scores_in(net)

@@ -1,23 +1,48 @@
 """The task `reviews`: classification of reviews, and of other texts."""
 
-from __future__ import annotations
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from pydantic import Field
 
+from imdbattn.errors import UserError
+from imdbattn.settings.schema import (
+    TOGETHER,
+    Amount,
+    Classifier,
+    FunctionName,
+    ReviewData,
+    Training,
+    are_for_pairs,
+)
 from imdbattn.tasks.task import Task
 
 if TYPE_CHECKING:
     from imdbattn.tasks.predictor import Predictor
 
 
+class ReviewSettings(Training):
+    """The settings of a run that classifies reviews."""
+
+    @classmethod
+    def check_groups(cls, settings: Mapping[str, Any]) -> None:
+        if any(are_for_pairs(settings)):
+            raise UserError(TOGETHER)
+
+    choose_by: Literal["accuracy", "loss", "macro_f1"] | FunctionName
+    class_weights: Literal["balanced"] | Annotated[list[Amount], Field(min_length=2)] | None = None
+    data: ReviewData
+    model: Classifier
+
+
 class Reviews(Task):
     """Classifies texts: sentiment of reviews by default."""
 
     name = "reviews"
-    settings = "imdbattn.tasks.reviews.settings.ReviewSettings"
+    settings: ClassVar[type[Training] | str] = ReviewSettings
     data = "imdbattn.tasks.reviews.classifier.ReviewData"
     module = "imdbattn.tasks.reviews.classifier.ReviewClassifier"
-    predictor: ClassVar[type[Predictor] | str | None] = (
+    predictor: ClassVar["type[Predictor] | str | None"] = (
         "imdbattn.tasks.reviews.predictor.ReviewPredictor"
     )
     pictures = "imdbattn.tools.explain.pictures.draw_review"

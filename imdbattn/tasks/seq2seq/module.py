@@ -18,9 +18,9 @@ from imdbattn.data.pairs import PairBatch, PairCorpus, joined_symbols, prepare, 
 from imdbattn.data.vocabulary import PAD
 from imdbattn.io.files import write_table
 from imdbattn.nn.encoder_decoder import Decoder, EncoderDecoder, beam_search
+from imdbattn.tasks.build import Part, shape_of_scores
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
-from imdbattn.tasks.parts import Part, shape_of_scores
 from imdbattn.tasks.seq2seq.predictor import build_net, vocabularies
 from imdbattn.tasks.weights import load_start, start_of
 
@@ -112,7 +112,7 @@ class Seq2SeqModule(Learner):
     def parts(self) -> Iterator[Part]:
         for owner in self.net.modules():
             if isinstance(owner, Decoder) and owner.score is not None:
-                yield Part("model.score", owner.score, shape_of_scores, "compare")
+                yield Part("model.net.score", owner.score, shape_of_scores, "compare")
 
     def training_step(self, batch: PairBatch, batch_idx: int) -> Tensor:
         logits_BTV = self.net(batch.source_BS, batch.lengths_or_none_B, batch.target_BT)

@@ -144,5 +144,5 @@ def vocabularies(facts: Facts) -> tuple[Vocabulary, Vocabulary]:
 
 def build_net(model: Any, source: Vocabulary, target: Vocabulary) -> EncoderDecoder:
     """The encoder-decoder that the `model` settings describe."""
-    net: Any = make_net(model, (), len(source), len(target))
+    net: Any = make_net(model, len(source), len(target))
     return net

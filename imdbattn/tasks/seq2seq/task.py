@@ -1,15 +1,40 @@
 """The task `seq2seq`: pairs of sequences, which an encoder-decoder maps to each other."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
+from pydantic import Field
+
+from imdbattn.errors import UserError
+from imdbattn.settings.schema import (
+    TOGETHER,
+    EncoderDecoder,
+    Reverse,
+    Training,
+    Translation,
+    are_for_pairs,
+)
 from imdbattn.tasks.task import Task
+
+
+class Seq2SeqSettings(Training):
+    """The settings of a run that learns pairs of sequences."""
+
+    @classmethod
+    def check_groups(cls, settings: Mapping[str, Any]) -> None:
+        if not all(are_for_pairs(settings)):
+            raise UserError(TOGETHER)
+
+    choose_by: Literal["accuracy", "loss", "bleu"]
+    data: Annotated[Reverse | Translation, Field(discriminator="source")]
+    model: EncoderDecoder
 
 
 class Seq2Seq(Task):
     """Reverses strings, or translates sentences."""
 
     name = "seq2seq"
-    settings = "imdbattn.tasks.seq2seq.settings.Seq2SeqSettings"
+    settings = Seq2SeqSettings
     data = "imdbattn.tasks.seq2seq.module.PairData"
     module = "imdbattn.tasks.seq2seq.module.Seq2SeqModule"
     predictor = "imdbattn.tasks.seq2seq.predictor.Seq2SeqPredictor"
