@@ -387,7 +387,7 @@ def as_rows(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         row: dict[str, Any] = {}
         for name, value in flat(entry).items():
             if name == "interval":
-                row["low"], row["high"] = value
+                row["low"], row["high"] = value or (None, None)  # of a metric without an interval
             elif not isinstance(value, list | dict):
                 row[name.removesuffix(".mean").replace(".sd", "_sd")] = value
         rows.append(row | ({"seeds": len(entry["seeds"])} if "seeds" in entry else {}))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import logging
 import math
 import re
 import sys
@@ -246,6 +247,8 @@ def print_files(picture: Picture, printed: Printed) -> dict[str, bytes]:
     """Returns a figure as PDF and SVG, as wide as a column and without its title."""
     import matplotlib
 
+    # which logs each table of a font that it writes into a PDF
+    logging.getLogger("fontTools.subset").setLevel(logging.WARNING)
     family: Any = {} if printed.font is None else {"font.family": printed.font}
     files = {}
     with matplotlib.rc_context({"pdf.fonttype": 42, "svg.hashsalt": picture.name, **family}):

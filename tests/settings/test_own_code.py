@@ -5,6 +5,7 @@ import re
 import shlex
 import shutil
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -209,6 +210,29 @@ def test_the_template_of_the_page_is_short_and_its_commands_run(shell, small, tm
         "gated",
     ]
     assert all(text in output for text, output in zip(texts, found, strict=True))
+
+
+@pytest.mark.slow
+def test_the_metric_of_the_page_chooses_the_epoch_and_is_compared(shell, small, tmp_path):
+    section = PAGE.partition("## A metric")[2].partition("\n## ")[0]
+    code = "".join(line + "\n" for line in section.splitlines() if line.startswith("    "))
+    (tmp_path / "mypkg").mkdir()
+    (tmp_path / "mypkg" / "__init__.py").touch()
+    (tmp_path / "mypkg" / "metrics.py").write_text(textwrap.dedent(code))
+    for line in block("sh", section).splitlines():
+        _, _, module, *arguments = shlex.split(line, comments=True)
+        command = module.removeprefix("imdbattn.")
+        if command == "train":
+            arguments += [*small, "hydra.run.dir=runs/one"]
+        done = shell(command, *arguments, cwd=tmp_path)
+        assert done.returncode == 0, (arguments, done.stderr)
+        if command == "train":
+            metrics = json.loads((tmp_path / "runs/one/metrics.json").read_text())
+            assert -5 <= metrics["test_saving"] <= 0
+            assert -5 <= metrics["val_saving"] <= 0
+        else:
+            assert ("macro F1" if "macro_f1" in line else "saving") in done.stdout
+            assert "pruned" not in done.stdout  # messages of the library that writes fonts
 
 
 def test_our_parts_work_in_another_project_as_documented():
