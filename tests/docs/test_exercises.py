@@ -1,8 +1,9 @@
-"""docs/exercises.md and docs/zh: links to lines of code, and the same code blocks in both
+"""docs/exercises.md, docs/zh and docs/fr: links to lines of code, and the same code blocks in all
 languages.
 """
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +13,8 @@ LINK = re.compile(r"\[`([^`]+)`\]\(([^)#]+)#L\d+\)")
 BLOCK = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 
 
-PAGES = ("docs/exercises.md", "docs/zh/exercises.md")
+LANGUAGES = ("zh", "fr")
+PAGES = ("docs/exercises.md", *(f"docs/{language}/exercises.md" for language in LANGUAGES))
 
 
 def numbered(page: str) -> str:
@@ -37,14 +39,13 @@ def test_a_link_to_a_line_names_what_is_there(page):
     )
 
 
-@pytest.mark.parametrize(
-    ("english", "chinese"),
-    [("README.md", "docs/zh/README.md"), ("docs/exercises.md", "docs/zh/exercises.md")],
-)
-def test_the_chinese_page_has_the_same_code_blocks(english, chinese):
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("english", ["README.md", "docs/exercises.md"])
+def test_a_translated_page_has_the_same_code_blocks(english, language):
+    translated = ROOT / "docs" / language / Path(english).name
     blocks = BLOCK.findall((ROOT / english).read_text())
     assert len(blocks) > 5
-    assert BLOCK.findall((ROOT / chinese).read_text()) == blocks
+    assert BLOCK.findall(translated.read_text()) == blocks
 
 
 def test_the_figures_of_the_exercises_are_small():
