@@ -286,7 +286,7 @@ TOGETHER = (
 def are_for_pairs(settings: Mapping[str, Any]) -> list[bool]:
     """Returns whether the groups `data` and `model` are those of pairs of sequences."""
     given = flat(settings)
-    return [any(key in given for key in keys) for keys in FOR_PAIRS]
+    return [not given.keys().isdisjoint(keys) for keys in FOR_PAIRS]
 
 
 class Training(Group):
