@@ -66,27 +66,28 @@ class Predictions(Sequence[Prediction]):
     @property
     def probabilities(self) -> np.ndarray:
         """(N, C), in the order of `classes`; of an encoder-decoder (N, 1), of what it wrote."""
-        rows = [
-            [item.probabilities[name] for name in self.classes] or [item.probability]
-            for item in self
-        ]
-        return np.array(rows, dtype=float).reshape(len(self), max(len(self.classes), 1))
+        if not self.classes:
+            return np.array([item.probability for item in self], dtype=float)[:, None]
+        columns = [self._probabilities_of(name) for name in self.classes]
+        return np.array(columns, dtype=float).reshape(len(self.classes), len(self)).T
+
+    def _probabilities_of(self, name: str) -> list[float]:
+        """Returns the probability of one class for each text."""
+        return [item.probabilities[name] for item in self]
 
     def to_frame(self) -> pd.DataFrame:
         """A row for each text: text, label, probability, and the probability of each class."""
         import pandas as pd
 
-        columns = {
-            name: [getattr(item, name) for item in self]
-            for name in ("text", "label", "probability")
+        columns: dict[str, Any] = {
+            # without lone surrogates
+            "text": [item.text.encode("utf-8", "replace").decode() for item in self],
+            "label": [item.label for item in self],
+            "probability": [item.probability for item in self],
         }
-        # lone surrogates
-        columns["text"] = [text.encode("utf-8", "replace").decode() for text in columns["text"]]
-        each = {
-            f"probability of {name}": [item.probabilities[name] for item in self]
-            for name in self.classes
-        }
-        return pd.DataFrame(columns | each)
+        for name in self.classes:
+            columns[f"probability of {name}"] = self._probabilities_of(name)
+        return pd.DataFrame(columns)
 
     def __repr__(self) -> str:
         more = [f"and {len(self) - SHOWN} more"] if len(self) > SHOWN else []

@@ -98,7 +98,7 @@ class OwnTokenizer:
 
     def encode(self, texts: Iterable[str]) -> list[list[int]]:
         """The ids of each text."""
-        return [[self._id(word) for word in self._split(text)] for text in texts]
+        return [list(map(self._id, self._split(text))) for text in texts]
 
     def encode_flat(self, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
         """The same ids as one array, (tokens,) int32, and the (N + 1,) int64 offsets of the N texts

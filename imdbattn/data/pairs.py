@@ -328,9 +328,9 @@ def find_source(cfg: Any) -> Source:
 def aligned_source(folder: Path, name: str, cfg: Any) -> Source:
     """Two aligned files for each split in a folder, such as train.en and train.fr."""
     files = aligned_files(folder, list(cfg.languages))
-    sums = {
-        split: [(file.name, sha256_of(file)) for file in sides] for split, sides in files.items()
-    }
+    sums = {}
+    for split, sides in files.items():
+        sums[split] = [(file.name, sha256_of(file)) for file in sides]
 
     def load() -> Texts:
         pairs = {split: read_aligned(sides, cfg.encoding_errors) for split, sides in files.items()}

@@ -111,11 +111,8 @@ class Ragged:
             self.kept(full_B, max_tokens),
             self.kept(full_B, max_tokens, word_dropout),
         )
-        # The longest length of each batch, at least 1, in all and after word dropout
-        longest, sizes = (
-            [max(c.tolist(), default=0) or 1 for c in n_B.split(counts)]
-            for n_B in (lengths_B, kept_B)
-        )
+        # Of each batch, before and after word dropout
+        longest, sizes = longest_of(lengths_B, counts), longest_of(kept_B, counts)
         padded_sizes = [int(padded(size, multiple, max_tokens, widths)) for size in sizes]
         index_B, full_B, lengths_B, kept_B = move(
             torch.stack([index_B, full_B, lengths_B, kept_B]), self.ids.device
@@ -227,6 +224,11 @@ def padded(
         return np.asarray(widths)[np.searchsorted(widths, lengths)]
     rounded = -(-np.maximum(lengths, 1) // multiple) * multiple
     return rounded if max_tokens is None else np.minimum(rounded, max_tokens)
+
+
+def longest_of(lengths_B: Tensor, counts: list[int]) -> list[int]:
+    """Returns the longest length of each batch, at least 1. counts: of the items of each batch."""
+    return [max(part.tolist(), default=0) or 1 for part in lengths_B.split(counts)]
 
 
 def move(tensor: Tensor, device: torch.device) -> Tensor:

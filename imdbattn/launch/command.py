@@ -121,9 +121,11 @@ def existing_folders(words: Sequence[str]) -> set[Path]:
 
 
 def refuse_typed_credentials(words: Sequence[str]) -> None:
-    refuse_credentials(
-        {name: value for name, _, value in (word.lstrip("+~").partition("=") for word in words)}
-    )
+    typed = {}
+    for word in words:
+        name, _, value = word.lstrip("+~").partition("=")
+        typed[name] = value
+    refuse_credentials(typed)
 
 
 def validated(kind: str, settings: dict[str, Any]) -> Any:

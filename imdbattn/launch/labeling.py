@@ -1,30 +1,52 @@
-"""The table of predictions that imdbattn.predict writes."""
+"""The texts that imdbattn.predict reads, and the table of predictions that it writes.
 
+Reading does not import torch, so that wrong input is refused at once.
+"""
+
+import os
 from collections.abc import Iterator
 from itertools import islice
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
-from imdbattn.data.user_files.tables import Lines, write_table
-from imdbattn.runs.predict import predict_columns
-from imdbattn.runs.process import exiting_on_signals
+from imdbattn.data.user_files.tables import Lines, kept_columns, open_lines, write_table
+from imdbattn.errors import UserError
+from imdbattn.io.files import expanded
+from imdbattn.runs.run import Run
 from imdbattn.runs.settings import Predict
-from imdbattn.tasks.predictor import Predictor
+
+if TYPE_CHECKING:
+    from imdbattn.tasks.predictor import Predictor
+
+Kept = Iterator[dict[str, str | None]]  # the columns to keep of each row of the table that is read
+
+
+def open_texts(options: Predict) -> tuple[Lines, Kept | None]:
+    """Returns the texts, of text=, file= or standard input, and what keep= keeps of their table.
+
+    Raises UserError for input that cannot be read, and for a table that would replace it.
+    """
+    if options.text is not None:
+        return Lines(iter([str(options.text)]), 1), None
+    column = Run(options.run).text_column if isinstance(options.run, str) else "text"
+    texts = open_lines(options.file, options.column, column)
+    if options.file is None:
+        return texts, None
+    out = options.out and expanded(options.out)
+    if out and out.exists() and os.path.samefile(out, expanded(options.file)):
+        raise UserError(f"out={options.out} is the file that is read: choose another name")
+    return texts, kept_columns(expanded(options.file), options.keep) if options.keep else None
 
 
 def write_table_of(
-    predictor: Predictor,
-    texts: Lines,
-    options: Predict,
-    out: Path,
-    kept: Iterator[dict[str, str | None]] | None = None,
+    predictor: "Predictor", texts: Lines, options: Predict, kept: Kept | None
 ) -> None:
-    """Writes the predictions for all texts into a table, which is complete or absent.
+    """Writes the predictions for all texts into the table `out`, which is complete or absent."""
+    from imdbattn.runs.predict import predict_columns
+    from imdbattn.runs.process import exiting_on_signals
 
-    kept: the columns to keep of each row of the table that was read.
-    """
+    out = expanded(str(options.out))
     chunks = predict_columns(predictor, texts.lines, options)
     if kept is not None:
         chunks = joined(chunks, kept)
@@ -38,15 +60,14 @@ def write_table_of(
         write_table(out, counted())
 
 
-def joined(
-    chunks: Iterator[dict[str, list[Any]]], kept: Iterator[dict[str, str | None]]
-) -> Iterator[dict[str, list[Any]]]:
+def joined(chunks: Iterator[dict[str, list[Any]]], kept: Kept) -> Iterator[dict[str, list[Any]]]:
     """Yields the chunks of results with the columns of the table that was read.
 
     A column that has the name of one of the results is called `input_<name>`.
     """
     for columns in chunks:
         rows = list(islice(kept, len(columns["row"])))
-        own = {name: [row[name] for row in rows] for name in rows[0]}
-        renamed = {f"input_{name}" if name in columns else name: own[name] for name in own}
-        yield {"row": columns["row"], **renamed, **columns}
+        own: dict[str, list[Any]] = {}
+        for name in rows[0]:
+            own[f"input_{name}" if name in columns else name] = [row[name] for row in rows]
+        yield {"row": columns["row"], **own, **columns}

@@ -216,8 +216,14 @@ def print_table(rows: Table, console: Console, names: int = 1) -> None:
 
 def as_table(rows: Sequence[Mapping[str, str]]) -> Table:
     """Rows (column -> cell) as a table without the columns that are empty."""
-    columns = [name for name in rows[0] if any(row[name] for row in rows)] if rows else []
-    return [columns, *([row[name] for name in columns] for row in rows)] if columns else []
+    used = {name for row in rows for name in row if row[name]}
+    columns = [name for name in rows[0] if name in used] if rows else []
+    if not columns:
+        return []
+    table = [columns]
+    for row in rows:
+        table.append([row[name] for name in columns])
+    return table
 
 
 # --- figures and text -----------------------------------------------------------------------------

@@ -286,7 +286,7 @@ TOGETHER = (
 def are_for_pairs(settings: Mapping[str, Any]) -> list[bool]:
     """Returns whether the groups `data` and `model` are those of pairs of sequences."""
     given = flat(settings)
-    return [any(key in given for key in keys) for keys in FOR_PAIRS]
+    return [not given.keys().isdisjoint(keys) for keys in FOR_PAIRS]
 
 
 class Training(Group):
@@ -370,6 +370,12 @@ def validate_as(kind: type[AnyGroup], settings: Mapping[str, Any]) -> AnyGroup:
         raise UserError(in_one_line(error, settings)) from None
 
 
+QUOTED_TEXT = (
+    "; text that looks like a number, true, false or null is quoted, as in"
+    " \"data.label_names=['0','1']\""
+)
+
+
 def in_one_line(errors: ValidationError, settings: Any) -> str:
     """The first error, as `key=value must be ...`."""
     error, keys, value = errors.errors()[0], list[str](), settings
@@ -390,4 +396,6 @@ def in_one_line(errors: ValidationError, settings: Any) -> str:
     must = re.sub(r"^(Input|List|String|Dictionary|Value) should", "must", error["msg"]).replace(
         " after validation", ""
     )
+    if error["type"] == "string_type" and isinstance(value, int | float | None):
+        must += QUOTED_TEXT
     return f"{key}={as_text(value)} {must}"

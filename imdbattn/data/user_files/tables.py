@@ -329,11 +329,7 @@ def open_table(
     if suffix_of(file) == ".xlsx":
         return sheet_rows(file, columns)
     if suffix_of(file) in (".jsonl", ".json"):
-        objects = json_objects(lines())
-        first = next(objects, {})
-        return list(first), (
-            tuple(as_text(row.get(name)) for name in columns) for row in chain([first], objects)
-        )
+        return json_rows(json_objects(lines()), columns)
     if suffix_of(file) not in SUFFIXES:
         raise UserError(f"{file} is not one of {', '.join(SUFFIXES)}: convert it to one of them")
     delimiter, header = "," if suffix_of(file) == ".csv" else "\t", next(lines(), "").strip()
@@ -358,6 +354,19 @@ def open_table(
     return names, chosen()
 
 
+def json_rows(
+    objects: Iterator[dict[str, Any]], columns: Sequence[str]
+) -> tuple[list[str], Iterator[tuple[str | None, ...]]]:
+    """Returns the keys of the first object, and the values of each."""
+    first = next(objects, {})
+
+    def rows() -> Iterator[tuple[str | None, ...]]:
+        for row in chain([first], objects):
+            yield tuple(as_text(row.get(name)) for name in columns)
+
+    return list(first), rows()
+
+
 def parquet_rows(
     file: Path, columns: Sequence[str]
 ) -> tuple[list[str], Iterator[tuple[str | None, ...]]]:
@@ -365,8 +374,13 @@ def parquet_rows(
 
     table = pq.ParquetFile(file, buffer_size=1 << 20, pre_buffer=False)
     batches = table.iter_batches(4096, columns=columns)
-    values = ([batch[name].cast("string").to_pylist() for name in columns] for batch in batches)
-    return table.schema_arrow.names, (row for batch in values for row in zip(*batch, strict=True))
+
+    def rows() -> Iterator[tuple[str | None, ...]]:
+        for batch in batches:
+            values = [batch[name].cast("string").to_pylist() for name in columns]
+            yield from zip(*values, strict=True)
+
+    return table.schema_arrow.names, rows()
 
 
 def sheet_rows(
@@ -381,11 +395,12 @@ def sheet_rows(
     (table,) = sheets.values()
     names = [str(name) for name in table.columns]
     found = [table.iloc[:, names.index(name)] for name in columns if name in names]
-    rows = (
-        tuple(None if value == "" else as_text(value) for value in row)
-        for row in zip(*found, strict=True)
-    )
-    return names, rows
+
+    def rows() -> Iterator[tuple[str | None, ...]]:
+        for row in zip(*found, strict=True):
+            yield tuple(None if value == "" else as_text(value) for value in row)
+
+    return names, rows()
 
 
 def json_objects(lines: Iterable[str]) -> Iterator[dict[str, Any]]:

@@ -92,12 +92,12 @@ class ReviewPredictor(Predictor):
         """Label, its probability, and the probability of each class."""
         results = list(self.predict(texts, options, first))
         columns: dict[str, list[Any]] = {
-            name: [getattr(r, name) for r in results] for name in ("label", "probability")
+            "label": [one.label for one in results],
+            "probability": [one.probability for one in results],
         }
-        names = self.facts["labels"]
-        return columns | {
-            f"probability_{name}": [one.probabilities[name] for one in results] for name in names
-        }
+        for name in self.facts["labels"]:
+            columns[f"probability_{name}"] = [one.probabilities[name] for one in results]
+        return columns
 
     def warnings(self) -> list[str]:
         lines = (

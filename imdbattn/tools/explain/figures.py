@@ -232,10 +232,8 @@ def sequence_attention(sequence: Translation, most: int = 100) -> Figure:
     """
     assert sequence.weights_TS is not None
     longest = max(len(sequence.row_names), len(sequence.source))
-    rows, keys = (
-        [axis_label(name) for name in names[:most]]
-        for names in (sequence.row_names, sequence.source)
-    )
+    rows = [axis_label(name) for name in sequence.row_names[:most]]
+    keys = [axis_label(name) for name in sequence.source[:most]]
     # letters of the longest names
     wide, high = (max(map(len, names), default=1) for names in (rows, keys))
     cell = 0.32 if longest <= 12 else 0.2  # inches

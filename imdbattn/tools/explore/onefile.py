@@ -294,7 +294,8 @@ def facts_of(
     if offset_VD is not None:
         facts["weights"]["offset"] = pack.add(offset_VD, precision)
     if reviews:
-        found = [result.output for result in small.label([one["text"] for one in reviews])]
+        texts = [one["text"] for one in reviews]
+        found = [result.output for result in small.label(texts)]
         right = sum(label == one["label"] for label, one in zip(found, reviews, strict=True))
         facts["accuracy_here"] = right / len(reviews)
     return facts

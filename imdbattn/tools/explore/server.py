@@ -7,10 +7,16 @@ other site can reach the server by a host name of its own.
 import contextlib
 import json
 import random
+import secrets
+import socket
+import sys
+import threading
+import webbrowser
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Annotated, Any
 
+import uvicorn
 from pydantic import Field, ValidationError
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -34,6 +40,7 @@ from imdbattn.tools.explore.cell import Cell
 from imdbattn.tools.explore.onefile import page_of
 from imdbattn.tools.explore.read import Positions, Read
 from imdbattn.tools.explore.runs import Message, Runs
+from imdbattn.tools.explore.settings import Explore
 from imdbattn.tools.explore.write import Write
 
 WORDS = 40  # of the maps of a saved page, which are images
@@ -171,3 +178,21 @@ def make_app(runs: Runs, token: str) -> ASGIApp:
             await inner(scope, receive, send_with_headers)
 
     return app
+
+
+def serve(settings: Explore) -> None:
+    """Serves the page of imdbattn.explore at 127.0.0.1, until Ctrl-C or SIGTERM."""
+    with socket.create_server((HOSTS[0], settings.port)) as opened:  # port 0 is any free one
+        runs, token = Runs(settings.runs, settings), secrets.token_urlsafe(16)
+        address = f"http://{HOSTS[0]}:{opened.getsockname()[1]}/{token}/"
+        count = len(runs.by_id)
+        print(f"{count} run{'s' * (count != 1)} at {address} (Ctrl-C stops the server)", flush=True)
+        for skipped in runs.skipped:
+            print(f"skipped: {skipped['folder']} ({skipped['reason']})", file=sys.stderr)
+        if settings.open:
+            threading.Thread(target=webbrowser.open, args=[address], daemon=True).start()
+        app = make_app(runs, token)
+        config = uvicorn.Config(
+            app, log_level="warning", access_log=False, timeout_graceful_shutdown=2
+        )
+        uvicorn.Server(config).run(sockets=[opened])

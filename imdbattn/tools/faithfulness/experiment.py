@@ -80,11 +80,11 @@ def run_experiment(folders: Sequence[str], out: Path, cfg: Faithfulness) -> list
                 refresh=False,
             )
             subject.measure(part, bar.update)
-    return [
-        summarize([(one.run, one.tables()) for one in group], group[0].fingerprint, cfg)
-        | {"skipped": skipped}
-        for group in grouped(subjects, lambda one: one.fingerprint)
-    ]
+    summaries = []
+    for group in grouped(subjects, lambda one: one.fingerprint):
+        measured = [(one.run, one.tables()) for one in group]
+        summaries.append(summarize(measured, group[0].fingerprint, cfg) | {"skipped": skipped})
+    return summaries
 
 
 def own_scores(cfg: Faithfulness) -> dict[str, partial[Any]]:
@@ -209,15 +209,16 @@ class Subject:
         parts += self.pair_parts(limits, common) if self.pairs else []
         return [part for part in parts if len(part.chosen_N)]
 
+    def read_part(self, text: str) -> str:
+        """Returns the words that the model reads of a text, separated by spaces."""
+        words = self.predictor.words_read(text)
+        return " ".join(text[word.start : word.end] for word in words)
+
     def score(self, name: str, batch: Batch, texts: Sequence[str]) -> Tensor:
         """(B, T), for the label that is predicted. texts: of all reviews of the source."""
         if name not in self.own:
             return scores.SCORES[name][1](self.net, batch, scores.predicted(self.net, batch))
-        chosen = [texts[row] for row in batch.rows_B.tolist()]
-        read = [
-            " ".join(text[word.start : word.end] for word in self.predictor.words_read(text))
-            for text in chosen
-        ]
+        read = [self.read_part(texts[row]) for row in batch.rows_B.tolist()]
         found = self.own[name](read, lambda several: self.predictor.classify(several).numpy())
         scores_BT = torch.zeros(batch.tokens_BT.shape)
         for scores_T, text, values, words in zip(
@@ -300,9 +301,9 @@ class Subject:
         data: Any = self.settings.data
         changed = []  # of each word that is read
         for one in pairs:
-            edits = edited_words(
-                *([word.text for word in words_of(text)] for text in (one.original, one.edited))
-            )
+            before = [word.text for word in words_of(one.original)]
+            after = [word.text for word in words_of(one.edited)]
+            edits = edited_words(before, after)
             changed.append(
                 [
                     edits[place]
@@ -365,9 +366,10 @@ class Subject:
                 columns[name] += values if isinstance(values, list) else values.tolist()
             progress(len(places))
         order = np.argsort(measured)
-        write_table(
-            file, {name: [values[place] for place in order] for name, values in columns.items()}
-        )
+        ordered = {}
+        for name, values in columns.items():
+            ordered[name] = [values[place] for place in order]
+        write_table(file, ordered)
 
     def tables(self) -> Tables:
         """The measurements by name of the part."""

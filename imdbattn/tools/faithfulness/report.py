@@ -79,7 +79,8 @@ def pivoted(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
     rung.
     """
     cells = {(row["about"], row["rung"]): cell(row) for row in rows}
-    abouts, rungs = (list(dict.fromkeys(row[key] for row in rows)) for key in ("about", "rung"))
+    abouts = list(dict.fromkeys(row["about"] for row in rows))
+    rungs = list(dict.fromkeys(row["rung"] for row in rows))
     table = [[title, "reviews", *rungs]]
     for about in abouts:
         numbers = sorted({row["reviews"] for row in rows if row["about"] == about})
@@ -172,22 +173,33 @@ def is_above(claim: Mapping[str, Any], attention: Mapping[str, Any] | None) -> b
     return bool(claim["interval"][0] > attention["interval"][1])
 
 
+Means = dict[tuple[str, str], float]  # (score, rung) -> mean
+
+
+def means_of(rows: Sequence[Mapping[str, Any]], measure: str) -> Means:
+    """Returns the means of one measure."""
+    return {(row["about"], row["rung"]): row["mean"] for row in rows if row["measure"] == measure}
+
+
+def order_by(means: Means, score: str) -> str:
+    """Returns the rungs from the highest to the lowest mean of one score."""
+    ordered = sorted((-mean, rung) for (name, rung), mean in means.items() if name == score)
+    return " > ".join(rung for _, rung in ordered)
+
+
 def sentences(summary: dict[str, Any]) -> list[str]:
     """What a reader of the tables could miss: attention beside the best scores, changed orders,
     failed tests.
     """
     rows, found = [row for row in summary["numbers"] if not row["few"]], []
-    both = "searched", "normalized"
-    raw, normalized = (
-        {(r["about"], r["rung"]): r["mean"] for r in rows if r["measure"] == one} for one in both
-    )
-    names, rungs = (list(dict.fromkeys(key[place] for key in normalized)) for place in (0, 1))
+    raw, normalized = means_of(rows, "searched"), means_of(rows, "normalized")
+    names = list(dict.fromkeys(name for name, _ in normalized))
+    rungs = list(dict.fromkeys(rung for _, rung in normalized))
     groups = {"attention weights": RAW, "norms and value zeroing": WITH_VALUES, "all scores": names}
     for rung in rungs:
-        best = {
-            group: max((normalized.get((name, rung), -1), name) for name in some)
-            for group, some in groups.items()
-        }
+        best = {}
+        for group, some in groups.items():
+            best[group] = max((normalized.get((name, rung), -1), name) for name in some)
         parts = [
             f"{group} {number(mean)} ({shown(name)})"
             for group, (mean, name) in best.items()
@@ -198,11 +210,7 @@ def sentences(summary: dict[str, Any]) -> list[str]:
         )
         found.append(f"{rung}, highest normalized AOPC of {reviews:,} reviews: {', '.join(parts)}.")
     for name in names:
-        ordered = (
-            sorted((-mean, rung) for (one, rung), mean in m.items() if one == name)
-            for m in (raw, normalized)
-        )
-        before, after = (" > ".join(rung for _, rung in pairs) for pairs in ordered)
+        before, after = order_by(raw, name), order_by(normalized, name)
         if before != after and name != "random":
             found.append(
                 f"Normalization changes the order of models by {shown(name)}: {before}; now"

@@ -36,10 +36,9 @@ class Rung:
 
     def __init__(self, variant: Variant, tables: Sequence[Tables]):
         self.variant, self.tables = variant, tables
+        common = set.intersection(*(set(one) for one in tables))
         self.parts = {
-            name: one.column_names[1:]
-            for name, one in tables[0].items()
-            if all(name in t for t in tables)
+            name: one.column_names[1:] for name, one in tables[0].items() if name in common
         }
         self.scores = [name for name, columns in self.parts.items() if "right" in columns]
 
@@ -116,9 +115,9 @@ class Rung:
         }
 
     def facts(self) -> dict[str, Any]:
-        shares = {
-            s: [one[s]["comprehensiveness"].to_pylist() for one in self.tables] for s in self.scores
-        }
+        shares = {}
+        for score in self.scores:
+            shares[score] = [one[score]["comprehensiveness"].to_pylist() for one in self.tables]
         return {
             "label": self.variant.label,
             "seeds": [run.metrics["seed"] for run in self.variant.runs],
@@ -157,7 +156,9 @@ def summarize(
     """
     tables = {run.folder: one for run, one in measured}
     runs = [run for run, _ in measured]
-    rungs = [Rung(one, [tables[run.folder] for run in one.runs]) for one in variants(runs)]
+    rungs = []
+    for one in variants(runs):
+        rungs.append(Rung(one, [tables[run.folder] for run in one.runs]))
     numbers: list[dict[str, Any]] = []
     claims: list[dict[str, Any]] = []
     for rung in rungs:
