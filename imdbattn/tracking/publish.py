@@ -62,9 +62,8 @@ def publish_comparison(
     """
     if logger_settings.name != "wandb":
         return
-    config = {
-        key: comparison[key] for key in ("split", "test_set", "fingerprint", "reviews", "method")
-    }
+    about = ("split", "test_set", "fingerprint", "reviews", "largest_class", "method")
+    config = {key: comparison[key] for key in about}
     with only_warning(log, "W&B: the results of the comparison were not logged"):
         run = start_wandb(
             logger_settings, out, config, "comparison", "comparison", ["comparison"], group

@@ -151,6 +151,7 @@ def shrunk(arguments: list[str], small: list[str], folder: Path) -> list[str]:
     if any("order_probe" in a for a in arguments):  # it has its own reviews
         small = [a for a in small if not a.startswith("data.path=")]
         small += ["data.probe.train=40", "data.probe.validation=10", "data.probe.test=10"]
+        small.append("data.min_known=0")  # the small vectors lack most of its words
     mine = {argument.split("=")[0] for argument in arguments}
     small = [argument for argument in small if argument.split("=")[0] not in mine]
     kept = [
