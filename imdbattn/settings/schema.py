@@ -249,20 +249,10 @@ class Trainer(Part):
     enable_progress_bar: bool = True
 
 
-class OtherLogger(Part):
+class LoggerPart(Part):
+    """A Lightning Logger. needs: the package that must be installed."""
+
     needs: Text | None = None
-
-
-class Logger(Group):
-    name: Literal["wandb", "csv", "none"] = "none"
-    loggers: dict[str, OtherLogger] = {}
-    project: Text = "imdbattn"
-    entity: Text | None = None
-    group: Text | None = None
-    mode: Literal["online", "offline", "disabled"] | None = None
-    timeout: Amount = 10
-    table_rows: Annotated[int, Field(ge=0, le=10_000)] = 200
-    table_characters: Count = 500
 
 
 # Keys that data or models for pairs have, and no others
@@ -320,7 +310,7 @@ class Training(Group):
     save_minutes: Amount | None
     patience: Count | None
     trainer: Trainer
-    logger: Logger
+    logger: dict[str, LoggerPart]
     position_scale: float | None = None  # read only in conf/model
     digest: Text | None = None  # of settings.keys.variant; a run records it
     overrides: list[Text] = []  # settings.keys.named_overrides of the command line

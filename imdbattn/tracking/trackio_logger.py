@@ -7,13 +7,13 @@ from argparse import Namespace
 from collections.abc import Mapping
 from typing import Any
 
-from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
 
 from imdbattn.settings.keys import flat
+from imdbattn.tracking.loggers import RunLogger
 
 
-class TrackioLogger(Logger):
+class TrackioLogger(RunLogger):
     """Logs curves and settings to a trackio project. Raises ImportError without trackio."""
 
     def __init__(self, project: str, name: str, **options: Any) -> None:
@@ -46,7 +46,7 @@ class TrackioLogger(Logger):
             self._started = True
         self._trackio.log(dict(metrics), step=step)
 
-    def close(self) -> None:
+    def end(self, failed: bool) -> None:
         """Ends the run. Lightning's `finalize` comes before the results of a run are known."""
         if self._started:
             self._trackio.finish()

@@ -170,7 +170,7 @@ def portable(settings: dict[str, Any]) -> dict[str, Any]:
         data["tokenizer"] = "basic_english"
     if "cache_dir" in data:
         data["cache_dir"] = None
-    return settings | {"logger": {"name": "none"}, "resume": None, "trust": None}
+    return settings | {"logger": {}, "resume": None, "trust": None}
 
 
 def tokenizer_json(name: Any, words: Sequence[str]) -> str:
