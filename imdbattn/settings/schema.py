@@ -151,7 +151,7 @@ class Files(Group):
 
 
 class ReviewData(Files):
-    source: Literal["auto", "hub", "packaged", "path", "order_probe"]
+    source: Literal["auto", "hub", "packaged", "path", "order_probe"] | Part
     text_column: Text
     label_column: Text
     label_names: Annotated[list[Text], Field(min_length=2)] | None
@@ -173,8 +173,10 @@ class ReviewData(Files):
     probe: Probe | None = None
 
     def check(self) -> None:
-        of_imdb = self.source == "hub" and not (self.hub or self.path)
-        check_source("data", "auto" if of_imdb else self.source, path=self.path, hub=self.hub)
+        source = self.source if isinstance(self.source, str) else self.source.target
+        if source == "hub" and not (self.hub or self.path):
+            source = "auto"  # IMDB
+        check_source("data", source, path=self.path, hub=self.hub)
         if (self.fold or self.folds) and not 1 <= (self.fold or 0) <= (self.folds or 0):
             raise UserError(
                 f"data.fold={as_text(self.fold)} must be from 1 to"

@@ -36,10 +36,13 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
         self._settings = settings
 
     def start(self, run: Start) -> bool:
-        data = run.settings["data"]
-        tokenizer = data.get("tokenizer", "seq2seq")
-        rung, source = run.settings["model"]["name"], data["source"]
-        tags = [rung, source, tokenizer if isinstance(tokenizer, str) else "own tokenizer"]
+        rung, data = run.settings["model"]["name"], run.settings["data"]
+        source, tokenizer = data["source"], data.get("tokenizer", "seq2seq")
+        tags = [
+            rung,
+            source if isinstance(source, str) else "own source",
+            tokenizer if isinstance(tokenizer, str) else "own tokenizer",
+        ]
         config = {"rung": rung, **run.settings, "environment": run.environment}
         self._experiment = start_wandb(
             self._settings, run.folder, config, run.name, "train", tags, resume=run.resume

@@ -198,7 +198,8 @@ def card(predictor: Any, metrics: Mapping[str, Any], facts: Mapping[str, Any]) -
         for split, key in (("validation", "val_"), ("test", "test_"))
         if f"{key}accuracy" in metrics
     }
-    about = (task, cfg.data.source, metrics["test_set"], "accuracy")
+    source = cfg.data.source if isinstance(cfg.data.source, str) else cfg.data.source.target
+    about = (task, source, metrics["test_set"], "accuracy")
     results = [
         EvalResult(*about, metrics[f"{key}accuracy"], dataset_split=split)
         for split, key in scores.items()
