@@ -110,6 +110,7 @@ class EncoderDecoder(AnyModel):
 # --- data -----------------------------------------------------------------------------------------
 
 HUB_NAME = r"^\w[\w.-]*/\w[\w.-]*$"  # owner/name
+GLOVE_WIDTHS = (50, 100, 200, 300)  # of GloVe 6B
 GloveSource = Literal["auto", "wheel", "official", "torchtext"]
 # word_dropout of pairs: debug=overfit sets it for all tasks
 Zero = Annotated[int | float, Field(ge=0, le=0)]
@@ -126,6 +127,14 @@ class Glove(Group):
 
     def check(self) -> None:
         check_source("data.glove", self.source, path=self.path)
+        widths = (50,) if self.source == "wheel" else GLOVE_WIDTHS
+        if self.path is None and self.dim not in (None, *widths):
+            known = ", ".join(map(str, widths))
+            where = "the wheel" if self.source == "wheel" else "GloVe 6B"
+            raise UserError(
+                f"data.glove.dim={self.dim}: the vectors of {where} have {known} dimensions;"
+                " data.glove.path names a file of any width"
+            )
 
 
 class Probe(Group):

@@ -45,6 +45,8 @@ def read_text(stream: BinaryIO, dim: int | None) -> tuple[list[str], np.ndarray]
             if b" " in word and is_number(word.rpartition(b" ")[2]):  # more than D numbers
                 raise ValueError
         except ValueError as error:
+            if not text.strip() and not any(rest.strip() for rest in lines):
+                break  # blank lines at the end
             raise ValueError(problem(line, text, width, dim, start)) from error
         if added in words:
             raise ValueError(
@@ -52,9 +54,9 @@ def read_text(stream: BinaryIO, dim: int | None) -> tuple[list[str], np.ndarray]
             )
         words[added] = line
     if announced and len(words) != announced[0]:
+        cut_off = ": it may have been cut off, download it again" * (len(words) < announced[0])
         raise ValueError(
-            f"its first line announces {announced[0]:,} words, but it has {len(words):,}: it may"
-            " have been cut off, download it again"
+            f"its first line announces {announced[0]:,} words, but it has {len(words):,}{cut_off}"
         )
     return list(words), np.frombuffer(numbers, np.float32).reshape(-1, width)
 
