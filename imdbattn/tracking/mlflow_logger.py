@@ -1,4 +1,4 @@
-"""Lightning's logger for MLflow, with the files of a run."""
+"""Lightning's logger for MLflow, with the tables and files of a run."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,13 +7,26 @@ from typing import Any
 from lightning.pytorch import loggers
 
 from imdbattn.tracking.loggers import RunLogger
+from imdbattn.tracking.publish import tables_of_results
 
 
 class MLFlowLogger(RunLogger, loggers.MLFlowLogger):
-    """Logs curves, settings and results, pictures, predictions and metrics.json."""
+    """Logs curves, settings and results, and as files tables, pictures and metrics.json.
+
+    The scores are metrics of one point, which MLflow shows as its summary and by which it sorts;
+    size and speed are parameters.
+    """
 
     def publish(self, folder: Path, metrics: Mapping[str, Any], values: Mapping[str, Any]) -> None:
-        super().publish(folder, metrics, values)
-        for file in (*folder.glob("pictures/*"), *folder.glob("*predictions.parquet")):
-            self.experiment.log_artifact(self.run_id, str(file), file.parent.name)
-        self.experiment.log_artifact(self.run_id, str(folder / "metrics.json"))
+        client, run = self.experiment, self.run_id
+        scores = {name: value for name, value in values.items() if "/" in name}
+        self.log_metrics(scores, step=metrics["steps"])
+        self.log_hyperparams(
+            {f"result.{name}": values[name] for name in values if name not in scores}
+        )
+        for name, table in tables_of_results(folder, metrics).items():
+            client.log_table(run, table, f"{name}.json")
+        for file in folder.glob("pictures/*"):
+            client.log_artifact(run, str(file), "pictures")
+        for file in (*folder.glob("*predictions.parquet"), folder / "metrics.json"):
+            client.log_artifact(run, str(file))

@@ -96,6 +96,27 @@ def predictions(
     return media
 
 
+def tables_of_results(
+    folder: Path, metrics: Mapping[str, Any], rows: int = 200, characters: int = 500
+) -> dict[str, pd.DataFrame]:
+    """Returns tables of some predictions of test, or else of validation, and of a classifier's
+    confusion matrix.
+    """
+    import pandas as pd
+
+    if metrics.get("starts_model"):
+        return {}
+    split, scores = read_scores(folder, metrics)
+    tables = {f"{split}_predictions": table_of_predictions(scores, metrics, rows, characters)}
+    prefix = "test" if split == "test" else "val"
+    if "labels" in metrics:
+        names = [f"predicted {label}" for label in metrics["labels"]]
+        counts = pd.DataFrame(metrics[f"{prefix}_confusion"], columns=names)
+        counts.insert(0, "label", metrics["labels"])
+        tables[f"{split}_confusion"] = counts
+    return tables
+
+
 def read_scores(folder: Path, metrics: Mapping[str, Any]) -> tuple[str, pd.DataFrame]:
     """Returns the name of the split, test or else validation, and its predictions with texts."""
     import pandas as pd
