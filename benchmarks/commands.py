@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.common import ROOT, Row, environment, in_turn, row, run, seconds
-from imdbattn.data.reviews import packaged_source
+from imdbattn.data.sources.imdb import packaged_source
 
 REVIEWS = 25_000
 HYDRA = "import hydra, omegaconf"

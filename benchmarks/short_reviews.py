@@ -15,7 +15,7 @@ import random
 import re
 import sys
 
-from imdbattn.data.reviews import packaged_source
+from imdbattn.data.sources.imdb import packaged_source
 
 CLASSES = {
     "comedy": "comedy|comedies|comedic",

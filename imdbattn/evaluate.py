@@ -38,10 +38,11 @@ def main(settings: Any) -> None:
 
 
 def print_classes(metrics: Mapping[str, Any]) -> None:
-    """Prints the macro F1; for up to 10 classes also a table with recall, F1 and the predictions of
-    each class.
+    """Prints the share of the largest class and the macro F1; for up to 10 classes also a table
+    with recall, F1 and the predictions of each class.
     """
-    print(f"macro F1 {100 * metrics['macro_f1']:.2f} %")
+    largest = 100 * metrics["largest_class"]
+    print(f"largest class {largest:.2f} %, macro F1 {100 * metrics['macro_f1']:.2f} %")
     if len(names := [visible(name) for name in metrics["labels"]]) > 10:
         return
     import pandas as pd

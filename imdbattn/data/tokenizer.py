@@ -29,7 +29,8 @@ def tokenizer_of(setting: Setting, words: Sequence[str]) -> AnyTokenizer:
     """
     if isinstance(setting, str):
         return tokens.Tokenizer(setting, words)
-    from imdbattn.data.own_tokenizer import OwnTokenizer, as_mapping
+    from imdbattn.data.callables import as_mapping
+    from imdbattn.data.own_tokenizer import OwnTokenizer
 
     return OwnTokenizer(as_mapping(setting), words)
 
@@ -38,6 +39,7 @@ def signature(setting: Setting) -> str:
     """A string that changes whenever the tokens may change."""
     if isinstance(setting, str):
         return tokens.signature(setting)
-    from imdbattn.data.own_tokenizer import as_mapping, version_of
+    from imdbattn.data.callables import as_mapping
+    from imdbattn.data.own_tokenizer import version_of
 
     return version_of(as_mapping(setting))

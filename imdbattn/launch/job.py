@@ -26,9 +26,11 @@ from imdbattn.launch.machine import gpus, threads_of
 from imdbattn.launch.process import PARENT_PID, SWEEP_PID, end_with
 from imdbattn.launch.quoting import quote
 from imdbattn.runs.run_folder import finished, is_debug, results_file
+from imdbattn.settings.keys import overlay
 from imdbattn.settings.safety import read_json, read_settings
 from imdbattn.settings.schema import Training
 from imdbattn.tasks.task import task_of, validate
+from imdbattn.tracking.wandb_run import wandb_parts
 
 log = logging.getLogger(__name__)
 
@@ -77,24 +79,27 @@ def run_job(cfg: DictConfig) -> float | None:
 
 def decided(settings: Mapping[str, Any]) -> list[str]:
     """Returns as overrides what the sweep has decided once for all its jobs: what
-    data.source=auto and logger.mode=null stand for.
+    data.source=auto and the mode null of W&B stand for.
     """
     sweep, words = OmegaConf.load(sweep_dir() / "multirun.yaml"), []
-    data, logger = settings["data"], settings["logger"]
+    data = settings["data"]
     # hub_timeout: `auto` of other data does not choose between the hub and the wheel
     if data["source"] == "auto" and not data.get("path") and "hub_timeout" in data:
         words += [f"data.source={sweep.data.source}"] * (sweep.data.source in ("hub", "packaged"))
-    if (logger["name"], logger.get("mode")) == ("wandb", None) and sweep.logger.name == "wandb":
-        words += [f"logger.mode={sweep.logger.mode}"]
+    for name, part in wandb_parts(settings["logger"]).items():
+        if part["mode"] is None and name in sweep.logger:
+            words.append(f"logger.{name}.mode={sweep.logger[name].mode}")
     return words
 
 
 def with_words(settings: dict[str, Any], words: Sequence[str]) -> dict[str, Any]:
     """Returns the settings with these overrides, whose values are plain words."""
     for word in words:
-        group, _, rest = word.partition(".")
-        key, _, value = rest.partition("=")
-        settings = settings | {group: settings[group] | {key: value}}
+        key, _, value = word.partition("=")
+        change: Any = value
+        for name in reversed(key.split(".")):
+            change = {name: change}
+        settings = overlay(settings, change)
     return settings
 
 

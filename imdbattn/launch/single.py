@@ -22,6 +22,7 @@ from imdbattn.settings.keys import as_dict
 from imdbattn.settings.safety import trust_option
 from imdbattn.settings.schema import Training
 from imdbattn.tasks.task import task_of, validate
+from imdbattn.tracking.wandb_run import wandb_parts
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ def run_single(cfg: DictConfig) -> float:
     os.environ[PARENT_PID] = str(os.getpid())  # for the processes that DDP starts
     # these imports take seconds, and error messages do not need them
     with without_gc():
-        if valid.logger.name == "wandb":
+        if wandb_parts(settings["logger"]):
             with suppress(Exception):  # a broken W&B does not stop training
                 # wandb.init imports it: 0.4 s now, 1.5 s once torch is loaded.
                 importlib.import_module("wandb.apis.public")

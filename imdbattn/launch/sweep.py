@@ -80,14 +80,15 @@ class SweepReport:
         (sweep / LOG).write_text("")
         from imdbattn.settings.build import class_at
         from imdbattn.tasks.task import Task
-        from imdbattn.tracking.wandb_run import wandb_mode
+        from imdbattn.tracking.wandb_run import wandb_mode, wandb_parts
 
         # Decided once for all jobs, which read it in multirun.yaml, see `job.decided`.
         task = class_at(config.task._target_, "task", Task)
         if source := task.decided_source(config.data):
             config.data.source = source
-        if config.logger.name == "wandb" and config.logger.mode is None:
-            config.logger.mode = wandb_mode(None, config.logger.timeout)
+        for part in wandb_parts(config.logger).values():
+            if part.mode is None:
+                part.mode = wandb_mode(None, part.timeout)
         # of Hydra's sweepers only the basic one writes it
         OmegaConf.save(config, sweep / "multirun.yaml")
         return lock
@@ -148,6 +149,7 @@ def compare_jobs(config: DictConfig, sweep: Path, folders: list[Path]) -> None:
     """
     from imdbattn.report.comparison_page import write_comparison
     from imdbattn.tracking.publish import publish_comparison
+    from imdbattn.tracking.wandb_run import wandb_parts
 
     options = {
         name: value for name, value in defaults("compare").items() if name not in ("runs", "out")
@@ -159,4 +161,5 @@ def compare_jobs(config: DictConfig, sweep: Path, folders: list[Path]) -> None:
         return
     log.info("comparison           %s", os.path.relpath(page))
     for out, comparison in comparisons.items():
-        publish_comparison(comparison, out, config.logger, group_of(sweep))
+        for part in wandb_parts(config.logger).values():
+            publish_comparison(comparison, out, part, group_of(sweep))

@@ -31,7 +31,7 @@ from imdbattn.report.finished_runs import (
     variants,
 )
 from imdbattn.settings.keys import flat
-from imdbattn.tasks.per_class import confusion, macro_f1, metric_of, short_name
+from imdbattn.tasks.per_class import confusion, is_uneven, macro_f1, metric_of, short_name
 
 # Settings that a report states if they are equal
 TRAINING = (("data", "max_tokens"), ("data", "tokenizer"), ("trainer", "max_epochs"))
@@ -140,6 +140,7 @@ def compare(
     texts = first.texts(split, reference.rows_N)
     counts_N = np.array([len(text.split()) for text in texts])  # the same for all tokenizers
     slices = statistics.length_slices(counts_N, unit) | statistics.word_slices(texts, words or {})
+    largest = largest_class(reference.labels_N, first.labels)
     rungs = [describe(one, seeds, slices) for one, seeds in zip(ladder, outputs, strict=True)]
     measured = rights if metric == "accuracy" else measure(metric, trust, outputs)
     for one, rung, value_NS in zip(ladder, rungs, measured, strict=True):
@@ -153,6 +154,7 @@ def compare(
         rung["metric"] = spread(value_NS.mean(0).tolist())
         rung["metric_validation"] = over_runs(one.runs, f"val_{short_name(metric)}")
         rung["interval"] = as_list(interval)
+        rung["largest_class"] = largest and largest["share"]
     return {
         "split": split,
         "metric": short_name(metric),
@@ -162,6 +164,7 @@ def compare(
         "unit": unit,
         "reviews": len(reference.rows_N),
         "labels": first.labels,
+        "largest_class": largest,
         "overrides": shared_overrides(runs),
         "trained_with": trained_with(runs),
         "one_validation": len({str(run.fingerprint("validation")) for run in runs}) == 1,
@@ -201,6 +204,18 @@ def effective_size(sizes_C: np.ndarray) -> float:
     """
     found = sizes_C[sizes_C > 0]
     return float(len(found) ** 2 / (1 / found).sum())
+
+
+def largest_class(labels_N: np.ndarray, names: Sequence[str]) -> dict[str, Any] | None:
+    """Returns the label of the largest class, its share, which is the accuracy of a model that
+    always answers it, and whether classes are uneven; None without classes.
+    """
+    if not names:
+        return None
+    sizes_C = np.bincount(labels_N, minlength=len(names))
+    share = float(sizes_C.max() / len(labels_N))
+    label = str(names[int(sizes_C.argmax())])
+    return {"label": label, "share": share, "uneven": is_uneven(share, len(names))}
 
 
 def trained_with(runs: Sequence[Run]) -> dict[str, Any]:

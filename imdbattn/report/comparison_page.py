@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from imdbattn.errors import in_line
 from imdbattn.report.comparison import compare_sets
 from imdbattn.report.comparison_figures import accuracies, curves_of_seeds, lengths, signed
 from imdbattn.report.finished_runs import in_short
@@ -177,6 +178,9 @@ def rung_table(comparison: dict[str, Any]) -> Table:
     if comparison["split"] == "validation" and any(rung["test"] for rung in rungs):
         interval += " (validation)"
     folds = f"over {len(over['values'])} folds %" if (over := rungs[0]["folds"]) else ""
+    class_share = comparison["largest_class"]
+    uneven = bool(class_share and class_share["uneven"])
+    largest = percent(class_share["share"]) if uneven else ""
     bleu = "test" if any(rung["bleu"]["test"] for rung in rungs) else "validation"
     return as_table(
         [
@@ -187,11 +191,12 @@ def rung_table(comparison: dict[str, Any]) -> Table:
                 "test %": mean_and_sd(rung["test"]),
                 folds: mean_and_sd(rung["folds"]),
                 metric if not in_percent(metric) else "": mean_and_sd(rung["metric"], 1, ".4g"),
+                f"largest class of {comparison['split']} %": largest,
+                f"{comparison['split']} macro F1 %": mean_and_sd(rung["macro_f1"])
+                if uneven or metric == "macro_f1"
+                else "",
                 interval: "–".join(as_text(end, metric) for end in rung["interval"] or ()),
                 f"{bleu} BLEU": mean_and_sd(rung["bleu"][bleu], factor=1),
-                f"{comparison['split']} macro F1 %": mean_and_sd(rung["macro_f1"])
-                if uneven(comparison) or metric == "macro_f1"
-                else "",
                 "parameters": count(rung["parameters"]),
                 "tokens/s": count(rung["tokens_per_s"]),
                 "training min": ""
@@ -206,14 +211,6 @@ def rung_table(comparison: dict[str, Any]) -> Table:
 def seeds_of(rung: Mapping[str, Any]) -> str:
     """Returns the number of seeds and their list, such as `3 (1, 2, 3)`."""
     return f"{len(rung['seeds'])} ({', '.join(map(str, rung['seeds']))})"
-
-
-def uneven(comparison: Mapping[str, Any]) -> bool:
-    """Whether accuracy may hide a class: more than two, or two of which one has 1.5 times the items
-    of the other.
-    """
-    sizes = [sum(row) for row in comparison["rungs"][0]["confusion"]]
-    return len(sizes) > 2 or (len(sizes) == 2 and max(sizes) > 1.5 * min(sizes))
 
 
 def pair_table(comparison: dict[str, Any]) -> Table:
@@ -278,14 +275,22 @@ def set_name(comparison: Mapping[str, Any]) -> str:
 
 
 def about(comparison: Mapping[str, Any]) -> str:
-    """The items that were scored, and the settings of all runs."""
+    """The items that were scored, the share of their largest class, and the settings of all
+    runs.
+    """
     words = [
         f"{name}={value}" for name, value in comparison["trained_with"].items() if value is not None
     ]
     words = list(dict.fromkeys([*words, *map(in_short, comparison["overrides"])]))
-    return f"{set_name(comparison)}." + (
-        f" All rungs were trained with {', '.join(words)}." if words else ""
-    )
+    text = f"{set_name(comparison)}."
+    if largest := comparison["largest_class"]:
+        text += f" {largest_class(largest)}."
+    return text + (f" All rungs were trained with {', '.join(words)}." if words else "")
+
+
+def largest_class(largest: Mapping[str, Any]) -> str:
+    """Returns `The largest class, pos, has 50.2 %`, in one line."""
+    return f"The largest class, {in_line(largest['label'], 40)}, has {percent(largest['share'])} %"
 
 
 def headline(comparison: dict[str, Any]) -> str:
@@ -380,6 +385,8 @@ COLUMNS = {  # name of a column -> its head
     "validation": r"validation (\%)",
     "test": r"test (\%)",
     "metric": "metric",
+    "largest_class": r"largest class (\%)",
+    "macro_f1": r"macro F1 (\%)",
     "interval": "interval",
     "difference": "difference",
     "against": "against",
@@ -411,9 +418,11 @@ def latex_table(comparison: Mapping[str, Any]) -> str:
     }
     head = ["model", *(heads.get(name, COLUMNS[name]) for name in columns)]
     seeds = sorted({seed for rung in comparison["rungs"] for seed in rung["seeds"]})
+    largest = comparison["largest_class"]
     return "\n".join(
         [
             f"% {set_name(comparison)}".replace("\n", " "),
+            *([f"% {largest_class(largest)}"] if largest else []),
             f"% seeds: {', '.join(map(str, seeds))}; bold: p (Holm) below 0.05; needs booktabs",
             r"\begin{tabular}{l" + "r" * len(columns) + "}",
             r"  \toprule",
@@ -444,6 +453,8 @@ def cells_of(
         "validation": mean_and_sd(rung["validation"]),
         "test": mean_and_sd(rung["test"]),
         "metric": mean_and_sd(rung["metric"], factor, form),
+        "largest_class": percent(rung["largest_class"]),
+        "macro_f1": mean_and_sd(rung["macro_f1"]),
         "interval": "–".join(as_text(end, metric) for end in rung["interval"] or ()),
         "parameters": count(rung["parameters"]),
         "minutes": "" if minutes is None else f"{minutes:.1f}",

@@ -38,6 +38,8 @@ Column = Literal[
     "validation",
     "test",
     "metric",
+    "largest_class",
+    "macro_f1",
     "interval",
     "difference",
     "against",

@@ -32,7 +32,7 @@ from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
 from imdbattn.tasks.per_class import short_name
 from imdbattn.tasks.task import task_of, validate
-from imdbattn.tracking.loggers import build_loggers, check_logger, finish_loggers, publish_results
+from imdbattn.tracking.loggers import build_loggers, check_loggers, finish_loggers, publish_results
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ def fit(
 
 def train(cfg: Training, folder: Path, resume: bool, start: Path | None) -> dict[str, Any]:
     """`fit` in a folder that no other process uses."""
-    check_logger(cfg.logger)
+    check_loggers(cfg.logger)
     check_hardware(cfg.trainer)
     L.seed_everything(cfg.seed, workers=True, verbose=False)
     if cfg.threads:
@@ -145,7 +145,7 @@ def train(cfg: Training, folder: Path, resume: bool, start: Path | None) -> dict
         # scores are those of the net as `evaluate` calls it, without compile
         module.net._compiled_call_impl = None
         metrics = write_results(folder, trainer, module, data, facts)
-        publish_results(loggers, folder, metrics)
+        publish_results(loggers, folder, metrics, cfg.choose_by)
         failed = False
     except Stopped as stopped:
         for line in stopped.lines:

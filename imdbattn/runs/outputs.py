@@ -34,13 +34,13 @@ from imdbattn.runs.run_folder import (
 from imdbattn.settings.keys import FINGERPRINT, PACKAGE
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
+from imdbattn.tasks.per_class import is_uneven
 from imdbattn.tasks.task import task_of
 
 log = logging.getLogger(__name__)
 
 # how long a run waits for another one that uses its folder, which may be stopping
 LOCK_SECONDS = 20.0
-UNEVEN = 0.6  # a larger share of the largest class makes accuracy hard to read
 REMEDY = "choose another hydra.run.dir"
 SPLITS = tuple(name for names in SPLIT_FILES.values() for name in names)
 TRAINING = ("metrics.csv", "checkpoints/last.ckpt", "checkpoints/best.ckpt")
@@ -288,6 +288,6 @@ def largest_class_line(metrics: Mapping[str, Any], split: str) -> list[str]:
     if share is None:
         return []
     line = f"{'  largest class':20} {100 * share:6.2f} %"
-    if share > UNEVEN or len(metrics["labels"]) > 2:
+    if is_uneven(share, len(metrics["labels"])):
         line += f"  macro F1 {100 * metrics[f'{split}_macro_f1']:.2f} %"
     return [line]

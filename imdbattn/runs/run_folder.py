@@ -16,7 +16,7 @@ from typing import Any
 
 from imdbattn.errors import UserError
 from imdbattn.io.files import write_atomically, write_table
-from imdbattn.settings.keys import as_dict, flat
+from imdbattn.settings.keys import as_dict, flat, within
 from imdbattn.settings.safety import read_settings
 
 SPLIT_FILES = {  # of each split: predictions, and their texts
@@ -71,7 +71,8 @@ def check_folder(folder: Path) -> None:
         return
     files = set(folder.iterdir())
     if folder / "config.yaml" in files:
-        is_run = flat(read_settings(folder / "config.yaml")).keys() >= RUN_KEYS
+        keys = flat(read_settings(folder / "config.yaml"))
+        is_run = all(any(within(key, known) for key in keys) for known in RUN_KEYS)
     else:
         others = files - {*temporary_files(folder)}
         is_run = all(

@@ -5,12 +5,22 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from imdbattn.errors import UserError
-from imdbattn.settings.schema import Amount, Count, Errors, Lengths, LocalData, OfRun, Text, Trainer
+from imdbattn.settings.schema import (
+    Amount,
+    Count,
+    Errors,
+    Lengths,
+    LocalData,
+    OfRun,
+    Part,
+    Text,
+    Trainer,
+)
 
 
 class OtherData(LocalData):
     path: Text | None
-    source: Literal["auto", "hub", "packaged", "path"] | None
+    source: Literal["auto", "hub", "packaged", "path"] | Part | None
     text_column: Text | None
     label_column: Text | None
     label_names: Annotated[list[Text], Field(min_length=2)] | None

@@ -159,7 +159,8 @@ def overlay(settings: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]
     merged = dict(settings)
     for key, value in changes.items():
         if isinstance(value, dict):
-            merged[key] = overlay(settings.get(key) or {}, value)
+            old = settings.get(key)
+            merged[key] = overlay(old if isinstance(old, dict) else {}, value)
         elif value is not None:
             merged[key] = value
     return merged
@@ -177,7 +178,9 @@ def explicit(
     """
     settings = as_dict(settings)
     data = settings["data"]
-    values: dict[str, Any] = {"source": source, "batch_tokens": batch_tokens}
+    values: dict[str, Any] = {"batch_tokens": batch_tokens}
+    if isinstance(data.get("source", ""), str):  # else it is one's own
+        values["source"] = source
     values |= {
         name: absolute(data[name]) for name in ("path", "cache_dir", "extra") if name in data
     }

@@ -120,6 +120,7 @@ class EncoderDecoder(AnyModel):
 # --- data -----------------------------------------------------------------------------------------
 
 HUB_NAME = r"^\w[\w.-]*/\w[\w.-]*$"  # owner/name
+GLOVE_WIDTHS = (50, 100, 200, 300)  # of GloVe 6B
 GloveSource = Literal["auto", "wheel", "official", "torchtext"]
 # word_dropout of pairs: debug=overfit sets it for all tasks
 Zero = Annotated[int | float, Field(ge=0, le=0)]
@@ -136,6 +137,14 @@ class Glove(Group):
 
     def check(self) -> None:
         check_source("data.glove", self.source, path=self.path)
+        widths = (50,) if self.source == "wheel" else GLOVE_WIDTHS
+        if self.path is None and self.dim not in (None, *widths):
+            known = ", ".join(map(str, widths))
+            where = "the wheel" if self.source == "wheel" else "GloVe 6B"
+            raise UserError(
+                f"data.glove.dim={self.dim}: the vectors of {where} have {known} dimensions;"
+                " data.glove.path names a file of any width"
+            )
 
 
 class Probe(Group):
@@ -161,7 +170,7 @@ class Files(Group):
 
 
 class ReviewData(Files):
-    source: Literal["auto", "hub", "packaged", "path", "order_probe"]
+    source: Literal["auto", "hub", "packaged", "path", "order_probe"] | Part
     text_column: Text
     label_column: Text
     label_names: Annotated[list[Text], Field(min_length=2)] | None
@@ -183,8 +192,10 @@ class ReviewData(Files):
     probe: Probe | None = None
 
     def check(self) -> None:
-        of_imdb = self.source == "hub" and not (self.hub or self.path)
-        check_source("data", "auto" if of_imdb else self.source, path=self.path, hub=self.hub)
+        source = self.source if isinstance(self.source, str) else self.source.target
+        if source == "hub" and not (self.hub or self.path):
+            source = "auto"  # IMDB
+        check_source("data", source, path=self.path, hub=self.hub)
         if (self.fold or self.folds) and not 1 <= (self.fold or 0) <= (self.folds or 0):
             raise UserError(
                 f"data.fold={as_text(self.fold)} must be from 1 to"
@@ -259,20 +270,10 @@ class Trainer(Part):
     enable_progress_bar: bool = True
 
 
-class OtherLogger(Part):
+class LoggerPart(Part):
+    """A Lightning Logger. needs: the package that must be installed."""
+
     needs: Text | None = None
-
-
-class Logger(Group):
-    name: Literal["wandb", "csv", "none"] = "none"
-    loggers: dict[str, OtherLogger] = {}
-    project: Text = "imdbattn"
-    entity: Text | None = None
-    group: Text | None = None
-    mode: Literal["online", "offline", "disabled"] | None = None
-    timeout: Amount = 10
-    table_rows: Annotated[int, Field(ge=0, le=10_000)] = 200
-    table_characters: Count = 500
 
 
 # Keys of data and of networks for pairs, which no others have
@@ -331,7 +332,7 @@ class Training(Group):
     save_minutes: Amount | None
     patience: Count | None
     trainer: Trainer
-    logger: Logger
+    logger: dict[str, LoggerPart]
     position_scale: float | None = None  # read only in conf/model
     digest: Text | None = None  # of settings.keys.variant; a run records it
     overrides: list[Text] = []  # settings.keys.named_overrides of the command line

@@ -13,8 +13,12 @@ from imdbattn.errors import UserError
 from imdbattn.settings.safety import untrusted
 
 Metric = Callable[[np.ndarray, np.ndarray], float]  # (labels_N, probabilities_NC) -> a number
+UNEVEN = 0.6  # a larger share of the largest class makes accuracy hard to read
 # names of other values of a split in metrics.json
-TAKEN = ("accuracy", "loss", "bleu", "macro_f1", "f1", "recall", "confusion", "reviews")
+TAKEN = (
+    *("accuracy", "loss", "bleu", "macro_f1", "largest_class"),
+    *("f1", "recall", "confusion", "reviews"),
+)
 
 
 def confusion(labels_N: np.ndarray, predicted_N: np.ndarray, classes: int) -> np.ndarray:
@@ -35,6 +39,14 @@ def f1(confusion_CC: np.ndarray) -> np.ndarray:
 def macro_f1(confusion_CC: np.ndarray) -> float:
     """Mean of the classes' F1, without those that are nan."""
     return float(np.nanmean(f1(confusion_CC)))
+
+
+def is_uneven(largest_share: float, classes: int) -> bool:
+    """Whether accuracy may hide a class, so that macro F1 is stated beside it.
+
+    largest_share: that of the largest class.
+    """
+    return classes > 2 or largest_share > UNEVEN
 
 
 def details(confusion_CC: np.ndarray) -> dict[str, Any]:

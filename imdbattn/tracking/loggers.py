@@ -1,119 +1,172 @@
-"""Lightning's loggers: metrics.csv always, W&B by default, and those that conf/logger names by
-`_target_`.
-"""
+"""The loggers of a run: metrics.csv always, and those that conf/logger names by `_target_`."""
 
+import inspect
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from lightning.pytorch.loggers import CSVLogger, Logger, MLFlowLogger, WandbLogger
+from lightning.pytorch.loggers import CSVLogger, Logger
 from lightning.pytorch.utilities import rank_zero_only
 
 from imdbattn.errors import UserError, naming, only_warning
 from imdbattn.settings.build import class_at, make
 from imdbattn.settings.keys import as_dict, flat
 from imdbattn.settings.safety import without_credentials
-from imdbattn.tracking.publish import publish_run, values_of
-from imdbattn.tracking.wandb_run import finish_wandb, start_wandb
+from imdbattn.settings.schema import Group, LoggerPart, validate_as
+from imdbattn.tasks.per_class import short_name
 
 log = logging.getLogger(__name__)
 
 NEEDS = "needs"  # key of a logger's settings: the package that it needs
+SCORES = ("accuracy", "loss", "bleu", "macro_f1", "largest_class")
+VALUES = {  # name in loggers -> name in metrics.json
+    **{f"best/val_{name}": f"val_{name}" for name in SCORES},
+    **{f"test/{name}": f"test_{name}" for name in SCORES},
+    **{name: name for name in ("parameters", "train_seconds", "epoch_seconds", "tokens_per_s")},
+}
 
 
-def check_logger(settings: Any) -> None:
-    """Raises UserError for a missing package, and for a `_target_` that is not a Logger."""
-    for name, part in as_dict(settings).get("loggers", {}).items():
-        package = part.get(NEEDS)
-        if package and find_spec(package) is None:
-            raise UserError(f"logger={name} needs a package: pip install {package}")
-        class_at(part["_target_"], f"logger.loggers.{name}", Logger)
+@dataclass(frozen=True)
+class Start:
+    """What a logger receives when a run starts.
+
+    folder: of the run. name: model and seed. settings: without credentials. environment: content of
+    environment.json. resume: whether it continues the run in its folder.
+    """
+
+    folder: Path
+    name: str
+    settings: dict[str, Any]
+    environment: dict[str, Any]
+    resume: bool
+
+
+class RunLogger(Logger):
+    """A Lightning Logger that receives more than curves; any other Logger receives what the methods
+    of this class log.
+
+    Attributes:
+        settings: the class of its settings, which are checked before data are read; None for none.
+    """
+
+    settings: ClassVar[type[Group] | None] = None
+
+    def start(self, run: Start) -> bool:
+        """Called before the first step. Returns False, after a warning, to be left out."""
+        log_settings(self, run)
+        return True
+
+    def publish(self, folder: Path, metrics: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+        """Called when a run is finished.
+
+        folder: of the run. metrics: content of metrics.json. values: those of `values_of`.
+        """
+        self.log_metrics(dict(values), step=metrics["steps"])
+
+    def end(self, failed: bool) -> None:
+        """Called at the end of a run, also of one that failed or was stopped."""
+
+
+def log_settings(logger: Logger, run: Start) -> None:
+    """Logs the settings of a run, with dotted keys."""
+    logger.log_hyperparams(flat(run.settings | {"environment": run.environment}))
+
+
+def check_loggers(parts: Mapping[str, LoggerPart]) -> None:
+    """Raises UserError for a missing package, a `_target_` that is not a Logger, or wrong
+    arguments.
+    """
+    for name, part in parts.items():
+        if part.needs and find_spec(part.needs) is None:
+            raise UserError(f"logger={name} needs a package: pip install {part.needs}")
+        key, values = f"logger.{name}", as_dict(part)
+        found = class_at(part.target, key, Logger)
+        with naming(key):
+            if issubclass(found, RunLogger) and found.settings is not None:
+                validate_as(found.settings, values)
+            inspect.signature(found).bind(**arguments_of(values))
+
+
+def arguments_of(part: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the arguments of a logger's class."""
+    return {key: value for key, value in part.items() if key not in (NEEDS, "_target_")}
 
 
 def build_loggers(
-    settings: Any, folder: Path, config: Mapping[str, Any], resume: bool = False
+    parts: Mapping[str, LoggerPart], folder: Path, config: Mapping[str, Any], resume: bool = False
 ) -> list[Logger]:
-    """The loggers of a training run; `resume` continues the W&B run of its folder.
+    """The loggers of a training run: that of metrics.csv, then those of `parts`.
 
-    Only the first process has loggers besides the one of metrics.csv.
+    Only the first process has those. config: the settings of the run. resume: whether it continues
+    the run in the folder. Raises UserError of one line that names the logger.
     """
     loggers: list[Logger] = [CSVLogger(str(folder), name="", version="")]
     if rank_zero_only.rank != 0:  # type: ignore[attr-defined]
         return loggers
-    rung, data = config["model"]["name"], config["data"]
-    environment = folder / "environment.json"
-    extra = {"environment": json.loads(environment.read_text())} if environment.exists() else {}
-    values = {"rung": rung, **config, **extra}
-    name = f"{rung}-s{config['seed']}" + (f"-fold{fold}" if (fold := data.get("fold")) else "")
-    if settings.name == "wandb":
-        tokenizer = data.get("tokenizer", "seq2seq")
-        tag = tokenizer if isinstance(tokenizer, str) else "own tokenizer"
-        run = start_wandb(
-            settings, folder, values, name, "train", [rung, data["source"], tag], resume=resume
-        )
-        if run is not None:
-            loggers.append(WandbLogger(experiment=run))
-    for choice, part in as_dict(settings).get("loggers", {}).items():
-        loggers.append(build_logger(choice, part, folder, name, values))
+    fold = config["data"].get("fold")
+    name = f"{config['model']['name']}-s{config['seed']}" + (f"-fold{fold}" if fold else "")
+    file = folder / "environment.json"
+    environment = json.loads(file.read_text()) if file.exists() else {}
+    run = Start(folder, name, without_credentials(config), without_credentials(environment), resume)
+    for choice, part in parts.items():
+        key = f"logger.{choice}"
+        logger: Logger = make(with_places(as_dict(part), run), key, Logger)
+        started = True
+        with naming(key):
+            if isinstance(logger, RunLogger):
+                started = logger.start(run)
+            else:
+                log_settings(logger, run)
+        if started:
+            loggers.append(logger)
     return loggers
 
 
-def build_logger(
-    choice: str, part: Mapping[str, Any], folder: Path, name: str, values: Mapping[str, Any]
-) -> Logger:
-    """The logger that a file of conf/logger describes, with the settings of the run.
-
-    choice: name of the file. name: of the run. Raises UserError of one line that names the logger.
-    """
-    run = folder.resolve()
-    places = {"{run}": str(run), "{parent}": str(run.parent), "{name}": name}
-    arguments = {}
-    for key, value in part.items():
+def with_places(part: Mapping[str, Any], run: Start) -> dict[str, Any]:
+    """Returns `_target_` and arguments, with the run's values for {run}, {parent} and {name}."""
+    folder = run.folder.resolve()
+    places = {"{run}": str(folder), "{parent}": str(folder.parent), "{name}": run.name}
+    arguments = {"_target_": part["_target_"], **arguments_of(part)}
+    for key, value in arguments.items():
         if isinstance(value, str):
             for place, text in places.items():
                 value = value.replace(place, text)
-        arguments[key] = value
-    arguments.pop(NEEDS, None)
-    key = f"logger.loggers.{choice}"
-    logger: Logger = make(arguments, key, Logger)
-    with naming(key):
-        logger.log_hyperparams(flat(without_credentials(values)))
-    return logger
+            arguments[key] = value
+    return arguments
 
 
-def wandb_run_of(loggers: Iterable[Logger]) -> Any:
-    """The W&B run that they log to, or None."""
-    return next((logger.experiment for logger in loggers if isinstance(logger, WandbLogger)), None)
+def values_of(metrics: Mapping[str, Any], choose_by: str = "accuracy") -> dict[str, Any]:
+    """Returns the best validation and test values, and the speed, by their names in loggers.
 
-
-def publish_results(loggers: Iterable[Logger], folder: Path, metrics: Mapping[str, Any]) -> None:
-    """Logs the results in a run folder: to W&B see `publish_run`; to others the best values, and to
-    MLflow also the pictures, the predictions and metrics.json, which has the confusion matrix.
-
-    A failure causes only a warning.
+    choose_by: the metric that selects the best epoch, which may be a function of one's own.
     """
-    loggers = list(loggers)
-    publish_run(wandb_run_of(loggers), folder, metrics)
-    for logger in loggers:
-        if isinstance(logger, (CSVLogger, WandbLogger)):
-            continue
+    chosen = short_name(choose_by)
+    names = VALUES | {f"best/val_{chosen}": f"val_{chosen}", f"test/{chosen}": f"test_{chosen}"}
+    return {name: metrics[key] for name, key in names.items() if key in metrics}
+
+
+def publish_results(
+    loggers: Sequence[Logger], folder: Path, metrics: Mapping[str, Any], choose_by: str
+) -> None:
+    """Logs the results in a run folder. A failure causes only a warning."""
+    values = values_of(metrics, choose_by)
+    for logger in loggers[1:]:  # the first one is that of metrics.csv
         with only_warning(log, f"{type(logger).__name__}: results were not logged"):
-            logger.log_metrics(values_of(metrics), step=metrics["steps"])
-            if isinstance(logger, MLFlowLogger):
-                for file in (*folder.glob("pictures/*"), *folder.glob("*predictions.parquet")):
-                    logger.experiment.log_artifact(logger.run_id, str(file), file.parent.name)
-                logger.experiment.log_artifact(logger.run_id, str(folder / "metrics.json"))
+            if isinstance(logger, RunLogger):
+                logger.publish(folder, metrics, values)
+            else:
+                logger.log_metrics(values, step=metrics["steps"])
 
 
-def finish_loggers(loggers: Iterable[Logger], failed: bool) -> None:
+def finish_loggers(loggers: Sequence[Logger], failed: bool) -> None:
     """Finishes their runs, so that nothing of the next job in this process is logged to them."""
-    if (run := wandb_run_of(loggers)) is not None:
-        finish_wandb(run, failed)
-    for logger in loggers:
-        close = getattr(logger, "close", None)
-        if close is not None:
-            with only_warning(log, f"{type(logger).__name__} did not end"):
-                close()
+    for logger in loggers[1:]:
+        with only_warning(log, f"{type(logger).__name__} did not end"):
+            if isinstance(logger, RunLogger):
+                logger.end(failed)
+            elif hasattr(logger, "close"):
+                logger.close()

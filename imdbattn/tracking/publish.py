@@ -3,72 +3,58 @@
 Shape suffix: N items of a split.
 """
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from imdbattn.errors import only_warning
 from imdbattn.runs.run_folder import SPLIT_FILES
-from imdbattn.tasks.per_class import short_name
 from imdbattn.tracking.wandb_run import finish_wandb, start_wandb
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 log = logging.getLogger(__name__)
 
-SCORES = ("accuracy", "loss", "bleu", "macro_f1", "largest_class")
-VALUES = {  # name in W&B -> name in metrics.json
-    **{f"best/val_{name}": f"val_{name}" for name in SCORES},
-    **{f"test/{name}": f"test_{name}" for name in SCORES},
-    **{name: name for name in ("parameters", "train_seconds", "epoch_seconds", "tokens_per_s")},
-}
 
-
-def publish_run(run: Any, folder: Path, metrics: Mapping[str, Any]) -> None:
-    """Logs the results in a run folder to its W&B run, unless that is None.
+def publish_run(
+    run: Any,
+    folder: Path,
+    metrics: Mapping[str, Any],
+    values: Mapping[str, Any],
+    rows: int,
+    characters: int,
+) -> None:
+    """Logs the results in a run folder to its W&B run.
 
     These are the best validation and test values, a confusion matrix, a table of predictions, and
-    the pictures.
+    the pictures. rows, characters: of the table, see conf/logger/wandb.yaml.
     """
-    if run is None:
-        return
     with only_warning(log, "W&B: best values were not logged"):
-        # Not as curves of one point. The metric may be a function of one's own.
-        chosen = short_name(run.config.get("choose_by", "accuracy"))
-        run.summary.update(values_of(metrics, chosen))
+        run.summary.update(values)  # not as curves of one point
     with only_warning(log, "W&B: predictions were not logged"):
-        run.log(predictions(folder, metrics, run.config["logger"]))
+        run.log(predictions(folder, metrics, rows, characters))
     with only_warning(log, "W&B: pictures were not logged"):
         log_media(run, "pictures", folder / "pictures", folder / "pictures" / "attention.html")
 
 
-def values_of(metrics: Mapping[str, Any], chosen: str = "accuracy") -> dict[str, Any]:
-    """Returns the best validation and test values, and the speed, by their names in W&B.
-
-    chosen: the metric of choose_by, by its name in metrics.json.
-    """
-    names = VALUES | {f"best/val_{chosen}": f"val_{chosen}", f"test/{chosen}": f"test_{chosen}"}
-    return {name: metrics[key] for name, key in names.items() if key in metrics}
-
-
 def publish_comparison(
-    comparison: Mapping[str, Any], out: Path, logger_settings: Any, group: str | None
+    comparison: Mapping[str, Any], out: Path, settings: Mapping[str, Any], group: str | None
 ) -> None:
-    """Log a comparison as a W&B run named `comparison`, if the logger is W&B.
+    """Log a comparison as a W&B run named `comparison`.
 
-    out: folder of its comparison.html and figures/*.png. group: in W&B, unless the settings have
-    one.
+    out: folder of its comparison.html and figures/*.png. settings: of conf/logger/wandb.yaml.
+    group: in W&B, unless the settings have one.
     """
-    if logger_settings.name != "wandb":
-        return
-    config = {
-        key: comparison[key] for key in ("split", "test_set", "fingerprint", "reviews", "method")
-    }
+    about = ("split", "test_set", "fingerprint", "reviews", "largest_class", "method")
+    config = {key: comparison[key] for key in about}
     with only_warning(log, "W&B: the results of the comparison were not logged"):
-        run = start_wandb(
-            logger_settings, out, config, "comparison", "comparison", ["comparison"], group
-        )
+        run = start_wandb(settings, out, config, "comparison", "comparison", ["comparison"], group)
         if run is None:
             return
         try:
@@ -84,47 +70,83 @@ def publish_comparison(
 
 
 def predictions(
-    folder: Path, metrics: Mapping[str, Any], settings: Mapping[str, Any]
+    folder: Path, metrics: Mapping[str, Any], rows: int, characters: int
 ) -> dict[str, Any]:
     """A confusion matrix (classifiers only) and a table of predictions, of test or else of
     validation.
     """
-    import pandas as pd
     import wandb
 
-    # predictions.parquet holds counts only
+    media: dict[str, Any] = {}
+    # of a pretraining predictions.parquet holds counts only
+    if metrics.get("starts_model"):
+        return media
+    split, scores = read_scores(folder, metrics)
+    prefix = "test" if split == "test" else "val"
+    if "labels" in metrics:
+        media[f"{prefix}/confusion_matrix"] = wandb.plot.confusion_matrix(
+            y_true=scores["label"],
+            preds=scores["predicted"],
+            class_names=[*map(str, metrics["labels"])],
+            title=f"Confusion, {split}",
+        )
+    shown = table_of_predictions(scores, metrics, rows, characters)
+    if len(shown):
+        media[f"{prefix}/predictions"] = wandb.Table(dataframe=shown)
+    return media
+
+
+def tables_of_results(
+    folder: Path, metrics: Mapping[str, Any], rows: int = 200, characters: int = 500
+) -> dict[str, pd.DataFrame]:
+    """Returns tables of some predictions of test, or else of validation, and of a classifier's
+    confusion matrix.
+    """
+    import pandas as pd
+
     if metrics.get("starts_model"):
         return {}
-    split, prefix = ("test", "test") if "test_accuracy" in metrics else ("validation", "val")
+    split, scores = read_scores(folder, metrics)
+    tables = {f"{split}_predictions": table_of_predictions(scores, metrics, rows, characters)}
+    prefix = "test" if split == "test" else "val"
+    if "labels" in metrics:
+        names = [f"predicted {label}" for label in metrics["labels"]]
+        counts = pd.DataFrame(metrics[f"{prefix}_confusion"], columns=names)
+        counts.insert(0, "label", metrics["labels"])
+        tables[f"{split}_confusion"] = counts
+    return tables
+
+
+def read_scores(folder: Path, metrics: Mapping[str, Any]) -> tuple[str, pd.DataFrame]:
+    """Returns the name of the split, test or else validation, and its predictions with texts."""
+    import pandas as pd
+
+    split = "test" if "test_accuracy" in metrics else "validation"
     scores, texts = (pd.read_parquet(folder / name) for name in SPLIT_FILES[split])
-    scores = scores.merge(texts, "left", "row")  # scores may cover a part of the split
-    media: dict[str, Any] = {}
+    return split, scores.merge(texts, "left", "row")  # scores may cover a part of the split
+
+
+def table_of_predictions(
+    scores: pd.DataFrame, metrics: Mapping[str, Any], rows: int, characters: int
+) -> pd.DataFrame:
+    """Returns a table of some predictions, half of them the most confident mistakes.
+
+    scores: of `read_scores`. rows: of the table. characters: of a text.
+    """
     columns = ["source", "reference", "output", "probability"]
     if "labels" in metrics:
         columns, names = (
             ["text", "label", "predicted", "probability"],
             np.array(metrics["labels"], str),
         )
-        media[f"{prefix}/confusion_matrix"] = wandb.plot.confusion_matrix(
-            y_true=scores["label"],
-            preds=scores["predicted"],
-            class_names=[*names],
-            title=f"Confusion, {split}",
-        )
         scores = scores.assign(right=scores["label"] == scores["predicted"])
         scores = scores.assign(label=names[scores["label"]], predicted=names[scores["predicted"]])
-    chosen = rows_to_show(
-        scores["right"].to_numpy(), scores["probability"].to_numpy(), settings["table_rows"]
-    )
+    chosen = rows_to_show(scores["right"].to_numpy(), scores["probability"].to_numpy(), rows)
     shown = scores.iloc[chosen][["text", "label", "predicted", "probability"]].set_axis(
         columns, axis=1
     )
-    if len(shown):
-        shown[columns[:3]] = shown[columns[:3]].map(
-            lambda text: text[: settings["table_characters"]]
-        )
-        media[f"{prefix}/predictions"] = wandb.Table(dataframe=shown)
-    return media
+    shown[columns[:3]] = shown[columns[:3]].map(lambda text: text[:characters])
+    return shown
 
 
 def rows_to_show(right_N: np.ndarray, probability_N: np.ndarray, count: int) -> list[int]:

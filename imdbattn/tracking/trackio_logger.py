@@ -5,15 +5,18 @@ https://github.com/gradio-app/trackio
 
 from argparse import Namespace
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from lightning.pytorch.loggers import Logger
+import pandas as pd
 from lightning.pytorch.utilities import rank_zero_only
 
 from imdbattn.settings.keys import flat
+from imdbattn.tracking.loggers import RunLogger
+from imdbattn.tracking.publish import tables_of_results
 
 
-class TrackioLogger(Logger):
+class TrackioLogger(RunLogger):
     """Logs curves and settings to a trackio project. Raises ImportError without trackio."""
 
     def __init__(self, project: str, name: str, **options: Any) -> None:
@@ -46,7 +49,17 @@ class TrackioLogger(Logger):
             self._started = True
         self._trackio.log(dict(metrics), step=step)
 
-    def close(self) -> None:
+    def publish(self, folder: Path, metrics: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+        """Logs tables and pictures; trackio has no summary, and values would be curves."""
+        trackio = self._trackio
+        rows = [{"result": name, "value": value} for name, value in values.items()]
+        tables = {"results": pd.DataFrame(rows), **tables_of_results(folder, metrics)}
+        media = {name: trackio.Table(dataframe=table) for name, table in tables.items()}
+        for file in folder.glob("pictures/*.png"):
+            media[f"pictures/{file.stem}"] = trackio.Image(str(file))
+        self.log_metrics(media, step=metrics["steps"])
+
+    def end(self, failed: bool) -> None:
         """Ends the run. Lightning's `finalize` comes before the results of a run are known."""
         if self._started:
             self._trackio.finish()

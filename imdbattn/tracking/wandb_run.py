@@ -18,7 +18,13 @@ from imdbattn.settings.safety import without_credentials
 
 log = logging.getLogger(__name__)
 
+TARGET = "imdbattn.tracking.wandb_logger.WandbLogger"
 FINISH_SECONDS = 90.0  # after the 60 s in which W&B uploads at the end of a run
+
+
+def wandb_parts(loggers: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns those of the settings of loggers, by name, that are of our W&B logger."""
+    return {name: part for name, part in loggers.items() if part["_target_"] == TARGET}
 
 
 def wandb_mode(mode: str | None, timeout: float) -> str:
@@ -66,7 +72,7 @@ def upload_command(folder: Path) -> str | None:
 
 
 def start_wandb(
-    settings: Any,
+    settings: Mapping[str, Any],
     folder: Path,
     config: Mapping[str, Any],
     name: str,
@@ -77,8 +83,8 @@ def start_wandb(
 ) -> Any:
     """A W&B run, or None with a warning if even an offline one fails.
 
-    The command line, host, git remote and package list are not sent. group: used unless the
-    settings have one.
+    The command line, host, git remote and package list are not sent. settings: of conf/logger/
+    wandb.yaml. group: used unless the settings have one.
     resume: the run has the id of the folder's last W&B run; online that run continues, offline
     another folder holds its next part.
     """
@@ -89,15 +95,15 @@ def start_wandb(
         notes = f"part {len(parts) + 1}: resumes the previous part"
         resumed = {"id": id_of(parts[-1]), "resume": "allow", "notes": notes}
     config = without_credentials(config)
-    for mode in dict.fromkeys((wandb_mode(settings.mode, settings.timeout), "offline")):
+    for mode in dict.fromkeys((wandb_mode(settings["mode"], settings["timeout"]), "offline")):
         try:
             run = wandb.init(
                 mode=mode,  # type: ignore[arg-type]
                 dir=str(folder),
-                project=settings.project,
-                entity=settings.entity,
+                project=settings["project"],
+                entity=settings["entity"],
                 # W&B itself reads $WANDB_RUN_GROUP once per process only.
-                group=settings.group or group or os.environ.get("WANDB_RUN_GROUP"),
+                group=settings["group"] or group or os.environ.get("WANDB_RUN_GROUP"),
                 job_type=job_type,
                 name=name,
                 tags=list(tags),
@@ -105,7 +111,7 @@ def start_wandb(
                 reinit="create_new",  # a run of the program that called stays active
                 **resumed,
                 settings=wandb.Settings(
-                    init_timeout=settings.timeout,
+                    init_timeout=settings["timeout"],
                     finish_timeout=60,
                     silent=True,
                     console="off",

@@ -260,6 +260,14 @@ def test_a_flipped_bit_in_the_cache_is_named_with_the_folder_to_delete(name, tmp
         load_glove(dim=DIM, path=path, cache_dir=str(tmp_path))
 
 
+def test_blank_lines_at_the_end_are_no_words(tmp_path):
+    path = write(tmp_path / "blank.txt", GOOD + b"\n \n")
+    assert len(load_glove(path=path, cache_dir=str(tmp_path)).words) == 6
+    path = write(tmp_path / "within.txt", GOOD + b"\nx 1 2 3 4\n")
+    with pytest.raises(UserError, match="line 7 is not a new word"):
+        load_glove(path=path, cache_dir=str(tmp_path))
+
+
 GOOD = b"".join(b"word%d 1 2 3 4\n" % i for i in range(6))
 MISTAKES = {  # bytes, and what the message says
     "too few numbers": (GOOD + b"x 1 2 3\n", "line 7 is not"),

@@ -26,6 +26,7 @@ from imdbattn.launch.command import has_plugin
 from imdbattn.launch.process import SWEEP_PID
 from imdbattn.launch.quoting import quote
 from imdbattn.settings.keys import digest, variant
+from imdbattn.tracking.wandb_run import TARGET
 
 from ..commands import changed
 from ..marks import slow_except
@@ -240,7 +241,7 @@ def test_two_sweeps_never_share_a_folder_and_each_looks_for_wandb_once(monkeypat
     monkeypatch.setattr(sweep.signal, "signal", lambda *_: None)
     data, logger = (
         {"source": "packaged", "path": None},
-        {"name": "wandb", "mode": None, "timeout": 1},
+        {"wandb": {"_target_": TARGET, "mode": None, "timeout": 1}},
     )
     task = {"_target_": "imdbattn.tasks.reviews.task.Reviews"}
     common = {"task": task, "resume": None, "data": data, "logger": logger}
@@ -248,7 +249,7 @@ def test_two_sweeps_never_share_a_folder_and_each_looks_for_wandb_once(monkeypat
     report = sweep.SweepReport()
     lock = report.start(config)
     # for the jobs, which print no notice of their own
-    assert OmegaConf.load(tmp_path / "multirun.yaml").logger.mode == "offline"
+    assert OmegaConf.load(tmp_path / "multirun.yaml").logger.wandb.mode == "offline"
     assert os.environ["WANDB_MODE"] == ""
     with pytest.raises(UserError, match="belongs to a sweep that is still running"):
         report.start(config)
@@ -259,12 +260,16 @@ def test_two_sweeps_never_share_a_folder_and_each_looks_for_wandb_once(monkeypat
 def test_a_sweep_decides_the_source_once_and_passes_it_to_its_jobs(composed, monkeypatch, tmp_path):
     """As a setting, where a job leaves the choice open."""
     monkeypatch.setattr(one_job, "sweep_dir", lambda: tmp_path)
-    sweep_config = {"data": {"source": "packaged"}, "logger": {"name": "wandb", "mode": "offline"}}
+    sweep_config = {
+        "data": {"source": "packaged"},
+        "logger": {"wandb": {"_target_": TARGET, "mode": "offline"}},
+    }
     OmegaConf.save(OmegaConf.create(sweep_config), tmp_path / "multirun.yaml")
-    both = ["data.source=packaged", "logger.mode=offline"]
+    both = ["data.source=packaged", "logger.wandb.mode=offline"]
     assert one_job.decided(composed()) == both
     settings = one_job.with_words(composed(), both)
-    assert (settings["data"]["source"], settings["logger"]["mode"]) == ("packaged", "offline")
+    assert settings["data"]["source"] == "packaged"
+    assert settings["logger"]["wandb"]["mode"] == "offline"
     for words in ("data.source=hub", "data=order_probe", "task=seq2seq", "data.path=mine.csv"):
         assert one_job.decided(composed(words, "logger=csv")) == [], words
 

@@ -377,7 +377,7 @@ def test_hardware_logging_and_paths_divide_no_variant(tmp_path):
     changes = [{f"trainer__{name}": value} for name, value in HARDWARE.items()]
     changes += [
         {"threads": 1},
-        {"logger__name": "csv"},
+        {"logger__wandb__project": "mine"},
         {"pictures": False},
         {"data__cache_dir": "/a"},
     ]

@@ -53,6 +53,7 @@ def made_up(names=("mean", "base", "residual"), labels=("neg", "pos"), text=HOST
             }
             | {
                 "macro_f1": over_seeds,
+                "largest_class": 0.502,
                 "parameters": 152 * 7 ** min(i, 4),
                 "tokens_per_s": 158_123.4,
                 "epochs": 8.0,
@@ -96,6 +97,7 @@ def made_up(names=("mean", "base", "residual"), labels=("neg", "pos"), text=HOST
             "unit": "words",
             "reviews": 5000,
             "labels": list(labels),
+            "largest_class": {"label": labels[0], "share": 0.502, "uneven": len(labels) > 2},
             "slices": slices,
         },
         **{
@@ -200,6 +202,7 @@ def test_page_markdown_and_terminal_state_the_same_result(three):
     told += [
         "base against mean: better by 1.9 points (1.4 to 2.5), p < 0.001",
         "fingerprint fc45bb824bf15091",
+        "The largest class, neg, has 50.2 %",
     ]
     told += [
         "residual against base: no difference shown, +0.1 points (−0.4 to +0.7), p = 0.310",
@@ -223,7 +226,8 @@ def test_the_table_for_print_sets_only_decided_differences_in_bold(three):
     assert rows[1] == r"mean & 2 & 79.3 $\pm$ 0.1 &  &  \\"
     assert rows[2] == r"base & 2 & 82.7 $\pm$ 0.1 & \textbf{+1.9} & $<$ 0.001 \\"
     assert rows[3] == r"residual & 2 & 86.0 $\pm$ 0.1 & +0.1 & 0.310 \\"
-    assert "% seeds: 1, 2;" in lines[1]
+    assert lines[1] == "% The largest class, neg, has 50.2 %"
+    assert "% seeds: 1, 2;" in lines[2]
 
 
 def test_figures_for_print_have_the_width_of_a_column_and_the_font_that_was_asked_for(tmp_path):

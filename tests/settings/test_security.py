@@ -238,7 +238,7 @@ CREDENTIALS = {
     "data.password": 12345678,
     "hydra.job.env_set.WANDB_API_KEY": "x",
     "data.path": "https://me:sesame@example.org/reviews.csv",
-    "logger.project": "copied hf_oddTokenValue123",
+    "logger.wandb.project": "copied hf_oddTokenValue123",
     "data.label_names": ["neg", "hf_oddTokenValue123"],
 }
 

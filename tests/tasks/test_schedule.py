@@ -86,7 +86,7 @@ def test_a_metric_chooses_the_epoch_and_reaches_the_results(
         "    return -abs(probabilities[labels == 1, 1].mean() - 0.5)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    words = ["model=mean", "trainer.max_epochs=3", "logger.name=csv", f"choose_by={name}"]
+    words = ["model=mean", "trainer.max_epochs=3", "logger=csv", f"choose_by={name}"]
     if "." in name:
         with pytest.raises(UserError, match=rf"choose_by={name} is your own code: add trust="):
             fit(settings(*small, *words), tmp_path / "run")

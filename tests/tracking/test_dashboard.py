@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from imdbattn.tracking import publish
+from imdbattn.tracking.loggers import values_of
 
 from .test_wandb import COMPARISON
 
@@ -61,11 +62,10 @@ def test_every_panel_shows_a_quantity_that_runs_log(written, trained, tmp_path, 
         }
         logged.update(found, charts)  # where W&B keeps a chart's numbers, see test_wandb.py
 
-    config = {"logger": {"table_rows": 5, "table_characters": 50}}
     summary = SimpleNamespace(update=logged.update)
-    run = SimpleNamespace(config=config, log=log, summary=summary)
+    run = SimpleNamespace(log=log, summary=summary)
     monkeypatch.setattr(wandb, "Image", str)
-    publish.publish_run(run, tmp_path, metrics)
+    publish.publish_run(run, tmp_path, metrics, values_of(metrics), rows=5, characters=50)
     logged |= {f"comparison/{name}" for name in publish.comparison_tables(COMPARISON)} | {
         "comparison/page"
     }

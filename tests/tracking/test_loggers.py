@@ -9,8 +9,7 @@ from lightning.pytorch.loggers import Logger
 
 from imdbattn.errors import UserError
 from imdbattn.runs.fit import fit
-from imdbattn.tracking.loggers import check_logger
-from imdbattn.tracking.publish import values_of
+from imdbattn.tracking.loggers import check_loggers, values_of
 
 OWN = """
 import json
@@ -46,7 +45,7 @@ def own(tmp_path, monkeypatch):
     (tmp_path / "mylog.py").write_text(OWN)
     monkeypatch.syspath_prepend(str(tmp_path))
     target = "{_target_: mylog.Lines, file: '{run}/{name}.jsonl'}"
-    return "logger=csv", f"+logger.loggers.lines={target}"
+    return "logger=csv", f"+logger.lines={target}"
 
 
 def test_a_logger_of_ones_own_receives_curves_settings_and_results(
@@ -81,10 +80,27 @@ def test_an_unknown_package_is_one_line_before_data_are_read(
             train(settings, small, tmp_path / "run", f"logger={name}", "data.path=missing")
 
 
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("logger.wandb.mode=sometimes", r"^logger\.wandb: mode=sometimes must be 'online', "),
+        ("logger.wandb.table_rows=-1", r"^logger\.wandb: table_rows=-1 must be greater"),
+        ("+logger.wandb.projct=x", r"^logger\.wandb: there is no setting projct; the nearest is "),
+        ("+logger.lines.folder=x", r"^logger\.lines: got an unexpected .*'folder'"),
+    ],
+)
+def test_a_wrong_argument_of_a_logger_is_one_line_before_data_are_read(
+    settings, small, tmp_path, own, word, message
+):
+    words = [*(word for word in small if not word.startswith("logger")), own[1]]
+    with pytest.raises(UserError, match=message):
+        fit(settings(*words, word, "data.path=missing"), tmp_path / "run")
+
+
 def test_what_is_no_logger_is_one_line(settings, small):
-    words = [*small, "+logger.loggers.x._target_=collections.OrderedDict"]
-    with pytest.raises(UserError, match=r"logger\.loggers\.x\._target_=.* is not a subclass of"):
-        check_logger(settings(*words).logger)
+    words = [*small, "+logger.x._target_=collections.OrderedDict"]
+    with pytest.raises(UserError, match=r"logger\.x\._target_=.* is not a subclass of"):
+        check_loggers(settings(*words).logger)
 
 
 def test_mlflow_has_curves_settings_results_and_files(settings, small, tmp_path):
@@ -97,7 +113,11 @@ def test_mlflow_has_curves_settings_results_and_files(settings, small, tmp_path)
     assert run.data.metrics["test/accuracy"] == pytest.approx(metrics["test_accuracy"])
     assert run.data.params["model.name"] == "mean"
     files = {file.path for file in client.list_artifacts(run.info.run_id)}
-    assert files == {"pictures", "run", "metrics.json"}
+    assert files == {
+        *("pictures", "metrics.json", "predictions.parquet", "validation_predictions.parquet"),
+        *("test_predictions.json", "test_confusion.json"),
+    }
+    assert run.data.params["result.parameters"] == str(metrics["parameters"])
 
 
 def test_trackio_has_curves_settings_and_results(settings, small, tmp_path, monkeypatch):
@@ -117,6 +137,28 @@ def test_trackio_has_curves_settings_and_results(settings, small, tmp_path, monk
     assert sum("val/accuracy" in row for row in logged) == 2
     metrics = json.loads((run / "metrics.json").read_text())
     assert metrics["test_accuracy"] in [row.get("test/accuracy") for row in logged]
+    assert {"results", "test_predictions", "test_confusion"} <= logged[-1].keys()
+
+
+def test_tensorboard_has_curves_settings_results_and_tables(settings, small, tmp_path):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    metrics = train(settings, small, tmp_path / "run", "logger=tensorboard", "pictures=true")
+    events = EventAccumulator(str(tmp_path / "run" / "tensorboard"), {"tensors": 0}).Reload()
+    assert len(events.Scalars("val/accuracy")) == 2
+    assert events.Scalars("best/val_accuracy")[0].value == pytest.approx(metrics["val_accuracy"])
+    assert "parameters" not in events.Tags()["scalars"]
+    assert "pictures/learning_curves" in events.Tags()["images"]
+
+    def text(name):
+        return events.Tensors(f"{name}/text_summary")[0].tensor_proto.string_val[0].decode()
+
+    assert "| model.name | mean |" in text("settings")
+    assert f"| parameters | {metrics['parameters']} |" in text("results")
+    (right, _), _ = metrics["test_confusion"]
+    assert f"| neg | {right} |" in text("test_confusion")
+    assert "| text | label | predicted | probability |" in text("test_predictions")
 
 
 def test_swanlab_writes_a_local_run(settings, small, tmp_path):

@@ -20,10 +20,10 @@ import yaml
 import imdbattn
 from imdbattn.runs.fit import fit
 from imdbattn.settings.keys import RUNGS, as_dict, conf_dir, flat
-from imdbattn.settings.schema import Logger
+from imdbattn.settings.schema import LoggerPart
 from imdbattn.tracking import wandb_run
-from imdbattn.tracking.loggers import build_loggers, finish_loggers, wandb_run_of
-from imdbattn.tracking.publish import VALUES, publish_comparison, publish_run
+from imdbattn.tracking.loggers import VALUES, build_loggers, finish_loggers, publish_results
+from imdbattn.tracking.publish import publish_comparison
 from tests.conftest import ENVIRONMENT
 from tests.report.test_report import made_up
 
@@ -89,7 +89,7 @@ def table(found: SimpleNamespace, key: str) -> dict:
     return json.loads((found.files / found.summary[key]["path"]).read_text())
 
 
-def wandb_settings(settings, *overrides: str) -> Logger:
+def wandb_settings(settings, *overrides: str) -> dict[str, LoggerPart]:
     return settings("logger=wandb", *overrides).logger
 
 
@@ -110,15 +110,16 @@ def published(trained, settings, tmp_path_factory):
     page = "<!doctype html><html><head></head><body>a &lt;b&gt;</body></html>"
     (folder / "pictures" / "attention.html").write_text(page)
     config = yaml.safe_load((folder / "config.yaml").read_text())
-    logger = wandb_settings(settings, "logger.table_rows=10", "logger.table_characters=20")
-    config["logger"] = as_dict(logger)
+    logger = wandb_settings(
+        settings, "logger.wandb.table_rows=10", "logger.wandb.table_characters=20"
+    )
     with pytest.MonkeyPatch.context() as patch:
         for name, value in SECRETS.items():
             patch.setenv(name, value)
         patch.setenv("WANDB_RUN_GROUP", "a-sweep")  # as a sweep sets it for its jobs
         patch.setitem(config, "password", "open sesame")
         loggers = build_loggers(logger, folder, config)
-        publish_run(wandb_run_of(loggers), folder, metrics)
+        publish_results(loggers, folder, metrics, config["choose_by"])
         finish_loggers(loggers, False)
     return read_back(folder), metrics, page
 
@@ -204,7 +205,7 @@ def test_a_comparison_is_a_separate_run_in_the_group_of_the_sweep(settings, tmp_
     (tmp_path / "comparison.html").write_text(
         "<html><head></head><body>residual beats base</body></html>"
     )
-    publish_comparison(COMPARISON, tmp_path, wandb_settings(settings), "a-sweep")
+    publish_comparison(COMPARISON, tmp_path, as_dict(wandb_settings(settings)["wandb"]), "a-sweep")
     found = read_back(tmp_path)
     assert (found.run.display_name, found.run.job_type) == ("comparison", "comparison")
     assert found.run.run_group == "a-sweep"
@@ -309,10 +310,9 @@ def test_the_command_of_an_agent_trains_one_run_of_the_sweep(small, tmp_path, na
 
 HANGS = """
 import os, signal, subprocess, sys
-from types import SimpleNamespace
 from imdbattn.tracking import wandb_run
 
-settings = SimpleNamespace(mode="offline", timeout=20, project="p", entity=None, group=None)
+settings = dict(mode="offline", timeout=20, project="p", entity=None, group=None)
 run = wandb_run.start_wandb(settings, sys.argv[1], {}, "name", "train", [])
 core = int(subprocess.check_output(["pgrep", "-P", str(os.getpid()), "-f", "wandb-core"]))
 os.kill(core, signal.SIGSTOP)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from imdbattn.data.labels import names_of_labels, number_labels, proposal
+from imdbattn.data.labels import as_label, names_of_labels, number_labels, proposal
 from imdbattn.data.sources import SPLITS, Source, Split, Texts, fingerprint, load_hub, split_named
 from imdbattn.errors import UserError, in_line, naming
 
@@ -68,7 +68,7 @@ def reviews_of(dataset: Any, kind: str, name: str, place: str, cfg: Any, state: 
         read = {split: read_part(part, columns, place) for split, part in parts.items()}
         trained: list[str] = [split for split in ("", "train") if split in read] or [*read]
         labels = [label for split in trained for label in read[split][1]]
-        names = label_names or class_names or names_of_labels(labels, Path(name), columns[1])
+        names = label_names or class_names or names_of_labels(labels, name, columns[1])
         splits = {}
         for split, (texts, found) in read.items():
             where = f"{place}, {split}" if split else place
@@ -132,12 +132,3 @@ def read_part(part: Any, columns: tuple[str, str], place: str) -> tuple[list[str
             raise UserError(f"{where} has several labels, which are not supported")
         labels.append(names[value] if names else as_label(value))
     return texts, labels
-
-
-def as_label(value: Any) -> str:
-    """A label as in a table: True as true, 1.0 as 1."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return str(value)

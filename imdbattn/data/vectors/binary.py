@@ -45,7 +45,8 @@ def read_binary(stream: BinaryIO, dim: int | None) -> tuple[list[str], np.ndarra
         rows.append(row)
     if rest := reader.read(100).strip():
         raise ValueError(
-            f"its first line announces {count:,} words, but more follow: {ascii(rest[:30])[1:]}"
+            f"its first line announces {count:,} words, but more follow: {ascii(rest[:30])[1:]};"
+            " text must be named .vec"
         )
     vectors_VD = np.frombuffer(b"".join(rows), "<f4").reshape(count, width)
     finite_V = np.isfinite(vectors_VD).all(1)

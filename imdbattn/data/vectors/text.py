@@ -35,7 +35,8 @@ def read_text(stream: BinaryIO, dim: int | None) -> tuple[list[str], np.ndarray]
     check_width(width, dim, announced is not None)
     words: dict[str, int] = {}
     numbers = array("f")
-    for line, text in enumerate(chain(start[header:], lines), 1 + header):
+    rest = chain(start[header:], lines)
+    for line, text in enumerate(rest, 1 + header):
         word, *row = text.rstrip(b" \r\n").rsplit(b" ", width)  # fastText writes a blank at the end
         try:
             numbers.extend(map(float, row))
@@ -45,6 +46,8 @@ def read_text(stream: BinaryIO, dim: int | None) -> tuple[list[str], np.ndarray]
             if b" " in word and is_number(word.rpartition(b" ")[2]):  # more than D numbers
                 raise ValueError
         except ValueError as error:
+            if not text.strip() and not any(map(bytes.strip, rest)):
+                break  # blank lines at the end
             raise ValueError(problem(line, text, width, dim, start)) from error
         if added in words:
             raise ValueError(
@@ -52,9 +55,9 @@ def read_text(stream: BinaryIO, dim: int | None) -> tuple[list[str], np.ndarray]
             )
         words[added] = line
     if announced and len(words) != announced[0]:
+        cut_off = ": it may have been cut off, download it again" * (len(words) < announced[0])
         raise ValueError(
-            f"its first line announces {announced[0]:,} words, but it has {len(words):,}: it may"
-            " have been cut off, download it again"
+            f"its first line announces {announced[0]:,} words, but it has {len(words):,}{cut_off}"
         )
     return list(words), np.frombuffer(numbers, np.float32).reshape(-1, width)
 

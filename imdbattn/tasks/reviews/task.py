@@ -49,13 +49,14 @@ class Reviews(Task):
 
     @classmethod
     def same_data(cls, data: Any, source: str, key: str | None) -> bool:
-        """Returns whether the files of data.path, or the source, are those of a run.
+        """Returns whether the texts of data.path or of one's own source, or the name of the source,
+        are those of a run.
 
         data.extra is not compared.
         """
         from imdbattn.data import reviews
 
-        if data.path:
+        if data.path or not isinstance(data.source, str):
             return bool(reviews.find_source(data).checksum == str(key).split("-")[0])
         return data.source in ("auto", source)
 

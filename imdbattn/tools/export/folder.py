@@ -170,7 +170,7 @@ def portable(settings: dict[str, Any]) -> dict[str, Any]:
         data["tokenizer"] = "basic_english"
     if "cache_dir" in data:
         data["cache_dir"] = None
-    return settings | {"logger": {"name": "none"}, "resume": None, "trust": None}
+    return settings | {"logger": {}, "resume": None, "trust": None}
 
 
 def tokenizer_json(name: Any, words: Sequence[str]) -> str:
@@ -198,7 +198,8 @@ def card(predictor: Any, metrics: Mapping[str, Any], facts: Mapping[str, Any]) -
         for split, key in (("validation", "val_"), ("test", "test_"))
         if f"{key}accuracy" in metrics
     }
-    about = (task, cfg.data.source, metrics["test_set"], "accuracy")
+    source = cfg.data.source if isinstance(cfg.data.source, str) else cfg.data.source.target
+    about = (task, source, metrics["test_set"], "accuracy")
     results = [
         EvalResult(*about, metrics[f"{key}accuracy"], dataset_split=split)
         for split, key in scores.items()

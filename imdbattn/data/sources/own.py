@@ -1,0 +1,85 @@
+"""A source of one's own: a callable that returns the items of each split.
+
+data.source names it with `_target_`. It returns a mapping from the names of splits to iterables of
+pairs, (text, label); of train alone, the other splits are cut. It is called for every run, because
+only its texts tell whether they have changed.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from imdbattn.data.callables import TARGET, as_mapping, callable_of
+from imdbattn.data.labels import as_label, names_of_labels, number_labels
+from imdbattn.data.sources import SPLITS, Source, Split, Texts, fingerprint, split_named
+from imdbattn.errors import UserError, in_line, naming
+
+Items = dict[str, list[tuple[str, str]]]  # split -> texts and labels
+
+
+def own_reviews(settings: Any, label_names: Sequence[str] | None) -> Source:
+    """The reviews that a callable returns. Raises UserError of one line that names it."""
+    key, items = own_items(settings)
+    name = name_of(settings)
+
+    def load() -> Texts:
+        trained = [label for _, label in items.get("") or items.get("train") or []]
+        names = [*label_names] if label_names else names_of_labels(trained, name, None)
+        splits = {}
+        for split, pairs in items.items():
+            where = f"{key}, {split}" if split else key
+            labels = number_labels([label for _, label in pairs], names, where)
+            splits[split] = Split([text for text, _ in pairs], labels, np.arange(len(pairs)))
+        return Texts(splits, names)
+
+    texts = (
+        f"{split}\0{text}\0{label}\0" for split, pairs in items.items() for text, label in pairs
+    )
+    content = fingerprint(texts)
+    return Source("own", name, repr((name, content, label_names and [*label_names])), load)
+
+
+def name_of(settings: Any) -> str:
+    """Returns the name of a source, such as mypkg.tweets(language=en)."""
+    arguments = as_mapping(settings)
+    target = arguments.pop(TARGET)
+    given = ", ".join(f"{key}={value}" for key, value in arguments.items())
+    return f"{target}({given})" if given else str(target)
+
+
+def own_items(settings: Any) -> tuple[str, Items]:
+    """Returns the name of a callable for messages, and its items by the names in SPLITS; train
+    alone is the split "".
+    """
+    key, read = callable_of(settings, "data.source")
+    with naming(key):
+        returned = read()
+        if not isinstance(returned, Mapping):
+            kind = type(returned).__name__
+            raise UserError(f"{key} returns {kind} instead of a mapping of splits to pairs")
+        items: Items = {}
+        for given, pairs in returned.items():
+            split, _ = split_named(str(given))
+            if split is None or split in items:
+                known = ", ".join(SPLITS)
+                problem = "returns no split" if not returned else f"returns the split {given!r}"
+                raise UserError(f"{key} {problem}: each of {known} may be there once")
+            items[split] = [item_of(pair, f"{key}, {split}", n) for n, pair in enumerate(pairs)]
+    if not items:
+        raise UserError(f"{key} returns no split: return at least train")
+    return key, {"": items["train"]} if list(items) == ["train"] else items
+
+
+def item_of(pair: Any, where: str, row: int) -> tuple[str, str]:
+    """Returns a text and its label. Raises UserError for anything else."""
+    if isinstance(pair, (tuple, list)) and len(pair) == 2:
+        text, label = pair
+        if isinstance(label, np.generic):
+            label = label.item()
+        if isinstance(text, str) and isinstance(label, (str, bool, int, float)):
+            return text, as_label(label)
+    raise UserError(
+        f"{where}: row {row} (counted from 0) is {in_line(repr(pair), 80)} instead of a text and"
+        " its label"
+    )

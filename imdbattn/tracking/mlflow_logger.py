@@ -1,0 +1,32 @@
+"""Lightning's logger for MLflow, with the tables and files of a run."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch import loggers
+
+from imdbattn.tracking.loggers import RunLogger
+from imdbattn.tracking.publish import tables_of_results
+
+
+class MLFlowLogger(RunLogger, loggers.MLFlowLogger):
+    """Logs curves, settings and results, and as files tables, pictures and metrics.json.
+
+    The scores are metrics of one point, which MLflow shows as its summary and by which it sorts;
+    size and speed are parameters.
+    """
+
+    def publish(self, folder: Path, metrics: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+        client, run = self.experiment, self.run_id
+        scores = {name: value for name, value in values.items() if "/" in name}
+        self.log_metrics(scores, step=metrics["steps"])
+        self.log_hyperparams(
+            {f"result.{name}": values[name] for name in values if name not in scores}
+        )
+        for name, table in tables_of_results(folder, metrics).items():
+            client.log_table(run, table, f"{name}.json")
+        for file in folder.glob("pictures/*"):
+            client.log_artifact(run, str(file), "pictures")
+        for file in (*folder.glob("*predictions.parquet"), folder / "metrics.json"):
+            client.log_artifact(run, str(file))

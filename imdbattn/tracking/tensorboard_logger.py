@@ -1,0 +1,55 @@
+"""Lightning's logger for TensorBoard, with the tables and pictures of a run."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from lightning.pytorch import loggers
+
+from imdbattn.settings.keys import flat
+from imdbattn.tracking.loggers import RunLogger, Start
+from imdbattn.tracking.publish import tables_of_results
+
+
+class TensorBoardLogger(RunLogger, loggers.TensorBoardLogger):
+    """Logs curves; settings with the scores under HPARAMS; tables as text, and pictures."""
+
+    def start(self, run: Start) -> bool:
+        self._run_settings = flat(run.settings)
+        rows = [(name, str(value)) for name, value in self._run_settings.items()]
+        table = pd.DataFrame(rows, columns=["setting", "value"])
+        self.experiment.add_text("settings", as_markdown(table))
+        return True
+
+    def publish(self, folder: Path, metrics: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+        from matplotlib.image import imread
+
+        writer, step = self.experiment, metrics["steps"]
+        # TensorBoard reads the values of this page from curves, here of one point
+        self.log_hyperparams(
+            self._run_settings, {name: value for name, value in values.items() if "/" in name}
+        )
+        results = pd.DataFrame(list(values.items()), columns=["result", "value"])
+        for name, table in {"results": results, **tables_of_results(folder, metrics)}.items():
+            writer.add_text(name, as_markdown(table), step)
+        for file in folder.glob("pictures/*.png"):
+            pixels = np.uint8(255 * imread(file)[..., :3])
+            writer.add_image(f"pictures/{file.stem}", pixels, step, dataformats="HWC")
+        writer.flush()
+
+
+def as_markdown(table: pd.DataFrame) -> str:
+    """Returns a table whose cells are shown as they are."""
+    lines = [[str(name) for name in table], ["---"] * len(table.columns)]
+    lines += [[escaped(value) for value in row] for row in table.itertuples(index=False)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def escaped(value: object) -> str:
+    """Returns the text of a cell in one line, without characters that Markdown or HTML reads."""
+    text = f"{value:.6g}" if isinstance(value, float) else " ".join(str(value).split())
+    for sign in "&<>|*_`[]\\":
+        text = text.replace(sign, f"&#{ord(sign)};")
+    return text

@@ -1,0 +1,56 @@
+"""Lightning's logger for W&B, which never stops a run (wandb_run) and has its results."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from lightning.pytorch import loggers
+from pydantic import Field
+
+from imdbattn.settings.schema import Amount, Count, LoggerPart, Text
+from imdbattn.tracking.loggers import RunLogger, Start
+from imdbattn.tracking.publish import publish_run
+from imdbattn.tracking.wandb_run import finish_wandb, start_wandb
+
+
+class WandbSettings(LoggerPart, extra="forbid"):
+    """The settings of conf/logger/wandb.yaml."""
+
+    project: Text
+    entity: Text | None
+    group: Text | None
+    mode: Literal["online", "offline", "disabled"] | None
+    timeout: Amount
+    table_rows: Annotated[int, Field(ge=0, le=10_000)]
+    table_characters: Count
+
+
+class WandbLogger(RunLogger, loggers.WandbLogger):
+    """Logs a run to W&B: online, or offline without a key or a network."""
+
+    settings = WandbSettings
+
+    def __init__(self, table_rows: int, table_characters: int, **settings: Any) -> None:
+        super().__init__(project=settings["project"])
+        self._rows, self._characters = table_rows, table_characters
+        self._settings = settings
+
+    def start(self, run: Start) -> bool:
+        rung, data = run.settings["model"]["name"], run.settings["data"]
+        source, tokenizer = data["source"], data.get("tokenizer", "seq2seq")
+        tags = [
+            rung,
+            source if isinstance(source, str) else "own source",
+            tokenizer if isinstance(tokenizer, str) else "own tokenizer",
+        ]
+        config = {"rung": rung, **run.settings, "environment": run.environment}
+        self._experiment = start_wandb(
+            self._settings, run.folder, config, run.name, "train", tags, resume=run.resume
+        )
+        return self._experiment is not None
+
+    def publish(self, folder: Path, metrics: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+        publish_run(self.experiment, folder, metrics, values, self._rows, self._characters)
+
+    def end(self, failed: bool) -> None:
+        finish_wandb(self.experiment, failed)

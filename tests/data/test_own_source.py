@@ -1,0 +1,191 @@
+"""Promise 14: a data source of one's own needs no edit of the package."""
+
+import json
+import re
+import shlex
+import sys
+
+import pytest
+import yaml
+
+from imdbattn.data.reviews import find_source
+from imdbattn.errors import UserError
+from imdbattn.launch.resume import resumed
+from imdbattn.runs.fit import fit
+from imdbattn.runs.predict import load_predictor
+
+from ..commands import label_texts
+from ..processes import ROOT
+
+PAGE = (ROOT / "docs" / "own_parts.md").read_text("utf-8")
+SECTION = PAGE.partition("\n## Data sources and tokenizers\n")[2].partition("\n## ")[0]
+SOURCES = """
+import numpy as np
+
+
+class Films:
+    def __init__(self, count, good="good"):
+        self.count, self.words = count, ("bad", good)
+
+    def __call__(self):
+        return {"train": ((f"the film was {self.words[n % 2]} r{n}", np.int64(n % 2))
+                          for n in range(self.count))}
+
+
+def dated():
+    film = [("a film", "pos"), ("a bad film", "neg")]
+    return {"train": film, "val": film[:1], "test": film[1:]}
+
+
+def table():
+    return [("a film", "pos")]
+
+
+def nothing():
+    return {}
+
+
+def unknown():
+    return {"train": [("a film", "pos")], "eval": [("a film", "pos")]}
+
+
+def numbers():
+    return {"train": [("a film", n / 7) for n in range(40)]}
+
+
+def empty():
+    return {"train": [("a film", "pos"), ("a film", None)]}
+
+
+def broken():
+    raise OSError("no such\\nfile")
+
+
+known = 3
+"""
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A package of the user's, and its file."""
+    (tmp_path / "filmsets.py").write_text(SOURCES)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "filmsets", raising=False)
+    return tmp_path / "filmsets.py"
+
+
+def words_for(small, target, **arguments):
+    """The small world's settings, with a source in place of its table."""
+    words = [word for word in small if not word.startswith("data.path=")]
+    words += ["model=mean", "trainer.max_epochs=2", "data.min_known=0"]
+    words.append(f"+data.source._target_=filmsets.{target}")
+    return words + [f"+data.source.{key}={value}" for key, value in arguments.items()]
+
+
+def test_a_source_of_ones_own_trains_and_its_run_is_used_again_with_trust(
+    package, settings, composed, small, tmp_path
+):
+    words = words_for(small, "Films", count=80)
+    metrics = fit(settings(*words), tmp_path / "run")
+    assert metrics["labels"] == ["0", "1"]
+    assert metrics["test_set"].startswith("filmsets.Films(count=80): a cut of 20%")
+    source = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["data"]["source"]
+    assert source == {"_target_": "filmsets.Films", "count": 80}
+
+    run = str(tmp_path / "run")
+    with pytest.raises(UserError, match=r"data\.source\._target_=filmsets.* add trust=filmsets"):
+        load_predictor(settings(f"run={run}", config="predict"))
+    with pytest.raises(UserError, match="add trust=filmsets"):
+        resumed(composed(f"resume={run}"), [f"resume={run}"], tmp_path / "run")
+    cfg = settings(f"run={run}", "trust=filmsets", *cache_of(small), config="predict")
+    (found,), _ = label_texts(cfg, ["a good film"])
+    assert found.label in ("0", "1")
+
+
+def cache_of(small):
+    return [word for word in small if word.startswith(("data.glove.path", "data.cache_dir"))]
+
+
+def test_splits_of_the_source_are_used_and_others_are_cut(package, data_settings, small):
+    texts = find_source(data_settings(*words_for(small, "dated"))).load()
+    assert {name: part.texts for name, part in texts.splits.items()} == {
+        "train": ["a film", "a bad film"],
+        "validation": ["a film"],
+        "test": ["a bad film"],
+    }
+    assert texts.label_names == ["neg", "pos"]
+    assert list(find_source(data_settings(*words_for(small, "Films", count=9))).load().splits) == [
+        ""
+    ]
+    named = find_source(data_settings(*words_for(small, "dated"), "data.label_names=[pos,neg]"))
+    assert named.load().splits["train"].labels.tolist() == [0, 1]
+
+
+def test_changed_texts_are_other_data(package, data_settings, small):
+    def key(**arguments):
+        return find_source(data_settings(*words_for(small, "Films", **arguments))).key
+
+    first = key(count=20)
+    assert key(count=20) == first
+    assert key(count=21) != first
+    package.write_text(SOURCES.replace("the film was", "the movie was"))
+    del sys.modules["filmsets"]
+    assert key(count=20) != first
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("absent", r"filmsets\.absent cannot be imported"),
+        ("known", r"filmsets\.known cannot be called"),
+        ("Films", r"filmsets\.Films: .*missing 1 required positional argument: 'count'"),
+        ("table", r"filmsets\.table returns list instead of a mapping of splits to pairs"),
+        ("nothing", r"filmsets\.nothing returns no split"),
+        ("unknown", r"filmsets\.unknown returns the split 'eval'"),
+        ("numbers", r"filmsets\.numbers has 40 different labels in 40 rows: they must be classes"),
+        ("empty", r"filmsets\.empty, train: row 1 .* is \('a film', None\) instead of a text and"),
+        ("broken", r"filmsets\.broken: no such file"),
+    ],
+)
+def test_a_wrong_source_is_one_line_before_anything_is_written(
+    package, settings, small, tmp_path, target, message
+):
+    with pytest.raises(UserError, match=message) as error:
+        fit(settings(*words_for(small, target)), tmp_path / "run")
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "run" / "config.yaml").exists()
+
+
+def test_a_source_and_a_file_at_once_are_refused(package, settings, small):
+    with pytest.raises(UserError, match=r"data\.path=x\.csv.* select different data"):
+        settings(*words_for(small, "dated"), "data.path=x.csv")
+
+
+@pytest.mark.parametrize(
+    "index", [0, pytest.param(4, marks=pytest.mark.slow)], ids=["quick", "all"]
+)
+def test_the_source_of_the_page_trains_with_its_commands(shell, small, tmp_path, index):
+    (block,) = re.findall(r"```python\n(.*?)```", SECTION, re.DOTALL)
+    (commands,) = re.findall(r"```sh\n(.*?)```", SECTION, re.DOTALL)
+    assert len(block.splitlines()) + len(commands.splitlines()) <= 30
+    (tmp_path / "mypkg").mkdir()
+    (tmp_path / "mypkg" / "__init__.py").touch()
+    (tmp_path / "mypkg" / "sources.py").write_text(block)
+    (tmp_path / "tweets").mkdir()
+    for name, count in (("train", 80), ("test", 20)):
+        rows = [
+            {"message": f"a {('bad', 'good')[n % 2]} {name} {n}", "mood": ("sad", "glad")[n % 2]}
+            for n in range(count)
+        ]
+        lines = "".join(f"{json.dumps(row)}\n" for row in rows)
+        (tmp_path / "tweets" / f"{name}.jsonl").write_text(lines)
+    for line in commands.splitlines()[: index or 1]:
+        command, *arguments = shlex.split(line)[2:]
+        command = command.removeprefix("imdbattn.")
+        if command == "train":
+            own = [word for word in small if not word.startswith("data.path=")]
+            arguments += [*own, "model=mean", "trainer.max_epochs=1", "data.min_known=0"]
+        done = shell(command, *arguments, cwd=tmp_path)
+        assert done.returncode == 0, (line, done.stderr)
+    metrics = json.loads((tmp_path / "runs" / "tweets" / "metrics.json").read_text())
+    assert (metrics["labels"], metrics["test_reviews"]) == (["glad", "sad"], 20)
