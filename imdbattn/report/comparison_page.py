@@ -177,7 +177,8 @@ def rung_table(comparison: dict[str, Any]) -> Table:
         interval += f" ({metric})"
     if comparison["split"] == "validation" and any(rung["test"] for rung in rungs):
         interval += " (validation)"
-    folds = f"over {len(over['values'])} folds %" if (over := rungs[0]["folds"]) else ""
+    over = rungs[0]["folds"]
+    folds = f"over {len(over['values'])} folds %" if over else "over folds %"
     class_share = comparison["largest_class"]
     uneven = bool(class_share and class_share["uneven"])
     largest = percent(class_share["share"]) if uneven else ""
@@ -190,7 +191,7 @@ def rung_table(comparison: dict[str, Any]) -> Table:
                 "validation %": mean_and_sd(rung["validation"]),
                 "test %": mean_and_sd(rung["test"]),
                 folds: mean_and_sd(rung["folds"]),
-                metric if not in_percent(metric) else "": mean_and_sd(rung["metric"], 1, ".4g"),
+                metric: "" if in_percent(metric) else mean_and_sd(rung["metric"], 1, ".4g"),
                 f"largest class of {comparison['split']} %": largest,
                 f"{comparison['split']} macro F1 %": mean_and_sd(rung["macro_f1"])
                 if uneven or metric == "macro_f1"
