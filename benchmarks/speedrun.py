@@ -1,7 +1,7 @@
 """Seconds of training to an accuracy, as the mean of several seeds: a benchmark to take part in.
 
     python -m benchmarks.speedrun --goal 85 --seeds 5 --change "Muon" model=residual_pe
-    python -m benchmarks.speedrun --goal 90 --before ad5abbb model=log_counts model.layers=0 ...
+    python -m benchmarks.speedrun --goal 90 --before ad5abbb model=log_counts model.net.layers=0 ...
 
 The other arguments are settings of imdbattn.train. Each seed trains in a process of its own on one
 thread, on a machine that should be idle. Printed are the accuracies, the seconds of training (also

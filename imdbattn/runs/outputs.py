@@ -238,6 +238,8 @@ def write_results(
     if cfg.test:
         trainer.test(module, data, verbose=False)
         scores["test"] = module.scores
+    if not is_debug(cfg):
+        check_complete(scores, corpus.splits)
     metrics = run_facts(cfg, corpus) | facts
     for split, split_scores in scores.items():
         metrics |= score_facts("val" if split == "validation" else split, split_scores)
@@ -252,6 +254,14 @@ def write_results(
         # written last: it marks the run as finished
         write_json(folder / results_file(cfg), metrics)
     return metrics
+
+
+def check_complete(scores: Mapping[str, Any], splits: Mapping[str, Any]) -> None:
+    """Raises RuntimeError unless every item of the scored splits has a score."""
+    for split, split_scores in scores.items():
+        scored, all_items = len(split_scores.rows_N), len(splits[split])
+        if scored < all_items:
+            raise RuntimeError(f"{scored} of {all_items} items of the {split} split were scored")
 
 
 def draw_pictures(module: Learner, data: BatchData, folder: Path) -> None:

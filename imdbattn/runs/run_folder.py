@@ -26,7 +26,12 @@ SPLIT_FILES = {  # of each split: predictions, and their texts
 # folders of what commands compute with the best checkpoint
 RESULTS = ("pictures", "evaluations", "explanations")
 # settings of runs whose numbers are not results
-DEBUG = ("trainer.fast_dev_run", "trainer.overfit_batches")
+DEBUG = (
+    "trainer.fast_dev_run",
+    "trainer.overfit_batches",
+    "trainer.limit_val_batches",  # which score a part of a split only
+    "trainer.limit_test_batches",
+)
 Curves = dict[str, dict[int, float]]  # name such as val/loss -> epoch counted from 1 -> value
 RUN_KEYS = {
     "model.name",

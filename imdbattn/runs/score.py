@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from imdbattn.errors import UserError
-from imdbattn.runs.outputs import run_facts, score_facts
+from imdbattn.runs.outputs import check_complete, run_facts, score_facts
 from imdbattn.runs.predict import load_predictor, with_changes
 from imdbattn.runs.run_folder import write_json, write_predictions
 from imdbattn.runs.settings import Evaluate
@@ -55,6 +55,7 @@ def evaluate(cfg: Evaluate, predictor: Predictor, folder: Path, write: bool) -> 
     data = task.part("data", BatchData)(settings, corpus, split)
     module = task.part("module", Learner)(predictor.net, predictor.cfg, predictor.facts)
     trainer.test(module, data, verbose=False)
+    check_complete({split: module.scores}, corpus.splits)
     metrics = (
         run_facts(settings, corpus)
         | {"split": split, "changed": changed}

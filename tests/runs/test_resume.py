@@ -35,9 +35,8 @@ from imdbattn.tasks.reviews.classifier import ReviewClassifier
 from imdbattn.tasks.task import validate
 
 from ..commands import changed
-from ..processes import started, wait_for
+from ..processes import ROOT, started, wait_for
 
-ROOT = str(Path(__file__).parent.parent)
 TIMES = {
     "train_seconds",
     "epoch_seconds",
@@ -604,7 +603,7 @@ def test_a_run_killed_at_random_moments_has_the_same_results(whole, small, tmp_p
     a new checkpoint.
     """
     env, last = (
-        {**os.environ, "PYTHONPATH": ROOT},
+        {**os.environ, "PYTHONPATH": str(ROOT)},
         tmp_path / "killed" / "checkpoints" / "last.ckpt",
     )
     words = [
@@ -657,7 +656,7 @@ def test_two_processes_stop_together_and_resume_together(small, tmp_path):
 
     def start(*more: str) -> AbstractContextManager[subprocess.Popen]:
         command = [sys.executable, "-m", "imdbattn.train", *more]
-        return started(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": ROOT})
+        return started(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)})
 
     with start(*words, "hydra.run.dir=whole") as process:
         assert process.wait(240) == 0
@@ -681,7 +680,7 @@ def test_a_slurm_job_is_requeued_and_resumes_automatically(small, tmp_path):
     slurm = {
         "SLURM_JOB_ID": "77",
         "PATH": f"{tmp_path}/bin:{os.environ['PATH']}",
-        "PYTHONPATH": ROOT,
+        "PYTHONPATH": str(ROOT),
     }
     again = {**os.environ, **slurm, "SLURM_RESTART_COUNT": "1"}
     words = [*small, "model=mean", "trainer.max_epochs=3000", "patience=null", "save_minutes=0"]

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
+from imdbattn.data.ragged import EvalBatches
 from imdbattn.errors import UserError
 from imdbattn.runs.fit import fit
 from imdbattn.runs.score import score_run
@@ -194,3 +195,28 @@ def test_evaluation_and_prediction_read_whole_reviews_whatever_training_drops(
         values = [[(one.output, one.probability, one.words) for one in each] for each in said]
         found.append((scores["accuracy"], scores["loss"], table.read_bytes(), values))
     assert found[0] == found[1]
+
+
+def test_numbers_of_a_part_of_a_split_are_no_results(settings, small, tmp_path):
+    """Comparisons would take them for those of the whole split."""
+    part = "trainer.limit_test_batches=1", "data.eval_batch_tokens=64"
+    metrics = fit(settings(*small, "model=mean", "trainer.max_epochs=1", *part), tmp_path)
+    assert metrics["test_reviews"] < 20
+    assert (tmp_path / "debug.json").exists()
+    assert not (tmp_path / "metrics.json").exists()
+
+
+def test_a_run_in_which_an_item_was_not_scored_fails(settings, small, tmp_path, monkeypatch):
+    make = EvalBatches.__init__
+
+    def make_without_last(self, *arguments):
+        make(self, *arguments)
+        self.batches = self.batches[:-1]
+
+    monkeypatch.setattr(EvalBatches, "__init__", make_without_last)
+    with pytest.raises(RuntimeError, match=r"\d+ of \d+ items of the validation split were scored"):
+        fit(
+            settings(*small, "model=mean", "trainer.max_epochs=1", "data.eval_batch_tokens=64"),
+            tmp_path,
+        )
+    assert not (tmp_path / "metrics.json").exists()
