@@ -58,6 +58,7 @@ NO_EFFECT: tuple[str, ...] = (
     "digest",
     "overrides",
     "pictures",
+    "attention_reviews",
 )
 NO_EFFECT += (
     "data.cache_dir",

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from imdbattn.nn.watch import Attended
 from imdbattn.runs.run import Facts
 from imdbattn.settings.build import make
 from imdbattn.settings.keys import as_dict
@@ -98,6 +99,12 @@ class Learner(L.LightningModule):
         and `rows_N`.
         """
         raise NotImplementedError
+
+    def attention(self, batch: Any) -> tuple[dict[str, Attended], Tensor]:
+        """The attention of the net to a batch, by name, and which answers are right (B,); without
+        attention, no names.
+        """
+        return {}, torch.ones(len(batch.rows_B), dtype=torch.bool)
 
     def parts(self) -> Iterator[Part]:
         """Yields the parts of the net that settings name, whose outputs are checked once."""

@@ -4,11 +4,12 @@ Shape suffix: N items of a split.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from lightning.pytorch.loggers import Logger, TensorBoardLogger, WandbLogger
 
 from imdbattn.errors import only_warning
 from imdbattn.runs.run_folder import SPLIT_FILES
@@ -125,6 +126,30 @@ def predictions(
         )
         media[f"{prefix}/predictions"] = wandb.Table(dataframe=shown)
     return media
+
+
+def log_histograms(
+    loggers: Iterable[Logger], shares: Mapping[str, np.ndarray], place: Mapping[str, int]
+) -> None:
+    """Logs a histogram of shares (0 to 1) for each name, to W&B and TensorBoard.
+
+    place: epoch and step, as Lightning logs them to W&B.
+    """
+    for logger in loggers:
+        if isinstance(logger, WandbLogger):
+            import wandb
+
+            edges = np.linspace(0, 1, 21)
+            counted = {
+                f"attention_queries/{name}": wandb.Histogram(np_histogram=np.histogram(one, edges))
+                for name, one in shares.items()
+            }
+            with only_warning(log, "W&B: histograms were not logged"):
+                logger.experiment.log({**counted, **place})
+        elif isinstance(logger, TensorBoardLogger):
+            for name, one in shares.items():
+                step = place["trainer/global_step"]
+                logger.experiment.add_histogram(f"attention_queries/{name}", one, step)
 
 
 def rows_to_show(right_N: np.ndarray, probability_N: np.ndarray, count: int) -> list[int]:

@@ -124,7 +124,7 @@ def start_wandb(
                     {k: v for k, v in groups.items() if not isinstance(run.config.get(k), Mapping)}
                 )
             )
-            for curves in ("train/*", "val/*"):
+            for curves in ("train/*", "val/*", "attention_*"):
                 run.define_metric(curves, step_metric="epoch")
             return run
         except Exception as error:  # any exception: training continues
