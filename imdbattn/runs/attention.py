@@ -78,7 +78,8 @@ def measure(module: Learner, batches: Sequence[Any]) -> Measured:
             for name, one in attention.items():
                 several_B = one.keys_B > 1
                 entropy_BHQ = one.entropy()
-                share_BHQ = entropy_BHQ / one.keys_B.float().log()[:, None, None]
+                most_B = one.keys_B.float().log()  # rounding may exceed it
+                share_BHQ = (entropy_BHQ / most_B[:, None, None]).clamp(max=1)
                 largest_BHQ = one.weights_BHQK.float().amax(-1)
                 means = map(one.over_queries, (entropy_BHQ, share_BHQ, largest_BHQ))
                 kept = (part[several_B].cpu() for part in (*means, right_B))

@@ -10,7 +10,6 @@ from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, Mode
 from lightning.pytorch.loggers import Logger
 
 from imdbattn.io.files import make_folder, writing_into
-from imdbattn.runs.attention import AttentionEntropy
 from imdbattn.runs.callbacks import StopOnNaN, Throughput
 from imdbattn.runs.outputs import (
     REMEDY,
@@ -112,6 +111,8 @@ def train(cfg: Training, folder: Path, resume: bool, start: Path | None) -> dict
     )
     callbacks = [resume_checkpoint, stop_on_nan, throughput, best, LearningRateMonitor("epoch")]
     if cfg.attention_reviews:
+        from imdbattn.runs.attention import AttentionEntropy
+
         callbacks.append(AttentionEntropy(cfg.attention_reviews))
     if cfg.patience:
         callbacks.append(EarlyStopping(**score_to_watch, patience=cfg.patience, strict=False))

@@ -12,7 +12,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from imdbattn.nn.watch import Attended
 from imdbattn.runs.run import Facts
 from imdbattn.settings.build import make
 from imdbattn.settings.keys import as_dict
@@ -100,9 +99,9 @@ class Learner(L.LightningModule):
         """
         raise NotImplementedError
 
-    def attention(self, batch: Any) -> tuple[dict[str, Attended], Tensor]:
-        """The attention of the net to a batch, by name, and which answers are right (B,); without
-        attention, no names.
+    def attention(self, batch: Any) -> tuple[dict[str, Any], Tensor]:
+        """The attention of the net to a batch by name, as nn.watch.Attended, and which answers are
+        right (B,); without attention, no names.
         """
         return {}, torch.ones(len(batch.rows_B), dtype=torch.bool)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 import torch.nn.functional as F
@@ -21,7 +21,6 @@ from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.errors import UserError
 from imdbattn.io.files import link_or_copy
 from imdbattn.nn.ladder import Classifier
-from imdbattn.nn.watch import Attended, attention_parts, watch
 from imdbattn.runs.run import Run, Trained
 from imdbattn.tasks.build import batch_options, build_net, trained_words
 from imdbattn.tasks.learner import Learner
@@ -29,6 +28,9 @@ from imdbattn.tasks.loaders import BatchData, default_budget
 from imdbattn.tasks.parts import Part, pooled_shape, same_shape, scores_in
 from imdbattn.tasks.per_class import Metric, confusion, details, metric_of, short_name
 from imdbattn.tasks.weights import load_start, start_of
+
+if TYPE_CHECKING:
+    from imdbattn.nn.watch import Attended
 
 SHORT = 30  # number of words of the review to draw
 
@@ -170,7 +172,7 @@ class ReviewClassifier(Learner):
         )
         module.metric = chosen_metric(cfg)
         load_start(module, start, resumed)
-        if cfg.attention_entropy and not attention_parts(net):
+        if cfg.attention_entropy and not module.has_attention():
             raise UserError(
                 f"attention_entropy={cfg.attention_entropy}: model={cfg.model.name} has no weights"
                 " of a learned query; choose another model, or 0"
@@ -223,8 +225,15 @@ class ReviewClassifier(Learner):
         # equal weight.
         return (losses_B + penalty_B).sum() * (self.trainer.world_size / batch.reviews)
 
-    def watched(self, batch: Batch) -> tuple[Tensor, dict[str, Attended]]:
+    def has_attention(self) -> bool:
+        from imdbattn.nn.watch import attention_parts  # not for every run
+
+        return bool(attention_parts(self.net))
+
+    def watched(self, batch: Batch) -> tuple[Tensor, dict[str, "Attended"]]:
         """Logits, and the weights of each attention, which fast attention does not compute."""
+        from imdbattn.nn.watch import Attended, attention_parts, watch
+
         with ExitStack() as stack:
             parts = attention_parts(self.net)
             shown = {name: stack.enter_context(watch(part)) for name, part in parts.items()}
@@ -237,7 +246,7 @@ class ReviewClassifier(Learner):
             if weights and weights[0].ndim == 4  # a part of one's own may give others
         }
 
-    def attention(self, batch: Batch) -> tuple[dict[str, Attended], Tensor]:
+    def attention(self, batch: Batch) -> tuple[dict[str, "Attended"], Tensor]:
         logits_BC, attended = self.watched(batch)
         return attended, logits_BC.argmax(-1) == batch.labels_B
 
@@ -252,7 +261,7 @@ class ReviewClassifier(Learner):
         return Scores(rows_N, labels_N, lengths_N, logits_NC, self.metric, name)
 
 
-def mean_entropy(attended: Mapping[str, Attended]) -> Tensor:
+def mean_entropy(attended: Mapping[str, "Attended"]) -> Tensor:
     """The mean entropy of each review (B,) over queries, heads and attentions, in nats."""
     means_B = [one.over_queries(one.entropy()).mean(1) for one in attended.values()]
     return torch.stack(means_B).mean(0)
