@@ -263,6 +263,9 @@ class Logger(Group):
     timeout: Amount = 10
     table_rows: Annotated[int, Field(ge=0, le=10_000)] = 200
     table_characters: Count = 500
+    notes: Text | None = None
+    git: bool = False
+    artifacts: bool = False
 
 
 # Keys that data or models for pairs have, and no others

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import CSVLogger, Logger, MLFlowLogger, WandbLogger
 from lightning.pytorch.utilities import rank_zero_only
 
@@ -16,7 +17,7 @@ from imdbattn.errors import UserError, naming, only_warning
 from imdbattn.settings.build import class_at, make
 from imdbattn.settings.keys import as_dict, flat
 from imdbattn.settings.safety import without_credentials
-from imdbattn.tracking.publish import publish_run, values_of
+from imdbattn.tracking.publish import publish_run, send_changes, values_of
 from imdbattn.tracking.wandb_run import finish_wandb, start_wandb
 
 log = logging.getLogger(__name__)
@@ -56,9 +57,20 @@ def build_loggers(
         )
         if run is not None:
             loggers.append(WandbLogger(experiment=run))
+            if settings.git:
+                send_changes(run)
     for choice, part in as_dict(settings).get("loggers", {}).items():
         loggers.append(build_logger(choice, part, folder, name, values))
     return loggers
+
+
+def callbacks_of(settings: Any) -> list[Callback]:
+    """The callbacks of the loggers in these settings."""
+    if settings.name != "wandb":
+        return []
+    from imdbattn.tracking.predictions import PredictionsOverTime
+
+    return [PredictionsOverTime()]
 
 
 def build_logger(

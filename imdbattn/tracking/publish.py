@@ -4,8 +4,10 @@ Shape suffix: N items of a split.
 """
 
 import logging
+import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -29,8 +31,8 @@ VALUES = {  # name in W&B -> name in metrics.json
 def publish_run(run: Any, folder: Path, metrics: Mapping[str, Any]) -> None:
     """Logs the results in a run folder to its W&B run, unless that is None.
 
-    These are the best validation and test values, a confusion matrix, a table of predictions, and
-    the pictures.
+    These are the best validation and test values, a confusion matrix, a table of predictions, the
+    pictures, and with logger.artifacts the model.
     """
     if run is None:
         return
@@ -42,6 +44,38 @@ def publish_run(run: Any, folder: Path, metrics: Mapping[str, Any]) -> None:
         run.log(predictions(folder, metrics, run.config["logger"]))
     with only_warning(log, "W&B: pictures were not logged"):
         log_media(run, "pictures", folder / "pictures", folder / "pictures" / "attention.html")
+    if run.config["logger"].get("artifacts"):
+        send_model(run, folder, run.config.get("trust"))
+
+
+def send_changes(run: Any) -> None:
+    """Sends the uncommitted changes of the git repository in the current folder as diff.patch.
+
+    W&B itself sends commit and remote, without a password in it.
+    """
+    with only_warning(log, "W&B: changes were not sent"):
+        command = ["git", "diff", "HEAD"]
+        patch = subprocess.run(command, capture_output=True, check=True).stdout
+        Path(run.dir, "diff.patch").write_bytes(patch)
+        run.save(str(Path(run.dir, "diff.patch")), base_path=run.dir)
+
+
+def send_model(run: Any, folder: Path, trust: Any) -> None:
+    """Uploads the exported best model of a run folder as an artifact."""
+    import wandb
+
+    with only_warning(log, "W&B: the model was not uploaded"):
+        from imdbattn.runs.run import Run
+        from imdbattn.tasks.predictor import load
+        from imdbattn.tools.export.folder import write_export
+
+        opened = Run(folder, trust)
+        with TemporaryDirectory() as temporary:
+            place = Path(temporary, "model")
+            write_export(load(opened.settings, opened.checkpoint), place, folder)
+            artifact = wandb.Artifact(f"{run.name}-{run.id}", type="model")
+            artifact.add_dir(str(place))
+            run.log_artifact(artifact)
 
 
 def values_of(metrics: Mapping[str, Any], chosen: str = "accuracy") -> dict[str, Any]:
