@@ -80,7 +80,7 @@ class Attended(NamedTuple):
         # a weight of 0 adds 0, with a finite gradient
         weights_BHQK = self.weights_BHQK.float()
         logs_BHQK = weights_BHQK.clamp(min=torch.finfo(torch.float32).tiny).log()
-        return -(weights_BHQK * logs_BHQK).sum(-1)
+        return -torch.linalg.vecdot(weights_BHQK, logs_BHQK)
 
     def over_queries(self, values_BHQ: Tensor) -> Tensor:
         """The mean of each review over its queries, (B, H)."""
