@@ -44,7 +44,7 @@ class PredictionsOverTime(L.Callback):
             return
         data = trainer.datamodule
         if self.table is None:
-            self.table = wandb.Table(columns=COLUMNS, log_mode="INCREMENTAL")
+            self.table = wandb.Table(columns=[*COLUMNS], log_mode="INCREMENTAL")
             self.texts = texts_of(data)
         names = module.hparams.get("labels")
         places = np.linspace(0, len(columns["label"]) - 1, min(ITEMS, settings["table_rows"]))
