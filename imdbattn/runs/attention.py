@@ -17,7 +17,7 @@ from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
 from imdbattn.tracking.publish import log_histograms
 
-TOGETHER = 8  # reviews in a batch: all weights of all layers are in memory
+TOGETHER = 2  # reviews in a batch: all weights of all layers are in memory
 
 
 @dataclass(frozen=True)
