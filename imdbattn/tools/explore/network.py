@@ -55,8 +55,8 @@ def kind(part: nn.Module, known: tuple[type, ...]) -> str:
 def described(net: Any) -> dict[str, Any]:
     """Returns the parts of a classifier as static/network.js reads them.
 
-    Raises UserError for a net with a part that it does not compute: a convolution, a GRU, phrases, or
-    a part of one's own.
+    Raises UserError for a net with a part that it does not compute: a convolution, a GRU, phrases,
+    or a part of one's own.
     """
     kind(net, NETS)
     if net.context is not None:
