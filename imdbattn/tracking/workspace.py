@@ -10,7 +10,7 @@ import wandb_workspaces.reports.v2 as wr
 import wandb_workspaces.workspaces as ws
 
 CURVES = ("val/accuracy", "val/loss", "train/accuracy", "train/loss")
-TRAINING = ("lr-AdamW", "train/gradient_norm", "train/gradient_norm_max")
+TRAINING = ("train/gradient_norm", "train/gradient_norm_max")
 PICTURES = ("learning_curves", "positions", "attention", "attention_entropy", "page")
 COMPARISON = ("page", "accuracies", "entropy")
 VARIED = ("rung", "model.layers", "data.word_dropout", "optim.lr", "attention_entropy")
@@ -80,16 +80,13 @@ def sections(grouped: Mapping[str, Any]) -> dict[str, list[Any]]:
             wr.RunComparer(diff_only=True),
         ],
         "Learning curves": [curve(metric, grouped) for metric in CURVES],
-        "Training": [curve(metric, grouped) for metric in TRAINING],
+        "Training": [
+            # its name has that of the optimizer, and of each group of parameters
+            curves("Learning rate", "lr-.*", grouped),
+            *(curve(metric, grouped) for metric in TRAINING),
+        ],
         "Attention over time": [
-            wr.LinePlot(
-                title=f"Entropy (share of equal weights), {kind}",
-                x="epoch",
-                metric_regex=f"attention_{name}/.*",
-                title_x="epoch",
-                smoothing_type="none",
-                **grouped,
-            )
+            curves(f"Entropy (share of equal weights), {kind}", f"attention_{name}/.*", grouped)
             for name, kind in (
                 ("share", "all reviews"),
                 ("share_right", "right reviews"),
@@ -129,6 +126,18 @@ def bars(metric: str, title: str, unit: str, grouped: Mapping[str, Any]) -> wr.B
 def curve(metric: str, grouped: Mapping[str, Any]) -> wr.LinePlot:
     return wr.LinePlot(
         title=metric, x="epoch", y=[metric], title_x="epoch", smoothing_type="none", **grouped
+    )
+
+
+def curves(title: str, names: str, grouped: Mapping[str, Any]) -> wr.LinePlot:
+    """All curves with these names, a regular expression."""
+    return wr.LinePlot(
+        title=title,
+        x="epoch",
+        metric_regex=names,
+        title_x="epoch",
+        smoothing_type="none",
+        **grouped,
     )
 
 
