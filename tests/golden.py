@@ -36,6 +36,7 @@ BEYOND = (
     "residual_rope",
     "residual_relative",
     "label_query",
+    "gru_query",
     "tuned_mean",
     "log_counts_mean",
 )

@@ -23,7 +23,7 @@ MAY_IMPORT = {
     "data": {"errors", "io"},
     "tasks": {"nn", "data", "runs", *BASE},
     "runs": {"tasks", "tracking", "launch", "tools.export", *BASE},
-    "tracking": {"tasks", "runs", "report", *BASE},
+    "tracking": {"tasks", "runs", "report", "tools.export", *BASE},
     "report": {"tasks", "runs", *BASE},
     "launch": {"data", "tasks", "runs", "tracking", "report", *BASE},
     "api": {

@@ -1,13 +1,18 @@
-"""Lists the attention weights of a network, and estimates from them the share of each input.
+"""Lists the attention weights of a network, measures their entropy, and estimates from them the
+share of each input.
 
 Shape suffixes: B reviews, H heads, Q queries, K keys, T positions.
 """
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
+
+from imdbattn.nn.ladder import ClsPooling, MeanPooling
+from imdbattn.nn.scores import padding_mask
 
 
 @contextmanager
@@ -16,12 +21,12 @@ def watch(net: nn.Module) -> Iterator[list[Tensor]]:
     use, pooling last.
 
     That is every module with a method `attention_weights`, which is called with the inputs of
-    `forward`.
+    `forward`. Outside of torch.no_grad(), the weights have gradients.
     """
     weights: list[Tensor] = []
 
     def append(module: Any, inputs: tuple[Any, ...], options: dict[str, Any], output: Any) -> None:
-        weights.append(module.attention_weights(*inputs, **options).detach())
+        weights.append(module.attention_weights(*inputs, **options))
 
     with ExitStack() as stack:
         for module in filter(shows_weights, net.modules()):
@@ -37,6 +42,50 @@ def shows_weights(module: nn.Module) -> bool:
         if "attention_weights" in vars(cls) or "forward" in vars(cls):
             return "attention_weights" in vars(cls)
     return False
+
+
+def attention_parts(net: nn.Module) -> dict[str, nn.Module]:
+    """The parts with attention of `net.layers`, named layer1, layer2 and so on, and `net.pooling`.
+
+    A pooling without a query of its own is omitted: its weights are always the same.
+    """
+    parts = {f"layer{n}": layer for n, layer in enumerate(getattr(net, "layers", ()), 1)}
+    pooling = getattr(net, "pooling", None)
+    if pooling is not None and not isinstance(pooling, (MeanPooling, ClsPooling)):
+        parts["pooling"] = pooling
+    return {name: part for name, part in parts.items() if any(map(shows_weights, part.modules()))}
+
+
+class Attended(NamedTuple):
+    """The weights of one attention, and which of its queries and keys are not padding."""
+
+    weights_BHQK: Tensor
+    queries_BQ: Tensor  # bool
+    keys_B: Tensor  # int64, number of keys
+
+    @classmethod
+    def to_words(cls, weights_BHQK: Tensor, lengths_B: Tensor, size: int) -> "Attended":
+        """The attention of words to words, or of a single query to them. lengths_B: words of each
+        review. size: T, words and padding; further keys, such as <cls>, are before the words.
+        """
+        queries, keys = weights_BHQK.shape[-2:]
+        keys_B = lengths_B.clamp(min=1) + keys - size  # an empty review is read as one <pad>
+        ends_B = torch.ones_like(keys_B) if queries == 1 else keys_B
+        return cls(weights_BHQK, padding_mask(ends_B, queries), keys_B)
+
+    def entropy(self) -> Tensor:
+        """Entropy of each query in nats, (B, H, Q): log K if all K weights are equal, 0 if one
+        is 1.
+        """
+        # a weight of 0 adds 0, with a finite gradient
+        weights_BHQK = self.weights_BHQK.float()
+        logs_BHQK = weights_BHQK.clamp(min=torch.finfo(torch.float32).tiny).log()
+        return -torch.linalg.vecdot(weights_BHQK, logs_BHQK)
+
+    def over_queries(self, values_BHQ: Tensor) -> Tensor:
+        """The mean of each review over its queries, (B, H)."""
+        mask_B1Q = self.queries_BQ[:, None]
+        return (values_BHQ * mask_B1Q).sum(-1) / mask_B1Q.sum(-1)
 
 
 def rollout(weights: Sequence[Tensor], skips: Sequence[bool]) -> Tensor:

@@ -30,12 +30,15 @@ from imdbattn.report.finished_runs import (
     skip,
     variants,
 )
+from imdbattn.runs.run_folder import Curves
 from imdbattn.settings.keys import flat
 from imdbattn.tasks.per_class import confusion, is_uneven, macro_f1, metric_of, short_name
 
 # Settings that a report states if they are equal
 TRAINING = (("data", "max_tokens"), ("data", "tokenizer"), ("trainer", "max_epochs"))
 CURVES = ("train/accuracy", "train/loss", "val/accuracy", "val/loss")
+HEADS = "attention_share/"  # of runs.attention.measure
+ENTROPY = "entropy/"  # names of `entropies`
 FEWEST = 10  # the smallest number of items of one length for its accuracy
 
 
@@ -297,8 +300,11 @@ def curves(runs: Sequence[Run]) -> dict[str, Any]:
     shorter run.
     """
     by_name = {}
-    for name in CURVES:
-        seeds = [run.curves[name] for run in runs if name in run.curves]
+    by_run = [run.curves | entropies(run.curves) for run in runs]
+    for name in dict.fromkeys(
+        [*CURVES, *(name for one in by_run for name in one if name.startswith(ENTROPY))]
+    ):
+        seeds = [one[name] for one in by_run if name in one]
         if seeds:
             epochs = sorted({epoch for values in seeds for epoch in values})
             by_name[name] = {
@@ -306,6 +312,21 @@ def curves(runs: Sequence[Run]) -> dict[str, Any]:
                 "values": [[values.get(epoch) for epoch in epochs] for values in seeds],
             }
     return by_name
+
+
+def entropies(curves: Curves) -> Curves:
+    """The entropy of each attention over epochs, the mean over its heads, as `entropy/layer1`.
+
+    It is a share of the entropy of equal weights.
+    """
+    heads: dict[str, list[dict[int, float]]] = {}
+    for name, values in curves.items():
+        if name.startswith(HEADS):
+            heads.setdefault(name.removeprefix(HEADS).rpartition("_head")[0], []).append(values)
+    return {
+        f"{ENTROPY}{name}": {epoch: mean(one[epoch] for one in several) for epoch in several[0]}
+        for name, several in heads.items()
+    }
 
 
 def by_length(right_NS: np.ndarray, lengths_N: np.ndarray) -> dict[str, Any]:

@@ -108,6 +108,29 @@ def curves_of_seeds(comparison: dict[str, Any], quantity: str) -> Figure:
     return finish(figure, f"{quantity.capitalize()} over epochs, band over seeds", legend=2)
 
 
+def entropies_of_seeds(comparison: dict[str, Any]) -> Figure:
+    """A panel for each rung: the entropy of each attention over epochs."""
+    rungs = [rung for rung in comparison["rungs"] if entropy_names(rung)]
+    names = list(dict.fromkeys(name for rung in rungs for name in entropy_names(rung)))
+    figure, panels = small_multiples([rung["label"] for rung in rungs], sharex=False)
+    for axes, rung in zip(panels, rungs, strict=True):
+        for name in entropy_names(rung):
+            place, curve = names.index(name), rung["curves"][name]
+            marker = "." if len(curve["x"]) < 3 else None
+            band(axes, curve, 100, color=COLORS[place % len(COLORS)], marker=marker)
+        integer_ticks(axes, 5)
+    for place, name in enumerate(names):
+        label = name.removeprefix("entropy/").replace("layer", "layer ")
+        panels[0].plot([], [], color=COLORS[place % len(COLORS)], label=label)
+    figure.supylabel("entropy (% of equal weights)", fontsize=9)
+    return finish(figure, "Entropy of attention over epochs, band over seeds", legend=4)
+
+
+def entropy_names(rung: Mapping[str, Any]) -> list[str]:
+    """Names of the entropies among the curves of a rung."""
+    return [name for name in rung["curves"] if name.startswith("entropy/")]
+
+
 def band(axes: Axes, curve: Mapping[str, Any], factor: float, **line: Any) -> None:
     """A line at the mean over the seeds that reached each x, and a band from the lowest to the
     highest of them.

@@ -8,7 +8,14 @@ from typing import Any
 
 from imdbattn.errors import in_line
 from imdbattn.report.comparison import compare_sets
-from imdbattn.report.comparison_figures import accuracies, curves_of_seeds, lengths, signed
+from imdbattn.report.comparison_figures import (
+    accuracies,
+    curves_of_seeds,
+    entropies_of_seeds,
+    entropy_names,
+    lengths,
+    signed,
+)
 from imdbattn.report.finished_runs import in_short
 from imdbattn.report.pages import (
     Picture,
@@ -97,6 +104,11 @@ def sections(comparison: dict[str, Any]) -> list[Section]:
         Picture(f"curves_{name}", partial(curves_of_seeds, comparison, name), caption)
         for name in measured
     ]
+    caption = (
+        f"{BAND} Mean over heads of the same validation reviews; 100 % is the entropy of equal"
+        " weights."
+    )
+    entropy = [Picture("entropy", partial(entropies_of_seeds, comparison), caption)]
     pairs = (
         f"“Gained” are the {items} that only the first rung gets right, “lost” those that only the"
         " second gets "
@@ -121,6 +133,11 @@ def sections(comparison: dict[str, Any]) -> list[Section]:
         Section("Accuracy by length", pictures=by_length),
         Section("Differences", pairs, pair_table(comparison)),
         Section("Learning curves", pictures=curves, folded=True),
+        Section(
+            "Attention over time",
+            pictures=entropy if any(map(entropy_names, rungs)) else [],
+            folded=True,
+        ),
         Section("Slices", slices, slice_table(comparison), folded=True),
         Section("Confusion", confused, confusion_table(comparison), names=2, folded=True),
         Section("Largest disagreements", differ, disagreement_table(comparison), folded=True),

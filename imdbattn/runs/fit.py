@@ -32,7 +32,13 @@ from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
 from imdbattn.tasks.per_class import short_name
 from imdbattn.tasks.task import task_of, validate
-from imdbattn.tracking.loggers import build_loggers, check_loggers, finish_loggers, publish_results
+from imdbattn.tracking.loggers import (
+    build_loggers,
+    callbacks_of,
+    check_loggers,
+    finish_loggers,
+    publish_results,
+)
 
 log = logging.getLogger(__name__)
 
@@ -109,7 +115,18 @@ def train(cfg: Training, folder: Path, resume: bool, start: Path | None) -> dict
         save_weights_only=True,
         enable_version_counter=False,
     )
-    callbacks = [resume_checkpoint, stop_on_nan, throughput, best, LearningRateMonitor("epoch")]
+    callbacks: list[L.Callback] = [
+        resume_checkpoint,
+        stop_on_nan,
+        throughput,
+        best,
+        LearningRateMonitor("epoch"),
+    ]
+    if cfg.attention_reviews:
+        from imdbattn.runs.attention import AttentionEntropy
+
+        callbacks.append(AttentionEntropy(cfg.attention_reviews))
+    callbacks += callbacks_of(cfg.logger)
     if cfg.patience:
         callbacks.append(EarlyStopping(**score_to_watch, patience=cfg.patience, strict=False))
     trainer = build_trainer(cfg.trainer, callbacks, default_root_dir=folder)

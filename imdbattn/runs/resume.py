@@ -219,6 +219,7 @@ class ResumeCheckpoint(L.Callback):
         state = {
             "random": torch.get_rng_state(),
             "sums": [sums_3.cpu() for sums_3 in module.epoch_sums],
+            "norms": [norm.cpu() for norm in module.gradient_norms],
         }
         if module.device.type == "cuda":
             state["cuda"] = torch.cuda.get_rng_state(module.device)
@@ -264,6 +265,8 @@ class ResumeCheckpoint(L.Callback):
             raise UserError(f"{run} ({changed[0]}): restore these, or start a new run")
         self.loaded_state, self.loaded_curve = saved["ranks"][trainer.global_rank], saved["curve"]
         module.epoch_sums = [sums_3.to(module.device) for sums_3 in self.loaded_state["sums"]]
+        norms = self.loaded_state.get("norms", [])  # none in states of earlier versions
+        module.gradient_norms = [norm.to(module.device) for norm in norms]
         trainer.should_stop = saved["stopped"]
         # The run folder may have been moved, and Lightning deletes the files that this state names.
         best: Any = trainer.checkpoint_callback

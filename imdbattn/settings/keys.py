@@ -32,8 +32,9 @@ def defaults(command: str) -> dict[str, Any]:
 RUNGS: tuple[str, ...] = ("mean", "learned_query", "text_query", "base", "base_pe")
 RUNGS += ("residual", "residual_pe", "residual_learned", "residual_cls", "residual_pe_cls")
 # Other forms of attention, then models with trained vectors or phrases
-BEYOND: tuple[str, ...] = ("label_query", "residual_heads", "residual_rope", "residual_relative")
+BEYOND: tuple[str, ...] = ("label_query", "gru_query", "residual_heads", "residual_rope")
 BEYOND += (
+    "residual_relative",
     "tuned_mean",
     "log_counts_mean",
     "tuned",
@@ -58,6 +59,7 @@ NO_EFFECT: tuple[str, ...] = (
     "digest",
     "overrides",
     "pictures",
+    "attention_reviews",
 )
 NO_EFFECT += (
     "data.cache_dir",

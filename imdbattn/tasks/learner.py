@@ -95,6 +95,8 @@ class Learner(L.LightningModule):
         self._ddp_params_and_buffers_to_ignore = [name for name, _ in self.named_buffers()]
         # of each step of this epoch: sum of losses, correct answers, answers
         self.epoch_sums: list[Tensor] = []
+        # of each step of this epoch, before clipping
+        self.gradient_norms: list[Tensor] = []
         self.outputs: list[tuple[Tensor, ...]] = []  # of each batch of this evaluation
 
     @classmethod
@@ -120,6 +122,12 @@ class Learner(L.LightningModule):
         """
         raise NotImplementedError
 
+    def attention(self, batch: Any) -> tuple[dict[str, Any], Tensor]:
+        """The attention of the net to a batch by name, as nn.watch.Attended, and which answers are
+        right (B,); without attention, no names.
+        """
+        return {}, torch.ones(len(batch.rows_B), dtype=torch.bool)
+
     def parts(self) -> Iterator[Part]:
         """Yields the parts of the net that settings name, whose outputs are checked once."""
         yield from ()
@@ -144,6 +152,10 @@ class Learner(L.LightningModule):
         # Lightning's own averaging takes a millisecond per step.
         values = dict(zip(("train/loss", "train/accuracy"), self.epoch_means(), strict=True))
         self.epoch_sums.clear()
+        if self.gradient_norms:
+            norms = torch.stack(self.gradient_norms)
+            values |= {"train/gradient_norm": norms.mean(), "train/gradient_norm_max": norms.max()}
+            self.gradient_norms.clear()
         self.log_dict(values, rank_zero_only=False, sync_dist=False)
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
@@ -193,12 +205,15 @@ class Learner(L.LightningModule):
         self, optimizer: Any, gradient_clip_val: Any = None, gradient_clip_algorithm: Any = None
     ) -> None:
         """As Lightning's, which refuses fused optimizers in mixed precision, even where gradients
-        are not scaled.
+        are not scaled; keeps the norm, which clipping computes.
         """
-        if self.trainer.precision != BFLOAT16 or str(gradient_clip_algorithm or "norm") != "norm":
+        plain = self.trainer.precision in ("32-true", BFLOAT16)
+        if not plain or str(gradient_clip_algorithm or "norm") != "norm":
             self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
         elif gradient_clip_val:
-            torch.nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val)
+            parameters = [one for group in optimizer.param_groups for one in group["params"]]
+            norm = torch.nn.utils.clip_grad_norm_(parameters, gradient_clip_val)
+            self.gradient_norms.append(norm.detach())
 
     def fused(self) -> dict[str, bool]:
         """`fused`, one kernel per step for all weights, if the optimizer supports it and it

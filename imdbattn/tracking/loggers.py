@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
 
+from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import CSVLogger, Logger
 from lightning.pytorch.utilities import rank_zero_only
 
@@ -70,6 +71,11 @@ class RunLogger(Logger):
     def end(self, failed: bool) -> None:
         """Called at the end of a run, also of one that failed or was stopped."""
 
+    @classmethod
+    def callbacks(cls, arguments: Mapping[str, Any]) -> list[Callback]:
+        """Returns callbacks of the Trainer that log to it. arguments: those of the class."""
+        return []
+
 
 def log_settings(logger: Logger, run: Start) -> None:
     """Logs the settings of a run, with dotted keys."""
@@ -89,6 +95,16 @@ def check_loggers(parts: Mapping[str, LoggerPart]) -> None:
             if issubclass(found, RunLogger) and found.settings is not None:
                 validate_as(found.settings, values)
             inspect.signature(found).bind(**arguments_of(values))
+
+
+def callbacks_of(parts: Mapping[str, LoggerPart]) -> list[Callback]:
+    """Returns the callbacks of the loggers in these settings."""
+    callbacks: list[Callback] = []
+    for name, part in parts.items():
+        found = class_at(part.target, f"logger.{name}", Logger)
+        if issubclass(found, RunLogger):
+            callbacks += found.callbacks(arguments_of(as_dict(part)))
+    return callbacks
 
 
 def arguments_of(part: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,11 +6,14 @@ Shape suffix: N items of a split.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import subprocess
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from lightning.pytorch.loggers import Logger, TensorBoardLogger, WandbLogger
 
 from imdbattn.errors import only_warning
 from imdbattn.runs.run_folder import SPLIT_FILES
@@ -41,6 +44,36 @@ def publish_run(
         run.log(predictions(folder, metrics, rows, characters))
     with only_warning(log, "W&B: pictures were not logged"):
         log_media(run, "pictures", folder / "pictures", folder / "pictures" / "attention.html")
+
+
+def send_changes(run: Any) -> None:
+    """Sends the uncommitted changes of the git repository in the current folder as diff.patch.
+
+    W&B itself sends commit and remote, without a password in it.
+    """
+    with only_warning(log, "W&B: changes were not sent"):
+        command = ["git", "diff", "HEAD"]
+        patch = subprocess.run(command, capture_output=True, check=True).stdout
+        Path(run.dir, "diff.patch").write_bytes(patch)
+        run.save(str(Path(run.dir, "diff.patch")), base_path=run.dir)
+
+
+def send_model(run: Any, folder: Path, trust: Any) -> None:
+    """Uploads the exported best model of a run folder as an artifact."""
+    import wandb
+
+    with only_warning(log, "W&B: the model was not uploaded"):
+        from imdbattn.runs.run import Run
+        from imdbattn.tasks.predictor import load
+        from imdbattn.tools.export.folder import write_export
+
+        opened = Run(folder, trust)
+        with TemporaryDirectory() as temporary:
+            place = Path(temporary, "model")
+            write_export(load(opened.settings, opened.checkpoint), place, folder)
+            artifact = wandb.Artifact(f"{run.name}-{run.id}", type="model")
+            artifact.add_dir(str(place))
+            run.log_artifact(artifact)
 
 
 def publish_comparison(
@@ -147,6 +180,30 @@ def table_of_predictions(
     )
     shown[columns[:3]] = shown[columns[:3]].map(lambda text: text[:characters])
     return shown
+
+
+def log_histograms(
+    loggers: Iterable[Logger], shares: Mapping[str, np.ndarray], place: Mapping[str, int]
+) -> None:
+    """Logs a histogram of shares (0 to 1) for each name, to W&B and TensorBoard.
+
+    place: epoch and step, as Lightning logs them to W&B.
+    """
+    for logger in loggers:
+        if isinstance(logger, WandbLogger):
+            import wandb
+
+            edges = np.linspace(0, 1, 21)
+            counted = {
+                f"attention_queries/{name}": wandb.Histogram(np_histogram=np.histogram(one, edges))
+                for name, one in shares.items()
+            }
+            with only_warning(log, "W&B: histograms were not logged"):
+                logger.experiment.log({**counted, **place})
+        elif isinstance(logger, TensorBoardLogger):
+            for name, one in shares.items():
+                step = place["trainer/global_step"]
+                logger.experiment.add_histogram(f"attention_queries/{name}", one, step)
 
 
 def rows_to_show(right_N: np.ndarray, probability_N: np.ndarray, count: int) -> list[int]:

@@ -8,5 +8,7 @@ class Dashboard(Group):
     project: Text
     group: Text | None
     by: Text
+    report: bool
+    runs: Text | list[Text]
     dry_run: bool
     out: Text

@@ -5,11 +5,13 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from lightning.pytorch import loggers
+from lightning.pytorch.callbacks import Callback
 from pydantic import Field
 
 from imdbattn.settings.schema import Amount, Count, LoggerPart, Text
 from imdbattn.tracking.loggers import RunLogger, Start
-from imdbattn.tracking.publish import publish_run
+from imdbattn.tracking.predictions import PredictionsOverTime
+from imdbattn.tracking.publish import publish_run, send_changes, send_model
 from imdbattn.tracking.wandb_run import finish_wandb, start_wandb
 
 
@@ -23,6 +25,9 @@ class WandbSettings(LoggerPart, extra="forbid"):
     timeout: Amount
     table_rows: Annotated[int, Field(ge=0, le=10_000)]
     table_characters: Count
+    notes: Text | None
+    git: bool
+    artifacts: bool
 
 
 class WandbLogger(RunLogger, loggers.WandbLogger):
@@ -30,10 +35,17 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
 
     settings = WandbSettings
 
-    def __init__(self, table_rows: int, table_characters: int, **settings: Any) -> None:
+    def __init__(
+        self, table_rows: int, table_characters: int, artifacts: bool, **settings: Any
+    ) -> None:
         super().__init__(project=settings["project"])
         self._rows, self._characters = table_rows, table_characters
+        self._sends_model = artifacts
         self._settings = settings
+
+    @classmethod
+    def callbacks(cls, arguments: Mapping[str, Any]) -> list[Callback]:
+        return [PredictionsOverTime(arguments["table_rows"], arguments["table_characters"])]
 
     def start(self, run: Start) -> bool:
         rung, data = run.settings["model"]["name"], run.settings["data"]
@@ -47,10 +59,14 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
         self._experiment = start_wandb(
             self._settings, run.folder, config, run.name, "train", tags, resume=run.resume
         )
+        if self._experiment is not None and self._settings["git"]:
+            send_changes(self._experiment)
         return self._experiment is not None
 
     def publish(self, folder: Path, metrics: Mapping[str, Any], values: Mapping[str, Any]) -> None:
         publish_run(self.experiment, folder, metrics, values, self._rows, self._characters)
+        if self._sends_model:
+            send_model(self.experiment, folder, self.experiment.config.get("trust"))
 
     def end(self, failed: bool) -> None:
         finish_wandb(self.experiment, failed)

@@ -83,8 +83,8 @@ def start_wandb(
 ) -> Any:
     """A W&B run, or None with a warning if even an offline one fails.
 
-    The command line, host, git remote and package list are not sent. settings: of conf/logger/
-    wandb.yaml. group: used unless the settings have one.
+    The command line, host and package list are not sent, nor is the git remote, unless the settings
+    say so. settings: of conf/logger/wandb.yaml. group: used unless the settings have one.
     resume: the run has the id of the folder's last W&B run; online that run continues, offline
     another folder holds its next part.
     """
@@ -93,6 +93,7 @@ def start_wandb(
     resumed: dict[str, Any] = {}
     if resume and (parts := parts_of(folder)):
         notes = f"part {len(parts) + 1}: resumes the previous part"
+        notes = f"{settings['notes']}; {notes}" if settings["notes"] else notes
         resumed = {"id": id_of(parts[-1]), "resume": "allow", "notes": notes}
     config = without_credentials(config)
     for mode in dict.fromkeys((wandb_mode(settings["mode"], settings["timeout"]), "offline")):
@@ -109,7 +110,7 @@ def start_wandb(
                 tags=list(tags),
                 config=config,
                 reinit="create_new",  # a run of the program that called stays active
-                **resumed,
+                **{"notes": settings["notes"], **resumed},
                 settings=wandb.Settings(
                     init_timeout=settings["timeout"],
                     finish_timeout=60,
@@ -117,7 +118,7 @@ def start_wandb(
                     console="off",
                     host="",
                     disable_code=True,
-                    disable_git=True,
+                    disable_git=not settings["git"],
                     x_disable_meta=True,
                     x_save_requirements=False,
                 ),
@@ -130,7 +131,7 @@ def start_wandb(
                     {k: v for k, v in groups.items() if not isinstance(run.config.get(k), Mapping)}
                 )
             )
-            for curves in ("train/*", "val/*"):
+            for curves in ("train/*", "val/*", "attention_*"):
                 run.define_metric(curves, step_metric="epoch")
             return run
         except Exception as error:  # any exception: training continues

@@ -13,6 +13,7 @@ from ..nets import WORDS, batch, net
 
 # Rungs that read a word together with its neighbors
 NEIGHBOURS = (
+    "gru_query",
     "residual_rope",
     "residual_relative",
     "tuned",

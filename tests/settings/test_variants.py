@@ -9,6 +9,7 @@ from imdbattn.settings.keys import digest, flat, variant, within
 # Settings that change no number of a result, groups included.
 NO_NUMBERS = (
     *("resume", "trust", "threads", "test", "pictures", "save_minutes", "logger"),
+    "attention_reviews",
     *("data.cache_dir", "data.hub_timeout", "data.min_known"),
     *("trainer.enable_progress_bar", "trainer.enable_model_summary"),
     *("trainer.log_every_n_steps", "trainer.profiler"),

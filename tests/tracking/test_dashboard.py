@@ -2,6 +2,7 @@
 missing otherwise.
 """
 
+import copy
 import csv
 import json
 import re
@@ -9,12 +10,17 @@ from types import SimpleNamespace
 
 import pytest
 
+from imdbattn.report.comparison_page import report_of
 from imdbattn.tracking import publish
 from imdbattn.tracking.loggers import values_of
+from imdbattn.tracking.predictions import KEY as KEY_OF_PREDICTIONS
 
 from .test_wandb import COMPARISON
 
-KEY = r"(?:train|val|test|pictures|comparison)/\w+|train_seconds|parameters|epoch"
+KEY = r"(?:train|val|test|best|pictures|comparison|predictions)/\w+|train_seconds|parameters|epoch"
+OVER_TIME = copy.deepcopy(COMPARISON)
+for rung in OVER_TIME["rungs"]:
+    rung["curves"]["entropy/layer1"] = rung["curves"]["val/accuracy"]
 NOBODY = {"WANDB_API_KEY": None, "NETRC": "/nowhere", "WANDB_BASE_URL": None}
 
 
@@ -49,7 +55,8 @@ def test_every_panel_shows_a_quantity_that_runs_log(written, trained, tmp_path, 
     with (folder / "metrics.csv").open(newline="") as file:
         logged = set(next(csv.reader(file)))  # Lightning sends the same to all loggers
     (tmp_path / "pictures").mkdir()
-    for name in ("learning_curves.png", "positions.png", "attention.png", "attention.html"):
+    files = ("learning_curves.png", "positions.png", "attention.png", "attention_entropy.png")
+    for name in (*files, "attention.html"):
         (tmp_path / "pictures" / name).touch()
     for file in folder.glob("*.parquet"):
         (tmp_path / file.name).write_bytes(file.read_bytes())
@@ -66,9 +73,9 @@ def test_every_panel_shows_a_quantity_that_runs_log(written, trained, tmp_path, 
     run = SimpleNamespace(log=log, summary=summary)
     monkeypatch.setattr(wandb, "Image", str)
     publish.publish_run(run, tmp_path, metrics, values_of(metrics), rows=5, characters=50)
-    logged |= {f"comparison/{name}" for name in publish.comparison_tables(COMPARISON)} | {
-        "comparison/page"
-    }
+    logged |= {f"comparison/{name}" for name in publish.comparison_tables(COMPARISON)}
+    shown = [picture.name for one in report_of(OVER_TIME).sections for picture in one.pictures]
+    logged |= {f"comparison/{name}" for name in (*shown, "page")} | {KEY_OF_PREDICTIONS}
     asked = set(re.findall(rf'"(?:summary:)?({KEY})"', json.dumps(panels(written))))
     assert asked <= logged, asked - logged
     assert {
@@ -78,3 +85,47 @@ def test_every_panel_shows_a_quantity_that_runs_log(written, trained, tmp_path, 
         "pictures/attention",
         "test/predictions",
     } <= asked
+
+
+def test_a_sweep_has_its_panels(written, trained):
+    kinds = {panel["viewType"] for panel in panels(written)}
+    assert {"Parallel Coordinates Plot", "Parameter Importance", "Run Comparer"} <= kinds
+    folder, _ = trained("residual_pe")
+    with (folder / "metrics.csv").open(newline="") as file:
+        logged = next(csv.reader(file))
+    shown = [panel["config"] for panel in panels(written) if "metricRegex" in panel["config"]]
+    assert len(shown) == 4  # the learning rate, and the entropy of all, right and wrong reviews
+    for config in shown:
+        assert config["useMetricRegex"]
+        assert any(re.fullmatch(config["metricRegex"], name) for name in logged), config
+
+
+def test_a_report_has_the_verdicts_and_tables_of_the_comparison(shell, trained, tmp_path):
+    """Without an account; a cell may have any text."""
+    folders = [trained(rung)[0] for rung in ("mean", "residual_pe")]
+    arguments = ["report=true", "dry_run=true", "group=a sweep", f"out={tmp_path}/r.json"]
+    runs = f"runs=[{','.join(map(str, folders))}]"
+    done = shell("dashboard", runs, *arguments, env=NOBODY)
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "r.json").read_text())
+    text = json.dumps(found, ensure_ascii=False)
+    import imdbattn
+
+    (content,) = imdbattn.compare(folders).contents
+    report = report_of(content)
+    assert found["displayName"] == report.title[:128]
+    for line in (report.about, *report.points, *report.notes):
+        assert json.dumps(line, ensure_ascii=False)[1:-1] in text
+    for row in report.sections[0].table:
+        assert f"| {' | '.join(row)} |" in text
+    grids = [block for block in found["spec"]["blocks"] if block["type"] == "panel-grid"]
+    assert len(grids) == 4
+    assert "a sweep" in json.dumps(grids[0]["metadata"]["runSets"])
+
+
+def test_a_cell_of_a_report_cannot_end_its_row():
+    from imdbattn.tracking.workspace import markdown_table
+
+    pytest.importorskip("wandb_workspaces")
+    text = markdown_table([["a", "b"], ["x | y\nz", "<script>"]])
+    assert text.splitlines() == ["| a | b |", "| --- | --- |", "| x \\| y z | &lt;script> |"]

@@ -313,6 +313,7 @@ import os, signal, subprocess, sys
 from imdbattn.tracking import wandb_run
 
 settings = dict(mode="offline", timeout=20, project="p", entity=None, group=None)
+settings |= dict(notes=None, git=False)
 run = wandb_run.start_wandb(settings, sys.argv[1], {}, "name", "train", [])
 core = int(subprocess.check_output(["pgrep", "-P", str(os.getpid()), "-f", "wandb-core"]))
 os.kill(core, signal.SIGSTOP)
@@ -407,3 +408,53 @@ def test_metrics_csv_is_always_written(settings, small, tmp_path, logger):
     header = (tmp_path / "metrics.csv").read_text().splitlines()[0]
     assert "val/accuracy" in header
     assert "train/tokens_per_s" in header
+
+
+def committed(folder: Path) -> None:
+    """A git repository with a remote that has a password, and a change that is not committed."""
+    folder.mkdir()
+    (folder / "code.py").write_text("one = 1\n")
+    who = ["-c", "user.name=n", "-c", "user.email=a@b.c"]
+    remote = "https://user:remote0password@example.org/private.git"
+    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "x"]):
+        subprocess.run(["git", *who, *words], cwd=folder, check=True)
+    subprocess.run(["git", "remote", "add", "origin", remote], cwd=folder, check=True)
+    (folder / "code.py").write_text("one = 1\ntwo = 2\n")
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_notes_changes_and_model_are_sent_only_if_asked(
+    settings, small, tmp_path, monkeypatch, asked
+):
+    committed(tmp_path / "code")
+    monkeypatch.chdir(tmp_path / "code")
+    words = [word for word in small if not word.startswith("logger")]
+    words += ["logger=wandb", "model=mean", "trainer.max_epochs=2"]
+    words += ["logger.wandb.notes=a first try", "logger.wandb.git=true", "logger.wandb.artifacts=true"] * asked
+    fit(settings(*words), tmp_path / "run")
+    found = read_back(tmp_path / "run")
+    assert found.run.notes == ("a first try" if asked else "")
+    assert (found.run.git.remote_url == "https://user:@example.org/private.git") == asked
+    assert bool(found.run.git.commit) == asked
+    patch = found.files / "diff.patch"
+    assert patch.exists() == asked
+    if asked:
+        assert "+two = 2" in patch.read_text()
+    sent = next((tmp_path / "run" / "wandb").glob("offline-run-*/*.wandb"))
+    assert b"remote0password" not in sent.read_bytes()
+    types = {record.request.log_artifact.artifact.type for record in records(sent)}
+    types |= {record.artifact.type for record in records(sent)}
+    assert ("model" in types) == asked
+
+
+def test_the_predictions_of_each_validation_are_added_to_one_table(settings, small, tmp_path):
+    words = [word for word in small if not word.startswith("logger")]
+    words += ["logger=wandb", "model=base", "trainer.max_epochs=3", "logger.wandb.table_rows=6"]
+    fit(settings(*words, "test=false"), tmp_path)
+    found = read_back(tmp_path)
+    logged = found.summary["predictions/over_time"]
+    assert (logged["log_mode"], logged["increment_num"]) == ("INCREMENTAL", 2)
+    tables = sorted((found.files / "media" / "table" / "predictions").glob("*.json"))
+    epochs = [[row[0] for row in json.loads(file.read_text())["data"]] for file in tables]
+    assert sorted(epochs) == [[1] * 6, [2] * 6, [3] * 6]
+    assert {"train/gradient_norm", "train/gradient_norm_max"} <= found.logged

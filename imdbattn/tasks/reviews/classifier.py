@@ -4,10 +4,11 @@ Shape suffixes: B reviews of a batch, N reviews of a split, C classes, R words w
 trained.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 import torch.nn.functional as F
@@ -34,6 +35,9 @@ from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData, default_budget
 from imdbattn.tasks.per_class import Metric, confusion, details, metric_of, short_name
 from imdbattn.tasks.weights import load_start, start_of
+
+if TYPE_CHECKING:
+    from imdbattn.nn.watch import Attended
 
 SHORT = 30  # number of words of the review to draw
 
@@ -175,6 +179,11 @@ class ReviewClassifier(Learner):
         )
         module.metric = chosen_metric(cfg)
         load_start(module, start, resumed)
+        if cfg.attention_entropy and not module.has_attention():
+            raise UserError(
+                f"attention_entropy={cfg.attention_entropy}: model={cfg.model.name} has no weights"
+                " of a learned query; choose another model, or 0"
+            )
         return module
 
     @classmethod
@@ -201,7 +210,12 @@ class ReviewClassifier(Learner):
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         if self.folds_N is not None:
             batch = batch._replace(fold_B=self.folds_N[batch.rows_B])
-        logits_BC = self(batch)
+        penalty_B: Tensor | float = 0.0
+        if self.cfg.attention_entropy:
+            logits_BC, attended = self.watched(batch)
+            penalty_B = self.cfg.attention_entropy * mean_entropy(attended)
+        else:
+            logits_BC = self(batch)
         targets = batch.labels_B
         if self.targets_NC is not None:
             targets = self.targets_NC[batch.rows_B].to(logits_BC.dtype)
@@ -216,7 +230,32 @@ class ReviewClassifier(Learner):
         self.add_to_epoch(losses_B, logits_BC.argmax(-1) == batch.labels_B, len(losses_B))
         # DDP averages gradients over processes; this factor gives all reviews of the global batch
         # equal weight.
-        return losses_B.sum() * (self.trainer.world_size / batch.reviews)
+        return (losses_B + penalty_B).sum() * (self.trainer.world_size / batch.reviews)
+
+    def has_attention(self) -> bool:
+        from imdbattn.nn.watch import attention_parts  # not for every run
+
+        return bool(attention_parts(self.net))
+
+    def watched(self, batch: Batch) -> tuple[Tensor, dict[str, "Attended"]]:
+        """Logits, and the weights of each attention, which fast attention does not compute."""
+        from imdbattn.nn.watch import Attended, attention_parts, watch
+
+        with ExitStack() as stack:
+            parts = attention_parts(self.net)
+            shown = {name: stack.enter_context(watch(part)) for name, part in parts.items()}
+            # not `self.net(batch)`: a compiled net does not call the hooks of `watch`
+            logits_BC = self.net.forward(batch)
+        size = batch.tokens_BT.shape[1]
+        return logits_BC, {
+            name: Attended.to_words(weights[0], batch.lengths_B, size)
+            for name, weights in shown.items()
+            if weights and weights[0].ndim == 4  # a part of one's own may give others
+        }
+
+    def attention(self, batch: Batch) -> tuple[dict[str, "Attended"], Tensor]:
+        logits_BC, attended = self.watched(batch)
+        return attended, logits_BC.argmax(-1) == batch.labels_B
 
     def evaluate_batch(self, batch: Batch) -> tuple[Tensor, ...]:
         # CUDA graphs write the next batch's into the same memory
@@ -227,6 +266,12 @@ class ReviewClassifier(Learner):
         name = short_name(self.cfg.choose_by)
         rows_N, labels_N, lengths_N, logits_NC = outputs
         return Scores(rows_N, labels_N, lengths_N, logits_NC, self.metric, name)
+
+
+def mean_entropy(attended: Mapping[str, "Attended"]) -> Tensor:
+    """The mean entropy of each review (B,) over queries, heads and attentions, in nats."""
+    means_B = [one.over_queries(one.entropy()).mean(1) for one in attended.values()]
+    return torch.stack(means_B).mean(0)
 
 
 def parts_of_classifiers(net: nn.Module) -> Iterator[Part]:

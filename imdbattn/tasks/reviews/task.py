@@ -31,6 +31,7 @@ class ReviewSettings(Training):
 
     choose_by: Literal["accuracy", "loss", "macro_f1"] | FunctionName
     class_weights: Literal["balanced"] | Annotated[list[Amount], Field(min_length=2)] | None = None
+    attention_entropy: Amount = 0.0
     data: ReviewData
     model: Classifier
 

@@ -17,7 +17,8 @@ from torch import Tensor
 from imdbattn.data.pairs import PairBatch, PairCorpus, joined_symbols, prepare, tokenizers_of
 from imdbattn.data.vocabulary import PAD
 from imdbattn.io.files import write_table
-from imdbattn.nn.encoder_decoder import Decoder, EncoderDecoder, beam_search
+from imdbattn.nn.encoder_decoder import Decoder, EncoderDecoder, beam_search, shifted
+from imdbattn.nn.watch import Attended
 from imdbattn.tasks.build import Part, shape_of_scores
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
@@ -133,6 +134,19 @@ class Seq2SeqModule(Learner):
             reduction="none",
             label_smoothing=label_smoothing,
         )
+
+    def attention(self, batch: PairBatch) -> tuple[dict[str, Attended], Tensor]:
+        """That of the decoder to the source; an answer is right if all its symbols are, with
+        teacher forcing.
+        """
+        start = self.net.encode(batch.source_BS, batch.lengths_or_none_B)
+        logits_BTV, state = self.net.decoder(shifted(batch.target_BT), start)
+        target_BT, weights_BTS = batch.target_BT, state.weights_BTS
+        right_B = ((logits_BTV.argmax(-1) == target_BT) | (target_BT == PAD)).all(1)
+        if weights_BTS is None:
+            return {}, right_B
+        queries_BT, keys_B = target_BT != PAD, batch.source_lengths_B
+        return {"decoder": Attended(weights_BTS[:, None], queries_BT, keys_B)}, right_B
 
     def evaluate_batch(self, batch: PairBatch) -> tuple[Tensor, ...]:
         logits_BTV = self.net(batch.source_BS, batch.lengths_or_none_B, batch.target_BT)

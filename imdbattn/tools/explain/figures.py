@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -54,6 +55,58 @@ def learning_curves(curves: Curves, training: str, validation: str) -> Figure:
         style(axes)
     axes.legend(frameon=False)
     return figure
+
+
+def attention_over_epochs(curves: Curves, query_shares: Mapping[str, np.ndarray]) -> Figure:
+    """The entropy of each attention, a row each: over epochs by head, over epochs of right and
+    wrong reviews, and its histogram over queries.
+
+    Entropies are shares of those of equal weights. curves: of metrics.csv. query_shares: of
+    runs.attention.measure.
+    """
+    rows: dict[str, list[str]] = {}
+    for head in query_shares:
+        rows.setdefault(head.rpartition("_head")[0], []).append(head)
+    figure = new_figure(9, 2.4 * len(rows) + 0.4)
+    grid = figure.subplots(len(rows), 3, squeeze=False)
+    for (name, heads), (by_head, by_answer, queries) in zip(rows.items(), grid, strict=True):
+        for head in heads:
+            points = curves.get(f"attention_share/{head}", {})
+            (line,) = by_head.plot([*points], percent_of(points), "o-", ms=3)
+            queries.hist(
+                100 * query_shares[head],
+                bins=np.linspace(0, 100, 21).tolist(),
+                histtype="step",
+                color=line.get_color(),
+            )
+        for answer, color in (("right", "tab:blue"), ("wrong", "tab:red")):
+            found = [curves.get(f"attention_share_{answer}/{head}", {}) for head in heads]
+            means = {epoch: mean(one[epoch] for one in found) for epoch in found[0]}
+            label = f"{answer} reviews"
+            by_answer.plot([*means], percent_of(means), "o-", ms=3, color=color, label=label)
+        title = name.replace("layer", "layer ")
+        by_head.set(title=title, ylabel="entropy (% of equal weights)", xlabel="epoch")
+        by_answer.set(title=f"{title}, by answer", xlabel="epoch")
+        queries.set(title=f"{title}, best epoch", xlabel="entropy (%)", ylabel="queries")
+        for axes in (by_head, by_answer):
+            integer_ticks(axes)
+        for axes in (by_head, by_answer, queries):
+            style(axes)
+        if len(heads) > 1:
+            queries.legend(
+                by_head.get_lines(),
+                [f"head {number}" for number in range(1, 1 + len(heads))],
+                frameon=False,
+                fontsize=8,
+                loc="center left",
+                bbox_to_anchor=(1, 0.5),
+            )
+        by_answer.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def percent_of(points: Mapping[int, float]) -> list[float]:
+    return [100 * value for value in points.values()]
 
 
 def draw_positions(net: Any, length: int, folder: Path) -> None:

@@ -7,21 +7,27 @@ from typing import Any
 from imdbattn.data.pairs import joined_symbols
 from imdbattn.io.files import write_atomically
 from imdbattn.report.pages import png
+from imdbattn.runs.attention import fixed_batches, measure
 from imdbattn.runs.run_folder import read_curves
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 from imdbattn.tasks.seq2seq.predictor import Seq2SeqPredictor
-from imdbattn.tools.explain.figures import draw_positions, learning_curves
+from imdbattn.tools.explain.figures import attention_over_epochs, draw_positions, learning_curves
 from imdbattn.tools.explain.show import write_attention
 
 
 def draw_curves(module: Any, data: Any, folder: Path) -> None:
-    """Draws the learning curves into pictures/ of a run folder.
+    """Draws the learning curves, and the entropy of attention, into pictures/ of a run folder.
 
     module: the trained Learner. data: its BatchData.
     """
     if (file := folder / "metrics.csv").exists():
-        figure = learning_curves(read_curves(file), *module.curves)
-        write_atomically(folder / "pictures" / "learning_curves.png", png(figure))
+        curves, pictures = read_curves(file), folder / "pictures"
+        figure = learning_curves(curves, *module.curves)
+        write_atomically(pictures / "learning_curves.png", png(figure))
+        if any(name.startswith("attention_share/") for name in curves):
+            batches = fixed_batches(data, module.cfg.attention_reviews)
+            figure = attention_over_epochs(curves, measure(module, batches).query_shares)
+            write_atomically(pictures / "attention_entropy.png", png(figure))
 
 
 def draw_review(module: Any, data: Any, folder: Path) -> None:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from imdbattn.errors import UserError
 from imdbattn.nn.beyond import attention as beyond
+from imdbattn.nn.beyond.recurrent import BidirectionalGRU
 from imdbattn.nn.ladder import (
     Classifier,
     ClsPooling,
@@ -54,12 +55,14 @@ def kind(part: nn.Module, known: tuple[type, ...]) -> str:
 def described(net: Any) -> dict[str, Any]:
     """Returns the parts of a classifier as static/network.js reads them.
 
-    Raises UserError for a net with a part that it does not compute: a convolution, phrases, or a
-    part of one's own.
+    Raises UserError for a net with a part that it does not compute: a convolution, a GRU, phrases,
+    or a part of one's own.
     """
     kind(net, NETS)
     if net.context is not None:
-        what = "phrases" if net.context.phrases is not None else "a convolution"
+        if net.context.phrases is not None:
+            raise UserError("phrases cannot be computed in the browser")
+        what = {BidirectionalGRU: "a GRU"}.get(type(net.context.convolution), "a convolution")
         raise UserError(f"{what} cannot be computed in the browser")
     positions, pooling = net.positions, net.pooling
     about: dict[str, Any] = {"kind": kind(positions, POSITIONS)}

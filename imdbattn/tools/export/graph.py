@@ -55,8 +55,14 @@ def to_program(predictor: Any) -> ExportedProgram:
     """The net as a graph with inputs tokens_BT, lengths_B, and before_BTW for a model with phrases:
     int64, any B and T.
 
-    T is at most data.max_tokens. Raises UserError for a net whose graph computes other logits.
+    T is at most data.max_tokens. Raises UserError for a net whose graph computes other logits, and
+    for one with a recurrent network, whose graph would have a fixed T.
     """
+    if any(isinstance(part, nn.RNNBase) for part in predictor.net.modules()):
+        raise UserError(
+            f"model={predictor.cfg.model.name} has a recurrent network, of which torch.export makes"
+            " a graph for one length only: export without it"
+        )
     graph = Graph(predictor.net).cpu().eval()
     reviews, positions = (
         Dim("reviews", min=1),

@@ -1,0 +1,40 @@
+"""A recurrent network over the words, before attention.
+
+Shape suffixes: B reviews, T positions, D width.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from imdbattn.nn.ladder import Words
+
+
+class BidirectionalGRU(nn.Module):
+    """The states of two GRUs (Cho et al. 2014), one from each end of the review, concatenated:
+    (B, T, D) -> (B, T, D).
+
+    width: D, even; each GRU has half of it. Padding must be after the words.
+    """
+
+    def __init__(self, width: int):
+        super().__init__()
+        if width % 2:
+            raise ValueError(f"the width {width} must be even: half of it for each direction")
+        self.forwards, self.backwards = (
+            nn.GRU(width, width // 2, batch_first=True) for _ in range(2)
+        )
+
+    def forward(self, x_BTD: Tensor, words: Words | Tensor | None = None) -> Tensor:
+        # Both read the words before the padding, which therefore changes no state of a word. It is
+        # faster than packed sequences, whose backward pass is slow.
+        places_BT1 = reversed_places(Words.of(x_BTD, words).mask_BT)[..., None]
+        from_left, _ = self.forwards(x_BTD)
+        from_right, _ = self.backwards(x_BTD.gather(1, places_BT1.expand_as(x_BTD)))
+        from_right = from_right.gather(1, places_BT1.expand_as(from_right))
+        return torch.cat([from_left, from_right], -1)
+
+
+def reversed_places(mask_BT: Tensor) -> Tensor:
+    """(B, T): the places of the words in reverse order, then those of the padding unchanged."""
+    place_T = torch.arange(mask_BT.shape[1], device=mask_BT.device)
+    return torch.where(mask_BT, mask_BT.sum(1, keepdim=True) - 1 - place_T, place_T)

@@ -1,0 +1,195 @@
+"""The entropy of attention that a run logs is that of its weights; measuring it changes nothing,
+and a penalty on it changes the loss by that much.
+"""
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from imdbattn.errors import UserError
+from imdbattn.nn.watch import Attended
+from imdbattn.runs.attention import evaluation_mode
+from imdbattn.runs.fit import fit
+from imdbattn.runs.predict import load_predictor
+from imdbattn.runs.run import Run, read_checkpoint
+from imdbattn.runs.run_folder import read_curves
+
+from ..nets import batch, learner, net
+
+
+def train(settings, small, folder, *overrides):
+    fit(settings(*small, "test=false", *overrides), folder)
+    return read_curves(folder / "metrics.csv")
+
+
+def of_attention(curves) -> dict[str, dict[int, float]]:
+    return {name: values for name, values in curves.items() if name.startswith("attention_")}
+
+
+def test_padding_is_neither_a_query_nor_a_key():
+    equal = torch.zeros(2, 1, 4, 4)
+    equal[0, 0] = 1 / 4
+    equal[1, 0, :, :2] = 1 / 2  # two words and two of padding, whose queries have weights too
+    equal[1, 0, 2:] = torch.tensor([1.0, 0, 0, 0])
+    one = Attended.to_words(equal, torch.tensor([4, 2]), size=4)
+    entropy_B1 = one.over_queries(one.entropy())
+    torch.testing.assert_close(entropy_B1[:, 0], torch.tensor([4.0, 2.0]).log())
+    assert one.keys_B.tolist() == [4, 2]
+    # with <cls>, a word less is padding; a single query has no padding
+    assert Attended.to_words(equal, torch.tensor([3, 1]), size=3).keys_B.tolist() == [4, 2]
+    single = Attended.to_words(equal[:, :, :1], torch.tensor([4, 2]), size=4)
+    assert single.queries_BQ.tolist() == [[True], [True]]
+
+
+@pytest.mark.parametrize("rung", ["residual_heads", "learned_query", "residual_pe_cls"])
+def test_the_logged_entropies_are_those_of_the_explained_reviews(settings, small, tmp_path, rung):
+    curves = train(
+        settings, small, tmp_path, f"model={rung}", "trainer.max_epochs=1", "attention_reviews=5"
+    )
+    predictor = load_predictor(settings(f"run={tmp_path}", config="predict"))[0]
+    run = Run(tmp_path)
+    texts = run.table("validation_reviews.parquet")["text"]
+    answers = run.table("validation_predictions.parquet")
+    rows = np.linspace(0, len(texts) - 1, 5).round().astype(int)
+    found: dict[str, list[tuple[float, float, bool]]] = {}
+    for row in rows:
+        weights = predictor.explain(texts[row]).attention
+        right = answers["label"][row] == answers["predicted"][row]
+        for name, nats in weights.entropies().items():
+            key = name.replace("layer ", "layer").replace(", head ", "_head")
+            key = key if "head" in key else f"{key}_head1"
+            found.setdefault(key, []).append((nats, nats / math.log(len(weights.keys)), right))
+    assert found
+    for key, reviews in found.items():
+        nats, shares, right = map(np.array, zip(*reviews, strict=True))
+        assert curves[f"attention_entropy/{key}"][1] == pytest.approx(nats.mean(), rel=1e-4)
+        assert curves[f"attention_share/{key}"][1] == pytest.approx(shares.mean(), rel=1e-4)
+        for kind, chosen in (("right", right), ("wrong", ~right)):
+            if chosen.any():
+                logged = curves[f"attention_share_{kind}/{key}"][1]
+                assert logged == pytest.approx(shares[chosen].mean(), rel=1e-4)
+
+
+def test_measuring_changes_no_weight_and_no_mode(settings, small, tmp_path):
+    words = ("model=residual_pe", "model.layer.dropout=0.2", "trainer.max_epochs=2")
+    for count in (0, 7):
+        curves = train(settings, small, tmp_path / str(count), *words, f"attention_reviews={count}")
+        assert bool(of_attention(curves)) == bool(count)
+    states = [
+        read_checkpoint(tmp_path / count / "checkpoints" / "last.ckpt")["state_dict"]
+        for count in ("0", "7")
+    ]
+    assert all(torch.equal(states[0][name], weight) for name, weight in states[1].items())
+    model = net(settings, "residual").train()
+    model.layers[1].eval()
+    with evaluation_mode(model):
+        assert not any(module.training for module in model.modules())
+    modes = [layer.training for layer in model.layers]
+    assert (model.training, modes) == (True, [True, False, True])
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (("model=mean",), set()),
+        (("model=base",), {"layer1_head1", "layer2_head1", "layer3_head1"}),
+        (("model=label_query",), {"pooling_head1", "pooling_head2"}),
+        (("model=pretrained", "task=masked_words", "init=null"), set()),
+    ],
+    ids=["mean", "base", "label_query", "masked_words"],
+)
+def test_each_head_with_a_query_is_measured_and_nothing_else(
+    settings, small, tmp_path, words, names
+):
+    curves = of_attention(train(settings, small, tmp_path, *words, "trainer.max_epochs=1"))
+    assert {name.partition("/")[2] for name in curves} == names
+
+
+@pytest.mark.parametrize(("rung", "count"), [("seq2seq", 0), ("seq2seq_attention", 1)])
+def test_the_decoder_of_pairs_is_measured(settings, tmp_path, rung, count):
+    words = ["task=seq2seq", f"model={rung}", "data.train=60", "data.validation=9", "data.test=9"]
+    words += ["data.lengths=[1,4]", "trainer=cpu", "trainer.max_epochs=1", "threads=1"]
+    quiet = ("logger=csv", "trainer.enable_progress_bar=false", "pictures=false")
+    curves = of_attention(train(settings, words, tmp_path, *quiet))
+    assert len({name.partition("/")[2] for name in curves}) == count
+    if count:
+        assert 0.5 < curves["attention_share/decoder_head1"][1] <= 1
+
+
+def test_the_penalty_adds_the_mean_entropy_of_each_review(settings):
+    model = net(settings, "residual_heads").train()
+    reviews = batch(model, [[3, 4, 5], [6], [7, 8]])
+
+    def loss(coefficient: float) -> torch.Tensor:
+        module = learner(settings("model=base", f"attention_entropy={coefficient}"), model)
+        module._trainer, module._fabric = SimpleNamespace(world_size=1), None
+        return module.training_step(reviews, 0)
+
+    words_B, entropies_B = [3, 1, 2], []
+    for row, count in enumerate(words_B):
+        alone = batch(model, [[3, 4, 5], [6], [7, 8]], [row])
+        _, attended = learner(settings("model=base"), model).watched(alone)
+        heads = [
+            torch.special.entr(one.weights_BHQK[0, head, query, :count]).sum()
+            for one in attended.values()
+            for head in range(5)
+            for query in range(count)
+        ]
+        entropies_B.append(torch.stack(heads).mean())
+    expected = 0.5 * torch.stack(entropies_B).mean()
+    torch.testing.assert_close(loss(0.5) - loss(0.0), expected, rtol=1e-3, atol=1e-5)
+    loss(0.5).backward()
+    assert all(weight.grad.isfinite().all() for weight in model.parameters())
+
+
+def test_the_gradient_is_finite_where_a_weight_is_zero():
+    scores = torch.tensor([[[[0.0, -500.0, 1.0, 0.0]]]], requires_grad=True)
+    mask = torch.tensor([True, True, True, False])
+    weights = (scores.masked_fill(~mask, -1e30)).softmax(-1) * mask
+    Attended.to_words(weights, torch.tensor([3]), size=4).entropy().sum().backward()
+    assert scores.grad.isfinite().all()
+    assert scores.grad[0, 0, 0, 2] < 0, "a larger weight of the largest word lowers the entropy"
+
+
+def test_a_run_with_the_penalty_has_sharper_attention(settings, small, tmp_path):
+    words = ("model=learned_query", "trainer.max_epochs=3")
+    without = train(settings, small, tmp_path / "a", *words)
+    penalized = train(settings, small, tmp_path / "b", *words, "attention_entropy=1")
+    key = "attention_entropy/pooling_head1"
+    assert penalized[key][3] < without[key][3] - 0.05
+    assert penalized["train/loss"][1] == pytest.approx(without["train/loss"][1], abs=0.1), (
+        "the logged loss is the cross-entropy"
+    )
+
+
+def test_a_penalty_without_attention_is_refused_before_anything_is_written(
+    settings, small, tmp_path
+):
+    with pytest.raises(UserError, match=r"attention_entropy=0\.01: model=mean has no"):
+        train(settings, small, tmp_path / "run", "model=mean", "attention_entropy=0.01")
+    assert not list((tmp_path / "run").glob("*"))
+
+
+def test_histograms_are_in_wandb_and_tensorboard(settings, small, tmp_path):
+    from tests.tracking.test_wandb import read_back
+
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    words = [word for word in small if not word.startswith("logger")]
+    loggers = ("logger=[wandb,tensorboard]", "model=base", "trainer.max_epochs=2")
+    train(settings, words, tmp_path, *loggers)
+    found = read_back(tmp_path)
+    name = "attention_queries/layer1_head1"
+    assert {name, "attention_share/layer1_head1"} <= found.logged
+    histogram = found.summary[name]
+    assert histogram["_type"] == "histogram"
+    words_read = Run(tmp_path).table("validation_predictions.parquet")["length"].sum()
+    assert sum(histogram["values"]) == words_read, "each word of the 24 reviews is a query"
+    events = EventAccumulator(str(tmp_path / "tensorboard"), {"histograms": 0}).Reload()
+    assert name in events.Tags()["histograms"]
+    assert len(events.Histograms(name)) == 2
+    assert len(events.Scalars("attention_share/layer1_head1")) == 2
