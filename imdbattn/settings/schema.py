@@ -31,9 +31,7 @@ class Group(BaseModel):
     )
 
     def check(self) -> None:
-        """Raises UserError for values of which one would be ignored, or would select other data
-        than meant.
-        """
+        """Raises UserError if two settings of the group contradict each other."""
 
     def model_post_init(self, context: Any) -> None:
         self.check()

@@ -1,4 +1,4 @@
-"""Promise 14: a data source of one's own needs no edit of the package."""
+"""A data source of one's own needs no edit of the package."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Promise 10: the commands of README and docs/ run. They are read from the pages, not copied
+"""The commands of README and docs/ run. They are read from the pages, not copied
 here.
 """
 

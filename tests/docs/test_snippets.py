@@ -1,4 +1,4 @@
-"""Promise 10: each ```python block of README and docs/, and each example of the API's docstrings,
+"""Each ```python block of README and docs/, and each example of the API's docstrings,
 runs.
 
 The blocks of a page run in order and share their names. Their folder has finished runs in

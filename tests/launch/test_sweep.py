@@ -1,4 +1,4 @@
-"""Promise 7 for sweeps: one job, one folder; no job stops the others, runs twice, or outlives its
+"""Sweeps: one job, one folder; no job stops the others, runs twice, or outlives its
 sweep.
 """
 

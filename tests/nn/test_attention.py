@@ -1,4 +1,4 @@
-"""Promise 4: our attention equals torch's, and gives the worked values of the exercise."""
+"""Our attention equals torch's, and gives the worked values of the exercise."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Promises 1 and 3: a review scores the same alone, in any batch, in any order of batches, at any
+"""A review scores the same alone, in any batch, in any order of batches, at any
 padding; an empty one, or one of unknown words only, gives finite logits and gradients.
 """
 

@@ -1,4 +1,4 @@
-"""Promise 2: without positions or neighbors a rung is blind to word order; with them it is not."""
+"""Without positions or neighbors a rung is blind to word order; with them it is not."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Promises 5 and 7 for many processes: the losses and metrics of one, one folder, one W&B run."""
+"""Many processes: the losses and metrics of one, one folder, one W&B run."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Promise 6: a run that was stopped, at any moment and for any reason, resumes and ends with
+"""A run that was stopped, at any moment and for any reason, resumes and ends with
 identical results.
 """
 

@@ -1,4 +1,4 @@
-"""Promises 7 and 9, for one process: one job, one run folder, with everything in it; its
+"""One process: one job, one run folder, with everything in it; its
 checkpoints contain only tensors and plain values, and predict the same elsewhere.
 """
 

@@ -1,4 +1,4 @@
-"""Promise 8: every file in conf/ composes and builds what it names, and every key has a comment."""
+"""Every file in conf/ composes and builds what it names, and every key has a comment."""
 
 import itertools
 import json

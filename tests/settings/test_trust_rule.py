@@ -1,4 +1,4 @@
-"""Promise 9: a run folder may name classes of the listed packages only, for every group."""
+"""A run folder may name classes of the listed packages only, for every group."""
 
 import string
 import sys

@@ -1,4 +1,4 @@
-"""Promise 5: each review is scored exactly once, on any number of processes."""
+"""Each review is scored exactly once, on any number of processes."""
 
 import json
 import os

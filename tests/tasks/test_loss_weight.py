@@ -1,4 +1,4 @@
-"""Promise 5: with several processes, each review of the global batch has the same weight."""
+"""With several processes, each review of the global batch has the same weight."""
 
 from types import SimpleNamespace
 

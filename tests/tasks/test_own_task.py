@@ -1,4 +1,4 @@
-"""Promise 14: a task from outside the package needs no edit of the package."""
+"""A task from outside the package needs no edit of the package."""
 
 import json
 import shutil

@@ -430,7 +430,11 @@ def test_notes_changes_and_model_are_sent_only_if_asked(
     monkeypatch.chdir(tmp_path / "code")
     words = [word for word in small if not word.startswith("logger")]
     words += ["logger=wandb", "model=mean", "trainer.max_epochs=2"]
-    words += ["logger.wandb.notes=a first try", "logger.wandb.git=true", "logger.wandb.artifacts=true"] * asked
+    words += [
+        "logger.wandb.notes=a first try",
+        "logger.wandb.git=true",
+        "logger.wandb.artifacts=true",
+    ] * asked
     fit(settings(*words), tmp_path / "run")
     found = read_back(tmp_path / "run")
     assert found.run.notes == ("a first try" if asked else "")
