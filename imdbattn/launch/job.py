@@ -1,7 +1,8 @@
 """One job of a sweep: an ordinary run in a child process.
 
-Its folder is <sweep folder>/<model>-s<seed>[-fold<k>]-<digest of its settings>, so that a repeated sweep
-finds the results of the same job. sweep.jsonl in the sweep folder records the status of each job.
+Its folder is <sweep folder>/<model>-s<seed>[-fold<k>]-<digest of its settings>, so that a repeated
+sweep finds the results of the same job. sweep.jsonl in the sweep folder records the status of each
+job.
 """
 
 import json

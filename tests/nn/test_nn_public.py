@@ -84,7 +84,7 @@ def test_without_words_every_position_is_a_word(name):
 
 @pytest.mark.parametrize("name", MODULES)
 def test_a_sequence_is_the_same_alone_and_padded_on_either_side(name):
-    """A review scores the same alone and in a batch, from lengths and from the integer masks of tokenizers."""
+    """A review scores the same alone and in a batch, from lengths and from integer masks."""
 
     @given(
         st.integers(0, 10_000),
