@@ -91,7 +91,7 @@ def train(
     if resume:
         planned = plan(settings, overrides, place)
     else:  # config may be that of another run
-        own = {"digest": None, "overrides": named_overrides(overrides, settings)}
+        own = {"variant": None, "overrides": named_overrides(overrides, settings)}
         planned = Plan(settings | own, place)
     valid, place = validate(planned.settings), planned.folder
     devices = as_dict(valid.trainer).get("devices", 1)

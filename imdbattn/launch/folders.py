@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from imdbattn.errors import UserError, naming
 from imdbattn.launch.process import SWEEP_PID
 from imdbattn.runs.run_folder import finished
-from imdbattn.settings.keys import NAME, digest
+from imdbattn.settings.keys import NAME, job_digest
 from imdbattn.settings.safety import read_settings, refuse_credentials
 
 VERSION = {"version_base": "1.3"}  # of Hydra's behaviour
@@ -47,7 +47,7 @@ def register_resolvers() -> None:
 def digest_of_root(*, _root_: DictConfig) -> str:
     """Returns the digest of the settings; the job itself reports what is invalid."""
     try:
-        return digest(plain_dict(_root_))
+        return job_digest(plain_dict(_root_))
     except UserError:
         return "invalid"
 

@@ -80,11 +80,11 @@ class Run:
         return self.settings.get("overrides", [])
 
     @property
-    def digest(self) -> str:
+    def variant(self) -> str:
         """Of its settings; computed for a run that imdbattn.train has not written, such as a
         baseline.
         """
-        return self.settings.get("digest") or variant(self.settings)
+        return self.settings.get("variant") or variant(self.settings)
 
     @property
     def identity(self) -> list[Any]:
@@ -101,7 +101,7 @@ class Run:
         facts = self.metrics
         return [
             self.model,
-            self.digest,
+            self.variant,
             (self.settings.get("trainer") or {}).get("max_epochs"),
             facts.get("vectors"),
             facts.get("train_fingerprint") if not facts.get("cross_validation") else None,

@@ -56,7 +56,7 @@ NO_EFFECT: tuple[str, ...] = (
     "threads",
     "trust",
     "test",
-    "digest",
+    "variant",
     "overrides",
     "pictures",
     "attention_reviews",
@@ -142,7 +142,7 @@ def named_overrides(words: Iterable[str], settings: Mapping[str, Any]) -> list[s
     )
 
 
-def digest(settings: Mapping[str, Any]) -> str:
+def job_digest(settings: Mapping[str, Any]) -> str:
     """Returns the digest of all settings that change results, except the seed: part of the name of
     a job's folder.
     """
@@ -190,7 +190,7 @@ def explicit(
         values["glove"] = {"path": absolute(data["glove"]["path"])}
     known = {
         "init": absolute(settings.get("init")),
-        "digest": settings.get("digest") or variant(settings),
+        "variant": settings.get("variant") or variant(settings),
     }
     return overlay(settings, {"data": values, **known})
 

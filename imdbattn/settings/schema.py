@@ -333,7 +333,7 @@ class Training(Group):
     trainer: Trainer
     logger: dict[str, LoggerPart]
     position_scale: float | None = None  # read only in conf/model
-    digest: Text | None = None  # of settings.keys.variant; a run records it
+    variant: Text | None = None  # of settings.keys.variant; a run records it
     overrides: list[Text] = []  # settings.keys.named_overrides of the command line
 
 

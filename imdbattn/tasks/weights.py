@@ -12,7 +12,7 @@ from torch import nn
 
 from imdbattn.errors import UserError, naming
 from imdbattn.runs.run import Facts, Run, Trained, Weights
-from imdbattn.settings.keys import FINGERPRINT, as_dict, as_text, digest, within, without
+from imdbattn.settings.keys import FINGERPRINT, as_dict, as_text, job_digest, within, without
 from imdbattn.settings.safety import read_json
 from imdbattn.tasks.task import task_of
 
@@ -93,7 +93,7 @@ def start_of(cfg: Any, corpus: Any, resumed: Mapping[str, Any] | None = None) ->
             )
     if settings["data"].get("fold"):  # the same digest for all folds
         settings["data"]["fold"] = None
-    return Trained(weights, {**facts, "start": digest(settings | {"init": facts.get("start")})})
+    return Trained(weights, {**facts, "start": job_digest(settings | {"init": facts.get("start")})})
 
 
 def encoder_settings(model: Any) -> dict[str, Any]:

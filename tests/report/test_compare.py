@@ -358,10 +358,10 @@ def test_a_run_records_the_overrides_that_name_it_also_when_it_is_resumed(small,
         "trainer.min_steps=1",
     ]
     for config in (before, OmegaConf.load(run.folder / "config.yaml")):
-        assert (config.overrides, config.digest) == (named, before.digest)
+        assert (config.overrides, config.variant) == (named, before.variant)
     other = OmegaConf.to_container(before) | {"warmup": 0.2}
     imdbattn.train(config=other, folder=tmp_path / "other")
-    assert OmegaConf.load(tmp_path / "other" / "config.yaml").digest != before.digest
+    assert OmegaConf.load(tmp_path / "other" / "config.yaml").variant != before.variant
 
 
 HARDWARE = {

@@ -21,7 +21,6 @@ from imdbattn.settings.keys import (
     RUNGS,
     as_dict,
     conf_dir,
-    digest,
 )
 from imdbattn.tasks.build import build_net, make_net
 from imdbattn.tasks.seq2seq import predictor as seq2seq
@@ -123,7 +122,7 @@ def test_every_job_of_an_experiment_composes_and_builds(settings, experiment, ev
         else:
             known = phrases(cfg.model.phrases, 2) if cfg.model.phrases else None
             build_net(cfg.model, vectors(), 2, None, known)
-        names.add(digest(as_dict(cfg)))
+        names.add(job_digest(as_dict(cfg)))
     assert len(names) == len(first), "two jobs would share a folder"
     assert len(jobs) > 1
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from imdbattn.settings.keys import digest, flat, variant, within
+from imdbattn.settings.keys import flat, job_digest, variant, within
 
 # Settings that change no number of a result, groups included.
 NO_NUMBERS = (
@@ -71,11 +71,11 @@ def test_jobs_that_differ_in_a_setting_that_changes_numbers_have_folders_of_thei
 ):
     settings = composed(*COMMANDS[case])
     keys = [key for key in flat(settings) if not within(key, *NO_NUMBERS, "seed")]
-    before = digest(settings)
+    before = job_digest(settings)
     assert [
         key
         for key in keys
-        if digest(with_value(settings, key, other(flat(settings)[key]))) == before
+        if job_digest(with_value(settings, key, other(flat(settings)[key]))) == before
     ] == []
 
 
@@ -89,5 +89,5 @@ def test_seed_hardware_logging_and_places_of_files_divide_no_variant(composed):
 
 def test_a_digest_has_twelve_hex_digits(composed):
     settings = composed("model=mean")
-    assert len(variant(settings)) == len(digest(settings)) == 12
-    assert int(variant(settings), 16) != int(digest(settings), 16)
+    assert len(variant(settings)) == len(job_digest(settings)) == 12
+    assert int(variant(settings), 16) != int(job_digest(settings), 16)
