@@ -21,6 +21,7 @@ from imdbattn.settings.keys import (
     RUNGS,
     as_dict,
     conf_dir,
+    job_digest,
 )
 from imdbattn.tasks.build import build_net, make_net
 from imdbattn.tasks.seq2seq import predictor as seq2seq
