@@ -74,7 +74,7 @@ def test_the_logged_entropies_are_those_of_the_explained_reviews(settings, small
 
 
 def test_measuring_changes_no_weight_and_no_mode(settings, small, tmp_path):
-    words = ("model=residual_pe", "model.layer.dropout=0.2", "trainer.max_epochs=2")
+    words = ("model=residual_pe", "model.net.layer.dropout=0.2", "trainer.max_epochs=2")
     for count in (0, 7):
         curves = train(settings, small, tmp_path / str(count), *words, f"attention_reviews={count}")
         assert bool(of_attention(curves)) == bool(count)
