@@ -31,7 +31,7 @@ from imdbattn.settings.keys import overlay
 from imdbattn.settings.safety import read_json, read_settings
 from imdbattn.settings.schema import Training
 from imdbattn.tasks.task import task_of, validate
-from imdbattn.tracking.wandb_run import wandb_parts
+from imdbattn.tracking.settings import wandb_parts
 
 log = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from imdbattn.settings.keys import as_dict
 from imdbattn.settings.safety import trust_option
 from imdbattn.settings.schema import Training
 from imdbattn.tasks.task import task_of, validate
-from imdbattn.tracking.wandb_run import wandb_parts
+from imdbattn.tracking.settings import wandb_parts
 
 log = logging.getLogger(__name__)
 

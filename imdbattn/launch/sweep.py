@@ -80,7 +80,8 @@ class SweepReport:
         (sweep / LOG).write_text("")
         from imdbattn.settings.build import class_at
         from imdbattn.tasks.task import Task
-        from imdbattn.tracking.wandb_run import wandb_mode, wandb_parts
+        from imdbattn.tracking.settings import wandb_parts
+        from imdbattn.tracking.wandb_run import wandb_mode
 
         # Decided once for all jobs, which read it in multirun.yaml, see `job.decided`.
         task = class_at(config.task._target_, "task", Task)
@@ -149,7 +150,7 @@ def compare_jobs(config: DictConfig, sweep: Path, folders: list[Path]) -> None:
     """
     from imdbattn.report.comparison_page import write_comparison
     from imdbattn.tracking.publish import publish_comparison
-    from imdbattn.tracking.wandb_run import wandb_parts
+    from imdbattn.tracking.settings import wandb_parts
 
     options = {
         name: value for name, value in defaults("compare").items() if name not in ("runs", "out")

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
-from imdbattn.tracking.publish import log_histograms
+from imdbattn.tracking.loggers import log_shares
 
 TOGETHER = 2  # reviews in a batch: all weights of all layers are in memory
 
@@ -48,8 +48,9 @@ class AttentionEntropy(L.Callback):
         self.batches = self.batches or fixed_batches(trainer.datamodule, self.reviews)
         measured = measure(module, self.batches)
         module.log_dict(measured.values, rank_zero_only=True)
-        place = {"epoch": trainer.current_epoch, "trainer/global_step": trainer.global_step}
-        log_histograms(trainer.loggers, measured.query_shares, place)
+        log_shares(
+            trainer.loggers, measured.query_shares, trainer.current_epoch, trainer.global_step
+        )
 
 
 def fixed_batches(data: BatchData, count: int) -> list[Any]:

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import CSVLogger, Logger
 from lightning.pytorch.utilities import rank_zero_only
@@ -67,6 +68,9 @@ class RunLogger(Logger):
         folder: of the run. metrics: content of metrics.json. values: those of `values_of`.
         """
         self.log_metrics(dict(values), step=metrics["steps"])
+
+    def log_shares(self, shares: Mapping[str, np.ndarray], epoch: int, step: int) -> None:
+        """Called at each validation with numbers from 0 to 1 by name, to be shown as histograms."""
 
     def end(self, failed: bool) -> None:
         """Called at the end of a run, also of one that failed or was stopped."""
@@ -176,6 +180,16 @@ def publish_results(
                 logger.publish(folder, metrics, values)
             else:
                 logger.log_metrics(values, step=metrics["steps"])
+
+
+def log_shares(
+    loggers: Sequence[Logger], shares: Mapping[str, np.ndarray], epoch: int, step: int
+) -> None:
+    """Logs histograms to the loggers that have them. A failure causes only a warning."""
+    for logger in loggers:
+        if isinstance(logger, RunLogger):
+            with only_warning(log, f"{type(logger).__name__}: histograms were not logged"):
+                logger.log_shares(shares, epoch, step)
 
 
 def finish_loggers(loggers: Sequence[Logger], failed: bool) -> None:

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import logging
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from lightning.pytorch.loggers import Logger, TensorBoardLogger, WandbLogger
 
 from imdbattn.errors import only_warning
 from imdbattn.runs.run_folder import SPLIT_FILES
@@ -180,30 +179,6 @@ def table_of_predictions(
     )
     shown[columns[:3]] = shown[columns[:3]].map(lambda text: text[:characters])
     return shown
-
-
-def log_histograms(
-    loggers: Iterable[Logger], shares: Mapping[str, np.ndarray], place: Mapping[str, int]
-) -> None:
-    """Logs a histogram of shares (0 to 1) for each name, to W&B and TensorBoard.
-
-    place: epoch and step, as Lightning logs them to W&B.
-    """
-    for logger in loggers:
-        if isinstance(logger, WandbLogger):
-            import wandb
-
-            edges = np.linspace(0, 1, 21)
-            counted = {
-                f"attention_queries/{name}": wandb.Histogram(np_histogram=np.histogram(one, edges))
-                for name, one in shares.items()
-            }
-            with only_warning(log, "W&B: histograms were not logged"):
-                logger.experiment.log({**counted, **place})
-        elif isinstance(logger, TensorBoardLogger):
-            for name, one in shares.items():
-                step = place["trainer/global_step"]
-                logger.experiment.add_histogram(f"attention_queries/{name}", one, step)
 
 
 def rows_to_show(right_N: np.ndarray, probability_N: np.ndarray, count: int) -> list[int]:

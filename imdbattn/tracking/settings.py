@@ -1,4 +1,7 @@
-"""The settings of imdbattn.dashboard, conf/dashboard.yaml."""
+"""The settings of imdbattn.dashboard, conf/dashboard.yaml, and which loggers are of W&B."""
+
+from collections.abc import Mapping
+from typing import Any
 
 from imdbattn.settings.schema import Group, Text
 
@@ -12,3 +15,11 @@ class Dashboard(Group):
     runs: Text | list[Text]
     dry_run: bool
     out: Text
+
+
+TARGET = "imdbattn.tracking.wandb_logger.WandbLogger"
+
+
+def wandb_parts(loggers: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns those of the settings of loggers, by name, that are of our W&B logger."""
+    return {name: part for name, part in loggers.items() if part["_target_"] == TARGET}

@@ -23,6 +23,10 @@ class TensorBoardLogger(RunLogger, loggers.TensorBoardLogger):
         self.experiment.add_text("settings", as_markdown(table))
         return True
 
+    def log_shares(self, shares: Mapping[str, np.ndarray], epoch: int, step: int) -> None:
+        for name, one in shares.items():
+            self.experiment.add_histogram(f"attention_queries/{name}", one, step)
+
     def publish(self, folder: Path, metrics: Mapping[str, Any], values: Mapping[str, Any]) -> None:
         from matplotlib.image import imread
 

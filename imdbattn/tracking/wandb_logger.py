@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from lightning.pytorch import loggers
 from lightning.pytorch.callbacks import Callback
 from pydantic import Field
@@ -67,6 +68,17 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
         publish_run(self.experiment, folder, metrics, values, self._rows, self._characters)
         if self._sends_model:
             send_model(self.experiment, folder, self.experiment.config.get("trust"))
+
+    def log_shares(self, shares: Mapping[str, np.ndarray], epoch: int, step: int) -> None:
+        import wandb
+
+        edges = np.linspace(0, 1, 21)
+        counted = {
+            f"attention_queries/{name}": wandb.Histogram(np_histogram=np.histogram(one, edges))
+            for name, one in shares.items()
+        }
+        # epoch and step as Lightning logs them
+        self.experiment.log({**counted, "epoch": epoch, "trainer/global_step": step})
 
     def end(self, failed: bool) -> None:
         finish_wandb(self.experiment, failed)

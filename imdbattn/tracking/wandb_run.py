@@ -18,13 +18,7 @@ from imdbattn.settings.safety import without_credentials
 
 log = logging.getLogger(__name__)
 
-TARGET = "imdbattn.tracking.wandb_logger.WandbLogger"
 FINISH_SECONDS = 90.0  # after the 60 s in which W&B uploads at the end of a run
-
-
-def wandb_parts(loggers: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns those of the settings of loggers, by name, that are of our W&B logger."""
-    return {name: part for name, part in loggers.items() if part["_target_"] == TARGET}
 
 
 def wandb_mode(mode: str | None, timeout: float) -> str:
