@@ -87,9 +87,11 @@ def log_next_commands(cfg: Training, metrics: Mapping[str, Any], folder: Path) -
 def next_commands(metrics: Mapping[str, Any], folder: Path) -> list[str]:
     """Returns commands that use a finished run."""
     run = shlex.quote(os.path.relpath(folder)) + trust_option(folder / "config.yaml")
-    from imdbattn.tracking.wandb_run import upload_command
+    upload = []
+    if (folder / "wandb").exists():
+        from imdbattn.tracking.wandb_run import upload_command
 
-    upload = [line] if (line := upload_command(folder)) else []
+        upload = [line] if (line := upload_command(folder)) else []
     if model := metrics.get("starts_model"):
         return [f"python -m imdbattn.train model={model} init={run}", *upload]
     runs = (
