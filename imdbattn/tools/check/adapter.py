@@ -8,7 +8,16 @@ import torch
 from torch import nn
 
 from imdbattn.tools.check.numbers import Mistake, NotChecked
-from imdbattn.tools.check.sheets import Entry, Way, agrees, arguments_of, evaluate, parameters_of
+from imdbattn.tools.check.sheets import (
+    Entry,
+    Way,
+    agrees,
+    arguments_of,
+    evaluate,
+    meant,
+    parameters_of,
+    unknown,
+)
 from imdbattn.tools.check.tables import SIGNATURES
 
 # Findings that do not say which mistake it is
@@ -34,11 +43,13 @@ class Adapter:
 
     def build(self, make: Callable[..., Any], sizes: dict[str, Any], **names: Any) -> Any:
         """The module that the sheet describes."""
+        if self.entry.free and (other := unknown(make, self.entry.make)):
+            raise NotChecked(f"It was not checked: it is not known what {other[0]} is.")
         given, named = arguments_of(make, self.entry.make, sizes | names)
         module = make(*given, **named)
         if self.entry.sizes and isinstance(module, nn.Module):
             asked = [key for key, value in self.entry.make.items() if value == "classes"]
-            is_asked = bool({*"|".join(asked).split("|")} & parameters_of(make).keys())
+            is_asked = any(meant(name, asked) for name in parameters_of(make))
             classes = sizes["C"] if is_asked else class_count(module, sizes["C"])
             found = {"it": module, "hidden": hidden_size, "classes": classes}
             self.sizes = {k: evaluate(v, found) for k, v in self.entry.sizes.items()}
@@ -114,8 +125,9 @@ def settle(
     are the best by the rules before it. The last rule looks for known mistakes, which takes long
     for modules: it is tried only if the others do not decide, and with one way for each kind.
     """
-    ways = [way for way in entry.ways if agrees(called, way)] or entry.ways
-    if "key_padding_mask" in parameters_of(called):  # it is that of torch.nn.MultiheadAttention
+    ways = [way for way in entry.ways if agrees(called, way)]
+    ways = ways or [way for way in entry.ways if may_be_called(called, way)] or entry.ways
+    if is_for_padding(called):
         ways = [way for way in ways if is_given_padding(way)] or ways
     left = [(part, way) for part in candidates for way in ways]
     ranks = [0]
@@ -138,17 +150,25 @@ def settle(
     return part
 
 
+def may_be_called(called: Any, way: Way) -> bool:
+    """Whether the function can be called with these arguments in their order."""
+    return len(parameters_of(called)) >= len(way.arguments) >= len(unknown(called, ()))
+
+
+def is_for_padding(called: Any) -> bool:
+    """Whether an argument is a mask that is True on padding, by its name."""
+    return any(re.search("pad", name) for name in parameters_of(called))
+
+
 def is_given_padding(way: Way) -> bool:
-    """Whether this way has the argument key_padding_mask, which is True on padding."""
-    return any("key_padding_mask" in key.split("|") for key in way.arguments)
+    """Whether this way gives a mask that is True, or 1, on padding."""
+    return any("~mask" in value and "torch.zeros" not in value for value in way.arguments.values())
 
 
 def is_given_a_mask(entry: Entry, called: Any) -> bool:
     """Whether one of its arguments is a mask, or lengths; also if its arguments are not known."""
     given = parameters_of(called)
     for way in entry.ways:
-        for key, value in way.arguments.items():
-            is_mask = "mask" in value or "lengths" in value
-            if is_mask and set(key.split("|")) & given.keys():
-                return True
+        if any(meant(name, way.masks) for name in given):
+            return True
     return any(not agrees(called, way) for way in entry.ways)

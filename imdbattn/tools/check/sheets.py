@@ -6,8 +6,8 @@ Expressions of a sheet are Python, and run like the solution that is checked.
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +22,7 @@ OWN = sorted(file.stem for file in FOLDER.glob("*.yaml"))
 KEYS = {
     *("names", "rules", "signature", "make", "calls", "method", "sizes", "needs"),
     *("unless", "masked", "change", "stub", "any_name", "also", "optional", "without_words"),
-    "attributes",
+    *("attributes", "free"),
 }
 
 # What nan for a review without words is. Without the key, it is a note if the part has an argument
@@ -32,11 +32,23 @@ WITHOUT_WORDS = ("note", "wrong")
 
 @dataclass
 class Way:
-    """One way to call a part: names of arguments, such as "mask|masks", and their expressions."""
+    """One way to call a part: patterns of the arguments' names, such as "mask|masks", and their
+    expressions.
+    """
 
     arguments: dict[str, str]
     says: str = ""  # what is noted if this is the way of the solution
     result: str = "y"  # the part's result, from that of the call
+
+    @property
+    def masks(self) -> list[str]:
+        """The patterns of the arguments that are a mask or lengths."""
+        return [k for k, v in self.arguments.items() if "mask" in v or "lengths" in v]
+
+
+def meant(name: str, wanted: Iterable[str]) -> str | None:
+    """The first pattern that the name of an argument matches; None if there is none."""
+    return next((key for key in wanted if re.fullmatch(key, name)), None)
 
 
 @dataclass
@@ -51,8 +63,9 @@ class Entry:
     make: dict[str, str] = field(default_factory=dict)
     method: str = ""  # which is called instead of forward
     sizes: dict[str, str] = field(default_factory=dict)
-    needs: list[str] = field(default_factory=list)  # of these arguments, one must be there
-    unless: list[str] = field(default_factory=list)  # none of these arguments may be there
+    needs: list[str] = field(default_factory=list)  # patterns; one argument must match
+    unless: list[str] = field(default_factory=list)  # patterns; no argument may match
+    free: bool = False  # a class that has other arguments is not checked, and not wrong
     attributes: str = ""  # a pattern of the names that __init__ uses, side by side
     masked: bool = True
     any_name: bool = False  # the name does not show that the sheet is meant
@@ -76,9 +89,19 @@ class Entry:
             if not re.fullmatch(self.attributes, used):
                 return False
         given = parameters_of(thing)
-        if self.needs and not set(self.needs) & given.keys():
+        if self.needs and not any(meant(name, self.needs) for name in given):
             return False
-        return not set(self.unless) & given.keys()
+        if any(meant(name, self.unless) for name in given):
+            return False
+        return not (self.any_name and self.free and self.needs) or self.can_be_called(thing)
+
+    def can_be_called(self, thing: Any) -> bool:
+        """Whether the class is called with a mask or lengths, and with as many arguments."""
+        called = parameters_of(thing.forward) if hasattr(thing, "forward") else {}
+        return any(
+            len(called) >= len(way.arguments) and any(meant(name, way.masks) for name in called)
+            for way in self.ways
+        )
 
     def may_be_nan(self, called: Any) -> bool:
         """Whether nan for a review without words is a note only, for this function."""
@@ -92,11 +115,10 @@ class Entry:
 
     def agreement(self, thing: Any) -> int:
         """The number of the arguments of the class or function whose names are the sheet's."""
-        known = {one for way in self.ways for key in way.arguments for one in key.split("|")}
-        known |= {one for key in self.make for one in key.split("|")}
+        known = [*self.make, *(key for way in self.ways for key in way.arguments)]
         called = getattr(thing, self.method or "forward", None) if isinstance(thing, type) else None
         given = {*parameters_of(thing), *(parameters_of(called) if called else ())}
-        return len(known & given)
+        return sum(meant(name, known) is not None for name in given)
 
 
 @dataclass
@@ -118,7 +140,9 @@ def parameters_of(thing: Any) -> dict[str, inspect.Parameter]:
 
 
 def load(name: str) -> Sheet:
-    """A sheet of the package by its name, or that of a YAML file. Raises UserError."""
+    """A sheet of the package by its name, or that of a YAML file, with the parts of the sheet that
+    its key `with` names. Raises UserError.
+    """
     file = FOLDER / f"{name}.yaml" if name in OWN else Path(name)
     if file.suffix not in (".yaml", ".yml"):
         raise UserError(f"there is no sheet {name!r}: {', '.join(OWN)}, or a YAML file")
@@ -126,6 +150,8 @@ def load(name: str) -> Sheet:
     if not isinstance(page, dict) or not isinstance(page.get("parts"), dict):
         raise UserError(f"{name} is no sheet: it has no parts")
     entries = [entry_of(name, part, keys) for part, keys in page["parts"].items()]
+    if page.get("with"):
+        entries += [replace(entry, optional=True, stub="") for entry in load(page["with"]).entries]
     return Sheet(file.stem, str(page.get("title", file.stem)), entries)
 
 
@@ -164,7 +190,8 @@ def stub_of(sheet: Sheet) -> str:
 def choose(own: Mapping[str, Any], plain: Mapping[str, Any]) -> Sheet | None:
     """The sheet that most names of the file belong to; None for the parts of --stub.
 
-    plain: the parts of --stub that the file has. Of equal numbers, the names of arguments decide.
+    A class that is recognized by its arguments counts as one with a name. plain: the parts of
+    --stub that the file has. Of equal numbers, the names of arguments decide.
     """
     best, best_rank = None, (len(plain), 0)
     if plain:
@@ -175,8 +202,9 @@ def choose(own: Mapping[str, Any], plain: Mapping[str, Any]) -> Sheet | None:
     for name in OWN:
         sheet = load(name)
         found = matches(sheet, own)
-        named = {entry.name: thing for entry, _, thing in found if not entry.any_name}
-        agreed = sum(entry.agreement(thing) for entry, _, thing in found if not entry.any_name)
+        sure = [(one, thing) for one, _, thing in found if one.needs or not one.any_name]
+        named = {entry.name: thing for entry, thing in sure}
+        agreed = sum(entry.agreement(thing) for entry, thing in sure)
         if named and (len(named), agreed) > best_rank:
             best, best_rank = sheet, (len(named), agreed)
         if found and fallback is None:
@@ -214,20 +242,22 @@ def arguments_of(
 ) -> tuple[list[Any], dict[str, Any]]:
     """The arguments for a call, by their names, or in the sheet's order if a name is not known."""
     given = parameters_of(called)
-    known = {one: value for key, value in wanted.items() for one in key.split("|")}
-    required = [name for name, one in given.items() if one.default is inspect.Parameter.empty]
-    if given and all(name in known for name in required):
-        return [], {name: evaluate(known[name], names) for name in given if name in known}
+    keys = {name: meant(name, wanted) for name in given}
+    if given and not unknown(called, wanted):
+        return [], {name: evaluate(wanted[key], names) for name, key in keys.items() if key}
     return [evaluate(value, names) for value in wanted.values()], {}
+
+
+def unknown(called: Callable[..., Any], wanted: Iterable[str]) -> list[str]:
+    """The required arguments that match none of the patterns."""
+    given = parameters_of(called).items()
+    required = [name for name, one in given if one.default is inspect.Parameter.empty]
+    return [name for name in required if meant(name, wanted) is None]
 
 
 def agrees(called: Callable[..., Any], way: Way) -> bool:
     """Whether the function can be called in this way."""
-    given = parameters_of(called)
-    known = {one for key in way.arguments for one in key.split("|")}
-    return all(
-        name in known for name, one in given.items() if one.default is inspect.Parameter.empty
-    )
+    return not unknown(called, way.arguments)
 
 
 def evaluate(expression: str, names: Mapping[str, Any]) -> Any:
