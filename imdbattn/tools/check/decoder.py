@@ -7,6 +7,7 @@ of the encoder, L layers, H width of the state, V words of the vocabulary.
 
 from collections.abc import Callable
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -213,26 +214,111 @@ def weights_of(decoding: Decoding, given: Any = None, tokens: Tensor | None = No
         decoding(target(decoding.vocabulary) if tokens is None else tokens, given)
     found: list[Tensor] = []
     for x in recorder.made:
-        if x.numel() != REVIEWS * WORDS or not {REVIEWS, WORDS} <= {*x.shape}:
-            continue
-        x_BT = x.squeeze()
-        x_BT = x_BT if x_BT.shape[-1] == WORDS else x_BT.mT
-        is_weights = bool((x_BT >= 0).all()) and same(x_BT.sum(1), torch.ones(REVIEWS).to(x))
-        if is_weights and not any(same(x_BT, y, 1e-9) for y in found):
-            found.append(x_BT)
+        for x_BT in steps_of(x):
+            is_weights = bool((x_BT >= 0).all()) and same(x_BT.sum(1), torch.ones(REVIEWS).to(x))
+            if is_weights and not any(same(x_BT, y, 1e-9) for y in found):
+                found.append(x_BT)
     return found
+
+
+def steps_of(x: Tensor) -> list[Tensor]:
+    """The tensor as (B, T) for one step, or for each of several; [] if it has another shape."""
+    if x.shape == (REVIEWS, STEPS, WORDS):
+        return [*x.unbind(1)]
+    if x.shape == (REVIEWS, WORDS, STEPS):
+        return [*x.unbind(2)]
+    if x.numel() != REVIEWS * WORDS or not {REVIEWS, WORDS} <= {*x.shape}:
+        return []
+    x_BT = x.squeeze()
+    return [x_BT if x_BT.shape[-1] == WORDS else x_BT.mT]
+
+
+class Calls:
+    """What the methods and recurrent layers of a model are given and return, within a with block.
+
+    contexts: of get_context_vector, the state that it is given and its result. states: of each call
+    of a decoder's recurrent layer or cell, the states before and after it, (h,) or (h, c).
+    """
+
+    def __init__(self, decoding: Decoding) -> None:
+        self.net = decoding.net
+        self.contexts: list[tuple[Tensor, Tensor]] = []
+        self.states: list[tuple[nn.Module, list[Tensor], list[Tensor]]] = []
+
+    def __enter__(self) -> "Calls":
+        register = nn.modules.module.register_module_forward_hook
+        self.handle = register(self.keep, with_kwargs=True)
+        method = getattr(self.net, "get_context_vector", None)
+        if method is not None:
+            object.__setattr__(self.net, "get_context_vector", partial(self.context, method))
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.handle.remove()
+        vars(self.net).pop("get_context_vector", None)
+
+    def context(self, method: Callable[..., Any], *given: Any, **named: Any) -> Any:
+        y = method(*given, **named)
+        state = [*given, *named.values()][-1]
+        state = state[0] if isinstance(state, tuple | list) else state
+        if isinstance(y, Tensor) and isinstance(state, Tensor):
+            self.contexts.append((state.detach().clone(), y.detach().clone()))
+        return y
+
+    def keep(self, module: nn.Module, given: Any, named: Any, y: Any) -> None:
+        if not isinstance(module, nn.RNNBase | nn.RNNCellBase):
+            return
+        rest = [*given[1:], *named.values()]
+        after = y if isinstance(module, nn.RNNCellBase) else y[1]
+        states = [[s] if isinstance(s, Tensor) else [*s] for s in (*rest[:1], after) if s is not None]
+        kept = [[x.detach().clone() for x in one] for one in states]
+        self.states.append((module, kept[0] if len(kept) == 2 else [], kept[-1]))
 
 
 def context(part: Part) -> None:
     """The context is computed anew at each step, from the state of that step."""
     decoding = Decoding(part)
+    with Calls(decoding) as calls:
+        decoding.once()
     found = weights_of(decoding)
-    if not found:
+    if len(found) <= 1 and len(calls.contexts) > 1:
+        found = [y.flatten(1) for _, y in calls.contexts]
+        found = [y for place, y in enumerate(found) if not any(same(y, z) for z in found[:place])]
+    if not found and not calls.contexts:
         if not decoding.is_textbook and not hasattr(decoding.net, "get_context_vector"):
             raise NotChecked("The model has no attention: its context was not checked.")
         raise NotChecked("The context was not checked: no weights (B, T) were recognized.")
-    if len(found) < STEPS:
-        raise mistake("context-computed-once", found[0][0], count=len(found), steps=STEPS)
+    if len(found) < STEPS and max(len(found), len(calls.contexts)) < STEPS or len(found) == 1:
+        first = found[0][0] if found else calls.contexts[0][1]
+        raise mistake("context-computed-once", first, count=len(found), steps=STEPS)
+    cells = [after[1] for _, _, after in calls.states if len(after) == 2]
+    for state, _ in calls.contexts:
+        if any(state.shape == cell.shape and same(state, cell, 1e-6) for cell in cells):
+            raise mistake("query-of-the-cell", state, cells[0])
+
+
+def state_carried(part: Part) -> None:
+    """Each step of the decoder starts with the state after the step before, the first with that of
+    the encoder.
+    """
+    decoding = Decoding(part)
+    with Calls(decoding) as calls:
+        decoding.once()
+    by_layer: dict[int, list[tuple[list[Tensor], list[Tensor]]]] = {}
+    for module, before, after in calls.states:
+        by_layer.setdefault(id(module), []).append((before, after))
+    for rows in by_layer.values():
+        if len(rows) != STEPS:
+            continue
+        for step, ((_, after), (before, _)) in enumerate(zip(rows, rows[1:], strict=False), 2):
+            for what, old, new in zip(("hidden state", "cell"), after, before, strict=False):
+                if old.shape == new.shape and not same(old, new, 1e-6):
+                    raise mistake("state-of-another-step", new, old, step=step, what=what)
+    if not decoding.is_textbook and len({id(module) for module, _, _ in calls.states}) == 2:
+        encoder = calls.states[0][0]
+        _, before, _ = next(one for one in calls.states if one[0] is not encoder)
+        if not before or not any(bool(x.any()) for x in before):
+            raise mistake("encoder-state-not-used")
 
 
 def lengths(part: Part) -> None:
@@ -311,7 +397,10 @@ def context_used(part: Part) -> None:
     decoding = Decoding(part)
     if not hasattr(decoding.net, "get_context_vector"):
         raise NotChecked("The model has no get_context_vector: its context was not checked.")
-    y = decoding.once()
+    with Calls(decoding) as calls:
+        y = decoding.once()
+    if not calls.contexts and weights_of(decoding):
+        raise NotChecked("forward does not call get_context_vector: its context was not checked.")
     with replaced(decoding.net, "get_context_vector", lambda f: lambda *a, **k: f(*a, **k) * 0):
         z = decoding.once()
     require_effect("context-not-used", y, z)

@@ -80,8 +80,9 @@ class InsteadMasked(nn.Module):
     def forward(self, x: Tensor, given: Tensor | None = None) -> Tensor:
         if given is not None and given.ndim == 1:
             given = own.padding_mask(given, x.shape[1])
-        elif given is not None and self.is_padding:
-            given = ~given
+        elif given is not None:
+            given = given.bool() if given.dtype == torch.bool or (given >= 0).all() else given == 0
+            given = ~given if self.is_padding else given
         return self.right(x, given)
 
 

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from imdbattn.tools.check.affine import SAMPLES, Fitted, affine_maps, computed, each_number, samples
 from imdbattn.tools.check.attention import attention_names
-from imdbattn.tools.check.formulas import GUESS, RIGHT, Call, Choice, evaluate, whole
-from imdbattn.tools.check.numbers import mask, normal, same
-from imdbattn.tools.check.part import WIDTH, Part
+from imdbattn.tools.check.formulas import GUESS, RIGHT, Call, Choice, Names, evaluate, whole
+from imdbattn.tools.check.numbers import Mistake, mask, normal, same
+from imdbattn.tools.check.part import HEADS, WIDTH, Part, inputs, record
 from imdbattn.tools.check.tables import TABLES
 
 
@@ -95,3 +95,42 @@ def layer_choices(part: Part, net: Any, results: list[Tensor]) -> Iterator[Choic
             attentions += [partial(attend, one) for one in itertools.permutations(three, 3)]
     for f, n, y in itertools.product(attentions, found, reversed(wide)):
         yield finding, "", {"attention": f, "n": n, "g": Fitted(y, alone=False)}
+
+
+def inside(part: Part, net: nn.Module) -> None:
+    """Raises Mistake for a known mistake of the attention that a layer computes itself."""
+    if any(attending_in_any_way(child) for child in list(net.modules())[1:]):
+        return
+    wide = [y for y in computed(part, net, samples(part, 2)) if y.shape[1] == 2 * WIDTH]
+    words = [y.view(-1, WIDTH) for y in wide]
+    x_BTD, mask_BT = inputs(part, 5, 2, 4, 3)
+    with torch.enable_grad():
+        made = record(part, net, x_BTD, mask_BT)
+    made = [y if y.shape == x_BTD.shape else y.transpose(0, 1) for y in made if y.ndim == 3]
+    results = [y[mask_BT] for y in made if y.shape == x_BTD.shape]
+    names = []
+    for norm in (whole, norms(words)[-1]):
+        x_ND = norm(words[0])
+        maps = affine_maps(x_ND, [y for y in words if each_number(x_ND, y) is None])[:3]
+        for three, heads in itertools.product(itertools.permutations(maps, 3), (1, HEADS)):
+            given = [*three], heads, False, whole, norm(x_BTD), mask_BT
+            names.append((heads, attention_names(*given)))
+    tables = {1: TABLES["SelfAttention"], HEADS: TABLES["MultiHeadSelfAttention"]}
+
+    def gives(steps: dict[str, str], names: Names) -> bool:
+        y = evaluate(steps, names)
+        if y is None or y.shape != x_BTD.shape:
+            return False
+        return any(same(y[mask_BT], z) for z in results)
+
+    if any(gives(tables[heads].steps, one) for heads, one in names):
+        return
+    for heads, one in names:
+        for finding, sentence, steps in tables[heads].variants:
+            if finding not in NOT_INSIDE and gives(tables[heads].steps | steps, one):
+                text = "All results of the attention in this layer are those of this mistake."
+                raise Mistake(finding, sentence, text, tables[heads].texts["change"])
+
+
+# Of attention alone: in a layer they are right, or cannot be told.
+NOT_INSIDE = ("skip-in-attention", "no-output-projection", "no-attention", "one-head")

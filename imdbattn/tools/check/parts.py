@@ -82,13 +82,14 @@ RULES = {name: KINDS.get(name, MODULE) for name in PARTS}
 MODEL = [
     *FIRST,
     Rule("logits", classifier.returns_logits, ("repeatable",)),
-    Rule("words", classifier.model_words, ("repeatable",)),
-    Rule("mean", classifier.model_mean, ("repeatable",)),
+    Rule("padding", classifier.model_padding, ("repeatable",)),
+    Rule("mean", classifier.model_mean, ("repeatable", "padding")),
+    Rule("words", classifier.model_words, ("repeatable", "padding", "mean")),
     Rule("layers", classifier.layers),
     Rule("registered", rules.registered),
-    Rule("gradients", rules.gradients, ("logits", "repeatable", "layers", "registered")),
+    Rule("gradients", rules.gradients, ("logits", "layers", "registered", "padding", "mean")),
     Rule("positions", classifier.model_positions, ("repeatable",)),
-    Rule("batch", rules.batch, ("repeatable", "mean", "positions")),
+    Rule("batch", rules.batch, ("repeatable", "padding", "mean", "positions")),
     Rule("finite", rules.finite, ("batch", "input-unchanged")),
 ]
 FOR_ALL = [
@@ -98,19 +99,20 @@ FOR_ALL = [
     Rule("batch", decoder.batch, ("repeatable",)),
     Rule("steps", decoder.steps, ("repeatable", "batch")),
     Rule("encoder", decoder.encoder, ("repeatable", "batch")),
+    Rule("state-carried", decoder.state_carried, ("repeatable", "steps", "encoder")),
 ]
 DECODER = [
     *FOR_ALL,
     Rule("context", decoder.context, ("repeatable", "steps", "encoder")),
     Rule("lengths", decoder.lengths, ("repeatable",)),
     Rule("query", decoder.query, ("repeatable", "context", "encoder")),
-    Rule("state", decoder.carried, ("repeatable", "steps", "context")),
+    Rule("state", decoder.carried, ("repeatable", "steps", "context", "state-carried")),
 ]
 SEQ2SEQ = [
     *FOR_ALL,
     Rule("context", decoder.context, ("repeatable", "steps", "encoder")),
     Rule("context-used", decoder.context_used, ("repeatable", "context")),
-    Rule("prediction", decoder.prediction, ("repeatable", "steps", "encoder", "context")),
+    Rule("prediction", decoder.prediction, ("steps", "encoder", "context", "state-carried")),
 ]
 ENCODING = [
     *FIRST,

@@ -21,7 +21,7 @@ from imdbattn.tools.check.formulas import (
     whole,
     words_only,
 )
-from imdbattn.tools.check.layers import layer_choices
+from imdbattn.tools.check.layers import inside, layer_choices
 from imdbattn.tools.check.numbers import mask, mistake, normal
 from imdbattn.tools.check.part import WIDTH, Part, call, inputs, net_of, student
 from imdbattn.tools.check.rules import batch, require_shape
@@ -139,6 +139,8 @@ def reference(part: Part, known: bool = True) -> str:
     keep = words_only if given == ["x", "mask"] and "T" in part.arguments[-1][1] else whole
     padded = PADDED if PADDED in examples else ""
     if found := diagnose(part, table, results, bindings, examples, keep, known, padded):
+        if known and part.kind in ("PlainLayer", "ResidualLayer"):
+            inside(part, net)
         if known and part.arguments[:-1]:
             batch(part)
         raise found
