@@ -40,6 +40,7 @@ class Adapter:
         self.given = re.findall(r"(\w+)(?:,|$| \()", re.sub(r"\([^)]*\)", "(", call))
         self.sizes: dict[str, Any] = {}
         self.masked = entry.masked
+        self.compared: dict[Any, Any] = {}  # results of comparisons with the reference
 
     def build(self, make: Callable[..., Any], sizes: dict[str, Any], **names: Any) -> Any:
         """The module that the sheet describes."""
@@ -135,7 +136,7 @@ def settle(
         if rule is rules[-1]:
             if max(ranks) == 3:
                 break
-            if entry.is_module:
+            if entry.is_module and len(entry.ways) > 2:
                 left = list({id(part): (part, way) for part, way in reversed(left)}.values())[::-1]
         if len(left) == 1:
             break

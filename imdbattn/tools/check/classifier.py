@@ -3,6 +3,8 @@
 Shape suffixes: B reviews, T positions, V words of the vocabulary, D width, C classes.
 """
 
+import inspect
+import re
 from contextlib import suppress
 from typing import Any
 
@@ -211,6 +213,8 @@ def model_positions(part: Part) -> str | None:
     with nn.modules.module.register_module_forward_hook(hook):
         student(net, tokens_BT, lengths_B)
     vectors_BTD = vectors_VD()[tokens_BT]
+    if not seen and named and not may_be_without(part):
+        raise mistake("positions-not-used", name=type(named[0]).__name__)
     if not seen:
         return added_positions(part, vectors_BTD, record(part, net, tokens_BT, lengths_B))
     if len(seen) > 1:
@@ -227,10 +231,18 @@ def model_positions(part: Part) -> str | None:
             return None
         if same(x, vectors_BTD * VECTORS**0.5):
             raise NotChecked("Differs from the sheet: the vectors are multiplied by sqrt(d).")
+        factor = float((x * vectors_BTD).sum() / vectors_BTD.square().sum())
+        if abs(factor) > 1e-3 and same(x, factor * vectors_BTD):
+            raise mistake("vectors-scaled", given=factor)
     y, z = (logits(part, one) for one in (tokens_BT, tokens_BT.flip(1)))
     if same(y, z, EXACT):
         raise mistake("positions-after-layers", y[0], fix=TABLES["positions"].texts["change"])
     raise NotChecked("Differs from the sheet: positions are added after a projection.")
+
+
+def may_be_without(part: Part) -> bool:
+    """Whether the model has an argument that says whether it has positions."""
+    return any(re.search("pos|pe(_|$)", name) for name in inspect.signature(part.make).parameters)
 
 
 def added_positions(part: Part, vectors_BTD: Tensor, made: list[Tensor]) -> str | None:

@@ -103,18 +103,26 @@ def inside(part: Part, net: nn.Module) -> None:
         return
     wide = [y for y in computed(part, net, samples(part, 2)) if y.shape[1] == 2 * WIDTH]
     words = [y.view(-1, WIDTH) for y in wide]
-    x_BTD, mask_BT = inputs(part, 5, 2, 4, 3)
+    maps = []  # for each norm, that of the input of the projections, and these
+    for norm in (whole, norms(words)[-1]):
+        x_ND = norm(words[0])
+        found = affine_maps(x_ND, [y for y in words if each_number(x_ND, y) is None])[:3]
+        maps += [(norm, three) for three in itertools.permutations(found, 3)]
+    for lengths in ((5, 2, 4, 3), (4, 4, 4)):  # the second without padding
+        if not differs_inside(part, net, maps, *lengths):
+            return
+
+
+def differs_inside(part: Part, net: nn.Module, maps: list[Any], *lengths: int) -> bool:
+    """Whether the attention in a layer differs from the formula. Raises Mistake for a known one."""
+    x_BTD, mask_BT = inputs(part, *lengths)
     with torch.enable_grad():
         made = record(part, net, x_BTD, mask_BT)
     made = [y if y.shape == x_BTD.shape else y.transpose(0, 1) for y in made if y.ndim == 3]
     results = [y[mask_BT] for y in made if y.shape == x_BTD.shape]
     names = []
-    for norm in (whole, norms(words)[-1]):
-        x_ND = norm(words[0])
-        maps = affine_maps(x_ND, [y for y in words if each_number(x_ND, y) is None])[:3]
-        for three, heads in itertools.product(itertools.permutations(maps, 3), (1, HEADS)):
-            given = [*three], heads, False, whole, norm(x_BTD), mask_BT
-            names.append((heads, attention_names(*given)))
+    for (norm, three), heads in itertools.product(maps, (1, HEADS)):
+        names.append((heads, attention_names(three, heads, False, whole, norm(x_BTD), mask_BT)))
     tables = {1: TABLES["SelfAttention"], HEADS: TABLES["MultiHeadSelfAttention"]}
 
     def gives(steps: dict[str, str], names: Names) -> bool:
@@ -124,12 +132,13 @@ def inside(part: Part, net: nn.Module) -> None:
         return any(same(y[mask_BT], z) for z in results)
 
     if any(gives(tables[heads].steps, one) for heads, one in names):
-        return
+        return False
     for heads, one in names:
         for finding, sentence, steps in tables[heads].variants:
             if finding not in NOT_INSIDE and gives(tables[heads].steps | steps, one):
                 text = "All results of the attention in this layer are those of this mistake."
                 raise Mistake(finding, sentence, text, tables[heads].texts["change"])
+    return True
 
 
 # Of attention alone: in a layer they are right, or cannot be told.

@@ -168,15 +168,15 @@ def check(
     yield {"parts": checks, "near": {} if page else similar(own, checks, names)}
     if page:
         yield {"sheet": page.title, "expected": list({**dict.fromkeys(names_of(page)), **checks})}
-    for part in parts:
-        if part.adapter:
-            yield {"doing": [part.name, "shape"]}
-            settle(part)
     order = ["masked_softmax", *SIGNATURES]  # what others use comes first
     parts = sorted(parts, key=lambda part: order.index(part.kind)) if page else parts
     for part in parts:
         wrong = False
         if part.adapter:
+            yield {"doing": [part.name, "shape"]}
+            settle(part)
+            checks[part.name] = [rule.name for rule in rules_of(part)]
+            yield {"parts": checks}
             for note in notes(part):
                 yield {"result": result_of(part.name, "sheet", None, None, note)}
         for message in run(rules_of(part), part):

@@ -8,6 +8,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +19,7 @@ from imdbattn.errors import UserError
 from imdbattn.tools.check.tables import SIGNATURES
 
 FOLDER = Path(__file__).parent / "sheets"
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, if libyaml is there
 OWN = sorted(file.stem for file in FOLDER.glob("*.yaml"))
 KEYS = {
     *("names", "rules", "signature", "make", "calls", "method", "sizes", "needs"),
@@ -143,10 +145,18 @@ def load(name: str) -> Sheet:
     """A sheet of the package by its name, or that of a YAML file, with the parts of the sheet that
     its key `with` names. Raises UserError.
     """
-    file = FOLDER / f"{name}.yaml" if name in OWN else Path(name)
+    return own_sheet(name) if name in OWN else read(name, Path(name))
+
+
+@cache
+def own_sheet(name: str) -> Sheet:
+    return read(name, FOLDER / f"{name}.yaml")
+
+
+def read(name: str, file: Path) -> Sheet:
     if file.suffix not in (".yaml", ".yml"):
         raise UserError(f"there is no sheet {name!r}: {', '.join(OWN)}, or a YAML file")
-    page = yaml.safe_load(file.read_text(encoding="utf-8"))
+    page = yaml.load(file.read_text(encoding="utf-8"), LOADER)
     if not isinstance(page, dict) or not isinstance(page.get("parts"), dict):
         raise UserError(f"{name} is no sheet: it has no parts")
     entries = [entry_of(name, part, keys) for part, keys in page["parts"].items()]
