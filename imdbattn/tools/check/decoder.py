@@ -281,20 +281,24 @@ def context(part: Part) -> None:
     with Calls(decoding) as calls:
         decoding.once()
     found = weights_of(decoding)
-    if len(found) <= 1 and len(calls.contexts) > 1:
-        found = [y.flatten(1) for _, y in calls.contexts]
-        found = [y for place, y in enumerate(found) if not any(same(y, z) for z in found[:place])]
+    if len(calls.contexts) >= STEPS:  # it is called at each step: are the states those of the step?
+        found = distinct([state for state, _ in calls.contexts])
     if not found and not calls.contexts:
         if not decoding.is_textbook and not hasattr(decoding.net, "get_context_vector"):
             raise NotChecked("The model has no attention: its context was not checked.")
         raise NotChecked("The context was not checked: no weights (B, T) were recognized.")
-    if len(found) < STEPS and max(len(found), len(calls.contexts)) < STEPS or len(found) == 1:
-        first = found[0][0] if found else calls.contexts[0][1]
-        raise mistake("context-computed-once", first, count=len(found), steps=STEPS)
+    if len(found) < STEPS:
+        weights = weights_of(decoding) or [y for _, y in calls.contexts]
+        values = {"count": len(distinct(weights)), "steps": STEPS}
+        raise mistake("context-computed-once", weights[0].flatten(1)[0], **values)
     cells = [after[1] for _, _, after in calls.states if len(after) == 2]
     for state, _ in calls.contexts:
         if any(state.shape == cell.shape and same(state, cell, 1e-6) for cell in cells):
             raise mistake("query-of-the-cell", state, cells[0])
+
+
+def distinct(tensors: list[Tensor]) -> list[Tensor]:
+    return [x for place, x in enumerate(tensors) if not any(same(x, y) for y in tensors[:place])]
 
 
 def state_carried(part: Part) -> None:

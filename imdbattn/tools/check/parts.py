@@ -164,13 +164,38 @@ def check(
         yield {"result": result_of("file", "import", False, *explain(error, "file", file))}
         yield {"done": True}
         return
+    near = {} if page else similar(own, {part.name: part for part in parts}, names)
+    yield {"near": near}
+    yield from check_parts(parts, page, own, names)
+    yield {"done": True}
+
+
+def check_objects(things: dict[str, Any], sheet: str | None = None) -> Iterator[dict[str, Any]]:
+    """As check, for classes and functions of this process by their names. Raises UserError."""
+    plain = {name: thing for name, thing in things.items() if name in PARTS}
+    page = load(sheet) if sheet else choose(things, plain, anywhere=True)
+    if page is None:
+        parts = [Part(name, thing) for name, thing in plain.items()]
+    else:
+        parts = parts_of(page, things, "", {}, anywhere=True)
+    taken = [part.make for part in parts]
+    for name, thing in things.items():
+        if not any(thing is one for one in taken):
+            known = names_of(page) if page else PARTS
+            raise UserError(f"{name} is none of {', '.join(known)}: write score(SelfAttention={name})")
+    yield from check_parts(parts, page, dict(things), {})
+
+
+def check_parts(
+    parts: list[Part], page: Sheet | None, own: dict[str, Any], names: Mapping[str, str]
+) -> Iterator[dict[str, Any]]:
+    """The messages of these parts. own: the names of the file, where wrong parts are replaced."""
     checks = {part.name: [rule.name for rule in rules_of(part)] for part in parts}
-    yield {"parts": checks, "near": {} if page else similar(own, checks, names)}
+    yield {"parts": checks}
     if page:
         yield {"sheet": page.title, "expected": list({**dict.fromkeys(names_of(page)), **checks})}
     order = ["masked_softmax", *SIGNATURES]  # what others use comes first
-    parts = sorted(parts, key=lambda part: order.index(part.kind)) if page else parts
-    for part in parts:
+    for part in sorted(parts, key=lambda part: order.index(part.kind)) if page else parts:
         wrong = False
         if part.adapter:
             yield {"doing": [part.name, "shape"]}
@@ -185,7 +210,6 @@ def check(
         if wrong:
             # it is not found again in the parts that use it
             replace(own, part, names)
-    yield {"done": True}
 
 
 def replace(own: dict[str, Any], part: Part, names: Mapping[str, str]) -> None:
@@ -214,21 +238,27 @@ def names_of(sheet: Sheet) -> list[str]:
     return [entry.name for entry in sheet.entries if not (entry.any_name or entry.optional)]
 
 
-def parts_of(sheet: Sheet, own: dict[str, Any], file: str, names: Mapping[str, str]) -> list[Part]:
+def parts_of(
+    sheet: Sheet,
+    own: dict[str, Any],
+    file: str,
+    names: Mapping[str, str],
+    anywhere: bool = False,
+) -> list[Part]:
     """The parts of the sheet that the file has. Raises UserError if there is none."""
     for part, name in names.items():
         if not callable(own.get(name)):
             raise UserError(f"--name {part}={name}: {file} has no class or function {name}")
     named = {part: own[name] for part, name in names.items()}
     parts: dict[str, Part] = {}
-    for entry, name, thing in matches(sheet, named | own):
+    for entry, name, thing in matches(sheet, named | own, anywhere):
         shown = name if entry.any_name or entry.name in parts else entry.name
         adapter = Adapter(entry, entry.rules[0])
         if shown not in parts:
             parts[shown] = Part(shown, thing, file, own, entry.rules[0], adapter)
     if not parts:
         found = ", ".join(names_of(sheet))
-        raise UserError(f"{file} has none of {found}: --stub {sheet.name} prints them")
+        raise UserError(f"{file or 'it'} has none of {found}: --stub {sheet.name} prints them")
     return list(parts.values())
 
 

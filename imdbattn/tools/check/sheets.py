@@ -197,11 +197,14 @@ def stub_of(sheet: Sheet) -> str:
     return f'"""{sheet.title}: fill in what raises NotImplementedError."""\n\n{parts}\n'
 
 
-def choose(own: Mapping[str, Any], plain: Mapping[str, Any]) -> Sheet | None:
+def choose(
+    own: Mapping[str, Any], plain: Mapping[str, Any], anywhere: bool = False
+) -> Sheet | None:
     """The sheet that most names of the file belong to; None for the parts of --stub.
 
     A class that is recognized by its arguments counts as one with a name. plain: the parts of
-    --stub that the file has. Of equal numbers, the names of arguments decide.
+    --stub that the file has. Of equal numbers, the names of arguments decide. anywhere: as for
+    matches.
     """
     best, best_rank = None, (len(plain), 0)
     if plain:
@@ -211,7 +214,7 @@ def choose(own: Mapping[str, Any], plain: Mapping[str, Any]) -> Sheet | None:
     fallback = None
     for name in OWN:
         sheet = load(name)
-        found = matches(sheet, own)
+        found = matches(sheet, own, anywhere)
         sure = [(one, thing) for one, _, thing in found if one.needs or not one.any_name]
         named = {entry.name: thing for entry, thing in sure}
         agreed = sum(entry.agreement(thing) for entry, thing in sure)
@@ -228,16 +231,19 @@ def agreement(thing: Any, known: set[str]) -> int:
     return len(known & given)
 
 
-def matches(sheet: Sheet, own: Mapping[str, Any]) -> list[tuple[Entry, str, Any]]:
+def matches(
+    sheet: Sheet, own: Mapping[str, Any], anywhere: bool = False
+) -> list[tuple[Entry, str, Any]]:
     """The sheet's entries, and the names and things of the file that they are found in.
 
-    A thing belongs to the first entry that it fits, and to each entry that has a method.
+    A thing belongs to the first entry that it fits, and to each entry that has a method. anywhere:
+    whether it may be defined in another place than the checked file.
     """
     found: list[tuple[Entry, str, Any]] = []
     taken: set[int] = set()
     for entry in sheet.entries:
         for name, thing in own.items():
-            foreign = getattr(thing, "__module__", "") != "_checked_file"
+            foreign = not anywhere and getattr(thing, "__module__", "") != "_checked_file"
             if foreign or not callable(thing) or (id(thing) in taken and not entry.method):
                 continue
             if entry.fits(name, thing):
