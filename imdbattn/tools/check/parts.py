@@ -9,7 +9,9 @@ import torch
 
 import imdbattn.tools.check.classifier as classifier
 import imdbattn.tools.check.decoder as decoder
+import imdbattn.tools.check.lab as lab
 import imdbattn.tools.check.lengths as lengths
+import imdbattn.tools.check.model as model
 import imdbattn.tools.check.rules as rules
 import imdbattn.tools.check.source as source
 from imdbattn.errors import UserError
@@ -82,13 +84,13 @@ RULES = {name: KINDS.get(name, MODULE) for name in PARTS}
 MODEL = [
     *FIRST,
     Rule("logits", classifier.returns_logits, ("repeatable",)),
-    Rule("padding", classifier.model_padding, ("repeatable",)),
-    Rule("mean", classifier.model_mean, ("repeatable", "padding")),
-    Rule("words", classifier.model_words, ("repeatable", "padding", "mean")),
+    Rule("padding", model.padding, ("repeatable",)),
+    Rule("mean", model.mean, ("repeatable", "padding")),
+    Rule("words", model.words, ("repeatable", "padding", "mean")),
     Rule("layers", classifier.layers),
     Rule("registered", rules.registered),
     Rule("gradients", rules.gradients, ("logits", "layers", "registered", "padding", "mean")),
-    Rule("positions", classifier.model_positions, ("repeatable",)),
+    Rule("positions", model.positions, ("repeatable",)),
     Rule("batch", rules.batch, ("repeatable", "padding", "mean", "positions")),
     Rule("finite", rules.finite, ("batch", "input-unchanged")),
 ]
@@ -111,8 +113,8 @@ DECODER = [
 SEQ2SEQ = [
     *FOR_ALL,
     Rule("context", decoder.context, ("repeatable", "steps", "encoder")),
-    Rule("context-used", decoder.context_used, ("repeatable", "context")),
-    Rule("prediction", decoder.prediction, ("steps", "encoder", "context", "state-carried")),
+    Rule("context-used", lab.context_used, ("repeatable", "context")),
+    Rule("prediction", lab.prediction, ("steps", "encoder", "context", "state-carried")),
 ]
 ENCODING = [
     *FIRST,
@@ -131,7 +133,7 @@ NEEDED = ("repeatable", "reference")
 EXTRA = {  # that sheets may add, by name
     "lengths-of-queries": Rule("lengths-of-queries", lengths.of_queries, NEEDED),
     "no-lengths": Rule("no-lengths", lengths.none, NEEDED),
-    "bilinear": Rule("bilinear", decoder.bilinear, NEEDED),
+    "bilinear": Rule("bilinear", lab.bilinear, NEEDED),
 }
 
 
@@ -182,7 +184,9 @@ def check_objects(things: dict[str, Any], sheet: str | None = None) -> Iterator[
     for name, thing in things.items():
         if not any(thing is one for one in taken):
             known = names_of(page) if page else PARTS
-            raise UserError(f"{name} is none of {', '.join(known)}: write score(SelfAttention={name})")
+            raise UserError(
+                f"{name} is none of {', '.join(known)}: write score(SelfAttention={name})"
+            )
     yield from check_parts(parts, page, dict(things), {})
 
 

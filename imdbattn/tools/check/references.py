@@ -28,7 +28,6 @@ from imdbattn.tools.check.rules import batch, require_shape
 from imdbattn.tools.check.scores import additive_choices, bilinear_choices
 from imdbattn.tools.check.tables import TABLES
 
-
 PADDED = "3 reviews of 2, 4 and 3 words and padding"
 
 
@@ -153,10 +152,12 @@ def compare(part: Part, known: bool) -> str:
     bindings = [binding(*choice) for choice in choices]
     keep = words_only if given == ["x", "mask"] and "T" in part.arguments[-1][1] else whole
     padded = PADDED if PADDED in examples else ""
-    if part.kind in ("PlainLayer", "ResidualLayer") and known:
-        if diagnose(part, table, results, bindings, examples, keep, known=False):
-            inside(part, net)
-    if found := diagnose(part, table, results, bindings, examples, keep, known, padded):
+    found = diagnose(part, table, results, bindings, examples, keep, known=False)
+    if found and known and part.kind in ("PlainLayer", "ResidualLayer"):
+        inside(part, net)
+    if found and known:
+        found = diagnose(part, table, results, bindings, examples, keep, known, padded)
+    if found:
         if known and part.arguments[:-1]:
             batch(part)
         if known and isinstance(found, NotChecked):

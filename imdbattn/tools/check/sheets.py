@@ -13,13 +13,16 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+try:  # ten times as fast
+    from yaml import CSafeLoader as SafeLoader
+except ImportError:
+    from yaml import SafeLoader  # type: ignore[assignment]
 import yaml
 
 from imdbattn.errors import UserError
 from imdbattn.tools.check.tables import SIGNATURES
 
 FOLDER = Path(__file__).parent / "sheets"
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, if libyaml is there
 OWN = sorted(file.stem for file in FOLDER.glob("*.yaml"))
 KEYS = {
     *("names", "rules", "signature", "make", "calls", "method", "sizes", "needs"),
@@ -156,7 +159,7 @@ def own_sheet(name: str) -> Sheet:
 def read(name: str, file: Path) -> Sheet:
     if file.suffix not in (".yaml", ".yml"):
         raise UserError(f"there is no sheet {name!r}: {', '.join(OWN)}, or a YAML file")
-    page = yaml.load(file.read_text(encoding="utf-8"), LOADER)
+    page = yaml.load(file.read_text(encoding="utf-8"), SafeLoader)
     if not isinstance(page, dict) or not isinstance(page.get("parts"), dict):
         raise UserError(f"{name} is no sheet: it has no parts")
     entries = [entry_of(name, part, keys) for part, keys in page["parts"].items()]
