@@ -1,15 +1,19 @@
 """imdbattn.check understands the functions and classes that exercise sheets ask for."""
 
+import csv
+import io
 import json
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 import torch
 import yaml
 
+import imdbattn.check
 from imdbattn.errors import UserError
 from imdbattn.tools.check.parts import check
-from imdbattn.tools.check.report import Outcome, as_gradescope, as_text
+from imdbattn.tools.check.report import Outcome, as_csv, as_gradescope, as_junit, as_text
 from imdbattn.tools.check.sheets import FOLDER as OWN_SHEETS
 from imdbattn.tools.check.sheets import OWN, load
 
@@ -83,6 +87,7 @@ def test_wrong_solutions_of_each_sheet_are_refused_by_name(file, part, names, ol
         ("course_additive", "the mask is added to the scores"),
         ("course_padding", "the mask is 1 on padding"),
         ("textbook_classic", "Its argument scores is changed in place"),
+        ("self_one_class", "Checked as ResidualLayer."),
     ],
 )
 def test_what_could_have_been_otherwise_is_noted(file, note):
@@ -219,6 +224,45 @@ def test_a_mean_that_ignores_nan_is_checked_completely(tmp_path):
     other = "x.masked_fill(~mask[..., None], float('nan')).nanmean(1).nan_to_num(0)"
     outcome = outcome_of(changed(tmp_path, "right/linears", mean, other))
     assert (findings(outcome), outcome.status, outcome.unmade) == ([], 0, 0)
+
+
+# --- notebooks and graders ---------------------------------------------------------------------
+
+
+def named(file: str, *names: str) -> list:
+    """These classes and functions as in a notebook, whose module is __main__."""
+    own: dict = {"__name__": "__main__"}
+    exec((FOLDER / "sheets" / f"{file}.py").read_text(), own)
+    return [own[name] for name in names]
+
+
+def test_score_knows_the_sheets():
+    parts = named("textbook_lazy", "masked_softmax", "DotProductAttention")
+    report = imdbattn.check.score(*parts)
+    assert (report.passed, report.sheet) == (True, load("textbook").title)
+    parts = named("course_causal", "CausalSelfAttention")
+    report = imdbattn.check.score(CausalAttn=parts[0], sheet="courses")
+    assert (report.passed, list(report.parts)) == (True, ["CausalSelfAttention"])
+    assert torch.get_default_dtype() == torch.float32
+
+
+def test_reports_of_sheets_have_the_sheets_names(tmp_path):
+    file = changed(tmp_path, "sheets/lab_plain", "return logits\n", "return logits.softmax(-1)\n")
+    outcome = outcome_of(file)
+    outcome.points = {"Seq2SeqModel": 4.0}
+    (test,) = json.loads(as_gradescope([outcome]))["tests"]
+    assert (test["name"], test["max_score"], test["status"]) == ("Seq2SeqModel", 4.0, "failed")
+    assert 0 < test["score"] < 4
+    assert "softmax-twice" in test["output"]
+    (suite,) = ElementTree.fromstring(as_junit([outcome]))
+    failed = [
+        (case.get("classname"), case.get("name"))
+        for case in suite
+        if len(case) and case[0].tag == "failure"
+    ]
+    assert ("Seq2SeqModel", "logits") in failed
+    (row,) = csv.DictReader(io.StringIO(as_csv([outcome])))
+    assert "Seq2SeqModel: softmax-twice" in row["findings"]
 
 
 # --- sheets of teachers ---------------------------------------------------------------------------

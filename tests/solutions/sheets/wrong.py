@@ -785,8 +785,8 @@ WRONG = [
         "DotProductAttention",
         "scores of values",
         "arguments-exchanged",
-        "zip(queries, keys, strict=True)",
-        "zip(queries, values, strict=True)",
+        "zip(queries, keys, strict=False)",
+        "zip(queries, values, strict=False)",
     ),
     (
         "textbook_loops",
@@ -799,10 +799,10 @@ WRONG = [
     (
         "textbook_classic",
         "DotProductAttention",
-        "softmax twice",
+        "a second softmax",
         "softmax-applied-twice",
-        "masked_softmax(scores, valid_lens)\n        return torch.bmm(self.dropout(self.attention_weights), values)\n\n\ndef",
-        "masked_softmax(scores.softmax(-1), valid_lens)\n        return torch.bmm(self.dropout(self.attention_weights), values)\n\n\ndef",
+        "scores = torch.bmm(queries, keys.transpose(1, 2)) / math.sqrt(d)",
+        "scores = (torch.bmm(queries, keys.transpose(1, 2)) / math.sqrt(d)).softmax(-1)",
     ),
     (
         "textbook_classic",
