@@ -240,7 +240,7 @@ def test_score_knows_the_sheets():
     parts = named("textbook_lazy", "masked_softmax", "DotProductAttention")
     report = imdbattn.check.score(*parts)
     assert (report.passed, report.sheet) == (True, load("textbook").title)
-    parts = named("course_causal", "CausalSelfAttention")
+    parts = named("course_causal", "CausalSelfAttn")
     report = imdbattn.check.score(CausalAttn=parts[0], sheet="courses")
     assert (report.passed, list(report.parts)) == (True, ["CausalSelfAttention"])
     assert torch.get_default_dtype() == torch.float32

@@ -215,10 +215,14 @@ def choose(
         known = set(re.findall(r"\w+", names))
         best_rank = (len(plain), sum(agreement(thing, known) for thing in plain.values()))
     fallback = None
-    for name in OWN:
-        sheet = load(name)
+    for own_name in OWN:
+        sheet = load(own_name)
         found = matches(sheet, own, anywhere)
-        sure = [(one, thing) for one, _, thing in found if one.needs or not one.any_name]
+        sure = [
+            (one, thing)
+            for one, name, thing in found
+            if not one.any_name or (one.needs and name not in plain)
+        ]
         named = {entry.name: thing for entry, thing in sure}
         agreed = sum(entry.agreement(thing) for entry, thing in sure)
         if named and (len(named), agreed) > best_rank:
