@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -62,10 +63,13 @@ class Adapter:
         object.__setattr__(module, "forward", self.called(called))
 
     def called(self, called: Callable[..., Any]) -> Callable[..., Any]:
+        given_names = parameters_of(called)
+
         def call(*values: Any, **more: Any) -> Any:
             names = dict(zip(self.given, values, strict=False)) | more
             complete(names)
             given, named = arguments_of(called, self.way.arguments, names)
+            named |= {name: value for name, value in more.items() if name in given_names}
             y = called(*given, **named)
             if isinstance(y, tuple) and self.way.result == "y":
                 y = y[0]
@@ -126,8 +130,10 @@ def settle(
     are the best by the rules before it. The last rule looks for known mistakes, which takes long
     for modules: it is tried only if the others do not decide, and with one way for each kind.
     """
-    ways = [way for way in entry.ways if agrees(called, way)]
-    ways = ways or [way for way in entry.ways if may_be_called(called, way)] or entry.ways
+    text = said(called, candidates[0].file)
+    allowed = [way for way in entry.ways if is_allowed(way, text)] or entry.ways
+    ways = [way for way in allowed if agrees(called, way)]
+    ways = ways or [way for way in allowed if may_be_called(called, way)] or allowed
     if is_for_padding(called):
         ways = [way for way in ways if is_given_padding(way)] or ways
     left = [(part, way) for part in candidates for way in ways]
@@ -149,6 +155,25 @@ def settle(
         left = [one for one, rank in zip(left, ranks, strict=False) if rank == max(ranks)]
     part, part.adapter.way = left[0]
     return part
+
+
+def said(called: Any, file: str) -> str:
+    """The names of the arguments, the docstring and the lines of a function."""
+    called = getattr(called, "func", called)
+    texts = [*parameters_of(called), str(getattr(called, "__doc__", None) or "")]
+    code = getattr(called, "__code__", None)
+    if code and Path(file).suffix == ".py":
+        last = max(line for *_, line in code.co_lines() if line)
+        lines = Path(file).read_text(encoding="utf-8", errors="replace").splitlines()
+        texts += lines[code.co_firstlineno - 1 : last]
+    return "\n".join(re.sub(r"\w+ ?= ?True", "", text) for text in texts)
+
+
+def is_allowed(way: Way, text: str) -> bool:
+    """Whether the text of the solution allows this way to call it."""
+    if way.unless_said and re.search(way.unless_said, text, re.IGNORECASE):
+        return False
+    return not way.if_said or bool(re.search(way.if_said, text, re.IGNORECASE))
 
 
 def may_be_called(called: Any, way: Way) -> bool:

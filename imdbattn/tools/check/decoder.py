@@ -6,6 +6,7 @@ of the encoder, L layers, H width of the state, V words of the vocabulary.
 """
 
 import itertools
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from imdbattn.tools.check.numbers import Mistake, NotChecked, mistake, normal, same
+from imdbattn.tools.check.numbers import Mistake, NotChecked, StudentError, mistake, normal, same
 from imdbattn.tools.check.part import Part, Recorder, net_of, student
 from imdbattn.tools.check.rules import require_shape
 from imdbattn.tools.check.tables import describe
@@ -22,6 +23,7 @@ REVIEWS, STEPS, WORDS = 3, 4, 5
 LENGTHS = (5, 2, 3)  # of the encoder's reviews
 LAYERS, WIDTH, VOCABULARY = 2, 8, 11
 EXACT = 1e-6  # a smaller effect is none
+LENGTH = re.compile(".*(len|seq|steps|max).*", re.IGNORECASE)  # names of a number of steps
 
 
 class Memory(NamedTuple):
@@ -64,7 +66,7 @@ class Decoding:
     def __init__(self, part: Part) -> None:
         self.part, self.net = part, made(part)
         self.is_textbook = part.kind == "Decoder"
-        self.vocabulary, self.source_BT = VOCABULARY, torch.empty(0)
+        self.vocabulary, self.source_BT, self.constant = VOCABULARY, torch.empty(0), ""
         if self.is_textbook:
             self.memory = memory_of(self.net)
             student(self.once)
@@ -77,6 +79,23 @@ class Decoding:
         self.source_BT = (torch.arange(REVIEWS * WORDS).view(REVIEWS, WORDS) * 7 + 2) % (
             self.vocabulary
         )
+        self.find_constant()
+
+    def find_constant(self) -> None:
+        """Finds the constant of the file, such as SEQ_LENGTH, that is the number of steps, if the
+        model decodes so many and cannot decode fewer.
+        """
+        try:
+            student(self.once)
+        except StudentError:
+            for name, value in self.part.own.items():
+                if isinstance(value, int) and value > STEPS and LENGTH.fullmatch(name):
+                    self.constant = name
+                    try:
+                        student(self.once)
+                        return
+                    except StudentError:
+                        self.part.own[name], self.constant = value, ""
 
     def once(self) -> Any:
         return self(target(self.vocabulary))
@@ -87,6 +106,8 @@ class Decoding:
 
     def __call__(self, tokens_BS: Tensor, given: Any = None) -> Tensor:
         """given: other memory, or another source, than the usual one."""
+        if self.constant:
+            self.part.own[self.constant] = tokens_BS.shape[1]
         if self.is_textbook:
             state = student(self.start, self.memory if given is None else given)
             y = student(self.net, tokens_BS, state)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from imdbattn.tools.check.affine import SAMPLES, Fitted, affine_maps, computed, each_number, samples
 from imdbattn.tools.check.attention import attention_names
 from imdbattn.tools.check.formulas import GUESS, RIGHT, Call, Choice, Names, evaluate, whole
-from imdbattn.tools.check.numbers import Mistake, mask, normal, same
+from imdbattn.tools.check.numbers import Mistake, mask, mistake, normal, same
 from imdbattn.tools.check.part import HEADS, WIDTH, Part, inputs, record
 from imdbattn.tools.check.tables import TABLES
 
@@ -97,10 +97,12 @@ def layer_choices(part: Part, net: Any, results: list[Tensor]) -> Iterator[Choic
         yield finding, "", {"attention": f, "n": n, "g": Fitted(y, alone=False)}
 
 
-def inside(part: Part, net: nn.Module) -> None:
-    """Raises Mistake for a known mistake of the attention that a layer computes itself."""
+def inside(part: Part, net: nn.Module) -> bool:
+    """Whether the attention in a layer is a module, or that of the formula. Raises Mistake for a
+    known mistake of attention that the layer computes itself.
+    """
     if any(attending_in_any_way(child) for child in list(net.modules())[1:]):
-        return
+        return True
     wide = [y for y in computed(part, net, samples(part, 2)) if y.shape[1] == 2 * WIDTH]
     words = [y.view(-1, WIDTH) for y in wide]
     maps = []  # for each norm, that of the input of the projections, and these
@@ -108,9 +110,38 @@ def inside(part: Part, net: nn.Module) -> None:
         x_ND = norm(words[0])
         found = affine_maps(x_ND, [y for y in words if each_number(x_ND, y) is None])[:3]
         maps += [(norm, three) for three in itertools.permutations(found, 3)]
-    for lengths in ((5, 2, 4, 3), (4, 4, 4)):  # the second without padding
-        if not differs_inside(part, net, maps, *lengths):
-            return
+    if not differs_inside(part, net, maps, 5, 2, 4, 3):
+        return True
+    differs_inside(part, net, maps, 4, 4, 4)  # without padding
+    return False
+
+
+def require_skips(part: Part, net: nn.Module) -> None:
+    """Raises Mistake if x is not added after the attention, or the input of a feed-forward network
+    after it: a tensor is looked for that is the sum of two others.
+    """
+    x_BTD, mask_BT = inputs(part, 3, 3, 3)
+    other_BTD = x_BTD.clone()
+    other_BTD[:, -1] += normal(WIDTH, seed=3)
+    with torch.enable_grad():
+        made, others = (record(part, net, x, mask_BT) for x in (x_BTD, other_BTD))
+    steps, last_wide = [], -1
+    for y, z in zip(made, others, strict=True):
+        if y.ndim == 3 and y.shape != x_BTD.shape:
+            y, z = y.transpose(0, 1), z.transpose(0, 1)
+        if y.shape == x_BTD.shape:
+            steps.append((y, not same(y[:, 0], z[:, 0], 1e-6)))
+        elif y.shape[-1] > WIDTH and any(mixed for _, mixed in steps):
+            last_wide = len(steps)
+    mixed = [y for y, is_mixed in steps if is_mixed]
+    change = TABLES["ResidualLayer"].texts["change"]
+    if not any(same(y - x_BTD, z) for y, z in itertools.permutations(mixed, 2)):
+        raise mistake("input-not-added", mixed[-1], what="attention", fix=change)
+    late = [y for y, is_mixed in steps[last_wide:] if is_mixed] if last_wide >= 0 else []
+    sums = (same(y - v, u) for y, v in itertools.permutations(late, 2) for u in mixed)
+    if late and not any(sums):
+        fix = "Write x = x + self.feed_forward(self.norm(x))."
+        raise mistake("input-not-added", late[-1], what="the feed-forward network", fix=fix)
 
 
 def differs_inside(part: Part, net: nn.Module, maps: list[Any], *lengths: int) -> bool:

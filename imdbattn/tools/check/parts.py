@@ -134,6 +134,7 @@ EXTRA = {  # that sheets may add, by name
     "lengths-of-queries": Rule("lengths-of-queries", lengths.of_queries, NEEDED),
     "no-lengths": Rule("no-lengths", lengths.none, NEEDED),
     "bilinear": Rule("bilinear", lab.bilinear, NEEDED),
+    "attention-mask": Rule("attention-mask", lengths.attention_mask, NEEDED),
 }
 
 

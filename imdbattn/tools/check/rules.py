@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from imdbattn.tools.check.numbers import Mistake, NotChecked, mistake, normal, same
+from imdbattn.tools.check.numbers import Mistake, NotChecked, StudentError, mistake, normal, same
 from imdbattn.tools.check.part import (
     WIDTH,
     Part,
@@ -77,9 +77,12 @@ def repeatable(part: Part) -> None:
 
 def unchanged(part: Part) -> None:
     """The input keeps its values."""
-    given, net = inputs(part, 3, 0), net_of(part)
+    lengths = (3, 1) if without_words_is_a_note(part) else (3, 0)
+    given, net = inputs(part, *lengths), net_of(part)
     student(lambda: net(*given))
-    for (name, _), before, after in zip(part.arguments, inputs(part, 3, 0), given, strict=False):
+    for (name, _), before, after in zip(
+        part.arguments, inputs(part, *lengths), given, strict=False
+    ):
         if not torch.equal(before, after):
             if name in SPENT.get(part.kind, ()):
                 spent = f"Its argument {name} is changed in place; a caller does not need it again."
@@ -151,7 +154,13 @@ def finite(part: Part) -> None:
             given = [
                 x.requires_grad_() if x.is_floating_point() else x for x in inputs(part, *lengths)
             ]
-            y = call(part, net, *given)
+            try:
+                y = call(part, net, *given)
+            except StudentError as error:
+                if 0 in lengths and without_words_is_a_note(part):
+                    reason = type(error.args[0]).__name__
+                    raise NotChecked(f"A review without words raises {reason}.") from error
+                raise
             if y.requires_grad and bool(y.isfinite().all()):
                 student(lambda y=y: y.square().sum().backward())
             named = [(name, x) for (name, _), x in zip(part.arguments, given, strict=False)]
@@ -174,11 +183,14 @@ def only_without_words(part: Part, what: str, values: Tensor) -> bool:
     """Whether it is a note for the part that these values of a review without words, the first one,
     are not finite. Other reviews must have finite results.
     """
-    if not part.adapter:
-        return False
-    called = getattr(part.make, "forward", part.make)
-    is_note = part.adapter.entry.may_be_nan(called)
+    is_note = without_words_is_a_note(part)
     return is_note and (what != "result" or bool(values[1:].isfinite().all()))
+
+
+def without_words_is_a_note(part: Part) -> bool:
+    """Whether it is not wrong if a review without words has no finite result."""
+    called = getattr(part.make, "forward", part.make)
+    return bool(part.adapter) and part.adapter.entry.may_be_nan(called)
 
 
 def registered(part: Part) -> None:

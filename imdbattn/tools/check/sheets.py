@@ -27,7 +27,7 @@ OWN = sorted(file.stem for file in FOLDER.glob("*.yaml"))
 KEYS = {
     *("names", "rules", "signature", "make", "calls", "method", "sizes", "needs"),
     *("unless", "masked", "change", "stub", "any_name", "also", "optional", "without_words"),
-    *("attributes", "free"),
+    *("attributes", "free", "other_pooling"),
 }
 
 # What nan for a review without words is. Without the key, it is a note if the part has an argument
@@ -44,6 +44,8 @@ class Way:
     arguments: dict[str, str]
     says: str = ""  # what is noted if this is the way of the solution
     result: str = "y"  # the part's result, from that of the call
+    if_said: str = ""  # a pattern; only if the solution's text has it: see said
+    unless_said: str = ""  # a pattern; not if the solution's text has it
 
     @property
     def masks(self) -> list[str]:
@@ -77,6 +79,7 @@ class Entry:
     also: list[str] = field(default_factory=list)  # further rules, of parts.EXTRA
     optional: bool = False  # it is not listed as absent
     without_words: str = ""  # nan for a review without words: see WITHOUT_WORDS
+    other_pooling: str = "note"  # the largest of the words instead of their mean: note or wrong
     change: str = ""
     stub: str = ""
 
@@ -98,7 +101,15 @@ class Entry:
             return False
         if any(meant(name, self.unless) for name in given):
             return False
+        if self.any_name and self.free and self.needs_more_than_it_is_given(thing):
+            return False
         return not (self.any_name and self.free and self.needs) or self.can_be_called(thing)
+
+    def needs_more_than_it_is_given(self, thing: Any) -> bool:
+        """Whether the class is called with more arguments than in each of the ways."""
+        forward = getattr(thing, "forward", None)
+        count = len(unknown(forward, ())) if forward else 0
+        return count > max(len(way.arguments) for way in self.ways)
 
     def can_be_called(self, thing: Any) -> bool:
         """Whether the class is called with a mask or lengths, and with as many arguments."""
@@ -183,10 +194,12 @@ def entry_of(sheet: str, part: str, keys: Any) -> Entry:
     for call in calls:
         if not isinstance(call, dict):
             raise UserError(f"{where}: calls are names of arguments with what is given for them")
-        arguments = {k: str(v) for k, v in call.items() if k not in ("says", "result")}
-        ways.append(Way(arguments, call.get("says", ""), call.get("result", "y")))
-    if keys.get("without_words", "note") not in WITHOUT_WORDS:
-        raise UserError(f"{where}: without_words is one of {', '.join(WITHOUT_WORDS)}")
+        known = ("says", "result", "if_said", "unless_said")
+        arguments = {k: str(v) for k, v in call.items() if k not in known}
+        ways.append(Way(arguments, **{k: str(v) for k, v in call.items() if k in known}))
+    for key in ("without_words", "other_pooling"):
+        if keys.get(key, "note") not in WITHOUT_WORDS:
+            raise UserError(f"{where}: {key} is one of {', '.join(WITHOUT_WORDS)}")
     others = {k: v for k, v in keys.items() if k not in ("rules", "calls", "names", "signature")}
     for key in ("make", "sizes"):
         others[key] = {k: str(v) for k, v in (others.get(key) or {}).items()}
@@ -209,6 +222,7 @@ def choose(
     --stub that the file has. Of equal numbers, the names of arguments decide. anywhere: as for
     matches.
     """
+    plain = {part: thing for part, thing in plain.items() if may_be_plain(part, thing)}
     best, best_rank = None, (len(plain), 0)
     if plain:
         names = " ".join(SIGNATURES[part] for part in plain)
@@ -221,7 +235,8 @@ def choose(
         sure = [
             (one, thing)
             for one, name, thing in found
-            if not one.any_name or (one.needs and name not in plain)
+            if not one.any_name
+            or (name not in plain and (one.needs or one.can_be_called(thing)))
         ]
         named = {entry.name: thing for entry, thing in sure}
         agreed = sum(entry.agreement(thing) for entry, thing in sure)
@@ -230,6 +245,24 @@ def choose(
         if found and fallback is None:
             fallback = sheet
     return best if best or plain else fallback
+
+
+def may_be_plain(part: str, thing: Any) -> bool:
+    """Whether a class with the name of a part of --stub may be made and called as that part."""
+    signature = SIGNATURES[part]
+    if not isinstance(thing, type):
+        return True
+    made = re.findall(r"\w+", signature.partition(": ")[0])[1:]
+    called = parameters_of(thing.forward) if hasattr(thing, "forward") else {}
+    is_masked, has_lengths = (
+        any(re.search(pattern, name) for name in called) for pattern in ("mask|pad", "len")
+    )
+    if is_masked != has_lengths and ("mask" in signature, "lengths" in signature) in (
+        (True, False),
+        (False, True),
+    ):
+        return is_masked == ("mask" in signature)
+    return len(unknown(thing, ())) <= len(made)
 
 
 def agreement(thing: Any, known: set[str]) -> int:
