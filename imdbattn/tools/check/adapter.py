@@ -47,6 +47,13 @@ class Adapter:
         """The module that the sheet describes."""
         if self.entry.free and (other := unknown(make, self.entry.make)):
             raise NotChecked(f"It was not checked: it is not known what {other[0]} is.")
+        asked = [
+            self.entry.make.get(meant(k, self.entry.make) or "", "") for k in parameters_of(make)
+        ]
+        if "D // heads" in asked and not any(
+            value == "heads" or "n_head" in value for value in asked
+        ):
+            sizes = sizes | {"heads": 1}  # the class is one head
         given, named = arguments_of(make, self.entry.make, sizes | names)
         module = make(*given, **named)
         if self.entry.sizes and isinstance(module, nn.Module):

@@ -7,7 +7,8 @@ of the encoder, L layers, H width of the state, V words of the vocabulary.
 
 import itertools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -91,11 +92,22 @@ class Decoding:
             for name, value in self.part.own.items():
                 if isinstance(value, int) and value > STEPS and LENGTH.fullmatch(name):
                     self.constant = name
-                    try:
+                    with suppress(StudentError):
                         student(self.once)
                         return
-                    except StudentError:
-                        self.part.own[name], self.constant = value, ""
+            self.constant = ""
+
+    @contextmanager
+    def steps_of(self, tokens_BS: Tensor) -> Iterator[None]:
+        """The constant is the number of these steps within a with block."""
+        before = self.part.own.get(self.constant)
+        try:
+            if self.constant:
+                self.part.own[self.constant] = tokens_BS.shape[1]
+            yield
+        finally:
+            if self.constant:
+                self.part.own[self.constant] = before
 
     def once(self) -> Any:
         return self(target(self.vocabulary))
@@ -106,13 +118,12 @@ class Decoding:
 
     def __call__(self, tokens_BS: Tensor, given: Any = None) -> Tensor:
         """given: other memory, or another source, than the usual one."""
-        if self.constant:
-            self.part.own[self.constant] = tokens_BS.shape[1]
         if self.is_textbook:
             state = student(self.start, self.memory if given is None else given)
             y = student(self.net, tokens_BS, state)
         else:
-            y = student(self.net, self.source_BT if given is None else given, tokens_BS)
+            with self.steps_of(tokens_BS):
+                y = student(self.net, self.source_BT if given is None else given, tokens_BS)
         y = y[0] if isinstance(y, tuple | list) and y else y
         if not self.is_textbook and isinstance(y, Tensor) and y.ndim == 2:
             y = by_review(y, tokens_BS, self.source_BT if given is None else given)

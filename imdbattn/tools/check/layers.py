@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from imdbattn.tools.check.affine import SAMPLES, Fitted, affine_maps, computed, each_number, samples
 from imdbattn.tools.check.attention import attention_names
 from imdbattn.tools.check.formulas import GUESS, RIGHT, Call, Choice, Names, evaluate, whole
-from imdbattn.tools.check.numbers import Mistake, mask, mistake, normal, same
+from imdbattn.tools.check.numbers import Mistake, NotChecked, mask, mistake, normal, same
 from imdbattn.tools.check.part import HEADS, WIDTH, Part, inputs, record
 from imdbattn.tools.check.tables import TABLES
 
@@ -116,23 +116,29 @@ def inside(part: Part, net: nn.Module) -> bool:
     return False
 
 
-def require_skips(part: Part, net: nn.Module) -> None:
+def require_skips(part: Part, net: nn.Module, only_wide: bool) -> None:
     """Raises Mistake if x is not added after the attention, or the input of a feed-forward network
-    after it: a tensor is looked for that is the sum of two others.
+    after it: a tensor is looked for that is the sum of two others. Raises NotChecked if they are.
+
+    only_wide: whether a layer without such a network, which is wider than x, is left out.
     """
-    x_BTD, mask_BT = inputs(part, 3, 3, 3)
+    x_BTD, mask_BT = inputs(part, 3, 3)
     other_BTD = x_BTD.clone()
     other_BTD[:, -1] += normal(WIDTH, seed=3)
     with torch.enable_grad():
         made, others = (record(part, net, x, mask_BT) for x in (x_BTD, other_BTD))
     steps, last_wide = [], -1
     for y, z in zip(made, others, strict=True):
-        if y.ndim == 3 and y.shape != x_BTD.shape:
+        if y.ndim != 3:
+            continue
+        if y.shape != x_BTD.shape:
             y, z = y.transpose(0, 1), z.transpose(0, 1)
         if y.shape == x_BTD.shape:
             steps.append((y, not same(y[:, 0], z[:, 0], 1e-6)))
         elif y.shape[-1] > WIDTH and any(mixed for _, mixed in steps):
             last_wide = len(steps)
+    if only_wide and last_wide < 0:
+        return
     mixed = [y for y, is_mixed in steps if is_mixed]
     change = TABLES["ResidualLayer"].texts["change"]
     if not any(same(y - x_BTD, z) for y, z in itertools.permutations(mixed, 2)):
@@ -142,6 +148,7 @@ def require_skips(part: Part, net: nn.Module) -> None:
     if late and not any(sums):
         fix = "Write x = x + self.feed_forward(self.norm(x))."
         raise mistake("input-not-added", late[-1], what="the feed-forward network", fix=fix)
+    raise NotChecked("Differs from the sheet: LayerNorm or what follows the attention is another.")
 
 
 def differs_inside(part: Part, net: nn.Module, maps: list[Any], *lengths: int) -> bool:

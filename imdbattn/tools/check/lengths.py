@@ -51,7 +51,7 @@ def attention_mask(part: Part) -> None:
     """A bool attn_mask is True where a word must not attend, as of torch.nn.MultiheadAttention."""
     assert part.adapter is not None
     given_names = parameters_of(getattr(part.make, "forward", part.make))
-    if "attn_mask" not in given_names or any("attn_mask" == k for k in used_by(part)):
+    if "attn_mask" not in given_names or "attn_mask" in used_by(part):
         raise NotChecked(f"{part.name} has no attn_mask beside the mask of padding.")
     net = net_of(part)
     given = inputs(part, 3, 3)

@@ -16,6 +16,7 @@ from imdbattn.tools.check.classifier import EXACT, TWO, logits, read
 from imdbattn.tools.check.formulas import RIGHT, diagnose
 from imdbattn.tools.check.numbers import Mistake, NotChecked, mistake, same
 from imdbattn.tools.check.part import (
+    NAMES,
     VECTORS,
     VOCABULARY,
     Part,
@@ -25,6 +26,7 @@ from imdbattn.tools.check.part import (
     student,
     vectors_VD,
 )
+from imdbattn.tools.check.sheets import meant, parameters_of
 from imdbattn.tools.check.tables import TABLES
 
 
@@ -36,28 +38,36 @@ def padding(part: Part) -> None:
     y, z = (logits(part, one, lengths=lengths_B) for one in (tokens_BT, other_BT))
     if same(y, z):
         return
+    weights_of_words(part, tokens_BT, lengths_B)
+    with suppress(NotChecked):
+        read(part, cls=False)
+    raise mistake("depends-on-padding", y[1], z[1], text="", length=3, more=2)
+
+
+def weights_of_words(part: Part, tokens_BT: Tensor, lengths_B: Tensor) -> None:
+    """Raises Mistake if a tensor is weights of attention in which words attend to padding."""
     net = net_of(part)
     with torch.enable_grad():  # without gradients, torch's own attention computes in one step
         made = record(part, net, tokens_BT, lengths_B)
-    for weights_B in filter(None, (as_weights(x, 3, 5) for x in made)):
+    for weights_B in filter(None, (as_weights(x, *tokens_BT.shape) for x in made)):
         for w, length in zip(weights_B, lengths_B.tolist(), strict=True):
             on_words, on_padding = w[:, :length, :length].sum(), w[:, :length, length:].sum()
             if on_padding > 1e-3:
                 finding = "no-key-mask" if on_words > 1e-3 else "mask-inverted"
                 texts = mistake(f"{finding}-in-model", w[0, 0], length=length).args[1:]
                 raise Mistake(finding, *texts)
-    with suppress(NotChecked):
-        read(part, cls=False)
-    raise mistake("depends-on-padding", y[1], z[1], text="", length=3, more=2)
 
 
 def as_weights(x: Tensor, reviews: int, length: int) -> list[Tensor] | None:
-    """Weights of attention as (heads, T, T) for each review; None for another tensor."""
+    """Weights of attention as (heads, T, T) for each review; None for another tensor. nan, of words
+    whose keys are all masked, becomes 0.
+    """
     if x.shape[-2:] != (length, length) or x.numel() % (reviews * length**2) or (x < 0).any():
         return None
-    if not same(x.sum(-1), torch.ones(x.shape[:-1]).to(x)):
+    sums = x.sum(-1)
+    if bool(sums.isnan().all()) or not bool(((sums - 1).abs().nan_to_num(0) < 1e-3).all()):
         return None
-    return [*x.reshape(reviews, -1, length, length)]
+    return [*x.nan_to_num(0).reshape(reviews, -1, length, length)]
 
 
 def mean(part: Part) -> None:
@@ -74,6 +84,22 @@ def mean(part: Part) -> None:
         raise mistake("lengths-ignored", ignored[1])
     if not is_read:
         raise NotChecked("What the head reads was not checked: it is no result (B, D) of words.")
+
+
+def vectors(part: Part) -> None:
+    """The vectors that the class is given have an effect on the logits."""
+    assert part.adapter is not None
+    asked = part.adapter.entry.make
+    if not any(asked.get(meant(k, asked) or "") == "vectors" for k in parameters_of(part.make)):
+        raise NotChecked("The class is given no vectors.")
+    results: list[Tensor] = []
+    for table_VD in (vectors_VD(), vectors_VD().flip(0)):
+        torch.default_generator.manual_seed(0)
+        net = student(part.adapter.build, part.make, part.sizes | NAMES, vectors=table_VD)
+        part.adapter.attach(net)
+        results.append(student(net.eval(), *inputs(part, 3, 3)).detach())
+    if same(results[0], results[1], EXACT):
+        raise mistake("vectors-not-used", results[0][0])
 
 
 def words(part: Part) -> None:

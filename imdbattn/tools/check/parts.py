@@ -86,6 +86,7 @@ MODEL = [
     Rule("logits", classifier.returns_logits, ("repeatable",)),
     Rule("padding", model.padding, ("repeatable",)),
     Rule("mean", model.mean, ("repeatable", "padding")),
+    Rule("vectors", model.vectors, ("repeatable",)),
     Rule("words", model.words, ("repeatable", "padding", "mean")),
     Rule("layers", classifier.layers),
     Rule("registered", rules.registered),

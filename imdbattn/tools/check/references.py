@@ -153,29 +153,49 @@ def compare(part: Part, known: bool) -> str:
     keep = words_only if given == ["x", "mask"] and "T" in part.arguments[-1][1] else whole
     padded = PADDED if PADDED in examples else ""
     found = diagnose(part, table, results, bindings, examples, keep, known=False)
-    is_layer = part.kind in ("PlainLayer", "ResidualLayer")
-    is_right_inside = bool(found and known and is_layer) and inside(part, net)
     if found and known:
+        is_layer = part.kind in ("PlainLayer", "ResidualLayer")
+        is_right_inside = is_layer and inside(part, net)
+        is_residual = part.kind == "ResidualLayer" and part.adapter and part.name != part.kind
+        if is_right_inside and is_residual:
+            require_batch(part)
+            require_skips(part, net, only_wide=True)
         try:
             found = diagnose(part, table, results, bindings, examples, keep, known, padded)
         except Mistake as named:
-            is_defensible = part.kind == "ResidualLayer" and named.args[0] == "no-g"
-            if part.adapter and is_defensible and part.name != "ResidualLayer":
+            if is_residual and named.args[0] == "no-g":
                 raise NotChecked(f"Differs from the sheet: {named.args[1]}") from named
             raise
-    if found and is_right_inside and part.adapter and part.kind == "ResidualLayer":
-        batch(part)
-        require_skips(part, net)
-        raise NotChecked(
-            "Differs from the sheet: LayerNorm or the feed-forward network is another one."
-        )
+        if is_right_inside and is_residual:
+            require_skips(part, net, only_wide=False)
     if found:
         if known and part.arguments[:-1]:
-            batch(part)
+            require_batch(part)
         if known and not str(found).startswith("Differs"):
             require_effects(part, net)
         raise found
     return table.texts["holds"]
+
+
+def require_batch(part: Part) -> None:
+    """As rules.batch; of a sheet's layer, it is looked for what words attend to."""
+    try:
+        batch(part)
+    except Mistake as found:
+        is_layer = part.kind in ("PlainLayer", "ResidualLayer")
+        if not part.adapter or not is_layer or found.args[0] != "depends-on-padding":
+            raise
+        net, (x_BTD, mask_BT) = net_of(part), inputs(part, 5, 3)
+        results = [call(part, net, x_BTD, mask_BT)[1, 0]]
+        for place in (1, 4):  # a word, and padding
+            moved_BTD = x_BTD.clone()
+            moved_BTD[1, place] += normal(WIDTH, seed=3)
+            results.append(call(part, net, moved_BTD, mask_BT)[1, 0])
+        before, other_word, other_padding = results
+        if same(before, other_padding, 1e-6):
+            raise
+        name = "mask-inverted" if same(before, other_word, 1e-6) else "no-key-mask"
+        raise mistake(f"{name}-in-layer", before, other_padding) from found
 
 
 def require_effects(part: Part, net: Any) -> None:

@@ -190,7 +190,7 @@ def only_without_words(part: Part, what: str, values: Tensor) -> bool:
 def without_words_is_a_note(part: Part) -> bool:
     """Whether it is not wrong if a review without words has no finite result."""
     called = getattr(part.make, "forward", part.make)
-    return bool(part.adapter) and part.adapter.entry.may_be_nan(called)
+    return part.adapter is not None and part.adapter.entry.may_be_nan(called)
 
 
 def registered(part: Part) -> None:

@@ -235,8 +235,7 @@ def choose(
         sure = [
             (one, thing)
             for one, name, thing in found
-            if not one.any_name
-            or (name not in plain and (one.needs or one.can_be_called(thing)))
+            if not one.any_name or (name not in plain and (one.needs or one.can_be_called(thing)))
         ]
         named = {entry.name: thing for entry, thing in sure}
         agreed = sum(entry.agreement(thing) for entry, thing in sure)
@@ -257,11 +256,9 @@ def may_be_plain(part: str, thing: Any) -> bool:
     is_masked, has_lengths = (
         any(re.search(pattern, name) for name in called) for pattern in ("mask|pad", "len")
     )
-    if is_masked != has_lengths and ("mask" in signature, "lengths" in signature) in (
-        (True, False),
-        (False, True),
-    ):
-        return is_masked == ("mask" in signature)
+    asks = "mask" in signature, "lengths" in signature
+    if is_masked != has_lengths and asks[0] != asks[1] and is_masked != asks[0]:
+        return False
     return len(unknown(thing, ())) <= len(made)
 
 
