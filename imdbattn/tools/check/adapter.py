@@ -139,6 +139,7 @@ def settle(
     """
     text = said(called, candidates[0].file)
     allowed = [way for way in entry.ways if is_allowed(way, text)] or entry.ways
+    allowed = sorted(allowed, key=lambda way: not way.if_said)  # what the solution says, first
     ways = [way for way in allowed if agrees(called, way)]
     ways = ways or [way for way in allowed if may_be_called(called, way)] or allowed
     if is_for_padding(called):

@@ -16,7 +16,7 @@ from typing import Any
 try:  # ten times as fast
     from yaml import CSafeLoader as SafeLoader
 except ImportError:
-    from yaml import SafeLoader  # type: ignore[assignment]
+    from yaml import SafeLoader
 import yaml
 
 from imdbattn.errors import UserError
@@ -223,6 +223,8 @@ def choose(
     matches.
     """
     plain = {part: thing for part, thing in plain.items() if may_be_plain(part, thing)}
+    # A function with the name of a part makes one of the other classes.
+    is_made = any(part[0].isupper() and not isinstance(plain[part], type) for part in plain)
     best, best_rank = None, (len(plain), 0)
     if plain:
         names = " ".join(SIGNATURES[part] for part in plain)
@@ -235,7 +237,8 @@ def choose(
         sure = [
             (one, thing)
             for one, name, thing in found
-            if not one.any_name or (name not in plain and (one.needs or one.can_be_called(thing)))
+            if not one.any_name
+            or (name not in plain and (one.needs or not is_made and one.can_be_called(thing)))
         ]
         named = {entry.name: thing for entry, thing in sure}
         agreed = sum(entry.agreement(thing) for entry, thing in sure)
