@@ -88,6 +88,8 @@ def test_wrong_solutions_of_each_sheet_are_refused_by_name(file, part, names, ol
         ("course_padding", "the mask is 1 on padding"),
         ("textbook_classic", "Its argument scores is changed in place"),
         ("self_one_class", "Checked as ResidualLayer."),
+        ("self_lengths", "LayerNorm or what follows the attention is another."),
+        ("self_lengths", "reads the largest of the words, not the mean."),
     ],
 )
 def test_what_could_have_been_otherwise_is_noted(file, note):
@@ -323,3 +325,103 @@ def test_the_stub_of_a_sheet_is_recognized_and_unwritten(sheet, shell, tmp_path)
     outcome = outcome_of(file)
     assert outcome.sheet == load(sheet).title
     assert {finding for _, finding in findings(outcome)} == {"not-written-yet"}
+
+
+SCALED = """
+import torch
+
+
+def scaled_dot_product_attention(q, k, v, mask):
+    '''{said}'''
+    scores = q @ k.mT * q.shape[-1] ** -0.5
+    scores = {masked}
+    return scores.softmax(-1) @ v
+"""
+FORBIDDEN = "scores.masked_fill(mask, -1e9)"
+
+
+@pytest.mark.parametrize(
+    ("said", "masked", "finding"),
+    [
+        ("True marks the keys that are hidden.", FORBIDDEN, None),
+        ("0, or -1e9 for keys that are left out.", "scores + mask", None),
+        ("True marks the keys that a query may look at.", FORBIDDEN, "mask-inverted"),
+        ("Attention.", FORBIDDEN, "mask-inverted"),
+        ("The mask is bool.", "scores + mask.float()", "mask-too-weak"),
+    ],
+)
+def test_another_convention_of_the_mask_must_be_said(said, masked, finding, tmp_path):
+    (file := tmp_path / "mine.py").write_text(SCALED.format(said=said, masked=masked))
+    right = [("scaled_dot_product_attention", finding)] if finding else []
+    assert findings(outcome_of(file)) == right
+
+
+HEADS = """
+import torch
+from torch import nn
+
+
+class Wrapper(nn.Module):
+    def __init__(self, embed_dim, num_heads):
+        super().__init__()
+        self.inner = nn.MultiheadAttention(embed_dim, num_heads, batch_first=True)
+
+    def forward(self, query, key, value, key_padding_mask=None, attn_mask=None):
+        return self.inner(query, key, value, key_padding_mask=PADDING, attn_mask=MASK)
+"""
+
+
+@pytest.mark.parametrize(
+    ("padding", "mask", "found"),
+    [
+        ("key_padding_mask", "attn_mask", []),
+        ("key_padding_mask", "None", ["attention-mask-not-used"]),
+        (
+            "key_padding_mask",
+            "None if attn_mask is None else ~attn_mask",
+            ["attention-mask-inverted"],
+        ),
+        ("None", "attn_mask", ["no-key-mask"]),
+    ],
+)
+def test_modules_with_the_arguments_of_torch_are_checked_under_any_name(
+    padding, mask, found, tmp_path
+):
+    text = HEADS.replace("=PADDING", f"={padding}").replace("=MASK", f"={mask}")
+    (file := tmp_path / "mine.py").write_text(text)
+    outcome = outcome_of(file)
+    assert outcome.parts.keys() == {"Wrapper"}
+    assert [finding for _, finding in findings(outcome)] == found
+
+
+def test_a_softmax_that_raises_without_words_is_a_note(tmp_path):
+    text = """
+import torch
+
+
+def masked_softmax(X, valid_lens):
+    if valid_lens is None:
+        valid_lens = torch.full(X.shape[:1], X.shape[2])
+    result = torch.zeros_like(X)
+    for b in range(X.shape[0]):
+        for q in range(X.shape[1]):
+            n = valid_lens[b] if valid_lens.dim() == 1 else valid_lens[b][q]
+            row = X[b, q, :n] - X[b, q, :n].max()
+            result[b, q, :n] = row.exp() / row.exp().sum()
+    return result
+"""
+    (file := tmp_path / "mine.py").write_text(text)
+    outcome = outcome_of(file)
+    assert (findings(outcome), outcome.status) == ([], 0)
+    assert "A review without words raises" in sentences(outcome)
+
+
+def test_the_lab_may_decode_a_constant_number_of_steps(tmp_path):
+    text = (FOLDER / "sheets" / "lab_gru.py").read_text()
+    steps = "for t in range(decoder_X.shape[1])"
+    assert steps in text
+    text = text.replace(steps, "for t in range(SEQ_LENGTH)")
+    (file := tmp_path / "mine.py").write_text(f"{text}\n\nSEQ_LENGTH = 12\n")
+    assert findings(outcome_of(file)) == []
+    file.write_text(file.read_text().replace("    out, hidden_state =", "    out, _ ="))
+    assert ("Seq2SeqModel", "state-not-carried") in findings(outcome_of(file))

@@ -554,6 +554,47 @@ WRONG = [
         "(~mask).unsqueeze(-1)",
         "mask.unsqueeze(-1)",
     ),
+    # names of this project with lengths
+    (
+        "self_lengths",
+        "EncoderBlock",
+        "the input of attention is not added",
+        "input-not-added",
+        "x = x + self.dropout(self.attention(",
+        "x = self.dropout(self.attention(",
+    ),
+    (
+        "self_lengths",
+        "EncoderBlock",
+        "the input of the feed-forward network is not added",
+        "input-not-added",
+        "return x + self.dropout(self.narrow(hidden))",
+        "return self.dropout(self.narrow(hidden))",
+    ),
+    (
+        "self_lengths",
+        "SelfAttention",
+        "the keys are the queries",
+        "shared-projections",
+        "self.to_k(x)",
+        "self.to_q(x)",
+    ),
+    (
+        "self_lengths",
+        "Classifier",
+        "the vectors are not used",
+        "vectors-not-used",
+        "nn.Embedding.from_pretrained(vectors)",
+        "nn.Embedding(*vectors.shape)",
+    ),
+    (
+        "self_lengths",
+        "Classifier",
+        "the maximum with padding",
+        "depends-on-padding",
+        "h.masked_fill(~mask.unsqueeze(2), -torch.inf).amax(1)",
+        "h.amax(1)",
+    ),
     # courses
     (
         "course_bool",
