@@ -331,11 +331,11 @@ SCALED = """
 import torch
 
 
-def scaled_dot_product_attention(q, k, v, mask):
+def scaled_dot_product_attention(query, key, value, mask):
     '''{said}'''
-    scores = q @ k.mT * q.shape[-1] ** -0.5
+    scores = query @ key.mT * query.shape[-1] ** -0.5
     scores = {masked}
-    return scores.softmax(-1) @ v
+    return scores.softmax(-1) @ value
 """
 FORBIDDEN = "scores.masked_fill(mask, -1e9)"
 

@@ -238,7 +238,7 @@ def choose(
             (one, thing)
             for one, name, thing in found
             if not one.any_name
-            or (name not in plain and (one.needs or not is_made and one.can_be_called(thing)))
+            or (name not in plain and (one.needs or (not is_made and one.can_be_called(thing))))
         ]
         named = {entry.name: thing for entry, thing in sure}
         agreed = sum(entry.agreement(thing) for entry, thing in sure)
