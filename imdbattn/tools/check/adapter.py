@@ -29,6 +29,7 @@ GENERAL = (
     "wrong-positions",
     "wrong-wavelengths",
     "wrong-mean",
+    "nan-at-padding",
 )
 
 

@@ -86,7 +86,7 @@ MODEL = [
     Rule("logits", classifier.returns_logits, ("repeatable",)),
     Rule("padding", model.padding, ("repeatable",)),
     Rule("mean", model.mean, ("repeatable", "padding")),
-    Rule("vectors", model.vectors, ("repeatable",)),
+    Rule("vectors", model.vectors, ("repeatable", "padding")),
     Rule("words", model.words, ("repeatable", "padding", "mean")),
     Rule("layers", classifier.layers),
     Rule("registered", rules.registered),
@@ -285,7 +285,7 @@ def settle(part: Part) -> None:
     if part.kind in ("Decoder", "Seq2Seq"):
         return
     torch.set_default_dtype(torch.float64)
-    tried: list[Callable[[Part], Any]] = [rules.shape, rules.padding]
+    tried: list[Callable[[Part], Any]] = [rules.shape, rules.numbers, rules.padding]
     tried += [rules.batch] if part.kind == "Model" else [agrees, reference]
     best = settle_among(candidates, entry, called, tried)
     vars(part).update(vars(best))

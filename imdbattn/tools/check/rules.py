@@ -105,6 +105,13 @@ def padding(part: Part) -> None:
             raise mistake("depends-on-padding", y[1], z[1], text="", length=2, more=2)
 
 
+def numbers(part: Part) -> None:
+    """The result of reviews without padding is finite."""
+    y = call(part, net_of(part), *inputs(part, 3, 3))
+    if not bool(y.isfinite().all()):
+        raise mistake("nan-at-padding", y, text="", what="result", name="the result")
+
+
 def batch(part: Part) -> None:
     """A review gives the same result alone, with padding, and in a batch with other reviews."""
     *dimensions, (_, result) = part.arguments
