@@ -8,6 +8,7 @@ import io
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -21,6 +22,7 @@ import torch
 
 import imdbattn.check
 from imdbattn.errors import UserError
+from imdbattn.tools.check.options import parse
 from imdbattn.tools.check.parts import RULES, check
 from imdbattn.tools.check.report import Outcome, as_text
 from imdbattn.tools.check.tables import PARTS, TABLES, Table
@@ -482,8 +484,8 @@ def test_score_shows_a_table():
     assert torch.get_default_dtype() == torch.float32
     report.results[0]["sentence"] = "<script>"
     assert "<script>" not in report._repr_html_()
-    with pytest.raises(UserError, match=r"write score\(SelfAttention=Classifier2\)"):
-        imdbattn.check.score(Classifier2=names["Classifier"])
+    with pytest.raises(UserError, match=r"write score\(SelfAttention=average\)"):
+        imdbattn.check.score(average=names["masked_mean"])
 
 
 # --- graders --------------------------------------------------------------------------------------
@@ -565,11 +567,29 @@ def test_several_files_are_rows(graded, tmp_path):
     assert done.returncode == 2
 
 
+def commands_of(document: str) -> list[str]:
+    lines = [line.split("run: ")[-1].strip() for line in document.replace("\\\n", "").splitlines()]
+    return [line for line in lines if line.startswith("python -m imdbattn.check ")]
+
+
+@pytest.mark.parametrize("page", ["check.md", "zh/check.md"])
+def test_options_of_the_documents_commands_are_known(page, tmp_path, monkeypatch):
+    document = (FOLDER.parents[1] / "docs" / page).read_text()
+    (sheet,) = re.findall(r"```yaml\n# my_sheet.yaml\n(.*?)```", document, re.DOTALL)
+    (tmp_path / "my_sheet.yaml").write_text(sheet)
+    (tmp_path / "points.yaml").write_text("SelfAttention: 4\n")
+    monkeypatch.chdir(tmp_path)
+    for line in commands_of(document):
+        words = shlex.split(line.replace("/autograder/source/", ""), comments=True)
+        words = words[: words.index(">")] if ">" in words else words
+        assert parse(words[3:])
+
+
+@pytest.mark.slow
 def test_commands_of_the_document(notebook, tmp_path):
     """Each works as it is written, with folders of this test in place of those of the grader."""
     document = (FOLDER.parents[1] / "docs" / "check.md").read_text()
-    lines = [line.split("run: ")[-1].strip() for line in document.replace("\\\n", "").splitlines()]
-    lines = [line for line in lines if line.startswith("python -m imdbattn.check ")]
+    lines = commands_of(document)
     assert len(lines) >= 8
     (tmp_path / "my_attention.py").write_text(
         without(LINEARS, "Classifier").replace("SelfAttention", "MyAttention")
@@ -595,6 +615,10 @@ def test_commands_of_the_document(notebook, tmp_path):
         assert done.stderr == "", line
         assert done.returncode in (0, 1), line
     assert json.loads((tmp_path / "results" / "results.json").read_text())["tests"]
+
+
+def test_cells_of_the_document():
+    document = (FOLDER.parents[1] / "docs" / "check.md").read_text()
     cell, test_file = re.findall(r"```python\n(.*?)```", document, re.DOTALL)
     names: dict = {}
     exec(LINEARS, names)

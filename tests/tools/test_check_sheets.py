@@ -1,15 +1,19 @@
 """imdbattn.check understands the functions and classes that exercise sheets ask for."""
 
+import csv
+import io
 import json
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 import torch
 import yaml
 
+import imdbattn.check
 from imdbattn.errors import UserError
 from imdbattn.tools.check.parts import check
-from imdbattn.tools.check.report import Outcome, as_gradescope, as_text
+from imdbattn.tools.check.report import Outcome, as_csv, as_gradescope, as_junit, as_text
 from imdbattn.tools.check.sheets import FOLDER as OWN_SHEETS
 from imdbattn.tools.check.sheets import OWN, load
 
@@ -83,6 +87,9 @@ def test_wrong_solutions_of_each_sheet_are_refused_by_name(file, part, names, ol
         ("course_additive", "the mask is added to the scores"),
         ("course_padding", "the mask is 1 on padding"),
         ("textbook_classic", "Its argument scores is changed in place"),
+        ("self_one_class", "Checked as ResidualLayer."),
+        ("self_lengths", "LayerNorm or what follows the attention is another."),
+        ("self_lengths", "reads the largest of the words, not the mean."),
     ],
 )
 def test_what_could_have_been_otherwise_is_noted(file, note):
@@ -221,6 +228,45 @@ def test_a_mean_that_ignores_nan_is_checked_completely(tmp_path):
     assert (findings(outcome), outcome.status, outcome.unmade) == ([], 0, 0)
 
 
+# --- notebooks and graders ---------------------------------------------------------------------
+
+
+def named(file: str, *names: str) -> list:
+    """These classes and functions as in a notebook, whose module is __main__."""
+    own: dict = {"__name__": "__main__"}
+    exec((FOLDER / "sheets" / f"{file}.py").read_text(), own)
+    return [own[name] for name in names]
+
+
+def test_score_knows_the_sheets():
+    parts = named("textbook_lazy", "masked_softmax", "DotProductAttention")
+    report = imdbattn.check.score(*parts)
+    assert (report.passed, report.sheet) == (True, load("textbook").title)
+    parts = named("course_causal", "CausalSelfAttn")
+    report = imdbattn.check.score(CausalAttn=parts[0], sheet="courses")
+    assert (report.passed, list(report.parts)) == (True, ["CausalSelfAttention"])
+    assert torch.get_default_dtype() == torch.float32
+
+
+def test_reports_of_sheets_have_the_sheets_names(tmp_path):
+    file = changed(tmp_path, "sheets/lab_plain", "return logits\n", "return logits.softmax(-1)\n")
+    outcome = outcome_of(file)
+    outcome.points = {"Seq2SeqModel": 4.0}
+    (test,) = json.loads(as_gradescope([outcome]))["tests"]
+    assert (test["name"], test["max_score"], test["status"]) == ("Seq2SeqModel", 4.0, "failed")
+    assert 0 < test["score"] < 4
+    assert "softmax-twice" in test["output"]
+    (suite,) = ElementTree.fromstring(as_junit([outcome]))
+    failed = [
+        (case.get("classname"), case.get("name"))
+        for case in suite
+        if len(case) and case[0].tag == "failure"
+    ]
+    assert ("Seq2SeqModel", "logits") in failed
+    (row,) = csv.DictReader(io.StringIO(as_csv([outcome])))
+    assert "Seq2SeqModel: softmax-twice" in row["findings"]
+
+
 # --- sheets of teachers ---------------------------------------------------------------------------
 
 MINE = {
@@ -279,3 +325,103 @@ def test_the_stub_of_a_sheet_is_recognized_and_unwritten(sheet, shell, tmp_path)
     outcome = outcome_of(file)
     assert outcome.sheet == load(sheet).title
     assert {finding for _, finding in findings(outcome)} == {"not-written-yet"}
+
+
+SCALED = """
+import torch
+
+
+def scaled_dot_product_attention(query, key, value, mask):
+    '''{said}'''
+    scores = query @ key.mT * query.shape[-1] ** -0.5
+    scores = {masked}
+    return scores.softmax(-1) @ value
+"""
+FORBIDDEN = "scores.masked_fill(mask, -1e9)"
+
+
+@pytest.mark.parametrize(
+    ("said", "masked", "finding"),
+    [
+        ("True marks the keys that are hidden.", FORBIDDEN, None),
+        ("0, or -1e9 for keys that are left out.", "scores + mask", None),
+        ("True marks the keys that a query may look at.", FORBIDDEN, "mask-inverted"),
+        ("Attention.", FORBIDDEN, "mask-inverted"),
+        ("The mask is bool.", "scores + mask.float()", "mask-too-weak"),
+    ],
+)
+def test_another_convention_of_the_mask_must_be_said(said, masked, finding, tmp_path):
+    (file := tmp_path / "mine.py").write_text(SCALED.format(said=said, masked=masked))
+    right = [("scaled_dot_product_attention", finding)] if finding else []
+    assert findings(outcome_of(file)) == right
+
+
+HEADS = """
+import torch
+from torch import nn
+
+
+class Wrapper(nn.Module):
+    def __init__(self, embed_dim, num_heads):
+        super().__init__()
+        self.inner = nn.MultiheadAttention(embed_dim, num_heads, batch_first=True)
+
+    def forward(self, query, key, value, key_padding_mask=None, attn_mask=None):
+        return self.inner(query, key, value, key_padding_mask=PADDING, attn_mask=MASK)
+"""
+
+
+@pytest.mark.parametrize(
+    ("padding", "mask", "found"),
+    [
+        ("key_padding_mask", "attn_mask", []),
+        ("key_padding_mask", "None", ["attention-mask-not-used"]),
+        (
+            "key_padding_mask",
+            "None if attn_mask is None else ~attn_mask",
+            ["attention-mask-inverted"],
+        ),
+        ("None", "attn_mask", ["no-key-mask"]),
+    ],
+)
+def test_modules_with_the_arguments_of_torch_are_checked_under_any_name(
+    padding, mask, found, tmp_path
+):
+    text = HEADS.replace("=PADDING", f"={padding}").replace("=MASK", f"={mask}")
+    (file := tmp_path / "mine.py").write_text(text)
+    outcome = outcome_of(file)
+    assert outcome.parts.keys() == {"Wrapper"}
+    assert [finding for _, finding in findings(outcome)] == found
+
+
+def test_a_softmax_that_raises_without_words_is_a_note(tmp_path):
+    text = """
+import torch
+
+
+def masked_softmax(X, valid_lens):
+    if valid_lens is None:
+        valid_lens = torch.full(X.shape[:1], X.shape[2])
+    result = torch.zeros_like(X)
+    for b in range(X.shape[0]):
+        for q in range(X.shape[1]):
+            n = valid_lens[b] if valid_lens.dim() == 1 else valid_lens[b][q]
+            row = X[b, q, :n] - X[b, q, :n].max()
+            result[b, q, :n] = row.exp() / row.exp().sum()
+    return result
+"""
+    (file := tmp_path / "mine.py").write_text(text)
+    outcome = outcome_of(file)
+    assert (findings(outcome), outcome.status) == ([], 0)
+    assert "A review without words raises" in sentences(outcome)
+
+
+def test_the_lab_may_decode_a_constant_number_of_steps(tmp_path):
+    text = (FOLDER / "sheets" / "lab_gru.py").read_text()
+    steps = "for t in range(decoder_X.shape[1])"
+    assert steps in text
+    text = text.replace(steps, "for t in range(SEQ_LENGTH)")
+    (file := tmp_path / "mine.py").write_text(f"{text}\n\nSEQ_LENGTH = 12\n")
+    assert findings(outcome_of(file)) == []
+    file.write_text(file.read_text().replace("    out, hidden_state =", "    out, _ ="))
+    assert ("Seq2SeqModel", "state-not-carried") in findings(outcome_of(file))

@@ -2,13 +2,23 @@
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
 from imdbattn.tools.check.numbers import Mistake, NotChecked
-from imdbattn.tools.check.sheets import Entry, Way, agrees, arguments_of, evaluate, parameters_of
+from imdbattn.tools.check.sheets import (
+    Entry,
+    Way,
+    agrees,
+    arguments_of,
+    evaluate,
+    meant,
+    parameters_of,
+    unknown,
+)
 from imdbattn.tools.check.tables import SIGNATURES
 
 # Findings that do not say which mistake it is
@@ -19,6 +29,7 @@ GENERAL = (
     "wrong-positions",
     "wrong-wavelengths",
     "wrong-mean",
+    "nan-at-padding",
 )
 
 
@@ -31,14 +42,24 @@ class Adapter:
         self.given = re.findall(r"(\w+)(?:,|$| \()", re.sub(r"\([^)]*\)", "(", call))
         self.sizes: dict[str, Any] = {}
         self.masked = entry.masked
+        self.compared: dict[Any, Any] = {}  # results of comparisons with the reference
 
     def build(self, make: Callable[..., Any], sizes: dict[str, Any], **names: Any) -> Any:
         """The module that the sheet describes."""
+        if self.entry.free and (other := unknown(make, self.entry.make)):
+            raise NotChecked(f"It was not checked: it is not known what {other[0]} is.")
+        asked = [
+            self.entry.make.get(meant(k, self.entry.make) or "", "") for k in parameters_of(make)
+        ]
+        if "D // heads" in asked and not any(
+            value == "heads" or "n_head" in value for value in asked
+        ):
+            sizes = sizes | {"heads": 1}  # the class is one head
         given, named = arguments_of(make, self.entry.make, sizes | names)
         module = make(*given, **named)
         if self.entry.sizes and isinstance(module, nn.Module):
             asked = [key for key, value in self.entry.make.items() if value == "classes"]
-            is_asked = bool({*"|".join(asked).split("|")} & parameters_of(make).keys())
+            is_asked = any(meant(name, asked) for name in parameters_of(make))
             classes = sizes["C"] if is_asked else class_count(module, sizes["C"])
             found = {"it": module, "hidden": hidden_size, "classes": classes}
             self.sizes = {k: evaluate(v, found) for k, v in self.entry.sizes.items()}
@@ -50,10 +71,13 @@ class Adapter:
         object.__setattr__(module, "forward", self.called(called))
 
     def called(self, called: Callable[..., Any]) -> Callable[..., Any]:
+        given_names = parameters_of(called)
+
         def call(*values: Any, **more: Any) -> Any:
             names = dict(zip(self.given, values, strict=False)) | more
             complete(names)
             given, named = arguments_of(called, self.way.arguments, names)
+            named |= {name: value for name, value in more.items() if name in given_names}
             y = called(*given, **named)
             if isinstance(y, tuple) and self.way.result == "y":
                 y = y[0]
@@ -114,8 +138,12 @@ def settle(
     are the best by the rules before it. The last rule looks for known mistakes, which takes long
     for modules: it is tried only if the others do not decide, and with one way for each kind.
     """
-    ways = [way for way in entry.ways if agrees(called, way)] or entry.ways
-    if "key_padding_mask" in parameters_of(called):  # it is that of torch.nn.MultiheadAttention
+    text = said(called, candidates[0].file)
+    allowed = [way for way in entry.ways if is_allowed(way, text)] or entry.ways
+    allowed = sorted(allowed, key=lambda way: not way.if_said)  # what the solution says, first
+    ways = [way for way in allowed if agrees(called, way)]
+    ways = ways or [way for way in allowed if may_be_called(called, way)] or allowed
+    if is_for_padding(called):
         ways = [way for way in ways if is_given_padding(way)] or ways
     left = [(part, way) for part in candidates for way in ways]
     ranks = [0]
@@ -123,7 +151,7 @@ def settle(
         if rule is rules[-1]:
             if max(ranks) == 3:
                 break
-            if entry.is_module:
+            if entry.is_module and len(entry.ways) > 2:
                 left = list({id(part): (part, way) for part, way in reversed(left)}.values())[::-1]
         if len(left) == 1:
             break
@@ -138,17 +166,44 @@ def settle(
     return part
 
 
+def said(called: Any, file: str) -> str:
+    """The names of the arguments, the docstring and the lines of a function."""
+    called = getattr(called, "func", called)
+    texts = [*parameters_of(called), str(getattr(called, "__doc__", None) or "")]
+    code = getattr(called, "__code__", None)
+    if code and Path(file).suffix == ".py":
+        last = max(line for *_, line in code.co_lines() if line)
+        lines = Path(file).read_text(encoding="utf-8", errors="replace").splitlines()
+        texts += lines[code.co_firstlineno - 1 : last]
+    return "\n".join(re.sub(r"\w+ ?= ?True", "", text) for text in texts)
+
+
+def is_allowed(way: Way, text: str) -> bool:
+    """Whether the text of the solution allows this way to call it."""
+    if way.unless_said and re.search(way.unless_said, text, re.IGNORECASE):
+        return False
+    return not way.if_said or bool(re.search(way.if_said, text, re.IGNORECASE))
+
+
+def may_be_called(called: Any, way: Way) -> bool:
+    """Whether the function can be called with these arguments in their order."""
+    return len(parameters_of(called)) >= len(way.arguments) >= len(unknown(called, ()))
+
+
+def is_for_padding(called: Any) -> bool:
+    """Whether an argument is a mask that is True on padding, by its name."""
+    return any(re.search("pad", name) for name in parameters_of(called))
+
+
 def is_given_padding(way: Way) -> bool:
-    """Whether this way has the argument key_padding_mask, which is True on padding."""
-    return any("key_padding_mask" in key.split("|") for key in way.arguments)
+    """Whether this way gives a mask that is True, or 1, on padding."""
+    return any("~mask" in value and "torch.zeros" not in value for value in way.arguments.values())
 
 
 def is_given_a_mask(entry: Entry, called: Any) -> bool:
     """Whether one of its arguments is a mask, or lengths; also if its arguments are not known."""
     given = parameters_of(called)
     for way in entry.ways:
-        for key, value in way.arguments.items():
-            is_mask = "mask" in value or "lengths" in value
-            if is_mask and set(key.split("|")) & given.keys():
-                return True
+        if any(meant(name, way.masks) for name in given):
+            return True
     return any(not agrees(called, way) for way in entry.ways)

@@ -133,7 +133,7 @@ def attention_choices(part: Part, net: Any, results: list[Tensor]) -> Iterator[C
             many = (
                 range(1, q + 1)
                 if finding == RIGHT and {*map(id, three)} <= {*map(id, found[:3])}
-                else (1,)
+                else (1, HEADS)
             )
             for heads in (HEADS,) if several else many:
                 if q == k and q % heads == v % heads == 0 and (heads > 1 or v == WIDTH):

@@ -147,53 +147,6 @@ def mean(part: Part) -> None:
         require_same("not-a-mean", part, [[4]], [[4, 4, 4]])
 
 
-def model_mean(part: Part) -> None:
-    """The head reads the mean of the words."""
-    ignored, right = (logits(part, TWO, lengths=lengths) for lengths in ([4, 4], [4, 2]))
-    if same(ignored, right, EXACT):
-        raise mistake("lengths-ignored", ignored[1])
-    if not read(part, cls=False):
-        raise NotChecked("What the head reads was not checked: it is no result (B, D) of words.")
-
-
-def model_words(part: Part) -> None:
-    """Every word has an effect on the logits, whatever its id."""
-    for token in (1, 2, 3, VOCABULARY - 1):
-        before, after = (logits(part, [[7, one]])[0] for one in (token, (token + 6) % VOCABULARY))
-        if same(before, after, EXACT):
-            raise mistake("words-not-used", before, token=token)
-
-
-def model_positions(part: Part) -> str | None:
-    """The positions are added to the vectors, for each word those of its place."""
-    net, seen = net_of(part), list[tuple[Tensor, Tensor]]()
-
-    def hook(module: nn.Module, given: Any, y: Any) -> None:
-        is_position = "pos" in type(module).__name__.lower() and len(given) == 1
-        if is_position and isinstance(y, Tensor) and given[0].shape == y.shape:
-            seen.append((given[0].detach(), y.detach()))
-
-    with nn.modules.module.register_module_forward_hook(hook):
-        student(net, *inputs(part, 4, 4, 4))
-    if not seen:
-        raise NotChecked("Positions were not checked: no module adds them to a tensor.")
-    x, y = seen[0]
-    tokens_BT = inputs(part, 4, 4, 4)[0]
-    if x.shape[:2] == tokens_BT.shape:
-        pe = y - x
-        if same(pe[:, :1].expand_as(pe), pe) and not same(pe[:1].expand_as(pe), pe):
-            raise mistake("positions-of-reviews", pe[0, 0], pe[1, 0])
-    else:
-        x = x.transpose(0, 1)
-    vectors_BTD = vectors_VD()[tokens_BT]
-    if x.shape == vectors_BTD.shape:
-        if same(x, vectors_BTD):
-            return None
-        if same(x, vectors_BTD * VECTORS**0.5):
-            raise NotChecked("Differs from the sheet: the vectors are multiplied by sqrt(d).")
-    raise NotChecked("Differs from the sheet: positions are added after a projection.")
-
-
 def positions(part: Part) -> None:
     """The model with positions gives the results of one without them for vectors to which positions
     are added.

@@ -5,25 +5,26 @@ by changing one of its inputs at a time. Shape suffixes: B reviews, S steps of t
 of the encoder, L layers, H width of the state, V words of the vocabulary.
 """
 
-from collections.abc import Callable
-from contextlib import contextmanager
+import itertools
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from imdbattn.tools.check.adapter import hidden_size
-from imdbattn.tools.check.numbers import Mistake, NotChecked, mistake, normal, same
+from imdbattn.tools.check.numbers import Mistake, NotChecked, StudentError, mistake, normal, same
 from imdbattn.tools.check.part import Part, Recorder, net_of, student
 from imdbattn.tools.check.rules import require_shape
-from imdbattn.tools.check.sheets import parameters_of
 from imdbattn.tools.check.tables import describe
 
 REVIEWS, STEPS, WORDS = 3, 4, 5
 LENGTHS = (5, 2, 3)  # of the encoder's reviews
 LAYERS, WIDTH, VOCABULARY = 2, 8, 11
 EXACT = 1e-6  # a smaller effect is none
-TOKENS, HIDDEN = ("input_X", "token", "x", "X", "input"), ("hidden_state", "hidden", "state", "h")
+LENGTH = re.compile(".*(len|seq|steps|max).*", re.IGNORECASE)  # names of a number of steps
 
 
 class Memory(NamedTuple):
@@ -66,7 +67,7 @@ class Decoding:
     def __init__(self, part: Part) -> None:
         self.part, self.net = part, made(part)
         self.is_textbook = part.kind == "Decoder"
-        self.vocabulary, self.source_BT = VOCABULARY, torch.empty(0)
+        self.vocabulary, self.source_BT, self.constant = VOCABULARY, torch.empty(0), ""
         if self.is_textbook:
             self.memory = memory_of(self.net)
             student(self.once)
@@ -79,6 +80,34 @@ class Decoding:
         self.source_BT = (torch.arange(REVIEWS * WORDS).view(REVIEWS, WORDS) * 7 + 2) % (
             self.vocabulary
         )
+        self.find_constant()
+
+    def find_constant(self) -> None:
+        """Finds the constant of the file, such as SEQ_LENGTH, that is the number of steps, if the
+        model decodes so many and cannot decode fewer.
+        """
+        try:
+            student(self.once)
+        except StudentError:
+            for name, value in self.part.own.items():
+                if isinstance(value, int) and value > STEPS and LENGTH.fullmatch(name):
+                    self.constant = name
+                    with suppress(StudentError):
+                        student(self.once)
+                        return
+            self.constant = ""
+
+    @contextmanager
+    def steps_of(self, tokens_BS: Tensor) -> Iterator[None]:
+        """The constant is the number of these steps within a with block."""
+        before = self.part.own.get(self.constant)
+        try:
+            if self.constant:
+                self.part.own[self.constant] = tokens_BS.shape[1]
+            yield
+        finally:
+            if self.constant:
+                self.part.own[self.constant] = before
 
     def once(self) -> Any:
         return self(target(self.vocabulary))
@@ -93,7 +122,8 @@ class Decoding:
             state = student(self.start, self.memory if given is None else given)
             y = student(self.net, tokens_BS, state)
         else:
-            y = student(self.net, self.source_BT if given is None else given, tokens_BS)
+            with self.steps_of(tokens_BS):
+                y = student(self.net, self.source_BT if given is None else given, tokens_BS)
         y = y[0] if isinstance(y, tuple | list) and y else y
         if not self.is_textbook and isinstance(y, Tensor) and y.ndim == 2:
             y = by_review(y, tokens_BS, self.source_BT if given is None else given)
@@ -213,26 +243,117 @@ def weights_of(decoding: Decoding, given: Any = None, tokens: Tensor | None = No
         decoding(target(decoding.vocabulary) if tokens is None else tokens, given)
     found: list[Tensor] = []
     for x in recorder.made:
-        if x.numel() != REVIEWS * WORDS or not {REVIEWS, WORDS} <= {*x.shape}:
-            continue
-        x_BT = x.squeeze()
-        x_BT = x_BT if x_BT.shape[-1] == WORDS else x_BT.mT
-        is_weights = bool((x_BT >= 0).all()) and same(x_BT.sum(1), torch.ones(REVIEWS).to(x))
-        if is_weights and not any(same(x_BT, y, 1e-9) for y in found):
-            found.append(x_BT)
+        for x_BT in steps_of(x):
+            is_weights = bool((x_BT >= 0).all()) and same(x_BT.sum(1), torch.ones(REVIEWS).to(x))
+            if is_weights and not any(same(x_BT, y, 1e-9) for y in found):
+                found.append(x_BT)
     return found
+
+
+def steps_of(x: Tensor) -> list[Tensor]:
+    """The tensor as (B, T) for one step, or for each of several; [] if it has another shape."""
+    if x.shape == (REVIEWS, STEPS, WORDS):
+        return [*x.unbind(1)]
+    if x.shape == (REVIEWS, WORDS, STEPS):
+        return [*x.unbind(2)]
+    if x.numel() != REVIEWS * WORDS or not {REVIEWS, WORDS} <= {*x.shape}:
+        return []
+    x_BT = x.squeeze()
+    return [x_BT if x_BT.shape[-1] == WORDS else x_BT.mT]
+
+
+class Calls:
+    """What the methods and recurrent layers of a model are given and return, within a with block.
+
+    contexts: of get_context_vector, the state that it is given and its result. states: of each call
+    of a decoder's recurrent layer or cell, the states before and after it, (h,) or (h, c).
+    """
+
+    def __init__(self, decoding: Decoding) -> None:
+        self.net = decoding.net
+        self.contexts: list[tuple[Tensor, Tensor]] = []
+        self.states: list[tuple[nn.Module, list[Tensor], list[Tensor]]] = []
+
+    def __enter__(self) -> "Calls":
+        register = nn.modules.module.register_module_forward_hook
+        self.handle = register(self.keep, with_kwargs=True)
+        method = getattr(self.net, "get_context_vector", None)
+        if method is not None:
+            object.__setattr__(self.net, "get_context_vector", partial(self.context, method))
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.handle.remove()
+        vars(self.net).pop("get_context_vector", None)
+
+    def context(self, method: Callable[..., Any], *given: Any, **named: Any) -> Any:
+        y = method(*given, **named)
+        state = [*given, *named.values()][-1]
+        state = state[0] if isinstance(state, tuple | list) else state
+        if isinstance(y, Tensor) and isinstance(state, Tensor):
+            self.contexts.append((state.detach().clone(), y.detach().clone()))
+        return y
+
+    def keep(self, module: nn.Module, given: Any, named: Any, y: Any) -> None:
+        if not isinstance(module, nn.RNNBase | nn.RNNCellBase):
+            return
+        rest = [*given[1:], *named.values()]
+        after = y if isinstance(module, nn.RNNCellBase) else y[1]
+        states = [
+            [s] if isinstance(s, Tensor) else [*s] for s in (*rest[:1], after) if s is not None
+        ]
+        kept = [[x.detach().clone() for x in one] for one in states]
+        self.states.append((module, kept[0] if len(kept) == 2 else [], kept[-1]))
 
 
 def context(part: Part) -> None:
     """The context is computed anew at each step, from the state of that step."""
     decoding = Decoding(part)
+    with Calls(decoding) as calls:
+        decoding.once()
     found = weights_of(decoding)
-    if not found:
+    if len(calls.contexts) >= STEPS:  # it is called at each step: are the states those of the step?
+        found = distinct([state for state, _ in calls.contexts])
+    if not found and not calls.contexts:
         if not decoding.is_textbook and not hasattr(decoding.net, "get_context_vector"):
             raise NotChecked("The model has no attention: its context was not checked.")
         raise NotChecked("The context was not checked: no weights (B, T) were recognized.")
     if len(found) < STEPS:
-        raise mistake("context-computed-once", found[0][0], count=len(found), steps=STEPS)
+        weights = weights_of(decoding) or [y for _, y in calls.contexts]
+        values = {"count": len(distinct(weights)), "steps": STEPS}
+        raise mistake("context-computed-once", weights[0].flatten(1)[0], **values)
+    cells = [after[1] for _, _, after in calls.states if len(after) == 2]
+    for state, _ in calls.contexts:
+        if any(state.shape == cell.shape and same(state, cell, 1e-6) for cell in cells):
+            raise mistake("query-of-the-cell", state, cells[0])
+
+
+def distinct(tensors: list[Tensor]) -> list[Tensor]:
+    return [x for place, x in enumerate(tensors) if not any(same(x, y) for y in tensors[:place])]
+
+
+def state_carried(part: Part) -> None:
+    """Each step of the decoder starts with the state after the step before, the first with that of
+    the encoder.
+    """
+    decoding = Decoding(part)
+    with Calls(decoding) as calls:
+        decoding.once()
+    by_layer: dict[int, list[tuple[list[Tensor], list[Tensor]]]] = {}
+    for module, before, after in calls.states:
+        by_layer.setdefault(id(module), []).append((before, after))
+    for rows in by_layer.values():
+        if len(rows) != STEPS:
+            continue
+        for step, ((_, after), (before, _)) in enumerate(itertools.pairwise(rows), 2):
+            for what, old, new in zip(("hidden state", "cell"), after, before, strict=False):
+                if old.shape == new.shape and not same(old, new, 1e-6):
+                    raise mistake("state-of-another-step", new, old, step=step, what=what)
+    if not decoding.is_textbook and len({id(module) for module, _, _ in calls.states}) == 2:
+        encoder = calls.states[0][0]
+        _, before, _ = next(one for one in calls.states if one[0] is not encoder)
+        if not before or not any(bool(x.any()) for x in before):
+            raise mistake("encoder-state-not-used")
 
 
 def lengths(part: Part) -> None:
@@ -291,125 +412,3 @@ def carried(part: Part) -> None:
         single.append(result[0].detach())
     if not same(z := torch.cat(single, 1), y):
         raise mistake("state-not-returned", z, y)
-
-
-# --- the lab's prediction ---------------------------------------------------------------------
-
-
-@contextmanager
-def replaced(net: Any, name: str, make: Callable[[Any], Any]) -> Any:
-    """The method of the object is replaced, within a with block, by what make returns for it."""
-    object.__setattr__(net, name, make(getattr(net, name)))
-    try:
-        yield
-    finally:
-        vars(net).pop(name)
-
-
-def context_used(part: Part) -> None:
-    """The context has an effect on the logits."""
-    decoding = Decoding(part)
-    if not hasattr(decoding.net, "get_context_vector"):
-        raise NotChecked("The model has no get_context_vector: its context was not checked.")
-    y = decoding.once()
-    with replaced(decoding.net, "get_context_vector", lambda f: lambda *a, **k: f(*a, **k) * 0):
-        z = decoding.once()
-    require_effect("context-not-used", y, z)
-
-
-def encoded(decoding: Decoding) -> tuple[Tensor, Any]:
-    """The encoder's outputs (B, T, H) and its state: of the first recurrent layer called."""
-    calls: list[tuple[Any, Any]] = []
-
-    def hook(module: nn.Module, given: Any, result: Any) -> None:
-        if isinstance(module, nn.RNNBase):
-            calls.append((module, result))
-
-    with nn.modules.module.register_module_forward_hook(hook):
-        decoding.once()
-    if not calls or not isinstance(calls[0][1][0], Tensor):
-        raise NotChecked("The prediction was not compared: the encoder is no recurrent layer.")
-    module, (outputs, state) = calls[0]
-    outputs = outputs if module.batch_first else outputs.transpose(0, 1)
-    if outputs.shape[:2] != (REVIEWS, WORDS):
-        raise NotChecked("The prediction was not compared: the encoder's outputs were not found.")
-    return outputs.detach(), state
-
-
-def prediction(part: Part) -> None:
-    """get_next_token, word by word, gives the largest logits of forward for the same words."""
-    decoding = Decoding(part)
-    method = getattr(decoding.net, "get_next_token", None)
-    if method is None:
-        raise NotChecked("The model has no get_next_token: the prediction was not compared.")
-    given = [*parameters_of(method)]
-    for seed in range(3):
-        decoding.net = made(part, seed)
-        method = decoding.net.get_next_token
-        tokens = target(decoding.vocabulary, seed)
-        y = decoding(tokens)
-        outputs, state = encoded(decoding)
-        for step in range(STEPS):
-            values = [outputs, tokens[:, step : step + 1], state][-len(given) :]
-            values = in_order(given, values)
-            result = student(method, *values)
-            found = result if isinstance(result, tuple | list) else [result]
-            best, size = y[:, step].argmax(-1), y.shape[-1]
-            token = token_of(found, size)
-            if not torch.equal(token, best):
-                raise mistake("prediction-differs", token, best, step=step + 1)
-            if len(found) < 2:
-                break  # without the state there is no next step
-            state = [x for x in found if isinstance(x, tuple) or is_state(x, hidden_size, decoding)]
-            if not state:
-                break
-            state = state[-1]
-
-
-def in_order(names: list[str], values: list[Any]) -> list[Any]:
-    """The values, (outputs,) tokens and state, in the order of the method's arguments."""
-    kinds = []
-    for name in names:
-        kind = 1 if name in TOKENS or name[-1:].lower() == "x" else 2 if "h" in name[:1] else 0
-        kinds.append(2 if name in HIDDEN else kind)
-    wanted = [1, 2] if len(values) == 2 else [0, 1, 2]
-    if sorted(kinds) != wanted:
-        return values
-    return [values[wanted.index(kind)] for kind in kinds]
-
-
-def is_state(x: Any, size: Callable[[nn.Module], int], decoding: Decoding) -> bool:
-    return isinstance(x, Tensor) and x.is_floating_point() and x.shape[-1] == size(decoding.net)
-
-
-def token_of(found: Any, size: int) -> Tensor:
-    """(B,), the token among the results, or that of the largest logit."""
-    for x in found:
-        if isinstance(x, Tensor) and not x.is_floating_point():
-            return x.reshape(-1)
-        if isinstance(x, Tensor) and x.shape[-1] == size:
-            return x.reshape(-1, size).argmax(-1)
-    raise NotChecked("The prediction was not compared: it has neither a token nor logits.")
-
-
-def bilinear(part: Part) -> None:
-    """The scores are linear in the state, and attention_W is used."""
-    from imdbattn.tools.check.context import scores_of
-    from imdbattn.tools.check.part import call, inputs
-
-    net = net_of(part)
-    state_BD, outputs_BTD, _ = inputs(part, 4, 4, 4)
-
-    def scores(states: Tensor) -> Tensor:
-        def of(rows: slice, places: list[int], mask: Tensor) -> Tensor:
-            return call(part, net, states[rows], outputs_BTD[rows][:, places], mask).detach()
-
-        return scores_of(part, of, outputs_BTD)
-
-    state_BD = state_BD / 4
-    one, two, three = (scores(factor * state_BD) for factor in (1, 2, 3))
-    if not same(three - two, two - one, 1e-2):
-        raise mistake("function-of-scores", one[0], two[0])
-    dot = (outputs_BTD * state_BD[:, None]).sum(-1)
-    if same(one, dot - dot[:, :1]):
-        raise mistake("no-projection", one[0])

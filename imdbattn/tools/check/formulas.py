@@ -60,13 +60,15 @@ def diagnose(
     examples: Names,
     keep: Call = whole,
     known: bool = True,
+    padded: str = "",
 ) -> Exception | None:
     """None if the reference gives the results. Raises Mistake for the variant that gives them.
 
     Otherwise returns the exception: the Mistake that they differ, or NotChecked if no binding must
     be right.
     examples: the inputs of each result by their description. keep: what the reference defines.
-    known: whether to look for known mistakes.
+    known: whether to look for known mistakes. padded: the description of the examples with padding:
+    a mistake that gives only the other results is one of two, the second with the mask.
     """
     bindings = list(bindings)
     change = part.change or table.texts.get("change", "")
@@ -76,15 +78,19 @@ def diagnose(
     def names_of(bind: Call, text: str) -> Names:
         return bind(*examples[text])
 
-    def differences(steps: dict[str, str], bind: Call, keep: Call = keep) -> Iterator[Any]:
+    def differences(
+        steps: dict[str, str], bind: Call, keep: Call = keep, without: str = ""
+    ) -> Iterator[Any]:
         """The examples for which the steps give another result, with both results."""
         for (text, given), y in zip(examples.items(), results, strict=True):
+            if text == without:
+                continue
             z = evaluate(steps, names_of(bind, text))
             if z is None or not same(z := keep(z, *given), y := keep(y, *given)):
                 yield text, y, z
 
-    def holds(*given: Any) -> bool:
-        return next(differences(*given), None) is None
+    def holds(*given: Any, **named: Any) -> bool:
+        return next(differences(*given, **named), None) is None
 
     def differs(other: str, bind: Call) -> Mistake:
         text, y, z = min(differences(table.steps, bind), key=lambda found: found[1].numel())
@@ -112,6 +118,11 @@ def diagnose(
             differs("right", right).args[2] if differ else "All results are those of this mistake."
         )
         raise Mistake(name, sentence, example, change)
+    if padded and not any(holds(table.steps, bind, without=padded) for bind in rights):
+        for name, sentence, steps, bind in mistakes:
+            if name != NOTE and holds(table.steps | steps, bind, without=padded):
+                also = f"{sentence} The results with padding differ from this mistake's, too."
+                raise Mistake(name, also, differs("right", rights[0]).args[2], change)
     if RIGHT not in [finding for finding, *_ in bindings]:
         return NotCompared(
             "Results were not compared: the parameters of the formula were not recognized."

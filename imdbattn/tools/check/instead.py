@@ -10,6 +10,7 @@ from torch import Tensor, nn
 import imdbattn.nn as own
 from imdbattn.tools.check.numbers import StudentError
 from imdbattn.tools.check.part import Part, inputs, student
+from imdbattn.tools.check.sheets import parameters_of
 
 
 class Instead(nn.Module):
@@ -80,13 +81,15 @@ class InsteadMasked(nn.Module):
     def forward(self, x: Tensor, given: Tensor | None = None) -> Tensor:
         if given is not None and given.ndim == 1:
             given = own.padding_mask(given, x.shape[1])
-        elif given is not None and self.is_padding:
-            given = ~given
+        elif given is not None:
+            given = given.bool() if given.dtype == torch.bool or (given >= 0).all() else given == 0
+            given = ~given if self.is_padding else given
         return self.right(x, given)
 
 
 MODULES = {
     "SelfAttention": own.SelfAttention,
+    "MultiHeadSelfAttention": own.SelfAttention,
     "PlainLayer": own.PlainLayer,
     "ResidualLayer": own.ResidualLayer,
 }
@@ -109,7 +112,9 @@ def instead(part: Part) -> Any:
             return InsteadDotProduct
         if part.kind == "AdditiveAttention":
             return InsteadAdditive
-        if part.kind in MODULES:
+        heads = [name for name in parameters_of(part.make) if "head" in name or name == "h"]
+        is_width_first = not heads or next(iter(parameters_of(part.make))) != heads[0]
+        if part.kind in MODULES and is_width_first:
             is_padding = "~" in "".join(part.adapter.way.arguments.values())
             return partial(InsteadMasked, MODULES[part.kind], is_padding)
         same_call = part.kind in ("masked_softmax", "masked_mean", "positional_encoding")

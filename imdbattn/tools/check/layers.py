@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from imdbattn.tools.check.affine import SAMPLES, Fitted, affine_maps, computed, each_number, samples
 from imdbattn.tools.check.attention import attention_names
-from imdbattn.tools.check.formulas import GUESS, RIGHT, Call, Choice, evaluate, whole
-from imdbattn.tools.check.numbers import mask, normal, same
-from imdbattn.tools.check.part import WIDTH, Part
+from imdbattn.tools.check.formulas import GUESS, RIGHT, Call, Choice, Names, evaluate, whole
+from imdbattn.tools.check.numbers import Mistake, NotChecked, mask, mistake, normal, same
+from imdbattn.tools.check.part import HEADS, WIDTH, Part, inputs, record
 from imdbattn.tools.check.tables import TABLES
 
 
@@ -95,3 +95,89 @@ def layer_choices(part: Part, net: Any, results: list[Tensor]) -> Iterator[Choic
             attentions += [partial(attend, one) for one in itertools.permutations(three, 3)]
     for f, n, y in itertools.product(attentions, found, reversed(wide)):
         yield finding, "", {"attention": f, "n": n, "g": Fitted(y, alone=False)}
+
+
+def inside(part: Part, net: nn.Module) -> bool:
+    """Whether the attention in a layer is a module, or that of the formula. Raises Mistake for a
+    known mistake of attention that the layer computes itself.
+    """
+    if any(attending_in_any_way(child) for child in list(net.modules())[1:]):
+        return True
+    wide = [y for y in computed(part, net, samples(part, 2)) if y.shape[1] == 2 * WIDTH]
+    words = [y.view(-1, WIDTH) for y in wide]
+    maps = []  # for each norm, that of the input of the projections, and these
+    for norm in (whole, norms(words)[-1]):
+        x_ND = norm(words[0])
+        found = affine_maps(x_ND, [y for y in words if each_number(x_ND, y) is None])[:3]
+        maps += [(norm, three) for three in itertools.permutations(found, 3)]
+    if not differs_inside(part, net, maps, 5, 2, 4, 3):
+        return True
+    differs_inside(part, net, maps, 4, 4, 4)  # without padding
+    return False
+
+
+def require_skips(part: Part, net: nn.Module, only_wide: bool) -> None:
+    """Raises Mistake if x is not added after the attention, or the input of a feed-forward network
+    after it: a tensor is looked for that is the sum of two others. Raises NotChecked if they are.
+
+    only_wide: whether a layer without such a network, which is wider than x, is left out.
+    """
+    x_BTD, mask_BT = inputs(part, 3, 3)
+    other_BTD = x_BTD.clone()
+    other_BTD[:, -1] += normal(WIDTH, seed=3)
+    with torch.enable_grad():
+        made, others = (record(part, net, x, mask_BT) for x in (x_BTD, other_BTD))
+    steps, last_wide = [], -1
+    for y, z in zip(made, others, strict=True):
+        if y.ndim != 3:
+            continue
+        if y.shape != x_BTD.shape:
+            y, z = y.transpose(0, 1), z.transpose(0, 1)
+        if y.shape == x_BTD.shape:
+            steps.append((y, not same(y[:, 0], z[:, 0], 1e-6)))
+        elif y.shape[-1] > WIDTH and any(mixed for _, mixed in steps):
+            last_wide = len(steps)
+    if only_wide and last_wide < 0:
+        return
+    mixed = [y for y, is_mixed in steps if is_mixed]
+    change = TABLES["ResidualLayer"].texts["change"]
+    if not any(same(y - x_BTD, z) for y, z in itertools.permutations(mixed, 2)):
+        raise mistake("input-not-added", mixed[-1], what="attention", fix=change)
+    late = [y for y, is_mixed in steps[last_wide:] if is_mixed] if last_wide >= 0 else []
+    sums = (same(y - v, u) for y, v in itertools.permutations(late, 2) for u in mixed)
+    if late and not any(sums):
+        fix = "Write x = x + self.feed_forward(self.norm(x))."
+        raise mistake("input-not-added", late[-1], what="the feed-forward network", fix=fix)
+    raise NotChecked("Differs from the sheet: LayerNorm or what follows the attention is another.")
+
+
+def differs_inside(part: Part, net: nn.Module, maps: list[Any], *lengths: int) -> bool:
+    """Whether the attention in a layer differs from the formula. Raises Mistake for a known one."""
+    x_BTD, mask_BT = inputs(part, *lengths)
+    with torch.enable_grad():
+        made = record(part, net, x_BTD, mask_BT)
+    made = [y if y.shape == x_BTD.shape else y.transpose(0, 1) for y in made if y.ndim == 3]
+    results = [y[mask_BT] for y in made if y.shape == x_BTD.shape]
+    names = []
+    for (norm, three), heads in itertools.product(maps, (1, HEADS)):
+        names.append((heads, attention_names(three, heads, False, whole, norm(x_BTD), mask_BT)))
+    tables = {1: TABLES["SelfAttention"], HEADS: TABLES["MultiHeadSelfAttention"]}
+
+    def gives(steps: dict[str, str], names: Names) -> bool:
+        y = evaluate(steps, names)
+        if y is None or y.shape != x_BTD.shape:
+            return False
+        return any(same(y[mask_BT], z) for z in results)
+
+    if any(gives(tables[heads].steps, one) for heads, one in names):
+        return False
+    for heads, one in names:
+        for finding, sentence, steps in tables[heads].variants:
+            if finding not in NOT_INSIDE and gives(tables[heads].steps | steps, one):
+                text = "All results of the attention in this layer are those of this mistake."
+                raise Mistake(finding, sentence, text, tables[heads].texts["change"])
+    return True
+
+
+# Of attention alone: in a layer they are right, or cannot be told.
+NOT_INSIDE = ("skip-in-attention", "no-output-projection", "no-attention", "one-head")

@@ -1,10 +1,13 @@
 """Rules that sheets add: lengths of each query, no lengths, and positions that are not trained."""
 
+from functools import partial
+
 import torch
 from torch import nn
 
-from imdbattn.tools.check.numbers import NotChecked, mistake, same
+from imdbattn.tools.check.numbers import NotChecked, StudentError, mistake, same
 from imdbattn.tools.check.part import Part, call, inputs, net_of
+from imdbattn.tools.check.sheets import meant, parameters_of
 
 
 def given_lengths(part: Part, *values: list[int] | int) -> list[torch.Tensor]:
@@ -42,6 +45,44 @@ def none(part: Part) -> None:
     found, right = call(part, net, *given, None), call(part, net, *given_lengths(part, 3, 3))
     if not same(found, right):
         raise mistake("none-hides-words", found, right)
+
+
+def attention_mask(part: Part) -> None:
+    """A bool attn_mask is True where a word must not attend, as of torch.nn.MultiheadAttention."""
+    assert part.adapter is not None
+    given_names = parameters_of(getattr(part.make, "forward", part.make))
+    if "attn_mask" not in given_names or "attn_mask" in used_by(part):
+        raise NotChecked(f"{part.name} has no attn_mask beside the mask of padding.")
+    net = net_of(part)
+    given = inputs(part, 3, 3)
+    *_, mask_BT = given
+    moved = [x.clone() for x in given[:-1]]
+    for x in moved:
+        x[:, -1] += 1
+    later = torch.ones(3, 3, dtype=torch.bool).triu(1)
+
+    def results(mask: torch.Tensor | None) -> list[torch.Tensor]:
+        more = {"attn_mask": mask}
+        try:
+            return [
+                call(part, partial(net, **more), *x, mask_BT).detach() for x in (given[:-1], moved)
+            ]
+        except StudentError as error:
+            raise NotChecked("attn_mask was not checked: it is no bool (T, T).") from error
+
+    (without, _), (y, z) = results(None), results(later)
+    if same(y, without, 1e-6):
+        raise mistake("attention-mask-not-used", y)
+    if not same(y[:, 0], z[:, 0], 1e-6):
+        raise mistake("attention-mask-inverted", y[0, 0], z[0, 0])
+
+
+def used_by(part: Part) -> list[str]:
+    """The names of the arguments that are given in the way that was found."""
+    assert part.adapter is not None
+    wanted = part.adapter.way.arguments
+    names = parameters_of(getattr(part.make, "forward", part.make))
+    return [name for name in names if meant(name, wanted)]
 
 
 def positions_trained(part: Part) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from imdbattn.tools.check.numbers import StudentError, mask, mistake, normal
+from imdbattn.tools.check.numbers import Mistake, NotChecked, StudentError, mask, mistake, normal
 from imdbattn.tools.check.tables import SIGNATURES
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def student(call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
     """
     try:
         return call(*(a.clone() if isinstance(a, Tensor) else a for a in arguments), **options)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Mistake, NotChecked):
         raise
     except BaseException as error:  # also SystemExit
         raise StudentError(error) from error

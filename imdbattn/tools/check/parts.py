@@ -9,7 +9,9 @@ import torch
 
 import imdbattn.tools.check.classifier as classifier
 import imdbattn.tools.check.decoder as decoder
+import imdbattn.tools.check.lab as lab
 import imdbattn.tools.check.lengths as lengths
+import imdbattn.tools.check.model as model
 import imdbattn.tools.check.rules as rules
 import imdbattn.tools.check.source as source
 from imdbattn.errors import UserError
@@ -82,13 +84,15 @@ RULES = {name: KINDS.get(name, MODULE) for name in PARTS}
 MODEL = [
     *FIRST,
     Rule("logits", classifier.returns_logits, ("repeatable",)),
-    Rule("words", classifier.model_words, ("repeatable",)),
-    Rule("mean", classifier.model_mean, ("repeatable",)),
+    Rule("padding", model.padding, ("repeatable",)),
+    Rule("mean", model.mean, ("repeatable", "padding")),
+    Rule("vectors", model.vectors, ("repeatable", "padding")),
+    Rule("words", model.words, ("repeatable", "padding", "mean")),
     Rule("layers", classifier.layers),
     Rule("registered", rules.registered),
-    Rule("gradients", rules.gradients, ("logits", "repeatable", "layers", "registered")),
-    Rule("positions", classifier.model_positions, ("repeatable",)),
-    Rule("batch", rules.batch, ("repeatable", "mean", "positions")),
+    Rule("gradients", rules.gradients, ("logits", "layers", "registered", "padding", "mean")),
+    Rule("positions", model.positions, ("repeatable",)),
+    Rule("batch", rules.batch, ("repeatable", "padding", "mean", "positions")),
     Rule("finite", rules.finite, ("batch", "input-unchanged")),
 ]
 FOR_ALL = [
@@ -98,19 +102,20 @@ FOR_ALL = [
     Rule("batch", decoder.batch, ("repeatable",)),
     Rule("steps", decoder.steps, ("repeatable", "batch")),
     Rule("encoder", decoder.encoder, ("repeatable", "batch")),
+    Rule("state-carried", decoder.state_carried, ("repeatable", "steps", "encoder")),
 ]
 DECODER = [
     *FOR_ALL,
     Rule("context", decoder.context, ("repeatable", "steps", "encoder")),
     Rule("lengths", decoder.lengths, ("repeatable",)),
     Rule("query", decoder.query, ("repeatable", "context", "encoder")),
-    Rule("state", decoder.carried, ("repeatable", "steps", "context")),
+    Rule("state", decoder.carried, ("repeatable", "steps", "context", "state-carried")),
 ]
 SEQ2SEQ = [
     *FOR_ALL,
     Rule("context", decoder.context, ("repeatable", "steps", "encoder")),
-    Rule("context-used", decoder.context_used, ("repeatable", "context")),
-    Rule("prediction", decoder.prediction, ("repeatable", "steps", "encoder", "context")),
+    Rule("context-used", lab.context_used, ("repeatable", "context")),
+    Rule("prediction", lab.prediction, ("steps", "encoder", "context", "state-carried")),
 ]
 ENCODING = [
     *FIRST,
@@ -129,7 +134,8 @@ NEEDED = ("repeatable", "reference")
 EXTRA = {  # that sheets may add, by name
     "lengths-of-queries": Rule("lengths-of-queries", lengths.of_queries, NEEDED),
     "no-lengths": Rule("no-lengths", lengths.none, NEEDED),
-    "bilinear": Rule("bilinear", decoder.bilinear, NEEDED),
+    "bilinear": Rule("bilinear", lab.bilinear, NEEDED),
+    "attention-mask": Rule("attention-mask", lengths.attention_mask, NEEDED),
 }
 
 
@@ -162,19 +168,47 @@ def check(
         yield {"result": result_of("file", "import", False, *explain(error, "file", file))}
         yield {"done": True}
         return
+    near = {} if page else similar(own, {part.name: part for part in parts}, names)
+    yield {"near": near}
+    yield from check_parts(parts, page, own, names)
+    yield {"done": True}
+
+
+def check_objects(things: dict[str, Any], sheet: str | None = None) -> Iterator[dict[str, Any]]:
+    """As check, for classes and functions of this process by their names. Raises UserError."""
+    plain = {name: thing for name, thing in things.items() if name in PARTS}
+    page = load(sheet) if sheet else choose(things, plain, anywhere=True)
+    if page is None:
+        parts = [Part(name, thing) for name, thing in plain.items()]
+    else:
+        parts = parts_of(page, things, "", {}, anywhere=True)
+    taken = [part.make for part in parts]
+    for name, thing in things.items():
+        if not any(thing is one for one in taken):
+            known = names_of(page) if page else PARTS
+            raise UserError(
+                f"{name} is none of {', '.join(known)}: write score(SelfAttention={name})"
+            )
+    yield from check_parts(parts, page, dict(things), {})
+
+
+def check_parts(
+    parts: list[Part], page: Sheet | None, own: dict[str, Any], names: Mapping[str, str]
+) -> Iterator[dict[str, Any]]:
+    """The messages of these parts. own: the names of the file, where wrong parts are replaced."""
     checks = {part.name: [rule.name for rule in rules_of(part)] for part in parts}
-    yield {"parts": checks, "near": {} if page else similar(own, checks, names)}
+    yield {"parts": checks}
     if page:
         yield {"sheet": page.title, "expected": list({**dict.fromkeys(names_of(page)), **checks})}
-    for part in parts:
+    first = ["masked_softmax", "scaled_dot_product_attention", "MultiHeadAttention"]
+    order = [*first, "MultiHeadSelfAttention", *SIGNATURES]  # what others use comes first
+    for part in sorted(parts, key=lambda part: order.index(part.kind)) if page else parts:
+        wrong = False
         if part.adapter:
             yield {"doing": [part.name, "shape"]}
             settle(part)
-    order = ["masked_softmax", *SIGNATURES]  # what others use comes first
-    parts = sorted(parts, key=lambda part: order.index(part.kind)) if page else parts
-    for part in parts:
-        wrong = False
-        if part.adapter:
+            checks[part.name] = [rule.name for rule in rules_of(part)]
+            yield {"parts": checks}
             for note in notes(part):
                 yield {"result": result_of(part.name, "sheet", None, None, note)}
         for message in run(rules_of(part), part):
@@ -183,7 +217,6 @@ def check(
         if wrong:
             # it is not found again in the parts that use it
             replace(own, part, names)
-    yield {"done": True}
 
 
 def replace(own: dict[str, Any], part: Part, names: Mapping[str, str]) -> None:
@@ -212,21 +245,27 @@ def names_of(sheet: Sheet) -> list[str]:
     return [entry.name for entry in sheet.entries if not (entry.any_name or entry.optional)]
 
 
-def parts_of(sheet: Sheet, own: dict[str, Any], file: str, names: Mapping[str, str]) -> list[Part]:
+def parts_of(
+    sheet: Sheet,
+    own: dict[str, Any],
+    file: str,
+    names: Mapping[str, str],
+    anywhere: bool = False,
+) -> list[Part]:
     """The parts of the sheet that the file has. Raises UserError if there is none."""
     for part, name in names.items():
         if not callable(own.get(name)):
             raise UserError(f"--name {part}={name}: {file} has no class or function {name}")
     named = {part: own[name] for part, name in names.items()}
     parts: dict[str, Part] = {}
-    for entry, name, thing in matches(sheet, named | own):
+    for entry, name, thing in matches(sheet, named | own, anywhere):
         shown = name if entry.any_name or entry.name in parts else entry.name
         adapter = Adapter(entry, entry.rules[0])
         if shown not in parts:
             parts[shown] = Part(shown, thing, file, own, entry.rules[0], adapter)
     if not parts:
         found = ", ".join(names_of(sheet))
-        raise UserError(f"{file} has none of {found}: --stub {sheet.name} prints them")
+        raise UserError(f"{file or 'it'} has none of {found}: --stub {sheet.name} prints them")
     return list(parts.values())
 
 
@@ -246,7 +285,7 @@ def settle(part: Part) -> None:
     if part.kind in ("Decoder", "Seq2Seq"):
         return
     torch.set_default_dtype(torch.float64)
-    tried: list[Callable[[Part], Any]] = [rules.shape, rules.padding]
+    tried: list[Callable[[Part], Any]] = [rules.shape, rules.numbers, rules.padding]
     tried += [rules.batch] if part.kind == "Model" else [agrees, reference]
     best = settle_among(candidates, entry, called, tried)
     vars(part).update(vars(best))

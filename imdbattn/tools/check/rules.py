@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from imdbattn.tools.check.numbers import Mistake, NotChecked, mistake, normal, same
+from imdbattn.tools.check.numbers import Mistake, NotChecked, StudentError, mistake, normal, same
 from imdbattn.tools.check.part import (
     WIDTH,
     Part,
@@ -77,9 +77,12 @@ def repeatable(part: Part) -> None:
 
 def unchanged(part: Part) -> None:
     """The input keeps its values."""
-    given, net = inputs(part, 3, 0), net_of(part)
+    lengths = (3, 1) if without_words_is_a_note(part) else (3, 0)
+    given, net = inputs(part, *lengths), net_of(part)
     student(lambda: net(*given))
-    for (name, _), before, after in zip(part.arguments, inputs(part, 3, 0), given, strict=False):
+    for (name, _), before, after in zip(
+        part.arguments, inputs(part, *lengths), given, strict=False
+    ):
         if not torch.equal(before, after):
             if name in SPENT.get(part.kind, ()):
                 spent = f"Its argument {name} is changed in place; a caller does not need it again."
@@ -102,6 +105,13 @@ def padding(part: Part) -> None:
             raise mistake("depends-on-padding", y[1], z[1], text="", length=2, more=2)
 
 
+def numbers(part: Part) -> None:
+    """The result of reviews without padding is finite."""
+    y = call(part, net_of(part), *inputs(part, 3, 3))
+    if not bool(y.isfinite().all()):
+        raise mistake("nan-at-padding", y, text="", what="result", name="the result")
+
+
 def batch(part: Part) -> None:
     """A review gives the same result alone, with padding, and in a batch with other reviews."""
     *dimensions, (_, result) = part.arguments
@@ -122,7 +132,10 @@ def batch(part: Part) -> None:
             )
             values = {"text": text, "length": length, "more": 4 - length}
             if not same(padded := cut(call(part, net, *one), result, length), alone, 2e-3):
-                if bool(alone.isnan().all()) and bool(padded.isfinite().all()):
+                other = call(part, net, *inputs(part, length, seed=1)) if length > 1 else padded
+                if bool(padded.isfinite().all()) and (
+                    bool(alone.isnan().all()) or same(other, alone, 1e-5)
+                ):
                     texts = mistake("only-padding-read", alone, padded, **values).args[1:]
                     raise Mistake("mask-inverted", *texts)
                 raise mistake("depends-on-padding", alone, padded, **values)
@@ -148,7 +161,13 @@ def finite(part: Part) -> None:
             given = [
                 x.requires_grad_() if x.is_floating_point() else x for x in inputs(part, *lengths)
             ]
-            y = call(part, net, *given)
+            try:
+                y = call(part, net, *given)
+            except StudentError as error:
+                if 0 in lengths and without_words_is_a_note(part):
+                    reason = type(error.args[0]).__name__
+                    raise NotChecked(f"A review without words raises {reason}.") from error
+                raise
             if y.requires_grad and bool(y.isfinite().all()):
                 student(lambda y=y: y.square().sum().backward())
             named = [(name, x) for (name, _), x in zip(part.arguments, given, strict=False)]
@@ -171,11 +190,14 @@ def only_without_words(part: Part, what: str, values: Tensor) -> bool:
     """Whether it is a note for the part that these values of a review without words, the first one,
     are not finite. Other reviews must have finite results.
     """
-    if not part.adapter:
-        return False
-    called = getattr(part.make, "forward", part.make)
-    is_note = part.adapter.entry.may_be_nan(called)
+    is_note = without_words_is_a_note(part)
     return is_note and (what != "result" or bool(values[1:].isfinite().all()))
+
+
+def without_words_is_a_note(part: Part) -> bool:
+    """Whether it is not wrong if a review without words has no finite result."""
+    called = getattr(part.make, "forward", part.make)
+    return part.adapter is not None and part.adapter.entry.may_be_nan(called)
 
 
 def registered(part: Part) -> None:

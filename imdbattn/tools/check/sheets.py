@@ -6,12 +6,17 @@ Expressions of a sheet are Python, and run like the solution that is checked.
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+try:  # ten times as fast
+    from yaml import CSafeLoader as SafeLoader
+except ImportError:
+    from yaml import SafeLoader
 import yaml
 
 from imdbattn.errors import UserError
@@ -22,7 +27,7 @@ OWN = sorted(file.stem for file in FOLDER.glob("*.yaml"))
 KEYS = {
     *("names", "rules", "signature", "make", "calls", "method", "sizes", "needs"),
     *("unless", "masked", "change", "stub", "any_name", "also", "optional", "without_words"),
-    "attributes",
+    *("attributes", "free", "other_pooling"),
 }
 
 # What nan for a review without words is. Without the key, it is a note if the part has an argument
@@ -32,11 +37,25 @@ WITHOUT_WORDS = ("note", "wrong")
 
 @dataclass
 class Way:
-    """One way to call a part: names of arguments, such as "mask|masks", and their expressions."""
+    """One way to call a part: patterns of the arguments' names, such as "mask|masks", and their
+    expressions.
+    """
 
     arguments: dict[str, str]
     says: str = ""  # what is noted if this is the way of the solution
     result: str = "y"  # the part's result, from that of the call
+    if_said: str = ""  # a pattern; only if the solution's text has it: see said
+    unless_said: str = ""  # a pattern; not if the solution's text has it
+
+    @property
+    def masks(self) -> list[str]:
+        """The patterns of the arguments that are a mask or lengths."""
+        return [k for k, v in self.arguments.items() if "mask" in v or "lengths" in v]
+
+
+def meant(name: str, wanted: Iterable[str]) -> str | None:
+    """The first pattern that the name of an argument matches; None if there is none."""
+    return next((key for key in wanted if re.fullmatch(key, name)), None)
 
 
 @dataclass
@@ -51,14 +70,16 @@ class Entry:
     make: dict[str, str] = field(default_factory=dict)
     method: str = ""  # which is called instead of forward
     sizes: dict[str, str] = field(default_factory=dict)
-    needs: list[str] = field(default_factory=list)  # of these arguments, one must be there
-    unless: list[str] = field(default_factory=list)  # none of these arguments may be there
+    needs: list[str] = field(default_factory=list)  # patterns; one argument must match
+    unless: list[str] = field(default_factory=list)  # patterns; no argument may match
+    free: bool = False  # a class that has other arguments is not checked, and not wrong
     attributes: str = ""  # a pattern of the names that __init__ uses, side by side
     masked: bool = True
     any_name: bool = False  # the name does not show that the sheet is meant
     also: list[str] = field(default_factory=list)  # further rules, of parts.EXTRA
     optional: bool = False  # it is not listed as absent
     without_words: str = ""  # nan for a review without words: see WITHOUT_WORDS
+    other_pooling: str = "note"  # the largest of the words instead of their mean: note or wrong
     change: str = ""
     stub: str = ""
 
@@ -76,9 +97,27 @@ class Entry:
             if not re.fullmatch(self.attributes, used):
                 return False
         given = parameters_of(thing)
-        if self.needs and not set(self.needs) & given.keys():
+        if self.needs and not any(meant(name, self.needs) for name in given):
             return False
-        return not set(self.unless) & given.keys()
+        if any(meant(name, self.unless) for name in given):
+            return False
+        if self.any_name and self.free and self.needs_more_than_it_is_given(thing):
+            return False
+        return not (self.any_name and self.free and self.needs) or self.can_be_called(thing)
+
+    def needs_more_than_it_is_given(self, thing: Any) -> bool:
+        """Whether the class is called with more arguments than in each of the ways."""
+        forward = getattr(thing, "forward", None)
+        count = len(unknown(forward, ())) if forward else 0
+        return count > max(len(way.arguments) for way in self.ways)
+
+    def can_be_called(self, thing: Any) -> bool:
+        """Whether the class is called with a mask or lengths, and with as many arguments."""
+        called = parameters_of(thing.forward) if hasattr(thing, "forward") else {}
+        return any(
+            len(called) >= len(way.arguments) and any(meant(name, way.masks) for name in called)
+            for way in self.ways
+        )
 
     def may_be_nan(self, called: Any) -> bool:
         """Whether nan for a review without words is a note only, for this function."""
@@ -92,11 +131,10 @@ class Entry:
 
     def agreement(self, thing: Any) -> int:
         """The number of the arguments of the class or function whose names are the sheet's."""
-        known = {one for way in self.ways for key in way.arguments for one in key.split("|")}
-        known |= {one for key in self.make for one in key.split("|")}
+        known = [*self.make, *(key for way in self.ways for key in way.arguments)]
         called = getattr(thing, self.method or "forward", None) if isinstance(thing, type) else None
         given = {*parameters_of(thing), *(parameters_of(called) if called else ())}
-        return len(known & given)
+        return sum(meant(name, known) is not None for name in given)
 
 
 @dataclass
@@ -118,14 +156,26 @@ def parameters_of(thing: Any) -> dict[str, inspect.Parameter]:
 
 
 def load(name: str) -> Sheet:
-    """A sheet of the package by its name, or that of a YAML file. Raises UserError."""
-    file = FOLDER / f"{name}.yaml" if name in OWN else Path(name)
+    """A sheet of the package by its name, or that of a YAML file, with the parts of the sheet that
+    its key `with` names. Raises UserError.
+    """
+    return own_sheet(name) if name in OWN else read(name, Path(name))
+
+
+@cache
+def own_sheet(name: str) -> Sheet:
+    return read(name, FOLDER / f"{name}.yaml")
+
+
+def read(name: str, file: Path) -> Sheet:
     if file.suffix not in (".yaml", ".yml"):
         raise UserError(f"there is no sheet {name!r}: {', '.join(OWN)}, or a YAML file")
-    page = yaml.safe_load(file.read_text(encoding="utf-8"))
+    page = yaml.load(file.read_text(encoding="utf-8"), SafeLoader)
     if not isinstance(page, dict) or not isinstance(page.get("parts"), dict):
         raise UserError(f"{name} is no sheet: it has no parts")
     entries = [entry_of(name, part, keys) for part, keys in page["parts"].items()]
+    if page.get("with"):
+        entries += [replace(entry, optional=True, stub="") for entry in load(page["with"]).entries]
     return Sheet(file.stem, str(page.get("title", file.stem)), entries)
 
 
@@ -144,10 +194,12 @@ def entry_of(sheet: str, part: str, keys: Any) -> Entry:
     for call in calls:
         if not isinstance(call, dict):
             raise UserError(f"{where}: calls are names of arguments with what is given for them")
-        arguments = {k: str(v) for k, v in call.items() if k not in ("says", "result")}
-        ways.append(Way(arguments, call.get("says", ""), call.get("result", "y")))
-    if keys.get("without_words", "note") not in WITHOUT_WORDS:
-        raise UserError(f"{where}: without_words is one of {', '.join(WITHOUT_WORDS)}")
+        known = ("says", "result", "if_said", "unless_said")
+        arguments = {k: str(v) for k, v in call.items() if k not in known}
+        ways.append(Way(arguments, **{k: str(v) for k, v in call.items() if k in known}))
+    for key in ("without_words", "other_pooling"):
+        if keys.get(key, "note") not in WITHOUT_WORDS:
+            raise UserError(f"{where}: {key} is one of {', '.join(WITHOUT_WORDS)}")
     others = {k: v for k, v in keys.items() if k not in ("rules", "calls", "names", "signature")}
     for key in ("make", "sizes"):
         others[key] = {k: str(v) for k, v in (others.get(key) or {}).items()}
@@ -161,27 +213,56 @@ def stub_of(sheet: Sheet) -> str:
     return f'"""{sheet.title}: fill in what raises NotImplementedError."""\n\n{parts}\n'
 
 
-def choose(own: Mapping[str, Any], plain: Mapping[str, Any]) -> Sheet | None:
+def choose(
+    own: Mapping[str, Any], plain: Mapping[str, Any], anywhere: bool = False
+) -> Sheet | None:
     """The sheet that most names of the file belong to; None for the parts of --stub.
 
-    plain: the parts of --stub that the file has. Of equal numbers, the names of arguments decide.
+    A class that is recognized by its arguments counts as one with a name. plain: the parts of
+    --stub that the file has. Of equal numbers, the names of arguments decide. anywhere: as for
+    matches.
     """
+    plain = {part: thing for part, thing in plain.items() if may_be_plain(part, thing)}
+    # A function with the name of a part makes one of the other classes.
+    is_made = any(part[0].isupper() and not isinstance(plain[part], type) for part in plain)
     best, best_rank = None, (len(plain), 0)
     if plain:
         names = " ".join(SIGNATURES[part] for part in plain)
         known = set(re.findall(r"\w+", names))
         best_rank = (len(plain), sum(agreement(thing, known) for thing in plain.values()))
     fallback = None
-    for name in OWN:
-        sheet = load(name)
-        found = matches(sheet, own)
-        named = {entry.name: thing for entry, _, thing in found if not entry.any_name}
-        agreed = sum(entry.agreement(thing) for entry, _, thing in found if not entry.any_name)
+    for own_name in OWN:
+        sheet = load(own_name)
+        found = matches(sheet, own, anywhere)
+        sure = [
+            (one, thing)
+            for one, name, thing in found
+            if not one.any_name
+            or (name not in plain and (one.needs or (not is_made and one.can_be_called(thing))))
+        ]
+        named = {entry.name: thing for entry, thing in sure}
+        agreed = sum(entry.agreement(thing) for entry, thing in sure)
         if named and (len(named), agreed) > best_rank:
             best, best_rank = sheet, (len(named), agreed)
         if found and fallback is None:
             fallback = sheet
     return best if best or plain else fallback
+
+
+def may_be_plain(part: str, thing: Any) -> bool:
+    """Whether a class with the name of a part of --stub may be made and called as that part."""
+    signature = SIGNATURES[part]
+    if not isinstance(thing, type):
+        return True
+    made = re.findall(r"\w+", signature.partition(": ")[0])[1:]
+    called = parameters_of(thing.forward) if hasattr(thing, "forward") else {}
+    is_masked, has_lengths = (
+        any(re.search(pattern, name) for name in called) for pattern in ("mask|pad", "len")
+    )
+    asks = "mask" in signature, "lengths" in signature
+    if is_masked != has_lengths and asks[0] != asks[1] and is_masked != asks[0]:
+        return False
+    return len(unknown(thing, ())) <= len(made)
 
 
 def agreement(thing: Any, known: set[str]) -> int:
@@ -190,16 +271,19 @@ def agreement(thing: Any, known: set[str]) -> int:
     return len(known & given)
 
 
-def matches(sheet: Sheet, own: Mapping[str, Any]) -> list[tuple[Entry, str, Any]]:
+def matches(
+    sheet: Sheet, own: Mapping[str, Any], anywhere: bool = False
+) -> list[tuple[Entry, str, Any]]:
     """The sheet's entries, and the names and things of the file that they are found in.
 
-    A thing belongs to the first entry that it fits, and to each entry that has a method.
+    A thing belongs to the first entry that it fits, and to each entry that has a method. anywhere:
+    whether it may be defined in another place than the checked file.
     """
     found: list[tuple[Entry, str, Any]] = []
     taken: set[int] = set()
     for entry in sheet.entries:
         for name, thing in own.items():
-            foreign = getattr(thing, "__module__", "") != "_checked_file"
+            foreign = not anywhere and getattr(thing, "__module__", "") != "_checked_file"
             if foreign or not callable(thing) or (id(thing) in taken and not entry.method):
                 continue
             if entry.fits(name, thing):
@@ -214,20 +298,22 @@ def arguments_of(
 ) -> tuple[list[Any], dict[str, Any]]:
     """The arguments for a call, by their names, or in the sheet's order if a name is not known."""
     given = parameters_of(called)
-    known = {one: value for key, value in wanted.items() for one in key.split("|")}
-    required = [name for name, one in given.items() if one.default is inspect.Parameter.empty]
-    if given and all(name in known for name in required):
-        return [], {name: evaluate(known[name], names) for name in given if name in known}
+    keys = {name: meant(name, wanted) for name in given}
+    if given and not unknown(called, wanted):
+        return [], {name: evaluate(wanted[key], names) for name, key in keys.items() if key}
     return [evaluate(value, names) for value in wanted.values()], {}
+
+
+def unknown(called: Callable[..., Any], wanted: Iterable[str]) -> list[str]:
+    """The required arguments that match none of the patterns."""
+    given = parameters_of(called).items()
+    required = [name for name, one in given if one.default is inspect.Parameter.empty]
+    return [name for name in required if meant(name, wanted) is None]
 
 
 def agrees(called: Callable[..., Any], way: Way) -> bool:
     """Whether the function can be called in this way."""
-    given = parameters_of(called)
-    known = {one for key in way.arguments for one in key.split("|")}
-    return all(
-        name in known for name, one in given.items() if one.default is inspect.Parameter.empty
-    )
+    return not unknown(called, way.arguments)
 
 
 def evaluate(expression: str, names: Mapping[str, Any]) -> Any:

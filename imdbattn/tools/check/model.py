@@ -1,0 +1,189 @@
+"""Rules of models under any name: a mean of the words that layers with attention have read.
+
+They are called with tokens and with lengths or a mask. The other rules are those of Classifier.
+Shape suffixes: B reviews, T positions, V words of the vocabulary, D width, C classes.
+"""
+
+import inspect
+import re
+from contextlib import suppress
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from imdbattn.tools.check.classifier import EXACT, TWO, logits, read
+from imdbattn.tools.check.formulas import RIGHT, diagnose
+from imdbattn.tools.check.numbers import Mistake, NotChecked, mistake, same
+from imdbattn.tools.check.part import (
+    NAMES,
+    VECTORS,
+    VOCABULARY,
+    Part,
+    inputs,
+    net_of,
+    record,
+    student,
+    vectors_VD,
+)
+from imdbattn.tools.check.sheets import meant, parameters_of
+from imdbattn.tools.check.tables import TABLES
+
+
+def padding(part: Part) -> None:
+    """The words in padded positions have no effect on the logits."""
+    tokens_BT, lengths_B = inputs(part, 5, 3, 4)
+    padding_BT = torch.arange(5) >= lengths_B[:, None]
+    other_BT = torch.where(padding_BT, (tokens_BT + 5) % VOCABULARY, tokens_BT)
+    y, z = (logits(part, one, lengths=lengths_B) for one in (tokens_BT, other_BT))
+    if same(y, z):
+        return
+    weights_of_words(part, tokens_BT, lengths_B)
+    with suppress(NotChecked):
+        read(part, cls=False)
+    raise mistake("depends-on-padding", y[1], z[1], text="", length=3, more=2)
+
+
+def weights_of_words(part: Part, tokens_BT: Tensor, lengths_B: Tensor) -> None:
+    """Raises Mistake if a tensor is weights of attention in which words attend to padding."""
+    net = net_of(part)
+    with torch.enable_grad():  # without gradients, torch's own attention computes in one step
+        made = record(part, net, tokens_BT, lengths_B)
+    for weights_B in filter(None, (as_weights(x, *tokens_BT.shape) for x in made)):
+        for w, length in zip(weights_B, lengths_B.tolist(), strict=True):
+            on_words, on_padding = w[:, :length, :length].sum(), w[:, :length, length:].sum()
+            if on_padding > 1e-3:
+                finding = "no-key-mask" if on_words > 1e-3 else "mask-inverted"
+                texts = mistake(f"{finding}-in-model", w[0, 0], length=length).args[1:]
+                raise Mistake(finding, *texts)
+
+
+def as_weights(x: Tensor, reviews: int, length: int) -> list[Tensor] | None:
+    """Weights of attention as (heads, T, T) for each review; None for another tensor. nan, of words
+    whose keys are all masked, becomes 0.
+    """
+    if x.shape[-2:] != (length, length) or x.numel() % (reviews * length**2) or (x < 0).any():
+        return None
+    sums = x.sum(-1)
+    if bool(sums.isnan().all()) or not bool(((sums - 1).abs().nan_to_num(0) < 1e-3).all()):
+        return None
+    return [*x.nan_to_num(0).reshape(reviews, -1, length, length)]
+
+
+def mean(part: Part) -> None:
+    """The head reads the mean of the words."""
+    try:
+        is_read = read(part, cls=False)
+    except Mistake as found:
+        is_note = part.adapter is None or part.adapter.entry.other_pooling == "note"
+        if found.args[0] == "largest-not-mean" and is_note:
+            raise NotChecked(f"Differs from the sheet: {found.args[1]}") from found
+        raise
+    ignored, right = (logits(part, TWO, lengths=lengths) for lengths in ([4, 4], [4, 2]))
+    if same(ignored, right, EXACT):
+        raise mistake("lengths-ignored", ignored[1])
+    if not is_read:
+        raise NotChecked("What the head reads was not checked: it is no result (B, D) of words.")
+
+
+def vectors(part: Part) -> None:
+    """The vectors that the class is given have an effect on the logits."""
+    assert part.adapter is not None
+    asked = part.adapter.entry.make
+    if not any(asked.get(meant(k, asked) or "") == "vectors" for k in parameters_of(part.make)):
+        raise NotChecked("The class is given no vectors.")
+    results: list[Tensor] = []
+    for table_VD in (vectors_VD(), vectors_VD().flip(0)):
+        torch.default_generator.manual_seed(0)
+        net = student(part.adapter.build, part.make, part.sizes | NAMES, vectors=table_VD)
+        part.adapter.attach(net)
+        results.append(student(net.eval(), *inputs(part, 3, 3)).detach())
+    if same(results[0], results[1], EXACT):
+        raise mistake("vectors-not-used", results[0][0])
+
+
+def words(part: Part) -> None:
+    """Every word has an effect on the logits, whatever its id."""
+    for token in (1, 2, 3, VOCABULARY - 1):
+        before, after = (logits(part, [[7, one]])[0] for one in (token, (token + 6) % VOCABULARY))
+        if same(before, after, EXACT):
+            raise mistake("words-not-used", before, token=token)
+
+
+def positions(part: Part) -> str | None:
+    """The positions are added to the vectors, for each word those of its place."""
+    net, seen = net_of(part), list[tuple[Tensor, Tensor]]()
+    named = [m for m in net.modules() if "pos" in type(m).__name__.lower()]
+
+    def hook(module: nn.Module, given: Any, y: Any) -> None:
+        is_one = module in named and len(given) == 1
+        if is_one and isinstance(y, Tensor) and y.shape == getattr(given[0], "shape", None):
+            seen.append((given[0].detach(), y.detach()))
+
+    tokens_BT, lengths_B = inputs(part, 4, 4, 4)
+    with nn.modules.module.register_module_forward_hook(hook):
+        student(net, tokens_BT, lengths_B)
+    vectors_BTD = vectors_VD()[tokens_BT]
+    if not seen and named and not may_be_without(part):
+        raise mistake("positions-not-used", name=type(named[0]).__name__)
+    if not seen:
+        return added_positions(part, vectors_BTD, record(part, net, tokens_BT, lengths_B))
+    if len(seen) > 1:
+        raise mistake("positions-added-often", count=len(seen))
+    x, y = seen[0]
+    if x.shape[:2] == tokens_BT.shape:
+        pe = y - x
+        if same(pe[:, :1].expand_as(pe), pe) and not same(pe[:1].expand_as(pe), pe):
+            raise mistake("positions-of-reviews", pe[0, 0], pe[1, 0])
+    else:
+        x = x.transpose(0, 1)
+    if x.shape == vectors_BTD.shape:
+        if same(x, vectors_BTD):
+            return None
+        if same(x, vectors_BTD * VECTORS**0.5):
+            raise NotChecked("Differs from the sheet: the vectors are multiplied by sqrt(d).")
+        factor = float((x * vectors_BTD).sum() / vectors_BTD.square().sum())
+        if abs(factor) > 1e-3 and same(x, factor * vectors_BTD):
+            raise mistake("vectors-scaled", given=factor)
+    y, z = (logits(part, one) for one in (tokens_BT, tokens_BT.flip(1)))
+    if same(y, z, EXACT):
+        raise mistake("positions-after-layers", y[0], fix=TABLES["positions"].texts["change"])
+    raise NotChecked("Differs from the sheet: positions are added after a projection.")
+
+
+def may_be_without(part: Part) -> bool:
+    """Whether the model has an argument that says whether it has positions."""
+    return any(re.search("pos|pe(_|$)", name) for name in inspect.signature(part.make).parameters)
+
+
+def added_positions(part: Part, vectors_BTD: Tensor, made: list[Tensor]) -> str | None:
+    """As positions, for positions that the model itself adds to the vectors."""
+    shape = vectors_BTD.shape
+    made = [x if x.shape == shape else x.transpose(0, 1) for x in made if x.ndim == 3]
+    for factor in (1, VECTORS**0.5):
+        x_BTD = vectors_BTD * factor
+        for y_BTD in made:
+            if y_BTD.shape != shape or same(y_BTD, x_BTD):
+                continue
+            pe_BTD = y_BTD - x_BTD
+            of_reviews = same(pe_BTD[:1].expand(shape), pe_BTD)
+            of_places = same(pe_BTD[:, :1].expand(shape), pe_BTD)
+            if of_places and not of_reviews:
+                raise mistake("positions-of-reviews", pe_BTD[0, 0], pe_BTD[1, 0])
+            if of_reviews and (found := find_positions(part, x_BTD, y_BTD)) is not None:
+                if found:
+                    raise NotChecked("Differs from the sheet: positions are not sinusoidal.")
+                if factor != 1:
+                    raise NotChecked(
+                        "Differs from the sheet: the vectors are multiplied by sqrt(d)."
+                    )
+                return None
+    raise NotChecked("Positions were not checked: none are added to the vectors.")
+
+
+def find_positions(part: Part, x_BTD: Tensor, y_BTD: Tensor) -> Any:
+    """What diagnose returns for x to which positions may be added. Raises Mistake."""
+    names = {"x": x_BTD, "length": x_BTD.shape[1], "width": x_BTD.shape[2]}
+    bindings = [(RIGHT, "", lambda: names)]
+    text = "3 reviews of 4 words"
+    return diagnose(part, TABLES["PositionalEncoding"], [y_BTD], bindings, {text: ()}) or False
