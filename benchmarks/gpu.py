@@ -33,7 +33,6 @@ from benchmarks.training import fit, settings, small_corpus
 from imdbattn.nn import fast
 from imdbattn.runs.trainer import compile_net, quiet
 from imdbattn.settings.keys import RUNGS
-from imdbattn.tasks.learner import parameter_groups
 from imdbattn.tasks.loaders import GPU_CHUNK
 from imdbattn.tasks.reviews.classifier import ReviewClassifier, ReviewData
 
@@ -238,7 +237,7 @@ def operations(corpus: Any, rung: str, precision: str, compiled: bool = False) -
             inside = generated(lambda: in_precision(module.training_step).backward())
             counts["forward"] += inside[0] - forward
             counts["backward"] += inside[1] - backward
-    optimizer = module.make_optimizer(parameter_groups(module.net, None), **module.fused())
+    optimizer = module.make_optimizer(module.parameter_groups(), **module.fused())
     optimizer.step()  # creates its state
     _, clipping = counted(lambda: module.configure_gradient_clipping(optimizer, 1.0, "norm"))
     _, step = counted(optimizer.step)

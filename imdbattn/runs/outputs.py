@@ -196,14 +196,12 @@ def version(package: str) -> str | None:
 
 def run_facts(cfg: Any, corpus: Any) -> dict[str, Any]:
     """The part of metrics.json that identifies model and data."""
-    starts = task_of(cfg).starts_model
     return {
         "model": cfg.model.name,
         "seed": cfg.seed,
         "test_set": corpus.test_set,
         **{key: corpus.fingerprints.get(split) for split, key in FINGERPRINT.items()},
         "source_key": corpus.source_key,
-        **({"starts_model": starts} if starts else {}),
         **corpus.facts,
     }
 
@@ -240,7 +238,8 @@ def write_results(
         scores["test"] = module.scores
     if not is_debug(cfg):
         check_complete(scores, corpus.splits)
-    metrics = run_facts(cfg, corpus) | facts
+    starts = task_of(cfg).starts_model
+    metrics = run_facts(cfg, corpus) | ({"starts_model": starts} if starts else {}) | facts
     for split, split_scores in scores.items():
         metrics |= score_facts("val" if split == "validation" else split, split_scores)
     if trainer.is_global_zero:

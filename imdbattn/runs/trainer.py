@@ -23,7 +23,7 @@ from imdbattn.runs.process import keep_memory, matmul_backend, use_onednn
 from imdbattn.runs.resume import AtomicCheckpointIO
 from imdbattn.settings.build import make
 from imdbattn.settings.keys import as_dict
-from imdbattn.tasks.learner import Learner, parameter_groups
+from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
 
 IGNORED_WARNINGS = (
@@ -149,9 +149,7 @@ def try_step(module: Learner, data: BatchData, trainer: L.Trainer) -> None:
             loss: Any = trial.train().training_step(batch, 0)
             loss.backward()
         with naming("optim"):
-            optimizer: Any = trial.make_optimizer(
-                parameter_groups(trial.net, trial.cfg.embedding_lr)
-            )
+            optimizer: Any = trial.make_optimizer(trial.parameter_groups())
             optimizer.step(lambda: loss)
 
 

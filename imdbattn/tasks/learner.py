@@ -16,6 +16,7 @@ from imdbattn.runs.run import Facts
 from imdbattn.settings.build import make
 from imdbattn.settings.keys import as_dict
 from imdbattn.tasks.build import Part
+from imdbattn.tasks.optim import Muon
 
 
 def concatenate(parts: Sequence[Tensor]) -> Tensor:
@@ -38,12 +39,14 @@ def from_all(trainer: L.Trainer, value: Any) -> list[Any]:
 BFLOAT16 = "bf16-mixed"  # the mixed precision in which gradients are not scaled
 
 
-def parameter_groups(net: nn.Module, embedding_lr: float | None) -> list[dict[str, Any]]:
+def parameter_groups(
+    net: nn.Module, embedding_lr: float | None, with_matrices: bool = False
+) -> list[dict[str, Any]]:
     """Returns the parameter groups of a net: trained vectors have a group with `lazy`, for
-    LazyAdamW, and learning rate `embedding_lr`; matrices of hidden layers have one with
-    `matrices`, for Muon. Other optimizers ignore these keys.
+    LazyAdamW, and learning rate `embedding_lr`; `with_matrices`, those of hidden layers have one
+    with `matrices`, for Muon.
     """
-    hidden = hidden_matrices(net)
+    hidden = hidden_matrices(net) if with_matrices else {}
     others: list[Tensor] = []
     tables: list[Tensor] = []
     for name, parameter in net.named_parameters():
@@ -192,14 +195,18 @@ class Learner(L.LightningModule):
         self.log_scores("test")
 
     def configure_optimizers(self) -> Any:
-        optimizer = self.make_optimizer(
-            parameter_groups(self.net, self.cfg.embedding_lr), **self.fused()
-        )
+        optimizer = self.make_optimizer(self.parameter_groups(), **self.fused())
         steps = int(self.trainer.estimated_stepping_batches)
         schedule = torch.optim.lr_scheduler.LambdaLR(
             optimizer, lambda step: self.lr_share(step, steps)
         )
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """Returns the groups that the optimizer of the settings is created with."""
+        kind = getattr(self.make_optimizer, "func", None)
+        with_matrices = isinstance(kind, type) and issubclass(kind, Muon)
+        return parameter_groups(self.net, self.cfg.embedding_lr, with_matrices)
 
     def configure_gradient_clipping(
         self, optimizer: Any, gradient_clip_val: Any = None, gradient_clip_algorithm: Any = None

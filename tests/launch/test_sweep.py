@@ -25,8 +25,8 @@ from imdbattn.launch import machine, sweep
 from imdbattn.launch.command import has_plugin
 from imdbattn.launch.process import SWEEP_PID
 from imdbattn.launch.quoting import quote
-from imdbattn.settings.keys import digest, variant
-from imdbattn.tracking.wandb_run import TARGET
+from imdbattn.settings.keys import job_digest, variant
+from imdbattn.tracking.settings import TARGET
 
 from ..commands import changed
 from ..marks import slow_except
@@ -381,7 +381,7 @@ def test_the_name_of_a_job_follows_from_its_settings(composed):
         "test=false",
         "trainer.enable_progress_bar=false",
     )
-    assert digest(base) == digest(same)
+    assert job_digest(base) == job_digest(same)
     assert variant(base) == variant(same)
     for change in (
         "optim.lr=0.1",
@@ -390,4 +390,4 @@ def test_the_name_of_a_job_follows_from_its_settings(composed):
         "trainer.precision=bf16-mixed",
     ):
         assert variant(composed("model=base", change)) != variant(base), change
-    assert digest(composed("model=base", "data.source=hub")) != digest(base)
+    assert job_digest(composed("model=base", "data.source=hub")) != job_digest(base)

@@ -18,7 +18,6 @@ from imdbattn.runs.trainer import compile_net
 from imdbattn.settings.keys import BEYOND, RUNGS
 from imdbattn.tasks import loaders
 from imdbattn.tasks.build import batch_options
-from imdbattn.tasks.learner import parameter_groups
 from tests.nets import WIDTH, WORDS, learner, net
 
 from ..marks import slow_except
@@ -145,7 +144,7 @@ def test_a_training_step_never_waits_for_the_device(settings, reviews, rung, mon
     module._trainer = type("Trainer", (), {"world_size": 1})()
     module.training_step(batch, 0).backward()
     torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
-    optimizer = module.make_optimizer(parameter_groups(module.net, None))
+    optimizer = module.make_optimizer(module.parameter_groups())
     for _ in range(2):  # the first step creates the optimizer's state
         optimizer.step()
 

@@ -144,6 +144,7 @@ CASES = {
     "another optimizer": (
         31,
         (
+            "optim=adamw",
             "optim._target_=torch.optim.LBFGS",
             "~optim.weight_decay",
             "+optim.max_iter=2",

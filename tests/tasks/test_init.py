@@ -14,7 +14,7 @@ from ..runs.test_seq2seq_runs import REVERSE, TRANSLATION
 
 STILL = ("trainer.max_epochs=1", "optim.lr=0.0", "embedding_lr=0.0")  # training changes nothing
 KINDS = {
-    "frozen vectors": ("model=residual_pe",),
+    "frozen vectors": ("model=residual_pe", "optim=adamw"),
     "trained vectors, phrases": ("model=log_counts",),
     "masked_words": ("task=masked_words",),
     "reverse": REVERSE,
