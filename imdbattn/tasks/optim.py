@@ -39,20 +39,25 @@ class LazyAdamW(torch.optim.AdamW):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        lazy = [
-            (group, p, p.grad)
-            for group in self.param_groups
-            if group.get("lazy")
-            for p in group["params"]
-        ]
-        for _, parameter, _ in lazy:
+        own = [group for group in self.param_groups if self.is_own(group)]
+        gradients = [(parameter, parameter.grad) for group in own for parameter in group["params"]]
+        for parameter, _ in gradients:
             parameter.grad = None  # AdamW skips parameters without a gradient
         super().step()
-        for group, parameter, gradient in lazy:
+        for parameter, gradient in gradients:
             parameter.grad = gradient
-            if gradient is not None:
-                self.update_rows(group, parameter, gradient)
+        for group in own:
+            self.update_group(group)
         return loss
+
+    def is_own(self, group: dict[str, Any]) -> bool:
+        """Whether `update_group` updates a group instead of torch's AdamW."""
+        return bool(group.get("lazy"))
+
+    def update_group(self, group: dict[str, Any]) -> None:
+        for parameter in group["params"]:
+            if parameter.grad is not None:
+                self.update_rows(group, parameter, parameter.grad)
 
     def update_rows(
         self, group: dict[str, Any], parameter: torch.Tensor, gradient: torch.Tensor
@@ -132,23 +137,14 @@ class Muon(LazyAdamW):
             param_group = {"lr": self.matrix_lr, "momentum": self.momentum} | param_group
         super().add_param_group(param_group)
 
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One step. closure: computes the loss and the gradients, and returns the loss."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        groups = [group for group in self.param_groups if group.get("matrices")]
-        gradients = [(p, p.grad) for group in groups for p in group["params"]]
-        for parameter, _ in gradients:
-            parameter.grad = None  # AdamW skips parameters without a gradient
-        super().step()
-        for parameter, gradient in gradients:
-            parameter.grad = gradient
-        for group in groups:
+    def is_own(self, group: dict[str, Any]) -> bool:
+        return bool(group.get("matrices")) or super().is_own(group)
+
+    def update_group(self, group: dict[str, Any]) -> None:
+        if group.get("matrices"):
             self.update_matrices(group)
-        return loss
+        else:
+            super().update_group(group)
 
     def update_matrices(self, group: dict[str, Any]) -> None:
         """Updates the matrices of a group; those of equal shape in one product."""
