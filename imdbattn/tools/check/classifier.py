@@ -27,6 +27,8 @@ from imdbattn.tools.check.tables import TABLES
 
 SEEDS = range(3)  # of models; a change that has no effect in any of them is taken to have none
 EXACT = 1e-5  # a smaller effect is none
+VECTORS_SCALED = "Differs from the sheet: the vectors are multiplied by sqrt(d)."
+POSITIONS_PROJECTED = "Differs from the sheet: positions are added after a projection."
 REVIEW = [[4, 2, 9]]
 TWO = [[4, 2, 9, 1], [3, 8, 1, 6]]
 
@@ -105,7 +107,7 @@ def ids(part: Part) -> None:
             name = "word-as-padding" if token else "id-0-as-padding"
             raise mistake(name, before, after[0], first=third, token=token, other=others[0])
     if scaled:  # as by Vaswani et al.
-        raise NotChecked("Differs from the sheet: the vectors are multiplied by sqrt(d).")
+        raise NotChecked(VECTORS_SCALED)
 
 
 def require_same(
@@ -138,11 +140,16 @@ def read(part: Part, cls: bool) -> bool:
     )
 
 
-def mean(part: Part) -> None:
-    """The head reads the mean of the words."""
+def require_lengths(part: Part) -> None:
+    """Raises Mistake if the lengths have no effect on the logits."""
     ignored, right = (logits(part, TWO, lengths=lengths) for lengths in ([4, 4], [4, 2]))
     if same(ignored, right, EXACT):
         raise mistake("lengths-ignored", ignored[1])
+
+
+def mean(part: Part) -> None:
+    """The head reads the mean of the words."""
+    require_lengths(part)
     if not read(part, cls=False):
         require_same("not-a-mean", part, [[4]], [[4, 4, 4]])
 
@@ -168,7 +175,7 @@ def positions(part: Part) -> None:
                 "positions-after-layers", y_BC[0], fix=TABLES["positions"].texts["change"]
             )
         if after_projection(part, tokens_BT):
-            raise NotChecked("Differs from the sheet: positions are added after a projection.")
+            raise NotChecked(POSITIONS_PROJECTED)
         raise found
     if part.accepts("cls"):
         both: dict[str, Any] = {"cls": True, "positions": "sinusoidal"}

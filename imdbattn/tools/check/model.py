@@ -12,7 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from imdbattn.tools.check.classifier import EXACT, TWO, logits, read
+from imdbattn.tools.check.classifier import (
+    EXACT,
+    POSITIONS_PROJECTED,
+    VECTORS_SCALED,
+    logits,
+    read,
+    require_lengths,
+)
 from imdbattn.tools.check.formulas import RIGHT, diagnose
 from imdbattn.tools.check.numbers import Mistake, NotChecked, mistake, same
 from imdbattn.tools.check.part import (
@@ -79,9 +86,7 @@ def mean(part: Part) -> None:
         if found.args[0] == "largest-not-mean" and is_note:
             raise NotChecked(f"Differs from the sheet: {found.args[1]}") from found
         raise
-    ignored, right = (logits(part, TWO, lengths=lengths) for lengths in ([4, 4], [4, 2]))
-    if same(ignored, right, EXACT):
-        raise mistake("lengths-ignored", ignored[1])
+    require_lengths(part)
     if not is_read:
         raise NotChecked("What the head reads was not checked: it is no result (B, D) of words.")
 
@@ -141,14 +146,14 @@ def positions(part: Part) -> str | None:
         if same(x, vectors_BTD):
             return None
         if same(x, vectors_BTD * VECTORS**0.5):
-            raise NotChecked("Differs from the sheet: the vectors are multiplied by sqrt(d).")
+            raise NotChecked(VECTORS_SCALED)
         factor = float((x * vectors_BTD).sum() / vectors_BTD.square().sum())
         if abs(factor) > 1e-3 and same(x, factor * vectors_BTD):
             raise mistake("vectors-scaled", given=factor)
     y, z = (logits(part, one) for one in (tokens_BT, tokens_BT.flip(1)))
     if same(y, z, EXACT):
         raise mistake("positions-after-layers", y[0], fix=TABLES["positions"].texts["change"])
-    raise NotChecked("Differs from the sheet: positions are added after a projection.")
+    raise NotChecked(POSITIONS_PROJECTED)
 
 
 def may_be_without(part: Part) -> bool:
@@ -174,9 +179,7 @@ def added_positions(part: Part, vectors_BTD: Tensor, made: list[Tensor]) -> str 
                 if found:
                     raise NotChecked("Differs from the sheet: positions are not sinusoidal.")
                 if factor != 1:
-                    raise NotChecked(
-                        "Differs from the sheet: the vectors are multiplied by sqrt(d)."
-                    )
+                    raise NotChecked(VECTORS_SCALED)
                 return None
     raise NotChecked("Positions were not checked: none are added to the vectors.")
 
