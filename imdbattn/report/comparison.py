@@ -299,11 +299,13 @@ def curves(runs: Sequence[Run]) -> dict[str, Any]:
     """name -> epochs (x), and a list of values for each seed, None after the last epoch of a
     shorter run.
     """
-    by_name = {}
-    by_run = [run.curves | entropies(run.curves) for run in runs]
-    for name in dict.fromkeys(
-        [*CURVES, *(name for one in by_run for name in one if name.startswith(ENTROPY))]
-    ):
+    by_name, names = {}, dict.fromkeys(CURVES)
+    by_run = []
+    for run in runs:
+        measured = entropies(run.curves)
+        names |= dict.fromkeys(measured)
+        by_run.append(run.curves | measured)
+    for name in names:
         seeds = [one[name] for one in by_run if name in one]
         if seeds:
             epochs = sorted({epoch for values in seeds for epoch in values})

@@ -11,6 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from imdbattn.report.comparison import ENTROPY
 from imdbattn.report.pages import integer_ticks, new_figure, style
 from imdbattn.report.statistics import in_percent, level
 
@@ -120,7 +121,7 @@ def entropies_of_seeds(comparison: dict[str, Any]) -> Figure:
             band(axes, curve, 100, color=COLORS[place % len(COLORS)], marker=marker)
         integer_ticks(axes, 5)
     for place, name in enumerate(names):
-        label = name.removeprefix("entropy/").replace("layer", "layer ")
+        label = name.removeprefix(ENTROPY).replace("layer", "layer ")
         panels[0].plot([], [], color=COLORS[place % len(COLORS)], label=label)
     figure.supylabel("entropy (% of equal weights)", fontsize=9)
     return finish(figure, "Entropy of attention over epochs, band over seeds", legend=4)
@@ -128,7 +129,7 @@ def entropies_of_seeds(comparison: dict[str, Any]) -> Figure:
 
 def entropy_names(rung: Mapping[str, Any]) -> list[str]:
     """Names of the entropies among the curves of a rung."""
-    return [name for name in rung["curves"] if name.startswith("entropy/")]
+    return [name for name in rung["curves"] if name.startswith(ENTROPY)]
 
 
 def band(axes: Axes, curve: Mapping[str, Any], factor: float, **line: Any) -> None:

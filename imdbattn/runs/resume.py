@@ -23,10 +23,10 @@ import torch
 from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 
 from imdbattn.errors import UserError, naming
+from imdbattn.io.checkpoint import read_checkpoint
 from imdbattn.io.files import write_atomically
 from imdbattn.runs.callbacks import StopOnNaN
 from imdbattn.runs.process import exit_now, requeue, set_handlers
-from imdbattn.runs.run import read_checkpoint
 from imdbattn.settings.safety import trust_option
 from imdbattn.tasks.learner import from_all
 
@@ -265,8 +265,7 @@ class ResumeCheckpoint(L.Callback):
             raise UserError(f"{run} ({changed[0]}): restore these, or start a new run")
         self.loaded_state, self.loaded_curve = saved["ranks"][trainer.global_rank], saved["curve"]
         module.epoch_sums = [sums_3.to(module.device) for sums_3 in self.loaded_state["sums"]]
-        norms = self.loaded_state.get("norms", [])  # none in states of earlier versions
-        module.gradient_norms = [norm.to(module.device) for norm in norms]
+        module.gradient_norms = [norm.to(module.device) for norm in self.loaded_state["norms"]]
         trainer.should_stop = saved["stopped"]
         # The run folder may have been moved, and Lightning deletes the files that this state names.
         best: Any = trainer.checkpoint_callback

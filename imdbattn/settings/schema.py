@@ -325,7 +325,7 @@ class Training(Group):
     init: Text | None
     label_smoothing: Share
     pictures: bool
-    attention_reviews: Natural = 0  # of runs of earlier versions
+    attention_reviews: Natural
     resume: Text | None
     trust: Trust
     save_minutes: Amount | None

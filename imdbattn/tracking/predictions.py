@@ -22,7 +22,7 @@ class PredictionsOverTime(L.Callback):
     """Logs a table under one key, to which each validation adds its rows (`log_mode` INCREMENTAL),
     so that W&B shows how the prediction of an item changes.
 
-    rows: at most; 0 omits the table. characters: at most of a text.
+    rows: at most, of each validation. characters: at most of a text.
     """
 
     def __init__(self, rows: int, characters: int):
@@ -42,7 +42,7 @@ class PredictionsOverTime(L.Callback):
         import wandb
 
         columns = module.scores.columns()
-        if not self.rows or "predicted" not in columns:
+        if "predicted" not in columns:
             return
         data = trainer.datamodule
         if self.table is None:

@@ -46,7 +46,8 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
 
     @classmethod
     def callbacks(cls, arguments: Mapping[str, Any]) -> list[Callback]:
-        return [PredictionsOverTime(arguments["table_rows"], arguments["table_characters"])]
+        rows, characters = arguments["table_rows"], arguments["table_characters"]
+        return [PredictionsOverTime(rows, characters)] if rows else []
 
     def start(self, run: Start) -> bool:
         rung, data = run.settings["model"]["name"], run.settings["data"]

@@ -63,8 +63,9 @@ def own_items(settings: Any) -> tuple[str, Items]:
             split, _ = split_named(str(given))
             if split is None or split in items:
                 known = ", ".join(SPLITS)
-                problem = "returns no split" if not returned else f"returns the split {given!r}"
-                raise UserError(f"{key} {problem}: each of {known} may be there once")
+                raise UserError(
+                    f"{key} returns the split {given!r}: each of {known} may be there once"
+                )
             items[split] = [item_of(pair, f"{key}, {split}", n) for n, pair in enumerate(pairs)]
     if not items:
         raise UserError(f"{key} returns no split: return at least train")
