@@ -3,7 +3,7 @@
 Shape suffixes: B reviews of a batch, H heads, Q queries, N reviews that are measured.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -89,6 +89,16 @@ def measure(module: Learner, batches: Sequence[Any]) -> Measured:
                 for head, share_BQ in enumerate(share_BHQ.unbind(1), 1):
                     shares = share_BQ[shown_BQ].cpu().numpy()
                     queries.setdefault(f"{name}_head{head}", []).append(shares)
+    shares = {name: np.concatenate(parts) for name, parts in queries.items()}
+    return Measured(values_of(columns), shares)
+
+
+def values_of(columns: Mapping[str, Sequence[tuple[Tensor, ...]]]) -> dict[str, float]:
+    """Returns the means over reviews of each head, by name.
+
+    columns: of each attention, for each batch entropies, shares and largest weights (N, H), and
+    which reviews are classified right (N,).
+    """
     values: dict[str, float] = {}
     for name, parts in columns.items():
         entropy_NH, share_NH, largest_NH, right_N = map(torch.cat, zip(*parts, strict=True))
@@ -103,7 +113,7 @@ def measure(module: Learner, batches: Sequence[Any]) -> Measured:
             if len(values_NH):
                 for head, value in enumerate(values_NH.mean(0).tolist(), 1):
                     values[f"attention_{kind}/{name}_head{head}"] = value
-    return Measured(values, {name: np.concatenate(parts) for name, parts in queries.items()})
+    return values
 
 
 @contextmanager

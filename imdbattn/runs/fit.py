@@ -9,7 +9,9 @@ import torch
 from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, ModelCheckpoint
 from lightning.pytorch.loggers import Logger
 
+from imdbattn.io.checkpoint import read_checkpoint
 from imdbattn.io.files import make_folder, writing_into
+from imdbattn.runs.attention import AttentionEntropy
 from imdbattn.runs.callbacks import StopOnNaN, Throughput
 from imdbattn.runs.outputs import (
     REMEDY,
@@ -22,7 +24,6 @@ from imdbattn.runs.outputs import (
 )
 from imdbattn.runs.process import exiting_on_signals
 from imdbattn.runs.resume import ResumeCheckpoint, Stopped
-from imdbattn.runs.run import read_checkpoint
 from imdbattn.runs.run_folder import check_folder, finished, is_debug
 from imdbattn.runs.trainer import build_trainer, check_hardware, compile_net, quiet, try_step
 from imdbattn.settings.keys import as_dict, explicit
@@ -123,8 +124,6 @@ def train(cfg: Training, folder: Path, resume: bool, start: Path | None) -> dict
         LearningRateMonitor("epoch"),
     ]
     if cfg.attention_reviews:
-        from imdbattn.runs.attention import AttentionEntropy
-
         callbacks.append(AttentionEntropy(cfg.attention_reviews))
     callbacks += callbacks_of(cfg.logger)
     if cfg.patience:

@@ -5,43 +5,23 @@ are read.
 """
 
 import os
-import pickle
-import zipfile
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Literal
 
-from imdbattn.errors import UserError, naming
+from imdbattn.errors import UserError
+from imdbattn.io.checkpoint import Trained, read_checkpoint
 from imdbattn.io.files import expanded
 from imdbattn.runs.run_folder import Curves, finished, read_curves, results_file
 from imdbattn.settings.safety import plain_settings, read_json, read_settings
 
 if TYPE_CHECKING:
     import pandas as pd
-    from torch import Tensor
 
     from imdbattn.settings.schema import Training
 
 EXPORTED = "config.json"  # the file with the settings of an export
-Weights = Mapping[str, "Tensor"]  # of a net, by name
-Facts = Mapping[str, Any]
-
-
-class Trained(NamedTuple):
-    """The weights in a checkpoint, by their names in the net, and its facts (see `Learner`)."""
-
-    weights: Weights
-    facts: Facts
-
-    @classmethod
-    def of(cls, content: Mapping[str, Any]) -> Self:
-        """Takes them from the content of a checkpoint."""
-        state, facts = content["state_dict"], content["hyper_parameters"]
-        return cls(
-            {name.removeprefix("net."): weight for name, weight in state.items()},
-            {name: value for name, value in facts.items() if name != "config"},
-        )
 
 
 class Run:
@@ -162,22 +142,3 @@ class Run:
                     f" {file.relative_to(self.folder)}. Give the path that training printed, or"
                     " resume it: imdbattn.train resume=..."
                 )
-
-
-def read_checkpoint(path: Path) -> dict[str, Any]:
-    """Returns the content of a checkpoint, on the CPU.
-
-    Raises UserError for anything but tensors and plain values.
-    """
-    import torch
-
-    with naming(f"{path} cannot be read", "delete it and train again"):
-        # torch.save writes checksums, which torch.load ignores
-        with zipfile.ZipFile(path) as archive:
-            if damaged := archive.testzip():
-                raise ValueError(f"it is damaged, the checksum of {damaged} does not match")
-        try:
-            content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-        except pickle.UnpicklingError as error:  # whose message says how to load it nevertheless
-            raise ValueError("it contains something other than tensors and plain values") from error
-    return content

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from imdbattn.data.glove import Glove
 from imdbattn.data.ragged import as_tensor
 from imdbattn.errors import naming
+from imdbattn.io.checkpoint import Weights
 from imdbattn.nn.ladder import Attention
 from imdbattn.nn.vectors import Embedding
-from imdbattn.runs.run import Weights
 from imdbattn.settings.build import make
 from imdbattn.settings.keys import as_dict
 

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from imdbattn.runs.run import Facts
+from imdbattn.io.checkpoint import Facts
 from imdbattn.settings.build import make
 from imdbattn.settings.keys import as_dict
 from imdbattn.tasks.build import Part

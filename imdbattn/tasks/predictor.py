@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import torch
 
-from imdbattn.runs.run import Facts, Trained, read_checkpoint
+from imdbattn.io.checkpoint import Facts, Trained, read_checkpoint
 from imdbattn.tasks.task import task_of
 
 

@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from imdbattn.errors import UserError, naming
-from imdbattn.runs.run import Facts, Run, Trained, Weights
+from imdbattn.io.checkpoint import Facts, Trained, Weights
+from imdbattn.runs.run import Run
 from imdbattn.settings.keys import FINGERPRINT, as_dict, as_text, job_digest, within, without
 from imdbattn.settings.safety import read_json
 from imdbattn.tasks.task import task_of

@@ -10,11 +10,12 @@ import pytest
 import torch
 
 from imdbattn.errors import UserError
+from imdbattn.io.checkpoint import read_checkpoint
 from imdbattn.nn.watch import Attended
 from imdbattn.runs.attention import evaluation_mode
 from imdbattn.runs.fit import fit
 from imdbattn.runs.predict import load_predictor
-from imdbattn.runs.run import Run, read_checkpoint
+from imdbattn.runs.run import Run
 from imdbattn.runs.run_folder import read_curves
 
 from ..nets import batch, learner, net

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
@@ -19,9 +19,11 @@ from imdbattn.data.corpus import ReviewCorpus, prepare
 from imdbattn.data.ragged import Batch, Ragged
 from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.errors import UserError
+from imdbattn.io.checkpoint import Trained
 from imdbattn.io.files import link_or_copy
 from imdbattn.nn.ladder import Classifier
-from imdbattn.runs.run import Run, Trained
+from imdbattn.nn.watch import Attended, attention_parts, watch
+from imdbattn.runs.run import Run
 from imdbattn.tasks.build import (
     Part,
     batch_options,
@@ -35,9 +37,6 @@ from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData, default_budget
 from imdbattn.tasks.per_class import Metric, confusion, details, metric_of, short_name
 from imdbattn.tasks.weights import load_start, start_of
-
-if TYPE_CHECKING:
-    from imdbattn.nn.watch import Attended
 
 SHORT = 30  # number of words of the review to draw
 
@@ -233,14 +232,10 @@ class ReviewClassifier(Learner):
         return (losses_B + penalty_B).sum() * (self.trainer.world_size / batch.reviews)
 
     def has_attention(self) -> bool:
-        from imdbattn.nn.watch import attention_parts  # not for every run
-
         return bool(attention_parts(self.net))
 
-    def watched(self, batch: Batch) -> tuple[Tensor, dict[str, "Attended"]]:
+    def watched(self, batch: Batch) -> tuple[Tensor, dict[str, Attended]]:
         """Logits, and the weights of each attention, which fast attention does not compute."""
-        from imdbattn.nn.watch import Attended, attention_parts, watch
-
         with ExitStack() as stack:
             parts = attention_parts(self.net)
             shown = {name: stack.enter_context(watch(part)) for name, part in parts.items()}
@@ -253,7 +248,7 @@ class ReviewClassifier(Learner):
             if weights and weights[0].ndim == 4  # a part of one's own may give others
         }
 
-    def attention(self, batch: Batch) -> tuple[dict[str, "Attended"], Tensor]:
+    def attention(self, batch: Batch) -> tuple[dict[str, Attended], Tensor]:
         logits_BC, attended = self.watched(batch)
         return attended, logits_BC.argmax(-1) == batch.labels_B
 
@@ -268,7 +263,7 @@ class ReviewClassifier(Learner):
         return Scores(rows_N, labels_N, lengths_N, logits_NC, self.metric, name)
 
 
-def mean_entropy(attended: Mapping[str, "Attended"]) -> Tensor:
+def mean_entropy(attended: Mapping[str, Attended]) -> Tensor:
     """The mean entropy of each review (B,) over queries, heads and attentions, in nats."""
     means_B = [one.over_queries(one.entropy()).mean(1) for one in attended.values()]
     return torch.stack(means_B).mean(0)

@@ -19,10 +19,10 @@ from imdbattn.data.ragged import Batch, Batches, EvalBatches, Ragged, read_place
 from imdbattn.data.tokenizer import AnyTokenizer, tokenizer_of
 from imdbattn.data.tokens import Word
 from imdbattn.errors import UserError
+from imdbattn.io.checkpoint import Facts, Trained
 from imdbattn.nn.beyond.attention import LabelQueryPooling
 from imdbattn.nn.ladder import ClsPooling, MeanPooling
 from imdbattn.nn.watch import rollout, watch
-from imdbattn.runs.run import Facts, Trained
 from imdbattn.tasks.build import batch_options, build_net, trained_words
 from imdbattn.tasks.prediction import DETAILED, AttentionWeights, Classification
 from imdbattn.tasks.predictor import Predictor

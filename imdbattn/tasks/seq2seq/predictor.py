@@ -14,8 +14,8 @@ from imdbattn.data.pairs import PairCorpus, joined_symbols, prepare, split_text
 from imdbattn.data.ragged import EvalBatches
 from imdbattn.data.vocabulary import PAD, UNK, Vocabulary
 from imdbattn.errors import UserError
+from imdbattn.io.checkpoint import Facts, Trained
 from imdbattn.nn.encoder_decoder import EncoderDecoder, beam_search
-from imdbattn.runs.run import Facts, Trained
 from imdbattn.settings.safety import visible
 from imdbattn.tasks.build import make_net
 from imdbattn.tasks.prediction import Translation
