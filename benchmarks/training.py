@@ -29,6 +29,7 @@ from imdbattn.tasks.reviews.classifier import ReviewClassifier, ReviewData
 REVIEWS, TIMES = 1200, 10
 # strings of a batch, letters of the longest string, training strings
 BATCH, LETTERS, STRINGS = 64, 20, 1280
+BATCH_TOKENS = 8192  # of a run on all packaged reviews
 HIDDEN = 256  # width of the encoder-decoder
 QUIET = ("logger=none", "trainer.enable_progress_bar=false")
 TEXTBOOKS = {  # model of ours -> the textbook's score, and its layers
@@ -66,8 +67,12 @@ def train(cfg: DictConfig, corpus: Any) -> float:
 def settings(*overrides: str) -> DictConfig:
     """The settings of `python -m imdbattn.train <overrides>`, without logger, progress bar and
     download.
+
+    Batches are those of a run on all packaged reviews: left to the number of reviews, a part of
+    them would have batches of 512 tokens.
     """
-    return common.settings("data.source=packaged", *QUIET, *overrides)
+    fixed = ("data.source=packaged", f"data.batch_tokens={BATCH_TOKENS}", *QUIET)
+    return common.settings(*fixed, *overrides)
 
 
 def id_lists(texts: Ragged) -> list[list[int]]:
