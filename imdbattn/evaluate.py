@@ -16,7 +16,7 @@ from imdbattn.settings.safety import visible
     "data.glove.path",
     "data.cache_dir",
     *COLUMNS,
-    schema="runs.settings.Evaluate",
+    schema="runs.command_settings.Evaluate",
 )
 def main(settings: Any) -> None:
     """Prints the accuracy, and writes evaluations/<split>-<fingerprint>.json and .parquet into the

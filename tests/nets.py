@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from imdbattn.data.glove import Glove
 from imdbattn.data.ragged import Batch, Ragged, ragged
 from imdbattn.nn.beyond.context import Phrases, folds_of
-from imdbattn.tasks.build import build_net
+from imdbattn.tasks.networks import build_net
 from imdbattn.tasks.reviews.classifier import ReviewClassifier
 from imdbattn.tasks.reviews.phrases import phrases_of
 

@@ -17,7 +17,7 @@ from imdbattn.api.predictions import Explanation, Predictions
 from imdbattn.errors import UserError
 from imdbattn.io.files import write_table
 from imdbattn.runs import predict
-from imdbattn.runs.settings import Evaluate, Predict
+from imdbattn.runs.command_settings import Evaluate, Predict
 from imdbattn.settings.keys import as_dict, defaults, overlay
 from imdbattn.settings.schema import validate_as
 from imdbattn.tasks.prediction import Prediction

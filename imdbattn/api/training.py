@@ -84,7 +84,7 @@ def train(
         raise UserError(
             f"give {'resume= or folder=' if resume else 'overrides or config='}, not both"
         )
-    from imdbattn.launch.resume import Plan, plan
+    from imdbattn.launch.resumed_settings import Plan, plan
     from imdbattn.launch.single import log_next_commands
 
     place = expanded(folder if folder is not None else cfg.hydra.run.dir).resolve()

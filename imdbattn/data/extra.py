@@ -19,7 +19,7 @@ from imdbattn.data.labels import number_labels
 from imdbattn.data.ragged import Ragged
 from imdbattn.data.sources import fingerprint
 from imdbattn.data.tokenizer import tokenizer_of
-from imdbattn.data.user_files.reviews import read_reviews
+from imdbattn.data.user_files.review_files import read_reviews
 from imdbattn.data.user_files.tables import (
     SUFFIXES,
     counted,

@@ -31,7 +31,7 @@ from imdbattn.data.sources import (
     split_named,
 )
 from imdbattn.data.sources.reverse import reverse_source
-from imdbattn.data.user_files.pairs import Pair, aligned_files, read_aligned, read_pairs
+from imdbattn.data.user_files.pair_files import Pair, aligned_files, read_aligned, read_pairs
 from imdbattn.data.vocabulary import EOS, UNK, Vocabulary
 from imdbattn.errors import UserError
 from imdbattn.io.files import expanded, sha256_of

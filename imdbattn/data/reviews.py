@@ -34,7 +34,7 @@ def find_source(cfg: Any) -> Source:
 
         return order_probe_source(cfg.probe)
     if cfg.path:
-        from imdbattn.data.user_files.reviews import path_source
+        from imdbattn.data.user_files.review_files import path_source
 
         return path_source(expanded(cfg.path), cfg)
     if cfg.hub:

@@ -20,7 +20,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from imdbattn.errors import UserError, in_line
 from imdbattn.launch.folders import VERSION
-from imdbattn.settings.keys import conf_dir, flat, no_setting
+from imdbattn.settings.keys import conf_dir, flat
+from imdbattn.settings.messages import no_setting
 from imdbattn.settings.safety import visible
 
 # environment variables: the number of this process on its machine

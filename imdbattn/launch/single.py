@@ -16,7 +16,7 @@ from omegaconf import DictConfig
 from imdbattn.errors import UserError
 from imdbattn.launch.folders import plain_dict
 from imdbattn.launch.process import PARENT_PID, SWEEP_PID, end_with, without_gc
-from imdbattn.launch.resume import plan
+from imdbattn.launch.resumed_settings import plan
 from imdbattn.runs.run_folder import is_debug
 from imdbattn.settings.keys import as_dict
 from imdbattn.settings.safety import trust_option

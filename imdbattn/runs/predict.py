@@ -9,12 +9,12 @@ from typing import Any
 
 from imdbattn.errors import UserError
 from imdbattn.io.files import expanded
+from imdbattn.runs.command_settings import OfRun, Predict
 from imdbattn.runs.process import keep_memory, use_onednn
 from imdbattn.runs.run import Run
 from imdbattn.runs.run_folder import finished
-from imdbattn.runs.settings import Predict
 from imdbattn.settings.keys import as_dict, overlay
-from imdbattn.settings.schema import OfRun, Training
+from imdbattn.settings.schema import Training
 from imdbattn.tasks.prediction import Prediction
 from imdbattn.tasks.predictor import Predictor, load
 from imdbattn.tasks.reviews.predictor import MeanPredictor

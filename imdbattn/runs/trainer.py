@@ -21,7 +21,7 @@ from imdbattn.errors import UserError, naming
 from imdbattn.runs.callbacks import Progress
 from imdbattn.runs.process import keep_memory, matmul_backend, use_onednn
 from imdbattn.runs.resume import AtomicCheckpointIO
-from imdbattn.settings.build import make
+from imdbattn.settings.instantiate import make
 from imdbattn.settings.keys import as_dict
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData

@@ -1,6 +1,5 @@
-"""Names of models and settings, and functions on nested settings."""
+"""Names of settings, and functions on nested settings."""
 
-import difflib
 import hashlib
 import json
 import os
@@ -28,25 +27,6 @@ def defaults(command: str) -> dict[str, Any]:
     return {key: value for key, value in settings.items() if key not in ("defaults", "hydra")}
 
 
-# The ladder, as in conf/experiment/ladder.yaml
-RUNGS: tuple[str, ...] = ("mean", "learned_query", "text_query", "base", "base_pe")
-RUNGS += ("residual", "residual_pe", "residual_learned", "residual_cls", "residual_pe_cls")
-# Other forms of attention, then models with trained vectors or phrases
-BEYOND: tuple[str, ...] = ("label_query", "gru_query", "residual_heads", "residual_rope")
-BEYOND += (
-    "residual_relative",
-    "tuned_mean",
-    "log_counts_mean",
-    "tuned",
-    "convolved",
-    "log_counts",
-    "wide",
-    "pretrained",
-    "distilled",
-)
-CONTROLS = ("uniform",)  # of the tests of attention
-ENCODER_DECODERS: tuple[str, ...] = ("seq2seq", "seq2seq_attention", "seq2seq_attention_dot")
-ENCODER_DECODERS += ("seq2seq_attention_scaled", "seq2seq_attention_additive", "seq2seq_bahdanau")
 # Settings that do not change the numbers of a result
 NO_EFFECT: tuple[str, ...] = (
     "hydra",
@@ -193,32 +173,6 @@ def explicit(
         "variant": settings.get("variant") or variant(settings),
     }
     return overlay(settings, {"data": values, **known})
-
-
-# Names of settings in other programs -> the last part of their key here
-ALIASES = {"learning_rate": "lr", "epochs": "max_epochs", "batch_size": "batch_tokens"}
-
-
-def no_setting(key: str, known: Iterable[str]) -> str:
-    """A message that there is no such setting, with the most similar of the settings `known` and of
-    their groups.
-    """
-    last_parts = {
-        name: name.rpartition(".")[2]
-        for key in known
-        for name in (key, key.rpartition(".")[0])
-        if name
-    }
-    group, _, last = key.rpartition(".")
-    last = ALIASES.get(last, last)
-    similar = difflib.get_close_matches(last, {*last_parts.values()})
-    names = [name for name, part in last_parts.items() if part in similar]
-    near = difflib.get_close_matches(f"{group}.{last}".lstrip("."), names, 1, cutoff=0)
-    remedies = [f"the nearest is {near[0]}"] if near else []
-    # perhaps an argument
-    if within(key, "model.net", "model.convolution", "optim", "trainer", "data.tokenizer"):
-        remedies.append(f"+{key}=... passes it to the class")
-    return f"there is no setting {key}; {', or '.join(remedies) or '--help lists them all'}"
 
 
 def as_text(value: Any) -> str:

@@ -5,15 +5,13 @@ A command receives an object of its class, and so does everything that it calls.
 """
 
 import copy
-import re
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
 from imdbattn.errors import UserError
-from imdbattn.settings.keys import NAME, as_text, flat, no_setting
+from imdbattn.settings.keys import NAME, as_text, flat
 
 
 class Group(BaseModel):
@@ -102,28 +100,12 @@ class Classifier(AnyModel):
     net: ClassifierNet
 
 
-class EncoderDecoderNet(Part):
-    width: Count
-    hidden: Count
-    layers: Annotated[Count, Field(le=1000)]
-    cell: Literal["gru", "lstm"]
-    dropout: Share
-    score: Part | None
-
-
-class EncoderDecoder(AnyModel):
-    net: EncoderDecoderNet
-
-
 # --- data -----------------------------------------------------------------------------------------
 
 HUB_NAME = r"^\w[\w.-]*/\w[\w.-]*$"  # owner/name
 GLOVE_WIDTHS = (50, 100, 200, 300)  # of GloVe 6B
 GloveSource = Literal["auto", "wheel", "official", "torchtext"]
-# word_dropout of pairs: debug=overfit sets it for all tasks
-Zero = Annotated[int | float, Field(ge=0, le=0)]
 Even = Annotated[Count, Field(multiple_of=2)]  # reviews come in pairs
-Strings = Annotated[int, Field(ge=1, le=10_000_000)]
 # from, to
 Lengths = Annotated[list[Annotated[int, Field(ge=1, le=1000)]], Field(min_length=2, max_length=2)]
 
@@ -215,40 +197,6 @@ def check_source(group: str, source: str, **places: str | None) -> None:
         raise UserError(f"{values} select different data: keep one, with {group}.source=auto")
 
 
-class Reverse(Group):
-    source: Literal["reverse"]
-    seed: Natural
-    letters: Annotated[int, Field(ge=2, le=26)]
-    lengths: Lengths
-    test_lengths: Lengths | None
-    train: Strings
-    validation: Strings
-    test: Strings
-    batch_tokens: Count
-    eval_batch_tokens: Count
-    word_dropout: Zero = 0
-
-
-SideTokenizer = Literal["words", "characters"] | Part  # of sources, or of targets
-
-
-class Translation(Files):
-    source: Literal["auto", "path", "hub", "packaged"]
-    hub: Annotated[str | None, Field(pattern=HUB_NAME)]
-    hub_config: Text | None
-    languages: Annotated[list[Text], Field(min_length=2, max_length=2)]
-    lower: bool
-    min_frequency: Count
-    tokenizer: SideTokenizer | Annotated[list[SideTokenizer], Field(min_length=2, max_length=2)] = (
-        "words"
-    )
-    batch_tokens: Count
-    word_dropout: Zero = 0
-
-    def check(self) -> None:
-        check_source("data", self.source, path=self.path, hub=self.hub)
-
-
 # --- training -------------------------------------------------------------------------------------
 
 
@@ -337,26 +285,6 @@ class Training(Group):
     overrides: list[Text] = []  # settings.keys.named_overrides of the command line
 
 
-# --- of all commands that read runs; None is the run's own setting --------------------------------
-
-
-class LocalGlove(Group):
-    source: GloveSource | None = None
-    dim: Count | None = None
-    path: Text | None = None
-
-
-class LocalData(Group):
-    cache_dir: Text | None = None
-    glove: LocalGlove
-
-
-class OfRun(Group):
-    run: Text
-    trust: Trust
-    data: LocalData
-
-
 # --- validation -----------------------------------------------------------------------------------
 
 AnyGroup = TypeVar("AnyGroup", bound=Group)
@@ -367,35 +295,6 @@ def validate_as(kind: type[AnyGroup], settings: Mapping[str, Any]) -> AnyGroup:
     try:
         return kind.model_validate(settings)
     except ValidationError as error:
+        from imdbattn.settings.messages import in_one_line
+
         raise UserError(in_one_line(error, settings)) from None
-
-
-QUOTED_TEXT = (
-    "; text that looks like a number, true, false or null is quoted, as in"
-    " \"data.label_names=['0','1']\""
-)
-
-
-def in_one_line(errors: ValidationError, settings: Any) -> str:
-    """The first error, as `key=value must be ...`."""
-    error, keys, value = errors.errors()[0], list[str](), settings
-    for part in error["loc"]:
-        with suppress(KeyError, IndexError, TypeError):  # the name of a union's member is not a key
-            value = value[part]
-            keys.append(str(part))
-    key = ".".join(keys)
-    if error["type"] == "union_tag_invalid":  # of a setting that selects the class of its group
-        name, value, choices = (
-            error["ctx"][part] for part in ("discriminator", "tag", "expected_tags")
-        )
-        return f"{key}.{name.strip(chr(39))}={value} must be one of {choices}"
-    if error["type"] == "missing":
-        return f"{'.'.join([*keys, str(error['loc'][-1])])} is missing"
-    if error["type"] == "extra_forbidden":
-        return no_setting(key, flat(settings).keys() - {key})
-    must = re.sub(r"^(Input|List|String|Dictionary|Value) should", "must", error["msg"]).replace(
-        " after validation", ""
-    )
-    if error["type"] == "string_type" and isinstance(value, int | float | None):
-        must += QUOTED_TEXT
-    return f"{key}={as_text(value)} {must}"

@@ -13,9 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from imdbattn.io.checkpoint import Facts
-from imdbattn.settings.build import make
+from imdbattn.settings.instantiate import make
 from imdbattn.settings.keys import as_dict
-from imdbattn.tasks.build import Part
+from imdbattn.tasks.networks import Part
 from imdbattn.tasks.optim import Muon
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from imdbattn.errors import UserError, naming
-from imdbattn.settings.build import class_at
+from imdbattn.settings.instantiate import class_at
 from imdbattn.settings.keys import as_dict
 from imdbattn.settings.safety import refuse_untrusted
 from imdbattn.settings.schema import Training

@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 from imdbattn.data.corpus import prepare
 from imdbattn.data.ragged import Batches, EvalBatches, TrainBatches, ragged, read_places
 from imdbattn.errors import UserError
-from imdbattn.launch.resume import resumed
+from imdbattn.launch.resumed_settings import resumed
 from imdbattn.runs.fit import fit
 from imdbattn.settings.keys import as_dict
 from imdbattn.tasks.loaders import best_widths

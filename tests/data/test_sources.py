@@ -14,7 +14,7 @@ from imdbattn.data.ragged import Batches, TrainBatches
 from imdbattn.data.reviews import block_cut, cut_reviews, find_source
 from imdbattn.data.sources import Split, Texts
 from imdbattn.data.sources import imdb as sources
-from imdbattn.data.user_files import reviews as user_files
+from imdbattn.data.user_files import review_files as user_files
 from imdbattn.errors import UserError
 from imdbattn.tasks.reviews.classifier import ReviewData
 

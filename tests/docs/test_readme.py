@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 from imdbattn.data.pairs import PACKAGED
 from imdbattn.launch.command import plain_dict
 from imdbattn.settings.keys import conf_dir, flat, within
-from imdbattn.tasks.build import build_net
+from imdbattn.tasks.networks import build_net
 from imdbattn.tasks.task import validate
 
 from ..nets import vectors

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from imdbattn.nn.beyond.attention import ClippedDistances, Distances, RotaryAttention
 from imdbattn.nn.ladder import SelfAttention, Sinusoidal, Words, sinusoids
-from imdbattn.settings.keys import BEYOND, RUNGS
+from imdbattn.settings.models import BEYOND, RUNGS
 
 from ..nets import WORDS, batch, net
 

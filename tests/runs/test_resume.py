@@ -23,7 +23,7 @@ from omegaconf import DictConfig
 
 from imdbattn.errors import UserError
 from imdbattn.launch import job as one_job
-from imdbattn.launch.resume import resumed
+from imdbattn.launch.resumed_settings import resumed
 from imdbattn.report.finished_runs import find_runs, variants
 from imdbattn.runs import process
 from imdbattn.runs import resume as resume_state

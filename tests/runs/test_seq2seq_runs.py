@@ -17,7 +17,7 @@ import yaml
 
 from imdbattn.data.pairs import PairBatch, prepare
 from imdbattn.data.vocabulary import PAD
-from imdbattn.launch.resume import resumed
+from imdbattn.launch.resumed_settings import resumed
 from imdbattn.runs.fit import fit
 from imdbattn.runs.score import score_run
 from imdbattn.tasks.predictor import load

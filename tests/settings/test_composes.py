@@ -14,16 +14,9 @@ from torch import nn
 
 from imdbattn.data.vocabulary import Vocabulary
 from imdbattn.launch.command import has_plugin
-from imdbattn.settings.keys import (
-    BEYOND,
-    CONTROLS,
-    ENCODER_DECODERS,
-    RUNGS,
-    as_dict,
-    conf_dir,
-    job_digest,
-)
-from imdbattn.tasks.build import build_net, make_net
+from imdbattn.settings.keys import as_dict, conf_dir, job_digest
+from imdbattn.settings.models import BEYOND, CONTROLS, ENCODER_DECODERS, RUNGS
+from imdbattn.tasks.networks import build_net, make_net
 from imdbattn.tasks.seq2seq import predictor as seq2seq
 from imdbattn.tasks.task import task_of, validate
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from imdbattn.errors import UserError
-from imdbattn.launch.resume import resumed
+from imdbattn.launch.resumed_settings import resumed
 from imdbattn.runs.fit import fit
 from imdbattn.runs.predict import load_predictor
 from imdbattn.runs.score import score_run

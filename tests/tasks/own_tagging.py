@@ -17,7 +17,7 @@ from imdbattn.data.corpus import Corpus
 from imdbattn.data.ragged import Batch, Ragged
 from imdbattn.io.files import write_table
 from imdbattn.nn import ResidualLayer, Sinusoidal, padding_mask
-from imdbattn.settings.build import make
+from imdbattn.settings.instantiate import make
 from imdbattn.settings.keys import as_dict
 from imdbattn.settings.schema import AnyModel, Count, Group, Training
 from imdbattn.tasks.learner import Learner

@@ -24,7 +24,7 @@ from imdbattn.errors import UserError
 from imdbattn.io.files import sha256_of
 from imdbattn.runs.predict import load_predictor
 from imdbattn.runs.score import score_run
-from imdbattn.settings.keys import BEYOND, RUNGS
+from imdbattn.settings.models import BEYOND, RUNGS
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 from imdbattn.tools.export import folder as export
 from imdbattn.tools.export.folder import is_export, read_export, write_export

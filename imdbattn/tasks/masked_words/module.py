@@ -18,8 +18,8 @@ from imdbattn.data.extra import with_extra
 from imdbattn.data.ragged import Batch
 from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.nn.beyond.masked_words import MaskedWords
-from imdbattn.tasks.build import Part, build_net
 from imdbattn.tasks.learner import Learner
+from imdbattn.tasks.networks import Part, build_net
 from imdbattn.tasks.reviews.classifier import ReviewData, parts_of_classifiers, words_of
 from imdbattn.tasks.weights import load_start, start_of
 

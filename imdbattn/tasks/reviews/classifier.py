@@ -24,7 +24,9 @@ from imdbattn.io.files import link_or_copy
 from imdbattn.nn.ladder import Classifier
 from imdbattn.nn.watch import Attended, attention_parts, watch
 from imdbattn.runs.run import Run
-from imdbattn.tasks.build import (
+from imdbattn.tasks.learner import Learner
+from imdbattn.tasks.loaders import BatchData, default_budget
+from imdbattn.tasks.networks import (
     Part,
     batch_options,
     build_net,
@@ -33,8 +35,6 @@ from imdbattn.tasks.build import (
     scores_in,
     trained_words,
 )
-from imdbattn.tasks.learner import Learner
-from imdbattn.tasks.loaders import BatchData, default_budget
 from imdbattn.tasks.per_class import Metric, confusion, details, metric_of, short_name
 from imdbattn.tasks.weights import load_start, start_of
 

@@ -23,7 +23,7 @@ from imdbattn.io.checkpoint import Facts, Trained
 from imdbattn.nn.beyond.attention import LabelQueryPooling
 from imdbattn.nn.ladder import ClsPooling, MeanPooling
 from imdbattn.nn.watch import rollout, watch
-from imdbattn.tasks.build import batch_options, build_net, trained_words
+from imdbattn.tasks.networks import batch_options, build_net, trained_words
 from imdbattn.tasks.prediction import DETAILED, AttentionWeights, Classification
 from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.weights import check_same, load_weights

@@ -19,9 +19,9 @@ from imdbattn.data.vocabulary import PAD
 from imdbattn.io.files import write_table
 from imdbattn.nn.encoder_decoder import Decoder, EncoderDecoder, beam_search, shifted
 from imdbattn.nn.watch import Attended
-from imdbattn.tasks.build import Part, shape_of_scores
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
+from imdbattn.tasks.networks import Part, shape_of_scores
 from imdbattn.tasks.seq2seq.predictor import build_net, vocabularies
 from imdbattn.tasks.weights import load_start, start_of
 

@@ -17,7 +17,7 @@ from imdbattn.errors import UserError
 from imdbattn.io.checkpoint import Facts, Trained
 from imdbattn.nn.encoder_decoder import EncoderDecoder, beam_search
 from imdbattn.settings.safety import visible
-from imdbattn.tasks.build import make_net
+from imdbattn.tasks.networks import make_net
 from imdbattn.tasks.prediction import Translation
 from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.weights import load_weights

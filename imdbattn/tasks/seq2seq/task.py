@@ -7,14 +7,74 @@ from pydantic import Field
 
 from imdbattn.errors import UserError
 from imdbattn.settings.schema import (
+    HUB_NAME,
     TOGETHER,
-    EncoderDecoder,
-    Reverse,
+    AnyModel,
+    Count,
+    Files,
+    Group,
+    Lengths,
+    Natural,
+    Part,
+    Share,
+    Text,
     Training,
-    Translation,
     are_for_pairs,
+    check_source,
 )
 from imdbattn.tasks.task import Task
+
+# --- settings ---
+# word_dropout of pairs: debug=overfit sets it for all tasks
+Zero = Annotated[int | float, Field(ge=0, le=0)]
+Strings = Annotated[int, Field(ge=1, le=10_000_000)]
+
+
+class EncoderDecoderNet(Part):
+    width: Count
+    hidden: Count
+    layers: Annotated[Count, Field(le=1000)]
+    cell: Literal["gru", "lstm"]
+    dropout: Share
+    score: Part | None
+
+
+class EncoderDecoder(AnyModel):
+    net: EncoderDecoderNet
+
+
+class Reverse(Group):
+    source: Literal["reverse"]
+    seed: Natural
+    letters: Annotated[int, Field(ge=2, le=26)]
+    lengths: Lengths
+    test_lengths: Lengths | None
+    train: Strings
+    validation: Strings
+    test: Strings
+    batch_tokens: Count
+    eval_batch_tokens: Count
+    word_dropout: Zero = 0
+
+
+SideTokenizer = Literal["words", "characters"] | Part  # of sources, or of targets
+
+
+class Translation(Files):
+    source: Literal["auto", "path", "hub", "packaged"]
+    hub: Annotated[str | None, Field(pattern=HUB_NAME)]
+    hub_config: Text | None
+    languages: Annotated[list[Text], Field(min_length=2, max_length=2)]
+    lower: bool
+    min_frequency: Count
+    tokenizer: SideTokenizer | Annotated[list[SideTokenizer], Field(min_length=2, max_length=2)] = (
+        "words"
+    )
+    batch_tokens: Count
+    word_dropout: Zero = 0
+
+    def check(self) -> None:
+        check_source("data", self.source, path=self.path, hub=self.hub)
 
 
 class Seq2SeqSettings(Training):

@@ -35,7 +35,7 @@ from imdbattn.runs.process import keep_memory, use_onednn
 from imdbattn.runs.run import Run
 from imdbattn.runs.score import check_fingerprint
 from imdbattn.settings.safety import untrusted
-from imdbattn.tasks.build import batch_options
+from imdbattn.tasks.networks import batch_options
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 from imdbattn.tools.faithfulness import erasure, scores
 from imdbattn.tools.faithfulness.pairs import edited_words, read_pairs

@@ -5,17 +5,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from imdbattn.report.settings import OfRuns
-from imdbattn.settings.schema import (
-    Count,
-    Group,
-    InnerShare,
-    LocalData,
-    Natural,
-    Part,
-    Seed,
-    Text,
-    Trust,
-)
+from imdbattn.runs.command_settings import LocalData
+from imdbattn.settings.schema import Count, Group, InnerShare, Natural, Part, Seed, Text, Trust
 
 
 class AopcSearch(Group):

@@ -17,7 +17,7 @@ from imdbattn.errors import naming
 from imdbattn.io.checkpoint import Weights
 from imdbattn.nn.ladder import Attention
 from imdbattn.nn.vectors import Embedding
-from imdbattn.settings.build import make
+from imdbattn.settings.instantiate import make
 from imdbattn.settings.keys import as_dict
 
 if TYPE_CHECKING:

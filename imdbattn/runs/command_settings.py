@@ -1,4 +1,7 @@
-"""The settings of imdbattn.evaluate and imdbattn.predict; None is the run's own setting."""
+"""The settings of commands that read runs, imdbattn.evaluate and imdbattn.predict among them.
+
+None is the run's own setting.
+"""
 
 from typing import Annotated, Any, Literal
 
@@ -9,13 +12,31 @@ from imdbattn.settings.schema import (
     Amount,
     Count,
     Errors,
+    GloveSource,
+    Group,
     Lengths,
-    LocalData,
-    OfRun,
     Part,
     Text,
     Trainer,
+    Trust,
 )
+
+
+class LocalGlove(Group):
+    source: GloveSource | None = None
+    dim: Count | None = None
+    path: Text | None = None
+
+
+class LocalData(Group):
+    cache_dir: Text | None = None
+    glove: LocalGlove
+
+
+class OfRun(Group):
+    run: Text
+    trust: Trust
+    data: LocalData
 
 
 class OtherData(LocalData):
