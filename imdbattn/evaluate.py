@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from imdbattn.launch.command import command
+from imdbattn.launch.hydra_config import COLUMNS
 from imdbattn.launch.process import without_gc
-from imdbattn.launch.quoting import COLUMNS
 from imdbattn.settings.safety import visible
 
 

@@ -5,9 +5,9 @@ import sys
 from omegaconf import DictConfig
 from tqdm import tqdm
 
-from imdbattn.launch.command import command, plain_dict, validated
+from imdbattn.launch.command import command, validated
+from imdbattn.launch.hydra_config import plain_dict
 from imdbattn.launch.process import without_gc
-from imdbattn.launch.quoting import take_argument
 from imdbattn.settings.safety import visible
 
 KEYS = ("file", "column", "out", "data.glove.path", "data.cache_dir")
@@ -38,6 +38,15 @@ def predict(cfg: DictConfig, text: str | None) -> None:
         results = predictions_of(predictor, texts.lines, settings)
         for result in tqdm(results, **bar, disable=sys.stdout.isatty() or None):
             print(visible(result.line), flush=True)
+
+
+def take_argument(name: str) -> str | None:
+    """Removes `name=value` from sys.argv and returns the value: for text that may contain even
+    ${...}.
+    """
+    given = [argument for argument in sys.argv[1:] if argument.startswith(f"{name}=")]
+    sys.argv[1:] = [argument for argument in sys.argv[1:] if argument not in given]
+    return given[-1].removeprefix(f"{name}=") if given else None
 
 
 def main() -> None:

@@ -24,7 +24,7 @@ from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig
 
-from imdbattn.launch.folders import plain_dict, register_resolvers
+from imdbattn.launch.hydra_config import plain_dict, register_resolvers
 from imdbattn.launch.process import SWEEP_PID
 from imdbattn.report import settings as comparison
 from imdbattn.runs import command_settings as runs

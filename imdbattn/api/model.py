@@ -160,7 +160,8 @@ class Model:
         >>> model.evaluate(texts, ["pos", "neg"]).accuracy
         1.0
         """
-        from imdbattn.launch.command import composed, plain_dict
+        from imdbattn.launch.composition import composed
+        from imdbattn.launch.hydra_config import plain_dict
         from imdbattn.runs import score  # imports Lightning, which predictions do not need
         from imdbattn.runs.trainer import preserved_torch_settings
 

@@ -17,9 +17,9 @@ from omegaconf import DictConfig, OmegaConf
 from imdbattn.api.display import Metrics
 from imdbattn.errors import UserError
 from imdbattn.io.files import expanded
-from imdbattn.launch.command import composed, plain_dict
+from imdbattn.launch.composition import composed
 from imdbattn.launch.errors import remove_empty
-from imdbattn.launch.quoting import QUOTED
+from imdbattn.launch.hydra_config import QUOTED, plain_dict
 from imdbattn.settings.keys import as_dict, named_overrides
 from imdbattn.settings.safety import VisibleFormatter, untrusted
 from imdbattn.tasks.task import validate

@@ -5,33 +5,30 @@ Imports nothing slow: `--help` must not wait for torch or pydantic.
 
 import functools
 import importlib
-import importlib.util
-import io
 import logging
 import os
 import signal
 import sys
-import threading
 from collections.abc import Callable, Sequence
-from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
 import hydra
-from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from imdbattn.errors import print_any_text
-from imdbattn.launch.folders import VERSION, plain_dict, register_resolvers
+from imdbattn.launch.hydra_config import (
+    VERSION,
+    plain_dict,
+    quote,
+    refuse_typed_credentials,
+    register_resolvers,
+)
 from imdbattn.launch.process import prepare
-from imdbattn.launch.quoting import quote
 from imdbattn.settings.keys import conf_dir
-from imdbattn.settings.safety import refuse_credentials
-
-COMPOSING = threading.Lock()  # Hydra has one state per process
 
 
 def command(
@@ -83,11 +80,12 @@ def command(
             sys.argv[1:] = [quote(word, () if sweep else paths) for word in words]
             try:
                 refuse_typed_credentials(words)  # the message of another error would quote them
-                return (
+                if {"-h", "--help"} & {*words}:
+                    from imdbattn.launch.help import print_help
+
                     print_help(run_hydra, config_name, words)
-                    if {"-h", "--help"} & {*words}
-                    else run_hydra()
-                )
+                    return None
+                return run_hydra()
             except KeyboardInterrupt:
                 sys.exit(128 + signal.SIGINT)
             except Exception as error:
@@ -100,32 +98,11 @@ def command(
     return decorate
 
 
-def print_help(run_hydra: Callable[[], Any], config_name: str, words: Sequence[str]) -> None:
-    """Hydra's help with the comments of conf/."""
-    from imdbattn.launch.help import commented
-
-    choices = composed(
-        config_name, [word for word in words if not word.startswith("-")]
-    ).hydra.runtime.choices
-    # Hydra exits after its help
-    with redirect_stdout(io.StringIO()) as printed, suppress(SystemExit):
-        run_hydra()
-    print(commented(printed.getvalue(), config_name, choices))
-
-
 def existing_folders(words: Sequence[str]) -> set[Path]:
     """Returns the folders that the values of a command line name."""
     values = (word.partition("=")[2].strip("'\"") for word in words)
     # os.path.isdir, because Path.is_dir raises for names that are too long
     return {Path(value).resolve() for value in values if value and os.path.isdir(value)}
-
-
-def refuse_typed_credentials(words: Sequence[str]) -> None:
-    typed = {}
-    for word in words:
-        name, _, value = word.lstrip("+~").partition("=")
-        typed[name] = value
-    refuse_credentials(typed)
 
 
 def validated(kind: str, settings: dict[str, Any]) -> Any:
@@ -136,29 +113,6 @@ def validated(kind: str, settings: dict[str, Any]) -> Any:
 
     module, _, name = kind.rpartition(".")
     return validate_as(getattr(importlib.import_module(f"imdbattn.{module}"), name), settings)
-
-
-def composed(
-    config_name: str, overrides: Sequence[str] = (), paths: Sequence[str] = ()
-) -> DictConfig:
-    """A command's config, with `hydra`, of these words instead of sys.argv. paths: see `command`.
-    Raises UserError.
-    """
-    register_resolvers()
-    words = [quote(word, paths) for word in overrides]
-    refuse_typed_credentials(words)
-    with COMPOSING:
-        # of a caller that uses Hydra itself
-        outer, GlobalHydra.instance().hydra = GlobalHydra.instance().hydra, None
-        try:
-            with hydra.initialize_config_dir(str(conf_dir()), **VERSION):
-                return hydra.compose(config_name, words, return_hydra_config=True)
-        except Exception as error:
-            from imdbattn.launch.errors import explain
-
-            raise explain(error, config_name, words) from error
-        finally:
-            GlobalHydra.instance().hydra = outer
 
 
 class SweepCallback(Callback):
@@ -180,13 +134,6 @@ class SweepCallback(Callback):
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
         self.report.finish(config)
-
-
-def has_plugin(name: str) -> bool:
-    """Whether a package of Hydra's plugins is installed."""
-    with suppress(ModuleNotFoundError):
-        return importlib.util.find_spec(f"hydra_plugins.{name}") is not None
-    return False
 
 
 def in_sweep() -> bool:

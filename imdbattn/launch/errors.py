@@ -19,7 +19,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from imdbattn.errors import UserError, in_line
-from imdbattn.launch.folders import VERSION
+from imdbattn.launch.hydra_config import VERSION
 from imdbattn.settings.keys import conf_dir, flat
 from imdbattn.settings.messages import no_setting
 from imdbattn.settings.safety import visible

@@ -1,17 +1,32 @@
 """`--help`: the settings with the comments that the files in conf/ have beside them."""
 
+import io
 import re
 import shutil
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
+from typing import Any
 
 from omegaconf import OmegaConf
 
+from imdbattn.launch.composition import composed
 from imdbattn.settings.keys import conf_dir
 
 LINE = re.compile(r"( *)(\w+):(?: .*?)?(?:\s+# (.*))?")  # of YAML: indentation, key, comment
 COLUMN = 36  # of the comments
+
+
+def print_help(run_hydra: Callable[[], Any], config_name: str, words: Sequence[str]) -> None:
+    """Hydra's help with the comments of conf/."""
+    choices = composed(
+        config_name, [word for word in words if not word.startswith("-")]
+    ).hydra.runtime.choices
+    # Hydra exits after its help
+    with redirect_stdout(io.StringIO()) as printed, suppress(SystemExit):
+        run_hydra()
+    print(commented(printed.getvalue(), config_name, choices))
 
 
 def commented(text: str, config_name: str, choices: Mapping[str, str]) -> str:

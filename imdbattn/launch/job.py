@@ -22,10 +22,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from imdbattn.errors import UserError, in_line
 from imdbattn.io.files import acquired
-from imdbattn.launch.folders import plain_dict
+from imdbattn.launch.hydra_config import plain_dict, quote
 from imdbattn.launch.machine import gpus, threads_of
 from imdbattn.launch.process import PARENT_PID, SWEEP_PID, end_with
-from imdbattn.launch.quoting import quote
 from imdbattn.runs.run_folder import finished, is_debug, results_file
 from imdbattn.settings.keys import overlay
 from imdbattn.settings.safety import read_json, read_settings

@@ -1,9 +1,11 @@
-"""Finds the CPU cores and GPUs of this machine without importing torch."""
+"""Finds the CPU cores, GPUs and launchers of this machine without importing torch."""
 
+import importlib.util
 import os
 import shutil
 import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 
@@ -37,3 +39,10 @@ def threads_of(launcher: Mapping[str, Any]) -> int:
         return max(1, int(launcher["ray"]["remote"].get("num_cpus") or 1))
     jobs = launcher.get("n_jobs") or 1
     return max(1, cores() // jobs) if jobs > 0 else 1
+
+
+def has_plugin(name: str) -> bool:
+    """Whether a package of Hydra's plugins is installed."""
+    with suppress(ModuleNotFoundError):
+        return importlib.util.find_spec(f"hydra_plugins.{name}") is not None
+    return False

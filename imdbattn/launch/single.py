@@ -14,17 +14,18 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from imdbattn.errors import UserError
-from imdbattn.launch.folders import plain_dict
+from imdbattn.launch.hydra_config import plain_dict
 from imdbattn.launch.process import PARENT_PID, SWEEP_PID, end_with, without_gc
-from imdbattn.launch.resumed_settings import plan
 from imdbattn.runs.run_folder import is_debug
-from imdbattn.settings.keys import as_dict
+from imdbattn.settings.keys import as_dict, named_overrides
 from imdbattn.settings.safety import trust_option
 from imdbattn.settings.schema import Training
 from imdbattn.tasks.task import task_of, validate
 from imdbattn.tracking.settings import wandb_parts
 
 log = logging.getLogger(__name__)
+
+RESTARTS = ("SLURM_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT")  # above 0 in a restarted job
 
 
 def run_single(cfg: DictConfig) -> float:
@@ -36,8 +37,15 @@ def run_single(cfg: DictConfig) -> float:
             "torchrun starts several processes, which need the same folder: add"
             " hydra.run.dir=runs/<a name>"
         )
-    planned = plan(settings, job.overrides.task, Path(job.runtime.output_dir).resolve())
-    valid = validate(planned.settings)
+    words, folder = job.overrides.task, Path(job.runtime.output_dir).resolve()
+    resume, start = False, None
+    if settings["resume"] or was_restarted(folder):
+        from imdbattn.launch.resumed_settings import plan
+
+        settings, folder, resume, start = plan(settings, words, folder)
+    else:
+        settings |= {"overrides": named_overrides(words, settings)}
+    valid = validate(settings)
     if os.environ.get(SWEEP_PID) or os.environ.get("LOCAL_RANK", "0") != "0":
         end_with(int(os.environ.get(PARENT_PID, os.getppid())))
     os.environ[PARENT_PID] = str(os.getpid())  # for the processes that DDP starts
@@ -49,10 +57,16 @@ def run_single(cfg: DictConfig) -> float:
                 importlib.import_module("wandb.apis.public")
         from imdbattn.runs.fit import fit
     valid = with_decided_source(valid)
-    metrics = fit(valid, planned.folder, planned.resume, planned.start)
+    metrics = fit(valid, folder, resume, start)
     if not os.environ.get(SWEEP_PID):  # a sweep ends with its comparison
-        log_next_commands(valid, metrics, planned.folder)
+        log_next_commands(valid, metrics, folder)
     return float(metrics["val_accuracy"])
+
+
+def was_restarted(folder: Path) -> bool:
+    """Whether SLURM or torchrun has restarted this job, and `folder` contains its run."""
+    restarted = any(os.environ.get(name, "0") not in ("", "0") for name in RESTARTS)
+    return restarted and (folder / "config.yaml").exists()
 
 
 def with_decided_source(cfg: Training) -> Training:

@@ -17,9 +17,9 @@ from omegaconf import DictConfig, OmegaConf
 from imdbattn.errors import UserError, in_shell
 from imdbattn.io.files import acquired, make_folder
 from imdbattn.launch.errors import fail, print_error, remove_empty
+from imdbattn.launch.hydra_config import quote
 from imdbattn.launch.job import LOG, forget_wandb_run, group_of, jobs_of
 from imdbattn.launch.process import SWEEP_PID, end_with
-from imdbattn.launch.quoting import quote
 from imdbattn.settings.keys import defaults
 from imdbattn.settings.safety import refuse_credentials
 

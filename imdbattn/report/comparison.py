@@ -30,7 +30,7 @@ from imdbattn.report.finished_runs import (
     skip,
     variants,
 )
-from imdbattn.runs.run_folder import Curves
+from imdbattn.runs.run import Curves
 from imdbattn.settings.keys import flat
 from imdbattn.tasks.per_class import confusion, is_uneven, macro_f1, metric_of, short_name
 

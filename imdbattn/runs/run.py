@@ -4,23 +4,26 @@ Imports nothing slow: torch, pandas and pydantic are loaded when weights, tables
 are read.
 """
 
+import csv
+import io
 import os
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from imdbattn.errors import UserError
+from imdbattn.errors import UserError, naming
 from imdbattn.io.checkpoint import Trained, read_checkpoint
 from imdbattn.io.files import expanded
-from imdbattn.runs.run_folder import Curves, finished, read_curves, results_file
-from imdbattn.settings.safety import plain_settings, read_json, read_settings
+from imdbattn.runs.run_folder import finished, results_file
+from imdbattn.settings.safety import plain_settings, read_json, read_settings, refuse_untrusted
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from imdbattn.settings.schema import Training
 
+Curves = dict[str, dict[int, float]]  # name such as val/loss -> epoch counted from 1 -> value
 EXPORTED = "config.json"  # the file with the settings of an export
 
 
@@ -66,12 +69,16 @@ class Run:
 
     @cached_property
     def settings(self) -> "Training":
-        """The checked settings. Raises UserError for a class that is not trusted."""
+        """The checked settings. Raises UserError for a wrong or missing value, and for a class that
+        is not trusted.
+        """
         # imports pydantic, which is slow and not needed for `--help`
-        from imdbattn.tasks.task import check_run_settings
+        from imdbattn.tasks.task import validate
 
         self.require(self.settings_file)
-        return check_run_settings(self.recorded, self.settings_file, self.trust, self.own)
+        refuse_untrusted(self.recorded, self.settings_file, self.trust, self.own)
+        with naming(self.settings_file):
+            return validate(self.recorded)
 
     @property
     def settings_file(self) -> Path:
@@ -142,3 +149,17 @@ class Run:
                     f" {file.relative_to(self.folder)}. Give the path that training printed, or"
                     " resume it: imdbattn.train resume=..."
                 )
+
+
+def read_curves(metrics_csv: Path) -> Curves:
+    """The values in metrics.csv; Lightning leaves most cells of a line empty.
+
+    A last line without its end, of a run that is writing it, is omitted.
+    """
+    curves: Curves = {}
+    complete, newline, _ = metrics_csv.read_text().rpartition("\n")
+    for line in csv.DictReader(io.StringIO(complete + newline)):
+        for name, value in line.items():
+            if value and name not in ("epoch", "step") and line.get("epoch"):
+                curves.setdefault(name, {})[int(float(line["epoch"])) + 1] = float(value)
+    return curves

@@ -5,8 +5,6 @@ checkpoints/last.ckpt  pictures/*.png predictions.parquet  reviews.parquet (of t
 validation_predictions.parquet  validation_reviews.parquet
 """
 
-import csv
-import io
 import json
 import os
 import re
@@ -32,7 +30,6 @@ DEBUG = (
     "trainer.limit_val_batches",  # which score a part of a split only
     "trainer.limit_test_batches",
 )
-Curves = dict[str, dict[int, float]]  # name such as val/loss -> epoch counted from 1 -> value
 RUN_KEYS = {
     "model.name",
     "data.source",
@@ -100,17 +97,3 @@ def write_predictions(path: Path, scores: Any, rows: Any) -> None:
     items of the split.
     """
     write_table(path, {"row": rows[scores.rows_N.numpy()], **scores.columns()})
-
-
-def read_curves(metrics_csv: Path) -> Curves:
-    """The values in metrics.csv; Lightning leaves most cells of a line empty.
-
-    A last line without its end, of a run that is writing it, is omitted.
-    """
-    curves: Curves = {}
-    complete, newline, _ = metrics_csv.read_text().rpartition("\n")
-    for line in csv.DictReader(io.StringIO(complete + newline)):
-        for name, value in line.items():
-            if value and name not in ("epoch", "step") and line.get("epoch"):
-                curves.setdefault(name, {})[int(float(line["epoch"])) + 1] = float(value)
-    return curves

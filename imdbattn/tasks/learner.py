@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from imdbattn.io.checkpoint import Facts
+from imdbattn.io.checkpoint import Facts, Trained
 from imdbattn.settings.instantiate import make
 from imdbattn.settings.keys import as_dict
 from imdbattn.tasks.networks import Part
@@ -75,6 +75,15 @@ def hidden_matrices(net: nn.Module) -> dict[Tensor, None]:
     }
 
 
+def start_of(cfg: Any, corpus: Any, resumed: dict[str, Any] | None = None) -> Trained | None:
+    """Returns the weights of the run `init`; None without `init`. Arguments: see `Learner.new`."""
+    if not cfg.init:
+        return None
+    from imdbattn.tasks.weights import read_start
+
+    return read_start(cfg, corpus, resumed)
+
+
 class Learner(L.LightningModule):
     """Trains a net; conf/task/ names the subclass of each task, which defines the methods that
     raise here.
@@ -109,6 +118,13 @@ class Learner(L.LightningModule):
         resumed: content of the checkpoint that will be loaded into it.
         """
         raise NotImplementedError
+
+    def load_start(self, start: Trained | None, resumed: dict[str, Any] | None) -> None:
+        """Loads the weights that `start_of` returned, unless the run is resumed."""
+        if start is not None:
+            from imdbattn.tasks.weights import load_start
+
+            load_start(self, start, resumed)
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         raise NotImplementedError

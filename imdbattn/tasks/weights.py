@@ -1,4 +1,6 @@
-"""Weights from checkpoints: of a run that is loaded, and of the run that `init` names.
+"""Weights from checkpoints: of a run that is opened, and of the run that `init` names.
+
+A training run without `init` does not load this file.
 
 A checkpoint contains tensors and plain values, never code. Its facts are those of `Learner`.
 """
@@ -54,17 +56,14 @@ def check_same(name: str, facts: Facts, current: Facts) -> None:
 # --- init -----------------------------------------------------------------------------------------
 
 
-def start_of(cfg: Any, corpus: Any, resumed: Mapping[str, Any] | None = None) -> Trained | None:
-    """The run `init`: one of the same task, or for a classifier one of task=masked_words. None
-    without `init`.
+def read_start(cfg: Any, corpus: Any, resumed: Mapping[str, Any] | None = None) -> Trained:
+    """Returns the run `init`: one of the same task, or for a classifier one of task=masked_words.
 
     resumed: content of a checkpoint of this run, which contains the weights by then. Among the
     facts, `start` is a digest of the settings of the run `init`.
     Raises UserError if the run has another encoder, or may have trained on this run's validation or
     test split.
     """
-    if not cfg.init:
-        return None
     if resumed:
         return Trained.of(resumed)
     run = f"init={cfg.init}"
@@ -103,13 +102,11 @@ def encoder_settings(model: Any) -> dict[str, Any]:
     return {key: value for key, value in settings.items() if within(key, *ENCODER)}
 
 
-def load_start(module: Any, start: Trained | None, resumed: Any) -> None:
-    """Loads what `start_of` returns into an untrained Learner, unless it is resumed.
+def load_start(module: Any, start: Trained, resumed: Any) -> None:
+    """Loads what `read_start` returns into an untrained Learner, unless it is resumed.
 
     Raises UserError for other vectors or symbols, and weights that do not fit.
     """
-    if start is None:
-        return
     module.hparams["start"] = start.facts["start"]
     if resumed:
         return

@@ -14,7 +14,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from imdbattn.data.pairs import PACKAGED
-from imdbattn.launch.command import plain_dict
+from imdbattn.launch.hydra_config import plain_dict
 from imdbattn.settings.keys import conf_dir, flat, within
 from imdbattn.tasks.networks import build_net
 from imdbattn.tasks.task import validate

@@ -22,9 +22,9 @@ from imdbattn.data import pairs as pairs_of
 from imdbattn.errors import UserError
 from imdbattn.launch import job as one_job
 from imdbattn.launch import machine, sweep
-from imdbattn.launch.command import has_plugin
+from imdbattn.launch.hydra_config import quote
+from imdbattn.launch.machine import has_plugin
 from imdbattn.launch.process import SWEEP_PID
-from imdbattn.launch.quoting import quote
 from imdbattn.settings.keys import job_digest, variant
 from imdbattn.tracking.settings import TARGET
 

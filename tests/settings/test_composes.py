@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 from torch import nn
 
 from imdbattn.data.vocabulary import Vocabulary
-from imdbattn.launch.command import has_plugin
+from imdbattn.launch.machine import has_plugin
 from imdbattn.settings.keys import as_dict, conf_dir, job_digest
 from imdbattn.settings.models import BEYOND, CONTROLS, ENCODER_DECODERS, RUNGS
 from imdbattn.tasks.networks import build_net, make_net

@@ -18,10 +18,9 @@ from imdbattn.data.extra import with_extra
 from imdbattn.data.ragged import Batch
 from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.nn.beyond.masked_words import MaskedWords
-from imdbattn.tasks.learner import Learner
+from imdbattn.tasks.learner import Learner, start_of
 from imdbattn.tasks.networks import Part, build_net
 from imdbattn.tasks.reviews.classifier import ReviewData, parts_of_classifiers, words_of
-from imdbattn.tasks.weights import load_start, start_of
 
 
 class MaskedWordData(ReviewData):
@@ -86,7 +85,7 @@ class MaskedWordModule(Learner):
         encoder: Any = build_net(model, corpus.glove, 2, trained_R)
         net = MaskedWords(encoder, guessed_G, counts_G, len(corpus.glove.vectors))
         module = cls(net, cfg, {"vectors": corpus.glove.fingerprint})
-        load_start(module, start, resumed)
+        module.load_start(start, resumed)
         return module
 
     def parts(self) -> Iterator[Part]:

@@ -23,8 +23,7 @@ from imdbattn.io.checkpoint import Trained
 from imdbattn.io.files import link_or_copy
 from imdbattn.nn.ladder import Classifier
 from imdbattn.nn.watch import Attended, attention_parts, watch
-from imdbattn.runs.run import Run
-from imdbattn.tasks.learner import Learner
+from imdbattn.tasks.learner import Learner, start_of
 from imdbattn.tasks.loaders import BatchData, default_budget
 from imdbattn.tasks.networks import (
     Part,
@@ -36,7 +35,6 @@ from imdbattn.tasks.networks import (
     trained_words,
 )
 from imdbattn.tasks.per_class import Metric, confusion, details, metric_of, short_name
-from imdbattn.tasks.weights import load_start, start_of
 
 SHORT = 30  # number of words of the review to draw
 
@@ -177,7 +175,7 @@ class ReviewClassifier(Learner):
             weights_C=class_weights(cfg.class_weights, corpus),
         )
         module.metric = chosen_metric(cfg)
-        load_start(module, start, resumed)
+        module.load_start(start, resumed)
         if cfg.attention_entropy and not module.has_attention():
             raise UserError(
                 f"attention_entropy={cfg.attention_entropy}: model={cfg.model.name} has no weights"
@@ -194,6 +192,7 @@ class ReviewClassifier(Learner):
         trust: packages whose classes the run's settings may name. Raises UserError for anything
         but tensors and plain values, and for a class that is not trusted.
         """
+        from imdbattn.runs.run import Run
         from imdbattn.tasks.predictor import load
 
         run = Run(checkpoint_path, trust)

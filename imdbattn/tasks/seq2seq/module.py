@@ -19,11 +19,10 @@ from imdbattn.data.vocabulary import PAD
 from imdbattn.io.files import write_table
 from imdbattn.nn.encoder_decoder import Decoder, EncoderDecoder, beam_search, shifted
 from imdbattn.nn.watch import Attended
-from imdbattn.tasks.learner import Learner
+from imdbattn.tasks.learner import Learner, start_of
 from imdbattn.tasks.loaders import BatchData
 from imdbattn.tasks.networks import Part, shape_of_scores
 from imdbattn.tasks.seq2seq.predictor import build_net, vocabularies
-from imdbattn.tasks.weights import load_start, start_of
 
 
 class PairData(BatchData):
@@ -107,7 +106,7 @@ class Seq2SeqModule(Learner):
         source, target = corpus.source_vocabulary, corpus.target_vocabulary
         facts = {"source_symbols": source.symbols, "target_symbols": target.symbols}
         module = cls(build_net(cfg.model, source, target), cfg, facts)
-        load_start(module, start_of(cfg, corpus, resumed), resumed)
+        module.load_start(start_of(cfg, corpus, resumed), resumed)
         return module
 
     def parts(self) -> Iterator[Part]:

@@ -19,7 +19,7 @@ from imdbattn.io.files import write_atomically
 from imdbattn.nn.beyond.attention import RotaryAttention
 from imdbattn.nn.ladder import Learned, Sinusoidal, sinusoids
 from imdbattn.report.pages import integer_ticks, new_figure, png, style
-from imdbattn.runs.run_folder import Curves
+from imdbattn.runs.run import Curves
 from imdbattn.tasks.prediction import (
     AttentionWeights,
     Classification,

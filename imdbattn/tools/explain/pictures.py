@@ -8,7 +8,7 @@ from imdbattn.data.pairs import joined_symbols
 from imdbattn.io.files import write_atomically
 from imdbattn.report.pages import png
 from imdbattn.runs.attention import fixed_batches, measure
-from imdbattn.runs.run_folder import read_curves
+from imdbattn.runs.run import read_curves
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 from imdbattn.tasks.seq2seq.predictor import Seq2SeqPredictor
 from imdbattn.tools.explain.figures import attention_over_epochs, draw_positions, learning_curves
