@@ -3,7 +3,7 @@
 Shape suffixes: B reviews of a batch, H heads, Q queries, N reviews that are measured.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
-from imdbattn.tracking.loggers import log_shares
 
 TOGETHER = 2  # reviews in a batch: all weights of all layers are in memory
 
@@ -35,11 +34,13 @@ class Measured:
 class AttentionEntropy(L.Callback):
     """Logs `measure` of the same validation reviews at each validation, in the first process.
 
-    reviews: their number.
+    reviews: their number. log_shares: that of the run's Tracker.
     """
 
-    def __init__(self, reviews: int):
-        self.reviews = reviews
+    def __init__(
+        self, reviews: int, log_shares: Callable[[Mapping[str, np.ndarray], int, int], None]
+    ):
+        self.reviews, self.log_shares = reviews, log_shares
         self.batches: list[Any] = []
 
     def on_validation_epoch_end(self, trainer: Any, module: Any) -> None:
@@ -48,9 +49,7 @@ class AttentionEntropy(L.Callback):
         self.batches = self.batches or fixed_batches(trainer.datamodule, self.reviews)
         measured = measure(module, self.batches)
         module.log_dict(measured.values, rank_zero_only=True)
-        log_shares(
-            trainer.loggers, measured.query_shares, trainer.current_epoch, trainer.global_step
-        )
+        self.log_shares(measured.query_shares, trainer.current_epoch, trainer.global_step)
 
 
 def fixed_batches(data: BatchData, count: int) -> list[Any]:

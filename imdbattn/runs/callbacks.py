@@ -1,12 +1,15 @@
-"""Callbacks: progress and throughput, and a loss that is not finite."""
+"""Callbacks: progress and throughput, and a loss that is not finite; and the loggers of a run."""
 
 import logging
 import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import lightning as L
 import numpy as np
 import torch
+from lightning.pytorch.loggers import CSVLogger, Logger
 from tqdm import tqdm
 
 from imdbattn.errors import UserError
@@ -164,3 +167,27 @@ class StopOnNaN(L.Callback):
         if first := next(filter(None, from_all(trainer, message)), None):
             raise UserError(first)
         self.unchecked.clear()
+
+
+class Tracker:
+    """What a run logs to: the learning curves in metrics.csv.
+
+    tracking.tracker.LoggersTracker is for a run that has further loggers.
+    """
+
+    def callbacks(self) -> Sequence[L.Callback]:
+        """Returns further callbacks of the Trainer."""
+        return ()
+
+    def start(self, folder: Path, settings: Mapping[str, Any], resume: bool) -> list[Logger]:
+        """Returns the loggers of a run that begins or, with `resume`, continues in its folder."""
+        return [CSVLogger(str(folder), name="", version="")]
+
+    def log_shares(self, shares: Mapping[str, np.ndarray], epoch: int, step: int) -> None:
+        """Logs numbers from 0 to 1 by name, to be shown as histograms."""
+
+    def publish(self, folder: Path, metrics: Mapping[str, Any], choose_by: str) -> None:
+        """Logs the results of a finished run. metrics: content of metrics.json."""
+
+    def finish(self, failed: bool) -> None:
+        """Ends the loggers, also those of a run that failed or was stopped."""
