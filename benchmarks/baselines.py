@@ -29,7 +29,8 @@ from omegaconf import DictConfig, OmegaConf
 from benchmarks.common import settings
 from imdbattn.data.corpus import ReviewCorpus, prepare
 from imdbattn.data.ragged import as_tensor
-from imdbattn.data.reviews import cut_reviews, find_source
+from imdbattn.data.review_source import find_source
+from imdbattn.data.splits import cut_reviews
 from imdbattn.data.tokens import Tokenizer
 from imdbattn.errors import UserError
 from imdbattn.io.files import link_or_copy, make_folder, write_atomically

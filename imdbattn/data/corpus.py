@@ -17,8 +17,8 @@ from torch import Tensor
 
 from imdbattn.data.glove import Glove, load_glove
 from imdbattn.data.ragged import Ragged
-from imdbattn.data.reviews import cut_reviews, find_source
-from imdbattn.data.sources import Source, Texts, fingerprint
+from imdbattn.data.review_source import find_source
+from imdbattn.data.splits import Source, Texts, cut_reviews, fingerprint
 from imdbattn.data.tokenizer import AnyTokenizer, signature, tokenizer_of
 from imdbattn.data.tokens import FIRST_WORD, LETTER, UNK
 from imdbattn.errors import UserError, in_line

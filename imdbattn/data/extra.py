@@ -17,7 +17,7 @@ from torch import Tensor
 from imdbattn.data.corpus import ReviewCorpus, read_texts
 from imdbattn.data.labels import number_labels
 from imdbattn.data.ragged import Ragged
-from imdbattn.data.sources import fingerprint
+from imdbattn.data.splits import fingerprint
 from imdbattn.data.tokenizer import tokenizer_of
 from imdbattn.data.user_files.review_files import read_reviews
 from imdbattn.data.user_files.tables import (

@@ -20,21 +20,14 @@ from torch import Tensor
 
 from imdbattn.data.corpus import Corpus, check_known, share_of
 from imdbattn.data.ragged import Ragged, ragged
-from imdbattn.data.sources import (
-    Source,
-    Split,
-    Texts,
-    check_splits,
-    divided,
-    fingerprint,
-    load_hub,
-    split_named,
-)
 from imdbattn.data.sources.reverse import reverse_source
+from imdbattn.data.split_names import split_named
+from imdbattn.data.splits import Source, Split, Texts, check_splits, divided, fingerprint
 from imdbattn.data.user_files.pair_files import Pair, aligned_files, read_aligned, read_pairs
 from imdbattn.data.vocabulary import EOS, UNK, Vocabulary
 from imdbattn.errors import UserError
 from imdbattn.io.files import expanded, sha256_of
+from imdbattn.io.network import load_hub
 
 log = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""Calls that may never return, with a timeout."""
+"""Questions to servers, with a timeout, and data sets of the Hugging Face hub."""
 
 import urllib.error
 import urllib.request
@@ -40,3 +40,11 @@ def http_status(url: str, timeout: float) -> int | None:
     with suppress(Exception):
         return within(timeout, request)
     return None
+
+
+def load_hub(dataset: str, **arguments: Any) -> Any:
+    """`datasets.load_dataset` without progress bars."""
+    import datasets
+
+    datasets.disable_progress_bars()
+    return datasets.load_dataset(dataset, **arguments)

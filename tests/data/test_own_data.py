@@ -14,8 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from sklearn.metrics import confusion_matrix, f1_score, recall_score
 
-from imdbattn.data.reviews import cut_reviews
-from imdbattn.data.sources import Split, Texts
+from imdbattn.data.splits import Split, Texts, cut_reviews
 from imdbattn.data.user_files.tables import WRITTEN, open_lines, read_columns, write_table
 from imdbattn.errors import UserError
 from imdbattn.runs.fit import fit

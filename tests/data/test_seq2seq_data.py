@@ -18,8 +18,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from imdbattn.data.pairs import Pairs, find_source, normalised, parts, prepare, split_text
 from imdbattn.data.ragged import ragged
-from imdbattn.data.sources import Split, fingerprint, reverse
+from imdbattn.data.sources import reverse
 from imdbattn.data.sources.reverse import generate
+from imdbattn.data.splits import Split, fingerprint
 from imdbattn.data.vocabulary import EOS, MARKERS, UNK, Vocabulary
 from imdbattn.errors import UserError
 from imdbattn.settings.keys import conf_dir

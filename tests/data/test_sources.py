@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from imdbattn.data.corpus import prepare
 from imdbattn.data.ragged import Batches, TrainBatches
-from imdbattn.data.reviews import block_cut, cut_reviews, find_source
-from imdbattn.data.sources import Split, Texts
+from imdbattn.data.review_source import find_source
 from imdbattn.data.sources import imdb as sources
+from imdbattn.data.splits import Split, Texts, block_cut, cut_reviews
 from imdbattn.data.user_files import review_files as user_files
 from imdbattn.errors import UserError
 from imdbattn.tasks.reviews.classifier import ReviewData

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from imdbattn.data.reviews import cut_reviews
-from imdbattn.data.sources import Split, Texts
+from imdbattn.data.splits import Split, Texts, cut_reviews
 from imdbattn.errors import UserError
 from imdbattn.launch.job import jobs_of
 from imdbattn.launch.machine import has_plugin

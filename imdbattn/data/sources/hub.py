@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 
 from imdbattn.data.labels import as_label, names_of_labels, number_labels, proposal
-from imdbattn.data.sources import SPLITS, Source, Split, Texts, fingerprint, load_hub, split_named
+from imdbattn.data.split_names import split_named
+from imdbattn.data.splits import SPLITS, Source, Split, Texts, fingerprint
 from imdbattn.errors import UserError, in_line, naming
+from imdbattn.io.network import load_hub
 
 log = logging.getLogger(__name__)
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from imdbattn.data.sources import Source, Split, Texts, load_hub
+from imdbattn.data.splits import Source, Split, Texts
 from imdbattn.errors import in_line
 from imdbattn.io.files import expanded, wheel_file
-from imdbattn.io.network import http_status
+from imdbattn.io.network import http_status, load_hub
 
 log = logging.getLogger(__name__)
 

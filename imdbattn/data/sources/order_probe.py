@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from imdbattn.data.sources import SPLITS, Source, Split, Texts
+from imdbattn.data.splits import SPLITS, Source, Split, Texts
 
 # of the sentences; increment it when a seed gives other sentences, so that cached ones are not used
 VERSION = 1

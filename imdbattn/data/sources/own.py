@@ -12,7 +12,8 @@ import numpy as np
 
 from imdbattn.data.callables import TARGET, as_mapping, callable_of
 from imdbattn.data.labels import as_label, names_of_labels, number_labels
-from imdbattn.data.sources import SPLITS, Source, Split, Texts, fingerprint, split_named
+from imdbattn.data.split_names import split_named
+from imdbattn.data.splits import SPLITS, Source, Split, Texts, fingerprint
 from imdbattn.errors import UserError, in_line, naming
 
 Items = dict[str, list[tuple[str, str]]]  # split -> texts and labels

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from imdbattn.data.sources import SPLITS, Source, Split, Texts
+from imdbattn.data.splits import SPLITS, Source, Split, Texts
 from imdbattn.errors import UserError
 
 VERSION = 1  # of the strings; increment it when a seed gives other strings

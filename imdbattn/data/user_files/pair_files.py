@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
 
-from imdbattn.data.sources import SPLIT_NAMES, split_named
+from imdbattn.data.split_names import SPLIT_NAMES, split_named
 from imdbattn.data.user_files.tables import COMPRESSED, counted, read_lines, read_text, visible_in
 from imdbattn.errors import UserError, in_line
 

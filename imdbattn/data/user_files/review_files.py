@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from imdbattn.data.labels import folded, label_of, names_of_labels, number_labels
-from imdbattn.data.sources import SPLITS, Source, Split, Texts, fingerprint, split_named
 from imdbattn.data.sources.hub import is_saved, saved_reviews
+from imdbattn.data.split_names import split_named
+from imdbattn.data.splits import SPLITS, Source, Split, Texts, fingerprint
 from imdbattn.data.user_files import tables
 from imdbattn.errors import UserError
 from imdbattn.io.files import sha256_of

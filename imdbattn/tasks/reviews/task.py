@@ -55,14 +55,14 @@ class Reviews(Task):
 
         data.extra is not compared.
         """
-        from imdbattn.data import reviews
+        from imdbattn.data import review_source
 
         if data.path or not isinstance(data.source, str):
-            return bool(reviews.find_source(data).checksum == str(key).split("-")[0])
+            return bool(review_source.find_source(data).checksum == str(key).split("-")[0])
         return data.source in ("auto", source)
 
     @classmethod
     def decided_source(cls, data: Any) -> str | None:
-        from imdbattn.data import reviews
+        from imdbattn.data import review_source
 
-        return reviews.decided_source(data)
+        return review_source.decided_source(data)
