@@ -104,8 +104,8 @@ def train(
         )
     fresh = not place.exists()
     from imdbattn.runs.fit import fit
-    from imdbattn.runs.process import SIGNALS
-    from imdbattn.runs.trainer import preserved_torch_settings
+    from imdbattn.runs.preserved import preserved_torch_settings
+    from imdbattn.runs.signals import SIGNALS
 
     with log_to_stdout(), preserved_torch_settings():
         try:

@@ -6,6 +6,7 @@ import json
 import logging
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -19,8 +20,14 @@ from imdbattn.data.glove import Glove, load_glove
 from imdbattn.data.ragged import Ragged
 from imdbattn.data.review_source import find_source
 from imdbattn.data.splits import Source, Texts, cut_reviews, fingerprint
-from imdbattn.data.tokenizer import AnyTokenizer, signature, tokenizer_of
-from imdbattn.data.tokens import FIRST_WORD, LETTER, UNK
+from imdbattn.data.tokens import (
+    FIRST_WORD,
+    LETTER,
+    UNK,
+    AnyTokenizer,
+    Tokenizer,
+    signature_of_rules,
+)
 from imdbattn.errors import UserError, in_line
 from imdbattn.io.files import build_once, cache_root
 
@@ -81,7 +88,7 @@ def prepare(cfg: Any, keep_splits: bool = False, glove: Glove | None = None) -> 
         source.name,
         source.key,
         share_list,
-        signature(cfg.tokenizer),
+        tokenizer_signature(cfg.tokenizer),
         glove.fingerprint,
         cfg.limit,
     ]
@@ -164,6 +171,30 @@ def warn_of_joined_labels(names: list[str], source: str) -> None:
 
 def load_vectors(cfg: Any) -> Glove:
     return load_glove(cfg.glove.source, cfg.glove.dim, cfg.glove.path, cfg.cache_dir)
+
+
+def tokenizer_of(setting: Any, words: Sequence[str]) -> AnyTokenizer:
+    """The tokenizer that turns texts into ids of `words`. Raises UserError for a callable that
+    cannot be imported.
+
+    setting: data.tokenizer, the name of one or `_target_` and keyword arguments.
+    """
+    if isinstance(setting, str):
+        return Tokenizer(setting, words)
+    from imdbattn.data.callables import as_mapping
+    from imdbattn.data.own_tokenizer import OwnTokenizer
+
+    return OwnTokenizer(as_mapping(setting), words)
+
+
+def tokenizer_signature(setting: Any) -> str:
+    """A string that changes whenever the tokens may change."""
+    if isinstance(setting, str):
+        return signature_of_rules(setting)
+    from imdbattn.data.callables import as_mapping
+    from imdbattn.data.own_tokenizer import version_of
+
+    return version_of(as_mapping(setting))
 
 
 # --- cache ----------------------------------------------------------------------------------------

@@ -14,11 +14,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from imdbattn.data.corpus import ReviewCorpus, read_texts
+from imdbattn.data.corpus import ReviewCorpus, read_texts, tokenizer_of
 from imdbattn.data.labels import number_labels
 from imdbattn.data.ragged import Ragged
 from imdbattn.data.splits import fingerprint
-from imdbattn.data.tokenizer import tokenizer_of
 from imdbattn.data.user_files.review_files import read_reviews
 from imdbattn.data.user_files.tables import (
     SUFFIXES,
@@ -78,13 +77,23 @@ def with_extra(corpus: ReviewCorpus, cfg: Any, labelled: bool = True) -> ReviewC
     )
     return replace(
         corpus,
-        splits=corpus.splits | {"train": train.joined(more)},
+        splits=corpus.splits | {"train": joined(train, more)},
         added=len(more),
         targets_NC=torch.cat([F.one_hot(train.labels, classes), targets_UC]).float(),
         fingerprints=corpus.fingerprints | {"extra": added},
         source_key=f"{corpus.source_key}-{added}",
         facts=corpus.facts | {"extra_texts": len(more)},
     )
+
+
+def joined(first: Ragged, other: Ragged) -> Ragged:
+    """Returns the reviews of `first`, then those of `other`, whose row numbers continue after the
+    last of `first`.
+    """
+    rows = np.concatenate([first.rows, other.rows + 1 + first.rows.max(initial=-1)])
+    offsets = torch.cat([first.offsets, other.offsets[1:] - other.offsets[0] + first.offsets[-1]])
+    ids, labels = torch.cat([first.ids, other.ids]), torch.cat([first.labels, other.labels])
+    return Ragged(ids, offsets, labels, rows)
 
 
 def spaced(text: str) -> str:

@@ -55,14 +55,6 @@ class Ragged:
         """(N,) tokens of each review, before truncation. On the CPU, where batches are planned."""
         return (self.offsets[1:] - self.offsets[:-1]).cpu()
 
-    def joined(self, other: "Ragged") -> "Ragged":
-        """These reviews followed by `other`, whose row numbers continue after the last of these."""
-        rows = np.concatenate([self.rows, other.rows + 1 + self.rows.max(initial=-1)])
-        offsets = torch.cat([self.offsets, other.offsets[1:] - other.offsets[0] + self.offsets[-1]])
-        return Ragged(
-            torch.cat([self.ids, other.ids]), offsets, torch.cat([self.labels, other.labels]), rows
-        )
-
     def to(self, device: torch.device) -> "Ragged":
         ids, offsets, labels = (
             tensor.to(device) for tensor in (self.ids, self.offsets, self.labels)
@@ -169,14 +161,6 @@ class Ragged:
                 self.ids[((place - back) * inside).clamp(max=len(self.ids) - 1)].long() * inside
             )
         return ids
-
-    def words(self, before: int) -> tuple[Tensor, Tensor]:
-        """The `before` words preceding each token of all reviews, (tokens, before), and the review
-        of each token.
-        """
-        review = torch.arange(len(self)).repeat_interleave(self.lengths).to(self.ids.device)
-        places = torch.arange(len(self.ids), device=self.ids.device)
-        return self.before(places, self.offsets[review], before), review
 
     @staticmethod
     def kept(lengths: Tensor, max_tokens: int | None, word_dropout: float = 0.0) -> Tensor:

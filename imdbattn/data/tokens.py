@@ -14,7 +14,7 @@ from array import array
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from itertools import count, pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import tokenizers
@@ -47,6 +47,18 @@ class Word(NamedTuple):
     start: int
     end: int
     id: int
+
+
+class AnyTokenizer(Protocol):
+    """What every tokenizer offers, see Tokenizer."""
+
+    def encode(self, texts: Iterable[str]) -> list[list[int]]: ...
+
+    def encode_flat(self, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]: ...
+
+    def encode_counting(self, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray, int]: ...
+
+    def words(self, text: str) -> list[Word]: ...
 
 
 class Rules(NamedTuple):
@@ -157,7 +169,7 @@ class Tokenizer:
         return text if text.isascii() or not self._normalizes else text.translate(_FULL_WIDTH)
 
 
-def signature(name: str) -> str:
+def signature_of_rules(name: str) -> str:
     """A string that changes whenever the tokens of `name` may change."""
     version = f"torchtext {_torchtext()[0]}" if name == "torchtext" else pipeline_of(name).to_str()
     return f"tokenizers {tokenizers.__version__}, Unicode {unicodedata.unidata_version}, {version}"

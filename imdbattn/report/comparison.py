@@ -32,7 +32,8 @@ from imdbattn.report.finished_runs import (
 )
 from imdbattn.runs.run import Curves
 from imdbattn.settings.keys import flat
-from imdbattn.tasks.per_class import confusion, is_uneven, macro_f1, metric_of, short_name
+from imdbattn.tasks.chosen_metric import metric_of
+from imdbattn.tasks.per_class import confusion, is_uneven, macro_f1, short_name
 
 # Settings that a report states if they are equal
 TRAINING = (("data", "max_tokens"), ("data", "tokenizer"), ("trainer", "max_epochs"))

@@ -22,9 +22,9 @@ from imdbattn.runs.outputs import (
     summary,
     write_results,
 )
-from imdbattn.runs.process import exiting_on_signals
 from imdbattn.runs.resume import ResumeCheckpoint, Stopped
 from imdbattn.runs.run_folder import check_folder, finished, is_debug
+from imdbattn.runs.signals import exiting_on_signals
 from imdbattn.runs.trainer import build_trainer, check_hardware, compile_net, quiet, try_step
 from imdbattn.settings.keys import as_dict, explicit
 from imdbattn.settings.safety import read_json

@@ -20,7 +20,7 @@ from omegaconf import OmegaConf
 
 from imdbattn.errors import UserError, only_warning
 from imdbattn.io.files import acquired, atomically, write_atomically
-from imdbattn.runs.process import float32_products
+from imdbattn.runs.cpu import float32_products
 from imdbattn.runs.run_folder import (
     RESULTS,
     SPLIT_FILES,

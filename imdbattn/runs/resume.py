@@ -26,7 +26,7 @@ from imdbattn.errors import UserError, naming
 from imdbattn.io.checkpoint import read_checkpoint
 from imdbattn.io.files import write_atomically
 from imdbattn.runs.callbacks import StopOnNaN
-from imdbattn.runs.process import exit_now, requeue, set_handlers
+from imdbattn.runs.signals import exit_now, requeue, set_handlers
 from imdbattn.settings.safety import trust_option
 from imdbattn.tasks.learner import from_all
 

@@ -4,8 +4,7 @@ import copy
 import logging
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,7 +18,7 @@ from torch import Tensor
 
 from imdbattn.errors import UserError, naming
 from imdbattn.runs.callbacks import Progress
-from imdbattn.runs.process import keep_memory, matmul_backend, use_onednn
+from imdbattn.runs.cpu import keep_memory, use_onednn
 from imdbattn.runs.resume import AtomicCheckpointIO
 from imdbattn.settings.instantiate import make
 from imdbattn.settings.keys import as_dict
@@ -49,23 +48,6 @@ def quiet() -> None:
         "lightning.fabric",
     ):
         logging.getLogger(name).setLevel(logging.WARNING)
-
-
-@contextmanager
-def preserved_torch_settings() -> Iterator[None]:
-    """Restores what a run changes: random states, number of threads, deterministic kernels, and
-    matrix products.
-    """
-    threads, mode = torch.get_num_threads(), torch.get_deterministic_debug_mode()
-    matmul, products = matmul_backend(), getattr(matmul_backend(), "fp32_precision", None)
-    try:
-        with isolate_rng():
-            yield
-    finally:
-        torch.set_num_threads(threads)
-        torch.set_deterministic_debug_mode(mode)
-        if matmul is not None:
-            matmul.fp32_precision = products
 
 
 def build_trainer(

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import lightning as L
-import numpy as np
 import torch
 
 from imdbattn.data.ragged import Batches, EvalBatches, Ragged, TrainBatches
@@ -109,6 +108,8 @@ class BatchData(L.LightningDataModule):
             self.corpus.splits[split].to(device), *ranks, **{**self.options, **options}
         )
         if count := self.widths or (GPU_WIDTHS if on_gpu(batches) else None):
+            from imdbattn.data.widths import best_widths
+
             batches.options["widths"] = best_widths(batches.lengths_N(), count)
         return batches
 
@@ -148,9 +149,6 @@ class BatchData(L.LightningDataModule):
         return self.eval_dataloader(self.test_split)
 
 
-# --- sizes of batches: their padded tokens, and the lengths to which items are padded -------------
-
-
 def default_budget(tokens: int) -> int:
     """Padded tokens in a training batch: the largest power of two from 512 to 8,192 that gives 400
     batches per epoch.
@@ -161,30 +159,3 @@ def default_budget(tokens: int) -> int:
     change the batches.
     """
     return min(8192, max(512, 2 ** int(math.log2(max(tokens, 1) / 400))))
-
-
-def best_widths(lengths_N: np.ndarray, count: int) -> list[int]:
-    """At most `count` of the lengths, ascending: those to which all lengths can be rounded up with
-    the least padding.
-
-    Exact, by dynamic programming over the different lengths.
-    """
-    values, times = np.unique(lengths_N, return_counts=True)
-    before = np.concatenate([[0], times.cumsum()])  # number of shorter items
-    # padded tokens of the items below each value; none at first
-    least = np.full(len(values) + 1, np.inf)
-    least[0] = 0
-    starts = []  # of the last width, for each number of widths and each end
-    for _ in range(min(count, len(values))):
-        # cost[end, start]: the items from `start` to before `end` are rounded up to the last of
-        # them
-        cost = least[None, :-1] + values[:, None] * (before[1:, None] - before[None, :-1])
-        cost[np.triu_indices(len(values), 1)] = np.inf
-        starts.append(np.concatenate([[0], cost.argmin(1)]))
-        least = np.concatenate([[0], cost.min(1)])
-    chosen, end = [], len(values)
-    for start in reversed(starts):
-        if end:
-            chosen.append(int(values[end - 1]))
-            end = int(start[end])
-    return chosen[::-1]

@@ -14,11 +14,11 @@ from omegaconf import OmegaConf
 
 from imdbattn.data.corpus import prepare
 from imdbattn.data.ragged import Batches, EvalBatches, TrainBatches, ragged, read_places
+from imdbattn.data.widths import best_widths
 from imdbattn.errors import UserError
 from imdbattn.launch.resumed_settings import resumed
 from imdbattn.runs.fit import fit
 from imdbattn.settings.keys import as_dict
-from imdbattn.tasks.loaders import best_widths
 from imdbattn.tasks.reviews.classifier import ReviewData
 from imdbattn.tasks.task import validate
 

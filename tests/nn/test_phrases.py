@@ -26,6 +26,7 @@ from imdbattn.runs.score import score_run
 from imdbattn.settings import schema
 from imdbattn.tasks.predictor import load
 from imdbattn.tasks.reviews.classifier import ReviewClassifier
+from imdbattn.tasks.reviews.phrases import ids_before
 
 from ..nets import learner, net, phrases, reviews
 
@@ -46,7 +47,7 @@ def labelled(texts: list[list[int]], classes: int) -> Ragged:
 def counted(
     data: Ragged, classes: int, longest=3, least=2, folds=FOLDS, targets_NC: Tensor | None = None
 ) -> Phrases:
-    before_MW, review_M = data.words(longest - 1)
+    before_MW, review_M = ids_before(data, longest - 1)
     targets_NC = F.one_hot(data.labels, classes) if targets_NC is None else targets_NC
     fold_N = folds_of(data.labels, folds)
     return count_phrases(

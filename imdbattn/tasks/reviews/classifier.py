@@ -34,7 +34,7 @@ from imdbattn.tasks.networks import (
     scores_in,
     trained_words,
 )
-from imdbattn.tasks.per_class import Metric, confusion, details, metric_of, short_name
+from imdbattn.tasks.per_class import Metric, confusion, details, short_name
 
 SHORT = 30  # number of words of the review to draw
 
@@ -311,6 +311,8 @@ def chosen_metric(cfg: Any) -> Metric | None:
     """
     if cfg.choose_by in ("accuracy", "loss"):
         return None
+    from imdbattn.tasks.chosen_metric import metric_of
+
     return metric_of(cfg.choose_by, cfg.trust, "choose_by")
 
 

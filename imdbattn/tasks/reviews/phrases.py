@@ -5,6 +5,7 @@ Suffixes: N training reviews, C classes.
 
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -43,5 +44,14 @@ def phrases_of(
             f"model.phrases.longest={longest} is too large for {rows:,} vectors: set it to"
             f" {longest - 1}"
         )
-    words = train.ids.long(), *train.words(longest - 1)
-    return count_phrases(words, folds_N, targets_NC, rows, least, folds)
+    ids = train.ids.long(), *ids_before(train, longest - 1)
+    return count_phrases(ids, folds_N, targets_NC, rows, least, folds)
+
+
+def ids_before(reviews: Ragged, count: int) -> tuple[Tensor, Tensor]:
+    """Returns the ids of the `count` tokens before each token of all reviews, (tokens, count), and
+    the review of each token.
+    """
+    review = torch.arange(len(reviews)).repeat_interleave(reviews.lengths).to(reviews.ids.device)
+    places = torch.arange(len(reviews.ids), device=reviews.ids.device)
+    return reviews.before(places, reviews.offsets[review], count), review

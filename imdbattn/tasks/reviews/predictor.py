@@ -13,11 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from imdbattn.data.corpus import ReviewCorpus, load_vectors, prepare
+from imdbattn.data.corpus import ReviewCorpus, load_vectors, prepare, tokenizer_of
 from imdbattn.data.glove import Glove
 from imdbattn.data.ragged import Batch, Batches, EvalBatches, Ragged, read_places
-from imdbattn.data.tokenizer import AnyTokenizer, tokenizer_of
-from imdbattn.data.tokens import Word
+from imdbattn.data.tokens import AnyTokenizer, Word
 from imdbattn.errors import UserError
 from imdbattn.io.checkpoint import Facts, Trained
 from imdbattn.nn.beyond.attention import LabelQueryPooling

@@ -30,8 +30,8 @@ from imdbattn.io.files import expanded, make_folder, sha256_of, write_table
 from imdbattn.nn.ladder import Classifier
 from imdbattn.report.finished_runs import Run as FinishedRun
 from imdbattn.report.finished_runs import find_runs, grouped, skip
+from imdbattn.runs.cpu import keep_memory, use_onednn
 from imdbattn.runs.predict import with_changes
-from imdbattn.runs.process import keep_memory, use_onednn
 from imdbattn.runs.run import Run
 from imdbattn.runs.score import check_fingerprint
 from imdbattn.settings.safety import untrusted
