@@ -10,12 +10,12 @@ from pydantic import Field
 from imdbattn.errors import UserError
 from imdbattn.settings.schema import (
     Amount,
+    ClassSettings,
     Count,
     Errors,
     GloveSource,
     Group,
     Lengths,
-    Part,
     Text,
     Trainer,
     Trust,
@@ -41,7 +41,7 @@ class OfRun(Group):
 
 class OtherData(LocalData):
     path: Text | None
-    source: Literal["auto", "hub", "packaged", "path"] | Part | None
+    source: Literal["auto", "hub", "packaged", "path"] | ClassSettings | None
     text_column: Text | None
     label_column: Text | None
     label_names: Annotated[list[Text], Field(min_length=2)] | None

@@ -49,7 +49,7 @@ FunctionName = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$")]
 Trust = str | list[str] | None
 
 
-class Part(Group):
+class ClassSettings(Group):
     """A class that `_target_` names, possibly the user's own, with its arguments, which the class
     itself checks.
     """
@@ -68,7 +68,7 @@ class ClassName(Group):
 class AnyModel(Group):
     name: Annotated[str, Field(pattern=f"^{NAME}$")]  # part of a folder's name
     after: Text | None = None
-    net: Part
+    net: ClassSettings
 
 
 class Embedding(Group):
@@ -83,11 +83,11 @@ class Phrases(Group):
     folds: Annotated[int, Field(ge=2)]
 
 
-class ClassifierNet(Part):
-    positions: Part
+class ClassifierNet(ClassSettings):
+    positions: ClassSettings
     layers: Annotated[Natural, Field(le=1000)]
-    layer: Part
-    pooling: Part
+    layer: ClassSettings
+    pooling: ClassSettings
     width: Count | None
     dropout: Share
 
@@ -96,7 +96,7 @@ class Classifier(AnyModel):
     word_dropout: DropShare = 0.0
     embedding: Embedding
     phrases: Phrases | None = None
-    convolution: Part | None = None
+    convolution: ClassSettings | None = None
     net: ClassifierNet
 
 
@@ -150,7 +150,7 @@ class Files(Group):
 
 
 class ReviewData(Files):
-    source: Literal["auto", "hub", "packaged", "path", "order_probe"] | Part
+    source: Literal["auto", "hub", "packaged", "path", "order_probe"] | ClassSettings
     text_column: Text
     label_column: Text
     label_names: Annotated[list[Text], Field(min_length=2)] | None
@@ -161,7 +161,9 @@ class ReviewData(Files):
     hub_timeout: Annotated[Amount, Field(le=60)]
     folds: Annotated[int | None, Field(ge=2)]
     fold: Count | None
-    tokenizer: Literal["ptb", "basic_english", "whitespace", "torchtext", "characters"] | Part
+    tokenizer: (
+        Literal["ptb", "basic_english", "whitespace", "torchtext", "characters"] | ClassSettings
+    )
     cache_dir: Text | None
     glove: Glove
     head_share: Share
@@ -200,12 +202,12 @@ def check_source(group: str, source: str, **places: str | None) -> None:
 # --- training -------------------------------------------------------------------------------------
 
 
-class Optimizer(Part):
+class Optimizer(ClassSettings):
     lr: Amount = 0.001
     weight_decay: Amount = 0.0
 
 
-class Trainer(Part):
+class Trainer(ClassSettings):
     """Lightning's Trainer, with the arguments that it would not check before it trains."""
 
     precision: Any
@@ -216,7 +218,7 @@ class Trainer(Part):
     enable_progress_bar: bool = True
 
 
-class LoggerPart(Part):
+class LoggerPart(ClassSettings):
     """A Lightning Logger. needs: the package that must be installed."""
 
     needs: Text | None = None

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from imdbattn.io.checkpoint import Facts, Trained
 from imdbattn.settings.instantiate import make
 from imdbattn.settings.keys import as_dict
-from imdbattn.tasks.networks import Part
+from imdbattn.tasks.networks import CheckedPart
 from imdbattn.tasks.optim import Muon
 
 
@@ -147,7 +147,7 @@ class Learner(L.LightningModule):
         """
         return {}, torch.ones(len(batch.rows_B), dtype=torch.bool)
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[CheckedPart]:
         """Yields the parts of the net that settings name, whose outputs are checked once."""
         yield from ()
 

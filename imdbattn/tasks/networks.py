@@ -89,7 +89,7 @@ def batch_options(cfg: Any, reads_phrases: bool = True) -> dict[str, Any]:
 # --- the parts of a network, whose outputs are checked before training ---------------------------
 
 
-class Part(NamedTuple):
+class CheckedPart(NamedTuple):
     """A part of a network (docs/own_parts.md).
 
     setting: that names it. shape: of its output, given its inputs. method: that is called.
@@ -116,8 +116,8 @@ def shape_of_scores(query: Tensor, key: Tensor) -> tuple[int, ...]:
     return *query.shape[:-1], key.shape[-2]
 
 
-def scores_in(net: nn.Module) -> Iterator[Part]:
+def scores_in(net: nn.Module) -> Iterator[CheckedPart]:
     """Yields the score of each attention layer."""
     for owner in net.modules():
         if isinstance(owner, Attention):
-            yield Part("score", owner.score, shape_of_scores)
+            yield CheckedPart("score", owner.score, shape_of_scores)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from imdbattn.data.corpus import prepare
-from imdbattn.nn.ladder import Words, sinusoids
+from imdbattn.nn.ladder import Mask, sinusoids
 from imdbattn.runs.outputs import write_results
 from imdbattn.runs.predict import load_predictor
 from imdbattn.runs.run import Run
@@ -86,10 +86,8 @@ def test_the_matrices_are_the_softmax_of_the_scores_of_the_model(reader, rung, h
     net, batch = found.net, found.batches([TEXT])[0, np.arange(1)]
     attended = found.explain(TEXT).attention
     with torch.no_grad():
-        words = Words(torch.ones_like(batch.tokens_BT, dtype=torch.bool), batch.positions_BT)
-        x_BTD, words = net.pooling.prepend(
-            net.positions(net.embedding(batch.tokens_BT), words), words
-        )
+        mask = Mask(torch.ones_like(batch.tokens_BT, dtype=torch.bool), batch.positions_BT)
+        x_BTD, mask = net.pooling.prepend(net.positions(net.embedding(batch.tokens_BT), mask), mask)
         for layer, weights_HQK in zip(net.layers, attended.layers, strict=True):
             asked_BTD = layer.norm(x_BTD) if layer.skip else x_BTD
             for head, weights_QK in enumerate(weights_HQK):
@@ -101,7 +99,7 @@ def test_the_matrices_are_the_softmax_of_the_scores_of_the_model(reader, rung, h
                 direct_QK = (query_Td @ key_Td.T / math.sqrt(10 // heads)).softmax(-1)
                 np.testing.assert_allclose(weights_QK, direct_QK, atol=1e-5)
                 np.testing.assert_allclose(weights_QK.sum(-1), 1, atol=1e-5)
-            x_BTD = layer(x_BTD, words)
+            x_BTD = layer(x_BTD, mask)
     count = len(TEXT.split())
     assert (attended.cls, len(attended.keys)) == ("cls" in rung, count + ("cls" in rung))
     shown = [

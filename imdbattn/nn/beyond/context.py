@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from imdbattn.nn.ladder import Make, Words
+from imdbattn.nn.ladder import Make, Mask
 
 FIRST_WORD = 3  # lower ids are <pad>, <unk> and <cls>, which are in no phrase
 
@@ -112,7 +112,7 @@ class Phrases(nn.Module):
 
 
 def count_phrases(
-    words: tuple[Tensor, Tensor, Tensor],
+    ids: tuple[Tensor, Tensor, Tensor],
     fold_N: Tensor,
     targets_NC: Tensor,
     rows: int,
@@ -122,14 +122,14 @@ def count_phrases(
     """The phrases of 1 .. W + 1 words that occur in at least `least` training reviews, counted once
     per review.
 
-    words: ids (M,) of all words of the training reviews, those before each, nearest first, 0 where
+    ids: those (M,) of all words of the training reviews, those before each, nearest first, 0 where
     the review starts,
         (M, W), and the review of each, (M,). fold_N: see `folds_of`.
     targets_NC: probabilities of each review's class, whose sums are expected counts (Su et al.,
     "Large Scale Text
         Classification using Semi-supervised Multinomial Naive Bayes", ICML 2011).
     """
-    ids_M, before_MW, review_M = words
+    ids_M, before_MW, review_M = ids
     keys_MO = phrase_keys(ids_M, before_MW, rows)
     keys, times = keys_MO[keys_MO >= 0].unique(return_counts=True)
     keys = keys[times >= least]  # removes most phrases before the expensive part
@@ -171,14 +171,14 @@ class Context(nn.Module):
             self.ratios = nn.Linear(phrases.longest * phrases.columns, width, bias=False)
         self.convolution = convolution(width) if convolution else None
 
-    def forward(self, x_BTD: Tensor, words: Words, batch: Any) -> Tensor:
+    def forward(self, x_BTD: Tensor, mask: Mask, batch: Any) -> Tensor:
         """(B, T, D) -> (B, T, D). batch: tokens_BT, and for phrases before_BTW and fold_B
         (data/ragged.Batch).
         """
         if self.phrases is not None:
-            phrases_BTO = self.phrases(batch.tokens_BT * words.mask_BT, batch.before_BTW)
+            phrases_BTO = self.phrases(batch.tokens_BT * mask.mask_BT, batch.before_BTW)
             x_BTD = x_BTD + self.ratios(self.phrases.ratios(phrases_BTO, batch.fold_B))
-        return x_BTD if self.convolution is None else self.convolution(x_BTD, words)
+        return x_BTD if self.convolution is None else self.convolution(x_BTD, mask)
 
 
 class Convolution(nn.Module):
@@ -192,6 +192,6 @@ class Convolution(nn.Module):
         super().__init__()
         self.conv = nn.Conv1d(width, width, kernel, padding=kernel // 2)
 
-    def forward(self, x_BTD: Tensor, words: Words | Tensor | None = None) -> Tensor:
-        x_BDT = (x_BTD * Words.of(x_BTD, words).mask_BT[..., None]).transpose(1, 2)
+    def forward(self, x_BTD: Tensor, mask: Mask | Tensor | None = None) -> Tensor:
+        x_BDT = (x_BTD * Mask.of(x_BTD, mask).mask_BT[..., None]).transpose(1, 2)
         return x_BTD + F.relu(self.conv(x_BDT)).transpose(1, 2)

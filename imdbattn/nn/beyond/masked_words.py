@@ -50,8 +50,8 @@ class MaskedWords(nn.Module):
         """
         x_BTE = self.encoder.embedding(batch.tokens_BT)
         x_BTE = torch.where(masked_BT[..., None], self.mask_E.to(x_BTE.dtype), x_BTE)
-        x_BTD, words = self.encoder.encode(x_BTE, batch)
-        x_BTD = x_BTD[:, words.mask_BT.shape[1] - masked_BT.shape[1] :]  # without <cls>
+        x_BTD, mask = self.encoder.encode(x_BTE, batch)
+        x_BTD = x_BTD[:, mask.mask_BT.shape[1] - masked_BT.shape[1] :]  # without <cls>
         vectors_GE = self.encoder.embedding(self.guessed_G)
         return self.guess(x_BTD[masked_BT]) @ vectors_GE.T + self.bias_G, self.place_V[
             batch.tokens_BT[masked_BT]

@@ -19,7 +19,7 @@ from imdbattn.data.ragged import Batch
 from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.nn.beyond.masked_words import MaskedWords
 from imdbattn.tasks.learner import Learner, start_of
-from imdbattn.tasks.networks import Part, build_net
+from imdbattn.tasks.networks import CheckedPart, build_net
 from imdbattn.tasks.reviews.classifier import ReviewData, parts_of_classifiers, words_of
 
 
@@ -88,7 +88,7 @@ class MaskedWordModule(Learner):
         module.load_start(start, resumed)
         return module
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[CheckedPart]:
         yield from parts_of_classifiers(self.net)
 
     def predict(

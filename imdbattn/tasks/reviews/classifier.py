@@ -26,7 +26,7 @@ from imdbattn.nn.watch import Attended, attention_parts, watch
 from imdbattn.tasks.learner import Learner, start_of
 from imdbattn.tasks.loaders import BatchData, default_budget
 from imdbattn.tasks.networks import (
-    Part,
+    CheckedPart,
     batch_options,
     build_net,
     pooled_shape,
@@ -199,7 +199,7 @@ class ReviewClassifier(Learner):
         predictor: Any = load(run.settings, run.checkpoint)
         return cls(predictor.net, predictor.cfg, predictor.facts).to(map_location)
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[CheckedPart]:
         yield from parts_of_classifiers(self.net)
 
     def forward(self, batch: Batch) -> Tensor:
@@ -268,18 +268,18 @@ def mean_entropy(attended: Mapping[str, Attended]) -> Tensor:
     return torch.stack(means_B).mean(0)
 
 
-def parts_of_classifiers(net: nn.Module) -> Iterator[Part]:
+def parts_of_classifiers(net: nn.Module) -> Iterator[CheckedPart]:
     """Yields the parts of each nn.ladder.Classifier in a net."""
     for owner in net.modules():
         if not isinstance(owner, Classifier):
             continue
-        yield Part("model.net.positions", owner.positions, same_shape)
+        yield CheckedPart("model.net.positions", owner.positions, same_shape)
         for layer in owner.layers:
-            yield Part("model.net.layer", layer, same_shape)
+            yield CheckedPart("model.net.layer", layer, same_shape)
         if type(owner.head) is nn.Linear:  # another head may read several vectors
-            yield Part("model.net.pooling", owner.pooling, pooled_shape)
+            yield CheckedPart("model.net.pooling", owner.pooling, pooled_shape)
         if (convolution := getattr(owner.context, "convolution", None)) is not None:
-            yield Part("model.convolution", convolution, same_shape)
+            yield CheckedPart("model.convolution", convolution, same_shape)
     yield from scores_in(net)
 
 

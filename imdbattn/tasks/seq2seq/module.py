@@ -21,7 +21,7 @@ from imdbattn.nn.encoder_decoder import Decoder, EncoderDecoder, beam_search, sh
 from imdbattn.nn.watch import Attended
 from imdbattn.tasks.learner import Learner, start_of
 from imdbattn.tasks.loaders import BatchData
-from imdbattn.tasks.networks import Part, shape_of_scores
+from imdbattn.tasks.networks import CheckedPart, shape_of_scores
 from imdbattn.tasks.seq2seq.predictor import build_net, vocabularies
 
 
@@ -109,10 +109,10 @@ class Seq2SeqModule(Learner):
         module.load_start(start_of(cfg, corpus, resumed), resumed)
         return module
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[CheckedPart]:
         for owner in self.net.modules():
             if isinstance(owner, Decoder) and owner.score is not None:
-                yield Part("model.net.score", owner.score, shape_of_scores, "compare")
+                yield CheckedPart("model.net.score", owner.score, shape_of_scores, "compare")
 
     def training_step(self, batch: PairBatch, batch_idx: int) -> Tensor:
         logits_BTV = self.net(batch.source_BS, batch.lengths_or_none_B, batch.target_BT)

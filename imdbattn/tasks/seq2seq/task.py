@@ -10,12 +10,12 @@ from imdbattn.settings.schema import (
     HUB_NAME,
     TOGETHER,
     AnyModel,
+    ClassSettings,
     Count,
     Files,
     Group,
     Lengths,
     Natural,
-    Part,
     Share,
     Text,
     Training,
@@ -30,13 +30,13 @@ Zero = Annotated[int | float, Field(ge=0, le=0)]
 Strings = Annotated[int, Field(ge=1, le=10_000_000)]
 
 
-class EncoderDecoderNet(Part):
+class EncoderDecoderNet(ClassSettings):
     width: Count
     hidden: Count
     layers: Annotated[Count, Field(le=1000)]
     cell: Literal["gru", "lstm"]
     dropout: Share
-    score: Part | None
+    score: ClassSettings | None
 
 
 class EncoderDecoder(AnyModel):
@@ -57,7 +57,7 @@ class Reverse(Group):
     word_dropout: Zero = 0
 
 
-SideTokenizer = Literal["words", "characters"] | Part  # of sources, or of targets
+SideTokenizer = Literal["words", "characters"] | ClassSettings  # of sources, or of targets
 
 
 class Translation(Files):
