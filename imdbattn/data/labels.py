@@ -98,7 +98,7 @@ def number_labels(labels: list[str], names: list[str], file: object) -> np.ndarr
     return np.array([numbers[label] for label in labels])
 
 
-COLUMNS = {  # usual names of the column with texts, and of that with labels
+USUAL_COLUMNS = {  # usual names of the column with texts, and of that with labels
     "text": ("text", "review", "content", "sentence", "comment", "body"),
     "label": ("label", "sentiment", "target", "polarity", "stars", "rating", "class", "category"),
 }
@@ -107,5 +107,5 @@ COLUMNS = {  # usual names of the column with texts, and of that with labels
 def proposal(setting: str, columns: Sequence[str]) -> str:
     """Text that proposes the column which has a usual name, for the end of a message."""
     usual = {name.casefold(): name for name in reversed(columns)}
-    found = [usual[name] for name in COLUMNS.get(setting, ()) if name in usual]
+    found = [usual[name] for name in USUAL_COLUMNS.get(setting, ()) if name in usual]
     return f", perhaps to {found[0]}" if found else ""

@@ -119,7 +119,7 @@ class PairCorpus(Corpus):
     target_vocabulary: Vocabulary
 
 
-def prepare(
+def prepare_pairs(
     cfg: Any, vocabularies: tuple[Vocabulary, Vocabulary] | None = None, keep_splits: bool = False
 ) -> PairCorpus:
     """The corpus that the `data` settings describe: read, split, encoded.
@@ -129,7 +129,7 @@ def prepare(
     keep_splits: for scoring, with `vocabularies`; takes the splits as they are, a single file as a
     test set.
     """
-    source = find_source(cfg)
+    source = find_pair_source(cfg)
     generated = source.kind == "reverse"
     items, least = ("strings", 1) if generated else ("sentences", cfg.min_frequency)
     shares = {} if generated else {"test": cfg.test_share, "validation": cfg.validation_share}
@@ -294,12 +294,12 @@ def normalised(text: str, lower: bool) -> str:
 # --- sources --------------------------------------------------------------------------------------
 
 
-def find_source(cfg: Any) -> Source:
+def find_pair_source(cfg: Any) -> Source:
     """The source that the `data` settings name."""
     if cfg.source == "reverse":
         return reverse_source(cfg)
     if cfg.hub:
-        return hub_source(cfg)
+        return hub_pairs(cfg)
     name = f"Packaged pairs {'-'.join(cfg.languages)}, of few words and patterns"
     columns = sorted(cfg.languages)
     path, swapped = PACKAGED.with_name(f"pairs_{'-'.join(columns)}.tsv"), cfg.languages != columns
@@ -332,7 +332,7 @@ def aligned_source(folder: Path, name: str, cfg: Any) -> Source:
     return Source("path", name, repr((sums, cfg.encoding_errors, cfg.limit)), load)
 
 
-def hub_source(cfg: Any) -> Source:
+def hub_pairs(cfg: Any) -> Source:
     """A dataset of the Hugging Face hub with a column `translation`."""
     dataset = load_hub(cfg.hub, name=cfg.hub_config)
     parts = {split: dataset[name] for name in dataset if (split := split_named(name)[0])}

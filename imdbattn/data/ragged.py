@@ -113,9 +113,8 @@ class Ragged:
         if word_dropout > 0:
             positions_BT = draw_positions(seeds, counts, longest, lengths_B, kept_B, max(sizes))
         else:
-            positions_BT = torch.arange(max(longest), device=self.ids.device).expand(
-                len(index_B), -1
-            )
+            positions_T = torch.arange(max(longest), device=self.ids.device)
+            positions_BT = positions_T.expand(len(index_B), -1)
         positions_BT = F.pad(positions_BT, (0, max(padded_sizes) - max(sizes)))
         word_BT = torch.arange(positions_BT.shape[1], device=self.ids.device) < kept_B[:, None]
         positions_BT = positions_BT * word_BT
@@ -124,11 +123,9 @@ class Ragged:
         head, start_B1 = round((max_tokens or 0) * head_share), self.offsets[index_B][:, None]
         place_BT = start_B1 + positions_BT + (full_B - lengths_B)[:, None] * (positions_BT >= head)
         # 4. The ids of the tokens and of the words before them.
-        tokens_BT = (
-            self.ids[(place_BT * word_BT)].long() * word_BT
-            if len(self.ids)
-            else torch.zeros_like(place_BT)
-        )
+        tokens_BT = torch.zeros_like(place_BT)
+        if len(self.ids):
+            tokens_BT = self.ids[place_BT * word_BT].long() * word_BT
         before_BTW = self.before(place_BT, start_B1, before) * word_BT[..., None]
         # 5. Separate batches.
         columns = (tokens_BT, positions_BT, kept_B, self.labels[index_B], index_B, before_BTW)

@@ -24,12 +24,10 @@ class Split:
     rows: np.ndarray  # (N,) int64 row numbers in the file or hub split
 
     def take(self, index: Sequence[int] | np.ndarray) -> "Split":
-        labels = (
-            self.labels[index]
-            if isinstance(self.labels, np.ndarray)
-            else [self.labels[i] for i in index]
-        )
-        return Split([self.texts[i] for i in index], labels, self.rows[index])
+        texts = [self.texts[i] for i in index]
+        if isinstance(self.labels, np.ndarray):
+            return Split(texts, self.labels[index], self.rows[index])
+        return Split(texts, [self.labels[i] for i in index], self.rows[index])
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -221,7 +219,7 @@ def block_cut(labels_N: np.ndarray, shares: Mapping[str, float]) -> dict[str, np
     """
     ends = np.cumsum([1 - sum(shares.values()), *shares.values()])[:-1]
     classes = [np.flatnonzero(labels_N == label) for label in np.unique(labels_N)]
-    return joined(
+    return indices_of_splits(
         ("train", *shares),
         [np.split(index, np.round(ends * len(index)).astype(int)) for index in classes],
     )
@@ -243,10 +241,12 @@ def fold_cut(
         others = len(index) - (stop - start)
         train = max(0, others - round(validation * len(index)))
         classes.append(np.split(np.roll(index, -stop), [train, others]))
-    return joined(SPLITS, classes)
+    return indices_of_splits(SPLITS, classes)
 
 
-def joined(names: Sequence[str], classes: list[list[np.ndarray]]) -> dict[str, np.ndarray]:
+def indices_of_splits(
+    names: Sequence[str], classes: list[list[np.ndarray]]
+) -> dict[str, np.ndarray]:
     """Indices of each split, ascending, of those of each class."""
     return {
         name: np.sort(np.concatenate(parts))

@@ -9,7 +9,7 @@ from threading import Thread
 from typing import Any
 
 
-def within(seconds: float, call: Callable[[], Any]) -> Any:
+def result_within(seconds: float, call: Callable[[], Any]) -> Any:
     """The result of `call`, in a thread. Raises its exception, and TimeoutError after so many
     seconds.
     """
@@ -38,7 +38,7 @@ def http_status(url: str, timeout: float) -> int | None:
             return error.code
 
     with suppress(Exception):
-        return within(timeout, request)
+        return result_within(timeout, request)
     return None
 
 

@@ -21,7 +21,7 @@ from omegaconf import DictConfig
 
 from imdbattn.errors import print_any_text
 from imdbattn.launch.hydra_config import (
-    VERSION,
+    HYDRA_VERSION,
     plain_dict,
     quote,
     refuse_typed_credentials,
@@ -63,7 +63,8 @@ def command(
                 folder = Path(job.runtime.output_dir)
                 fail(error, config_name, folder, keep=folder.resolve() in named)
 
-        run_hydra = hydra.main(config_path=str(conf_dir()), config_name=config_name, **VERSION)(run)
+        with_config = hydra.main(str(conf_dir()), config_name, **HYDRA_VERSION)
+        run_hydra = with_config(run)
 
         def main() -> Any:
             prepare()

@@ -9,7 +9,7 @@ from omegaconf import DictConfig
 
 from imdbattn.launch.errors import explain
 from imdbattn.launch.hydra_config import (
-    VERSION,
+    HYDRA_VERSION,
     quote,
     refuse_typed_credentials,
     register_resolvers,
@@ -32,7 +32,7 @@ def composed(
         # of a caller that uses Hydra itself
         outer, GlobalHydra.instance().hydra = GlobalHydra.instance().hydra, None
         try:
-            with hydra.initialize_config_dir(str(conf_dir()), **VERSION):
+            with hydra.initialize_config_dir(str(conf_dir()), **HYDRA_VERSION):
                 return hydra.compose(config_name, words, return_hydra_config=True)
         except Exception as error:
             raise explain(error, config_name, words) from error

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Sequence
-from contextlib import nullcontext, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -19,7 +19,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from imdbattn.errors import UserError, in_line
-from imdbattn.launch.hydra_config import VERSION
+from imdbattn.launch.hydra_config import HYDRA_VERSION
 from imdbattn.settings.keys import conf_dir, flat
 from imdbattn.settings.messages import no_setting
 from imdbattn.settings.safety import visible
@@ -88,11 +88,9 @@ def explain(error: Exception, config_name: str, arguments: Sequence[str]) -> Exc
     match = re.match(r"Could not override '(\S+?)'", text)
     if match and "defaults list" not in text:  # else it is a group, which Hydra explains
         return UserError(no_setting(match[1], keys_of(config_name, arguments)))
-    return (
-        UserError(text)
-        if isinstance(error, (HydraException, OmegaConfBaseException, ValueError))
-        else error
-    )
+    if isinstance(error, (HydraException, OmegaConfBaseException, ValueError)):
+        return UserError(text)
+    return error
 
 
 def keys_of(config_name: str, arguments: Sequence[str]) -> list[str]:
@@ -101,11 +99,10 @@ def keys_of(config_name: str, arguments: Sequence[str]) -> list[str]:
         word for word in arguments if (conf_dir() / word.lstrip("+").partition("=")[0]).is_dir()
     ]
     for overrides in (chosen, []):
-        running = GlobalHydra().is_initialized()
-        with (
-            suppress(Exception),
-            nullcontext() if running else hydra.initialize_config_dir(str(conf_dir()), **VERSION),
-        ):
+        with suppress(Exception), ExitStack() as stack:
+            if not GlobalHydra().is_initialized():
+                config_dir = hydra.initialize_config_dir(str(conf_dir()), **HYDRA_VERSION)
+                stack.enter_context(config_dir)
             return [*flat(OmegaConf.to_container(hydra.compose(config_name, overrides)))]  # type: ignore[arg-type]
     return []
 

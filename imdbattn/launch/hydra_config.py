@@ -16,7 +16,7 @@ from imdbattn.launch.process import SWEEP_PID
 from imdbattn.settings.keys import NAME, job_digest
 from imdbattn.settings.safety import refuse_credentials
 
-VERSION = {"version_base": "1.3"}  # of Hydra's behaviour
+HYDRA_VERSION = {"version_base": "1.3"}  # of Hydra's behaviour
 
 # Paths among the settings of imdbattn.train
 PATHS = ("data.path", "data.extra", "data.glove.path", "data.cache_dir", "init", "resume")
@@ -76,7 +76,7 @@ def digest_of_root(*, _root_: DictConfig) -> str:
         return "invalid"
 
 
-def slots() -> int:
+def parallel_jobs() -> int:
     """Returns how many jobs run in parallel."""
     from imdbattn.launch import machine
 
@@ -119,5 +119,5 @@ RESOLVERS: dict[str, Callable[..., Any]] = {
     "fold_suffix": fold_suffix,
     "resumed_folder": resumed_folder,
     "run_name": run_name,
-    "slots": slots,
+    "slots": parallel_jobs,
 }

@@ -52,13 +52,13 @@ def run_job(cfg: DictConfig) -> float | None:
     with acquired(folder / ".job.lock"):
         try:
             values = plain_dict(cfg)
-            words = decided(values)
+            words = decisions(values)
             settings = validate(with_words(values, words))
             if complete(folder, settings):  # by this sweep, or by an earlier one
                 done = jobs_of(sweep_dir()).get(folder.name, {}).get("status") == "done"
                 status = "done" if done else "kept"
             else:
-                status, reason = train(folder, settings, words)
+                status, reason = run_child(folder, settings, words)
             metrics = {} if reason else read_json(folder / results_file(settings))
         except Exception as error:  # any exception: the other jobs have to run
             reason = in_line(error, None)
@@ -77,7 +77,7 @@ def run_job(cfg: DictConfig) -> float | None:
     return metrics["val_accuracy"]
 
 
-def decided(settings: Mapping[str, Any]) -> list[str]:
+def decisions(settings: Mapping[str, Any]) -> list[str]:
     """Returns as overrides what the sweep has decided once for all its jobs: what
     data.source=auto and the mode null of W&B stand for.
     """
@@ -134,7 +134,7 @@ def same_data(settings: Training, source: str, key: str | None) -> bool:
 # --- the child process ----------------------------------------------------------------------------
 
 
-def train(folder: Path, settings: Training, decisions: Sequence[str]) -> tuple[str, str]:
+def run_child(folder: Path, settings: Training, decisions: Sequence[str]) -> tuple[str, str]:
     """Runs the job in a child process, with the overrides `decisions` in addition to its own.
     Returns its status, and the reason unless that is `done`.
     """

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
-from imdbattn.data.user_files.tables import Lines, kept_columns, open_lines, write_table
+from imdbattn.data.user_files.tables import Lines, kept_columns, open_lines, write_chunks
 from imdbattn.errors import UserError
 from imdbattn.io.files import expanded
 from imdbattn.runs.command_settings import Predict
@@ -49,7 +49,7 @@ def write_table_of(
     out = expanded(str(options.out))
     chunks = predict_columns(predictor, texts.lines, options)
     if kept is not None:
-        chunks = joined(chunks, kept)
+        chunks = with_kept_columns(chunks, kept)
     with exiting_on_signals(), tqdm(total=texts.total, unit=" texts", delay=1, disable=None) as bar:
 
         def counted() -> Iterator[dict[str, list[Any]]]:
@@ -57,10 +57,12 @@ def write_table_of(
                 yield columns
                 bar.update(len(columns["row"]))
 
-        write_table(out, counted())
+        write_chunks(out, counted())
 
 
-def joined(chunks: Iterator[dict[str, list[Any]]], kept: Kept) -> Iterator[dict[str, list[Any]]]:
+def with_kept_columns(
+    chunks: Iterator[dict[str, list[Any]]], kept: Kept
+) -> Iterator[dict[str, list[Any]]]:
     """Yields the chunks of results with the columns of the table that was read.
 
     A column that has the name of one of the results is called `input_<name>`.

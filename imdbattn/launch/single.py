@@ -116,10 +116,8 @@ def next_commands(metrics: Mapping[str, Any], folder: Path) -> list[str]:
         upload = [line] if (line := upload_command(folder)) else []
     if model := metrics.get("starts_model"):
         return [f"python -m imdbattn.train model={model} init={run}", *upload]
-    runs = (
-        "runs"
-        if Path("runs").resolve() in folder.resolve().parents
-        else os.path.relpath(folder.parent)
-    )
+    runs = os.path.relpath(folder.parent)
+    if Path("runs").resolve() in folder.resolve().parents:
+        runs = "runs"
     compare = f"python -m imdbattn.compare runs={shlex.quote(runs)}"
     return [f'python -m imdbattn.predict run={run} text="..."', compare, *upload]

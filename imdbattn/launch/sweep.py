@@ -25,7 +25,7 @@ from imdbattn.settings.safety import refuse_credentials
 
 log = logging.getLogger(__name__)
 
-REMEDY = "choose another hydra.sweep.dir"
+OTHER_SWEEP_DIR = "choose another hydra.sweep.dir"
 
 
 class SweepReport:
@@ -66,10 +66,12 @@ class SweepReport:
         if not (all(found) or (self.new and config.resume is None)):
             raise UserError(
                 f"{sweep} is not a sweep folder: it does not contain {LOG} and multirun.yaml:"
-                f" {REMEDY}"
+                f" {OTHER_SWEEP_DIR}"
             )
-        make_folder(sweep, REMEDY)
-        busy = f"{sweep} belongs to a sweep that is still running: wait for it, or {REMEDY}"
+        make_folder(sweep, OTHER_SWEEP_DIR)
+        busy = (
+            f"{sweep} belongs to a sweep that is still running: wait for it, or {OTHER_SWEEP_DIR}"
+        )
         lock = acquired(sweep / ".lock", busy).lock
         if os.environ.get(SWEEP_PID) == str(os.getppid()):
             end_with(os.getppid())  # it was started by a search

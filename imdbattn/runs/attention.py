@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
 
-TOGETHER = 2  # reviews in a batch: all weights of all layers are in memory
+REVIEWS_PER_BATCH = 2  # reviews in a batch: all weights of all layers are in memory
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,8 @@ def fixed_batches(data: BatchData, count: int) -> list[Any]:
     lengths_N = batches.lengths_N()
     rows_N = np.unique(np.linspace(0, len(lengths_N) - 1, count).round().astype(int))
     rows_N = rows_N[np.argsort(lengths_N[rows_N], kind="stable")]  # less padding
-    starts = range(0, len(rows_N), TOGETHER)
-    return [batches[0, rows_N[start : start + TOGETHER]] for start in starts]
+    starts = range(0, len(rows_N), REVIEWS_PER_BATCH)
+    return [batches[0, rows_N[start : start + REVIEWS_PER_BATCH]] for start in starts]
 
 
 @torch.no_grad()

@@ -129,7 +129,7 @@ class StopOnNaN(L.Callback):
         self.lr = trainer.optimizers[0].param_groups[0]["lr"]
 
     def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx) -> None:
-        self.unchecked.append((outputs["loss"], batch.rows_B, self.place(trainer)))
+        self.unchecked.append((outputs["loss"], batch.rows_B, self.step_of(trainer)))
         if (batch_idx + 1) % trainer.log_every_n_steps == 0:
             self.check(trainer)
 
@@ -137,7 +137,8 @@ class StopOnNaN(L.Callback):
         if trainer.state.fn == "fit":  # the best weights are saved after it
             self.check(trainer, module)
 
-    def place(self, trainer: Any) -> str:
+    def step_of(self, trainer: Any) -> str:
+        """Returns step, epoch and learning rate, for messages."""
         return (
             f"step {trainer.global_step} (epoch {trainer.current_epoch + 1}, learning rate"
             f" {self.lr:.3g})"
@@ -148,22 +149,19 @@ class StopOnNaN(L.Callback):
         all processes.
         """
         message = ""
-        finite = (
-            torch.stack([loss for loss, *_ in self.unchecked]).isfinite().tolist()
-            if self.unchecked
-            else []
-        )
+        losses = [loss for loss, *_ in self.unchecked]
+        finite = torch.stack(losses).isfinite().tolist() if losses else []
         if not all(finite):
-            loss, rows_B, place = self.unchecked[finite.index(False)]
+            loss, rows_B, step = self.unchecked[finite.index(False)]
             rows = np.sort(self.rows_N[rows_B.cpu().numpy()])
             more = f" and {len(rows) - 10} more" if len(rows) > 10 else ""
             message = (
-                f"the loss is {loss.item()} in {place} for the reviews in rows"
+                f"the loss is {loss.item()} in {step} for the reviews in rows"
                 f" {', '.join(map(str, rows[:10]))}"
             )
             message += f"{more} of the source: try a lower optim.lr, or check these reviews"
         elif module and not all(bool(weight.isfinite().all()) for weight in module.parameters()):
-            message = f"weights are not finite after {self.place(trainer)}: try a lower optim.lr"
+            message = f"weights are not finite after {self.step_of(trainer)}: try a lower optim.lr"
         if first := next(filter(None, from_all(trainer, message)), None):
             raise UserError(first)
         self.unchecked.clear()

@@ -14,7 +14,7 @@ from imdbattn.io.files import make_folder, writing_into
 from imdbattn.runs.attention import AttentionEntropy
 from imdbattn.runs.callbacks import StopOnNaN, Throughput, Tracker
 from imdbattn.runs.outputs import (
-    REMEDY,
+    OTHER_RUN_DIR,
     begin_folder,
     copy_training,
     locked,
@@ -51,8 +51,8 @@ def fit(
     """
     quiet()
     check_folder(folder)
-    make_folder(folder, REMEDY)
-    with writing_into(folder, REMEDY), locked(folder), exiting_on_signals():
+    make_folder(folder, OTHER_RUN_DIR)
+    with writing_into(folder, OTHER_RUN_DIR), locked(folder), exiting_on_signals():
         if not resume:
             refuse_finished(folder)
         if not (resume and finished(folder, cfg.test)):

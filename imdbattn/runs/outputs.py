@@ -41,8 +41,8 @@ log = logging.getLogger(__name__)
 
 # how long a run waits for another one that uses its folder, which may be stopping
 LOCK_SECONDS = 20.0
-REMEDY = "choose another hydra.run.dir"
-SPLITS = tuple(name for names in SPLIT_FILES.values() for name in names)
+OTHER_RUN_DIR = "choose another hydra.run.dir"
+SPLIT_TABLES = tuple(name for names in SPLIT_FILES.values() for name in names)
 TRAINING = ("metrics.csv", "checkpoints/last.ckpt", "checkpoints/best.ckpt")
 PACKAGES = (
     *("imdbattn", "torch", "lightning", "torchmetrics", "hydra-core"),
@@ -56,7 +56,7 @@ def locked(folder: Path) -> Iterator[None]:
     if rank_zero_only.rank:  # type: ignore[attr-defined] # the first process locks it for all
         yield
         return
-    busy = f"another run is active in {folder}: wait for it, or {REMEDY}"
+    busy = f"another run is active in {folder}: wait for it, or {OTHER_RUN_DIR}"
     with acquired(folder / ".lock", busy, LOCK_SECONDS):
         try:
             yield
@@ -68,8 +68,8 @@ def refuse_finished(folder: Path) -> None:
     """Raises UserError for the folder of a finished run, which is never written again."""
     if finished(folder):
         raise UserError(
-            f"{os.path.relpath(folder)} contains a finished run, which is not replaced: {REMEDY},"
-            " or remove that folder"
+            f"{os.path.relpath(folder)} contains a finished run, which is not replaced:"
+            f" {OTHER_RUN_DIR}, or remove that folder"
         )
 
 
@@ -84,7 +84,7 @@ def begin_folder(
     """
     remove(folder, *(file.relative_to(folder) for file in temporary_files(folder)))
     if not finished(folder):
-        remove(folder, "debug.json", *SPLITS)
+        remove(folder, "debug.json", *SPLIT_TABLES)
     if not keep_training:
         remove(folder, *TRAINING, *RESULTS)
     write_atomically(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(dict(cfg))))
@@ -99,10 +99,12 @@ def begin_folder(
 
 def remove(folder: Path, *names: str | Path) -> None:
     """Removes these files, and folders with all that they contain."""
-    for place in (folder / name for name in names):
-        shutil.rmtree(place, ignore_errors=True) if place.is_dir() else place.unlink(
-            missing_ok=True
-        )
+    for name in names:
+        path = folder / name
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def copy_training(source: Path, folder: Path) -> None:
@@ -139,19 +141,10 @@ def git_commit() -> str | None:
     """
     if not (PACKAGE.parent / ".git").exists() or shutil.which("git") is None:
         return None
-    command = [
-        "git",
-        "-C",
-        str(PACKAGE),
-        "describe",
-        "--always",
-        "--exclude=*",
-        "--abbrev=40",
-        "--dirty=+",
-    ]
-    return (
-        subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or None
-    )
+    describe = ["describe", "--always", "--exclude=*", "--abbrev=40", "--dirty=+"]
+    command = ["git", "-C", str(PACKAGE), *describe]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or None
 
 
 @functools.cache

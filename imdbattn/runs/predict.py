@@ -23,8 +23,8 @@ from imdbattn.tools.export.folder import read_export
 
 log = logging.getLogger(__name__)
 
-CHUNK = 16384  # texts that are labeled together, where those of similar length share a batch
-CHARACTERS = 1 << 25  # number of characters after which a chunk ends, to bound the memory
+CHUNK_TEXTS = 16384  # texts that are labeled together, where those of similar length share a batch
+CHUNK_CHARACTERS = 1 << 25  # number of characters after which a chunk ends, to bound the memory
 
 
 def open_settings(cfg: OfRun) -> tuple[Training, Path]:
@@ -125,7 +125,7 @@ def predict_columns(
     predictor: Predictor, texts: Iterable[str], options: Predict
 ) -> Iterator[dict[str, list[Any]]]:
     """The same as chunks of a table with `row`, the number of the text from 0, and `text`."""
-    for first, chunk in chunked(texts, predictor, CHUNK):
+    for first, chunk in chunked(texts, predictor, CHUNK_TEXTS):
         rows = [*range(first, first + len(chunk))]
         yield {"row": rows, "text": chunk, **predictor.columns(chunk, options, first)}
 
@@ -142,9 +142,9 @@ def chunked(
     for text in texts:
         chunk.append(text)
         characters += len(text)
-        if len(chunk) == size or characters > CHARACTERS:
+        if len(chunk) == size or characters > CHUNK_CHARACTERS:
             yield first, chunk
-            first, size, characters = first + len(chunk), min(2 * size, CHUNK), 0
+            first, size, characters = first + len(chunk), min(2 * size, CHUNK_TEXTS), 0
             chunk = []
     if chunk:
         yield first, chunk

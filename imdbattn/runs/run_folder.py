@@ -8,7 +8,7 @@ validation_predictions.parquet  validation_reviews.parquet
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +67,11 @@ def temporary_files(folder: Path) -> Iterator[Path]:
             yield file
 
 
+def has_setting(keys: Iterable[str], name: str) -> bool:
+    """Whether a setting, or a group of settings, is among these keys."""
+    return any(within(key, name) for key in keys)
+
+
 def check_folder(folder: Path) -> None:
     """Raises UserError unless `folder` is absent, empty or a run folder."""
     if not folder.is_dir():
@@ -74,7 +79,7 @@ def check_folder(folder: Path) -> None:
     files = set(folder.iterdir())
     if folder / "config.yaml" in files:
         keys = flat(read_settings(folder / "config.yaml"))
-        is_run = all(any(within(key, known) for key in keys) for known in RUN_KEYS)
+        is_run = all(has_setting(keys, known) for known in RUN_KEYS)
     else:
         others = files - {*temporary_files(folder)}
         is_run = all(

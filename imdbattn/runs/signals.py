@@ -53,9 +53,7 @@ def requeue() -> None:
     if job is None or shutil.which("scontrol") is None:
         return
     done = subprocess.run(["scontrol", "requeue", job], capture_output=True, text=True, check=False)
-    outcome = (
-        "is requeued"
-        if done.returncode == 0
-        else f"is not requeued: {' '.join(done.stderr.split())}"
-    )
+    outcome = "is requeued"
+    if done.returncode != 0:
+        outcome = f"is not requeued: {' '.join(done.stderr.split())}"
     log.warning("SLURM job %s %s", job, outcome)

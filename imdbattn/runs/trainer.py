@@ -142,10 +142,8 @@ def checked(
     with naming(name):
         output, expected = method(*inputs), tuple(shape(*inputs))
         if not isinstance(output, Tensor) or output.shape != expected:
-            found = (
-                f"shape {tuple(output.shape)}"
-                if isinstance(output, Tensor)
-                else type(output).__name__
-            )
-            raise ValueError(f"it returns {found} instead of {expected}")
+            returned = type(output).__name__
+            if isinstance(output, Tensor):
+                returned = f"shape {tuple(output.shape)}"
+            raise ValueError(f"it returns {returned} instead of {expected}")
         return output

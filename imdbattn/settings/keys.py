@@ -77,11 +77,10 @@ def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested settings as one dict with dotted keys. Lists remain values."""
     values: dict[str, Any] = {}
     for key, value in settings.items():
-        values |= (
-            flat(value, f"{prefix}{key}.")
-            if isinstance(value, Mapping) and value
-            else {prefix + key: value}
-        )
+        if isinstance(value, Mapping) and value:
+            values |= flat(value, f"{prefix}{key}.")
+        else:
+            values[prefix + key] = value
     return values
 
 

@@ -18,7 +18,7 @@ SECRET_NAME = re.compile(
 SECRET_VALUE = re.compile(r"://[^/\s@]*:[^/\s@]+@|[?&](api_?key|(access_)?token|secret)=")
 # Control characters except tab and newline, and bidirectional controls: these could move the cursor
 # or hide text.
-CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+CONTROL_CHARACTERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 # Content-Security-Policy of our HTML pages, which quote reviews: a tag that was not escaped could
 # load and run nothing.
 PAGE_POLICY = (
@@ -171,7 +171,7 @@ def targets(node: Any, key: str = "") -> Iterator[tuple[str, str]]:
 
 def visible(text: str) -> str:
     """Text with each control character replaced by the replacement character."""
-    return CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
+    return CONTROL_CHARACTERS.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 class VisibleFormatter(logging.Formatter):

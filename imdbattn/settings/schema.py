@@ -71,13 +71,13 @@ class AnyModel(Group):
     net: ClassSettings
 
 
-class Embedding(Group):
+class EmbeddingSettings(Group):
     trainable: bool
     standardize: bool
     mixout: DropShare
 
 
-class Phrases(Group):
+class PhraseSettings(Group):
     longest: Annotated[int, Field(ge=1, le=3)]
     min_reviews: Count
     folds: Annotated[int, Field(ge=2)]
@@ -92,17 +92,17 @@ class ClassifierNet(ClassSettings):
     dropout: Share
 
 
-class Classifier(AnyModel):
+class ClassifierModel(AnyModel):
     word_dropout: DropShare = 0.0
-    embedding: Embedding
-    phrases: Phrases | None = None
+    embedding: EmbeddingSettings
+    phrases: PhraseSettings | None = None
     convolution: ClassSettings | None = None
     net: ClassifierNet
 
 
 # --- data -----------------------------------------------------------------------------------------
 
-HUB_NAME = r"^\w[\w.-]*/\w[\w.-]*$"  # owner/name
+HUB_NAME_PATTERN = r"^\w[\w.-]*/\w[\w.-]*$"  # owner/name
 GLOVE_WIDTHS = (50, 100, 200, 300)  # of GloVe 6B
 GloveSource = Literal["auto", "wheel", "official", "torchtext"]
 Even = Annotated[Count, Field(multiple_of=2)]  # reviews come in pairs
@@ -110,7 +110,10 @@ Even = Annotated[Count, Field(multiple_of=2)]  # reviews come in pairs
 Lengths = Annotated[list[Annotated[int, Field(ge=1, le=1000)]], Field(min_length=2, max_length=2)]
 
 
-class Glove(Group):
+TokenizerName = Literal["ptb", "basic_english", "whitespace", "torchtext", "characters"]
+
+
+class GloveSettings(Group):
     source: GloveSource
     dim: Count | None
     path: Text | None
@@ -149,13 +152,13 @@ class Files(Group):
     min_known: Share = 0.2
 
 
-class ReviewData(Files):
+class ReviewDataSettings(Files):
     source: Literal["auto", "hub", "packaged", "path", "order_probe"] | ClassSettings
     text_column: Text
     label_column: Text
     label_names: Annotated[list[Text], Field(min_length=2)] | None
     extra: Text | None = None
-    hub: Annotated[str | None, Field(pattern=HUB_NAME)] = None
+    hub: Annotated[str | None, Field(pattern=HUB_NAME_PATTERN)] = None
     hub_config: Text | None = None
     hub_splits: dict[Literal["train", "validation", "test"], Text] | None = None
     hub_timeout: Annotated[Amount, Field(le=60)]
@@ -165,7 +168,7 @@ class ReviewData(Files):
         Literal["ptb", "basic_english", "whitespace", "torchtext", "characters"] | ClassSettings
     )
     cache_dir: Text | None
-    glove: Glove
+    glove: GloveSettings
     head_share: Share
     batch_tokens: Count | None
     word_dropout: DropShare
@@ -226,7 +229,7 @@ class LoggerPart(ClassSettings):
 
 # Keys of data and of networks for pairs, which no others have
 FOR_PAIRS = (("data.letters", "data.languages"), ("model.net.hidden",))
-TOGETHER = (
+PAIRS_TOGETHER = (
     "task=seq2seq, data=reverse or translation, and a model for pairs (seq2seq, seq2seq_attention"
     " and others) must be used together"
 )

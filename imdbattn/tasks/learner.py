@@ -186,11 +186,9 @@ class Learner(L.LightningModule):
 
     def gather(self) -> tuple[Tensor, ...]:
         """The outputs of all processes, sorted by row."""
-        own = (
-            tuple(concatenate(parts).cpu() for parts in zip(*self.outputs, strict=True))
-            if self.outputs
-            else None
-        )
+        own = None
+        if self.outputs:
+            own = tuple(concatenate(parts).cpu() for parts in zip(*self.outputs, strict=True))
         self.outputs.clear()
         gathered = filter(None, from_all(self.trainer, own))
         rows, *rest = (concatenate(parts) for parts in zip(*gathered, strict=True))
@@ -234,7 +232,7 @@ class Learner(L.LightningModule):
         if not plain or str(gradient_clip_algorithm or "norm") != "norm":
             self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
         elif gradient_clip_val:
-            parameters = [one for group in optimizer.param_groups for one in group["params"]]
+            parameters = [weight for group in optimizer.param_groups for weight in group["params"]]
             norm = torch.nn.utils.clip_grad_norm_(parameters, gradient_clip_val)
             self.gradient_norms.append(norm.detach())
 

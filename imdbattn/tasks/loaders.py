@@ -41,11 +41,10 @@ class Loader:
     def __iter__(self) -> Iterator[Any]:
         items = iter(self.sampler)
         while chunk := list(islice(items, self.together)):
-            yield from (
-                self.batches.several(chunk)
-                if self.together > 1
-                else map(self.batches.__getitem__, chunk)
-            )
+            if self.together > 1:
+                yield from self.batches.several(chunk)
+            else:
+                yield from map(self.batches.__getitem__, chunk)
 
 
 class BatchData(L.LightningDataModule):
@@ -95,9 +94,9 @@ class BatchData(L.LightningDataModule):
         """Number of batches of this epoch already trained on: 0, unless a run resumes within the
         epoch.
         """
-        return (
-            self.trainer.fit_loop.epoch_loop.batch_progress.current.completed if self.trainer else 0
-        )
+        if not self.trainer:
+            return 0
+        return self.trainer.fit_loop.epoch_loop.batch_progress.current.completed
 
     def batches(self, split: str, *ranks: int, **options: Any) -> Batches:
         """The batches of a split, on the training device; their padded lengths are few if this

@@ -38,7 +38,7 @@ def make_net(model: Any, *arguments: Any, **options: Any) -> nn.Module:
 # --- the net of a classifier of reviews -----------------------------------------------------------
 
 
-def build_net(
+def build_classifier(
     model: Any,
     glove: Glove,
     classes: int,

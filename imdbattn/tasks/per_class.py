@@ -46,17 +46,18 @@ def details(confusion_CC: np.ndarray) -> dict[str, Any]:
     """
     with np.errstate(invalid="ignore"):
         recall_C = confusion_CC.diagonal() / confusion_CC.sum(1)  # nan for a class without items
-    scores = {"f1": f1(confusion_CC), "recall": recall_C}
-    lists = {
-        name: [None if np.isnan(x) else x for x in scores_C.tolist()]
-        for name, scores_C in scores.items()
-    }
     return {
         "macro_f1": macro_f1(confusion_CC),
         "largest_class": float(confusion_CC.sum(1).max() / confusion_CC.sum()),
-        **lists,
+        "f1": without_nan(f1(confusion_CC)),
+        "recall": without_nan(recall_C),
         "confusion": confusion_CC.tolist(),
     }
+
+
+def without_nan(scores_C: np.ndarray) -> list[float | None]:
+    """Returns the scores of the classes with None instead of nan."""
+    return [None if np.isnan(score) else score for score in scores_C.tolist()]
 
 
 def short_name(name: str) -> str:

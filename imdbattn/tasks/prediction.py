@@ -42,12 +42,10 @@ class AttentionWeights:
         else over queries.
         """
         query = "<cls>" if self.cls else "mean query"
-        rows = {
-            f"layer {number}, {query}": (
-                weights_HQK[:, 0] if self.cls else weights_HQK.mean(1)
-            ).mean(0)
-            for number, weights_HQK in self.numbered()
-        }
+        rows = {}
+        for number, weights_HQK in self.numbered():
+            weights_HK = weights_HQK[:, 0] if self.cls else weights_HQK.mean(1)
+            rows[f"layer {number}, {query}"] = weights_HK.mean(0)
         if self.by_label:
             return rows | {
                 f"pooling, {label}": weights_K for label, weights_K in self.by_label.items()
@@ -177,38 +175,28 @@ class Translation(Prediction):
         return [*self.written, EOS][: 0 if self.weights_TS is None else len(self.weights_TS)]
 
     def facts(self) -> dict[str, str]:
-        unknown = (
-            f"{', '.join(self.unknown)} (not in the vocabulary: read as <unk>)"
-            if self.unknown
-            else None
-        )
-        attention = (
-            "none: the decoder uses a single vector of the source"
-            if self.weights_TS is None
-            else None
-        )
-        facts = {
-            "source": self.text,
-            "reference": self.reference,
-            "unknown": unknown,
-            "attention": attention,
-        }
-        return {name: value for name, value in facts.items() if value is not None}
+        facts = {"source": self.text}
+        if self.reference is not None:
+            facts["reference"] = self.reference
+        if self.unknown:
+            unknown = ", ".join(self.unknown)
+            facts["unknown"] = f"{unknown} (not in the vocabulary: read as <unk>)"
+        if self.weights_TS is None:
+            facts["attention"] = "none: the decoder uses a single vector of the source"
+        return facts
 
     def alignment(self, count: int = 3) -> list[str]:
         """For each output symbol, the source symbol with the largest weight, and the next ones
         above 5 %.
         """
+        if self.weights_TS is None:
+            return []
         lines = []
-        for name, weights_S in zip(
-            self.row_names, () if self.weights_TS is None else self.weights_TS, strict=True
-        ):
+        for name, weights_S in zip(self.row_names, self.weights_TS, strict=True):
             first, *others = np.argsort(-weights_S, kind="stable")[:count]
             chosen = [first, *(s for s in others if weights_S[s] > 0.05)]
-            lines.append(
-                f"{name} <-"
-                f" {', '.join(f'{self.source[s]} {percent(weights_S[s])}' for s in chosen)}"
-            )
+            symbols = (f"{self.source[s]} {percent(weights_S[s])}" for s in chosen)
+            lines.append(f"{name} <- {', '.join(symbols)}")
         return lines
 
 

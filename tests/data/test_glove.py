@@ -19,7 +19,7 @@ import torch
 from hypothesis import example, given, strategies
 
 from imdbattn.data import glove
-from imdbattn.data.corpus import prepare
+from imdbattn.data.corpus import prepare_reviews
 from imdbattn.data.glove import load_glove
 from imdbattn.data.vectors import downloads
 from imdbattn.data.vectors import files as text_vectors
@@ -195,7 +195,7 @@ def test_a_model_reads_standardized_words_unless_the_settings_disable_this(
     settings, small, standardize
 ):
     cfg = settings(*small, "model=mean", f"model.embedding.standardize={standardize}")
-    corpus = prepare(cfg.data)
+    corpus = prepare_reviews(cfg.data)
     words_VD = torch.from_numpy(np.array(corpus.glove.vectors[3:], np.float64))
     with torch.no_grad():
         read_VD = (

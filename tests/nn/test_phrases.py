@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from imdbattn.data.corpus import prepare
+from imdbattn.data.corpus import prepare_reviews
 from imdbattn.data.ragged import Batch, Ragged, ragged
 from imdbattn.errors import UserError
 from imdbattn.nn.beyond.context import Phrases, count_phrases, folds_of, phrase_keys
@@ -126,7 +126,7 @@ def test_each_phrase_has_its_own_number_and_longer_phrases_have_larger_ones(data
 
 @pytest.mark.parametrize(("longest", "rows"), [(3, 2**21), (2, 3_037_000_500)])
 def test_a_vocabulary_that_is_too_large_for_the_numbers_is_refused(longest, rows):
-    chosen = schema.Phrases(longest=longest, min_reviews=1, folds=2)
+    chosen = schema.PhraseSettings(longest=longest, min_reviews=1, folds=2)
     with pytest.raises(
         UserError,
         match=rf"model\.phrases\.longest={longest} is too large .* set it to {longest - 1}$",
@@ -295,7 +295,7 @@ def test_a_loaded_checkpoint_uses_the_ratios_of_the_whole_set(trained, settings,
 
     theirs, checkpoint = open_settings(cfg)
     loaded = load(theirs, checkpoint)
-    fresh = ReviewClassifier.new(theirs, corpus := prepare(theirs.data))
+    fresh = ReviewClassifier.new(theirs, corpus := prepare_reviews(theirs.data))
     assert loaded.net.context.phrases.keys_P.equal(fresh.net.context.phrases.keys_P)
     assert loaded.net.context.phrases.log_counts_PC.equal(fresh.net.context.phrases.log_counts_PC)
     assert loaded.net.context.phrases.out_of_fold_KPC is None

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from imdbattn.data.corpus import prepare
+from imdbattn.data.corpus import prepare_reviews
 from imdbattn.nn.ladder import Mask, sinusoids
 from imdbattn.runs.outputs import write_results
 from imdbattn.runs.predict import load_predictor
@@ -136,7 +136,11 @@ def test_a_picture_that_fails_gives_only_a_warning(trained, tmp_path, monkeypatc
     )
     with caplog.at_level(logging.WARNING):
         write_results(
-            tmp_path, build_trainer(cfg.trainer), module, ReviewData(cfg, prepare(cfg.data)), {}
+            tmp_path,
+            build_trainer(cfg.trainer),
+            module,
+            ReviewData(cfg, prepare_reviews(cfg.data)),
+            {},
         )
     assert "write_attention" in caplog.text
     assert (tmp_path / "metrics.json").exists()

@@ -89,7 +89,7 @@ def test_training_words_are_kept_and_a_review_of_training_words_scores_the_same(
 ):
     """Frozen and trained vectors, and phrases, whose keys are made of ids."""
     predictor, run = model(rung)
-    train = corpus.prepare(predictor.cfg.data).splits["train"]
+    train = corpus.prepare_reviews(predictor.cfg.data).splits["train"]
     known = {
         predictor.glove.words[number - FIRST_WORD]
         for number in train.ids.tolist()

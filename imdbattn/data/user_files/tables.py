@@ -41,7 +41,7 @@ OTHERS = (  # tables and documents that are not read as lines
 # files of Windows and macOS in any folder
 OF_SYSTEMS = ("thumbs.db", "ehthumbs.db", "desktop.ini", "icon\r")
 WRITTEN = (".csv", ".tsv", ".jsonl", ".parquet")
-Columns = Mapping[str, Sequence[Any]]  # the values of some rows
+KnownColumns = Mapping[str, Sequence[Any]]  # the values of some rows
 
 
 COMPRESSED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
@@ -362,7 +362,7 @@ def json_rows(
 
     def rows() -> Iterator[tuple[str | None, ...]]:
         for row in chain([first], objects):
-            yield tuple(as_text(row.get(name)) for name in columns)
+            yield tuple(text_of_cell(row.get(name)) for name in columns)
 
     return list(first), rows()
 
@@ -398,7 +398,7 @@ def sheet_rows(
 
     def rows() -> Iterator[tuple[str | None, ...]]:
         for row in zip(*found, strict=True):
-            yield tuple(None if value == "" else as_text(value) for value in row)
+            yield tuple(None if value == "" else text_of_cell(value) for value in row)
 
     return names, rows()
 
@@ -419,7 +419,7 @@ def json_objects(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
                 raise ValueError(f"line {number}: {error}") from error
 
 
-def as_text(value: Any) -> str | None:
+def text_of_cell(value: Any) -> str | None:
     """A JSON value as in a CSV file; lone surrogates become U+FFFD. Raises ValueError for a list or
     an object.
     """
@@ -552,7 +552,7 @@ def delimited_rows(lines: Iterable[str], delimiter: str, way: str) -> Iterator[l
 # --- writing tables -------------------------------------------------------------------------------
 
 
-def write_table(path: Path, chunks: Iterable[Columns]) -> None:
+def write_chunks(path: Path, chunks: Iterable[KnownColumns]) -> None:
     """Writes rows into a file with one of WRITTEN, which replaces `path` when all are written.
 
     All values of CSV and TSV are in quotes: then a text with quotes can be read in one way only.

@@ -19,7 +19,7 @@ from typing import BinaryIO, cast
 import numpy as np
 
 from imdbattn.data.vectors.binary import read_binary
-from imdbattn.data.vectors.text import read_text
+from imdbattn.data.vectors.text import read_text_vectors
 from imdbattn.errors import UserError, naming
 
 Table = tuple[list[str], np.ndarray]  # V words, and their vectors (V, D)
@@ -44,7 +44,7 @@ def read_vectors(path: Path, dim: int | None) -> Table:
             f" gensim, KeyedVectors.load('{path.name}').save_word2vec_format('vectors.txt')"
         )
     with naming(path), opened(path, dim) as (name, stream):
-        read = read_binary if PurePath(name).suffix.lower() == ".bin" else read_text
+        read = read_binary if PurePath(name).suffix.lower() == ".bin" else read_text_vectors
         words, vectors_VD = read(stream, dim)
         if not words:
             raise ValueError("it has no vectors")

@@ -20,7 +20,7 @@ COUNTS = re.compile(rb"(\d+)[ \t](\d+)[ \t\r\n]*")  # V and D, as word2vec write
 LOOKED_AT = 100  # lines from which D is inferred
 
 
-def read_text(stream: BinaryIO, dim: int | None) -> tuple[list[str], np.ndarray]:
+def read_text_vectors(stream: BinaryIO, dim: int | None) -> tuple[list[str], np.ndarray]:
     """Reads all words and their vectors (V, D).
 
     dim: D, or None if it follows from the file. Raises ValueError that names the line unless all

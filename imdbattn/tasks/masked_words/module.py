@@ -13,13 +13,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from imdbattn.data.corpus import ReviewCorpus, prepare
+from imdbattn.data.corpus import ReviewCorpus, prepare_reviews
 from imdbattn.data.extra import with_extra
 from imdbattn.data.ragged import Batch
 from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.nn.beyond.masked_words import MaskedWords
 from imdbattn.tasks.learner import Learner, start_of
-from imdbattn.tasks.networks import CheckedPart, build_net
+from imdbattn.tasks.networks import CheckedPart, build_classifier
 from imdbattn.tasks.reviews.classifier import ReviewData, parts_of_classifiers, words_of
 
 
@@ -30,7 +30,7 @@ class MaskedWordData(ReviewData):
 
     @staticmethod
     def read(cfg: Any) -> ReviewCorpus:
-        corpus = prepare(cfg.data)
+        corpus = prepare_reviews(cfg.data)
         facts = {"items": "masked words", "known_tokens": corpus.facts["known_tokens"]}
         corpus = replace(corpus, items="masked words", facts=facts)
         return with_extra(corpus, cfg.data, labelled=False) if cfg.data.extra else corpus
@@ -82,7 +82,7 @@ class MaskedWordModule(Learner):
         start = start_of(cfg, corpus, resumed)
         trained_R = words_of(corpus, cfg.model, start, "encoder.embedding")
         model = cfg.model.model_copy(update={"phrases": None})  # they need labels
-        encoder: Any = build_net(model, corpus.glove, 2, trained_R)
+        encoder: Any = build_classifier(model, corpus.glove, 2, trained_R)
         net = MaskedWords(encoder, guessed_G, counts_G, len(corpus.glove.vectors))
         module = cls(net, cfg, {"vectors": corpus.glove.fingerprint})
         module.load_start(start, resumed)

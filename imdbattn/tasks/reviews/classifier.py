@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torchmetrics.functional.classification import multiclass_accuracy
 
-from imdbattn.data.corpus import ReviewCorpus, prepare
+from imdbattn.data.corpus import ReviewCorpus, prepare_reviews
 from imdbattn.data.ragged import Batch, Ragged
 from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.errors import UserError
@@ -28,7 +28,7 @@ from imdbattn.tasks.loaders import BatchData, default_budget
 from imdbattn.tasks.networks import (
     CheckedPart,
     batch_options,
-    build_net,
+    build_classifier,
     pooled_shape,
     same_shape,
     scores_in,
@@ -53,7 +53,7 @@ class ReviewData(BatchData):
     @staticmethod
     def read(cfg: Any) -> ReviewCorpus:
         chosen_metric(cfg)  # raises UserError for one that cannot be used, before data are read
-        corpus = prepare(cfg.data)
+        corpus = prepare_reviews(cfg.data)
         if cfg.data.extra:
             from imdbattn.data.extra import with_extra
 
@@ -164,7 +164,7 @@ class ReviewClassifier(Learner):
             from imdbattn.tasks.reviews.phrases import phrases_and_folds
 
             phrases, folds_N = phrases_and_folds(cfg.model.phrases, corpus)
-        net = build_net(cfg.model, corpus.glove, len(corpus.label_names), trained_R, phrases)
+        net = build_classifier(cfg.model, corpus.glove, len(corpus.label_names), trained_R, phrases)
         facts = {"vectors": corpus.glove.fingerprint, "labels": corpus.label_names}
         module = cls(
             net,

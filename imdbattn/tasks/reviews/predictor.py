@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from imdbattn.data.corpus import ReviewCorpus, load_vectors, prepare, tokenizer_of
+from imdbattn.data.corpus import ReviewCorpus, load_vectors, prepare_reviews, tokenizer_of
 from imdbattn.data.glove import Glove
 from imdbattn.data.ragged import Batch, Batches, EvalBatches, Ragged, read_places
 from imdbattn.data.tokens import AnyTokenizer, Word
@@ -22,7 +22,7 @@ from imdbattn.io.checkpoint import Facts, Trained
 from imdbattn.nn.beyond.attention import LabelQueryPooling
 from imdbattn.nn.ladder import ClsPooling, MeanPooling
 from imdbattn.nn.watch import rollout, watch
-from imdbattn.tasks.networks import batch_options, build_net, trained_words
+from imdbattn.tasks.networks import batch_options, build_classifier, trained_words
 from imdbattn.tasks.prediction import DETAILED, AttentionWeights, Classification
 from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.weights import check_same, load_weights
@@ -52,7 +52,7 @@ class ReviewPredictor(Predictor):
                 keys_P, log_counts_PC.float(), len(glove.vectors), cfg.model.phrases.longest
             )
         trained_R = trained_words(weights, "embedding")
-        net = build_net(cfg.model, glove, len(facts["labels"]), trained_R, phrases)
+        net = build_classifier(cfg.model, glove, len(facts["labels"]), trained_R, phrases)
         load_weights(net, weights)
         return cls(cfg, net, facts, glove)
 
@@ -64,7 +64,7 @@ class ReviewPredictor(Predictor):
         names = data.label_names or labels
         if keep_splits:
             data = data.model_copy(update={"label_names": names})
-        corpus = prepare(data, keep_splits, self.glove)
+        corpus = prepare_reviews(data, keep_splits, self.glove)
         if keep_splits and corpus.label_names == names and len(names) == len(labels):
             corpus = replace(corpus, label_names=labels, facts=corpus.facts | {"labels": labels})
         if corpus.label_names != labels:
@@ -91,19 +91,17 @@ class ReviewPredictor(Predictor):
         """Label, its probability, and the probability of each class."""
         results = list(self.predict(texts, options, first))
         columns: dict[str, list[Any]] = {
-            "label": [one.label for one in results],
-            "probability": [one.probability for one in results],
+            "label": [result.label for result in results],
+            "probability": [result.probability for result in results],
         }
         for name in self.facts["labels"]:
-            columns[f"probability_{name}"] = [one.probabilities[name] for one in results]
+            columns[f"probability_{name}"] = [result.probabilities[name] for result in results]
         return columns
 
     def warnings(self) -> list[str]:
-        lines = (
-            [f"{self.empty} of {self.texts} reviews have no words; they are labeled anyway"]
-            if self.empty
-            else []
-        )
+        lines = []
+        if self.empty:
+            lines = [f"{self.empty} of {self.texts} reviews have no words; they are labeled anyway"]
         self.texts = self.empty = 0
         return lines
 
@@ -142,7 +140,8 @@ class ReviewPredictor(Predictor):
 
     def label(self, texts: Sequence[str]) -> list[Classification]:
         """Label and probability of each text."""
-        return [self.result(*one) for one in zip(texts, self.classify(texts).tolist(), strict=True)]
+        probabilities = self.classify(texts).tolist()
+        return list(map(self.result, texts, probabilities))
 
     def explain(self, text: str, detailed: bool = True) -> Classification:
         """Labels one text, with the share of each word; detailed: also with the weights of every

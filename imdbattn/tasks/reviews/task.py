@@ -7,11 +7,11 @@ from pydantic import Field
 
 from imdbattn.errors import UserError
 from imdbattn.settings.schema import (
-    TOGETHER,
+    PAIRS_TOGETHER,
     Amount,
-    Classifier,
+    ClassifierModel,
     FunctionName,
-    ReviewData,
+    ReviewDataSettings,
     Training,
     are_for_pairs,
 )
@@ -27,13 +27,13 @@ class ReviewSettings(Training):
     @classmethod
     def check_groups(cls, settings: Mapping[str, Any]) -> None:
         if any(are_for_pairs(settings)):
-            raise UserError(TOGETHER)
+            raise UserError(PAIRS_TOGETHER)
 
     choose_by: Literal["accuracy", "loss", "macro_f1"] | FunctionName
     class_weights: Literal["balanced"] | Annotated[list[Amount], Field(min_length=2)] | None = None
     attention_entropy: Amount = 0.0
-    data: ReviewData
-    model: Classifier
+    data: ReviewDataSettings
+    model: ClassifierModel
 
 
 class Reviews(Task):

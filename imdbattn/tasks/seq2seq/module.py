@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from imdbattn.data.pairs import PairBatch, PairCorpus, joined_symbols, prepare, tokenizers_of
+from imdbattn.data.pairs import PairBatch, PairCorpus, joined_symbols, prepare_pairs, tokenizers_of
 from imdbattn.data.vocabulary import PAD
 from imdbattn.io.files import write_table
 from imdbattn.nn.encoder_decoder import Decoder, EncoderDecoder, beam_search, shifted
@@ -22,7 +22,7 @@ from imdbattn.nn.watch import Attended
 from imdbattn.tasks.learner import Learner, start_of
 from imdbattn.tasks.loaders import BatchData
 from imdbattn.tasks.networks import CheckedPart, shape_of_scores
-from imdbattn.tasks.seq2seq.predictor import build_net, vocabularies
+from imdbattn.tasks.seq2seq.predictor import build_encoder_decoder, vocabularies
 
 
 class PairData(BatchData):
@@ -30,7 +30,7 @@ class PairData(BatchData):
 
     @staticmethod
     def read(cfg: Any) -> PairCorpus:
-        return prepare(cfg.data)
+        return prepare_pairs(cfg.data)
 
     def save_texts(self, split: str, path: Path) -> None:
         pairs, data = self.corpus.splits[split], self.cfg.data
@@ -105,7 +105,7 @@ class Seq2SeqModule(Learner):
     def new(cls, cfg: Any, corpus: PairCorpus, resumed: dict[str, Any] | None = None) -> Self:
         source, target = corpus.source_vocabulary, corpus.target_vocabulary
         facts = {"source_symbols": source.symbols, "target_symbols": target.symbols}
-        module = cls(build_net(cfg.model, source, target), cfg, facts)
+        module = cls(build_encoder_decoder(cfg.model, source, target), cfg, facts)
         module.load_start(start_of(cfg, corpus, resumed), resumed)
         return module
 

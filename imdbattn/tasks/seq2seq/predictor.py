@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from imdbattn.data.pairs import PairCorpus, joined_symbols, prepare, split_text
+from imdbattn.data.pairs import PairCorpus, joined_symbols, prepare_pairs, split_text
 from imdbattn.data.ragged import EvalBatches
 from imdbattn.data.vocabulary import PAD, UNK, Vocabulary
 from imdbattn.errors import UserError
@@ -35,12 +35,12 @@ class Seq2SeqPredictor(Predictor):
 
     @classmethod
     def load(cls, cfg: Any, trained: Trained) -> Self:
-        net = build_net(cfg.model, *vocabularies(trained.facts))
+        net = build_encoder_decoder(cfg.model, *vocabularies(trained.facts))
         load_weights(net, trained.weights)
         return cls(cfg, net, trained.facts)
 
     def corpus(self, data: Any, keep_splits: bool = False) -> PairCorpus:
-        return prepare(data, self.vocabularies, keep_splits)
+        return prepare_pairs(data, self.vocabularies, keep_splits)
 
     def predict(self, texts: Sequence[str], options: Any, first: int = 0) -> Iterator[Translation]:
         yield from self.write(texts, options.beams, options.length_penalty, options.explain, first)
@@ -116,11 +116,9 @@ class Seq2SeqPredictor(Predictor):
         for row, symbols in enumerate(sources):
             tokens = tokens_BT[row].tolist()
             steps, written = sum(token != PAD for token in tokens), target_vocabulary.decode(tokens)
-            weights_TS = (
-                None
-                if weights_BTS is None
-                else weights_BTS[row, :steps, : len(symbols)].float().cpu().numpy()
-            )
+            weights_TS = None
+            if weights_BTS is not None:
+                weights_TS = weights_BTS[row, :steps, : len(symbols)].float().cpu().numpy()
             yield Translation(
                 text=joined_symbols(symbols, self.cfg.data, 0),
                 output=self.joined(written),
@@ -142,7 +140,7 @@ def vocabularies(facts: Facts) -> tuple[Vocabulary, Vocabulary]:
     return Vocabulary(facts["source_symbols"]), Vocabulary(facts["target_symbols"])
 
 
-def build_net(model: Any, source: Vocabulary, target: Vocabulary) -> EncoderDecoder:
+def build_encoder_decoder(model: Any, source: Vocabulary, target: Vocabulary) -> EncoderDecoder:
     """The encoder-decoder that the `model` settings describe."""
     net: Any = make_net(model, len(source), len(target))
     return net

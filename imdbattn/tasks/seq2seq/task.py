@@ -7,8 +7,8 @@ from pydantic import Field
 
 from imdbattn.errors import UserError
 from imdbattn.settings.schema import (
-    HUB_NAME,
-    TOGETHER,
+    HUB_NAME_PATTERN,
+    PAIRS_TOGETHER,
     AnyModel,
     ClassSettings,
     Count,
@@ -39,11 +39,11 @@ class EncoderDecoderNet(ClassSettings):
     score: ClassSettings | None
 
 
-class EncoderDecoder(AnyModel):
+class EncoderDecoderModel(AnyModel):
     net: EncoderDecoderNet
 
 
-class Reverse(Group):
+class ReverseData(Group):
     source: Literal["reverse"]
     seed: Natural
     letters: Annotated[int, Field(ge=2, le=26)]
@@ -60,9 +60,9 @@ class Reverse(Group):
 SideTokenizer = Literal["words", "characters"] | ClassSettings  # of sources, or of targets
 
 
-class Translation(Files):
+class TranslationData(Files):
     source: Literal["auto", "path", "hub", "packaged"]
-    hub: Annotated[str | None, Field(pattern=HUB_NAME)]
+    hub: Annotated[str | None, Field(pattern=HUB_NAME_PATTERN)]
     hub_config: Text | None
     languages: Annotated[list[Text], Field(min_length=2, max_length=2)]
     lower: bool
@@ -83,11 +83,11 @@ class Seq2SeqSettings(Training):
     @classmethod
     def check_groups(cls, settings: Mapping[str, Any]) -> None:
         if not all(are_for_pairs(settings)):
-            raise UserError(TOGETHER)
+            raise UserError(PAIRS_TOGETHER)
 
     choose_by: Literal["accuracy", "loss", "bleu"]
-    data: Annotated[Reverse | Translation, Field(discriminator="source")]
-    model: EncoderDecoder
+    data: Annotated[ReverseData | TranslationData, Field(discriminator="source")]
+    model: EncoderDecoderModel
 
 
 class Seq2Seq(Task):
@@ -105,4 +105,4 @@ class Seq2Seq(Task):
         """Returns whether the files are those of a run."""
         from imdbattn.data import pairs
 
-        return bool(pairs.find_source(data).checksum == str(key).split("-")[0])
+        return bool(pairs.find_pair_source(data).checksum == str(key).split("-")[0])

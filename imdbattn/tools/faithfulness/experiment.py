@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from imdbattn.data.corpus import prepare, read_texts
+from imdbattn.data.corpus import prepare_reviews, read_texts
 from imdbattn.data.ragged import Batch, Batches, EvalBatches, read_places
 from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.errors import UserError
@@ -143,7 +143,7 @@ class Subject:
         self.key = sha256_of(checkpoint)[:8]  # identifies the weights
         self.folder = out / "runs" / f"{checkpoint.parents[1].name}-{self.key}"
         self.settings = with_changes(settings, cfg.data.model_dump())
-        self.corpus = prepare(self.settings.data)
+        self.corpus = prepare_reviews(self.settings.data)
         check_fingerprint(run.folder, cfg.split, self.corpus)
         self.fingerprint = self.corpus.fingerprints[cfg.split]
         self.predictor = ReviewPredictor.load(self.settings, opened.weights, self.corpus.glove)
