@@ -41,7 +41,7 @@ class AttentionEntropy(L.Callback):
         self, reviews: int, log_shares: Callable[[Mapping[str, np.ndarray], int, int], None]
     ):
         self.reviews, self.log_shares = reviews, log_shares
-        self.batches: list[Any] = []
+        self.batches: list[object] = []
 
     def on_validation_epoch_end(self, trainer: Any, module: Any) -> None:
         if trainer.state.fn != "fit" or trainer.sanity_checking or not trainer.is_global_zero:
@@ -52,7 +52,7 @@ class AttentionEntropy(L.Callback):
         self.log_shares(measured.query_shares, trainer.current_epoch, trainer.global_step)
 
 
-def fixed_batches(data: BatchData, count: int) -> list[Any]:
+def fixed_batches(data: BatchData, count: int) -> list[object]:
     """Batches of at most `count` validation reviews, evenly spaced in their split."""
     batches = data.batches("validation")
     lengths_N = batches.lengths_N()
@@ -63,7 +63,7 @@ def fixed_batches(data: BatchData, count: int) -> list[Any]:
 
 
 @torch.no_grad()
-def measure(module: Learner, batches: Sequence[Any]) -> Measured:
+def measure(module: Learner, batches: Sequence[object]) -> Measured:
     """Measures the attention of the net to these batches, in evaluation mode.
 
     Means over the queries of each review, then over reviews, also over those that the net
@@ -75,19 +75,19 @@ def measure(module: Learner, batches: Sequence[Any]) -> Measured:
         for batch in batches:
             on_device = module.transfer_batch_to_device(batch, module.device, 0)
             attention, right_B = module.attention(on_device)
-            for name, one in attention.items():
-                several_B = one.keys_B > 1
-                entropy_BHQ = one.entropy()
-                most_B = one.keys_B.float().log()  # rounding may exceed it
+            for name, attended in attention.items():
+                several_B = attended.keys_B > 1
+                entropy_BHQ = attended.entropy()
+                most_B = attended.keys_B.float().log()  # rounding may exceed it
                 share_BHQ = (entropy_BHQ / most_B[:, None, None]).clamp(max=1)
-                largest_BHQ = one.weights_BHQK.float().amax(-1)
-                means = map(one.over_queries, (entropy_BHQ, share_BHQ, largest_BHQ))
+                largest_BHQ = attended.weights_BHQK.float().amax(-1)
+                means = map(attended.over_queries, (entropy_BHQ, share_BHQ, largest_BHQ))
                 kept = (part[several_B].cpu() for part in (*means, right_B))
                 columns.setdefault(name, []).append(tuple(kept))
-                shown_BQ = one.queries_BQ & several_B[:, None]
+                shown_BQ = attended.queries_BQ & several_B[:, None]
                 for head, share_BQ in enumerate(share_BHQ.unbind(1), 1):
-                    shares = share_BQ[shown_BQ].cpu().numpy()
-                    queries.setdefault(f"{name}_head{head}", []).append(shares)
+                    shares_N = share_BQ[shown_BQ].cpu().numpy()
+                    queries.setdefault(f"{name}_head{head}", []).append(shares_N)
     shares = {name: np.concatenate(parts) for name, parts in queries.items()}
     return Measured(values_of(columns), shares)
 

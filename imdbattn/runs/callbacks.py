@@ -4,7 +4,6 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import lightning as L
 import numpy as np
@@ -137,7 +136,7 @@ class StopOnNaN(L.Callback):
         if trainer.state.fn == "fit":  # the best weights are saved after it
             self.check(trainer, module)
 
-    def step_of(self, trainer: Any) -> str:
+    def step_of(self, trainer: L.Trainer) -> str:
         """Returns step, epoch and learning rate, for messages."""
         return (
             f"step {trainer.global_step} (epoch {trainer.current_epoch + 1}, learning rate"
@@ -177,14 +176,14 @@ class Tracker:
         """Returns further callbacks of the Trainer."""
         return ()
 
-    def start(self, folder: Path, settings: Mapping[str, Any], resume: bool) -> list[Logger]:
+    def start(self, folder: Path, settings: Mapping[str, object], resume: bool) -> list[Logger]:
         """Returns the loggers of a run that begins or, with `resume`, continues in its folder."""
         return [CSVLogger(str(folder), name="", version="")]
 
     def log_shares(self, shares: Mapping[str, np.ndarray], epoch: int, step: int) -> None:
         """Logs numbers from 0 to 1 by name, to be shown as histograms."""
 
-    def publish(self, folder: Path, metrics: Mapping[str, Any], choose_by: str) -> None:
+    def publish(self, folder: Path, metrics: Mapping[str, object], choose_by: str) -> None:
         """Logs the results of a finished run. metrics: content of metrics.json."""
 
     def finish(self, failed: bool) -> None:

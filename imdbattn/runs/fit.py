@@ -95,14 +95,13 @@ def train(cfg: Training, folder: Path, resume: bool, start: Path | None) -> dict
     throughput, stop_on_nan = Throughput(), StopOnNaN(corpus.splits["train"].rows)
     fingerprints = {**corpus.fingerprints, "vectors": module.hparams.get("vectors")}
     resume_checkpoint = ResumeCheckpoint(folder, fingerprints, stop_on_nan, cfg.save_minutes, begin)
-    score_to_watch: Any = {
-        "monitor": f"val/{short_name(cfg.choose_by)}",
-        "mode": "min" if cfg.choose_by == "loss" else "max",
-    }
+    monitor = f"val/{short_name(cfg.choose_by)}"
+    mode = "min" if cfg.choose_by == "loss" else "max"
     best = ModelCheckpoint(
         checkpoints,
         "best",
-        **score_to_watch,
+        monitor=monitor,
+        mode=mode,
         save_weights_only=True,
         enable_version_counter=False,
     )
@@ -117,7 +116,8 @@ def train(cfg: Training, folder: Path, resume: bool, start: Path | None) -> dict
         callbacks.append(AttentionEntropy(cfg.attention_reviews, tracker.log_shares))
     callbacks += tracker.callbacks()
     if cfg.patience:
-        callbacks.append(EarlyStopping(**score_to_watch, patience=cfg.patience, strict=False))
+        early = EarlyStopping(monitor, patience=cfg.patience, mode=mode, strict=False)
+        callbacks.append(early)
     trainer = build_trainer(cfg.trainer, callbacks, default_root_dir=folder)
     try_step(module, data, trainer)
     if cfg.compile:

@@ -7,7 +7,7 @@ import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sized
 from contextlib import contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
@@ -18,6 +18,7 @@ import torch
 from lightning.pytorch.utilities import rank_zero_only
 from omegaconf import OmegaConf
 
+from imdbattn.data.corpus import Corpus
 from imdbattn.errors import UserError, only_warning
 from imdbattn.io.files import acquired, atomically, write_atomically
 from imdbattn.runs.cpu import float32_products
@@ -32,7 +33,8 @@ from imdbattn.runs.run_folder import (
     write_predictions,
 )
 from imdbattn.settings.keys import FINGERPRINT, PACKAGE
-from imdbattn.tasks.learner import Learner
+from imdbattn.settings.schema import Training
+from imdbattn.tasks.learner import Learner, SplitScores
 from imdbattn.tasks.loaders import BatchData
 from imdbattn.tasks.per_class import is_uneven
 from imdbattn.tasks.task import task_of
@@ -74,7 +76,7 @@ def refuse_finished(folder: Path) -> None:
 
 
 def begin_folder(
-    folder: Path, cfg: Mapping[str, Any], source_key: Any, keep_training: bool
+    folder: Path, cfg: Mapping[str, object], source_key: str, keep_training: bool
 ) -> None:
     """Removes the files of an unfinished run, except those of the training that is resumed, and
     writes the settings.
@@ -116,7 +118,7 @@ def copy_training(source: Path, folder: Path) -> None:
                 shutil.copyfile(file, temporary)
 
 
-def environment() -> dict[str, Any]:
+def environment() -> dict[str, object]:
     """Content of environment.json."""
     return {
         "python": platform.python_version(),
@@ -187,7 +189,7 @@ def version(package: str) -> str | None:
 # --- results --------------------------------------------------------------------------------------
 
 
-def run_facts(cfg: Any, corpus: Any) -> dict[str, Any]:
+def run_facts(cfg: Training, corpus: Corpus) -> dict[str, object]:
     """The part of metrics.json that identifies model and data."""
     return {
         "model": cfg.model.name,
@@ -199,7 +201,7 @@ def run_facts(cfg: Any, corpus: Any) -> dict[str, Any]:
     }
 
 
-def score_facts(name: str, scores: Any) -> dict[str, Any]:
+def score_facts(name: str, scores: SplitScores) -> dict[str, object]:
     """The scores of a split by their names in metrics.json; of a classifier with those of each
     class.
     """
@@ -213,7 +215,7 @@ def score_facts(name: str, scores: Any) -> dict[str, Any]:
 
 
 def write_results(
-    folder: Path, trainer: L.Trainer, module: Learner, data: BatchData, facts: dict[str, Any]
+    folder: Path, trainer: L.Trainer, module: Learner, data: BatchData, facts: dict[str, object]
 ) -> dict[str, Any]:
     """Scores the splits with the module's weights, and writes the results. Returns the content of
     metrics.json.
@@ -248,7 +250,7 @@ def write_results(
     return metrics
 
 
-def check_complete(scores: Mapping[str, Any], splits: Mapping[str, Any]) -> None:
+def check_complete(scores: Mapping[str, SplitScores], splits: Mapping[str, Sized]) -> None:
     """Raises RuntimeError unless every item of the scored splits has a score."""
     for split, split_scores in scores.items():
         scored, all_items = len(split_scores.rows_N), len(splits[split])

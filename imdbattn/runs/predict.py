@@ -16,9 +16,10 @@ from imdbattn.runs.run_folder import finished
 from imdbattn.settings.keys import as_dict, overlay
 from imdbattn.settings.schema import Training
 from imdbattn.tasks.prediction import Prediction
-from imdbattn.tasks.predictor import Predictor, load
+from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.reviews.predictor import MeanPredictor
 from imdbattn.tasks.task import task_of, validate
+from imdbattn.tasks.weights import predictor_of
 from imdbattn.tools.export.folder import read_export
 
 log = logging.getLogger(__name__)
@@ -85,7 +86,7 @@ def load_predictor(cfg: OfRun) -> tuple[Any, Path]:
     if Run(cfg.run).kind == "export":
         return read_export(cfg.run, cfg.trust), expanded(cfg.run)
     settings, checkpoint = open_settings(cfg)
-    return load(settings, checkpoint), checkpoint.parents[1]
+    return predictor_of(settings, checkpoint), checkpoint.parents[1]
 
 
 def mean_predictor(cfg: OfRun) -> MeanPredictor:

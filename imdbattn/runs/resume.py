@@ -13,14 +13,16 @@ import os
 import shlex
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import inf
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import lightning as L
 import torch
 from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
+from lightning.pytorch.loops.progress import _Progress as Progress
 
 from imdbattn.errors import UserError, naming
 from imdbattn.io.checkpoint import read_checkpoint
@@ -41,7 +43,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     """Writes complete checkpoints or none."""
 
     def save_checkpoint(
-        self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
+        self, checkpoint: dict[str, Any], path: str | Path, storage_options: object = None
     ) -> None:
         """Raises UserError for the state of a callback that could not be read again."""
         states, whole = io.BytesIO(), io.BytesIO()
@@ -53,7 +55,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         write_atomically(Path(path), whole.getvalue())
 
     def load_checkpoint(
-        self, path: Any, map_location: Any = "cpu", weights_only: bool | None = True
+        self, path: str | Path, map_location: object = "cpu", weights_only: bool | None = True
     ) -> dict[str, Any]:
         return read_checkpoint(Path(path))
 
@@ -83,7 +85,7 @@ class ResumeCheckpoint(L.Callback):
     def __init__(
         self,
         folder: Path,
-        fingerprints: dict[str, Any],
+        fingerprints: Mapping[str, str | None],
         stop_on_nan: StopOnNaN,
         minutes: float | None,
         begin: Callable[[L.Trainer], None],
@@ -124,7 +126,7 @@ class ResumeCheckpoint(L.Callback):
                 torch.cuda.set_rng_state(self.loaded_state["cuda"], module.device)
         set_handlers(self.receive)  # Lightning restores the previous handlers
 
-    def receive(self, number: int, frame: Any) -> None:
+    def receive(self, number: int, frame: FrameType | None) -> None:
         """Signal handler: training stops before its next step; a second signal exits at once."""
         self.signal = number
         signal.signal(number, exit_now)
@@ -146,7 +148,7 @@ class ResumeCheckpoint(L.Callback):
         self.stop_if(request, trainer)
 
     def on_train_batch_start(
-        self, trainer: L.Trainer, module: L.LightningModule, batch: Any, batch_idx: int
+        self, trainer: L.Trainer, module: L.LightningModule, batch: object, batch_idx: int
     ) -> None:
         self.steps_since_sync += 1
         loop = trainer.fit_loop.epoch_loop
@@ -207,7 +209,7 @@ class ResumeCheckpoint(L.Callback):
 
     # --- what to save -----------------------------------------------------------------------------
 
-    def save(self, trainer: L.Trainer, module: Any, started: Any = None) -> None:
+    def save(self, trainer: L.Trainer, module: Any, started: Progress | None = None) -> None:
         """Writes last.ckpt; must be called in all processes.
 
         started: progress of the epoch or batch that Lightning has counted as started before it
@@ -232,7 +234,7 @@ class ResumeCheckpoint(L.Callback):
             count.ready += 1
         self.saved_at = time.monotonic()
 
-    def trained_with(self, trainer: L.Trainer) -> dict[str, Any]:
+    def trained_with(self, trainer: L.Trainer) -> dict[str, object]:
         """What a resumed run must share: the fingerprints of its data, and the number of
         processes.
         """

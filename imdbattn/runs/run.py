@@ -7,7 +7,7 @@ are read.
 import csv
 import io
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -41,8 +41,8 @@ class Run:
     def __init__(
         self,
         place: str | os.PathLike[str],
-        trust: Any = None,
-        own: Mapping[str, Any] | None = None,
+        trust: str | Sequence[str] | None = None,
+        own: Mapping[str, object] | None = None,
     ):
         self.place, self.trust, self.own = os.fspath(place), trust, own
         self.folder = expanded(place)

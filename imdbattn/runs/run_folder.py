@@ -10,12 +10,18 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from imdbattn.errors import UserError
 from imdbattn.io.files import write_atomically, write_table
 from imdbattn.settings.keys import as_dict, flat, within
 from imdbattn.settings.safety import read_settings
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from imdbattn.settings.schema import Training
+    from imdbattn.tasks.learner import SplitScores
 
 SPLIT_FILES = {  # of each split: predictions, and their texts
     "test": ("predictions.parquet", "reviews.parquet"),
@@ -41,12 +47,12 @@ RUN_KEYS = {
 }
 
 
-def is_debug(settings: Any) -> bool:
+def is_debug(settings: "Training | Mapping[str, object]") -> bool:
     """Whether the numbers of a run are not results, as with debug=fast."""
     return any(flat(as_dict(settings)).get(key) for key in DEBUG)
 
 
-def results_file(settings: Any) -> str:
+def results_file(settings: "Training | Mapping[str, object]") -> str:
     """Name of the file with a run's numbers, which is written last."""
     return "debug.json" if is_debug(settings) else "metrics.json"
 
@@ -93,11 +99,11 @@ def check_folder(folder: Path) -> None:
         )
 
 
-def write_json(path: Path, values: Mapping[str, Any]) -> None:
+def write_json(path: Path, values: Mapping[str, object]) -> None:
     write_atomically(path, json.dumps(values, indent=2) + "\n")
 
 
-def write_predictions(path: Path, scores: Any, rows: Any) -> None:
+def write_predictions(path: Path, scores: "SplitScores", rows: "np.ndarray") -> None:
     """Writes the row in the source and `scores.columns()` for each item of a split. rows: of all
     items of the split.
     """

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from imdbattn.data.corpus import Corpus
 from imdbattn.errors import UserError
 from imdbattn.runs.command_settings import Evaluate
 from imdbattn.runs.outputs import check_complete, run_facts, score_facts
@@ -74,7 +75,7 @@ def evaluate(cfg: Evaluate, predictor: Predictor, folder: Path, write: bool) -> 
     return metrics
 
 
-def check_fingerprint(folder: Path, split: str, corpus: Any) -> None:
+def check_fingerprint(folder: Path, split: str, corpus: Corpus) -> None:
     """Raises UserError unless a split is the one that metrics.json, if it exists, was written
     for.
     """

@@ -7,26 +7,27 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from types import FrameType
 
 log = logging.getLogger(__name__)
 
+Handler = Callable[[int, FrameType | None], object] | int | None  # what signal.signal accepts
 # the last two: sbatch's and submitit's
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 
 
-def set_handlers(handlers: Any) -> None:
+def set_handlers(handlers: Handler | Mapping[signal.Signals, Handler]) -> None:
     """Sets one handler for all SIGNALS, or a dict of them. Only the main thread may; elsewhere
     nothing is done.
     """
     if threading.current_thread() is threading.main_thread():
         for number in SIGNALS:
-            signal.signal(number, handlers[number] if isinstance(handlers, dict) else handlers)
+            signal.signal(number, handlers[number] if isinstance(handlers, Mapping) else handlers)
 
 
-def exit_now(number: int, frame: Any) -> None:
+def exit_now(number: int, frame: FrameType | None) -> None:
     """Handler that exits with status 128 + number; a second signal kills the process."""
     signal.signal(number, signal.SIG_DFL)
     if number == signal.SIGUSR1 and os.environ.get("SLURM_PROCID", "0") == "0":

@@ -4,7 +4,7 @@ import copy
 import logging
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -22,6 +22,7 @@ from imdbattn.runs.cpu import keep_memory, use_onednn
 from imdbattn.runs.resume import AtomicCheckpointIO
 from imdbattn.settings.instantiate import make
 from imdbattn.settings.keys import as_dict
+from imdbattn.settings.schema import Trainer
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
 
@@ -51,20 +52,22 @@ def quiet() -> None:
 
 
 def build_trainer(
-    settings: Any, callbacks: Sequence[L.Callback] = (), **arguments: Any
+    settings: Trainer | Mapping[str, object],
+    callbacks: Sequence[L.Callback] = (),
+    **arguments: object,
 ) -> L.Trainer:
     """The Trainer that the `trainer` settings describe; `arguments` are further ones."""
-    settings = as_dict(settings)
-    own_callbacks = make(settings.pop("callbacks", None) or [], "trainer.callbacks", L.Callback)
-    trainer_class = make({**settings, "_partial_": True}, "trainer", L.Trainer)
+    values = as_dict(settings)
+    own_callbacks = make(values.pop("callbacks", None) or [], "trainer.callbacks", L.Callback)
+    trainer_class = make({**values, "_partial_": True}, "trainer", L.Trainer)
     # With `deterministic` torch fills new memory with NaN; nothing here reads uninitialized memory.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     callbacks = [
         *callbacks,
         *own_callbacks,
-        *([Progress()] if settings["enable_progress_bar"] else []),
+        *([Progress()] if values["enable_progress_bar"] else []),
     ]
-    plugins: list[Any] = [AtomicCheckpointIO()]
+    plugins: list[object] = [AtomicCheckpointIO()]
     if SLURMEnvironment.detect():
         # ResumeCheckpoint requeues, between two steps
         plugins.append(SLURMEnvironment(auto_requeue=False))
@@ -76,7 +79,7 @@ def build_trainer(
     return trainer
 
 
-def check_hardware(settings: Any) -> None:
+def check_hardware(settings: Trainer) -> None:
     """Raises UserError if the settings need a GPU or a job of SLURM that is not there.
 
     It is called before data are read.
@@ -128,7 +131,7 @@ def try_step(module: Learner, data: BatchData, trainer: L.Trainer) -> None:
             items = batches[0, np.arange(min(2, len(batches)))]
             batch = trial.transfer_batch_to_device(items, device, 0)
             trial.eval().evaluate_batch(batch)
-            loss: Any = trial.train().training_step(batch, 0)
+            loss: Tensor = trial.train().training_step(batch, 0)
             loss.backward()
         with naming("optim"):
             optimizer: Any = trial.make_optimizer(trial.parameter_groups())
@@ -136,8 +139,8 @@ def try_step(module: Learner, data: BatchData, trainer: L.Trainer) -> None:
 
 
 def checked(
-    method: Callable[..., Any], name: str, shape: Callable[..., tuple[int, ...]], *inputs: Any
-) -> Any:
+    method: Callable[..., object], name: str, shape: Callable[..., tuple[int, ...]], *inputs: Tensor
+) -> Tensor:
     """Calls a method of the part `name`. shape: of its output, given its inputs."""
     with naming(name):
         output, expected = method(*inputs), tuple(shape(*inputs))

@@ -10,7 +10,7 @@ from typing import Any
 from imdbattn.errors import UserError, naming
 
 
-def make(settings: Any, what: str, kind: type, key: str = "") -> Any:
+def make(settings: object, what: str, kind: type, key: str = "") -> Any:
     """Returns what `instantiate` returns.
 
     Raises UserError of one line that names `what`, or a `_target_` that is not a subclass of
@@ -23,7 +23,7 @@ def make(settings: Any, what: str, kind: type, key: str = "") -> Any:
         return instantiate(settings, key or what, kind)
 
 
-def instantiate(node: Any, key: str, kind: type) -> Any:
+def instantiate(node: object, key: str, kind: type) -> Any:
     """Returns settings with each group that has a `_target_` replaced by an object of that class.
 
     With `_partial_: true` it is a functools.partial instead. key: the dotted name of the settings.

@@ -4,11 +4,12 @@ import difflib
 import re
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any
-
-from pydantic import ValidationError
+from typing import TYPE_CHECKING, Any
 
 from imdbattn.settings.keys import as_text, flat, within
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 QUOTED_TEXT = (
     "; text that looks like a number, true, false or null is quoted, as in"
@@ -16,7 +17,7 @@ QUOTED_TEXT = (
 )
 
 
-def in_one_line(errors: ValidationError, settings: Any) -> str:
+def in_one_line(errors: "ValidationError", settings: Any) -> str:
     """The first error, as `key=value must be ...`."""
     error, keys, value = errors.errors()[0], list[str](), settings
     for part in error["loc"]:

@@ -4,19 +4,41 @@ evaluation.
 
 import inspect
 import math
-from collections.abc import Iterator, Sequence
-from typing import Any, Self
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol, Self, TypeVar
 
 import lightning as L
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from imdbattn.data.corpus import Corpus
 from imdbattn.io.checkpoint import Facts, Trained
+from imdbattn.nn.watch import Attended
 from imdbattn.settings.instantiate import make
 from imdbattn.settings.keys import as_dict
+from imdbattn.settings.schema import Training
 from imdbattn.tasks.networks import CheckedPart
 from imdbattn.tasks.optim import Muon
+
+Value = TypeVar("Value")
+
+
+class SplitScores(Protocol):
+    """What `Learner.make_scores` returns: the outputs for the items of a split."""
+
+    @property
+    def rows_N(self) -> Tensor:
+        """Indices in the split, ascending."""
+        ...
+
+    def values(self) -> dict[str, float]:
+        """Returns the scores for the log and metrics.json."""
+        ...
+
+    def columns(self) -> Mapping[str, object]:
+        """Returns the columns of predictions.parquet."""
+        ...
 
 
 def concatenate(parts: Sequence[Tensor]) -> Tensor:
@@ -27,11 +49,11 @@ def concatenate(parts: Sequence[Tensor]) -> Tensor:
     )
 
 
-def from_all(trainer: L.Trainer, value: Any) -> list[Any]:
+def from_all(trainer: L.Trainer, value: Value) -> list[Value]:
     """Gathers `value` from all processes, by rank. Must be called in all of them."""
     if trainer.world_size == 1:
         return [value]
-    values = [None] * trainer.world_size
+    values: list[Any] = [None] * trainer.world_size
     torch.distributed.all_gather_object(values, value)
     return values
 
@@ -75,7 +97,9 @@ def hidden_matrices(net: nn.Module) -> dict[Tensor, None]:
     }
 
 
-def start_of(cfg: Any, corpus: Any, resumed: dict[str, Any] | None = None) -> Trained | None:
+def start_of(
+    cfg: Training, corpus: Corpus, resumed: dict[str, Any] | None = None
+) -> Trained | None:
     """Returns the weights of the run `init`; None without `init`. Arguments: see `Learner.new`."""
     if not cfg.init:
         return None
@@ -96,9 +120,9 @@ class Learner(L.LightningModule):
     """
 
     curves = ("training", "validation")  # labels of the accuracies in learning_curves.png
-    scores: Any  # of the last validation or test: the result of `make_scores`
+    scores: SplitScores  # of the last validation or test: the result of `make_scores`
 
-    def __init__(self, net: nn.Module, cfg: Any, facts: Facts):
+    def __init__(self, net: nn.Module, cfg: Training, facts: Facts):
         super().__init__()
         self.net, self.cfg = net, cfg
         self.make_optimizer = make(as_dict(cfg.optim), "optim", torch.optim.Optimizer)
@@ -135,13 +159,11 @@ class Learner(L.LightningModule):
         """
         raise NotImplementedError
 
-    def make_scores(self, outputs: tuple[Tensor, ...]) -> Any:
-        """Scores from the outputs of a split in its order: an object with `values()`, `columns()`
-        and `rows_N`.
-        """
+    def make_scores(self, outputs: tuple[Tensor, ...]) -> SplitScores:
+        """Scores from the outputs of a split in its order."""
         raise NotImplementedError
 
-    def attention(self, batch: Any) -> tuple[dict[str, Any], Tensor]:
+    def attention(self, batch: Any) -> tuple[dict[str, Attended], Tensor]:
         """The attention of the net to a batch by name, as nn.watch.Attended, and which answers are
         right (B,); without attention, no names.
         """
@@ -223,7 +245,10 @@ class Learner(L.LightningModule):
         return parameter_groups(self.net, self.cfg.embedding_lr, with_matrices)
 
     def configure_gradient_clipping(
-        self, optimizer: Any, gradient_clip_val: Any = None, gradient_clip_algorithm: Any = None
+        self,
+        optimizer: torch.optim.Optimizer,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
     ) -> None:
         """As Lightning's, which refuses fused optimizers in mixed precision, even where gradients
         are not scaled; keeps the norm, which clipping computes.

@@ -19,12 +19,14 @@ from imdbattn.nn.ladder import Attention
 from imdbattn.nn.vectors import Embedding
 from imdbattn.settings.instantiate import make
 from imdbattn.settings.keys import as_dict
+from imdbattn.settings.schema import AnyModel, ClassifierModel
 
 if TYPE_CHECKING:
     from imdbattn.nn.beyond.context import Phrases
+    from imdbattn.tasks.reviews.task import ReviewSettings
 
 
-def make_net(model: Any, *arguments: Any, **options: Any) -> nn.Module:
+def make_net(model: AnyModel, *arguments: object, **options: object) -> nn.Module:
     """Returns the network that `model.net` describes. arguments, options: those that are known only
     with the data.
     """
@@ -39,7 +41,7 @@ def make_net(model: Any, *arguments: Any, **options: Any) -> nn.Module:
 
 
 def build_classifier(
-    model: Any,
+    model: ClassifierModel,
     glove: Glove,
     classes: int,
     trained_R: Tensor | None,
@@ -74,7 +76,7 @@ def trained_words(weights: Weights, embedding: str) -> Tensor | None:
     return None if slot_V is None else slot_V.nonzero()[:, 0]
 
 
-def batch_options(cfg: Any, reads_phrases: bool = True) -> dict[str, Any]:
+def batch_options(cfg: "ReviewSettings", reads_phrases: bool = True) -> dict[str, Any]:
     """Options of Ragged.batch for training and evaluation."""
     phrases = cfg.model.phrases if reads_phrases else None
     return {
@@ -101,12 +103,12 @@ class CheckedPart(NamedTuple):
     method: str = "forward"
 
 
-def same_shape(x_BTD: Tensor, *_: Any) -> tuple[int, ...]:
+def same_shape(x_BTD: Tensor, *_: object) -> tuple[int, ...]:
     """Returns the shape of the first input."""
     return x_BTD.shape
 
 
-def pooled_shape(x_BTD: Tensor, *_: Any) -> tuple[int, ...]:
+def pooled_shape(x_BTD: Tensor, *_: object) -> tuple[int, ...]:
     """Returns (B, D)."""
     return x_BTD.shape[::2]
 

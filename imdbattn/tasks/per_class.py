@@ -4,7 +4,6 @@ Suffixes of arrays: N items, C classes.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -40,7 +39,7 @@ def is_uneven(largest_share: float, classes: int) -> bool:
     return classes > 2 or largest_share > UNEVEN
 
 
-def details(confusion_CC: np.ndarray) -> dict[str, Any]:
+def details(confusion_CC: np.ndarray) -> dict[str, object]:
     """For metrics.json: macro F1, the share of the largest class, and in the order of the classes
     F1, recall and the matrix; None instead of nan.
     """

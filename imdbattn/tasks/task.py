@@ -82,13 +82,13 @@ class Task:
         return None
 
 
-def task_of(settings: Any) -> type[Task]:
+def task_of(settings: Training) -> type[Task]:
     """Returns the task that the settings of a run name."""
-    found: type[Task] = class_at(settings.task.target, "task", Task)
-    return found
+    task: type[Task] = class_at(settings.task.target, "task", Task)
+    return task
 
 
-def validate(settings: Mapping[str, Any] | Training) -> Training:
+def validate(settings: Mapping[str, object] | Training) -> Training:
     """Returns the settings of a training run as an object of its task's class.
 
     Raises UserError that names the first wrong setting.

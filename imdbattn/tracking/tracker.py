@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from lightning.pytorch.callbacks import Callback
@@ -34,14 +33,14 @@ class LoggersTracker(Tracker):
     def callbacks(self) -> Sequence[Callback]:
         return callbacks_of(self.parts)
 
-    def start(self, folder: Path, settings: Mapping[str, Any], resume: bool) -> list[Logger]:
+    def start(self, folder: Path, settings: Mapping[str, object], resume: bool) -> list[Logger]:
         self.loggers = build_loggers(self.parts, folder, settings, resume)
         return self.loggers
 
     def log_shares(self, shares: Mapping[str, np.ndarray], epoch: int, step: int) -> None:
         log_shares(self.loggers, shares, epoch, step)
 
-    def publish(self, folder: Path, metrics: Mapping[str, Any], choose_by: str) -> None:
+    def publish(self, folder: Path, metrics: Mapping[str, object], choose_by: str) -> None:
         publish_results(self.loggers, folder, metrics, choose_by)
 
     def finish(self, failed: bool) -> None:

@@ -24,9 +24,9 @@ from imdbattn.nn.beyond.context import Phrases, count_phrases, folds_of, phrase_
 from imdbattn.runs.predict import open_settings
 from imdbattn.runs.score import score_run
 from imdbattn.settings import schema
-from imdbattn.tasks.predictor import load
 from imdbattn.tasks.reviews.classifier import ReviewClassifier
 from imdbattn.tasks.reviews.phrases import ids_before
+from imdbattn.tasks.weights import predictor_of
 
 from ..nets import learner, net, phrases, reviews
 
@@ -294,7 +294,7 @@ def test_a_loaded_checkpoint_uses_the_ratios_of_the_whole_set(trained, settings,
     assert score_run(cfg)["loss"] == metrics["test_loss"]
 
     theirs, checkpoint = open_settings(cfg)
-    loaded = load(theirs, checkpoint)
+    loaded = predictor_of(theirs, checkpoint)
     fresh = ReviewClassifier.new(theirs, corpus := prepare_reviews(theirs.data))
     assert loaded.net.context.phrases.keys_P.equal(fresh.net.context.phrases.keys_P)
     assert loaded.net.context.phrases.log_counts_PC.equal(fresh.net.context.phrases.log_counts_PC)

@@ -16,9 +16,9 @@ from imdbattn.runs.predict import load_predictor
 from imdbattn.runs.run import Run
 from imdbattn.runs.trainer import build_trainer
 from imdbattn.settings.keys import as_dict
-from imdbattn.tasks.predictor import load
 from imdbattn.tasks.reviews.classifier import ReviewClassifier, ReviewData
 from imdbattn.tasks.task import validate
+from imdbattn.tasks.weights import predictor_of
 from imdbattn.tools.explain.figures import (
     by_distance,
     dot_products,
@@ -130,7 +130,7 @@ def test_rotary_positions_show_the_products_of_a_rotated_vector(reader):
 def test_a_picture_that_fails_gives_only_a_warning(trained, tmp_path, monkeypatch, caplog):
     monkeypatch.delattr("imdbattn.tools.explain.pictures.write_attention")
     run = Run(trained("base")[0])
-    cfg, predictor = run.settings, load(run.settings, run.checkpoint)
+    cfg, predictor = run.settings, predictor_of(run.settings, run.checkpoint)
     module = ReviewClassifier(
         predictor.net, validate(as_dict(cfg) | {"test": False, "pictures": True}), predictor.facts
     )

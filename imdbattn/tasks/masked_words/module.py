@@ -19,8 +19,10 @@ from imdbattn.data.ragged import Batch
 from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.nn.beyond.masked_words import MaskedWords
 from imdbattn.tasks.learner import Learner, start_of
+from imdbattn.tasks.masked_words.task import MaskedWordSettings
 from imdbattn.tasks.networks import CheckedPart, build_classifier
 from imdbattn.tasks.reviews.classifier import ReviewData, parts_of_classifiers, words_of
+from imdbattn.tasks.reviews.task import ReviewSettings
 
 
 class MaskedWordData(ReviewData):
@@ -29,7 +31,7 @@ class MaskedWordData(ReviewData):
     reads_phrases = False  # phrases need labels
 
     @staticmethod
-    def read(cfg: Any) -> ReviewCorpus:
+    def read(cfg: ReviewSettings) -> ReviewCorpus:
         corpus = prepare_reviews(cfg.data)
         facts = {"items": "masked words", "known_tokens": corpus.facts["known_tokens"]}
         corpus = replace(corpus, items="masked words", facts=facts)
@@ -57,7 +59,7 @@ class MaskedWordScores:
         sums = {"accuracy": self.right_N.sum(), "loss": self.losses_N.double().sum()}
         return {name: value.item() / max(self.answers, 1) for name, value in sums.items()}
 
-    def columns(self) -> dict[str, Any]:
+    def columns(self) -> dict[str, object]:
         """For validation_predictions.parquet."""
         return {name: getattr(self, f"{name}_N").numpy() for name in ("masked", "right", "losses")}
 
@@ -72,10 +74,13 @@ def evaluation_mask(rows_B: Tensor, positions_BT: Tensor, share: float) -> Tenso
 class MaskedWordModule(Learner):
     """Trains and scores nn.beyond.masked_words.MaskedWords. For the arguments see Learner."""
 
+    cfg: MaskedWordSettings
     net: MaskedWords
 
     @classmethod
-    def new(cls, cfg: Any, corpus: ReviewCorpus, resumed: dict[str, Any] | None = None) -> Self:
+    def new(
+        cls, cfg: MaskedWordSettings, corpus: ReviewCorpus, resumed: dict[str, Any] | None = None
+    ) -> Self:
         counts_V = corpus.splits["train"].ids.bincount(minlength=len(corpus.glove.vectors))
         counts_V[:FIRST_WORD] = 0
         counts_G, guessed_G = counts_V.topk(min(cfg.masked.words, int((counts_V > 0).sum())))

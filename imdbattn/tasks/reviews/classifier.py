@@ -23,6 +23,7 @@ from imdbattn.io.checkpoint import Trained
 from imdbattn.io.files import link_or_copy
 from imdbattn.nn.ladder import Classifier
 from imdbattn.nn.watch import Attended, attention_parts, watch
+from imdbattn.settings.schema import ClassifierModel, Trust
 from imdbattn.tasks.learner import Learner, start_of
 from imdbattn.tasks.loaders import BatchData, default_budget
 from imdbattn.tasks.networks import (
@@ -35,6 +36,7 @@ from imdbattn.tasks.networks import (
     trained_words,
 )
 from imdbattn.tasks.per_class import Metric, confusion, details, short_name
+from imdbattn.tasks.reviews.task import ReviewSettings
 
 SHORT = 30  # number of words of the review to draw
 
@@ -42,6 +44,8 @@ SHORT = 30  # number of words of the review to draw
 class ReviewData(BatchData):
     """Reviews, and the texts of data.extra."""
 
+    cfg: ReviewSettings
+    corpus: ReviewCorpus
     reads_phrases = True  # whether the net may have phrases
 
     def __init__(self, *args: Any, **options: Any):
@@ -51,7 +55,7 @@ class ReviewData(BatchData):
         self.train_options = {"word_dropout": self.cfg.data.word_dropout}
 
     @staticmethod
-    def read(cfg: Any) -> ReviewCorpus:
+    def read(cfg: ReviewSettings) -> ReviewCorpus:
         chosen_metric(cfg)  # raises UserError for one that cannot be used, before data are read
         corpus = prepare_reviews(cfg.data)
         if cfg.data.extra:
@@ -105,12 +109,12 @@ class Scores:
             values[self.metric_name] = float(self.metric(self.labels_N.numpy(), probabilities_NC))
         return values
 
-    def details(self) -> dict[str, Any]:
+    def details(self) -> dict[str, object]:
         """For metrics.json: scores of each class."""
         classes = self.logits_NC.shape[1]
         return details(confusion(self.labels_N.numpy(), self.logits_NC.argmax(1).numpy(), classes))
 
-    def columns(self) -> dict[str, Any]:
+    def columns(self) -> dict[str, object]:
         """For predictions.parquet: label, predicted class, its probability, all probabilities,
         number of tokens.
         """
@@ -135,6 +139,7 @@ class ReviewClassifier(Learner):
     vectors' fingerprint. For the other arguments see Learner.
     """
 
+    cfg: ReviewSettings
     folds_N: Tensor | None
     targets_NC: Tensor | None
     weights_C: Tensor | None
@@ -156,7 +161,9 @@ class ReviewClassifier(Learner):
             self._ddp_params_and_buffers_to_ignore.append(name)
 
     @classmethod
-    def new(cls, cfg: Any, corpus: ReviewCorpus, resumed: dict[str, Any] | None = None) -> Self:
+    def new(
+        cls, cfg: ReviewSettings, corpus: ReviewCorpus, resumed: dict[str, Any] | None = None
+    ) -> Self:
         start = start_of(cfg, corpus, resumed)
         trained_R = words_of(corpus, cfg.model, start, "embedding")
         phrases = folds_N = None
@@ -185,7 +192,10 @@ class ReviewClassifier(Learner):
 
     @classmethod
     def load_from_checkpoint(  # type: ignore[override]
-        cls, checkpoint_path: Any, map_location: Any = None, trust: Any = None
+        cls,
+        checkpoint_path: str | Path,
+        map_location: str | torch.device | None = None,
+        trust: Trust = None,
     ) -> Self:
         """Returns the classifier of a checkpoint in evaluation mode, with its vectors.
 
@@ -193,10 +203,10 @@ class ReviewClassifier(Learner):
         but tensors and plain values, and for a class that is not trusted.
         """
         from imdbattn.runs.run import Run
-        from imdbattn.tasks.predictor import load
+        from imdbattn.tasks.weights import predictor_of
 
         run = Run(checkpoint_path, trust)
-        predictor: Any = load(run.settings, run.checkpoint)
+        predictor: Any = predictor_of(run.settings, run.checkpoint)
         return cls(predictor.net, predictor.cfg, predictor.facts).to(map_location)
 
     def parts(self) -> Iterator[CheckedPart]:
@@ -264,7 +274,7 @@ class ReviewClassifier(Learner):
 
 def mean_entropy(attended: Mapping[str, Attended]) -> Tensor:
     """The mean entropy of each review (B,) over queries, heads and attentions, in nats."""
-    means_B = [one.over_queries(one.entropy()).mean(1) for one in attended.values()]
+    means_B = [part.over_queries(part.entropy()).mean(1) for part in attended.values()]
     return torch.stack(means_B).mean(0)
 
 
@@ -283,7 +293,7 @@ def parts_of_classifiers(net: nn.Module) -> Iterator[CheckedPart]:
     yield from scores_in(net)
 
 
-def class_weights(setting: Any, corpus: ReviewCorpus) -> Tensor | None:
+def class_weights(setting: str | list[float] | None, corpus: ReviewCorpus) -> Tensor | None:
     """Returns the factor of each class in the training loss, (C,) float32; None without weights.
 
     setting: class_weights. "balanced" gives N / (C x reviews of the class), whose mean over the N
@@ -304,7 +314,7 @@ def class_weights(setting: Any, corpus: ReviewCorpus) -> Tensor | None:
     return torch.tensor(list(setting), dtype=torch.float32)
 
 
-def chosen_metric(cfg: Any) -> Metric | None:
+def chosen_metric(cfg: ReviewSettings) -> Metric | None:
     """Returns the metric that selects the best epoch; None for accuracy and loss.
 
     Raises UserError for a function of one's own that `trust` does not name.
@@ -317,7 +327,7 @@ def chosen_metric(cfg: Any) -> Metric | None:
 
 
 def words_of(
-    corpus: ReviewCorpus, model: Any, start: Trained | None, embedding: str
+    corpus: ReviewCorpus, model: ClassifierModel, start: Trained | None, embedding: str
 ) -> Tensor | None:
     """Ids of the words whose vectors are trained: of initial weights, else of training reviews;
     None if frozen.

@@ -3,8 +3,6 @@
 Suffixes: N training reviews, C classes.
 """
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -13,9 +11,10 @@ from imdbattn.data.corpus import ReviewCorpus
 from imdbattn.data.ragged import Ragged
 from imdbattn.errors import UserError
 from imdbattn.nn.beyond.context import Phrases, count_phrases, folds_of
+from imdbattn.settings.schema import PhraseSettings
 
 
-def phrases_and_folds(settings: Any, corpus: ReviewCorpus) -> tuple[Phrases, Tensor]:
+def phrases_and_folds(settings: PhraseSettings, corpus: ReviewCorpus) -> tuple[Phrases, Tensor]:
     """Returns the phrases of the training reviews, and the fold (N,) of each review.
 
     settings: model.phrases. Raises UserError if the ids of the phrases are too large.
@@ -32,7 +31,7 @@ def phrases_and_folds(settings: Any, corpus: ReviewCorpus) -> tuple[Phrases, Ten
 
 
 def phrases_of(
-    settings: Any, train: Ragged, folds_N: Tensor, targets_NC: Tensor, rows: int
+    settings: PhraseSettings, train: Ragged, folds_N: Tensor, targets_NC: Tensor, rows: int
 ) -> Phrases:
     """Returns the phrases of the training reviews.
 

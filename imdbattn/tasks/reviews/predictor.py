@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from imdbattn.data.corpus import ReviewCorpus, load_vectors, prepare_reviews, tokenizer_of
 from imdbattn.data.glove import Glove
@@ -22,16 +22,21 @@ from imdbattn.io.checkpoint import Facts, Trained
 from imdbattn.nn.beyond.attention import LabelQueryPooling
 from imdbattn.nn.ladder import ClsPooling, MeanPooling
 from imdbattn.nn.watch import rollout, watch
+from imdbattn.runs.command_settings import Predict
+from imdbattn.settings.schema import ReviewDataSettings
 from imdbattn.tasks.networks import batch_options, build_classifier, trained_words
 from imdbattn.tasks.prediction import DETAILED, AttentionWeights, Classification
 from imdbattn.tasks.predictor import Predictor
+from imdbattn.tasks.reviews.task import ReviewSettings
 from imdbattn.tasks.weights import check_same, load_weights
 
 
 class ReviewPredictor(Predictor):
     """Labels texts with a trained net."""
 
-    def __init__(self, cfg: Any, net: Any, facts: Facts, glove: Glove):
+    cfg: ReviewSettings
+
+    def __init__(self, cfg: ReviewSettings, net: nn.Module, facts: Facts, glove: Glove):
         super().__init__(cfg, net, facts)
         self.glove, self.batch_options = glove, batch_options(cfg)
         self.texts = self.empty = 0
@@ -56,7 +61,7 @@ class ReviewPredictor(Predictor):
         load_weights(net, weights)
         return cls(cfg, net, facts, glove)
 
-    def corpus(self, data: Any, keep_splits: bool = False) -> ReviewCorpus:
+    def corpus(self, data: ReviewDataSettings, keep_splits: bool = False) -> ReviewCorpus:
         """Raises UserError unless the data have this model's labels, or data.label_names names them
         in its order.
         """
@@ -79,7 +84,7 @@ class ReviewPredictor(Predictor):
         return tokenizer_of(self.cfg.data.tokenizer, self.glove.words)
 
     def predict(
-        self, texts: Sequence[str], options: Any, first: int = 0
+        self, texts: Sequence[str], options: Predict, first: int = 0
     ) -> Iterator[Classification]:
         self.texts += len(texts)
         self.empty += sum(not text.strip() for text in texts)
@@ -87,7 +92,9 @@ class ReviewPredictor(Predictor):
             return iter(self.label(texts))
         return (self.explain(text, number < DETAILED) for number, text in enumerate(texts, first))
 
-    def columns(self, texts: Sequence[str], options: Any, first: int = 0) -> dict[str, list[Any]]:
+    def columns(
+        self, texts: Sequence[str], options: Predict, first: int = 0
+    ) -> dict[str, list[Any]]:
         """Label, its probability, and the probability of each class."""
         results = list(self.predict(texts, options, first))
         columns: dict[str, list[Any]] = {
@@ -214,7 +221,9 @@ class MeanPredictor(ReviewPredictor):
         return torch.stack([member.classify(texts) for member in self.members]).mean(0)
 
 
-def watched(net: Any, run: Callable[[], Any], model: str) -> tuple[Any, list[Tensor], list[bool]]:
+def watched(
+    net: nn.Module, run: Callable[[], Tensor], model: str
+) -> tuple[Tensor, list[Tensor], list[bool]]:
     """What `run` returns, the weights of each layer and of the pooling, and whether each layer adds
     x itself.
 

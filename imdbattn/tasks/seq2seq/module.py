@@ -23,13 +23,14 @@ from imdbattn.tasks.learner import Learner, start_of
 from imdbattn.tasks.loaders import BatchData
 from imdbattn.tasks.networks import CheckedPart, shape_of_scores
 from imdbattn.tasks.seq2seq.predictor import build_encoder_decoder, vocabularies
+from imdbattn.tasks.seq2seq.task import Seq2SeqSettings
 
 
 class PairData(BatchData):
     """Pairs of source and target."""
 
     @staticmethod
-    def read(cfg: Any) -> PairCorpus:
+    def read(cfg: Seq2SeqSettings) -> PairCorpus:
         return prepare_pairs(cfg.data)
 
     def save_texts(self, split: str, path: Path) -> None:
@@ -79,7 +80,7 @@ class Seq2SeqScores:
             )
         return values
 
-    def columns(self) -> dict[str, Any]:
+    def columns(self) -> dict[str, object]:
         """For predictions.parquet; label and label_probability are those of the first reference."""
         return {
             "label": [right[0] for right in self.references],
@@ -102,7 +103,9 @@ class Seq2SeqModule(Learner):
     curves = ("training, single symbols", "validation, whole outputs")
 
     @classmethod
-    def new(cls, cfg: Any, corpus: PairCorpus, resumed: dict[str, Any] | None = None) -> Self:
+    def new(
+        cls, cfg: Seq2SeqSettings, corpus: PairCorpus, resumed: dict[str, Any] | None = None
+    ) -> Self:
         source, target = corpus.source_vocabulary, corpus.target_vocabulary
         facts = {"source_symbols": source.symbols, "target_symbols": target.symbols}
         module = cls(build_encoder_decoder(cfg.model, source, target), cfg, facts)

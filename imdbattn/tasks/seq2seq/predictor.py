@@ -16,10 +16,17 @@ from imdbattn.data.vocabulary import PAD, UNK, Vocabulary
 from imdbattn.errors import UserError
 from imdbattn.io.checkpoint import Facts, Trained
 from imdbattn.nn.encoder_decoder import EncoderDecoder, beam_search
+from imdbattn.runs.command_settings import Predict
 from imdbattn.settings.safety import visible
 from imdbattn.tasks.networks import make_net
 from imdbattn.tasks.prediction import Translation
 from imdbattn.tasks.predictor import Predictor
+from imdbattn.tasks.seq2seq.task import (
+    EncoderDecoderModel,
+    ReverseData,
+    Seq2SeqSettings,
+    TranslationData,
+)
 from imdbattn.tasks.weights import load_weights
 
 
@@ -28,24 +35,28 @@ class Seq2SeqPredictor(Predictor):
 
     omits_long = True
 
-    def __init__(self, cfg: Any, net: EncoderDecoder, facts: Facts):
+    def __init__(self, cfg: Seq2SeqSettings, net: EncoderDecoder, facts: Facts):
         super().__init__(cfg, net, facts)
         self.vocabularies = vocabularies(facts)
         self.unknown: list[str] = []
 
     @classmethod
-    def load(cls, cfg: Any, trained: Trained) -> Self:
+    def load(cls, cfg: Seq2SeqSettings, trained: Trained) -> Self:
         net = build_encoder_decoder(cfg.model, *vocabularies(trained.facts))
         load_weights(net, trained.weights)
         return cls(cfg, net, trained.facts)
 
-    def corpus(self, data: Any, keep_splits: bool = False) -> PairCorpus:
+    def corpus(self, data: ReverseData | TranslationData, keep_splits: bool = False) -> PairCorpus:
         return prepare_pairs(data, self.vocabularies, keep_splits)
 
-    def predict(self, texts: Sequence[str], options: Any, first: int = 0) -> Iterator[Translation]:
+    def predict(
+        self, texts: Sequence[str], options: Predict, first: int = 0
+    ) -> Iterator[Translation]:
         yield from self.write(texts, options.beams, options.length_penalty, options.explain, first)
 
-    def columns(self, texts: Sequence[str], options: Any, first: int = 0) -> dict[str, list[Any]]:
+    def columns(
+        self, texts: Sequence[str], options: Predict, first: int = 0
+    ) -> dict[str, list[Any]]:
         results = list(self.predict(texts, options, first))
         return {
             "output": [one.output for one in results],
@@ -140,7 +151,9 @@ def vocabularies(facts: Facts) -> tuple[Vocabulary, Vocabulary]:
     return Vocabulary(facts["source_symbols"]), Vocabulary(facts["target_symbols"])
 
 
-def build_encoder_decoder(model: Any, source: Vocabulary, target: Vocabulary) -> EncoderDecoder:
+def build_encoder_decoder(
+    model: EncoderDecoderModel, source: Vocabulary, target: Vocabulary
+) -> EncoderDecoder:
     """The encoder-decoder that the `model` settings describe."""
     net: Any = make_net(model, len(source), len(target))
     return net

@@ -35,7 +35,6 @@ from imdbattn.runs.predict import with_changes
 from imdbattn.runs.run import Run
 from imdbattn.runs.score import check_fingerprint
 from imdbattn.settings.safety import untrusted
-from imdbattn.tasks.networks import batch_options
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 from imdbattn.tools.faithfulness import erasure, scores
 from imdbattn.tools.faithfulness.pairs import edited_words, read_pairs
@@ -152,7 +151,7 @@ class Subject:
             raise UserError(
                 f"its model is a {type(self.net).__name__}, not an imdbattn.nn.Classifier"
             )
-        self.batches = Batches(self.corpus.splits[cfg.split], **batch_options(self.settings))
+        self.batches = Batches(self.corpus.splits[cfg.split], **self.predictor.batch_options)
         self.chosen_N = np.random.default_rng(cfg.seed).permutation(len(self.batches))[
             : cfg.reviews
         ]
