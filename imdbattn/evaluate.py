@@ -1,12 +1,15 @@
 """Scores a finished run again: `python -m imdbattn.evaluate run=<run folder>`."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from imdbattn.launch.command import command
 from imdbattn.launch.hydra_config import COLUMNS
 from imdbattn.launch.process import without_gc
 from imdbattn.settings.safety import visible
+
+if TYPE_CHECKING:
+    from imdbattn.runs.command_settings import Evaluate
 
 
 @command(
@@ -18,7 +21,7 @@ from imdbattn.settings.safety import visible
     *COLUMNS,
     schema="runs.command_settings.Evaluate",
 )
-def main(settings: Any) -> None:
+def main(settings: "Evaluate") -> None:
     """Prints the accuracy, and writes evaluations/<split>-<fingerprint>.json and .parquet into the
     run folder.
     """

@@ -19,7 +19,7 @@ def as_mapping(setting: Any) -> dict[str, Any]:
     return dict(setting.model_dump() if hasattr(setting, "model_dump") else setting)
 
 
-def callable_of(settings: Any, group: str) -> tuple[str, Callable[..., Any]]:
+def callable_of(settings: object, group: str) -> tuple[str, Callable[..., Any]]:
     """Returns the name of a callable for messages, and the callable with its keyword arguments.
 
     group: such as data.tokenizer. Raises UserError if it cannot be imported, or its class not be

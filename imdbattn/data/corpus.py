@@ -6,11 +6,11 @@ import json
 import logging
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import torch
@@ -31,6 +31,10 @@ from imdbattn.data.tokens import (
 from imdbattn.errors import UserError, in_line
 from imdbattn.io.files import build_once, cache_root
 
+if TYPE_CHECKING:
+    from imdbattn.settings.schema import ReviewDataSettings
+
+
 log = logging.getLogger(__name__)
 
 TOKENS_FORMAT = 13  # version of the cache entries; increment it when `write` changes
@@ -42,17 +46,32 @@ VECTORS_REMEDY = (
 )
 
 
+class SplitItems(Protocol):
+    """The items of a split as ids, such as data.ragged.Ragged."""
+
+    @property
+    def rows(self) -> np.ndarray:
+        """The row of each item in the source."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def to(self, device: torch.device) -> "SplitItems":
+        """Returns them on a device, or unchanged where batches are made on the CPU."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Corpus:
     """All splits as ids, and the source of the data."""
 
-    splits: dict[str, Any]
+    splits: Mapping[str, SplitItems]
     items: str = "reviews"  # plural
     source: str  # such as hub or path: what data.source=auto chose
     source_key: str  # checksums of the source and of data.extra, separated by -
     test_set: str  # its name, for display
     fingerprints: dict[str, str]  # of each split's texts and labels
-    facts: dict[str, Any]  # for metrics.json
+    facts: dict[str, object]  # for metrics.json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +92,7 @@ class ReviewCorpus(Corpus):
 
 
 def prepare_reviews(
-    cfg: Any, keep_splits: bool = False, glove: Glove | None = None
+    cfg: "ReviewDataSettings", keep_splits: bool = False, glove: Glove | None = None
 ) -> ReviewCorpus:
     """The corpus that the `data` settings describe: read, split and encoded, or from the cache.
 
@@ -83,7 +102,7 @@ def prepare_reviews(
     glove = glove or load_vectors(cfg)
     source = find_source(cfg)
     shares = None if keep_splits else {"validation": cfg.validation_share, "test": cfg.test_share}
-    fold = (cfg.fold, cfg.folds) if cfg.folds and not keep_splits else None
+    fold = (cfg.fold, cfg.folds) if cfg.fold and cfg.folds and not keep_splits else None
     share_list = None if shares is None else [*shares.values(), *(fold or ())]
     identity = [
         TOKENS_FORMAT,
@@ -171,11 +190,11 @@ def warn_of_joined_labels(names: list[str], source: str) -> None:
         )
 
 
-def load_vectors(cfg: Any) -> Glove:
+def load_vectors(cfg: "ReviewDataSettings") -> Glove:
     return load_glove(cfg.glove.source, cfg.glove.dim, cfg.glove.path, cfg.cache_dir)
 
 
-def tokenizer_of(setting: Any, words: Sequence[str]) -> AnyTokenizer:
+def tokenizer_of(setting: object, words: Sequence[str]) -> AnyTokenizer:
     """The tokenizer that turns texts into ids of `words`. Raises UserError for a callable that
     cannot be imported.
 
@@ -189,7 +208,7 @@ def tokenizer_of(setting: Any, words: Sequence[str]) -> AnyTokenizer:
     return OwnTokenizer(as_mapping(setting), words)
 
 
-def tokenizer_signature(setting: Any) -> str:
+def tokenizer_signature(setting: object) -> str:
     """A string that changes whenever the tokens may change."""
     if isinstance(setting, str):
         return signature_of_rules(setting)

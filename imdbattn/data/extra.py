@@ -7,7 +7,7 @@ Shape suffixes: N training reviews, the last U of them additional, C classes.
 import logging
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -30,13 +30,19 @@ from imdbattn.data.user_files.tables import (
 from imdbattn.errors import UserError, naming
 from imdbattn.io.files import expanded
 
+if TYPE_CHECKING:
+    from imdbattn.settings.schema import ReviewDataSettings
+
+
 log = logging.getLogger(__name__)
 
 PROBABILITY = "probability_"  # start of the names of columns that imdbattn.predict writes
 TOLERANCE = 1e-3  # of the sum of the probabilities of a text
 
 
-def with_extra(corpus: ReviewCorpus, cfg: Any, labelled: bool = True) -> ReviewCorpus:
+def with_extra(
+    corpus: ReviewCorpus, cfg: "ReviewDataSettings", labelled: bool = True
+) -> ReviewCorpus:
     """The corpus with the texts of data.extra in training, and `targets_NC`; without those in
     validation or test.
 
@@ -49,7 +55,7 @@ def with_extra(corpus: ReviewCorpus, cfg: Any, labelled: bool = True) -> ReviewC
         with naming(f"data.extra={cfg.extra}"):
             texts, targets_UC = read_labelled(cfg, corpus.label_names)
     else:
-        column = cfg.text_column if suffix_of(Path(cfg.extra)) in SUFFIXES else None
+        column = cfg.text_column if suffix_of(Path(str(cfg.extra))) in SUFFIXES else None
         texts = [text for text in open_lines(cfg.extra, column).lines if text.strip()]
         targets_UC = torch.zeros(len(texts), classes)
     held_out = {
@@ -101,7 +107,7 @@ def spaced(text: str) -> str:
     return " ".join(text.split())
 
 
-def read_labelled(cfg: Any, label_names: list[str]) -> tuple[list[str], Tensor]:
+def read_labelled(cfg: "ReviewDataSettings", label_names: list[str]) -> tuple[list[str], Tensor]:
     """The texts of the table data.extra, and the probability of each class (U, C), float64, in this
     order.
 
@@ -109,7 +115,7 @@ def read_labelled(cfg: Any, label_names: list[str]) -> tuple[list[str], Tensor]:
     any other has data.text_column and data.label_column. Raises UserError for other classes, and
     for anything but probabilities.
     """
-    path = expanded(cfg.extra)
+    path = expanded(str(cfg.extra))
     if not any(
         column.startswith(PROBABILITY) for column in open_table(path, (), cfg.encoding_errors)[0]
     ):

@@ -7,7 +7,6 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -21,7 +20,7 @@ def label_of(label: str) -> str:
     return re.sub(r"^([+-]?\d+)\.0*$", r"\1", label.strip())
 
 
-def as_label(value: Any) -> str:
+def as_label(value: object) -> str:
     """A label as in a table: True as true, 1.0 as 1."""
     if isinstance(value, bool):
         return str(value).lower()

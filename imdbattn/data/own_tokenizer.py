@@ -13,7 +13,6 @@ from functools import cache
 from hashlib import sha256
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -24,7 +23,7 @@ from imdbattn.errors import UserError, in_line, naming
 Splitter = Callable[[str], list[str]]
 
 
-def splitter_of(settings: Any) -> Splitter:
+def splitter_of(settings: object) -> Splitter:
     """A function from a text to its words, without those that are blank.
 
     Raises UserError if the callable cannot be imported, and the function if it does not return
@@ -47,11 +46,11 @@ def _splitter(settings: str) -> Splitter:
     return words_of
 
 
-def version_of(settings: Mapping[str, Any]) -> str:
+def version_of(settings: Mapping[str, object]) -> str:
     """A string that changes with the arguments, the version of the package and the file that
     defines the callable: its words are cached.
     """
-    target = settings[TARGET]
+    target = str(settings[TARGET])
     found = imported(target, f"data.tokenizer.{TARGET}={target}")
     package = importlib.import_module(target.partition(".")[0])
     source = ""
@@ -70,7 +69,7 @@ class OwnTokenizer:
     A word without a vector is looked up in lower case, too.
     """
 
-    def __init__(self, settings: Mapping[str, Any], words: Sequence[str]) -> None:
+    def __init__(self, settings: Mapping[str, object], words: Sequence[str]) -> None:
         self._split = splitter_of(settings)
         self._ids = dict(zip(words, count(FIRST_WORD), strict=False))
 

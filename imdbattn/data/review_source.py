@@ -1,13 +1,16 @@
 """Finds the source of reviews that the `data` settings name."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from imdbattn.data.sources.imdb import decided, hub_or_packaged, hub_source, packaged_source
 from imdbattn.data.splits import Source
 from imdbattn.io.files import expanded
 
+if TYPE_CHECKING:
+    from imdbattn.settings.schema import ReviewDataSettings
 
-def find_source(cfg: Any) -> Source:
+
+def find_source(cfg: "ReviewDataSettings") -> Source:
     """Returns the source that the `data` settings name; `auto` is decided here.
 
     Only the modules of that source are imported.
@@ -33,7 +36,7 @@ def find_source(cfg: Any) -> Source:
     return hub_source() if cfg.source == "hub" else packaged_source()
 
 
-def decided_source(data: Any) -> str | None:
+def decided_source(data: "ReviewDataSettings") -> str | None:
     """The source that data.source=auto stands for; None if it is not used.
 
     Raises an exception for a data.path that does not exist, before the first of many jobs.

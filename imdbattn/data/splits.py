@@ -48,7 +48,7 @@ class Texts:
     label_names: list[str] = field(default_factory=list)
     test_set: str = ""  # its name, for display
     dropped: int = 0  # number of items that were read but omitted
-    facts: dict[str, Any] = field(default_factory=dict)  # for metrics.json
+    facts: dict[str, object] = field(default_factory=dict)  # for metrics.json
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def divided(
     texts: Texts,
     name: str,
     shares: Mapping[str, float] | None,
-    places: Callable[[Split, dict[str, float]], Mapping[str, Any]],
+    places: Callable[[Split, dict[str, float]], Mapping[str, Sequence[int] | np.ndarray]],
     cut: str,
 ) -> Texts:
     """Train, validation and test. Missing splits are taken from training, which then loses the

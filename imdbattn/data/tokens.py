@@ -14,7 +14,7 @@ from array import array
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from itertools import count, pairwise
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import tokenizers
@@ -90,7 +90,7 @@ class Tokenizer:
         self._keeps_letters_together = name != "characters"
         self._torchtext = _torchtext()[1] if name == "torchtext" else None
 
-    def __reduce__(self) -> Any:  # the cache cannot be pickled
+    def __reduce__(self) -> tuple[type, tuple[str, Sequence[str]]]:  # the cache cannot be pickled
         return Tokenizer, self._arguments
 
     def encode(self, texts: Iterable[str]) -> list[list[int]]:

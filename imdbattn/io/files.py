@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from imdbattn.errors import UserError, naming
 
@@ -172,7 +172,7 @@ def check_checksums(folder: Path) -> None:
             check_sha256(folder / name, checksum)
 
 
-def write_table(path: Path, columns: Mapping[str, Any]) -> None:
+def write_table(path: Path, columns: Mapping[str, object]) -> None:
     """Writes a Parquet file with these columns, which is complete or absent."""
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -6,14 +6,16 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from threading import Thread
-from typing import Any
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
 
 
-def result_within(seconds: float, call: Callable[[], Any]) -> Any:
+def result_within(seconds: float, call: Callable[[], Result]) -> Result:
     """The result of `call`, in a thread. Raises its exception, and TimeoutError after so many
     seconds.
     """
-    future = Future[Any]()
+    future = Future[Result]()
 
     def run() -> None:
         try:
@@ -42,7 +44,7 @@ def http_status(url: str, timeout: float) -> int | None:
     return None
 
 
-def load_hub(dataset: str, **arguments: Any) -> Any:
+def load_hub(dataset: str, **arguments: object) -> Any:
     """`datasets.load_dataset` without progress bars."""
     import datasets
 

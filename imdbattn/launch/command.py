@@ -33,7 +33,7 @@ from imdbattn.settings.keys import conf_dir
 
 def command(
     config_name: str, *paths: str, schema: str | None = None
-) -> Callable[[Callable[[Any], Any]], Callable[[], Any]]:
+) -> Callable[[Callable[[Any], object]], Callable[[], object]]:
     """hydra.main with conf/. Any exception ends in one line and exit status 2, see `fail`.
 
     paths: settings whose values are quoted before Hydra parses them, because , { [ ( and = are
@@ -44,9 +44,9 @@ def command(
 
     named: set[Path] = set()  # folders that the command line names and that exist before
 
-    def decorate(task: Callable[[Any], Any]) -> Callable[[], Any]:
+    def decorate(task: Callable[[Any], object]) -> Callable[[], object]:
         @functools.wraps(task)
-        def run(cfg: DictConfig) -> Any:
+        def run(cfg: DictConfig) -> object:
             job = HydraConfig.get()
             # also with hydra.job.chdir: paths are relative to where the command was typed
             os.chdir(job.runtime.cwd)
@@ -66,7 +66,7 @@ def command(
         with_config = hydra.main(str(conf_dir()), config_name, **HYDRA_VERSION)
         run_hydra = with_config(run)
 
-        def main() -> Any:
+        def main() -> object:
             prepare()
             register_resolvers()
             print_any_text()
@@ -106,7 +106,7 @@ def existing_folders(words: Sequence[str]) -> set[Path]:
     return {Path(value).resolve() for value in values if value and os.path.isdir(value)}
 
 
-def validated(kind: str, settings: dict[str, Any]) -> Any:
+def validated(kind: str, settings: dict[str, object]) -> Any:
     """The settings as an object of the class with this dotted path in imdbattn. Raises
     UserError.
     """
@@ -122,18 +122,18 @@ class SweepCallback(Callback):
     Hydra creates it for single runs, too: only a sweep loads `launch.sweep`.
     """
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         """Called in the processes of a launcher, which do not call `command`."""
         self.__dict__ |= state
         register_resolvers()
 
-    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+    def on_multirun_start(self, config: DictConfig, **kwargs: object) -> None:
         from imdbattn.launch.sweep import SweepReport
 
         self.report = SweepReport()
         self.report.begin(config)
 
-    def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
+    def on_multirun_end(self, config: DictConfig, **kwargs: object) -> None:
         self.report.finish(config)
 
 

@@ -7,7 +7,6 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout, suppress
 from pathlib import Path
-from typing import Any
 
 from omegaconf import OmegaConf
 
@@ -18,7 +17,7 @@ LINE = re.compile(r"( *)(\w+):(?: .*?)?(?:\s+# (.*))?")  # of YAML: indentation,
 COLUMN = 36  # of the comments
 
 
-def print_help(run_hydra: Callable[[], Any], config_name: str, words: Sequence[str]) -> None:
+def print_help(run_hydra: Callable[[], object], config_name: str, words: Sequence[str]) -> None:
     """Hydra's help with the comments of conf/."""
     choices = composed(
         config_name, [word for word in words if not word.startswith("-")]

@@ -112,7 +112,7 @@ def resumed_folder(*, _root_: DictConfig) -> str:
     return longer_folder(str(run), OmegaConf.select(_root_, "hydra.overrides.task") or ())
 
 
-RESOLVERS: dict[str, Callable[..., Any]] = {
+RESOLVERS: dict[str, Callable[..., object]] = {
     "digest": digest_of_root,
     "either": lambda first, second: first or second,
     "folder_name": folder_name,

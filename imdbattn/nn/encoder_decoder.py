@@ -30,9 +30,9 @@ class State(NamedTuple):
     def repeat(self, times: int) -> "State":
         """(B * times): the state of each sequence `times` times in a row."""
         recurrent = tuple(part_LBH.repeat_interleave(times, 1) for part_LBH in self.recurrent)
-        rest: Any = (
-            None if part is None else part.repeat_interleave(times, 0) for part in self[1:]
-        )
+        rest: Any = [
+            part if part is None else part.repeat_interleave(times, 0) for part in self[1:]
+        ]
         return State(recurrent, *rest)
 
 

@@ -25,7 +25,9 @@ def watch(net: nn.Module) -> Iterator[list[Tensor]]:
     """
     weights: list[Tensor] = []
 
-    def append(module: Any, inputs: tuple[Any, ...], options: dict[str, Any], output: Any) -> None:
+    def append(
+        module: Any, inputs: tuple[object, ...], options: dict[str, object], output: object
+    ) -> None:
         weights.append(module.attention_weights(*inputs, **options))
 
     with ExitStack() as stack:

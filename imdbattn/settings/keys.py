@@ -73,7 +73,7 @@ def as_dict(settings: Any) -> dict[str, Any]:
     return OmegaConf.to_container(settings) if isinstance(settings, DictConfig) else dict(settings)  # type: ignore[return-value]
 
 
-def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flat(settings: Mapping[str, object], prefix: str = "") -> dict[str, Any]:
     """Nested settings as one dict with dotted keys. Lists remain values."""
     values: dict[str, Any] = {}
     for key, value in settings.items():
@@ -89,14 +89,14 @@ def within(key: str, *names: str) -> bool:
     return any(key == name or key.startswith(f"{name}.") for name in names)
 
 
-def without(settings: Mapping[str, Any], *skipped: str) -> dict[str, Any]:
+def without(settings: object, *skipped: str) -> dict[str, Any]:
     """The settings, flat, without the keys and groups in `skipped`."""
     return {
         key: value for key, value in flat(as_dict(settings)).items() if not within(key, *skipped)
     }
 
 
-def variant(settings: Mapping[str, Any]) -> str:
+def variant(settings: object) -> str:
     """Returns a digest that runs share if they differ only in seed, fold, number of epochs,
     hardware and the location of their files.
 
@@ -121,14 +121,14 @@ def named_overrides(words: Iterable[str], settings: Mapping[str, Any]) -> list[s
     )
 
 
-def job_digest(settings: Mapping[str, Any]) -> str:
+def job_digest(settings: object) -> str:
     """Returns the digest of all settings that change results, except the seed: part of the name of
     a job's folder.
     """
     return hexdigest(without(settings, "seed", *NO_EFFECT))
 
 
-def hexdigest(values: Mapping[str, Any]) -> str:
+def hexdigest(values: Mapping[str, object]) -> str:
     """Returns twelve hex digits: among 10,000 values, two share them with a probability below
     one in a million.
     """
@@ -152,13 +152,13 @@ def absolute(path: str | None) -> str | None:
 
 
 def explicit(
-    settings: Mapping[str, Any], source: str | None, batch_tokens: int | None = None
+    settings: object, source: str | None, batch_tokens: int | None = None
 ) -> dict[str, Any]:
     """The settings with absolute paths, with the values that `auto` and null stand for, and with
     their digest.
     """
-    settings = as_dict(settings)
-    data = settings["data"]
+    given = as_dict(settings)
+    data = given["data"]
     values: dict[str, Any] = {"batch_tokens": batch_tokens}
     if isinstance(data.get("source", ""), str):  # else it is one's own
         values["source"] = source
@@ -168,12 +168,12 @@ def explicit(
     if "glove" in data:
         values["glove"] = {"path": absolute(data["glove"]["path"])}
     known = {
-        "init": absolute(settings.get("init")),
-        "variant": settings.get("variant") or variant(settings),
+        "init": absolute(given.get("init")),
+        "variant": given.get("variant") or variant(given),
     }
-    return overlay(settings, {"data": values, **known})
+    return overlay(given, {"data": values, **known})
 
 
-def as_text(value: Any) -> str:
+def as_text(value: object) -> str:
     """A value as on the command line."""
     return "null" if value is None else str(value)

@@ -4,7 +4,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ PAGE_POLICY = (
 )
 
 
-def credentials(settings: Any, name: str = "") -> Iterator[str]:
+def credentials(settings: object, name: str = "") -> Iterator[str]:
     """Dotted names of the settings that look like a credential: by their name, or by a value that
     contains a password.
 
@@ -60,7 +60,7 @@ def passwords() -> dict[str, str]:
     return {name: value for name, value in values.items() if not os.path.exists(value)}
 
 
-def refuse_credentials(settings: Any) -> None:
+def refuse_credentials(settings: object) -> None:
     """Raises UserError naming a setting that looks like a credential."""
     if name := next(credentials(settings), None):
         raise UserError(
@@ -70,7 +70,7 @@ def refuse_credentials(settings: Any) -> None:
         )
 
 
-def without_credentials(settings: Mapping[str, Any]) -> dict[str, Any]:
+def without_credentials(settings: Mapping[str, object]) -> dict[str, Any]:
     """The settings without those that look like a credential."""
     kept: dict[str, Any] = {}
     for name, value in settings.items():
@@ -123,7 +123,10 @@ TRUSTED = {  # group of settings -> packages whose classes a run folder may name
 
 
 def refuse_untrusted(
-    settings: Mapping[str, Any], file: Path, trust: Any, own: Mapping[str, Any] | None = None
+    settings: Mapping[str, object],
+    file: Path,
+    trust: str | Sequence[str] | None,
+    own: Mapping[str, object] | None = None,
 ) -> None:
     """Raises UserError if settings from a run folder name a class that is not trusted. Imports
     nothing.
@@ -140,7 +143,9 @@ def refuse_untrusted(
             )
 
 
-def untrusted(settings: Mapping[str, Any], trust: Any = None) -> Iterator[tuple[str, str, str]]:
+def untrusted(
+    settings: Mapping[str, object], trust: str | Sequence[str] | None = None
+) -> Iterator[tuple[str, str, str]]:
     """Dotted key, class and package of each `_target_` outside the trusted packages. trust: further
     ones.
     """
@@ -158,7 +163,7 @@ def trust_option(file: Path) -> str:
     return f" 'trust=[{packages}]'" if "," in packages else f" trust={packages}" if packages else ""
 
 
-def targets(node: Any, key: str = "") -> Iterator[tuple[str, str]]:
+def targets(node: object, key: str = "") -> Iterator[tuple[str, str]]:
     """Each `_target_` in nested settings, with its dotted key."""
     if isinstance(node, (Mapping, list)):
         for name, value in node.items() if isinstance(node, Mapping) else enumerate(node):

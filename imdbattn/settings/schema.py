@@ -31,7 +31,7 @@ class Group(BaseModel):
     def check(self) -> None:
         """Raises UserError if two settings of the group contradict each other."""
 
-    def model_post_init(self, context: Any) -> None:
+    def model_post_init(self, context: object) -> None:
         self.check()
 
 
@@ -235,7 +235,7 @@ PAIRS_TOGETHER = (
 )
 
 
-def are_for_pairs(settings: Mapping[str, Any]) -> list[bool]:
+def are_for_pairs(settings: Mapping[str, object]) -> list[bool]:
     """Returns whether the groups `data` and `model` are those of pairs of sequences."""
     given = flat(settings)
     return [not given.keys().isdisjoint(keys) for keys in FOR_PAIRS]
@@ -245,7 +245,7 @@ class Training(Group):
     """The settings of conf/train.yaml that all tasks have."""
 
     @classmethod
-    def of(cls, values: Mapping[str, Any]) -> Self:
+    def of(cls, values: Mapping[str, object]) -> Self:
         """Returns the settings with these values. Raises UserError for a wrong one."""
         cls.check_groups(values)
         settings = validate_as(cls, values)
@@ -257,11 +257,11 @@ class Training(Group):
         return copy.deepcopy(dict(self._given))
 
     @classmethod
-    def check_groups(cls, settings: Mapping[str, Any]) -> None:
+    def check_groups(cls, settings: Mapping[str, object]) -> None:
         """Raises UserError for groups of another task, before single settings are checked."""
 
     # As they were given: with the order of their keys, and 1 is not 1.0
-    _given: Mapping[str, Any] = PrivateAttr()
+    _given: Mapping[str, object] = PrivateAttr()
 
     task: ClassName
     choose_by: str
@@ -295,7 +295,7 @@ class Training(Group):
 AnyGroup = TypeVar("AnyGroup", bound=Group)
 
 
-def validate_as(kind: type[AnyGroup], settings: Mapping[str, Any]) -> AnyGroup:
+def validate_as(kind: type[AnyGroup], settings: Mapping[str, object]) -> AnyGroup:
     """The settings as an object of that class. Raises UserError as `validate` does."""
     try:
         return kind.model_validate(settings)

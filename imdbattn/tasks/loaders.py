@@ -12,6 +12,7 @@ from typing import Any
 import lightning as L
 import torch
 
+from imdbattn.data.corpus import Corpus
 from imdbattn.data.ragged import Batches, EvalBatches, Ragged, TrainBatches
 
 GPU_WIDTHS = 6  # padded lengths of the batches of a split: 13 % padding on IMDB instead of 6 %
@@ -32,7 +33,7 @@ class Loader:
 
     batch_sampler = None  # Lightning reads it, and calls `set_epoch` of the sampler
 
-    def __init__(self, batches: Any, sampler: Any, together: int):
+    def __init__(self, batches: Batches, sampler: Any, together: int):
         self.batches, self.sampler, self.together = batches, sampler, together
 
     def __len__(self) -> int:
@@ -62,7 +63,7 @@ class BatchData(L.LightningDataModule):
         test_split: the split that `test` scores.
     """
 
-    def __init__(self, cfg: Any, corpus: Any = None, test_split: str = "test"):
+    def __init__(self, cfg: Any, corpus: Corpus | None = None, test_split: str = "test"):
         super().__init__()
         self.cfg, self.corpus, self.test_split = cfg, corpus or self.read(cfg), test_split
         # number of padded lengths; None: GPU_WIDTHS on a GPU, no limit on a CPU
@@ -71,7 +72,7 @@ class BatchData(L.LightningDataModule):
         self.train_options: dict[str, Any] = {}  # of the training batches, in addition
 
     @staticmethod
-    def read(cfg: Any) -> Any:
+    def read(cfg: Any) -> Corpus:
         """The Corpus that the `data` settings describe. Raises UserError for data that cannot be
         read as meant.
         """
@@ -116,7 +117,7 @@ class BatchData(L.LightningDataModule):
         """This process's part of each training batch."""
         return self.batches("train", *self.ranks(), **self.train_options)
 
-    def loader(self, batches: Any, sampler: Any) -> Loader:
+    def loader(self, batches: Batches, sampler: Any) -> Loader:
         overfit = self.trainer.overfit_batches if self.trainer else 0  # type: ignore[attr-defined]
         if overfit:  # the same items in every epoch
             count = int(overfit if overfit >= 1 else overfit * len(sampler)) or 1

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,18 +13,22 @@ from imdbattn.data.splits import SPLITS, Source, Split, Texts, fingerprint
 from imdbattn.errors import UserError, in_line, naming
 from imdbattn.io.network import load_hub
 
+if TYPE_CHECKING:
+    from imdbattn.settings.schema import ReviewDataSettings
+
+
 log = logging.getLogger(__name__)
 
 
-def hub_reviews(cfg: Any) -> Source:
+def hub_reviews(cfg: "ReviewDataSettings") -> Source:
     """The reviews of the hub's data set data.hub, in the configuration data.hub_config."""
     with naming(f"data.hub={cfg.hub}"):
-        dataset = load_hub(cfg.hub, name=cfg.hub_config)
+        dataset = load_hub(str(cfg.hub), name=cfg.hub_config)
     name = f"{cfg.hub} (hub)" if cfg.hub_config is None else f"{cfg.hub}, {cfg.hub_config} (hub)"
     return reviews_of(dataset, "hub", name, f"data.hub={cfg.hub}", cfg)
 
 
-def saved_reviews(path: Path, cfg: Any) -> Source:
+def saved_reviews(path: Path, cfg: "ReviewDataSettings") -> Source:
     """The reviews of a folder that `Dataset.save_to_disk` or `DatasetDict.save_to_disk` wrote."""
     import datasets
 

@@ -6,7 +6,6 @@ only its texts tell whether they have changed.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from imdbattn.errors import UserError, in_line, naming
 Items = dict[str, list[tuple[str, str]]]  # split -> texts and labels
 
 
-def own_reviews(settings: Any, label_names: Sequence[str] | None) -> Source:
+def own_reviews(settings: object, label_names: Sequence[str] | None) -> Source:
     """The reviews that a callable returns. Raises UserError of one line that names it."""
     key, items = own_items(settings)
     name = name_of(settings)
@@ -41,7 +40,7 @@ def own_reviews(settings: Any, label_names: Sequence[str] | None) -> Source:
     return Source("own", name, repr((name, content, label_names and [*label_names])), load)
 
 
-def name_of(settings: Any) -> str:
+def name_of(settings: object) -> str:
     """Returns the name of a source, such as mypkg.tweets(language=en)."""
     arguments = as_mapping(settings)
     target = arguments.pop(TARGET)
@@ -49,7 +48,7 @@ def name_of(settings: Any) -> str:
     return f"{target}({given})" if given else str(target)
 
 
-def own_items(settings: Any) -> tuple[str, Items]:
+def own_items(settings: object) -> tuple[str, Items]:
     """Returns the name of a callable for messages, and its items by the names in SPLITS; train
     alone is the split "".
     """
@@ -73,7 +72,7 @@ def own_items(settings: Any) -> tuple[str, Items]:
     return key, {"": items["train"]} if list(items) == ["train"] else items
 
 
-def item_of(pair: Any, where: str, row: int) -> tuple[str, str]:
+def item_of(pair: object, where: str, row: int) -> tuple[str, str]:
     """Returns a text and its label. Raises UserError for anything else."""
     if isinstance(pair, (tuple, list)) and len(pair) == 2:
         text, label = pair

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,6 +16,10 @@ from imdbattn.data.user_files import tables
 from imdbattn.errors import UserError
 from imdbattn.io.files import sha256_of
 
+if TYPE_CHECKING:
+    from imdbattn.settings.schema import ReviewDataSettings
+
+
 log = logging.getLogger(__name__)
 
 # labels, folded, that programs write for none
@@ -23,7 +27,7 @@ MISSING = ("", "nan", "na", "n/a", "#n/a", "<na>", "none", "null")
 UNLABELLED = ("unsup", "unsupervised")  # names of reviews without labels
 
 
-def path_source(path: Path, cfg: Any) -> Source:
+def path_source(path: Path, cfg: "ReviewDataSettings") -> Source:
     """A folder like aclImdb, a folder with tables for each split, or one table that will be
     split.
     """

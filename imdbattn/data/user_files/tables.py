@@ -41,7 +41,7 @@ OTHERS = (  # tables and documents that are not read as lines
 # files of Windows and macOS in any folder
 OF_SYSTEMS = ("thumbs.db", "ehthumbs.db", "desktop.ini", "icon\r")
 WRITTEN = (".csv", ".tsv", ".jsonl", ".parquet")
-KnownColumns = Mapping[str, Sequence[Any]]  # the values of some rows
+KnownColumns = Mapping[str, Sequence[object]]  # the values of some rows
 
 
 COMPRESSED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
@@ -355,7 +355,7 @@ def open_table(
 
 
 def json_rows(
-    objects: Iterator[dict[str, Any]], columns: Sequence[str]
+    objects: Iterator[dict[str, object]], columns: Sequence[str]
 ) -> tuple[list[str], Iterator[tuple[str | None, ...]]]:
     """Returns the keys of the first object, and the values of each."""
     first = next(objects, {})
@@ -403,7 +403,7 @@ def sheet_rows(
     return names, rows()
 
 
-def json_objects(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+def json_objects(lines: Iterable[str]) -> Iterator[dict[str, object]]:
     """The objects of JSON Lines, or of an array. pyarrow's reader crashes at some invalid lines,
     such as `null[`.
     """
@@ -419,7 +419,7 @@ def json_objects(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
                 raise ValueError(f"line {number}: {error}") from error
 
 
-def text_of_cell(value: Any) -> str | None:
+def text_of_cell(value: object) -> str | None:
     """A JSON value as in a CSV file; lone surrogates become U+FFFD. Raises ValueError for a list or
     an object.
     """

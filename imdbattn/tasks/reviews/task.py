@@ -25,7 +25,7 @@ class ReviewSettings(Training):
     """The settings of a run that classifies reviews."""
 
     @classmethod
-    def check_groups(cls, settings: Mapping[str, Any]) -> None:
+    def check_groups(cls, settings: Mapping[str, object]) -> None:
         if any(are_for_pairs(settings)):
             raise UserError(PAIRS_TOGETHER)
 

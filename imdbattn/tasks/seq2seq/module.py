@@ -29,6 +29,8 @@ from imdbattn.tasks.seq2seq.task import Seq2SeqSettings
 class PairData(BatchData):
     """Pairs of source and target."""
 
+    corpus: PairCorpus
+
     @staticmethod
     def read(cfg: Seq2SeqSettings) -> PairCorpus:
         return prepare_pairs(cfg.data)

@@ -81,7 +81,7 @@ class Seq2SeqSettings(Training):
     """The settings of a run that learns pairs of sequences."""
 
     @classmethod
-    def check_groups(cls, settings: Mapping[str, Any]) -> None:
+    def check_groups(cls, settings: Mapping[str, object]) -> None:
         if not all(are_for_pairs(settings)):
             raise UserError(PAIRS_TOGETHER)
 

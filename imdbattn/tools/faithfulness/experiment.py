@@ -142,7 +142,7 @@ class Subject:
         self.key = sha256_of(checkpoint)[:8]  # identifies the weights
         self.folder = out / "runs" / f"{checkpoint.parents[1].name}-{self.key}"
         self.settings = with_changes(settings, cfg.data.model_dump())
-        self.corpus = prepare_reviews(self.settings.data)
+        self.corpus = prepare_reviews(self.settings.data)  # type: ignore[arg-type]
         check_fingerprint(run.folder, cfg.split, self.corpus)
         self.fingerprint = self.corpus.fingerprints[cfg.split]
         self.predictor = ReviewPredictor.load(self.settings, opened.weights, self.corpus.glove)
