@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "nn": set(),
     "data": {"errors", "io"},
     "tasks": {"nn", "data", "runs", *BASE},
-    "runs": {"tasks", "tracking", "tools.export", *BASE},
+    "runs": {"data", "tasks", "tracking", "tools.export", *BASE},
     "tracking": {"tasks", "runs", "report", "tools.export", *BASE},
     "report": {"tasks", "runs", *BASE},
     "launch": {"data", "tasks", "runs", "tracking", "report", *BASE},

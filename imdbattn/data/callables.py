@@ -28,11 +28,11 @@ def callable_of(settings: object, group: str) -> tuple[str, Callable[..., Any]]:
     arguments = as_mapping(settings)
     target = arguments.pop(TARGET)
     key = f"{group}.{TARGET}={target}"
-    found = imported(target, key)
-    if not isinstance(found, type):
-        return key, partial(found, **arguments)
+    loaded = imported(target, key)
+    if not isinstance(loaded, type):
+        return key, partial(loaded, **arguments)
     with naming(key):
-        created = found(**arguments)
+        created = loaded(**arguments)
     if not callable(created):
         raise UserError(f"{key}: objects of this class cannot be called")
     return key, created
@@ -44,7 +44,7 @@ def imported(target: str, key: str) -> Any:
     package = target.partition(".")[0]
     remedy = f"install it (pip install {package}), or add its folder to PYTHONPATH"
     with naming(f"{key} cannot be imported", remedy):
-        found = getattr(importlib.import_module(module), name)
-    if not callable(found):
+        loaded = getattr(importlib.import_module(module), name)
+    if not callable(loaded):
         raise UserError(f"{key} cannot be called")
-    return found
+    return loaded

@@ -176,8 +176,8 @@ def warn_of_joined_labels(names: list[str], source: str) -> None:
     """
     parts: Counter[str] = Counter()
     for name in names:
-        found = {part.strip() for part in SEPARATORS.split(name)}
-        parts.update(found - {""})
+        named = {part.strip() for part in SEPARATORS.split(name)}
+        parts.update(named - {""})
     shared = [part for part, count in parts.items() if count > 1]
     joined = [name for name in names if SEPARATORS.search(name)]
     if shared and joined:

@@ -61,7 +61,7 @@ def with_extra(
     held_out = {
         spaced(text) for split in ("validation", "test") for text in read_texts(corpus.texts(split))
     }
-    kept = [place for place, text in enumerate(texts) if spaced(text) not in held_out]
+    kept = [index for index, text in enumerate(texts) if spaced(text) not in held_out]
     dropped = len(texts) - len(kept)
     log.info(
         "data.extra=%s: %d training texts; omitted %d in validation or test",
@@ -69,7 +69,7 @@ def with_extra(
         len(kept),
         dropped,
     )
-    targets_UC, texts = targets_UC[kept], [texts[place] for place in kept]
+    targets_UC, texts = targets_UC[kept], [texts[index] for index in kept]
     ids, offsets = tokenizer_of(cfg.tokenizer, corpus.glove.words).encode_flat(texts)
     train = corpus.splits["train"]
     more = Ragged(
@@ -127,7 +127,7 @@ def read_labelled(cfg: "ReviewDataSettings", label_names: list[str]) -> tuple[li
         ).double()
     probabilities = [f"{PROBABILITY}{label}" for label in label_names]
     columns = {"its columns": "text"} | {column: column for column in probabilities}
-    found, *values = read_columns(path, columns, cfg.encoding_errors)
+    texts, *values = read_columns(path, columns, cfg.encoding_errors)
     targets_UC = torch.from_numpy(np.array(values, dtype=float).T)
     within_U = ((targets_UC >= 0) & (targets_UC <= 1)).all(1) & (
         (targets_UC.sum(1) - 1).abs() <= TOLERANCE
@@ -138,4 +138,4 @@ def read_labelled(cfg: "ReviewDataSettings", label_names: list[str]) -> tuple[li
         raise UserError(
             f"{path}: {counted(row)} {given}: correct it, or use runs with the same classes"
         )
-    return found, targets_UC
+    return texts, targets_UC

@@ -40,7 +40,7 @@ def folded(label: str) -> str:
     return str(int(label)) if re.fullmatch(r"[+-]?\d{1,300}", label) else label
 
 
-def names_of_labels(labels: list[str], place: object, label_column: str | None) -> list[str]:
+def names_of_labels(labels: list[str], where: object, label_column: str | None) -> list[str]:
     """The different labels, sorted: as numbers if all are whole numbers, else as words.
 
     label_column: its name; None where there are no columns. Raises UserError if there are too many
@@ -50,9 +50,9 @@ def names_of_labels(labels: list[str], place: object, label_column: str | None) 
     if len(names) > max(10, len(labels) / 2):
         many = f"{len(names)} different labels in {len(labels)} rows"
         if label_column is None:
-            raise UserError(f"{place} has {many}: they must be classes")
+            raise UserError(f"{where} has {many}: they must be classes")
         raise UserError(
-            f"{place}: column '{label_column}' has {many}: set data.label_column to the column with"
+            f"{where}: column '{label_column}' has {many}: set data.label_column to the column with"
             " the labels"
         )
     whole = all(re.fullmatch(r"[+-]?\d{1,300}", name) for name in names)
@@ -106,5 +106,5 @@ USUAL_COLUMNS = {  # usual names of the column with texts, and of that with labe
 def proposal(setting: str, columns: Sequence[str]) -> str:
     """Text that proposes the column which has a usual name, for the end of a message."""
     usual = {name.casefold(): name for name in reversed(columns)}
-    found = [usual[name] for name in USUAL_COLUMNS.get(setting, ()) if name in usual]
-    return f", perhaps to {found[0]}" if found else ""
+    proposed = [usual[name] for name in USUAL_COLUMNS.get(setting, ()) if name in usual]
+    return f", perhaps to {proposed[0]}" if proposed else ""

@@ -51,11 +51,11 @@ def version_of(settings: Mapping[str, object]) -> str:
     defines the callable: its words are cached.
     """
     target = str(settings[TARGET])
-    found = imported(target, f"data.tokenizer.{TARGET}={target}")
+    split = imported(target, f"data.tokenizer.{TARGET}={target}")
     package = importlib.import_module(target.partition(".")[0])
     source = ""
     try:
-        file = inspect.getsourcefile(inspect.unwrap(found))
+        file = inspect.getsourcefile(inspect.unwrap(split))
         source = sha256(Path(str(file)).read_bytes()).hexdigest()
     except (TypeError, OSError):  # built-in, or compiled
         pass
@@ -113,5 +113,5 @@ class OwnTokenizer:
         return words
 
     def _id(self, word: str) -> int:
-        found = self._ids.get(word)
-        return self._ids.get(word.lower(), UNK) if found is None else found
+        number = self._ids.get(word)
+        return self._ids.get(word.lower(), UNK) if number is None else number

@@ -202,10 +202,10 @@ def cut_pairs(texts: Texts, name: str, shares: Mapping[str, float] | None) -> Te
     def places(train: Split, missing: dict[str, float]) -> dict[str, list[int]]:
         index: dict[str, list[int]] = {split: [] for split in (*missing, "train")}
         ends = [*accumulate(missing.values())]
-        for place, text in enumerate(train.texts):
+        for at, text in enumerate(train.texts):
             if text not in given:
                 digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
-                index[[*index][bisect(ends, int.from_bytes(digest[:8]) / 2**64)]].append(place)
+                index[[*index][bisect(ends, int.from_bytes(digest[:8]) / 2**64)]].append(at)
         return index
 
     cut = divided(
@@ -309,9 +309,9 @@ def find_pair_source(cfg: Any) -> Source:
         if path.is_dir():
             return aligned_source(path, name, cfg)
     key = repr((sha256_of(path), swapped, cfg.encoding_errors, cfg.limit))
-    kind = "path" if cfg.path else "packaged"
+    chosen = "path" if cfg.path else "packaged"
     return Source(
-        kind,
+        chosen,
         name,
         key,
         lambda: clean({"": read_pairs(path, cfg.encoding_errors, swapped)}, name, cfg),

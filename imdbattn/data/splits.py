@@ -105,7 +105,7 @@ def divided(
         held_out = {text for split in ("validation", "test") for text in splits[split].texts}
         train = splits["train"]
         splits["train"] = train.take(
-            [place for place, text in enumerate(train.texts) if text not in held_out]
+            [at for at, text in enumerate(train.texts) if text not in held_out]
         )
         test_set = cut if "test" in index else "test"
         dropped += len(rest) - sum(len(splits[split]) for split in index)

@@ -116,7 +116,7 @@ def remove_empty(folder: Path, log: str, keep: bool = False) -> None:
         if keep:
             return
         with suppress(OSError):  # not empty
-            for place in (folder, *folder.parents):
-                if place in (Path.cwd(), *Path.cwd().parents):
+            for parent in (folder, *folder.parents):
+                if parent in (Path.cwd(), *Path.cwd().parents):
                     break
-                place.rmdir()
+                parent.rmdir()

@@ -71,9 +71,9 @@ def longer_folder(run: str, words: Sequence[str]) -> str:
         return run
     if not isinstance(epochs, int) or int(typed[-1]) <= epochs:
         return run
-    place = Path(run).resolve()  # runs/latest is a link
-    name = re.sub(r"-[0-9]+-epochs$", "", place.name)
-    return str(place.with_name(f"{name}-{typed[-1]}-epochs"))
+    finished_run = Path(run).resolve()  # runs/latest is a link
+    name = re.sub(r"-[0-9]+-epochs$", "", finished_run.name)
+    return str(finished_run.with_name(f"{name}-{typed[-1]}-epochs"))
 
 
 def resumed(settings: Mapping[str, Any], overrides: Sequence[str], folder: Path) -> dict[str, Any]:

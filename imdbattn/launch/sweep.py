@@ -61,9 +61,9 @@ class SweepReport:
         sweep = Path(str(config.hydra.sweep.dir))
         # multirun.yaml will contain them
         refuse_credentials(OmegaConf.to_container(config, resolve=False))
-        found = [(sweep / name).exists() for name in (LOG, "multirun.yaml")]
-        self.new = not any(found)
-        if not (all(found) or (self.new and config.resume is None)):
+        exists = [(sweep / name).exists() for name in (LOG, "multirun.yaml")]
+        self.new = not any(exists)
+        if not (all(exists) or (self.new and config.resume is None)):
             raise UserError(
                 f"{sweep} is not a sweep folder: it does not contain {LOG} and multirun.yaml:"
                 f" {OTHER_SWEEP_DIR}"
@@ -138,10 +138,10 @@ class SweepReport:
         for job in unfinished:
             log.error("%-7s %s: %s", job["status"], job["job"], job["reason"])
         if unfinished or not complete:
-            place = os.path.relpath(sweep)
+            path = os.path.relpath(sweep)
             # others, such as a comma, are special in a sweep
-            plain = re.fullmatch(r"[\w./ -]+", place, re.ASCII)
-            word = quote(f"resume={place}", [] if plain else ["resume"])
+            plain = re.fullmatch(r"[\w./ -]+", path, re.ASCII)
+            word = quote(f"resume={path}", [] if plain else ["resume"])
             log.error("resume it with:  the same command with %s", in_shell(word))
         return int(bool(unfinished))
 

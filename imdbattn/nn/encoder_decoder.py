@@ -39,8 +39,8 @@ class State(NamedTuple):
 def recurrent_net(
     width: int, hidden: int, dropout: float, layers: int = 1, cell: str = "gru"
 ) -> nn.GRU | nn.LSTM:
-    kind = {"gru": nn.GRU, "lstm": nn.LSTM}[cell]
-    return kind(width, hidden, layers, dropout=dropout if layers > 1 else 0.0)
+    net = {"gru": nn.GRU, "lstm": nn.LSTM}[cell]
+    return net(width, hidden, layers, dropout=dropout if layers > 1 else 0.0)
 
 
 class Encoder(nn.Module):

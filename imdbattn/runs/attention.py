@@ -108,10 +108,10 @@ def values_of(columns: Mapping[str, Sequence[tuple[Tensor, ...]]]) -> dict[str, 
             "share_right": share_NH[right_N],
             "share_wrong": share_NH[~right_N],
         }
-        for kind, values_NH in kinds.items():
+        for measure, values_NH in kinds.items():
             if len(values_NH):
                 for head, value in enumerate(values_NH.mean(0).tolist(), 1):
-                    values[f"attention_{kind}/{name}_head{head}"] = value
+                    values[f"attention_{measure}/{name}_head{head}"] = value
     return values
 
 

@@ -260,8 +260,8 @@ def check_complete(scores: Mapping[str, SplitScores], splits: Mapping[str, Sized
 
 def draw_pictures(module: Learner, data: BatchData, folder: Path) -> None:
     """Draws the pictures of the task into pictures/ of a run folder."""
-    place, _, name = task_of(module.cfg).pictures.rpartition(".")
-    getattr(importlib.import_module(place), name)(module, data, folder)
+    module_name, _, name = task_of(module.cfg).pictures.rpartition(".")
+    getattr(importlib.import_module(module_name), name)(module, data, folder)
 
 
 def summary(metrics: Mapping[str, Any], folder: Path) -> list[str]:

@@ -96,13 +96,13 @@ def mean_predictor(cfg: OfRun) -> MeanPredictor:
     Raises UserError unless they have the same classes.
     """
     members: dict[str, Any] = {}
-    for place in cfg.run:
+    for path in cfg.run:
         inner = [
             str(run)
-            for run in sorted(expanded(place).glob("*"))
+            for run in sorted(expanded(path).glob("*"))
             if finished(run) and not run.is_symlink()
         ]
-        for run in inner or [place]:
+        for run in inner or [path]:
             members[run], _ = load_predictor(cfg.model_copy(update={"run": run}))
             own, first = (members[name].facts["labels"] for name in (run, next(iter(members))))
             if own != first:

@@ -167,11 +167,11 @@ def targets(node: object, key: str = "") -> Iterator[tuple[str, str]]:
     """Each `_target_` in nested settings, with its dotted key."""
     if isinstance(node, (Mapping, list)):
         for name, value in node.items() if isinstance(node, Mapping) else enumerate(node):
-            place = f"{key}.{name}" if key else str(name)
+            dotted = f"{key}.{name}" if key else str(name)
             if name == "_target_":
-                yield place, str(value)
+                yield dotted, str(value)
             else:
-                yield from targets(value, place)
+                yield from targets(value, dotted)
 
 
 def visible(text: str) -> str:

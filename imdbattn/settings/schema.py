@@ -193,11 +193,11 @@ def check_source(group: str, source: str, **places: str | None) -> None:
     """Raises UserError unless `source` and the settings that name a file or a dataset select the
     same data.
     """
-    given = [name for name, place in places.items() if place]
+    given = [name for name, name_of_data in places.items() if name_of_data]
     if given != ([source] if source in places else given[:1] if source == "auto" else []):
         values = ", ".join(
-            f"{group}.{name}={as_text(place)}"
-            for name, place in {"source": source, **places}.items()
+            f"{group}.{name}={as_text(name_of_data)}"
+            for name, name_of_data in {"source": source, **places}.items()
         )
         raise UserError(f"{values} select different data: keep one, with {group}.source=auto")
 

@@ -38,7 +38,7 @@ def metric_of(name: str, trust: str | list[str] | None, setting: str) -> Metric:
     if short_name(name) in TAKEN:
         raise UserError(f"{setting}={name}: choose another name than {', '.join(TAKEN)}")
     try:
-        found: Metric = pkgutil.resolve_name(name)
+        metric: Metric = pkgutil.resolve_name(name)
     except (ImportError, AttributeError, ValueError) as error:
         raise UserError(f"{setting}={name} cannot be imported: {error}") from error
-    return found
+    return metric

@@ -47,23 +47,23 @@ def is_saved(path: Path) -> bool:
     return (path / "dataset_dict.json").is_file() or (path / "dataset_info.json").is_file()
 
 
-def reviews_of(dataset: Any, kind: str, name: str, place: str, cfg: Any, state: str = "") -> Source:
+def reviews_of(dataset: Any, kind: str, name: str, title: str, cfg: Any, state: str = "") -> Source:
     """The source of a Dataset or DatasetDict.
 
-    place: for messages. state: of its files. Raises UserError, before the texts are read, for a
+    title: for messages. state: of its files. Raises UserError, before the texts are read, for a
     split or a column that is missing.
     """
     if isinstance(dataset, Mapping):
-        parts = chosen_splits(dataset, place, cfg.hub_splits)
+        parts = chosen_splits(dataset, title, cfg.hub_splits)
     else:
         parts = {"": dataset}
     columns = (cfg.text_column, cfg.label_column)
     for part in parts.values():
         for setting, column in zip(("text", "label"), columns, strict=True):
             if column not in part.column_names:
-                known = ", ".join(f"'{one}'" for one in part.column_names)
+                known = ", ".join(f"'{known_column}'" for known_column in part.column_names)
                 raise UserError(
-                    f"{place}: no column '{column}'; it has {in_line(known)}: set"
+                    f"{title}: no column '{column}'; it has {in_line(known)}: set"
                     f" data.{setting}_column{proposal(setting, part.column_names)}"
                 )
     label_names = list(cfg.label_names) if cfg.label_names else None
@@ -71,14 +71,14 @@ def reviews_of(dataset: Any, kind: str, name: str, place: str, cfg: Any, state: 
     class_names = list(getattr(given, "names", None) or ())
 
     def load() -> Texts:
-        read = {split: read_part(part, columns, place) for split, part in parts.items()}
+        read = {split: read_part(part, columns, title) for split, part in parts.items()}
         trained: list[str] = [split for split in ("", "train") if split in read] or [*read]
         labels = [label for split in trained for label in read[split][1]]
         names = label_names or class_names or names_of_labels(labels, name, columns[1])
         splits = {}
-        for split, (texts, found) in read.items():
-            where = f"{place}, {split}" if split else place
-            splits[split] = Split(texts, number_labels(found, names, where), np.arange(len(texts)))
+        for split, (texts, given) in read.items():
+            where = f"{title}, {split}" if split else title
+            splits[split] = Split(texts, number_labels(split_labels, names, where), np.arange(len(texts)))
         return Texts(splits, names)
 
     prints = {split: part._fingerprint for split, part in parts.items()}

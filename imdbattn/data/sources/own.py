@@ -56,8 +56,10 @@ def own_items(settings: object) -> tuple[str, Items]:
     with naming(key):
         returned = read()
         if not isinstance(returned, Mapping):
-            kind = type(returned).__name__
-            raise UserError(f"{key} returns {kind} instead of a mapping of splits to pairs")
+            returned_type = type(returned).__name__
+            raise UserError(
+                f"{key} returns {returned_type} instead of a mapping of splits to pairs"
+            )
         items: Items = {}
         for given, pairs in returned.items():
             split, _ = split_named(str(given))

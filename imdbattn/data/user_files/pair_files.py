@@ -39,21 +39,21 @@ def aligned_files(folder: Path, languages: Sequence[str]) -> dict[str, Sides]:
     A single pair of files with any name is the split "". Raises UserError unless each file has its
     counterpart, and for files whose name begins with that of a split.
     """
-    found: dict[str, dict[str, Path]] = {}  # by name without the language
-    for place in visible_in(folder):
-        name = place.stem if place.suffix.lower() in COMPRESSED else place.name
+    by_stem: dict[str, dict[str, Path]] = {}  # by name without the language
+    for file in visible_in(folder):
+        name = file.stem if file.suffix.lower() in COMPRESSED else file.name
         stem, _, language = name.rpartition(".")
-        if language in languages and place.is_file():
-            if language in found.setdefault(stem, {}):
+        if language in languages and file.is_file():
+            if language in by_stem.setdefault(stem, {}):
                 raise UserError(f"{folder} has {stem}.{language} twice: keep one")
-            found[stem][language] = place
-    for stem, sides in found.items():
+            by_stem[stem][language] = file
+    for stem, sides in by_stem.items():
         for language in languages:
             if language not in sides:
                 have = next(iter(sides.values())).name
                 raise UserError(f"{folder} has {have}, but not {stem}.{language}: both are needed")
     source, target = languages
-    files = {stem: (sides[source], sides[target]) for stem, sides in found.items()}
+    files = {stem: (sides[source], sides[target]) for stem, sides in by_stem.items()}
     if len(files) == 1 and split_named(next(iter(files)))[0] is None:
         return {"": next(iter(files.values()))}
     splits: dict[str, Sides] = {}

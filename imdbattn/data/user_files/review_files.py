@@ -91,68 +91,70 @@ def given_splits(path: Path, text_column: str, label_column: str) -> dict[str, l
     """
     contents: dict[Path, list[Path]] = {}  # tables, and folders of labels with their texts
     visible = tables.visible_in(path)
-    for place in visible:
-        if place.is_file() and tables.suffix_of(place) in tables.SUFFIXES:
-            contents[place] = [place]
-        elif place.is_dir() and split_named(place.name)[0]:
-            below = (file for file in tables.files_below(place, UNLABELLED) if file.parent != place)
+    for entry in visible:
+        if entry.is_file() and tables.suffix_of(entry) in tables.SUFFIXES:
+            contents[entry] = [entry]
+        elif entry.is_dir() and split_named(entry.name)[0]:
+            below = (file for file in tables.files_below(entry, UNLABELLED) if file.parent != entry)
             if texts := tables.numbered(below):
-                contents[place] = texts
-        elif place.is_dir():
+                contents[entry] = texts
+        elif entry.is_dir():
             labels = [
-                label for label in place.glob("*/") if label.name.casefold() not in UNLABELLED
+                label for label in entry.glob("*/") if label.name.casefold() not in UNLABELLED
             ]
             if one_of_each := [text for label in labels for text in [*label.glob("*.txt")][:1]]:
-                contents[place] = one_of_each
+                contents[entry] = one_of_each
     # their numbers and places
     parts: dict[str | None, list[tuple[tuple[int, int], Path]]] = {None: []}
-    for place in contents:
+    for entry in contents:
         split, part = split_named(
-            tables.stem_of(place) if contents[place] == [place] else place.name
+            tables.stem_of(entry) if contents[entry] == [entry] else entry.name
         )
-        parts.setdefault(split, []).append((part, place))
-    others = [place for _, place in parts.pop(None)]
-    for place in visible:
-        if (split := split_named(place.name.partition(".")[0])[0]) and split not in parts:
+        parts.setdefault(split, []).append((part, entry))
+    others = [entry for _, entry in parts.pop(None)]
+    for entry in visible:
+        if (split := split_named(entry.name.partition(".")[0])[0]) and split not in parts:
             formats = ", ".join(tables.SUFFIXES)
             named = f"a table named {split} ({formats}) nor a folder with <label>/*.txt"
-            raise UserError(f"{place} is neither {named}: rename it, or move it elsewhere")
+            raise UserError(f"{entry} is neither {named}: rename it, or move it elsewhere")
     files: dict[str, list[Path]] = {}
-    for split, found in parts.items():
-        names = ", ".join(place.name for _, place in sorted(found))
-        if sorted(part for part, _ in found) != [
-            (number, len(found)) for number in range(len(found))
+    for split, numbered_entries in parts.items():
+        names = ", ".join(entry.name for _, entry in sorted(numbered_entries))
+        if sorted(part for part, _ in numbered_entries) != [
+            (number, len(numbered_entries)) for number in range(len(numbered_entries))
         ]:
             remedy = f"keep one, or all parts from {split}-00000-of-n on"
             raise UserError(f"data.path={path} has {names} for the split {split}: {remedy}")
-        files[str(split)] = [file for _, place in sorted(found) for file in contents[place]]
-    for place in () if files else visible:
-        if any(split_named(tables.stem_of(one))[0] for one in place.glob("*")):
-            raise UserError(f"{path} has no splits, but {place} has: set data.path to that folder")
+        files[str(split)] = [
+            file for _, entry in sorted(numbered_entries) for file in contents[entry]
+        ]
+    for entry in () if files else visible:
+        if any(split_named(tables.stem_of(inner))[0] for inner in entry.glob("*")):
+            raise UserError(f"{path} has no splits, but {entry} has: set data.path to that folder")
     known = {
         folded(label_folder(path, file))
         for group in files.values()
         for file in group
         if file not in contents
     }
-    for place in others:
-        if contents[place] != [place]:
+    for entry in others:
+        if contents[entry] != [entry]:
             labeled = not known.isdisjoint(
-                folded(label_folder(path, file)) for file in contents[place]
+                folded(label_folder(path, file)) for file in contents[entry]
             )
-        elif labeled := tables.stem_of(place).casefold().partition("-")[0] not in UNLABELLED:
+        elif labeled := tables.stem_of(entry).casefold().partition("-")[0] not in UNLABELLED:
             try:
-                labeled = {text_column, label_column} <= {*tables.open_table(place)[0]}
+                labeled = {text_column, label_column} <= {*tables.open_table(entry)[0]}
             except Exception:  # a file of another program
                 labeled = False
         if labeled:
             names = ", ".join(SPLITS)
             raise UserError(
-                f"{place} has labeled reviews, but is not named {names}: rename it, or move it"
+                f"{entry} has labeled reviews, but is not named {names}: rename it, or move it"
                 " elsewhere"
             )
     if others:
-        log.warning("%s: not used: %s", path, ", ".join(place.name for place in others))
+        log.warning("%s: not used: %s", path, ", ".join(entry.name for entry in others))
     return files
 
 

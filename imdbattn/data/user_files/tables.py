@@ -91,9 +91,9 @@ def log_hidden(folder: Path, count: int) -> None:
 
 def visible_in(folder: Path) -> list[Path]:
     """The files and folders in a folder, sorted. The number of hidden ones is logged."""
-    found = sorted(folder.iterdir())
-    visible = [place for place in found if not is_hidden(place.name)]
-    log_hidden(folder, len(found) - len(visible))
+    entries = sorted(folder.iterdir())
+    visible = [entry for entry in entries if not is_hidden(entry.name)]
+    log_hidden(folder, len(entries) - len(visible))
     return visible
 
 
@@ -109,17 +109,17 @@ def files_below(folder: Path, without: Collection[str] = ()) -> Iterator[Path]:
         raise error
 
     hidden = 0
-    for place, folders, names in os.walk(folder, onerror=fail, followlinks=True):
+    for below, folders, names in os.walk(folder, onerror=fail, followlinks=True):
         hidden += sum(map(is_hidden, [*folders, *names]))
-        yield from (Path(place, name) for name in names if not is_hidden(name))
-        skipped = without if Path(place) == folder else ()
+        yield from (Path(below, name) for name in names if not is_hidden(name))
+        skipped = without if Path(below) == folder else ()
         folders[:] = [
             name for name in folders if not is_hidden(name) and name.casefold() not in skipped
         ]
-        if links := [name for name in folders if os.path.islink(os.path.join(place, name))]:
-            around = {os.path.realpath(one) for one in (Path(place), *Path(place).parents)}
+        if links := [name for name in folders if os.path.islink(os.path.join(below, name))]:
+            around = {os.path.realpath(parent) for parent in (Path(below), *Path(below).parents)}
             cycles = [
-                name for name in links if os.path.realpath(os.path.join(place, name)) in around
+                name for name in links if os.path.realpath(os.path.join(below, name)) in around
             ]
             folders[:] = [name for name in folders if name not in cycles]
     log_hidden(folder, hidden)
@@ -410,7 +410,7 @@ def json_objects(lines: Iterable[str]) -> Iterator[dict[str, object]]:
     lines, first = iter(lines), True
     for number, line in enumerate(lines, 1):
         if first and line.lstrip().startswith("["):
-            yield from ({**one} for one in json.loads("".join([line, *lines])))
+            yield from ({**value} for value in json.loads("".join([line, *lines])))
         elif line.strip():
             first = False
             try:

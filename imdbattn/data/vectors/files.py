@@ -73,17 +73,17 @@ def opened(path: Path, dim: int | None) -> Iterator[tuple[str, BinaryIO]]:
 
 def member_of(names: list[str], dim: int | None) -> str:
     """The name of the vectors in an archive. Raises ValueError if none is, or several are."""
-    found = [
+    candidates = [
         name
         for name in names
         if PurePath(name).suffix.lower() in NAMES and not name.startswith("__MACOSX")
     ]
-    chosen = [name for name in found if name.lower().endswith(f".{dim}d.txt")] or found
+    chosen = [name for name in candidates if name.lower().endswith(f".{dim}d.txt")] or candidates
     if len(chosen) == 1:
         return chosen[0]
-    if not found:
+    if not candidates:
         raise ValueError(f"it has no file that ends in {', '.join(NAMES)}")
     raise ValueError(
-        f"it has several files of vectors ({', '.join(found[:5])}): unpack one, or set"
+        f"it has several files of vectors ({', '.join(candidates[:5])}): unpack one, or set"
         " data.glove.dim to the number before its d.txt"
     )

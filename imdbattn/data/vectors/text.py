@@ -104,11 +104,11 @@ def problem(line: int, text: bytes, width: int, dim: int | None, start: list[byt
         f"line {line} is not a new word and {width} finite numbers, separated by single spaces; it"
         f" starts with {ascii(text[:60])[1:]}"
     )
-    found = None
+    usual_width = None
     with suppress(ValueError):
-        found = width_of(start[-LOOKED_AT:])
-    if dim is not None and found not in (None, dim):
-        return f"{message}; most lines have {found}: omit data.glove.dim={dim}"
+        usual_width = width_of(start[-LOOKED_AT:])
+    if dim is not None and usual_width not in (None, dim):
+        return f"{message}; most lines have {usual_width}: omit data.glove.dim={dim}"
     if header_alone(start):
         return f"{message}; word2vec's binary form must be named .bin"
     return message

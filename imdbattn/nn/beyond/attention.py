@@ -109,8 +109,9 @@ class Distances(nn.Module):
         table_TW = torch.cat([angle_TM.cos(), angle_TM.sin()], -1).float()
         self.register_buffer("table_TW", table_TW, persistent=False)
         first = [places[head % len(places)] for head in range(heads)]
-        strength_H1 = torch.tensor([0.0 if place is None else strength for place in first])[:, None]
-        angle_HM = torch.tensor([place or 0.0 for place in first])[:, None] * frequency_M
+        strength_H = torch.tensor([0.0 if offset is None else strength for offset in first])
+        strength_H1 = strength_H[:, None]
+        angle_HM = torch.tensor([offset or 0.0 for offset in first])[:, None] * frequency_M
         self.cos_HM = nn.Parameter(strength_H1 * angle_HM.cos().float())
         self.sin_HM = nn.Parameter(strength_H1 * angle_HM.sin().float())
 

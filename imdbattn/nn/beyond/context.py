@@ -35,8 +35,8 @@ def rows_of(keys: Tensor, keys_P: Tensor) -> Tensor:
     """The row of each key: 1 + its place among the ascending `keys_P`, 0 for others."""
     if not len(keys_P):
         return torch.zeros_like(keys)
-    place = torch.searchsorted(keys_P, keys).clamp_(max=len(keys_P) - 1)
-    return (place + 1) * (keys_P[place] == keys)
+    index = torch.searchsorted(keys_P, keys).clamp_(max=len(keys_P) - 1)
+    return (index + 1) * (keys_P[index] == keys)
 
 
 def folds_of(labels_N: Tensor, folds: int) -> Tensor:
@@ -135,15 +135,15 @@ def count_phrases(
     keys = keys[times >= least]  # removes most phrases before the expensive part
     row_MO = rows_of(keys_MO, keys)
     pairs = (review_M[:, None] * (len(keys) + 1) + row_MO)[row_MO > 0].unique()  # once per review
-    review, place = pairs // (len(keys) + 1), pairs % (len(keys) + 1) - 1
-    known = place.bincount(minlength=len(keys)) >= least
-    keys_P, column, review, place = (
+    review, phrase = pairs // (len(keys) + 1), pairs % (len(keys) + 1) - 1
+    known = phrase.bincount(minlength=len(keys)) >= least
+    keys_P, column, review, phrase = (
         keys[known],
         known.cumsum(0) - 1,
-        review[known[place]],
-        place[known[place]],
+        review[known[phrase]],
+        phrase[known[phrase]],
     )
-    cells = fold_N[review] * len(keys_P) + column[place]
+    cells = fold_N[review] * len(keys_P) + column[phrase]
     counts = [
         cells.bincount(weights_N[review].double(), folds * len(keys_P))
         for weights_N in targets_NC.T

@@ -59,8 +59,8 @@ class Seq2SeqPredictor(Predictor):
     ) -> dict[str, list[Any]]:
         results = list(self.predict(texts, options, first))
         return {
-            "output": [one.output for one in results],
-            "probability": [one.probability for one in results],
+            "output": [result.output for result in results],
+            "probability": [result.probability for result in results],
         }
 
     def explain(self, text: str) -> Translation:
