@@ -31,6 +31,7 @@ from imdbattn.report.finished_runs import (
     variants,
 )
 from imdbattn.runs.run import Curves
+from imdbattn.runs.run_folder import ATTENTION_SHARE, attention_of
 from imdbattn.settings.keys import flat
 from imdbattn.tasks.chosen_metric import metric_of
 from imdbattn.tasks.per_class import confusion, is_uneven, macro_f1, short_name
@@ -38,7 +39,6 @@ from imdbattn.tasks.per_class import confusion, is_uneven, macro_f1, short_name
 # Settings that a report states if they are equal
 TRAINING = (("data", "max_tokens"), ("data", "tokenizer"), ("trainer", "max_epochs"))
 CURVES = ("train/accuracy", "train/loss", "val/accuracy", "val/loss")
-HEADS = "attention_share/"  # of runs.attention.measure
 ENTROPY = "entropy/"  # names of `entropies`
 FEWEST = 10  # the smallest number of items of one length for its accuracy
 
@@ -324,8 +324,9 @@ def entropies(curves: Curves) -> Curves:
     """
     heads: dict[str, list[dict[int, float]]] = {}
     for name, values in curves.items():
-        if name.startswith(HEADS):
-            heads.setdefault(name.removeprefix(HEADS).rpartition("_head")[0], []).append(values)
+        if name.startswith(ATTENTION_SHARE):
+            attention = attention_of(name.removeprefix(ATTENTION_SHARE))
+            heads.setdefault(attention, []).append(values)
     return {
         f"{ENTROPY}{name}": {epoch: mean(one[epoch] for one in several) for epoch in several[0]}
         for name, several in heads.items()

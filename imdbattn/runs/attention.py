@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from imdbattn.runs.run_folder import head_name
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
 
@@ -87,7 +88,7 @@ def measure(module: Learner, batches: Sequence[object]) -> Measured:
                 shown_BQ = attended.queries_BQ & several_B[:, None]
                 for head, share_BQ in enumerate(share_BHQ.unbind(1), 1):
                     shares_N = share_BQ[shown_BQ].cpu().numpy()
-                    queries.setdefault(f"{name}_head{head}", []).append(shares_N)
+                    queries.setdefault(head_name(name, head), []).append(shares_N)
     shares = {name: np.concatenate(parts) for name, parts in queries.items()}
     return Measured(values_of(columns), shares)
 
@@ -108,10 +109,10 @@ def values_of(columns: Mapping[str, Sequence[tuple[Tensor, ...]]]) -> dict[str, 
             "share_right": share_NH[right_N],
             "share_wrong": share_NH[~right_N],
         }
-        for measure, values_NH in kinds.items():
+        for measured, values_NH in kinds.items():
             if len(values_NH):
                 for head, value in enumerate(values_NH.mean(0).tolist(), 1):
-                    values[f"attention_{measure}/{name}_head{head}"] = value
+                    values[f"attention_{measured}/{head_name(name, head)}"] = value
     return values
 
 

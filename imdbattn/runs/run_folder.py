@@ -46,6 +46,19 @@ RUN_KEYS = {
     "seed",
 }
 
+# Columns of metrics.csv with the share of an attention's head: attention_share/layer1_head2
+ATTENTION_SHARE = "attention_share/"
+
+
+def head_name(attention: str, head: int) -> str:
+    """Returns the name of a head, such as layer1_head2; heads are counted from 1."""
+    return f"{attention}_head{head}"
+
+
+def attention_of(head: str) -> str:
+    """Returns the attention that a name of `head_name` belongs to, such as layer1."""
+    return head.rpartition("_head")[0]
+
 
 def is_debug(settings: "Training | Mapping[str, object]") -> bool:
     """Whether the numbers of a run are not results, as with debug=fast."""

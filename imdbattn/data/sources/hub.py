@@ -76,9 +76,11 @@ def reviews_of(dataset: Any, kind: str, name: str, title: str, cfg: Any, state: 
         labels = [label for split in trained for label in read[split][1]]
         names = label_names or class_names or names_of_labels(labels, name, columns[1])
         splits = {}
-        for split, (texts, given) in read.items():
+        for split, (texts, split_labels) in read.items():
             where = f"{title}, {split}" if split else title
-            splits[split] = Split(texts, number_labels(split_labels, names, where), np.arange(len(texts)))
+            splits[split] = Split(
+                texts, number_labels(split_labels, names, where), np.arange(len(texts))
+            )
         return Texts(splits, names)
 
     prints = {split: part._fingerprint for split, part in parts.items()}
