@@ -12,20 +12,14 @@ if TYPE_CHECKING:
     from imdbattn.runs.command_settings import Evaluate
 
 
-@command(
-    "evaluate",
-    "run",
-    "data.path",
-    "data.glove.path",
-    "data.cache_dir",
-    *COLUMNS,
-    schema="runs.command_settings.Evaluate",
-)
+QUOTED = ("run", "data.path", "data.glove.path", "data.cache_dir", *COLUMNS)
+
+
+@command("evaluate", *QUOTED, schema="runs.command_settings.Evaluate")
 def main(settings: "Evaluate") -> None:
     """Prints the accuracy, and writes evaluations/<split>-<fingerprint>.json and .parquet into the
     run folder.
     """
-
     with without_gc():
         from imdbattn.runs.score import score_run
 

@@ -6,7 +6,7 @@ from omegaconf import DictConfig
 from tqdm import tqdm
 
 from imdbattn.launch.command import command, validated
-from imdbattn.launch.hydra_config import plain_dict
+from imdbattn.launch.hydra_config import plain_dict, take_argument
 from imdbattn.launch.process import without_gc
 from imdbattn.settings.safety import visible
 
@@ -38,15 +38,6 @@ def predict(cfg: DictConfig, text: str | None) -> None:
         results = predictions_of(predictor, texts.lines, settings)
         for result in tqdm(results, **bar, disable=sys.stdout.isatty() or None):
             print(visible(result.line), flush=True)
-
-
-def take_argument(name: str) -> str | None:
-    """Removes `name=value` from sys.argv and returns the value: for text that may contain even
-    ${...}.
-    """
-    given = [argument for argument in sys.argv[1:] if argument.startswith(f"{name}=")]
-    sys.argv[1:] = [argument for argument in sys.argv[1:] if argument not in given]
-    return given[-1].removeprefix(f"{name}=") if given else None
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ Imports nothing slow.
 
 import os
 import re
+import sys
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -34,6 +35,15 @@ def quote(argument: str, names: Collection[str]) -> str:
     # Backslashes are special only before a quote: one in the value, or the closing one.
     value = re.sub(r"(\\+)(?='|$)", r"\1\1", value).replace("'", "\\'")
     return f"{name}='{value}'"
+
+
+def take_argument(name: str) -> str | None:
+    """Removes `name=value` from sys.argv and returns the value: for text that may contain even
+    ${...}.
+    """
+    given = [argument for argument in sys.argv[1:] if argument.startswith(f"{name}=")]
+    sys.argv[1:] = [argument for argument in sys.argv[1:] if argument not in given]
+    return given[-1].removeprefix(f"{name}=") if given else None
 
 
 def refuse_typed_credentials(words: Sequence[str]) -> None:
