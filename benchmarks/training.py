@@ -19,8 +19,7 @@ from omegaconf import DictConfig
 from benchmarks import common, textbook
 from benchmarks.common import Row, in_turn, own_process, race, row, seconds
 from imdbattn.data.corpus import ReviewCorpus, prepare_reviews
-from imdbattn.data.pairs import PairCorpus
-from imdbattn.data.pairs import prepare_reviews as prepare_pairs
+from imdbattn.data.pairs import PairCorpus, prepare_pairs
 from imdbattn.data.ragged import Ragged, as_tensor, ragged
 from imdbattn.runs.callbacks import Throughput
 from imdbattn.runs.trainer import build_trainer, quiet
