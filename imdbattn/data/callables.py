@@ -39,7 +39,7 @@ def callable_of(settings: object, group: str) -> tuple[str, Callable[..., Any]]:
 
 
 def imported(target: str, key: str) -> Any:
-    """The callable with a dotted path. Raises UserError if there is none."""
+    """Returns the callable with a dotted path. Raises UserError if there is none."""
     module, _, name = target.rpartition(".")
     package = target.partition(".")[0]
     remedy = f"install it (pip install {package}), or add its folder to PYTHONPATH"

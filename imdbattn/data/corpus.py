@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-TOKENS_FORMAT = 13  # version of the cache entries; increment it when `write` changes
+TOKENS_FORMAT = 13  # version of the cache entries; increment it when `write_entry` changes
 FEW_KNOWN = 0.7  # a smaller share of known words is a warning
 SEPARATORS = re.compile("[,;|/+&]")  # of several labels in one value
 VECTORS_REMEDY = (
@@ -51,7 +51,7 @@ class SplitItems(Protocol):
 
     @property
     def rows(self) -> np.ndarray:
-        """The row of each item in the source."""
+        """Returns the row of each item in the source."""
         ...
 
     def __len__(self) -> int: ...
@@ -87,14 +87,17 @@ class ReviewCorpus(Corpus):
     targets_NC: Tensor | None = None
 
     def texts(self, split: str) -> Path:
-        """A Parquet file with `row` and `text` of validation or test, in the order of its items."""
+        """Returns a Parquet file with `row` and `text` of validation or test, in the order of its
+        items.
+        """
         return self.folder / f"{split}_texts.parquet"
 
 
 def prepare_reviews(
     cfg: "ReviewDataSettings", keep_splits: bool = False, glove: Glove | None = None
 ) -> ReviewCorpus:
-    """The corpus that the `data` settings describe: read, split and encoded, or from the cache.
+    """Returns the corpus that the `data` settings describe: read, split and encoded, or from the
+    cache.
 
     keep_splits: for scoring; takes the splits as they are, a single file as a test set.
     glove: instead of the vectors that the settings name.
@@ -195,8 +198,8 @@ def load_vectors(cfg: "ReviewDataSettings") -> Glove:
 
 
 def tokenizer_of(setting: object, words: Sequence[str]) -> AnyTokenizer:
-    """The tokenizer that turns texts into ids of `words`. Raises UserError for a callable that
-    cannot be imported.
+    """Returns the tokenizer that turns texts into ids of `words`. Raises UserError for a callable
+    that cannot be imported.
 
     setting: data.tokenizer, the name of one or `_target_` and keyword arguments.
     """
@@ -209,7 +212,7 @@ def tokenizer_of(setting: object, words: Sequence[str]) -> AnyTokenizer:
 
 
 def tokenizer_signature(setting: object) -> str:
-    """A string that changes whenever the tokens may change."""
+    """Returns a string that changes whenever the tokens may change."""
     if isinstance(setting, str):
         return signature_of_rules(setting)
     from imdbattn.data.callables import as_mapping
@@ -279,7 +282,7 @@ def share_of(count: int, total: int) -> float:
 
 
 def read_split(file: Path) -> Ragged:
-    """A split of a cache entry, memory-mapped."""
+    """Returns a split of a cache entry, memory-mapped."""
     import pyarrow as pa
 
     table = pa.ipc.open_stream(pa.memory_map(str(file))).read_all()

@@ -43,8 +43,8 @@ TOLERANCE = 1e-3  # of the sum of the probabilities of a text
 def with_extra(
     corpus: ReviewCorpus, cfg: "ReviewDataSettings", labelled: bool = True
 ) -> ReviewCorpus:
-    """The corpus with the texts of data.extra in training, and `targets_NC`; without those in
-    validation or test.
+    """Returns the corpus with the texts of data.extra in training, and `targets_NC`; without those
+    in validation or test.
 
     labelled: whether the texts have labels or probabilities; otherwise their targets are 0, and
     data.extra may also be a folder with a text in each .txt file, or a file with one text per line.
@@ -103,13 +103,13 @@ def followed_by(first: Ragged, other: Ragged) -> Ragged:
 
 
 def spaced(text: str) -> str:
-    """The text with single spaces, for comparisons."""
+    """Returns the text with single spaces, for comparisons."""
     return " ".join(text.split())
 
 
 def read_labelled(cfg: "ReviewDataSettings", label_names: list[str]) -> tuple[list[str], Tensor]:
-    """The texts of the table data.extra, and the probability of each class (U, C), float64, in this
-    order.
+    """Returns the texts of the table data.extra, and the probability of each class (U, C), float64,
+    in this order.
 
     A table with columns probability_<class>, as imdbattn.predict writes, has the texts in `text`;
     any other has data.text_column and data.label_column. Raises UserError for other classes, and

@@ -125,7 +125,7 @@ def store(folder: Path, words: list[str], vectors_VD: np.ndarray) -> None:
 
 
 def read_wheel(dim: int) -> Table:
-    """GloVe 6B from a wheel, which has 50 dimensions. Raises UserError if it is missing or
+    """Returns GloVe 6B from a wheel, which has 50 dimensions. Raises UserError if it is missing or
     changed.
     """
     import pyarrow.parquet

@@ -16,12 +16,12 @@ log = logging.getLogger(__name__)
 
 
 def label_of(label: str) -> str:
-    """A label for comparisons: without surrounding spaces, 1.0 as 1."""
+    """Returns a label for comparisons: without surrounding spaces, 1.0 as 1."""
     return re.sub(r"^([+-]?\d+)\.0*$", r"\1", label.strip())
 
 
 def as_label(value: object) -> str:
-    """A label as in a table: True as true, 1.0 as 1."""
+    """Returns a label as in a table: True as true, 1.0 as 1."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float) and value.is_integer():
@@ -30,8 +30,8 @@ def as_label(value: object) -> str:
 
 
 def folded(label: str) -> str:
-    """A label without case, invisible characters and the forms that Unicode has for the same
-    letters.
+    """Returns a label without case, invisible characters and the forms that Unicode has for the
+    same letters.
     """
     label = "".join(
         sign for sign in unicodedata.normalize("NFKC", label) if unicodedata.category(sign) != "Cf"
@@ -41,7 +41,7 @@ def folded(label: str) -> str:
 
 
 def names_of_labels(labels: list[str], where: object, label_column: str | None) -> list[str]:
-    """The different labels, sorted: as numbers if all are whole numbers, else as words.
+    """Returns the different labels, sorted: as numbers if all are whole numbers, else as words.
 
     label_column: its name; None where there are no columns. Raises UserError if there are too many
     of them to be labels.
@@ -60,8 +60,8 @@ def names_of_labels(labels: list[str], where: object, label_column: str | None) 
 
 
 def number_labels(labels: list[str], names: list[str], file: object) -> np.ndarray:
-    """Class numbers: the index in `names` of each label, or the labels if all of them are indices.
-    1.0 equals 1.
+    """Returns the class numbers: the index in `names` of each label, or the labels if all of them
+    are indices. 1.0 equals 1.
 
     Raises UserError for two names that are the same word, see `folded`, and for a label that is
     none of them.
@@ -104,7 +104,7 @@ USUAL_COLUMNS = {  # usual names of the column with texts, and of that with labe
 
 
 def proposal(setting: str, columns: Sequence[str]) -> str:
-    """Text that proposes the column which has a usual name, for the end of a message."""
+    """Returns text that proposes the column which has a usual name, for the end of a message."""
     usual = {name.casefold(): name for name in reversed(columns)}
     proposed = [usual[name] for name in USUAL_COLUMNS.get(setting, ()) if name in usual]
     return f", perhaps to {proposed[0]}" if proposed else ""

@@ -24,7 +24,7 @@ Splitter = Callable[[str], list[str]]
 
 
 def splitter_of(settings: object) -> Splitter:
-    """A function from a text to its words, without those that are blank.
+    """Returns a function from a text to its words, without those that are blank.
 
     Raises UserError if the callable cannot be imported, and the function if it does not return
     words.
@@ -47,8 +47,8 @@ def _splitter(settings: str) -> Splitter:
 
 
 def version_of(settings: Mapping[str, object]) -> str:
-    """A string that changes with the arguments, the version of the package and the file that
-    defines the callable: its words are cached.
+    """Returns a string that changes with the arguments, the version of the package and the file
+    that defines the callable: its words are cached.
     """
     target = str(settings[TARGET])
     split = imported(target, f"data.tokenizer.{TARGET}={target}")
@@ -74,12 +74,12 @@ class OwnTokenizer:
         self._ids = dict(zip(words, count(FIRST_WORD), strict=False))
 
     def encode(self, texts: Iterable[str]) -> list[list[int]]:
-        """The ids of each text."""
+        """Returns the ids of each text."""
         return [list(map(self._id, self._split(text))) for text in texts]
 
     def encode_flat(self, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
-        """The same ids as one array, (tokens,) int32, and the (N + 1,) int64 offsets of the N texts
-        in it.
+        """Returns the same ids as one array, (tokens,) int32, and the (N + 1,) int64 offsets of the
+        N texts in it.
         """
         ids, offsets, _ = self.encode_counting(texts)
         return ids, offsets
@@ -96,8 +96,9 @@ class OwnTokenizer:
         return np.array(ids, np.int32), np.array(offsets, np.int64), unknown_words
 
     def words(self, text: str) -> list[Word]:
-        """The words of one text with their positions, where they occur in it in order; a word that
-        does not, because the callable has changed it, has an empty place after the last one.
+        """Returns the words of one text with their positions, where they occur in it in order; a
+        word that does not, because the callable has changed it, has an empty place after the last
+        one.
         """
         words, end = [], 0
         lowered = text.lower() if len(text.lower()) == len(text) else text

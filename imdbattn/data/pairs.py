@@ -58,8 +58,8 @@ class PairBatch(NamedTuple):
 
     @property
     def lengths_or_none_B(self) -> Tensor | None:
-        """Source lengths for the model; None if no source is padded, which avoids a synchronization
-        with the device.
+        """Returns the source lengths for the model; None if no source is padded, which avoids a
+        synchronization with the device.
         """
         return self.source_lengths_B if self.padded else None
 
@@ -78,19 +78,19 @@ class Pairs:
 
     @property
     def rows(self) -> np.ndarray:
-        """(N,) row in the source file, or number of the generated pair."""
+        """Returns (N,) row in the source file, or number of the generated pair."""
         return self.source.rows
 
     def to(self, device: torch.device) -> "Pairs":
         return replace(self, source=self.source.to(device), target=self.target.to(device))
 
     def batch_lengths(self) -> np.ndarray:
-        """(N,) symbols of source and target, including EOS."""
+        """Returns (N,) symbols of source and target, including EOS."""
         return (self.source.lengths + self.target.lengths).numpy()
 
     def batch(self, index_B: Tensor, seed: int = 0, part: slice = slice(None)) -> PairBatch:
-        """The pairs `index_B` (on the CPU), each side padded to its longest; returns the `part` of
-        one process.
+        """Returns the pairs `index_B` (on the CPU), each side padded to its longest; returns the
+        `part` of one process.
 
         seed: not used.
         """
@@ -122,7 +122,7 @@ class PairCorpus(Corpus):
 def prepare_pairs(
     cfg: Any, vocabularies: tuple[Vocabulary, Vocabulary] | None = None, keep_splits: bool = False
 ) -> PairCorpus:
-    """The corpus that the `data` settings describe: read, split, encoded.
+    """Returns the corpus that the `data` settings describe: read, split, encoded.
 
     vocabularies: of source and target, from a trained run; None builds them from the training
     pairs.
@@ -187,7 +187,7 @@ def prepare_pairs(
 
 
 def cut_pairs(texts: Texts, name: str, shares: Mapping[str, float] | None) -> Texts:
-    """Train, validation and test, see `divided`.
+    """Returns train, validation and test, see `divided`.
 
     A missing split is taken from training by a hash of each source, so that it does not depend on
     the other pairs.
@@ -230,7 +230,7 @@ def by_source(split: Split) -> Split:
 
 
 def parts(split: Split) -> Iterator[str]:
-    """What a fingerprint covers: sources and all their targets."""
+    """Returns what a fingerprint covers: sources and all their targets."""
     return (
         "\0".join([source, *targets, "\n"])
         for source, targets in zip(split.texts, split.labels, strict=True)
@@ -241,8 +241,8 @@ def parts(split: Split) -> Iterator[str]:
 
 
 def split_text(text: str, cfg: Any) -> list[str]:
-    """A text as symbols: capital letters without spaces, or words as in the data; [] if it is
-    blank.
+    """Returns a text as symbols: capital letters without spaces, or words as in the data; [] if it
+    is blank.
     """
     if cfg.source == "reverse":
         return list("".join(text.split()).upper())
@@ -259,8 +259,8 @@ def tokenizers_of(cfg: Any) -> tuple[Any, Any]:
 
 
 def symbols_of(text: str, lower: bool, tokenizer: Any) -> str:
-    """The symbols of a text, joined by single spaces: words and punctuation, characters, or the
-    words of a callable. A space within them is SPACE.
+    """Returns the symbols of a text, joined by single spaces: words and punctuation, characters, or
+    the words of a callable. A space within them is SPACE.
     """
     if tokenizer == "words":
         return normalised(text, lower)
@@ -273,7 +273,7 @@ def symbols_of(text: str, lower: bool, tokenizer: Any) -> str:
 
 
 def joined_symbols(symbols: Iterable[str], cfg: Any, side: int) -> str:
-    """The text of symbols, for people. side: 0 of a source, 1 of a target."""
+    """Returns the text of symbols, for people. side: 0 of a source, 1 of a target."""
     if cfg.source == "reverse":
         return "".join(symbols)
     if tokenizers_of(cfg)[side] == "characters":
@@ -295,7 +295,7 @@ def normalised(text: str, lower: bool) -> str:
 
 
 def find_pair_source(cfg: Any) -> Source:
-    """The source that the `data` settings name."""
+    """Returns the source that the `data` settings name."""
     if cfg.source == "reverse":
         return reverse_source(cfg)
     if cfg.hub:
@@ -319,7 +319,7 @@ def find_pair_source(cfg: Any) -> Source:
 
 
 def aligned_source(folder: Path, name: str, cfg: Any) -> Source:
-    """Two aligned files for each split in a folder, such as train.en and train.fr."""
+    """Returns two aligned files for each split in a folder, such as train.en and train.fr."""
     files = aligned_files(folder, list(cfg.languages))
     sums = {}
     for split, sides in files.items():
@@ -333,7 +333,7 @@ def aligned_source(folder: Path, name: str, cfg: Any) -> Source:
 
 
 def hub_pairs(cfg: Any) -> Source:
-    """A dataset of the Hugging Face hub with a column `translation`."""
+    """Returns a dataset of the Hugging Face hub with a column `translation`."""
     dataset = load_hub(cfg.hub, name=cfg.hub_config)
     parts = {split: dataset[name] for name in dataset if (split := split_named(name)[0])}
     if others := [name for name in dataset if not split_named(name)[0]]:
@@ -362,8 +362,8 @@ def hub_pairs(cfg: Any) -> Source:
 
 
 def clean(tables: Mapping[str, Iterable[Pair]], name: str, cfg: Any) -> Texts:
-    """Normalized pairs of each split, without duplicates and overlong pairs. Raises UserError for
-    an empty side.
+    """Returns the normalized pairs of each split, without duplicates and overlong pairs. Raises
+    UserError for an empty side.
     """
     longest, splits, dropped = cfg.max_tokens, {}, 0
     for split, pairs in tables.items():

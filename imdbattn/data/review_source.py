@@ -37,7 +37,7 @@ def find_source(cfg: "ReviewDataSettings") -> Source:
 
 
 def decided_source(data: "ReviewDataSettings") -> str | None:
-    """The source that data.source=auto stands for; None if it is not used.
+    """Returns the source that data.source=auto stands for; None if it is not used.
 
     Raises an exception for a data.path that does not exist, before the first of many jobs.
     """

@@ -11,7 +11,7 @@ PART = re.compile(r"(.+)-(\d+)-of-(\d+)(-[0-9a-f]{16})?")  # of a split, as the 
 
 
 def split_named(name: str) -> tuple[str | None, tuple[int, int]]:
-    """The split that a name stands for, in any case, and which part of how many: (1, 2) for
+    """Returns the split that a name stands for, in any case, and which part of how many: (1, 2) for
     train-00001-of-00002.
     """
     match = PART.fullmatch(name)

@@ -33,7 +33,7 @@ class Split:
         return len(self.texts)
 
     def labelled(self) -> Iterator[str]:
-        """What a fingerprint of reviews covers: equal test sets have equal fingerprints."""
+        """Returns what a fingerprint of reviews covers: equal test sets have equal fingerprints."""
         return (
             f"{label}\0{text}\0"
             for text, label in zip(self.texts, self.labels.tolist(), strict=True)
@@ -64,7 +64,7 @@ class Source:
 
     @property
     def checksum(self) -> str:
-        """16 hex digits of `key`."""
+        """Returns 16 hex digits of `key`."""
         return fingerprint([self.key])
 
 
@@ -75,8 +75,8 @@ def divided(
     places: Callable[[Split, dict[str, float]], Mapping[str, Sequence[int] | np.ndarray]],
     cut: str,
 ) -> Texts:
-    """Train, validation and test. Missing splits are taken from training, which then loses the
-    texts of the others.
+    """Returns train, validation and test. Missing splits are taken from training, which then loses
+    the texts of the others.
 
     Args:
         texts: the splits of a source.
@@ -134,7 +134,7 @@ def check_splits(texts: Texts, name: str) -> None:
 
 
 def fingerprint(parts: Iterable[str]) -> str:
-    """16 hex digits of the parts of a split, in order."""
+    """Returns 16 hex digits of the parts of a split, in order."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(part.encode("utf-8", "surrogatepass"))
@@ -151,8 +151,8 @@ def cut_reviews(
     fold: tuple[int, int] | None = None,
     limit: int | None = None,
 ) -> Texts:
-    """Train, validation and test by `block_cut`, or by `fold_cut` for a fold, (its number, number
-    of folds).
+    """Returns train, validation and test by `block_cut`, or by `fold_cut` for a fold, (its number,
+    number of folds).
 
     shares: see `divided`. limit: number of reviews to keep, see `limited`.
     Raises UserError if a split is empty or training has one class, and if the source of a fold has
@@ -187,7 +187,7 @@ def cut_reviews(
 
 
 def limited(reviews: Texts, limit: int) -> Texts:
-    """A random subset of `limit` reviews, stratified by split and class.
+    """Returns a random subset of `limit` reviews, stratified by split and class.
 
     Each review stays in its split, and a smaller limit selects a subset of the reviews of a larger
     limit.
@@ -212,7 +212,7 @@ def limited(reviews: Texts, limit: int) -> Texts:
 
 
 def block_cut(labels_N: np.ndarray, shares: Mapping[str, float]) -> dict[str, np.ndarray]:
-    """Consecutive blocks of every class: indices of train, then of each name in `shares`.
+    """Returns consecutive blocks of every class: indices of train, then of each name in `shares`.
 
     Consecutive reviews of IMDB are about the same film: with a random split, 97% of held-out
     reviews are about a film that is also in training, with consecutive blocks 37%.
@@ -228,8 +228,8 @@ def block_cut(labels_N: np.ndarray, shares: Mapping[str, float]) -> dict[str, np
 def fold_cut(
     labels_N: np.ndarray, validation: float, fold: int, folds: int
 ) -> dict[str, np.ndarray]:
-    """Indices of train, validation and test, each in consecutive blocks of every class; test is
-    fold `fold`.
+    """Returns the indices of train, validation and test, each in consecutive blocks of every class;
+    test is fold `fold`.
 
     validation: share of the block before the fold. The blocks wrap around, so validation of the
     first fold is the end of each class.
@@ -247,7 +247,7 @@ def fold_cut(
 def indices_of_splits(
     names: Sequence[str], classes: list[list[np.ndarray]]
 ) -> dict[str, np.ndarray]:
-    """Indices of each split, ascending, of those of each class."""
+    """Returns the indices of each split, ascending, of those of each class."""
     return {
         name: np.sort(np.concatenate(parts))
         for name, parts in zip(names, zip(*classes, strict=True), strict=True)

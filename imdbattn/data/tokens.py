@@ -94,13 +94,13 @@ class Tokenizer:
         return Tokenizer, self._arguments
 
     def encode(self, texts: Iterable[str]) -> list[list[int]]:
-        """The ids of each text."""
+        """Returns the ids of each text."""
         ids, offsets = self.encode_flat(texts)
         return [ids[start:end].tolist() for start, end in pairwise(offsets)]
 
     def encode_flat(self, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
-        """The same ids as one array, (tokens,) int32, and the (N + 1,) int64 offsets of the N texts
-        in it.
+        """Returns the same ids as one array, (tokens,) int32, and the (N + 1,) int64 offsets of the
+        N texts in it.
         """
         ids, offsets, _ = self.encode_counting(texts)
         return ids, offsets
@@ -134,8 +134,8 @@ class Tokenizer:
         return text.split()
 
     def _bytes_of(self, piece: str) -> bytes:
-        """The ids of a piece as bytes of int32; torchtext's pieces are words, as are those of ASCII
-        letters only.
+        """Returns the ids of a piece as bytes of int32; torchtext's pieces are words, as are those
+        of ASCII letters only.
         """
         words = [piece]
         whole = self._keeps_letters_together and piece.isascii() and piece.isalpha()
@@ -150,7 +150,7 @@ class Tokenizer:
         return array("i", ids).tobytes()
 
     def words(self, text: str) -> list[Word]:
-        """The words of one text with their positions, and the same ids as `encode`."""
+        """Returns the words of one text with their positions, and the same ids as `encode`."""
         pieces = tokenizers.PreTokenizedString(self._lower(text))
         pieces.normalize(self._pipeline.normalizer.normalize)
         self._pipeline.pre_tokenizer.pre_tokenize(pieces)
@@ -170,13 +170,14 @@ class Tokenizer:
 
 
 def signature_of_rules(name: str) -> str:
-    """A string that changes whenever the tokens of `name` may change."""
+    """Returns a string that changes whenever the tokens of `name` may change."""
     version = f"torchtext {_torchtext()[0]}" if name == "torchtext" else pipeline_of(name).to_str()
     return f"tokenizers {tokenizers.__version__}, Unicode {unicodedata.unidata_version}, {version}"
 
 
 def pipeline_of(name: str, ascii_only: bool = False) -> tokenizers.Tokenizer:
-    """The rules of `name` as a pipeline of the library; its model is unused, so it has no words.
+    """Returns the rules of `name` as a pipeline of the library; its model is unused, so it has no
+    words.
 
     ascii_only: without the normalization, which changes no ASCII text and takes a fifth of the
     time.
@@ -266,8 +267,8 @@ def _lower(text: str) -> str:
 
 
 def _is_mark(character: str) -> bool:
-    """Whether NFC may join the character to the one before it: an accent, or a vowel or final of a
-    Korean syllable.
+    """Returns whether NFC may join the character to the one before it: an accent, or a vowel or
+    final of a Korean syllable.
     """
     return unicodedata.category(character)[0] == "M" or "\u1161" <= character <= "\u11c2"
 

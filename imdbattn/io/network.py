@@ -12,8 +12,8 @@ Result = TypeVar("Result")
 
 
 def result_within(seconds: float, call: Callable[[], Result]) -> Result:
-    """The result of `call`, in a thread. Raises its exception, and TimeoutError after so many
-    seconds.
+    """Returns the result of `call`, in a thread. Raises its exception, and TimeoutError after so
+    many seconds.
     """
     future = Future[Result]()
 
@@ -28,8 +28,8 @@ def result_within(seconds: float, call: Callable[[], Result]) -> Result:
 
 
 def http_status(url: str, timeout: float) -> int | None:
-    """The HTTP status of `url`; None if there is no response within `timeout` seconds, name lookup
-    included.
+    """Returns the HTTP status of `url`; None if there is no response within `timeout` seconds, name
+    lookup included.
     """
 
     def request() -> int:

@@ -107,7 +107,7 @@ def existing_folders(words: Sequence[str]) -> set[Path]:
 
 
 def validated(kind: str, settings: dict[str, object]) -> Any:
-    """The settings as an object of the class with this dotted path in imdbattn. Raises
+    """Returns the settings as an object of the class with this dotted path in imdbattn. Raises
     UserError.
     """
     from imdbattn.settings.schema import validate_as  # pydantic, which is slow to import
@@ -138,5 +138,5 @@ class SweepCallback(Callback):
 
 
 def in_sweep() -> bool:
-    """Whether this is a job of a multirun."""
+    """Returns whether this is a job of a multirun."""
     return HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN

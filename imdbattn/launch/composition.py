@@ -22,8 +22,8 @@ COMPOSING = threading.Lock()  # Hydra has one state per process
 def composed(
     config_name: str, overrides: Sequence[str] = (), paths: Sequence[str] = ()
 ) -> DictConfig:
-    """A command's config, with `hydra`, of these words instead of sys.argv. paths: see `command`.
-    Raises UserError.
+    """Returns a command's config, with `hydra`, of these words instead of sys.argv. paths: see
+    `command`. Raises UserError.
     """
     register_resolvers()
     words = [quote(word, paths) for word in overrides]

@@ -29,7 +29,7 @@ RANKS = ("LOCAL_RANK", "SLURM_LOCALID")
 
 
 def first_on_machine() -> bool:
-    """Whether this is the first process of a run on its machine."""
+    """Returns whether this is the first process of a run on its machine."""
     return all(os.environ.get(name, "0") == "0" for name in RANKS)
 
 
@@ -72,8 +72,8 @@ def fail(
 
 
 def explain(error: Exception, config_name: str, arguments: Sequence[str]) -> Exception:
-    """An error of Hydra as a UserError, of an unknown setting or choice with the nearest one; other
-    errors as given.
+    """Returns an error of Hydra as a UserError, of an unknown setting or choice with the nearest
+    one; other errors as given.
     """
     text = in_line(error, None)
     if "hydra/launcher" in text or "hydra/sweeper" in text:
@@ -94,7 +94,9 @@ def explain(error: Exception, config_name: str, arguments: Sequence[str]) -> Exc
 
 
 def keys_of(config_name: str, arguments: Sequence[str]) -> list[str]:
-    """The dotted keys of the config, composed with the group choices in `arguments` if possible."""
+    """Returns the dotted keys of the config, composed with the group choices in `arguments` if
+    possible.
+    """
     chosen = [
         word for word in arguments if (conf_dir() / word.lstrip("+").partition("=")[0]).is_dir()
     ]

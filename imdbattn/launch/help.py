@@ -29,7 +29,8 @@ def print_help(run_hydra: Callable[[], object], config_name: str, words: Sequenc
 
 
 def commented(text: str, config_name: str, choices: Mapping[str, str]) -> str:
-    """The help text with a comment after each setting. choices: the option of each config group.
+    """Returns the help text with a comment after each setting. choices: the option of each config
+    group.
 
     A file that sets values of other groups explains these values, not the settings: its comments
     come last.
@@ -54,7 +55,7 @@ def commented(text: str, config_name: str, choices: Mapping[str, str]) -> str:
 
 
 def with_bases(file: Path) -> Iterator[Path]:
-    """The file, if it exists, and those of its group that its defaults list names."""
+    """Yields the file, if it exists, and those of its group that its defaults list names."""
     if file.exists():
         yield file
         for base in OmegaConf.select(OmegaConf.load(file), "defaults") or ():
@@ -67,7 +68,7 @@ def is_global(file: Path) -> bool:
 
 
 def comments_in(file: Path) -> Iterator[tuple[str, str]]:
-    """Dotted name and comment of the settings in a file."""
+    """Yields the dotted name and comment of the settings in a file."""
     group = () if is_global(file) else file.relative_to(conf_dir()).parts[:-1]
     for _, name, comment in named(file.read_text(encoding="utf-8").splitlines()):
         if comment:

@@ -107,13 +107,13 @@ def with_words(settings: dict[str, Any], words: Sequence[str]) -> dict[str, Any]
 
 
 def complete(folder: Path, settings: Training) -> bool:
-    """Whether `folder` contains a finished run with these settings, on the current data."""
+    """Returns whether `folder` contains a finished run with these settings, on the current data."""
     return finished(folder, settings.test) and on_current_data(folder, settings)
 
 
 def resumable(folder: Path, settings: Training) -> bool:
-    """Whether `folder` contains the last checkpoint of a run on the current data that has results
-    to add.
+    """Returns whether `folder` contains the last checkpoint of a run on the current data that has
+    results to add.
     """
     started = (folder / "checkpoints" / "last.ckpt").exists()
     return started and not finished(folder, settings.test) and on_current_data(folder, settings)
@@ -125,7 +125,7 @@ def on_current_data(folder: Path, settings: Training) -> bool:
 
 
 def same_data(settings: Training, source: str, key: str | None) -> bool:
-    """Whether the settings select the data of a run, given its data.source and
+    """Returns whether the settings select the data of a run, given its data.source and
     Corpus.source_key.
     """
     return task_of(settings).same_data(settings.data, source, key)
@@ -222,7 +222,7 @@ def stopping(process: subprocess.Popen) -> Iterator[None]:
 
 
 def search_path() -> list[str]:
-    """The folders of --config-dir and hydra.searchpath, as an override."""
+    """Returns the folders of --config-dir and hydra.searchpath, as an override."""
     sources = HydraConfig.get().runtime.config_sources
     folders = [s.path for s in sources if s.provider not in ("hydra", "main", "schema")]
     urls = (json.dumps(path if "://" in path else f"file://{path}") for path in folders)
@@ -230,8 +230,8 @@ def search_path() -> list[str]:
 
 
 def failure(status: int, folder: Path) -> str:
-    """Why a job failed: the last line in its stderr.log. An empty string if it did not fail; the
-    file is removed.
+    """Returns why a job failed: the last line in its stderr.log. An empty string if it did not
+    fail; the file is removed.
     """
     if status < 0:
         return f"killed by {signal.Signals(-status).name}"
@@ -285,7 +285,7 @@ def forget_wandb_run(environment: MutableMapping[str, str]) -> None:
 
 
 def group_of(sweep: Path) -> str:
-    """The name of a sweep in W&B."""
+    """Returns the name of a sweep in W&B."""
     return "-".join(sweep.resolve().parts[-2:])
 
 

@@ -10,12 +10,12 @@ from typing import Any
 
 
 def cores() -> int:
-    """The number of CPU cores that this process may use."""
+    """Returns the number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def gpus() -> list[str]:
-    """The GPUs that this process may use, by their names in CUDA_VISIBLE_DEVICES."""
+    """Returns the GPUs that this process may use, by their names in CUDA_VISIBLE_DEVICES."""
     if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
         return [name.strip() for name in visible.split(",") if name.strip()]
     if shutil.which("nvidia-smi") is None:
@@ -27,7 +27,7 @@ def gpus() -> list[str]:
 
 
 def slots() -> int:
-    """How many jobs to run in parallel: one per GPU, or one per core without a GPU."""
+    """Returns how many jobs to run in parallel: one per GPU, or one per core without a GPU."""
     return len(gpus()) or cores()
 
 
@@ -42,7 +42,7 @@ def threads_of(launcher: Mapping[str, Any]) -> int:
 
 
 def has_plugin(name: str) -> bool:
-    """Whether a package of Hydra's plugins is installed."""
+    """Returns whether a package of Hydra's plugins is installed."""
     with suppress(ModuleNotFoundError):
         return importlib.util.find_spec(f"hydra_plugins.{name}") is not None
     return False

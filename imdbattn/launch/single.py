@@ -71,7 +71,7 @@ def import_wandb(loggers: Mapping[str, object]) -> None:
 
 
 def was_restarted(folder: Path) -> bool:
-    """Whether SLURM or torchrun has restarted this job, and `folder` contains its run."""
+    """Returns whether SLURM or torchrun has restarted this job, and `folder` contains its run."""
     restarted = any(os.environ.get(name, "0") not in ("", "0") for name in RESTARTS)
     return restarted and (folder / "config.yaml").exists()
 

@@ -85,7 +85,7 @@ class SweepReport:
         from imdbattn.tracking.settings import wandb_parts
         from imdbattn.tracking.wandb_run import wandb_mode
 
-        # Decided once for all jobs, which read it in multirun.yaml, see `job.decided`.
+        # Decided once for all jobs, which read it in multirun.yaml, see `job.decisions`.
         task = class_at(config.task._target_, "task", Task)
         if source := task.decided_source(config.data):
             config.data.source = source

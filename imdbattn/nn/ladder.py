@@ -114,7 +114,7 @@ class SelfAttention(nn.Module):
         return y_BHTd.transpose(1, 2).flatten(2)
 
     def project(self, x_BTD: Tensor, mask: Mask) -> tuple[Tensor, ...]:
-        """Queries, keys and values of all heads, (B, H, T, d)."""
+        """Returns the queries, keys and values of all heads, (B, H, T, d)."""
         projected = self.query(x_BTD), self.key(x_BTD), self.value(x_BTD)
         return tuple(y_BTD.unflatten(-1, (self.heads, -1)).transpose(1, 2) for y_BTD in projected)
 
@@ -159,8 +159,8 @@ class NoPositions(nn.Identity):
 
 
 def sinusoids(length: int, width: int) -> Tensor:
-    """(length, width): pe[i, h] = sin(i / 10000^(h/d)) for even h, cos(i / 10000^((h-1)/d)) for odd
-    h.
+    """Returns (length, width): pe[i, h] = sin(i / 10000^(h/d)) for even h, cos(i / 10000^((h-1)/d))
+    for odd h.
 
     Vaswani et al. 2017, section 3.5. The frequencies are float32: up to position 512 the error is
     below 2e-5.
@@ -210,7 +210,7 @@ class Pooling(nn.Module):
         super().__init__()
 
     def prepend(self, x_BTD: Tensor, mask: Mask | Tensor | None = None) -> tuple[Tensor, Mask]:
-        """The input of the layers: the words, after any vectors that the pooling adds."""
+        """Returns the input of the layers: the words, after any vectors that the pooling adds."""
         return x_BTD, Mask.of(x_BTD, mask)
 
 
@@ -218,7 +218,9 @@ class MeanPooling(Pooling):
     """The mean of the words."""
 
     def attention_weights(self, x_BTD: Tensor, mask: Mask | Tensor | None = None) -> Tensor:
-        """(B, 1, 1, T), for one head and one query: 1 / length on each word, 0 on padding."""
+        """Returns (B, 1, 1, T), for one head and one query: 1 / length on each word, 0 on
+        padding.
+        """
         mask_BT = Mask.of(x_BTD, mask).mask_BT.to(x_BTD.dtype)
         return (mask_BT / mask_BT.sum(1, keepdim=True).clamp(min=1))[:, None, None]
 
@@ -319,8 +321,8 @@ class Classifier(nn.Module):
         self.head = nn.Linear(width, classes)
 
     def forward(self, batch: Any) -> Tensor:
-        """Logits (B, C). batch: tokens_BT, positions_BT, lengths_B and what `context` needs
-        (data/ragged.Batch).
+        """Returns the logits (B, C). batch: tokens_BT, positions_BT, lengths_B and what `context`
+        needs (data/ragged.Batch).
         """
         x_BTD, mask = self.encode(self.embedding(batch.tokens_BT), batch)
         return self.head(self.dropout(self.pooling(x_BTD, mask)))

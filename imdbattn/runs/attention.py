@@ -54,7 +54,7 @@ class AttentionEntropy(L.Callback):
 
 
 def fixed_batches(data: BatchData, count: int) -> list[object]:
-    """Batches of at most `count` validation reviews, evenly spaced in their split."""
+    """Returns the batches of at most `count` validation reviews, evenly spaced in their split."""
     batches = data.batches("validation")
     lengths_N = batches.lengths_N()
     rows_N = np.unique(np.linspace(0, len(lengths_N) - 1, count).round().astype(int))

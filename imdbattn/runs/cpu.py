@@ -30,7 +30,7 @@ def use_onednn() -> bool:
 
 
 def float32_products() -> str:
-    """Which library multiplies float32 matrices, for environment.json."""
+    """Returns which library multiplies float32 matrices, for environment.json."""
     return (
         "oneDNN" if getattr(matmul_backend(), "fp32_precision", "") == "bf16" else "torch's default"
     )
@@ -42,8 +42,8 @@ def matmul_backend() -> Any:
 
 
 def product_error() -> float:
-    """Largest error, relative to |a| |b|, of products with the shapes of attention, against
-    float64.
+    """Returns the largest error, relative to |a| |b|, of products with the shapes of attention,
+    against float64.
     """
     generator = torch.Generator().manual_seed(0)
     shapes = ((2048, 50), (50, 50), (8, 256, 50), (8, 256, 50), (8, 256, 256))

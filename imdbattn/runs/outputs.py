@@ -119,7 +119,7 @@ def copy_training(source: Path, folder: Path) -> None:
 
 
 def environment() -> dict[str, object]:
-    """Content of environment.json."""
+    """Returns the content of environment.json."""
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),
@@ -138,8 +138,8 @@ def environment() -> dict[str, object]:
 
 @functools.cache
 def git_commit() -> str | None:
-    """The commit of this checkout, with + if files were changed; None in an installed package or
-    without git.
+    """Returns the commit of this checkout, with + if files were changed; None in an installed
+    package or without git.
     """
     if not (PACKAGE.parent / ".git").exists() or shutil.which("git") is None:
         return None
@@ -151,7 +151,7 @@ def git_commit() -> str | None:
 
 @functools.cache
 def uncommitted() -> bool | None:
-    """Whether conf/ or imdbattn/ of this checkout has changed or untracked files, so that
+    """Returns whether conf/ or imdbattn/ of this checkout has changed or untracked files, so that
     `git_commit` does not describe the code; None as in `git_commit`.
     """
     if git_commit() is None:
@@ -162,7 +162,7 @@ def uncommitted() -> bool | None:
 
 
 def processor() -> str | None:
-    """The model of the processor, such as `AMD EPYC 7B13`; None where it is unknown."""
+    """Returns the model of the processor, such as `AMD EPYC 7B13`; None where it is unknown."""
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             name, _, value = line.partition(":")
@@ -172,7 +172,7 @@ def processor() -> str | None:
 
 
 def memory_gb() -> float | None:
-    """The memory of this machine in gigabytes (10^9 bytes); None where it is unknown."""
+    """Returns the memory of this machine in gigabytes (10^9 bytes); None where it is unknown."""
     try:
         return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1)
     except (AttributeError, OSError, ValueError):  # such as on Windows
@@ -190,7 +190,7 @@ def version(package: str) -> str | None:
 
 
 def run_facts(cfg: Training, corpus: Corpus) -> dict[str, object]:
-    """The part of metrics.json that identifies model and data."""
+    """Returns the part of metrics.json that identifies model and data."""
     return {
         "model": cfg.model.name,
         "seed": cfg.seed,
@@ -202,8 +202,8 @@ def run_facts(cfg: Training, corpus: Corpus) -> dict[str, object]:
 
 
 def score_facts(name: str, scores: SplitScores) -> dict[str, object]:
-    """The scores of a split by their names in metrics.json; of a classifier with those of each
-    class.
+    """Returns the scores of a split by their names in metrics.json; of a classifier with those of
+    each class.
     """
     prefix = f"{name}_" if name else ""
     count = getattr(scores, "answers", len(scores.rows_N))

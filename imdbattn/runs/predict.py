@@ -29,8 +29,8 @@ CHUNK_CHARACTERS = 1 << 25  # number of characters after which a chunk ends, to 
 
 
 def open_settings(cfg: OfRun) -> tuple[Training, Path]:
-    """Settings of the run that `cfg` names, with the `data` settings of `cfg`, and its best
-    checkpoint.
+    """Returns the settings of the run that `cfg` names, with the `data` settings of `cfg`, and its
+    best checkpoint.
 
     Raises UserError for wrong input.
     """
@@ -50,8 +50,8 @@ def open_settings(cfg: OfRun) -> tuple[Training, Path]:
 
 
 def with_changes(settings: Training, data: dict[str, Any]) -> Training:
-    """A run's settings with the `data` settings of this call. Raises UserError for one that the run
-    does not have.
+    """Returns a run's settings with the `data` settings of this call. Raises UserError for one that
+    the run does not have.
     """
     recorded = as_dict(settings)["data"]
     changes = {key: value for key, value in overlay({}, data).items() if value != {}}
@@ -76,8 +76,8 @@ def with_changes(settings: Training, data: dict[str, Any]) -> Training:
 
 
 def load_predictor(cfg: OfRun) -> tuple[Any, Path]:
-    """The best model of the run or of the export that `cfg` names, for new texts, and its folder.
-    Raises UserError.
+    """Returns the best model of the run or of the export that `cfg` names, for new texts, and its
+    folder. Raises UserError.
     """
     use_onednn()  # as in training, for identical results
     keep_memory()
@@ -90,8 +90,8 @@ def load_predictor(cfg: OfRun) -> tuple[Any, Path]:
 
 
 def mean_predictor(cfg: OfRun) -> MeanPredictor:
-    """The mean of the classifiers in `cfg.run`, and of the finished runs in those that are folders
-    of runs.
+    """Returns the mean of the classifiers in `cfg.run`, and of the finished runs in those that are
+    folders of runs.
 
     Raises UserError unless they have the same classes.
     """
@@ -117,7 +117,7 @@ def mean_predictor(cfg: OfRun) -> MeanPredictor:
 def predictions_of(
     predictor: Predictor, texts: Iterable[str], options: Predict
 ) -> Iterator[Prediction]:
-    """A prediction for each text, in order; `texts` may be an endless stream."""
+    """Yields a prediction for each text, in order; `texts` may be an endless stream."""
     for first, chunk in chunked(texts, predictor):
         yield from predictor.predict(chunk, options, first)
 
@@ -125,7 +125,9 @@ def predictions_of(
 def predict_columns(
     predictor: Predictor, texts: Iterable[str], options: Predict
 ) -> Iterator[dict[str, list[Any]]]:
-    """The same as chunks of a table with `row`, the number of the text from 0, and `text`."""
+    """Yields the same as chunks of a table with `row`, the number of the text from 0, and
+    `text`.
+    """
     for first, chunk in chunked(texts, predictor, CHUNK_TEXTS):
         rows = [*range(first, first + len(chunk))]
         yield {"row": rows, "text": chunk, **predictor.columns(chunk, options, first)}
@@ -134,7 +136,8 @@ def predict_columns(
 def chunked(
     texts: Iterable[str], predictor: Predictor, size: int = 1
 ) -> Iterator[tuple[int, list[str]]]:
-    """Texts in chunks, with the number of the first. Logs the predictor's warnings at the end.
+    """Yields texts in chunks, with the number of the first. Logs the predictor's warnings at the
+    end.
 
     Chunks double in length, from `size`: the first result is available at once, and later texts
     form large batches.

@@ -235,7 +235,7 @@ class ResumeCheckpoint(L.Callback):
         self.saved_at = time.monotonic()
 
     def trained_with(self, trainer: L.Trainer) -> dict[str, object]:
-        """What a resumed run must share: the fingerprints of its data, and the number of
+        """Returns what a resumed run must share: the fingerprints of its data, and the number of
         processes.
         """
         return {**self.fingerprints, "processes": trainer.world_size}

@@ -62,15 +62,15 @@ class Run:
 
     @cached_property
     def recorded(self) -> dict[str, Any]:
-        """The settings as plain values, without a check of their types or classes."""
+        """Returns the settings as plain values, without a check of their types or classes."""
         if self.kind != "export":
             return read_settings(self.settings_file)
         return plain_settings(read_json(self.settings_file).get("settings"), self.settings_file)
 
     @cached_property
     def settings(self) -> "Training":
-        """The checked settings. Raises UserError for a wrong or missing value, and for a class that
-        is not trusted.
+        """Returns the checked settings. Raises UserError for a wrong or missing value, and for a
+        class that is not trusted.
         """
         # imports pydantic, which is slow and not needed for `--help`
         from imdbattn.tasks.task import validate
@@ -86,7 +86,7 @@ class Run:
 
     @property
     def text_column(self) -> str:
-        """Its data.text_column; `text` where there is none, also if it cannot be opened."""
+        """Returns its data.text_column; `text` where there is none, also if it cannot be opened."""
         try:
             return str(self.recorded["data"]["text_column"])
         except Exception:  # of a wrong run=, which is named later
@@ -96,25 +96,29 @@ class Run:
 
     @property
     def checkpoint(self) -> Path:
-        """The checkpoint that was given, or the best one. Raises UserError if it is missing."""
+        """Returns the checkpoint that was given, or the best one. Raises UserError if it is
+        missing.
+        """
         self.require(self.settings_file, self.file)
         return self.file
 
     @property
     def weights(self) -> Trained:
-        """The weights and facts in the checkpoint, on the CPU; read at each call."""
+        """Returns the weights and facts in the checkpoint, on the CPU; read at each call."""
         return Trained.of(read_checkpoint(self.checkpoint))
 
     # --- results --------------------------------------------------------------------------------
 
     @property
     def is_finished(self) -> bool:
-        """Whether it has its results, for a debug run those in debug.json."""
+        """Returns whether it has its results, for a debug run those in debug.json."""
         return (self.folder / results_file(self.recorded)).exists()
 
     @property
     def is_result(self) -> bool:
-        """Whether it has numbers that can be compared: it has finished, and is no debug run."""
+        """Returns whether it has numbers that can be compared: it has finished, and is no debug
+        run.
+        """
         return finished(self.folder)
 
     @cached_property
@@ -123,13 +127,13 @@ class Run:
 
     @cached_property
     def environment(self) -> dict[str, Any]:
-        """Versions and hardware; empty where they were not recorded."""
+        """Returns the versions and hardware; empty where they were not recorded."""
         file = self.folder / "environment.json"
         return read_json(file) if file.exists() else {}
 
     @property
     def curves(self) -> Curves:
-        """The learning curves, also of a run that is still training; read at each call."""
+        """Returns the learning curves, also of a run that is still training; read at each call."""
         file = self.folder / "metrics.csv"
         return read_curves(file) if file.exists() else {}
 
@@ -152,7 +156,7 @@ class Run:
 
 
 def read_curves(metrics_csv: Path) -> Curves:
-    """The values in metrics.csv; Lightning leaves most cells of a line empty.
+    """Returns the values in metrics.csv; Lightning leaves most cells of a line empty.
 
     A last line without its end, of a run that is writing it, is omitted.
     """

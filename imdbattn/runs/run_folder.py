@@ -61,18 +61,18 @@ def attention_of(head: str) -> str:
 
 
 def is_debug(settings: "Training | Mapping[str, object]") -> bool:
-    """Whether the numbers of a run are not results, as with debug=fast."""
+    """Returns whether the numbers of a run are not results, as with debug=fast."""
     return any(flat(as_dict(settings)).get(key) for key in DEBUG)
 
 
 def results_file(settings: "Training | Mapping[str, object]") -> str:
-    """Name of the file with a run's numbers, which is written last."""
+    """Returns the name of the file with a run's numbers, which is written last."""
     return "debug.json" if is_debug(settings) else "metrics.json"
 
 
 def finished(folder: Path, test: bool = False) -> bool:
-    """Whether a run folder has its results, with `test` those of the test split too. Debug runs are
-    never finished.
+    """Returns whether a run folder has its results, with `test` those of the test split too. Debug
+    runs are never finished.
     """
     names = ["metrics.json", *SPLIT_FILES["test"][:test]]
     # Path.exists raises for names that are too long
@@ -80,14 +80,16 @@ def finished(folder: Path, test: bool = False) -> bool:
 
 
 def temporary_files(folder: Path) -> Iterator[Path]:
-    """Files that a killed process has left in a run folder, in checkpoints/ and in pictures/."""
+    """Yields the files that a killed process has left in a run folder, in checkpoints/ and in
+    pictures/.
+    """
     for file in (*folder.glob("*.tmp"), *folder.glob("[cp]*/*.tmp")):
         if re.fullmatch(r"\.?[\w-]+\.(yaml|json|csv|parquet|ckpt|png|html)\.\w+\.tmp", file.name):
             yield file
 
 
 def has_setting(keys: Iterable[str], name: str) -> bool:
-    """Whether a setting, or a group of settings, is among these keys."""
+    """Returns whether a setting, or a group of settings, is among these keys."""
     return any(within(key, name) for key in keys)
 
 

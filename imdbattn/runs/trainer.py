@@ -56,7 +56,7 @@ def build_trainer(
     callbacks: Sequence[L.Callback] = (),
     **arguments: object,
 ) -> L.Trainer:
-    """The Trainer that the `trainer` settings describe; `arguments` are further ones."""
+    """Returns the Trainer that the `trainer` settings describe; `arguments` are further ones."""
     values = as_dict(settings)
     own_callbacks = make(values.pop("callbacks", None) or [], "trainer.callbacks", L.Callback)
     trainer_class = make({**values, "_partial_": True}, "trainer", L.Trainer)

@@ -24,7 +24,8 @@ def make(settings: object, what: str, kind: type, key: str = "") -> Any:
 
 
 def instantiate(node: object, key: str, kind: type) -> Any:
-    """Returns settings with each group that has a `_target_` replaced by an object of that class.
+    """Returns the settings with each group that has a `_target_` replaced by an object of that
+    class.
 
     With `_partial_: true` it is a functools.partial instead. key: the dotted name of the settings.
     """

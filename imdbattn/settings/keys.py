@@ -22,7 +22,7 @@ def conf_dir() -> Path:
 
 
 def defaults(command: str) -> dict[str, Any]:
-    """The settings in the file of a command in conf/, without Hydra's."""
+    """Returns the settings in the file of a command in conf/, without Hydra's."""
     settings: Any = OmegaConf.to_container(OmegaConf.load(conf_dir() / f"{command}.yaml"))
     return {key: value for key, value in settings.items() if key not in ("defaults", "hydra")}
 
@@ -64,7 +64,7 @@ SOURCES = ("init", "data.path", "data.source", "data.glove.path", "data.glove.so
 
 
 def as_dict(settings: Any) -> dict[str, Any]:
-    """Returns settings as nested dicts and lists, without defaults that were not given."""
+    """Returns the settings as nested dicts and lists, without defaults that were not given."""
     # Of settings.schema, which this module does not import
     if hasattr(settings, "as_given"):
         return dict(settings.as_given())
@@ -85,12 +85,12 @@ def flat(settings: Mapping[str, object], prefix: str = "") -> dict[str, Any]:
 
 
 def within(key: str, *names: str) -> bool:
-    """Whether a dotted key is one of `names`, or in a group of that name."""
+    """Returns whether a dotted key is one of `names`, or in a group of that name."""
     return any(key == name or key.startswith(f"{name}.") for name in names)
 
 
 def without(settings: object, *skipped: str) -> dict[str, Any]:
-    """The settings, flat, without the keys and groups in `skipped`."""
+    """Returns the settings, flat, without the keys and groups in `skipped`."""
     return {
         key: value for key, value in flat(as_dict(settings)).items() if not within(key, *skipped)
     }
@@ -107,8 +107,8 @@ def variant(settings: object) -> str:
 
 
 def named_overrides(words: Iterable[str], settings: Mapping[str, Any]) -> list[str]:
-    """The words of a command line that name its variant: sorted, without those that `variant`
-    ignores.
+    """Returns the words of a command line that name its variant: sorted, without those that
+    `variant` ignores.
 
     settings: of these words. A choice of trainer is hardware, but its precision is not.
     """
@@ -154,8 +154,8 @@ def absolute(path: str | None) -> str | None:
 def explicit(
     settings: object, source: str | None, batch_tokens: int | None = None
 ) -> dict[str, Any]:
-    """The settings with absolute paths, with the values that `auto` and null stand for, and with
-    their digest.
+    """Returns the settings with absolute paths, with the values that `auto` and null stand for, and
+    with their digest.
     """
     given = as_dict(settings)
     data = given["data"]
@@ -175,5 +175,5 @@ def explicit(
 
 
 def as_text(value: object) -> str:
-    """A value as on the command line."""
+    """Returns a value as on the command line."""
     return "null" if value is None else str(value)

@@ -18,7 +18,7 @@ QUOTED_TEXT = (
 
 
 def in_one_line(errors: "ValidationError", settings: Any) -> str:
-    """The first error, as `key=value must be ...`."""
+    """Returns the first error, as `key=value must be ...`."""
     error, keys, value = errors.errors()[0], list[str](), settings
     for part in error["loc"]:
         with suppress(KeyError, IndexError, TypeError):  # the name of a union's member is not a key
@@ -47,8 +47,8 @@ ALIASES = {"learning_rate": "lr", "epochs": "max_epochs", "batch_size": "batch_t
 
 
 def no_setting(key: str, known: Iterable[str]) -> str:
-    """A message that there is no such setting, with the most similar of the settings `known` and of
-    their groups.
+    """Returns a message that there is no such setting, with the most similar of the settings
+    `known` and of their groups.
     """
     last_parts = {
         name: name.rpartition(".")[2]

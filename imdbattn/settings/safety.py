@@ -28,8 +28,8 @@ PAGE_POLICY = (
 
 
 def credentials(settings: object, name: str = "") -> Iterator[str]:
-    """Dotted names of the settings that look like a credential: by their name, or by a value that
-    contains a password.
+    """Yields the dotted names of the settings that look like a credential: by their name, or by a
+    value that contains a password.
 
     A password is one in a URL, or the value of an environment variable with such a name.
     """
@@ -49,7 +49,7 @@ def credentials(settings: object, name: str = "") -> Iterator[str]:
 
 
 def passwords() -> dict[str, str]:
-    """The environment variables with names of credentials, except short values and names of
+    """Returns the environment variables with names of credentials, except short values and names of
     files.
     """
     values = {
@@ -71,7 +71,7 @@ def refuse_credentials(settings: object) -> None:
 
 
 def without_credentials(settings: Mapping[str, object]) -> dict[str, Any]:
-    """The settings without those that look like a credential."""
+    """Returns the settings without those that look like a credential."""
     kept: dict[str, Any] = {}
     for name, value in settings.items():
         if isinstance(value, Mapping) and not SECRET_NAME.search(name):
@@ -82,8 +82,8 @@ def without_credentials(settings: Mapping[str, object]) -> dict[str, Any]:
 
 
 def read_json(file: Path, remedy: str = "") -> dict[str, Any]:
-    """The object in a JSON file of a run folder. Raises UserError that names a file that is not
-    JSON.
+    """Returns the object in a JSON file of a run folder. Raises UserError that names a file that is
+    not JSON.
     """
     with naming(f"{file} cannot be read", remedy):
         content: dict[str, Any] = json.loads(file.read_text("utf-8"))
@@ -91,7 +91,7 @@ def read_json(file: Path, remedy: str = "") -> dict[str, Any]:
 
 
 def read_settings(file: Path) -> dict[str, Any]:
-    """A run's config.yaml, which may be untrusted. Raises UserError if it cannot be read.
+    """Returns a run's config.yaml, which may be untrusted. Raises UserError if it cannot be read.
 
     ${...} is refused, because it could read the environment or create objects.
     """
@@ -103,7 +103,7 @@ def read_settings(file: Path) -> dict[str, Any]:
 
 
 def plain_settings(settings: Any, file: Path) -> dict[str, Any]:
-    """The settings in `file`. Raises UserError if they contain an interpolation."""
+    """Returns the settings in `file`. Raises UserError if they contain an interpolation."""
     if "${" in str(settings):
         raise UserError(f"{file} cannot be used: it contains an interpolation (${{...}})")
     return settings
@@ -146,8 +146,8 @@ def refuse_untrusted(
 def untrusted(
     settings: Mapping[str, object], trust: str | Sequence[str] | None = None
 ) -> Iterator[tuple[str, str, str]]:
-    """Dotted key, class and package of each `_target_` outside the trusted packages. trust: further
-    ones.
+    """Yields the dotted key, class and package of each `_target_` outside the trusted packages.
+    trust: further ones.
     """
     packages = [trust] if isinstance(trust, str) else trust or []
     for group, node in settings.items():
@@ -158,7 +158,7 @@ def untrusted(
 
 
 def trust_option(file: Path) -> str:
-    """The option ` trust=...` that commands need to read this run, or nothing."""
+    """Returns the option ` trust=...` that commands need to read this run, or nothing."""
     packages = ",".join(sorted({package for *_, package in untrusted(read_settings(file))}))
     return f" 'trust=[{packages}]'" if "," in packages else f" trust={packages}" if packages else ""
 
@@ -175,7 +175,7 @@ def targets(node: object, key: str = "") -> Iterator[tuple[str, str]]:
 
 
 def visible(text: str) -> str:
-    """Text with each control character replaced by the replacement character."""
+    """Returns text with each control character replaced by the replacement character."""
     return CONTROL_CHARACTERS.sub("\N{REPLACEMENT CHARACTER}", text)
 
 

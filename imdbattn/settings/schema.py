@@ -296,7 +296,7 @@ AnyGroup = TypeVar("AnyGroup", bound=Group)
 
 
 def validate_as(kind: type[AnyGroup], settings: Mapping[str, object]) -> AnyGroup:
-    """The settings as an object of that class. Raises UserError as `validate` does."""
+    """Returns the settings as an object of that class. Raises UserError as `validate` does."""
     try:
         return kind.model_validate(settings)
     except ValidationError as error:

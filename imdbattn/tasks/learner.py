@@ -29,7 +29,7 @@ class SplitScores(Protocol):
 
     @property
     def rows_N(self) -> Tensor:
-        """Indices in the split, ascending."""
+        """Returns the indices in the split, ascending."""
         ...
 
     def values(self) -> dict[str, float]:
@@ -42,7 +42,9 @@ class SplitScores(Protocol):
 
 
 def concatenate(parts: Sequence[Tensor]) -> Tensor:
-    """Tensors along dimension 0; matrices (B, T) of different widths are padded with zeros."""
+    """Returns tensors along dimension 0; matrices (B, T) of different widths are padded with
+    zeros.
+    """
     longest = max(part.shape[-1] for part in parts)
     return torch.cat(
         [F.pad(part, (0, longest - part.shape[-1])) if part.ndim == 2 else part for part in parts]
@@ -137,7 +139,7 @@ class Learner(L.LightningModule):
 
     @classmethod
     def new(cls, cfg: Any, corpus: Any, resumed: dict[str, Any] | None = None) -> Self:
-        """An untrained model, with the weights of the run `init` if there is one.
+        """Returns an untrained model, with the weights of the run `init` if there is one.
 
         resumed: content of the checkpoint that will be loaded into it.
         """
@@ -154,18 +156,18 @@ class Learner(L.LightningModule):
         raise NotImplementedError
 
     def evaluate_batch(self, batch: Any) -> tuple[Tensor, ...]:
-        """The outputs for the items of a batch: tensors (B, ...), the first of which has the items'
-        rows.
+        """Returns the outputs for the items of a batch: tensors (B, ...), the first of which has
+        the items' rows.
         """
         raise NotImplementedError
 
     def make_scores(self, outputs: tuple[Tensor, ...]) -> SplitScores:
-        """Scores from the outputs of a split in its order."""
+        """Returns the scores from the outputs of a split in its order."""
         raise NotImplementedError
 
     def attention(self, batch: Any) -> tuple[dict[str, Attended], Tensor]:
-        """The attention of the net to a batch by name, as nn.watch.Attended, and which answers are
-        right (B,); without attention, no names.
+        """Returns the attention of the net to a batch by name, as nn.watch.Attended, and which
+        answers are right (B,); without attention, no names.
         """
         return {}, torch.ones(len(batch.rows_B), dtype=torch.bool)
 
@@ -183,7 +185,9 @@ class Learner(L.LightningModule):
         )
 
     def epoch_means(self) -> tuple[Tensor, Tensor]:
-        """Loss and accuracy of this epoch, over all processes; must be called in all of them."""
+        """Returns the loss and accuracy of this epoch, over all processes; must be called in all of
+        them.
+        """
         loss, right, answers = self.trainer.strategy.reduce(
             torch.stack(self.epoch_sums).sum(0), reduce_op="sum"
         )
@@ -207,7 +211,7 @@ class Learner(L.LightningModule):
         self.validation_step(batch, batch_idx)
 
     def gather(self) -> tuple[Tensor, ...]:
-        """The outputs of all processes, sorted by row."""
+        """Returns the outputs of all processes, sorted by row."""
         own = None
         if self.outputs:
             own = tuple(concatenate(parts).cpu() for parts in zip(*self.outputs, strict=True))
@@ -275,7 +279,7 @@ class Learner(L.LightningModule):
         return {"fused": True} if available and not chosen and works and recent else {}
 
     def lr_share(self, step: int, steps: int) -> float:
-        """The learning rate at `step` of `steps`, as a share of the full one."""
+        """Returns the learning rate at `step` of `steps`, as a share of the full one."""
         warm = round(self.cfg.warmup * steps)
         if step < warm:
             return (step + 1) / (warm + 1)

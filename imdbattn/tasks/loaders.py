@@ -20,7 +20,7 @@ GPU_CHUNK = 16  # batches that are made together, which takes about as many oper
 
 
 def on_gpu(batches: Batches) -> bool:
-    """Whether these are batches of reviews that are made on a GPU."""
+    """Returns whether these are batches of reviews that are made on a GPU."""
     return isinstance(batches.split, Ragged) and batches.split.ids.is_cuda
 
 
@@ -73,14 +73,14 @@ class BatchData(L.LightningDataModule):
 
     @staticmethod
     def read(cfg: Any) -> Corpus:
-        """The Corpus that the `data` settings describe. Raises UserError for data that cannot be
-        read as meant.
+        """Returns the Corpus that the `data` settings describe. Raises UserError for data that
+        cannot be read as meant.
         """
         raise NotImplementedError
 
     @property
     def batch_tokens(self) -> int:
-        """Padded tokens of one training batch, over all processes together."""
+        """Returns the padded tokens of one training batch, over all processes together."""
         return self.cfg.data.batch_tokens
 
     def save_texts(self, split: str, path: Path) -> None:
@@ -92,16 +92,16 @@ class BatchData(L.LightningDataModule):
         return (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
 
     def done(self) -> int:
-        """Number of batches of this epoch already trained on: 0, unless a run resumes within the
-        epoch.
+        """Returns the number of batches of this epoch already trained on: 0, unless a run resumes
+        within the epoch.
         """
         if not self.trainer:
             return 0
         return self.trainer.fit_loop.epoch_loop.batch_progress.current.completed
 
     def batches(self, split: str, *ranks: int, **options: Any) -> Batches:
-        """The batches of a split, on the training device; their padded lengths are few if this
-        module limits them.
+        """Returns the batches of a split, on the training device; their padded lengths are few if
+        this module limits them.
         """
         device = self.trainer.strategy.root_device if self.trainer else torch.device("cpu")
         batches = Batches(
@@ -150,8 +150,8 @@ class BatchData(L.LightningDataModule):
 
 
 def default_budget(tokens: int) -> int:
-    """Padded tokens in a training batch: the largest power of two from 512 to 8,192 that gives 400
-    batches per epoch.
+    """Returns the padded tokens in a training batch: the largest power of two from 512 to 8,192
+    that gives 400 batches per epoch.
 
     A small training set gives fewer batches of 512.
 

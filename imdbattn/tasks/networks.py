@@ -47,8 +47,8 @@ def build_classifier(
     trained_R: Tensor | None,
     phrases: "Phrases | None" = None,
 ) -> nn.Module:
-    """The classifier that the `model` settings describe. trained_R: ids of the words whose vectors
-    are trained.
+    """Returns the classifier that the `model` settings describe. trained_R: ids of the words whose
+    vectors are trained.
     """
     shift_D, scale_D = torch.zeros(glove.vectors.shape[1]), torch.ones(glove.vectors.shape[1])
     if model.embedding.standardize:
@@ -69,15 +69,15 @@ def build_classifier(
 
 
 def trained_words(weights: Weights, embedding: str) -> Tensor | None:
-    """The ids of the trained words, from weights; None if there are none. embedding: the name of
-    the Embedding.
+    """Returns the ids of the trained words, from weights; None if there are none. embedding: the
+    name of the Embedding.
     """
     slot_V = weights.get(f"{embedding}.slot_V")
     return None if slot_V is None else slot_V.nonzero()[:, 0]
 
 
 def batch_options(cfg: "ReviewSettings", reads_phrases: bool = True) -> dict[str, Any]:
-    """Options of Ragged.batch for training and evaluation."""
+    """Returns the options of Ragged.batch for training and evaluation."""
     phrases = cfg.model.phrases if reads_phrases else None
     return {
         "max_tokens": cfg.data.max_tokens,

@@ -51,7 +51,7 @@ class LazyAdamW(torch.optim.AdamW):
         return loss
 
     def is_own(self, group: dict[str, Any]) -> bool:
-        """Whether `update_group` updates a group instead of torch's AdamW."""
+        """Returns whether `update_group` updates a group instead of torch's AdamW."""
         return bool(group.get("lazy"))
 
     def update_group(self, group: dict[str, Any]) -> None:

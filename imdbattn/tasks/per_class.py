@@ -12,27 +12,27 @@ UNEVEN = 0.6  # a larger share of the largest class makes accuracy hard to read
 
 
 def confusion(labels_N: np.ndarray, predicted_N: np.ndarray, classes: int) -> np.ndarray:
-    """(C, C): number of items by label (row) and prediction (column)."""
+    """Returns (C, C): number of items by label (row) and prediction (column)."""
     return np.bincount(labels_N * classes + predicted_N, minlength=classes**2).reshape(
         classes, classes
     )
 
 
 def f1(confusion_CC: np.ndarray) -> np.ndarray:
-    """(C,): harmonic mean of precision and recall; nan for a class that is neither a label nor
-    predicted.
+    """Returns (C,): harmonic mean of precision and recall; nan for a class that is neither a label
+    nor predicted.
     """
     with np.errstate(invalid="ignore"):
         return 2 * confusion_CC.diagonal() / (confusion_CC.sum(0) + confusion_CC.sum(1))
 
 
 def macro_f1(confusion_CC: np.ndarray) -> float:
-    """Mean of the classes' F1, without those that are nan."""
+    """Returns the mean of the classes' F1, without those that are nan."""
     return float(np.nanmean(f1(confusion_CC)))
 
 
 def is_uneven(largest_share: float, classes: int) -> bool:
-    """Whether accuracy may hide a class, so that macro F1 is stated beside it.
+    """Returns whether accuracy may hide a class, so that macro F1 is stated beside it.
 
     largest_share: that of the largest class.
     """

@@ -38,8 +38,8 @@ class AttentionWeights:
         return list(zip(self.numbers or range(1, 1 + len(self.layers)), self.layers, strict=True))
 
     def received(self) -> dict[str, np.ndarray]:
-        """Weight of each key (K,) by attention, averaged over heads: from <cls> if there is one,
-        else over queries.
+        """Returns the weight of each key (K,) by attention, averaged over heads: from <cls> if
+        there is one, else over queries.
         """
         query = "<cls>" if self.cls else "mean query"
         rows = {}
@@ -53,7 +53,8 @@ class AttentionWeights:
         return rows if self.pooling is None else rows | {"pooling": self.pooling}
 
     def entropies(self) -> dict[str, float]:
-        """Entropy in nats, averaged over queries, of each layer and head, and of the pooling.
+        """Returns the entropy in nats, averaged over queries, of each layer and head, and of the
+        pooling.
 
         exp(entropy) is the effective number of keys attended to, at most K.
         """
@@ -69,7 +70,7 @@ class AttentionWeights:
 
 
 def entropy(weights: np.ndarray) -> np.ndarray:
-    """Entropy of (..., K) weights in nats: log K if all are equal, 0 if one is 1."""
+    """Returns the entropy of (..., K) weights in nats: log K if all are equal, 0 if one is 1."""
     from scipy.special import entr
 
     return entr(weights).sum(-1)
@@ -93,7 +94,7 @@ class Prediction:
         return self.output
 
     def facts(self) -> dict[str, str]:
-        """What a page shows below the heading."""
+        """Returns what a page shows below the heading."""
         return {}
 
     @property
@@ -128,8 +129,8 @@ class Classification(Prediction):
         return {"largest shares": shares} if shares else {}
 
     def pieces(self, shares: Sequence[float] | None = None) -> list[tuple[str, float | None]]:
-        """The whole text in order as (piece, strength 0 to 1); the strength is None for text that
-        is not a word.
+        """Returns the whole text in order as (piece, strength 0 to 1); the strength is None for
+        text that is not a word.
 
         shares: used instead of the words' own shares.
         """
@@ -171,7 +172,7 @@ class Translation(Prediction):
 
     @property
     def row_names(self) -> list[str]:
-        """The output symbol of each row of the weights."""
+        """Returns the output symbol of each row of the weights."""
         return [*self.written, EOS][: 0 if self.weights_TS is None else len(self.weights_TS)]
 
     def facts(self) -> dict[str, str]:
@@ -205,5 +206,5 @@ def percent(share: float) -> str:
 
 
 def quoted(word: str) -> str:
-    """The word, in quotation marks if it has no letter or digit, such as a comma."""
+    """Returns the word, in quotation marks if it has no letter or digit, such as a comma."""
     return word if any(map(str.isalnum, word)) else f"“{word}”"

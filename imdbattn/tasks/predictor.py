@@ -34,35 +34,33 @@ class Predictor(ABC):
     @classmethod
     @abstractmethod
     def load(cls, cfg: Any, trained: Trained) -> Self:
-        """The model of a checkpoint."""
+        """Returns the model of a checkpoint."""
 
     @abstractmethod
     def corpus(self, data: Any, keep_splits: bool = False) -> Corpus:
-        """The corpus that `data` settings describe, read with this model's vocabulary. keep_splits:
-        see `prepare`.
+        """Returns the corpus that `data` settings describe, read with this model's vocabulary.
+        keep_splits: see `prepare_reviews`.
         """
 
     @abstractmethod
     def explain(self, text: str) -> Prediction:
-        """The result for one text with the weights of every attention."""
+        """Returns the result for one text with the weights of every attention."""
 
     @abstractmethod
     def predict(
         self, texts: Sequence[str], options: Predict, first: int = 0
     ) -> Iterator[Prediction]:
-        """A result for each text. first: number of
-        the first text.
-        """
+        """Returns a result for each text. first: number of the first text."""
 
     @abstractmethod
     def columns(
         self, texts: Sequence[str], options: Predict, first: int = 0
     ) -> dict[str, list[Any]]:
-        """The same as columns of a table."""
+        """Returns the same as columns of a table."""
 
     @abstractmethod
     def warnings(self) -> list[str]:
-        """Warnings about the texts since the last call."""
+        """Returns the warnings about the texts since the last call."""
 
     @property
     def device(self) -> torch.device:

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 def hub_reviews(cfg: "ReviewDataSettings") -> Source:
-    """The reviews of the hub's data set data.hub, in the configuration data.hub_config."""
+    """Returns the reviews of the hub's data set data.hub, in the configuration data.hub_config."""
     with naming(f"data.hub={cfg.hub}"):
         dataset = load_hub(str(cfg.hub), name=cfg.hub_config)
     name = f"{cfg.hub} (hub)" if cfg.hub_config is None else f"{cfg.hub}, {cfg.hub_config} (hub)"
@@ -29,7 +29,9 @@ def hub_reviews(cfg: "ReviewDataSettings") -> Source:
 
 
 def saved_reviews(path: Path, cfg: "ReviewDataSettings") -> Source:
-    """The reviews of a folder that `Dataset.save_to_disk` or `DatasetDict.save_to_disk` wrote."""
+    """Returns the reviews of a folder that `Dataset.save_to_disk` or `DatasetDict.save_to_disk`
+    wrote.
+    """
     import datasets
 
     with naming(path):
@@ -43,12 +45,12 @@ def saved_reviews(path: Path, cfg: "ReviewDataSettings") -> Source:
 
 
 def is_saved(path: Path) -> bool:
-    """Whether `save_to_disk` wrote the folder."""
+    """Returns whether `save_to_disk` wrote the folder."""
     return (path / "dataset_dict.json").is_file() or (path / "dataset_info.json").is_file()
 
 
 def reviews_of(dataset: Any, kind: str, name: str, title: str, cfg: Any, state: str = "") -> Source:
-    """The source of a Dataset or DatasetDict.
+    """Returns the source of a Dataset or DatasetDict.
 
     title: for messages. state: of its files. Raises UserError, before the texts are read, for a
     split or a column that is missing.
@@ -91,7 +93,8 @@ def reviews_of(dataset: Any, kind: str, name: str, title: str, cfg: Any, state: 
 def chosen_splits(
     dataset: Mapping[str, Any], place: str, wanted: Mapping[str, str] | None
 ) -> dict[str, Any]:
-    """The splits by their names in SPLITS; a data set with one split, `train`, is the split "".
+    """Returns the splits by their names in SPLITS; a data set with one split, `train`, is the split
+    "".
 
     wanted: data.hub_splits. Raises UserError if a split is missing, or two have one name.
     """
@@ -125,7 +128,7 @@ def chosen_splits(
 
 
 def read_part(part: Any, columns: tuple[str, str], place: str) -> tuple[list[str], list[str]]:
-    """The texts and labels of a split. Raises UserError for a row without one of them."""
+    """Returns the texts and labels of a split. Raises UserError for a row without one of them."""
     text_column, label_column = columns
     texts, values = list(part[text_column][:]), list(part[label_column][:])
     names = getattr(part.features[label_column], "names", None)

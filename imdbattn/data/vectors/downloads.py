@@ -14,8 +14,8 @@ ZIP_SHA256 = "617afb2fe6cbd085c235baf7a465b96f4112bd7f7ccb2b2cbd649fed9cbcf2fb"
 
 
 def read_torchtext(dim: int, cache: Path) -> tuple[list[str], np.ndarray]:
-    """GloVe 6B as torchtext downloads and parses it; its last release, 0.18, loads only with torch
-    2.3.
+    """Returns GloVe 6B as torchtext downloads and parses it; its last release, 0.18, loads only
+    with torch 2.3.
     """
     verifying = ssl._create_default_https_context
     try:

@@ -99,7 +99,7 @@ def check_width(width: int, dim: int | None, in_header: bool) -> None:
 
 
 def problem(line: int, text: bytes, width: int, dim: int | None, start: list[bytes]) -> str:
-    """What is wrong with a line, and the remedy if there is one that is true."""
+    """Returns what is wrong with a line, and the remedy if there is one that is true."""
     message = (
         f"line {line} is not a new word and {width} finite numbers, separated by single spaces; it"
         f" starts with {ascii(text[:60])[1:]}"
@@ -115,7 +115,7 @@ def problem(line: int, text: bytes, width: int, dim: int | None, start: list[byt
 
 
 def header_alone(start: list[bytes]) -> bool:
-    """Whether two counts are followed by something that is no text of vectors."""
+    """Returns whether two counts are followed by something that is no text of vectors."""
     return COUNTS.fullmatch(start[0]) is not None and counts_of(start) is None
 
 

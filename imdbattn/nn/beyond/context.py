@@ -32,7 +32,7 @@ def phrase_keys(tokens: Tensor, before_W: Tensor, rows: int) -> Tensor:
 
 
 def rows_of(keys: Tensor, keys_P: Tensor) -> Tensor:
-    """The row of each key: 1 + its place among the ascending `keys_P`, 0 for others."""
+    """Returns the row of each key: 1 + its place among the ascending `keys_P`, 0 for others."""
     if not len(keys_P):
         return torch.zeros_like(keys)
     index = torch.searchsorted(keys_P, keys).clamp_(max=len(keys_P) - 1)
@@ -40,8 +40,8 @@ def rows_of(keys: Tensor, keys_P: Tensor) -> Tensor:
 
 
 def folds_of(labels_N: Tensor, folds: int) -> Tensor:
-    """The fold of each review, (N,): consecutive blocks of each class, as adjacent IMDB reviews are
-    about one film.
+    """Returns the fold of each review, (N,): consecutive blocks of each class, as adjacent IMDB
+    reviews are about one film.
     """
     fold_N = torch.zeros_like(labels_N)
     for label in labels_N.unique():
@@ -102,8 +102,8 @@ class Phrases(nn.Module):
         return rows_of(phrase_keys(tokens_BT, before_BTW, self.rows), self.keys_P)
 
     def ratios(self, phrases_BTO: Tensor, fold_B: Tensor | None = None) -> Tensor:
-        """Their log-count ratios, (B, T, O x C); fold_B: without the reviews of the fold of each
-        review.
+        """Returns their log-count ratios, (B, T, O x C); fold_B: without the reviews of the fold of
+        each review.
         """
         if fold_B is None or self.out_of_fold_KPC is None:
             return F.embedding(phrases_BTO, self.log_counts_PC).flatten(2)
@@ -119,8 +119,8 @@ def count_phrases(
     least: int,
     folds: int,
 ) -> Phrases:
-    """The phrases of 1 .. W + 1 words that occur in at least `least` training reviews, counted once
-    per review.
+    """Returns the phrases of 1 .. W + 1 words that occur in at least `least` training reviews,
+    counted once per review.
 
     ids: those (M,) of all words of the training reviews, those before each, nearest first, 0 where
     the review starts,

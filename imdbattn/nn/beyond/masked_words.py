@@ -41,12 +41,12 @@ class MaskedWords(nn.Module):
         self.bias_G = nn.Parameter((counts_G.float() / counts_G.sum()).log())
 
     def maskable(self, tokens_BT: Tensor) -> Tensor:
-        """(B, T) bool: which words may be masked."""
+        """Returns (B, T) bool: which words may be masked."""
         return self.place_V[tokens_BT] >= 0
 
     def forward(self, batch: Any, masked_BT: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits (M, G) of the words where `masked_BT` is True, all maskable, and their indices in
-        `guessed_G` (M,).
+        """Returns the logits (M, G) of the words where `masked_BT` is True, all maskable, and their
+        indices in `guessed_G` (M,).
         """
         x_BTE = self.encoder.embedding(batch.tokens_BT)
         x_BTE = torch.where(masked_BT[..., None], self.mask_E.to(x_BTE.dtype), x_BTE)

@@ -35,6 +35,8 @@ class BidirectionalGRU(nn.Module):
 
 
 def reversed_places(mask_BT: Tensor) -> Tensor:
-    """(B, T): the places of the words in reverse order, then those of the padding unchanged."""
+    """Returns (B, T): the places of the words in reverse order, then those of the padding
+    unchanged.
+    """
     place_T = torch.arange(mask_BT.shape[1], device=mask_BT.device)
     return torch.where(mask_BT, mask_BT.sum(1, keepdim=True) - 1 - place_T, place_T)

@@ -51,7 +51,7 @@ class MaskedWordScores:
 
     @property
     def answers(self) -> int:
-        """Masked words of all reviews."""
+        """Returns the masked words of all reviews."""
         return int(self.masked_N.sum())
 
     def values(self) -> dict[str, float]:
@@ -65,7 +65,9 @@ class MaskedWordScores:
 
 
 def evaluation_mask(rows_B: Tensor, positions_BT: Tensor, share: float) -> Tensor:
-    """(B, T) bool, True for `share` of the words. A hash: the same for a review in any batch."""
+    """Returns (B, T) bool, True for `share` of the words. A hash: the same for a review in any
+    batch.
+    """
     hash_BT = (rows_B[:, None] * 1_000_003 + positions_BT + 1) * 2_654_435_761 % 2**32
     hash_BT = (hash_BT ^ (hash_BT >> 15)) * 2_246_822_519 % 2**32
     return hash_BT < share * 2**32

@@ -75,7 +75,7 @@ class ReviewData(BatchData):
         link_or_copy(self.corpus.texts(split), path)
 
     def short_review(self, split: str) -> str:
-        """The review whose number of words is closest to SHORT; the first of several."""
+        """Returns the review whose number of words is closest to SHORT; the first of several."""
         import pyarrow.parquet as pq
 
         at = int((self.corpus.splits[split].lengths - SHORT).abs().argmin())
@@ -95,7 +95,7 @@ class Scores:
     metric_name: str = ""
 
     def values(self) -> dict[str, float]:
-        """Returns for the log and metrics.json: accuracy, cross-entropy in nats, and the metric."""
+        """Returns accuracy, cross-entropy in nats and the metric, for the log and metrics.json."""
         classes = self.logits_NC.shape[1]
         accuracy = multiclass_accuracy(
             self.logits_NC, self.labels_N, num_classes=classes, average="micro"
@@ -244,7 +244,9 @@ class ReviewClassifier(Learner):
         return bool(attention_parts(self.net))
 
     def watched(self, batch: Batch) -> tuple[Tensor, dict[str, Attended]]:
-        """Logits, and the weights of each attention, which fast attention does not compute."""
+        """Returns the logits, and the weights of each attention, which fast attention does not
+        compute.
+        """
         with ExitStack() as stack:
             parts = attention_parts(self.net)
             shown = {name: stack.enter_context(watch(part)) for name, part in parts.items()}
@@ -273,7 +275,7 @@ class ReviewClassifier(Learner):
 
 
 def mean_entropy(attended: Mapping[str, Attended]) -> Tensor:
-    """The mean entropy of each review (B,) over queries, heads and attentions, in nats."""
+    """Returns the mean entropy of each review (B,) over queries, heads and attentions, in nats."""
     means_B = [part.over_queries(part.entropy()).mean(1) for part in attended.values()]
     return torch.stack(means_B).mean(0)
 
@@ -329,8 +331,8 @@ def chosen_metric(cfg: ReviewSettings) -> Metric | None:
 def words_of(
     corpus: ReviewCorpus, model: ClassifierModel, start: Trained | None, embedding: str
 ) -> Tensor | None:
-    """Ids of the words whose vectors are trained: of initial weights, else of training reviews;
-    None if frozen.
+    """Returns the ids of the words whose vectors are trained: of initial weights, else of training
+    reviews; None if frozen.
     """
     if not model.embedding.trainable:
         return None

@@ -43,7 +43,7 @@ class ReviewPredictor(Predictor):
 
     @classmethod
     def load(cls, cfg: Any, trained: Trained, glove: Glove | None = None) -> Self:
-        """The model of a checkpoint. glove: its vectors, if they have been read already."""
+        """Returns the model of a checkpoint. glove: its vectors, if they have been read already."""
         glove, (weights, facts) = glove or load_vectors(cfg.data), trained
         check_same("the checkpoint", facts, {"vectors": glove.fingerprint})
         phrases = None
@@ -95,7 +95,7 @@ class ReviewPredictor(Predictor):
     def columns(
         self, texts: Sequence[str], options: Predict, first: int = 0
     ) -> dict[str, list[Any]]:
-        """Label, its probability, and the probability of each class."""
+        """Returns the label, its probability, and the probability of each class."""
         results = list(self.predict(texts, options, first))
         columns: dict[str, list[Any]] = {
             "label": [result.label for result in results],
@@ -116,7 +116,9 @@ class ReviewPredictor(Predictor):
         return self.batches_of(*self.tokenizer.encode_flat(texts), multiple)
 
     def batches_of(self, ids: np.ndarray, offsets: np.ndarray, multiple: int = 1) -> Batches:
-        """Batches of texts that are ids already: text n is ids[offsets[n] : offsets[n + 1]]."""
+        """Returns the batches of texts that are ids already: text n is ids[offsets[n] : offsets[n +
+        1]].
+        """
         labels_N = torch.zeros(len(offsets) - 1, dtype=torch.int64)
         reviews = Ragged(
             torch.from_numpy(ids), torch.from_numpy(offsets), labels_N, np.arange(len(labels_N))
@@ -124,7 +126,7 @@ class ReviewPredictor(Predictor):
         return Batches(reviews, **self.batch_options | {"multiple": multiple})
 
     def words_read(self, text: str) -> list[Word]:
-        """The words that remain after truncation to data.max_tokens."""
+        """Returns the words that remain after truncation to data.max_tokens."""
         words = self.tokenizer.words(text)
         return [
             words[at]
@@ -132,13 +134,13 @@ class ReviewPredictor(Predictor):
         ]
 
     def probabilities(self, batch: Batch) -> Tensor:
-        """(B, C)."""
+        """Returns (B, C)."""
         parts: Any = (part.to(self.device) if isinstance(part, Tensor) else part for part in batch)
         return self.net(Batch(*parts)).double().softmax(1)
 
     @torch.inference_mode()
     def classify(self, texts: Sequence[str]) -> Tensor:
-        """(N, C) probabilities on the CPU, computed in batches as in evaluation."""
+        """Returns (N, C) probabilities on the CPU, computed in batches as in evaluation."""
         batches = self.batches(texts, self.cfg.data.pad_to)
         probabilities_NC = torch.empty(len(batches), len(self.facts["labels"]), dtype=torch.float64)
         for item in EvalBatches(batches.lengths_N(), self.cfg.data.eval_batch_tokens):
@@ -146,7 +148,7 @@ class ReviewPredictor(Predictor):
         return probabilities_NC
 
     def label(self, texts: Sequence[str]) -> list[Classification]:
-        """Label and probability of each text."""
+        """Returns the label and probability of each text."""
         probabilities = self.classify(texts).tolist()
         return list(map(self.result, texts, probabilities))
 
@@ -224,8 +226,8 @@ class MeanPredictor(ReviewPredictor):
 def watched(
     net: nn.Module, run: Callable[[], Tensor], model: str
 ) -> tuple[Tensor, list[Tensor], list[bool]]:
-    """What `run` returns, the weights of each layer and of the pooling, and whether each layer adds
-    x itself.
+    """Returns what `run` returns, the weights of each layer and of the pooling, and whether each
+    layer adds x itself.
 
     run: calls the net once. Raises UserError naming the model if a custom part does not show its
     attention.

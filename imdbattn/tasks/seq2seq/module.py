@@ -130,7 +130,7 @@ class Seq2SeqModule(Learner):
 
     @staticmethod
     def losses(logits_BTV: Tensor, target_BT: Tensor, label_smoothing: float = 0.0) -> Tensor:
-        """Cross-entropy of each symbol (B, T); 0 after the end."""
+        """Returns the cross-entropy of each symbol (B, T); 0 after the end."""
         return F.cross_entropy(
             logits_BTV.transpose(1, 2),
             target_BT,
@@ -140,8 +140,8 @@ class Seq2SeqModule(Learner):
         )
 
     def attention(self, batch: PairBatch) -> tuple[dict[str, Attended], Tensor]:
-        """That of the decoder to the source; an answer is right if all its symbols are, with
-        teacher forcing.
+        """Returns the attention of the decoder to the source; an answer is right if all its symbols
+        are, with teacher forcing.
         """
         start = self.net.encode(batch.source_BS, batch.lengths_or_none_B)
         logits_BTV, state = self.net.decoder(shifted(batch.target_BT), start)

@@ -67,7 +67,7 @@ class Seq2SeqPredictor(Predictor):
         return self.write([text])[0]
 
     def joined(self, symbols: Sequence[str]) -> str:
-        """The text of the symbols of an output."""
+        """Returns the text of the symbols of an output."""
         return joined_symbols(symbols, self.cfg.data, 1)
 
     def warnings(self) -> list[str]:
@@ -84,7 +84,7 @@ class Seq2SeqPredictor(Predictor):
         weights: bool = True,
         first: int = 0,
     ) -> list[Translation]:
-        """The output for each text, decoded greedily or by beam search, in batches as in
+        """Returns the output for each text, decoded greedily or by beam search, in batches as in
         evaluation.
 
         weights: also return attention weights. first: number of the first text. Raises UserError
@@ -109,7 +109,7 @@ class Seq2SeqPredictor(Predictor):
     def write_batch(
         self, sources: Sequence[list[str]], beams: int, length_penalty: float, weights: bool
     ) -> Iterator[Translation]:
-        """The outputs for sources of symbols, in one batch."""
+        """Yields the outputs for sources of symbols, in one batch."""
         source_vocabulary, target_vocabulary = self.vocabularies
         net, device = self.net, self.device
         ids = [source_vocabulary.encode(symbols) for symbols in sources]
@@ -154,6 +154,6 @@ def vocabularies(facts: Facts) -> tuple[Vocabulary, Vocabulary]:
 def build_encoder_decoder(
     model: EncoderDecoderModel, source: Vocabulary, target: Vocabulary
 ) -> EncoderDecoder:
-    """The encoder-decoder that the `model` settings describe."""
+    """Returns the encoder-decoder that the `model` settings describe."""
     net: Any = make_net(model, len(source), len(target))
     return net
