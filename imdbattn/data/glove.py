@@ -43,7 +43,7 @@ class Glove:
 
     @cached_property
     def words(self) -> list[str]:
-        """V words in row order."""
+        """Returns the V words in row order."""
         # splitlines also cuts at \x85
         return (self.folder / "words.txt").read_bytes().decode().split("\n")
 

@@ -217,7 +217,7 @@ def cut_pairs(texts: Texts, name: str, shares: Mapping[str, float] | None) -> Te
 
 
 def by_source(split: Split) -> Split:
-    """One item per source, with all its targets and the row of its first pair."""
+    """Returns one item per source, with all its targets and the row of its first pair."""
     targets: dict[str, list[str]] = {}
     for source, (target,) in zip(split.texts, split.labels, strict=True):
         targets.setdefault(source, []).append(target)
@@ -250,7 +250,7 @@ def split_text(text: str, cfg: Any) -> list[str]:
 
 
 def tokenizers_of(cfg: Any) -> tuple[Any, Any]:
-    """data.tokenizer of source and of target."""
+    """Returns data.tokenizer of source and of target."""
     setting = cfg.tokenizer
     if not isinstance(setting, (list, tuple)):
         return setting, setting
@@ -282,7 +282,7 @@ def joined_symbols(symbols: Iterable[str], cfg: Any, side: int) -> str:
 
 
 def normalised(text: str, lower: bool) -> str:
-    """Words and punctuation, joined by single spaces: "C’est à toi !" is "c'est à toi !".
+    """Returns words and punctuation, joined by single spaces: "C’est à toi !" is "c'est à toi !".
 
     Combining accents are joined to their letter, and ’ becomes ', so that a word has only one form.
     """

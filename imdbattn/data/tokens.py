@@ -164,7 +164,9 @@ class Tokenizer:
         return words[::-1]
 
     def _lower(self, text: str) -> str:
-        """`_lower` of this module, with full-width characters replaced if the rules say so."""
+        """Returns `_lower` of this module, with full-width characters replaced if the rules say
+        so.
+        """
         text = _lower(text)
         return text if text.isascii() or not self._normalizes else text.translate(_FULL_WIDTH)
 
@@ -194,8 +196,8 @@ def pipeline_of(name: str, ascii_only: bool = False) -> tokenizers.Tokenizer:
 
 
 def _ptb() -> Rules:
-    """Penn Treebank tokens, similar to those of Stanford's tokenizer for GloVe 6B: do n't, film 's,
-    well - done.
+    """Returns the rules of Penn Treebank tokens, similar to those of Stanford's tokenizer for GloVe
+    6B: do n't, film 's, well - done.
 
     Based on https://nlp.stanford.edu/software/tokenizer.html, but brackets and double quotes are
     kept. Windows punctuation (cp1252, undecoded in IMDB) and its Unicode forms become ASCII.
@@ -251,7 +253,7 @@ RULES = {
 
 
 def _lower(text: str) -> str:
-    """`text.lower()` with each character in its place, so that offsets stay valid.
+    """Returns `text.lower()` with each character in its place, so that offsets stay valid.
 
     The library lower-cases single characters and misses the Greek final sigma. İ, the only
     character that lower() makes longer, is left to the pipeline. Lone surrogates, which the library
@@ -274,8 +276,8 @@ def _is_mark(character: str) -> bool:
 
 
 def _torchtext() -> tuple[str, Callable[[str], list[str]]]:
-    """torchtext's version and its own basic_english; its last release, 0.18, loads only with torch
-    2.3.
+    """Returns torchtext's version and its own basic_english; its last release, 0.18, loads only
+    with torch 2.3.
     """
     # torchtext warns at import that it is deprecated
     with warnings.catch_warnings(action="ignore"):

@@ -82,7 +82,7 @@ def warn_of_soft_locks(reason: str) -> None:
 
 @contextmanager
 def atomically(path: Path) -> Iterator[Path]:
-    """A temporary path that replaces `path` at the end, unless an exception is raised.
+    """Yields a temporary path that replaces `path` at the end, unless an exception is raised.
 
     Raises UserError if the folder cannot be written.
     """
@@ -120,7 +120,9 @@ def writing_into(folder: Path, remedy: str) -> Iterator[None]:
 
 
 def cache_root(setting: str | None) -> Path:
-    """`setting`, else $IMDBATTN_CACHE, else $XDG_CACHE_HOME/imdbattn, else ~/.cache/imdbattn."""
+    """Returns `setting`, else $IMDBATTN_CACHE, else $XDG_CACHE_HOME/imdbattn, else
+    ~/.cache/imdbattn.
+    """
     xdg = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
     return expanded(setting or os.environ.get("IMDBATTN_CACHE") or xdg / "imdbattn")
 

@@ -45,7 +45,7 @@ def http_status(url: str, timeout: float) -> int | None:
 
 
 def load_hub(dataset: str, **arguments: object) -> Any:
-    """`datasets.load_dataset` without progress bars."""
+    """Calls `datasets.load_dataset` without progress bars."""
     import datasets
 
     datasets.disable_progress_bars()

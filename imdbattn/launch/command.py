@@ -34,7 +34,8 @@ from imdbattn.settings.keys import conf_dir
 def command(
     config_name: str, *paths: str, schema: str | None = None
 ) -> Callable[[Callable[[Any], object]], Callable[[], object]]:
-    """hydra.main with conf/. Any exception ends in one line and exit status 2, see `fail`.
+    """Decorates like hydra.main, with conf/. Any exception ends in one line and exit status 2, see
+    `fail`.
 
     paths: settings whose values are quoted before Hydra parses them, because , { [ ( and = are
     special there. In a sweep they are not, because there a comma separates values. See also

@@ -18,7 +18,7 @@ COLUMN = 36  # of the comments
 
 
 def print_help(run_hydra: Callable[[], object], config_name: str, words: Sequence[str]) -> None:
-    """Hydra's help with the comments of conf/."""
+    """Prints Hydra's help with the comments of conf/."""
     choices = composed(
         config_name, [word for word in words if not word.startswith("-")]
     ).hydra.runtime.choices
@@ -76,8 +76,8 @@ def comments_in(file: Path) -> Iterator[tuple[str, str]]:
 
 
 def named(lines: Iterable[str]) -> Iterator[tuple[str, str, str]]:
-    """Each line of YAML with the dotted name and the comment of the setting in it, "" if it has
-    none.
+    """Yields each line of YAML with the dotted name and the comment of the setting in it, "" if it
+    has none.
     """
     path: list[str] = []
     for line in lines:

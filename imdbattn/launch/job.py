@@ -40,7 +40,7 @@ PATIENCE = 20  # seconds in which a job must save its state; SLURM kills it afte
 
 
 def run_job(cfg: DictConfig) -> float | None:
-    """Run one job of a multirun, unless its folder already contains its results.
+    """Runs one job of a multirun, unless its folder already contains its results.
 
     Returns the best validation accuracy, or None for a failed or stopped job, as Optuna expects.
     """
@@ -171,7 +171,7 @@ def started(
     number: int,
     console: bool = False,
 ) -> Iterator[subprocess.Popen]:
-    """A run as `python -m imdbattn.train words... hydra.mode=RUN`, which an exception stops.
+    """Starts a run as `python -m imdbattn.train words... hydra.mode=RUN`, which an exception stops.
 
     A child process frees its memory and its GPU at its end, has its own W&B run, can start further
     processes (DDP), and can crash without ending the sweep. Its output is in console.log unless
@@ -248,8 +248,8 @@ def failure(status: int, folder: Path) -> str:
 
 @contextmanager
 def reserved_gpu(trainer: Any, number: int) -> Iterator[dict[str, str]]:
-    """Environment variables that give a job on one device a GPU which no other job of this user has
-    reserved.
+    """Yields environment variables that give a job on one device a GPU which no other job of this
+    user has reserved.
 
     With more jobs than GPUs, jobs share them. Empty for jobs on several devices or on the CPU, and
     without a GPU.
@@ -290,7 +290,7 @@ def group_of(sweep: Path) -> str:
 
 
 def record(job: str, status: str, reason: str = "") -> None:
-    """Append a line about a job to sweep.jsonl; short lines that several processes append do not
+    """Appends a line about a job to sweep.jsonl; short lines that several processes append do not
     mix.
     """
     with (sweep_dir() / LOG).open("a") as file:
@@ -298,8 +298,8 @@ def record(job: str, status: str, reason: str = "") -> None:
 
 
 def jobs_of(sweep: Path) -> dict[str, dict[str, str]]:
-    """The last line about each job: name of its folder -> {"job", "status", "reason"}; stopped if
-    it did not end.
+    """Returns the last line about each job: name of its folder -> {"job", "status", "reason"};
+    stopped if it did not end.
     """
     jobs = {
         entry["job"]: entry for entry in map(json.loads, (sweep / LOG).read_text().splitlines())

@@ -32,8 +32,8 @@ def slots() -> int:
 
 
 def threads_of(launcher: Mapping[str, Any]) -> int:
-    """CPU threads per job: its CPUs in Ray, else its share of the cores; n_jobs=-1 is one job per
-    core.
+    """Returns the CPU threads per job: its CPUs in Ray, else its share of the cores; n_jobs=-1 is
+    one job per core.
     """
     if "ray" in launcher:
         return max(1, int(launcher["ray"]["remote"].get("num_cpus") or 1))

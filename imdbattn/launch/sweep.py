@@ -53,7 +53,7 @@ class SweepReport:
             sys.exit(status)
 
     def start(self, config: DictConfig) -> BaseFileLock:
-        """Prepare the sweep folder and return its lock, acquired.
+        """Prepares the sweep folder and returns its lock, acquired.
 
         Raises UserError if there is no sweep to resume, or if the folder contains other files or
         another sweep.
@@ -97,7 +97,7 @@ class SweepReport:
         return lock
 
     def end(self, config: DictConfig, complete: bool) -> int:
-        """Log how the jobs ended, compare them if the sweep is complete, and return the exit
+        """Logs how the jobs ended, compares them if the sweep is complete, and returns the exit
         status.
         """
         sweep = Path(str(config.hydra.sweep.dir))
@@ -147,7 +147,7 @@ class SweepReport:
 
 
 def compare_jobs(config: DictConfig, sweep: Path, folders: list[Path]) -> None:
-    """Write <sweep>/comparison, print it, and log it to W&B. A failure is logged only: the runs'
+    """Writes <sweep>/comparison, prints it, and logs it to W&B. A failure is logged only: the runs'
     results are safe.
     """
     from imdbattn.report.comparison_page import write_comparison

@@ -118,7 +118,7 @@ def values_of(columns: Mapping[str, Sequence[tuple[Tensor, ...]]]) -> dict[str, 
 
 @contextmanager
 def evaluation_mode(net: nn.Module) -> Iterator[None]:
-    """Evaluation mode, and afterwards the mode of each module as before."""
+    """Sets evaluation mode, and afterwards the mode of each module as before."""
     before = [(module, module.training) for module in net.modules()]
     net.eval()
     try:

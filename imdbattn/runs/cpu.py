@@ -37,7 +37,7 @@ def float32_products() -> str:
 
 
 def matmul_backend() -> Any:
-    """Torch's setting; None in older versions."""
+    """Returns torch's setting; None in older versions."""
     return getattr(torch.backends.mkldnn, "matmul", None)
 
 

@@ -64,7 +64,7 @@ def fit(
 
 
 def train(cfg: Training, folder: Path, resume: bool, start: Path | None) -> dict[str, Any]:
-    """`fit` in a folder that no other process uses."""
+    """Does what `fit` does, in a folder that no other process uses."""
     tracker = tracker_of(cfg.logger)
     check_hardware(cfg.trainer)
     L.seed_everything(cfg.seed, workers=True, verbose=False)

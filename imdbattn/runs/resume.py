@@ -127,7 +127,7 @@ class ResumeCheckpoint(L.Callback):
         set_handlers(self.receive)  # Lightning restores the previous handlers
 
     def receive(self, number: int, frame: FrameType | None) -> None:
-        """Signal handler: training stops before its next step; a second signal exits at once."""
+        """Handles a signal: training stops before its next step; a second signal exits at once."""
         self.signal = number
         signal.signal(number, exit_now)
 
@@ -178,7 +178,7 @@ class ResumeCheckpoint(L.Callback):
         self.stop_if(max(from_all(trainer, self.signal)), trainer)
 
     def end(self, trainer: L.Trainer) -> None:
-        """Must be called after `fit`."""
+        """Starts and stops what `fit` did not; must be called after it."""
         self.start(trainer)  # if all steps were done before
         if trainer.is_global_zero:
             self.stop_if(self.signal, trainer)  # received after the last step

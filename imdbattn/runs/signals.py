@@ -28,7 +28,7 @@ def set_handlers(handlers: Handler | Mapping[signal.Signals, Handler]) -> None:
 
 
 def exit_now(number: int, frame: FrameType | None) -> None:
-    """Handler that exits with status 128 + number; a second signal kills the process."""
+    """Exits with status 128 + number; a second signal kills the process."""
     signal.signal(number, signal.SIG_DFL)
     if number == signal.SIGUSR1 and os.environ.get("SLURM_PROCID", "0") == "0":
         requeue()
@@ -37,7 +37,7 @@ def exit_now(number: int, frame: FrameType | None) -> None:
 
 @contextmanager
 def exiting_on_signals() -> Iterator[None]:
-    """Signals exit the process, except during training, which handles them itself."""
+    """Lets signals exit the process, except during training, which handles them itself."""
     previous = {number: signal.getsignal(number) for number in SIGNALS}
     set_handlers(exit_now)
     try:

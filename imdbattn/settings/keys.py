@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parents[1]
 
 
 def conf_dir() -> Path:
-    """conf/ in the installed package, or next to it in a checkout."""
+    """Returns conf/ in the installed package, or next to it in a checkout."""
     return next(
         folder
         for folder in (PACKAGE / "conf", PACKAGE.parent / "conf")
@@ -74,7 +74,7 @@ def as_dict(settings: Any) -> dict[str, Any]:
 
 
 def flat(settings: Mapping[str, object], prefix: str = "") -> dict[str, Any]:
-    """Nested settings as one dict with dotted keys. Lists remain values."""
+    """Returns nested settings as one dict with dotted keys. Lists remain values."""
     values: dict[str, Any] = {}
     for key, value in settings.items():
         if isinstance(value, Mapping) and value:
@@ -136,7 +136,7 @@ def hexdigest(values: Mapping[str, object]) -> str:
 
 
 def overlay(settings: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """`settings` with those values of `changes` that are not None, recursively."""
+    """Returns `settings` with those values of `changes` that are not None, recursively."""
     merged = dict(settings)
     for key, value in changes.items():
         if isinstance(value, dict):

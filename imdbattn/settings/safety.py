@@ -164,7 +164,7 @@ def trust_option(file: Path) -> str:
 
 
 def targets(node: object, key: str = "") -> Iterator[tuple[str, str]]:
-    """Each `_target_` in nested settings, with its dotted key."""
+    """Yields each `_target_` in nested settings, with its dotted key."""
     if isinstance(node, (Mapping, list)):
         for name, value in node.items() if isinstance(node, Mapping) else enumerate(node):
             dotted = f"{key}.{name}" if key else str(name)

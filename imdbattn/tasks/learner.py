@@ -254,8 +254,8 @@ class Learner(L.LightningModule):
         gradient_clip_val: float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        """As Lightning's, which refuses fused optimizers in mixed precision, even where gradients
-        are not scaled; keeps the norm, which clipping computes.
+        """Clips as Lightning does, which refuses fused optimizers in mixed precision, even where
+        gradients are not scaled; keeps the norm, which clipping computes.
         """
         plain = self.trainer.precision in ("32-true", BFLOAT16)
         if not plain or str(gradient_clip_algorithm or "norm") != "norm":
@@ -266,7 +266,7 @@ class Learner(L.LightningModule):
             self.gradient_norms.append(norm.detach())
 
     def fused(self) -> dict[str, bool]:
-        """`fused`, one kernel per step for all weights, if the optimizer supports it and it
+        """Returns `fused`, one kernel per step for all weights, if the optimizer supports it and it
         works.
         """
         available = "fused" in inspect.signature(self.make_optimizer).parameters

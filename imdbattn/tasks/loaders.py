@@ -88,7 +88,7 @@ class BatchData(L.LightningDataModule):
         raise NotImplementedError
 
     def ranks(self) -> tuple[int, int]:
-        """This process's rank and the number of processes."""
+        """Returns this process's rank and the number of processes."""
         return (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
 
     def done(self) -> int:
@@ -114,7 +114,7 @@ class BatchData(L.LightningDataModule):
         return batches
 
     def train_batches(self) -> Batches:
-        """This process's part of each training batch."""
+        """Returns this process's part of each training batch."""
         return self.batches("train", *self.ranks(), **self.train_options)
 
     def loader(self, batches: Batches, sampler: Any) -> Loader:
@@ -135,7 +135,7 @@ class BatchData(L.LightningDataModule):
         return self.loader(batches, sampler)
 
     def eval_dataloader(self, split: str) -> Loader:
-        """Every item of `split` exactly once, over all processes."""
+        """Returns every item of `split` exactly once, over all processes."""
         batches = self.batches(split)
         return self.loader(
             batches,

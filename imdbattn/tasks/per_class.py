@@ -40,8 +40,8 @@ def is_uneven(largest_share: float, classes: int) -> bool:
 
 
 def details(confusion_CC: np.ndarray) -> dict[str, object]:
-    """For metrics.json: macro F1, the share of the largest class, and in the order of the classes
-    F1, recall and the matrix; None instead of nan.
+    """Returns for metrics.json macro F1, the share of the largest class, and in the order of the
+    classes F1, recall and the matrix; None instead of nan.
     """
     with np.errstate(invalid="ignore"):
         recall_C = confusion_CC.diagonal() / confusion_CC.sum(1)  # nan for a class without items

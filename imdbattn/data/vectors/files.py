@@ -53,7 +53,7 @@ def read_vectors(path: Path, dim: int | None) -> Table:
 
 @contextmanager
 def opened(path: Path, dim: int | None) -> Iterator[tuple[str, BinaryIO]]:
-    """The name of the file without that of its compression, and its bytes as a stream.
+    """Yields the name of the file without that of its compression, and its bytes as a stream.
 
     Of several files in a .zip, the one whose name ends in .{dim}d.txt is chosen.
     """

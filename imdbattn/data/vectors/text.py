@@ -63,7 +63,7 @@ def read_text_vectors(stream: BinaryIO, dim: int | None) -> tuple[list[str], np.
 
 
 def counts_of(start: list[bytes]) -> tuple[int, int] | None:
-    """V and D if the first line has only these, and the second has more; else None."""
+    """Returns V and D if the first line has only these, and the second has more; else None."""
     match = COUNTS.fullmatch(start[0]) if len(start) > 1 else None
     if match is None or int(match[2]) < 1:
         return None
@@ -73,7 +73,7 @@ def counts_of(start: list[bytes]) -> tuple[int, int] | None:
 
 
 def width_of(lines: Iterable[bytes]) -> int:
-    """D, from the numbers at the ends of the first lines; words may end in numbers, too."""
+    """Returns D, from the numbers at the ends of the first lines; words may end in numbers, too."""
     counts: Counter[int] = Counter()
     for line in lines:
         fields = line.rstrip(b" \r\n").split(b" ")

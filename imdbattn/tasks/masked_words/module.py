@@ -55,12 +55,12 @@ class MaskedWordScores:
         return int(self.masked_N.sum())
 
     def values(self) -> dict[str, float]:
-        """For the log and metrics.json: means over all masked words."""
+        """Returns the means over all masked words, for the log and metrics.json."""
         sums = {"accuracy": self.right_N.sum(), "loss": self.losses_N.double().sum()}
         return {name: value.item() / max(self.answers, 1) for name, value in sums.items()}
 
     def columns(self) -> dict[str, object]:
-        """For validation_predictions.parquet."""
+        """Returns the columns of validation_predictions.parquet."""
         return {name: getattr(self, f"{name}_N").numpy() for name in ("masked", "right", "losses")}
 
 
@@ -101,8 +101,8 @@ class MaskedWordModule(Learner):
     def predict(
         self, batch: Batch, masked_BT: Tensor, label_smoothing: float = 0.0
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """For each masked word (M,): its loss, whether it is predicted correctly, and the index of
-        its review.
+        """Returns for each masked word (M,) its loss, whether it is predicted correctly, and the
+        index of its review.
         """
         masked_BT = masked_BT & self.net.maskable(batch.tokens_BT)
         logits_MG, words_M = self.net(batch, masked_BT)

@@ -110,13 +110,13 @@ class Scores:
         return values
 
     def details(self) -> dict[str, object]:
-        """For metrics.json: scores of each class."""
+        """Returns the scores of each class, for metrics.json."""
         classes = self.logits_NC.shape[1]
         return details(confusion(self.labels_N.numpy(), self.logits_NC.argmax(1).numpy(), classes))
 
     def columns(self) -> dict[str, object]:
-        """For predictions.parquet: label, predicted class, its probability, all probabilities,
-        number of tokens.
+        """Returns the columns of predictions.parquet: label, predicted class, its probability, all
+        probabilities, number of tokens.
         """
         probabilities_NC = self.logits_NC.double().softmax(1)
         probability_N, predicted_N = probabilities_NC.max(1)

@@ -65,7 +65,7 @@ class Seq2SeqScores:
         )
 
     def values(self) -> dict[str, float]:
-        """For the log and metrics.json.
+        """Returns the scores for the log and metrics.json.
 
         accuracy: share of the sources for which the whole output is one of the references. loss:
         cross-entropy of the references in nats per symbol, with teacher forcing. bleu: of all
@@ -83,7 +83,9 @@ class Seq2SeqScores:
         return values
 
     def columns(self) -> dict[str, object]:
-        """For predictions.parquet; label and label_probability are those of the first reference."""
+        """Returns the columns of predictions.parquet; label and label_probability are those of the
+        first reference.
+        """
         return {
             "label": [right[0] for right in self.references],
             "references": self.references,

@@ -147,7 +147,7 @@ class Seq2SeqPredictor(Predictor):
 
 
 def vocabularies(facts: Facts) -> tuple[Vocabulary, Vocabulary]:
-    """Of source and target."""
+    """Returns the vocabularies of source and target."""
     return Vocabulary(facts["source_symbols"]), Vocabulary(facts["target_symbols"])
 
 
