@@ -15,12 +15,11 @@ from typing import NoReturn
 import hydra
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException, MissingConfigException
-from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from imdbattn.errors import UserError, in_line
 from imdbattn.launch.hydra_config import HYDRA_VERSION
-from imdbattn.settings.keys import conf_dir, flat
+from imdbattn.settings.keys import as_dict, conf_dir, flat
 from imdbattn.settings.messages import no_setting
 from imdbattn.settings.safety import visible
 
@@ -105,7 +104,8 @@ def keys_of(config_name: str, arguments: Sequence[str]) -> list[str]:
             if not GlobalHydra().is_initialized():
                 config_dir = hydra.initialize_config_dir(str(conf_dir()), **HYDRA_VERSION)
                 stack.enter_context(config_dir)
-            return [*flat(OmegaConf.to_container(hydra.compose(config_name, overrides)))]  # type: ignore[arg-type]
+            composed = hydra.compose(config_name, overrides)
+            return [*flat(as_dict(composed))]
     return []
 
 

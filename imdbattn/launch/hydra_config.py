@@ -67,7 +67,7 @@ def plain_dict(cfg: DictConfig) -> dict[str, Any]:
             f"these settings are required: {', '.join(f'{key}=' for key in missing)}; see --help"
         )
     with naming("config"):
-        settings: dict[str, Any] = OmegaConf.to_container(cfg, resolve=True)  # type: ignore[assignment]
+        settings: Any = OmegaConf.to_container(cfg, resolve=True)
     refuse_credentials(settings)
     return settings
 

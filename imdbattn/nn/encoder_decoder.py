@@ -133,7 +133,9 @@ class Decoder(nn.Module):
     def attend(self, state: State) -> tuple[Tensor, Tensor]:
         """Returns the context (B, 1, H), and the weights (B, 1, S)."""
         query_B1H = state.recurrent[0][-1][:, None]
-        scores_B1S = self.score.compare(query_B1H, state.keys_BSK)  # type: ignore[union-attr,arg-type]
+        assert self.score is not None
+        assert state.keys_BSK is not None
+        scores_B1S = self.score.compare(query_B1H, state.keys_BSK)
         weights_B1S = masked_softmax(scores_B1S, state.mask_B1S)
         return weights_B1S @ state.outputs_BSH, weights_B1S
 

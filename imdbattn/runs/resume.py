@@ -108,7 +108,8 @@ class ResumeCheckpoint(L.Callback):
         self.begun = True
         self.begin(trainer)
         if self.loaded_curve and trainer.is_global_zero:
-            writer: Any = trainer.loggers[0].experiment  # type: ignore[attr-defined] # CSVLogger's, which removes the file
+            csv_logger: Any = trainer.loggers[0]
+            writer = csv_logger.experiment  # creating it removes the file
             write_atomically(self.curve, self.loaded_curve)
             writer.metrics_keys = self.loaded_curve.splitlines()[0].split(",")
 
@@ -160,13 +161,15 @@ class ResumeCheckpoint(L.Callback):
             or batch_idx % trainer.accumulate_grad_batches  # checkpoints do not contain gradients
             # Lightning would repeat the last validation
             or to_validation % (trainer.val_check_batch or inf) == 0
-            or trainer.overfit_batches  # type: ignore[attr-defined] # a list of batches, read from its start
+            # a list of batches, read from its start
+            or trainer.overfit_batches  # type: ignore[attr-defined]
         ):
             return
         due = self.minutes is not None and time.monotonic() - self.saved_at > 60 * self.minutes
         request = self.signal or SAVE * due
         if trainer.world_size > 1:
-            if self.steps_since_sync < trainer.log_every_n_steps:  # type: ignore[attr-defined] # an exchange takes time
+            # an exchange takes time
+            if self.steps_since_sync < trainer.log_every_n_steps:  # type: ignore[attr-defined]
                 return
             self.steps_since_sync, request = 0, max(from_all(trainer, request))
         if request:

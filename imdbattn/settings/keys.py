@@ -70,7 +70,9 @@ def as_dict(settings: Any) -> dict[str, Any]:
         return dict(settings.as_given())
     if hasattr(settings, "model_dump"):
         return dict(settings.model_dump(exclude_unset=True))
-    return OmegaConf.to_container(settings) if isinstance(settings, DictConfig) else dict(settings)  # type: ignore[return-value]
+    if isinstance(settings, DictConfig):
+        return OmegaConf.to_container(settings)  # type: ignore[return-value]
+    return dict(settings)
 
 
 def flat(settings: Mapping[str, object], prefix: str = "") -> dict[str, Any]:

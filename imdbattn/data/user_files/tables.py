@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import ExitStack, nullcontext
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, cast
+from typing import Any, BinaryIO, Literal, NamedTuple, cast
 
 from imdbattn.data.labels import proposal
 from imdbattn.errors import UserError, in_line, naming
@@ -530,7 +530,8 @@ def delimited_rows(lines: Iterable[str], delimiter: str, way: str) -> Iterator[l
 
     if way == ESCAPED:
         lines = (re.sub(r'\\([\\"]?)', marked, line) if "\\" in line else line for line in lines)
-    reader = csv.reader(lines, delimiter=delimiter, strict=True, quoting=3 * (way == LITERAL))  # type: ignore[arg-type]
+    quoting: Literal[0, 3] = csv.QUOTE_NONE if way == LITERAL else csv.QUOTE_MINIMAL
+    reader = csv.reader(lines, delimiter=delimiter, strict=True, quoting=quoting)
     first, width = 1, 0
     try:
         for row in reader:
