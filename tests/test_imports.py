@@ -127,6 +127,12 @@ def test_nothing_private_of_hydra_is_imported():
     ]
 
 
+ONLY_SOME_RUNS = {
+    *("launch.job", "launch.sweep", "launch.resumed_settings", "runs.run", "tasks.weights"),
+    *("tasks.chosen_metric", "tracking.loggers", "data.extra", "data.vectors.downloads"),
+}
+
+
 def test_training_loads_few_modules():
     """Those that a reader of the main path may have to open."""
     loaded, waiting = (
@@ -139,3 +145,4 @@ def test_training_loads_few_modules():
             loaded.add(name)
             waiting += [name.rpartition(".")[0], *imports_of(name, late=False)]
     assert len(loaded) <= 51, sorted(loaded)
+    assert not loaded & {f"imdbattn.{name}" for name in ONLY_SOME_RUNS}
