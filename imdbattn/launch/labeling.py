@@ -6,7 +6,7 @@ Reading does not import torch, so that wrong input is refused at once.
 import os
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
@@ -52,7 +52,7 @@ def write_table_of(
         chunks = with_kept_columns(chunks, kept)
     with exiting_on_signals(), tqdm(total=texts.total, unit=" texts", delay=1, disable=None) as bar:
 
-        def counted() -> Iterator[dict[str, list[Any]]]:
+        def counted() -> Iterator[dict[str, list[object]]]:
             for columns in chunks:
                 yield columns
                 bar.update(len(columns["row"]))
@@ -61,15 +61,15 @@ def write_table_of(
 
 
 def with_kept_columns(
-    chunks: Iterator[dict[str, list[Any]]], kept: Kept
-) -> Iterator[dict[str, list[Any]]]:
+    chunks: Iterator[dict[str, list[object]]], kept: Kept
+) -> Iterator[dict[str, list[object]]]:
     """Yields the chunks of results with the columns of the table that was read.
 
     A column that has the name of one of the results is called `input_<name>`.
     """
     for columns in chunks:
         rows = list(islice(kept, len(columns["row"])))
-        own: dict[str, list[Any]] = {}
+        own: dict[str, list[object]] = {}
         for name in rows[0]:
             own[f"input_{name}" if name in columns else name] = [row[name] for row in rows]
         yield {"row": columns["row"], **own, **columns}

@@ -124,13 +124,13 @@ def predictions_of(
 
 def predict_columns(
     predictor: Predictor, texts: Iterable[str], options: Predict
-) -> Iterator[dict[str, list[Any]]]:
+) -> Iterator[dict[str, list[object]]]:
     """Yields the same as chunks of a table with `row`, the number of the text from 0, and
     `text`.
     """
     for first, chunk in chunked(texts, predictor, CHUNK_TEXTS):
-        rows = [*range(first, first + len(chunk))]
-        yield {"row": rows, "text": chunk, **predictor.columns(chunk, options, first)}
+        rows: list[object] = [*range(first, first + len(chunk))]
+        yield {"row": rows, "text": [*chunk], **predictor.columns(chunk, options, first)}
 
 
 def chunked(

@@ -55,7 +55,7 @@ class Predictor(ABC):
     @abstractmethod
     def columns(
         self, texts: Sequence[str], options: Predict, first: int = 0
-    ) -> dict[str, list[Any]]:
+    ) -> dict[str, list[object]]:
         """Returns the same as columns of a table."""
 
     @abstractmethod

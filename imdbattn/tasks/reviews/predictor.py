@@ -94,10 +94,10 @@ class ReviewPredictor(Predictor):
 
     def columns(
         self, texts: Sequence[str], options: Predict, first: int = 0
-    ) -> dict[str, list[Any]]:
+    ) -> dict[str, list[object]]:
         """Returns the label, its probability, and the probability of each class."""
         results = list(self.predict(texts, options, first))
-        columns: dict[str, list[Any]] = {
+        columns: dict[str, list[object]] = {
             "label": [result.label for result in results],
             "probability": [result.probability for result in results],
         }

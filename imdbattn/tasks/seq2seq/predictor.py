@@ -56,7 +56,7 @@ class Seq2SeqPredictor(Predictor):
 
     def columns(
         self, texts: Sequence[str], options: Predict, first: int = 0
-    ) -> dict[str, list[Any]]:
+    ) -> dict[str, list[object]]:
         results = list(self.predict(texts, options, first))
         return {
             "output": [result.output for result in results],
