@@ -27,9 +27,10 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from benchmarks.common import settings
-from imdbattn.data.corpus import ReviewCorpus, prepare
+from imdbattn.data.corpus import ReviewCorpus, prepare_reviews
 from imdbattn.data.ragged import as_tensor
-from imdbattn.data.reviews import cut_reviews, find_source
+from imdbattn.data.review_source import find_source
+from imdbattn.data.splits import cut_reviews
 from imdbattn.data.tokens import Tokenizer
 from imdbattn.errors import UserError
 from imdbattn.io.files import link_or_copy, make_folder, write_atomically
@@ -243,7 +244,7 @@ def read(overrides: Sequence[str]) -> Task:
 
 def task_of(data: DictConfig) -> Task:
     """The reviews that the `data` settings describe."""
-    corpus = prepare(data)
+    corpus = prepare_reviews(data)
     whole = explicit({"data": as_dict(data)}, corpus.source)["data"] | {
         "max_tokens": None,
         "word_dropout": 0.0,

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 from omegaconf import DictConfig
 
-from imdbattn.launch.command import composed, plain_dict
-from imdbattn.launch.quoting import PATHS
+from imdbattn.launch.composition import composed
+from imdbattn.launch.hydra_config import PATHS, plain_dict
 from imdbattn.tasks.task import validate
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -32,7 +32,7 @@ from benchmarks.common import run, seconds, table
 from benchmarks.training import fit, settings, small_corpus
 from imdbattn.nn import fast
 from imdbattn.runs.trainer import compile_net, quiet
-from imdbattn.settings.keys import RUNGS
+from imdbattn.settings.models import RUNGS
 from imdbattn.tasks.loaders import GPU_CHUNK
 from imdbattn.tasks.reviews.classifier import ReviewClassifier, ReviewData
 

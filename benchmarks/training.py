@@ -18,9 +18,8 @@ from omegaconf import DictConfig
 
 from benchmarks import common, textbook
 from benchmarks.common import Row, in_turn, own_process, race, row, seconds
-from imdbattn.data.corpus import ReviewCorpus, prepare
-from imdbattn.data.pairs import PairCorpus
-from imdbattn.data.pairs import prepare as prepare_pairs
+from imdbattn.data.corpus import ReviewCorpus, prepare_reviews
+from imdbattn.data.pairs import PairCorpus, prepare_pairs
 from imdbattn.data.ragged import Ragged, as_tensor, ragged
 from imdbattn.runs.callbacks import Throughput
 from imdbattn.runs.trainer import build_trainer, quiet
@@ -114,7 +113,7 @@ def table_VD(corpus: ReviewCorpus) -> torch.Tensor:
 @cache
 def small_corpus(reviews: int) -> ReviewCorpus:
     """The packaged corpus with `reviews` training reviews, which are also its test reviews."""
-    whole = prepare(settings().data)
+    whole = prepare_reviews(settings().data)
     train = part(whole.splits["train"], reviews)
     return replace(
         whole,

@@ -2,14 +2,17 @@
 `python -m imdbattn.dashboard entity=<user or team>`.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from imdbattn.io.files import expanded, write_atomically
 from imdbattn.launch.command import command
 
+if TYPE_CHECKING:
+    from imdbattn.tracking.settings import Dashboard
+
 
 @command("dashboard", "out", "group", schema="tracking.settings.Dashboard")
-def main(settings: Any) -> None:
+def main(settings: "Dashboard") -> None:
     """Prints the address of what was built, or with dry_run=true the path of its JSON."""
     from imdbattn.tracking import workspace
 

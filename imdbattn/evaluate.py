@@ -1,28 +1,25 @@
 """Scores a finished run again: `python -m imdbattn.evaluate run=<run folder>`."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from imdbattn.launch.command import command
+from imdbattn.launch.hydra_config import COLUMNS
 from imdbattn.launch.process import without_gc
-from imdbattn.launch.quoting import COLUMNS
 from imdbattn.settings.safety import visible
 
+if TYPE_CHECKING:
+    from imdbattn.runs.command_settings import Evaluate
 
-@command(
-    "evaluate",
-    "run",
-    "data.path",
-    "data.glove.path",
-    "data.cache_dir",
-    *COLUMNS,
-    schema="runs.settings.Evaluate",
-)
-def main(settings: Any) -> None:
+
+QUOTED = ("run", "data.path", "data.glove.path", "data.cache_dir", *COLUMNS)
+
+
+@command("evaluate", *QUOTED, schema="runs.command_settings.Evaluate")
+def main(settings: "Evaluate") -> None:
     """Prints the accuracy, and writes evaluations/<split>-<fingerprint>.json and .parquet into the
     run folder.
     """
-
     with without_gc():
         from imdbattn.runs.score import score_run
 

@@ -3,10 +3,13 @@ runs=<folder>`, or writes the page as one file: `out=page.html`.
 """
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING
 
 from imdbattn.launch.command import command
 from imdbattn.launch.process import without_gc
+
+if TYPE_CHECKING:
+    from imdbattn.tools.explore.settings import Explore
 
 
 @command(
@@ -17,7 +20,7 @@ from imdbattn.launch.process import without_gc
     "data.cache_dir",
     schema="tools.explore.settings.Explore",
 )
-def main(settings: Any) -> None:
+def main(settings: "Explore") -> None:
     """Serves the page until it is stopped, or writes it."""
 
     if settings.out is not None:
@@ -28,14 +31,14 @@ def main(settings: Any) -> None:
     serve(settings)
 
 
-def write(settings: Any) -> None:
+def write(settings: "Explore") -> None:
     """Writes one file with all runs that a browser can compute, and prints what it has."""
     with without_gc():
         from imdbattn.tools.explore.onefile import lines_of
         from imdbattn.tools.explore.runs import Runs, write_runs
 
     runs = Runs(settings.runs, settings)
-    facts = write_runs(runs, settings.out)
+    facts = write_runs(runs, str(settings.out))
     for skipped in runs.skipped:
         print(f"skipped: {skipped['folder']} ({skipped['reason']})", file=sys.stderr)
     print(*lines_of(facts), sep="\n")

@@ -1,9 +1,12 @@
 """Exports a finished run's model: `python -m imdbattn.export run=<run folder> out=my_model`."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from imdbattn.launch.command import command
 from imdbattn.launch.process import without_gc
+
+if TYPE_CHECKING:
+    from imdbattn.tools.export.settings import Export
 
 
 @command(
@@ -14,7 +17,7 @@ from imdbattn.launch.process import without_gc
     "data.cache_dir",
     schema="tools.export.settings.Export",
 )
-def main(settings: Any) -> None:
+def main(settings: "Export") -> None:
     """Prints what was written, and how many labels it changes."""
     with without_gc():
         from imdbattn.runs.predict import load_predictor

@@ -2,17 +2,21 @@
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from imdbattn.io.files import expanded
 from imdbattn.launch.command import command
 from imdbattn.launch.process import without_gc
 
+if TYPE_CHECKING:
+    from imdbattn.tools.faithfulness.settings import Faithfulness
+
+
 KEYS = ("runs", "out", "pairs_of", "data.glove.path", "data.cache_dir")
 
 
 @command("faithfulness", *KEYS, schema="tools.faithfulness.settings.Faithfulness")
-def main(settings: Any) -> None:
+def main(settings: "Faithfulness") -> None:
     """Prints the results and writes them into `out`."""
     out = expanded(settings.out or Path(settings.runs[0], "faithfulness"))
     with without_gc():

@@ -5,9 +5,9 @@ import sys
 from omegaconf import DictConfig
 from tqdm import tqdm
 
-from imdbattn.launch.command import command, plain_dict, validated
+from imdbattn.launch.command import command, validated
+from imdbattn.launch.hydra_config import plain_dict, take_argument
 from imdbattn.launch.process import without_gc
-from imdbattn.launch.quoting import take_argument
 from imdbattn.settings.safety import visible
 
 KEYS = ("file", "column", "out", "data.glove.path", "data.cache_dir")
@@ -16,7 +16,7 @@ KEYS = ("file", "column", "out", "data.glove.path", "data.cache_dir")
 def predict(cfg: DictConfig, text: str | None) -> None:
     """Prints a line per text, with explain=true also a page; with out= writes a table instead."""
     given = {} if text is None else {"text": text}
-    settings = validated("runs.settings.Predict", plain_dict(cfg) | given)
+    settings = validated("runs.command_settings.Predict", plain_dict(cfg) | given)
     from imdbattn.launch.labeling import open_texts, write_table_of
 
     texts, kept = open_texts(settings)

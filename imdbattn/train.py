@@ -5,7 +5,7 @@
 from omegaconf import DictConfig
 
 from imdbattn.launch.command import command, in_sweep
-from imdbattn.launch.quoting import QUOTED
+from imdbattn.launch.hydra_config import QUOTED
 
 
 @command("train", *QUOTED)

@@ -24,10 +24,10 @@ from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig
 
-from imdbattn.launch.folders import plain_dict, register_resolvers
+from imdbattn.launch.hydra_config import plain_dict, register_resolvers
 from imdbattn.launch.process import SWEEP_PID
 from imdbattn.report import settings as comparison
-from imdbattn.runs import settings as runs
+from imdbattn.runs import command_settings as runs
 from imdbattn.settings import schema
 from imdbattn.settings.keys import conf_dir
 from imdbattn.tasks.task import validate

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from imdbattn.data.glove import Glove
 from imdbattn.data.ragged import Batch, Ragged, ragged
 from imdbattn.nn.beyond.context import Phrases, folds_of
-from imdbattn.tasks.build import build_net
+from imdbattn.tasks.networks import build_classifier
 from imdbattn.tasks.reviews.classifier import ReviewClassifier
 from imdbattn.tasks.reviews.phrases import phrases_of
 
@@ -53,7 +53,7 @@ def net(settings, rung: str, *overrides: str, seed: int = 0, classes: int = 3) -
     cfg = settings(f"model={rung}", *overrides)
     tuned = torch.arange(3, 3 + WORDS) if cfg.model.embedding.trainable else None
     known = phrases(cfg.model.phrases, classes) if cfg.model.phrases else None
-    built = build_net(cfg.model, vectors(), classes, tuned, known)
+    built = build_classifier(cfg.model, vectors(), classes, tuned, known)
     for parameter in built.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
     return built.eval()

@@ -10,7 +10,7 @@ from hydra import compose, initialize_config_dir
 from playwright.sync_api import Page as Tab
 from playwright.sync_api import sync_playwright
 
-from imdbattn.launch.folders import plain_dict
+from imdbattn.launch.hydra_config import plain_dict
 from imdbattn.settings.keys import conf_dir
 from imdbattn.settings.schema import validate_as
 from imdbattn.tools.explore.settings import Explore

@@ -17,7 +17,7 @@ from imdbattn.api.predictions import Explanation, Predictions
 from imdbattn.errors import UserError
 from imdbattn.io.files import write_table
 from imdbattn.runs import predict
-from imdbattn.runs.settings import Evaluate, Predict
+from imdbattn.runs.command_settings import Evaluate, Predict
 from imdbattn.settings.keys import as_dict, defaults, overlay
 from imdbattn.settings.schema import validate_as
 from imdbattn.tasks.prediction import Prediction
@@ -160,9 +160,10 @@ class Model:
         >>> model.evaluate(texts, ["pos", "neg"]).accuracy
         1.0
         """
-        from imdbattn.launch.command import composed, plain_dict
+        from imdbattn.launch.composition import composed
+        from imdbattn.launch.hydra_config import plain_dict
         from imdbattn.runs import score  # imports Lightning, which predictions do not need
-        from imdbattn.runs.trainer import preserved_torch_settings
+        from imdbattn.runs.preserved import preserved_torch_settings
 
         if labels is not None:
             # as predict reads them

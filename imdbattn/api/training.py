@@ -17,9 +17,9 @@ from omegaconf import DictConfig, OmegaConf
 from imdbattn.api.display import Metrics
 from imdbattn.errors import UserError
 from imdbattn.io.files import expanded
-from imdbattn.launch.command import composed, plain_dict
+from imdbattn.launch.composition import composed
 from imdbattn.launch.errors import remove_empty
-from imdbattn.launch.quoting import QUOTED
+from imdbattn.launch.hydra_config import QUOTED, plain_dict
 from imdbattn.settings.keys import as_dict, named_overrides
 from imdbattn.settings.safety import VisibleFormatter, untrusted
 from imdbattn.tasks.task import validate
@@ -84,7 +84,7 @@ def train(
         raise UserError(
             f"give {'resume= or folder=' if resume else 'overrides or config='}, not both"
         )
-    from imdbattn.launch.resume import Plan, plan
+    from imdbattn.launch.resumed_settings import Plan, plan
     from imdbattn.launch.single import log_next_commands
 
     place = expanded(folder if folder is not None else cfg.hydra.run.dir).resolve()
@@ -104,8 +104,8 @@ def train(
         )
     fresh = not place.exists()
     from imdbattn.runs.fit import fit
-    from imdbattn.runs.process import SIGNALS
-    from imdbattn.runs.trainer import preserved_torch_settings
+    from imdbattn.runs.preserved import preserved_torch_settings
+    from imdbattn.runs.signals import SIGNALS
 
     with log_to_stdout(), preserved_torch_settings():
         try:

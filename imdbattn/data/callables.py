@@ -19,7 +19,7 @@ def as_mapping(setting: Any) -> dict[str, Any]:
     return dict(setting.model_dump() if hasattr(setting, "model_dump") else setting)
 
 
-def callable_of(settings: Any, group: str) -> tuple[str, Callable[..., Any]]:
+def callable_of(settings: object, group: str) -> tuple[str, Callable[..., Any]]:
     """Returns the name of a callable for messages, and the callable with its keyword arguments.
 
     group: such as data.tokenizer. Raises UserError if it cannot be imported, or its class not be
@@ -28,23 +28,23 @@ def callable_of(settings: Any, group: str) -> tuple[str, Callable[..., Any]]:
     arguments = as_mapping(settings)
     target = arguments.pop(TARGET)
     key = f"{group}.{TARGET}={target}"
-    found = imported(target, key)
-    if not isinstance(found, type):
-        return key, partial(found, **arguments)
+    loaded = imported(target, key)
+    if not isinstance(loaded, type):
+        return key, partial(loaded, **arguments)
     with naming(key):
-        created = found(**arguments)
+        created = loaded(**arguments)
     if not callable(created):
         raise UserError(f"{key}: objects of this class cannot be called")
     return key, created
 
 
 def imported(target: str, key: str) -> Any:
-    """The callable with a dotted path. Raises UserError if there is none."""
+    """Returns the callable with a dotted path. Raises UserError if there is none."""
     module, _, name = target.rpartition(".")
     package = target.partition(".")[0]
     remedy = f"install it (pip install {package}), or add its folder to PYTHONPATH"
     with naming(f"{key} cannot be imported", remedy):
-        found = getattr(importlib.import_module(module), name)
-    if not callable(found):
+        loaded = getattr(importlib.import_module(module), name)
+    if not callable(loaded):
         raise UserError(f"{key} cannot be called")
-    return found
+    return loaded

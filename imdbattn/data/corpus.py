@@ -6,10 +6,11 @@ import json
 import logging
 import re
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import torch
@@ -17,16 +18,26 @@ from torch import Tensor
 
 from imdbattn.data.glove import Glove, load_glove
 from imdbattn.data.ragged import Ragged
-from imdbattn.data.reviews import cut_reviews, find_source
-from imdbattn.data.sources import Source, Texts, fingerprint
-from imdbattn.data.tokenizer import AnyTokenizer, signature, tokenizer_of
-from imdbattn.data.tokens import FIRST_WORD, LETTER, UNK
+from imdbattn.data.review_source import find_source
+from imdbattn.data.splits import Source, Texts, cut_reviews, fingerprint
+from imdbattn.data.tokens import (
+    FIRST_WORD,
+    LETTER,
+    UNK,
+    AnyTokenizer,
+    Tokenizer,
+    signature_of_rules,
+)
 from imdbattn.errors import UserError, in_line
 from imdbattn.io.files import build_once, cache_root
 
+if TYPE_CHECKING:
+    from imdbattn.settings.schema import ReviewDataSettings
+
+
 log = logging.getLogger(__name__)
 
-FORMAT = 13  # version of the cache entries; increment it when `write` changes
+TOKENS_FORMAT = 13  # version of the cache entries; increment it when `write_entry` changes
 FEW_KNOWN = 0.7  # a smaller share of known words is a warning
 SEPARATORS = re.compile("[,;|/+&]")  # of several labels in one value
 VECTORS_REMEDY = (
@@ -35,17 +46,32 @@ VECTORS_REMEDY = (
 )
 
 
+class SplitItems(Protocol):
+    """The items of a split as ids, such as data.ragged.Ragged."""
+
+    @property
+    def rows(self) -> np.ndarray:
+        """Returns the row of each item in the source."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def to(self, device: torch.device) -> "SplitItems":
+        """Returns them on a device, or unchanged where batches are made on the CPU."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Corpus:
     """All splits as ids, and the source of the data."""
 
-    splits: dict[str, Any]
+    splits: Mapping[str, SplitItems]
     items: str = "reviews"  # plural
     source: str  # such as hub or path: what data.source=auto chose
     source_key: str  # checksums of the source and of data.extra, separated by -
     test_set: str  # its name, for display
     fingerprints: dict[str, str]  # of each split's texts and labels
-    facts: dict[str, Any]  # for metrics.json
+    facts: dict[str, object]  # for metrics.json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,12 +87,17 @@ class ReviewCorpus(Corpus):
     targets_NC: Tensor | None = None
 
     def texts(self, split: str) -> Path:
-        """A Parquet file with `row` and `text` of validation or test, in the order of its items."""
+        """Returns a Parquet file with `row` and `text` of validation or test, in the order of its
+        items.
+        """
         return self.folder / f"{split}_texts.parquet"
 
 
-def prepare(cfg: Any, keep_splits: bool = False, glove: Glove | None = None) -> ReviewCorpus:
-    """The corpus that the `data` settings describe: read, split and encoded, or from the cache.
+def prepare_reviews(
+    cfg: "ReviewDataSettings", keep_splits: bool = False, glove: Glove | None = None
+) -> ReviewCorpus:
+    """Returns the corpus that the `data` settings describe: read, split and encoded, or from the
+    cache.
 
     keep_splits: for scoring; takes the splits as they are, a single file as a test set.
     glove: instead of the vectors that the settings name.
@@ -74,14 +105,14 @@ def prepare(cfg: Any, keep_splits: bool = False, glove: Glove | None = None) -> 
     glove = glove or load_vectors(cfg)
     source = find_source(cfg)
     shares = None if keep_splits else {"validation": cfg.validation_share, "test": cfg.test_share}
-    fold = (cfg.fold, cfg.folds) if cfg.folds and not keep_splits else None
+    fold = (cfg.fold, cfg.folds) if cfg.fold and cfg.folds and not keep_splits else None
     share_list = None if shares is None else [*shares.values(), *(fold or ())]
     identity = [
-        FORMAT,
+        TOKENS_FORMAT,
         source.name,
         source.key,
         share_list,
-        signature(cfg.tokenizer),
+        tokenizer_signature(cfg.tokenizer),
         glove.fingerprint,
         cfg.limit,
     ]
@@ -93,7 +124,7 @@ def prepare(cfg: Any, keep_splits: bool = False, glove: Glove | None = None) -> 
         reviews = source.load()
         pa.default_memory_pool().release_unused()  # Arrow would keep twice the size of the texts
         reviews = cut_reviews(reviews, source.name, shares, fold, cfg.limit)
-        write(folder, reviews, source, tokenizer_of(cfg.tokenizer, glove.words), glove)
+        write_entry(folder, reviews, source, tokenizer_of(cfg.tokenizer, glove.words), glove)
 
     key = sha256(json.dumps(identity).encode()).hexdigest()[:24]
     folder = build_once(cache_root(cfg.cache_dir) / "tokens" / key, build)
@@ -148,8 +179,8 @@ def warn_of_joined_labels(names: list[str], source: str) -> None:
     """
     parts: Counter[str] = Counter()
     for name in names:
-        found = {part.strip() for part in SEPARATORS.split(name)}
-        parts.update(found - {""})
+        named = {part.strip() for part in SEPARATORS.split(name)}
+        parts.update(named - {""})
     shared = [part for part, count in parts.items() if count > 1]
     joined = [name for name in names if SEPARATORS.search(name)]
     if shared and joined:
@@ -162,14 +193,38 @@ def warn_of_joined_labels(names: list[str], source: str) -> None:
         )
 
 
-def load_vectors(cfg: Any) -> Glove:
+def load_vectors(cfg: "ReviewDataSettings") -> Glove:
     return load_glove(cfg.glove.source, cfg.glove.dim, cfg.glove.path, cfg.cache_dir)
+
+
+def tokenizer_of(setting: object, words: Sequence[str]) -> AnyTokenizer:
+    """Returns the tokenizer that turns texts into ids of `words`. Raises UserError for a callable
+    that cannot be imported.
+
+    setting: data.tokenizer, the name of one or `_target_` and keyword arguments.
+    """
+    if isinstance(setting, str):
+        return Tokenizer(setting, words)
+    from imdbattn.data.callables import as_mapping
+    from imdbattn.data.own_tokenizer import OwnTokenizer
+
+    return OwnTokenizer(as_mapping(setting), words)
+
+
+def tokenizer_signature(setting: object) -> str:
+    """Returns a string that changes whenever the tokens may change."""
+    if isinstance(setting, str):
+        return signature_of_rules(setting)
+    from imdbattn.data.callables import as_mapping
+    from imdbattn.data.own_tokenizer import version_of
+
+    return version_of(as_mapping(setting))
 
 
 # --- cache ----------------------------------------------------------------------------------------
 
 
-def write(
+def write_entry(
     folder: Path, reviews: Texts, source: Source, tokenizer: AnyTokenizer, vectors: Glove
 ) -> None:
     """Writes a cache entry: meta.json, an Arrow file per split, and the texts of validation and
@@ -227,7 +282,7 @@ def share_of(count: int, total: int) -> float:
 
 
 def read_split(file: Path) -> Ragged:
-    """A split of a cache entry, memory-mapped."""
+    """Returns a split of a cache entry, memory-mapped."""
     import pyarrow as pa
 
     table = pa.ipc.open_stream(pa.memory_map(str(file))).read_all()

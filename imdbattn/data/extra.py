@@ -7,19 +7,18 @@ Shape suffixes: N training reviews, the last U of them additional, C classes.
 import logging
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from imdbattn.data.corpus import ReviewCorpus, read_texts
+from imdbattn.data.corpus import ReviewCorpus, read_texts, tokenizer_of
 from imdbattn.data.labels import number_labels
 from imdbattn.data.ragged import Ragged
-from imdbattn.data.sources import fingerprint
-from imdbattn.data.tokenizer import tokenizer_of
-from imdbattn.data.user_files.reviews import read_reviews
+from imdbattn.data.splits import fingerprint
+from imdbattn.data.user_files.review_files import read_reviews
 from imdbattn.data.user_files.tables import (
     SUFFIXES,
     counted,
@@ -31,15 +30,21 @@ from imdbattn.data.user_files.tables import (
 from imdbattn.errors import UserError, naming
 from imdbattn.io.files import expanded
 
+if TYPE_CHECKING:
+    from imdbattn.settings.schema import ReviewDataSettings
+
+
 log = logging.getLogger(__name__)
 
 PROBABILITY = "probability_"  # start of the names of columns that imdbattn.predict writes
 TOLERANCE = 1e-3  # of the sum of the probabilities of a text
 
 
-def with_extra(corpus: ReviewCorpus, cfg: Any, labelled: bool = True) -> ReviewCorpus:
-    """The corpus with the texts of data.extra in training, and `targets_NC`; without those in
-    validation or test.
+def with_extra(
+    corpus: ReviewCorpus, cfg: "ReviewDataSettings", labelled: bool = True
+) -> ReviewCorpus:
+    """Returns the corpus with the texts of data.extra in training, and `targets_NC`; without those
+    in validation or test.
 
     labelled: whether the texts have labels or probabilities; otherwise their targets are 0, and
     data.extra may also be a folder with a text in each .txt file, or a file with one text per line.
@@ -50,13 +55,13 @@ def with_extra(corpus: ReviewCorpus, cfg: Any, labelled: bool = True) -> ReviewC
         with naming(f"data.extra={cfg.extra}"):
             texts, targets_UC = read_labelled(cfg, corpus.label_names)
     else:
-        column = cfg.text_column if suffix_of(Path(cfg.extra)) in SUFFIXES else None
+        column = cfg.text_column if suffix_of(Path(str(cfg.extra))) in SUFFIXES else None
         texts = [text for text in open_lines(cfg.extra, column).lines if text.strip()]
         targets_UC = torch.zeros(len(texts), classes)
     held_out = {
         spaced(text) for split in ("validation", "test") for text in read_texts(corpus.texts(split))
     }
-    kept = [place for place, text in enumerate(texts) if spaced(text) not in held_out]
+    kept = [index for index, text in enumerate(texts) if spaced(text) not in held_out]
     dropped = len(texts) - len(kept)
     log.info(
         "data.extra=%s: %d training texts; omitted %d in validation or test",
@@ -64,7 +69,7 @@ def with_extra(corpus: ReviewCorpus, cfg: Any, labelled: bool = True) -> ReviewC
         len(kept),
         dropped,
     )
-    targets_UC, texts = targets_UC[kept], [texts[place] for place in kept]
+    targets_UC, texts = targets_UC[kept], [texts[index] for index in kept]
     ids, offsets = tokenizer_of(cfg.tokenizer, corpus.glove.words).encode_flat(texts)
     train = corpus.splits["train"]
     more = Ragged(
@@ -78,7 +83,7 @@ def with_extra(corpus: ReviewCorpus, cfg: Any, labelled: bool = True) -> ReviewC
     )
     return replace(
         corpus,
-        splits=corpus.splits | {"train": train.joined(more)},
+        splits=corpus.splits | {"train": followed_by(train, more)},
         added=len(more),
         targets_NC=torch.cat([F.one_hot(train.labels, classes), targets_UC]).float(),
         fingerprints=corpus.fingerprints | {"extra": added},
@@ -87,20 +92,30 @@ def with_extra(corpus: ReviewCorpus, cfg: Any, labelled: bool = True) -> ReviewC
     )
 
 
+def followed_by(first: Ragged, other: Ragged) -> Ragged:
+    """Returns the reviews of `first`, then those of `other`, whose row numbers continue after the
+    last of `first`.
+    """
+    rows = np.concatenate([first.rows, other.rows + 1 + first.rows.max(initial=-1)])
+    offsets = torch.cat([first.offsets, other.offsets[1:] - other.offsets[0] + first.offsets[-1]])
+    ids, labels = torch.cat([first.ids, other.ids]), torch.cat([first.labels, other.labels])
+    return Ragged(ids, offsets, labels, rows)
+
+
 def spaced(text: str) -> str:
-    """The text with single spaces, for comparisons."""
+    """Returns the text with single spaces, for comparisons."""
     return " ".join(text.split())
 
 
-def read_labelled(cfg: Any, label_names: list[str]) -> tuple[list[str], Tensor]:
-    """The texts of the table data.extra, and the probability of each class (U, C), float64, in this
-    order.
+def read_labelled(cfg: "ReviewDataSettings", label_names: list[str]) -> tuple[list[str], Tensor]:
+    """Returns the texts of the table data.extra, and the probability of each class (U, C), float64,
+    in this order.
 
     A table with columns probability_<class>, as imdbattn.predict writes, has the texts in `text`;
     any other has data.text_column and data.label_column. Raises UserError for other classes, and
     for anything but probabilities.
     """
-    path = expanded(cfg.extra)
+    path = expanded(str(cfg.extra))
     if not any(
         column.startswith(PROBABILITY) for column in open_table(path, (), cfg.encoding_errors)[0]
     ):
@@ -112,7 +127,7 @@ def read_labelled(cfg: Any, label_names: list[str]) -> tuple[list[str], Tensor]:
         ).double()
     probabilities = [f"{PROBABILITY}{label}" for label in label_names]
     columns = {"its columns": "text"} | {column: column for column in probabilities}
-    found, *values = read_columns(path, columns, cfg.encoding_errors)
+    texts, *values = read_columns(path, columns, cfg.encoding_errors)
     targets_UC = torch.from_numpy(np.array(values, dtype=float).T)
     within_U = ((targets_UC >= 0) & (targets_UC <= 1)).all(1) & (
         (targets_UC.sum(1) - 1).abs() <= TOLERANCE
@@ -123,4 +138,4 @@ def read_labelled(cfg: Any, label_names: list[str]) -> tuple[list[str], Tensor]:
         raise UserError(
             f"{path}: {counted(row)} {given}: correct it, or use runs with the same classes"
         )
-    return found, targets_UC
+    return texts, targets_UC

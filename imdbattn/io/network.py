@@ -1,4 +1,4 @@
-"""Calls that may never return, with a timeout."""
+"""Questions to servers, with a timeout, and data sets of the Hugging Face hub."""
 
 import urllib.error
 import urllib.request
@@ -6,14 +6,16 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from threading import Thread
-from typing import Any
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
 
 
-def within(seconds: float, call: Callable[[], Any]) -> Any:
-    """The result of `call`, in a thread. Raises its exception, and TimeoutError after so many
-    seconds.
+def result_within(seconds: float, call: Callable[[], Result]) -> Result:
+    """Returns the result of `call`, in a thread. Raises its exception, and TimeoutError after so
+    many seconds.
     """
-    future = Future[Any]()
+    future = Future[Result]()
 
     def run() -> None:
         try:
@@ -26,8 +28,8 @@ def within(seconds: float, call: Callable[[], Any]) -> Any:
 
 
 def http_status(url: str, timeout: float) -> int | None:
-    """The HTTP status of `url`; None if there is no response within `timeout` seconds, name lookup
-    included.
+    """Returns the HTTP status of `url`; None if there is no response within `timeout` seconds, name
+    lookup included.
     """
 
     def request() -> int:
@@ -38,5 +40,13 @@ def http_status(url: str, timeout: float) -> int | None:
             return error.code
 
     with suppress(Exception):
-        return within(timeout, request)
+        return result_within(timeout, request)
     return None
+
+
+def load_hub(dataset: str, **arguments: object) -> Any:
+    """Calls `datasets.load_dataset` without progress bars."""
+    import datasets
+
+    datasets.disable_progress_bars()
+    return datasets.load_dataset(dataset, **arguments)

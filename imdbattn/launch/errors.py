@@ -8,19 +8,19 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Sequence
-from contextlib import nullcontext, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import NoReturn
 
 import hydra
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException, MissingConfigException
-from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from imdbattn.errors import UserError, in_line
-from imdbattn.launch.folders import VERSION
-from imdbattn.settings.keys import conf_dir, flat, no_setting
+from imdbattn.launch.hydra_config import HYDRA_VERSION
+from imdbattn.settings.keys import as_dict, conf_dir, flat
+from imdbattn.settings.messages import no_setting
 from imdbattn.settings.safety import visible
 
 # environment variables: the number of this process on its machine
@@ -28,7 +28,7 @@ RANKS = ("LOCAL_RANK", "SLURM_LOCALID")
 
 
 def first_on_machine() -> bool:
-    """Whether this is the first process of a run on its machine."""
+    """Returns whether this is the first process of a run on its machine."""
     return all(os.environ.get(name, "0") == "0" for name in RANKS)
 
 
@@ -71,8 +71,8 @@ def fail(
 
 
 def explain(error: Exception, config_name: str, arguments: Sequence[str]) -> Exception:
-    """An error of Hydra as a UserError, of an unknown setting or choice with the nearest one; other
-    errors as given.
+    """Returns an error of Hydra as a UserError, of an unknown setting or choice with the nearest
+    one; other errors as given.
     """
     text = in_line(error, None)
     if "hydra/launcher" in text or "hydra/sweeper" in text:
@@ -87,25 +87,25 @@ def explain(error: Exception, config_name: str, arguments: Sequence[str]) -> Exc
     match = re.match(r"Could not override '(\S+?)'", text)
     if match and "defaults list" not in text:  # else it is a group, which Hydra explains
         return UserError(no_setting(match[1], keys_of(config_name, arguments)))
-    return (
-        UserError(text)
-        if isinstance(error, (HydraException, OmegaConfBaseException, ValueError))
-        else error
-    )
+    if isinstance(error, (HydraException, OmegaConfBaseException, ValueError)):
+        return UserError(text)
+    return error
 
 
 def keys_of(config_name: str, arguments: Sequence[str]) -> list[str]:
-    """The dotted keys of the config, composed with the group choices in `arguments` if possible."""
+    """Returns the dotted keys of the config, composed with the group choices in `arguments` if
+    possible.
+    """
     chosen = [
         word for word in arguments if (conf_dir() / word.lstrip("+").partition("=")[0]).is_dir()
     ]
     for overrides in (chosen, []):
-        running = GlobalHydra().is_initialized()
-        with (
-            suppress(Exception),
-            nullcontext() if running else hydra.initialize_config_dir(str(conf_dir()), **VERSION),
-        ):
-            return [*flat(OmegaConf.to_container(hydra.compose(config_name, overrides)))]  # type: ignore[arg-type]
+        with suppress(Exception), ExitStack() as stack:
+            if not GlobalHydra().is_initialized():
+                config_dir = hydra.initialize_config_dir(str(conf_dir()), **HYDRA_VERSION)
+                stack.enter_context(config_dir)
+            composed = hydra.compose(config_name, overrides)
+            return [*flat(as_dict(composed))]
     return []
 
 
@@ -118,7 +118,7 @@ def remove_empty(folder: Path, log: str, keep: bool = False) -> None:
         if keep:
             return
         with suppress(OSError):  # not empty
-            for place in (folder, *folder.parents):
-                if place in (Path.cwd(), *Path.cwd().parents):
+            for parent in (folder, *folder.parents):
+                if parent in (Path.cwd(), *Path.cwd().parents):
                     break
-                place.rmdir()
+                parent.rmdir()

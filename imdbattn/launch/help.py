@@ -1,21 +1,36 @@
 """`--help`: the settings with the comments that the files in conf/ have beside them."""
 
+import io
 import re
 import shutil
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 
 from omegaconf import OmegaConf
 
+from imdbattn.launch.composition import composed
 from imdbattn.settings.keys import conf_dir
 
 LINE = re.compile(r"( *)(\w+):(?: .*?)?(?:\s+# (.*))?")  # of YAML: indentation, key, comment
 COLUMN = 36  # of the comments
 
 
+def print_help(run_hydra: Callable[[], object], config_name: str, words: Sequence[str]) -> None:
+    """Prints Hydra's help with the comments of conf/."""
+    choices = composed(
+        config_name, [word for word in words if not word.startswith("-")]
+    ).hydra.runtime.choices
+    # Hydra exits after its help
+    with redirect_stdout(io.StringIO()) as printed, suppress(SystemExit):
+        run_hydra()
+    print(commented(printed.getvalue(), config_name, choices))
+
+
 def commented(text: str, config_name: str, choices: Mapping[str, str]) -> str:
-    """The help text with a comment after each setting. choices: the option of each config group.
+    """Returns the help text with a comment after each setting. choices: the option of each config
+    group.
 
     A file that sets values of other groups explains these values, not the settings: its comments
     come last.
@@ -40,7 +55,7 @@ def commented(text: str, config_name: str, choices: Mapping[str, str]) -> str:
 
 
 def with_bases(file: Path) -> Iterator[Path]:
-    """The file, if it exists, and those of its group that its defaults list names."""
+    """Yields the file, if it exists, and those of its group that its defaults list names."""
     if file.exists():
         yield file
         for base in OmegaConf.select(OmegaConf.load(file), "defaults") or ():
@@ -53,7 +68,7 @@ def is_global(file: Path) -> bool:
 
 
 def comments_in(file: Path) -> Iterator[tuple[str, str]]:
-    """Dotted name and comment of the settings in a file."""
+    """Yields the dotted name and comment of the settings in a file."""
     group = () if is_global(file) else file.relative_to(conf_dir()).parts[:-1]
     for _, name, comment in named(file.read_text(encoding="utf-8").splitlines()):
         if comment:
@@ -61,8 +76,8 @@ def comments_in(file: Path) -> Iterator[tuple[str, str]]:
 
 
 def named(lines: Iterable[str]) -> Iterator[tuple[str, str, str]]:
-    """Each line of YAML with the dotted name and the comment of the setting in it, "" if it has
-    none.
+    """Yields each line of YAML with the dotted name and the comment of the setting in it, "" if it
+    has none.
     """
     path: list[str] = []
     for line in lines:

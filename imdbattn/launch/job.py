@@ -22,10 +22,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from imdbattn.errors import UserError, in_line
 from imdbattn.io.files import acquired
-from imdbattn.launch.folders import plain_dict
+from imdbattn.launch.hydra_config import plain_dict, quote
 from imdbattn.launch.machine import gpus, threads_of
 from imdbattn.launch.process import PARENT_PID, SWEEP_PID, end_with
-from imdbattn.launch.quoting import quote
 from imdbattn.runs.run_folder import finished, is_debug, results_file
 from imdbattn.settings.keys import overlay
 from imdbattn.settings.safety import read_json, read_settings
@@ -41,7 +40,7 @@ PATIENCE = 20  # seconds in which a job must save its state; SLURM kills it afte
 
 
 def run_job(cfg: DictConfig) -> float | None:
-    """Run one job of a multirun, unless its folder already contains its results.
+    """Runs one job of a multirun, unless its folder already contains its results.
 
     Returns the best validation accuracy, or None for a failed or stopped job, as Optuna expects.
     """
@@ -53,13 +52,13 @@ def run_job(cfg: DictConfig) -> float | None:
     with acquired(folder / ".job.lock"):
         try:
             values = plain_dict(cfg)
-            words = decided(values)
+            words = decisions(values)
             settings = validate(with_words(values, words))
             if complete(folder, settings):  # by this sweep, or by an earlier one
                 done = jobs_of(sweep_dir()).get(folder.name, {}).get("status") == "done"
                 status = "done" if done else "kept"
             else:
-                status, reason = train(folder, settings, words)
+                status, reason = run_child(folder, settings, words)
             metrics = {} if reason else read_json(folder / results_file(settings))
         except Exception as error:  # any exception: the other jobs have to run
             reason = in_line(error, None)
@@ -78,7 +77,7 @@ def run_job(cfg: DictConfig) -> float | None:
     return metrics["val_accuracy"]
 
 
-def decided(settings: Mapping[str, Any]) -> list[str]:
+def decisions(settings: Mapping[str, Any]) -> list[str]:
     """Returns as overrides what the sweep has decided once for all its jobs: what
     data.source=auto and the mode null of W&B stand for.
     """
@@ -108,13 +107,13 @@ def with_words(settings: dict[str, Any], words: Sequence[str]) -> dict[str, Any]
 
 
 def complete(folder: Path, settings: Training) -> bool:
-    """Whether `folder` contains a finished run with these settings, on the current data."""
+    """Returns whether `folder` contains a finished run with these settings, on the current data."""
     return finished(folder, settings.test) and on_current_data(folder, settings)
 
 
 def resumable(folder: Path, settings: Training) -> bool:
-    """Whether `folder` contains the last checkpoint of a run on the current data that has results
-    to add.
+    """Returns whether `folder` contains the last checkpoint of a run on the current data that has
+    results to add.
     """
     started = (folder / "checkpoints" / "last.ckpt").exists()
     return started and not finished(folder, settings.test) and on_current_data(folder, settings)
@@ -126,7 +125,7 @@ def on_current_data(folder: Path, settings: Training) -> bool:
 
 
 def same_data(settings: Training, source: str, key: str | None) -> bool:
-    """Whether the settings select the data of a run, given its data.source and
+    """Returns whether the settings select the data of a run, given its data.source and
     Corpus.source_key.
     """
     return task_of(settings).same_data(settings.data, source, key)
@@ -135,7 +134,7 @@ def same_data(settings: Training, source: str, key: str | None) -> bool:
 # --- the child process ----------------------------------------------------------------------------
 
 
-def train(folder: Path, settings: Training, decisions: Sequence[str]) -> tuple[str, str]:
+def run_child(folder: Path, settings: Training, decisions: Sequence[str]) -> tuple[str, str]:
     """Runs the job in a child process, with the overrides `decisions` in addition to its own.
     Returns its status, and the reason unless that is `done`.
     """
@@ -172,7 +171,7 @@ def started(
     number: int,
     console: bool = False,
 ) -> Iterator[subprocess.Popen]:
-    """A run as `python -m imdbattn.train words... hydra.mode=RUN`, which an exception stops.
+    """Starts a run as `python -m imdbattn.train words... hydra.mode=RUN`, which an exception stops.
 
     A child process frees its memory and its GPU at its end, has its own W&B run, can start further
     processes (DDP), and can crash without ending the sweep. Its output is in console.log unless
@@ -223,7 +222,7 @@ def stopping(process: subprocess.Popen) -> Iterator[None]:
 
 
 def search_path() -> list[str]:
-    """The folders of --config-dir and hydra.searchpath, as an override."""
+    """Returns the folders of --config-dir and hydra.searchpath, as an override."""
     sources = HydraConfig.get().runtime.config_sources
     folders = [s.path for s in sources if s.provider not in ("hydra", "main", "schema")]
     urls = (json.dumps(path if "://" in path else f"file://{path}") for path in folders)
@@ -231,8 +230,8 @@ def search_path() -> list[str]:
 
 
 def failure(status: int, folder: Path) -> str:
-    """Why a job failed: the last line in its stderr.log. An empty string if it did not fail; the
-    file is removed.
+    """Returns why a job failed: the last line in its stderr.log. An empty string if it did not
+    fail; the file is removed.
     """
     if status < 0:
         return f"killed by {signal.Signals(-status).name}"
@@ -249,8 +248,8 @@ def failure(status: int, folder: Path) -> str:
 
 @contextmanager
 def reserved_gpu(trainer: Any, number: int) -> Iterator[dict[str, str]]:
-    """Environment variables that give a job on one device a GPU which no other job of this user has
-    reserved.
+    """Yields environment variables that give a job on one device a GPU which no other job of this
+    user has reserved.
 
     With more jobs than GPUs, jobs share them. Empty for jobs on several devices or on the CPU, and
     without a GPU.
@@ -286,12 +285,12 @@ def forget_wandb_run(environment: MutableMapping[str, str]) -> None:
 
 
 def group_of(sweep: Path) -> str:
-    """The name of a sweep in W&B."""
+    """Returns the name of a sweep in W&B."""
     return "-".join(sweep.resolve().parts[-2:])
 
 
 def record(job: str, status: str, reason: str = "") -> None:
-    """Append a line about a job to sweep.jsonl; short lines that several processes append do not
+    """Appends a line about a job to sweep.jsonl; short lines that several processes append do not
     mix.
     """
     with (sweep_dir() / LOG).open("a") as file:
@@ -299,8 +298,8 @@ def record(job: str, status: str, reason: str = "") -> None:
 
 
 def jobs_of(sweep: Path) -> dict[str, dict[str, str]]:
-    """The last line about each job: name of its folder -> {"job", "status", "reason"}; stopped if
-    it did not end.
+    """Returns the last line about each job: name of its folder -> {"job", "status", "reason"};
+    stopped if it did not end.
     """
     jobs = {
         entry["job"]: entry for entry in map(json.loads, (sweep / LOG).read_text().splitlines())

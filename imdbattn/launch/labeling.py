@@ -6,15 +6,15 @@ Reading does not import torch, so that wrong input is refused at once.
 import os
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
-from imdbattn.data.user_files.tables import Lines, kept_columns, open_lines, write_table
+from imdbattn.data.user_files.tables import Lines, kept_columns, open_lines, write_chunks
 from imdbattn.errors import UserError
 from imdbattn.io.files import expanded
+from imdbattn.runs.command_settings import Predict
 from imdbattn.runs.run import Run
-from imdbattn.runs.settings import Predict
 
 if TYPE_CHECKING:
     from imdbattn.tasks.predictor import Predictor
@@ -44,30 +44,32 @@ def write_table_of(
 ) -> None:
     """Writes the predictions for all texts into the table `out`, which is complete or absent."""
     from imdbattn.runs.predict import predict_columns
-    from imdbattn.runs.process import exiting_on_signals
+    from imdbattn.runs.signals import exiting_on_signals
 
     out = expanded(str(options.out))
     chunks = predict_columns(predictor, texts.lines, options)
     if kept is not None:
-        chunks = joined(chunks, kept)
+        chunks = with_kept_columns(chunks, kept)
     with exiting_on_signals(), tqdm(total=texts.total, unit=" texts", delay=1, disable=None) as bar:
 
-        def counted() -> Iterator[dict[str, list[Any]]]:
+        def counted() -> Iterator[dict[str, list[object]]]:
             for columns in chunks:
                 yield columns
                 bar.update(len(columns["row"]))
 
-        write_table(out, counted())
+        write_chunks(out, counted())
 
 
-def joined(chunks: Iterator[dict[str, list[Any]]], kept: Kept) -> Iterator[dict[str, list[Any]]]:
+def with_kept_columns(
+    chunks: Iterator[dict[str, list[object]]], kept: Kept
+) -> Iterator[dict[str, list[object]]]:
     """Yields the chunks of results with the columns of the table that was read.
 
     A column that has the name of one of the results is called `input_<name>`.
     """
     for columns in chunks:
         rows = list(islice(kept, len(columns["row"])))
-        own: dict[str, list[Any]] = {}
+        own: dict[str, list[object]] = {}
         for name in rows[0]:
             own[f"input_{name}" if name in columns else name] = [row[name] for row in rows]
         yield {"row": columns["row"], **own, **columns}

@@ -1,19 +1,21 @@
-"""Finds the CPU cores and GPUs of this machine without importing torch."""
+"""Finds the CPU cores, GPUs and launchers of this machine without importing torch."""
 
+import importlib.util
 import os
 import shutil
 import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 
 def cores() -> int:
-    """The number of CPU cores that this process may use."""
+    """Returns the number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def gpus() -> list[str]:
-    """The GPUs that this process may use, by their names in CUDA_VISIBLE_DEVICES."""
+    """Returns the GPUs that this process may use, by their names in CUDA_VISIBLE_DEVICES."""
     if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
         return [name.strip() for name in visible.split(",") if name.strip()]
     if shutil.which("nvidia-smi") is None:
@@ -25,15 +27,22 @@ def gpus() -> list[str]:
 
 
 def slots() -> int:
-    """How many jobs to run in parallel: one per GPU, or one per core without a GPU."""
+    """Returns how many jobs to run in parallel: one per GPU, or one per core without a GPU."""
     return len(gpus()) or cores()
 
 
 def threads_of(launcher: Mapping[str, Any]) -> int:
-    """CPU threads per job: its CPUs in Ray, else its share of the cores; n_jobs=-1 is one job per
-    core.
+    """Returns the CPU threads per job: its CPUs in Ray, else its share of the cores; n_jobs=-1 is
+    one job per core.
     """
     if "ray" in launcher:
         return max(1, int(launcher["ray"]["remote"].get("num_cpus") or 1))
     jobs = launcher.get("n_jobs") or 1
     return max(1, cores() // jobs) if jobs > 0 else 1
+
+
+def has_plugin(name: str) -> bool:
+    """Returns whether a package of Hydra's plugins is installed."""
+    with suppress(ModuleNotFoundError):
+        return importlib.util.find_spec(f"hydra_plugins.{name}") is not None
+    return False

@@ -8,23 +8,22 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from imdbattn.errors import UserError
-from imdbattn.launch.folders import plain_dict
+from imdbattn.launch.hydra_config import plain_dict
 from imdbattn.launch.process import PARENT_PID, SWEEP_PID, end_with, without_gc
-from imdbattn.launch.resume import plan
 from imdbattn.runs.run_folder import is_debug
-from imdbattn.settings.keys import as_dict
+from imdbattn.settings.keys import as_dict, named_overrides
 from imdbattn.settings.safety import trust_option
 from imdbattn.settings.schema import Training
 from imdbattn.tasks.task import task_of, validate
-from imdbattn.tracking.settings import wandb_parts
 
 log = logging.getLogger(__name__)
+
+RESTARTS = ("SLURM_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT")  # above 0 in a restarted job
 
 
 def run_single(cfg: DictConfig) -> float:
@@ -36,23 +35,45 @@ def run_single(cfg: DictConfig) -> float:
             "torchrun starts several processes, which need the same folder: add"
             " hydra.run.dir=runs/<a name>"
         )
-    planned = plan(settings, job.overrides.task, Path(job.runtime.output_dir).resolve())
-    valid = validate(planned.settings)
+    words, folder = job.overrides.task, Path(job.runtime.output_dir).resolve()
+    resume, start = False, None
+    if settings["resume"] or was_restarted(folder):
+        from imdbattn.launch.resumed_settings import plan
+
+        settings, folder, resume, start = plan(settings, words, folder)
+    else:
+        settings |= {"overrides": named_overrides(words, settings)}
+    valid = validate(settings)
     if os.environ.get(SWEEP_PID) or os.environ.get("LOCAL_RANK", "0") != "0":
         end_with(int(os.environ.get(PARENT_PID, os.getppid())))
     os.environ[PARENT_PID] = str(os.getpid())  # for the processes that DDP starts
     # these imports take seconds, and error messages do not need them
     with without_gc():
-        if wandb_parts(settings["logger"]):
-            with suppress(Exception):  # a broken W&B does not stop training
-                # wandb.init imports it: 0.4 s now, 1.5 s once torch is loaded.
-                importlib.import_module("wandb.apis.public")
+        if settings["logger"]:
+            import_wandb(settings["logger"])
         from imdbattn.runs.fit import fit
     valid = with_decided_source(valid)
-    metrics = fit(valid, planned.folder, planned.resume, planned.start)
+    metrics = fit(valid, folder, resume, start)
     if not os.environ.get(SWEEP_PID):  # a sweep ends with its comparison
-        log_next_commands(valid, metrics, planned.folder)
+        log_next_commands(valid, metrics, folder)
     return float(metrics["val_accuracy"])
+
+
+def import_wandb(loggers: Mapping[str, object]) -> None:
+    """Imports what wandb.init needs, if W&B is one of the loggers: this takes 0.4 s now, and 1.5 s
+    once torch is loaded.
+    """
+    from imdbattn.tracking.settings import wandb_parts
+
+    if wandb_parts(loggers):
+        with suppress(Exception):  # a broken W&B does not stop training
+            importlib.import_module("wandb.apis.public")
+
+
+def was_restarted(folder: Path) -> bool:
+    """Returns whether SLURM or torchrun has restarted this job, and `folder` contains its run."""
+    restarted = any(os.environ.get(name, "0") not in ("", "0") for name in RESTARTS)
+    return restarted and (folder / "config.yaml").exists()
 
 
 def with_decided_source(cfg: Training) -> Training:
@@ -73,7 +94,7 @@ def with_decided_source(cfg: Training) -> Training:
     return validate(settings | {"data": settings["data"] | {"source": source}})
 
 
-def log_next_commands(cfg: Training, metrics: Mapping[str, Any], folder: Path) -> None:
+def log_next_commands(cfg: Training, metrics: Mapping[str, object], folder: Path) -> None:
     """Logs commands that use a run, in one process and unless it is a debug run."""
     from lightning.pytorch.utilities import rank_zero_only
 
@@ -84,7 +105,7 @@ def log_next_commands(cfg: Training, metrics: Mapping[str, Any], folder: Path) -
         log.info("  %s", line)
 
 
-def next_commands(metrics: Mapping[str, Any], folder: Path) -> list[str]:
+def next_commands(metrics: Mapping[str, object], folder: Path) -> list[str]:
     """Returns commands that use a finished run."""
     run = shlex.quote(os.path.relpath(folder)) + trust_option(folder / "config.yaml")
     upload = []
@@ -94,10 +115,8 @@ def next_commands(metrics: Mapping[str, Any], folder: Path) -> list[str]:
         upload = [line] if (line := upload_command(folder)) else []
     if model := metrics.get("starts_model"):
         return [f"python -m imdbattn.train model={model} init={run}", *upload]
-    runs = (
-        "runs"
-        if Path("runs").resolve() in folder.resolve().parents
-        else os.path.relpath(folder.parent)
-    )
+    runs = os.path.relpath(folder.parent)
+    if Path("runs").resolve() in folder.resolve().parents:
+        runs = "runs"
     compare = f"python -m imdbattn.compare runs={shlex.quote(runs)}"
     return [f'python -m imdbattn.predict run={run} text="..."', compare, *upload]

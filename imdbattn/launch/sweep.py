@@ -17,15 +17,15 @@ from omegaconf import DictConfig, OmegaConf
 from imdbattn.errors import UserError, in_shell
 from imdbattn.io.files import acquired, make_folder
 from imdbattn.launch.errors import fail, print_error, remove_empty
+from imdbattn.launch.hydra_config import quote
 from imdbattn.launch.job import LOG, forget_wandb_run, group_of, jobs_of
 from imdbattn.launch.process import SWEEP_PID, end_with
-from imdbattn.launch.quoting import quote
 from imdbattn.settings.keys import defaults
 from imdbattn.settings.safety import refuse_credentials
 
 log = logging.getLogger(__name__)
 
-REMEDY = "choose another hydra.sweep.dir"
+OTHER_SWEEP_DIR = "choose another hydra.sweep.dir"
 
 
 class SweepReport:
@@ -53,7 +53,7 @@ class SweepReport:
             sys.exit(status)
 
     def start(self, config: DictConfig) -> BaseFileLock:
-        """Prepare the sweep folder and return its lock, acquired.
+        """Prepares the sweep folder and returns its lock, acquired.
 
         Raises UserError if there is no sweep to resume, or if the folder contains other files or
         another sweep.
@@ -61,15 +61,17 @@ class SweepReport:
         sweep = Path(str(config.hydra.sweep.dir))
         # multirun.yaml will contain them
         refuse_credentials(OmegaConf.to_container(config, resolve=False))
-        found = [(sweep / name).exists() for name in (LOG, "multirun.yaml")]
-        self.new = not any(found)
-        if not (all(found) or (self.new and config.resume is None)):
+        exists = [(sweep / name).exists() for name in (LOG, "multirun.yaml")]
+        self.new = not any(exists)
+        if not (all(exists) or (self.new and config.resume is None)):
             raise UserError(
                 f"{sweep} is not a sweep folder: it does not contain {LOG} and multirun.yaml:"
-                f" {REMEDY}"
+                f" {OTHER_SWEEP_DIR}"
             )
-        make_folder(sweep, REMEDY)
-        busy = f"{sweep} belongs to a sweep that is still running: wait for it, or {REMEDY}"
+        make_folder(sweep, OTHER_SWEEP_DIR)
+        busy = (
+            f"{sweep} belongs to a sweep that is still running: wait for it, or {OTHER_SWEEP_DIR}"
+        )
         lock = acquired(sweep / ".lock", busy).lock
         if os.environ.get(SWEEP_PID) == str(os.getppid()):
             end_with(os.getppid())  # it was started by a search
@@ -78,12 +80,12 @@ class SweepReport:
         # runs the finally clauses
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         (sweep / LOG).write_text("")
-        from imdbattn.settings.build import class_at
+        from imdbattn.settings.instantiate import class_at
         from imdbattn.tasks.task import Task
         from imdbattn.tracking.settings import wandb_parts
         from imdbattn.tracking.wandb_run import wandb_mode
 
-        # Decided once for all jobs, which read it in multirun.yaml, see `job.decided`.
+        # Decided once for all jobs, which read it in multirun.yaml, see `job.decisions`.
         task = class_at(config.task._target_, "task", Task)
         if source := task.decided_source(config.data):
             config.data.source = source
@@ -95,7 +97,7 @@ class SweepReport:
         return lock
 
     def end(self, config: DictConfig, complete: bool) -> int:
-        """Log how the jobs ended, compare them if the sweep is complete, and return the exit
+        """Logs how the jobs ended, compares them if the sweep is complete, and returns the exit
         status.
         """
         sweep = Path(str(config.hydra.sweep.dir))
@@ -136,16 +138,16 @@ class SweepReport:
         for job in unfinished:
             log.error("%-7s %s: %s", job["status"], job["job"], job["reason"])
         if unfinished or not complete:
-            place = os.path.relpath(sweep)
+            path = os.path.relpath(sweep)
             # others, such as a comma, are special in a sweep
-            plain = re.fullmatch(r"[\w./ -]+", place, re.ASCII)
-            word = quote(f"resume={place}", [] if plain else ["resume"])
+            plain = re.fullmatch(r"[\w./ -]+", path, re.ASCII)
+            word = quote(f"resume={path}", [] if plain else ["resume"])
             log.error("resume it with:  the same command with %s", in_shell(word))
         return int(bool(unfinished))
 
 
 def compare_jobs(config: DictConfig, sweep: Path, folders: list[Path]) -> None:
-    """Write <sweep>/comparison, print it, and log it to W&B. A failure is logged only: the runs'
+    """Writes <sweep>/comparison, prints it, and logs it to W&B. A failure is logged only: the runs'
     results are safe.
     """
     from imdbattn.report.comparison_page import write_comparison

@@ -1,10 +1,10 @@
 """Attention layers and related modules. They depend only on torch and can be used in any project
 (docs/own_parts.md).
 
-Sequences are (B, T, D). Modules are called with (x_BTD, words). `words` is None if no position is
+Sequences are (B, T, D). Modules are called with (x_BTD, mask). `mask` is None if no position is
 padding. Otherwise it is a bool mask that is True on words, such as padding_mask(lengths_B, T), as
 in F.scaled_dot_product_attention and inverse to the key_padding_mask of nn.MultiheadAttention; or a
-`Words`, which also contains positions.
+`Mask`, which also contains positions.
 
 >>> import torch
 >>> from imdbattn.nn import SelfAttention, padding_mask
@@ -21,6 +21,7 @@ from imdbattn.nn.ladder import (
     ClsPooling,
     Learned,
     LearnedQueryPooling,
+    Mask,
     MeanPooling,
     NoPositions,
     PlainLayer,
@@ -29,7 +30,6 @@ from imdbattn.nn.ladder import (
     SelfAttention,
     Sinusoidal,
     TextQueryPooling,
-    Words,
     sinusoids,
 )
 from imdbattn.nn.scores import (

@@ -30,17 +30,17 @@ class State(NamedTuple):
     def repeat(self, times: int) -> "State":
         """(B * times): the state of each sequence `times` times in a row."""
         recurrent = tuple(part_LBH.repeat_interleave(times, 1) for part_LBH in self.recurrent)
-        rest: Any = (
-            None if part is None else part.repeat_interleave(times, 0) for part in self[1:]
-        )
+        rest: Any = [
+            part if part is None else part.repeat_interleave(times, 0) for part in self[1:]
+        ]
         return State(recurrent, *rest)
 
 
 def recurrent_net(
     width: int, hidden: int, dropout: float, layers: int = 1, cell: str = "gru"
 ) -> nn.GRU | nn.LSTM:
-    kind = {"gru": nn.GRU, "lstm": nn.LSTM}[cell]
-    return kind(width, hidden, layers, dropout=dropout if layers > 1 else 0.0)
+    net = {"gru": nn.GRU, "lstm": nn.LSTM}[cell]
+    return net(width, hidden, layers, dropout=dropout if layers > 1 else 0.0)
 
 
 class Encoder(nn.Module):
@@ -104,7 +104,7 @@ class Decoder(nn.Module):
     def start(
         self, outputs_SBH: Tensor, recurrent: Recurrent, lengths_B: Tensor | None = None
     ) -> State:
-        """The state before the first symbol, from what the encoder returns."""
+        """Returns the state before the first symbol, from what the encoder returns."""
         outputs_BSH = outputs_SBH.transpose(0, 1)
         if self.score is None:
             return State(recurrent, outputs_BSH)
@@ -131,14 +131,16 @@ class Decoder(nn.Module):
         return self.head(outputs_BTH), state._replace(weights_BTS=weights_BTS)
 
     def attend(self, state: State) -> tuple[Tensor, Tensor]:
-        """The context (B, 1, H), and the weights (B, 1, S)."""
+        """Returns the context (B, 1, H), and the weights (B, 1, S)."""
         query_B1H = state.recurrent[0][-1][:, None]
-        scores_B1S = self.score.compare(query_B1H, state.keys_BSK)  # type: ignore[union-attr,arg-type]
+        assert self.score is not None
+        assert state.keys_BSK is not None
+        scores_B1S = self.score.compare(query_B1H, state.keys_BSK)
         weights_B1S = masked_softmax(scores_B1S, state.mask_B1S)
         return weights_B1S @ state.outputs_BSH, weights_B1S
 
     def run(self, input_TBI: Tensor, recurrent: Recurrent) -> tuple[Tensor, Recurrent]:
-        """Outputs (T, B, H) and the new state of the recurrent network."""
+        """Returns the outputs (T, B, H) and the new state of the recurrent network."""
         outputs_TBH, after = self.net(input_TBI, recurrent if len(recurrent) > 1 else recurrent[0])
         return outputs_TBH, after if isinstance(after, tuple) else (after,)
 
@@ -163,25 +165,27 @@ class EncoderDecoder(nn.Module):
         self.decoder = Decoder(target_vocabulary, score=score, **settings)
 
     def encode(self, source_BS: Tensor, lengths_B: Tensor | None = None) -> State:
-        """The decoder's state before the first symbol."""
+        """Returns the decoder's state before the first symbol."""
         outputs_SBH, recurrent = self.encoder(source_BS, lengths_B)
         return self.decoder.start(outputs_SBH, recurrent, lengths_B)
 
     def forward(self, source_BS: Tensor, lengths_B: Tensor | None, target_BT: Tensor) -> Tensor:
-        """Logits (B, T, V) of each target symbol, given the source and the symbols before it
-        (teacher forcing).
+        """Returns the logits (B, T, V) of each target symbol, given the source and the symbols
+        before it (teacher forcing).
         """
         return self.decoder(shifted(target_BT), self.encode(source_BS, lengths_B))[0]
 
     def attention_weights(
         self, source_BS: Tensor, lengths_B: Tensor | None, target_BT: Tensor
     ) -> Tensor:
-        """(B, T, S): what predicts each target symbol attends to. The decoder must have a score."""
+        """Returns (B, T, S): what predicts each target symbol attends to. The decoder must have a
+        score.
+        """
         return self.decoder(shifted(target_BT), self.encode(source_BS, lengths_B))[1].weights_BTS
 
 
 def shifted(target_BT: Tensor) -> Tensor:
-    """The symbol before each target symbol: BOS before the first."""
+    """Returns the symbol before each target symbol: BOS before the first."""
     return torch.cat([torch.full_like(target_BT[:, :1], BOS), target_BT[:, :-1]], dim=1)
 
 

@@ -56,7 +56,7 @@ def attention(
 
 
 def use_blocks(query: Tensor, key: Tensor, value: Tensor) -> bool:
-    """Whether `blocked_attention` is applicable, and faster than torch's kernel."""
+    """Returns whether `blocked_attention` is applicable, and faster than torch's kernel."""
     plain = (
         query.device.type == "cpu"
         and query.dtype == torch.float32
@@ -78,8 +78,8 @@ def use_blocks(query: Tensor, key: Tensor, value: Tensor) -> bool:
 def blocked_attention(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float
 ) -> Tensor:
-    """The same as F.scaled_dot_product_attention; faster on a CPU for texts of a few hundred
-    words.
+    """Returns the same as F.scaled_dot_product_attention; faster on a CPU for texts of a few
+    hundred words.
     """
     lead = query.shape[:-2]
     # finite: no NaN without keys

@@ -18,22 +18,22 @@ Make = Callable[[int], nn.Module]  # called with the width D, returns a part of 
 Columns = tuple[Tensor, Tensor]  # further columns of query and key, (..., Q, W) and (..., K, W)
 
 
-class Words(NamedTuple):
-    """Mask and positions of the words x_BTD. Every part also takes a mask alone, or None: see
-    `of`.
+class Mask(NamedTuple):
+    """Which positions of x_BTD are words, and their positions. Every part also takes mask_BT alone,
+    or None: see `of`.
     """
 
     mask_BT: Tensor  # bool, False on padding
     positions_BT: Tensor  # int64, index of each word in its review; -1 is <cls>
 
     @classmethod
-    def of(cls, x_BTD: Tensor, words: "Words | Tensor | None" = None) -> "Words":
-        """Converts a mask (None: all True) to Words, with positions counted from 0; returns Words
+    def of(cls, x_BTD: Tensor, mask: "Mask | Tensor | None" = None) -> "Mask":
+        """Converts mask_BT (None: all True) to a Mask, with positions from 0; returns a Mask
         unchanged.
         """
-        if isinstance(words, Words):
-            return words
-        mask_BT = (x_BTD.new_ones(x_BTD.shape[:2]) if words is None else words).bool()
+        if isinstance(mask, Mask):
+            return mask
+        mask_BT = (x_BTD.new_ones(x_BTD.shape[:2]) if mask is None else mask).bool()
         return cls(mask_BT, mask_BT.cumsum(1).clamp(min=1) - 1)
 
 
@@ -105,16 +105,16 @@ class SelfAttention(nn.Module):
         self.attention = Attention(score(width // heads, width // heads))
         self.distances = distances(heads) if distances else None
 
-    def forward(self, x_BTD: Tensor, words: Words | Tensor | None = None) -> Tensor:
-        words = Words.of(x_BTD, words)
-        q_BHTd, k_BHTd, v_BHTd = self.project(x_BTD, words)
-        mask_B11T = words.mask_BT[:, None, None]  # an expanded mask would double the time on a CPU
-        added = None if self.distances is None else self.distances(words.positions_BT)
+    def forward(self, x_BTD: Tensor, mask: Mask | Tensor | None = None) -> Tensor:
+        mask = Mask.of(x_BTD, mask)
+        q_BHTd, k_BHTd, v_BHTd = self.project(x_BTD, mask)
+        mask_B11T = mask.mask_BT[:, None, None]  # an expanded mask would double the time on a CPU
+        added = None if self.distances is None else self.distances(mask.positions_BT)
         y_BHTd = self.attention(q_BHTd, k_BHTd, v_BHTd, mask_B11T, added)
         return y_BHTd.transpose(1, 2).flatten(2)
 
-    def project(self, x_BTD: Tensor, words: Words) -> tuple[Tensor, ...]:
-        """Queries, keys and values of all heads, (B, H, T, d)."""
+    def project(self, x_BTD: Tensor, mask: Mask) -> tuple[Tensor, ...]:
+        """Returns the queries, keys and values of all heads, (B, H, T, d)."""
         projected = self.query(x_BTD), self.key(x_BTD), self.value(x_BTD)
         return tuple(y_BTD.unflatten(-1, (self.heads, -1)).transpose(1, 2) for y_BTD in projected)
 
@@ -132,8 +132,8 @@ class PlainLayer(nn.Module):
         self.f = self.attention(width, **attention)
         self.g = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Dropout(dropout))
 
-    def forward(self, x_BTD: Tensor, words: Words | Tensor | None = None) -> Tensor:
-        return self.g(self.f(x_BTD, words))
+    def forward(self, x_BTD: Tensor, mask: Mask | Tensor | None = None) -> Tensor:
+        return self.g(self.f(x_BTD, mask))
 
 
 class ResidualLayer(PlainLayer):
@@ -147,20 +147,20 @@ class ResidualLayer(PlainLayer):
         super().__init__(width, **settings)
         self.norm = nn.LayerNorm(width)
 
-    def forward(self, x_BTD: Tensor, words: Words | Tensor | None = None) -> Tensor:
-        return self.g(x_BTD + self.f(self.norm(x_BTD), words))
+    def forward(self, x_BTD: Tensor, mask: Mask | Tensor | None = None) -> Tensor:
+        return self.g(x_BTD + self.f(self.norm(x_BTD), mask))
 
 
 class NoPositions(nn.Identity):
     """Returns x unchanged: a bag-of-words model."""
 
-    def forward(self, x_BTD: Tensor, words: Words | Tensor | None = None) -> Tensor:
+    def forward(self, x_BTD: Tensor, mask: Mask | Tensor | None = None) -> Tensor:
         return x_BTD
 
 
 def sinusoids(length: int, width: int) -> Tensor:
-    """(length, width): pe[i, h] = sin(i / 10000^(h/d)) for even h, cos(i / 10000^((h-1)/d)) for odd
-    h.
+    """Returns (length, width): pe[i, h] = sin(i / 10000^(h/d)) for even h, cos(i / 10000^((h-1)/d))
+    for odd h.
 
     Vaswani et al. 2017, section 3.5. The frequencies are float32: up to position 512 the error is
     below 2e-5.
@@ -185,10 +185,8 @@ class Sinusoidal(nn.Module):
         self.scale = scale
         self.register_buffer("pe_TD", scale * sinusoids(length, width), persistent=False)
 
-    def forward(self, x_BTD: Tensor, words: Words | Tensor | None = None) -> Tensor:
-        return (
-            x_BTD + self.pe_TD[Words.of(x_BTD, words).positions_BT.clamp(max=len(self.pe_TD) - 1)]
-        )
+    def forward(self, x_BTD: Tensor, mask: Mask | Tensor | None = None) -> Tensor:
+        return x_BTD + self.pe_TD[Mask.of(x_BTD, mask).positions_BT.clamp(max=len(self.pe_TD) - 1)]
 
 
 class Learned(nn.Module):
@@ -201,8 +199,8 @@ class Learned(nn.Module):
         self.table = nn.Embedding(length, width)
         nn.init.normal_(self.table.weight, std=std)
 
-    def forward(self, x_BTD: Tensor, words: Words | Tensor | None = None) -> Tensor:
-        return x_BTD + self.table(Words.of(x_BTD, words).positions_BT)
+    def forward(self, x_BTD: Tensor, mask: Mask | Tensor | None = None) -> Tensor:
+        return x_BTD + self.table(Mask.of(x_BTD, mask).positions_BT)
 
 
 class Pooling(nn.Module):
@@ -211,21 +209,23 @@ class Pooling(nn.Module):
     def __init__(self, width: int):
         super().__init__()
 
-    def prepend(self, x_BTD: Tensor, words: Words | Tensor | None = None) -> tuple[Tensor, Words]:
-        """The input of the layers: the words, after any vectors that the pooling adds."""
-        return x_BTD, Words.of(x_BTD, words)
+    def prepend(self, x_BTD: Tensor, mask: Mask | Tensor | None = None) -> tuple[Tensor, Mask]:
+        """Returns the input of the layers: the words, after any vectors that the pooling adds."""
+        return x_BTD, Mask.of(x_BTD, mask)
 
 
 class MeanPooling(Pooling):
     """The mean of the words."""
 
-    def attention_weights(self, x_BTD: Tensor, words: Words | Tensor | None = None) -> Tensor:
-        """(B, 1, 1, T), for one head and one query: 1 / length on each word, 0 on padding."""
-        mask_BT = Words.of(x_BTD, words).mask_BT.to(x_BTD.dtype)
+    def attention_weights(self, x_BTD: Tensor, mask: Mask | Tensor | None = None) -> Tensor:
+        """Returns (B, 1, 1, T), for one head and one query: 1 / length on each word, 0 on
+        padding.
+        """
+        mask_BT = Mask.of(x_BTD, mask).mask_BT.to(x_BTD.dtype)
         return (mask_BT / mask_BT.sum(1, keepdim=True).clamp(min=1))[:, None, None]
 
-    def forward(self, x_BTD: Tensor, words: Words | Tensor | None = None) -> Tensor:
-        return (self.attention_weights(x_BTD, words)[:, 0] @ x_BTD).squeeze(1)
+    def forward(self, x_BTD: Tensor, mask: Mask | Tensor | None = None) -> Tensor:
+        return (self.attention_weights(x_BTD, mask)[:, 0] @ x_BTD).squeeze(1)
 
 
 class ClsPooling(Pooling):
@@ -237,17 +237,17 @@ class ClsPooling(Pooling):
         super().__init__(width)
         self.cls_D = nn.Parameter(torch.randn(width))
 
-    def prepend(self, x_BTD: Tensor, words: Words | Tensor | None = None) -> tuple[Tensor, Words]:
+    def prepend(self, x_BTD: Tensor, mask: Mask | Tensor | None = None) -> tuple[Tensor, Mask]:
         cls_B1D = self.cls_D.expand(x_BTD.shape[0], 1, -1).to(x_BTD.dtype)
-        mask_BT, positions_BT = Words.of(x_BTD, words)
-        words = Words(F.pad(mask_BT, (1, 0), value=True), F.pad(positions_BT, (1, 0), value=-1))
-        return torch.cat([cls_B1D, x_BTD], 1), words
+        mask_BT, positions_BT = Mask.of(x_BTD, mask)
+        mask = Mask(F.pad(mask_BT, (1, 0), value=True), F.pad(positions_BT, (1, 0), value=-1))
+        return torch.cat([cls_B1D, x_BTD], 1), mask
 
-    def attention_weights(self, x_BTD: Tensor, words: Words | Tensor | None = None) -> Tensor:
+    def attention_weights(self, x_BTD: Tensor, mask: Mask | Tensor | None = None) -> Tensor:
         # all on <cls>
         return torch.eye(1, x_BTD.shape[1]).to(x_BTD).expand(x_BTD.shape[0], 1, 1, -1)
 
-    def forward(self, x_BTD: Tensor, words: Words | Tensor | None = None) -> Tensor:
+    def forward(self, x_BTD: Tensor, mask: Mask | Tensor | None = None) -> Tensor:
         return x_BTD[:, 0]
 
 
@@ -259,8 +259,8 @@ class LearnedQueryPooling(Pooling):
         self.query_D = nn.Parameter(torch.zeros(width))  # starts as the mean
         self.attention = Attention(score(width, width))
 
-    def forward(self, x_BTD: Tensor, words: Words | Tensor | None = None) -> Tensor:
-        mask_B11T = Words.of(x_BTD, words).mask_BT[:, None, None]
+    def forward(self, x_BTD: Tensor, mask: Mask | Tensor | None = None) -> Tensor:
+        mask_B11T = Mask.of(x_BTD, mask).mask_BT[:, None, None]
         query_B11D = self.query_D.to(x_BTD.dtype).expand(x_BTD.shape[0], 1, 1, -1)
         # one head
         return self.attention(query_B11D, x_BTD[:, None], x_BTD[:, None], mask_B11T)[:, 0, 0]
@@ -274,9 +274,9 @@ class TextQueryPooling(Pooling):
         self.query, self.key, self.value = (nn.Linear(width, width) for _ in range(3))
         self.attention = Attention(score(width, width))
 
-    def forward(self, x_BTD: Tensor, words: Words | Tensor | None = None) -> Tensor:
+    def forward(self, x_BTD: Tensor, mask: Mask | Tensor | None = None) -> Tensor:
         # one head
-        mask_B11T, x_B1TD = Words.of(x_BTD, words).mask_BT[:, None, None], x_BTD[:, None]
+        mask_B11T, x_B1TD = Mask.of(x_BTD, mask).mask_BT[:, None, None], x_BTD[:, None]
         mean_B11D = (
             masked_softmax(torch.zeros_like(mask_B11T, dtype=x_BTD.dtype), mask_B11T) @ x_B1TD
         )
@@ -321,23 +321,21 @@ class Classifier(nn.Module):
         self.head = nn.Linear(width, classes)
 
     def forward(self, batch: Any) -> Tensor:
-        """Logits (B, C). batch: tokens_BT, positions_BT, lengths_B and what `context` needs
-        (data/ragged.Batch).
+        """Returns the logits (B, C). batch: tokens_BT, positions_BT, lengths_B and what `context`
+        needs (data/ragged.Batch).
         """
-        x_BTD, words = self.encode(self.embedding(batch.tokens_BT), batch)
-        return self.head(self.dropout(self.pooling(x_BTD, words)))
+        x_BTD, mask = self.encode(self.embedding(batch.tokens_BT), batch)
+        return self.head(self.dropout(self.pooling(x_BTD, mask)))
 
-    def encode(self, x_BTE: Tensor, batch: Any) -> tuple[Tensor, Words]:
+    def encode(self, x_BTE: Tensor, batch: Any) -> tuple[Tensor, Mask]:
         """Embedded words (B, T, E) -> the input of the pooling."""
         # An empty review is treated as one <pad>, a zero vector: its output is finite and
         # independent of padding.
-        words = Words(
-            padding_mask(batch.lengths_B.clamp(min=1), x_BTE.shape[1]), batch.positions_BT
-        )
+        mask = Mask(padding_mask(batch.lengths_B.clamp(min=1), x_BTE.shape[1]), batch.positions_BT)
         x_BTD = self.resize(x_BTE)
         if self.context is not None:
-            x_BTD = self.context(x_BTD, words, batch)
-        x_BTD, words = self.pooling.prepend(self.positions(x_BTD, words), words)
+            x_BTD = self.context(x_BTD, mask, batch)
+        x_BTD, mask = self.pooling.prepend(self.positions(x_BTD, mask), mask)
         for layer in self.layers:
-            x_BTD = layer(x_BTD, words)
-        return x_BTD, words
+            x_BTD = layer(x_BTD, mask)
+        return x_BTD, mask

@@ -15,7 +15,7 @@ from imdbattn.nn.fast import additive_score as fast_additive_score
 
 
 def padding_mask(lengths_B: Tensor, size: int) -> Tensor:
-    """(B, size) bool, True on the first `lengths_B` positions."""
+    """Returns (B, size) bool, True on the first `lengths_B` positions."""
     return torch.arange(size, device=lengths_B.device) < lengths_B[:, None]
 
 
@@ -40,7 +40,7 @@ class Score(nn.Module):
         super().__init__()
 
     def project_key(self, key: Tensor) -> Tensor:
-        """The part of the score that depends on the keys alone."""
+        """Returns the part of the score that depends on the keys alone."""
         return key
 
     def compare(self, query: Tensor, projected: Tensor) -> Tensor:
@@ -69,8 +69,8 @@ class Dot(Score):
 
 
 def is_product(score: nn.Module) -> TypeGuard[Dot]:
-    """Whether a score is scale * project(query) . key: a Dot, and not a subclass that computes it
-    in another way.
+    """Returns whether a score is scale * project(query) . key: a Dot, and not a subclass that
+    computes it in another way.
     """
     methods = ("forward", "project_key", "compare")
     return isinstance(score, Dot) and all(

@@ -65,8 +65,8 @@ class Embedding(nn.Module):
         return x_BTD * (tokens_BT != 0)[..., None]
 
     def draw_tuned(self, slots_BT: Tensor) -> Tensor:
-        """(B, T) bool: which offsets are used, by the sum of a random number per word and one per
-        review, modulo 1.
+        """Returns (B, T) bool: which offsets are used, by the sum of a random number per word and
+        one per review, modulo 1.
         """
         draw_R = torch.rand(len(self.offset_RD), device=slots_BT.device)  # type: ignore[arg-type]
         shift_B = torch.rand(len(slots_BT), device=slots_BT.device)

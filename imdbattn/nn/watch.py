@@ -25,7 +25,9 @@ def watch(net: nn.Module) -> Iterator[list[Tensor]]:
     """
     weights: list[Tensor] = []
 
-    def append(module: Any, inputs: tuple[Any, ...], options: dict[str, Any], output: Any) -> None:
+    def append(
+        module: Any, inputs: tuple[object, ...], options: dict[str, object], output: object
+    ) -> None:
         weights.append(module.attention_weights(*inputs, **options))
 
     with ExitStack() as stack:
@@ -35,8 +37,8 @@ def watch(net: nn.Module) -> Iterator[list[Tensor]]:
 
 
 def shows_weights(module: nn.Module) -> bool:
-    """Whether `attention_weights` belongs to the module's `forward`: not if a subclass replaces
-    `forward` only.
+    """Returns whether `attention_weights` belongs to the module's `forward`: not if a subclass
+    replaces `forward` only.
     """
     for cls in type(module).__mro__:
         if "attention_weights" in vars(cls) or "forward" in vars(cls):
@@ -45,7 +47,8 @@ def shows_weights(module: nn.Module) -> bool:
 
 
 def attention_parts(net: nn.Module) -> dict[str, nn.Module]:
-    """The parts with attention of `net.layers`, named layer1, layer2 and so on, and `net.pooling`.
+    """Returns the parts with attention of `net.layers`, named layer1, layer2 and so on, and
+    `net.pooling`.
 
     A pooling without a query of its own is omitted: its weights are always the same.
     """
@@ -65,8 +68,9 @@ class Attended(NamedTuple):
 
     @classmethod
     def to_words(cls, weights_BHQK: Tensor, lengths_B: Tensor, size: int) -> "Attended":
-        """The attention of words to words, or of a single query to them. lengths_B: words of each
-        review. size: T, words and padding; further keys, such as <cls>, are before the words.
+        """Returns the attention of words to words, or of a single query to them. lengths_B: words
+        of each review. size: T, words and padding; further keys, such as <cls>, are before the
+        words.
         """
         queries, keys = weights_BHQK.shape[-2:]
         keys_B = lengths_B.clamp(min=1) + keys - size  # an empty review is read as one <pad>
@@ -74,8 +78,8 @@ class Attended(NamedTuple):
         return cls(weights_BHQK, padding_mask(ends_B, queries), keys_B)
 
     def entropy(self) -> Tensor:
-        """Entropy of each query in nats, (B, H, Q): log K if all K weights are equal, 0 if one
-        is 1.
+        """Returns the entropy of each query in nats, (B, H, Q): log K if all K weights are equal, 0
+        if one is 1.
         """
         # a weight of 0 adds 0, with a finite gradient
         weights_BHQK = self.weights_BHQK.float()
@@ -83,13 +87,13 @@ class Attended(NamedTuple):
         return -torch.linalg.vecdot(weights_BHQK, logs_BHQK)
 
     def over_queries(self, values_BHQ: Tensor) -> Tensor:
-        """The mean of each review over its queries, (B, H)."""
+        """Returns the mean of each review over its queries, (B, H)."""
         mask_B1Q = self.queries_BQ[:, None]
         return (values_BHQ * mask_B1Q).sum(-1) / mask_B1Q.sum(-1)
 
 
 def rollout(weights: Sequence[Tensor], skips: Sequence[bool]) -> Tensor:
-    """(B, T), each row summing to 1: the share of each input position in the pooled vector.
+    """Returns (B, T), each row summing to 1: the share of each input position in the pooled vector.
 
     Attention rollout (Abnar & Zuidema 2020, equation 1). weights: (B, H, T, T) of each layer, then
     (B, 1, 1, T) of the pooling, as `watch` lists them. skips: for each layer whether x is added to

@@ -30,14 +30,15 @@ from imdbattn.report.finished_runs import (
     skip,
     variants,
 )
-from imdbattn.runs.run_folder import Curves
+from imdbattn.runs.run import Curves
+from imdbattn.runs.run_folder import ATTENTION_SHARE, attention_of
 from imdbattn.settings.keys import flat
-from imdbattn.tasks.per_class import confusion, is_uneven, macro_f1, metric_of, short_name
+from imdbattn.tasks.chosen_metric import metric_of
+from imdbattn.tasks.per_class import confusion, is_uneven, macro_f1, short_name
 
 # Settings that a report states if they are equal
 TRAINING = (("data", "max_tokens"), ("data", "tokenizer"), ("trainer", "max_epochs"))
 CURVES = ("train/accuracy", "train/loss", "val/accuracy", "val/loss")
-HEADS = "attention_share/"  # of runs.attention.measure
 ENTROPY = "entropy/"  # names of `entropies`
 FEWEST = 10  # the smallest number of items of one length for its accuracy
 
@@ -323,8 +324,9 @@ def entropies(curves: Curves) -> Curves:
     """
     heads: dict[str, list[dict[int, float]]] = {}
     for name, values in curves.items():
-        if name.startswith(HEADS):
-            heads.setdefault(name.removeprefix(HEADS).rpartition("_head")[0], []).append(values)
+        if name.startswith(ATTENTION_SHARE):
+            attention = attention_of(name.removeprefix(ATTENTION_SHARE))
+            heads.setdefault(attention, []).append(values)
     return {
         f"{ENTROPY}{name}": {epoch: mean(one[epoch] for one in several) for epoch in several[0]}
         for name, several in heads.items()

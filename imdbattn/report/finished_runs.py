@@ -19,17 +19,11 @@ import numpy as np
 import pandas as pd
 
 from imdbattn.errors import UserError, in_line
+from imdbattn.runs.run import Curves
 from imdbattn.runs.run import Run as OpenedRun
-from imdbattn.runs.run_folder import SPLIT_FILES, Curves
-from imdbattn.settings.keys import (
-    BEYOND,
-    CONTROLS,
-    ENCODER_DECODERS,
-    FINGERPRINT,
-    RUNGS,
-    hexdigest,
-    variant,
-)
+from imdbattn.runs.run_folder import SPLIT_FILES
+from imdbattn.settings.keys import FINGERPRINT, hexdigest, variant
+from imdbattn.settings.models import BEYOND, CONTROLS, ENCODER_DECODERS, RUNGS
 
 MODELS = (*RUNGS, *CONTROLS, *BEYOND, *ENCODER_DECODERS)
 REVIEWS = "reviews"  # the items of a classifier

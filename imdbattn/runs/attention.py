@@ -3,7 +3,7 @@
 Shape suffixes: B reviews of a batch, H heads, Q queries, N reviews that are measured.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from imdbattn.runs.run_folder import head_name
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
-from imdbattn.tracking.loggers import log_shares
 
-TOGETHER = 2  # reviews in a batch: all weights of all layers are in memory
+REVIEWS_PER_BATCH = 2  # reviews in a batch: all weights of all layers are in memory
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,14 @@ class Measured:
 class AttentionEntropy(L.Callback):
     """Logs `measure` of the same validation reviews at each validation, in the first process.
 
-    reviews: their number.
+    reviews: their number. log_shares: that of the run's Tracker.
     """
 
-    def __init__(self, reviews: int):
-        self.reviews = reviews
-        self.batches: list[Any] = []
+    def __init__(
+        self, reviews: int, log_shares: Callable[[Mapping[str, np.ndarray], int, int], None]
+    ):
+        self.reviews, self.log_shares = reviews, log_shares
+        self.batches: list[object] = []
 
     def on_validation_epoch_end(self, trainer: Any, module: Any) -> None:
         if trainer.state.fn != "fit" or trainer.sanity_checking or not trainer.is_global_zero:
@@ -48,23 +50,21 @@ class AttentionEntropy(L.Callback):
         self.batches = self.batches or fixed_batches(trainer.datamodule, self.reviews)
         measured = measure(module, self.batches)
         module.log_dict(measured.values, rank_zero_only=True)
-        log_shares(
-            trainer.loggers, measured.query_shares, trainer.current_epoch, trainer.global_step
-        )
+        self.log_shares(measured.query_shares, trainer.current_epoch, trainer.global_step)
 
 
-def fixed_batches(data: BatchData, count: int) -> list[Any]:
-    """Batches of at most `count` validation reviews, evenly spaced in their split."""
+def fixed_batches(data: BatchData, count: int) -> list[object]:
+    """Returns the batches of at most `count` validation reviews, evenly spaced in their split."""
     batches = data.batches("validation")
     lengths_N = batches.lengths_N()
     rows_N = np.unique(np.linspace(0, len(lengths_N) - 1, count).round().astype(int))
     rows_N = rows_N[np.argsort(lengths_N[rows_N], kind="stable")]  # less padding
-    starts = range(0, len(rows_N), TOGETHER)
-    return [batches[0, rows_N[start : start + TOGETHER]] for start in starts]
+    starts = range(0, len(rows_N), REVIEWS_PER_BATCH)
+    return [batches[0, rows_N[start : start + REVIEWS_PER_BATCH]] for start in starts]
 
 
 @torch.no_grad()
-def measure(module: Learner, batches: Sequence[Any]) -> Measured:
+def measure(module: Learner, batches: Sequence[object]) -> Measured:
     """Measures the attention of the net to these batches, in evaluation mode.
 
     Means over the queries of each review, then over reviews, also over those that the net
@@ -76,19 +76,19 @@ def measure(module: Learner, batches: Sequence[Any]) -> Measured:
         for batch in batches:
             on_device = module.transfer_batch_to_device(batch, module.device, 0)
             attention, right_B = module.attention(on_device)
-            for name, one in attention.items():
-                several_B = one.keys_B > 1
-                entropy_BHQ = one.entropy()
-                most_B = one.keys_B.float().log()  # rounding may exceed it
+            for name, attended in attention.items():
+                several_B = attended.keys_B > 1
+                entropy_BHQ = attended.entropy()
+                most_B = attended.keys_B.float().log()  # rounding may exceed it
                 share_BHQ = (entropy_BHQ / most_B[:, None, None]).clamp(max=1)
-                largest_BHQ = one.weights_BHQK.float().amax(-1)
-                means = map(one.over_queries, (entropy_BHQ, share_BHQ, largest_BHQ))
+                largest_BHQ = attended.weights_BHQK.float().amax(-1)
+                means = map(attended.over_queries, (entropy_BHQ, share_BHQ, largest_BHQ))
                 kept = (part[several_B].cpu() for part in (*means, right_B))
                 columns.setdefault(name, []).append(tuple(kept))
-                shown_BQ = one.queries_BQ & several_B[:, None]
+                shown_BQ = attended.queries_BQ & several_B[:, None]
                 for head, share_BQ in enumerate(share_BHQ.unbind(1), 1):
-                    shares = share_BQ[shown_BQ].cpu().numpy()
-                    queries.setdefault(f"{name}_head{head}", []).append(shares)
+                    shares_N = share_BQ[shown_BQ].cpu().numpy()
+                    queries.setdefault(head_name(name, head), []).append(shares_N)
     shares = {name: np.concatenate(parts) for name, parts in queries.items()}
     return Measured(values_of(columns), shares)
 
@@ -109,16 +109,16 @@ def values_of(columns: Mapping[str, Sequence[tuple[Tensor, ...]]]) -> dict[str, 
             "share_right": share_NH[right_N],
             "share_wrong": share_NH[~right_N],
         }
-        for kind, values_NH in kinds.items():
+        for measured, values_NH in kinds.items():
             if len(values_NH):
                 for head, value in enumerate(values_NH.mean(0).tolist(), 1):
-                    values[f"attention_{kind}/{name}_head{head}"] = value
+                    values[f"attention_{measured}/{head_name(name, head)}"] = value
     return values
 
 
 @contextmanager
 def evaluation_mode(net: nn.Module) -> Iterator[None]:
-    """Evaluation mode, and afterwards the mode of each module as before."""
+    """Sets evaluation mode, and afterwards the mode of each module as before."""
     before = [(module, module.training) for module in net.modules()]
     net.eval()
     try:

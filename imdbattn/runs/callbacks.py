@@ -1,12 +1,14 @@
-"""Callbacks: progress and throughput, and a loss that is not finite."""
+"""Callbacks: progress and throughput, and a loss that is not finite; and the loggers of a run."""
 
 import logging
 import time
-from typing import Any
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import lightning as L
 import numpy as np
 import torch
+from lightning.pytorch.loggers import CSVLogger, Logger
 from tqdm import tqdm
 
 from imdbattn.errors import UserError
@@ -126,7 +128,7 @@ class StopOnNaN(L.Callback):
         self.lr = trainer.optimizers[0].param_groups[0]["lr"]
 
     def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx) -> None:
-        self.unchecked.append((outputs["loss"], batch.rows_B, self.place(trainer)))
+        self.unchecked.append((outputs["loss"], batch.rows_B, self.step_of(trainer)))
         if (batch_idx + 1) % trainer.log_every_n_steps == 0:
             self.check(trainer)
 
@@ -134,7 +136,8 @@ class StopOnNaN(L.Callback):
         if trainer.state.fn == "fit":  # the best weights are saved after it
             self.check(trainer, module)
 
-    def place(self, trainer: Any) -> str:
+    def step_of(self, trainer: L.Trainer) -> str:
+        """Returns step, epoch and learning rate, for messages."""
         return (
             f"step {trainer.global_step} (epoch {trainer.current_epoch + 1}, learning rate"
             f" {self.lr:.3g})"
@@ -145,22 +148,43 @@ class StopOnNaN(L.Callback):
         all processes.
         """
         message = ""
-        finite = (
-            torch.stack([loss for loss, *_ in self.unchecked]).isfinite().tolist()
-            if self.unchecked
-            else []
-        )
+        losses = [loss for loss, *_ in self.unchecked]
+        finite = torch.stack(losses).isfinite().tolist() if losses else []
         if not all(finite):
-            loss, rows_B, place = self.unchecked[finite.index(False)]
+            loss, rows_B, step = self.unchecked[finite.index(False)]
             rows = np.sort(self.rows_N[rows_B.cpu().numpy()])
             more = f" and {len(rows) - 10} more" if len(rows) > 10 else ""
             message = (
-                f"the loss is {loss.item()} in {place} for the reviews in rows"
+                f"the loss is {loss.item()} in {step} for the reviews in rows"
                 f" {', '.join(map(str, rows[:10]))}"
             )
             message += f"{more} of the source: try a lower optim.lr, or check these reviews"
         elif module and not all(bool(weight.isfinite().all()) for weight in module.parameters()):
-            message = f"weights are not finite after {self.place(trainer)}: try a lower optim.lr"
+            message = f"weights are not finite after {self.step_of(trainer)}: try a lower optim.lr"
         if first := next(filter(None, from_all(trainer, message)), None):
             raise UserError(first)
         self.unchecked.clear()
+
+
+class Tracker:
+    """What a run logs to: the learning curves in metrics.csv.
+
+    tracking.tracker.LoggersTracker is for a run that has further loggers.
+    """
+
+    def callbacks(self) -> Sequence[L.Callback]:
+        """Returns further callbacks of the Trainer."""
+        return ()
+
+    def start(self, folder: Path, settings: Mapping[str, object], resume: bool) -> list[Logger]:
+        """Returns the loggers of a run that begins or, with `resume`, continues in its folder."""
+        return [CSVLogger(str(folder), name="", version="")]
+
+    def log_shares(self, shares: Mapping[str, np.ndarray], epoch: int, step: int) -> None:
+        """Logs numbers from 0 to 1 by name, to be shown as histograms."""
+
+    def publish(self, folder: Path, metrics: Mapping[str, object], choose_by: str) -> None:
+        """Logs the results of a finished run. metrics: content of metrics.json."""
+
+    def finish(self, failed: bool) -> None:
+        """Ends the loggers, also those of a run that failed or was stopped."""

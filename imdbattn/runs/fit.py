@@ -1,20 +1,20 @@
 """Trains one model from its settings and writes a run folder."""
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import lightning as L
 import torch
 from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, ModelCheckpoint
-from lightning.pytorch.loggers import Logger
 
 from imdbattn.io.checkpoint import read_checkpoint
 from imdbattn.io.files import make_folder, writing_into
 from imdbattn.runs.attention import AttentionEntropy
-from imdbattn.runs.callbacks import StopOnNaN, Throughput
+from imdbattn.runs.callbacks import StopOnNaN, Throughput, Tracker
 from imdbattn.runs.outputs import (
-    REMEDY,
+    OTHER_RUN_DIR,
     begin_folder,
     copy_training,
     locked,
@@ -22,24 +22,17 @@ from imdbattn.runs.outputs import (
     summary,
     write_results,
 )
-from imdbattn.runs.process import exiting_on_signals
 from imdbattn.runs.resume import ResumeCheckpoint, Stopped
 from imdbattn.runs.run_folder import check_folder, finished, is_debug
+from imdbattn.runs.signals import exiting_on_signals
 from imdbattn.runs.trainer import build_trainer, check_hardware, compile_net, quiet, try_step
 from imdbattn.settings.keys import as_dict, explicit
 from imdbattn.settings.safety import read_json
-from imdbattn.settings.schema import Training
+from imdbattn.settings.schema import LoggerPart, Training
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
 from imdbattn.tasks.per_class import short_name
 from imdbattn.tasks.task import task_of, validate
-from imdbattn.tracking.loggers import (
-    build_loggers,
-    callbacks_of,
-    check_loggers,
-    finish_loggers,
-    publish_results,
-)
 
 log = logging.getLogger(__name__)
 
@@ -58,8 +51,8 @@ def fit(
     """
     quiet()
     check_folder(folder)
-    make_folder(folder, REMEDY)
-    with writing_into(folder, REMEDY), locked(folder), exiting_on_signals():
+    make_folder(folder, OTHER_RUN_DIR)
+    with writing_into(folder, OTHER_RUN_DIR), locked(folder), exiting_on_signals():
         if not resume:
             refuse_finished(folder)
         if not (resume and finished(folder, cfg.test)):
@@ -71,8 +64,8 @@ def fit(
 
 
 def train(cfg: Training, folder: Path, resume: bool, start: Path | None) -> dict[str, Any]:
-    """`fit` in a folder that no other process uses."""
-    check_loggers(cfg.logger)
+    """Does what `fit` does, in a folder that no other process uses."""
+    tracker = tracker_of(cfg.logger)
     check_hardware(cfg.trainer)
     L.seed_everything(cfg.seed, workers=True, verbose=False)
     if cfg.threads:
@@ -91,28 +84,24 @@ def train(cfg: Training, folder: Path, resume: bool, start: Path | None) -> dict
     module: Learner = task.part("module", Learner).new(cfg, corpus, state)
 
     # Trainer
-    loggers: list[Logger] = []
-
     def begin(trainer: L.Trainer) -> None:
         if trainer.is_global_zero:
             keep = state is not None and start is None
             begin_folder(folder, as_dict(cfg), corpus.source_key, keep_training=keep)
             if start:
                 copy_training(start, folder)
-        loggers.extend(build_loggers(cfg.logger, folder, as_dict(cfg), resume))
-        trainer.loggers = loggers
+        trainer.loggers = tracker.start(folder, as_dict(cfg), resume)
 
     throughput, stop_on_nan = Throughput(), StopOnNaN(corpus.splits["train"].rows)
     fingerprints = {**corpus.fingerprints, "vectors": module.hparams.get("vectors")}
     resume_checkpoint = ResumeCheckpoint(folder, fingerprints, stop_on_nan, cfg.save_minutes, begin)
-    score_to_watch: Any = {
-        "monitor": f"val/{short_name(cfg.choose_by)}",
-        "mode": "min" if cfg.choose_by == "loss" else "max",
-    }
+    monitor = f"val/{short_name(cfg.choose_by)}"
+    mode = "min" if cfg.choose_by == "loss" else "max"
     best = ModelCheckpoint(
         checkpoints,
         "best",
-        **score_to_watch,
+        monitor=monitor,
+        mode=mode,
         save_weights_only=True,
         enable_version_counter=False,
     )
@@ -124,10 +113,11 @@ def train(cfg: Training, folder: Path, resume: bool, start: Path | None) -> dict
         LearningRateMonitor("epoch"),
     ]
     if cfg.attention_reviews:
-        callbacks.append(AttentionEntropy(cfg.attention_reviews))
-    callbacks += callbacks_of(cfg.logger)
+        callbacks.append(AttentionEntropy(cfg.attention_reviews, tracker.log_shares))
+    callbacks += tracker.callbacks()
     if cfg.patience:
-        callbacks.append(EarlyStopping(**score_to_watch, patience=cfg.patience, strict=False))
+        early = EarlyStopping(monitor, patience=cfg.patience, mode=mode, strict=False)
+        callbacks.append(early)
     trainer = build_trainer(cfg.trainer, callbacks, default_root_dir=folder)
     try_step(module, data, trainer)
     if cfg.compile:
@@ -161,14 +151,14 @@ def train(cfg: Training, folder: Path, resume: bool, start: Path | None) -> dict
         # scores are those of the net as `evaluate` calls it, without compile
         module.net._compiled_call_impl = None
         metrics = write_results(folder, trainer, module, data, facts)
-        publish_results(loggers, folder, metrics, cfg.choose_by)
+        tracker.publish(folder, metrics, cfg.choose_by)
         failed = False
     except Stopped as stopped:
         for line in stopped.lines:
             log.warning(line)
         raise
     finally:
-        finish_loggers(loggers, failed)
+        tracker.finish(failed)
     if trainer.is_global_zero:
         debug_line = (
             f"Debug run: {metrics['steps']} training steps and an evaluation ran; the numbers are"
@@ -177,3 +167,15 @@ def train(cfg: Training, folder: Path, resume: bool, start: Path | None) -> dict
         for line in [debug_line] if is_debug(cfg) else summary(metrics, folder):
             log.info(line)
     return metrics
+
+
+def tracker_of(loggers: Mapping[str, LoggerPart]) -> Tracker:
+    """Returns the tracker of a run with these loggers in addition to metrics.csv.
+
+    Raises UserError for a logger that cannot be used.
+    """
+    if not loggers:
+        return Tracker()
+    from imdbattn.tracking.tracker import LoggersTracker
+
+    return LoggersTracker(loggers)

@@ -7,7 +7,7 @@ import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sized
 from contextlib import contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
@@ -18,9 +18,10 @@ import torch
 from lightning.pytorch.utilities import rank_zero_only
 from omegaconf import OmegaConf
 
+from imdbattn.data.corpus import Corpus
 from imdbattn.errors import UserError, only_warning
 from imdbattn.io.files import acquired, atomically, write_atomically
-from imdbattn.runs.process import float32_products
+from imdbattn.runs.cpu import float32_products
 from imdbattn.runs.run_folder import (
     RESULTS,
     SPLIT_FILES,
@@ -32,7 +33,8 @@ from imdbattn.runs.run_folder import (
     write_predictions,
 )
 from imdbattn.settings.keys import FINGERPRINT, PACKAGE
-from imdbattn.tasks.learner import Learner
+from imdbattn.settings.schema import Training
+from imdbattn.tasks.learner import Learner, SplitScores
 from imdbattn.tasks.loaders import BatchData
 from imdbattn.tasks.per_class import is_uneven
 from imdbattn.tasks.task import task_of
@@ -41,8 +43,8 @@ log = logging.getLogger(__name__)
 
 # how long a run waits for another one that uses its folder, which may be stopping
 LOCK_SECONDS = 20.0
-REMEDY = "choose another hydra.run.dir"
-SPLITS = tuple(name for names in SPLIT_FILES.values() for name in names)
+OTHER_RUN_DIR = "choose another hydra.run.dir"
+SPLIT_TABLES = tuple(name for names in SPLIT_FILES.values() for name in names)
 TRAINING = ("metrics.csv", "checkpoints/last.ckpt", "checkpoints/best.ckpt")
 PACKAGES = (
     *("imdbattn", "torch", "lightning", "torchmetrics", "hydra-core"),
@@ -56,7 +58,7 @@ def locked(folder: Path) -> Iterator[None]:
     if rank_zero_only.rank:  # type: ignore[attr-defined] # the first process locks it for all
         yield
         return
-    busy = f"another run is active in {folder}: wait for it, or {REMEDY}"
+    busy = f"another run is active in {folder}: wait for it, or {OTHER_RUN_DIR}"
     with acquired(folder / ".lock", busy, LOCK_SECONDS):
         try:
             yield
@@ -68,13 +70,13 @@ def refuse_finished(folder: Path) -> None:
     """Raises UserError for the folder of a finished run, which is never written again."""
     if finished(folder):
         raise UserError(
-            f"{os.path.relpath(folder)} contains a finished run, which is not replaced: {REMEDY},"
-            " or remove that folder"
+            f"{os.path.relpath(folder)} contains a finished run, which is not replaced:"
+            f" {OTHER_RUN_DIR}, or remove that folder"
         )
 
 
 def begin_folder(
-    folder: Path, cfg: Mapping[str, Any], source_key: Any, keep_training: bool
+    folder: Path, cfg: Mapping[str, object], source_key: str, keep_training: bool
 ) -> None:
     """Removes the files of an unfinished run, except those of the training that is resumed, and
     writes the settings.
@@ -84,7 +86,7 @@ def begin_folder(
     """
     remove(folder, *(file.relative_to(folder) for file in temporary_files(folder)))
     if not finished(folder):
-        remove(folder, "debug.json", *SPLITS)
+        remove(folder, "debug.json", *SPLIT_TABLES)
     if not keep_training:
         remove(folder, *TRAINING, *RESULTS)
     write_atomically(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(dict(cfg))))
@@ -99,10 +101,12 @@ def begin_folder(
 
 def remove(folder: Path, *names: str | Path) -> None:
     """Removes these files, and folders with all that they contain."""
-    for place in (folder / name for name in names):
-        shutil.rmtree(place, ignore_errors=True) if place.is_dir() else place.unlink(
-            missing_ok=True
-        )
+    for name in names:
+        path = folder / name
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def copy_training(source: Path, folder: Path) -> None:
@@ -114,8 +118,8 @@ def copy_training(source: Path, folder: Path) -> None:
                 shutil.copyfile(file, temporary)
 
 
-def environment() -> dict[str, Any]:
-    """Content of environment.json."""
+def environment() -> dict[str, object]:
+    """Returns the content of environment.json."""
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),
@@ -134,29 +138,20 @@ def environment() -> dict[str, Any]:
 
 @functools.cache
 def git_commit() -> str | None:
-    """The commit of this checkout, with + if files were changed; None in an installed package or
-    without git.
+    """Returns the commit of this checkout, with + if files were changed; None in an installed
+    package or without git.
     """
     if not (PACKAGE.parent / ".git").exists() or shutil.which("git") is None:
         return None
-    command = [
-        "git",
-        "-C",
-        str(PACKAGE),
-        "describe",
-        "--always",
-        "--exclude=*",
-        "--abbrev=40",
-        "--dirty=+",
-    ]
-    return (
-        subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or None
-    )
+    describe = ["describe", "--always", "--exclude=*", "--abbrev=40", "--dirty=+"]
+    command = ["git", "-C", str(PACKAGE), *describe]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or None
 
 
 @functools.cache
 def uncommitted() -> bool | None:
-    """Whether conf/ or imdbattn/ of this checkout has changed or untracked files, so that
+    """Returns whether conf/ or imdbattn/ of this checkout has changed or untracked files, so that
     `git_commit` does not describe the code; None as in `git_commit`.
     """
     if git_commit() is None:
@@ -167,7 +162,7 @@ def uncommitted() -> bool | None:
 
 
 def processor() -> str | None:
-    """The model of the processor, such as `AMD EPYC 7B13`; None where it is unknown."""
+    """Returns the model of the processor, such as `AMD EPYC 7B13`; None where it is unknown."""
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             name, _, value = line.partition(":")
@@ -177,7 +172,7 @@ def processor() -> str | None:
 
 
 def memory_gb() -> float | None:
-    """The memory of this machine in gigabytes (10^9 bytes); None where it is unknown."""
+    """Returns the memory of this machine in gigabytes (10^9 bytes); None where it is unknown."""
     try:
         return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1)
     except (AttributeError, OSError, ValueError):  # such as on Windows
@@ -194,8 +189,8 @@ def version(package: str) -> str | None:
 # --- results --------------------------------------------------------------------------------------
 
 
-def run_facts(cfg: Any, corpus: Any) -> dict[str, Any]:
-    """The part of metrics.json that identifies model and data."""
+def run_facts(cfg: Training, corpus: Corpus) -> dict[str, object]:
+    """Returns the part of metrics.json that identifies model and data."""
     return {
         "model": cfg.model.name,
         "seed": cfg.seed,
@@ -206,9 +201,9 @@ def run_facts(cfg: Any, corpus: Any) -> dict[str, Any]:
     }
 
 
-def score_facts(name: str, scores: Any) -> dict[str, Any]:
-    """The scores of a split by their names in metrics.json; of a classifier with those of each
-    class.
+def score_facts(name: str, scores: SplitScores) -> dict[str, object]:
+    """Returns the scores of a split by their names in metrics.json; of a classifier with those of
+    each class.
     """
     prefix = f"{name}_" if name else ""
     count = getattr(scores, "answers", len(scores.rows_N))
@@ -220,7 +215,7 @@ def score_facts(name: str, scores: Any) -> dict[str, Any]:
 
 
 def write_results(
-    folder: Path, trainer: L.Trainer, module: Learner, data: BatchData, facts: dict[str, Any]
+    folder: Path, trainer: L.Trainer, module: Learner, data: BatchData, facts: dict[str, object]
 ) -> dict[str, Any]:
     """Scores the splits with the module's weights, and writes the results. Returns the content of
     metrics.json.
@@ -255,7 +250,7 @@ def write_results(
     return metrics
 
 
-def check_complete(scores: Mapping[str, Any], splits: Mapping[str, Any]) -> None:
+def check_complete(scores: Mapping[str, SplitScores], splits: Mapping[str, Sized]) -> None:
     """Raises RuntimeError unless every item of the scored splits has a score."""
     for split, split_scores in scores.items():
         scored, all_items = len(split_scores.rows_N), len(splits[split])
@@ -265,8 +260,8 @@ def check_complete(scores: Mapping[str, Any], splits: Mapping[str, Any]) -> None
 
 def draw_pictures(module: Learner, data: BatchData, folder: Path) -> None:
     """Draws the pictures of the task into pictures/ of a run folder."""
-    place, _, name = task_of(module.cfg).pictures.rpartition(".")
-    getattr(importlib.import_module(place), name)(module, data, folder)
+    module_name, _, name = task_of(module.cfg).pictures.rpartition(".")
+    getattr(importlib.import_module(module_name), name)(module, data, folder)
 
 
 def summary(metrics: Mapping[str, Any], folder: Path) -> list[str]:

@@ -9,27 +9,28 @@ from typing import Any
 
 from imdbattn.errors import UserError
 from imdbattn.io.files import expanded
-from imdbattn.runs.process import keep_memory, use_onednn
+from imdbattn.runs.command_settings import OfRun, Predict
+from imdbattn.runs.cpu import keep_memory, use_onednn
 from imdbattn.runs.run import Run
 from imdbattn.runs.run_folder import finished
-from imdbattn.runs.settings import Predict
 from imdbattn.settings.keys import as_dict, overlay
-from imdbattn.settings.schema import OfRun, Training
+from imdbattn.settings.schema import Training
 from imdbattn.tasks.prediction import Prediction
-from imdbattn.tasks.predictor import Predictor, load
+from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.reviews.predictor import MeanPredictor
 from imdbattn.tasks.task import task_of, validate
+from imdbattn.tasks.weights import predictor_of
 from imdbattn.tools.export.folder import read_export
 
 log = logging.getLogger(__name__)
 
-CHUNK = 16384  # texts that are labeled together, where those of similar length share a batch
-CHARACTERS = 1 << 25  # number of characters after which a chunk ends, to bound the memory
+CHUNK_TEXTS = 16384  # texts that are labeled together, where those of similar length share a batch
+CHUNK_CHARACTERS = 1 << 25  # number of characters after which a chunk ends, to bound the memory
 
 
 def open_settings(cfg: OfRun) -> tuple[Training, Path]:
-    """Settings of the run that `cfg` names, with the `data` settings of `cfg`, and its best
-    checkpoint.
+    """Returns the settings of the run that `cfg` names, with the `data` settings of `cfg`, and its
+    best checkpoint.
 
     Raises UserError for wrong input.
     """
@@ -49,8 +50,8 @@ def open_settings(cfg: OfRun) -> tuple[Training, Path]:
 
 
 def with_changes(settings: Training, data: dict[str, Any]) -> Training:
-    """A run's settings with the `data` settings of this call. Raises UserError for one that the run
-    does not have.
+    """Returns a run's settings with the `data` settings of this call. Raises UserError for one that
+    the run does not have.
     """
     recorded = as_dict(settings)["data"]
     changes = {key: value for key, value in overlay({}, data).items() if value != {}}
@@ -75,8 +76,8 @@ def with_changes(settings: Training, data: dict[str, Any]) -> Training:
 
 
 def load_predictor(cfg: OfRun) -> tuple[Any, Path]:
-    """The best model of the run or of the export that `cfg` names, for new texts, and its folder.
-    Raises UserError.
+    """Returns the best model of the run or of the export that `cfg` names, for new texts, and its
+    folder. Raises UserError.
     """
     use_onednn()  # as in training, for identical results
     keep_memory()
@@ -85,23 +86,23 @@ def load_predictor(cfg: OfRun) -> tuple[Any, Path]:
     if Run(cfg.run).kind == "export":
         return read_export(cfg.run, cfg.trust), expanded(cfg.run)
     settings, checkpoint = open_settings(cfg)
-    return load(settings, checkpoint), checkpoint.parents[1]
+    return predictor_of(settings, checkpoint), checkpoint.parents[1]
 
 
 def mean_predictor(cfg: OfRun) -> MeanPredictor:
-    """The mean of the classifiers in `cfg.run`, and of the finished runs in those that are folders
-    of runs.
+    """Returns the mean of the classifiers in `cfg.run`, and of the finished runs in those that are
+    folders of runs.
 
     Raises UserError unless they have the same classes.
     """
     members: dict[str, Any] = {}
-    for place in cfg.run:
+    for path in cfg.run:
         inner = [
             str(run)
-            for run in sorted(expanded(place).glob("*"))
+            for run in sorted(expanded(path).glob("*"))
             if finished(run) and not run.is_symlink()
         ]
-        for run in inner or [place]:
+        for run in inner or [path]:
             members[run], _ = load_predictor(cfg.model_copy(update={"run": run}))
             own, first = (members[name].facts["labels"] for name in (run, next(iter(members))))
             if own != first:
@@ -116,24 +117,27 @@ def mean_predictor(cfg: OfRun) -> MeanPredictor:
 def predictions_of(
     predictor: Predictor, texts: Iterable[str], options: Predict
 ) -> Iterator[Prediction]:
-    """A prediction for each text, in order; `texts` may be an endless stream."""
+    """Yields a prediction for each text, in order; `texts` may be an endless stream."""
     for first, chunk in chunked(texts, predictor):
         yield from predictor.predict(chunk, options, first)
 
 
 def predict_columns(
     predictor: Predictor, texts: Iterable[str], options: Predict
-) -> Iterator[dict[str, list[Any]]]:
-    """The same as chunks of a table with `row`, the number of the text from 0, and `text`."""
-    for first, chunk in chunked(texts, predictor, CHUNK):
-        rows = [*range(first, first + len(chunk))]
-        yield {"row": rows, "text": chunk, **predictor.columns(chunk, options, first)}
+) -> Iterator[dict[str, list[object]]]:
+    """Yields the same as chunks of a table with `row`, the number of the text from 0, and
+    `text`.
+    """
+    for first, chunk in chunked(texts, predictor, CHUNK_TEXTS):
+        rows: list[object] = [*range(first, first + len(chunk))]
+        yield {"row": rows, "text": [*chunk], **predictor.columns(chunk, options, first)}
 
 
 def chunked(
     texts: Iterable[str], predictor: Predictor, size: int = 1
 ) -> Iterator[tuple[int, list[str]]]:
-    """Texts in chunks, with the number of the first. Logs the predictor's warnings at the end.
+    """Yields texts in chunks, with the number of the first. Logs the predictor's warnings at the
+    end.
 
     Chunks double in length, from `size`: the first result is available at once, and later texts
     form large batches.
@@ -142,9 +146,9 @@ def chunked(
     for text in texts:
         chunk.append(text)
         characters += len(text)
-        if len(chunk) == size or characters > CHARACTERS:
+        if len(chunk) == size or characters > CHUNK_CHARACTERS:
             yield first, chunk
-            first, size, characters = first + len(chunk), min(2 * size, CHUNK), 0
+            first, size, characters = first + len(chunk), min(2 * size, CHUNK_TEXTS), 0
             chunk = []
     if chunk:
         yield first, chunk

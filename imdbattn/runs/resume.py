@@ -13,20 +13,22 @@ import os
 import shlex
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import inf
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import lightning as L
 import torch
 from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
+from lightning.pytorch.loops.progress import _Progress as Progress
 
 from imdbattn.errors import UserError, naming
 from imdbattn.io.checkpoint import read_checkpoint
 from imdbattn.io.files import write_atomically
 from imdbattn.runs.callbacks import StopOnNaN
-from imdbattn.runs.process import exit_now, requeue, set_handlers
+from imdbattn.runs.signals import exit_now, requeue, set_handlers
 from imdbattn.settings.safety import trust_option
 from imdbattn.tasks.learner import from_all
 
@@ -41,7 +43,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     """Writes complete checkpoints or none."""
 
     def save_checkpoint(
-        self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
+        self, checkpoint: dict[str, Any], path: str | Path, storage_options: object = None
     ) -> None:
         """Raises UserError for the state of a callback that could not be read again."""
         states, whole = io.BytesIO(), io.BytesIO()
@@ -53,7 +55,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         write_atomically(Path(path), whole.getvalue())
 
     def load_checkpoint(
-        self, path: Any, map_location: Any = "cpu", weights_only: bool | None = True
+        self, path: str | Path, map_location: object = "cpu", weights_only: bool | None = True
     ) -> dict[str, Any]:
         return read_checkpoint(Path(path))
 
@@ -83,7 +85,7 @@ class ResumeCheckpoint(L.Callback):
     def __init__(
         self,
         folder: Path,
-        fingerprints: dict[str, Any],
+        fingerprints: Mapping[str, str | None],
         stop_on_nan: StopOnNaN,
         minutes: float | None,
         begin: Callable[[L.Trainer], None],
@@ -106,7 +108,8 @@ class ResumeCheckpoint(L.Callback):
         self.begun = True
         self.begin(trainer)
         if self.loaded_curve and trainer.is_global_zero:
-            writer: Any = trainer.loggers[0].experiment  # type: ignore[attr-defined] # CSVLogger's, which removes the file
+            csv_logger: Any = trainer.loggers[0]
+            writer = csv_logger.experiment  # creating it removes the file
             write_atomically(self.curve, self.loaded_curve)
             writer.metrics_keys = self.loaded_curve.splitlines()[0].split(",")
 
@@ -124,8 +127,8 @@ class ResumeCheckpoint(L.Callback):
                 torch.cuda.set_rng_state(self.loaded_state["cuda"], module.device)
         set_handlers(self.receive)  # Lightning restores the previous handlers
 
-    def receive(self, number: int, frame: Any) -> None:
-        """Signal handler: training stops before its next step; a second signal exits at once."""
+    def receive(self, number: int, frame: FrameType | None) -> None:
+        """Handles a signal: training stops before its next step; a second signal exits at once."""
         self.signal = number
         signal.signal(number, exit_now)
 
@@ -146,7 +149,7 @@ class ResumeCheckpoint(L.Callback):
         self.stop_if(request, trainer)
 
     def on_train_batch_start(
-        self, trainer: L.Trainer, module: L.LightningModule, batch: Any, batch_idx: int
+        self, trainer: L.Trainer, module: L.LightningModule, batch: object, batch_idx: int
     ) -> None:
         self.steps_since_sync += 1
         loop = trainer.fit_loop.epoch_loop
@@ -158,13 +161,15 @@ class ResumeCheckpoint(L.Callback):
             or batch_idx % trainer.accumulate_grad_batches  # checkpoints do not contain gradients
             # Lightning would repeat the last validation
             or to_validation % (trainer.val_check_batch or inf) == 0
-            or trainer.overfit_batches  # type: ignore[attr-defined] # a list of batches, read from its start
+            # a list of batches, read from its start
+            or trainer.overfit_batches  # type: ignore[attr-defined]
         ):
             return
         due = self.minutes is not None and time.monotonic() - self.saved_at > 60 * self.minutes
         request = self.signal or SAVE * due
         if trainer.world_size > 1:
-            if self.steps_since_sync < trainer.log_every_n_steps:  # type: ignore[attr-defined] # an exchange takes time
+            # an exchange takes time
+            if self.steps_since_sync < trainer.log_every_n_steps:  # type: ignore[attr-defined]
                 return
             self.steps_since_sync, request = 0, max(from_all(trainer, request))
         if request:
@@ -176,7 +181,7 @@ class ResumeCheckpoint(L.Callback):
         self.stop_if(max(from_all(trainer, self.signal)), trainer)
 
     def end(self, trainer: L.Trainer) -> None:
-        """Must be called after `fit`."""
+        """Starts and stops what `fit` did not; must be called after it."""
         self.start(trainer)  # if all steps were done before
         if trainer.is_global_zero:
             self.stop_if(self.signal, trainer)  # received after the last step
@@ -207,7 +212,7 @@ class ResumeCheckpoint(L.Callback):
 
     # --- what to save -----------------------------------------------------------------------------
 
-    def save(self, trainer: L.Trainer, module: Any, started: Any = None) -> None:
+    def save(self, trainer: L.Trainer, module: Any, started: Progress | None = None) -> None:
         """Writes last.ckpt; must be called in all processes.
 
         started: progress of the epoch or batch that Lightning has counted as started before it
@@ -232,8 +237,8 @@ class ResumeCheckpoint(L.Callback):
             count.ready += 1
         self.saved_at = time.monotonic()
 
-    def trained_with(self, trainer: L.Trainer) -> dict[str, Any]:
-        """What a resumed run must share: the fingerprints of its data, and the number of
+    def trained_with(self, trainer: L.Trainer) -> dict[str, object]:
+        """Returns what a resumed run must share: the fingerprints of its data, and the number of
         processes.
         """
         return {**self.fingerprints, "processes": trainer.world_size}

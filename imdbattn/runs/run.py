@@ -4,23 +4,26 @@ Imports nothing slow: torch, pandas and pydantic are loaded when weights, tables
 are read.
 """
 
+import csv
+import io
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from imdbattn.errors import UserError
+from imdbattn.errors import UserError, naming
 from imdbattn.io.checkpoint import Trained, read_checkpoint
 from imdbattn.io.files import expanded
-from imdbattn.runs.run_folder import Curves, finished, read_curves, results_file
-from imdbattn.settings.safety import plain_settings, read_json, read_settings
+from imdbattn.runs.run_folder import finished, results_file
+from imdbattn.settings.safety import plain_settings, read_json, read_settings, refuse_untrusted
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from imdbattn.settings.schema import Training
 
+Curves = dict[str, dict[int, float]]  # name such as val/loss -> epoch counted from 1 -> value
 EXPORTED = "config.json"  # the file with the settings of an export
 
 
@@ -38,8 +41,8 @@ class Run:
     def __init__(
         self,
         place: str | os.PathLike[str],
-        trust: Any = None,
-        own: Mapping[str, Any] | None = None,
+        trust: str | Sequence[str] | None = None,
+        own: Mapping[str, object] | None = None,
     ):
         self.place, self.trust, self.own = os.fspath(place), trust, own
         self.folder = expanded(place)
@@ -59,19 +62,23 @@ class Run:
 
     @cached_property
     def recorded(self) -> dict[str, Any]:
-        """The settings as plain values, without a check of their types or classes."""
+        """Returns the settings as plain values, without a check of their types or classes."""
         if self.kind != "export":
             return read_settings(self.settings_file)
         return plain_settings(read_json(self.settings_file).get("settings"), self.settings_file)
 
     @cached_property
     def settings(self) -> "Training":
-        """The checked settings. Raises UserError for a class that is not trusted."""
+        """Returns the checked settings. Raises UserError for a wrong or missing value, and for a
+        class that is not trusted.
+        """
         # imports pydantic, which is slow and not needed for `--help`
-        from imdbattn.tasks.task import check_run_settings
+        from imdbattn.tasks.task import validate
 
         self.require(self.settings_file)
-        return check_run_settings(self.recorded, self.settings_file, self.trust, self.own)
+        refuse_untrusted(self.recorded, self.settings_file, self.trust, self.own)
+        with naming(self.settings_file):
+            return validate(self.recorded)
 
     @property
     def settings_file(self) -> Path:
@@ -79,7 +86,7 @@ class Run:
 
     @property
     def text_column(self) -> str:
-        """Its data.text_column; `text` where there is none, also if it cannot be opened."""
+        """Returns its data.text_column; `text` where there is none, also if it cannot be opened."""
         try:
             return str(self.recorded["data"]["text_column"])
         except Exception:  # of a wrong run=, which is named later
@@ -89,25 +96,29 @@ class Run:
 
     @property
     def checkpoint(self) -> Path:
-        """The checkpoint that was given, or the best one. Raises UserError if it is missing."""
+        """Returns the checkpoint that was given, or the best one. Raises UserError if it is
+        missing.
+        """
         self.require(self.settings_file, self.file)
         return self.file
 
     @property
     def weights(self) -> Trained:
-        """The weights and facts in the checkpoint, on the CPU; read at each call."""
+        """Returns the weights and facts in the checkpoint, on the CPU; read at each call."""
         return Trained.of(read_checkpoint(self.checkpoint))
 
     # --- results --------------------------------------------------------------------------------
 
     @property
     def is_finished(self) -> bool:
-        """Whether it has its results, for a debug run those in debug.json."""
+        """Returns whether it has its results, for a debug run those in debug.json."""
         return (self.folder / results_file(self.recorded)).exists()
 
     @property
     def is_result(self) -> bool:
-        """Whether it has numbers that can be compared: it has finished, and is no debug run."""
+        """Returns whether it has numbers that can be compared: it has finished, and is no debug
+        run.
+        """
         return finished(self.folder)
 
     @cached_property
@@ -116,13 +127,13 @@ class Run:
 
     @cached_property
     def environment(self) -> dict[str, Any]:
-        """Versions and hardware; empty where they were not recorded."""
+        """Returns the versions and hardware; empty where they were not recorded."""
         file = self.folder / "environment.json"
         return read_json(file) if file.exists() else {}
 
     @property
     def curves(self) -> Curves:
-        """The learning curves, also of a run that is still training; read at each call."""
+        """Returns the learning curves, also of a run that is still training; read at each call."""
         file = self.folder / "metrics.csv"
         return read_curves(file) if file.exists() else {}
 
@@ -142,3 +153,17 @@ class Run:
                     f" {file.relative_to(self.folder)}. Give the path that training printed, or"
                     " resume it: imdbattn.train resume=..."
                 )
+
+
+def read_curves(metrics_csv: Path) -> Curves:
+    """Returns the values in metrics.csv; Lightning leaves most cells of a line empty.
+
+    A last line without its end, of a run that is writing it, is omitted.
+    """
+    curves: Curves = {}
+    complete, newline, _ = metrics_csv.read_text().rpartition("\n")
+    for line in csv.DictReader(io.StringIO(complete + newline)):
+        for name, value in line.items():
+            if value and name not in ("epoch", "step") and line.get("epoch"):
+                curves.setdefault(name, {})[int(float(line["epoch"])) + 1] = float(value)
+    return curves

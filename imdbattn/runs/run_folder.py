@@ -5,19 +5,23 @@ checkpoints/last.ckpt  pictures/*.png predictions.parquet  reviews.parquet (of t
 validation_predictions.parquet  validation_reviews.parquet
 """
 
-import csv
-import io
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from imdbattn.errors import UserError
 from imdbattn.io.files import write_atomically, write_table
 from imdbattn.settings.keys import as_dict, flat, within
 from imdbattn.settings.safety import read_settings
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from imdbattn.settings.schema import Training
+    from imdbattn.tasks.learner import SplitScores
 
 SPLIT_FILES = {  # of each split: predictions, and their texts
     "test": ("predictions.parquet", "reviews.parquet"),
@@ -32,7 +36,6 @@ DEBUG = (
     "trainer.limit_val_batches",  # which score a part of a split only
     "trainer.limit_test_batches",
 )
-Curves = dict[str, dict[int, float]]  # name such as val/loss -> epoch counted from 1 -> value
 RUN_KEYS = {
     "model.name",
     "data.source",
@@ -43,20 +46,33 @@ RUN_KEYS = {
     "seed",
 }
 
+# Columns of metrics.csv with the share of an attention's head: attention_share/layer1_head2
+ATTENTION_SHARE = "attention_share/"
 
-def is_debug(settings: Any) -> bool:
-    """Whether the numbers of a run are not results, as with debug=fast."""
+
+def head_name(attention: str, head: int) -> str:
+    """Returns the name of a head, such as layer1_head2; heads are counted from 1."""
+    return f"{attention}_head{head}"
+
+
+def attention_of(head: str) -> str:
+    """Returns the attention that a name of `head_name` belongs to, such as layer1."""
+    return head.rpartition("_head")[0]
+
+
+def is_debug(settings: "Training | Mapping[str, object]") -> bool:
+    """Returns whether the numbers of a run are not results, as with debug=fast."""
     return any(flat(as_dict(settings)).get(key) for key in DEBUG)
 
 
-def results_file(settings: Any) -> str:
-    """Name of the file with a run's numbers, which is written last."""
+def results_file(settings: "Training | Mapping[str, object]") -> str:
+    """Returns the name of the file with a run's numbers, which is written last."""
     return "debug.json" if is_debug(settings) else "metrics.json"
 
 
 def finished(folder: Path, test: bool = False) -> bool:
-    """Whether a run folder has its results, with `test` those of the test split too. Debug runs are
-    never finished.
+    """Returns whether a run folder has its results, with `test` those of the test split too. Debug
+    runs are never finished.
     """
     names = ["metrics.json", *SPLIT_FILES["test"][:test]]
     # Path.exists raises for names that are too long
@@ -64,10 +80,17 @@ def finished(folder: Path, test: bool = False) -> bool:
 
 
 def temporary_files(folder: Path) -> Iterator[Path]:
-    """Files that a killed process has left in a run folder, in checkpoints/ and in pictures/."""
+    """Yields the files that a killed process has left in a run folder, in checkpoints/ and in
+    pictures/.
+    """
     for file in (*folder.glob("*.tmp"), *folder.glob("[cp]*/*.tmp")):
         if re.fullmatch(r"\.?[\w-]+\.(yaml|json|csv|parquet|ckpt|png|html)\.\w+\.tmp", file.name):
             yield file
+
+
+def has_setting(keys: Iterable[str], name: str) -> bool:
+    """Returns whether a setting, or a group of settings, is among these keys."""
+    return any(within(key, name) for key in keys)
 
 
 def check_folder(folder: Path) -> None:
@@ -77,7 +100,7 @@ def check_folder(folder: Path) -> None:
     files = set(folder.iterdir())
     if folder / "config.yaml" in files:
         keys = flat(read_settings(folder / "config.yaml"))
-        is_run = all(any(within(key, known) for key in keys) for known in RUN_KEYS)
+        is_run = all(has_setting(keys, known) for known in RUN_KEYS)
     else:
         others = files - {*temporary_files(folder)}
         is_run = all(
@@ -91,26 +114,12 @@ def check_folder(folder: Path) -> None:
         )
 
 
-def write_json(path: Path, values: Mapping[str, Any]) -> None:
+def write_json(path: Path, values: Mapping[str, object]) -> None:
     write_atomically(path, json.dumps(values, indent=2) + "\n")
 
 
-def write_predictions(path: Path, scores: Any, rows: Any) -> None:
+def write_predictions(path: Path, scores: "SplitScores", rows: "np.ndarray") -> None:
     """Writes the row in the source and `scores.columns()` for each item of a split. rows: of all
     items of the split.
     """
     write_table(path, {"row": rows[scores.rows_N.numpy()], **scores.columns()})
-
-
-def read_curves(metrics_csv: Path) -> Curves:
-    """The values in metrics.csv; Lightning leaves most cells of a line empty.
-
-    A last line without its end, of a run that is writing it, is omitted.
-    """
-    curves: Curves = {}
-    complete, newline, _ = metrics_csv.read_text().rpartition("\n")
-    for line in csv.DictReader(io.StringIO(complete + newline)):
-        for name, value in line.items():
-            if value and name not in ("epoch", "step") and line.get("epoch"):
-                curves.setdefault(name, {})[int(float(line["epoch"])) + 1] = float(value)
-    return curves

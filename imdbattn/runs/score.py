@@ -5,11 +5,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+from imdbattn.data.corpus import Corpus
 from imdbattn.errors import UserError
+from imdbattn.runs.command_settings import Evaluate
 from imdbattn.runs.outputs import check_complete, run_facts, score_facts
 from imdbattn.runs.predict import load_predictor, with_changes
 from imdbattn.runs.run_folder import write_json, write_predictions
-from imdbattn.runs.settings import Evaluate
 from imdbattn.runs.trainer import build_trainer, quiet
 from imdbattn.settings.keys import FINGERPRINT, overlay
 from imdbattn.settings.safety import read_json
@@ -74,7 +75,7 @@ def evaluate(cfg: Evaluate, predictor: Predictor, folder: Path, write: bool) -> 
     return metrics
 
 
-def check_fingerprint(folder: Path, split: str, corpus: Any) -> None:
+def check_fingerprint(folder: Path, split: str, corpus: Corpus) -> None:
     """Raises UserError unless a split is the one that metrics.json, if it exists, was written
     for.
     """

@@ -4,8 +4,7 @@ import copy
 import logging
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,10 +18,11 @@ from torch import Tensor
 
 from imdbattn.errors import UserError, naming
 from imdbattn.runs.callbacks import Progress
-from imdbattn.runs.process import keep_memory, matmul_backend, use_onednn
+from imdbattn.runs.cpu import keep_memory, use_onednn
 from imdbattn.runs.resume import AtomicCheckpointIO
-from imdbattn.settings.build import make
+from imdbattn.settings.instantiate import make
 from imdbattn.settings.keys import as_dict
+from imdbattn.settings.schema import Trainer
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
 
@@ -51,38 +51,23 @@ def quiet() -> None:
         logging.getLogger(name).setLevel(logging.WARNING)
 
 
-@contextmanager
-def preserved_torch_settings() -> Iterator[None]:
-    """Restores what a run changes: random states, number of threads, deterministic kernels, and
-    matrix products.
-    """
-    threads, mode = torch.get_num_threads(), torch.get_deterministic_debug_mode()
-    matmul, products = matmul_backend(), getattr(matmul_backend(), "fp32_precision", None)
-    try:
-        with isolate_rng():
-            yield
-    finally:
-        torch.set_num_threads(threads)
-        torch.set_deterministic_debug_mode(mode)
-        if matmul is not None:
-            matmul.fp32_precision = products
-
-
 def build_trainer(
-    settings: Any, callbacks: Sequence[L.Callback] = (), **arguments: Any
+    settings: Trainer | Mapping[str, object],
+    callbacks: Sequence[L.Callback] = (),
+    **arguments: object,
 ) -> L.Trainer:
-    """The Trainer that the `trainer` settings describe; `arguments` are further ones."""
-    settings = as_dict(settings)
-    own_callbacks = make(settings.pop("callbacks", None) or [], "trainer.callbacks", L.Callback)
-    trainer_class = make({**settings, "_partial_": True}, "trainer", L.Trainer)
+    """Returns the Trainer that the `trainer` settings describe; `arguments` are further ones."""
+    values = as_dict(settings)
+    own_callbacks = make(values.pop("callbacks", None) or [], "trainer.callbacks", L.Callback)
+    trainer_class = make({**values, "_partial_": True}, "trainer", L.Trainer)
     # With `deterministic` torch fills new memory with NaN; nothing here reads uninitialized memory.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     callbacks = [
         *callbacks,
         *own_callbacks,
-        *([Progress()] if settings["enable_progress_bar"] else []),
+        *([Progress()] if values["enable_progress_bar"] else []),
     ]
-    plugins: list[Any] = [AtomicCheckpointIO()]
+    plugins: list[object] = [AtomicCheckpointIO()]
     if SLURMEnvironment.detect():
         # ResumeCheckpoint requeues, between two steps
         plugins.append(SLURMEnvironment(auto_requeue=False))
@@ -94,7 +79,7 @@ def build_trainer(
     return trainer
 
 
-def check_hardware(settings: Any) -> None:
+def check_hardware(settings: Trainer) -> None:
     """Raises UserError if the settings need a GPU or a job of SLURM that is not there.
 
     It is called before data are read.
@@ -146,7 +131,7 @@ def try_step(module: Learner, data: BatchData, trainer: L.Trainer) -> None:
             items = batches[0, np.arange(min(2, len(batches)))]
             batch = trial.transfer_batch_to_device(items, device, 0)
             trial.eval().evaluate_batch(batch)
-            loss: Any = trial.train().training_step(batch, 0)
+            loss: Tensor = trial.train().training_step(batch, 0)
             loss.backward()
         with naming("optim"):
             optimizer: Any = trial.make_optimizer(trial.parameter_groups())
@@ -154,16 +139,14 @@ def try_step(module: Learner, data: BatchData, trainer: L.Trainer) -> None:
 
 
 def checked(
-    method: Callable[..., Any], name: str, shape: Callable[..., tuple[int, ...]], *inputs: Any
-) -> Any:
+    method: Callable[..., object], name: str, shape: Callable[..., tuple[int, ...]], *inputs: Tensor
+) -> Tensor:
     """Calls a method of the part `name`. shape: of its output, given its inputs."""
     with naming(name):
         output, expected = method(*inputs), tuple(shape(*inputs))
         if not isinstance(output, Tensor) or output.shape != expected:
-            found = (
-                f"shape {tuple(output.shape)}"
-                if isinstance(output, Tensor)
-                else type(output).__name__
-            )
-            raise ValueError(f"it returns {found} instead of {expected}")
+            returned = type(output).__name__
+            if isinstance(output, Tensor):
+                returned = f"shape {tuple(output.shape)}"
+            raise ValueError(f"it returns {returned} instead of {expected}")
         return output

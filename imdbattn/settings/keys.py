@@ -1,6 +1,5 @@
-"""Names of models and settings, and functions on nested settings."""
+"""Names of settings, and functions on nested settings."""
 
-import difflib
 import hashlib
 import json
 import os
@@ -14,7 +13,7 @@ PACKAGE = Path(__file__).parents[1]
 
 
 def conf_dir() -> Path:
-    """conf/ in the installed package, or next to it in a checkout."""
+    """Returns conf/ in the installed package, or next to it in a checkout."""
     return next(
         folder
         for folder in (PACKAGE / "conf", PACKAGE.parent / "conf")
@@ -23,30 +22,11 @@ def conf_dir() -> Path:
 
 
 def defaults(command: str) -> dict[str, Any]:
-    """The settings in the file of a command in conf/, without Hydra's."""
+    """Returns the settings in the file of a command in conf/, without Hydra's."""
     settings: Any = OmegaConf.to_container(OmegaConf.load(conf_dir() / f"{command}.yaml"))
     return {key: value for key, value in settings.items() if key not in ("defaults", "hydra")}
 
 
-# The ladder, as in conf/experiment/ladder.yaml
-RUNGS: tuple[str, ...] = ("mean", "learned_query", "text_query", "base", "base_pe")
-RUNGS += ("residual", "residual_pe", "residual_learned", "residual_cls", "residual_pe_cls")
-# Other forms of attention, then models with trained vectors or phrases
-BEYOND: tuple[str, ...] = ("label_query", "gru_query", "residual_heads", "residual_rope")
-BEYOND += (
-    "residual_relative",
-    "tuned_mean",
-    "log_counts_mean",
-    "tuned",
-    "convolved",
-    "log_counts",
-    "wide",
-    "pretrained",
-    "distilled",
-)
-CONTROLS = ("uniform",)  # of the tests of attention
-ENCODER_DECODERS: tuple[str, ...] = ("seq2seq", "seq2seq_attention", "seq2seq_attention_dot")
-ENCODER_DECODERS += ("seq2seq_attention_scaled", "seq2seq_attention_additive", "seq2seq_bahdanau")
 # Settings that do not change the numbers of a result
 NO_EFFECT: tuple[str, ...] = (
     "hydra",
@@ -84,40 +64,41 @@ SOURCES = ("init", "data.path", "data.source", "data.glove.path", "data.glove.so
 
 
 def as_dict(settings: Any) -> dict[str, Any]:
-    """Returns settings as nested dicts and lists, without defaults that were not given."""
+    """Returns the settings as nested dicts and lists, without defaults that were not given."""
     # Of settings.schema, which this module does not import
     if hasattr(settings, "as_given"):
         return dict(settings.as_given())
     if hasattr(settings, "model_dump"):
         return dict(settings.model_dump(exclude_unset=True))
-    return OmegaConf.to_container(settings) if isinstance(settings, DictConfig) else dict(settings)  # type: ignore[return-value]
+    if isinstance(settings, DictConfig):
+        return OmegaConf.to_container(settings)  # type: ignore[return-value]
+    return dict(settings)
 
 
-def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings as one dict with dotted keys. Lists remain values."""
+def flat(settings: Mapping[str, object], prefix: str = "") -> dict[str, Any]:
+    """Returns nested settings as one dict with dotted keys. Lists remain values."""
     values: dict[str, Any] = {}
     for key, value in settings.items():
-        values |= (
-            flat(value, f"{prefix}{key}.")
-            if isinstance(value, Mapping) and value
-            else {prefix + key: value}
-        )
+        if isinstance(value, Mapping) and value:
+            values |= flat(value, f"{prefix}{key}.")
+        else:
+            values[prefix + key] = value
     return values
 
 
 def within(key: str, *names: str) -> bool:
-    """Whether a dotted key is one of `names`, or in a group of that name."""
+    """Returns whether a dotted key is one of `names`, or in a group of that name."""
     return any(key == name or key.startswith(f"{name}.") for name in names)
 
 
-def without(settings: Mapping[str, Any], *skipped: str) -> dict[str, Any]:
-    """The settings, flat, without the keys and groups in `skipped`."""
+def without(settings: object, *skipped: str) -> dict[str, Any]:
+    """Returns the settings, flat, without the keys and groups in `skipped`."""
     return {
         key: value for key, value in flat(as_dict(settings)).items() if not within(key, *skipped)
     }
 
 
-def variant(settings: Mapping[str, Any]) -> str:
+def variant(settings: object) -> str:
     """Returns a digest that runs share if they differ only in seed, fold, number of epochs,
     hardware and the location of their files.
 
@@ -128,8 +109,8 @@ def variant(settings: Mapping[str, Any]) -> str:
 
 
 def named_overrides(words: Iterable[str], settings: Mapping[str, Any]) -> list[str]:
-    """The words of a command line that name its variant: sorted, without those that `variant`
-    ignores.
+    """Returns the words of a command line that name its variant: sorted, without those that
+    `variant` ignores.
 
     settings: of these words. A choice of trainer is hardware, but its precision is not.
     """
@@ -142,14 +123,14 @@ def named_overrides(words: Iterable[str], settings: Mapping[str, Any]) -> list[s
     )
 
 
-def job_digest(settings: Mapping[str, Any]) -> str:
+def job_digest(settings: object) -> str:
     """Returns the digest of all settings that change results, except the seed: part of the name of
     a job's folder.
     """
     return hexdigest(without(settings, "seed", *NO_EFFECT))
 
 
-def hexdigest(values: Mapping[str, Any]) -> str:
+def hexdigest(values: Mapping[str, object]) -> str:
     """Returns twelve hex digits: among 10,000 values, two share them with a probability below
     one in a million.
     """
@@ -157,7 +138,7 @@ def hexdigest(values: Mapping[str, Any]) -> str:
 
 
 def overlay(settings: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """`settings` with those values of `changes` that are not None, recursively."""
+    """Returns `settings` with those values of `changes` that are not None, recursively."""
     merged = dict(settings)
     for key, value in changes.items():
         if isinstance(value, dict):
@@ -173,13 +154,13 @@ def absolute(path: str | None) -> str | None:
 
 
 def explicit(
-    settings: Mapping[str, Any], source: str | None, batch_tokens: int | None = None
+    settings: object, source: str | None, batch_tokens: int | None = None
 ) -> dict[str, Any]:
-    """The settings with absolute paths, with the values that `auto` and null stand for, and with
-    their digest.
+    """Returns the settings with absolute paths, with the values that `auto` and null stand for, and
+    with their digest.
     """
-    settings = as_dict(settings)
-    data = settings["data"]
+    given = as_dict(settings)
+    data = given["data"]
     values: dict[str, Any] = {"batch_tokens": batch_tokens}
     if isinstance(data.get("source", ""), str):  # else it is one's own
         values["source"] = source
@@ -189,38 +170,12 @@ def explicit(
     if "glove" in data:
         values["glove"] = {"path": absolute(data["glove"]["path"])}
     known = {
-        "init": absolute(settings.get("init")),
-        "variant": settings.get("variant") or variant(settings),
+        "init": absolute(given.get("init")),
+        "variant": given.get("variant") or variant(given),
     }
-    return overlay(settings, {"data": values, **known})
+    return overlay(given, {"data": values, **known})
 
 
-# Names of settings in other programs -> the last part of their key here
-ALIASES = {"learning_rate": "lr", "epochs": "max_epochs", "batch_size": "batch_tokens"}
-
-
-def no_setting(key: str, known: Iterable[str]) -> str:
-    """A message that there is no such setting, with the most similar of the settings `known` and of
-    their groups.
-    """
-    last_parts = {
-        name: name.rpartition(".")[2]
-        for key in known
-        for name in (key, key.rpartition(".")[0])
-        if name
-    }
-    group, _, last = key.rpartition(".")
-    last = ALIASES.get(last, last)
-    similar = difflib.get_close_matches(last, {*last_parts.values()})
-    names = [name for name, part in last_parts.items() if part in similar]
-    near = difflib.get_close_matches(f"{group}.{last}".lstrip("."), names, 1, cutoff=0)
-    remedies = [f"the nearest is {near[0]}"] if near else []
-    # perhaps an argument
-    if within(key, "model.net", "model.convolution", "optim", "trainer", "data.tokenizer"):
-        remedies.append(f"+{key}=... passes it to the class")
-    return f"there is no setting {key}; {', or '.join(remedies) or '--help lists them all'}"
-
-
-def as_text(value: Any) -> str:
-    """A value as on the command line."""
+def as_text(value: object) -> str:
+    """Returns a value as on the command line."""
     return "null" if value is None else str(value)

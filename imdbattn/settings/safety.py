@@ -4,7 +4,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ SECRET_NAME = re.compile(
 SECRET_VALUE = re.compile(r"://[^/\s@]*:[^/\s@]+@|[?&](api_?key|(access_)?token|secret)=")
 # Control characters except tab and newline, and bidirectional controls: these could move the cursor
 # or hide text.
-CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+CONTROL_CHARACTERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 # Content-Security-Policy of our HTML pages, which quote reviews: a tag that was not escaped could
 # load and run nothing.
 PAGE_POLICY = (
@@ -27,9 +27,9 @@ PAGE_POLICY = (
 )
 
 
-def credentials(settings: Any, name: str = "") -> Iterator[str]:
-    """Dotted names of the settings that look like a credential: by their name, or by a value that
-    contains a password.
+def credentials(settings: object, name: str = "") -> Iterator[str]:
+    """Yields the dotted names of the settings that look like a credential: by their name, or by a
+    value that contains a password.
 
     A password is one in a URL, or the value of an environment variable with such a name.
     """
@@ -49,7 +49,7 @@ def credentials(settings: Any, name: str = "") -> Iterator[str]:
 
 
 def passwords() -> dict[str, str]:
-    """The environment variables with names of credentials, except short values and names of
+    """Returns the environment variables with names of credentials, except short values and names of
     files.
     """
     values = {
@@ -60,7 +60,7 @@ def passwords() -> dict[str, str]:
     return {name: value for name, value in values.items() if not os.path.exists(value)}
 
 
-def refuse_credentials(settings: Any) -> None:
+def refuse_credentials(settings: object) -> None:
     """Raises UserError naming a setting that looks like a credential."""
     if name := next(credentials(settings), None):
         raise UserError(
@@ -70,8 +70,8 @@ def refuse_credentials(settings: Any) -> None:
         )
 
 
-def without_credentials(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings without those that look like a credential."""
+def without_credentials(settings: Mapping[str, object]) -> dict[str, Any]:
+    """Returns the settings without those that look like a credential."""
     kept: dict[str, Any] = {}
     for name, value in settings.items():
         if isinstance(value, Mapping) and not SECRET_NAME.search(name):
@@ -82,8 +82,8 @@ def without_credentials(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_json(file: Path, remedy: str = "") -> dict[str, Any]:
-    """The object in a JSON file of a run folder. Raises UserError that names a file that is not
-    JSON.
+    """Returns the object in a JSON file of a run folder. Raises UserError that names a file that is
+    not JSON.
     """
     with naming(f"{file} cannot be read", remedy):
         content: dict[str, Any] = json.loads(file.read_text("utf-8"))
@@ -91,7 +91,7 @@ def read_json(file: Path, remedy: str = "") -> dict[str, Any]:
 
 
 def read_settings(file: Path) -> dict[str, Any]:
-    """A run's config.yaml, which may be untrusted. Raises UserError if it cannot be read.
+    """Returns a run's config.yaml, which may be untrusted. Raises UserError if it cannot be read.
 
     ${...} is refused, because it could read the environment or create objects.
     """
@@ -103,7 +103,7 @@ def read_settings(file: Path) -> dict[str, Any]:
 
 
 def plain_settings(settings: Any, file: Path) -> dict[str, Any]:
-    """The settings in `file`. Raises UserError if they contain an interpolation."""
+    """Returns the settings in `file`. Raises UserError if they contain an interpolation."""
     if "${" in str(settings):
         raise UserError(f"{file} cannot be used: it contains an interpolation (${{...}})")
     return settings
@@ -123,7 +123,10 @@ TRUSTED = {  # group of settings -> packages whose classes a run folder may name
 
 
 def refuse_untrusted(
-    settings: Mapping[str, Any], file: Path, trust: Any, own: Mapping[str, Any] | None = None
+    settings: Mapping[str, object],
+    file: Path,
+    trust: str | Sequence[str] | None,
+    own: Mapping[str, object] | None = None,
 ) -> None:
     """Raises UserError if settings from a run folder name a class that is not trusted. Imports
     nothing.
@@ -140,9 +143,11 @@ def refuse_untrusted(
             )
 
 
-def untrusted(settings: Mapping[str, Any], trust: Any = None) -> Iterator[tuple[str, str, str]]:
-    """Dotted key, class and package of each `_target_` outside the trusted packages. trust: further
-    ones.
+def untrusted(
+    settings: Mapping[str, object], trust: str | Sequence[str] | None = None
+) -> Iterator[tuple[str, str, str]]:
+    """Yields the dotted key, class and package of each `_target_` outside the trusted packages.
+    trust: further ones.
     """
     packages = [trust] if isinstance(trust, str) else trust or []
     for group, node in settings.items():
@@ -153,25 +158,25 @@ def untrusted(settings: Mapping[str, Any], trust: Any = None) -> Iterator[tuple[
 
 
 def trust_option(file: Path) -> str:
-    """The option ` trust=...` that commands need to read this run, or nothing."""
+    """Returns the option ` trust=...` that commands need to read this run, or nothing."""
     packages = ",".join(sorted({package for *_, package in untrusted(read_settings(file))}))
     return f" 'trust=[{packages}]'" if "," in packages else f" trust={packages}" if packages else ""
 
 
-def targets(node: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    """Each `_target_` in nested settings, with its dotted key."""
+def targets(node: object, key: str = "") -> Iterator[tuple[str, str]]:
+    """Yields each `_target_` in nested settings, with its dotted key."""
     if isinstance(node, (Mapping, list)):
         for name, value in node.items() if isinstance(node, Mapping) else enumerate(node):
-            place = f"{key}.{name}" if key else str(name)
+            dotted = f"{key}.{name}" if key else str(name)
             if name == "_target_":
-                yield place, str(value)
+                yield dotted, str(value)
             else:
-                yield from targets(value, place)
+                yield from targets(value, dotted)
 
 
 def visible(text: str) -> str:
-    """Text with each control character replaced by the replacement character."""
-    return CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
+    """Returns text with each control character replaced by the replacement character."""
+    return CONTROL_CHARACTERS.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 class VisibleFormatter(logging.Formatter):

@@ -5,15 +5,13 @@ A command receives an object of its class, and so does everything that it calls.
 """
 
 import copy
-import re
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
 from imdbattn.errors import UserError
-from imdbattn.settings.keys import NAME, as_text, flat, no_setting
+from imdbattn.settings.keys import NAME, as_text, flat
 
 
 class Group(BaseModel):
@@ -33,7 +31,7 @@ class Group(BaseModel):
     def check(self) -> None:
         """Raises UserError if two settings of the group contradict each other."""
 
-    def model_post_init(self, context: Any) -> None:
+    def model_post_init(self, context: object) -> None:
         self.check()
 
 
@@ -51,7 +49,7 @@ FunctionName = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$")]
 Trust = str | list[str] | None
 
 
-class Part(Group):
+class ClassSettings(Group):
     """A class that `_target_` names, possibly the user's own, with its arguments, which the class
     itself checks.
     """
@@ -70,65 +68,52 @@ class ClassName(Group):
 class AnyModel(Group):
     name: Annotated[str, Field(pattern=f"^{NAME}$")]  # part of a folder's name
     after: Text | None = None
-    net: Part
+    net: ClassSettings
 
 
-class Embedding(Group):
+class EmbeddingSettings(Group):
     trainable: bool
     standardize: bool
     mixout: DropShare
 
 
-class Phrases(Group):
+class PhraseSettings(Group):
     longest: Annotated[int, Field(ge=1, le=3)]
     min_reviews: Count
     folds: Annotated[int, Field(ge=2)]
 
 
-class ClassifierNet(Part):
-    positions: Part
+class ClassifierNet(ClassSettings):
+    positions: ClassSettings
     layers: Annotated[Natural, Field(le=1000)]
-    layer: Part
-    pooling: Part
+    layer: ClassSettings
+    pooling: ClassSettings
     width: Count | None
     dropout: Share
 
 
-class Classifier(AnyModel):
+class ClassifierModel(AnyModel):
     word_dropout: DropShare = 0.0
-    embedding: Embedding
-    phrases: Phrases | None = None
-    convolution: Part | None = None
+    embedding: EmbeddingSettings
+    phrases: PhraseSettings | None = None
+    convolution: ClassSettings | None = None
     net: ClassifierNet
-
-
-class EncoderDecoderNet(Part):
-    width: Count
-    hidden: Count
-    layers: Annotated[Count, Field(le=1000)]
-    cell: Literal["gru", "lstm"]
-    dropout: Share
-    score: Part | None
-
-
-class EncoderDecoder(AnyModel):
-    net: EncoderDecoderNet
 
 
 # --- data -----------------------------------------------------------------------------------------
 
-HUB_NAME = r"^\w[\w.-]*/\w[\w.-]*$"  # owner/name
+HUB_NAME_PATTERN = r"^\w[\w.-]*/\w[\w.-]*$"  # owner/name
 GLOVE_WIDTHS = (50, 100, 200, 300)  # of GloVe 6B
 GloveSource = Literal["auto", "wheel", "official", "torchtext"]
-# word_dropout of pairs: debug=overfit sets it for all tasks
-Zero = Annotated[int | float, Field(ge=0, le=0)]
 Even = Annotated[Count, Field(multiple_of=2)]  # reviews come in pairs
-Strings = Annotated[int, Field(ge=1, le=10_000_000)]
 # from, to
 Lengths = Annotated[list[Annotated[int, Field(ge=1, le=1000)]], Field(min_length=2, max_length=2)]
 
 
-class Glove(Group):
+TokenizerName = Literal["ptb", "basic_english", "whitespace", "torchtext", "characters"]
+
+
+class GloveSettings(Group):
     source: GloveSource
     dim: Count | None
     path: Text | None
@@ -167,21 +152,23 @@ class Files(Group):
     min_known: Share = 0.2
 
 
-class ReviewData(Files):
-    source: Literal["auto", "hub", "packaged", "path", "order_probe"] | Part
+class ReviewDataSettings(Files):
+    source: Literal["auto", "hub", "packaged", "path", "order_probe"] | ClassSettings
     text_column: Text
     label_column: Text
     label_names: Annotated[list[Text], Field(min_length=2)] | None
     extra: Text | None = None
-    hub: Annotated[str | None, Field(pattern=HUB_NAME)] = None
+    hub: Annotated[str | None, Field(pattern=HUB_NAME_PATTERN)] = None
     hub_config: Text | None = None
     hub_splits: dict[Literal["train", "validation", "test"], Text] | None = None
     hub_timeout: Annotated[Amount, Field(le=60)]
     folds: Annotated[int | None, Field(ge=2)]
     fold: Count | None
-    tokenizer: Literal["ptb", "basic_english", "whitespace", "torchtext", "characters"] | Part
+    tokenizer: (
+        Literal["ptb", "basic_english", "whitespace", "torchtext", "characters"] | ClassSettings
+    )
     cache_dir: Text | None
-    glove: Glove
+    glove: GloveSettings
     head_share: Share
     batch_tokens: Count | None
     word_dropout: DropShare
@@ -206,58 +193,24 @@ def check_source(group: str, source: str, **places: str | None) -> None:
     """Raises UserError unless `source` and the settings that name a file or a dataset select the
     same data.
     """
-    given = [name for name, place in places.items() if place]
+    given = [name for name, name_of_data in places.items() if name_of_data]
     if given != ([source] if source in places else given[:1] if source == "auto" else []):
         values = ", ".join(
-            f"{group}.{name}={as_text(place)}"
-            for name, place in {"source": source, **places}.items()
+            f"{group}.{name}={as_text(name_of_data)}"
+            for name, name_of_data in {"source": source, **places}.items()
         )
         raise UserError(f"{values} select different data: keep one, with {group}.source=auto")
-
-
-class Reverse(Group):
-    source: Literal["reverse"]
-    seed: Natural
-    letters: Annotated[int, Field(ge=2, le=26)]
-    lengths: Lengths
-    test_lengths: Lengths | None
-    train: Strings
-    validation: Strings
-    test: Strings
-    batch_tokens: Count
-    eval_batch_tokens: Count
-    word_dropout: Zero = 0
-
-
-SideTokenizer = Literal["words", "characters"] | Part  # of sources, or of targets
-
-
-class Translation(Files):
-    source: Literal["auto", "path", "hub", "packaged"]
-    hub: Annotated[str | None, Field(pattern=HUB_NAME)]
-    hub_config: Text | None
-    languages: Annotated[list[Text], Field(min_length=2, max_length=2)]
-    lower: bool
-    min_frequency: Count
-    tokenizer: SideTokenizer | Annotated[list[SideTokenizer], Field(min_length=2, max_length=2)] = (
-        "words"
-    )
-    batch_tokens: Count
-    word_dropout: Zero = 0
-
-    def check(self) -> None:
-        check_source("data", self.source, path=self.path, hub=self.hub)
 
 
 # --- training -------------------------------------------------------------------------------------
 
 
-class Optimizer(Part):
+class Optimizer(ClassSettings):
     lr: Amount = 0.001
     weight_decay: Amount = 0.0
 
 
-class Trainer(Part):
+class Trainer(ClassSettings):
     """Lightning's Trainer, with the arguments that it would not check before it trains."""
 
     precision: Any
@@ -268,7 +221,7 @@ class Trainer(Part):
     enable_progress_bar: bool = True
 
 
-class LoggerPart(Part):
+class LoggerPart(ClassSettings):
     """A Lightning Logger. needs: the package that must be installed."""
 
     needs: Text | None = None
@@ -276,13 +229,13 @@ class LoggerPart(Part):
 
 # Keys of data and of networks for pairs, which no others have
 FOR_PAIRS = (("data.letters", "data.languages"), ("model.net.hidden",))
-TOGETHER = (
+PAIRS_TOGETHER = (
     "task=seq2seq, data=reverse or translation, and a model for pairs (seq2seq, seq2seq_attention"
     " and others) must be used together"
 )
 
 
-def are_for_pairs(settings: Mapping[str, Any]) -> list[bool]:
+def are_for_pairs(settings: Mapping[str, object]) -> list[bool]:
     """Returns whether the groups `data` and `model` are those of pairs of sequences."""
     given = flat(settings)
     return [not given.keys().isdisjoint(keys) for keys in FOR_PAIRS]
@@ -292,7 +245,7 @@ class Training(Group):
     """The settings of conf/train.yaml that all tasks have."""
 
     @classmethod
-    def of(cls, values: Mapping[str, Any]) -> Self:
+    def of(cls, values: Mapping[str, object]) -> Self:
         """Returns the settings with these values. Raises UserError for a wrong one."""
         cls.check_groups(values)
         settings = validate_as(cls, values)
@@ -304,11 +257,11 @@ class Training(Group):
         return copy.deepcopy(dict(self._given))
 
     @classmethod
-    def check_groups(cls, settings: Mapping[str, Any]) -> None:
+    def check_groups(cls, settings: Mapping[str, object]) -> None:
         """Raises UserError for groups of another task, before single settings are checked."""
 
     # As they were given: with the order of their keys, and 1 is not 1.0
-    _given: Mapping[str, Any] = PrivateAttr()
+    _given: Mapping[str, object] = PrivateAttr()
 
     task: ClassName
     choose_by: str
@@ -337,65 +290,16 @@ class Training(Group):
     overrides: list[Text] = []  # settings.keys.named_overrides of the command line
 
 
-# --- of all commands that read runs; None is the run's own setting --------------------------------
-
-
-class LocalGlove(Group):
-    source: GloveSource | None = None
-    dim: Count | None = None
-    path: Text | None = None
-
-
-class LocalData(Group):
-    cache_dir: Text | None = None
-    glove: LocalGlove
-
-
-class OfRun(Group):
-    run: Text
-    trust: Trust
-    data: LocalData
-
-
 # --- validation -----------------------------------------------------------------------------------
 
 AnyGroup = TypeVar("AnyGroup", bound=Group)
 
 
-def validate_as(kind: type[AnyGroup], settings: Mapping[str, Any]) -> AnyGroup:
-    """The settings as an object of that class. Raises UserError as `validate` does."""
+def validate_as(kind: type[AnyGroup], settings: Mapping[str, object]) -> AnyGroup:
+    """Returns the settings as an object of that class. Raises UserError as `validate` does."""
     try:
         return kind.model_validate(settings)
     except ValidationError as error:
+        from imdbattn.settings.messages import in_one_line
+
         raise UserError(in_one_line(error, settings)) from None
-
-
-QUOTED_TEXT = (
-    "; text that looks like a number, true, false or null is quoted, as in"
-    " \"data.label_names=['0','1']\""
-)
-
-
-def in_one_line(errors: ValidationError, settings: Any) -> str:
-    """The first error, as `key=value must be ...`."""
-    error, keys, value = errors.errors()[0], list[str](), settings
-    for part in error["loc"]:
-        with suppress(KeyError, IndexError, TypeError):  # the name of a union's member is not a key
-            value = value[part]
-            keys.append(str(part))
-    key = ".".join(keys)
-    if error["type"] == "union_tag_invalid":  # of a setting that selects the class of its group
-        name, value, choices = (
-            error["ctx"][part] for part in ("discriminator", "tag", "expected_tags")
-        )
-        return f"{key}.{name.strip(chr(39))}={value} must be one of {choices}"
-    if error["type"] == "missing":
-        return f"{'.'.join([*keys, str(error['loc'][-1])])} is missing"
-    if error["type"] == "extra_forbidden":
-        return no_setting(key, flat(settings).keys() - {key})
-    must = re.sub(r"^(Input|List|String|Dictionary|Value) should", "must", error["msg"]).replace(
-        " after validation", ""
-    )
-    if error["type"] == "string_type" and isinstance(value, int | float | None):
-        must += QUOTED_TEXT
-    return f"{key}={as_text(value)} {must}"

@@ -4,34 +4,58 @@ evaluation.
 
 import inspect
 import math
-from collections.abc import Iterator, Sequence
-from typing import Any, Self
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol, Self, TypeVar
 
 import lightning as L
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from imdbattn.io.checkpoint import Facts
-from imdbattn.settings.build import make
+from imdbattn.data.corpus import Corpus
+from imdbattn.io.checkpoint import Facts, Trained
+from imdbattn.nn.watch import Attended
+from imdbattn.settings.instantiate import make
 from imdbattn.settings.keys import as_dict
-from imdbattn.tasks.build import Part
+from imdbattn.settings.schema import Training
+from imdbattn.tasks.networks import CheckedPart
 from imdbattn.tasks.optim import Muon
+
+Value = TypeVar("Value")
+
+
+class SplitScores(Protocol):
+    """What `Learner.make_scores` returns: the outputs for the items of a split."""
+
+    @property
+    def rows_N(self) -> Tensor:
+        """Returns the indices in the split, ascending."""
+        ...
+
+    def values(self) -> dict[str, float]:
+        """Returns the scores for the log and metrics.json."""
+        ...
+
+    def columns(self) -> Mapping[str, object]:
+        """Returns the columns of predictions.parquet."""
+        ...
 
 
 def concatenate(parts: Sequence[Tensor]) -> Tensor:
-    """Tensors along dimension 0; matrices (B, T) of different widths are padded with zeros."""
+    """Returns tensors along dimension 0; matrices (B, T) of different widths are padded with
+    zeros.
+    """
     longest = max(part.shape[-1] for part in parts)
     return torch.cat(
         [F.pad(part, (0, longest - part.shape[-1])) if part.ndim == 2 else part for part in parts]
     )
 
 
-def from_all(trainer: L.Trainer, value: Any) -> list[Any]:
+def from_all(trainer: L.Trainer, value: Value) -> list[Value]:
     """Gathers `value` from all processes, by rank. Must be called in all of them."""
     if trainer.world_size == 1:
         return [value]
-    values = [None] * trainer.world_size
+    values: list[Any] = [None] * trainer.world_size
     torch.distributed.all_gather_object(values, value)
     return values
 
@@ -75,6 +99,17 @@ def hidden_matrices(net: nn.Module) -> dict[Tensor, None]:
     }
 
 
+def start_of(
+    cfg: Training, corpus: Corpus, resumed: dict[str, Any] | None = None
+) -> Trained | None:
+    """Returns the weights of the run `init`; None without `init`. Arguments: see `Learner.new`."""
+    if not cfg.init:
+        return None
+    from imdbattn.tasks.weights import read_start
+
+    return read_start(cfg, corpus, resumed)
+
+
 class Learner(L.LightningModule):
     """Trains a net; conf/task/ names the subclass of each task, which defines the methods that
     raise here.
@@ -87,9 +122,9 @@ class Learner(L.LightningModule):
     """
 
     curves = ("training", "validation")  # labels of the accuracies in learning_curves.png
-    scores: Any  # of the last validation or test: the result of `make_scores`
+    scores: SplitScores  # of the last validation or test: the result of `make_scores`
 
-    def __init__(self, net: nn.Module, cfg: Any, facts: Facts):
+    def __init__(self, net: nn.Module, cfg: Training, facts: Facts):
         super().__init__()
         self.net, self.cfg = net, cfg
         self.make_optimizer = make(as_dict(cfg.optim), "optim", torch.optim.Optimizer)
@@ -104,34 +139,39 @@ class Learner(L.LightningModule):
 
     @classmethod
     def new(cls, cfg: Any, corpus: Any, resumed: dict[str, Any] | None = None) -> Self:
-        """An untrained model, with the weights of the run `init` if there is one.
+        """Returns an untrained model, with the weights of the run `init` if there is one.
 
         resumed: content of the checkpoint that will be loaded into it.
         """
         raise NotImplementedError
 
+    def load_start(self, start: Trained | None, resumed: dict[str, Any] | None) -> None:
+        """Loads the weights that `start_of` returned, unless the run is resumed."""
+        if start is not None:
+            from imdbattn.tasks.weights import load_start
+
+            load_start(self, start, resumed)
+
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         raise NotImplementedError
 
     def evaluate_batch(self, batch: Any) -> tuple[Tensor, ...]:
-        """The outputs for the items of a batch: tensors (B, ...), the first of which has the items'
-        rows.
+        """Returns the outputs for the items of a batch: tensors (B, ...), the first of which has
+        the items' rows.
         """
         raise NotImplementedError
 
-    def make_scores(self, outputs: tuple[Tensor, ...]) -> Any:
-        """Scores from the outputs of a split in its order: an object with `values()`, `columns()`
-        and `rows_N`.
-        """
+    def make_scores(self, outputs: tuple[Tensor, ...]) -> SplitScores:
+        """Returns the scores from the outputs of a split in its order."""
         raise NotImplementedError
 
-    def attention(self, batch: Any) -> tuple[dict[str, Any], Tensor]:
-        """The attention of the net to a batch by name, as nn.watch.Attended, and which answers are
-        right (B,); without attention, no names.
+    def attention(self, batch: Any) -> tuple[dict[str, Attended], Tensor]:
+        """Returns the attention of the net to a batch by name, as nn.watch.Attended, and which
+        answers are right (B,); without attention, no names.
         """
         return {}, torch.ones(len(batch.rows_B), dtype=torch.bool)
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[CheckedPart]:
         """Yields the parts of the net that settings name, whose outputs are checked once."""
         yield from ()
 
@@ -145,7 +185,9 @@ class Learner(L.LightningModule):
         )
 
     def epoch_means(self) -> tuple[Tensor, Tensor]:
-        """Loss and accuracy of this epoch, over all processes; must be called in all of them."""
+        """Returns the loss and accuracy of this epoch, over all processes; must be called in all of
+        them.
+        """
         loss, right, answers = self.trainer.strategy.reduce(
             torch.stack(self.epoch_sums).sum(0), reduce_op="sum"
         )
@@ -169,12 +211,10 @@ class Learner(L.LightningModule):
         self.validation_step(batch, batch_idx)
 
     def gather(self) -> tuple[Tensor, ...]:
-        """The outputs of all processes, sorted by row."""
-        own = (
-            tuple(concatenate(parts).cpu() for parts in zip(*self.outputs, strict=True))
-            if self.outputs
-            else None
-        )
+        """Returns the outputs of all processes, sorted by row."""
+        own = None
+        if self.outputs:
+            own = tuple(concatenate(parts).cpu() for parts in zip(*self.outputs, strict=True))
         self.outputs.clear()
         gathered = filter(None, from_all(self.trainer, own))
         rows, *rest = (concatenate(parts) for parts in zip(*gathered, strict=True))
@@ -209,21 +249,24 @@ class Learner(L.LightningModule):
         return parameter_groups(self.net, self.cfg.embedding_lr, with_matrices)
 
     def configure_gradient_clipping(
-        self, optimizer: Any, gradient_clip_val: Any = None, gradient_clip_algorithm: Any = None
+        self,
+        optimizer: torch.optim.Optimizer,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
     ) -> None:
-        """As Lightning's, which refuses fused optimizers in mixed precision, even where gradients
-        are not scaled; keeps the norm, which clipping computes.
+        """Clips as Lightning does, which refuses fused optimizers in mixed precision, even where
+        gradients are not scaled; keeps the norm, which clipping computes.
         """
         plain = self.trainer.precision in ("32-true", BFLOAT16)
         if not plain or str(gradient_clip_algorithm or "norm") != "norm":
             self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
         elif gradient_clip_val:
-            parameters = [one for group in optimizer.param_groups for one in group["params"]]
+            parameters = [weight for group in optimizer.param_groups for weight in group["params"]]
             norm = torch.nn.utils.clip_grad_norm_(parameters, gradient_clip_val)
             self.gradient_norms.append(norm.detach())
 
     def fused(self) -> dict[str, bool]:
-        """`fused`, one kernel per step for all weights, if the optimizer supports it and it
+        """Returns `fused`, one kernel per step for all weights, if the optimizer supports it and it
         works.
         """
         available = "fused" in inspect.signature(self.make_optimizer).parameters
@@ -236,7 +279,7 @@ class Learner(L.LightningModule):
         return {"fused": True} if available and not chosen and works and recent else {}
 
     def lr_share(self, step: int, steps: int) -> float:
-        """The learning rate at `step` of `steps`, as a share of the full one."""
+        """Returns the learning rate at `step` of `steps`, as a share of the full one."""
         warm = round(self.cfg.warmup * steps)
         if step < warm:
             return (step + 1) / (warm + 1)

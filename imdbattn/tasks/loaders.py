@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import lightning as L
-import numpy as np
 import torch
 
+from imdbattn.data.corpus import Corpus
 from imdbattn.data.ragged import Batches, EvalBatches, Ragged, TrainBatches
 
 GPU_WIDTHS = 6  # padded lengths of the batches of a split: 13 % padding on IMDB instead of 6 %
@@ -20,7 +20,7 @@ GPU_CHUNK = 16  # batches that are made together, which takes about as many oper
 
 
 def on_gpu(batches: Batches) -> bool:
-    """Whether these are batches of reviews that are made on a GPU."""
+    """Returns whether these are batches of reviews that are made on a GPU."""
     return isinstance(batches.split, Ragged) and batches.split.ids.is_cuda
 
 
@@ -33,7 +33,7 @@ class Loader:
 
     batch_sampler = None  # Lightning reads it, and calls `set_epoch` of the sampler
 
-    def __init__(self, batches: Any, sampler: Any, together: int):
+    def __init__(self, batches: Batches, sampler: Any, together: int):
         self.batches, self.sampler, self.together = batches, sampler, together
 
     def __len__(self) -> int:
@@ -42,11 +42,10 @@ class Loader:
     def __iter__(self) -> Iterator[Any]:
         items = iter(self.sampler)
         while chunk := list(islice(items, self.together)):
-            yield from (
-                self.batches.several(chunk)
-                if self.together > 1
-                else map(self.batches.__getitem__, chunk)
-            )
+            if self.together > 1:
+                yield from self.batches.several(chunk)
+            else:
+                yield from map(self.batches.__getitem__, chunk)
 
 
 class BatchData(L.LightningDataModule):
@@ -64,7 +63,7 @@ class BatchData(L.LightningDataModule):
         test_split: the split that `test` scores.
     """
 
-    def __init__(self, cfg: Any, corpus: Any = None, test_split: str = "test"):
+    def __init__(self, cfg: Any, corpus: Corpus | None = None, test_split: str = "test"):
         super().__init__()
         self.cfg, self.corpus, self.test_split = cfg, corpus or self.read(cfg), test_split
         # number of padded lengths; None: GPU_WIDTHS on a GPU, no limit on a CPU
@@ -73,15 +72,15 @@ class BatchData(L.LightningDataModule):
         self.train_options: dict[str, Any] = {}  # of the training batches, in addition
 
     @staticmethod
-    def read(cfg: Any) -> Any:
-        """The Corpus that the `data` settings describe. Raises UserError for data that cannot be
-        read as meant.
+    def read(cfg: Any) -> Corpus:
+        """Returns the Corpus that the `data` settings describe. Raises UserError for data that
+        cannot be read as meant.
         """
         raise NotImplementedError
 
     @property
     def batch_tokens(self) -> int:
-        """Padded tokens of one training batch, over all processes together."""
+        """Returns the padded tokens of one training batch, over all processes together."""
         return self.cfg.data.batch_tokens
 
     def save_texts(self, split: str, path: Path) -> None:
@@ -89,34 +88,36 @@ class BatchData(L.LightningDataModule):
         raise NotImplementedError
 
     def ranks(self) -> tuple[int, int]:
-        """This process's rank and the number of processes."""
+        """Returns this process's rank and the number of processes."""
         return (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
 
     def done(self) -> int:
-        """Number of batches of this epoch already trained on: 0, unless a run resumes within the
-        epoch.
+        """Returns the number of batches of this epoch already trained on: 0, unless a run resumes
+        within the epoch.
         """
-        return (
-            self.trainer.fit_loop.epoch_loop.batch_progress.current.completed if self.trainer else 0
-        )
+        if not self.trainer:
+            return 0
+        return self.trainer.fit_loop.epoch_loop.batch_progress.current.completed
 
     def batches(self, split: str, *ranks: int, **options: Any) -> Batches:
-        """The batches of a split, on the training device; their padded lengths are few if this
-        module limits them.
+        """Returns the batches of a split, on the training device; their padded lengths are few if
+        this module limits them.
         """
         device = self.trainer.strategy.root_device if self.trainer else torch.device("cpu")
         batches = Batches(
             self.corpus.splits[split].to(device), *ranks, **{**self.options, **options}
         )
         if count := self.widths or (GPU_WIDTHS if on_gpu(batches) else None):
+            from imdbattn.data.widths import best_widths
+
             batches.options["widths"] = best_widths(batches.lengths_N(), count)
         return batches
 
     def train_batches(self) -> Batches:
-        """This process's part of each training batch."""
+        """Returns this process's part of each training batch."""
         return self.batches("train", *self.ranks(), **self.train_options)
 
-    def loader(self, batches: Any, sampler: Any) -> Loader:
+    def loader(self, batches: Batches, sampler: Any) -> Loader:
         overfit = self.trainer.overfit_batches if self.trainer else 0  # type: ignore[attr-defined]
         if overfit:  # the same items in every epoch
             count = int(overfit if overfit >= 1 else overfit * len(sampler)) or 1
@@ -134,7 +135,7 @@ class BatchData(L.LightningDataModule):
         return self.loader(batches, sampler)
 
     def eval_dataloader(self, split: str) -> Loader:
-        """Every item of `split` exactly once, over all processes."""
+        """Returns every item of `split` exactly once, over all processes."""
         batches = self.batches(split)
         return self.loader(
             batches,
@@ -148,12 +149,9 @@ class BatchData(L.LightningDataModule):
         return self.eval_dataloader(self.test_split)
 
 
-# --- sizes of batches: their padded tokens, and the lengths to which items are padded -------------
-
-
 def default_budget(tokens: int) -> int:
-    """Padded tokens in a training batch: the largest power of two from 512 to 8,192 that gives 400
-    batches per epoch.
+    """Returns the padded tokens in a training batch: the largest power of two from 512 to 8,192
+    that gives 400 batches per epoch.
 
     A small training set gives fewer batches of 512.
 
@@ -161,30 +159,3 @@ def default_budget(tokens: int) -> int:
     change the batches.
     """
     return min(8192, max(512, 2 ** int(math.log2(max(tokens, 1) / 400))))
-
-
-def best_widths(lengths_N: np.ndarray, count: int) -> list[int]:
-    """At most `count` of the lengths, ascending: those to which all lengths can be rounded up with
-    the least padding.
-
-    Exact, by dynamic programming over the different lengths.
-    """
-    values, times = np.unique(lengths_N, return_counts=True)
-    before = np.concatenate([[0], times.cumsum()])  # number of shorter items
-    # padded tokens of the items below each value; none at first
-    least = np.full(len(values) + 1, np.inf)
-    least[0] = 0
-    starts = []  # of the last width, for each number of widths and each end
-    for _ in range(min(count, len(values))):
-        # cost[end, start]: the items from `start` to before `end` are rounded up to the last of
-        # them
-        cost = least[None, :-1] + values[:, None] * (before[1:, None] - before[None, :-1])
-        cost[np.triu_indices(len(values), 1)] = np.inf
-        starts.append(np.concatenate([[0], cost.argmin(1)]))
-        least = np.concatenate([[0], cost.min(1)])
-    chosen, end = [], len(values)
-    for start in reversed(starts):
-        if end:
-            chosen.append(int(values[end - 1]))
-            end = int(start[end])
-    return chosen[::-1]

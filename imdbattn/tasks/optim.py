@@ -34,7 +34,7 @@ class LazyAdamW(torch.optim.AdamW):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One step. closure: computes the loss and the gradients, and returns the loss."""
+        """Makes one step. closure: computes the loss and the gradients, and returns the loss."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -51,7 +51,7 @@ class LazyAdamW(torch.optim.AdamW):
         return loss
 
     def is_own(self, group: dict[str, Any]) -> bool:
-        """Whether `update_group` updates a group instead of torch's AdamW."""
+        """Returns whether `update_group` updates a group instead of torch's AdamW."""
         return bool(group.get("lazy"))
 
     def update_group(self, group: dict[str, Any]) -> None:
@@ -62,7 +62,7 @@ class LazyAdamW(torch.optim.AdamW):
     def update_rows(
         self, group: dict[str, Any], parameter: torch.Tensor, gradient: torch.Tensor
     ) -> None:
-        """Adam (Kingma and Ba 2015, algorithm 1) with decoupled weight decay, on rows whose
+        """Applies Adam (Kingma and Ba 2015, algorithm 1) with decoupled weight decay, on rows whose
         gradient is not zero.
         """
         state, (beta1, beta2) = self.state[parameter], group["betas"]

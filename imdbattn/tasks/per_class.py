@@ -3,98 +3,60 @@
 Suffixes of arrays: N items, C classes.
 """
 
-import pkgutil
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
-from imdbattn.errors import UserError
-from imdbattn.settings.safety import untrusted
-
 Metric = Callable[[np.ndarray, np.ndarray], float]  # (labels_N, probabilities_NC) -> a number
 UNEVEN = 0.6  # a larger share of the largest class makes accuracy hard to read
-# names of other values of a split in metrics.json
-TAKEN = (
-    *("accuracy", "loss", "bleu", "macro_f1", "largest_class"),
-    *("f1", "recall", "confusion", "reviews"),
-)
 
 
 def confusion(labels_N: np.ndarray, predicted_N: np.ndarray, classes: int) -> np.ndarray:
-    """(C, C): number of items by label (row) and prediction (column)."""
+    """Returns (C, C): number of items by label (row) and prediction (column)."""
     return np.bincount(labels_N * classes + predicted_N, minlength=classes**2).reshape(
         classes, classes
     )
 
 
 def f1(confusion_CC: np.ndarray) -> np.ndarray:
-    """(C,): harmonic mean of precision and recall; nan for a class that is neither a label nor
-    predicted.
+    """Returns (C,): harmonic mean of precision and recall; nan for a class that is neither a label
+    nor predicted.
     """
     with np.errstate(invalid="ignore"):
         return 2 * confusion_CC.diagonal() / (confusion_CC.sum(0) + confusion_CC.sum(1))
 
 
 def macro_f1(confusion_CC: np.ndarray) -> float:
-    """Mean of the classes' F1, without those that are nan."""
+    """Returns the mean of the classes' F1, without those that are nan."""
     return float(np.nanmean(f1(confusion_CC)))
 
 
 def is_uneven(largest_share: float, classes: int) -> bool:
-    """Whether accuracy may hide a class, so that macro F1 is stated beside it.
+    """Returns whether accuracy may hide a class, so that macro F1 is stated beside it.
 
     largest_share: that of the largest class.
     """
     return classes > 2 or largest_share > UNEVEN
 
 
-def details(confusion_CC: np.ndarray) -> dict[str, Any]:
-    """For metrics.json: macro F1, the share of the largest class, and in the order of the classes
-    F1, recall and the matrix; None instead of nan.
+def details(confusion_CC: np.ndarray) -> dict[str, object]:
+    """Returns for metrics.json macro F1, the share of the largest class, and in the order of the
+    classes F1, recall and the matrix; None instead of nan.
     """
     with np.errstate(invalid="ignore"):
         recall_C = confusion_CC.diagonal() / confusion_CC.sum(1)  # nan for a class without items
-    scores = {"f1": f1(confusion_CC), "recall": recall_C}
-    lists = {
-        name: [None if np.isnan(x) else x for x in scores_C.tolist()]
-        for name, scores_C in scores.items()
-    }
     return {
         "macro_f1": macro_f1(confusion_CC),
         "largest_class": float(confusion_CC.sum(1).max() / confusion_CC.sum()),
-        **lists,
+        "f1": without_nan(f1(confusion_CC)),
+        "recall": without_nan(recall_C),
         "confusion": confusion_CC.tolist(),
     }
 
 
-# --- metrics of a classifier, by name -------------------------------------------------------------
-
-
-def macro_f1_of(labels_N: np.ndarray, probabilities_NC: np.ndarray) -> float:
-    """Returns the macro F1 of the classes with the largest probabilities."""
-    classes = probabilities_NC.shape[1]
-    return macro_f1(confusion(labels_N, probabilities_NC.argmax(1), classes))
-
-
-def metric_of(name: str, trust: str | list[str] | None, setting: str) -> Metric:
-    """Returns the metric that a setting names: macro_f1, or the dotted path of a function.
-
-    trust: the packages whose code may run. Raises UserError for a function whose package is not
-    among them, that cannot be imported, or that has the name of another value of metrics.json.
-    """
-    if name == "macro_f1":
-        return macro_f1_of
-    package = name.partition(".")[0]
-    if any(untrusted({setting: {"_target_": name}}, trust)):
-        raise UserError(f"{setting}={name} is your own code: add trust={package}")
-    if short_name(name) in TAKEN:
-        raise UserError(f"{setting}={name}: choose another name than {', '.join(TAKEN)}")
-    try:
-        found: Metric = pkgutil.resolve_name(name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UserError(f"{setting}={name} cannot be imported: {error}") from error
-    return found
+def without_nan(scores_C: np.ndarray) -> list[float | None]:
+    """Returns the scores of the classes with None instead of nan."""
+    return [None if np.isnan(score) else score for score in scores_C.tolist()]
 
 
 def short_name(name: str) -> str:

@@ -38,16 +38,14 @@ class AttentionWeights:
         return list(zip(self.numbers or range(1, 1 + len(self.layers)), self.layers, strict=True))
 
     def received(self) -> dict[str, np.ndarray]:
-        """Weight of each key (K,) by attention, averaged over heads: from <cls> if there is one,
-        else over queries.
+        """Returns the weight of each key (K,) by attention, averaged over heads: from <cls> if
+        there is one, else over queries.
         """
         query = "<cls>" if self.cls else "mean query"
-        rows = {
-            f"layer {number}, {query}": (
-                weights_HQK[:, 0] if self.cls else weights_HQK.mean(1)
-            ).mean(0)
-            for number, weights_HQK in self.numbered()
-        }
+        rows = {}
+        for number, weights_HQK in self.numbered():
+            weights_HK = weights_HQK[:, 0] if self.cls else weights_HQK.mean(1)
+            rows[f"layer {number}, {query}"] = weights_HK.mean(0)
         if self.by_label:
             return rows | {
                 f"pooling, {label}": weights_K for label, weights_K in self.by_label.items()
@@ -55,7 +53,8 @@ class AttentionWeights:
         return rows if self.pooling is None else rows | {"pooling": self.pooling}
 
     def entropies(self) -> dict[str, float]:
-        """Entropy in nats, averaged over queries, of each layer and head, and of the pooling.
+        """Returns the entropy in nats, averaged over queries, of each layer and head, and of the
+        pooling.
 
         exp(entropy) is the effective number of keys attended to, at most K.
         """
@@ -71,7 +70,7 @@ class AttentionWeights:
 
 
 def entropy(weights: np.ndarray) -> np.ndarray:
-    """Entropy of (..., K) weights in nats: log K if all are equal, 0 if one is 1."""
+    """Returns the entropy of (..., K) weights in nats: log K if all are equal, 0 if one is 1."""
     from scipy.special import entr
 
     return entr(weights).sum(-1)
@@ -95,7 +94,7 @@ class Prediction:
         return self.output
 
     def facts(self) -> dict[str, str]:
-        """What a page shows below the heading."""
+        """Returns what a page shows below the heading."""
         return {}
 
     @property
@@ -104,7 +103,7 @@ class Prediction:
 
     @property
     def line(self) -> str:
-        """Output, probability, and the beginning of the text."""
+        """Returns output, probability, and the beginning of the text."""
         return (
             f"{self.output}  {100 * self.probability:5.1f} %  {' '.join(self.text.split())[:100]}"
         )
@@ -130,8 +129,8 @@ class Classification(Prediction):
         return {"largest shares": shares} if shares else {}
 
     def pieces(self, shares: Sequence[float] | None = None) -> list[tuple[str, float | None]]:
-        """The whole text in order as (piece, strength 0 to 1); the strength is None for text that
-        is not a word.
+        """Returns the whole text in order as (piece, strength 0 to 1); the strength is None for
+        text that is not a word.
 
         shares: used instead of the words' own shares.
         """
@@ -148,7 +147,7 @@ class Classification(Prediction):
         return [(piece, strength) for piece, strength in (*pieces, (self.text[at:], None)) if piece]
 
     def shares_by_attention(self) -> dict[str, list[float]]:
-        """For each attention, the weight that each word receives."""
+        """Returns, for each attention, the weight that each word receives."""
         received = self.attention.received() if self.attention else {}
         return {
             name: weights_K[len(weights_K) - len(self.words) :].tolist()
@@ -173,42 +172,32 @@ class Translation(Prediction):
 
     @property
     def row_names(self) -> list[str]:
-        """The output symbol of each row of the weights."""
+        """Returns the output symbol of each row of the weights."""
         return [*self.written, EOS][: 0 if self.weights_TS is None else len(self.weights_TS)]
 
     def facts(self) -> dict[str, str]:
-        unknown = (
-            f"{', '.join(self.unknown)} (not in the vocabulary: read as <unk>)"
-            if self.unknown
-            else None
-        )
-        attention = (
-            "none: the decoder uses a single vector of the source"
-            if self.weights_TS is None
-            else None
-        )
-        facts = {
-            "source": self.text,
-            "reference": self.reference,
-            "unknown": unknown,
-            "attention": attention,
-        }
-        return {name: value for name, value in facts.items() if value is not None}
+        facts = {"source": self.text}
+        if self.reference is not None:
+            facts["reference"] = self.reference
+        if self.unknown:
+            unknown = ", ".join(self.unknown)
+            facts["unknown"] = f"{unknown} (not in the vocabulary: read as <unk>)"
+        if self.weights_TS is None:
+            facts["attention"] = "none: the decoder uses a single vector of the source"
+        return facts
 
     def alignment(self, count: int = 3) -> list[str]:
-        """For each output symbol, the source symbol with the largest weight, and the next ones
-        above 5 %.
+        """Returns, for each output symbol, the source symbol with the largest weight, and the next
+        ones above 5 %.
         """
+        if self.weights_TS is None:
+            return []
         lines = []
-        for name, weights_S in zip(
-            self.row_names, () if self.weights_TS is None else self.weights_TS, strict=True
-        ):
+        for name, weights_S in zip(self.row_names, self.weights_TS, strict=True):
             first, *others = np.argsort(-weights_S, kind="stable")[:count]
             chosen = [first, *(s for s in others if weights_S[s] > 0.05)]
-            lines.append(
-                f"{name} <-"
-                f" {', '.join(f'{self.source[s]} {percent(weights_S[s])}' for s in chosen)}"
-            )
+            symbols = (f"{self.source[s]} {percent(weights_S[s])}" for s in chosen)
+            lines.append(f"{name} <- {', '.join(symbols)}")
         return lines
 
 
@@ -217,5 +206,5 @@ def percent(share: float) -> str:
 
 
 def quoted(word: str) -> str:
-    """The word, in quotation marks if it has no letter or digit, such as a comma."""
+    """Returns the word, in quotation marks if it has no letter or digit, such as a comma."""
     return word if any(map(str.isalnum, word)) else f"“{word}”"

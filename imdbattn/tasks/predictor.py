@@ -4,13 +4,16 @@ Lightning.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, Self
 
 import torch
+from torch import nn
 
-from imdbattn.io.checkpoint import Facts, Trained, read_checkpoint
-from imdbattn.tasks.task import task_of
+from imdbattn.data.corpus import Corpus
+from imdbattn.io.checkpoint import Facts, Trained
+from imdbattn.runs.command_settings import Predict
+from imdbattn.settings.schema import Training
+from imdbattn.tasks.prediction import Prediction
 
 
 class Predictor(ABC):
@@ -22,44 +25,43 @@ class Predictor(ABC):
 
     omits_long = False
 
-    def __init__(self, cfg: Any, net: Any, facts: Facts):
-        self.cfg, self.net, self.facts = cfg, net.eval(), facts
+    def __init__(self, cfg: Training, net: nn.Module, facts: Facts):
+        # each task has classes of its own for settings and net
+        self.cfg: Any = cfg
+        self.net: Any = net.eval()
+        self.facts = facts
 
     @classmethod
     @abstractmethod
     def load(cls, cfg: Any, trained: Trained) -> Self:
-        """The model of a checkpoint."""
+        """Returns the model of a checkpoint."""
 
     @abstractmethod
-    def corpus(self, data: Any, keep_splits: bool = False) -> Any:
-        """The corpus that `data` settings describe, read with this model's vocabulary. keep_splits:
-        see `prepare`.
+    def corpus(self, data: Any, keep_splits: bool = False) -> Corpus:
+        """Returns the corpus that `data` settings describe, read with this model's vocabulary.
+        keep_splits: see `prepare_reviews`.
         """
 
     @abstractmethod
-    def explain(self, text: str) -> Any:
-        """The result for one text with the weights of every attention."""
+    def explain(self, text: str) -> Prediction:
+        """Returns the result for one text with the weights of every attention."""
 
     @abstractmethod
-    def predict(self, texts: Sequence[str], options: Any, first: int = 0) -> Iterator[Any]:
-        """A result (explain.prediction) for each text. options: Predict settings. first: number of
-        the first text.
-        """
+    def predict(
+        self, texts: Sequence[str], options: Predict, first: int = 0
+    ) -> Iterator[Prediction]:
+        """Returns a result for each text. first: number of the first text."""
 
     @abstractmethod
-    def columns(self, texts: Sequence[str], options: Any, first: int = 0) -> dict[str, list[Any]]:
-        """The same as columns of a table."""
+    def columns(
+        self, texts: Sequence[str], options: Predict, first: int = 0
+    ) -> dict[str, list[object]]:
+        """Returns the same as columns of a table."""
 
     @abstractmethod
     def warnings(self) -> list[str]:
-        """Warnings about the texts since the last call."""
+        """Returns the warnings about the texts since the last call."""
 
     @property
     def device(self) -> torch.device:
         return next((parameter.device for parameter in self.net.parameters()), torch.device("cpu"))
-
-
-def load(cfg: Any, checkpoint: Path) -> Predictor:
-    """The model of a checkpoint. cfg: the settings of its run."""
-    kind: type[Predictor] = task_of(cfg).part("predictor", Predictor)
-    return kind.load(cfg, Trained.of(read_checkpoint(checkpoint)))

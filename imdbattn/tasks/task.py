@@ -7,13 +7,11 @@ package (docs/own_parts.md).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from imdbattn.errors import UserError, naming
-from imdbattn.settings.build import class_at
+from imdbattn.errors import UserError
+from imdbattn.settings.instantiate import class_at
 from imdbattn.settings.keys import as_dict
-from imdbattn.settings.safety import refuse_untrusted
 from imdbattn.settings.schema import Training
 
 if TYPE_CHECKING:
@@ -84,13 +82,13 @@ class Task:
         return None
 
 
-def task_of(settings: Any) -> type[Task]:
+def task_of(settings: Training) -> type[Task]:
     """Returns the task that the settings of a run name."""
-    found: type[Task] = class_at(settings.task.target, "task", Task)
-    return found
+    task: type[Task] = class_at(settings.task.target, "task", Task)
+    return task
 
 
-def validate(settings: Mapping[str, Any] | Training) -> Training:
+def validate(settings: Mapping[str, object] | Training) -> Training:
     """Returns the settings of a training run as an object of its task's class.
 
     Raises UserError that names the first wrong setting.
@@ -102,16 +100,3 @@ def validate(settings: Mapping[str, Any] | Training) -> Training:
     task: type[Task] = class_at(target, "task", Task)
     kind: type[Training] = task.part("settings", Training)
     return kind.of(values)
-
-
-def check_run_settings(
-    settings: Mapping[str, Any], file: Path, trust: Any, own: Mapping[str, Any] | None = None
-) -> Training:
-    """Returns the settings of a run that were read from `file`, which may be untrusted.
-
-    trust, own: see `refuse_untrusted`. Raises UserError for wrong or missing values, and for a
-    class that is not trusted.
-    """
-    refuse_untrusted(settings, file, trust, own)
-    with naming(file):
-        return validate(settings)

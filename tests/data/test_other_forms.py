@@ -8,7 +8,7 @@ import datasets
 import pytest
 
 from imdbattn.data import pairs
-from imdbattn.data.reviews import find_source
+from imdbattn.data.review_source import find_source
 from imdbattn.errors import UserError
 from imdbattn.runs.fit import fit
 
@@ -170,7 +170,7 @@ def pair_settings(settings, folder, *overrides):
 
 def test_two_aligned_files_for_each_split_are_read(settings, tmp_path):
     folder = write_sides(tmp_path / "moses", val=10, test=12)
-    splits = pairs.find_source(pair_settings(settings, folder).data).load().splits
+    splits = pairs.find_pair_source(pair_settings(settings, folder).data).load().splits
     assert {name: len(split) for name, split in splits.items()} == {
         "train": 60,
         "validation": 10,
@@ -179,10 +179,10 @@ def test_two_aligned_files_for_each_split_are_read(settings, tmp_path):
     assert splits["test"].texts[3] == "number test 3"
     assert splits["test"].labels[3] == ["numéro test 3"]
     swapped = pair_settings(settings, folder, "data.languages=[fr,en]").data
-    assert pairs.find_source(swapped).load().splits["test"].texts[3] == "numéro test 3"
+    assert pairs.find_pair_source(swapped).load().splits["test"].texts[3] == "numéro test 3"
     (folder / "train.fr.gz").write_bytes(gzip.compress((folder / "train.fr").read_bytes()))
     (folder / "train.fr").unlink()
-    again = pairs.find_source(pair_settings(settings, folder).data).load().splits
+    again = pairs.find_pair_source(pair_settings(settings, folder).data).load().splits
     assert again["train"].labels == splits["train"].labels
     assert fit(pair_settings(settings, folder, "trainer.max_epochs=1"), tmp_path / "run")
 
@@ -190,7 +190,7 @@ def test_two_aligned_files_for_each_split_are_read(settings, tmp_path):
 def test_files_that_are_not_aligned_are_one_line(settings, tmp_path):
     def message(folder):
         with pytest.raises(UserError) as caught:
-            pairs.find_source(pair_settings(settings, folder).data).load()
+            pairs.find_pair_source(pair_settings(settings, folder).data).load()
         return str(caught.value)
 
     folder = write_sides(tmp_path / "a")

@@ -14,9 +14,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from sklearn.metrics import confusion_matrix, f1_score, recall_score
 
-from imdbattn.data.reviews import cut_reviews
-from imdbattn.data.sources import Split, Texts
-from imdbattn.data.user_files.tables import WRITTEN, open_lines, read_columns, write_table
+from imdbattn.data.splits import Split, Texts, cut_reviews
+from imdbattn.data.user_files.tables import WRITTEN, open_lines, read_columns, write_chunks
 from imdbattn.errors import UserError
 from imdbattn.runs.fit import fit
 from imdbattn.runs.score import score_run
@@ -41,7 +40,7 @@ def rows_of(file: Path) -> list[dict]:
 
 def write_texts(file: Path, texts: list[str], column: str = "text") -> Path:
     """A table with these texts in a column behind another one."""
-    write_table(file, [{"number": [*range(len(texts))], column: texts}])
+    write_chunks(file, [{"number": [*range(len(texts))], column: texts}])
     return file
 
 
@@ -98,7 +97,7 @@ def test_a_table_is_labeled_into_a_table(trained, settings, shell, tmp_path, suf
 )
 def test_any_label_is_read_again(tmp_path_factory, suffix, labels):
     file, column = tmp_path_factory.mktemp("table") / f"r{suffix}", f"probability_{labels[0]}"
-    write_table(
+    write_chunks(
         file, [{"row": [n], "label": [label], column: [0.5]} for n, label in enumerate(labels)]
     )
     assert read_columns(file, {"": "label", "a": column}) == [labels, ["0.5"] * len(labels)]
@@ -113,7 +112,7 @@ def test_a_table_is_complete_or_unchanged(tmp_path, suffix):
 
     (tmp_path / f"o{suffix}").write_text("old")
     with pytest.raises(KeyboardInterrupt):
-        write_table(tmp_path / f"o{suffix}", chunks())
+        write_chunks(tmp_path / f"o{suffix}", chunks())
     assert os.listdir(tmp_path) == [f"o{suffix}"]
     assert (tmp_path / f"o{suffix}").read_text() == "old"
 

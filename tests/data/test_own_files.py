@@ -14,10 +14,10 @@ from hypothesis import Phase, assume, example, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from imdbattn.data.reviews import find_source
+from imdbattn.data.review_source import find_source
 from imdbattn.data.user_files.tables import open_lines
 from imdbattn.errors import UserError
-from imdbattn.launch.quoting import QUOTED, quote
+from imdbattn.launch.hydra_config import QUOTED, quote
 
 NAMES = {"train": ["train"], "validation": ["validation", "valid", "val", "dev"], "test": ["test"]}
 PHASES = [Phase.explicit, Phase.reuse, Phase.generate]  # a folder is small already

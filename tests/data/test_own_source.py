@@ -8,9 +8,9 @@ import sys
 import pytest
 import yaml
 
-from imdbattn.data.reviews import find_source
+from imdbattn.data.review_source import find_source
 from imdbattn.errors import UserError
-from imdbattn.launch.resume import resumed
+from imdbattn.launch.resumed_settings import resumed
 from imdbattn.runs.fit import fit
 from imdbattn.runs.predict import load_predictor
 

@@ -109,14 +109,14 @@ def test_what_is_no_tokenizer_is_one_line(package):
 def test_a_changed_file_of_the_callable_is_read_again(data_settings, small, package, chinese):
     import sys
 
-    from imdbattn.data.corpus import prepare
+    from imdbattn.data.corpus import prepare_reviews
 
-    first = prepare(data_settings(*small, *chinese)).folder
-    assert prepare(data_settings(*small, *chinese)).folder == first
+    first = prepare_reviews(data_settings(*small, *chinese)).folder
+    assert prepare_reviews(data_settings(*small, *chinese)).folder == first
     file = package / "zhcut.py"
     file.write_text(file.read_text("utf-8") + "# changed\n", "utf-8")
     del sys.modules["zhcut"]
-    assert prepare(data_settings(*small, *chinese)).folder != first
+    assert prepare_reviews(data_settings(*small, *chinese)).folder != first
 
 
 def test_words_have_the_places_where_they_occur(package):

@@ -16,10 +16,18 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 from omegaconf import DictConfig, OmegaConf
 
-from imdbattn.data.pairs import Pairs, find_source, normalised, parts, prepare, split_text
+from imdbattn.data.pairs import (
+    Pairs,
+    find_pair_source,
+    normalised,
+    parts,
+    prepare_pairs,
+    split_text,
+)
 from imdbattn.data.ragged import ragged
-from imdbattn.data.sources import Split, fingerprint, reverse
+from imdbattn.data.sources import reverse
 from imdbattn.data.sources.reverse import generate
+from imdbattn.data.splits import Split, fingerprint
 from imdbattn.data.vocabulary import EOS, MARKERS, UNK, Vocabulary
 from imdbattn.errors import UserError
 from imdbattn.settings.keys import conf_dir
@@ -78,7 +86,7 @@ def test_a_word_spelled_like_a_marker_is_unknown_and_ends_nothing(file):
     vocabulary = Vocabulary.count([["<eos>", "a", "<pad>"]] * 5)
     assert vocabulary.symbols == [*MARKERS, "a"]
     assert vocabulary.encode(["a", *MARKERS, "b"]) == [4, *[UNK] * 5]
-    corpus = prepare(sentences(file(many().replace("see", "<eos>").replace("vois", "<pad>"))))
+    corpus = prepare_pairs(sentences(file(many().replace("see", "<eos>").replace("vois", "<pad>"))))
     assert (corpus.splits["train"].source.ids == UNK).sum() >= len(corpus.splits["train"])
     assert all((batch_of(corpus.splits["train"], n).target_BT == EOS).sum() == 1 for n in range(10))
 
@@ -192,7 +200,7 @@ def test_a_source_is_in_the_same_split_whatever_other_pairs_there_are(
         path.write_text(
             "".join(f"Number {n}!\tNuméro {n} {copy}.\n" for copy in range(copies) for n in some)
         )
-        corpus = prepare(sentences(path, min_frequency=1))
+        corpus = prepare_pairs(sentences(path, min_frequency=1))
         return {text: name for name, split in corpus.splits.items() for text in split.texts}
 
     everywhere, some = split_of(numbers, 2), split_of(rng.sample(numbers, 110), 1)
@@ -205,7 +213,7 @@ def test_training_keeps_every_pair_and_a_held_out_source_all_its_targets(file):
         f"I SEE number {n} .\tVu : {n} !\nI see number {n}.\tJe vois le numéro {n}.\n"
         for n in range(200)
     )
-    corpus = prepare(sentences(file(many() + more)))
+    corpus = prepare_pairs(sentences(file(many() + more)))
     for name, split in corpus.splits.items():
         for text, row, references in zip(split.texts, split.rows, split.references, strict=True):
             n = re.search(r"\d+", text)[0]
@@ -223,23 +231,23 @@ def test_training_keeps_every_pair_and_a_held_out_source_all_its_targets(file):
 
 def test_limit_and_length_select_the_pairs(file):
     path = file("one two three four\tun\none\tun deux trois quatre\n" + many())
-    corpus = prepare(sentences(path, max_tokens=6))
+    corpus = prepare_pairs(sentences(path, max_tokens=6))
     assert corpus.facts["dropped"] == 0
     # the targets of `many` have six
-    corpus = prepare(sentences(file(short(100) + many(5), "b"), max_tokens=5))
+    corpus = prepare_pairs(sentences(file(short(100) + many(5), "b"), max_tokens=5))
     texts = [text for split in corpus.splits.values() for text in split.texts]
     assert (corpus.facts["dropped"], sorted(texts)) == (5, sorted(f"{n} !" for n in range(100)))
-    splits = prepare(sentences(path, limit=150, max_tokens=None)).splits
+    splits = prepare_pairs(sentences(path, limit=150, max_tokens=None)).splits
     assert sorted(np.concatenate([split.rows for split in splits.values()])) == list(range(150))
 
 
 def test_the_vocabulary_is_counted_on_training_only_or_is_that_of_the_run(file):
     path = file(many())
-    corpus = prepare(sentences(path, min_frequency=1))
+    corpus = prepare_pairs(sentences(path, min_frequency=1))
     trained = {word for text in corpus.splits["train"].texts for word in text.split()}
     assert set(corpus.source_vocabulary.symbols) == trained | set(MARKERS)
     vocabularies = (corpus.source_vocabulary, corpus.target_vocabulary)
-    other = prepare(
+    other = prepare_pairs(
         sentences(file("I see my cat.\tJe vois mon chat.\n", "other.txt")),
         vocabularies,
         keep_splits=True,
@@ -249,9 +257,9 @@ def test_the_vocabulary_is_counted_on_training_only_or_is_that_of_the_run(file):
 
 
 def test_to_be_scored_a_file_is_one_test_split_with_every_source(file):
-    corpus = prepare(sentences(file(many())))
+    corpus = prepare_pairs(sentences(file(many())))
     vocabularies = (corpus.source_vocabulary, corpus.target_vocabulary)
-    whole = prepare(sentences(file(many() + many())), vocabularies, keep_splits=True)
+    whole = prepare_pairs(sentences(file(many() + many())), vocabularies, keep_splits=True)
     assert list(whole.splits) == ["test"]
     assert whole.splits["test"].rows.tolist() == list(range(200))
     assert whole.test_set.endswith("pairs.txt: all")
@@ -267,15 +275,15 @@ def test_fingerprints_and_keys_depend_on_every_text_and_on_nothing_else(file):
     ]
     assert len({fingerprint(parts(each)) for each in (pairs, *others)}) == 5
     path = file(many())
-    corpus = prepare(sentences(path))
-    again = prepare(sentences(file(many(), "elsewhere.txt")))
+    corpus = prepare_pairs(sentences(path))
+    again = prepare_pairs(sentences(file(many(), "elsewhere.txt")))
     assert (corpus.fingerprints, corpus.source_key) == (again.fingerprints, again.source_key)
-    assert corpus.source_key == find_source(sentences(path)).checksum
+    assert corpus.source_key == find_pair_source(sentences(path)).checksum
     assert re.fullmatch("[0-9a-f]{16}", corpus.source_key)
-    changed = prepare(sentences(file(many().replace("numéro 7.", "numéro sept."))))
+    changed = prepare_pairs(sentences(file(many().replace("numéro 7.", "numéro sept."))))
     assert changed.source_key != corpus.source_key
     assert changed.fingerprints != corpus.fingerprints
-    assert find_source(strings()).checksum != find_source(strings(seed=2)).checksum
+    assert find_pair_source(strings()).checksum != find_pair_source(strings(seed=2)).checksum
 
 
 BAD_FILES = {
@@ -290,12 +298,12 @@ BAD_FILES = {
 def test_a_bad_file_is_refused_with_the_place(file, name):
     content, words = BAD_FILES[name]
     with pytest.raises(UserError, match=words):
-        prepare(sentences(file(content), max_tokens=9))
+        prepare_pairs(sentences(file(content), max_tokens=9))
 
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_the_packaged_pairs_come_without_path_or_hub_and_in_both_directions(turned):
-    corpus = prepare(sentences(languages=["fr", "en"] if turned else ["en", "fr"]))
+    corpus = prepare_pairs(sentences(languages=["fr", "en"] if turned else ["en", "fr"]))
     assert (corpus.source, corpus.items) == ("packaged", "sentences")
     assert corpus.facts["unknown_symbols"] == {"train": 0, "validation": 0, "test": 0}
     assert min(len(split) for split in corpus.splits.values()) >= 50
@@ -331,10 +339,13 @@ NUMBERS = [f"number {n}" for n in range(200)]
 
 def test_a_dataset_of_the_hub_is_cut_as_a_file_is(hub, file):
     hub(train=NUMBERS)
-    corpus = prepare(sentences(**BOOKS))
+    corpus = prepare_pairs(sentences(**BOOKS))
     path = file("".join(f"I see {text}.\tJe vois {text}.\n" for text in NUMBERS))
-    assert (corpus.source, corpus.fingerprints) == ("hub", prepare(sentences(path)).fingerprints)
-    turned = prepare(sentences(**BOOKS, languages=["fr", "en"], limit=100))
+    assert (corpus.source, corpus.fingerprints) == (
+        "hub",
+        prepare_pairs(sentences(path)).fingerprints,
+    )
+    turned = prepare_pairs(sentences(**BOOKS, languages=["fr", "en"], limit=100))
     assert turned.splits["train"].texts[0].startswith("je vois")
     assert sum(len(split) for split in turned.splits.values()) == 100
 
@@ -346,14 +357,14 @@ def test_splits_of_the_hub_are_kept_and_held_out_sources_are_removed_from_traini
         test=["a dog", "a dog", "a key"],
         extra=["x"],
     )
-    corpus = prepare(sentences(**BOOKS))
+    corpus = prepare_pairs(sentences(**BOOKS))
     assert "someone/books: not used: extra" in caplog.messages
     assert corpus.splits["validation"].texts == ["i see a cat ."]
     assert corpus.splits["test"].texts == ["i see a dog .", "i see a key ."]
     assert (len(corpus.splits["train"]), corpus.facts["dropped"]) == (len(NUMBERS), 2)
     assert corpus.test_set == "someone/books: test"
     vocabularies = (corpus.source_vocabulary, corpus.target_vocabulary)
-    whole = prepare(sentences(**BOOKS), vocabularies, keep_splits=True)
+    whole = prepare_pairs(sentences(**BOOKS), vocabularies, keep_splits=True)
     assert (len(whole.splits["train"]), whole.fingerprints["test"]) == (
         202,
         corpus.fingerprints["test"],

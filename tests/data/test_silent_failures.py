@@ -40,7 +40,7 @@ def test_text_of_which_the_vectors_know_nothing_is_refused_unless_it_is_meant(
 def test_a_large_share_of_unknown_words_is_a_warning_and_a_small_one_a_line(
     data_settings, small, tmp_path, caplog
 ):
-    from imdbattn.data.corpus import prepare
+    from imdbattn.data.corpus import prepare_reviews
 
     def levels(unknown):
         rows = [
@@ -49,7 +49,7 @@ def test_a_large_share_of_unknown_words_is_a_warning_and_a_small_one_a_line(
         (tmp_path / "r.csv").write_text("text,label\n" + "\n".join(rows) + "\n")
         caplog.clear()
         with caplog.at_level(logging.INFO):
-            corpus = prepare(data_settings(*small, f"data.path={tmp_path}/r.csv"))
+            corpus = prepare_reviews(data_settings(*small, f"data.path={tmp_path}/r.csv"))
         found = [one.levelname for one in caplog.records if "are known" in one.getMessage()]
         return found, corpus.facts["known_words"]
 
@@ -110,13 +110,13 @@ def test_weights_of_classes_change_the_training_loss_alone(settings, small, worl
 
 
 def test_labels_that_share_parts_are_named(data_settings, small, tmp_path, caplog):
-    from imdbattn.data.corpus import prepare
+    from imdbattn.data.corpus import prepare_reviews
 
     def warned(*labels):
         rows = [f'the film was good r{n},"{labels[n % len(labels)]}"' for n in range(60)]
         (tmp_path / "r.csv").write_text("text,label\n" + "\n".join(rows) + "\n")
         caplog.clear()
-        prepare(data_settings(*small, f"data.path={tmp_path}/r.csv"))
+        prepare_reviews(data_settings(*small, f"data.path={tmp_path}/r.csv"))
         return "several labels per text are not supported" in caplog.text
 
     assert warned("neg,action", "pos,action", "pos")

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from imdbattn.data.corpus import prepare
+from imdbattn.data.corpus import prepare_reviews
 from imdbattn.data.ragged import Batches, TrainBatches
-from imdbattn.data.reviews import block_cut, cut_reviews, find_source
-from imdbattn.data.sources import Split, Texts
+from imdbattn.data.review_source import find_source
 from imdbattn.data.sources import imdb as sources
-from imdbattn.data.user_files import reviews as user_files
+from imdbattn.data.splits import Split, Texts, block_cut, cut_reviews
+from imdbattn.data.user_files import review_files as user_files
 from imdbattn.errors import UserError
 from imdbattn.tasks.reviews.classifier import ReviewData
 
@@ -222,7 +222,7 @@ def test_the_cache_is_keyed_by_content_and_settings_and_is_used(
         cfg = data_settings(
             *small, f"data.path={path}", f"data.cache_dir={tmp_path}/cache", *overrides
         )
-        prepare(cfg)
+        prepare_reviews(cfg)
         return {
             folder.name for folder in (tmp_path / "cache" / "tokens").iterdir() if folder.is_dir()
         }
@@ -249,7 +249,7 @@ PACKAGED = (
 def test_real_reviews_need_less_than_two_percent_padding_and_have_known_words(
     settings, data_settings
 ):
-    corpus = prepare(data_settings(*PACKAGED))
+    corpus = prepare_reviews(data_settings(*PACKAGED))
     assert corpus.facts["known_tokens"] >= 0.996
     for overrides in ((), ("data.max_tokens=256",), ("data.word_dropout=0.9",)):
         assert ReviewData(settings(*PACKAGED, *overrides), corpus).batch_tokens == 8192

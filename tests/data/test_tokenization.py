@@ -7,7 +7,7 @@ import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from imdbattn.data.tokens import FIRST_WORD, RULES, UNK, Tokenizer, signature
+from imdbattn.data.tokens import FIRST_WORD, RULES, UNK, Tokenizer, signature_of_rules
 
 PIPELINES = [name for name in RULES if name != "torchtext"]
 WORDS = [
@@ -169,6 +169,6 @@ def test_encode_gives_the_ids_of_words_and_never_pad_or_cls(name, texts):
 
 
 def test_signature_changes_with_the_library(monkeypatch):
-    before = signature("ptb")
+    before = signature_of_rules("ptb")
     monkeypatch.setattr(tokenizers, "__version__", "0.0")
-    assert signature("ptb") != before
+    assert signature_of_rules("ptb") != before

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 
 from imdbattn.data.glove import load_glove
-from imdbattn.data.tokens import FIRST_WORD, Tokenizer, signature
+from imdbattn.data.tokens import FIRST_WORD, Tokenizer, signature_of_rules
 from tests.data.test_tokenization import WORDS, any_text, nasty_text, split
 
 try:
@@ -102,7 +102,7 @@ def test_the_words_of_torchtext_have_the_ids_that_it_encodes(text):
 
 
 def test_the_signature_contains_the_version_of_torchtext():
-    assert torchtext.__version__ in signature("torchtext")
+    assert torchtext.__version__ in signature_of_rules("torchtext")
 
 
 def test_glove_loaded_by_torchtext_has_the_vectors_of_the_wheel(cache_dir, vectors):

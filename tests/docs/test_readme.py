@@ -14,9 +14,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from imdbattn.data.pairs import PACKAGED
-from imdbattn.launch.command import plain_dict
+from imdbattn.launch.hydra_config import plain_dict
 from imdbattn.settings.keys import conf_dir, flat, within
-from imdbattn.tasks.build import build_net
+from imdbattn.tasks.networks import build_classifier
 from imdbattn.tasks.task import validate
 
 from ..nets import vectors
@@ -271,7 +271,7 @@ def test_the_example_rung_in_readme_builds(tmp_path):
     (tmp_path / "conf" / "model" / "mine.yaml").write_text(example)
     with initialize_config_dir(str(tmp_path / "conf"), version_base="1.3"):
         cfg = validate(plain_dict(compose("train", ["model=mine"])))
-    model = build_net(cfg.model, vectors(), 2, None)
+    model = build_classifier(cfg.model, vectors(), 2, None)
     assert (model.layers[0].f.heads, model.head.in_features) == (4, 64)
 
 

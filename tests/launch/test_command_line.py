@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from imdbattn.settings.keys import RUNGS
+from imdbattn.settings.models import RUNGS
 
 from ..marks import slow_except
 

@@ -22,9 +22,9 @@ from imdbattn.data import pairs as pairs_of
 from imdbattn.errors import UserError
 from imdbattn.launch import job as one_job
 from imdbattn.launch import machine, sweep
-from imdbattn.launch.command import has_plugin
+from imdbattn.launch.hydra_config import quote
+from imdbattn.launch.machine import has_plugin
 from imdbattn.launch.process import SWEEP_PID
-from imdbattn.launch.quoting import quote
 from imdbattn.settings.keys import job_digest, variant
 from imdbattn.tracking.settings import TARGET
 
@@ -266,12 +266,12 @@ def test_a_sweep_decides_the_source_once_and_passes_it_to_its_jobs(composed, mon
     }
     OmegaConf.save(OmegaConf.create(sweep_config), tmp_path / "multirun.yaml")
     both = ["data.source=packaged", "logger.wandb.mode=offline"]
-    assert one_job.decided(composed()) == both
+    assert one_job.decisions(composed()) == both
     settings = one_job.with_words(composed(), both)
     assert settings["data"]["source"] == "packaged"
     assert settings["logger"]["wandb"]["mode"] == "offline"
     for words in ("data.source=hub", "data=order_probe", "task=seq2seq", "data.path=mine.csv"):
-        assert one_job.decided(composed(words, "logger=csv")) == [], words
+        assert one_job.decisions(composed(words, "logger=csv")) == [], words
 
 
 def test_results_and_checkpoints_on_other_data_are_not_used(trained, settings, small, tmp_path):
@@ -288,7 +288,7 @@ def test_results_and_checkpoints_on_other_data_are_not_used(trained, settings, s
     assert not one_job.resumable(folder, same)
     assert not one_job.same_data(settings("data.source=hub"), "packaged", None)
     assert one_job.same_data(settings("data.source=hub"), "hub", None)
-    key = pairs_of.find_source(settings("task=seq2seq").data).checksum
+    key = pairs_of.find_pair_source(settings("task=seq2seq").data).checksum
     assert not one_job.same_data(settings("task=seq2seq", "data.seed=2"), "reverse", key)
 
 

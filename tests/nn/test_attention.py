@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from imdbattn.nn.beyond.attention import LabelHead, LabelQueryPooling, ProjectedAttention
-from imdbattn.nn.ladder import Attention, SelfAttention, Words
+from imdbattn.nn.ladder import Attention, Mask, SelfAttention
 from imdbattn.nn.scores import Additive, Bilinear, Dot, ScaledDot, padding_mask
 from imdbattn.nn.watch import rollout, watch
 
@@ -97,10 +97,10 @@ def test_self_attention_equals_multihead_attention_with_copied_weights(heads):
         theirs.out_proj.bias.zero_()
     x, mask = torch.randn(3, 6, 8), padding_mask(torch.tensor([6, 3, 1]), 6)
     expected, expected_weights = theirs(x, x, x, key_padding_mask=~mask, average_attn_weights=False)
-    words = Words(mask, torch.arange(6).expand(3, -1))
-    torch.testing.assert_close(ours(x, words), expected)
+    mask = Mask(mask, torch.arange(6).expand(3, -1))
+    torch.testing.assert_close(ours(x, mask), expected)
     with watch(ours) as weights:
-        ours(x, words)
+        ours(x, mask)
     torch.testing.assert_close(weights[0], expected_weights)
 
 

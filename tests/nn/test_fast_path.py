@@ -12,12 +12,12 @@ from imdbattn.data.ragged import Batches, Ragged, ragged
 from imdbattn.nn import fast
 from imdbattn.nn.fast import blocked_attention
 from imdbattn.nn.scores import padding_mask
-from imdbattn.runs import process as cpu
+from imdbattn.runs import cpu
 from imdbattn.runs.fit import fit
 from imdbattn.runs.trainer import compile_net
-from imdbattn.settings.keys import BEYOND, RUNGS
+from imdbattn.settings.models import BEYOND, RUNGS
 from imdbattn.tasks import loaders
-from imdbattn.tasks.build import batch_options
+from imdbattn.tasks.networks import batch_options
 from tests.nets import WIDTH, WORDS, learner, net
 
 from ..marks import slow_except

@@ -50,8 +50,8 @@ MODULES = {
 class Cls(nn.ClsPooling):
     """With its two steps in one."""
 
-    def forward(self, x_BTD, words=None):
-        return super().forward(*self.prepend(x_BTD, words))
+    def forward(self, x_BTD, mask=None):
+        return super().forward(*self.prepend(x_BTD, mask))
 
 
 def made(name: str) -> torch.nn.Module:
@@ -77,9 +77,9 @@ def test_the_examples_of_docstrings_run():
 def test_without_words_every_position_is_a_word(name):
     torch.manual_seed(0)
     module, x_BTD = made(name), torch.randn(3, LENGTH, WIDTH, dtype=torch.float64)
-    full = nn.Words(torch.ones(3, LENGTH, dtype=torch.bool), torch.arange(LENGTH).expand(3, -1))
+    full = nn.Mask(torch.ones(3, LENGTH, dtype=torch.bool), torch.arange(LENGTH).expand(3, -1))
     torch.testing.assert_close(module(x_BTD), module(x_BTD, full), atol=0, rtol=0)
-    torch.testing.assert_close(module(x_BTD), module(x_BTD, nn.Words.of(x_BTD)), atol=0, rtol=0)
+    torch.testing.assert_close(module(x_BTD), module(x_BTD, nn.Mask.of(x_BTD)), atol=0, rtol=0)
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -97,7 +97,7 @@ def test_a_sequence_is_the_same_alone_and_padded_on_either_side(name):
         module, x_BTD = made(name), torch.randn(len(lengths), LENGTH, WIDTH, dtype=torch.float64)
         mask_BT = padding_mask(torch.tensor(lengths), LENGTH)
         mask_BT = mask_BT.flip(1).long() if left else mask_BT
-        together = module(x_BTD, nn.Words.of(x_BTD, mask_BT))
+        together = module(x_BTD, nn.Mask.of(x_BTD, mask_BT))
         assert module(x_BTD, mask_BT).equal(together)
         for x_TD, mask_T, found in zip(x_BTD, mask_BT.bool(), together, strict=True):
             (alone,) = module(x_TD[mask_T][None])

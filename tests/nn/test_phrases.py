@@ -17,15 +17,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from imdbattn.data.corpus import prepare
+from imdbattn.data.corpus import prepare_reviews
 from imdbattn.data.ragged import Batch, Ragged, ragged
 from imdbattn.errors import UserError
 from imdbattn.nn.beyond.context import Phrases, count_phrases, folds_of, phrase_keys
 from imdbattn.runs.predict import open_settings
 from imdbattn.runs.score import score_run
 from imdbattn.settings import schema
-from imdbattn.tasks.predictor import load
 from imdbattn.tasks.reviews.classifier import ReviewClassifier
+from imdbattn.tasks.reviews.phrases import ids_before
+from imdbattn.tasks.weights import predictor_of
 
 from ..nets import learner, net, phrases, reviews
 
@@ -46,7 +47,7 @@ def labelled(texts: list[list[int]], classes: int) -> Ragged:
 def counted(
     data: Ragged, classes: int, longest=3, least=2, folds=FOLDS, targets_NC: Tensor | None = None
 ) -> Phrases:
-    before_MW, review_M = data.words(longest - 1)
+    before_MW, review_M = ids_before(data, longest - 1)
     targets_NC = F.one_hot(data.labels, classes) if targets_NC is None else targets_NC
     fold_N = folds_of(data.labels, folds)
     return count_phrases(
@@ -125,7 +126,7 @@ def test_each_phrase_has_its_own_number_and_longer_phrases_have_larger_ones(data
 
 @pytest.mark.parametrize(("longest", "rows"), [(3, 2**21), (2, 3_037_000_500)])
 def test_a_vocabulary_that_is_too_large_for_the_numbers_is_refused(longest, rows):
-    chosen = schema.Phrases(longest=longest, min_reviews=1, folds=2)
+    chosen = schema.PhraseSettings(longest=longest, min_reviews=1, folds=2)
     with pytest.raises(
         UserError,
         match=rf"model\.phrases\.longest={longest} is too large .* set it to {longest - 1}$",
@@ -293,8 +294,8 @@ def test_a_loaded_checkpoint_uses_the_ratios_of_the_whole_set(trained, settings,
     assert score_run(cfg)["loss"] == metrics["test_loss"]
 
     theirs, checkpoint = open_settings(cfg)
-    loaded = load(theirs, checkpoint)
-    fresh = ReviewClassifier.new(theirs, corpus := prepare(theirs.data))
+    loaded = predictor_of(theirs, checkpoint)
+    fresh = ReviewClassifier.new(theirs, corpus := prepare_reviews(theirs.data))
     assert loaded.net.context.phrases.keys_P.equal(fresh.net.context.phrases.keys_P)
     assert loaded.net.context.phrases.log_counts_PC.equal(fresh.net.context.phrases.log_counts_PC)
     assert loaded.net.context.phrases.out_of_fold_KPC is None

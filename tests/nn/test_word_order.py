@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from imdbattn.nn.beyond.attention import ClippedDistances, Distances, RotaryAttention
-from imdbattn.nn.ladder import SelfAttention, Sinusoidal, Words, sinusoids
-from imdbattn.settings.keys import BEYOND, RUNGS
+from imdbattn.nn.ladder import Mask, SelfAttention, Sinusoidal, sinusoids
+from imdbattn.settings.models import BEYOND, RUNGS
 
 from ..nets import WORDS, batch, net
 
@@ -74,8 +74,8 @@ def test_sinusoids_equal_the_formula_of_the_exercise():
 
 
 def test_positions_after_the_last_sinusoid_use_the_last():
-    words = Words(torch.ones(1, 3, dtype=torch.bool), torch.tensor([[3, 4, 9]]))
-    added_1TD = Sinusoidal(10, length=4)(torch.zeros(1, 3, 10), words)
+    mask = Mask(torch.ones(1, 3, dtype=torch.bool), torch.tensor([[3, 4, 9]]))
+    added_1TD = Sinusoidal(10, length=4)(torch.zeros(1, 3, 10), mask)
     assert added_1TD[0].equal(sinusoids(4, 10)[3].expand(3, 10))
 
 
@@ -134,11 +134,11 @@ def test_rotary_scores_depend_on_the_distance_and_not_on_the_place_in_the_review
     )
     at, size = torch.tensor([[-1, 0, 1, 7, 30], [0, 2, 3, 4, 5]]), width // heads
     near, far = (
-        f.project(x_BTD, Words(torch.ones(2, 5).bool(), at + shift))[:2] for shift in (0, further)
+        f.project(x_BTD, Mask(torch.ones(2, 5).bool(), at + shift))[:2] for shift in (0, further)
     )
     products = [q_BHTd @ k_BHTd.transpose(2, 3) for q_BHTd, k_BHTd in (near, far)]
     torch.testing.assert_close(*products, atol=1e-3, rtol=0)  # angles are float32
-    plain_BHTd = SelfAttention.project(f, x_BTD, Words.of(x_BTD))[0]
+    plain_BHTd = SelfAttention.project(f, x_BTD, Mask.of(x_BTD))[0]
     for m in range(size // 2):
         pair = torch.view_as_complex(plain_BHTd[..., 2 * m : 2 * m + 2].contiguous())
         turned = torch.polar(

@@ -15,8 +15,7 @@ from imdbattn.nn.watch import Attended
 from imdbattn.runs.attention import evaluation_mode
 from imdbattn.runs.fit import fit
 from imdbattn.runs.predict import load_predictor
-from imdbattn.runs.run import Run
-from imdbattn.runs.run_folder import read_curves
+from imdbattn.runs.run import Run, read_curves
 
 from ..nets import batch, learner, net
 

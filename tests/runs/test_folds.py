@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from imdbattn.data.reviews import cut_reviews
-from imdbattn.data.sources import Split, Texts
+from imdbattn.data.splits import Split, Texts, cut_reviews
 from imdbattn.errors import UserError
-from imdbattn.launch.command import has_plugin
 from imdbattn.launch.job import jobs_of
+from imdbattn.launch.machine import has_plugin
 from imdbattn.report.comparison_page import report_of
 from imdbattn.report.pages import markdown
 from imdbattn.runs.score import score_run

@@ -13,7 +13,9 @@ def test_a_missing_gpu_is_reported_before_data_are_read(
 ):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
-    monkeypatch.setattr("imdbattn.tasks.reviews.classifier.prepare", lambda _: pytest.fail("read"))
+    monkeypatch.setattr(
+        "imdbattn.tasks.reviews.classifier.prepare_reviews", lambda _: pytest.fail("read")
+    )
     with pytest.raises(UserError, match=r"there is no GPU; use trainer=ddp_cpu"):
         fit(settings(*small, "model=mean", f"trainer={trainer}"), tmp_path)
 
@@ -21,6 +23,8 @@ def test_a_missing_gpu_is_reported_before_data_are_read(
 def test_several_machines_without_srun_are_reported_before_data_are_read(
     small, settings, monkeypatch, tmp_path
 ):
-    monkeypatch.setattr("imdbattn.tasks.reviews.classifier.prepare", lambda _: pytest.fail("read"))
+    monkeypatch.setattr(
+        "imdbattn.tasks.reviews.classifier.prepare_reviews", lambda _: pytest.fail("read")
+    )
     with pytest.raises(UserError, match=r"num_nodes=2: .* neither srun nor torchrun"):
         fit(settings(*small, "model=mean", "trainer=ddp_cpu", "trainer.num_nodes=2"), tmp_path)

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 import torch
 
-from imdbattn.data.corpus import prepare
-from imdbattn.nn.ladder import Words, sinusoids
+from imdbattn.data.corpus import prepare_reviews
+from imdbattn.nn.ladder import Mask, sinusoids
 from imdbattn.runs.outputs import write_results
 from imdbattn.runs.predict import load_predictor
 from imdbattn.runs.run import Run
 from imdbattn.runs.trainer import build_trainer
 from imdbattn.settings.keys import as_dict
-from imdbattn.tasks.predictor import load
 from imdbattn.tasks.reviews.classifier import ReviewClassifier, ReviewData
 from imdbattn.tasks.task import validate
+from imdbattn.tasks.weights import predictor_of
 from imdbattn.tools.explain.figures import (
     by_distance,
     dot_products,
@@ -86,10 +86,8 @@ def test_the_matrices_are_the_softmax_of_the_scores_of_the_model(reader, rung, h
     net, batch = found.net, found.batches([TEXT])[0, np.arange(1)]
     attended = found.explain(TEXT).attention
     with torch.no_grad():
-        words = Words(torch.ones_like(batch.tokens_BT, dtype=torch.bool), batch.positions_BT)
-        x_BTD, words = net.pooling.prepend(
-            net.positions(net.embedding(batch.tokens_BT), words), words
-        )
+        mask = Mask(torch.ones_like(batch.tokens_BT, dtype=torch.bool), batch.positions_BT)
+        x_BTD, mask = net.pooling.prepend(net.positions(net.embedding(batch.tokens_BT), mask), mask)
         for layer, weights_HQK in zip(net.layers, attended.layers, strict=True):
             asked_BTD = layer.norm(x_BTD) if layer.skip else x_BTD
             for head, weights_QK in enumerate(weights_HQK):
@@ -101,7 +99,7 @@ def test_the_matrices_are_the_softmax_of_the_scores_of_the_model(reader, rung, h
                 direct_QK = (query_Td @ key_Td.T / math.sqrt(10 // heads)).softmax(-1)
                 np.testing.assert_allclose(weights_QK, direct_QK, atol=1e-5)
                 np.testing.assert_allclose(weights_QK.sum(-1), 1, atol=1e-5)
-            x_BTD = layer(x_BTD, words)
+            x_BTD = layer(x_BTD, mask)
     count = len(TEXT.split())
     assert (attended.cls, len(attended.keys)) == ("cls" in rung, count + ("cls" in rung))
     shown = [
@@ -132,13 +130,17 @@ def test_rotary_positions_show_the_products_of_a_rotated_vector(reader):
 def test_a_picture_that_fails_gives_only_a_warning(trained, tmp_path, monkeypatch, caplog):
     monkeypatch.delattr("imdbattn.tools.explain.pictures.write_attention")
     run = Run(trained("base")[0])
-    cfg, predictor = run.settings, load(run.settings, run.checkpoint)
+    cfg, predictor = run.settings, predictor_of(run.settings, run.checkpoint)
     module = ReviewClassifier(
         predictor.net, validate(as_dict(cfg) | {"test": False, "pictures": True}), predictor.facts
     )
     with caplog.at_level(logging.WARNING):
         write_results(
-            tmp_path, build_trainer(cfg.trainer), module, ReviewData(cfg, prepare(cfg.data)), {}
+            tmp_path,
+            build_trainer(cfg.trainer),
+            module,
+            ReviewData(cfg, prepare_reviews(cfg.data)),
+            {},
         )
     assert "write_attention" in caplog.text
     assert (tmp_path / "metrics.json").exists()

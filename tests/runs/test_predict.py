@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 from imdbattn.data.user_files.tables import stream_lines
-from imdbattn.launch.quoting import quote, take_argument
+from imdbattn.launch.hydra_config import quote, take_argument
 from imdbattn.runs.predict import load_predictor, predictions_of
-from imdbattn.settings.keys import BEYOND, RUNGS
+from imdbattn.settings.models import BEYOND, RUNGS
 from tests.world import BAD, FILLER, GOOD
 
 from ..commands import label_texts

@@ -23,10 +23,10 @@ from omegaconf import DictConfig
 
 from imdbattn.errors import UserError
 from imdbattn.launch import job as one_job
-from imdbattn.launch.resume import resumed
+from imdbattn.launch.resumed_settings import resumed
 from imdbattn.report.finished_runs import find_runs, variants
-from imdbattn.runs import process
 from imdbattn.runs import resume as resume_state
+from imdbattn.runs import signals as run_signals
 from imdbattn.runs.fit import fit
 from imdbattn.runs.resume import STATE_KEY
 from imdbattn.settings.keys import as_dict
@@ -555,7 +555,7 @@ def test_a_signal_outside_of_training_also_ends_the_run(whole, monkeypatch, tmp_
     """
     cfg, reference = whole("model=mean", "patience=1")
     asked = []
-    for module in (resume_state, process):
+    for module in (resume_state, run_signals):
         monkeypatch.setattr(module, "requeue", lambda: asked.append(1))
     with monkeypatch.context() as patch:
         hook = getattr(ReviewClassifier, place)

@@ -18,7 +18,7 @@ from imdbattn.errors import UserError
 from imdbattn.runs.fit import fit
 from imdbattn.runs.run_folder import SPLIT_FILES
 from imdbattn.runs.score import score_run
-from imdbattn.settings.keys import BEYOND, RUNGS
+from imdbattn.settings.models import BEYOND, RUNGS
 
 from ..commands import label_texts
 from ..conftest import KINDS

@@ -15,13 +15,13 @@ import pytest
 import torch
 import yaml
 
-from imdbattn.data.pairs import PairBatch, prepare
+from imdbattn.data.pairs import PairBatch, prepare_pairs
 from imdbattn.data.vocabulary import PAD
-from imdbattn.launch.resume import resumed
+from imdbattn.launch.resumed_settings import resumed
 from imdbattn.runs.fit import fit
 from imdbattn.runs.score import score_run
-from imdbattn.tasks.predictor import load
 from imdbattn.tasks.seq2seq.module import Seq2SeqModule, Seq2SeqScores
+from imdbattn.tasks.weights import predictor_of
 
 from ..commands import label_texts
 from ..marks import slow_except
@@ -123,7 +123,8 @@ def test_the_loss_is_the_mean_over_single_pairs(ran, settings, kind):
     """Nats per symbol, including the end symbol."""
     folder, metrics = ran(kind)
     cfg = settings(*KINDS[kind])
-    net, corpus = load(cfg, folder / "checkpoints" / "best.ckpt").net, prepare(cfg.data)
+    net = predictor_of(cfg, folder / "checkpoints" / "best.ckpt").net
+    corpus = prepare_pairs(cfg.data)
     test = corpus.splits["test"]
     sides = [
         [side.ids[a:b].tolist() for a, b in zip(side.offsets[:-1], side.offsets[1:], strict=True)]

@@ -13,17 +13,10 @@ from omegaconf import OmegaConf
 from torch import nn
 
 from imdbattn.data.vocabulary import Vocabulary
-from imdbattn.launch.command import has_plugin
-from imdbattn.settings.keys import (
-    BEYOND,
-    CONTROLS,
-    ENCODER_DECODERS,
-    RUNGS,
-    as_dict,
-    conf_dir,
-    job_digest,
-)
-from imdbattn.tasks.build import build_net, make_net
+from imdbattn.launch.machine import has_plugin
+from imdbattn.settings.keys import as_dict, conf_dir, job_digest
+from imdbattn.settings.models import BEYOND, CONTROLS, ENCODER_DECODERS, RUNGS
+from imdbattn.tasks.networks import build_classifier, make_net
 from imdbattn.tasks.seq2seq import predictor as seq2seq
 from imdbattn.tasks.task import task_of, validate
 
@@ -119,10 +112,10 @@ def test_every_job_of_an_experiment_composes_and_builds(settings, experiment, ev
     for job in first:
         cfg = settings(f"experiment={experiment}", *job)
         if task_of(cfg).name == "seq2seq":
-            seq2seq.build_net(cfg.model, LETTERS, LETTERS)
+            seq2seq.build_encoder_decoder(cfg.model, LETTERS, LETTERS)
         else:
             known = phrases(cfg.model.phrases, 2) if cfg.model.phrases else None
-            build_net(cfg.model, vectors(), 2, None, known)
+            build_classifier(cfg.model, vectors(), 2, None, known)
         names.add(job_digest(as_dict(cfg)))
     assert len(names) == len(first), "two jobs would share a folder"
     assert len(jobs) > 1

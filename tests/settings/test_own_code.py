@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from imdbattn.errors import UserError
-from imdbattn.launch.resume import resumed
+from imdbattn.launch.resumed_settings import resumed
 from imdbattn.runs.fit import fit
 from imdbattn.runs.predict import load_predictor
 from imdbattn.runs.score import score_run
@@ -32,8 +32,8 @@ Path(__file__).with_name("imported").touch()
 
 
 class Halved(ResidualLayer):
-    def forward(self, x_BTD, words):
-        return super().forward(x_BTD, words) / 2
+    def forward(self, x_BTD, mask):
+        return super().forward(x_BTD, mask) / 2
 
 
 class Count(lightning.Callback):
@@ -251,8 +251,8 @@ from imdbattn.tasks.reviews.task import Reviews
 
 
 class Shifted(NoPositions):
-    def forward(self, x_BTD, words):
-        return x_BTD + words.positions_BT[..., None] / 100
+    def forward(self, x_BTD, mask):
+        return x_BTD + mask.positions_BT[..., None] / 100
 
 
 class Normed(nn.Module):
@@ -262,14 +262,14 @@ class Normed(nn.Module):
         super().__init__()
         self.norm = nn.BatchNorm1d(width)
 
-    def forward(self, x_BTD, words):
+    def forward(self, x_BTD, mask):
         dropped_BTD = nn.functional.dropout(x_BTD, 0.2, self.training)
         return self.norm(dropped_BTD.transpose(1, 2)).transpose(1, 2)
 
 
 class LastWord(Pooling):
-    def forward(self, x_BTD, words):
-        last_B = words.mask_BT.sum(1) - 1
+    def forward(self, x_BTD, mask):
+        last_B = mask.mask_BT.sum(1) - 1
         return x_BTD[torch.arange(len(x_BTD)), last_B]
 
 
@@ -287,12 +287,12 @@ class Neighbours(nn.Module):
         super().__init__()
         self.map = nn.Linear(width, width)
 
-    def forward(self, x_BTD, words):
-        return x_BTD + self.map((x_BTD * words.mask_BT[..., None]).roll(1, 1))
+    def forward(self, x_BTD, mask):
+        return x_BTD + self.map((x_BTD * mask.mask_BT[..., None]).roll(1, 1))
 
 
 OneInput = type("Wrong", (Pooling,), {"forward": lambda self, x_BTD: x_BTD[:, 0]})
-WholeSequence = type("Wrong", (Pooling,), {"forward": lambda self, x_BTD, words: x_BTD})
+WholeSequence = type("Wrong", (Pooling,), {"forward": lambda self, x_BTD, mask: x_BTD})
 def first_column(self, query, key):
     return (query @ key.transpose(-2, -1))[..., :1]
 

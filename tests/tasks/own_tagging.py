@@ -17,7 +17,7 @@ from imdbattn.data.corpus import Corpus
 from imdbattn.data.ragged import Batch, Ragged
 from imdbattn.io.files import write_table
 from imdbattn.nn import ResidualLayer, Sinusoidal, padding_mask
-from imdbattn.settings.build import make
+from imdbattn.settings.instantiate import make
 from imdbattn.settings.keys import as_dict
 from imdbattn.settings.schema import AnyModel, Count, Group, Training
 from imdbattn.tasks.learner import Learner
@@ -193,7 +193,9 @@ class TaggingPredictor(Predictor):
             model = self.cfg.model.name
             yield Prediction(text=text, output=output, probability=confidence, model=model)
 
-    def columns(self, texts: Sequence[str], options: Any, first: int = 0) -> dict[str, list[Any]]:
+    def columns(
+        self, texts: Sequence[str], options: Any, first: int = 0
+    ) -> dict[str, list[object]]:
         results = list(self.predict(texts, options, first))
         return {"output": [result.output for result in results]}
 

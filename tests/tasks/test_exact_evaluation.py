@@ -24,7 +24,8 @@ import json, sys
 import torch
 from imdbattn.data.ragged import Batches, EvalBatches
 from imdbattn.data.ragged import ragged
-from imdbattn.launch.command import composed, plain_dict
+from imdbattn.launch.composition import composed
+from imdbattn.launch.hydra_config import plain_dict
 from imdbattn.tasks.task import validate
 from imdbattn.tasks.reviews.classifier import ReviewClassifier
 import lightning as L

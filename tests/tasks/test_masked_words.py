@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from imdbattn.data.corpus import prepare
+from imdbattn.data.corpus import prepare_reviews
 from imdbattn.data.ragged import ragged
 from imdbattn.errors import UserError
 from imdbattn.nn.beyond.masked_words import MaskedWords
@@ -115,14 +115,14 @@ def test_the_classifier_starts_from_its_encoder(pretrained, settings, small):
     folder, _ = pretrained
     weights = torch.load(folder / "checkpoints" / "best.ckpt", weights_only=True)["state_dict"]
     cfg = settings(*small, "model=pretrained", f"init={folder}")
-    own = ReviewClassifier.new(cfg, prepare(cfg.data)).net.state_dict()
+    own = ReviewClassifier.new(cfg, prepare_reviews(cfg.data)).net.state_dict()
     parts = ("embedding.", "resize.", "context.convolution.", "layers.")
     shared = [name for name in own if name.startswith(parts)]
     assert len(shared) > 10
     for name in shared:
         torch.testing.assert_close(own[name], weights[f"net.encoder.{name}"], atol=0, rtol=0)
     fresh = ReviewClassifier.new(
-        settings(*small, "model=pretrained", "init=null"), prepare(cfg.data)
+        settings(*small, "model=pretrained", "init=null"), prepare_reviews(cfg.data)
     ).net.state_dict()
     assert any(not torch.equal(own[name], fresh[name]) for name in shared)
 

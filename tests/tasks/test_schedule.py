@@ -14,7 +14,7 @@ import torch
 from imdbattn.data.ragged import Batch
 from imdbattn.errors import UserError
 from imdbattn.runs.fit import fit
-from imdbattn.tasks.per_class import metric_of
+from imdbattn.tasks.chosen_metric import metric_of
 from imdbattn.tasks.reviews.classifier import ReviewClassifier, Scores
 
 # Of eight steps. A warm-up of 0.2 is 1.6 steps, rounded to two: 1/3, 2/3, then 1 - k/6 or (1 +

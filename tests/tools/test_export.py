@@ -24,7 +24,7 @@ from imdbattn.errors import UserError
 from imdbattn.io.files import sha256_of
 from imdbattn.runs.predict import load_predictor
 from imdbattn.runs.score import score_run
-from imdbattn.settings.keys import BEYOND, RUNGS
+from imdbattn.settings.models import BEYOND, RUNGS
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 from imdbattn.tools.export import folder as export
 from imdbattn.tools.export.folder import is_export, read_export, write_export
@@ -89,7 +89,7 @@ def test_training_words_are_kept_and_a_review_of_training_words_scores_the_same(
 ):
     """Frozen and trained vectors, and phrases, whose keys are made of ids."""
     predictor, run = model(rung)
-    train = corpus.prepare(predictor.cfg.data).splits["train"]
+    train = corpus.prepare_reviews(predictor.cfg.data).splits["train"]
     known = {
         predictor.glove.words[number - FIRST_WORD]
         for number in train.ids.tolist()

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from filelock import FileLock
 
-from imdbattn.settings.keys import BEYOND, CONTROLS, RUNGS
+from imdbattn.settings.models import BEYOND, CONTROLS, RUNGS
 from imdbattn.tools.faithfulness.scores import SCORES
 
 from ..processes import ROOT, started, wait_for

@@ -19,7 +19,8 @@ import yaml
 
 import imdbattn
 from imdbattn.runs.fit import fit
-from imdbattn.settings.keys import RUNGS, as_dict, conf_dir, flat
+from imdbattn.settings.keys import as_dict, conf_dir, flat
+from imdbattn.settings.models import RUNGS
 from imdbattn.settings.schema import LoggerPart
 from imdbattn.tracking import wandb_run
 from imdbattn.tracking.loggers import VALUES, build_loggers, finish_loggers, publish_results

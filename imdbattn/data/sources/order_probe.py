@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from imdbattn.data.sources import SPLITS, Source, Split, Texts
+from imdbattn.data.splits import SPLITS, Source, Split, Texts
 
 # of the sentences; increment it when a seed gives other sentences, so that cached ones are not used
 VERSION = 1
@@ -53,7 +53,7 @@ PAIRS = math.prod(map(len, SLOTS))
 
 
 def order_probe_source(probe: Any) -> Source:
-    """All three splits of the corpus; probe: the `data.probe` settings."""
+    """Returns all three splits of the corpus; probe: the `data.probe` settings."""
     options = {name: getattr(probe, name) for name in ("seed", *SPLITS)}
     key = repr((VERSION, options))
     return Source(
@@ -65,7 +65,7 @@ def order_probe_source(probe: Any) -> Source:
 
 
 def generate(seed: int, **sizes: int) -> dict[str, Split]:
-    """The reviews of each split; both reviews of a pair are adjacent in one split.
+    """Returns the reviews of each split; both reviews of a pair are adjacent in one split.
 
     sizes: number of reviews of each split, even, in total at most 2 x PAIRS.
     """
@@ -78,8 +78,8 @@ def generate(seed: int, **sizes: int) -> dict[str, Split]:
 
 
 def pair(number: int) -> tuple[str, str]:
-    """The neg and the pos review of pair `number` of PAIRS; their words are the same, in another
-    order.
+    """Returns the neg and the pos review of pair `number` of PAIRS; their words are the same, in
+    another order.
     """
     choices = []
     for slot in SLOTS:

@@ -6,20 +6,20 @@ only its texts tell whether they have changed.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from imdbattn.data.callables import TARGET, as_mapping, callable_of
 from imdbattn.data.labels import as_label, names_of_labels, number_labels
-from imdbattn.data.sources import SPLITS, Source, Split, Texts, fingerprint, split_named
+from imdbattn.data.split_names import split_named
+from imdbattn.data.splits import SPLITS, Source, Split, Texts, fingerprint
 from imdbattn.errors import UserError, in_line, naming
 
 Items = dict[str, list[tuple[str, str]]]  # split -> texts and labels
 
 
-def own_reviews(settings: Any, label_names: Sequence[str] | None) -> Source:
-    """The reviews that a callable returns. Raises UserError of one line that names it."""
+def own_reviews(settings: object, label_names: Sequence[str] | None) -> Source:
+    """Returns the reviews that a callable returns. Raises UserError of one line that names it."""
     key, items = own_items(settings)
     name = name_of(settings)
 
@@ -40,7 +40,7 @@ def own_reviews(settings: Any, label_names: Sequence[str] | None) -> Source:
     return Source("own", name, repr((name, content, label_names and [*label_names])), load)
 
 
-def name_of(settings: Any) -> str:
+def name_of(settings: object) -> str:
     """Returns the name of a source, such as mypkg.tweets(language=en)."""
     arguments = as_mapping(settings)
     target = arguments.pop(TARGET)
@@ -48,7 +48,7 @@ def name_of(settings: Any) -> str:
     return f"{target}({given})" if given else str(target)
 
 
-def own_items(settings: Any) -> tuple[str, Items]:
+def own_items(settings: object) -> tuple[str, Items]:
     """Returns the name of a callable for messages, and its items by the names in SPLITS; train
     alone is the split "".
     """
@@ -56,8 +56,10 @@ def own_items(settings: Any) -> tuple[str, Items]:
     with naming(key):
         returned = read()
         if not isinstance(returned, Mapping):
-            kind = type(returned).__name__
-            raise UserError(f"{key} returns {kind} instead of a mapping of splits to pairs")
+            returned_type = type(returned).__name__
+            raise UserError(
+                f"{key} returns {returned_type} instead of a mapping of splits to pairs"
+            )
         items: Items = {}
         for given, pairs in returned.items():
             split, _ = split_named(str(given))
@@ -72,7 +74,7 @@ def own_items(settings: Any) -> tuple[str, Items]:
     return key, {"": items["train"]} if list(items) == ["train"] else items
 
 
-def item_of(pair: Any, where: str, row: int) -> tuple[str, str]:
+def item_of(pair: object, where: str, row: int) -> tuple[str, str]:
     """Returns a text and its label. Raises UserError for anything else."""
     if isinstance(pair, (tuple, list)) and len(pair) == 2:
         text, label = pair

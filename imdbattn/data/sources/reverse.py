@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from imdbattn.data.sources import SPLITS, Source, Split, Texts
+from imdbattn.data.splits import SPLITS, Source, Split, Texts
 from imdbattn.errors import UserError
 
 VERSION = 1  # of the strings; increment it when a seed gives other strings
@@ -21,7 +21,7 @@ HELD_OUT_DIVISOR = 4
 
 
 def reverse_source(cfg: Any) -> Source:
-    """All three splits of the strings; cfg: settings of conf/data/reverse.yaml."""
+    """Returns all three splits of the strings; cfg: settings of conf/data/reverse.yaml."""
     lengths = tuple(cfg.lengths)
     shortest, longest = test_lengths = tuple(cfg.test_lengths or lengths)
     options = {
@@ -48,7 +48,7 @@ def reverse_source(cfg: Any) -> Source:
 def generate(
     seed: int, letters: int, lengths: tuple[int, int], test_lengths: tuple[int, int], **sizes: int
 ) -> dict[str, list[str]]:
-    """The strings of each split, all different, in random order.
+    """Returns the strings of each split, all different, in random order.
 
     All lengths within the bounds are equally frequent, except short ones with too few strings.
     The test strings are drawn first, from a separate generator, so they do not depend on the

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import ExitStack, nullcontext
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, cast
+from typing import Any, BinaryIO, Literal, NamedTuple, cast
 
 from imdbattn.data.labels import proposal
 from imdbattn.errors import UserError, in_line, naming
@@ -41,27 +41,27 @@ OTHERS = (  # tables and documents that are not read as lines
 # files of Windows and macOS in any folder
 OF_SYSTEMS = ("thumbs.db", "ehthumbs.db", "desktop.ini", "icon\r")
 WRITTEN = (".csv", ".tsv", ".jsonl", ".parquet")
-Columns = Mapping[str, Sequence[Any]]  # the values of some rows
+KnownColumns = Mapping[str, Sequence[object]]  # the values of some rows
 
 
 COMPRESSED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
 
 def suffix_of(path: Path) -> str:
-    """The suffix in lower case, of reviews.csv.gz that of the table."""
+    """Returns the suffix in lower case, of reviews.csv.gz that of the table."""
     suffix = path.suffix.lower()
     inner = Path(path.stem).suffix.lower()
     return inner if suffix in COMPRESSED and inner in LINES else suffix
 
 
 def stem_of(path: Path) -> str:
-    """The name without its suffixes: train of train.csv.gz."""
+    """Returns the name without its suffixes: train of train.csv.gz."""
     is_compressed = suffix_of(path) != path.suffix.lower()
     return Path(path.stem).stem if is_compressed else path.stem
 
 
 def open_bytes(path: Path) -> BinaryIO:
-    """The bytes of a file, decompressed if its suffix says that they are compressed."""
+    """Returns the bytes of a file, decompressed if its suffix says that they are compressed."""
     opener = COMPRESSED.get(path.suffix.lower(), open)
     return cast(BinaryIO, opener(path, "rb"))
 
@@ -74,8 +74,8 @@ def counted(row: int) -> str:
 
 
 def is_hidden(name: str) -> bool:
-    """Whether a name begins with a dot, or is __MACOSX: editors, notebooks and macOS write such
-    copies and metadata.
+    """Returns whether a name begins with a dot, or is __MACOSX: editors, notebooks and macOS write
+    such copies and metadata.
     """
     return name[0] == "." or name == "__MACOSX"
 
@@ -90,16 +90,16 @@ def log_hidden(folder: Path, count: int) -> None:
 
 
 def visible_in(folder: Path) -> list[Path]:
-    """The files and folders in a folder, sorted. The number of hidden ones is logged."""
-    found = sorted(folder.iterdir())
-    visible = [place for place in found if not is_hidden(place.name)]
-    log_hidden(folder, len(found) - len(visible))
+    """Returns the files and folders in a folder, sorted. The number of hidden ones is logged."""
+    entries = sorted(folder.iterdir())
+    visible = [entry for entry in entries if not is_hidden(entry.name)]
+    log_hidden(folder, len(entries) - len(visible))
     return visible
 
 
 def files_below(folder: Path, without: Collection[str] = ()) -> Iterator[Path]:
-    """The visible files in a folder and the folders below it, also linked ones. Raises OSError for
-    an unreadable one.
+    """Yields the visible files in a folder and the folders below it, also linked ones. Raises
+    OSError for an unreadable one.
 
     without: names, in lower case, of folders in `folder` that are not read. The number of hidden
     files is logged.
@@ -109,24 +109,25 @@ def files_below(folder: Path, without: Collection[str] = ()) -> Iterator[Path]:
         raise error
 
     hidden = 0
-    for place, folders, names in os.walk(folder, onerror=fail, followlinks=True):
+    for below, folders, names in os.walk(folder, onerror=fail, followlinks=True):
         hidden += sum(map(is_hidden, [*folders, *names]))
-        yield from (Path(place, name) for name in names if not is_hidden(name))
-        skipped = without if Path(place) == folder else ()
+        yield from (Path(below, name) for name in names if not is_hidden(name))
+        skipped = without if Path(below) == folder else ()
         folders[:] = [
             name for name in folders if not is_hidden(name) and name.casefold() not in skipped
         ]
-        if links := [name for name in folders if os.path.islink(os.path.join(place, name))]:
-            around = {os.path.realpath(one) for one in (Path(place), *Path(place).parents)}
+        if links := [name for name in folders if os.path.islink(os.path.join(below, name))]:
+            around = {os.path.realpath(parent) for parent in (Path(below), *Path(below).parents)}
             cycles = [
-                name for name in links if os.path.realpath(os.path.join(place, name)) in around
+                name for name in links if os.path.realpath(os.path.join(below, name)) in around
             ]
             folders[:] = [name for name in folders if name not in cycles]
     log_hidden(folder, hidden)
 
 
 def numbered(files: Iterable[Path]) -> list[Path]:
-    """Files in aclImdb's numeric order, 2_7 before 10_3: neighbors are about the same film.
+    """Returns the files in aclImdb's numeric order, 2_7 before 10_3: neighbors are about the same
+    film.
 
     Raises UserError for one that is not .txt, except those that Windows and macOS write.
     """
@@ -150,8 +151,8 @@ def numbered(files: Iterable[Path]) -> list[Path]:
 
 
 def decode(content: bytes, name: object, encoding_errors: str = "strict") -> str:
-    """The text of UTF-8 bytes. encoding_errors: `replace` turns invalid bytes and null bytes into
-    U+FFFD.
+    """Returns the text of UTF-8 bytes. encoding_errors: `replace` turns invalid bytes and null
+    bytes into U+FFFD.
 
     Raises UserError otherwise, also for null bytes, which UTF-16 has.
     """
@@ -165,7 +166,7 @@ def decode(content: bytes, name: object, encoding_errors: str = "strict") -> str
 
 
 def read_text(file: Path, encoding_errors: str = "strict") -> str:
-    """A whole text file, with line breaks as \\n."""
+    """Returns a whole text file, with line breaks as \\n."""
     with open_bytes(file) as stream:
         content = stream.read()
     text = decode(content, file, encoding_errors).removeprefix("\ufeff")
@@ -173,8 +174,8 @@ def read_text(file: Path, encoding_errors: str = "strict") -> str:
 
 
 def read_lines(file: Path | None, encoding_errors: str = "strict") -> Iterator[str]:
-    """The lines of a file or pipe, or of standard input if None, as they arrive, without a byte
-    order mark.
+    """Yields the lines of a file or pipe, or of standard input if None, as they arrive, without a
+    byte order mark.
 
     Only newlines separate lines, and stay at their ends: \\x85 and similar occur in reviews.
     """
@@ -189,7 +190,7 @@ def read_lines(file: Path | None, encoding_errors: str = "strict") -> Iterator[s
 
 
 def stream_lines(file: Path | None) -> Iterator[str]:
-    """The lines of `read_lines` without their newlines."""
+    """Yields the lines of `read_lines` without their newlines."""
     for line in read_lines(file):
         yield line.replace("\r\n", "\n").removesuffix("\n")
 
@@ -202,8 +203,8 @@ class Lines(NamedTuple):
 
 
 def open_lines(file: str | None, column: str | None = None, default: str = "text") -> Lines:
-    """The lines of a file, or of standard input if None; the texts of a folder; the values of
-    `column` of a table.
+    """Returns the lines of a file, or of standard input if None; the texts of a folder; the values
+    of `column` of a table.
 
     A regular file is first read to its end, to check all of it. column: None is `default`; None for
     other files.
@@ -251,14 +252,14 @@ def open_lines(file: str | None, column: str | None = None, default: str = "text
 def read_columns(
     file: Path, columns: Mapping[str, str], encoding_errors: str = "strict"
 ) -> list[list[str]]:
-    """The values of some columns of a table. columns, errors: see `read_rows`."""
+    """Returns the values of some columns of a table. columns, errors: see `read_rows`."""
     return [list(values) for values in zip(*read_rows(file, columns, encoding_errors), strict=True)]
 
 
 def read_rows(
     file: Path, columns: Mapping[str, str], encoding_errors: str = "strict"
 ) -> Iterator[tuple[str, ...]]:
-    """The values of some columns in each row of a file with one of SUFFIXES, as text.
+    """Yields the values of some columns in each row of a file with one of SUFFIXES, as text.
 
     columns: the setting that names a column -> its name. Raises UserError for a missing column or
     value (null), a file without rows, and rows that cannot be read, or in two ways.
@@ -316,8 +317,8 @@ def kept_columns(file: Path, names: str | Sequence[str]) -> Iterator[dict[str, s
 def open_table(
     file: Path, columns: Sequence[str] = (), encoding_errors: str = "strict"
 ) -> tuple[list[str], Iterator[tuple[str | None, ...]]]:
-    """The names of all columns (of JSON Lines, those of the first row), and the rows of some
-    columns.
+    """Returns the names of all columns (of JSON Lines, those of the first row), and the rows of
+    some columns.
     """
     split = re.compile("(?<=\r)(?!\n)").split  # lines also end with \r, the line break of old Macs
 
@@ -355,14 +356,14 @@ def open_table(
 
 
 def json_rows(
-    objects: Iterator[dict[str, Any]], columns: Sequence[str]
+    objects: Iterator[dict[str, object]], columns: Sequence[str]
 ) -> tuple[list[str], Iterator[tuple[str | None, ...]]]:
     """Returns the keys of the first object, and the values of each."""
     first = next(objects, {})
 
     def rows() -> Iterator[tuple[str | None, ...]]:
         for row in chain([first], objects):
-            yield tuple(as_text(row.get(name)) for name in columns)
+            yield tuple(text_of_cell(row.get(name)) for name in columns)
 
     return list(first), rows()
 
@@ -386,7 +387,9 @@ def parquet_rows(
 def sheet_rows(
     file: Path, columns: Sequence[str]
 ) -> tuple[list[str], Iterator[tuple[str | None, ...]]]:
-    """The rows of an Excel file of one sheet, as pandas reads them; an empty cell is null."""
+    """Returns the rows of an Excel file of one sheet, as pandas reads them; an empty cell is
+    null.
+    """
     import pandas as pd
 
     sheets = pd.read_excel(file, sheet_name=None, dtype=object, keep_default_na=False)
@@ -398,19 +401,19 @@ def sheet_rows(
 
     def rows() -> Iterator[tuple[str | None, ...]]:
         for row in zip(*found, strict=True):
-            yield tuple(None if value == "" else as_text(value) for value in row)
+            yield tuple(None if value == "" else text_of_cell(value) for value in row)
 
     return names, rows()
 
 
-def json_objects(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """The objects of JSON Lines, or of an array. pyarrow's reader crashes at some invalid lines,
-    such as `null[`.
+def json_objects(lines: Iterable[str]) -> Iterator[dict[str, object]]:
+    """Yields the objects of JSON Lines, or of an array. pyarrow's reader crashes at some invalid
+    lines, such as `null[`.
     """
     lines, first = iter(lines), True
     for number, line in enumerate(lines, 1):
         if first and line.lstrip().startswith("["):
-            yield from ({**one} for one in json.loads("".join([line, *lines])))
+            yield from ({**value} for value in json.loads("".join([line, *lines])))
         elif line.strip():
             first = False
             try:
@@ -419,9 +422,9 @@ def json_objects(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
                 raise ValueError(f"line {number}: {error}") from error
 
 
-def as_text(value: Any) -> str | None:
-    """A JSON value as in a CSV file; lone surrogates become U+FFFD. Raises ValueError for a list or
-    an object.
+def text_of_cell(value: object) -> str | None:
+    """Returns a JSON value as in a CSV file; lone surrogates become U+FFFD. Raises ValueError for a
+    list or an object.
     """
     if isinstance(value, (list, dict)):
         raise ValueError(f"a value is a {type(value).__name__}: {in_line(value)}")
@@ -449,7 +452,8 @@ AMBIGUOUS = (
 
 
 def read_delimited(lines: Callable[[], Iterator[str]], delimiter: str) -> Iterator[list[str]]:
-    """The header and the rows. lines: returns those of the file, which is read several times.
+    """Returns the header and the rows. lines: returns those of the file, which is read several
+    times.
 
     The file is read in each of the three ways, and is refused if it is a table in none of them. If
     it is one without quoting, its quotes must have one meaning: either all values are enclosed, or
@@ -488,7 +492,7 @@ def read_delimited(lines: Callable[[], Iterator[str]], delimiter: str) -> Iterat
 
 
 def first_unlike(lines: Iterable[str], delimiter: str, form: re.Pattern[str]) -> int | None:
-    """The number of the first line that has a value with a quote, but not of this form."""
+    """Returns the number of the first line that has a value with a quote, but not of this form."""
     for number, line in enumerate(lines, 1):
         if '"' in line:
             for value in line.rstrip("\r\n").split(delimiter):
@@ -498,8 +502,8 @@ def first_unlike(lines: Iterable[str], delimiter: str, form: re.Pattern[str]) ->
 
 
 def all_enclosed(lines: Callable[[], Iterator[str]], delimiter: str, way: str) -> bool:
-    """Whether all values are enclosed in quotes: then the file has two for each value, and those
-    within values.
+    """Returns whether all values are enclosed in quotes: then the file has two for each value, and
+    those within values.
     """
     if way == LITERAL:
         return False
@@ -511,8 +515,8 @@ def all_enclosed(lines: Callable[[], Iterator[str]], delimiter: str, way: str) -
 
 
 def delimited_rows(lines: Iterable[str], delimiter: str, way: str) -> Iterator[list[str]]:
-    """The header and the rows, without blank lines. Raises ValueError with the lines of a wrong
-    row.
+    """Yields the header and the rows, without blank lines. Raises ValueError with the lines of a
+    wrong row.
 
     If quotes are escaped, other backslashes are all doubled, as by Python and MySQL, or none is, as
     by R.
@@ -526,7 +530,8 @@ def delimited_rows(lines: Iterable[str], delimiter: str, way: str) -> Iterator[l
 
     if way == ESCAPED:
         lines = (re.sub(r'\\([\\"]?)', marked, line) if "\\" in line else line for line in lines)
-    reader = csv.reader(lines, delimiter=delimiter, strict=True, quoting=3 * (way == LITERAL))  # type: ignore[arg-type]
+    quoting: Literal[0, 3] = csv.QUOTE_NONE if way == LITERAL else csv.QUOTE_MINIMAL
+    reader = csv.reader(lines, delimiter=delimiter, strict=True, quoting=quoting)
     first, width = 1, 0
     try:
         for row in reader:
@@ -552,7 +557,7 @@ def delimited_rows(lines: Iterable[str], delimiter: str, way: str) -> Iterator[l
 # --- writing tables -------------------------------------------------------------------------------
 
 
-def write_table(path: Path, chunks: Iterable[Columns]) -> None:
+def write_chunks(path: Path, chunks: Iterable[KnownColumns]) -> None:
     """Writes rows into a file with one of WRITTEN, which replaces `path` when all are written.
 
     All values of CSV and TSV are in quotes: then a text with quotes can be read in one way only.

@@ -59,7 +59,7 @@ def read_binary(stream: BinaryIO, dim: int | None) -> tuple[list[str], np.ndarra
 
 
 def read_word(reader: BinaryIO, number: int, count: int) -> bytes:
-    """The bytes before the next space, without the line break that may precede them."""
+    """Returns the bytes before the next space, without the line break that may precede them."""
     word = bytearray()
     while (sign := reader.read(1)) != b" ":
         if not sign:

@@ -19,7 +19,7 @@ from typing import BinaryIO, cast
 import numpy as np
 
 from imdbattn.data.vectors.binary import read_binary
-from imdbattn.data.vectors.text import read_text
+from imdbattn.data.vectors.text import read_text_vectors
 from imdbattn.errors import UserError, naming
 
 Table = tuple[list[str], np.ndarray]  # V words, and their vectors (V, D)
@@ -44,7 +44,7 @@ def read_vectors(path: Path, dim: int | None) -> Table:
             f" gensim, KeyedVectors.load('{path.name}').save_word2vec_format('vectors.txt')"
         )
     with naming(path), opened(path, dim) as (name, stream):
-        read = read_binary if PurePath(name).suffix.lower() == ".bin" else read_text
+        read = read_binary if PurePath(name).suffix.lower() == ".bin" else read_text_vectors
         words, vectors_VD = read(stream, dim)
         if not words:
             raise ValueError("it has no vectors")
@@ -53,7 +53,7 @@ def read_vectors(path: Path, dim: int | None) -> Table:
 
 @contextmanager
 def opened(path: Path, dim: int | None) -> Iterator[tuple[str, BinaryIO]]:
-    """The name of the file without that of its compression, and its bytes as a stream.
+    """Yields the name of the file without that of its compression, and its bytes as a stream.
 
     Of several files in a .zip, the one whose name ends in .{dim}d.txt is chosen.
     """
@@ -72,18 +72,20 @@ def opened(path: Path, dim: int | None) -> Iterator[tuple[str, BinaryIO]]:
 
 
 def member_of(names: list[str], dim: int | None) -> str:
-    """The name of the vectors in an archive. Raises ValueError if none is, or several are."""
-    found = [
+    """Returns the name of the vectors in an archive. Raises ValueError if none is, or several
+    are.
+    """
+    candidates = [
         name
         for name in names
         if PurePath(name).suffix.lower() in NAMES and not name.startswith("__MACOSX")
     ]
-    chosen = [name for name in found if name.lower().endswith(f".{dim}d.txt")] or found
+    chosen = [name for name in candidates if name.lower().endswith(f".{dim}d.txt")] or candidates
     if len(chosen) == 1:
         return chosen[0]
-    if not found:
+    if not candidates:
         raise ValueError(f"it has no file that ends in {', '.join(NAMES)}")
     raise ValueError(
-        f"it has several files of vectors ({', '.join(found[:5])}): unpack one, or set"
+        f"it has several files of vectors ({', '.join(candidates[:5])}): unpack one, or set"
         " data.glove.dim to the number before its d.txt"
     )

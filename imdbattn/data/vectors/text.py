@@ -20,7 +20,7 @@ COUNTS = re.compile(rb"(\d+)[ \t](\d+)[ \t\r\n]*")  # V and D, as word2vec write
 LOOKED_AT = 100  # lines from which D is inferred
 
 
-def read_text(stream: BinaryIO, dim: int | None) -> tuple[list[str], np.ndarray]:
+def read_text_vectors(stream: BinaryIO, dim: int | None) -> tuple[list[str], np.ndarray]:
     """Reads all words and their vectors (V, D).
 
     dim: D, or None if it follows from the file. Raises ValueError that names the line unless all
@@ -63,7 +63,7 @@ def read_text(stream: BinaryIO, dim: int | None) -> tuple[list[str], np.ndarray]
 
 
 def counts_of(start: list[bytes]) -> tuple[int, int] | None:
-    """V and D if the first line has only these, and the second has more; else None."""
+    """Returns V and D if the first line has only these, and the second has more; else None."""
     match = COUNTS.fullmatch(start[0]) if len(start) > 1 else None
     if match is None or int(match[2]) < 1:
         return None
@@ -73,7 +73,7 @@ def counts_of(start: list[bytes]) -> tuple[int, int] | None:
 
 
 def width_of(lines: Iterable[bytes]) -> int:
-    """D, from the numbers at the ends of the first lines; words may end in numbers, too."""
+    """Returns D, from the numbers at the ends of the first lines; words may end in numbers, too."""
     counts: Counter[int] = Counter()
     for line in lines:
         fields = line.rstrip(b" \r\n").split(b" ")
@@ -99,23 +99,23 @@ def check_width(width: int, dim: int | None, in_header: bool) -> None:
 
 
 def problem(line: int, text: bytes, width: int, dim: int | None, start: list[bytes]) -> str:
-    """What is wrong with a line, and the remedy if there is one that is true."""
+    """Returns what is wrong with a line, and the remedy if there is one that is true."""
     message = (
         f"line {line} is not a new word and {width} finite numbers, separated by single spaces; it"
         f" starts with {ascii(text[:60])[1:]}"
     )
-    found = None
+    usual_width = None
     with suppress(ValueError):
-        found = width_of(start[-LOOKED_AT:])
-    if dim is not None and found not in (None, dim):
-        return f"{message}; most lines have {found}: omit data.glove.dim={dim}"
+        usual_width = width_of(start[-LOOKED_AT:])
+    if dim is not None and usual_width not in (None, dim):
+        return f"{message}; most lines have {usual_width}: omit data.glove.dim={dim}"
     if header_alone(start):
         return f"{message}; word2vec's binary form must be named .bin"
     return message
 
 
 def header_alone(start: list[bytes]) -> bool:
-    """Whether two counts are followed by something that is no text of vectors."""
+    """Returns whether two counts are followed by something that is no text of vectors."""
     return COUNTS.fullmatch(start[0]) is not None and counts_of(start) is None
 
 

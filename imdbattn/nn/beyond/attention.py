@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from imdbattn.nn.ladder import Attention, Classifier, Pooling, ResidualLayer, SelfAttention, Words
+from imdbattn.nn.ladder import Attention, Classifier, Mask, Pooling, ResidualLayer, SelfAttention
 from imdbattn.nn.scores import Dot, MakeScore, ScaledDot
 
 LENGTH = 8192  # positions after which Distances repeat
@@ -29,8 +29,8 @@ class ProjectedAttention(SelfAttention):
         super().__init__(width, **settings)
         self.output = torch.nn.Linear(width, width)
 
-    def forward(self, x_BTD: Tensor, words: Words | Tensor | None = None) -> Tensor:
-        return self.output(super().forward(x_BTD, words))
+    def forward(self, x_BTD: Tensor, mask: Mask | Tensor | None = None) -> Tensor:
+        return self.output(super().forward(x_BTD, mask))
 
 
 class RotaryAttention(SelfAttention):
@@ -49,11 +49,11 @@ class RotaryAttention(SelfAttention):
         exponent_M = 2 * torch.arange(size // 2, dtype=torch.float64) / size
         self.register_buffer("frequency_M", (10000**-exponent_M).float(), persistent=False)
 
-    def project(self, x_BTD: Tensor, words: Words) -> tuple[Tensor, ...]:
-        q_BHTd, k_BHTd, v_BHTd = super().project(x_BTD, words)
+    def project(self, x_BTD: Tensor, mask: Mask) -> tuple[Tensor, ...]:
+        q_BHTd, k_BHTd, v_BHTd = super().project(x_BTD, mask)
         return (
-            self.rotate(q_BHTd, words.positions_BT),
-            self.rotate(k_BHTd, words.positions_BT),
+            self.rotate(q_BHTd, mask.positions_BT),
+            self.rotate(k_BHTd, mask.positions_BT),
             v_BHTd,
         )
 
@@ -109,8 +109,9 @@ class Distances(nn.Module):
         table_TW = torch.cat([angle_TM.cos(), angle_TM.sin()], -1).float()
         self.register_buffer("table_TW", table_TW, persistent=False)
         first = [places[head % len(places)] for head in range(heads)]
-        strength_H1 = torch.tensor([0.0 if place is None else strength for place in first])[:, None]
-        angle_HM = torch.tensor([place or 0.0 for place in first])[:, None] * frequency_M
+        strength_H = torch.tensor([0.0 if offset is None else strength for offset in first])
+        strength_H1 = strength_H[:, None]
+        angle_HM = torch.tensor([offset or 0.0 for offset in first])[:, None] * frequency_M
         self.cos_HM = nn.Parameter(strength_H1 * angle_HM.cos().float())
         self.sin_HM = nn.Parameter(strength_H1 * angle_HM.sin().float())
 
@@ -166,8 +167,8 @@ class LabelQueryPooling(Pooling):
         self.query_CD = nn.Parameter(torch.zeros(classes, width))  # starts as the mean
         self.attention = Attention(score(width, width))
 
-    def forward(self, x_BTD: Tensor, words: Words | Tensor | None = None) -> Tensor:
-        mask_B11T = Words.of(x_BTD, words).mask_BT[:, None, None]
+    def forward(self, x_BTD: Tensor, mask: Mask | Tensor | None = None) -> Tensor:
+        mask_B11T = Mask.of(x_BTD, mask).mask_BT[:, None, None]
         query_BC1D = self.query_CD[:, None].to(x_BTD.dtype).expand(len(x_BTD), -1, -1, -1)
         x_BCTD = x_BTD[:, None].expand(-1, len(self.query_CD), -1, -1)
         return self.attention(query_BC1D, x_BCTD, x_BCTD, mask_B11T).squeeze(2)

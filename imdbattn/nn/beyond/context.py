@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from imdbattn.nn.ladder import Make, Words
+from imdbattn.nn.ladder import Make, Mask
 
 FIRST_WORD = 3  # lower ids are <pad>, <unk> and <cls>, which are in no phrase
 
@@ -32,16 +32,16 @@ def phrase_keys(tokens: Tensor, before_W: Tensor, rows: int) -> Tensor:
 
 
 def rows_of(keys: Tensor, keys_P: Tensor) -> Tensor:
-    """The row of each key: 1 + its place among the ascending `keys_P`, 0 for others."""
+    """Returns the row of each key: 1 + its place among the ascending `keys_P`, 0 for others."""
     if not len(keys_P):
         return torch.zeros_like(keys)
-    place = torch.searchsorted(keys_P, keys).clamp_(max=len(keys_P) - 1)
-    return (place + 1) * (keys_P[place] == keys)
+    index = torch.searchsorted(keys_P, keys).clamp_(max=len(keys_P) - 1)
+    return (index + 1) * (keys_P[index] == keys)
 
 
 def folds_of(labels_N: Tensor, folds: int) -> Tensor:
-    """The fold of each review, (N,): consecutive blocks of each class, as adjacent IMDB reviews are
-    about one film.
+    """Returns the fold of each review, (N,): consecutive blocks of each class, as adjacent IMDB
+    reviews are about one film.
     """
     fold_N = torch.zeros_like(labels_N)
     for label in labels_N.unique():
@@ -102,8 +102,8 @@ class Phrases(nn.Module):
         return rows_of(phrase_keys(tokens_BT, before_BTW, self.rows), self.keys_P)
 
     def ratios(self, phrases_BTO: Tensor, fold_B: Tensor | None = None) -> Tensor:
-        """Their log-count ratios, (B, T, O x C); fold_B: without the reviews of the fold of each
-        review.
+        """Returns their log-count ratios, (B, T, O x C); fold_B: without the reviews of the fold of
+        each review.
         """
         if fold_B is None or self.out_of_fold_KPC is None:
             return F.embedding(phrases_BTO, self.log_counts_PC).flatten(2)
@@ -112,38 +112,38 @@ class Phrases(nn.Module):
 
 
 def count_phrases(
-    words: tuple[Tensor, Tensor, Tensor],
+    ids: tuple[Tensor, Tensor, Tensor],
     fold_N: Tensor,
     targets_NC: Tensor,
     rows: int,
     least: int,
     folds: int,
 ) -> Phrases:
-    """The phrases of 1 .. W + 1 words that occur in at least `least` training reviews, counted once
-    per review.
+    """Returns the phrases of 1 .. W + 1 words that occur in at least `least` training reviews,
+    counted once per review.
 
-    words: ids (M,) of all words of the training reviews, those before each, nearest first, 0 where
+    ids: those (M,) of all words of the training reviews, those before each, nearest first, 0 where
     the review starts,
         (M, W), and the review of each, (M,). fold_N: see `folds_of`.
     targets_NC: probabilities of each review's class, whose sums are expected counts (Su et al.,
     "Large Scale Text
         Classification using Semi-supervised Multinomial Naive Bayes", ICML 2011).
     """
-    ids_M, before_MW, review_M = words
+    ids_M, before_MW, review_M = ids
     keys_MO = phrase_keys(ids_M, before_MW, rows)
     keys, times = keys_MO[keys_MO >= 0].unique(return_counts=True)
     keys = keys[times >= least]  # removes most phrases before the expensive part
     row_MO = rows_of(keys_MO, keys)
     pairs = (review_M[:, None] * (len(keys) + 1) + row_MO)[row_MO > 0].unique()  # once per review
-    review, place = pairs // (len(keys) + 1), pairs % (len(keys) + 1) - 1
-    known = place.bincount(minlength=len(keys)) >= least
-    keys_P, column, review, place = (
+    review, phrase = pairs // (len(keys) + 1), pairs % (len(keys) + 1) - 1
+    known = phrase.bincount(minlength=len(keys)) >= least
+    keys_P, column, review, phrase = (
         keys[known],
         known.cumsum(0) - 1,
-        review[known[place]],
-        place[known[place]],
+        review[known[phrase]],
+        phrase[known[phrase]],
     )
-    cells = fold_N[review] * len(keys_P) + column[place]
+    cells = fold_N[review] * len(keys_P) + column[phrase]
     counts = [
         cells.bincount(weights_N[review].double(), folds * len(keys_P))
         for weights_N in targets_NC.T
@@ -171,14 +171,14 @@ class Context(nn.Module):
             self.ratios = nn.Linear(phrases.longest * phrases.columns, width, bias=False)
         self.convolution = convolution(width) if convolution else None
 
-    def forward(self, x_BTD: Tensor, words: Words, batch: Any) -> Tensor:
+    def forward(self, x_BTD: Tensor, mask: Mask, batch: Any) -> Tensor:
         """(B, T, D) -> (B, T, D). batch: tokens_BT, and for phrases before_BTW and fold_B
         (data/ragged.Batch).
         """
         if self.phrases is not None:
-            phrases_BTO = self.phrases(batch.tokens_BT * words.mask_BT, batch.before_BTW)
+            phrases_BTO = self.phrases(batch.tokens_BT * mask.mask_BT, batch.before_BTW)
             x_BTD = x_BTD + self.ratios(self.phrases.ratios(phrases_BTO, batch.fold_B))
-        return x_BTD if self.convolution is None else self.convolution(x_BTD, words)
+        return x_BTD if self.convolution is None else self.convolution(x_BTD, mask)
 
 
 class Convolution(nn.Module):
@@ -192,6 +192,6 @@ class Convolution(nn.Module):
         super().__init__()
         self.conv = nn.Conv1d(width, width, kernel, padding=kernel // 2)
 
-    def forward(self, x_BTD: Tensor, words: Words | Tensor | None = None) -> Tensor:
-        x_BDT = (x_BTD * Words.of(x_BTD, words).mask_BT[..., None]).transpose(1, 2)
+    def forward(self, x_BTD: Tensor, mask: Mask | Tensor | None = None) -> Tensor:
+        x_BDT = (x_BTD * Mask.of(x_BTD, mask).mask_BT[..., None]).transpose(1, 2)
         return x_BTD + F.relu(self.conv(x_BDT)).transpose(1, 2)

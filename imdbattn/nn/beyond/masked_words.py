@@ -41,17 +41,17 @@ class MaskedWords(nn.Module):
         self.bias_G = nn.Parameter((counts_G.float() / counts_G.sum()).log())
 
     def maskable(self, tokens_BT: Tensor) -> Tensor:
-        """(B, T) bool: which words may be masked."""
+        """Returns (B, T) bool: which words may be masked."""
         return self.place_V[tokens_BT] >= 0
 
     def forward(self, batch: Any, masked_BT: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits (M, G) of the words where `masked_BT` is True, all maskable, and their indices in
-        `guessed_G` (M,).
+        """Returns the logits (M, G) of the words where `masked_BT` is True, all maskable, and their
+        indices in `guessed_G` (M,).
         """
         x_BTE = self.encoder.embedding(batch.tokens_BT)
         x_BTE = torch.where(masked_BT[..., None], self.mask_E.to(x_BTE.dtype), x_BTE)
-        x_BTD, words = self.encoder.encode(x_BTE, batch)
-        x_BTD = x_BTD[:, words.mask_BT.shape[1] - masked_BT.shape[1] :]  # without <cls>
+        x_BTD, mask = self.encoder.encode(x_BTE, batch)
+        x_BTD = x_BTD[:, mask.mask_BT.shape[1] - masked_BT.shape[1] :]  # without <cls>
         vectors_GE = self.encoder.embedding(self.guessed_G)
         return self.guess(x_BTD[masked_BT]) @ vectors_GE.T + self.bias_G, self.place_V[
             batch.tokens_BT[masked_BT]

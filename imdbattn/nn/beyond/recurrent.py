@@ -6,7 +6,7 @@ Shape suffixes: B reviews, T positions, D width.
 import torch
 from torch import Tensor, nn
 
-from imdbattn.nn.ladder import Words
+from imdbattn.nn.ladder import Mask
 
 
 class BidirectionalGRU(nn.Module):
@@ -24,10 +24,10 @@ class BidirectionalGRU(nn.Module):
             nn.GRU(width, width // 2, batch_first=True) for _ in range(2)
         )
 
-    def forward(self, x_BTD: Tensor, words: Words | Tensor | None = None) -> Tensor:
+    def forward(self, x_BTD: Tensor, mask: Mask | Tensor | None = None) -> Tensor:
         # Both read the words before the padding, which therefore changes no state of a word. It is
         # faster than packed sequences, whose backward pass is slow.
-        places_BT1 = reversed_places(Words.of(x_BTD, words).mask_BT)[..., None]
+        places_BT1 = reversed_places(Mask.of(x_BTD, mask).mask_BT)[..., None]
         from_left, _ = self.forwards(x_BTD)
         from_right, _ = self.backwards(x_BTD.gather(1, places_BT1.expand_as(x_BTD)))
         from_right = from_right.gather(1, places_BT1.expand_as(from_right))
@@ -35,6 +35,8 @@ class BidirectionalGRU(nn.Module):
 
 
 def reversed_places(mask_BT: Tensor) -> Tensor:
-    """(B, T): the places of the words in reverse order, then those of the padding unchanged."""
+    """Returns (B, T): the places of the words in reverse order, then those of the padding
+    unchanged.
+    """
     place_T = torch.arange(mask_BT.shape[1], device=mask_BT.device)
     return torch.where(mask_BT, mask_BT.sum(1, keepdim=True) - 1 - place_T, place_T)

@@ -13,15 +13,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from imdbattn.data.corpus import ReviewCorpus, prepare
+from imdbattn.data.corpus import ReviewCorpus, prepare_reviews
 from imdbattn.data.extra import with_extra
 from imdbattn.data.ragged import Batch
 from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.nn.beyond.masked_words import MaskedWords
-from imdbattn.tasks.build import Part, build_net
-from imdbattn.tasks.learner import Learner
+from imdbattn.tasks.learner import Learner, start_of
+from imdbattn.tasks.masked_words.task import MaskedWordSettings
+from imdbattn.tasks.networks import CheckedPart, build_classifier
 from imdbattn.tasks.reviews.classifier import ReviewData, parts_of_classifiers, words_of
-from imdbattn.tasks.weights import load_start, start_of
+from imdbattn.tasks.reviews.task import ReviewSettings
 
 
 class MaskedWordData(ReviewData):
@@ -30,8 +31,8 @@ class MaskedWordData(ReviewData):
     reads_phrases = False  # phrases need labels
 
     @staticmethod
-    def read(cfg: Any) -> ReviewCorpus:
-        corpus = prepare(cfg.data)
+    def read(cfg: ReviewSettings) -> ReviewCorpus:
+        corpus = prepare_reviews(cfg.data)
         facts = {"items": "masked words", "known_tokens": corpus.facts["known_tokens"]}
         corpus = replace(corpus, items="masked words", facts=facts)
         return with_extra(corpus, cfg.data, labelled=False) if cfg.data.extra else corpus
@@ -50,21 +51,23 @@ class MaskedWordScores:
 
     @property
     def answers(self) -> int:
-        """Masked words of all reviews."""
+        """Returns the masked words of all reviews."""
         return int(self.masked_N.sum())
 
     def values(self) -> dict[str, float]:
-        """For the log and metrics.json: means over all masked words."""
+        """Returns the means over all masked words, for the log and metrics.json."""
         sums = {"accuracy": self.right_N.sum(), "loss": self.losses_N.double().sum()}
         return {name: value.item() / max(self.answers, 1) for name, value in sums.items()}
 
-    def columns(self) -> dict[str, Any]:
-        """For validation_predictions.parquet."""
+    def columns(self) -> dict[str, object]:
+        """Returns the columns of validation_predictions.parquet."""
         return {name: getattr(self, f"{name}_N").numpy() for name in ("masked", "right", "losses")}
 
 
 def evaluation_mask(rows_B: Tensor, positions_BT: Tensor, share: float) -> Tensor:
-    """(B, T) bool, True for `share` of the words. A hash: the same for a review in any batch."""
+    """Returns (B, T) bool, True for `share` of the words. A hash: the same for a review in any
+    batch.
+    """
     hash_BT = (rows_B[:, None] * 1_000_003 + positions_BT + 1) * 2_654_435_761 % 2**32
     hash_BT = (hash_BT ^ (hash_BT >> 15)) * 2_246_822_519 % 2**32
     return hash_BT < share * 2**32
@@ -73,30 +76,33 @@ def evaluation_mask(rows_B: Tensor, positions_BT: Tensor, share: float) -> Tenso
 class MaskedWordModule(Learner):
     """Trains and scores nn.beyond.masked_words.MaskedWords. For the arguments see Learner."""
 
+    cfg: MaskedWordSettings
     net: MaskedWords
 
     @classmethod
-    def new(cls, cfg: Any, corpus: ReviewCorpus, resumed: dict[str, Any] | None = None) -> Self:
+    def new(
+        cls, cfg: MaskedWordSettings, corpus: ReviewCorpus, resumed: dict[str, Any] | None = None
+    ) -> Self:
         counts_V = corpus.splits["train"].ids.bincount(minlength=len(corpus.glove.vectors))
         counts_V[:FIRST_WORD] = 0
         counts_G, guessed_G = counts_V.topk(min(cfg.masked.words, int((counts_V > 0).sum())))
         start = start_of(cfg, corpus, resumed)
         trained_R = words_of(corpus, cfg.model, start, "encoder.embedding")
         model = cfg.model.model_copy(update={"phrases": None})  # they need labels
-        encoder: Any = build_net(model, corpus.glove, 2, trained_R)
+        encoder: Any = build_classifier(model, corpus.glove, 2, trained_R)
         net = MaskedWords(encoder, guessed_G, counts_G, len(corpus.glove.vectors))
         module = cls(net, cfg, {"vectors": corpus.glove.fingerprint})
-        load_start(module, start, resumed)
+        module.load_start(start, resumed)
         return module
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[CheckedPart]:
         yield from parts_of_classifiers(self.net)
 
     def predict(
         self, batch: Batch, masked_BT: Tensor, label_smoothing: float = 0.0
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """For each masked word (M,): its loss, whether it is predicted correctly, and the index of
-        its review.
+        """Returns for each masked word (M,) its loss, whether it is predicted correctly, and the
+        index of its review.
         """
         masked_BT = masked_BT & self.net.maskable(batch.tokens_BT)
         logits_MG, words_M = self.net(batch, masked_BT)

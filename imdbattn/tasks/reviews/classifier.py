@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torchmetrics.functional.classification import multiclass_accuracy
 
-from imdbattn.data.corpus import ReviewCorpus, prepare
+from imdbattn.data.corpus import ReviewCorpus, prepare_reviews
 from imdbattn.data.ragged import Batch, Ragged
 from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.errors import UserError
@@ -23,20 +23,20 @@ from imdbattn.io.checkpoint import Trained
 from imdbattn.io.files import link_or_copy
 from imdbattn.nn.ladder import Classifier
 from imdbattn.nn.watch import Attended, attention_parts, watch
-from imdbattn.runs.run import Run
-from imdbattn.tasks.build import (
-    Part,
+from imdbattn.settings.schema import ClassifierModel, Trust
+from imdbattn.tasks.learner import Learner, start_of
+from imdbattn.tasks.loaders import BatchData, default_budget
+from imdbattn.tasks.networks import (
+    CheckedPart,
     batch_options,
-    build_net,
+    build_classifier,
     pooled_shape,
     same_shape,
     scores_in,
     trained_words,
 )
-from imdbattn.tasks.learner import Learner
-from imdbattn.tasks.loaders import BatchData, default_budget
-from imdbattn.tasks.per_class import Metric, confusion, details, metric_of, short_name
-from imdbattn.tasks.weights import load_start, start_of
+from imdbattn.tasks.per_class import Metric, confusion, details, short_name
+from imdbattn.tasks.reviews.task import ReviewSettings
 
 SHORT = 30  # number of words of the review to draw
 
@@ -44,6 +44,8 @@ SHORT = 30  # number of words of the review to draw
 class ReviewData(BatchData):
     """Reviews, and the texts of data.extra."""
 
+    cfg: ReviewSettings
+    corpus: ReviewCorpus
     reads_phrases = True  # whether the net may have phrases
 
     def __init__(self, *args: Any, **options: Any):
@@ -53,9 +55,9 @@ class ReviewData(BatchData):
         self.train_options = {"word_dropout": self.cfg.data.word_dropout}
 
     @staticmethod
-    def read(cfg: Any) -> ReviewCorpus:
+    def read(cfg: ReviewSettings) -> ReviewCorpus:
         chosen_metric(cfg)  # raises UserError for one that cannot be used, before data are read
-        corpus = prepare(cfg.data)
+        corpus = prepare_reviews(cfg.data)
         if cfg.data.extra:
             from imdbattn.data.extra import with_extra
 
@@ -73,7 +75,7 @@ class ReviewData(BatchData):
         link_or_copy(self.corpus.texts(split), path)
 
     def short_review(self, split: str) -> str:
-        """The review whose number of words is closest to SHORT; the first of several."""
+        """Returns the review whose number of words is closest to SHORT; the first of several."""
         import pyarrow.parquet as pq
 
         at = int((self.corpus.splits[split].lengths - SHORT).abs().argmin())
@@ -93,7 +95,7 @@ class Scores:
     metric_name: str = ""
 
     def values(self) -> dict[str, float]:
-        """Returns for the log and metrics.json: accuracy, cross-entropy in nats, and the metric."""
+        """Returns accuracy, cross-entropy in nats and the metric, for the log and metrics.json."""
         classes = self.logits_NC.shape[1]
         accuracy = multiclass_accuracy(
             self.logits_NC, self.labels_N, num_classes=classes, average="micro"
@@ -107,14 +109,14 @@ class Scores:
             values[self.metric_name] = float(self.metric(self.labels_N.numpy(), probabilities_NC))
         return values
 
-    def details(self) -> dict[str, Any]:
-        """For metrics.json: scores of each class."""
+    def details(self) -> dict[str, object]:
+        """Returns the scores of each class, for metrics.json."""
         classes = self.logits_NC.shape[1]
         return details(confusion(self.labels_N.numpy(), self.logits_NC.argmax(1).numpy(), classes))
 
-    def columns(self) -> dict[str, Any]:
-        """For predictions.parquet: label, predicted class, its probability, all probabilities,
-        number of tokens.
+    def columns(self) -> dict[str, object]:
+        """Returns the columns of predictions.parquet: label, predicted class, its probability, all
+        probabilities, number of tokens.
         """
         probabilities_NC = self.logits_NC.double().softmax(1)
         probability_N, predicted_N = probabilities_NC.max(1)
@@ -137,6 +139,7 @@ class ReviewClassifier(Learner):
     vectors' fingerprint. For the other arguments see Learner.
     """
 
+    cfg: ReviewSettings
     folds_N: Tensor | None
     targets_NC: Tensor | None
     weights_C: Tensor | None
@@ -158,7 +161,9 @@ class ReviewClassifier(Learner):
             self._ddp_params_and_buffers_to_ignore.append(name)
 
     @classmethod
-    def new(cls, cfg: Any, corpus: ReviewCorpus, resumed: dict[str, Any] | None = None) -> Self:
+    def new(
+        cls, cfg: ReviewSettings, corpus: ReviewCorpus, resumed: dict[str, Any] | None = None
+    ) -> Self:
         start = start_of(cfg, corpus, resumed)
         trained_R = words_of(corpus, cfg.model, start, "embedding")
         phrases = folds_N = None
@@ -166,7 +171,7 @@ class ReviewClassifier(Learner):
             from imdbattn.tasks.reviews.phrases import phrases_and_folds
 
             phrases, folds_N = phrases_and_folds(cfg.model.phrases, corpus)
-        net = build_net(cfg.model, corpus.glove, len(corpus.label_names), trained_R, phrases)
+        net = build_classifier(cfg.model, corpus.glove, len(corpus.label_names), trained_R, phrases)
         facts = {"vectors": corpus.glove.fingerprint, "labels": corpus.label_names}
         module = cls(
             net,
@@ -177,7 +182,7 @@ class ReviewClassifier(Learner):
             weights_C=class_weights(cfg.class_weights, corpus),
         )
         module.metric = chosen_metric(cfg)
-        load_start(module, start, resumed)
+        module.load_start(start, resumed)
         if cfg.attention_entropy and not module.has_attention():
             raise UserError(
                 f"attention_entropy={cfg.attention_entropy}: model={cfg.model.name} has no weights"
@@ -187,20 +192,24 @@ class ReviewClassifier(Learner):
 
     @classmethod
     def load_from_checkpoint(  # type: ignore[override]
-        cls, checkpoint_path: Any, map_location: Any = None, trust: Any = None
+        cls,
+        checkpoint_path: str | Path,
+        map_location: str | torch.device | None = None,
+        trust: Trust = None,
     ) -> Self:
         """Returns the classifier of a checkpoint in evaluation mode, with its vectors.
 
         trust: packages whose classes the run's settings may name. Raises UserError for anything
         but tensors and plain values, and for a class that is not trusted.
         """
-        from imdbattn.tasks.predictor import load
+        from imdbattn.runs.run import Run
+        from imdbattn.tasks.weights import predictor_of
 
         run = Run(checkpoint_path, trust)
-        predictor: Any = load(run.settings, run.checkpoint)
+        predictor: Any = predictor_of(run.settings, run.checkpoint)
         return cls(predictor.net, predictor.cfg, predictor.facts).to(map_location)
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[CheckedPart]:
         yield from parts_of_classifiers(self.net)
 
     def forward(self, batch: Batch) -> Tensor:
@@ -235,7 +244,9 @@ class ReviewClassifier(Learner):
         return bool(attention_parts(self.net))
 
     def watched(self, batch: Batch) -> tuple[Tensor, dict[str, Attended]]:
-        """Logits, and the weights of each attention, which fast attention does not compute."""
+        """Returns the logits, and the weights of each attention, which fast attention does not
+        compute.
+        """
         with ExitStack() as stack:
             parts = attention_parts(self.net)
             shown = {name: stack.enter_context(watch(part)) for name, part in parts.items()}
@@ -264,27 +275,27 @@ class ReviewClassifier(Learner):
 
 
 def mean_entropy(attended: Mapping[str, Attended]) -> Tensor:
-    """The mean entropy of each review (B,) over queries, heads and attentions, in nats."""
-    means_B = [one.over_queries(one.entropy()).mean(1) for one in attended.values()]
+    """Returns the mean entropy of each review (B,) over queries, heads and attentions, in nats."""
+    means_B = [part.over_queries(part.entropy()).mean(1) for part in attended.values()]
     return torch.stack(means_B).mean(0)
 
 
-def parts_of_classifiers(net: nn.Module) -> Iterator[Part]:
+def parts_of_classifiers(net: nn.Module) -> Iterator[CheckedPart]:
     """Yields the parts of each nn.ladder.Classifier in a net."""
     for owner in net.modules():
         if not isinstance(owner, Classifier):
             continue
-        yield Part("model.net.positions", owner.positions, same_shape)
+        yield CheckedPart("model.net.positions", owner.positions, same_shape)
         for layer in owner.layers:
-            yield Part("model.net.layer", layer, same_shape)
+            yield CheckedPart("model.net.layer", layer, same_shape)
         if type(owner.head) is nn.Linear:  # another head may read several vectors
-            yield Part("model.net.pooling", owner.pooling, pooled_shape)
+            yield CheckedPart("model.net.pooling", owner.pooling, pooled_shape)
         if (convolution := getattr(owner.context, "convolution", None)) is not None:
-            yield Part("model.convolution", convolution, same_shape)
+            yield CheckedPart("model.convolution", convolution, same_shape)
     yield from scores_in(net)
 
 
-def class_weights(setting: Any, corpus: ReviewCorpus) -> Tensor | None:
+def class_weights(setting: str | list[float] | None, corpus: ReviewCorpus) -> Tensor | None:
     """Returns the factor of each class in the training loss, (C,) float32; None without weights.
 
     setting: class_weights. "balanced" gives N / (C x reviews of the class), whose mean over the N
@@ -305,21 +316,23 @@ def class_weights(setting: Any, corpus: ReviewCorpus) -> Tensor | None:
     return torch.tensor(list(setting), dtype=torch.float32)
 
 
-def chosen_metric(cfg: Any) -> Metric | None:
+def chosen_metric(cfg: ReviewSettings) -> Metric | None:
     """Returns the metric that selects the best epoch; None for accuracy and loss.
 
     Raises UserError for a function of one's own that `trust` does not name.
     """
     if cfg.choose_by in ("accuracy", "loss"):
         return None
+    from imdbattn.tasks.chosen_metric import metric_of
+
     return metric_of(cfg.choose_by, cfg.trust, "choose_by")
 
 
 def words_of(
-    corpus: ReviewCorpus, model: Any, start: Trained | None, embedding: str
+    corpus: ReviewCorpus, model: ClassifierModel, start: Trained | None, embedding: str
 ) -> Tensor | None:
-    """Ids of the words whose vectors are trained: of initial weights, else of training reviews;
-    None if frozen.
+    """Returns the ids of the words whose vectors are trained: of initial weights, else of training
+    reviews; None if frozen.
     """
     if not model.embedding.trainable:
         return None

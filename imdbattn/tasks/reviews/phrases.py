@@ -3,8 +3,7 @@
 Suffixes: N training reviews, C classes.
 """
 
-from typing import Any
-
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -12,9 +11,10 @@ from imdbattn.data.corpus import ReviewCorpus
 from imdbattn.data.ragged import Ragged
 from imdbattn.errors import UserError
 from imdbattn.nn.beyond.context import Phrases, count_phrases, folds_of
+from imdbattn.settings.schema import PhraseSettings
 
 
-def phrases_and_folds(settings: Any, corpus: ReviewCorpus) -> tuple[Phrases, Tensor]:
+def phrases_and_folds(settings: PhraseSettings, corpus: ReviewCorpus) -> tuple[Phrases, Tensor]:
     """Returns the phrases of the training reviews, and the fold (N,) of each review.
 
     settings: model.phrases. Raises UserError if the ids of the phrases are too large.
@@ -31,7 +31,7 @@ def phrases_and_folds(settings: Any, corpus: ReviewCorpus) -> tuple[Phrases, Ten
 
 
 def phrases_of(
-    settings: Any, train: Ragged, folds_N: Tensor, targets_NC: Tensor, rows: int
+    settings: PhraseSettings, train: Ragged, folds_N: Tensor, targets_NC: Tensor, rows: int
 ) -> Phrases:
     """Returns the phrases of the training reviews.
 
@@ -43,5 +43,14 @@ def phrases_of(
             f"model.phrases.longest={longest} is too large for {rows:,} vectors: set it to"
             f" {longest - 1}"
         )
-    words = train.ids.long(), *train.words(longest - 1)
-    return count_phrases(words, folds_N, targets_NC, rows, least, folds)
+    ids = train.ids.long(), *ids_before(train, longest - 1)
+    return count_phrases(ids, folds_N, targets_NC, rows, least, folds)
+
+
+def ids_before(reviews: Ragged, count: int) -> tuple[Tensor, Tensor]:
+    """Returns the ids of the `count` tokens before each token of all reviews, (tokens, count), and
+    the review of each token.
+    """
+    review = torch.arange(len(reviews)).repeat_interleave(reviews.lengths).to(reviews.ids.device)
+    places = torch.arange(len(reviews.ids), device=reviews.ids.device)
+    return reviews.before(places, reviews.offsets[review], count), review

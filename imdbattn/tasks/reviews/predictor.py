@@ -11,35 +11,39 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from imdbattn.data.corpus import ReviewCorpus, load_vectors, prepare
+from imdbattn.data.corpus import ReviewCorpus, load_vectors, prepare_reviews, tokenizer_of
 from imdbattn.data.glove import Glove
 from imdbattn.data.ragged import Batch, Batches, EvalBatches, Ragged, read_places
-from imdbattn.data.tokenizer import AnyTokenizer, tokenizer_of
-from imdbattn.data.tokens import Word
+from imdbattn.data.tokens import AnyTokenizer, Word
 from imdbattn.errors import UserError
 from imdbattn.io.checkpoint import Facts, Trained
 from imdbattn.nn.beyond.attention import LabelQueryPooling
 from imdbattn.nn.ladder import ClsPooling, MeanPooling
 from imdbattn.nn.watch import rollout, watch
-from imdbattn.tasks.build import batch_options, build_net, trained_words
+from imdbattn.runs.command_settings import Predict
+from imdbattn.settings.schema import ReviewDataSettings
+from imdbattn.tasks.networks import batch_options, build_classifier, trained_words
 from imdbattn.tasks.prediction import DETAILED, AttentionWeights, Classification
 from imdbattn.tasks.predictor import Predictor
+from imdbattn.tasks.reviews.task import ReviewSettings
 from imdbattn.tasks.weights import check_same, load_weights
 
 
 class ReviewPredictor(Predictor):
     """Labels texts with a trained net."""
 
-    def __init__(self, cfg: Any, net: Any, facts: Facts, glove: Glove):
+    cfg: ReviewSettings
+
+    def __init__(self, cfg: ReviewSettings, net: nn.Module, facts: Facts, glove: Glove):
         super().__init__(cfg, net, facts)
         self.glove, self.batch_options = glove, batch_options(cfg)
         self.texts = self.empty = 0
 
     @classmethod
     def load(cls, cfg: Any, trained: Trained, glove: Glove | None = None) -> Self:
-        """The model of a checkpoint. glove: its vectors, if they have been read already."""
+        """Returns the model of a checkpoint. glove: its vectors, if they have been read already."""
         glove, (weights, facts) = glove or load_vectors(cfg.data), trained
         check_same("the checkpoint", facts, {"vectors": glove.fingerprint})
         phrases = None
@@ -53,11 +57,11 @@ class ReviewPredictor(Predictor):
                 keys_P, log_counts_PC.float(), len(glove.vectors), cfg.model.phrases.longest
             )
         trained_R = trained_words(weights, "embedding")
-        net = build_net(cfg.model, glove, len(facts["labels"]), trained_R, phrases)
+        net = build_classifier(cfg.model, glove, len(facts["labels"]), trained_R, phrases)
         load_weights(net, weights)
         return cls(cfg, net, facts, glove)
 
-    def corpus(self, data: Any, keep_splits: bool = False) -> ReviewCorpus:
+    def corpus(self, data: ReviewDataSettings, keep_splits: bool = False) -> ReviewCorpus:
         """Raises UserError unless the data have this model's labels, or data.label_names names them
         in its order.
         """
@@ -65,7 +69,7 @@ class ReviewPredictor(Predictor):
         names = data.label_names or labels
         if keep_splits:
             data = data.model_copy(update={"label_names": names})
-        corpus = prepare(data, keep_splits, self.glove)
+        corpus = prepare_reviews(data, keep_splits, self.glove)
         if keep_splits and corpus.label_names == names and len(names) == len(labels):
             corpus = replace(corpus, label_names=labels, facts=corpus.facts | {"labels": labels})
         if corpus.label_names != labels:
@@ -80,7 +84,7 @@ class ReviewPredictor(Predictor):
         return tokenizer_of(self.cfg.data.tokenizer, self.glove.words)
 
     def predict(
-        self, texts: Sequence[str], options: Any, first: int = 0
+        self, texts: Sequence[str], options: Predict, first: int = 0
     ) -> Iterator[Classification]:
         self.texts += len(texts)
         self.empty += sum(not text.strip() for text in texts)
@@ -88,23 +92,23 @@ class ReviewPredictor(Predictor):
             return iter(self.label(texts))
         return (self.explain(text, number < DETAILED) for number, text in enumerate(texts, first))
 
-    def columns(self, texts: Sequence[str], options: Any, first: int = 0) -> dict[str, list[Any]]:
-        """Label, its probability, and the probability of each class."""
+    def columns(
+        self, texts: Sequence[str], options: Predict, first: int = 0
+    ) -> dict[str, list[object]]:
+        """Returns the label, its probability, and the probability of each class."""
         results = list(self.predict(texts, options, first))
-        columns: dict[str, list[Any]] = {
-            "label": [one.label for one in results],
-            "probability": [one.probability for one in results],
+        columns: dict[str, list[object]] = {
+            "label": [result.label for result in results],
+            "probability": [result.probability for result in results],
         }
         for name in self.facts["labels"]:
-            columns[f"probability_{name}"] = [one.probabilities[name] for one in results]
+            columns[f"probability_{name}"] = [result.probabilities[name] for result in results]
         return columns
 
     def warnings(self) -> list[str]:
-        lines = (
-            [f"{self.empty} of {self.texts} reviews have no words; they are labeled anyway"]
-            if self.empty
-            else []
-        )
+        lines = []
+        if self.empty:
+            lines = [f"{self.empty} of {self.texts} reviews have no words; they are labeled anyway"]
         self.texts = self.empty = 0
         return lines
 
@@ -112,7 +116,9 @@ class ReviewPredictor(Predictor):
         return self.batches_of(*self.tokenizer.encode_flat(texts), multiple)
 
     def batches_of(self, ids: np.ndarray, offsets: np.ndarray, multiple: int = 1) -> Batches:
-        """Batches of texts that are ids already: text n is ids[offsets[n] : offsets[n + 1]]."""
+        """Returns the batches of texts that are ids already: text n is ids[offsets[n] : offsets[n +
+        1]].
+        """
         labels_N = torch.zeros(len(offsets) - 1, dtype=torch.int64)
         reviews = Ragged(
             torch.from_numpy(ids), torch.from_numpy(offsets), labels_N, np.arange(len(labels_N))
@@ -120,7 +126,7 @@ class ReviewPredictor(Predictor):
         return Batches(reviews, **self.batch_options | {"multiple": multiple})
 
     def words_read(self, text: str) -> list[Word]:
-        """The words that remain after truncation to data.max_tokens."""
+        """Returns the words that remain after truncation to data.max_tokens."""
         words = self.tokenizer.words(text)
         return [
             words[at]
@@ -128,13 +134,13 @@ class ReviewPredictor(Predictor):
         ]
 
     def probabilities(self, batch: Batch) -> Tensor:
-        """(B, C)."""
+        """Returns (B, C)."""
         parts: Any = (part.to(self.device) if isinstance(part, Tensor) else part for part in batch)
         return self.net(Batch(*parts)).double().softmax(1)
 
     @torch.inference_mode()
     def classify(self, texts: Sequence[str]) -> Tensor:
-        """(N, C) probabilities on the CPU, computed in batches as in evaluation."""
+        """Returns (N, C) probabilities on the CPU, computed in batches as in evaluation."""
         batches = self.batches(texts, self.cfg.data.pad_to)
         probabilities_NC = torch.empty(len(batches), len(self.facts["labels"]), dtype=torch.float64)
         for item in EvalBatches(batches.lengths_N(), self.cfg.data.eval_batch_tokens):
@@ -142,8 +148,9 @@ class ReviewPredictor(Predictor):
         return probabilities_NC
 
     def label(self, texts: Sequence[str]) -> list[Classification]:
-        """Label and probability of each text."""
-        return [self.result(*one) for one in zip(texts, self.classify(texts).tolist(), strict=True)]
+        """Returns the label and probability of each text."""
+        probabilities = self.classify(texts).tolist()
+        return list(map(self.result, texts, probabilities))
 
     def explain(self, text: str, detailed: bool = True) -> Classification:
         """Labels one text, with the share of each word; detailed: also with the weights of every
@@ -164,8 +171,8 @@ class ReviewPredictor(Predictor):
         detailed: bool = True,
         shares: Callable[[list[Tensor], list[bool]], Tensor] = rollout,
     ) -> Classification:
-        """`explain` for a batch of one review. places: start and end of its words in `text`.
-        shares: see `rollout`.
+        """Does what `explain` does, for a batch of one review. places: start and end of its words
+        in `text`. shares: see `rollout`.
         """
         net, model = self.net, f"model={self.cfg.model.name}"
         (probability_C,), weights, skips = watched(net, lambda: self.probabilities(batch), model)
@@ -216,9 +223,11 @@ class MeanPredictor(ReviewPredictor):
         return torch.stack([member.classify(texts) for member in self.members]).mean(0)
 
 
-def watched(net: Any, run: Callable[[], Any], model: str) -> tuple[Any, list[Tensor], list[bool]]:
-    """What `run` returns, the weights of each layer and of the pooling, and whether each layer adds
-    x itself.
+def watched(
+    net: nn.Module, run: Callable[[], Tensor], model: str
+) -> tuple[Tensor, list[Tensor], list[bool]]:
+    """Returns what `run` returns, the weights of each layer and of the pooling, and whether each
+    layer adds x itself.
 
     run: calls the net once. Raises UserError naming the model if a custom part does not show its
     attention.

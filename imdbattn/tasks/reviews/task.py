@@ -7,11 +7,11 @@ from pydantic import Field
 
 from imdbattn.errors import UserError
 from imdbattn.settings.schema import (
-    TOGETHER,
+    PAIRS_TOGETHER,
     Amount,
-    Classifier,
+    ClassifierModel,
     FunctionName,
-    ReviewData,
+    ReviewDataSettings,
     Training,
     are_for_pairs,
 )
@@ -25,15 +25,15 @@ class ReviewSettings(Training):
     """The settings of a run that classifies reviews."""
 
     @classmethod
-    def check_groups(cls, settings: Mapping[str, Any]) -> None:
+    def check_groups(cls, settings: Mapping[str, object]) -> None:
         if any(are_for_pairs(settings)):
-            raise UserError(TOGETHER)
+            raise UserError(PAIRS_TOGETHER)
 
     choose_by: Literal["accuracy", "loss", "macro_f1"] | FunctionName
     class_weights: Literal["balanced"] | Annotated[list[Amount], Field(min_length=2)] | None = None
     attention_entropy: Amount = 0.0
-    data: ReviewData
-    model: Classifier
+    data: ReviewDataSettings
+    model: ClassifierModel
 
 
 class Reviews(Task):
@@ -55,14 +55,14 @@ class Reviews(Task):
 
         data.extra is not compared.
         """
-        from imdbattn.data import reviews
+        from imdbattn.data import review_source
 
         if data.path or not isinstance(data.source, str):
-            return bool(reviews.find_source(data).checksum == str(key).split("-")[0])
+            return bool(review_source.find_source(data).checksum == str(key).split("-")[0])
         return data.source in ("auto", source)
 
     @classmethod
     def decided_source(cls, data: Any) -> str | None:
-        from imdbattn.data import reviews
+        from imdbattn.data import review_source
 
-        return reviews.decided_source(data)
+        return review_source.decided_source(data)

@@ -14,24 +14,26 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from imdbattn.data.pairs import PairBatch, PairCorpus, joined_symbols, prepare, tokenizers_of
+from imdbattn.data.pairs import PairBatch, PairCorpus, joined_symbols, prepare_pairs, tokenizers_of
 from imdbattn.data.vocabulary import PAD
 from imdbattn.io.files import write_table
 from imdbattn.nn.encoder_decoder import Decoder, EncoderDecoder, beam_search, shifted
 from imdbattn.nn.watch import Attended
-from imdbattn.tasks.build import Part, shape_of_scores
-from imdbattn.tasks.learner import Learner
+from imdbattn.tasks.learner import Learner, start_of
 from imdbattn.tasks.loaders import BatchData
-from imdbattn.tasks.seq2seq.predictor import build_net, vocabularies
-from imdbattn.tasks.weights import load_start, start_of
+from imdbattn.tasks.networks import CheckedPart, shape_of_scores
+from imdbattn.tasks.seq2seq.predictor import build_encoder_decoder, vocabularies
+from imdbattn.tasks.seq2seq.task import Seq2SeqSettings
 
 
 class PairData(BatchData):
     """Pairs of source and target."""
 
+    corpus: PairCorpus
+
     @staticmethod
-    def read(cfg: Any) -> PairCorpus:
-        return prepare(cfg.data)
+    def read(cfg: Seq2SeqSettings) -> PairCorpus:
+        return prepare_pairs(cfg.data)
 
     def save_texts(self, split: str, path: Path) -> None:
         pairs, data = self.corpus.splits[split], self.cfg.data
@@ -63,7 +65,7 @@ class Seq2SeqScores:
         )
 
     def values(self) -> dict[str, float]:
-        """For the log and metrics.json.
+        """Returns the scores for the log and metrics.json.
 
         accuracy: share of the sources for which the whole output is one of the references. loss:
         cross-entropy of the references in nats per symbol, with teacher forcing. bleu: of all
@@ -80,8 +82,10 @@ class Seq2SeqScores:
             )
         return values
 
-    def columns(self) -> dict[str, Any]:
-        """For predictions.parquet; label and label_probability are those of the first reference."""
+    def columns(self) -> dict[str, object]:
+        """Returns the columns of predictions.parquet; label and label_probability are those of the
+        first reference.
+        """
         return {
             "label": [right[0] for right in self.references],
             "references": self.references,
@@ -103,17 +107,19 @@ class Seq2SeqModule(Learner):
     curves = ("training, single symbols", "validation, whole outputs")
 
     @classmethod
-    def new(cls, cfg: Any, corpus: PairCorpus, resumed: dict[str, Any] | None = None) -> Self:
+    def new(
+        cls, cfg: Seq2SeqSettings, corpus: PairCorpus, resumed: dict[str, Any] | None = None
+    ) -> Self:
         source, target = corpus.source_vocabulary, corpus.target_vocabulary
         facts = {"source_symbols": source.symbols, "target_symbols": target.symbols}
-        module = cls(build_net(cfg.model, source, target), cfg, facts)
-        load_start(module, start_of(cfg, corpus, resumed), resumed)
+        module = cls(build_encoder_decoder(cfg.model, source, target), cfg, facts)
+        module.load_start(start_of(cfg, corpus, resumed), resumed)
         return module
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[CheckedPart]:
         for owner in self.net.modules():
             if isinstance(owner, Decoder) and owner.score is not None:
-                yield Part("model.net.score", owner.score, shape_of_scores, "compare")
+                yield CheckedPart("model.net.score", owner.score, shape_of_scores, "compare")
 
     def training_step(self, batch: PairBatch, batch_idx: int) -> Tensor:
         logits_BTV = self.net(batch.source_BS, batch.lengths_or_none_B, batch.target_BT)
@@ -126,7 +132,7 @@ class Seq2SeqModule(Learner):
 
     @staticmethod
     def losses(logits_BTV: Tensor, target_BT: Tensor, label_smoothing: float = 0.0) -> Tensor:
-        """Cross-entropy of each symbol (B, T); 0 after the end."""
+        """Returns the cross-entropy of each symbol (B, T); 0 after the end."""
         return F.cross_entropy(
             logits_BTV.transpose(1, 2),
             target_BT,
@@ -136,8 +142,8 @@ class Seq2SeqModule(Learner):
         )
 
     def attention(self, batch: PairBatch) -> tuple[dict[str, Attended], Tensor]:
-        """That of the decoder to the source; an answer is right if all its symbols are, with
-        teacher forcing.
+        """Returns the attention of the decoder to the source; an answer is right if all its symbols
+        are, with teacher forcing.
         """
         start = self.net.encode(batch.source_BS, batch.lengths_or_none_B)
         logits_BTV, state = self.net.decoder(shifted(batch.target_BT), start)

@@ -10,16 +10,23 @@ import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from imdbattn.data.pairs import PairCorpus, joined_symbols, prepare, split_text
+from imdbattn.data.pairs import PairCorpus, joined_symbols, prepare_pairs, split_text
 from imdbattn.data.ragged import EvalBatches
 from imdbattn.data.vocabulary import PAD, UNK, Vocabulary
 from imdbattn.errors import UserError
 from imdbattn.io.checkpoint import Facts, Trained
 from imdbattn.nn.encoder_decoder import EncoderDecoder, beam_search
+from imdbattn.runs.command_settings import Predict
 from imdbattn.settings.safety import visible
-from imdbattn.tasks.build import make_net
+from imdbattn.tasks.networks import make_net
 from imdbattn.tasks.prediction import Translation
 from imdbattn.tasks.predictor import Predictor
+from imdbattn.tasks.seq2seq.task import (
+    EncoderDecoderModel,
+    ReverseData,
+    Seq2SeqSettings,
+    TranslationData,
+)
 from imdbattn.tasks.weights import load_weights
 
 
@@ -28,35 +35,39 @@ class Seq2SeqPredictor(Predictor):
 
     omits_long = True
 
-    def __init__(self, cfg: Any, net: EncoderDecoder, facts: Facts):
+    def __init__(self, cfg: Seq2SeqSettings, net: EncoderDecoder, facts: Facts):
         super().__init__(cfg, net, facts)
         self.vocabularies = vocabularies(facts)
         self.unknown: list[str] = []
 
     @classmethod
-    def load(cls, cfg: Any, trained: Trained) -> Self:
-        net = build_net(cfg.model, *vocabularies(trained.facts))
+    def load(cls, cfg: Seq2SeqSettings, trained: Trained) -> Self:
+        net = build_encoder_decoder(cfg.model, *vocabularies(trained.facts))
         load_weights(net, trained.weights)
         return cls(cfg, net, trained.facts)
 
-    def corpus(self, data: Any, keep_splits: bool = False) -> PairCorpus:
-        return prepare(data, self.vocabularies, keep_splits)
+    def corpus(self, data: ReverseData | TranslationData, keep_splits: bool = False) -> PairCorpus:
+        return prepare_pairs(data, self.vocabularies, keep_splits)
 
-    def predict(self, texts: Sequence[str], options: Any, first: int = 0) -> Iterator[Translation]:
+    def predict(
+        self, texts: Sequence[str], options: Predict, first: int = 0
+    ) -> Iterator[Translation]:
         yield from self.write(texts, options.beams, options.length_penalty, options.explain, first)
 
-    def columns(self, texts: Sequence[str], options: Any, first: int = 0) -> dict[str, list[Any]]:
+    def columns(
+        self, texts: Sequence[str], options: Predict, first: int = 0
+    ) -> dict[str, list[object]]:
         results = list(self.predict(texts, options, first))
         return {
-            "output": [one.output for one in results],
-            "probability": [one.probability for one in results],
+            "output": [result.output for result in results],
+            "probability": [result.probability for result in results],
         }
 
     def explain(self, text: str) -> Translation:
         return self.write([text])[0]
 
     def joined(self, symbols: Sequence[str]) -> str:
-        """The text of the symbols of an output."""
+        """Returns the text of the symbols of an output."""
         return joined_symbols(symbols, self.cfg.data, 1)
 
     def warnings(self) -> list[str]:
@@ -73,7 +84,7 @@ class Seq2SeqPredictor(Predictor):
         weights: bool = True,
         first: int = 0,
     ) -> list[Translation]:
-        """The output for each text, decoded greedily or by beam search, in batches as in
+        """Returns the output for each text, decoded greedily or by beam search, in batches as in
         evaluation.
 
         weights: also return attention weights. first: number of the first text. Raises UserError
@@ -98,7 +109,7 @@ class Seq2SeqPredictor(Predictor):
     def write_batch(
         self, sources: Sequence[list[str]], beams: int, length_penalty: float, weights: bool
     ) -> Iterator[Translation]:
-        """The outputs for sources of symbols, in one batch."""
+        """Yields the outputs for sources of symbols, in one batch."""
         source_vocabulary, target_vocabulary = self.vocabularies
         net, device = self.net, self.device
         ids = [source_vocabulary.encode(symbols) for symbols in sources]
@@ -116,11 +127,9 @@ class Seq2SeqPredictor(Predictor):
         for row, symbols in enumerate(sources):
             tokens = tokens_BT[row].tolist()
             steps, written = sum(token != PAD for token in tokens), target_vocabulary.decode(tokens)
-            weights_TS = (
-                None
-                if weights_BTS is None
-                else weights_BTS[row, :steps, : len(symbols)].float().cpu().numpy()
-            )
+            weights_TS = None
+            if weights_BTS is not None:
+                weights_TS = weights_BTS[row, :steps, : len(symbols)].float().cpu().numpy()
             yield Translation(
                 text=joined_symbols(symbols, self.cfg.data, 0),
                 output=self.joined(written),
@@ -138,11 +147,13 @@ class Seq2SeqPredictor(Predictor):
 
 
 def vocabularies(facts: Facts) -> tuple[Vocabulary, Vocabulary]:
-    """Of source and target."""
+    """Returns the vocabularies of source and target."""
     return Vocabulary(facts["source_symbols"]), Vocabulary(facts["target_symbols"])
 
 
-def build_net(model: Any, source: Vocabulary, target: Vocabulary) -> EncoderDecoder:
-    """The encoder-decoder that the `model` settings describe."""
+def build_encoder_decoder(
+    model: EncoderDecoderModel, source: Vocabulary, target: Vocabulary
+) -> EncoderDecoder:
+    """Returns the encoder-decoder that the `model` settings describe."""
     net: Any = make_net(model, len(source), len(target))
     return net

@@ -19,7 +19,8 @@ from imdbattn.io.files import write_atomically
 from imdbattn.nn.beyond.attention import RotaryAttention
 from imdbattn.nn.ladder import Learned, Sinusoidal, sinusoids
 from imdbattn.report.pages import integer_ticks, new_figure, png, style
-from imdbattn.runs.run_folder import Curves
+from imdbattn.runs.run import Curves
+from imdbattn.runs.run_folder import ATTENTION_SHARE, attention_of
 from imdbattn.tasks.prediction import (
     AttentionWeights,
     Classification,
@@ -66,12 +67,12 @@ def attention_over_epochs(curves: Curves, query_shares: Mapping[str, np.ndarray]
     """
     rows: dict[str, list[str]] = {}
     for head in query_shares:
-        rows.setdefault(head.rpartition("_head")[0], []).append(head)
+        rows.setdefault(attention_of(head), []).append(head)
     figure = new_figure(9, 2.4 * len(rows) + 0.4)
     grid = figure.subplots(len(rows), 3, squeeze=False)
     for (name, heads), (by_head, by_answer, queries) in zip(rows.items(), grid, strict=True):
         for head in heads:
-            points = curves.get(f"attention_share/{head}", {})
+            points = curves.get(f"{ATTENTION_SHARE}{head}", {})
             (line,) = by_head.plot([*points], percent_of(points), "o-", ms=3)
             queries.hist(
                 100 * query_shares[head],

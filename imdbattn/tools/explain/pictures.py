@@ -8,7 +8,8 @@ from imdbattn.data.pairs import joined_symbols
 from imdbattn.io.files import write_atomically
 from imdbattn.report.pages import png
 from imdbattn.runs.attention import fixed_batches, measure
-from imdbattn.runs.run_folder import read_curves
+from imdbattn.runs.run import read_curves
+from imdbattn.runs.run_folder import ATTENTION_SHARE
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 from imdbattn.tasks.seq2seq.predictor import Seq2SeqPredictor
 from imdbattn.tools.explain.figures import attention_over_epochs, draw_positions, learning_curves
@@ -24,7 +25,7 @@ def draw_curves(module: Any, data: Any, folder: Path) -> None:
         curves, pictures = read_curves(file), folder / "pictures"
         figure = learning_curves(curves, *module.curves)
         write_atomically(pictures / "learning_curves.png", png(figure))
-        if any(name.startswith("attention_share/") for name in curves):
+        if any(name.startswith(ATTENTION_SHARE) for name in curves):
             batches = fixed_batches(data, module.cfg.attention_reviews)
             figure = attention_over_epochs(curves, measure(module, batches).query_shares)
             write_atomically(pictures / "attention_entropy.png", png(figure))

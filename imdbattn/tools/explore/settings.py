@@ -5,7 +5,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from imdbattn.report.settings import Folders
-from imdbattn.settings.schema import Count, Group, LocalData, Natural, Text, Trust
+from imdbattn.runs.command_settings import LocalData
+from imdbattn.settings.schema import Count, Group, Natural, Text, Trust
 
 
 class Explore(Group):

@@ -2,7 +2,8 @@
 
 from typing import Literal
 
-from imdbattn.settings.schema import OfRun, Text
+from imdbattn.runs.command_settings import OfRun
+from imdbattn.settings.schema import Text
 
 
 class Export(OfRun):

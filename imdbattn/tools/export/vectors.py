@@ -20,7 +20,7 @@ from imdbattn.errors import UserError
 from imdbattn.io.checkpoint import Trained
 from imdbattn.runs.run_folder import SPLIT_FILES
 from imdbattn.settings.keys import FINGERPRINT
-from imdbattn.tasks.build import trained_words
+from imdbattn.tasks.networks import trained_words
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 
 log = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from imdbattn.data.corpus import prepare, read_texts
+from imdbattn.data.corpus import prepare_reviews, read_texts
 from imdbattn.data.ragged import Batch, Batches, EvalBatches, read_places
 from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.errors import UserError
@@ -30,12 +30,11 @@ from imdbattn.io.files import expanded, make_folder, sha256_of, write_table
 from imdbattn.nn.ladder import Classifier
 from imdbattn.report.finished_runs import Run as FinishedRun
 from imdbattn.report.finished_runs import find_runs, grouped, skip
+from imdbattn.runs.cpu import keep_memory, use_onednn
 from imdbattn.runs.predict import with_changes
-from imdbattn.runs.process import keep_memory, use_onednn
 from imdbattn.runs.run import Run
 from imdbattn.runs.score import check_fingerprint
 from imdbattn.settings.safety import untrusted
-from imdbattn.tasks.build import batch_options
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 from imdbattn.tools.faithfulness import erasure, scores
 from imdbattn.tools.faithfulness.pairs import edited_words, read_pairs
@@ -143,7 +142,7 @@ class Subject:
         self.key = sha256_of(checkpoint)[:8]  # identifies the weights
         self.folder = out / "runs" / f"{checkpoint.parents[1].name}-{self.key}"
         self.settings = with_changes(settings, cfg.data.model_dump())
-        self.corpus = prepare(self.settings.data)
+        self.corpus = prepare_reviews(self.settings.data)  # type: ignore[arg-type]
         check_fingerprint(run.folder, cfg.split, self.corpus)
         self.fingerprint = self.corpus.fingerprints[cfg.split]
         self.predictor = ReviewPredictor.load(self.settings, opened.weights, self.corpus.glove)
@@ -152,7 +151,7 @@ class Subject:
             raise UserError(
                 f"its model is a {type(self.net).__name__}, not an imdbattn.nn.Classifier"
             )
-        self.batches = Batches(self.corpus.splits[cfg.split], **batch_options(self.settings))
+        self.batches = Batches(self.corpus.splits[cfg.split], **self.predictor.batch_options)
         self.chosen_N = np.random.default_rng(cfg.seed).permutation(len(self.batches))[
             : cfg.reviews
         ]

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from imdbattn.data.ragged import Batch
 from imdbattn.nn.beyond.attention import LabelQueryPooling
-from imdbattn.nn.ladder import Attention, Classifier, MeanPooling, PlainLayer, Words
+from imdbattn.nn.ladder import Attention, Classifier, Mask, MeanPooling, PlainLayer
 from imdbattn.nn.watch import rollout
 from imdbattn.tasks.reviews.predictor import watched
 from imdbattn.tools.faithfulness.erasure import in_chunks, keep, log_odds, take, words_of
@@ -42,7 +42,7 @@ class Seen(NamedTuple):
 
     part: nn.Module
     x_BKD: Tensor
-    words: Words
+    mask: Mask
     weights_BHQK: Tensor  # Q is 1 in the pooling
     value_BHKV: Tensor
 
@@ -66,9 +66,9 @@ def see(net: Classifier, batch: Batch) -> list[Seen]:
         _, weights, _ = watched(net, lambda: net(batch), "this model")
     seen = []
     for part, weights_BHQK in zip(parts, weights, strict=True):
-        x_BKD, words = inputs[part]
+        x_BKD, mask = inputs[part]
         values = [inputs[module][2] for module in attentions(part) if module in inputs]
-        seen.append(Seen(part, x_BKD, words, weights_BHQK, values[0] if values else x_BKD[:, None]))
+        seen.append(Seen(part, x_BKD, mask, weights_BHQK, values[0] if values else x_BKD[:, None]))
     return seen
 
 
@@ -109,7 +109,7 @@ def zeroed(seen: Seen) -> Tensor:
     whole_BHQV = seen.weights_BHQK @ seen.value_BHKV
     output_BQD = output_of(seen, torch.arange(len(whole_BHQV)), whole_BHQV)
     moved_BKQ = torch.zeros(seen.weights_BHQK.transpose(-2, -1)[:, 0].shape)
-    review_R, key_R = seen.words.mask_BT.nonzero(as_tuple=True)
+    review_R, key_R = seen.mask.mask_BT.nonzero(as_tuple=True)
     for r, k in in_chunks(seen.x_BKD.shape[1], review_R, key_R):
         own_RHQV = seen.weights_BHQK[r, :, :, k][..., None] * seen.value_BHKV[r, :, k][:, :, None]
         changed_RQD = output_of(seen, r, whole_BHQV[r] - own_RHQV)
@@ -131,9 +131,7 @@ def output_of(seen: Seen, review_R: Tensor, attended_RHQV: Tensor) -> Tensor:
             # a hook would not save the computation of the weights
             attention.forward = lambda *_: attended_RHQV
             stack.callback(delattr, attention, "forward")
-        output = seen.part(
-            seen.x_BKD[review_R], Words(*(column[review_R] for column in seen.words))
-        )
+        output = seen.part(seen.x_BKD[review_R], Mask(*(column[review_R] for column in seen.mask)))
     return output if output.ndim == 3 else output[:, None]
 
 

@@ -5,13 +5,13 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from imdbattn.report.settings import OfRuns
+from imdbattn.runs.command_settings import LocalData
 from imdbattn.settings.schema import (
+    ClassSettings,
     Count,
     Group,
     InnerShare,
-    LocalData,
     Natural,
-    Part,
     Seed,
     Text,
     Trust,
@@ -27,7 +27,7 @@ class Faithfulness(OfRuns):
     split: Literal["test", "validation"]
     seed: Seed
     reviews: Count
-    scores: list[Text | Part]  # names, which faithfulness/experiment checks, and functions
+    scores: list[Text | ClassSettings]  # names, which faithfulness/experiment checks, and functions
     shares: Annotated[list[InnerShare], Field(min_length=1)]
     costly_reviews: Count
     search: AopcSearch

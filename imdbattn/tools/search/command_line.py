@@ -11,9 +11,9 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
 from imdbattn.errors import UserError
-from imdbattn.launch.command import plain_dict, validated
+from imdbattn.launch.command import validated
 from imdbattn.launch.errors import explain
-from imdbattn.launch.quoting import PATHS, QUOTED, quote
+from imdbattn.launch.hydra_config import PATHS, QUOTED, plain_dict, quote
 from imdbattn.settings.keys import absolute, conf_dir
 from imdbattn.settings.safety import read_settings
 

@@ -36,11 +36,11 @@ from optuna.trial import Trial, TrialState, create_trial
 
 from imdbattn.errors import UserError, in_shell
 from imdbattn.io.files import acquired, write_atomically, writing_into
-from imdbattn.launch.command import composed, has_plugin, plain_dict
+from imdbattn.launch.composition import composed
+from imdbattn.launch.hydra_config import plain_dict, quote
 from imdbattn.launch.job import LOG, failure, jobs_of, resumable, search_path, started, stopping
-from imdbattn.launch.machine import threads_of
+from imdbattn.launch.machine import has_plugin, threads_of
 from imdbattn.launch.process import SWEEP_PID
-from imdbattn.launch.quoting import quote
 from imdbattn.report.comparison import spread
 from imdbattn.report.comparison_page import mean_and_sd
 from imdbattn.report.pages import Report, Section, as_table, print_reports, write_report

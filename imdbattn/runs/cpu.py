@@ -1,73 +1,10 @@
-"""What a command sets for its process: handlers of signals, and faster products and memory on a
-CPU.
-"""
+"""Faster products and memory on a CPU, with the same results up to rounding of float32."""
 
 import ctypes
-import logging
-import os
 import platform
-import shutil
-import signal
-import subprocess
-import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
-
-log = logging.getLogger(__name__)
-
-# the last two: sbatch's and submitit's
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
-
-
-def set_handlers(handlers: Any) -> None:
-    """Sets one handler for all SIGNALS, or a dict of them. Only the main thread may; elsewhere
-    nothing is done.
-    """
-    if threading.current_thread() is threading.main_thread():
-        for number in SIGNALS:
-            signal.signal(number, handlers[number] if isinstance(handlers, dict) else handlers)
-
-
-def exit_now(number: int, frame: Any) -> None:
-    """Handler that exits with status 128 + number; a second signal kills the process."""
-    signal.signal(number, signal.SIG_DFL)
-    if number == signal.SIGUSR1 and os.environ.get("SLURM_PROCID", "0") == "0":
-        requeue()
-    sys.exit(128 + number)
-
-
-@contextmanager
-def exiting_on_signals() -> Iterator[None]:
-    """Signals exit the process, except during training, which handles them itself."""
-    previous = {number: signal.getsignal(number) for number in SIGNALS}
-    set_handlers(exit_now)
-    try:
-        yield
-    finally:
-        set_handlers(previous)
-
-
-def requeue() -> None:
-    """Requeues the SLURM job of this process, if there is one, and logs the outcome."""
-    job = os.environ.get("SLURM_JOB_ID")
-    if array := os.environ.get("SLURM_ARRAY_JOB_ID"):
-        job = f"{array}_{os.environ['SLURM_ARRAY_TASK_ID']}"
-    if job is None or shutil.which("scontrol") is None:
-        return
-    done = subprocess.run(["scontrol", "requeue", job], capture_output=True, text=True, check=False)
-    outcome = (
-        "is requeued"
-        if done.returncode == 0
-        else f"is not requeued: {' '.join(done.stderr.split())}"
-    )
-    log.warning("SLURM job %s %s", job, outcome)
-
-
-# --- CPU ------------------------------------------------------------------------------------------
 
 MAX_ERROR = 1e-5  # of a product, relative to |a| |b|; float32 stays below 1e-6, bfloat16 is at 1e-3
 
@@ -93,20 +30,20 @@ def use_onednn() -> bool:
 
 
 def float32_products() -> str:
-    """Which library multiplies float32 matrices, for environment.json."""
+    """Returns which library multiplies float32 matrices, for environment.json."""
     return (
         "oneDNN" if getattr(matmul_backend(), "fp32_precision", "") == "bf16" else "torch's default"
     )
 
 
 def matmul_backend() -> Any:
-    """Torch's setting; None in older versions."""
+    """Returns torch's setting; None in older versions."""
     return getattr(torch.backends.mkldnn, "matmul", None)
 
 
 def product_error() -> float:
-    """Largest error, relative to |a| |b|, of products with the shapes of attention, against
-    float64.
+    """Returns the largest error, relative to |a| |b|, of products with the shapes of attention,
+    against float64.
     """
     generator = torch.Generator().manual_seed(0)
     shapes = ((2048, 50), (50, 50), (8, 256, 50), (8, 256, 50), (8, 256, 256))

@@ -4,16 +4,21 @@ import logging
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from imdbattn.data.labels import folded, label_of, names_of_labels, number_labels
-from imdbattn.data.sources import SPLITS, Source, Split, Texts, fingerprint, split_named
 from imdbattn.data.sources.hub import is_saved, saved_reviews
+from imdbattn.data.split_names import split_named
+from imdbattn.data.splits import SPLITS, Source, Split, Texts, fingerprint
 from imdbattn.data.user_files import tables
 from imdbattn.errors import UserError
 from imdbattn.io.files import sha256_of
+
+if TYPE_CHECKING:
+    from imdbattn.settings.schema import ReviewDataSettings
+
 
 log = logging.getLogger(__name__)
 
@@ -22,8 +27,8 @@ MISSING = ("", "nan", "na", "n/a", "#n/a", "<na>", "none", "null")
 UNLABELLED = ("unsup", "unsupervised")  # names of reviews without labels
 
 
-def path_source(path: Path, cfg: Any) -> Source:
-    """A folder like aclImdb, a folder with tables for each split, or one table that will be
+def path_source(path: Path, cfg: "ReviewDataSettings") -> Source:
+    """Returns a folder like aclImdb, a folder with tables for each split, or one table that will be
     split.
     """
     if path.is_dir() and is_saved(path):
@@ -77,8 +82,8 @@ def path_source(path: Path, cfg: Any) -> Source:
 
 
 def given_splits(path: Path, text_column: str, label_column: str) -> dict[str, list[Path]]:
-    """The files of each split in a folder: tables, or the texts in <split>/<label>/*.txt; `unsup`
-    is skipped.
+    """Returns the files of each split in a folder: tables, or the texts in <split>/<label>/*.txt;
+    `unsup` is skipped.
 
     Names of splits are compared without case. A split may be in several tables,
     train-00000-of-00002 and so on. The log names the tables and folders that are not used.
@@ -86,73 +91,75 @@ def given_splits(path: Path, text_column: str, label_column: str) -> dict[str, l
     """
     contents: dict[Path, list[Path]] = {}  # tables, and folders of labels with their texts
     visible = tables.visible_in(path)
-    for place in visible:
-        if place.is_file() and tables.suffix_of(place) in tables.SUFFIXES:
-            contents[place] = [place]
-        elif place.is_dir() and split_named(place.name)[0]:
-            below = (file for file in tables.files_below(place, UNLABELLED) if file.parent != place)
+    for entry in visible:
+        if entry.is_file() and tables.suffix_of(entry) in tables.SUFFIXES:
+            contents[entry] = [entry]
+        elif entry.is_dir() and split_named(entry.name)[0]:
+            below = (file for file in tables.files_below(entry, UNLABELLED) if file.parent != entry)
             if texts := tables.numbered(below):
-                contents[place] = texts
-        elif place.is_dir():
+                contents[entry] = texts
+        elif entry.is_dir():
             labels = [
-                label for label in place.glob("*/") if label.name.casefold() not in UNLABELLED
+                label for label in entry.glob("*/") if label.name.casefold() not in UNLABELLED
             ]
             if one_of_each := [text for label in labels for text in [*label.glob("*.txt")][:1]]:
-                contents[place] = one_of_each
+                contents[entry] = one_of_each
     # their numbers and places
     parts: dict[str | None, list[tuple[tuple[int, int], Path]]] = {None: []}
-    for place in contents:
+    for entry in contents:
         split, part = split_named(
-            tables.stem_of(place) if contents[place] == [place] else place.name
+            tables.stem_of(entry) if contents[entry] == [entry] else entry.name
         )
-        parts.setdefault(split, []).append((part, place))
-    others = [place for _, place in parts.pop(None)]
-    for place in visible:
-        if (split := split_named(place.name.partition(".")[0])[0]) and split not in parts:
+        parts.setdefault(split, []).append((part, entry))
+    others = [entry for _, entry in parts.pop(None)]
+    for entry in visible:
+        if (split := split_named(entry.name.partition(".")[0])[0]) and split not in parts:
             formats = ", ".join(tables.SUFFIXES)
             named = f"a table named {split} ({formats}) nor a folder with <label>/*.txt"
-            raise UserError(f"{place} is neither {named}: rename it, or move it elsewhere")
+            raise UserError(f"{entry} is neither {named}: rename it, or move it elsewhere")
     files: dict[str, list[Path]] = {}
-    for split, found in parts.items():
-        names = ", ".join(place.name for _, place in sorted(found))
-        if sorted(part for part, _ in found) != [
-            (number, len(found)) for number in range(len(found))
+    for split, numbered_entries in parts.items():
+        names = ", ".join(entry.name for _, entry in sorted(numbered_entries))
+        if sorted(part for part, _ in numbered_entries) != [
+            (number, len(numbered_entries)) for number in range(len(numbered_entries))
         ]:
             remedy = f"keep one, or all parts from {split}-00000-of-n on"
             raise UserError(f"data.path={path} has {names} for the split {split}: {remedy}")
-        files[str(split)] = [file for _, place in sorted(found) for file in contents[place]]
-    for place in () if files else visible:
-        if any(split_named(tables.stem_of(one))[0] for one in place.glob("*")):
-            raise UserError(f"{path} has no splits, but {place} has: set data.path to that folder")
+        files[str(split)] = [
+            file for _, entry in sorted(numbered_entries) for file in contents[entry]
+        ]
+    for entry in () if files else visible:
+        if any(split_named(tables.stem_of(inner))[0] for inner in entry.glob("*")):
+            raise UserError(f"{path} has no splits, but {entry} has: set data.path to that folder")
     known = {
         folded(label_folder(path, file))
         for group in files.values()
         for file in group
         if file not in contents
     }
-    for place in others:
-        if contents[place] != [place]:
+    for entry in others:
+        if contents[entry] != [entry]:
             labeled = not known.isdisjoint(
-                folded(label_folder(path, file)) for file in contents[place]
+                folded(label_folder(path, file)) for file in contents[entry]
             )
-        elif labeled := tables.stem_of(place).casefold().partition("-")[0] not in UNLABELLED:
+        elif labeled := tables.stem_of(entry).casefold().partition("-")[0] not in UNLABELLED:
             try:
-                labeled = {text_column, label_column} <= {*tables.open_table(place)[0]}
+                labeled = {text_column, label_column} <= {*tables.open_table(entry)[0]}
             except Exception:  # a file of another program
                 labeled = False
         if labeled:
             names = ", ".join(SPLITS)
             raise UserError(
-                f"{place} has labeled reviews, but is not named {names}: rename it, or move it"
+                f"{entry} has labeled reviews, but is not named {names}: rename it, or move it"
                 " elsewhere"
             )
     if others:
-        log.warning("%s: not used: %s", path, ", ".join(place.name for place in others))
+        log.warning("%s: not used: %s", path, ", ".join(entry.name for entry in others))
     return files
 
 
 def label_folder(path: Path, file: Path) -> str:
-    """The label of a text, in <split>/<label>/ or in a folder below it."""
+    """Returns the label of a text, in <split>/<label>/ or in a folder below it."""
     return file.relative_to(path).parts[1]
 
 
@@ -163,8 +170,8 @@ def read_reviews(
     encoding_errors: str,
     label_names: Sequence[str] = (),
 ) -> tuple[list[str], list[str]]:
-    """Texts and labels of a table. Raises UserError for a missing label: without label_names one of
-    MISSING.
+    """Returns texts and labels of a table. Raises UserError for a missing label: without
+    label_names one of MISSING.
     """
     columns = {"data.text_column": text_column, "data.label_column": label_column}
     texts, labels = tables.read_columns(file, columns, encoding_errors)

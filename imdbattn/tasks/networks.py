@@ -17,14 +17,16 @@ from imdbattn.errors import naming
 from imdbattn.io.checkpoint import Weights
 from imdbattn.nn.ladder import Attention
 from imdbattn.nn.vectors import Embedding
-from imdbattn.settings.build import make
+from imdbattn.settings.instantiate import make
 from imdbattn.settings.keys import as_dict
+from imdbattn.settings.schema import AnyModel, ClassifierModel
 
 if TYPE_CHECKING:
     from imdbattn.nn.beyond.context import Phrases
+    from imdbattn.tasks.reviews.task import ReviewSettings
 
 
-def make_net(model: Any, *arguments: Any, **options: Any) -> nn.Module:
+def make_net(model: AnyModel, *arguments: object, **options: object) -> nn.Module:
     """Returns the network that `model.net` describes. arguments, options: those that are known only
     with the data.
     """
@@ -38,15 +40,15 @@ def make_net(model: Any, *arguments: Any, **options: Any) -> nn.Module:
 # --- the net of a classifier of reviews -----------------------------------------------------------
 
 
-def build_net(
-    model: Any,
+def build_classifier(
+    model: ClassifierModel,
     glove: Glove,
     classes: int,
     trained_R: Tensor | None,
     phrases: "Phrases | None" = None,
 ) -> nn.Module:
-    """The classifier that the `model` settings describe. trained_R: ids of the words whose vectors
-    are trained.
+    """Returns the classifier that the `model` settings describe. trained_R: ids of the words whose
+    vectors are trained.
     """
     shift_D, scale_D = torch.zeros(glove.vectors.shape[1]), torch.ones(glove.vectors.shape[1])
     if model.embedding.standardize:
@@ -67,15 +69,15 @@ def build_net(
 
 
 def trained_words(weights: Weights, embedding: str) -> Tensor | None:
-    """The ids of the trained words, from weights; None if there are none. embedding: the name of
-    the Embedding.
+    """Returns the ids of the trained words, from weights; None if there are none. embedding: the
+    name of the Embedding.
     """
     slot_V = weights.get(f"{embedding}.slot_V")
     return None if slot_V is None else slot_V.nonzero()[:, 0]
 
 
-def batch_options(cfg: Any, reads_phrases: bool = True) -> dict[str, Any]:
-    """Options of Ragged.batch for training and evaluation."""
+def batch_options(cfg: "ReviewSettings", reads_phrases: bool = True) -> dict[str, Any]:
+    """Returns the options of Ragged.batch for training and evaluation."""
     phrases = cfg.model.phrases if reads_phrases else None
     return {
         "max_tokens": cfg.data.max_tokens,
@@ -89,7 +91,7 @@ def batch_options(cfg: Any, reads_phrases: bool = True) -> dict[str, Any]:
 # --- the parts of a network, whose outputs are checked before training ---------------------------
 
 
-class Part(NamedTuple):
+class CheckedPart(NamedTuple):
     """A part of a network (docs/own_parts.md).
 
     setting: that names it. shape: of its output, given its inputs. method: that is called.
@@ -101,12 +103,12 @@ class Part(NamedTuple):
     method: str = "forward"
 
 
-def same_shape(x_BTD: Tensor, *_: Any) -> tuple[int, ...]:
+def same_shape(x_BTD: Tensor, *_: object) -> tuple[int, ...]:
     """Returns the shape of the first input."""
     return x_BTD.shape
 
 
-def pooled_shape(x_BTD: Tensor, *_: Any) -> tuple[int, ...]:
+def pooled_shape(x_BTD: Tensor, *_: object) -> tuple[int, ...]:
     """Returns (B, D)."""
     return x_BTD.shape[::2]
 
@@ -116,8 +118,8 @@ def shape_of_scores(query: Tensor, key: Tensor) -> tuple[int, ...]:
     return *query.shape[:-1], key.shape[-2]
 
 
-def scores_in(net: nn.Module) -> Iterator[Part]:
+def scores_in(net: nn.Module) -> Iterator[CheckedPart]:
     """Yields the score of each attention layer."""
     for owner in net.modules():
         if isinstance(owner, Attention):
-            yield Part("score", owner.score, shape_of_scores)
+            yield CheckedPart("score", owner.score, shape_of_scores)

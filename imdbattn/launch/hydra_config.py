@@ -1,24 +1,58 @@
-"""The composed config as plain values, and the resolvers that conf/ uses to name run folders.
+"""Between Hydra and plain settings: quotes for its grammar, the composed config as dicts and lists,
+and the resolvers that conf/ uses to name run folders.
 
 Imports nothing slow.
 """
 
 import os
 import re
-from collections.abc import Callable, Sequence
-from pathlib import Path
+import sys
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
 from imdbattn.errors import UserError, naming
 from imdbattn.launch.process import SWEEP_PID
-from imdbattn.runs.run_folder import finished
 from imdbattn.settings.keys import NAME, job_digest
-from imdbattn.settings.safety import read_settings, refuse_credentials
+from imdbattn.settings.safety import refuse_credentials
 
-VERSION = {"version_base": "1.3"}  # of Hydra's behaviour
-EPOCHS = "trainer.max_epochs"
+HYDRA_VERSION = {"version_base": "1.3"}  # of Hydra's behaviour
+
+# Paths among the settings of imdbattn.train
+PATHS = ("data.path", "data.extra", "data.glove.path", "data.cache_dir", "init", "resume")
+COLUMNS = ("data.text_column", "data.label_column")
+QUOTED = (*PATHS, *COLUMNS)  # settings of imdbattn.train whose values are quoted
+
+
+def quote(argument: str, names: Collection[str]) -> str:
+    """Returns `name=value` with the value quoted for Hydra's grammar, if `name` is in `names` and
+    the value is not quoted yet.
+    """
+    name, equals, value = argument.partition("=")
+    if name not in names or not equals or value == "null" or value[:1] in ("'", '"'):
+        return argument
+    # Backslashes are special only before a quote: one in the value, or the closing one.
+    value = re.sub(r"(\\+)(?='|$)", r"\1\1", value).replace("'", "\\'")
+    return f"{name}='{value}'"
+
+
+def take_argument(name: str) -> str | None:
+    """Removes `name=value` from sys.argv and returns the value: for text that may contain even
+    ${...}.
+    """
+    given = [argument for argument in sys.argv[1:] if argument.startswith(f"{name}=")]
+    sys.argv[1:] = [argument for argument in sys.argv[1:] if argument not in given]
+    return given[-1].removeprefix(f"{name}=") if given else None
+
+
+def refuse_typed_credentials(words: Sequence[str]) -> None:
+    """Raises UserError if a setting on the command line looks like a credential."""
+    typed = {}
+    for word in words:
+        name, _, value = word.lstrip("+~").partition("=")
+        typed[name] = value
+    refuse_credentials(typed)
 
 
 def plain_dict(cfg: DictConfig) -> dict[str, Any]:
@@ -33,7 +67,7 @@ def plain_dict(cfg: DictConfig) -> dict[str, Any]:
             f"these settings are required: {', '.join(f'{key}=' for key in missing)}; see --help"
         )
     with naming("config"):
-        settings: dict[str, Any] = OmegaConf.to_container(cfg, resolve=True)  # type: ignore[assignment]
+        settings: Any = OmegaConf.to_container(cfg, resolve=True)
     refuse_credentials(settings)
     return settings
 
@@ -52,7 +86,7 @@ def digest_of_root(*, _root_: DictConfig) -> str:
         return "invalid"
 
 
-def slots() -> int:
+def parallel_jobs() -> int:
     """Returns how many jobs run in parallel."""
     from imdbattn.launch import machine
 
@@ -81,36 +115,19 @@ def run_name(now: str, name: str, digest: str) -> str:
 def resumed_folder(*, _root_: DictConfig) -> str:
     """Returns the folder in which `resume` continues a run; nothing without `resume`."""
     run = OmegaConf.select(_root_, "resume")
-    words = OmegaConf.select(_root_, "hydra.overrides.task")
-    return longer_folder(str(run), list(words or ())) if run else ""
+    if not run:
+        return ""
+    from imdbattn.launch.resumed_settings import longer_folder
+
+    return longer_folder(str(run), OmegaConf.select(_root_, "hydra.overrides.task") or ())
 
 
-def longer_folder(run: str, words: Sequence[str]) -> str:
-    """Returns `run`, unless the command line trains that finished run for more epochs: then the
-    folder next to it in which the longer run is trained.
-
-    words: the command line.
-    """
-    typed = [word.partition("=")[2] for word in words if word.startswith(f"{EPOCHS}=")]
-    if not typed or not re.fullmatch("[0-9]{1,9}", typed[-1]) or not finished(Path(run)):
-        return run
-    try:
-        epochs = read_settings(Path(run, "config.yaml"))["trainer"]["max_epochs"]
-    except (UserError, KeyError, TypeError):  # reported when the run is opened
-        return run
-    if not isinstance(epochs, int) or int(typed[-1]) <= epochs:
-        return run
-    place = Path(run).resolve()  # runs/latest is a link
-    name = re.sub(r"-[0-9]+-epochs$", "", place.name)
-    return str(place.with_name(f"{name}-{typed[-1]}-epochs"))
-
-
-RESOLVERS: dict[str, Callable[..., Any]] = {
+RESOLVERS: dict[str, Callable[..., object]] = {
     "digest": digest_of_root,
     "either": lambda first, second: first or second,
     "folder_name": folder_name,
     "fold_suffix": fold_suffix,
     "resumed_folder": resumed_folder,
     "run_name": run_name,
-    "slots": slots,
+    "slots": parallel_jobs,
 }

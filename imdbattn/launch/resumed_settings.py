@@ -1,6 +1,7 @@
 """Determines the settings of a resumed run. Does not import torch, which is slow to import."""
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,7 +10,6 @@ from omegaconf import OmegaConf
 
 from imdbattn.errors import UserError
 from imdbattn.io.files import expanded
-from imdbattn.launch.folders import EPOCHS, longer_folder
 from imdbattn.runs.run import Run
 from imdbattn.runs.run_folder import finished
 from imdbattn.settings.keys import (
@@ -17,16 +17,16 @@ from imdbattn.settings.keys import (
     as_dict,
     explicit,
     flat,
-    named_overrides,
     within,
     without,
 )
+from imdbattn.settings.safety import read_settings
 
-RESTARTS = ("SLURM_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT")  # above 0 in a restarted job
+EPOCHS = "trainer.max_epochs"
 
 
 class Plan(NamedTuple):
-    """What a command line of imdbattn.train does.
+    """How a command line of imdbattn.train continues a run.
 
     folder: of the run. resume: whether the run in it is continued. start: the folder of a finished
     run that is trained for more epochs in the new `folder`.
@@ -39,15 +39,14 @@ class Plan(NamedTuple):
 
 
 def plan(settings: dict[str, Any], words: Sequence[str], folder: Path) -> Plan:
-    """Decides whether a command line starts a new run, resumes one, or trains one longer.
+    """Returns how the run that `resume` names is continued, or trained for more epochs.
 
-    words: the settings on the command line. folder: of a run that is not resumed. Raises UserError
-    if a run cannot be resumed with these settings.
+    Without `resume` the job was restarted, and the run in `folder` is continued. words: the
+    settings on the command line. folder: of a run that is not resumed. Raises UserError if a run
+    cannot be resumed with these settings.
     """
     if not settings["resume"]:
-        if was_restarted(folder):
-            return Plan(resumed(settings, words, folder), folder, resume=True)
-        return Plan(settings | {"overrides": named_overrides(words, settings)}, folder)
+        return Plan(resumed(settings, words, folder), folder, resume=True)
     run = expanded(settings["resume"]).resolve()  # runs/latest is a link
     if longer_folder(str(run), words) == str(run):
         return Plan(resumed(settings, words, run), run, resume=True)
@@ -57,10 +56,24 @@ def plan(settings: dict[str, Any], words: Sequence[str], folder: Path) -> Plan:
     return Plan(resumed(settings, words, run), folder, start=run)
 
 
-def was_restarted(folder: Path) -> bool:
-    """Whether SLURM or torchrun has restarted this job, and `folder` contains its run."""
-    restarted = any(os.environ.get(name, "0") not in ("", "0") for name in RESTARTS)
-    return restarted and (folder / "config.yaml").exists()
+def longer_folder(run: str, words: Sequence[str]) -> str:
+    """Returns `run`, unless the command line trains that finished run for more epochs: then the
+    folder next to it in which the longer run is trained.
+
+    words: the command line.
+    """
+    typed = [word.partition("=")[2] for word in words if word.startswith(f"{EPOCHS}=")]
+    if not typed or not re.fullmatch("[0-9]{1,9}", typed[-1]) or not finished(Path(run)):
+        return run
+    try:
+        epochs = read_settings(Path(run, "config.yaml"))["trainer"]["max_epochs"]
+    except (UserError, KeyError, TypeError):  # reported when the run is opened
+        return run
+    if not isinstance(epochs, int) or int(typed[-1]) <= epochs:
+        return run
+    finished_run = Path(run).resolve()  # runs/latest is a link
+    name = re.sub(r"-[0-9]+-epochs$", "", finished_run.name)
+    return str(finished_run.with_name(f"{name}-{typed[-1]}-epochs"))
 
 
 def resumed(settings: Mapping[str, Any], overrides: Sequence[str], folder: Path) -> dict[str, Any]:

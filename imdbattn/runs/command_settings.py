@@ -1,4 +1,7 @@
-"""The settings of imdbattn.evaluate and imdbattn.predict; None is the run's own setting."""
+"""The settings of commands that read runs, imdbattn.evaluate and imdbattn.predict among them.
+
+None is the run's own setting.
+"""
 
 from typing import Annotated, Any, Literal
 
@@ -7,20 +10,38 @@ from pydantic import Field
 from imdbattn.errors import UserError
 from imdbattn.settings.schema import (
     Amount,
+    ClassSettings,
     Count,
     Errors,
+    GloveSource,
+    Group,
     Lengths,
-    LocalData,
-    OfRun,
-    Part,
     Text,
     Trainer,
+    Trust,
 )
+
+
+class LocalGlove(Group):
+    source: GloveSource | None = None
+    dim: Count | None = None
+    path: Text | None = None
+
+
+class LocalData(Group):
+    cache_dir: Text | None = None
+    glove: LocalGlove
+
+
+class OfRun(Group):
+    run: Text
+    trust: Trust
+    data: LocalData
 
 
 class OtherData(LocalData):
     path: Text | None
-    source: Literal["auto", "hub", "packaged", "path"] | Part | None
+    source: Literal["auto", "hub", "packaged", "path"] | ClassSettings | None
     text_column: Text | None
     label_column: Text | None
     label_names: Annotated[list[Text], Field(min_length=2)] | None

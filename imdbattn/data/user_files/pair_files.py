@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
 
-from imdbattn.data.sources import SPLIT_NAMES, split_named
+from imdbattn.data.split_names import SPLIT_NAMES, split_named
 from imdbattn.data.user_files.tables import COMPRESSED, counted, read_lines, read_text, visible_in
 from imdbattn.errors import UserError, in_line
 
@@ -16,8 +16,8 @@ Sides = tuple[Path, Path]  # the files of sources and of targets
 
 
 def read_pairs(path: Path, encoding_errors: str, swapped: bool) -> Iterator[Pair]:
-    """The pairs of a file; blank lines count as rows and are skipped. swapped: the target is the
-    first column.
+    """Yields the pairs of a file; blank lines count as rows and are skipped. swapped: the target is
+    the first column.
 
     Raises UserError with the row if a line is not a pair.
     """
@@ -34,26 +34,27 @@ def read_pairs(path: Path, encoding_errors: str, swapped: bool) -> Iterator[Pair
 
 
 def aligned_files(folder: Path, languages: Sequence[str]) -> dict[str, Sides]:
-    """The files of each split in a folder, such as train.en and train.fr, which may be compressed.
+    """Returns the files of each split in a folder, such as train.en and train.fr, which may be
+    compressed.
 
     A single pair of files with any name is the split "". Raises UserError unless each file has its
     counterpart, and for files whose name begins with that of a split.
     """
-    found: dict[str, dict[str, Path]] = {}  # by name without the language
-    for place in visible_in(folder):
-        name = place.stem if place.suffix.lower() in COMPRESSED else place.name
+    by_stem: dict[str, dict[str, Path]] = {}  # by name without the language
+    for file in visible_in(folder):
+        name = file.stem if file.suffix.lower() in COMPRESSED else file.name
         stem, _, language = name.rpartition(".")
-        if language in languages and place.is_file():
-            if language in found.setdefault(stem, {}):
+        if language in languages and file.is_file():
+            if language in by_stem.setdefault(stem, {}):
                 raise UserError(f"{folder} has {stem}.{language} twice: keep one")
-            found[stem][language] = place
-    for stem, sides in found.items():
+            by_stem[stem][language] = file
+    for stem, sides in by_stem.items():
         for language in languages:
             if language not in sides:
                 have = next(iter(sides.values())).name
                 raise UserError(f"{folder} has {have}, but not {stem}.{language}: both are needed")
     source, target = languages
-    files = {stem: (sides[source], sides[target]) for stem, sides in found.items()}
+    files = {stem: (sides[source], sides[target]) for stem, sides in by_stem.items()}
     if len(files) == 1 and split_named(next(iter(files)))[0] is None:
         return {"": next(iter(files.values()))}
     splits: dict[str, Sides] = {}
@@ -76,7 +77,7 @@ def aligned_files(folder: Path, languages: Sequence[str]) -> dict[str, Sides]:
 
 
 def read_aligned(sides: Sides, encoding_errors: str) -> Iterator[Pair]:
-    """The pairs of two files, line by line; rows in which both are blank are skipped.
+    """Yields the pairs of two files, line by line; rows in which both are blank are skipped.
 
     Raises UserError if one has more lines than the other.
     """

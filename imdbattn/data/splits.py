@@ -1,0 +1,254 @@
+"""The texts of a source, and their division into training, validation and test.
+
+Shape suffix: N items of a split.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from imdbattn.errors import UserError
+
+SPLITS = ("train", "validation", "test")
+
+
+@dataclass(frozen=True)
+class Split:
+    """One split as text."""
+
+    texts: list[str]  # N reviews, or source sentences
+    labels: Any  # (N,) class numbers; for pairs, a list of all correct targets of each source
+    rows: np.ndarray  # (N,) int64 row numbers in the file or hub split
+
+    def take(self, index: Sequence[int] | np.ndarray) -> "Split":
+        texts = [self.texts[i] for i in index]
+        if isinstance(self.labels, np.ndarray):
+            return Split(texts, self.labels[index], self.rows[index])
+        return Split(texts, [self.labels[i] for i in index], self.rows[index])
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def labelled(self) -> Iterator[str]:
+        """Returns what a fingerprint of reviews covers: equal test sets have equal fingerprints."""
+        return (
+            f"{label}\0{text}\0"
+            for text, label in zip(self.texts, self.labels.tolist(), strict=True)
+        )
+
+
+@dataclass(frozen=True)
+class Texts:
+    """All splits of a source, by their names in SPLITS; a file without splits is the split ""."""
+
+    splits: dict[str, Split]
+    label_names: list[str] = field(default_factory=list)
+    test_set: str = ""  # its name, for display
+    dropped: int = 0  # number of items that were read but omitted
+    facts: dict[str, object] = field(default_factory=dict)  # for metrics.json
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where texts are from. `key` changes when the content does; `load` is called only if the cache
+    lacks that key.
+    """
+
+    kind: str  # such as hub or path: what data.source=auto chose
+    name: str  # for display
+    key: str
+    load: Callable[[], Texts] = field(compare=False)
+
+    @property
+    def checksum(self) -> str:
+        """Returns 16 hex digits of `key`."""
+        return fingerprint([self.key])
+
+
+def divided(
+    texts: Texts,
+    name: str,
+    shares: Mapping[str, float] | None,
+    places: Callable[[Split, dict[str, float]], Mapping[str, Sequence[int] | np.ndarray]],
+    cut: str,
+) -> Texts:
+    """Returns train, validation and test. Missing splits are taken from training, which then loses
+    the texts of the others.
+
+    Args:
+        texts: the splits of a source.
+        name: that of the source, for messages.
+        shares: of validation and test. None leaves the splits as they are, for scoring; a single
+        file is a test set.
+        places: given the training split and the shares of missing ones, the places of the items of
+        train and of these.
+        cut: describes a test set that is taken from training.
+
+    Raises UserError if there is no training split.
+    """
+    whole = "test" if shares is None else "train"
+    splits = {split or whole: part for split, part in texts.splits.items()}
+    test_set, dropped = "all" if "" in texts.splits else "test", texts.dropped
+    if shares is not None:
+        if "train" not in splits:
+            raise UserError(
+                f"{name} has no training data: give train/<label>/*.txt, or a table named train"
+            )
+        rest = splits["train"]
+        index = places(
+            rest, {split: share for split, share in shares.items() if split not in splits}
+        )
+        splits |= {split: rest.take(own) for split, own in index.items()}
+        held_out = {text for split in ("validation", "test") for text in splits[split].texts}
+        train = splits["train"]
+        splits["train"] = train.take(
+            [at for at, text in enumerate(train.texts) if text not in held_out]
+        )
+        test_set = cut if "test" in index else "test"
+        dropped += len(rest) - sum(len(splits[split]) for split in index)
+    splits = {split: splits[split] for split in SPLITS if split in splits}
+    return replace(
+        texts, splits=splits, test_set=texts.test_set or f"{name}: {test_set}", dropped=dropped
+    )
+
+
+def check_splits(texts: Texts, name: str) -> None:
+    """Raises UserError if a split has no items, or if training has only one class."""
+    empty = [split for split in SPLITS if not len(texts.splits.get(split, ()))]
+    if empty:
+        problem = f"nothing is left for {empty[0]} (texts of other splits are omitted)"
+        remedy = (
+            "give more, or change data.validation_share, test_share, limit, folds or max_tokens"
+        )
+        raise UserError(f"{name}: {problem}: {remedy}")
+    if (
+        isinstance(labels := texts.splits["train"].labels, np.ndarray)
+        and len(np.unique(labels)) < 2
+    ):
+        raise UserError(
+            f"{name}: training has only one class: add reviews of another, or increase data.limit"
+        )
+
+
+def fingerprint(parts: Iterable[str]) -> str:
+    """Returns 16 hex digits of the parts of a split, in order."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part.encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()[:16]
+
+
+# --- how reviews are divided ----------------------------------------------------------------------
+
+
+def cut_reviews(
+    reviews: Texts,
+    name: str,
+    shares: Mapping[str, float] | None,
+    fold: tuple[int, int] | None = None,
+    limit: int | None = None,
+) -> Texts:
+    """Returns train, validation and test by `block_cut`, or by `fold_cut` for a fold, (its number,
+    number of folds).
+
+    shares: see `divided`. limit: number of reviews to keep, see `limited`.
+    Raises UserError if a split is empty or training has one class, and if the source of a fold has
+    splits of its own.
+    """
+
+    def places(train: Split, missing: dict[str, float]) -> dict[str, np.ndarray]:
+        if not fold:
+            return block_cut(train.labels, missing)
+        if len(missing) < 2:
+            own = "has validation or test splits of its own"
+            raise UserError(
+                f"{name} {own}: omit data.folds, or give one file, or data.source=packaged"
+            )
+        return fold_cut(train.labels, shares["validation"], *fold)  # type: ignore[index]
+
+    test_set = (
+        f"fold {fold[0]} of {fold[1]}" if fold else f"a cut of {(shares or {}).get('test', 0):.0%}"
+    )
+    cut = divided(reviews, name, shares, places, f"{test_set} in consecutive blocks per class")
+    if fold:
+        (whole,) = reviews.splits.values()
+        digest = fingerprint([f"{fold[1]} folds\0", *whole.labelled()])  # the same for all folds
+        cut = replace(
+            cut,
+            facts={"cross_validation": {"folds": fold[1], "fold": fold[0], "fingerprint": digest}},
+        )
+    cut = limited(cut, limit) if limit else cut
+    if shares is not None:
+        check_splits(cut, name)
+    return cut
+
+
+def limited(reviews: Texts, limit: int) -> Texts:
+    """Returns a random subset of `limit` reviews, stratified by split and class.
+
+    Each review stays in its split, and a smaller limit selects a subset of the reviews of a larger
+    limit.
+    """
+    cells = []  # split, label and, in random order, the reviews of each
+    for split, part in reviews.splits.items():
+        for label in np.unique(part.labels):
+            rng = np.random.default_rng((SPLITS.index(split), label))
+            cells.append((split, label, rng.permutation(np.flatnonzero(part.labels == label))))
+    sizes = [len(order) for *_, order in cells]
+    places = np.concatenate([(np.arange(size) + 0.5) / size for size in sizes])
+    chosen = np.argsort(places, kind="stable")[:limit]
+    counts = np.bincount(np.repeat(np.arange(len(cells)), sizes)[chosen], minlength=len(cells))
+    kept: dict[str, list[np.ndarray]] = {}
+    for (split, _, order), count in zip(cells, counts, strict=True):
+        kept.setdefault(split, []).append(order[:count])
+    splits = {
+        split: reviews.splits[split].take(np.sort(np.concatenate(parts)))
+        for split, parts in kept.items()
+    }
+    return replace(reviews, splits=splits, test_set=f"{reviews.test_set}, data.limit={limit}")
+
+
+def block_cut(labels_N: np.ndarray, shares: Mapping[str, float]) -> dict[str, np.ndarray]:
+    """Returns consecutive blocks of every class: indices of train, then of each name in `shares`.
+
+    Consecutive reviews of IMDB are about the same film: with a random split, 97% of held-out
+    reviews are about a film that is also in training, with consecutive blocks 37%.
+    """
+    ends = np.cumsum([1 - sum(shares.values()), *shares.values()])[:-1]
+    classes = [np.flatnonzero(labels_N == label) for label in np.unique(labels_N)]
+    return indices_of_splits(
+        ("train", *shares),
+        [np.split(index, np.round(ends * len(index)).astype(int)) for index in classes],
+    )
+
+
+def fold_cut(
+    labels_N: np.ndarray, validation: float, fold: int, folds: int
+) -> dict[str, np.ndarray]:
+    """Returns the indices of train, validation and test, each in consecutive blocks of every class;
+    test is fold `fold`.
+
+    validation: share of the block before the fold. The blocks wrap around, so validation of the
+    first fold is the end of each class.
+    """
+    classes = []
+    for label in np.unique(labels_N):
+        index = np.flatnonzero(labels_N == label)
+        start, stop = (end * len(index) // folds for end in (fold - 1, fold))
+        others = len(index) - (stop - start)
+        train = max(0, others - round(validation * len(index)))
+        classes.append(np.split(np.roll(index, -stop), [train, others]))
+    return indices_of_splits(SPLITS, classes)
+
+
+def indices_of_splits(
+    names: Sequence[str], classes: list[list[np.ndarray]]
+) -> dict[str, np.ndarray]:
+    """Returns the indices of each split, ascending, of those of each class."""
+    return {
+        name: np.sort(np.concatenate(parts))
+        for name, parts in zip(names, zip(*classes, strict=True), strict=True)
+    }

@@ -1,0 +1,40 @@
+"""A command's config of other words than those of sys.argv: for `--help`, Python and searches."""
+
+import threading
+from collections.abc import Sequence
+
+import hydra
+from hydra.core.global_hydra import GlobalHydra
+from omegaconf import DictConfig
+
+from imdbattn.launch.errors import explain
+from imdbattn.launch.hydra_config import (
+    HYDRA_VERSION,
+    quote,
+    refuse_typed_credentials,
+    register_resolvers,
+)
+from imdbattn.settings.keys import conf_dir
+
+COMPOSING = threading.Lock()  # Hydra has one state per process
+
+
+def composed(
+    config_name: str, overrides: Sequence[str] = (), paths: Sequence[str] = ()
+) -> DictConfig:
+    """Returns a command's config, with `hydra`, of these words instead of sys.argv. paths: see
+    `command`. Raises UserError.
+    """
+    register_resolvers()
+    words = [quote(word, paths) for word in overrides]
+    refuse_typed_credentials(words)
+    with COMPOSING:
+        # of a caller that uses Hydra itself
+        outer, GlobalHydra.instance().hydra = GlobalHydra.instance().hydra, None
+        try:
+            with hydra.initialize_config_dir(str(conf_dir()), **HYDRA_VERSION):
+                return hydra.compose(config_name, words, return_hydra_config=True)
+        except Exception as error:
+            raise explain(error, config_name, words) from error
+        finally:
+            GlobalHydra.instance().hydra = outer

@@ -1,0 +1,68 @@
+"""Messages about wrong settings. Only a command that fails reads this file."""
+
+import difflib
+import re
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from imdbattn.settings.keys import as_text, flat, within
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+
+QUOTED_TEXT = (
+    "; text that looks like a number, true, false or null is quoted, as in"
+    " \"data.label_names=['0','1']\""
+)
+
+
+def in_one_line(errors: "ValidationError", settings: Any) -> str:
+    """Returns the first error, as `key=value must be ...`."""
+    error, keys, value = errors.errors()[0], list[str](), settings
+    for part in error["loc"]:
+        with suppress(KeyError, IndexError, TypeError):  # the name of a union's member is not a key
+            value = value[part]
+            keys.append(str(part))
+    key = ".".join(keys)
+    if error["type"] == "union_tag_invalid":  # of a setting that selects the class of its group
+        name, value, choices = (
+            error["ctx"][part] for part in ("discriminator", "tag", "expected_tags")
+        )
+        return f"{key}.{name.strip(chr(39))}={value} must be one of {choices}"
+    if error["type"] == "missing":
+        return f"{'.'.join([*keys, str(error['loc'][-1])])} is missing"
+    if error["type"] == "extra_forbidden":
+        return no_setting(key, flat(settings).keys() - {key})
+    must = re.sub(r"^(Input|List|String|Dictionary|Value) should", "must", error["msg"]).replace(
+        " after validation", ""
+    )
+    if error["type"] == "string_type" and isinstance(value, int | float | None):
+        must += QUOTED_TEXT
+    return f"{key}={as_text(value)} {must}"
+
+
+# Names of settings in other programs -> the last part of their key here
+ALIASES = {"learning_rate": "lr", "epochs": "max_epochs", "batch_size": "batch_tokens"}
+
+
+def no_setting(key: str, known: Iterable[str]) -> str:
+    """Returns a message that there is no such setting, with the most similar of the settings
+    `known` and of their groups.
+    """
+    last_parts = {
+        name: name.rpartition(".")[2]
+        for key in known
+        for name in (key, key.rpartition(".")[0])
+        if name
+    }
+    group, _, last = key.rpartition(".")
+    last = ALIASES.get(last, last)
+    similar = difflib.get_close_matches(last, {*last_parts.values()})
+    names = [name for name, part in last_parts.items() if part in similar]
+    near = difflib.get_close_matches(f"{group}.{last}".lstrip("."), names, 1, cutoff=0)
+    remedies = [f"the nearest is {near[0]}"] if near else []
+    # perhaps an argument
+    if within(key, "model.net", "model.convolution", "optim", "trainer", "data.tokenizer"):
+        remedies.append(f"+{key}=... passes it to the class")
+    return f"there is no setting {key}; {', or '.join(remedies) or '--help lists them all'}"
