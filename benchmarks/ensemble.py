@@ -21,7 +21,7 @@ from omegaconf import OmegaConf
 
 from benchmarks import baselines
 from imdbattn.errors import UserError
-from imdbattn.report.finished_runs import REVIEWS, Run, read_run
+from imdbattn.report.finished_runs import REVIEWS, FinishedRun, read_run
 from imdbattn.runs.run_folder import SPLIT_FILES
 from imdbattn.settings.keys import FINGERPRINT
 from imdbattn.tasks.reviews.classifier import Scores
@@ -30,7 +30,7 @@ from imdbattn.tasks.reviews.classifier import Scores
 SAME = ("labels", "test_set", "source_key", *FINGERPRINT.values())
 
 
-def scores_of(runs: Sequence[Run], split: str) -> tuple[Scores, np.ndarray]:
+def scores_of(runs: Sequence[FinishedRun], split: str) -> tuple[Scores, np.ndarray]:
     """The mean logits of the members, as scores, and the reviews' rows in their source."""
     import pyarrow.parquet as pq
 

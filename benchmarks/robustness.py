@@ -40,7 +40,14 @@ from imdbattn.report.comparison_figures import (
     signed,
     wrapped,
 )
-from imdbattn.report.finished_runs import REVIEWS, Predictions, Run, Skipped, find_runs, variants
+from imdbattn.report.finished_runs import (
+    REVIEWS,
+    FinishedRun,
+    Skipped,
+    SplitPredictions,
+    find_runs,
+    variants,
+)
 from imdbattn.report.pages import png
 from imdbattn.runs.run_folder import SPLIT_FILES
 
@@ -215,7 +222,7 @@ def answers_of(texts: Sequence[str], probabilities_NC: np.ndarray) -> Answers:
 
 
 def check_unchanged(
-    run: Run, answers: Answers, texts: Sequence[str], recorded: Predictions, split: str
+    run: FinishedRun, answers: Answers, texts: Sequence[str], recorded: SplitPredictions, split: str
 ) -> None:
     """Raises UserError if a run does not reproduce the predictions in its run folder."""
     label_N, probability_N = (
@@ -232,7 +239,7 @@ def check_unchanged(
         )
 
 
-def task_of(run: Run, split: str) -> baselines.Task:
+def task_of(run: FinishedRun, split: str) -> baselines.Task:
     """The corpus of a run, for a baseline. Raises UserError if its data have changed."""
     task = baselines.task_of(OmegaConf.create(run.settings["data"]))
     ours, theirs = task.corpus.fingerprints[split], run.fingerprint(split)
@@ -285,9 +292,10 @@ class Results(NamedTuple):
 
 def classifiers(
     folders: Iterable[str | Path], split: str
-) -> tuple[dict[Run, Predictions], list[Skipped]]:
-    """Predictions of the same reviews by the runs with a checkpoint, and the skipped runs. Raises
-    UserError.
+) -> tuple[dict[FinishedRun, SplitPredictions], list[Skipped]]:
+    """Returns predictions of the same reviews by the runs with a checkpoint, and the skipped runs.
+
+    Raises UserError.
     """
     runs, skipped = find_runs(folders)
     for run in runs:
@@ -341,7 +349,7 @@ def measure(
             columns = {
                 name: v[chosen_N] for name, v in vars(predictions[run]).items() if v is not None
             }
-            check_unchanged(run, answers[-1], reviews, Predictions(**columns), split)
+            check_unchanged(run, answers[-1], reviews, SplitPredictions(**columns), split)
         judges.append(Judge(variant.label, answers))
     if baseline:
         judges.append(
