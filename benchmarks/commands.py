@@ -114,7 +114,7 @@ def cpu_seconds(*arguments: str) -> float:
 def prediction_rows() -> list[Row]:
     """Measures the first prediction of a run in a new process, against importing torch; CPU time."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        place = f"{folder}/run"
+        run_folder = f"{folder}/run"
         rows = []
         short = [
             "data.source=packaged",
@@ -124,9 +124,9 @@ def prediction_rows() -> list[Row]:
             "trainer.max_epochs=1",
         ]
         train_command = [sys.executable, "-m", "imdbattn.train", "model=residual_pe"]
-        run([*train_command, f"hydra.run.dir={place}", *short])
-        load = f"import imdbattn; imdbattn.load({place!r}).predict('A fine film.')"
-        command = ["-m", "imdbattn.predict", f"run={place}", "text=A fine film."]
+        run([*train_command, f"hydra.run.dir={run_folder}", *short])
+        load = f"import imdbattn; imdbattn.load({run_folder!r}).predict('A fine film.')"
+        command = ["-m", "imdbattn.predict", f"run={run_folder}", "text=A fine film."]
         for name, goal, words in (
             ("imdbattn.load(run).predict(text), against importing torch", "<= 1.6", ["-c", load]),
             ("imdbattn.predict text=, against importing torch", "<= 2", command),

@@ -39,7 +39,7 @@ class Row(NamedTuple):
 
 
 def row(name: str, unit: str, goal: str, pairs: Sequence[tuple[float, float]]) -> Row:
-    """pairs: (ours, theirs) of each round."""
+    """Returns a row. pairs: (ours, theirs) of each round."""
     ratios = [ours / theirs for ours, theirs in pairs]
     medians = median(ours for ours, _ in pairs), median(theirs for _, theirs in pairs)
     return Row(name, *medians, median(ratios), unit, goal, min(ratios), max(ratios))
@@ -54,7 +54,7 @@ def race(
     theirs: Callable[[], float],
     rounds: int,
 ) -> Row:
-    """The rates, `count` per second, of two sides that return seconds."""
+    """Returns the rates, `count` per second, of two sides that return seconds."""
     return row(name, unit, goal, in_turn(lambda: count / ours(), lambda: count / theirs(), rounds))
 
 

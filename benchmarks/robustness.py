@@ -135,11 +135,11 @@ def without_names(text: str) -> str:
     return NAMES.sub(it, text)
 
 
-def starts_sentence(text: str, place: int) -> bool:
+def starts_sentence(text: str, start: int) -> bool:
     """Returns whether a sentence starts there. A single capital with a full stop is an initial and
     ends no sentence.
     """
-    return STARTS_SENTENCE.search(text[max(0, place - 12) : place]) is not None if place else True
+    return STARTS_SENTENCE.search(text[max(0, start - 12) : start]) is not None if start else True
 
 
 def pieces(text: str) -> list[str]:
@@ -158,7 +158,7 @@ def with_words_dropped(text: str) -> str:
     """Removes a random tenth of the words between spaces."""
     words = pieces(text)
     kept = dice(text).sample(range(len(words)), len(words) - round(0.1 * len(words)))
-    return " ".join(words[place] for place in sorted(kept))
+    return " ".join(words[index] for index in sorted(kept))
 
 
 def shuffled(text: str) -> str:
@@ -229,7 +229,7 @@ def check_unchanged(
     recorded_N = np.where(same_N, recorded.confidence_N, 1 - recorded.confidence_N)
     if other := int((np.abs(recorded_N - probability_N) > TOLERANCE).sum()):
         raise UserError(
-            f"{run.place} labels {other} of {len(texts)} {split} reviews differently from its"
+            f"{run.path} labels {other} of {len(texts)} {split} reviews differently from its"
             f" {SPLIT_FILES[split][0]}: its checkpoint is not the one that was scored. Copy the run"
             " folder again"
         )
@@ -241,7 +241,7 @@ def task_of(run: FinishedRun, split: str) -> baselines.Task:
     ours = task.corpus.fingerprints[split]
     theirs = run.fingerprint(split)
     if ours != theirs:
-        raise UserError(f"{split} of {run.place} has fingerprint {theirs}, but its data now {ours}")
+        raise UserError(f"{split} of {run.path} has fingerprint {theirs}, but its data now {ours}")
     return task
 
 
@@ -296,15 +296,15 @@ def classifiers(
     runs, skipped = find_runs(folders)
     for run in runs:
         if run.items != REVIEWS or len(run.labels) != 2:
-            raise UserError(f"{run.place} has {len(run.labels)} labels: give runs with two")
+            raise UserError(f"{run.path} has {len(run.labels)} labels: give runs with two")
         if run.labels[0].lower().startswith("pos"):  # the pairs need the negative label first
             raise UserError(
-                f"{run.place} has {run.labels[0]} first: train with data.label_names=[neg,pos]"
+                f"{run.path} has {run.labels[0]} first: train with data.label_names=[neg,pos]"
             )
     models = [run for run in runs if (run.folder / "checkpoints" / "best.ckpt").exists()]
     for run in runs:
         if run not in models:
-            skipped.append({"folder": run.place, "reason": "no checkpoints/best.ckpt"})
+            skipped.append({"folder": run.path, "reason": "no checkpoints/best.ckpt"})
     if not models:
         raise UserError(f"no run has a model: {skipped[-1]['folder']}: {skipped[-1]['reason']}")
     if len(by_set(models, split)) > 1:
@@ -450,8 +450,8 @@ def picture(results: Results) -> Figure:
         axes.plot(accuracies, rows, marker, color=styles[number], ms=4.5, label=wrapped(label, 40))
     axes.plot([], [], color=GREY, lw=1.2, alpha=0.5, label="from the unchanged reviews")
     axes.set_ylim(len(changes) - 0.5, -0.5)
-    for place in range(1, len(changes)):
-        axes.axhline(place - 0.5, color="black", lw=0.4, alpha=0.3)
+    for row in range(1, len(changes)):
+        axes.axhline(row - 0.5, color="black", lw=0.4, alpha=0.3)
     axes.grid(axis="y", visible=False)
     axes.set_xlabel(f"{results.split} accuracy (%)", fontsize=9)
     return finish(figure, "Accuracy on changed reviews", legend=2)

@@ -167,7 +167,7 @@ class TextbookTranslator(nn.Module):
         self.output = nn.Linear(hidden, vocabulary)
 
     def forward(self, source_BS: Tensor, lengths_B: Tensor, before_BT: Tensor) -> Tensor:
-        """(B, S), (B,), (B, T) -> logits (B, T, V)."""
+        """Returns logits (B, T, V) for (B, S), (B,), (B, T)."""
         source_BSD = self.source_embedding(source_BS)
         outputs, state_LBH = self.encoder(
             pack_padded_sequence(source_BSD, lengths_B, True, enforce_sorted=False)

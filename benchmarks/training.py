@@ -179,7 +179,9 @@ def rows() -> list[Row]:
 
 
 def growth_rows() -> list[Row]:
-    """Microseconds per review of an epoch, on ten times as many reviews and on REVIEWS."""
+    """Measures the microseconds per review of an epoch, on ten times as many reviews and on
+    REVIEWS.
+    """
     quiet()
     cfg = settings("data.word_dropout=0")
     few, many = (partial(train, cfg, small_corpus(count)) for count in (REVIEWS, TIMES * REVIEWS))

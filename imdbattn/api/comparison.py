@@ -73,7 +73,7 @@ class Comparison:
         return printed(lambda console: print_reports(self._reports(), console))
 
     def _repr_html_(self) -> str:
-        """The tables of rungs and pairs, and the figure of accuracies."""
+        """Returns the tables of rungs and pairs, and the figure of accuracies."""
         parts = []
         for report in self._reports():
             shown = [section for section in report.sections if section.table and not section.folded]

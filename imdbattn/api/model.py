@@ -271,7 +271,7 @@ class Model:
             return str(client.upload_folder(repo_id=repo_id, folder_path=out, **upload))
 
     def save_pretrained(self, save_directory: StrPath, vectors: str = "training") -> None:
-        """`export` by the name that Hugging Face's libraries use."""
+        """Exports the model, by the name that Hugging Face's libraries use."""
         self.export(save_directory, vectors)
 
     @classmethod

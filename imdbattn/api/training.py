@@ -87,34 +87,34 @@ def train(
     from imdbattn.launch.resume import Plan, plan
     from imdbattn.launch.single import log_next_commands
 
-    place = expanded(folder if folder is not None else cfg.hydra.run.dir).resolve()
+    run_folder = expanded(folder if folder is not None else cfg.hydra.run.dir).resolve()
     if resume:
-        planned = plan(settings, overrides, place)
+        planned = plan(settings, overrides, run_folder)
     else:  # config may be that of another run
         own = {"variant": None, "overrides": named_overrides(overrides, settings)}
-        planned = Plan(settings | own, place)
+        planned = Plan(settings | own, run_folder)
     valid = validate(planned.settings)
-    place = planned.folder
+    run_folder = planned.folder
     if cfg.hydra.mode == RunMode.MULTIRUN or not one_process(as_dict(valid.trainer)):
         raise UserError(
             f"train() trains one model in one process; for more: {COMMAND} {' '.join(overrides)}"
         )
-    fresh = not place.exists()
+    fresh = not run_folder.exists()
     from imdbattn.runs.fit import fit
     from imdbattn.runs.trainer import preserved_torch_settings
 
     with log_to_stdout(), preserved_torch_settings():
         try:
-            metrics = fit(valid, place, planned.resume, planned.start)
+            metrics = fit(valid, run_folder, planned.resume, planned.start)
         except SystemExit as stopped:
             end = stopped
         else:
-            log_next_commands(valid, metrics, place)
+            log_next_commands(valid, metrics, run_folder)
             packages = {package for *_, package in untrusted(as_dict(valid))}
-            return TrainedRun(Metrics(metrics), place, tuple(sorted(packages)))
+            return TrainedRun(Metrics(metrics), run_folder, tuple(sorted(packages)))
         finally:
-            if fresh and place.exists():
-                remove_empty(place, "train.log")
+            if fresh and run_folder.exists():
+                remove_empty(run_folder, "train.log")
     raise_signal(end)
 
 

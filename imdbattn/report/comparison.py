@@ -88,7 +88,7 @@ def compare_sets(
         if predictions:
             comparison = compare_set(predictions, chosen, against=against, **options)
             if not split:
-                comparison["untested"] = [run.place for run in candidates if not run.has("test")]
+                comparison["untested"] = [run.path for run in candidates if not run.has("test")]
             comparison["skipped"] = skipped  # one list of all sets
             comparisons.append(comparison)
     if not comparisons:
@@ -127,7 +127,7 @@ def read_predictions(
     skipped: list[Skipped] = []
     for run in runs:
         if not run.has(split):
-            skipped.append({"folder": run.place, "reason": f"it has no {split} predictions"})
+            skipped.append({"folder": run.path, "reason": f"it has no {split} predictions"})
     for run in runs:
         if not run.has(split):
             continue
@@ -144,7 +144,7 @@ def read_predictions(
             and np.array_equal(own.labels_N, reference.labels_N)
         ):
             reason = f"it was scored on other {run.items} than the other runs ({len(own.rows_N):,})"
-            skipped.append({"folder": run.place, "reason": reason})
+            skipped.append({"folder": run.path, "reason": reason})
             del predictions[run]
     return predictions, skipped
 
@@ -351,7 +351,7 @@ def over_runs(runs: Sequence[FinishedRun], key: str) -> Spread | None:
 
 def places_of(runs: Sequence[FinishedRun]) -> list[str]:
     """Returns the folders of the runs, for display; of a cross-validation those of its folds."""
-    return [part.place for run in runs for part in run.parts or [run]]
+    return [part.path for run in runs for part in run.parts or [run]]
 
 
 def spread(values: Sequence[float]) -> Spread:

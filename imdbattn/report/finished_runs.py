@@ -125,15 +125,15 @@ class FinishedRun:
         return self.metrics["labels"] if self.is_classifier else []
 
     @property
-    def place(self) -> str:
-        """The folder, for display."""
+    def path(self) -> str:
+        """The path of its folder, for display."""
         return display(self.folder)
 
     def fingerprint(self, split: str) -> str | None:
         return self.metrics.get(FINGERPRINT[split])
 
     def has(self, split: str) -> bool:
-        """Whether it has predictions of a split, its accuracy and its fingerprint."""
+        """Returns whether it has predictions of a split, its accuracy and its fingerprint."""
         if self.parts:
             return split == "test"
         scored = split == "validation" or self.metrics.get("test_accuracy") is not None
@@ -212,7 +212,7 @@ def find_runs(folders: Iterable[str | Path]) -> tuple[list[FinishedRun], list[Sk
             continue
         old, new = sorted((newest.get(key, run), run), key=finished_at)
         if old is not new:
-            skipped.append({"folder": old.place, "reason": f"it was run again in {new.place}"})
+            skipped.append({"folder": old.path, "reason": f"it was run again in {new.path}"})
         newest[key] = new
     if not newest:
         searched = ", ".join(map(str, roots)) or "runs="

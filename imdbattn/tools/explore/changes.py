@@ -74,16 +74,16 @@ def positional(net: nn.Module) -> list[Replacement]:
     """Returns what makes the order of the words matter, except a convolution, with the values that
     disable it.
     """
-    found: list[Replacement] = []
+    replacements: list[Replacement] = []
     for part in net.modules():
         if isinstance(getattr(part, "distances", None), nn.Module):
-            found.append((part, "distances", None))
+            replacements.append((part, "distances", None))
         frequency_M = getattr(part, "frequency_M", None)
         if isinstance(frequency_M, Tensor):  # rotary positions
-            found.append((part, "frequency_M", torch.zeros_like(frequency_M)))
+            replacements.append((part, "frequency_M", torch.zeros_like(frequency_M)))
     if not isinstance(getattr(net, "positions", NoPositions()), NoPositions):
-        found.append((net, "positions", NoPositions()))
-    return found
+        replacements.append((net, "positions", NoPositions()))
+    return replacements
 
 
 @contextmanager

@@ -127,20 +127,20 @@ def attended(name: str, weights_HQK: np.ndarray) -> Attended:
 
 def attentions_of(weights: AttentionWeights) -> list[tuple[Attended, np.ndarray]]:
     """Returns facts and weights (H, Q, K) of each enabled layer, then of the pooling."""
-    found = []
+    attentions = []
     for number, weights_HQK in weights.numbered():
         about = attended(f"layer {number}", weights_HQK)
         about["layer"] = number
-        found.append((about, weights_HQK))
+        attentions.append((about, weights_HQK))
     if weights.by_label:  # a query for each label
         weights_C1K = np.stack(list(weights.by_label.values()))[:, None]
         about = attended("pooling", weights_C1K)
         about["labels"] = list(weights.by_label)
-        found.append((about, weights_C1K))
+        attentions.append((about, weights_C1K))
     elif weights.pooling is not None:
         weights_11K = weights.pooling[None, None]
-        found.append((attended("pooling", weights_11K), weights_11K))
-    return found
+        attentions.append((attended("pooling", weights_11K), weights_11K))
+    return attentions
 
 
 class Read(Message):

@@ -86,8 +86,8 @@ class Runs:
         return f"{self.labels[name]}, seed {self.by_id[name].metrics['seed']}"
 
     def version(self, name: str) -> int:
-        """When its metrics.json was written, at the end of training. Raises UserError for a run
-        that has been deleted, or that this server does not have.
+        """Returns when its metrics.json was written, at the end of training. Raises UserError for a
+        run that has been deleted, or that this server does not have.
         """
         if name not in self.by_id:
             raise UserError(f"this server has no run {in_line(name)}: reload the page")
@@ -96,14 +96,14 @@ class Runs:
             return (run.folder / "metrics.json").stat().st_mtime_ns
         except FileNotFoundError:
             raise UserError(
-                f"{run.place} has been deleted or moved: start imdbattn.explore again"
+                f"{run.path} has been deleted or moved: start imdbattn.explore again"
             ) from None
 
     def run(self, name: str) -> FinishedRun:
         return self.read(name, self.version(name))
 
     def model(self, name: str) -> Model:
-        """Call it while holding `lock`."""
+        """Returns the model of a run. Call it while holding `lock`."""
         return self.load(name, self.version(name))
 
     def entry(self, name: str) -> Entry:
@@ -131,7 +131,7 @@ class Runs:
             "id": name,
             "label": self.labels[name],
             "seed": run.metrics["seed"],
-            "folder": run.place,
+            "folder": run.path,
             "kind": "classifier" if run.is_classifier else "encoder-decoder",
             "accuracy": run.metrics["test_accuracy" if split == "test" else "val_accuracy"],
             "split": split,
@@ -152,7 +152,7 @@ def write_runs(runs: Runs, out: str) -> PageFacts:
             entry.refuse()
             entries.append(entry)
         except UserError as error:
-            runs.skipped.append({"folder": run.place, "reason": str(error)})
+            runs.skipped.append({"folder": run.path, "reason": str(error)})
     if not entries:
         reasons = "; ".join(f"{skip['folder']} ({skip['reason']})" for skip in runs.skipped)
         raise UserError(f"no run can be computed in the browser: {reasons}")

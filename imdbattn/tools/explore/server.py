@@ -144,8 +144,8 @@ async def failed(request: Request, error: Exception) -> Response:
     """Returns what is wrong, in one line."""
     if isinstance(error, ValidationError):
         problem = error.errors(include_url=False)[0]
-        place = ".".join(map(str, problem["loc"])) or "request"
-        return refusal(400, f"{place}: {problem['msg']}")
+        field = ".".join(map(str, problem["loc"])) or "request"
+        return refusal(400, f"{field}: {problem['msg']}")
     if isinstance(error, UserError):
         return refusal(400, in_line(error, None))
     if isinstance(error, HTTPException):

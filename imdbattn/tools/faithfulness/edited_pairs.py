@@ -25,18 +25,18 @@ class Pair(NamedTuple):
     edited_label: int
 
 
-def read_pairs(place: Path, labels: Sequence[str], held_out: Collection[str]) -> list[Pair]:
+def read_pairs(path: Path, labels: Sequence[str], held_out: Collection[str]) -> list[Pair]:
     """Reads the pairs whose original is one of the texts `held_out` from training.
 
-    place: a table, or a folder of tables, with the columns of PAIR_COLUMNS; two rows with the same
+    path: a table, or a folder of tables, with the columns of PAIR_COLUMNS; two rows with the same
     `batch_id` are a pair.
     labels: names of the classes, such as neg for Negative. Raises UserError if there is no such
     pair, because the model may have been trained on the others, or for a label that does not begin
     with one of the names.
     """
-    files = [place]
-    if place.is_dir():
-        files = sorted(file for file in place.iterdir() if suffix_of(file) in SUFFIXES)
+    files = [path]
+    if path.is_dir():
+        files = sorted(file for file in path.iterdir() if suffix_of(file) in SUFFIXES)
     by_number = defaultdict(list)
     for file in files:
         for label, text, number in zip(*read_columns(file, PAIR_COLUMNS), strict=True):
@@ -49,7 +49,7 @@ def read_pairs(place: Path, labels: Sequence[str], held_out: Collection[str]) ->
             pairs.append(Pair(*ordered[0], *ordered[1]))
     if not pairs:
         raise UserError(
-            f"pairs_of={place}: none of {len(by_number):,} originals is in this split, so the model"
+            f"pairs_of={path}: none of {len(by_number):,} originals is in this split, so the model"
             " may have been trained on them: use runs that held these reviews out, as with"
             " data.source=packaged, or omit pairs_of"
         )

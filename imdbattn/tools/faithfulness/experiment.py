@@ -182,13 +182,15 @@ class Subject:
         limits = dict.fromkeys((*names, *self.own), cfg.reviews)  # also of pairs
         costly = limits.keys() & {*scores.COSTLY, *self.own}
         limits |= dict.fromkeys(costly, min(cfg.costly_reviews, cfg.reviews))
-        found = []
+        measurements: list[Measurement] = []
 
         def add(
             name: str, own: Mapping[str, object], reviews: int, measure: Callable[[Batch], Columns]
         ) -> None:
             chosen_N = self.chosen_N[:reviews]
-            found.append(Measurement(name, {**common, **own}, self.batches, chosen_N, measure))
+            measurements.append(
+                Measurement(name, {**common, **own}, self.batches, chosen_N, measure)
+            )
 
         for name, reviews in limits.items():
             options: dict[str, object] = {"shares": cfg.shares}
@@ -204,8 +206,8 @@ class Subject:
                 measure = partial(self.correlated, name, stages)
                 add(f"randomized-{name}", {}, cfg.random_reviews, measure)
         if self.pairs:
-            found += self.measurements_of_pairs(limits, common)
-        return [measurement for measurement in found if len(measurement.chosen_N)]
+            measurements += self.measurements_of_pairs(limits, common)
+        return [measurement for measurement in measurements if len(measurement.chosen_N)]
 
     def extremes(self, beam: int, batch: Batch) -> Columns:
         """Returns the lowest and the highest AOPC that a search finds."""
@@ -385,8 +387,8 @@ class Subject:
 
 
 def in_order(values: Sequence[object], order: Iterable[int]) -> list[object]:
-    """Returns the values at these places."""
-    return [values[place] for place in order]
+    """Returns the values with these indices."""
+    return [values[index] for index in order]
 
 
 def randomized(net: Classifier, seed: int) -> dict[str, Classifier]:

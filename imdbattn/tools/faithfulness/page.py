@@ -66,15 +66,15 @@ def rung_table(summary: Summary) -> Table:
 
 def measure_sections(summary: Summary) -> list[Section]:
     """Returns a section for each measure, with a row for each score and a column for each rung."""
-    found = []
+    sections = []
     folded = False
     for name, (title, text) in ((name, texts.values()) for name, texts in MEASURES.items()):
         if rows := [row for row in summary["numbers"] if row["measure"] == name]:
             by_score = pivoted(title, rows)
             short = () if folded else by_score
-            found.append(Section(title, text, by_score, short=short, folded=folded))
+            sections.append(Section(title, text, by_score, short=short, folded=folded))
         folded |= name == "incompleteness"
-    return found
+    return sections
 
 
 def claim_table(summary: Summary) -> Table:

@@ -72,9 +72,9 @@ def run_search(cfg: Search, folder: Path, file: str) -> None:
     with the settings.
     """
     space, settings = check_space(cfg, folder / file)
-    place = os.path.relpath(folder)
+    shown = os.path.relpath(folder)
     lock = acquired(
-        folder / ".lock", f"{place} belongs to a search that is still running: wait for it"
+        folder / ".lock", f"{shown} belongs to a search that is still running: wait for it"
     )
     os.environ[SWEEP_PID] = str(os.getpid())  # trials end with this process
     # runs the finally clauses
@@ -87,7 +87,7 @@ def run_search(cfg: Search, folder: Path, file: str) -> None:
             complete(study, cfg, folder)
         except BaseException:
             log.warning(
-                "stopped; resume it with:  python -m imdbattn.search resume=%s", in_shell(place)
+                "stopped; resume it with:  python -m imdbattn.search resume=%s", in_shell(shown)
             )
             raise
 
