@@ -112,7 +112,7 @@ def cpu_seconds(*arguments: str) -> float:
 
 
 def prediction_rows() -> list[Row]:
-    """Measures the first prediction of a run in a new process, against importing torch; CPU time."""
+    """Measures the CPU time of the first prediction in a new process, against importing torch."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         run_folder = f"{folder}/run"
         rows = []
@@ -215,7 +215,7 @@ def memory_rows() -> list[Row]:
             add(name, "MB", "< 1", peak, LIMIT)
         files = write_reviews(folder)
         caches = [folder / "once", folder / "often"]
-        few, many = (prepared(cache, file) for cache, file in zip(caches, files, strict=True))
+        few, many = (preparation_of(cache, file) for cache, file in zip(caches, files, strict=True))
         # Processor time: on a virtual machine new memory can take minutes.
         name = f"preparing {TIMES}x: processor time per review, against 1x"
         each = 1e6 * many.busy / (TIMES * REVIEWS)
@@ -238,7 +238,7 @@ class Prepared(NamedTuple):
     peak: float
 
 
-def prepared(cache: Path, file: Path) -> Prepared:
+def preparation_of(cache: Path, file: Path) -> Prepared:
     """Measures the preparation of a file of reviews."""
     output, peak = observed("-c", OURS, f"data.path={file}", f"data.cache_dir={cache}")
     return Prepared(float(output.split()[-2]), peak)

@@ -70,12 +70,12 @@ def markdown(rows: Iterable[Row]) -> str:
     for row in rows:
         ratio = f"**{row.ratio:.2f}**"
         rounds = f"{row.low:.2f}–{row.high:.2f}"
-        sides = (in_short(row.ours), in_short(row.theirs))
+        sides = (short_number(row.ours), short_number(row.theirs))
         lines.append((row.name, *sides, row.unit, ratio, rounds, row.goal))
     return table(("what", "ours", "theirs", "unit", "ours / theirs", "its rounds", "goal"), lines)
 
 
-def in_short(value: float) -> str:
+def short_number(value: float) -> str:
     """Returns a number with three digits, or a larger one without decimals."""
     return f"{value:,.3g}" if value < 1000 else f"{value:,.0f}"
 

@@ -47,7 +47,7 @@ SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 
 
 def results(folder: Path) -> str:
-    """Returns a checksum of the results of a finished run: metrics, predictions and best weights."""
+    """Returns a checksum of the results of a run: metrics, predictions and best weights."""
     metrics = json.loads((folder / "metrics.json").read_text())
     weights = torch.load(folder / "checkpoints" / "best.ckpt", weights_only=True)["state_dict"]
     checksum = hashlib.sha256(

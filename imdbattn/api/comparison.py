@@ -12,7 +12,7 @@ import pandas as pd
 from imdbattn.api.display import StrPath, html
 from imdbattn.io.files import expanded
 from imdbattn.report import content
-from imdbattn.report.comparison import Cell, as_rows, compare_sets
+from imdbattn.report.comparison import TableCell, as_rows, compare_sets
 from imdbattn.report.comparison_page import report_of, set_name
 from imdbattn.report.pages import Report, png, print_reports, printed, write_reports
 from imdbattn.report.settings import Compare
@@ -33,7 +33,7 @@ class Comparison:
     (2, 4)
     """
 
-    contents: tuple[content.Comparison, ...]
+    contents: tuple[content.ComparedSet, ...]
 
     @property
     def sets(self) -> list["Comparison"]:
@@ -88,8 +88,8 @@ class Comparison:
 
 
 def rows_of(
-    comparison: content.Comparison, entries: Sequence[Mapping[str, object]]
-) -> list[dict[str, Cell]]:
+    comparison: content.ComparedSet, entries: Sequence[Mapping[str, object]]
+) -> list[dict[str, TableCell]]:
     """Returns the rows of a table, with the name of the set."""
     name = set_name(comparison, comparison["items"])
     return [{"set": name, **row} for row in as_rows(entries)]

@@ -19,13 +19,13 @@ from imdbattn.errors import UserError
 from imdbattn.report import statistics
 from imdbattn.report.content import (
     Bleu,
-    Comparison,
+    ComparedSet,
     Curve,
     Disagreement,
     LargestClass,
-    Pair,
-    Paper,
-    Rung,
+    PaperOptions,
+    RungPair,
+    RungResults,
     Skipped,
     Spread,
 )
@@ -53,7 +53,7 @@ ENTROPY = "entropy/"  # names of `entropies`
 FEWEST_OF_LENGTH = 10  # the smallest number of items of one length for its accuracy
 # what a report states of the machines
 HARDWARE = ("python", "platform", "processor", "memory_gb", "cpus", "threads", "gpu", "uncommitted")
-Cell = str | int | float | None  # of a table
+TableCell = str | int | float | None  # of a table
 
 
 class Options(TypedDict, total=False):
@@ -63,7 +63,7 @@ class Options(TypedDict, total=False):
     disagreements: int
     metric: str
     trust: str | list[str] | None
-    paper: Paper | None
+    paper: PaperOptions | None
 
 
 def compare_sets(
@@ -71,7 +71,7 @@ def compare_sets(
     split: str | None = None,
     against: str | None = None,
     **options: Unpack[Options],
-) -> list[Comparison]:
+) -> list[ComparedSet]:
     """Compares the finished runs in `folders`, separately for each set of items; see
     conf/compare.yaml.
 
@@ -157,8 +157,8 @@ def compare_set(
     against: str | None = None,
     metric: str = "accuracy",
     trust: str | list[str] | None = None,
-    paper: Paper | None = None,
-) -> Comparison:
+    paper: PaperOptions | None = None,
+) -> ComparedSet:
     """Returns the comparison of runs that were scored on the same items.
 
     metric: accuracy, macro_f1, or the dotted path of a function of a package in `trust`, of which
@@ -195,7 +195,7 @@ def compare_set(
         "trained_with": trained_with(runs),
         "one_validation": len({str(run.fingerprint("validation")) for run in runs}) == 1,
         "environments": environments(runs),
-        "folders": places_of(runs),
+        "folders": paths_of(runs),
         "method": {"level": statistics.LEVEL, "words": dict(words or {})},
         "paper": paper or {"columns": [], "width": None, "font": None},
         "slices": {name: int(mask_N.sum()) for name, mask_N in slices.items()},  # numbers of items
@@ -291,7 +291,7 @@ def describe(
     value_NS: np.ndarray,
     interval: list[float] | None,
     largest: LargestClass | None,
-) -> Rung:
+) -> RungResults:
     """Returns the results of a variant's runs. value_NS: of the metric, as in `compare_pairs`."""
     runs = variant.runs
     right_NS = np.stack([seed.right_N for seed in seeds], axis=1)
@@ -305,7 +305,7 @@ def describe(
         "model": variant.model,
         "after": variant.after,
         "seeds": [run.metrics["seed"] for run in runs],
-        "folders": places_of(runs),
+        "folders": paths_of(runs),
         "validation": over_runs(runs, "val_accuracy"),
         "test": over_runs(runs, "test_accuracy"),
         "folds": spread([mean(fold) for fold in zip(*folds, strict=True)]) if folds else None,
@@ -349,7 +349,7 @@ def over_runs(runs: Sequence[FinishedRun], key: str) -> Spread | None:
     return spread(values) if len(values) == len(runs) else None
 
 
-def places_of(runs: Sequence[FinishedRun]) -> list[str]:
+def paths_of(runs: Sequence[FinishedRun]) -> list[str]:
     """Returns the folders of the runs, for display; of a cross-validation those of its folds."""
     return [part.path for run in runs for part in run.parts or [run]]
 
@@ -419,7 +419,7 @@ def compare_pairs(
     rights: Sequence[np.ndarray],
     measured: Sequence[np.ndarray],
     metric: str,
-) -> list[Pair]:
+) -> list[RungPair]:
     """Returns the difference, interval and tests of each pair (from, to) of indices.
 
     rights: (N, S) of each variant, 1 where a seed is right. measured: (N, S) the same, or the
@@ -438,7 +438,7 @@ def compare_pairs(
     for (old, to), estimate, corrected in zip(pairs, estimates, holm_p, strict=True):
         new_N = share_NV[:, to]
         old_N = share_NV[:, old]
-        pair: Pair = {
+        pair: RungPair = {
             "from": labels[old],
             "to": labels[to],
             "metric": short_name(metric),
@@ -497,13 +497,13 @@ def mean_probability(seeds: Sequence[SplitPredictions]) -> np.ndarray:
     return np.mean([seed.true_N for seed in seeds], axis=0)
 
 
-def as_rows(entries: Sequence[Mapping[str, object]]) -> list[dict[str, Cell]]:
+def as_rows(entries: Sequence[Mapping[str, object]]) -> list[dict[str, TableCell]]:
     """Returns the rows of a table of rungs or pairs: single numbers and texts, the number of seeds,
     and the ends of the interval.
     """
     rows = []
     for entry in entries:
-        row: dict[str, Cell] = {}
+        row: dict[str, TableCell] = {}
         for name, value in flat(entry).items():
             if name == "interval":
                 row["low"], row["high"] = value or (None, None)  # of a metric without an interval

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from imdbattn.report.comparison import ENTROPY
-from imdbattn.report.content import Comparison, Curve, Rung
+from imdbattn.report.content import ComparedSet, Curve, RungResults
 from imdbattn.report.pages import integer_ticks, new_figure, style
 from imdbattn.report.statistics import as_percent, in_percent
 
@@ -33,7 +33,7 @@ class LineStyle(TypedDict, total=False):
     marker: str | None
 
 
-def accuracies(comparison: Comparison) -> Figure:
+def accuracies(comparison: ComparedSet) -> Figure:
     """Draws the metric of each rung: mean over seeds with its interval, and every seed as a dot."""
     rungs = comparison["rungs"]
     metric = comparison["metric"]
@@ -58,7 +58,7 @@ def accuracies(comparison: Comparison) -> Figure:
     return finish(figure, f"{name[:1].upper()}{name[1:]} on {scored}", legend=2)
 
 
-def lengths(comparison: Comparison) -> Figure:
+def lengths(comparison: ComparedSet) -> Figure:
     """Draws a panel for each rung: accuracy over source length.
 
     The lengths of training are shaded.
@@ -77,7 +77,7 @@ def lengths(comparison: Comparison) -> Figure:
     return finish(figure, f"Accuracy by length, {comparison['split']} {comparison['items']}")
 
 
-def curves_of_seeds(comparison: Comparison, quantity: str) -> Figure:
+def curves_of_seeds(comparison: ComparedSet, quantity: str) -> Figure:
     """Draws a panel for each rung: training and validation over epochs.
 
     quantity: accuracy or loss.
@@ -107,7 +107,7 @@ def marker_of(curve: Curve) -> str | None:
     return "." if len(curve["x"]) < 3 else None
 
 
-def entropies_of_seeds(comparison: Comparison) -> Figure:
+def entropies_of_seeds(comparison: ComparedSet) -> Figure:
     """Draws a panel for each rung: the entropy of each attention over epochs."""
     rungs = [rung for rung in comparison["rungs"] if entropy_names(rung)]
     names = list(dict.fromkeys(name for rung in rungs for name in entropy_names(rung)))
@@ -125,7 +125,7 @@ def entropies_of_seeds(comparison: Comparison) -> Figure:
     return finish(figure, "Entropy of attention over epochs, band over seeds", legend=4)
 
 
-def entropy_names(rung: Rung) -> list[str]:
+def entropy_names(rung: RungResults) -> list[str]:
     """Returns the names of the entropies among the curves of a rung."""
     return [name for name in rung["curves"] if name.startswith(ENTROPY)]
 

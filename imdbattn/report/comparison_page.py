@@ -16,7 +16,14 @@ from imdbattn.report.comparison_figures import (
     lengths,
     signed,
 )
-from imdbattn.report.content import Comparison, LargestClass, Pair, Rung, Scored, Spread
+from imdbattn.report.content import (
+    ComparedSet,
+    LargestClass,
+    RungPair,
+    RungResults,
+    ScoredItems,
+    Spread,
+)
 from imdbattn.report.finished_runs import in_short
 from imdbattn.report.pages import (
     Picture,
@@ -39,7 +46,7 @@ CONFUSION = "Mean numbers of reviews over seeds by true label (rows) and predict
 WIDE = ("parameters", "tokens/s")  # columns that a terminal omits
 
 
-class PageOptions(Options, total=False):
+class CompareOptions(Options, total=False):
     """Settings of conf/compare.yaml."""
 
     split: str | None
@@ -47,8 +54,8 @@ class PageOptions(Options, total=False):
 
 
 def write_comparison(
-    folders: Iterable[str | Path], out: Path, **options: Unpack[PageOptions]
-) -> tuple[Path, dict[Path, Comparison]]:
+    folders: Iterable[str | Path], out: Path, **options: Unpack[CompareOptions]
+) -> tuple[Path, dict[Path, ComparedSet]]:
     """Compares finished runs, writes the reports and prints them. options: of compare_sets.
 
     Returns the page to open, and folder -> comparison of each set.
@@ -60,7 +67,7 @@ def write_comparison(
     return page, dict(zip(report_folders(reports, out), comparisons, strict=True))
 
 
-def report_of(comparison: Comparison) -> Report:
+def report_of(comparison: ComparedSet) -> Report:
     """Returns the report of a comparison."""
     paper = comparison["paper"]
     return Report(
@@ -79,13 +86,13 @@ def report_of(comparison: Comparison) -> Report:
     )
 
 
-def folder_name(scored: Scored) -> str:
+def folder_name(scored: ScoredItems) -> str:
     """Returns the folder of a report, which never is a path."""
     fingerprint = "".join(letter for letter in scored["fingerprint"] if letter.isalnum())
     return f"{scored['split']}-{fingerprint}"
 
 
-def sections(comparison: Comparison) -> list[Section]:
+def sections(comparison: ComparedSet) -> list[Section]:
     """Returns the sections that have data; the page shows the later ones folded."""
     every = [
         rung_section(comparison),
@@ -105,7 +112,7 @@ def sections(comparison: Comparison) -> list[Section]:
     return [section for section in every if len(section.table) > 1 or section.pictures]
 
 
-def rung_section(comparison: Comparison) -> Section:
+def rung_section(comparison: ComparedSet) -> Section:
     """Returns the table and the figure of all rungs."""
     table = rung_table(comparison)
     shown = [index for index, name in enumerate(table[0]) if name not in WIDE]
@@ -117,7 +124,7 @@ def rung_section(comparison: Comparison) -> Section:
     return Section("All rungs", table=table, pictures=[figure], short=short)
 
 
-def length_pictures(comparison: Comparison) -> list[Picture]:
+def length_pictures(comparison: ComparedSet) -> list[Picture]:
     """Returns the figure of accuracy by length, if all rungs have it."""
     if not all(rung["lengths"] and rung["lengths"]["x"] for rung in comparison["rungs"]):
         return []
@@ -126,7 +133,7 @@ def length_pictures(comparison: Comparison) -> list[Picture]:
     return [Picture("lengths", partial(lengths, comparison), caption)]
 
 
-def curve_pictures(comparison: Comparison) -> list[Picture]:
+def curve_pictures(comparison: ComparedSet) -> list[Picture]:
     """Returns the figures of the learning curves that a rung has."""
     caption = f"{BAND} Training values are measured during the epoch, with changing weights."
     pictures = []
@@ -137,7 +144,7 @@ def curve_pictures(comparison: Comparison) -> list[Picture]:
     return pictures
 
 
-def entropy_pictures(comparison: Comparison) -> list[Picture]:
+def entropy_pictures(comparison: ComparedSet) -> list[Picture]:
     """Returns the figure of the entropy of attention, if a rung has it."""
     if not any(map(entropy_names, comparison["rungs"])):
         return []
@@ -146,14 +153,14 @@ def entropy_pictures(comparison: Comparison) -> list[Picture]:
     return [Picture("entropy", partial(entropies_of_seeds, comparison), caption)]
 
 
-def differences_text(comparison: Comparison) -> str:
+def differences_text(comparison: ComparedSet) -> str:
     return (
         f"“Gained” are the {comparison['items']} that only the first rung gets right, “lost” those"
         " that only the second gets right; means over pairs of seeds."
     )
 
 
-def slices_text(comparison: Comparison) -> str:
+def slices_text(comparison: ComparedSet) -> str:
     """Returns what the table of slices shows, and the words of slices that have several."""
     text = (
         "Accuracy and expected calibration error (ECE, 15 bins) in percent; in parentheses the"
@@ -165,7 +172,7 @@ def slices_text(comparison: Comparison) -> str:
     return text
 
 
-def disagreements_text(comparison: Comparison) -> str:
+def disagreements_text(comparison: ComparedSet) -> str:
     label = "true label" if comparison["labels"] else "reference"
     return (
         f"The lowest and the highest probability that rungs give the {label}, mean over seeds;"
@@ -229,7 +236,7 @@ def p_value(p: float) -> str:
 # --- tables ---------------------------------------------------------------------------------------
 
 
-def rung_table(comparison: Comparison) -> Table:
+def rung_table(comparison: ComparedSet) -> Table:
     """Returns a table with a row for each rung, without the columns that no rung has."""
     rungs = comparison["rungs"]
     split = comparison["split"]
@@ -266,7 +273,7 @@ def rung_table(comparison: Comparison) -> Table:
     return as_table(rows)
 
 
-def interval_head(comparison: Comparison) -> str:
+def interval_head(comparison: ComparedSet) -> str:
     """Returns the head of the column of intervals: their level, and what they are of."""
     metric = comparison["metric"]
     head = f"{as_percent(comparison['method']['level'])} interval"
@@ -277,12 +284,12 @@ def interval_head(comparison: Comparison) -> str:
     return head
 
 
-def seeds_of(rung: Rung) -> str:
+def seeds_of(rung: RungResults) -> str:
     """Returns the number of seeds and their list, such as `3 (1, 2, 3)`."""
     return f"{len(rung['seeds'])} ({', '.join(map(str, rung['seeds']))})"
 
 
-def pair_table(comparison: Comparison) -> Table:
+def pair_table(comparison: ComparedSet) -> Table:
     """Returns a table with a row for each compared pair."""
     items = comparison["items"]
     metric = comparison["metric"]
@@ -304,7 +311,7 @@ def pair_table(comparison: Comparison) -> Table:
     return as_table(rows)
 
 
-def slice_table(comparison: Comparison) -> Table:
+def slice_table(comparison: ComparedSet) -> Table:
     """Returns accuracy by slice and calibration error in percent."""
     heads = [f"{name} ({reviews:,})" for name, reviews in comparison["slices"].items()]
     rows = []
@@ -313,7 +320,7 @@ def slice_table(comparison: Comparison) -> Table:
     return [["rung", *heads, "ECE"], *rows]
 
 
-def confusion_table(comparison: Comparison) -> Table:
+def confusion_table(comparison: ComparedSet) -> Table:
     """Returns the confusion matrices of all rungs, one below the other."""
     names = comparison["labels"]
     table = [["rung", "label", *names]]
@@ -323,7 +330,7 @@ def confusion_table(comparison: Comparison) -> Table:
     return table
 
 
-def disagreement_table(comparison: Comparison) -> Table:
+def disagreement_table(comparison: ComparedSet) -> Table:
     """Returns the items on which rungs differ most, with the two rungs that differ most."""
     rows = []
     for item in comparison["disagreements"]:
@@ -338,13 +345,13 @@ def disagreement_table(comparison: Comparison) -> Table:
 # --- sentences ------------------------------------------------------------------------------------
 
 
-def set_name(scored: Scored, items: str = "reviews") -> str:
+def set_name(scored: ScoredItems, items: str = "reviews") -> str:
     """Returns the number of the items that were scored, their source, and their fingerprint."""
     number = f"{scored['reviews']:,} {scored['split']} {items}"
     return f"{number} of {scored['test_set']}, fingerprint {scored['fingerprint']}"
 
 
-def about(comparison: Comparison) -> str:
+def about(comparison: ComparedSet) -> str:
     """Returns the items that were scored, the share of their largest class, and the settings of all
     runs.
     """
@@ -364,7 +371,7 @@ def largest_class_sentence(largest: LargestClass) -> str:
     return f"The largest class, {in_line(largest['label'], 40)}, has {percent(largest['share'])} %"
 
 
-def headline(comparison: Comparison) -> str:
+def headline(comparison: ComparedSet) -> str:
     """Returns the best rung in one sentence.
 
     It is selected by validation, so that its value on the test set is unbiased. Where rungs have
@@ -390,12 +397,12 @@ def headline(comparison: Comparison) -> str:
     return text
 
 
-def metric_mean(rung: Rung) -> float:
+def metric_mean(rung: RungResults) -> float:
     """Returns the mean of the metric on the compared split."""
     return rung["metric"]["mean"]
 
 
-def validation_mean(rung: Rung) -> float:
+def validation_mean(rung: RungResults) -> float:
     """Returns the mean of the metric on validation; that of the compared split without one."""
     return (rung["metric_validation"] or rung["metric"])["mean"]
 
@@ -406,7 +413,7 @@ def by_verdict(verdicts: Iterable[str]) -> list[str]:
     return [f"{numbers[verdict]:,} {verdict}" for verdict in VERDICTS if numbers[verdict]]
 
 
-def verdicts(comparison: Comparison) -> str:
+def verdicts(comparison: ComparedSet) -> str:
     """Returns the number of comparisons by verdict; "" without comparisons."""
     pairs = comparison["pairs"]
     if not pairs:
@@ -415,7 +422,7 @@ def verdicts(comparison: Comparison) -> str:
     return f"Of {len(pairs):,} comparison{'s' * (len(pairs) > 1)}: {', '.join(counted)}."
 
 
-def sentence(pair: Pair) -> str:
+def sentence(pair: RungPair) -> str:
     """Returns `residual against base: better by 1.9 points (1.4 to 2.4), p < 0.001`.
 
     The interval, p and the verdict are of one model. p is corrected for the number of comparisons,
@@ -479,7 +486,7 @@ def in_latex(text: str) -> str:
     return text.translate(LATEX_SIGNS)
 
 
-def latex_table(comparison: Comparison) -> str:
+def latex_table(comparison: ComparedSet) -> str:
     """Returns a booktabs table with a row for each rung and the columns of `paper.columns`.
 
     A difference is bold where the test says better or worse; nothing else is.
@@ -521,7 +528,7 @@ def metric_head(metric: str) -> str:
     return rf"{name} (\%)" if in_percent(metric) else name
 
 
-def cells_of(rung: Rung, pair: Pair | None, metric: str) -> dict[str, str]:
+def cells_of(rung: RungResults, pair: RungPair | None, metric: str) -> dict[str, str]:
     """Returns the cells of a rung by column. pair: with the rung that it is compared with."""
     factor, form = (100.0, ".1f") if in_percent(metric) else (1.0, ".4g")
     cells = {

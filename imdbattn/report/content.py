@@ -37,7 +37,7 @@ class Bleu(TypedDict):
     test: Spread | None
 
 
-class Rung(TypedDict):
+class RungResults(TypedDict):
     """The results of a variant: of runs that differ in their seed only.
 
     trained_on: the shortest and the longest string of training. lengths: the accuracy by length,
@@ -71,8 +71,8 @@ class Rung(TypedDict):
 
 
 # "from" is a keyword of Python
-Pair = TypedDict(
-    "Pair",
+RungPair = TypedDict(
+    "RungPair",
     {
         "from": str,
         "to": str,
@@ -99,18 +99,18 @@ class Disagreement(TypedDict):
     spread: float
 
 
-class Method(TypedDict):
+class ComparisonMethod(TypedDict):
     level: float
     words: dict[str, Sequence[str]]
 
 
-class Paper(TypedDict):
+class PaperOptions(TypedDict):
     columns: list[str]
     width: float | None
     font: str | None
 
 
-class Scored(TypedDict):
+class ScoredItems(TypedDict):
     """The items that runs were scored on. reviews: their number."""
 
     split: str
@@ -119,7 +119,7 @@ class Scored(TypedDict):
     reviews: int
 
 
-class Comparison(Scored):
+class ComparedSet(ScoredItems):
     """A comparison of runs that were scored on the same items. slices: the size of each."""
 
     metric: str
@@ -132,11 +132,11 @@ class Comparison(Scored):
     one_validation: bool
     environments: list[dict[str, object]]
     folders: list[str]
-    method: Method
-    paper: Paper
+    method: ComparisonMethod
+    paper: PaperOptions
     slices: dict[str, int]
-    rungs: list[Rung]
-    pairs: list[Pair]
+    rungs: list[RungResults]
+    pairs: list[RungPair]
     disagreements: list[Disagreement]
     untested: list[str]
     skipped: list[Skipped]

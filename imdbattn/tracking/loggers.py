@@ -23,7 +23,6 @@ from imdbattn.tasks.per_class import short_name
 
 log = logging.getLogger(__name__)
 
-Results = Mapping[str, Any]  # content of metrics.json
 NEEDS = "needs"  # key of a logger's settings: the package that it needs
 LOGGED_SCORES = ("accuracy", "loss", "bleu", "macro_f1", "largest_class")
 VALUES = {  # name in loggers -> name in metrics.json
@@ -63,7 +62,9 @@ class RunLogger(Logger):
         log_settings(self, run)
         return True
 
-    def publish(self, folder: Path, metrics: Results, values: Mapping[str, float]) -> None:
+    def publish(
+        self, folder: Path, metrics: Mapping[str, Any], values: Mapping[str, float]
+    ) -> None:
         """Called when a run is finished.
 
         folder: of the run. metrics: content of metrics.json. values: those of `values_of`.
@@ -163,7 +164,7 @@ def with_places(part: Mapping[str, Any], run: Start) -> dict[str, Any]:
     return arguments
 
 
-def values_of(metrics: Results, choose_by: str = "accuracy") -> dict[str, float]:
+def values_of(metrics: Mapping[str, Any], choose_by: str = "accuracy") -> dict[str, float]:
     """Returns the best validation and test values, and the speed, by their names in loggers.
 
     choose_by: the metric that selects the best epoch, which may be a function of one's own.
@@ -174,7 +175,7 @@ def values_of(metrics: Results, choose_by: str = "accuracy") -> dict[str, float]
 
 
 def publish_results(
-    loggers: Sequence[Logger], folder: Path, metrics: Results, choose_by: str
+    loggers: Sequence[Logger], folder: Path, metrics: Mapping[str, Any], choose_by: str
 ) -> None:
     """Logs the results in a run folder. A failure causes only a warning."""
     values = values_of(metrics, choose_by)

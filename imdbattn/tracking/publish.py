@@ -10,20 +10,19 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from imdbattn.errors import only_warning
 from imdbattn.runs.run_folder import SPLIT_FILES
-from imdbattn.tracking.loggers import Results
 from imdbattn.tracking.wandb_run import WandbRunSettings, finish_wandb, start_wandb
 
 if TYPE_CHECKING:
     import pandas as pd
     import wandb
 
-    from imdbattn.report.content import Comparison
+    from imdbattn.report.content import ComparedSet
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +30,7 @@ log = logging.getLogger(__name__)
 def publish_run(
     run: wandb.Run,
     folder: Path,
-    metrics: Results,
+    metrics: Mapping[str, Any],
     values: Mapping[str, float],
     rows: int,
     characters: int,
@@ -80,7 +79,7 @@ def send_model(run: wandb.Run, folder: Path, trust: str | list[str] | None) -> N
 
 
 def publish_comparison(
-    comparison: Comparison, out: Path, settings: WandbRunSettings, group: str | None
+    comparison: ComparedSet, out: Path, settings: WandbRunSettings, group: str | None
 ) -> None:
     """Logs a comparison as a W&B run named `comparison`.
 
@@ -100,14 +99,15 @@ def publish_comparison(
         if run is None:
             return
         try:
-            run.log(comparison_tables(comparison))
+            tables = comparison_tables(comparison)
+            run.log({f"comparison/{name}": table for name, table in tables.items()})
             log_media(run, "comparison", out / "figures", out / "comparison.html")
         finally:
             finish_wandb(run)
 
 
 def predictions_as_media(
-    folder: Path, metrics: Results, rows: int, characters: int
+    folder: Path, metrics: Mapping[str, Any], rows: int, characters: int
 ) -> dict[str, object]:
     """Returns a confusion matrix (classifiers only) and a table of predictions of a run."""
     import wandb
@@ -132,7 +132,7 @@ def predictions_as_media(
 
 
 def tables_of_results(
-    folder: Path, metrics: Results, rows: int = 200, characters: int = 500
+    folder: Path, metrics: Mapping[str, Any], rows: int = 200, characters: int = 500
 ) -> dict[str, pd.DataFrame]:
     """Returns tables of some predictions of a run, and of a classifier's confusion matrix."""
     import pandas as pd
@@ -150,7 +150,7 @@ def tables_of_results(
     return tables
 
 
-def scored_split(metrics: Results) -> tuple[str, str]:
+def scored_split(metrics: Mapping[str, Any]) -> tuple[str, str]:
     """Returns the split whose predictions are shown, test if it was scored, else validation, and
     the prefix of its values.
     """
@@ -166,7 +166,7 @@ def read_scores(folder: Path, split: str) -> pd.DataFrame:
 
 
 def table_of_predictions(
-    scores: pd.DataFrame, metrics: Results, rows: int, characters: int
+    scores: pd.DataFrame, metrics: Mapping[str, Any], rows: int, characters: int
 ) -> pd.DataFrame:
     """Returns a table of some predictions, half of them the most confident mistakes.
 
@@ -215,7 +215,7 @@ def log_media(run: wandb.Run, name: str, images: Path, page: Path) -> None:
         run.log(media)
 
 
-def comparison_tables(comparison: Comparison) -> dict[str, wandb.Table]:
+def comparison_tables(comparison: ComparedSet) -> dict[str, wandb.Table]:
     """Returns tables of the rungs and of the differences between them."""
     import pandas as pd
     import wandb
@@ -226,5 +226,5 @@ def comparison_tables(comparison: Comparison) -> dict[str, wandb.Table]:
     rows = {"rungs": as_rows(comparison["rungs"]), "pairs": as_rows(comparison["pairs"])}
     for name, entries in rows.items():
         if entries:
-            tables[f"comparison/{name}"] = wandb.Table(dataframe=pd.DataFrame(entries))
+            tables[name] = wandb.Table(dataframe=pd.DataFrame(entries))
     return tables

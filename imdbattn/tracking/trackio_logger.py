@@ -12,7 +12,7 @@ import pandas as pd
 from lightning.pytorch.utilities import rank_zero_only
 
 from imdbattn.settings.keys import flat
-from imdbattn.tracking.loggers import Results, RunLogger
+from imdbattn.tracking.loggers import RunLogger
 from imdbattn.tracking.publish import tables_of_results
 
 
@@ -51,7 +51,9 @@ class TrackioLogger(RunLogger):
             self._started = True
         self._trackio.log(dict(metrics), step=step)
 
-    def publish(self, folder: Path, metrics: Results, values: Mapping[str, float]) -> None:
+    def publish(
+        self, folder: Path, metrics: Mapping[str, Any], values: Mapping[str, float]
+    ) -> None:
         """Logs tables and pictures; trackio has no summary, and values would be curves."""
         trackio = self._trackio
         rows = [{"result": name, "value": value} for name, value in values.items()]

@@ -10,7 +10,7 @@ from lightning.pytorch.callbacks import Callback
 from pydantic import Field
 
 from imdbattn.settings.schema import Amount, Count, LoggerPart, Text
-from imdbattn.tracking.loggers import Results, RunLogger, Start
+from imdbattn.tracking.loggers import RunLogger, Start
 from imdbattn.tracking.predictions_over_time import PredictionsOverTime
 from imdbattn.tracking.publish import publish_run, send_changes, send_model
 from imdbattn.tracking.wandb_run import WandbRunSettings, finish_wandb, start_wandb
@@ -72,7 +72,9 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
             send_changes(self._experiment)
         return self._experiment is not None
 
-    def publish(self, folder: Path, metrics: Results, values: Mapping[str, float]) -> None:
+    def publish(
+        self, folder: Path, metrics: Mapping[str, Any], values: Mapping[str, float]
+    ) -> None:
         publish_run(self.experiment, folder, metrics, values, self._rows, self._characters)
         if self._sends_model:
             send_model(self.experiment, folder, self.experiment.config.get("trust"))

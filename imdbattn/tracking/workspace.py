@@ -10,7 +10,7 @@ import wandb_workspaces.reports.v2 as wr
 import wandb_workspaces.workspaces as ws
 from wandb_workspaces.reports.v2.interface import BlockTypes, PanelTypes
 
-from imdbattn.report.content import Comparison
+from imdbattn.report.content import ComparedSet
 
 CURVE_METRICS = ("val/accuracy", "val/loss", "train/accuracy", "train/loss")
 GRADIENT_METRICS = ("train/gradient_norm", "train/gradient_norm_max")
@@ -172,7 +172,7 @@ def accuracy_over(metric: str, title: str) -> wr.ScatterPlot:
 
 
 def build_report(
-    entity: str, project: str, group: str | None, by: str, comparisons: Iterable[Comparison]
+    entity: str, project: str, group: str | None, by: str, comparisons: Iterable[ComparedSet]
 ) -> wr.Report:
     """Returns the report of comparisons (of report.comparison): verdicts and tables as text, and
     figures of the runs in the project.

@@ -44,7 +44,7 @@ POOLINGS = (
 OMITTED = ("embedding.slot_V", "embedding.offset_RD", "embedding.vectors_VD")
 
 
-class Positions(TypedDict):
+class PositionFacts(TypedDict):
     """kind: of a Sinusoidal with its scale and the number of its positions."""
 
     kind: str
@@ -69,7 +69,7 @@ class Network(TypedDict):
     """The parts of a classifier, by the names of their classes."""
 
     width: int
-    positions: Positions
+    positions: PositionFacts
     layers: list[Layer]
     pooling: Pooling
 
@@ -95,7 +95,7 @@ def described(net: Any) -> Network:
         what = {BidirectionalGRU: "a GRU"}.get(type(net.context.convolution), "a convolution")
         raise UserError(f"{what} cannot be computed in the browser")
     positions = net.positions
-    about: Positions = {"kind": kind(positions, POSITIONS)}
+    about: PositionFacts = {"kind": kind(positions, POSITIONS)}
     if isinstance(positions, Sinusoidal):
         about["scale"] = positions.scale
         about["length"] = len(positions.pe_TD)

@@ -265,7 +265,7 @@ class Pack:
         return about
 
 
-class Replacement(TypedDict):
+class TokenRule(TypedDict):
     """A pattern of a tokenizer and what replaces it."""
 
     pattern: str
@@ -276,7 +276,7 @@ class Replacement(TypedDict):
 class Rules(TypedDict):
     """The rules of a tokenizer. replacements: None is NFC."""
 
-    replacements: list[Replacement | None]
+    replacements: list[TokenRule | None]
     word: str
     normalizes: bool
 
@@ -284,7 +284,7 @@ class Rules(TypedDict):
 def rules_of(name: str) -> Rules:
     """Returns the rules of a tokenizer as static/tokens.js reads them."""
     pipeline = json.loads(pipeline_of(name).to_str())
-    replacements: list[Replacement | None] = []
+    replacements: list[TokenRule | None] = []
     for rule in pipeline["normalizer"]["normalizers"]:
         if rule["type"] == "NFC":
             replacements.append(None)
@@ -318,7 +318,7 @@ def packed(
             key = str(entry.metrics.get("test_fingerprint")) if all_reviews else ""
             step = max(1, len(all_reviews) // reviews) if reviews else 1
             tests.setdefault(key, all_reviews[::step][:reviews])
-            about = facts_of(entry, small, all_reviews, pack, precision)
+            about = model_facts(entry, small, all_reviews, pack, precision)
             about["vectors"] = len(vectors) - 1
             about["reviews"] = list(tests).index(key)
             models.append(about)
@@ -356,7 +356,7 @@ def ids_of(entries: Sequence[Entry]) -> list[str]:
     return ids
 
 
-def facts_of(
+def model_facts(
     entry: Entry,
     small: ReviewPredictor,
     reviews: Sequence[Review],

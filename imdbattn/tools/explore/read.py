@@ -168,7 +168,7 @@ class Read(Message):
             "probability": prediction.probability,
             "probabilities": prediction.probabilities,
             "text": prediction.text,
-            "words": words_of(reading, prediction),
+            "words": word_facts(reading, prediction),
             "unknown": reading.unknown,
             "unread": reading.unread,
             "keys": attention.keys if attention else [],
@@ -193,7 +193,7 @@ class WordFacts(TypedDict):
     removed: bool
 
 
-def words_of(reading: Reading, prediction: Classification) -> list[WordFacts]:
+def word_facts(reading: Reading, prediction: Classification) -> list[WordFacts]:
     """Returns the words that are read, in the order in which they are shown."""
     shares_T = np.full(len(reading.order_T), None)
     if prediction.words:

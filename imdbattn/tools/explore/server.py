@@ -43,7 +43,7 @@ from imdbattn.tools.explore.runs import Message, Runs
 from imdbattn.tools.explore.settings import Explore
 from imdbattn.tools.explore.write import Write
 
-WORDS = 40  # of the maps of a saved page, which are images
+SAVED_WORDS = 40  # of the maps of a saved page, which are images
 HOSTS = ["127.0.0.1", "localhost"]
 HEADERS = {
     "Content-Security-Policy": (
@@ -84,9 +84,11 @@ class Save(Message):
         sections = []
         for message, prediction in zip(asked, predictions, strict=True):
             note = self.notes.get(message.run, "")
-            image = attention_png(prediction, WORDS)
+            image = attention_png(prediction, SAVED_WORDS)
             sections.append((runs.title(message.run), note, prediction, image))
-        page = render(Path(__file__).with_name("saved.html.jinja"), sections=sections, words=WORDS)
+        page = render(
+            Path(__file__).with_name("saved.html.jinja"), sections=sections, words=SAVED_WORDS
+        )
         name = f"attention-{digest(predictions)}.html"
         return HTMLResponse(page, headers={"Content-Disposition": f'attachment; filename="{name}"'})
 

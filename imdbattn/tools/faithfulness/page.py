@@ -13,7 +13,7 @@ from imdbattn.report import comparison_page as shared
 from imdbattn.report.comparison_figures import COLORS, finish, percents, small_multiples
 from imdbattn.report.pages import Picture, Report, Section, Table
 from imdbattn.tools.faithfulness.scores import RAW, SCORES, WITH_VALUES
-from imdbattn.tools.faithfulness.summary import Claim, Number, Summary
+from imdbattn.tools.faithfulness.summary import Claim, MeasuredNumber, Summary
 
 # a score fails the randomization test if its correlation is significantly above this
 UNCHANGED = 0.5
@@ -51,11 +51,11 @@ def sections(summary: Summary) -> list[Section]:
     by_share = Section("Erasure by share of the words", pictures=[shares], folded=True)
     differences = "Differences from random words, + is better."
     claims = Section("Claims", differences, claim_table(summary), names=3, folded=True)
-    rungs = Section("Rungs", about, rung_table(summary))
+    rungs = Section("Rungs", about, runs_table(summary))
     return [rungs, *measure_sections(summary), by_share, claims]
 
 
-def rung_table(summary: Summary) -> Table:
+def runs_table(summary: Summary) -> Table:
     """Returns a table with a row for each rung."""
     table = [["rung", "seeds", "accuracy %", "first run"]]
     for rung in summary["rungs"]:
@@ -96,7 +96,7 @@ def claim_table(summary: Summary) -> Table:
     return table
 
 
-def pivoted(title: str, rows: Sequence[Number]) -> Table:
+def pivoted(title: str, rows: Sequence[MeasuredNumber]) -> Table:
     """Returns a table with a row for each score, the number of its reviews, and a column for each
     rung.
     """
@@ -126,7 +126,7 @@ def number(value: float, sign: str = "") -> str:
     return f"{round(value, 3) + 0.0:{sign}.3f}".replace("-", "−")  # + 0.0: no −0.000
 
 
-def cell(row: Number) -> str:
+def cell(row: MeasuredNumber) -> str:
     """Returns a mean with its interval; without one if it has none, or is of too few reviews."""
     text = number(row["mean"])
     if row["few"]:
@@ -197,7 +197,7 @@ def is_above(claim: Claim, attention: Claim | None) -> bool:
 Means = dict[tuple[str, str], float]  # (score, rung) -> mean
 
 
-def means_of(rows: Sequence[Number], measure: str) -> Means:
+def means_of(rows: Sequence[MeasuredNumber], measure: str) -> Means:
     """Returns the means of one measure."""
     return {(row["about"], row["rung"]): row["mean"] for row in rows if row["measure"] == measure}
 
@@ -222,7 +222,7 @@ def sentences(summary: Summary) -> list[str]:
     return lines
 
 
-def best_scores(rows: Sequence[Number]) -> list[str]:
+def best_scores(rows: Sequence[MeasuredNumber]) -> list[str]:
     """Returns a sentence for each rung: its highest normalized AOPC by groups of scores."""
     means = means_of(rows, "normalized")
     names = list(dict.fromkeys(name for name, _ in means))
@@ -240,7 +240,7 @@ def best_scores(rows: Sequence[Number]) -> list[str]:
     return lines
 
 
-def changed_orders(rows: Sequence[Number]) -> list[str]:
+def changed_orders(rows: Sequence[MeasuredNumber]) -> list[str]:
     """Returns a sentence for each score by which normalization changes the order of the rungs."""
     raw = means_of(rows, "searched")
     normalized = means_of(rows, "normalized")
@@ -256,7 +256,7 @@ def changed_orders(rows: Sequence[Number]) -> list[str]:
     return lines
 
 
-def failed_scores(randomized: Sequence[Number]) -> str:
+def failed_scores(randomized: Sequence[MeasuredNumber]) -> str:
     """Returns a sentence on the scores that do not change with random weights."""
     failed = []
     for row in randomized:

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike
 
-from imdbattn.report.comparison import as_list, environments, places_of, spread
-from imdbattn.report.content import Scored, Skipped, Spread
+from imdbattn.report.comparison import as_list, environments, paths_of, spread
+from imdbattn.report.content import ScoredItems, Skipped, Spread
 from imdbattn.report.finished_runs import FinishedRun, Variant, variants
 from imdbattn.report.statistics import LEVEL, holm, mean_of, share_of, verdict
 from imdbattn.tools.faithfulness.settings import Faithfulness
@@ -50,7 +50,7 @@ class Names(TypedDict):
     about: str
 
 
-class Number(Names):
+class MeasuredNumber(Names):
     """few: whether it is of fewer reviews than a claim needs."""
 
     mean: float
@@ -60,7 +60,7 @@ class Number(Names):
     few: bool
 
 
-class Claim(Number):
+class Claim(MeasuredNumber):
     """A difference from random words. holm_p: p, corrected for the number of claims."""
 
     holm_p: float
@@ -72,7 +72,7 @@ class SearchMethod(TypedDict):
     beam: int
 
 
-class Method(TypedDict):
+class TestMethod(TypedDict):
     level: float
     fewest: int
     split: str
@@ -84,14 +84,14 @@ class Method(TypedDict):
     random_reviews: int
 
 
-class Summary(Scored):
+class Summary(ScoredItems):
     """The content of faithfulness.json."""
 
-    method: Method
+    method: TestMethod
     environments: list[dict[str, object]]
     folders: list[str]
     rungs: list[RungFacts]
-    numbers: list[Number]
+    numbers: list[MeasuredNumber]
     claims: list[Claim]
     skipped: list[Skipped]
 
@@ -199,7 +199,7 @@ class Rung:
         return {
             "label": self.variant.label,
             "seeds": [run.metrics["seed"] for run in self.variant.runs],
-            "folders": places_of(self.variant.runs),
+            "folders": paths_of(self.variant.runs),
             "accuracy": spread(self.column(RANDOM, "right").mean(0).tolist()),
             "by_share": by_share,
         }
@@ -238,8 +238,8 @@ def summarize(
     rungs = []
     for variant in variants(runs):
         rungs.append(Rung(variant, [tables[run.folder] for run in variant.runs]))
-    numbers: list[Number] = []
-    differences: list[Number] = []
+    numbers: list[MeasuredNumber] = []
+    differences: list[MeasuredNumber] = []
     for rung in rungs:
         quantities = list(rung.quantities())
         random = {measure: value_NS for measure, about, value_NS in quantities if about == RANDOM}
@@ -253,7 +253,7 @@ def summarize(
     corrected = holm([difference["p"] for difference in differences])
     for difference, p in zip(differences, corrected, strict=True):
         claims.append({**difference, "holm_p": p, "verdict": verdict(p, difference["mean"])})
-    method: Method = {
+    method: TestMethod = {
         "level": LEVEL,
         "fewest": FEWEST_REVIEWS,
         "split": cfg.split,
@@ -271,7 +271,7 @@ def summarize(
         "reviews": len(rungs[0].column(RANDOM, "right")),
         "method": method,
         "environments": environments(runs),
-        "folders": places_of(runs),
+        "folders": paths_of(runs),
         "rungs": [rung.facts() for rung in rungs],
         "numbers": numbers,
         "claims": claims,
@@ -279,7 +279,7 @@ def summarize(
     }
 
 
-def estimated(names: Names, value_NS: np.ndarray) -> list[Number]:
+def estimated(names: Names, value_NS: np.ndarray) -> list[MeasuredNumber]:
     """Returns a row with the mean of a measure, its interval, p and the number of reviews.
 
     Reviews for which the value is undefined are omitted; the list is empty if it is so for all. The
@@ -295,7 +295,7 @@ def estimated(names: Names, value_NS: np.ndarray) -> list[Number]:
     if interval is not None:
         low, high = LIMITS.get(measure, (-1, 1))
         interval = (max(interval[0], low), min(interval[1], high))
-    number: Number = {
+    number: MeasuredNumber = {
         **names,
         "mean": estimate.mean,
         "interval": as_list(interval),

@@ -360,7 +360,7 @@ class TrialFacts(TypedDict):
 
 def search_report(study: optuna.Study, command: str, test_accuracies: list[float]) -> Report:
     """Returns the report of a search. command: trains the best settings."""
-    trials = [facts_of(trial) for trial in study.get_trials()]
+    trials = [trial_facts(trial) for trial in study.get_trials()]
     done = [trial for trial in trials if trial["state"] == "finished"]
     done.sort(key=accuracy_of, reverse=True)
     best = as_table([best_row(trial) for trial in done[:TABLE_ROWS]])
@@ -389,7 +389,7 @@ def search_report(study: optuna.Study, command: str, test_accuracies: list[float
     )
 
 
-def facts_of(trial: FrozenTrial) -> TrialFacts:
+def trial_facts(trial: FrozenTrial) -> TrialFacts:
     return {
         "number": trial.number,
         "state": STATES[trial.state.name],
