@@ -113,7 +113,7 @@ def table_VD(corpus: ReviewCorpus) -> torch.Tensor:
 
 @cache
 def small_corpus(reviews: int) -> ReviewCorpus:
-    """Returns the packaged corpus with `reviews` training reviews, which are its test reviews too."""
+    """Returns the packaged corpus with `reviews` training reviews, also its test reviews."""
     whole = prepare(settings().data)
     train = part(whole.splits["train"], reviews)
     validation = part(whole.splits["validation"], 16)
