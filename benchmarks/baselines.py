@@ -92,37 +92,40 @@ class Fit(NamedTuple):
 
 
 def mean_vectors(task: Task) -> Features:
-    """(N, D): the mean of a review's GloVe vectors, standardized; zeros for words without one."""
+    """Returns (N, D): the mean of a review's GloVe vectors, standardized; zeros for words without
+    one.
+    """
     from sklearn.preprocessing import StandardScaler
 
     vectors = as_tensor(task.corpus.glove.vectors)
-    means = {
-        name: torch.nn.functional.embedding_bag(
+    means = {}
+    for name, split in task.corpus.splits.items():
+        mean_ND = torch.nn.functional.embedding_bag(
             split.ids.long(), vectors, split.offsets[:-1], mode="mean"
-        ).numpy()
-        for name, split in task.corpus.splits.items()
-    }
+        )
+        means[name] = mean_ND.numpy()
     scaler = StandardScaler().fit(means["train"])
     return {name: scaler.transform(mean_ND) for name, mean_ND in means.items()}
 
 
 def phrases(task: Task, vectorizer: str, longest: int = 2, **options: Any) -> Features:
-    """(N, F), sparse: phrases of 1 to `longest` words of the training reviews, by scikit-learn's
-    `vectorizer`.
+    """Returns (N, F), sparse: phrases of 1 to `longest` words of the training reviews, by
+    scikit-learn's `vectorizer`.
     """
     from sklearn.feature_extraction import text
 
     by_spaces = {"tokenizer": str.split, "token_pattern": None, "lowercase": False}
-    counter = getattr(text, vectorizer)(
-        ngram_range=(1, longest), dtype=np.float32, **by_spaces, **options
-    )
-    return {"train": counter.fit_transform(task.words["train"])} | {
-        name: counter.transform(task.words[name]) for name in ("validation", "test")
+    kind = getattr(text, vectorizer)
+    counter = kind(ngram_range=(1, longest), dtype=np.float32, **by_spaces, **options)
+    return {
+        "train": counter.fit_transform(task.words["train"]),
+        "validation": counter.transform(task.words["validation"]),
+        "test": counter.transform(task.words["test"]),
     }
 
 
 def logistic(features: Features, task: Task, c: float, seed: int) -> Model:
-    """Logistic regression, C = c."""
+    """Fits logistic regression, C = c."""
     from sklearn.linear_model import LogisticRegression
 
     fitted = LogisticRegression(C=c, max_iter=1000).fit(features["train"], task.labels_N("train"))
@@ -135,7 +138,8 @@ def logistic(features: Features, task: Task, c: float, seed: int) -> Model:
 
 
 def nb_svm(features: Features, task: Task, c: float, seed: int, beta: float = 0.25) -> Model:
-    """NB-SVM (Wang and Manning 2012): a linear SVM on binary features times their log-count ratio.
+    """Fits NB-SVM (Wang and Manning 2012): a linear SVM on binary features times their log-count
+    ratio.
 
     Its weights are interpolated with their mean magnitude (section 2.3): w' = (1 - beta) |w|_1 / F
     + beta w. There is no offset, as in LIBLINEAR by default; it would dominate the smaller weights.
@@ -158,7 +162,7 @@ def nb_svm(features: Features, task: Task, c: float, seed: int, beta: float = 0.
 
 
 def nb_logistic(features: Features, task: Task, c: float, seed: int) -> Model:
-    """Logistic regression on the features of NB-SVM."""
+    """Fits logistic regression on the features of NB-SVM."""
     ratio_F = log_count_ratio(features["train"], task.labels_N("train"))
     fitted = logistic({"train": features["train"].multiply(ratio_F).tocsr()}, task, c, seed)
     return Model(
@@ -168,8 +172,8 @@ def nb_logistic(features: Features, task: Task, c: float, seed: int) -> Model:
 
 
 def log_count_ratio(binary_NF: Any, labels_N: np.ndarray, alpha: float = 1.0) -> np.ndarray:
-    """(F,): r = log((p / |p|_1) / (q / |q|_1)), p and q = alpha + counts in class 1 and 0 (Wang,
-    Manning, eq. 1).
+    """Returns (F,): r = log((p / |p|_1) / (q / |q|_1)), p and q = alpha + counts in class 1 and 0
+    (Wang, Manning, eq. 1).
     """
     if labels_N.max() > 1:
         raise UserError(
@@ -180,8 +184,8 @@ def log_count_ratio(binary_NF: Any, labels_N: np.ndarray, alpha: float = 1.0) ->
 
 
 def slope_of(margin_N: np.ndarray, labels_N: np.ndarray) -> float:
-    """The slope of P = sigmoid(slope x margin) (Platt 1999), positive and without offset, so that
-    no label changes.
+    """Returns the slope of P = sigmoid(slope x margin) (Platt 1999), positive and without offset,
+    so that no label changes.
     """
     from sklearn.linear_model import LogisticRegression
 
@@ -190,7 +194,7 @@ def slope_of(margin_N: np.ndarray, labels_N: np.ndarray) -> float:
 
 
 def fasttext(features: Features, task: Task, epochs: float, seed: int) -> Model:
-    """fastText with bigrams (Joulin et al. 2017). One thread makes a seed reproducible."""
+    """Fits fastText with bigrams (Joulin et al. 2017). One thread makes a seed reproducible."""
     import fasttext as library
 
     pairs = zip(task.labels_N("train"), features["train"], strict=True)
@@ -238,46 +242,44 @@ BASELINES = {
 
 
 def read(overrides: Sequence[str]) -> Task:
-    """The reviews of a training run with these settings."""
+    """Reads the reviews of a training run with these settings."""
     return task_of(settings("data.source=packaged", *overrides).data)
 
 
 def task_of(data: DictConfig) -> Task:
-    """The reviews that the `data` settings describe."""
+    """Reads the reviews that the `data` settings describe."""
     corpus = prepare_reviews(data)
-    whole = explicit({"data": as_dict(data)}, corpus.source)["data"] | {
-        "max_tokens": None,
-        "word_dropout": 0.0,
-    }
-    data = OmegaConf.create(whole)
+    whole = explicit({"data": as_dict(data)}, corpus.source)["data"]
+    data = OmegaConf.create(whole | {"max_tokens": None, "word_dropout": 0.0})
     source = find_source(data)
     shares = {"validation": data.validation_share, "test": data.test_share}
-    reviews = cut_reviews(
-        source.load(), source.name, shares, data.folds and (data.fold, data.folds), data.limit
-    )
+    fold = data.folds and (data.fold, data.folds)
+    reviews = cut_reviews(source.load(), source.name, shares, fold, data.limit)
     tokenizer = Tokenizer(data.tokenizer, corpus.glove.words)
-    return Task(
-        data,
-        corpus,
-        {name: words_of(split.texts, tokenizer) for name, split in reviews.splits.items()},
-    )
+    words = {name: words_of(split.texts, tokenizer) for name, split in reviews.splits.items()}
+    return Task(data, corpus, words)
 
 
 def words_of(texts: Iterable[str], tokenizer: Tokenizer) -> list[str]:
-    return [" ".join(word.text for word in tokenizer.words(text)) for text in texts]
+    """Returns the words of each text, separated by spaces."""
+    lines = []
+    for text in texts:
+        lines.append(" ".join(word.text for word in tokenizer.words(text)))
+    return lines
 
 
 def scores_of(model: Model, features: Features, task: Task, split: str) -> Scores:
-    ids, logits_NC = (
-        task.corpus.splits[split],
-        np.asarray(model.logits_NC(features[split]), dtype=np.float64),
-    )
+    """Returns the scores of a model on a split."""
+    ids = task.corpus.splits[split]
+    logits_NC = np.asarray(model.logits_NC(features[split]), dtype=np.float64)
     return Scores(torch.arange(len(ids)), ids.labels, ids.lengths, torch.from_numpy(logits_NC))
 
 
 def fit_best(name: str, task: Task, seed: int) -> tuple[Fit, Features]:
-    """The fit with the best validation accuracy, and the features of all splits."""
-    baseline, start, fits = BASELINES[name], time.perf_counter(), []
+    """Returns the fit with the best validation accuracy, and the features of all splits."""
+    baseline = BASELINES[name]
+    fits = []
+    start = time.perf_counter()
     features = baseline.features(task)
     counting = time.perf_counter() - start
     for value in baseline.grid:
@@ -290,7 +292,8 @@ def fit_best(name: str, task: Task, seed: int) -> tuple[Fit, Features]:
 
 def run(name: str, seed: int, task: Task, folder: Path) -> dict[str, Any]:
     """Scores the best fit of a baseline on test, writes its run folder, and returns its metrics."""
-    baseline, (best, features) = BASELINES[name], fit_best(name, task, seed)
+    baseline = BASELINES[name]
+    best, features = fit_best(name, task, seed)
     described = {"name": name, "after": None, baseline.setting: list(baseline.grid)}
     cfg = OmegaConf.create({"seed": seed, "model": described, "data": as_dict(task.data)})
     metrics = run_facts(cfg, task.corpus) | {
@@ -301,10 +304,10 @@ def run(name: str, seed: int, task: Task, folder: Path) -> dict[str, Any]:
         "chosen": {baseline.setting: best.value},
     }
     scores = {"validation": best.validation, "test": scores_of(best.model, features, task, "test")}
-    scored = {
-        name: (scores[name], task.corpus.splits[name].rows, task.corpus.texts(name))
-        for name in scores
-    }
+    scored = {}
+    for split, split_scores in scores.items():
+        rows_N = task.corpus.splits[split].rows
+        scored[split] = (split_scores, rows_N, task.corpus.texts(split))
     return write(folder, cfg, scored, metrics, ("scikit-learn", FASTTEXT))
 
 
@@ -322,7 +325,8 @@ def write(
     make_folder(folder, "choose another --folder")
     (folder / "metrics.json").unlink(missing_ok=True)  # of an earlier run into the same folder
     write_atomically(folder / "config.yaml", OmegaConf.to_yaml(cfg))
-    facts, metrics = environment(), dict(metrics)
+    facts = environment()
+    metrics = dict(metrics)
     facts["versions"] |= {package: version(package) for package in packages}
     write_json(folder / "environment.json", facts)
     for split, (scores, rows_N, source) in scored.items():
@@ -337,7 +341,7 @@ def write(
 def run_all(
     names: Sequence[str], seeds: Sequence[int], overrides: Sequence[str], folder: Path
 ) -> Iterator[dict]:
-    """The metrics of each baseline and seed. Raises UserError for wrong settings."""
+    """Yields the metrics of each baseline and seed. Raises UserError for wrong settings."""
     if "fasttext" in names and version(FASTTEXT) is None:
         print(
             f"fasttext is omitted: it needs pip install {FASTTEXT}==0.9.2, for Python 3.11",

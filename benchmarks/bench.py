@@ -25,7 +25,7 @@ PARTS = {  # part -> function that returns its rows
 
 
 def rows(part: str) -> list[Row]:
-    """The rows of one part."""
+    """Returns the rows of one part."""
     module, _, function = PARTS[part].partition(".")
     return getattr(import_module(f"benchmarks.{module}"), function)()
 
@@ -38,7 +38,8 @@ def main() -> None:
     parts = parser.parse_args().parts
     if unknown := set(parts) - PARTS.keys():
         parser.error(f"there is no part {min(unknown)}: choose from {', '.join(PARTS)}")
-    results, folder = [], Path(__file__).parent
+    results = []
+    folder = Path(__file__).parent
     for part in parts or PARTS:
         start = time.perf_counter()
         with own_process() as apart:  # so that no part warms the caches for the next

@@ -14,7 +14,8 @@ from collections import defaultdict
 from contextlib import ExitStack
 from statistics import median
 
-REVIEWS, ROUNDS = 600, 2
+REVIEWS = 600
+ROUNDS = 2
 BUSY = "while True: pass"
 HALF = (
     "import time\nwhile True:\n end = time.time() + 0.05\n while time.time() < end: pass\n"
@@ -30,7 +31,7 @@ UNITS = ("training, tokens/s", "scoring, reviews/s", "prediction, texts/s")
 
 
 def rates(threads: int) -> list[float]:
-    """Speed of the three kinds of work in this process."""
+    """Returns the speed of the three kinds of work in this process."""
     import imdbattn
 
     imdbattn.prepare()  # before torch: sets the number of steps
@@ -42,7 +43,8 @@ def rates(threads: int) -> list[float]:
 
     start()
     torch.set_num_threads(threads)
-    cfg, corpus = settings("model=residual_pe", "data.word_dropout=0"), small_corpus(REVIEWS)
+    cfg = settings("model=residual_pe", "data.word_dropout=0")
+    corpus = small_corpus(REVIEWS)
     tokens = int(corpus.splits["train"].lengths.clamp(max=cfg.data.max_tokens).sum())
     module = ReviewClassifier.new(cfg, corpus)
     predictor = ReviewPredictor(cfg, module.net, module.hparams, corpus.glove)
@@ -60,19 +62,19 @@ def rates(threads: int) -> list[float]:
 
 
 def measure(steps: str, threads: int, load: str) -> list[float]:
-    """The rates of a new process beside the processes of a load; NaN if it does not end in half a
-    minute.
+    """Returns the rates of a new process beside the processes of a load; NaN if it does not end in
+    half a minute.
     """
     with ExitStack() as stack:
         for program in LOADS[load]:
             process = stack.enter_context(subprocess.Popen([sys.executable, "-c", program]))
             stack.callback(process.kill)
-        environment = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith(("OMP_", "GOMP_"))
-        }
-        environment |= {"GOMP_SPINCOUNT": steps} if steps else {}
+        environment = dict(os.environ)
+        for name in os.environ:
+            if name.startswith(("OMP_", "GOMP_")):
+                del environment[name]
+        if steps:
+            environment["GOMP_SPINCOUNT"] = steps
         command = [sys.executable, "-m", "benchmarks.busy", "--threads", str(threads)]
         try:
             done = subprocess.run(
@@ -91,14 +93,18 @@ def main() -> None:
     kinds |= {f"2 threads, {int(steps):,} steps": (steps, 2) for steps in sys.argv[1:]} | {
         "1 thread": ("", 1)
     }
-    found = defaultdict(list)
+    rounds = defaultdict(list)
     for _, load, kind in itertools.product(range(ROUNDS), LOADS, kinds):
-        found[kind, load].append(measure(*kinds[kind], load))
-        print(f"{load}: {kind}", [round(rate, 1) for rate in found[kind, load][-1]], flush=True)
-    for place, unit in enumerate(UNITS):
+        rates_of_round = measure(*kinds[kind], load)
+        rounds[kind, load].append(rates_of_round)
+        print(f"{load}: {kind}", [round(rate, 1) for rate in rates_of_round], flush=True)
+    for number, unit in enumerate(UNITS):
         print(f"\n| {unit} | {' | '.join(LOADS)} |\n|---|{'---|' * len(LOADS)}")
         for kind in kinds:
-            cells = (f"{median(one[place] for one in found[kind, load]):,.0f}" for load in LOADS)
+            cells = []
+            for load in LOADS:
+                rate = median(rates_of_round[number] for rates_of_round in rounds[kind, load])
+                cells.append(f"{rate:,.0f}")
             print(f"| {kind} | {' | '.join(cells)} |")
 
 

@@ -23,6 +23,7 @@ import sys
 import tempfile
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -70,7 +71,7 @@ SHORT += [
 
 
 def first_step(*overrides: str) -> None:
-    """A training run until its first optimizer step."""
+    """Runs a training until its first optimizer step."""
     # W&B's process still writes for a moment
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         run([sys.executable, "-c", FIRST_STEP, f"hydra.run.dir={folder}", *overrides], STEPPED)
@@ -79,8 +80,10 @@ def first_step(*overrides: str) -> None:
 def startup_rows() -> list[Row]:
     first_step()  # fills the caches, including those of compiled Python modules
     command = [sys.executable, "-m", "imdbattn.train"]
-    help_, cfg = partial(run, [*command, "--help"]), partial(run, [*command, "--cfg", "job"])
-    light, packaged = "<= 1.5 x + 0.5 s", ["data.source=packaged", "logger=csv"]
+    help_ = partial(run, [*command, "--help"])
+    cfg = partial(run, [*command, "--cfg", "job"])
+    light = "<= 1.5 x + 0.5 s"
+    packaged = ["data.source=packaged", "logger=csv"]
     rows = []
     for name, goal, ours, imports, rounds in (
         ("train --help, against importing Hydra", light, help_, HYDRA, 7),
@@ -95,14 +98,13 @@ def startup_rows() -> list[Row]:
         (f"the same, {' '.join(packaged)}", "<= 2.5", partial(first_step, *packaged), TORCH, 3),
     ):
         theirs = partial(run, [sys.executable, "-c", imports])
-        rows.append(
-            row(name, "s", goal, in_turn(partial(seconds, ours), partial(seconds, theirs), rounds))
-        )
+        pairs = in_turn(partial(seconds, ours), partial(seconds, theirs), rounds)
+        rows.append(row(name, "s", goal, pairs))
     return rows
 
 
 def cpu_seconds(*arguments: str) -> float:
-    """CPU time of a new Python process."""
+    """Returns the CPU time of a new Python process."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     run([sys.executable, *arguments])
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -110,9 +112,10 @@ def cpu_seconds(*arguments: str) -> float:
 
 
 def prediction_rows() -> list[Row]:
-    """The first prediction of a run in a new process, against importing torch; CPU time."""
+    """Measures the CPU time of the first prediction in a new process, against importing torch."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        place, rows = f"{folder}/run", []
+        run_folder = f"{folder}/run"
+        rows = []
         short = [
             "data.source=packaged",
             "data.limit=1000",
@@ -120,34 +123,24 @@ def prediction_rows() -> list[Row]:
             "pictures=false",
             "trainer.max_epochs=1",
         ]
-        run(
-            [
-                sys.executable,
-                "-m",
-                "imdbattn.train",
-                "model=residual_pe",
-                f"hydra.run.dir={place}",
-                *short,
-            ]
-        )
-        load = f"import imdbattn; imdbattn.load({place!r}).predict('A fine film.')"
-        command = ["-m", "imdbattn.predict", f"run={place}", "text=A fine film."]
+        train_command = [sys.executable, "-m", "imdbattn.train", "model=residual_pe"]
+        run([*train_command, f"hydra.run.dir={run_folder}", *short])
+        load = f"import imdbattn; imdbattn.load({run_folder!r}).predict('A fine film.')"
+        command = ["-m", "imdbattn.predict", f"run={run_folder}", "text=A fine film."]
         for name, goal, words in (
             ("imdbattn.load(run).predict(text), against importing torch", "<= 1.6", ["-c", load]),
             ("imdbattn.predict text=, against importing torch", "<= 2", command),
         ):
-            ours, theirs = partial(cpu_seconds, *words), partial(cpu_seconds, "-c", "import torch")
+            ours = partial(cpu_seconds, *words)
+            theirs = partial(cpu_seconds, "-c", "import torch")
             rows.append(row(name, "s of CPU", goal, in_turn(ours, theirs, 5)))
     return rows
 
 
 def prepare(cache: str) -> float:
-    """Seconds from raw reviews to the first batch, with the caches in `cache`."""
-    return float(
-        run(
-            [sys.executable, "-c", OURS, "data.source=packaged", f"data.cache_dir={cache}"]
-        ).split()[-1]
-    )
+    """Returns the seconds from raw reviews to the first batch, with the caches in `cache`."""
+    words = ["data.source=packaged", f"data.cache_dir={cache}"]
+    return float(run([sys.executable, "-c", OURS, *words]).split()[-1])
 
 
 def preparation_rows() -> list[Row]:
@@ -178,7 +171,7 @@ def observed(*arguments: str) -> tuple[str, float]:
 
 
 def train(cache: Path, *overrides: str) -> float:
-    """The largest resident memory of a short training run."""
+    """Returns the largest resident memory of a short training run."""
     # W&B's process still writes for a moment
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         folders = f"hydra.run.dir={folder}", f"data.cache_dir={cache}"
@@ -188,18 +181,19 @@ def train(cache: Path, *overrides: str) -> float:
 def write_reviews(folder: Path) -> list[Path]:
     """Writes reviews.parquet, and many.parquet with TIMES copies of each review."""
     whole = packaged_source().load().splits[""]
-    labels, files = pa.array(whole.labels), [folder / "reviews.parquet", folder / "many.parquet"]
+    labels = pa.array(whole.labels)
+    files = [folder / "reviews.parquet", folder / "many.parquet"]
     pq.write_table(pa.table({"text": whole.texts, "label": labels}), files[0])
-    copies = [
-        pa.table({"text": [f"{n} {text}" for text in whole.texts], "label": labels})
-        for n in range(TIMES)
-    ]
+    copies = []
+    for number in range(TIMES):
+        texts = [f"{number} {text}" for text in whole.texts]
+        copies.append(pa.table({"text": texts, "label": labels}))
     pq.write_table(pa.concat_tables(copies), files[1])
     return files
 
 
 def ids_mb(cache: Path) -> float:
-    """MB of the ids in the cache of one corpus."""
+    """Returns the MB of the ids in the cache of one corpus."""
     tables = (
         pa.ipc.open_stream(pa.memory_map(str(file))).read_all()
         for file in cache.glob("tokens/*/*.arrow")
@@ -217,51 +211,34 @@ def memory_rows() -> list[Row]:
         folder = Path(temporary)
         for state in ("an empty cache", "a warm cache"):
             peak = train(folder / "packaged", "data.source=packaged")
-            add(
-                f"`make train` from {state}: peak memory against the limit",
-                "MB",
-                "< 1",
-                peak,
-                LIMIT,
-            )
+            name = f"`make train` from {state}: peak memory against the limit"
+            add(name, "MB", "< 1", peak, LIMIT)
         files = write_reviews(folder)
         caches = [folder / "once", folder / "often"]
-        data = [
-            (f"data.path={file}", f"data.cache_dir={cache}")
-            for cache, file in zip(caches, files, strict=True)
-        ]
-        (output, once), (outputs, often) = (observed("-c", OURS, *words) for words in data)
+        few, many = (preparation_of(cache, file) for cache, file in zip(caches, files, strict=True))
         # Processor time: on a virtual machine new memory can take minutes.
-        each = [
-            float(o.split()[-2]) / n * 1e6
-            for o, n in ((output, REVIEWS), (outputs, TIMES * REVIEWS))
-        ]
-        add(
-            f"preparing {TIMES}x: processor time per review, against 1x",
-            "µs",
-            "<= 1.1",
-            each[1],
-            each[0],
-        )
+        name = f"preparing {TIMES}x: processor time per review, against 1x"
+        each = 1e6 * many.busy / (TIMES * REVIEWS)
+        add(name, "µs", "<= 1.1", each, 1e6 * few.busy / REVIEWS)
+        name = f"preparing {TIMES}x: extra peak against the extra text"
         extra_text = (TIMES - 1) * pq.read_table(files[0])["text"].nbytes / 1e6
-        add(
-            f"preparing {TIMES}x: extra peak against the extra text",
-            "MB",
-            "",
-            often - once,
-            extra_text,
-        )
-        runs = zip(caches, files, strict=True)
-        once, often = (
-            train(cache, f"data.path={file}", "logger=csv", "pictures=false")
-            for cache, file in runs
-        )
-        extra_ids = ids_mb(caches[1]) - ids_mb(caches[0])
-        add(
-            f"training on {TIMES}x: extra peak against the extra ids",
-            "MB",
-            "< 1",
-            often - once,
-            extra_ids,
-        )
+        add(name, "MB", "", many.peak - few.peak, extra_text)
+        name = f"training on {TIMES}x: extra peak against the extra ids"
+        short = ["logger=csv", "pictures=false"]
+        once = train(caches[0], f"data.path={files[0]}", *short)
+        often = train(caches[1], f"data.path={files[1]}", *short)
+        add(name, "MB", "< 1", often - once, ids_mb(caches[1]) - ids_mb(caches[0]))
     return results
+
+
+class Prepared(NamedTuple):
+    """Processor time in seconds, and the largest resident memory in MB."""
+
+    busy: float
+    peak: float
+
+
+def preparation_of(cache: Path, file: Path) -> Prepared:
+    """Measures the preparation of a file of reviews."""
+    output, peak = observed("-c", OURS, f"data.path={file}", f"data.cache_dir={cache}")
+    return Prepared(float(output.split()[-2]), peak)

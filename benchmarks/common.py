@@ -39,7 +39,7 @@ class Row(NamedTuple):
 
 
 def row(name: str, unit: str, goal: str, pairs: Sequence[tuple[float, float]]) -> Row:
-    """pairs: (ours, theirs) of each round."""
+    """Returns a row. pairs: (ours, theirs) of each round."""
     ratios = [ours / theirs for ours, theirs in pairs]
     medians = median(ours for ours, _ in pairs), median(theirs for _, theirs in pairs)
     return Row(name, *medians, median(ratios), unit, goal, min(ratios), max(ratios))
@@ -54,33 +54,30 @@ def race(
     theirs: Callable[[], float],
     rounds: int,
 ) -> Row:
-    """The rates, `count` per second, of two sides that return seconds."""
+    """Returns the rates, `count` per second, of two sides that return seconds."""
     return row(name, unit, goal, in_turn(lambda: count / ours(), lambda: count / theirs(), rounds))
 
 
 def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """A Markdown table."""
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in (head, ["---"] * len(head), *lines))
+    """Returns a Markdown table."""
+    rows = (head, ["---"] * len(head), *lines)
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in rows)
 
 
 def markdown(rows: Iterable[Row]) -> str:
+    """Returns the rows as a Markdown table."""
     lines = []
-    for r in rows:
-        ours, theirs = (
-            f"{value:,.3g}" if value < 1000 else f"{value:,.0f}" for value in (r.ours, r.theirs)
-        )
-        lines.append(
-            (
-                r.name,
-                ours,
-                theirs,
-                r.unit,
-                f"**{r.ratio:.2f}**",
-                f"{r.low:.2f}–{r.high:.2f}",
-                r.goal,
-            )
-        )
+    for row in rows:
+        ratio = f"**{row.ratio:.2f}**"
+        rounds = f"{row.low:.2f}–{row.high:.2f}"
+        sides = (short_number(row.ours), short_number(row.theirs))
+        lines.append((row.name, *sides, row.unit, ratio, rounds, row.goal))
     return table(("what", "ours", "theirs", "unit", "ours / theirs", "its rounds", "goal"), lines)
+
+
+def short_number(value: float) -> str:
+    """Returns a number with three digits, or a larger one without decimals."""
+    return f"{value:,.3g}" if value < 1000 else f"{value:,.0f}"
 
 
 def write(rows: Sequence[Row], folder: Path) -> None:
@@ -107,22 +104,22 @@ def in_turn(
 
 @contextmanager
 def own_process() -> Iterator[Callable[..., Any]]:
-    """run(function, *arguments) in one new process, in which this package does not change torch's
-    defaults.
+    """Yields run(function, *arguments), in one new process, in which this package does not change
+    torch's defaults.
     """
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         yield lambda function, *arguments: pool.submit(function, *arguments).result()
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """Wall-clock seconds of one call."""
+    """Returns the wall-clock seconds of one call."""
     start = time.perf_counter()
     work()
     return time.perf_counter() - start
 
 
 def environment() -> dict[str, str]:
-    """Environment variables for commands of this repository, with W&B offline."""
+    """Returns environment variables for commands of this repository, with W&B offline."""
     return {**os.environ, "PYTHONPATH": str(ROOT), "WANDB_MODE": "offline"}
 
 
@@ -139,5 +136,5 @@ def run(command: Sequence[str | Path], status: int = 0, timeout: float = 300) ->
 
 
 def settings(*overrides: str) -> DictConfig:
-    """The validated settings of `python -m imdbattn.train <overrides>`."""
+    """Returns the validated settings of `python -m imdbattn.train <overrides>`."""
     return validate(plain_dict(composed("train", overrides, PATHS)))

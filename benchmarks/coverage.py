@@ -26,7 +26,7 @@ MOST = 60_000  # draws of a cell
 ENOUGH = 1_000  # draws whose seeds agree, after which a cell is complete
 FEWEST = 100  # draws, below which no coverage is reported
 PAGE = Path(__file__).parents[1] / "docs" / "coverage.md"
-MARKS = "<!-- results -->", "<!-- end of the results -->"
+MARKS = ("<!-- results -->", "<!-- end of the results -->")
 AT_Q, WEIGHT_Q = np.polynomial.hermite_e.hermegauss(25)
 WEIGHT_Q = WEIGHT_Q / WEIGHT_Q.sum()
 
@@ -92,7 +92,8 @@ def of_differences(
         pattern_PS, counts_DP = answers(rng, logit_DS, reviews)
         for counts_P in counts_DP:
             right_NS = np.repeat(pattern_PS, counts_P, axis=0)
-            old_NS, new_NS = right_NS[:, :seeds], right_NS[:, seeds:]
+            old_NS = right_NS[:, :seeds]
+            new_NS = right_NS[:, seeds:]
             agreed = agree(old_NS.mean(0)) and agree(new_NS.mean(0))
             yield agreed, contains(statistics.difference_of(new_NS, old_NS).interval, 0.0)
 
@@ -112,21 +113,22 @@ def measured(draws: Iterator[Draw], seconds: float) -> list[str]:
     """Returns the share of intervals with the truth, that where seeds agree, and the number of the
     latter.
     """
-    found, start = [], time.perf_counter()
+    start = time.perf_counter()
+    seen = []
     agreed = 0
-    for one in itertools.islice(draws, MOST):
-        found.append(one)
-        agreed += one[0]
-        late = len(found) % 100 == 0 and time.perf_counter() - start > seconds
-        if late or (agreed >= ENOUGH and len(found) >= 2 * ENOUGH):
+    for draw in itertools.islice(draws, MOST):
+        seen.append(draw)
+        agreed += draw[0]
+        late = len(seen) % 100 == 0 and time.perf_counter() - start > seconds
+        if late or (agreed >= ENOUGH and len(seen) >= 2 * ENOUGH):
             break
-    agreed_D, covered_D = np.array(found).T
+    agreed_D, covered_D = np.array(seen).T
     conditional = f"{100 * covered_D[agreed_D].mean():.1f}" if agreed >= FEWEST else "–"
-    return [f"{100 * covered_D.mean():.1f}", conditional, f"{agreed:,} of {len(found):,}"]
+    return [f"{100 * covered_D.mean():.1f}", conditional, f"{agreed:,} of {len(seen):,}"]
 
 
 def main(seconds: float) -> None:
-    """seconds: the longest time of a cell."""
+    """Simulates all cells, and writes the table. seconds: the longest time of a cell."""
     kinds: dict[str, tuple[Callable[..., Iterator[Draw]], tuple[float, ...], dict[str, int]]] = {
         "accuracy": (of_accuracies, (0.5, 0.9, 0.99), {}),
         "difference": (of_differences, (0.5, 0.9, 0.99), {}),

@@ -21,7 +21,7 @@ from omegaconf import OmegaConf
 
 from benchmarks import baselines
 from imdbattn.errors import UserError
-from imdbattn.report.finished_runs import REVIEWS, Run, read_run
+from imdbattn.report.finished_runs import REVIEWS, FinishedRun, read_run
 from imdbattn.runs.run_folder import SPLIT_FILES
 from imdbattn.settings.keys import FINGERPRINT
 from imdbattn.tasks.reviews.classifier import Scores
@@ -30,8 +30,8 @@ from imdbattn.tasks.reviews.classifier import Scores
 SAME = ("labels", "test_set", "source_key", *FINGERPRINT.values())
 
 
-def scores_of(runs: Sequence[Run], split: str) -> tuple[Scores, np.ndarray]:
-    """The mean logits of the members, as scores, and the reviews' rows in their source."""
+def scores_of(runs: Sequence[FinishedRun], split: str) -> tuple[Scores, np.ndarray]:
+    """Returns the mean logits of the members, as scores, and the reviews' rows in their source."""
     import pyarrow.parquet as pq
 
     tables = [pq.read_table(run.folder / SPLIT_FILES[split][0]).sort_by("row") for run in runs]
@@ -41,9 +41,8 @@ def scores_of(runs: Sequence[Run], split: str) -> tuple[Scores, np.ndarray]:
     )
     logits_NC = np.log(np.maximum(probabilities_MNC, 1e-12)).mean(0)
     labels_N, lengths_N = (torch.tensor(tables[0][name].to_numpy()) for name in ("label", "length"))
-    return Scores(
-        torch.arange(len(rows_N)), labels_N, lengths_N, torch.from_numpy(logits_NC)
-    ), rows_N
+    logits = torch.from_numpy(logits_NC)
+    return Scores(torch.arange(len(rows_N)), labels_N, lengths_N, logits), rows_N
 
 
 def ensemble(folders: Sequence[Path], out: Path, name: str, seed: int) -> dict[str, Any]:
@@ -59,29 +58,28 @@ def ensemble(folders: Sequence[Path], out: Path, name: str, seed: int) -> dict[s
     first, *others = runs = [read_run(folder) for folder in folders]
     for run in runs:
         if run.items != REVIEWS:
-            raise UserError(f"{run.place} is not a classifier: it has no probabilities to average")
+            raise UserError(f"{run.path} is not a classifier: it has no probabilities to average")
     for run in others:
         for key in SAME:
             if run.metrics.get(key) != first.metrics.get(key):
-                raise UserError(f"{run.place} has another {key} than {first.place}")
-    metrics_of = [run.metrics for run in runs]
+                raise UserError(f"{run.path} has another {key} than {first.path}")
+    members = [run.metrics for run in runs]
     metrics = {
         "model": name,
         "seed": seed,
         **{key: first.metrics.get(key) for key in SAME},
-        "members": [f"{one['model']}-s{one['seed']}" for one in metrics_of],
-        "parameters": sum(one.get("parameters", 0) for one in metrics_of),
+        "members": [f"{member['model']}-s{member['seed']}" for member in members],
+        "parameters": sum(member.get("parameters", 0) for member in members),
         "train_reviews": first.metrics.get("train_reviews"),
-        "train_seconds": sum(one.get("train_seconds", 0.0) for one in metrics_of),
+        "train_seconds": sum(member.get("train_seconds", 0.0) for member in members),
     }
     # without seeds: ensembles of several seeds are one variant
-    models = sorted({one["model"] for one in metrics_of})
+    models = sorted({member["model"] for member in members})
     model = {"name": name, "after": None, "members": models}
     cfg = OmegaConf.create({"seed": seed, "model": model, "data": first.settings["data"]})
     texts = {split: first.folder / SPLIT_FILES[split][1] for split in ("validation", "test")}
-    return baselines.write(
-        out, cfg, {split: (*scores_of(runs, split), texts[split]) for split in texts}, metrics
-    )
+    scored = {split: (*scores_of(runs, split), texts[split]) for split in texts}
+    return baselines.write(out, cfg, scored, metrics)
 
 
 def main() -> None:

@@ -18,25 +18,29 @@ import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 from unittest.mock import patch
 
 import lightning as L
 import numpy as np
 import torch
+from omegaconf import DictConfig
+from torch import Tensor
 from torch._inductor.utils import run_and_get_code
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks import training
 from benchmarks.common import run, seconds, table
 from benchmarks.training import fit, settings, small_corpus
+from imdbattn.data.corpus import ReviewCorpus
 from imdbattn.nn import fast
 from imdbattn.runs.trainer import compile_net, quiet
 from imdbattn.settings.models import RUNGS
 from imdbattn.tasks.loaders import GPU_CHUNK
 from imdbattn.tasks.reviews.classifier import ReviewClassifier, ReviewData
 
-EPOCHS, SEEDS = 4, 5
+EPOCHS = 4
+SEEDS = 5
 ALL = 10**6  # more than the number of reviews
 COLUMNS = {
     "epoch": "epoch, s",
@@ -44,6 +48,7 @@ COLUMNS = {
     "memory": "memory, MB",
     "start": "start, s",
 }
+Result = TypeVar("Result")
 PHASES = ("batch", "forward", "backward", "update")
 NO_KERNEL = "empty|detach|lift_fresh|_local_scalar|profiler"  # names of operations that start none
 
@@ -52,7 +57,9 @@ class Table:
     """Measured values by name, or the reasons why there are none."""
 
     def __init__(self, columns: dict[str, str]):
-        self.columns, self.rows, self.failures = columns, dict[str, dict[str, float]](), list[str]()
+        self.columns = columns
+        self.rows: dict[str, dict[str, float]] = {}
+        self.failures: list[str] = []
 
     def measure(self, name: str, work: Callable[[], dict[str, float]]) -> None:
         """Adds a row. work: returns the values of its columns."""
@@ -61,39 +68,40 @@ class Table:
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
         try:
-            self.rows[name] = work() | (
-                {"memory": torch.cuda.max_memory_allocated() / 1e6} if cuda else {}
-            )
+            self.rows[name] = work()
+            if cuda:
+                self.rows[name]["memory"] = torch.cuda.max_memory_allocated() / 1e6
         except Exception as error:  # any: the other rows are measured
             self.rows[name] = {}
-            self.failures.append(
-                f"{name} failed: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
-            )
+            reason = " ".join(str(error).split())[:300]
+            self.failures.append(f"{name} failed: {type(error).__name__}: {reason}")
         print(f"{name}: {self.rows[name] or self.failures[-1]}", file=sys.stderr)
 
     def times_as_fast(self, name: str, other: str) -> str:
-        """A line with the ratio of the seconds of two rows, if both were measured."""
-        epochs = [self.rows[one].get("epoch") for one in (name, other)]
-        ratio = f"{epochs[1] / epochs[0]:.1f} times as fast as" if all(epochs) else "no ratio with"
-        return f"{name}: {ratio} {other}"
+        """Returns a line with the ratio of the seconds of two rows, if both were measured."""
+        epoch = self.rows[name].get("epoch")
+        other_epoch = self.rows[other].get("epoch")
+        if not epoch or not other_epoch:
+            return f"{name}: no ratio with {other}"
+        return f"{name}: {other_epoch / epoch:.1f} times as fast as {other}"
 
     def markdown(self) -> str:
-        lines = [[row.get(key) for key in self.columns] for row in self.rows.values()]
-        cells = (
-            [f"{value:,.4g}" if value is not None else "–" for value in line] for line in lines
-        )
-        return table(
-            ["", *self.columns.values()],
-            [[name, *line] for name, line in zip(self.rows, cells, strict=True)],
-        )
+        """Returns the table."""
+        lines = []
+        for name, row in self.rows.items():
+            cells = [f"{row[key]:,.4g}" if key in row else "–" for key in self.columns]
+            lines.append([name, *cells])
+        return table(["", *self.columns.values()], lines)
 
     def report(self, ratios: Sequence[tuple[str, str]] = ()) -> str:
-        """The table, followed by the ratios of these pairs of rows and the failures."""
+        """Returns the table, followed by the ratios of these pairs of rows and the failures."""
         lines = [self.times_as_fast(*pair) for pair in ratios if set(pair) <= self.rows.keys()]
         return "\n".join([self.markdown(), *(f"- {line}" for line in (*lines, *self.failures))])
 
 
-def trained(cfg: Any, module: L.LightningModule, data: L.LightningDataModule) -> dict[str, float]:
+def trained(
+    cfg: DictConfig, module: L.LightningModule, data: L.LightningDataModule
+) -> dict[str, float]:
     """Trains EPOCHS epochs. epoch: the median of all but the first; start: what the first took in
     addition.
     """
@@ -102,8 +110,10 @@ def trained(cfg: Any, module: L.LightningModule, data: L.LightningDataModule) ->
     return {"epoch": epoch, "tokens_per_s": rate, "start": times[0] - epoch}
 
 
-def ours(corpus: Any, words: Sequence[str], backend: str | None = None) -> dict[str, float]:
-    """residual_pe, as `python -m imdbattn.train` trains it."""
+def ours(
+    corpus: ReviewCorpus, words: Sequence[str], backend: str | None = None
+) -> dict[str, float]:
+    """Trains residual_pe, as `python -m imdbattn.train` trains it."""
     cfg = settings(*words)
     module = ReviewClassifier.new(cfg, corpus)
     if backend:
@@ -112,7 +122,7 @@ def ours(corpus: Any, words: Sequence[str], backend: str | None = None) -> dict[
 
 
 def theirs(reviews: int, device: str, dtype: torch.dtype | None) -> dict[str, float]:
-    """The textbook loop at batch 64, on the same reviews."""
+    """Trains the textbook loop at batch 64, on the same reviews."""
     for count in (min(640, reviews), reviews):  # the first steps are not timed
         epoch = training.theirs("train", count, 512, 64, device=device, dtype=dtype)
     lengths = small_corpus(reviews).splits["train"].lengths
@@ -120,8 +130,8 @@ def theirs(reviews: int, device: str, dtype: torch.dtype | None) -> dict[str, fl
 
 
 def ladder(words: Sequence[str], reviews: int) -> dict[str, float]:
-    """The sweep of the ladder with SEEDS seeds, as a user starts it. epoch: seconds of the whole
-    command.
+    """Runs the sweep of the ladder with SEEDS seeds, as a user starts it. epoch: seconds of the
+    whole command.
     """
     seeds = ",".join(map(str, range(1, SEEDS + 1)))
     options = [f"seed={seeds}", "data.source=packaged", "pictures=false", "logger=csv"]
@@ -135,16 +145,15 @@ def ladder(words: Sequence[str], reviews: int) -> dict[str, float]:
             *words,
             *options,
         ]
-        return {
-            "epoch": seconds(
-                lambda: run([*command, f"hydra.sweep.dir={folder}/sweep"], timeout=3600)
-            )
-        }
+        command.append(f"hydra.sweep.dir={folder}/sweep")
+        return {"epoch": seconds(lambda: run(command, timeout=3600))}
 
 
 def times(device: str, reviews: int, parts: Sequence[str]) -> str:
-    """The table of seconds."""
-    corpus, results, ratios = small_corpus(reviews or ALL), Table(COLUMNS), list[tuple[str, str]]()
+    """Returns the table of seconds."""
+    corpus = small_corpus(reviews or ALL)
+    results = Table(COLUMNS)
+    ratios: list[tuple[str, str]] = []
     kind = "gpu" if device == "cuda" else "cpu"
     for name, precision, dtype in (
         ("float32", "32-true", None),
@@ -169,10 +178,8 @@ def times(device: str, reviews: int, parts: Sequence[str]) -> str:
             results.measure(loop, partial(theirs, reviews or ALL, device, dtype))
             ratios += [(row, loop) for row in results.rows if row.startswith(name)]
     if "ladder" in parts:
-        results.measure(
-            f"the ladder, {SEEDS} seeds, whole command",
-            partial(ladder, [f"trainer={kind}"], reviews),
-        )
+        name = f"the ladder, {SEEDS} seeds, whole command"
+        results.measure(name, partial(ladder, [f"trainer={kind}"], reviews))
     return results.report(ratios) + "\n"
 
 
@@ -182,21 +189,20 @@ class Operations(TorchDispatchMode):
     count = 0
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        is_view = any(
-            r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns
-        )
+        aliases = [returned.alias_info for returned in func._schema.returns]
+        is_view = any(alias is not None and not alias.is_write for alias in aliases)
         self.count += not is_view and not re.search(NO_KERNEL, func._schema.name)
         return func(*args, **(kwargs or {}))
 
 
-def counted(work: Callable[[], Any]) -> tuple[Any, int]:
-    """The result of a call, and how many operations it started."""
+def counted(work: Callable[[], Result]) -> tuple[Result, int]:
+    """Returns the result of a call, and how many operations it started."""
     with Operations() as operations:
         return work(), operations.count
 
 
-def generated(work: Callable[[], Any]) -> list[int]:
-    """The kernels that the compiled forward and backward pass of a call start, counted in
+def generated(work: Callable[[], object]) -> list[int]:
+    """Returns the kernels that the compiled forward and backward pass of a call start, counted in
     inductor's code.
     """
     _, codes = run_and_get_code(work)
@@ -207,26 +213,30 @@ def generated(work: Callable[[], Any]) -> list[int]:
     return [len(kernel.findall(code[code.index("def call(") :])) for code in codes]
 
 
-def operations(corpus: Any, rung: str, precision: str, compiled: bool = False) -> dict[str, float]:
-    """Operations of a training step, by phase."""
+def operations(
+    corpus: ReviewCorpus, rung: str, precision: str, compiled: bool = False
+) -> dict[str, float]:
+    """Returns the operations of a training step, by phase."""
     cfg = settings(f"model={rung}", "data.padded_lengths=6")
     module = ReviewClassifier.new(cfg, corpus)
     module.trainer = L.Trainer(
         precision=precision, accelerator="cpu", logger=False, enable_checkpointing=False
     )
-    batches, all_reviews = ReviewData(cfg, corpus).train_batches(), np.arange(GPU_CHUNK)
+    batches = ReviewData(cfg, corpus).train_batches()
+    all_reviews = np.arange(GPU_CHUNK)
     # of different shapes
     items = [(number, np.roll(all_reviews, number)[:4]) for number in range(GPU_CHUNK)]
     counts = dict.fromkeys(PHASES, 0.0)
 
-    def in_precision(work: Callable[..., Any]) -> Any:
+    def in_precision(work: Callable[..., Tensor]) -> Tensor:
         # casts each weight once
         with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16-mixed"):
             return work(batch, *[0] * (work == module.training_step))
 
     with patch.object(fast, "use_blocks", lambda *_: False):  # attention as on a GPU
         made, count = counted(lambda: batches.several(items))
-        batch, counts["batch"] = made[0], count / GPU_CHUNK
+        batch = made[0]
+        counts["batch"] = count / GPU_CHUNK
         loss, counts["forward"] = counted(lambda: in_precision(module.training_step))
         _, counts["backward"] = counted(loss.backward)
         if compiled:
@@ -246,8 +256,9 @@ def operations(corpus: Any, rung: str, precision: str, compiled: bool = False) -
 
 
 def operation_table() -> str:
-    """Operations per step of each rung, and of residual_pe compiled."""
-    corpus, results = small_corpus(GPU_CHUNK), Table({name: name for name in (*PHASES, "sum")})
+    """Returns the operations per step of each rung, and of residual_pe compiled."""
+    corpus = small_corpus(GPU_CHUNK)
+    results = Table({name: name for name in (*PHASES, "sum")})
     for precision in ("32-true", "bf16-mixed"):
         for rung in RUNGS:
             results.measure(f"{rung}, {precision}", partial(operations, corpus, rung, precision))
@@ -270,20 +281,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--out", type=Path, help="file for the tables; they are printed in any case"
     )
     options = parser.parse_args(arguments)
-    if (
-        options.device == "cuda"
-        and not torch.cuda.is_available()
-        and set(options.parts) != {"operations"}
-    ):
+    has_gpu = torch.cuda.is_available()
+    needs_gpu = options.device == "cuda" and set(options.parts) != {"operations"}
+    if needs_gpu and not has_gpu:
         parser.error("no GPU is available: give --device cpu --reviews 300, or --parts operations")
     quiet()
-    name = (
-        torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor() or "CPU"
-    )
-    text = (
-        f"{name}, Python {platform.python_version()}, torch {torch.__version__}, lightning"
-        f" {L.__version__}\n"
-    )
+    name = torch.cuda.get_device_name() if has_gpu else platform.processor() or "CPU"
+    versions = f"torch {torch.__version__}, lightning {L.__version__}"
+    text = f"{name}, Python {platform.python_version()}, {versions}\n"
     if set(options.parts) - {"operations"}:
         text += "\n" + times(options.device, options.reviews, options.parts)
     if "operations" in options.parts:

@@ -18,9 +18,10 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from matplotlib.figure import Figure
 from omegaconf import OmegaConf
 
 import imdbattn
@@ -40,7 +41,14 @@ from imdbattn.report.comparison_figures import (
     signed,
     wrapped,
 )
-from imdbattn.report.finished_runs import REVIEWS, Predictions, Run, Skipped, find_runs, variants
+from imdbattn.report.finished_runs import (
+    REVIEWS,
+    FinishedRun,
+    Skipped,
+    SplitPredictions,
+    find_runs,
+    variants,
+)
 from imdbattn.report.pages import png
 from imdbattn.runs.run_folder import SPLIT_FILES
 
@@ -109,15 +117,12 @@ def without_names(text: str) -> str:
     includes Hollywood, English, Monday, and Words Stressed Like This.
     """
     text = QUOTED.sub("it", text)
-    runs = [(run[0].split(), starts_sentence(text, run.start())) for run in NAMES.finditer(text)]
     small = set(re.findall(r"\b[a-z]\w*", text))
-    names = {
-        word
-        for run, starts in runs
-        if not starts or len(run) > 1
-        for word in run
-        if word.lower() not in small
-    }
+    names: set[str] = set()
+    for match in NAMES.finditer(text):
+        words = match[0].split()
+        if len(words) > 1 or not starts_sentence(text, match.start()):
+            names.update(word for word in words if word.lower() not in small)
 
     def it(run: re.Match[str]) -> str:
         if not starts_sentence(text, run.start()):
@@ -130,20 +135,20 @@ def without_names(text: str) -> str:
     return NAMES.sub(it, text)
 
 
-def starts_sentence(text: str, place: int) -> bool:
-    """Whether a sentence starts there. A single capital with a full stop is an initial and ends no
-    sentence.
+def starts_sentence(text: str, start: int) -> bool:
+    """Returns whether a sentence starts there. A single capital with a full stop is an initial and
+    ends no sentence.
     """
-    return STARTS_SENTENCE.search(text[max(0, place - 12) : place]) is not None if place else True
+    return STARTS_SENTENCE.search(text[max(0, start - 12) : start]) is not None if start else True
 
 
 def pieces(text: str) -> list[str]:
-    """The text split at spaces and line breaks."""
+    """Returns the text split at spaces and line breaks."""
     return LINE_BREAK.sub(" ", text).split()
 
 
 def dice(text: str) -> random.Random:
-    """A generator seeded by the text, which may contain lone surrogates, which UTF-8 cannot
+    """Returns a generator seeded by the text, which may contain lone surrogates, which UTF-8 cannot
     encode.
     """
     return random.Random(text.encode("utf-8", "surrogatepass"))
@@ -153,11 +158,11 @@ def with_words_dropped(text: str) -> str:
     """Removes a random tenth of the words between spaces."""
     words = pieces(text)
     kept = dice(text).sample(range(len(words)), len(words) - round(0.1 * len(words)))
-    return " ".join(words[place] for place in sorted(kept))
+    return " ".join(words[index] for index in sorted(kept))
 
 
 def shuffled(text: str) -> str:
-    """The words between spaces in random order; don't and "good." are one word each."""
+    """Returns the words between spaces in random order; don't and "good." are one word each."""
     words = pieces(text)
     dice(text).shuffle(words)
     return " ".join(words)
@@ -185,9 +190,8 @@ class Pair(NamedTuple):
 
 def read_pairs() -> list[Pair]:
     with CONTRAST.open(encoding="utf-8", newline="") as lines:
-        return [
-            Pair(**line) for line in csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
-        ]
+        table = csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
+        return [Pair(**line) for line in table]
 
 
 Answers = dict[str, tuple[int, float]]  # text -> predicted class, and its probability
@@ -200,57 +204,57 @@ class Judge(NamedTuple):
     answers: list[Answers]
 
     def right_NS(self, texts: Sequence[str], labels_N: Sequence[int] | np.ndarray) -> np.ndarray:
-        pairs = list(zip(texts, labels_N, strict=True))
-        return np.array(
-            [[answers[text][0] == label for answers in self.answers] for text, label in pairs],
-            dtype=bool,
-        )
+        """Returns where each seed's answer is the label."""
+        expected_N = np.asarray(labels_N)
+        seeds = []
+        for answers in self.answers:
+            seeds.append(np.array([answers[text][0] for text in texts]) == expected_N)
+        return np.stack(seeds, axis=1)
 
 
 def answers_of(texts: Sequence[str], probabilities_NC: np.ndarray) -> Answers:
-    answers = zip(
-        probabilities_NC.argmax(1).tolist(), probabilities_NC.max(1).tolist(), strict=True
-    )
+    """Returns the answers with these probabilities."""
+    labels = probabilities_NC.argmax(1).tolist()
+    answers = zip(labels, probabilities_NC.max(1).tolist(), strict=True)
     return dict(zip(texts, answers, strict=True))
 
 
 def check_unchanged(
-    run: Run, answers: Answers, texts: Sequence[str], recorded: Predictions, split: str
+    run: FinishedRun, answers: Answers, texts: Sequence[str], recorded: SplitPredictions, split: str
 ) -> None:
     """Raises UserError if a run does not reproduce the predictions in its run folder."""
-    label_N, probability_N = (
-        np.array(values) for values in zip(*(answers[text] for text in texts), strict=True)
-    )
-    recorded_N = np.where(
-        label_N == recorded.predicted_N, recorded.confidence_N, 1 - recorded.confidence_N
-    )
+    label_N = np.array([answers[text][0] for text in texts])
+    probability_N = np.array([answers[text][1] for text in texts])
+    same_N = label_N == recorded.predicted_N
+    recorded_N = np.where(same_N, recorded.confidence_N, 1 - recorded.confidence_N)
     if other := int((np.abs(recorded_N - probability_N) > TOLERANCE).sum()):
         raise UserError(
-            f"{run.place} labels {other} of {len(texts)} {split} reviews differently from its"
+            f"{run.path} labels {other} of {len(texts)} {split} reviews differently from its"
             f" {SPLIT_FILES[split][0]}: its checkpoint is not the one that was scored. Copy the run"
             " folder again"
         )
 
 
-def task_of(run: Run, split: str) -> baselines.Task:
-    """The corpus of a run, for a baseline. Raises UserError if its data have changed."""
+def task_of(run: FinishedRun, split: str) -> baselines.Task:
+    """Reads the corpus of a run, for a baseline. Raises UserError if its data have changed."""
     task = baselines.task_of(OmegaConf.create(run.settings["data"]))
-    ours, theirs = task.corpus.fingerprints[split], run.fingerprint(split)
+    ours = task.corpus.fingerprints[split]
+    theirs = run.fingerprint(split)
     if ours != theirs:
-        raise UserError(f"{split} of {run.place} has fingerprint {theirs}, but its data now {ours}")
+        raise UserError(f"{split} of {run.path} has fingerprint {theirs}, but its data now {ours}")
     return task
 
 
 def answers_of_baseline(name: str, task: baselines.Task, texts: Sequence[str]) -> Answers:
-    """The answers of the fitted baseline with the best validation accuracy. The texts replace its
-    test split.
+    """Returns the answers of the fitted baseline with the best validation accuracy.
+
+    The texts replace its test split.
     """
     words = baselines.words_of(texts, Tokenizer(task.data.tokenizer, task.corpus.glove.words))
     best, features = baselines.fit_best(name, task._replace(words=task.words | {"test": words}), 1)
     logits_NC = np.asarray(best.model.logits_NC(features["test"]))
-    return answers_of(
-        texts, np.exp(logits_NC - np.logaddexp.reduce(logits_NC, axis=1, keepdims=True))
-    )
+    total_N1 = np.logaddexp.reduce(logits_NC, axis=1, keepdims=True)
+    return answers_of(texts, np.exp(logits_NC - total_N1))
 
 
 class Results(NamedTuple):
@@ -265,42 +269,42 @@ class Results(NamedTuple):
     skipped: list[Skipped]
 
     def right_NS(self, judge: Judge, change: str) -> np.ndarray:
+        """Returns where a judge is right after a change."""
         return judge.right_NS(self.texts[change], self.labels_N)
 
     def pairs_K2S(self, judge: Judge) -> np.ndarray:
-        """Whether the positive and the negative text of each pair are labeled correctly."""
-        sides = [
-            ([pair[side] for pair in self.pairs], [label] * len(self.pairs))
-            for side, label in ((1, 1), (2, 0))
-        ]
-        return np.stack([judge.right_NS(*side) for side in sides], axis=1)
+        """Returns whether the positive and the negative text of each pair are labeled correctly."""
+        count = len(self.pairs)
+        positive_KS = judge.right_NS([pair.positive for pair in self.pairs], [1] * count)
+        negative_KS = judge.right_NS([pair.negative for pair in self.pairs], [0] * count)
+        return np.stack([positive_KS, negative_KS], axis=1)
 
     def kinds(self) -> dict[str, np.ndarray]:
-        """Masks of the pairs: those of each kind, and all."""
+        """Returns masks of the pairs: those of each kind, and all."""
         kinds = np.array([pair.kind for pair in self.pairs])
-        return {kind: kinds == kind for kind in dict.fromkeys(kinds.tolist())} | {
-            "all": kinds != ""
-        }
+        masks = {kind: kinds == kind for kind in dict.fromkeys(kinds.tolist())}
+        return masks | {"all": kinds != ""}
 
 
 def classifiers(
     folders: Iterable[str | Path], split: str
-) -> tuple[dict[Run, Predictions], list[Skipped]]:
-    """Predictions of the same reviews by the runs with a checkpoint, and the skipped runs. Raises
-    UserError.
+) -> tuple[dict[FinishedRun, SplitPredictions], list[Skipped]]:
+    """Returns predictions of the same reviews by the runs with a checkpoint, and the skipped runs.
+
+    Raises UserError.
     """
     runs, skipped = find_runs(folders)
     for run in runs:
         if run.items != REVIEWS or len(run.labels) != 2:
-            raise UserError(f"{run.place} has {len(run.labels)} labels: give runs with two")
+            raise UserError(f"{run.path} has {len(run.labels)} labels: give runs with two")
         if run.labels[0].lower().startswith("pos"):  # the pairs need the negative label first
             raise UserError(
-                f"{run.place} has {run.labels[0]} first: train with data.label_names=[neg,pos]"
+                f"{run.path} has {run.labels[0]} first: train with data.label_names=[neg,pos]"
             )
     models = [run for run in runs if (run.folder / "checkpoints" / "best.ckpt").exists()]
-    skipped += [
-        {"folder": r.place, "reason": "no checkpoints/best.ckpt"} for r in runs if r not in models
-    ]
+    for run in runs:
+        if run not in models:
+            skipped.append({"folder": run.path, "reason": "no checkpoints/best.ckpt"})
     if not models:
         raise UserError(f"no run has a model: {skipped[-1]['folder']}: {skipped[-1]['reason']}")
     if len(by_set(models, split)) > 1:
@@ -325,37 +329,34 @@ def measure(
     everything = runs[0].texts(split, recorded.rows_N)
     count = len(everything)
     chosen_N = np.linspace(0, count - 1, min(limit or count, count)).round().astype(int)
-    reviews = [everything[place] for place in chosen_N]
-    texts = {name: [change(text) for text in reviews] for name, change in CHANGES.items()}
+    reviews = [everything[index] for index in chosen_N]
+    texts = {name: list(map(change, reviews)) for name, change in CHANGES.items()}
     pairs = read_pairs()
-    distinct = sorted(
-        {text for some in (*texts.values(), *(pair[1:] for pair in pairs)) for text in some}
-    )
+    distinct = sorted(set().union(*texts.values(), *(pair[1:] for pair in pairs)))
     judges = []
     for variant in variants(runs):
         answers = []
         for run in variant.runs:
-            answers.append(
-                answers_of(distinct, imdbattn.load(run.folder).predictor.classify(distinct).numpy())
-            )
-            columns = {
-                name: v[chosen_N] for name, v in vars(predictions[run]).items() if v is not None
-            }
-            check_unchanged(run, answers[-1], reviews, Predictions(**columns), split)
+            predictor = imdbattn.load(run.folder).predictor
+            own = answers_of(distinct, predictor.classify(distinct).numpy())
+            check_unchanged(run, own, reviews, chosen(predictions[run], chosen_N), split)
+            answers.append(own)
         judges.append(Judge(variant.label, answers))
     if baseline:
-        judges.append(
-            Judge(baseline, [answers_of_baseline(baseline, task_of(runs[0], split), distinct)])
-        )
-    return Results(
-        runs[0].metrics["test_set"],
-        split,
-        judges,
-        texts,
-        recorded.labels_N[chosen_N],
-        pairs,
-        skipped,
-    )
+        answers_of_it = answers_of_baseline(baseline, task_of(runs[0], split), distinct)
+        judges.append(Judge(baseline, [answers_of_it]))
+    test_set = runs[0].metrics["test_set"]
+    labels_N = recorded.labels_N[chosen_N]
+    return Results(test_set, split, judges, texts, labels_N, pairs, skipped)
+
+
+def chosen(predictions: SplitPredictions, chosen_N: np.ndarray) -> SplitPredictions:
+    """Returns the predictions of the chosen reviews."""
+    columns = {}
+    for name, column in vars(predictions).items():
+        if column is not None:
+            columns[name] = column[chosen_N]
+    return SplitPredictions(**columns)
 
 
 def paired_intervals(gains_VNS: np.ndarray) -> list[tuple[float, float]]:
@@ -364,12 +365,14 @@ def paired_intervals(gains_VNS: np.ndarray) -> list[tuple[float, float]]:
 
 
 def row_name(judge: Judge) -> str:
-    return f"`{judge.label}`" + (f" ({len(judge.answers)} seeds)" if len(judge.answers) > 1 else "")
+    """Returns the label of a judge, and its number of seeds if it has several."""
+    seeds = len(judge.answers)
+    return f"`{judge.label}`" + f" ({seeds} seeds)" * (seeds > 1)
 
 
 def of_changes(results: Results) -> str:
-    """Accuracy after each change, and its difference from the unchanged reviews with an interval,
-    in points.
+    """Returns the accuracy after each change, and its difference from the unchanged reviews with an
+    interval, in points.
     """
     before = np.array(results.texts[AS_IT_IS], dtype=object)
     shares = (
@@ -390,28 +393,28 @@ def of_changes(results: Results) -> str:
 
 
 def of_lengths(results: Results) -> str:
-    """Accuracy on the unchanged reviews, in five equal parts by length."""
+    """Returns the accuracy on the unchanged reviews, in five equal parts by length."""
     lengths_N = np.array([len(text.split()) for text in results.texts[AS_IT_IS]])
-    masks, lines = statistics.length_slices(lengths_N, "words"), []
+    masks = statistics.length_slices(lengths_N, "words")
+    lines = []
     for judge in results.judges:
         right_NS = results.right_NS(judge, AS_IT_IS)
-        lines.append(
-            [row_name(judge), *(f"{100 * right_NS[mask].mean():.1f}" for mask in masks.values())]
-        )
+        cells = [f"{100 * right_NS[mask].mean():.1f}" for mask in masks.values()]
+        lines.append([row_name(judge), *cells])
     return table(["model", *(f"{name} ({mask.sum():,})" for name, mask in masks.items())], lines)
 
 
 def of_pairs(results: Results) -> str:
-    """Share of texts labeled correctly, and of pairs with both labeled correctly."""
-    masks, lines = results.kinds(), []
+    """Returns the share of texts labeled correctly, and of pairs with both labeled correctly."""
+    masks = results.kinds()
+    lines = []
     for judge in results.judges:
-        parts = [results.pairs_K2S(judge)[mask] for mask in masks.values()]
-        lines.append(
-            [
-                row_name(judge),
-                *(f"{100 * one.mean():.0f} / {100 * one.all(1).mean():.0f}" for one in parts),
-            ]
-        )
+        right_K2S = results.pairs_K2S(judge)
+        cells = []
+        for mask in masks.values():
+            of_kind = right_K2S[mask]
+            cells.append(f"{100 * of_kind.mean():.0f} / {100 * of_kind.all(1).mean():.0f}")
+        lines.append([row_name(judge), *cells])
     return table(["model", *(f"{kind} ({mask.sum()})" for kind, mask in masks.items())], lines)
 
 
@@ -428,28 +431,27 @@ def markdown(results: Results) -> str:
     )
 
 
-def picture(results: Results) -> Any:
-    """A row per change and model: the accuracy, and a line from the accuracy on the unchanged
+def picture(results: Results) -> Figure:
+    """Draws a row per change and model: the accuracy, and a line from the accuracy on the unchanged
     reviews.
     """
     import matplotlib
 
-    count, changes = len(results.judges), list(CHANGES)
+    count = len(results.judges)
+    changes = list(CHANGES)
     styles = matplotlib.colormaps["viridis"](np.linspace(0, 0.9, count))
     figure, axes = row_chart(changes, extra=0.9 + 0.25 * count + 0.14 * count * len(changes))
     for number, judge in enumerate(results.judges):
         accuracies = percents(float(results.right_NS(judge, change).mean()) for change in changes)
-        rows, label = (
-            np.arange(len(changes)) + 0.7 * ((number + 0.5) / count - 0.5),
-            row_name(judge).replace("`", ""),
-        )
+        rows = np.arange(len(changes)) + 0.7 * ((number + 0.5) / count - 0.5)
+        label = row_name(judge).replace("`", "")
         axes.hlines(rows, accuracies[0], accuracies, color=styles[number], lw=1.2, alpha=0.5)
         marker = MARKERS[number % len(MARKERS)]
         axes.plot(accuracies, rows, marker, color=styles[number], ms=4.5, label=wrapped(label, 40))
     axes.plot([], [], color=GREY, lw=1.2, alpha=0.5, label="from the unchanged reviews")
     axes.set_ylim(len(changes) - 0.5, -0.5)
-    for place in range(1, len(changes)):
-        axes.axhline(place - 0.5, color="black", lw=0.4, alpha=0.3)
+    for row in range(1, len(changes)):
+        axes.axhline(row - 0.5, color="black", lw=0.4, alpha=0.3)
     axes.grid(axis="y", visible=False)
     axes.set_xlabel(f"{results.split} accuracy (%)", fontsize=9)
     return finish(figure, "Accuracy on changed reviews", legend=2)
@@ -473,8 +475,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     with baselines.one_line_errors(OSError):
         results = measure(options.runs, options.split, options.limit, options.baseline)
-        for one in results.skipped:
-            print(f"skipped: {one['folder']} ({one['reason']})", file=sys.stderr)
+        for skipped in results.skipped:
+            print(f"skipped: {skipped['folder']} ({skipped['reason']})", file=sys.stderr)
         print(markdown(results), end="")
         if options.out:
             write_atomically(options.out / "robustness.md", markdown(results))

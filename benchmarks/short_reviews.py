@@ -29,18 +29,17 @@ PATTERNS = {
 
 
 def short_reviews(most: int = 1000, length: int = 40) -> list[tuple[str, str]]:
-    """(text, label), shuffled; at most `most` of each class, `length` words each."""
+    """Returns (text, label), shuffled; at most `most` of each class, `length` words each."""
     texts: dict[str, list[str]] = {label: [] for label in CLASSES}
     for text in packaged_source().load().splits[""].texts:
         labels = [label for label, pattern in PATTERNS.items() if pattern.search(text)]
         if len(labels) == 1:
             texts[labels[0]].append(" ".join(PATTERNS[labels[0]].sub("", text).split()[:length]))
     draw = random.Random(0)
-    rows = [
-        (text, label)
-        for label, some in texts.items()
-        for text in draw.sample(some, min(most, len(some)))
-    ]
+    rows = []
+    for label, of_label in texts.items():
+        for text in draw.sample(of_label, min(most, len(of_label))):
+            rows.append((text, label))
     draw.shuffle(rows)
     return rows
 

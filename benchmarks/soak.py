@@ -47,7 +47,7 @@ SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 
 
 def results(folder: Path) -> str:
-    """A checksum of the results of a finished run: metrics, predictions and best weights."""
+    """Returns a checksum of the results of a run: metrics, predictions and best weights."""
     metrics = json.loads((folder / "metrics.json").read_text())
     weights = torch.load(folder / "checkpoints" / "best.ckpt", weights_only=True)["state_dict"]
     checksum = hashlib.sha256(
@@ -60,7 +60,7 @@ def results(folder: Path) -> str:
 
 
 def processes_of(folder: Path) -> list[int]:
-    """Processes that were started for the job in `folder`, directly or indirectly."""
+    """Returns the processes that were started for the job in `folder`, directly or indirectly."""
     numbers = []
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # it has ended, or belongs to another user
@@ -73,7 +73,8 @@ class Killer:
     """Starts jobs as processes, kills them at random moments, and resumes them."""
 
     def __init__(self, folder: Path, seed: int):
-        self.folder, self.draw = folder, random.Random(seed)
+        self.folder = folder
+        self.draw = random.Random(seed)
         self.known: dict[str, str] = {}  # run -> checksum of its results without interruption
         self.jobs = self.kills = 0
         self.wrong: list[str] = []
@@ -88,12 +89,8 @@ class Killer:
         words += ["trainer.devices=2", "trainer.strategy=ddp"] if kind == "ddp" else []
         words = ["-m", *words, "seed=1,2"] if kind == "sweep" else words
         name = f"{kind}-{model}"
-        self.finish(
-            name,
-            words,
-            kind == "sweep",
-            self.draw.randint(1, 4) if f"{name} 0" in self.known else 0,
-        )
+        kills = self.draw.randint(1, 4) if f"{name} 0" in self.known else 0
+        self.finish(name, words, kind == "sweep", kills)
         self.jobs += 1
 
     def finish(self, name: str, words: list[str], sweep: bool, kills: int) -> None:
@@ -122,7 +119,9 @@ class Killer:
             shutil.rmtree(folder)
 
     def run(self, words: list[str], folder: Path, kill: bool) -> int:
-        """Exit status of a training command, or -1 if it was killed after a random time."""
+        """Returns the exit status of a training command, or -1 if it was killed after a random
+        time.
+        """
         with (self.folder / "output.log").open("a") as log:
             command = [sys.executable, "-m", "imdbattn.train", *words]
             env = {**environment(), MARK: str(folder)}
@@ -155,8 +154,11 @@ def train_in_turn(folder: Path, minutes: float) -> None:
     from imdbattn.tasks.reviews.classifier import ReviewClassifier
 
     logging.disable(logging.WARNING)
-    end, jobs, stop_at = time.monotonic() + 60 * minutes, 0, -1
-    train, draw = ReviewClassifier.training_step, random.Random(0)
+    end = time.monotonic() + 60 * minutes
+    jobs = 0
+    stop_at = -1
+    train = ReviewClassifier.training_step
+    draw = random.Random(0)
 
     def training_step(self, batch, batch_idx):
         if self.trainer.global_step == stop_at:
@@ -165,7 +167,8 @@ def train_in_turn(folder: Path, minutes: float) -> None:
 
     ReviewClassifier.training_step = training_step
     while time.monotonic() < end:
-        model, run = draw.choice(("mean", "residual_pe", "residual_cls")), folder / f"stay-{jobs}"
+        model = draw.choice(("mean", "residual_pe", "residual_cls"))
+        run = folder / f"stay-{jobs}"
         cfg = settings(*SMALL, f"model={model}", "logger=csv", "pictures=true")
         stop_at = draw.randrange(1, 150)
         try:
@@ -177,11 +180,8 @@ def train_in_turn(folder: Path, minutes: float) -> None:
         jobs += 1
         gc.collect()
         files, threads = (len(os.listdir(f"/proc/self/{name}")) for name in ("fd", "task"))
-        megabytes = (
-            int(Path("/proc/self/statm").read_text().split()[1])
-            * os.sysconf("SC_PAGESIZE")
-            // 10**6
-        )
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        megabytes = pages * os.sysconf("SC_PAGESIZE") // 10**6
         with (folder / "stay.jsonl").open("a") as lines:
             print(json.dumps([jobs, files, threads, megabytes]), file=lines)
 
@@ -204,7 +204,8 @@ def main() -> None:
         target=train_in_turn, args=(folder, options.minutes), daemon=True
     )
     in_turn.start()
-    killer, end = Killer(folder, options.seed), time.monotonic() + 60 * options.minutes
+    killer = Killer(folder, options.seed)
+    end = time.monotonic() + 60 * options.minutes
     while time.monotonic() < end:
         killer.next()
         print(

@@ -134,7 +134,8 @@ def summary(trials: Sequence[Trial], goal: float) -> str:
     split = "validation" if trials[0].test is None else "test"
     p = p_value(values, goal)
     verdict = "reached" if mean(values) >= goal else "not reached"
-    seconds, works = (median(getattr(t, name) for t in trials) for name in ("seconds", "works"))
+    seconds = median(trial.seconds for trial in trials)
+    works = median(trial.works for trial in trials)
     return (
         f"{split} {mean(values):.2f} ± {stdev(values):.2f} % of {len(values)} seeds: the goal of"
         f" {goal:g} % is {verdict} (p = {p:.3f}); median {seconds:.1f} s, {works:.1f} works"

@@ -20,7 +20,9 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
 from torch.utils.data import DataLoader
 
-BOS, PAD = 1, 0  # ids of symbols
+# ids of symbols
+BOS = 1
+PAD = 0
 
 
 class SelfAttention(nn.Module):
@@ -28,11 +30,9 @@ class SelfAttention(nn.Module):
 
     def __init__(self, width: int):
         super().__init__()
-        self.query, self.key, self.value = (
-            nn.Linear(width, width),
-            nn.Linear(width, width),
-            nn.Linear(width, width),
-        )
+        self.query = nn.Linear(width, width)
+        self.key = nn.Linear(width, width)
+        self.value = nn.Linear(width, width)
 
     def forward(self, x_BTD: Tensor, mask_BT: Tensor) -> Tensor:
         scores_BTT = (
@@ -47,11 +47,9 @@ class ResidualLayer(nn.Module):
 
     def __init__(self, width: int):
         super().__init__()
-        self.attention, self.norm, self.linear = (
-            SelfAttention(width),
-            nn.LayerNorm(width),
-            nn.Linear(width, width),
-        )
+        self.attention = SelfAttention(width)
+        self.norm = nn.LayerNorm(width)
+        self.linear = nn.Linear(width, width)
 
     def forward(self, x_BTD: Tensor, mask_BT: Tensor) -> Tensor:
         return self.linear(x_BTD + self.attention(self.norm(x_BTD), mask_BT)).relu()
@@ -66,11 +64,9 @@ class TextbookNet(nn.Module):
         self, width: int, classes: int, scale: float, longest: int, words_VD: Tensor | None = None
     ):
         super().__init__()
-        self.words = (
-            None
-            if words_VD is None
-            else nn.Embedding.from_pretrained(words_VD.clone(), freeze=False)
-        )
+        self.words = None
+        if words_VD is not None:
+            self.words = nn.Embedding.from_pretrained(words_VD.clone(), freeze=False)
         angle_TD = torch.arange(longest)[:, None] / 10000 ** (torch.arange(0, width, 2) / width)
         self.register_buffer(
             "pe_TD", scale * torch.stack([angle_TD.sin(), angle_TD.cos()], -1).flatten(1)
@@ -89,8 +85,8 @@ class TextbookNet(nn.Module):
 
 
 def collate(vectors_VD: Tensor | None, limit: int | None, fixed: bool = False) -> Callable:
-    """A collate function: (ids, label) pairs -> x (B, T, D), or (B, T) without vectors; mask (B,
-    T); labels (B,).
+    """Returns a collate function: (ids, label) pairs -> x (B, T, D), or (B, T) without vectors;
+    mask (B, T); labels (B,).
 
     limit: maximum words of a review. fixed: pad every batch to the limit, as Keras' pad_sequences
     does.
@@ -115,7 +111,8 @@ def score(net: nn.Module, reviews: list, collate_fn: Callable, batch: int) -> fl
     """Counts correct predictions; returns the seconds."""
     loader = DataLoader(reviews, batch_size=batch, collate_fn=collate_fn)
     net.eval()
-    right, start = 0, time.perf_counter()
+    right = 0
+    start = time.perf_counter()
     for x, mask_BT, labels_B in loader:
         right += (net(x, mask_BT).argmax(1) == labels_B).sum().item()
     return time.perf_counter() - start
@@ -126,10 +123,8 @@ class AdditiveAttention(nn.Module):
 
     def __init__(self, hidden: int):
         super().__init__()
-        self.query, self.key = (
-            nn.Linear(hidden, hidden, bias=False),
-            nn.Linear(hidden, hidden, bias=False),
-        )
+        self.query = nn.Linear(hidden, hidden, bias=False)
+        self.key = nn.Linear(hidden, hidden, bias=False)
         self.value = nn.Linear(hidden, 1, bias=False)
 
     def forward(self, query_BH: Tensor, outputs_BSH: Tensor) -> Tensor:
@@ -164,17 +159,15 @@ class TextbookTranslator(nn.Module):
 
     def __init__(self, vocabulary: int, width: int, hidden: int, layers: int, attention: nn.Module):
         super().__init__()
-        self.source_embedding, self.target_embedding = (
-            nn.Embedding(vocabulary, width),
-            nn.Embedding(vocabulary, width),
-        )
+        self.source_embedding = nn.Embedding(vocabulary, width)
+        self.target_embedding = nn.Embedding(vocabulary, width)
         self.encoder = nn.GRU(width, hidden, layers, batch_first=True)
         self.attention = attention
         self.decoder = nn.GRU(width + hidden, hidden, layers, batch_first=True)
         self.output = nn.Linear(hidden, vocabulary)
 
     def forward(self, source_BS: Tensor, lengths_B: Tensor, before_BT: Tensor) -> Tensor:
-        """(B, S), (B,), (B, T) -> logits (B, T, V)."""
+        """Returns logits (B, T, V) for (B, S), (B,), (B, T)."""
         source_BSD = self.source_embedding(source_BS)
         outputs, state_LBH = self.encoder(
             pack_padded_sequence(source_BSD, lengths_B, True, enforce_sorted=False)
@@ -197,14 +190,14 @@ class TextbookTranslator(nn.Module):
 
 
 def collate_pairs(pairs: Sequence[tuple[list[int], list[int]]]) -> tuple[Tensor, Tensor, Tensor]:
-    """Sources (B, S), their lengths (B,), and targets (B, T), padded to the longest of the
+    """Returns sources (B, S), their lengths (B,), and targets (B, T), padded to the longest of the
     batch.
     """
-    sides = [[torch.tensor(side) for side in part] for part in zip(*pairs, strict=True)]
-    source_BS, target_BT = (
-        pad_sequence(side, batch_first=True, padding_value=PAD) for side in sides
-    )
-    return source_BS, torch.tensor([len(source) for source, _ in pairs]), target_BT
+    sources = [torch.tensor(source) for source, _ in pairs]
+    targets = [torch.tensor(target) for _, target in pairs]
+    source_BS = pad_sequence(sources, batch_first=True, padding_value=PAD)
+    target_BT = pad_sequence(targets, batch_first=True, padding_value=PAD)
+    return source_BS, torch.tensor([len(source) for source in sources]), target_BT
 
 
 def review_loss(net: nn.Module, x: Tensor, mask_BT: Tensor, labels_B: Tensor) -> Tensor:
@@ -227,8 +220,8 @@ def train(
     device="cpu",
     dtype=None,
 ) -> float:
-    """One epoch; returns its seconds. clip: largest norm of the gradient. dtype: for autocast; None
-    is float32.
+    """Trains one epoch; returns its seconds. clip: largest norm of the gradient. dtype: for
+    autocast; None is float32.
     """
     loader = DataLoader(items, batch_size=batch, shuffle=True, collate_fn=collate_fn)
     optimizer = torch.optim.Adam(net.parameters(), lr=0.003)

@@ -22,7 +22,7 @@ def main(settings: "Faithfulness") -> None:
     with without_gc():
         from imdbattn.report.pages import print_reports, write_reports
         from imdbattn.tools.faithfulness.experiment import run_experiment
-        from imdbattn.tools.faithfulness.report import report_of
+        from imdbattn.tools.faithfulness.page import report_of
 
     try:
         summaries = run_experiment(settings.runs, out, settings)

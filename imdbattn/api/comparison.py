@@ -2,30 +2,29 @@
 
 import base64
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
-from imdbattn.api.display import html
+from imdbattn.api.display import StrPath, html
 from imdbattn.io.files import expanded
-from imdbattn.report.comparison import as_rows, compare_sets
+from imdbattn.report import content
+from imdbattn.report.comparison import TableCell, as_rows, compare_sets
 from imdbattn.report.comparison_page import report_of, set_name
 from imdbattn.report.pages import Report, png, print_reports, printed, write_reports
 from imdbattn.report.settings import Compare
 from imdbattn.settings.keys import defaults, overlay
 from imdbattn.settings.schema import validate_as
 
-StrPath = str | os.PathLike[str]
-
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """Finished runs, compared on each set of reviews. A notebook shows the tables and the figure of
-    accuracies.
+    """Finished runs, compared on each set of reviews.
+
+    A notebook shows the tables and the figure of accuracies.
 
     contents: of comparison.json, one for each set.
 
@@ -34,7 +33,7 @@ class Comparison:
     (2, 4)
     """
 
-    contents: tuple[dict[str, Any], ...]
+    contents: tuple[content.ComparedSet, ...]
 
     @property
     def sets(self) -> list["Comparison"]:
@@ -46,19 +45,20 @@ class Comparison:
         """A row for each rung: accuracies as fractions, with standard deviations over seeds, and
         the 95 % interval.
         """
-        return self._frame("rungs").rename(columns={"label": "rung"})
+        rows = []
+        for comparison in self.contents:
+            rows += rows_of(comparison, comparison["rungs"])
+        return pd.DataFrame(rows).rename(columns={"label": "rung"})
 
     @property
     def pairs(self) -> pd.DataFrame:
         """A row for each compared pair: difference as a fraction with its 95 % interval, p values,
         verdict.
         """
-        return self._frame("pairs")
-
-    def _frame(self, part: str) -> pd.DataFrame:
-        return pd.DataFrame(
-            [{"set": set_name(one), **row} for one in self.contents for row in as_rows(one[part])]
-        )
+        rows = []
+        for comparison in self.contents:
+            rows += rows_of(comparison, comparison["pairs"])
+        return pd.DataFrame(rows)
 
     def save(self, out: StrPath) -> Path:
         """Writes page, figures, Markdown and JSON into a folder as imdbattn.compare does; returns
@@ -73,27 +73,33 @@ class Comparison:
         return printed(lambda console: print_reports(self._reports(), console))
 
     def _repr_html_(self) -> str:
-        """The tables of rungs and pairs, and the figure of accuracies."""
+        """Returns the tables of rungs and pairs, and the figure of accuracies."""
         parts = []
         for report in self._reports():
             shown = [section for section in report.sections if section.table and not section.folded]
-            parts += [
-                f"<p>{escape(text)}</p>" for text in (report.title, report.about, report.lead)
-            ]
-            parts += [
-                html(pd.DataFrame(one.table[1:], columns=[*one.table[0]]), index=False)
-                for one in shown
-            ]
+            for text in (report.title, report.about, report.lead):
+                parts.append(f"<p>{escape(text)}</p>")
+            for section in shown:
+                head, *rows = section.table
+                parts.append(html(pd.DataFrame(rows, columns=[*head]), index=False))
             image = base64.b64encode(png(shown[0].pictures[0].draw())).decode()
             parts.append(f'<img style="max-width: 40rem" src="data:image/png;base64,{image}">')
         return f'<div class="tex2jax_ignore mathjax_ignore">{"".join(parts)}</div>'
+
+
+def rows_of(
+    comparison: content.ComparedSet, entries: Sequence[Mapping[str, object]]
+) -> list[dict[str, TableCell]]:
+    """Returns the rows of a table, with the name of the set."""
+    name = set_name(comparison, comparison["items"])
+    return [{"set": name, **row} for row in as_rows(entries)]
 
 
 def compare(
     runs: StrPath | Iterable[StrPath],
     against: str | None = None,
     out: StrPath | None = None,
-    **settings: Any,
+    **settings: object,
 ) -> Comparison:
     """Compares the finished runs in some folders, as imdbattn.compare does.
 
@@ -109,9 +115,8 @@ def compare(
     >>> imdbattn.compare("runs/ladder", against="mean").pairs[["to", "from"]].values.tolist()
     [['residual_pe', 'mean']]
     """
-    folders = [
-        os.fsdecode(run) for run in ([runs] if isinstance(runs, str | os.PathLike) else runs)
-    ]
+    paths = [runs] if isinstance(runs, str | os.PathLike) else runs
+    folders = [os.fsdecode(path) for path in paths]
     values = overlay(defaults("compare"), {**settings, "runs": folders, "against": against})
     if settings.get("words") is not None:  # instead of the default words, not in addition
         values["words"] = settings["words"]

@@ -1,5 +1,6 @@
 """How results are displayed in notebooks, and the numbers of a run."""
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from imdbattn.settings.safety import visible
@@ -7,12 +8,14 @@ from imdbattn.settings.safety import visible
 if TYPE_CHECKING:
     import pandas as pd
 
-SCORES = ("accuracy", "loss", "bleu", "f1")  # ends of the names that are shown first
+StrPath = str | os.PathLike[str]
+FIRST_SHOWN = ("accuracy", "loss", "bleu", "f1")  # ends of the names that are shown first
 
 
-def html(table: "pd.DataFrame", **options: Any) -> str:
-    """A table for a notebook, with every text escaped. The classes: $ in a text begins no
-    formula.
+def html(table: "pd.DataFrame", **options: int | bool) -> str:
+    """Returns a table for a notebook, with every text escaped. options: of DataFrame.to_html.
+
+    With the classes, $ in a text begins no formula.
     """
     return table.to_html(border=0, classes="tex2jax_ignore mathjax_ignore", **options)
 
@@ -35,19 +38,18 @@ class Metrics(dict[str, Any]):
         return self[name]
 
     def shown(self) -> dict[str, str]:
-        """Each number and text, scores first."""
+        """Returns each number and text, scores first."""
         simple = [name for name, value in self.items() if isinstance(value, str | int | float)]
-        ordered = sorted(simple, key=lambda name: not name.endswith(SCORES))
-        return {
-            name: f"{self[name]:.4f}" if isinstance(self[name], float) else str(self[name])
-            for name in ordered
-        }
+        texts = {}
+        for name in sorted(simple, key=lambda name: not name.endswith(FIRST_SHOWN)):
+            value = self[name]
+            texts[name] = f"{value:.4f}" if isinstance(value, float) else str(value)
+        return texts
 
     def __repr__(self) -> str:
-        width = max(map(len, self.shown()), default=0)
-        return "\n".join(
-            visible(f"{name:{width}}  {value}") for name, value in self.shown().items()
-        )
+        shown = self.shown()
+        width = max(map(len, shown), default=0)
+        return "\n".join(visible(f"{name:{width}}  {value}") for name, value in shown.items())
 
     def _repr_html_(self) -> str:
         import pandas as pd

@@ -7,12 +7,12 @@ import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 import torch
 from torch import nn
 
-from imdbattn.api.display import Metrics
+from imdbattn.api.display import Metrics, StrPath
 from imdbattn.api.predictions import Explanation, Predictions
 from imdbattn.errors import UserError
 from imdbattn.io.files import write_table
@@ -21,18 +21,23 @@ from imdbattn.runs.command_settings import Evaluate, Predict
 from imdbattn.settings.keys import as_dict, defaults, overlay
 from imdbattn.settings.schema import validate_as
 from imdbattn.tasks.prediction import Prediction
+from imdbattn.tasks.predictor import Predictor
+from imdbattn.tasks.reviews.predictor import ReviewPredictor
 from imdbattn.tools.export.folder import FILES, write_export
 from imdbattn.tools.export.settings import Export
 
-StrPath = str | os.PathLike[str]
+if TYPE_CHECKING:
+    from imdbattn.tools.explore.onefile import PageFacts, PageOptions
+    from imdbattn.tools.export.vectors import ExportFacts
+
 if hasattr(os, "register_at_fork"):  # not on Windows
     # A forked process does not have the threads that OpenMP has started, and would wait for them.
     os.register_at_fork(after_in_child=lambda: torch.set_num_threads(1))
 READS = threading.Lock()  # an explanation hooks the model, also for calls from other threads
 
 
-def load(path: StrPath, trust: str | Iterable[str] | None = None, **data: Any) -> "Model":
-    """The best model of a run.
+def load(path: StrPath, trust: str | Iterable[str] | None = None, **data: object) -> "Model":
+    """Opens the best model of a run.
 
     Args:
         path: a run folder, an exported folder, or a checkpoint in the checkpoints/ of a run folder.
@@ -67,8 +72,10 @@ class Model:
         options: with the `data` settings of this machine.
     """
 
-    def __init__(self, predictor: Any, folder: Path, options: Predict):
-        self.predictor, self.folder, self.options = predictor, folder.resolve(), options
+    def __init__(self, predictor: Predictor, folder: Path, options: Predict):
+        self.predictor = predictor
+        self.folder = folder.resolve()
+        self.options = options
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -95,7 +102,7 @@ class Model:
     def predict(
         self, texts: str | Iterable[str], beams: int = 1, length_penalty: float = 1.0
     ) -> Predictions:
-        """A label for each text, or the output of an encoder-decoder.
+        """Returns a label for each text, or the output of an encoder-decoder.
 
         Args:
             texts: one text, or several in a list, a pandas Series or any iterable.
@@ -107,13 +114,11 @@ class Model:
         >>> model.predict(["A great and lovely film.", "A bad and awful film."]).labels.tolist()
         ['pos', 'neg']
         """
-        return Predictions(
-            self._read(listed(texts), beams=beams, length_penalty=length_penalty),
-            tuple(self.labels),
-        )
+        results = self._read(listed(texts), beams=beams, length_penalty=length_penalty)
+        return Predictions(results, tuple(self.labels))
 
     def explain(self, text: str) -> Explanation:
-        """The prediction for one text, with the weights of every attention.
+        """Returns the prediction for one text, with the weights of every attention.
 
         Raises UserError for a model with a part that does not show its attention.
 
@@ -122,23 +127,23 @@ class Model:
         """
         return Explanation(*self._read([text], explain=True))
 
-    def _read(self, texts: list[str], **options: Any) -> tuple[Prediction, ...]:
-        options = self.options.model_dump() | options
+    def _read(self, texts: list[str], **changes: float) -> tuple[Prediction, ...]:
+        """Returns the predictions for texts. changes: of the options of imdbattn.predict."""
+        options = validate_as(Predict, self.options.model_dump() | changes)
         with READS:
-            return tuple(
-                predict.predictions_of(self.predictor, texts, validate_as(Predict, options))
-            )
+            return tuple(predict.predictions_of(self.predictor, texts, options))
 
     def evaluate(
         self,
         data: StrPath | Iterable[str] | None = None,
-        labels: Iterable[Any] | None = None,
+        labels: Iterable[object] | None = None,
         split: str = "test",
-        precision: Any = None,
-        **settings: Any,
+        precision: str | int | None = None,
+        **settings: object,
     ) -> Metrics:
-        """Accuracy, loss and the other values of imdbattn.evaluate. Writes nothing into the run
-        folder.
+        """Returns accuracy, loss and the other values of imdbattn.evaluate.
+
+        Nothing is written into the run folder.
 
         Args:
             data: a file or folder, all of which is the test set; or texts; None uses the run's own
@@ -160,42 +165,47 @@ class Model:
         >>> model.evaluate(texts, ["pos", "neg"]).accuracy
         1.0
         """
+        if labels is None:
+            if data is not None:
+                settings["path"] = os.fspath(data)  # type: ignore[arg-type]
+            return self._score(split, precision, settings)
+        # as predict reads them
+        texts = [re.sub("[\0\ud800-\udfff]", "\ufffd", text) for text in listed(data)]
+        given = [str(label) for label in ([labels] if isinstance(labels, str) else labels)]
+        with TemporaryDirectory() as folder:
+            file = Path(folder, "given.parquet")
+            write_table(file, {"text": texts, "label": given})
+            settings |= {"text_column": "text", "label_column": "label", "path": str(file)}
+            metrics = self._score(split, precision, settings)
+        return Metrics({**metrics, "test_set": f"{len(texts)} given texts"})
+
+    def _score(
+        self, split: str, precision: str | int | None, settings: Mapping[str, object]
+    ) -> Metrics:
+        """Returns the metrics of a split. settings: those of `data.*`."""
         from imdbattn.launch.composition import composed
         from imdbattn.launch.hydra_config import plain_dict
         from imdbattn.runs import score  # imports Lightning, which predictions do not need
         from imdbattn.runs.preserved import preserved_torch_settings
 
-        if labels is not None:
-            # as predict reads them
-            texts = [re.sub("[\0\ud800-\udfff]", "\ufffd", text) for text in listed(data)]
-            given = [str(label) for label in ([labels] if isinstance(labels, str) else labels)]
-            with TemporaryDirectory() as folder:
-                write_table(file := Path(folder, "given.parquet"), {"text": texts, "label": given})
-                settings |= {"text_column": "text", "label_column": "label"}
-                metrics = self.evaluate(file, split=split, precision=precision, **settings)
-            return Metrics({**metrics, "test_set": f"{len(texts)} given texts"})
-        if data is not None:
-            settings["path"] = os.fspath(data)  # type: ignore[arg-type]
         changes = {
             "run": str(self.folder),
             "split": split,
             "trainer": {"precision": precision},
-            "data": overlay(self.options.data.model_dump(), settings),
+            "data": overlay(self.options.data.model_dump(), dict(settings)),
         }
-        cfg = validate_as(
-            Evaluate, overlay(plain_dict(composed("evaluate", ["run=null"])), changes)
-        )
+        defaults_of_evaluate = plain_dict(composed("evaluate", ["run=null"]))
+        cfg = validate_as(Evaluate, overlay(defaults_of_evaluate, changes))
         predictor = copy.copy(self.predictor)
         # A Trainer may move its net to another device or precision. Buffers, which are large, are
         # not changed by it.
+        shared = {id(buffer): buffer for buffer in self.net.buffers()}
         with READS:
-            predictor.net = copy.deepcopy(
-                self.net, {id(buffer): buffer for buffer in self.net.buffers()}
-            )
+            predictor.net = copy.deepcopy(self.net, shared)
         with preserved_torch_settings():
             return Metrics(score.evaluate(cfg, predictor, self.folder, write=False))
 
-    def export(self, out: StrPath, vectors: str = "training", **options: Any) -> dict[str, Any]:
+    def export(self, out: StrPath, vectors: str = "training", **options: object) -> "ExportFacts":
         """Writes a folder that needs nothing else, which `load` and imdbattn.predict open; returns
         facts about it.
 
@@ -213,12 +223,11 @@ class Model:
         'pos'
         """
         changes = {"run": str(self.folder), "out": os.fspath(out), "vectors": vectors, **options}
-        chosen = validate_as(Export, overlay(defaults("export"), changes)).model_dump(
-            include={"vectors", *options}
-        )
+        settings = validate_as(Export, overlay(defaults("export"), changes))
+        chosen = settings.model_dump(include={"vectors", *options})
         return write_export(self.predictor, Path(out), self.folder, **chosen)
 
-    def page(self, out: StrPath, **options: Any) -> dict[str, Any]:
+    def page(self, out: StrPath, **options: "Unpack[PageOptions]") -> "PageFacts":
         """Writes one HTML file that shows and computes this model in any browser, without a server.
 
         Args:
@@ -231,19 +240,20 @@ class Model:
         """
         from imdbattn.report.finished_runs import read_run
         from imdbattn.settings.safety import read_json
-        from imdbattn.tools.explore.onefile import Entry, write_page
+        from imdbattn.tools.explore.onefile import Entry, write_explorer
         from imdbattn.tools.export.folder import METRICS, is_export
 
         run = None if is_export(self.folder) else read_run(self.folder)
         metrics = read_json(self.folder / METRICS, "finish the run") if run is None else run.metrics
-        entry = Entry(self.predictor.cfg.model.name, self.predictor, metrics, run)
-        return write_page([entry], Path(out), **options)
+        predictor = cast(ReviewPredictor, self.predictor)  # `Entry.refuse` checks it
+        entry = Entry(predictor.cfg.model.name, predictor, metrics, run)
+        return write_explorer([entry], Path(out), **options)
 
     def push_to_hub(
         self,
         repo_id: str,
         vectors: str = "training",
-        token: Any = None,
+        token: str | bool | None = None,
         private: bool | None = None,
         **upload: Any,
     ) -> str:
@@ -256,19 +266,23 @@ class Model:
 
         client = HfApi(token=token)
         with TemporaryDirectory() as folder:
-            self.export(out := Path(folder, "model"), vectors)
+            out = Path(folder, "model")
+            self.export(out, vectors)
             repo_id = client.create_repo(repo_id, private=private, exist_ok=True).repo_id
             return str(client.upload_folder(repo_id=repo_id, folder_path=out, **upload))
 
     def save_pretrained(self, save_directory: StrPath, vectors: str = "training") -> None:
-        """`export` by the name that Hugging Face's libraries use."""
+        """Exports the model, by the name that Hugging Face's libraries use."""
         self.export(save_directory, vectors)
 
     @classmethod
     def from_pretrained(
-        cls, pretrained_model_name_or_path: StrPath, trust: Any = None, **hub: Any
+        cls,
+        pretrained_model_name_or_path: StrPath,
+        trust: str | Iterable[str] | None = None,
+        **hub: Any,
     ) -> "Model":
-        """An exported folder, or owner/name of one at the hub, as `load` opens it.
+        """Opens an exported folder, or owner/name of one at the hub, as `load` opens it.
 
         hub: options of huggingface_hub.snapshot_download, such as revision, token, cache_dir and
         local_files_only.
@@ -283,11 +297,11 @@ class Model:
         return load(path, trust)
 
 
-def listed(texts: Any) -> list[str]:
-    """Texts as a list. Raises UserError for a container whose items are not the texts."""
+def listed(texts: str | Iterable[str] | StrPath | None) -> list[str]:
+    """Returns texts as a list. Raises UserError for a container whose items are not the texts."""
     if isinstance(texts, str):
         return [texts]
     # their items would be names of columns
     if isinstance(texts, Mapping) or hasattr(texts, "columns"):
         raise UserError("give a text, or texts in a list or in one column of a data frame")
-    return list(texts)
+    return list(texts)  # type: ignore[arg-type] # a TypeError names what is no list

@@ -9,7 +9,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
@@ -48,24 +48,28 @@ class Predictions(Sequence[Prediction]):
     items: tuple[Prediction, ...]
     classes: tuple[str, ...] = ()
 
-    def __getitem__(self, place: Any) -> Any:
-        return (
-            Predictions(self.items[place], self.classes)
-            if isinstance(place, slice)
-            else self.items[place]
-        )
+    @overload
+    def __getitem__(self, index: int) -> Prediction: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Predictions: ...
+
+    def __getitem__(self, index: int | slice) -> Prediction | Predictions:
+        if isinstance(index, slice):
+            return Predictions(self.items[index], self.classes)
+        return self.items[index]
 
     def __len__(self) -> int:
         return len(self.items)
 
     @property
     def labels(self) -> np.ndarray:
-        """(N,) text."""
+        """The labels, (N,), as text."""
         return np.array([item.label for item in self], dtype=object)
 
     @property
     def probabilities(self) -> np.ndarray:
-        """(N, C), in the order of `classes`; of an encoder-decoder (N, 1), of what it wrote."""
+        """The probabilities (N, C), in the order of `classes`; (N, 1) of an encoder-decoder."""
         if not self.classes:
             return np.array([item.probability for item in self], dtype=float)[:, None]
         columns = [self._probabilities_of(name) for name in self.classes]
@@ -76,10 +80,10 @@ class Predictions(Sequence[Prediction]):
         return [item.probabilities[name] for item in self]
 
     def to_frame(self) -> pd.DataFrame:
-        """A row for each text: text, label, probability, and the probability of each class."""
+        """Returns a table of the texts: text, label, probability, and that of each class."""
         import pandas as pd
 
-        columns: dict[str, Any] = {
+        columns: dict[str, list[str] | list[float]] = {
             # without lone surrogates
             "text": [item.text.encode("utf-8", "replace").decode() for item in self],
             "label": [item.label for item in self],
@@ -132,8 +136,9 @@ class Explanation:
 
     @property
     def weights(self) -> np.ndarray:
-        """(W,) share of each word in the pooled vector, which sum to 1, or to less if <cls> keeps a
-        part of itself.
+        """The share of each word in the pooled vector, (W,).
+
+        The sum is 1, or less if <cls> keeps a part of itself.
 
         Of an encoder-decoder, (T, S): the attention of each output symbol; (0, S) without
         attention.
@@ -142,11 +147,9 @@ class Explanation:
         if isinstance(prediction, Classification):
             return np.array([share for *_, share in prediction.words])
         assert isinstance(prediction, Translation)
-        return (
-            np.zeros((0, len(self.words)))
-            if prediction.weights_TS is None
-            else prediction.weights_TS
-        )
+        if prediction.weights_TS is None:
+            return np.zeros((0, len(self.words)))
+        return prediction.weights_TS
 
     @property
     def attention(self) -> AttentionWeights | None:

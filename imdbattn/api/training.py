@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NoReturn
 
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
@@ -55,7 +55,7 @@ class TrainedRun:
 def train(
     *overrides: str,
     folder: str | os.PathLike[str] | None = None,
-    config: Mapping[str, Any] | None = None,
+    config: Mapping[str, object] | None = None,
 ) -> TrainedRun:
     """Trains one model, as the command imdbattn.train does, in this process.
 
@@ -87,47 +87,63 @@ def train(
     from imdbattn.launch.resumed_settings import Plan, plan
     from imdbattn.launch.single import log_next_commands
 
-    place = expanded(folder if folder is not None else cfg.hydra.run.dir).resolve()
+    run_folder = expanded(folder if folder is not None else cfg.hydra.run.dir).resolve()
     if resume:
-        planned = plan(settings, overrides, place)
+        planned = plan(settings, overrides, run_folder)
     else:  # config may be that of another run
         own = {"variant": None, "overrides": named_overrides(overrides, settings)}
-        planned = Plan(settings | own, place)
-    valid, place = validate(planned.settings), planned.folder
-    devices = as_dict(valid.trainer).get("devices", 1)
-    one_device = devices in (1, "1") or (isinstance(devices, list) and len(devices) == 1)
-    # processes would repeat the program that called
-    several = as_dict(valid.trainer).get("num_nodes", 1) > 1 or not one_device
-    if several or cfg.hydra.mode == RunMode.MULTIRUN:
+        planned = Plan(settings | own, run_folder)
+    valid = validate(planned.settings)
+    run_folder = planned.folder
+    if cfg.hydra.mode == RunMode.MULTIRUN or not one_process(as_dict(valid.trainer)):
         raise UserError(
             f"train() trains one model in one process; for more: {COMMAND} {' '.join(overrides)}"
         )
-    fresh = not place.exists()
+    fresh = not run_folder.exists()
     from imdbattn.runs.fit import fit
     from imdbattn.runs.preserved import preserved_torch_settings
-    from imdbattn.runs.signals import SIGNALS
 
     with log_to_stdout(), preserved_torch_settings():
         try:
-            metrics = fit(valid, place, planned.resume, planned.start)
-        except SystemExit as stopped:  # after a signal
+            metrics = fit(valid, run_folder, planned.resume, planned.start)
+        except SystemExit as stopped:
             end = stopped
         else:
-            log_next_commands(valid, metrics, place)
+            log_next_commands(valid, metrics, run_folder)
             packages = {package for *_, package in untrusted(as_dict(valid))}
-            return TrainedRun(Metrics(metrics), place, tuple(sorted(packages)))
+            return TrainedRun(Metrics(metrics), run_folder, tuple(sorted(packages)))
         finally:
-            if fresh and place.exists():
-                remove_empty(place, "train.log")
+            if fresh and run_folder.exists():
+                remove_empty(run_folder, "train.log")
+    raise_signal(end)
+
+
+def one_process(trainer: Mapping[str, object]) -> bool:
+    """Returns whether the settings of a Trainer need one process; others would repeat the program
+    that called.
+    """
+    nodes = trainer.get("num_nodes", 1)
+    if isinstance(nodes, int) and nodes > 1:
+        return False
+    devices = trainer.get("devices", 1)
+    return devices in (1, "1") or (isinstance(devices, list) and len(devices) == 1)
+
+
+def raise_signal(end: SystemExit) -> NoReturn:
+    """Raises the exception of the signal that stopped a run, or one of a callback of the user's
+    own.
+    """
+    from imdbattn.runs.process import SIGNALS
+
     if (number := int(end.code or 0) - 128) not in SIGNALS:
-        raise end  # of a callback of the user's own
+        raise end
     if number != signal.SIGINT:
         signal.raise_signal(number)  # for the program's own handler, which usually ends it
     raise KeyboardInterrupt("; ".join(getattr(end, "lines", ()))) from None
 
 
-def compose(overrides: tuple[str, ...], config: Mapping[str, Any] | None) -> DictConfig:
-    """The config with `hydra`, which names the run folder. Raises UserError."""
+def compose(overrides: tuple[str, ...], config: Mapping[str, object] | None) -> DictConfig:
+    """Returns the config with `hydra`, which names the run folder. Raises UserError."""
     cfg = composed("train", overrides, QUOTED)
     if config is None:
         return cfg

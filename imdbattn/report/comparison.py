@@ -1,5 +1,5 @@
-"""Compares finished runs: run folders -> a dict of plain values for each test set, which report.py
-displays.
+"""Compares finished runs: run folders -> plain values for each test set (report/content), which
+comparison_page displays.
 
 Accuracies and differences are fractions. Items are reviews, strings or sentences; their number is
 under "reviews".
@@ -10,17 +10,28 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import methodcaller
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any
+from typing import TypedDict, Unpack
 
 import numpy as np
 import pandas as pd
 
 from imdbattn.errors import UserError
 from imdbattn.report import statistics
-from imdbattn.report.finished_runs import (
-    Predictions,
-    Run,
+from imdbattn.report.content import (
+    Bleu,
+    ComparedSet,
+    Curve,
+    Disagreement,
+    LargestClass,
+    PaperOptions,
+    RungPair,
+    RungResults,
     Skipped,
+    Spread,
+)
+from imdbattn.report.finished_runs import (
+    FinishedRun,
+    SplitPredictions,
     Variant,
     find_runs,
     grouped,
@@ -37,42 +48,57 @@ from imdbattn.tasks.chosen_metric import metric_of
 from imdbattn.tasks.per_class import confusion, is_uneven, macro_f1, short_name
 
 # Settings that a report states if they are equal
-TRAINING = (("data", "max_tokens"), ("data", "tokenizer"), ("trainer", "max_epochs"))
+SHARED_SETTINGS = (("data", "max_tokens"), ("data", "tokenizer"), ("trainer", "max_epochs"))
 CURVES = ("train/accuracy", "train/loss", "val/accuracy", "val/loss")
 ENTROPY = "entropy/"  # names of `entropies`
-FEWEST = 10  # the smallest number of items of one length for its accuracy
+FEWEST_OF_LENGTH = 10  # the smallest number of items of one length for its accuracy
+# what a report states of the machines
+HARDWARE = ("python", "platform", "processor", "memory_gb", "cpus", "threads", "gpu", "uncommitted")
+TableCell = str | int | float | None  # of a table
+
+
+class Options(TypedDict, total=False):
+    """Settings of conf/compare.yaml for all sets."""
+
+    words: Mapping[str, Sequence[str]] | None
+    disagreements: int
+    metric: str
+    trust: str | list[str] | None
+    paper: PaperOptions | None
 
 
 def compare_sets(
     folders: Iterable[str | Path],
     split: str | None = None,
     against: str | None = None,
-    **options: Any,
-) -> list[dict[str, Any]]:
+    **options: Unpack[Options],
+) -> list[ComparedSet]:
     """Compares the finished runs in `folders`, separately for each set of items; see
     conf/compare.yaml.
 
     split: None selects test where all runs of a test set have predictions of it, else validation.
-    against: applies to the sets with a variant of that label. options: of `compare`. Returns a
+    against: applies to the sets with a variant of that label. options: of `compare_set`. Returns a
     comparison for each set, which JSON can hold. Raises UserError when there is nothing to compare,
     or for an unknown `against`.
     """
     runs, skipped = join_folds(*find_runs(folders))
     comparisons = []
     for chosen, candidates in by_set(runs, split):
-        predictions, others = read_predictions(candidates, chosen)
-        skipped += others
+        predictions, without = read_predictions(candidates, chosen)
+        skipped += without
         if predictions:
-            untested = [] if split else [run.place for run in candidates if not run.has("test")]
-            comparison = compare(predictions, chosen, against=against, **options)
-            comparisons.append(comparison | {"untested": untested, "skipped": skipped})
+            comparison = compare_set(predictions, chosen, against=against, **options)
+            if not split:
+                comparison["untested"] = [run.path for run in candidates if not run.has("test")]
+            comparison["skipped"] = skipped  # one list of all sets
+            comparisons.append(comparison)
     if not comparisons:
         raise UserError(
             f"no run can be compared: {skipped[-1]['folder']} ({skipped[-1]['reason']})"
         )
-    labels = dict.fromkeys(
-        rung["label"] for comparison in comparisons for rung in comparison["rungs"]
-    )
+    labels: dict[str, None] = {}
+    for comparison in comparisons:
+        labels |= dict.fromkeys(rung["label"] for rung in comparison["rungs"])
     if against not in (None, *labels):
         raise UserError(
             f"against={against} is not among the runs; choose one of {', '.join(labels)}"
@@ -80,55 +106,60 @@ def compare_sets(
     return comparisons
 
 
-def by_set(runs: Sequence[Run], split: str | None = None) -> list[tuple[str, list[Run]]]:
-    """The runs grouped by the items that they were scored on, with the split; see
-    `compare_sets`.
-    """
+def by_set(
+    runs: Sequence[FinishedRun], split: str | None = None
+) -> list[tuple[str, list[FinishedRun]]]:
+    """Groups the runs by the items that they were scored on, with the split (`compare_sets`)."""
     sets = []
     for group in grouped(runs, methodcaller("fingerprint", split or "test")):
         chosen = split or ("test" if all(run.has("test") for run in group) else "validation")
-        sets += [(chosen, part) for part in grouped(group, methodcaller("fingerprint", chosen))]
+        for same in grouped(group, methodcaller("fingerprint", chosen)):
+            sets.append((chosen, same))
     return sets
 
 
 def read_predictions(
-    runs: Sequence[Run], split: str
-) -> tuple[dict[Run, Predictions], list[Skipped]]:
-    """The predictions of `split`, all of the same items in the same order, and the runs without
-    them.
+    runs: Sequence[FinishedRun], split: str
+) -> tuple[dict[FinishedRun, SplitPredictions], list[Skipped]]:
+    """Returns the predictions of `split`, all of the same items in the same order, and the runs
+    without them.
     """
-    predictions: dict[Run, Predictions] = {}
-    without = [run.place for run in runs if not run.has(split)]
-    skipped = [{"folder": place, "reason": f"it has no {split} predictions"} for place in without]
-    for run in (run for run in runs if run.has(split)):
+    predictions: dict[FinishedRun, SplitPredictions] = {}
+    skipped: list[Skipped] = []
+    for run in runs:
+        if not run.has(split):
+            skipped.append({"folder": run.path, "reason": f"it has no {split} predictions"})
+    for run in runs:
+        if not run.has(split):
+            continue
         try:
             predictions[run] = run.predictions(split)
         except Exception as error:  # any exception: a broken file must not stop the comparison
             skipped.append(skip(run.folder, error))
     if not predictions:
         return {}, skipped
-    reference = max(predictions.values(), key=lambda one: len(one.rows_N))
+    reference = max(predictions.values(), key=lambda own: len(own.rows_N))
     for run, own in list(predictions.items()):
         if not (
             np.array_equal(own.rows_N, reference.rows_N)
             and np.array_equal(own.labels_N, reference.labels_N)
         ):
             reason = f"it was scored on other {run.items} than the other runs ({len(own.rows_N):,})"
-            skipped.append({"folder": run.place, "reason": reason})
+            skipped.append({"folder": run.path, "reason": reason})
             del predictions[run]
     return predictions, skipped
 
 
-def compare(
-    predictions: Mapping[Run, Predictions],
+def compare_set(
+    predictions: Mapping[FinishedRun, SplitPredictions],
     split: str,
     words: Mapping[str, Sequence[str]] | None = None,
     disagreements: int = 20,
     against: str | None = None,
     metric: str = "accuracy",
     trust: str | list[str] | None = None,
-    paper: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
+    paper: PaperOptions | None = None,
+) -> ComparedSet:
     """Returns the comparison of runs that were scored on the same items.
 
     metric: accuracy, macro_f1, or the dotted path of a function of a package in `trust`, of which
@@ -136,34 +167,26 @@ def compare(
     conf/compare.yaml; None omits them. Raises UserError for one that cannot be used.
     """
     runs = list(predictions)
-    first, reference = runs[0], predictions[runs[0]]
+    first = runs[0]
+    reference = predictions[first]
     ladder = variants(runs)
-    outputs = [[predictions[run] for run in one.runs] for one in ladder]
-    rights = [np.stack([one.right_N for one in seeds], axis=1).astype(float) for seeds in outputs]
+    outputs = [predictions_of(variant, predictions) for variant in ladder]
+    rights = [right_of(seeds) for seeds in outputs]
     unit = "symbols" if first.items == "strings" else "words"
     texts = first.texts(split, reference.rows_N)
     counts_N = np.array([len(text.split()) for text in texts])  # the same for all tokenizers
     slices = statistics.length_slices(counts_N, unit) | statistics.word_slices(texts, words or {})
     largest = largest_class(reference.labels_N, first.labels)
-    rungs = [describe(one, seeds, slices) for one, seeds in zip(ladder, outputs, strict=True)]
-    measured = rights if metric == "accuracy" else measure(metric, trust, outputs)
-    for one, rung, value_NS in zip(ladder, rungs, measured, strict=True):
-        if metric == "accuracy":
-            interval = statistics.share_of(value_NS).interval
-        elif metric == "macro_f1":
-            sizes_C = np.bincount(reference.labels_N)
-            interval = statistics.share_of(value_NS, effective_size(sizes_C)).interval
-        else:
-            interval = statistics.mean_of(value_NS).interval
-        rung["metric"] = spread(value_NS.mean(0).tolist())
-        rung["metric_validation"] = over_runs(one.runs, f"val_{short_name(metric)}")
-        rung["interval"] = as_list(interval)
-        rung["largest_class"] = largest and largest["share"]
+    measured = rights if metric == "accuracy" else pseudo_values_of(metric, trust, outputs)
+    rungs = []
+    for variant, seeds, value_NS in zip(ladder, outputs, measured, strict=True):
+        interval = interval_of(metric, value_NS, reference.labels_N)
+        rungs.append(describe(variant, seeds, slices, metric, value_NS, interval, largest))
     return {
         "split": split,
         "metric": short_name(metric),
         "test_set": first.metrics["test_set"],
-        "fingerprint": first.fingerprint(split),
+        "fingerprint": str(first.fingerprint(split)),
         "items": first.items,
         "unit": unit,
         "reviews": len(reference.rows_N),
@@ -173,24 +196,51 @@ def compare(
         "trained_with": trained_with(runs),
         "one_validation": len({str(run.fingerprint("validation")) for run in runs}) == 1,
         "environments": environments(runs),
-        "folders": folders_of(runs),
+        "folders": paths_of(runs),
         "method": {"level": statistics.LEVEL, "words": dict(words or {})},
-        "paper": dict(paper or {"columns": [], "width": None, "font": None}),
+        "paper": paper or {"columns": [], "width": None, "font": None},
         "slices": {name: int(mask_N.sum()) for name, mask_N in slices.items()},  # numbers of items
         "rungs": rungs,
         "pairs": compare_pairs(ladder, neighbours(ladder, against), rights, measured, metric),
         "disagreements": largest_disagreements(ladder, outputs, texts, first.labels, disagreements),
+        "untested": [],
+        "skipped": [],
     }
 
 
-def measure(
-    name: str, trust: str | list[str] | None, outputs: Sequence[Sequence[Predictions]]
+def predictions_of(
+    variant: Variant, predictions: Mapping[FinishedRun, SplitPredictions]
+) -> list[SplitPredictions]:
+    """Returns the predictions of each seed of a variant."""
+    return [predictions[run] for run in variant.runs]
+
+
+def right_of(seeds: Sequence[SplitPredictions]) -> np.ndarray:
+    """Returns (N, S): 1 where a seed is right, else 0."""
+    return np.stack([seed.right_N for seed in seeds], axis=1).astype(float)
+
+
+def interval_of(metric: str, value_NS: np.ndarray, labels_N: np.ndarray) -> list[float] | None:
+    """Returns the interval of a metric. value_NS: as in `compare_pairs`."""
+    if metric == "accuracy":
+        return as_list(statistics.share_of(value_NS).interval)
+    if metric == "macro_f1":
+        size = effective_size(np.bincount(labels_N))
+        return as_list(statistics.share_of(value_NS, size).interval)
+    return as_list(statistics.mean_of(value_NS).interval)
+
+
+def pseudo_values_of(
+    name: str, trust: str | list[str] | None, outputs: Sequence[Sequence[SplitPredictions]]
 ) -> list[np.ndarray]:
     """Returns the pseudo-values (G, S) of a metric for each variant (statistics.pseudo_values)."""
     metric = metric_of(name, trust, "metric")
     measured = []
     for seeds in outputs:
-        probabilities = [one.probabilities_NC for one in seeds if one.probabilities_NC is not None]
+        probabilities = []
+        for seed in seeds:
+            if seed.probabilities_NC is not None:
+                probabilities.append(seed.probabilities_NC)
         if len(probabilities) < len(seeds):
             raise UserError(f"metric={name} needs probabilities of classes, as classifiers have")
         try:
@@ -206,11 +256,11 @@ def effective_size(sizes_C: np.ndarray) -> float:
 
     sizes_C: items of each class.
     """
-    found = sizes_C[sizes_C > 0]
-    return float(len(found) ** 2 / (1 / found).sum())
+    present_C = sizes_C[sizes_C > 0]
+    return float(len(present_C) ** 2 / (1 / present_C).sum())
 
 
-def largest_class(labels_N: np.ndarray, names: Sequence[str]) -> dict[str, Any] | None:
+def largest_class(labels_N: np.ndarray, names: Sequence[str]) -> LargestClass | None:
     """Returns the label of the largest class, its share, which is the accuracy of a model that
     always answers it, and whether classes are uneven; None without classes.
     """
@@ -222,12 +272,12 @@ def largest_class(labels_N: np.ndarray, names: Sequence[str]) -> dict[str, Any] 
     return {"label": label, "share": share, "uneven": is_uneven(share, len(names))}
 
 
-def trained_with(runs: Sequence[Run]) -> dict[str, Any]:
-    """The settings of TRAINING that all runs share, such as {"max_tokens": 128, "max_epochs":
-    8}.
+def trained_with(runs: Sequence[FinishedRun]) -> dict[str, object]:
+    """Returns the settings of SHARED_SETTINGS that all runs share, such as {"max_tokens": 128,
+    "max_epochs": 8}.
     """
-    shared = {}
-    for group, name in TRAINING:
+    shared: dict[str, object] = {}
+    for group, name in SHARED_SETTINGS:
         first, *others = (run.settings.get(group, {}).get(name) for run in runs)
         if first is not None and all(value == first for value in others):
             shared[name] = first
@@ -235,60 +285,78 @@ def trained_with(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def describe(
-    one: Variant, seeds: Sequence[Predictions], slices: Mapping[str, np.ndarray]
-) -> dict[str, Any]:
-    """The results of a variant's runs, without the interval."""
-    metrics, classes = [run.metrics for run in one.runs], len(one.runs[0].labels)
+    variant: Variant,
+    seeds: Sequence[SplitPredictions],
+    slices: Mapping[str, np.ndarray],
+    metric: str,
+    value_NS: np.ndarray,
+    interval: list[float] | None,
+    largest: LargestClass | None,
+) -> RungResults:
+    """Returns the results of a variant's runs. value_NS: of the metric, as in `compare_pairs`."""
+    runs = variant.runs
     right_NS = np.stack([seed.right_N for seed in seeds], axis=1)
-    folds = [run["fold_accuracies"] for run in metrics if "fold_accuracies" in run]
-    confusions = [
-        confusion(s.labels_N, s.predicted_N, classes) for s in seeds if s.predicted_N is not None
-    ]
-
-    def over_seeds(key: str) -> dict[str, Any] | None:
-        return over_runs(one.runs, key)
-
-    numbers = {
-        key: over_seeds(key) for key in ("parameters", "tokens_per_s", "train_seconds", "epochs")
-    }
+    errors = [statistics.calibration_error(seed.confidence_N, seed.right_N) for seed in seeds]
+    folds = [run.metrics["fold_accuracies"] for run in runs if "fold_accuracies" in run.metrics]
+    confusions = confusions_of(seeds, len(runs[0].labels))
+    f1_S = [macro_f1(counts_CC) for counts_CC in confusions]
+    bleu: Bleu = {"validation": over_runs(runs, "val_bleu"), "test": over_runs(runs, "test_bleu")}
     return {
-        "label": one.label,
-        "model": one.model,
-        "after": one.after,
-        "seeds": [run["seed"] for run in metrics],
-        "folders": folders_of(one.runs),
-        "validation": over_seeds("val_accuracy"),
-        "test": over_seeds("test_accuracy"),
+        "label": variant.label,
+        "model": variant.model,
+        "after": variant.after,
+        "seeds": [run.metrics["seed"] for run in runs],
+        "folders": paths_of(runs),
+        "validation": over_runs(runs, "val_accuracy"),
+        "test": over_runs(runs, "test_accuracy"),
         "folds": spread([mean(fold) for fold in zip(*folds, strict=True)]) if folds else None,
-        "bleu": {"validation": over_seeds("val_bleu"), "test": over_seeds("test_bleu")},
-        **{key: values and values["mean"] for key, values in numbers.items()},
-        "ece": mean(
-            statistics.calibration_error(seed.confidence_N, seed.right_N) for seed in seeds
-        ),
+        "bleu": bleu,
+        "parameters": mean_over_runs(runs, "parameters"),
+        "tokens_per_s": mean_over_runs(runs, "tokens_per_s"),
+        "train_seconds": mean_over_runs(runs, "train_seconds"),
+        "epochs": mean_over_runs(runs, "epochs"),
+        "ece": mean(errors),
         "confusion": np.mean(confusions, axis=0).tolist() if confusions else [],
-        "macro_f1": spread([macro_f1(counts_CC) for counts_CC in confusions])
-        if confusions
-        else None,
+        "macro_f1": spread(f1_S) if f1_S else None,
         "slices": {name: float(right_NS[mask_N].mean()) for name, mask_N in slices.items()},
-        # the shortest and longest string of training
-        "trained_on": one.runs[0].settings["data"].get("lengths", []),
+        "trained_on": runs[0].settings["data"].get("lengths", []),
         "lengths": {} if confusions else by_length(right_NS, seeds[0].lengths_N),
-        "curves": curves(one.runs),
+        "curves": curves_over_seeds(runs),
+        "metric": spread(value_NS.mean(0).tolist()),
+        "metric_validation": over_runs(runs, f"val_{short_name(metric)}"),
+        "interval": interval,
+        "largest_class": largest and largest["share"],
     }
 
 
-def over_runs(runs: Sequence[Run], key: str) -> dict[str, Any] | None:
+def confusions_of(seeds: Sequence[SplitPredictions], classes: int) -> list[np.ndarray]:
+    """Returns the confusion matrix (C, C) of each seed; [] for an encoder-decoder."""
+    matrices = []
+    for seed in seeds:
+        if seed.predicted_N is not None:
+            matrices.append(confusion(seed.labels_N, seed.predicted_N, classes))
+    return matrices
+
+
+def mean_over_runs(runs: Sequence[FinishedRun], key: str) -> float | None:
+    """Returns the mean of a value of metrics.json; None where a run does not have it."""
+    values = over_runs(runs, key)
+    return values and values["mean"]
+
+
+def over_runs(runs: Sequence[FinishedRun], key: str) -> Spread | None:
     """Returns the spread of a value of metrics.json; None where a run does not have it."""
     values = [run.metrics[key] for run in runs if run.metrics.get(key) is not None]
     return spread(values) if len(values) == len(runs) else None
 
 
-def folders_of(runs: Sequence[Run]) -> list[str]:
-    return [one.place for run in runs for one in run.parts or [run]]
+def paths_of(runs: Sequence[FinishedRun]) -> list[str]:
+    """Returns the folders of the runs, for display; of a cross-validation those of its folds."""
+    return [part.path for run in runs for part in run.parts or [run]]
 
 
-def spread(values: Sequence[float]) -> dict[str, Any]:
-    """Mean and standard deviation of values; the latter is None for a single one."""
+def spread(values: Sequence[float]) -> Spread:
+    """Returns the mean and the standard deviation of values."""
     return {
         "mean": mean(values),
         "sd": stdev(values) if len(values) > 1 else None,
@@ -296,29 +364,31 @@ def spread(values: Sequence[float]) -> dict[str, Any]:
     }
 
 
-def curves(runs: Sequence[Run]) -> dict[str, Any]:
-    """name -> epochs (x), and a list of values for each seed, None after the last epoch of a
-    shorter run.
-    """
-    by_name, names = {}, dict.fromkeys(CURVES)
+def curves_over_seeds(runs: Sequence[FinishedRun]) -> dict[str, Curve]:
+    """Returns curves by name over epochs; a value is None after the last epoch of a shorter run."""
+    by_name: dict[str, Curve] = {}
+    names = dict.fromkeys(CURVES)
     by_run = []
     for run in runs:
         measured = entropies(run.curves)
         names |= dict.fromkeys(measured)
         by_run.append(run.curves | measured)
     for name in names:
-        seeds = [one[name] for one in by_run if name in one]
+        seeds = [curves[name] for curves in by_run if name in curves]
         if seeds:
-            epochs = sorted({epoch for values in seeds for epoch in values})
-            by_name[name] = {
-                "x": epochs,
-                "values": [[values.get(epoch) for epoch in epochs] for values in seeds],
-            }
+            epochs = sorted(set().union(*seeds))
+            by_name[name] = {"x": epochs, "values": [at_epochs(seed, epochs) for seed in seeds]}
     return by_name
 
 
+def at_epochs(values: Mapping[int, float], epochs: Sequence[int]) -> list[float | None]:
+    """Returns the value of each epoch, None without one."""
+    return [values.get(epoch) for epoch in epochs]
+
+
 def entropies(curves: Curves) -> Curves:
-    """The entropy of each attention over epochs, the mean over its heads, as `entropy/layer1`.
+    """Returns the entropy of each attention over epochs, the mean over its heads, as
+    `entropy/layer1`.
 
     It is a share of the entropy of equal weights.
     """
@@ -327,16 +397,21 @@ def entropies(curves: Curves) -> Curves:
         if name.startswith(ATTENTION_SHARE):
             attention = attention_of(name.removeprefix(ATTENTION_SHARE))
             heads.setdefault(attention, []).append(values)
-    return {
-        f"{ENTROPY}{name}": {epoch: mean(one[epoch] for one in several) for epoch in several[0]}
-        for name, several in heads.items()
-    }
+    return {f"{ENTROPY}{name}": mean_curve(of_heads) for name, of_heads in heads.items()}
 
 
-def by_length(right_NS: np.ndarray, lengths_N: np.ndarray) -> dict[str, Any]:
-    """The lengths (x) of at least FEWEST items, and for each seed a list of accuracies."""
+def mean_curve(curves: Sequence[Mapping[int, float]]) -> dict[int, float]:
+    """Returns the mean of several curves over the same epochs."""
+    means = {}
+    for epoch in curves[0]:
+        means[epoch] = mean(curve[epoch] for curve in curves)
+    return means
+
+
+def by_length(right_NS: np.ndarray, lengths_N: np.ndarray) -> Curve:
+    """Returns the lengths of at least FEWEST_OF_LENGTH items, and their accuracies."""
     groups = pd.DataFrame(right_NS).groupby(lengths_N)
-    accuracies = groups.mean()[groups.size() >= FEWEST]
+    accuracies = groups.mean()[groups.size() >= FEWEST_OF_LENGTH]
     return {"x": accuracies.index.tolist(), "values": accuracies.T.to_numpy().tolist()}
 
 
@@ -346,7 +421,7 @@ def compare_pairs(
     rights: Sequence[np.ndarray],
     measured: Sequence[np.ndarray],
     metric: str,
-) -> list[dict[str, Any]]:
+) -> list[RungPair]:
     """Returns the difference, interval and tests of each pair (from, to) of indices.
 
     rights: (N, S) of each variant, 1 where a seed is right. measured: (N, S) the same, or the
@@ -354,7 +429,7 @@ def compare_pairs(
     the same model of the uncertainty, and p decides the verdict; McNemar's test is about the right
     answers of these trained models only.
     """
-    labels = [one.label for one in ladder]
+    labels = [variant.label for variant in ladder]
     share_NV = np.stack([right_NS.mean(1) for right_NS in rights], axis=1)
     bounded = metric == "accuracy"
     estimates = [
@@ -363,8 +438,9 @@ def compare_pairs(
     holm_p = statistics.holm([estimate.p for estimate in estimates])
     compared = []
     for (old, to), estimate, corrected in zip(pairs, estimates, holm_p, strict=True):
-        new_N, old_N = share_NV[:, to], share_NV[:, old]
-        pair = {
+        new_N = share_NV[:, to]
+        old_N = share_NV[:, old]
+        pair: RungPair = {
             "from": labels[old],
             "to": labels[to],
             "metric": short_name(metric),
@@ -388,74 +464,70 @@ def as_list(interval: tuple[float, float] | None) -> list[float] | None:
 
 def largest_disagreements(
     ladder: Sequence[Variant],
-    outputs: Sequence[Sequence[Predictions]],
+    outputs: Sequence[Sequence[SplitPredictions]],
     texts: Sequence[str],
     labels: Sequence[str],
     count: int,
-) -> list[dict[str, Any]]:
-    """The items on which variants differ most: by the standard deviation of the label's mean
-    probability.
+) -> list[Disagreement]:
+    """Returns the items on which variants differ most: by the standard deviation of the label's
+    mean probability.
 
     labels: names of the classes; empty where the label is the first reference itself.
     """
     first = outputs[0][0]
-    true_NV = np.stack(
-        [np.mean([one.true_N for one in seeds], axis=0) for seeds in outputs], axis=1
-    )
+    true_NV = np.stack([mean_probability(seeds) for seeds in outputs], axis=1)
     spread_N = true_NV.std(1)
-    return [
-        {
+    names = [variant.label for variant in ladder]
+    items: list[Disagreement] = []
+    for n in np.argsort(-spread_N, kind="stable")[:count]:
+        if spread_N[n] == 0:
+            continue
+        label = labels[first.labels_N[n]] if labels else first.labels_N[n]
+        item: Disagreement = {
             "row": int(first.rows_N[n]),
-            "label": str(labels[first.labels_N[n]] if labels else first.labels_N[n]),
+            "label": str(label),
             "text": texts[n],
-            "probability": {
-                one.label: float(true) for one, true in zip(ladder, true_NV[n], strict=True)
-            },
+            "probability": dict(zip(names, true_NV[n].tolist(), strict=True)),
             "spread": float(spread_N[n]),
         }
-        for n in np.argsort(-spread_N, kind="stable")[:count]
-        if spread_N[n] > 0
-    ]
+        items.append(item)
+    return items
 
 
-def as_rows(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """For a table of rungs or pairs: single numbers and texts, the number of seeds, and the ends of
-    the interval.
+def mean_probability(seeds: Sequence[SplitPredictions]) -> np.ndarray:
+    """Returns (N,): the mean over seeds of the probability of the label."""
+    return np.mean([seed.true_N for seed in seeds], axis=0)
+
+
+def as_rows(entries: Sequence[Mapping[str, object]]) -> list[dict[str, TableCell]]:
+    """Returns the rows of a table of rungs or pairs: single numbers and texts, the number of seeds,
+    and the ends of the interval.
     """
     rows = []
     for entry in entries:
-        row: dict[str, Any] = {}
+        row: dict[str, TableCell] = {}
         for name, value in flat(entry).items():
             if name == "interval":
                 row["low"], row["high"] = value or (None, None)  # of a metric without an interval
             elif not isinstance(value, list | dict):
                 row[name.removesuffix(".mean").replace(".sd", "_sd")] = value
-        rows.append(row | ({"seeds": len(entry["seeds"])} if "seeds" in entry else {}))
+        seeds = entry.get("seeds")
+        if isinstance(seeds, list):
+            row["seeds"] = len(seeds)
+        rows.append(row)
     return rows
 
 
-def environments(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """The different machines and versions of the runs."""
-    different = []
-    for environment in (
-        one.environment for run in runs for one in run.parts or [run] if one.environment
-    ):
-        one = {
-            name: environment.get(name)
-            for name in (
-                "python",
-                "platform",
-                "processor",
-                "memory_gb",
-                "cpus",
-                "threads",
-                "gpu",
-                "uncommitted",
-            )
-        }
-        one |= {
-            name: (environment.get("versions") or {}).get(name) for name in ("torch", "lightning")
-        }
-        if one not in different:
-            different.append(one)
+def environments(runs: Sequence[FinishedRun]) -> list[dict[str, object]]:
+    """Returns the different machines and versions of the runs."""
+    different: list[dict[str, object]] = []
+    for part in (part for run in runs for part in run.parts or [run]):
+        recorded = part.environment
+        if not recorded:
+            continue
+        versions = recorded.get("versions") or {}
+        facts: dict[str, object] = {name: recorded.get(name) for name in HARDWARE}
+        facts |= {name: versions.get(name) for name in ("torch", "lightning")}
+        if facts not in different:
+            different.append(facts)
     return different

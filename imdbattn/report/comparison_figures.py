@@ -1,151 +1,153 @@
-"""Figures of a comparison (the dict that compare.compare makes), and parts that other figures
-share. In percent.
+"""Figures of a comparison (comparison.compare_set makes it), and parts that other figures share.
+
+Accuracies are in percent.
 """
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import TypedDict, Unpack
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from imdbattn.report.comparison import ENTROPY
+from imdbattn.report.content import ComparedSet, Curve, RungResults
 from imdbattn.report.pages import integer_ticks, new_figure, style
-from imdbattn.report.statistics import in_percent, level
+from imdbattn.report.statistics import as_percent, in_percent
 
 WIDTH = 4.8  # inches: text of 10 points is then 10 pixels high on a phone
-BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#8C8C8C"  # for color-blind readers (Okabe & Ito)
+# for color-blind readers (Okabe & Ito)
+BLUE = "#0072B2"
+ORANGE = "#D55E00"
+GREY = "#8C8C8C"
 COLORS = (BLUE, ORANGE, "#009E73", "#CC79A7", "#E69F00", "#000000", "#56B4E9")
 MARKERS = "os^Dv<>P"  # with COLORS: 56 different markers
 
 
-def accuracies(comparison: dict[str, Any]) -> Figure:
+class LineStyle(TypedDict, total=False):
+    """Arguments of Axes.plot."""
+
+    ls: str
+    marker: str | None
+
+
+def accuracies(comparison: ComparedSet) -> Figure:
     """Draws the metric of each rung: mean over seeds with its interval, and every seed as a dot."""
-    rungs, split, metric = comparison["rungs"], comparison["split"], comparison["metric"]
+    rungs = comparison["rungs"]
+    metric = comparison["metric"]
     factor = 100 if in_percent(metric) else 1
     name = metric.replace("macro_f1", "macro F1")
     figure, axes = row_chart([rung["label"] for rung in rungs])
     for row, rung in enumerate(rungs):
-        mean, seeds = (
-            factor * rung["metric"]["mean"],
-            [factor * value for value in rung["metric"]["values"]],
-        )
+        mean = factor * rung["metric"]["mean"]
+        seeds = [factor * value for value in rung["metric"]["values"]]
         ends = [factor * end for end in rung["interval"] or ()]
         axes.plot(ends, [row] * len(ends), color=BLUE, lw=2, solid_capstyle="butt")
         axes.plot(mean, row, "o", color=BLUE, ms=7)
-        axes.text(
-            1.02,
-            row,
-            f"{mean:.1f}" if factor == 100 else f"{mean:.4g}",
-            transform=axes.get_yaxis_transform(),
-            va="center",
-            fontsize=9,
-        )
+        number = f"{mean:.1f}" if factor == 100 else f"{mean:.4g}"
+        beside = axes.get_yaxis_transform()
+        axes.text(1.02, row, number, transform=beside, va="center", fontsize=9)
         axes.plot(seeds, [row + 0.28] * len(seeds), "o", color=ORANGE, ms=3)
-    axes.plot([], [], "o-", color=BLUE, lw=2, ms=7, label=f"mean, {level(comparison)} interval")
+    interval = f"{as_percent(comparison['method']['level'])} interval"
+    axes.plot([], [], "o-", color=BLUE, lw=2, ms=7, label=f"mean, {interval}")
     axes.plot([], [], "o", color=ORANGE, ms=3, label="one seed")
     axes.set_xlabel(f"{name} (%)" if factor == 100 else name, fontsize=9)
-    return finish(
-        figure,
-        f"{name[:1].upper()}{name[1:]} on {comparison['reviews']:,} {split} {comparison['items']}",
-        legend=2,
-    )
+    scored = f"{comparison['reviews']:,} {comparison['split']} {comparison['items']}"
+    return finish(figure, f"{name[:1].upper()}{name[1:]} on {scored}", legend=2)
 
 
-def lengths(comparison: dict[str, Any]) -> Figure:
-    """A panel for each rung: accuracy over source length; the lengths of training are shaded."""
+def lengths(comparison: ComparedSet) -> Figure:
+    """Draws a panel for each rung: accuracy over source length.
+
+    The lengths of training are shaded.
+    """
     rungs = comparison["rungs"]
     figure, panels = small_multiples([rung["label"] for rung in rungs])
     for axes, rung in zip(panels, rungs, strict=True):
         if rung["trained_on"]:
-            axes.axvspan(
-                rung["trained_on"][0] - 0.5,
-                rung["trained_on"][1] + 0.5,
-                color=GREY,
-                alpha=0.18,
-                lw=0,
-            )
-        band(axes, rung["lengths"], 100, color=BLUE, marker=".")
+            shortest, longest = rung["trained_on"]
+            axes.axvspan(shortest - 0.5, longest + 0.5, color=GREY, alpha=0.18, lw=0)
+        band(axes, rung["lengths"], 100, BLUE, marker=".")
         integer_ticks(axes, 5)
-    figure.supxlabel(
-        f"length of the source {comparison['items'][:-1]} ({comparison['unit']})", fontsize=9
-    )
+    item = comparison["items"][:-1]
+    figure.supxlabel(f"length of the source {item} ({comparison['unit']})", fontsize=9)
     figure.supylabel("exact outputs (%)", fontsize=9)
     return finish(figure, f"Accuracy by length, {comparison['split']} {comparison['items']}")
 
 
-def curves_of_seeds(comparison: dict[str, Any], quantity: str) -> Figure:
-    """A panel for each rung: training and validation over epochs. quantity: accuracy or loss."""
+def curves_of_seeds(comparison: ComparedSet, quantity: str) -> Figure:
+    """Draws a panel for each rung: training and validation over epochs.
+
+    quantity: accuracy or loss.
+    """
     factor = 100 if quantity == "accuracy" else 1
     rungs = [rung for rung in comparison["rungs"] if f"val/{quantity}" in rung["curves"]]
     figure, panels = small_multiples([rung["label"] for rung in rungs], sharex=False)
     for axes, rung in zip(panels, rungs, strict=True):
         for split, color, line in (("train", ORANGE, "--"), ("val", BLUE, "-")):
             if curve := rung["curves"].get(f"{split}/{quantity}"):
-                band(
-                    axes,
-                    curve,
-                    factor,
-                    color=color,
-                    ls=line,
-                    marker="." if len(curve["x"]) < 3 else None,
-                )
+                band(axes, curve, factor, color, ls=line, marker=marker_of(curve))
         integer_ticks(axes, 5)
-    symbols = quantity == "accuracy" and not comparison["labels"]
-    panels[0].plot(
-        [],
-        [],
-        color=BLUE,
-        label=f"validation, whole {comparison['items']}" if symbols else "validation",
-    )
-    panels[0].plot(
-        [], [], "--", color=ORANGE, label="training, single symbols" if symbols else "training"
-    )
-    figure.supylabel(
-        "accuracy (%)" if quantity == "accuracy" else "cross-entropy (nats)", fontsize=9
-    )
+    validation = "validation"
+    training = "training"
+    if quantity == "accuracy" and not comparison["labels"]:
+        validation += f", whole {comparison['items']}"
+        training += ", single symbols"
+    panels[0].plot([], [], color=BLUE, label=validation)
+    panels[0].plot([], [], "--", color=ORANGE, label=training)
+    unit = "accuracy (%)" if quantity == "accuracy" else "cross-entropy (nats)"
+    figure.supylabel(unit, fontsize=9)
     return finish(figure, f"{quantity.capitalize()} over epochs, band over seeds", legend=2)
 
 
-def entropies_of_seeds(comparison: dict[str, Any]) -> Figure:
-    """A panel for each rung: the entropy of each attention over epochs."""
+def marker_of(curve: Curve) -> str | None:
+    """Returns a dot for curves so short that a line would not show them."""
+    return "." if len(curve["x"]) < 3 else None
+
+
+def entropies_of_seeds(comparison: ComparedSet) -> Figure:
+    """Draws a panel for each rung: the entropy of each attention over epochs."""
     rungs = [rung for rung in comparison["rungs"] if entropy_names(rung)]
     names = list(dict.fromkeys(name for rung in rungs for name in entropy_names(rung)))
     figure, panels = small_multiples([rung["label"] for rung in rungs], sharex=False)
     for axes, rung in zip(panels, rungs, strict=True):
         for name in entropy_names(rung):
-            place, curve = names.index(name), rung["curves"][name]
-            marker = "." if len(curve["x"]) < 3 else None
-            band(axes, curve, 100, color=COLORS[place % len(COLORS)], marker=marker)
+            curve = rung["curves"][name]
+            color = COLORS[names.index(name) % len(COLORS)]
+            band(axes, curve, 100, color, marker=marker_of(curve))
         integer_ticks(axes, 5)
-    for place, name in enumerate(names):
+    for index, name in enumerate(names):
         label = name.removeprefix(ENTROPY).replace("layer", "layer ")
-        panels[0].plot([], [], color=COLORS[place % len(COLORS)], label=label)
+        panels[0].plot([], [], color=COLORS[index % len(COLORS)], label=label)
     figure.supylabel("entropy (% of equal weights)", fontsize=9)
     return finish(figure, "Entropy of attention over epochs, band over seeds", legend=4)
 
 
-def entropy_names(rung: Mapping[str, Any]) -> list[str]:
-    """Names of the entropies among the curves of a rung."""
+def entropy_names(rung: RungResults) -> list[str]:
+    """Returns the names of the entropies among the curves of a rung."""
     return [name for name in rung["curves"] if name.startswith(ENTROPY)]
 
 
-def band(axes: Axes, curve: Mapping[str, Any], factor: float, **line: Any) -> None:
-    """A line at the mean over the seeds that reached each x, and a band from the lowest to the
-    highest of them.
+def band(axes: Axes, curve: Curve, factor: float, color: str, **line: Unpack[LineStyle]) -> None:
+    """Draws a line at the mean over the seeds that reached each x, and a band from the lowest to
+    the highest of them.
     """
     values_SX = factor * np.array(curve["values"], dtype=float)  # NaN instead of None
     reached = np.isfinite(values_SX).any(0)
-    x, values_SX = np.array(curve["x"])[reached], np.ma.masked_invalid(values_SX[:, reached])
-    axes.fill_between(x, values_SX.min(0), values_SX.max(0), color=line["color"], alpha=0.22, lw=0)
-    axes.plot(x, values_SX.mean(0), **line, lw=1.6)
+    x = np.array(curve["x"])[reached]
+    known_SX = np.ma.masked_invalid(values_SX[:, reached])
+    axes.fill_between(x, known_SX.min(0), known_SX.max(0), color=color, alpha=0.22, lw=0)
+    axes.plot(x, known_SX.mean(0), color=color, **line, lw=1.6)
 
 
 def row_chart(labels: Sequence[str], extra: float = 0.9) -> tuple[Figure, Axes]:
-    """A row for each label, the first at the top. extra: inches above and below the rows."""
-    names = ["\n".join(map(wrapped, label.split("\n"))) for label in labels]
+    """Returns axes with a row for each label, the first at the top.
+
+    extra: inches above and below the rows.
+    """
+    names = list(map(wrapped_lines, labels))
     row = 0.15 * max(name.count("\n") + 1 for name in names) + 0.1  # inches
     figure = new_figure(WIDTH, 0.5 + row * len(names) + extra)
     axes = figure.subplots()
@@ -157,14 +159,14 @@ def row_chart(labels: Sequence[str], extra: float = 0.9) -> tuple[Figure, Axes]:
 
 
 def small_multiples(titles: Sequence[str], sharex: bool = True) -> tuple[Figure, list[Axes]]:
-    """Up to three panels in a row, which share y; sharex: also x."""
+    """Returns panels with titles, up to three in a row, which share y; sharex: also x."""
     across = min(3, len(titles))
     down = math.ceil(len(titles) / across)
     figure = new_figure(WIDTH, 0.9 + (1.6 if len(titles) > 2 else 2.4) * down)
     grid = figure.subplots(down, across, sharex=sharex, sharey=True, squeeze=False).ravel()
     for axes, title in zip(grid, titles, strict=False):
         style(axes)
-        axes.set_title("\n".join(wrapped(line, 18) for line in title.split("\n")), fontsize=8)
+        axes.set_title(wrapped_lines(title, 18), fontsize=8)
         axes.tick_params(labelsize=8, labelbottom=True)
     for axes in grid[len(titles) :]:
         axes.set_axis_off()
@@ -181,9 +183,15 @@ def finish(figure: Figure, title: str, legend: int = 0) -> Figure:
     return figure
 
 
+def wrapped_lines(text: str, width: int = 24) -> str:
+    """Returns each line of a text as lines of `width`."""
+    return "\n".join(wrapped(line, width) for line in text.split("\n"))
+
+
 def wrapped(label: str, width: int = 24) -> str:
-    """A label in lines of `width`, broken at spaces, else after underscores; $ is escaped, as it
-    starts a formula.
+    """Returns a label in lines of `width`, broken at spaces, else after underscores.
+
+    $ is escaped, as it starts a formula.
     """
     lines = re.sub(
         rf"(.{{1,{width}}})(?: +|$)|(.{{1,{width}}}(?<=_)|.{{{width}}})", r"\1\2\n", label
@@ -192,7 +200,7 @@ def wrapped(label: str, width: int = 24) -> str:
 
 
 def signed(difference: float) -> str:
-    """A difference of fractions in points, with its sign."""
+    """Returns a difference of fractions in points, with its sign."""
     return f"{round(100 * difference, 1) + 0.0:+.1f}".replace("-", "−")  # + 0.0: no −0.0
 
 

@@ -1,13 +1,13 @@
-"""A comparison (the dict that compare.compare makes) as a pages.Report, and its numbers as text."""
+"""A comparison (comparison.compare_set makes it) as a pages.Report, and its numbers as text."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Literal, Unpack
 
 from imdbattn.errors import in_line
-from imdbattn.report.comparison import compare_sets
+from imdbattn.report.comparison import Options, compare_sets
 from imdbattn.report.comparison_figures import (
     accuracies,
     curves_of_seeds,
@@ -15,6 +15,14 @@ from imdbattn.report.comparison_figures import (
     entropy_names,
     lengths,
     signed,
+)
+from imdbattn.report.content import (
+    ComparedSet,
+    LargestClass,
+    RungPair,
+    RungResults,
+    ScoredItems,
+    Spread,
 )
 from imdbattn.report.finished_runs import in_short
 from imdbattn.report.pages import (
@@ -24,20 +32,30 @@ from imdbattn.report.pages import (
     Section,
     Table,
     as_table,
-    folders_of,
     print_reports,
     render,
+    report_folders,
     write_reports,
 )
-from imdbattn.report.statistics import ALPHA, in_percent, level
+from imdbattn.report.statistics import ALPHA, as_percent, in_percent
 
+VERDICTS = ("better", "worse", "undecided")
 CHARACTERS = 300  # of a text on which rungs disagree
 BAND = "Line: mean over seeds; band: from the lowest to the highest seed."
+CONFUSION = "Mean numbers of reviews over seeds by true label (rows) and predicted label (columns)."
+WIDE = ("parameters", "tokens/s")  # columns that a terminal omits
+
+
+class CompareOptions(Options, total=False):
+    """Settings of conf/compare.yaml."""
+
+    split: str | None
+    against: str | None
 
 
 def write_comparison(
-    folders: Iterable[str | Path], out: Path, **options: Any
-) -> tuple[Path, dict[Path, dict[str, Any]]]:
+    folders: Iterable[str | Path], out: Path, **options: Unpack[CompareOptions]
+) -> tuple[Path, dict[Path, ComparedSet]]:
     """Compares finished runs, writes the reports and prints them. options: of compare_sets.
 
     Returns the page to open, and folder -> comparison of each set.
@@ -46,10 +64,11 @@ def write_comparison(
     reports = list(map(report_of, comparisons))
     page = write_reports(reports, out)
     print_reports(reports)
-    return page, dict(zip(folders_of(reports, out), comparisons, strict=True))
+    return page, dict(zip(report_folders(reports, out), comparisons, strict=True))
 
 
-def report_of(comparison: dict[str, Any]) -> Report:
+def report_of(comparison: ComparedSet) -> Report:
+    """Returns the report of a comparison."""
     paper = comparison["paper"]
     return Report(
         name="comparison",
@@ -58,7 +77,7 @@ def report_of(comparison: dict[str, Any]) -> Report:
         lead=verdicts(comparison),
         points=list(map(sentence, comparison["pairs"])),
         sections=sections(comparison),
-        notes=notes(comparison),
+        notes=notes(comparison, comparison["method"]["level"]),
         skipped=comparison["skipped"],
         content=comparison,
         folder=folder_name(comparison),
@@ -67,88 +86,105 @@ def report_of(comparison: dict[str, Any]) -> Report:
     )
 
 
-def folder_name(summary: Mapping[str, Any]) -> str:
-    # never a path
-    fingerprint = "".join(letter for letter in summary["fingerprint"] if letter.isalnum())
-    return f"{summary['split']}-{fingerprint}"
+def folder_name(scored: ScoredItems) -> str:
+    """Returns the folder of a report, which never is a path."""
+    fingerprint = "".join(letter for letter in scored["fingerprint"] if letter.isalnum())
+    return f"{scored['split']}-{fingerprint}"
 
 
-def sections(comparison: dict[str, Any]) -> list[Section]:
-    """Those with data; the page shows the later ones folded."""
-    rungs, items, words = comparison["rungs"], comparison["items"], comparison["method"]["words"]
-    table = rung_table(comparison)
-    short = [
-        column for column in zip(*table, strict=True) if column[0] not in ("parameters", "tokens/s")
-    ]
-    have_lengths = all(rung["lengths"] and rung["lengths"]["x"] for rung in rungs)
-    measured = [
-        name
-        for name in ("accuracy", "loss")
-        if any(f"val/{name}" in rung["curves"] for rung in rungs)
-    ]
-    listed = {
-        name: few
-        for name, few in words.items()
-        if len(few) > 1 and f"with “{name}”" in comparison["slices"]
-    }
-
-    figure = Picture(
-        "accuracies",
-        partial(accuracies, comparison),
-        "Blue: mean over seeds with its interval; orange: each seed.",
-    )
-    caption = f"{BAND} Shaded: training. Lengths of fewer than ten {items} are omitted."
-    by_length = [Picture("lengths", partial(lengths, comparison), caption)] * have_lengths
-    caption = f"{BAND} Training values are measured during the epoch, with changing weights."
-    curves = [
-        Picture(f"curves_{name}", partial(curves_of_seeds, comparison, name), caption)
-        for name in measured
-    ]
-    caption = (
-        f"{BAND} Mean over heads of the same validation reviews; 100 % is the entropy of equal"
-        " weights."
-    )
-    entropy = [Picture("entropy", partial(entropies_of_seeds, comparison), caption)]
-    pairs = (
-        f"“Gained” are the {items} that only the first rung gets right, “lost” those that only the"
-        " second gets "
-    )
-    pairs += "right; means over pairs of seeds."
-    slices = (
-        "Accuracy and expected calibration error (ECE, 15 bins) in percent; in parentheses the"
-        f" number of {items}."
-    )
-    slices += "".join(f" “{name}” is any of {', '.join(few)}." for name, few in listed.items())
-    confused = (
-        "Mean numbers of reviews over seeds by true label (rows) and predicted label (columns)."
-    )
-    differ = "The lowest and the highest probability that rungs give the "
-    differ += (
-        f"{'true label' if comparison['labels'] else 'reference'}, mean over seeds; comparison.json"
-        " has those of "
-    )
-    differ += "all rungs and the whole texts."
-    parts = [
-        Section("All rungs", table=table, pictures=[figure], short=list(zip(*short, strict=True))),
-        Section("Accuracy by length", pictures=by_length),
-        Section("Differences", pairs, pair_table(comparison)),
-        Section("Learning curves", pictures=curves, folded=True),
+def sections(comparison: ComparedSet) -> list[Section]:
+    """Returns the sections that have data; the page shows the later ones folded."""
+    every = [
+        rung_section(comparison),
+        Section("Accuracy by length", pictures=length_pictures(comparison)),
+        Section("Differences", differences_text(comparison), pair_table(comparison)),
+        Section("Learning curves", pictures=curve_pictures(comparison), folded=True),
+        Section("Attention over time", pictures=entropy_pictures(comparison), folded=True),
+        Section("Slices", slices_text(comparison), slice_table(comparison), folded=True),
+        Section("Confusion", CONFUSION, confusion_table(comparison), names=2, folded=True),
         Section(
-            "Attention over time",
-            pictures=entropy if any(map(entropy_names, rungs)) else [],
+            "Largest disagreements",
+            disagreements_text(comparison),
+            disagreement_table(comparison),
             folded=True,
         ),
-        Section("Slices", slices, slice_table(comparison), folded=True),
-        Section("Confusion", confused, confusion_table(comparison), names=2, folded=True),
-        Section("Largest disagreements", differ, disagreement_table(comparison), folded=True),
     ]
-    return [part for part in parts if len(part.table) > 1 or part.pictures]
+    return [section for section in every if len(section.table) > 1 or section.pictures]
+
+
+def rung_section(comparison: ComparedSet) -> Section:
+    """Returns the table and the figure of all rungs."""
+    table = rung_table(comparison)
+    shown = [index for index, name in enumerate(table[0]) if name not in WIDE]
+    short = []
+    for row in table:
+        short.append([row[index] for index in shown])
+    caption = "Blue: mean over seeds with its interval; orange: each seed."
+    figure = Picture("accuracies", partial(accuracies, comparison), caption)
+    return Section("All rungs", table=table, pictures=[figure], short=short)
+
+
+def length_pictures(comparison: ComparedSet) -> list[Picture]:
+    """Returns the figure of accuracy by length, if all rungs have it."""
+    if not all(rung["lengths"] and rung["lengths"]["x"] for rung in comparison["rungs"]):
+        return []
+    omitted = f"Lengths of fewer than ten {comparison['items']} are omitted."
+    caption = f"{BAND} Shaded: training. {omitted}"
+    return [Picture("lengths", partial(lengths, comparison), caption)]
+
+
+def curve_pictures(comparison: ComparedSet) -> list[Picture]:
+    """Returns the figures of the learning curves that a rung has."""
+    caption = f"{BAND} Training values are measured during the epoch, with changing weights."
+    pictures = []
+    for name in ("accuracy", "loss"):
+        if any(f"val/{name}" in rung["curves"] for rung in comparison["rungs"]):
+            draw = partial(curves_of_seeds, comparison, name)
+            pictures.append(Picture(f"curves_{name}", draw, caption))
+    return pictures
+
+
+def entropy_pictures(comparison: ComparedSet) -> list[Picture]:
+    """Returns the figure of the entropy of attention, if a rung has it."""
+    if not any(map(entropy_names, comparison["rungs"])):
+        return []
+    measured = "Mean over heads of the same validation reviews"
+    caption = f"{BAND} {measured}; 100 % is the entropy of equal weights."
+    return [Picture("entropy", partial(entropies_of_seeds, comparison), caption)]
+
+
+def differences_text(comparison: ComparedSet) -> str:
+    return (
+        f"“Gained” are the {comparison['items']} that only the first rung gets right, “lost” those"
+        " that only the second gets right; means over pairs of seeds."
+    )
+
+
+def slices_text(comparison: ComparedSet) -> str:
+    """Returns what the table of slices shows, and the words of slices that have several."""
+    text = (
+        "Accuracy and expected calibration error (ECE, 15 bins) in percent; in parentheses the"
+        f" number of {comparison['items']}."
+    )
+    for name, words in comparison["method"]["words"].items():
+        if len(words) > 1 and f"with “{name}”" in comparison["slices"]:
+            text += f" “{name}” is any of {', '.join(words)}."
+    return text
+
+
+def disagreements_text(comparison: ComparedSet) -> str:
+    label = "true label" if comparison["labels"] else "reference"
+    return (
+        f"The lowest and the highest probability that rungs give the {label}, mean over seeds;"
+        " comparison.json has those of all rungs and the whole texts."
+    )
 
 
 # --- numbers as text; "" where there is none ------------------------------------------------------
 
 
 def percent(value: float | None) -> str:
+    """Returns a fraction in percent with one decimal."""
     return "" if value is None else f"{100 * value:.1f}"
 
 
@@ -165,118 +201,140 @@ def with_sign(difference: float, metric: str) -> str:
 
 
 def metric_name(metric: str) -> str:
-    return {"macro_f1": "macro F1"}.get(metric, metric)
+    """Returns the name of a metric in sentences and figures."""
+    return "macro F1" if metric == "macro_f1" else metric
 
 
-def mean_and_sd(values: Mapping[str, Any] | None, factor: float = 100, form: str = ".1f") -> str:
-    """`86.2 ± 0.3`; without ± for a single seed."""
+def mean_and_sd(values: Spread | None, factor: float = 100, form: str = ".1f") -> str:
+    """Returns `86.2 ± 0.3`; without ± for a single seed."""
     numbers = [] if values is None else [values["mean"], values["sd"]]
     return " ± ".join(f"{factor * number:{form}}" for number in numbers if number is not None)
 
 
 def count(value: float | None) -> str:
-    return "" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    """Returns a number with thousands, or with three digits."""
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def minutes(seconds: float | None) -> str:
+    """Returns seconds in minutes."""
+    return "" if seconds is None else f"{seconds / 60:.1f}"
+
+
+def between(interval: Sequence[float] | None, metric: str) -> str:
+    """Returns the ends of an interval of a metric, such as `85.8–86.6`."""
+    return "–".join(as_text(end, metric) for end in interval or ())
 
 
 def p_value(p: float) -> str:
+    """Returns `p = 0.0123`."""
     return "p < 0.001" if p < 0.001 else f"p = {p:#.3g}"
 
 
 # --- tables ---------------------------------------------------------------------------------------
 
 
-def rung_table(comparison: dict[str, Any]) -> Table:
+def rung_table(comparison: ComparedSet) -> Table:
+    """Returns a table with a row for each rung, without the columns that no rung has."""
     rungs = comparison["rungs"]
-    interval, metric = f"{level(comparison)} interval", comparison["metric"]
-    if metric == "macro_f1":
-        interval += " (macro F1)"
-    elif metric != "accuracy":
-        interval += f" ({metric})"
-    if comparison["split"] == "validation" and any(rung["test"] for rung in rungs):
-        interval += " (validation)"
+    split = comparison["split"]
+    metric = comparison["metric"]
+    interval = interval_head(comparison)
     over = rungs[0]["folds"]
     folds = f"over {len(over['values'])} folds %" if over else "over folds %"
-    class_share = comparison["largest_class"]
-    uneven = bool(class_share and class_share["uneven"])
-    largest = percent(class_share["share"]) if uneven else ""
-    bleu = "test" if any(rung["bleu"]["test"] for rung in rungs) else "validation"
-    return as_table(
-        [
-            {
-                "rung": rung["label"],
-                "seeds": seeds_of(rung),
-                "validation %": mean_and_sd(rung["validation"]),
-                "test %": mean_and_sd(rung["test"]),
-                folds: mean_and_sd(rung["folds"]),
-                metric: "" if in_percent(metric) else mean_and_sd(rung["metric"], 1, ".4g"),
-                f"largest class of {comparison['split']} %": largest,
-                f"{comparison['split']} macro F1 %": mean_and_sd(rung["macro_f1"])
-                if uneven or metric == "macro_f1"
-                else "",
-                interval: "–".join(as_text(end, metric) for end in rung["interval"] or ()),
-                f"{bleu} BLEU": mean_and_sd(rung["bleu"][bleu], factor=1),
-                "parameters": count(rung["parameters"]),
-                "tokens/s": count(rung["tokens_per_s"]),
-                "training min": ""
-                if rung["train_seconds"] is None
-                else f"{rung['train_seconds'] / 60:.1f}",
-            }
-            for rung in rungs
-        ]
-    )
+    largest = comparison["largest_class"]
+    uneven = bool(largest and largest["uneven"])
+    share = percent(largest["share"]) if largest and uneven else ""
+    scored: Literal["test", "validation"] = "validation"
+    if any(rung["bleu"]["test"] for rung in rungs):
+        scored = "test"
+    rows = []
+    for rung in rungs:
+        row = {
+            "rung": rung["label"],
+            "seeds": seeds_of(rung),
+            "validation %": mean_and_sd(rung["validation"]),
+            "test %": mean_and_sd(rung["test"]),
+            folds: mean_and_sd(rung["folds"]),
+            metric: "" if in_percent(metric) else mean_and_sd(rung["metric"], 1, ".4g"),
+            f"largest class of {split} %": share,
+            f"{split} macro F1 %": "",
+            interval: between(rung["interval"], metric),
+            f"{scored} BLEU": mean_and_sd(rung["bleu"][scored], factor=1),
+            "parameters": count(rung["parameters"]),
+            "tokens/s": count(rung["tokens_per_s"]),
+            "training min": minutes(rung["train_seconds"]),
+        }
+        if uneven or metric == "macro_f1":
+            row[f"{split} macro F1 %"] = mean_and_sd(rung["macro_f1"])
+        rows.append(row)
+    return as_table(rows)
 
 
-def seeds_of(rung: Mapping[str, Any]) -> str:
+def interval_head(comparison: ComparedSet) -> str:
+    """Returns the head of the column of intervals: their level, and what they are of."""
+    metric = comparison["metric"]
+    head = f"{as_percent(comparison['method']['level'])} interval"
+    if metric != "accuracy":
+        head += f" ({metric_name(metric)})"
+    if comparison["split"] == "validation" and any(rung["test"] for rung in comparison["rungs"]):
+        head += " (validation)"
+    return head
+
+
+def seeds_of(rung: RungResults) -> str:
     """Returns the number of seeds and their list, such as `3 (1, 2, 3)`."""
     return f"{len(rung['seeds'])} ({', '.join(map(str, rung['seeds']))})"
 
 
-def pair_table(comparison: dict[str, Any]) -> Table:
-    return as_table(
-        [
-            {
-                "comparison": f"{pair['to']} against {pair['from']}",
-                comparison["metric"] if comparison["metric"] != "accuracy" else "points": with_sign(
-                    pair["difference"], pair["metric"]
-                ),
-                "interval": " to ".join(
-                    with_sign(end, pair["metric"]) for end in pair["interval"] or ()
-                ),
-                "verdict": pair["verdict"],
-                "p (Holm)": p_value(pair["holm_p"]),
-                f"{comparison['items']} gained": f"{pair['only_to_right']:,.0f}",
-                f"{comparison['items']} lost": f"{pair['only_from_right']:,.0f}",
-                "McNemar's test": p_value(pair["mcnemar_p"]),
-            }
-            for pair in comparison["pairs"]
-        ]
-    )
+def pair_table(comparison: ComparedSet) -> Table:
+    """Returns a table with a row for each compared pair."""
+    items = comparison["items"]
+    metric = comparison["metric"]
+    unit = "points" if metric == "accuracy" else metric
+    rows = []
+    for pair in comparison["pairs"]:
+        ends = [with_sign(end, pair["metric"]) for end in pair["interval"] or ()]
+        row = {
+            "comparison": f"{pair['to']} against {pair['from']}",
+            unit: with_sign(pair["difference"], pair["metric"]),
+            "interval": " to ".join(ends),
+            "verdict": pair["verdict"],
+            "p (Holm)": p_value(pair["holm_p"]),
+            f"{items} gained": f"{pair['only_to_right']:,.0f}",
+            f"{items} lost": f"{pair['only_from_right']:,.0f}",
+            "McNemar's test": p_value(pair["mcnemar_p"]),
+        }
+        rows.append(row)
+    return as_table(rows)
 
 
-def slice_table(comparison: dict[str, Any]) -> Table:
-    """Accuracy by slice and calibration error in percent."""
+def slice_table(comparison: ComparedSet) -> Table:
+    """Returns accuracy by slice and calibration error in percent."""
     heads = [f"{name} ({reviews:,})" for name, reviews in comparison["slices"].items()]
-    rows = [
-        [rung["label"], *map(percent, [*rung["slices"].values(), rung["ece"]])]
-        for rung in comparison["rungs"]
-    ]
+    rows = []
+    for rung in comparison["rungs"]:
+        rows.append([rung["label"], *map(percent, rung["slices"].values()), percent(rung["ece"])])
     return [["rung", *heads, "ECE"], *rows]
 
 
-def confusion_table(comparison: dict[str, Any]) -> Table:
+def confusion_table(comparison: ComparedSet) -> Table:
+    """Returns the confusion matrices of all rungs, one below the other."""
     names = comparison["labels"]
-    rows = [
-        [rung["label"], name, *(f"{number:,.0f}" for number in row)]
-        for rung in comparison["rungs"]
-        for name, row in zip(names, rung["confusion"], strict=True)
-    ]
-    return [["rung", "label", *names], *rows]
+    table = [["rung", "label", *names]]
+    for rung in comparison["rungs"]:
+        for name, numbers in zip(names, rung["confusion"], strict=True):
+            table.append([rung["label"], name, *(f"{number:,.0f}" for number in numbers)])
+    return table
 
 
-def disagreement_table(comparison: dict[str, Any]) -> Table:
+def disagreement_table(comparison: ComparedSet) -> Table:
+    """Returns the items on which rungs differ most, with the two rungs that differ most."""
     rows = []
     for item in comparison["disagreements"]:
-        lowest, *_, highest = sorted(item["probability"].items(), key=lambda one: one[1])
+        lowest, *_, highest = sorted(item["probability"].items(), key=lambda of_rung: of_rung[1])
         text = " ".join(item["text"].replace("<br />", " ").split())
         shown = text if len(text) <= CHARACTERS else f"{text[:CHARACTERS]}…"
         ends = [f"{percent(value)} % by {name}" for name, value in (lowest, highest)]
@@ -287,80 +345,91 @@ def disagreement_table(comparison: dict[str, Any]) -> Table:
 # --- sentences ------------------------------------------------------------------------------------
 
 
-def set_name(comparison: Mapping[str, Any]) -> str:
-    scored = f"{comparison['reviews']:,} {comparison['split']} {comparison.get('items', 'reviews')}"
-    return f"{scored} of {comparison['test_set']}, fingerprint {comparison['fingerprint']}"
+def set_name(scored: ScoredItems, items: str = "reviews") -> str:
+    """Returns the number of the items that were scored, their source, and their fingerprint."""
+    number = f"{scored['reviews']:,} {scored['split']} {items}"
+    return f"{number} of {scored['test_set']}, fingerprint {scored['fingerprint']}"
 
 
-def about(comparison: Mapping[str, Any]) -> str:
-    """The items that were scored, the share of their largest class, and the settings of all
+def about(comparison: ComparedSet) -> str:
+    """Returns the items that were scored, the share of their largest class, and the settings of all
     runs.
     """
-    words = [
-        f"{name}={value}" for name, value in comparison["trained_with"].items() if value is not None
-    ]
+    shared = comparison["trained_with"]
+    words = [f"{name}={value}" for name, value in shared.items() if value is not None]
     words = list(dict.fromkeys([*words, *map(in_short, comparison["overrides"])]))
-    text = f"{set_name(comparison)}."
+    text = f"{set_name(comparison, comparison['items'])}."
     if largest := comparison["largest_class"]:
-        text += f" {largest_class(largest)}."
-    return text + (f" All rungs were trained with {', '.join(words)}." if words else "")
+        text += f" {largest_class_sentence(largest)}."
+    if words:
+        text += f" All rungs were trained with {', '.join(words)}."
+    return text
 
 
-def largest_class(largest: Mapping[str, Any]) -> str:
+def largest_class_sentence(largest: LargestClass) -> str:
     """Returns `The largest class, pos, has 50.2 %`, in one line."""
     return f"The largest class, {in_line(largest['label'], 40)}, has {percent(largest['share'])} %"
 
 
-def headline(comparison: dict[str, Any]) -> str:
-    """The best rung in one sentence.
+def headline(comparison: ComparedSet) -> str:
+    """Returns the best rung in one sentence.
 
     It is selected by validation, so that its value on the test set is unbiased. Where rungs have
     different validation sets, which may be of different difficulty, or no validation values of the
     metric, it is selected by the compared split itself.
     """
-    rungs, split = comparison["rungs"], comparison["split"]
+    rungs = comparison["rungs"]
+    split = comparison["split"]
     metric = comparison["metric"]
-    chosen = all(rung["metric_validation"] for rung in rungs)  # its validation values are known
-    by = "validation" if comparison["one_validation"] and chosen else split
-    of = "metric_validation" if by == "validation" else "metric"
-    best = max(rungs, key=lambda rung: rung[of]["mean"])
+    known = all(rung["metric_validation"] for rung in rungs)
+    by = "validation" if comparison["one_validation"] and known else split
+    best = max(rungs, key=validation_mean if by == "validation" else metric_mean)
     ends = " to ".join(as_text(end, metric) for end in best["interval"] or ())
     reached = as_text(best["metric"]["mean"], metric) + " %" * in_percent(metric)
     if metric != "accuracy":
         reached = f"{metric_name(metric)} {reached}"
-    text = (
-        f"{best['label']}, the best of {len(rungs)} by {by}," if len(rungs) > 1 else best["label"]
-    )
+    text = best["label"]
+    if len(rungs) > 1:
+        text += f", the best of {len(rungs)} by {by},"
     text += f" reaches {reached} on the {split} set" + f" ({ends})" * bool(ends)
-    return text + (
-        "; biased upwards, because the same set selected this rung"
-        if len(rungs) > 1 and split == by
-        else ""
-    )
+    if len(rungs) > 1 and split == by:
+        text += "; biased upwards, because the same set selected this rung"
+    return text
 
 
-def by_verdict(claims: Sequence[Mapping[str, Any]], verdicts: Iterable[str]) -> list[str]:
-    """The number of claims with each verdict, as `2 better`; without zeros."""
-    numbers = Counter(claim["verdict"] for claim in claims)
-    return [f"{numbers[verdict]:,} {verdict}" for verdict in verdicts if numbers[verdict]]
+def metric_mean(rung: RungResults) -> float:
+    """Returns the mean of the metric on the compared split."""
+    return rung["metric"]["mean"]
 
 
-def verdicts(comparison: dict[str, Any]) -> str:
-    """The number of comparisons by verdict; "" without comparisons."""
+def validation_mean(rung: RungResults) -> float:
+    """Returns the mean of the metric on validation; that of the compared split without one."""
+    return (rung["metric_validation"] or rung["metric"])["mean"]
+
+
+def by_verdict(verdicts: Iterable[str]) -> list[str]:
+    """Returns the number of each verdict, as `2 better`; without zeros."""
+    numbers = Counter(verdicts)
+    return [f"{numbers[verdict]:,} {verdict}" for verdict in VERDICTS if numbers[verdict]]
+
+
+def verdicts(comparison: ComparedSet) -> str:
+    """Returns the number of comparisons by verdict; "" without comparisons."""
     pairs = comparison["pairs"]
     if not pairs:
         return ""
-    counted = by_verdict(pairs, ("better", "worse", "undecided"))
+    counted = by_verdict(pair["verdict"] for pair in pairs)
     return f"Of {len(pairs):,} comparison{'s' * (len(pairs) > 1)}: {', '.join(counted)}."
 
 
-def sentence(pair: Mapping[str, Any]) -> str:
+def sentence(pair: RungPair) -> str:
     """Returns `residual against base: better by 1.9 points (1.4 to 2.4), p < 0.001`.
 
     The interval, p and the verdict are of one model. p is corrected for the number of comparisons,
     which is said where it is above 0.05 for that reason, beside an interval without 0.
     """
-    metric, ends = pair["metric"], pair["interval"] or ()
+    metric = pair["metric"]
+    ends = pair["interval"] or ()
     unit = "points" if in_percent(metric) else metric_name(metric)
     if metric == "macro_f1":
         unit += " of macro F1"
@@ -370,34 +439,32 @@ def sentence(pair: Mapping[str, Any]) -> str:
     else:
         # of a worse rung from the end that is nearer to 0, without signs
         sign = 1 if pair["difference"] > 0 else -1
-        within = " to ".join(as_text(end, metric) for end in sorted(sign * end for end in ends))
+        towards = sorted(sign * end for end in ends)
+        within = " to ".join(as_text(end, metric) for end in towards)
         text = f"{pair['verdict']} by {as_text(abs(pair['difference']), metric)} {unit}"
     text += f" ({within})" * bool(within)
     corrected = "corrected " * (pair["p"] < ALPHA <= pair["holm_p"])
     return f"{pair['to']} against {pair['from']}: {text}, {corrected}{p_value(pair['holm_p'])}"
 
 
-def notes(comparison: dict[str, Any], others: Sequence[str] = ()) -> list[str]:
-    """Sentences on intervals, data and machines, of a comparison or of the tests of faithfulness,
-    with the others.
+def notes(content: Mapping[str, object], level: float, others: Sequence[str] = ()) -> list[str]:
+    """Returns sentences on intervals, data and machines, with the others.
+
+    content: of a comparison or of the tests of faithfulness. level: of the intervals.
     """
-    text = render(
-        Path(__file__).with_name("notes.txt.jinja"),
-        **comparison,
-        level=level(comparison),
-        others=others,
-    )
+    template = Path(__file__).with_name("notes.txt.jinja")
+    text = render(template, **content, level=as_percent(level), others=others)
     return [*filter(None, text.splitlines())]
 
 
 # --- the table for a document in LaTeX, with the package booktabs ---------------------------------
 
-ESCAPED = str.maketrans(
+LATEX_SIGNS = str.maketrans(
     {letter: f"\\{letter}" for letter in "&%$#_{}"}
     | {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}
     | {"±": r"$\pm$", "−": "$-$", "–": "--", "<": "$<$", ">": "$>$"}
 )
-COLUMNS = {  # name of a column -> its head
+LATEX_HEADS = {  # name of a column -> its head
     "seeds": "seeds",
     "seed_list": "seeds",
     "validation": r"validation (\%)",
@@ -414,11 +481,12 @@ COLUMNS = {  # name of a column -> its head
 }
 
 
-def escaped(text: str) -> str:
-    return text.translate(ESCAPED)
+def in_latex(text: str) -> str:
+    """Returns text in which no sign has a meaning in LaTeX."""
+    return text.translate(LATEX_SIGNS)
 
 
-def latex_table(comparison: Mapping[str, Any]) -> str:
+def latex_table(comparison: ComparedSet) -> str:
     """Returns a booktabs table with a row for each rung and the columns of `paper.columns`.
 
     A difference is bold where the test says better or worse; nothing else is.
@@ -428,43 +496,41 @@ def latex_table(comparison: Mapping[str, Any]) -> str:
     lines = []
     for rung in comparison["rungs"]:
         cells = cells_of(rung, pairs.get(rung["label"]), comparison["metric"])
-        row = [escaped(rung["label"]), *(cells[name] for name in columns)]
+        row = [in_latex(rung["label"]), *(cells[name] for name in columns)]
         lines.append("  " + " & ".join(row) + r" \\")
     heads = {
         "metric": metric_head(comparison["metric"]),
-        "interval": rf"{escaped(level(comparison))} interval",
+        "interval": rf"{in_latex(as_percent(comparison['method']['level']))} interval",
     }
-    head = ["model", *(heads.get(name, COLUMNS[name]) for name in columns)]
+    head = ["model", *(heads.get(name, LATEX_HEADS[name]) for name in columns)]
     seeds = sorted({seed for rung in comparison["rungs"] for seed in rung["seeds"]})
     largest = comparison["largest_class"]
-    return "\n".join(
-        [
-            f"% {set_name(comparison)}".replace("\n", " "),
-            *([f"% {largest_class(largest)}"] if largest else []),
-            f"% seeds: {', '.join(map(str, seeds))}; bold: p (Holm) below 0.05; needs booktabs",
-            r"\begin{tabular}{l" + "r" * len(columns) + "}",
-            r"  \toprule",
-            "  " + " & ".join(head) + r" \\",
-            r"  \midrule",
-            *lines,
-            r"  \bottomrule",
-            r"\end{tabular}",
-            "",
-        ]
-    )
+    comments = [f"% {set_name(comparison, comparison['items'])}".replace("\n", " ")]
+    if largest:
+        comments.append(f"% {largest_class_sentence(largest)}")
+    listed = ", ".join(map(str, seeds))
+    comments.append(f"% seeds: {listed}; bold: p (Holm) below 0.05; needs booktabs")
+    table = [
+        r"\begin{tabular}{l" + "r" * len(columns) + "}",
+        r"  \toprule",
+        "  " + " & ".join(head) + r" \\",
+        r"  \midrule",
+        *lines,
+        r"  \bottomrule",
+        r"\end{tabular}",
+    ]
+    return "\n".join([*comments, *table, ""])
 
 
 def metric_head(metric: str) -> str:
-    name = escaped(metric_name(metric))
+    """Returns the head of the column of a metric."""
+    name = in_latex(metric_name(metric))
     return rf"{name} (\%)" if in_percent(metric) else name
 
 
-def cells_of(
-    rung: Mapping[str, Any], pair: Mapping[str, Any] | None, metric: str
-) -> dict[str, str]:
+def cells_of(rung: RungResults, pair: RungPair | None, metric: str) -> dict[str, str]:
     """Returns the cells of a rung by column. pair: with the rung that it is compared with."""
     factor, form = (100.0, ".1f") if in_percent(metric) else (1.0, ".4g")
-    minutes = rung["train_seconds"] and rung["train_seconds"] / 60
     cells = {
         "seeds": str(len(rung["seeds"])),
         "seed_list": ", ".join(map(str, rung["seeds"])),
@@ -473,15 +539,15 @@ def cells_of(
         "metric": mean_and_sd(rung["metric"], factor, form),
         "largest_class": percent(rung["largest_class"]),
         "macro_f1": mean_and_sd(rung["macro_f1"]),
-        "interval": "–".join(as_text(end, metric) for end in rung["interval"] or ()),
+        "interval": between(rung["interval"], metric),
         "parameters": count(rung["parameters"]),
-        "minutes": "" if minutes is None else f"{minutes:.1f}",
+        "minutes": minutes(rung["train_seconds"]),
     } | dict.fromkeys(("difference", "against", "p"), "")
-    cells = {name: escaped(text) for name, text in cells.items()}
+    cells = {name: in_latex(text) for name, text in cells.items()}
     if pair is not None:
-        difference = escaped(with_sign(pair["difference"], metric))
+        difference = in_latex(with_sign(pair["difference"], metric))
         decided = pair["verdict"] != "undecided"
         cells["difference"] = rf"\textbf{{{difference}}}" if decided else difference
-        cells["against"] = escaped(pair["from"])
-        cells["p"] = escaped(p_value(pair["holm_p"]).removeprefix("p = ").removeprefix("p "))
+        cells["against"] = in_latex(pair["from"])
+        cells["p"] = in_latex(p_value(pair["holm_p"]).removeprefix("p = ").removeprefix("p "))
     return cells

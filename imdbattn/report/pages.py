@@ -16,18 +16,29 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Literal, TypedDict, Unpack
 
 from imdbattn.io.files import write_atomically, writing_into
+from imdbattn.report.content import Skipped
 from imdbattn.settings.safety import PAGE_POLICY, visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.typing import RcKeyType
     from rich.console import Console
 
 
 Table = Sequence[Sequence[str]]
+
+
+class ConsoleOptions(TypedDict, total=False):
+    """Arguments of rich's Console."""
+
+    file: IO[str]
+    force_jupyter: bool
+    force_terminal: bool
+    width: int | None
 
 
 # --- reports --------------------------------------------------------------------------------------
@@ -44,8 +55,10 @@ class Picture:
 
 @dataclass(frozen=True)
 class Printed:
-    """How figures look in a printed document. width: of a column, in inches. font: a family that is
-    installed, such as serif or "Times New Roman"; None is that of the page.
+    """How figures look in a printed document.
+
+    width: of a column, in inches. font: a family that is installed, such as serif or "Times New
+    Roman"; None is that of the page.
     """
 
     width: float
@@ -54,9 +67,11 @@ class Printed:
 
 @dataclass(frozen=True)
 class Section:
-    """names: number of columns of the table that hold names. short: the table for a terminal, which
-    omits sections without one. folded: the page shows only the title until a reader opens it. link:
-    to another page.
+    """A section of a report.
+
+    names: number of columns of the table that hold names. short: the table for a terminal, which
+    omits sections without one. folded: the page shows only the title until a reader opens it.
+    link: to another page.
     """
 
     title: str
@@ -71,12 +86,11 @@ class Section:
 
 @dataclass(frozen=True)
 class Report:
-    """texts: further files by name. printed: how figures are written as PDF and SVG; None omits it.
+    """What a page says, and the files beside it.
 
-    name: of its files. about: the data, in one line. content: of the JSON file. points: the
-    results in sentences.
-
-    folder: for this report, if several are written at once.
+    name: of its files. about: the data, in one line. points: the results in sentences. content:
+    of the JSON file. folder: for this report, if several are written at once. texts: further files
+    by name. printed: how figures are written as PDF and SVG; None omits it.
     """
 
     name: str
@@ -86,16 +100,16 @@ class Report:
     lead: str = ""
     points: Sequence[str] = ()
     notes: Sequence[str] = ()
-    skipped: Sequence[Mapping[str, str]] = ()
-    content: Mapping[str, Any] | None = None
+    skipped: Sequence[Skipped] = ()
+    content: Mapping[str, object] | None = None
     folder: str = ""
     texts: Mapping[str, str] = field(default_factory=dict)
     printed: Printed | None = None
 
 
-def folders_of(reports: Sequence[Report], out: Path) -> list[Path]:
-    """`out` itself for one report; for several, folders in it."""
-    return [out / one.folder for one in reports] if len(reports) > 1 else [out]
+def report_folders(reports: Sequence[Report], out: Path) -> list[Path]:
+    """Returns `out` itself for one report; for several, folders in it."""
+    return [out / report.folder for report in reports] if len(reports) > 1 else [out]
 
 
 def write_reports(reports: Sequence[Report], out: Path) -> Path:
@@ -103,21 +117,17 @@ def write_reports(reports: Sequence[Report], out: Path) -> Path:
 
     Raises UserError where `out` cannot be written.
     """
-    pages = [
-        write_report(one, folder)
-        for one, folder in zip(reports, folders_of(reports, out), strict=True)
-    ]
+    folders = report_folders(reports, out)
+    pages = [write_report(report, folder) for report, folder in zip(reports, folders, strict=True)]
     if len(pages) == 1:
         return pages[0]
-    places = [str(page.relative_to(out)) for page in pages]
-    parts = [
-        Section(r.about, f"{r.title}. {r.lead}", link=place)
-        for r, place in zip(reports, places, strict=True)
-    ]
+    sections = []
+    for report, path in zip(reports, pages, strict=True):
+        link = str(path.relative_to(out))
+        sections.append(Section(report.about, f"{report.title}. {report.lead}", link=link))
+    title = f"{len(pages):,} separate sets"
     note = "Results on different sets cannot be compared."
-    return write_report(
-        Report(reports[0].name, f"{len(pages):,} separate sets", parts, lead=note), out
-    )
+    return write_report(Report(reports[0].name, title, sections, lead=note), out)
 
 
 def write_report(report: Report, out: Path) -> Path:
@@ -128,17 +138,13 @@ def write_report(report: Report, out: Path) -> Path:
     Everything is rendered before anything is written, and every file is atomic. Figures of an
     earlier report in `out` that this one does not have are removed.
     """
-    drawn = {
-        picture.name: png(picture.draw())
-        for section in report.sections
-        for picture in section.pictures
-    }
+    pictures = [picture for section in report.sections for picture in section.pictures]
+    drawn = {picture.name: png(picture.draw()) for picture in pictures}
     files: dict[str, bytes | str] = {f"figures/{name}.png": image for name, image in drawn.items()}
     files |= report.texts
     if report.printed is not None:
-        for section in report.sections:
-            for picture in section.pictures:
-                files |= print_files(picture, report.printed)
+        for picture in pictures:
+            files |= print_files(picture, report.printed)
     if report.content is not None:
         # null instead of NaN
         content = json.loads(json.dumps(report.content), parse_constant=lambda _: None)
@@ -147,10 +153,9 @@ def write_report(report: Report, out: Path) -> Path:
     files[f"{report.name}.html"] = page(report, drawn)
     old = out / f"{report.name}.md"
     with writing_into(out, "choose another folder"):
-        drawn_before = (
-            re.findall(r"\]\((figures/\w+)\.png\)", old.read_text()) if old.exists() else []
-        )
-        written = [f"{name}.{kind}" for name in drawn_before for kind in ("png", "pdf", "svg")]
+        text = old.read_text() if old.exists() else ""
+        figures = re.findall(r"\]\((figures/\w+)\.png\)", text)
+        written = [f"{figure}.{kind}" for figure in figures for kind in ("png", "pdf", "svg")]
         for name in {*written, f"{report.name}.json", f"{report.name}.tex"} - files.keys():
             (out / name).unlink(missing_ok=True)
     for name, data in files.items():
@@ -159,12 +164,12 @@ def write_report(report: Report, out: Path) -> Path:
 
 
 def page(report: Report, pictures: Mapping[str, bytes]) -> str:
-    """One HTML page with the pictures (name -> PNG) inside."""
+    """Returns one HTML page with the pictures (name -> PNG) inside."""
     return render(Path(__file__).with_name("report.html.jinja"), report=report, figures=pictures)
 
 
 def markdown(report: Report) -> str:
-    """The report as Markdown with links to the figures."""
+    """Returns the report as Markdown with links to the figures."""
     return render(Path(__file__).with_name("report.md.jinja"), report=report)
 
 
@@ -183,39 +188,41 @@ def print_reports(reports: Sequence[Report], console: Console | None = None) -> 
             console.rule(visible(report.about))
         show(report.title, style="bold")
         show(report.about, report.lead)
-        for section in filter(lambda one: one.short, report.sections):
-            print_table(section.short, console, section.names)
+        for section in report.sections:
+            if section.short:
+                print_table(section.short, console, section.names)
         console.print()
         show(*report.points)
         if notes := [note for note in report.notes if note not in told]:
             console.print()
             show(*notes, style="dim")
         told |= set(report.notes)
-    for one in reports[0].skipped:  # the same for all
-        show(f"skipped: {one['folder']}: {one['reason']}", style="yellow")
+    for skipped in reports[0].skipped:  # the same for all
+        show(f"skipped: {skipped['folder']}: {skipped['reason']}", style="yellow")
 
 
 def print_table(rows: Table, console: Console, names: int = 1) -> None:
-    """Prints a table, which may be wider than the console. names: number of columns that hold
-    names.
+    """Prints a table, which may be wider than the console.
+
+    names: number of columns that hold names.
     """
     from rich.table import Table as RichTable
 
     table = RichTable(box=None, padding=(0, 1, 0, 0), header_style="bold")
-    for place, name in enumerate(rows[0]):
-        table.add_column(visible(name), justify="left" if place < names else "right", no_wrap=True)
+    for column, name in enumerate(rows[0]):
+        side: Literal["left", "right"] = "left" if column < names else "right"
+        table.add_column(visible(name), justify=side, no_wrap=True)
     for row in rows[1:]:
         table.add_row(*map(visible, row))
     width = console.width
-    console.width = max(
-        width, console.measure(table, options=console.options.update(width=1000)).maximum
-    )
+    wide = console.options.update(width=1000)
+    console.width = max(width, console.measure(table, options=wide).maximum)
     console.print("", table, sep="\n")
     console.width = width
 
 
 def as_table(rows: Sequence[Mapping[str, str]]) -> Table:
-    """Rows (column -> cell) as a table without the columns that are empty."""
+    """Returns rows (column -> cell) as a table without the columns that are empty."""
     used = {name for row in rows for name in row if row[name]}
     columns = [name for name in rows[0] if name in used] if rows else []
     if not columns:
@@ -230,7 +237,7 @@ def as_table(rows: Sequence[Mapping[str, str]]) -> Table:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """A figure whose layout fits its content. width, height: in inches."""
+    """Returns a figure whose layout fits its content. width, height: in inches."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
@@ -244,6 +251,7 @@ def style(axes: Axes) -> None:
 
 
 def integer_ticks(axes: Axes, most: int = 9) -> None:
+    """Sets up to `most` ticks of x, at whole numbers."""
     from matplotlib.ticker import MaxNLocator
 
     axes.xaxis.set_major_locator(MaxNLocator(most, integer=True, min_n_ticks=1))
@@ -255,9 +263,11 @@ def print_files(picture: Picture, printed: Printed) -> dict[str, bytes]:
 
     # which logs each table of a font that it writes into a PDF
     logging.getLogger("fontTools.subset").setLevel(logging.WARNING)
-    family: Any = {} if printed.font is None else {"font.family": printed.font}
+    settings: dict[RcKeyType, object] = {"pdf.fonttype": 42, "svg.hashsalt": picture.name}
+    if printed.font is not None:
+        settings["font.family"] = printed.font
     files = {}
-    with matplotlib.rc_context({"pdf.fonttype": 42, "svg.hashsalt": picture.name, **family}):
+    with matplotlib.rc_context(settings):
         figure = picture.draw()
         figure.suptitle("")
         width, height = figure.get_size_inches()
@@ -272,7 +282,7 @@ def print_files(picture: Picture, printed: Printed) -> dict[str, bytes]:
 
 
 def png(figure: Figure, bbox_inches: str | None = None) -> bytes:
-    """bbox_inches: "tight" fits the size of the image to its content."""
+    """Returns a figure as PNG. bbox_inches: "tight" fits the size of the image to its content."""
     buffer = io.BytesIO()
     with warnings.catch_warnings():
         # characters of reviews that the font lacks
@@ -281,9 +291,9 @@ def png(figure: Figure, bbox_inches: str | None = None) -> bytes:
     return buffer.getvalue()
 
 
-def terminal(**options: Any) -> Console:
-    """A rich console that prints text literally, because reports quote run folders and reviews.
-    options: of Console.
+def terminal(**options: Unpack[ConsoleOptions]) -> Console:
+    """Returns a rich console that prints text literally, because reports quote run folders and
+    reviews.
     """
     from rich.console import Console
 
@@ -294,33 +304,25 @@ def printed(show: Callable[[Console], None]) -> str:
     """Returns what `show` prints, with terminal colors if standard output is a terminal."""
     colored = sys.stdout.isatty()
     # In a notebook, rich would display the text itself.
-    console = terminal(
-        file=io.StringIO(),
-        force_jupyter=False,
-        force_terminal=colored,
-        width=None if colored else 100,
-    )
-    show(console)
-    return console.file.getvalue().rstrip("\n")  # type: ignore[attr-defined]
+    width = None if colored else 100
+    text = io.StringIO()
+    show(terminal(file=text, force_jupyter=False, force_terminal=colored, width=width))
+    return text.getvalue().rstrip("\n")
 
 
-def render(template: Path, **values: Any) -> str:
-    """The template filled with values; in HTML every value is escaped. Lone surrogates become
-    question marks.
+def render(template: Path, **values: object) -> str:
+    """Fills a template with values; in HTML every value is escaped. Lone surrogates become question
+    marks.
 
     Filters: `base64` of bytes, `plain` and `code` of text in Markdown. It can include templates
     from its own folder, the folder of this module, and imdbattn/explain.
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+    here = Path(__file__).parent
+    folders = [template.parent, here, here.parent / "tools" / "explain"]
     environment = Environment(
-        loader=FileSystemLoader(
-            [
-                template.parent,
-                Path(__file__).parent,
-                Path(__file__).parents[1] / "tools" / "explain",
-            ]
-        ),
+        loader=FileSystemLoader(folders),
         autoescape=template.name.endswith(".html.jinja"),
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -338,13 +340,11 @@ def render(template: Path, **values: Any) -> str:
 
 
 def plain(text: str) -> str:
-    """Text on one line, with HTML, emphasis, links and columns of Markdown escaped."""
-    return "".join(
-        f"\\{letter}" if letter in "\\`*_[]<>|&#~" else letter for letter in " ".join(text.split())
-    )
+    """Returns text on one line, with HTML, emphasis, links and columns of Markdown escaped."""
+    return re.sub(r"[\\`*_\[\]<>|&#~]", r"\\\g<0>", " ".join(text.split()))
 
 
 def code(text: str) -> str:
-    """Text as Markdown's code, on one line, also inside a table."""
+    """Returns text as Markdown's code, on one line, also inside a table."""
     text = " ".join(text.split()).replace("`", "'").replace("|", "\\|")
     return f"`{text}`"

@@ -2,7 +2,7 @@
 runs.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -10,18 +10,13 @@ from imdbattn.io.files import expanded
 from imdbattn.settings.schema import FunctionName, Group, Natural, Text, Trust
 
 
-def folders_in(runs: Any) -> list[str]:
-    """The folders in `runs`: one folder, a list, or text such as "[a,b]"."""
-    if (
-        isinstance(runs, str)
-        and runs.startswith("[")
-        and runs.endswith("]")
-        and not expanded(runs).exists()
-    ):
+def folders_in(runs: object) -> list[str]:
+    """Returns the folders in `runs`: one folder, a list, or text such as "[a,b]"."""
+    is_listed = isinstance(runs, str) and runs.startswith("[") and runs.endswith("]")
+    if isinstance(runs, str) and is_listed and not expanded(runs).exists():
         runs = [name.strip(" '\"") for name in runs[1:-1].split(",")]
-    return [
-        str(run) for run in (runs if isinstance(runs, list) else [runs]) if run not in (None, "")
-    ]
+    folders = runs if isinstance(runs, list) else [runs]
+    return [str(folder) for folder in folders if folder not in (None, "")]
 
 
 Folders = Annotated[list[Text], BeforeValidator(folders_in), Field(min_length=1)]

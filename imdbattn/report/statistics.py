@@ -15,7 +15,7 @@ Suffixes of arrays: N reviews, S seeds, C classes, G groups of reviews.
 import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple, SupportsFloat
 
 import numpy as np
 
@@ -30,16 +30,16 @@ BINS = 15  # of confidence, as in Guo et al. 2017
 APOSTROPHE = "['’ʼ´`\x92]"  # as found in reviews; x92 is from cp1252
 
 
-def level(comparison: Mapping[str, Any]) -> str:
-    """Returns the level of a comparison's intervals as text, such as `95 %`."""
-    return f"{100 * comparison['method']['level']:g} %"
+def as_percent(level: float) -> str:
+    """Returns the level of intervals as text, such as `95 %`."""
+    return f"{100 * level:g} %"
 
 
 # --- intervals ------------------------------------------------------------------------------------
 
 
-class Part(NamedTuple):
-    """A part of the variance of a mean, and the degrees of freedom of its estimate."""
+class Variance(NamedTuple):
+    """The variance of a mean, or a part of it, and the degrees of freedom of its estimate."""
 
     variance: float
     freedom: float
@@ -57,13 +57,15 @@ class Estimate(NamedTuple):
     p: float
 
 
-def over_reviews(value_N: np.ndarray) -> Part:
+def over_reviews(value_N: np.ndarray) -> Variance:
     """Returns the variance of the mean of N values; 0 for a single one, whose spread is unknown."""
     count = len(value_N)
-    return Part(value_N.var(ddof=1) / count, count - 1) if count > 1 else Part(0.0, 0)
+    if count < 2:
+        return Variance(0.0, 0)
+    return Variance(value_N.var(ddof=1) / count, count - 1)
 
 
-def over_seeds(value_NS: np.ndarray) -> Part:
+def over_seeds(value_NS: np.ndarray) -> Variance:
     """Returns the variance of the mean over S seeds that is due to the seeds; 0 for one seed.
 
     The mean square of the seeds contains the noise of single predictions; where it is below the
@@ -71,24 +73,24 @@ def over_seeds(value_NS: np.ndarray) -> Part:
     """
     reviews, seeds = value_NS.shape
     if seeds == 1:
-        return Part(0.0, 0)
+        return Variance(0.0, 0)
     shift_S = value_NS.mean(0) - value_NS.mean()
     rest_NS = value_NS - value_NS.mean(1, keepdims=True) - shift_S
     noise = (rest_NS**2).sum() / max((reviews - 1) * (seeds - 1), 1) / reviews
     spread = (shift_S**2).sum() / (seeds - 1)
-    return Part(max(spread, noise) / seeds, seeds - 1)
+    return Variance(max(spread, noise) / seeds, seeds - 1)
 
 
-def added(parts: Sequence[Part]) -> Part:
+def added(parts: Sequence[Variance]) -> Variance:
     """Returns the sum of variances, with degrees of freedom by Satterthwaite 1946."""
     total = sum(part.variance for part in parts)
     used = [part for part in parts if part.variance > 0]
     below = sum(part.variance**2 / part.freedom for part in used)
     freedom = total**2 / below if used else max(part.freedom for part in parts)
-    return Part(float(total), float(freedom))
+    return Variance(float(total), float(freedom))
 
 
-def student(mean: float, error: Part) -> Estimate:
+def student(mean: float, error: Variance) -> Estimate:
     """Returns the interval of Student's t, and the p-value of its test."""
     from scipy import stats
 
@@ -124,17 +126,20 @@ def share_of(value_NS: np.ndarray, reviews: float | None = None) -> Estimate:
     error = added([over_reviews(value_NS.mean(1)), over_seeds(value_NS)])
     effective = min(share * (1 - share) / error.variance, most) if error.variance > 0 else most
     if error.freedom > 0 and count > 1:
-        few, many = stats.t.ppf(TAIL, error.freedom), stats.t.ppf(TAIL, count - 1)
-        effective *= min(many / few, 1.0) ** 2
-    right, wrong = share * effective, (1 - share) * effective
+        wide = stats.t.ppf(TAIL, error.freedom)
+        narrow = stats.t.ppf(TAIL, count - 1)
+        effective *= min(narrow / wide, 1.0) ** 2
+    right = share * effective
+    wrong = (1 - share) * effective
     low = float(stats.beta.ppf(1 - TAIL, right, wrong + 1)) if share > 0 else 0.0
     high = float(stats.beta.ppf(TAIL, right + 1, wrong)) if share < 1 else 1.0
     return Estimate(share, (low, high), 1.0)
 
 
 def difference_of(new_NS: np.ndarray, old_NS: np.ndarray, bounded: bool = True) -> Estimate:
-    """Estimates a paired difference of means over the same reviews; their numbers of seeds may
-    differ.
+    """Estimates a paired difference of means over the same reviews.
+
+    The numbers of seeds may differ.
 
     bounded: the values are from 0 to 1. Then interval and p-value are those of the reviews with two
     more, one gained and one lost (Bonett & Price 2012, "Adjusted Wald confidence interval for a
@@ -144,11 +149,12 @@ def difference_of(new_NS: np.ndarray, old_NS: np.ndarray, bounded: bool = True) 
     gain_N = new_NS.mean(1) - old_NS.mean(1)
     with_two = np.append(gain_N, (1.0, -1.0)) if bounded else gain_N
     error = added([over_reviews(with_two), over_seeds(new_NS), over_seeds(old_NS)])
-    found = student(float(with_two.mean()), error)
-    interval = found.interval
+    estimate = student(float(with_two.mean()), error)
+    interval = estimate.interval
     if bounded and interval is not None:
-        interval = max(interval[0], -1.0), min(interval[1], 1.0)
-    return Estimate(float(gain_N.mean()), interval, found.p)
+        low, high = interval
+        interval = (max(low, -1.0), min(high, 1.0))
+    return Estimate(float(gain_N.mean()), interval, estimate.p)
 
 
 def pseudo_values(
@@ -178,7 +184,8 @@ def pseudo_values(
     return np.stack(columns, axis=1)
 
 
-def finite(value: Any) -> float:
+def finite(value: SupportsFloat) -> float:
+    """Returns the value as a number. Raises ValueError if it is infinite or NaN."""
     number = float(value)
     if not np.isfinite(number):
         raise ValueError(f"it is {number:g} on some of the reviews")
@@ -189,8 +196,8 @@ def finite(value: Any) -> float:
 
 
 def mcnemar(gain_N: np.ndarray) -> float:
-    """Two-sided p-value of McNemar's test with reviews as clusters of their pairs of seeds
-    (Durkalski et al. 2003).
+    """Returns the two-sided p-value of McNemar's test with reviews as clusters of their pairs of
+    seeds (Durkalski et al. 2003).
 
     gain_N: share of one variant's seeds that classify a review correctly, minus that of the other.
     For few discordant reviews the p-value is exact: that of random signs of the gains. With one
@@ -210,20 +217,22 @@ def mcnemar(gain_N: np.ndarray) -> float:
                 longer[other] = longer.get(other, 0.0) + probability / 2
         probabilities = longer
     least = abs(discordant_N.sum()) - 1e-6
-    return min(
-        1.0, sum(probability for total, probability in probabilities.items() if abs(total) >= least)
-    )
+    extreme = [number for total, number in probabilities.items() if abs(total) >= least]
+    return min(1.0, sum(extreme))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """The p-values corrected for their number (Holm 1979)."""
+    """Returns the p-values, corrected for their number (Holm 1979)."""
     from statsmodels.stats.multitest import multipletests
 
-    return [float(p) for p in multipletests(p_values, method="holm")[1]] if len(p_values) else []
+    if len(p_values) == 0:
+        return []
+    _, corrected, _, _ = multipletests(p_values, method="holm")
+    return [float(p) for p in corrected]
 
 
 def in_percent(metric: str) -> bool:
-    """Whether a metric is a share, which is shown in percent and points."""
+    """Returns whether a metric is a share, which is shown in percent and points."""
     return metric in ("accuracy", "macro_f1")
 
 
@@ -241,16 +250,17 @@ def verdict(p_value: float, difference: float) -> str:
 
 
 def calibration_error(confidence_N: np.ndarray, right_N: np.ndarray) -> float:
-    """Expected calibration error (Guo et al. 2017, eq. 3): mean |accuracy - confidence| of 15 bins
-    (i/15, (i+1)/15].
+    """Returns the expected calibration error (Guo et al. 2017, eq. 3): the mean of |accuracy -
+    confidence| over 15 bins (i/15, (i+1)/15].
     """
     bins_N = np.clip(np.ceil(confidence_N * BINS).astype(int) - 1, 0, BINS - 1)
     return float(np.abs(np.bincount(bins_N, right_N - confidence_N)).sum() / len(confidence_N))
 
 
 def length_slices(lengths_N: np.ndarray, unit: str) -> dict[str, np.ndarray]:
-    """Name -> mask of reviews: five slices of similar size by length, or fewer if lengths
-    repeat.
+    """Returns a mask of reviews for each slice by length, by its name.
+
+    There are five slices of similar size, or fewer if lengths repeat.
     """
     bounds = np.unique(np.quantile(lengths_N, (0.2, 0.4, 0.6, 0.8, 1), method="lower").astype(int))
     slices: dict[str, np.ndarray] = {}
@@ -260,20 +270,23 @@ def length_slices(lengths_N: np.ndarray, unit: str) -> dict[str, np.ndarray]:
 
 
 def word_slices(texts: Sequence[str], words: Mapping[str, Sequence[str]]) -> dict[str, np.ndarray]:
-    """Masks of the reviews without and with any word of each list, unless all or none have one.
+    """Returns masks of the reviews without and with any word of each list, unless all or none have
+    one.
 
     Words are whole words in any case; n't matches in don't.
     """
     slices: dict[str, np.ndarray] = {}
     for name, listed in words.items():
         pattern = re.compile("|".join(map(as_pattern, listed)), re.IGNORECASE)
-        found_N = np.array([pattern.search(text) is not None for text in texts], dtype=bool)
-        if 0 < found_N.sum() < len(texts):
-            slices |= {f"without “{name}”": ~found_N, f"with “{name}”": found_N}
+        has_word_N = np.array([pattern.search(text) is not None for text in texts], dtype=bool)
+        if 0 < has_word_N.sum() < len(texts):
+            slices |= {f"without “{name}”": ~has_word_N, f"with “{name}”": has_word_N}
     return slices
 
 
 def as_pattern(word: str) -> str:
-    """Matches a whole word; one with an apostrophe, such as n't, also as the end of another."""
+    """Returns a pattern of a whole word; of one with an apostrophe, such as n't, also as the end of
+    another.
+    """
     pattern = re.sub(APOSTROPHE, APOSTROPHE, re.escape(word)) + r"(?!\w)"
     return pattern if re.search(APOSTROPHE, word) else r"(?<!\w)" + pattern

@@ -36,8 +36,8 @@ class SplitScores(Protocol):
         """Returns the scores for the log and metrics.json."""
         ...
 
-    def columns(self) -> Mapping[str, object]:
-        """Returns the columns of predictions.parquet."""
+    def columns(self) -> Mapping[str, Any]:
+        """Returns the columns of predictions.parquet: sequences of any type."""
         ...
 
 

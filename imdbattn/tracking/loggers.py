@@ -24,10 +24,10 @@ from imdbattn.tasks.per_class import short_name
 log = logging.getLogger(__name__)
 
 NEEDS = "needs"  # key of a logger's settings: the package that it needs
-SCORES = ("accuracy", "loss", "bleu", "macro_f1", "largest_class")
+LOGGED_SCORES = ("accuracy", "loss", "bleu", "macro_f1", "largest_class")
 VALUES = {  # name in loggers -> name in metrics.json
-    **{f"best/val_{name}": f"val_{name}" for name in SCORES},
-    **{f"test/{name}": f"test_{name}" for name in SCORES},
+    **{f"best/val_{name}": f"val_{name}" for name in LOGGED_SCORES},
+    **{f"test/{name}": f"test_{name}" for name in LOGGED_SCORES},
     **{name: name for name in ("parameters", "train_seconds", "epoch_seconds", "tokens_per_s")},
 }
 
@@ -62,7 +62,9 @@ class RunLogger(Logger):
         log_settings(self, run)
         return True
 
-    def publish(self, folder: Path, metrics: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+    def publish(
+        self, folder: Path, metrics: Mapping[str, Any], values: Mapping[str, float]
+    ) -> None:
         """Called when a run is finished.
 
         folder: of the run. metrics: content of metrics.json. values: those of `values_of`.
@@ -93,21 +95,22 @@ def check_loggers(parts: Mapping[str, LoggerPart]) -> None:
     for name, part in parts.items():
         if part.needs and find_spec(part.needs) is None:
             raise UserError(f"logger={name} needs a package: pip install {part.needs}")
-        key, values = f"logger.{name}", as_dict(part)
-        found = class_at(part.target, key, Logger)
+        key = f"logger.{name}"
+        values = as_dict(part)
+        kind = class_at(part.target, key, Logger)
         with naming(key):
-            if issubclass(found, RunLogger) and found.settings is not None:
-                validate_as(found.settings, values)
-            inspect.signature(found).bind(**arguments_of(values))
+            if issubclass(kind, RunLogger) and kind.settings is not None:
+                validate_as(kind.settings, values)
+            inspect.signature(kind).bind(**arguments_of(values))
 
 
 def callbacks_of(parts: Mapping[str, LoggerPart]) -> list[Callback]:
     """Returns the callbacks of the loggers in these settings."""
     callbacks: list[Callback] = []
     for name, part in parts.items():
-        found = class_at(part.target, f"logger.{name}", Logger)
-        if issubclass(found, RunLogger):
-            callbacks += found.callbacks(arguments_of(as_dict(part)))
+        kind = class_at(part.target, f"logger.{name}", Logger)
+        if issubclass(kind, RunLogger):
+            callbacks += kind.callbacks(arguments_of(as_dict(part)))
     return callbacks
 
 
@@ -119,7 +122,7 @@ def arguments_of(part: Mapping[str, Any]) -> dict[str, Any]:
 def build_loggers(
     parts: Mapping[str, LoggerPart], folder: Path, config: Mapping[str, Any], resume: bool = False
 ) -> list[Logger]:
-    """The loggers of a training run: that of metrics.csv, then those of `parts`.
+    """Builds the loggers of a training run: that of metrics.csv, then those of `parts`.
 
     Only the first process has those. config: the settings of the run. resume: whether it continues
     the run in the folder. Raises UserError of one line that names the logger.
@@ -128,7 +131,9 @@ def build_loggers(
     if rank_zero_only.rank != 0:  # type: ignore[attr-defined]
         return loggers
     fold = config["data"].get("fold")
-    name = f"{config['model']['name']}-s{config['seed']}" + (f"-fold{fold}" if fold else "")
+    name = f"{config['model']['name']}-s{config['seed']}"
+    if fold:
+        name += f"-fold{fold}"
     file = folder / "environment.json"
     environment = json.loads(file.read_text()) if file.exists() else {}
     run = Start(folder, name, without_credentials(config), without_credentials(environment), resume)
@@ -149,17 +154,17 @@ def build_loggers(
 def with_places(part: Mapping[str, Any], run: Start) -> dict[str, Any]:
     """Returns `_target_` and arguments, with the run's values for {run}, {parent} and {name}."""
     folder = run.folder.resolve()
-    places = {"{run}": str(folder), "{parent}": str(folder.parent), "{name}": run.name}
+    replaced = {"{run}": str(folder), "{parent}": str(folder.parent), "{name}": run.name}
     arguments = {"_target_": part["_target_"], **arguments_of(part)}
     for key, value in arguments.items():
         if isinstance(value, str):
-            for place, text in places.items():
-                value = value.replace(place, text)
+            for mark, text in replaced.items():
+                value = value.replace(mark, text)
             arguments[key] = value
     return arguments
 
 
-def values_of(metrics: Mapping[str, Any], choose_by: str = "accuracy") -> dict[str, Any]:
+def values_of(metrics: Mapping[str, Any], choose_by: str = "accuracy") -> dict[str, float]:
     """Returns the best validation and test values, and the speed, by their names in loggers.
 
     choose_by: the metric that selects the best epoch, which may be a function of one's own.

@@ -17,13 +17,15 @@ class MLFlowLogger(RunLogger, loggers.MLFlowLogger):
     size and speed are parameters.
     """
 
-    def publish(self, folder: Path, metrics: Mapping[str, Any], values: Mapping[str, Any]) -> None:
-        client, run = self.experiment, self.run_id
+    def publish(
+        self, folder: Path, metrics: Mapping[str, Any], values: Mapping[str, float]
+    ) -> None:
+        client = self.experiment
+        run = self.run_id
         scores = {name: value for name, value in values.items() if "/" in name}
         self.log_metrics(scores, step=metrics["steps"])
-        self.log_hyperparams(
-            {f"result.{name}": values[name] for name in values if name not in scores}
-        )
+        others = {f"result.{name}": values[name] for name in values if name not in scores}
+        self.log_hyperparams(others)
         for name, table in tables_of_results(folder, metrics).items():
             client.log_table(run, table, f"{name}.json")
         for file in folder.glob("pictures/*"):

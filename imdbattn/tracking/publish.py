@@ -16,19 +16,22 @@ import numpy as np
 
 from imdbattn.errors import only_warning
 from imdbattn.runs.run_folder import SPLIT_FILES
-from imdbattn.tracking.wandb_run import finish_wandb, start_wandb
+from imdbattn.tracking.wandb_run import WandbRunSettings, finish_wandb, start_wandb
 
 if TYPE_CHECKING:
     import pandas as pd
+    import wandb
+
+    from imdbattn.report.content import ComparedSet
 
 log = logging.getLogger(__name__)
 
 
 def publish_run(
-    run: Any,
+    run: wandb.Run,
     folder: Path,
     metrics: Mapping[str, Any],
-    values: Mapping[str, Any],
+    values: Mapping[str, float],
     rows: int,
     characters: int,
 ) -> None:
@@ -38,14 +41,14 @@ def publish_run(
     the pictures. rows, characters: of the table, see conf/logger/wandb.yaml.
     """
     with only_warning(log, "W&B: best values were not logged"):
-        run.summary.update(values)  # not as curves of one point
+        run.summary.update(dict(values))  # not as curves of one point
     with only_warning(log, "W&B: predictions were not logged"):
-        run.log(predictions(folder, metrics, rows, characters))
+        run.log(predictions_as_media(folder, metrics, rows, characters))
     with only_warning(log, "W&B: pictures were not logged"):
         log_media(run, "pictures", folder / "pictures", folder / "pictures" / "attention.html")
 
 
-def send_changes(run: Any) -> None:
+def send_changes(run: wandb.Run) -> None:
     """Sends the uncommitted changes of the git repository in the current folder as diff.patch.
 
     W&B itself sends commit and remote, without a password in it.
@@ -57,7 +60,7 @@ def send_changes(run: Any) -> None:
         run.save(str(Path(run.dir, "diff.patch")), base_path=run.dir)
 
 
-def send_model(run: Any, folder: Path, trust: Any) -> None:
+def send_model(run: wandb.Run, folder: Path, trust: str | list[str] | None) -> None:
     """Uploads the exported best model of a run folder as an artifact."""
     import wandb
 
@@ -68,53 +71,53 @@ def send_model(run: Any, folder: Path, trust: Any) -> None:
 
         opened = Run(folder, trust)
         with TemporaryDirectory() as temporary:
-            place = Path(temporary, "model")
-            write_export(predictor_of(opened.settings, opened.checkpoint), place, folder)
+            model = Path(temporary, "model")
+            write_export(predictor_of(opened.settings, opened.checkpoint), model, folder)
             artifact = wandb.Artifact(f"{run.name}-{run.id}", type="model")
-            artifact.add_dir(str(place))
+            artifact.add_dir(str(model))
             run.log_artifact(artifact)
 
 
 def publish_comparison(
-    comparison: Mapping[str, Any], out: Path, settings: Mapping[str, Any], group: str | None
+    comparison: ComparedSet, out: Path, settings: WandbRunSettings, group: str | None
 ) -> None:
-    """Log a comparison as a W&B run named `comparison`.
+    """Logs a comparison as a W&B run named `comparison`.
 
     out: folder of its comparison.html and figures/*.png. settings: of conf/logger/wandb.yaml.
     group: in W&B, unless the settings have one.
     """
-    about = ("split", "test_set", "fingerprint", "reviews", "largest_class", "method")
-    config = {key: comparison[key] for key in about}
+    config = {
+        "split": comparison["split"],
+        "test_set": comparison["test_set"],
+        "fingerprint": comparison["fingerprint"],
+        "reviews": comparison["reviews"],
+        "largest_class": comparison["largest_class"],
+        "method": comparison["method"],
+    }
     with only_warning(log, "W&B: the results of the comparison were not logged"):
         run = start_wandb(settings, out, config, "comparison", "comparison", ["comparison"], group)
         if run is None:
             return
         try:
-            run.log(
-                {
-                    f"comparison/{name}": table
-                    for name, table in comparison_tables(comparison).items()
-                }
-            )
+            tables = comparison_tables(comparison)
+            run.log({f"comparison/{name}": table for name, table in tables.items()})
             log_media(run, "comparison", out / "figures", out / "comparison.html")
         finally:
             finish_wandb(run)
 
 
-def predictions(
+def predictions_as_media(
     folder: Path, metrics: Mapping[str, Any], rows: int, characters: int
-) -> dict[str, Any]:
-    """A confusion matrix (classifiers only) and a table of predictions, of test or else of
-    validation.
-    """
+) -> dict[str, object]:
+    """Returns a confusion matrix (classifiers only) and a table of predictions of a run."""
     import wandb
 
-    media: dict[str, Any] = {}
+    media: dict[str, object] = {}
     # of a pretraining predictions.parquet holds counts only
     if metrics.get("starts_model"):
         return media
-    split, scores = read_scores(folder, metrics)
-    prefix = "test" if split == "test" else "val"
+    split, prefix = scored_split(metrics)
+    scores = read_scores(folder, split)
     if "labels" in metrics:
         media[f"{prefix}/confusion_matrix"] = wandb.plot.confusion_matrix(
             y_true=scores["label"],
@@ -131,16 +134,14 @@ def predictions(
 def tables_of_results(
     folder: Path, metrics: Mapping[str, Any], rows: int = 200, characters: int = 500
 ) -> dict[str, pd.DataFrame]:
-    """Returns tables of some predictions of test, or else of validation, and of a classifier's
-    confusion matrix.
-    """
+    """Returns tables of some predictions of a run, and of a classifier's confusion matrix."""
     import pandas as pd
 
     if metrics.get("starts_model"):
         return {}
-    split, scores = read_scores(folder, metrics)
+    split, prefix = scored_split(metrics)
+    scores = read_scores(folder, split)
     tables = {f"{split}_predictions": table_of_predictions(scores, metrics, rows, characters)}
-    prefix = "test" if split == "test" else "val"
     if "labels" in metrics:
         names = [f"predicted {label}" for label in metrics["labels"]]
         counts = pd.DataFrame(metrics[f"{prefix}_confusion"], columns=names)
@@ -149,13 +150,19 @@ def tables_of_results(
     return tables
 
 
-def read_scores(folder: Path, metrics: Mapping[str, Any]) -> tuple[str, pd.DataFrame]:
-    """Returns the name of the split, test or else validation, and its predictions with texts."""
+def scored_split(metrics: Mapping[str, Any]) -> tuple[str, str]:
+    """Returns the split whose predictions are shown, test if it was scored, else validation, and
+    the prefix of its values.
+    """
+    return ("test", "test") if "test_accuracy" in metrics else ("validation", "val")
+
+
+def read_scores(folder: Path, split: str) -> pd.DataFrame:
+    """Returns the predictions of a split with their texts."""
     import pandas as pd
 
-    split = "test" if "test_accuracy" in metrics else "validation"
     scores, texts = (pd.read_parquet(folder / name) for name in SPLIT_FILES[split])
-    return split, scores.merge(texts, "left", "row")  # scores may cover a part of the split
+    return scores.merge(texts, "left", "row")  # scores may cover a part of the split
 
 
 def table_of_predictions(
@@ -166,55 +173,58 @@ def table_of_predictions(
     scores: of `read_scores`. rows: of the table. characters: of a text.
     """
     columns = ["source", "reference", "output", "probability"]
+    read = ["text", "label", "predicted", "probability"]
     if "labels" in metrics:
-        columns, names = (
-            ["text", "label", "predicted", "probability"],
-            np.array(metrics["labels"], str),
-        )
+        columns = read
+        names = np.array(metrics["labels"], str)
         scores = scores.assign(right=scores["label"] == scores["predicted"])
         scores = scores.assign(label=names[scores["label"]], predicted=names[scores["predicted"]])
     chosen = rows_to_show(scores["right"].to_numpy(), scores["probability"].to_numpy(), rows)
-    shown = scores.iloc[chosen][["text", "label", "predicted", "probability"]].set_axis(
-        columns, axis=1
-    )
+    shown = scores.iloc[chosen][read].set_axis(columns, axis=1)
     shown[columns[:3]] = shown[columns[:3]].map(lambda text: text[:characters])
     return shown
 
 
 def rows_to_show(right_N: np.ndarray, probability_N: np.ndarray, count: int) -> list[int]:
-    """Indices of `count` items: up to half are the most confident mistakes, then correct ones of
-    all confidences.
+    """Returns the indices of `count` items: up to half are the most confident mistakes, then
+    correct ones of all confidences.
 
     With too few of one kind there are more of the other.
     """
     order = np.argsort(-probability_N, kind="stable")
-    right, wrong = order[right_N[order]], order[~right_N[order]]
+    right = order[right_N[order]]
+    wrong = order[~right_N[order]]
     wrong = wrong[: max(count // 2, count - len(right))]
-    spread = np.linspace(0, len(right) - 1, min(count - len(wrong), len(right))).round().astype(int)
+    rest = min(count - len(wrong), len(right))
+    spread = np.linspace(0, len(right) - 1, rest).round().astype(int)
     return [*wrong.tolist(), *right[spread].tolist()]
 
 
-def log_media(run: Any, name: str, images: Path, page: Path) -> None:
-    """Log the PNG files of a folder, and a page, which loads nothing and in which reviews are
+def log_media(run: wandb.Run, name: str, images: Path, page: Path) -> None:
+    """Logs the PNG files of a folder, and a page, which loads nothing and in which reviews are
     escaped.
     """
     import wandb
 
-    media: dict[str, Any] = {
-        f"{name}/{file.stem}": wandb.Image(str(file)) for file in sorted(images.glob("*.png"))
-    }
+    media: dict[str, object] = {}
+    for file in sorted(images.glob("*.png")):
+        media[f"{name}/{file.stem}"] = wandb.Image(str(file))
     if page.exists():
         media[f"{name}/page"] = wandb.Html(page.read_text(encoding="utf-8"), inject=False)
     if media:
         run.log(media)
 
 
-def comparison_tables(comparison: Mapping[str, Any]) -> dict[str, Any]:
-    """Tables of the rungs and of the differences between them."""
+def comparison_tables(comparison: ComparedSet) -> dict[str, wandb.Table]:
+    """Returns tables of the rungs and of the differences between them."""
     import pandas as pd
     import wandb
 
     from imdbattn.report.comparison import as_rows  # not for runs
 
-    rows = {name: as_rows(comparison[name]) for name in ("rungs", "pairs")}
-    return {name: wandb.Table(dataframe=pd.DataFrame(some)) for name, some in rows.items() if some}
+    tables = {}
+    rows = {"rungs": as_rows(comparison["rungs"]), "pairs": as_rows(comparison["pairs"])}
+    for name, entries in rows.items():
+        if entries:
+            tables[name] = wandb.Table(dataframe=pd.DataFrame(entries))
+    return tables

@@ -1,7 +1,7 @@
 """The settings of imdbattn.dashboard, conf/dashboard.yaml, and which loggers are of W&B."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TypeVar
 
 from imdbattn.settings.schema import Group, Text
 
@@ -17,9 +17,10 @@ class Dashboard(Group):
     out: Text
 
 
+LoggerSettings = TypeVar("LoggerSettings", bound=Mapping[str, object])
 TARGET = "imdbattn.tracking.wandb_logger.WandbLogger"
 
 
-def wandb_parts(loggers: Mapping[str, Any]) -> dict[str, Any]:
+def wandb_parts(loggers: Mapping[str, LoggerSettings]) -> dict[str, LoggerSettings]:
     """Returns those of the settings of loggers, by name, that are of our W&B logger."""
     return {name: part for name, part in loggers.items() if part["_target_"] == TARGET}

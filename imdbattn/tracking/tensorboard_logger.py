@@ -24,19 +24,22 @@ class TensorBoardLogger(RunLogger, loggers.TensorBoardLogger):
         return True
 
     def log_shares(self, shares: Mapping[str, np.ndarray], epoch: int, step: int) -> None:
-        for name, one in shares.items():
-            self.experiment.add_histogram(f"attention_queries/{name}", one, step)
+        for name, values in shares.items():
+            self.experiment.add_histogram(f"attention_queries/{name}", values, step)
 
-    def publish(self, folder: Path, metrics: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+    def publish(
+        self, folder: Path, metrics: Mapping[str, Any], values: Mapping[str, float]
+    ) -> None:
         from matplotlib.image import imread
 
-        writer, step = self.experiment, metrics["steps"]
+        writer = self.experiment
+        step = metrics["steps"]
         # TensorBoard reads the values of this page from curves, here of one point
-        self.log_hyperparams(
-            self._run_settings, {name: value for name, value in values.items() if "/" in name}
-        )
+        scores = {name: value for name, value in values.items() if "/" in name}
+        self.log_hyperparams(self._run_settings, scores)
         results = pd.DataFrame(list(values.items()), columns=["result", "value"])
-        for name, table in {"results": results, **tables_of_results(folder, metrics)}.items():
+        tables = {"results": results, **tables_of_results(folder, metrics)}
+        for name, table in tables.items():
             writer.add_text(name, as_markdown(table), step)
         for file in folder.glob("pictures/*.png"):
             pixels = np.uint8(255 * imread(file)[..., :3])
@@ -47,11 +50,12 @@ class TensorBoardLogger(RunLogger, loggers.TensorBoardLogger):
 def as_markdown(table: pd.DataFrame) -> str:
     """Returns a table whose cells are shown as they are."""
     lines = [[str(name) for name in table], ["---"] * len(table.columns)]
-    lines += [[escaped(value) for value in row] for row in table.itertuples(index=False)]
+    for row in table.itertuples(index=False):
+        lines.append(list(map(as_cell, row)))
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def escaped(value: object) -> str:
+def as_cell(value: object) -> str:
     """Returns the text of a cell in one line, without characters that Markdown or HTML reads."""
     text = f"{value:.6g}" if isinstance(value, float) else " ".join(str(value).split())
     for sign in "&<>|*_`[]\\":

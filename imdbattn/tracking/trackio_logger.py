@@ -19,13 +19,13 @@ from imdbattn.tracking.publish import tables_of_results
 class TrackioLogger(RunLogger):
     """Logs curves and settings to a trackio project. Raises ImportError without trackio."""
 
-    def __init__(self, project: str, name: str, **options: Any) -> None:
+    def __init__(self, project: str, name: str, **options: object) -> None:
         super().__init__()
         import trackio
 
         self._trackio = trackio
         self._options = {"project": project, "name": name, **options}
-        self._config: dict[str, Any] = {}
+        self._config: dict[str, object] = {}
         self._started = False
 
     @property
@@ -37,7 +37,9 @@ class TrackioLogger(RunLogger):
         return str(self._options["name"])
 
     @rank_zero_only
-    def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
+    def log_hyperparams(
+        self, params: dict[str, Any] | Namespace, *args: object, **kwargs: object
+    ) -> None:
         """Keeps the settings; trackio takes them when the run starts."""
         given = vars(params) if isinstance(params, Namespace) else params
         self._config |= flat(given)
@@ -49,7 +51,9 @@ class TrackioLogger(RunLogger):
             self._started = True
         self._trackio.log(dict(metrics), step=step)
 
-    def publish(self, folder: Path, metrics: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+    def publish(
+        self, folder: Path, metrics: Mapping[str, Any], values: Mapping[str, float]
+    ) -> None:
         """Logs tables and pictures; trackio has no summary, and values would be curves."""
         trackio = self._trackio
         rows = [{"result": name, "value": value} for name, value in values.items()]

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Unpack
 
 import numpy as np
 from lightning.pytorch import loggers
@@ -11,9 +11,9 @@ from pydantic import Field
 
 from imdbattn.settings.schema import Amount, Count, LoggerPart, Text
 from imdbattn.tracking.loggers import RunLogger, Start
-from imdbattn.tracking.predictions import PredictionsOverTime
+from imdbattn.tracking.predictions_over_time import PredictionsOverTime
 from imdbattn.tracking.publish import publish_run, send_changes, send_model
-from imdbattn.tracking.wandb_run import finish_wandb, start_wandb
+from imdbattn.tracking.wandb_run import WandbRunSettings, finish_wandb, start_wandb
 
 
 class WandbSettings(LoggerPart, extra="forbid"):
@@ -37,21 +37,28 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
     settings = WandbSettings
 
     def __init__(
-        self, table_rows: int, table_characters: int, artifacts: bool, **settings: Any
+        self,
+        table_rows: int,
+        table_characters: int,
+        artifacts: bool,
+        **settings: Unpack[WandbRunSettings],
     ) -> None:
         super().__init__(project=settings["project"])
-        self._rows, self._characters = table_rows, table_characters
+        self._rows = table_rows
+        self._characters = table_characters
         self._sends_model = artifacts
         self._settings = settings
 
     @classmethod
     def callbacks(cls, arguments: Mapping[str, Any]) -> list[Callback]:
-        rows, characters = arguments["table_rows"], arguments["table_characters"]
-        return [PredictionsOverTime(rows, characters)] if rows else []
+        rows = arguments["table_rows"]
+        return [PredictionsOverTime(rows, arguments["table_characters"])] if rows else []
 
     def start(self, run: Start) -> bool:
-        rung, data = run.settings["model"]["name"], run.settings["data"]
-        source, tokenizer = data["source"], data.get("tokenizer", "seq2seq")
+        rung = run.settings["model"]["name"]
+        data = run.settings["data"]
+        source = data["source"]
+        tokenizer = data.get("tokenizer", "seq2seq")
         tags = [
             rung,
             source if isinstance(source, str) else "own source",
@@ -65,7 +72,9 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
             send_changes(self._experiment)
         return self._experiment is not None
 
-    def publish(self, folder: Path, metrics: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+    def publish(
+        self, folder: Path, metrics: Mapping[str, Any], values: Mapping[str, float]
+    ) -> None:
         publish_run(self.experiment, folder, metrics, values, self._rows, self._characters)
         if self._sends_model:
             send_model(self.experiment, folder, self.experiment.config.get("trust"))
@@ -74,12 +83,12 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
         import wandb
 
         edges = np.linspace(0, 1, 21)
-        counted = {
-            f"attention_queries/{name}": wandb.Histogram(np_histogram=np.histogram(one, edges))
-            for name, one in shares.items()
-        }
+        logged: dict[str, object] = {}
+        for name, values in shares.items():
+            counts = np.histogram(values, edges)
+            logged[f"attention_queries/{name}"] = wandb.Histogram(np_histogram=counts)
         # epoch and step as Lightning logs them
-        self.experiment.log({**counted, "epoch": epoch, "trainer/global_step": step})
+        self.experiment.log({**logged, "epoch": epoch, "trainer/global_step": step})
 
     def end(self, failed: bool) -> None:
         finish_wandb(self.experiment, failed)

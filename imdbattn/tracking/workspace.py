@@ -3,14 +3,17 @@
 Needs the extra `dashboard`. Nothing is sent before they are saved.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
+from typing import Literal, TypedDict
 
 import wandb_workspaces.reports.v2 as wr
 import wandb_workspaces.workspaces as ws
+from wandb_workspaces.reports.v2.interface import BlockTypes, PanelTypes
 
-CURVES = ("val/accuracy", "val/loss", "train/accuracy", "train/loss")
-TRAINING = ("train/gradient_norm", "train/gradient_norm_max")
+from imdbattn.report.content import ComparedSet
+
+CURVE_METRICS = ("val/accuracy", "val/loss", "train/accuracy", "train/loss")
+GRADIENT_METRICS = ("train/gradient_norm", "train/gradient_norm_max")
 PICTURES = ("learning_curves", "positions", "attention", "attention_entropy", "page")
 COMPARISON = ("page", "accuracies", "entropy")
 VARIED = ("rung", "model.net.layers", "data.word_dropout", "optim.lr", "attention_entropy")
@@ -18,18 +21,18 @@ TITLE = 128  # characters of a report's title, W&B's limit
 
 
 def build_workspace(entity: str, project: str, group: str | None, by: str) -> ws.Workspace:
-    """The workspace of a project. group: a sweep, to show its runs only. by: the setting by which
-    runs are grouped.
+    """Returns the workspace of a project.
+
+    group: a sweep, to show its runs only. by: the setting by which runs are grouped.
     """
-    grouped = grouping(by)
+    sections = []
+    for name, panels in panels_by_section(grouping(by)).items():
+        sections.append(ws.Section(name=name, panels=panels, is_open=True))
     return ws.Workspace(
         entity=entity,
         project=project,
         name=f"The ladder: {group}" if group else "The ladder",
-        sections=[
-            ws.Section(name=name, panels=panels, is_open=True)
-            for name, panels in sections(grouped).items()
-        ],
+        sections=sections,
         settings=ws.WorkspaceSettings(max_runs=100),
         runset_settings=ws.RunsetSettings(
             filters=in_group(group),
@@ -38,8 +41,17 @@ def build_workspace(entity: str, project: str, group: str | None, by: str) -> ws
     )
 
 
-def grouping(by: str) -> dict[str, Any]:
+class Grouping(TypedDict):
     """Arguments of a panel that shows mean and standard deviation of each group of runs."""
+
+    groupby: wr.Config
+    groupby_aggfunc: Literal["mean"]
+    groupby_rangefunc: Literal["stddev"]
+    max_runs_to_show: int
+
+
+def grouping(by: str) -> Grouping:
+    """Returns the arguments of a panel that groups runs by a setting."""
     return {
         "groupby": wr.Config(by),
         "groupby_aggfunc": "mean",
@@ -49,88 +61,97 @@ def grouping(by: str) -> dict[str, Any]:
 
 
 def in_group(group: str | None) -> str:
-    """A filter of runs; the library's own filters cannot quote."""
+    """Returns a filter of runs; the library's own filters cannot quote."""
     return f"Metric('Group') == {group!r}" if group else ""
 
 
-def sections(grouped: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """The panels of each section."""
-    best = wr.SummaryMetric("best/val_accuracy")
-    columns = [wr.ParallelCoordinatesPlotColumn(wr.Config(name)) for name in VARIED]
-    columns.append(wr.ParallelCoordinatesPlotColumn(best))
+def panels_by_section(grouped: Grouping) -> dict[str, list[PanelTypes]]:
+    """Returns the panels of each section."""
     return {
-        "Accuracy": [
-            bars(
-                "best/val_accuracy",
-                "Validation accuracy, mean and standard deviation",
-                "share of reviews",
-                grouped,
-            ),
-            bars(
-                "test/accuracy",
-                "Test accuracy, mean and standard deviation",
-                "share of reviews",
-                grouped,
-            ),
-            wr.WeavePanelSummaryTable(table_name="comparison/rungs"),
-        ],
-        "Sweep": [
-            wr.ParallelCoordinatesPlot(title="Settings and validation accuracy", columns=columns),
-            wr.ParameterImportancePlot(with_respect_to="best/val_accuracy"),
-            wr.RunComparer(diff_only=True),
-        ],
-        "Learning curves": [curve(metric, grouped) for metric in CURVES],
+        "Accuracy": accuracy_panels(grouped),
+        "Sweep": sweep_panels(),
+        "Learning curves": [curve(metric, grouped) for metric in CURVE_METRICS],
         "Training": [
             # its name has that of the optimizer, and of each group of parameters
-            curves("Learning rate", "lr-.*", grouped),
-            *(curve(metric, grouped) for metric in TRAINING),
+            curves_named("Learning rate", "lr-.*", grouped),
+            *(curve(metric, grouped) for metric in GRADIENT_METRICS),
         ],
-        "Attention over time": [
-            curves(f"Entropy (share of equal weights), {kind}", f"attention_{name}/.*", grouped)
-            for name, kind in (
-                ("share", "all reviews"),
-                ("share_right", "right reviews"),
-                ("share_wrong", "wrong reviews"),
-            )
-        ],
+        "Attention over time": attention_panels(grouped),
         "Time": [
             accuracy_over("train_seconds", "training time (s)"),
             accuracy_over("parameters", "trained parameters"),
             bars("epoch_seconds", "Seconds per epoch", "s", grouped),
             bars("tokens_per_s", "Training words per second", "1/s", grouped),
         ],
-        "Predictions": [
-            wr.CustomChart(
-                query={"summaryTable": {"tableKey": "test/confusion_matrix_table"}},
-                chart_name="wandb/confusion_matrix/v1",
-                chart_fields={name: name for name in ("Actual", "Predicted", "nPredictions")},
-                chart_strings={"title": "Confusion, test"},
-            ),
-            wr.WeavePanelSummaryTable(table_name="test/predictions"),
-            wr.WeavePanelSummaryTable(table_name="predictions/over_time"),
-        ],
+        "Predictions": prediction_panels(),
         "Pictures": [
             wr.MediaBrowser(title=name, media_keys=[f"pictures/{name}"]) for name in PICTURES
         ],
         "Comparison": [
-            *(wr.MediaBrowser(title=n, media_keys=[f"comparison/{n}"]) for n in COMPARISON),
+            *(
+                wr.MediaBrowser(title=name, media_keys=[f"comparison/{name}"])
+                for name in COMPARISON
+            ),
             wr.WeavePanelSummaryTable(table_name="comparison/pairs"),
         ],
     }
 
 
-def bars(metric: str, title: str, unit: str, grouped: Mapping[str, Any]) -> wr.BarPlot:
+def accuracy_panels(grouped: Grouping) -> list[PanelTypes]:
+    unit = "share of reviews"
+    panels: list[PanelTypes] = []
+    for metric, split in (("best/val_accuracy", "Validation"), ("test/accuracy", "Test")):
+        panels.append(bars(metric, f"{split} accuracy, mean and standard deviation", unit, grouped))
+    panels.append(wr.WeavePanelSummaryTable(table_name="comparison/rungs"))
+    return panels
+
+
+def sweep_panels() -> list[PanelTypes]:
+    best = wr.SummaryMetric("best/val_accuracy")
+    columns = [wr.ParallelCoordinatesPlotColumn(wr.Config(name)) for name in VARIED]
+    columns.append(wr.ParallelCoordinatesPlotColumn(best))
+    return [
+        wr.ParallelCoordinatesPlot(title="Settings and validation accuracy", columns=columns),
+        wr.ParameterImportancePlot(with_respect_to="best/val_accuracy"),
+        wr.RunComparer(diff_only=True),
+    ]
+
+
+def attention_panels(grouped: Grouping) -> list[PanelTypes]:
+    kinds = {"share": "all reviews", "share_right": "right reviews", "share_wrong": "wrong reviews"}
+    panels: list[PanelTypes] = []
+    for name, reviews in kinds.items():
+        title = f"Entropy (share of equal weights), {reviews}"
+        panels.append(curves_named(title, f"attention_{name}/.*", grouped))
+    return panels
+
+
+def prediction_panels() -> list[PanelTypes]:
+    confusion = wr.CustomChart(
+        query={"summaryTable": {"tableKey": "test/confusion_matrix_table"}},
+        chart_name="wandb/confusion_matrix/v1",
+        chart_fields={name: name for name in ("Actual", "Predicted", "nPredictions")},
+        chart_strings={"title": "Confusion, test"},
+    )
+    return [
+        confusion,
+        wr.WeavePanelSummaryTable(table_name="test/predictions"),
+        wr.WeavePanelSummaryTable(table_name="predictions/over_time"),
+    ]
+
+
+def bars(metric: str, title: str, unit: str, grouped: Grouping) -> wr.BarPlot:
     return wr.BarPlot(title=title, metrics=[metric], title_x=unit, max_bars_to_show=50, **grouped)
 
 
-def curve(metric: str, grouped: Mapping[str, Any]) -> wr.LinePlot:
+def curve(metric: str, grouped: Grouping) -> wr.LinePlot:
     return wr.LinePlot(
         title=metric, x="epoch", y=[metric], title_x="epoch", smoothing_type="none", **grouped
     )
 
 
-def curves(title: str, names: str, grouped: Mapping[str, Any]) -> wr.LinePlot:
-    """All curves with these names, a regular expression."""
+def curves_named(title: str, names: str, grouped: Grouping) -> wr.LinePlot:
+    """Returns a plot of all curves with these names, a regular expression."""
     return wr.LinePlot(
         title=title,
         x="epoch",
@@ -142,7 +163,8 @@ def curves(title: str, names: str, grouped: Mapping[str, Any]) -> wr.LinePlot:
 
 
 def accuracy_over(metric: str, title: str) -> wr.ScatterPlot:
-    x, y = wr.SummaryMetric(metric), wr.SummaryMetric("best/val_accuracy")
+    x = wr.SummaryMetric(metric)
+    y = wr.SummaryMetric("best/val_accuracy")
     return wr.ScatterPlot(title=f"Validation accuracy over {title}", x=x, y=y, log_x=True)
 
 
@@ -150,29 +172,30 @@ def accuracy_over(metric: str, title: str) -> wr.ScatterPlot:
 
 
 def build_report(
-    entity: str, project: str, group: str | None, by: str, comparisons: Iterable[Mapping[str, Any]]
+    entity: str, project: str, group: str | None, by: str, comparisons: Iterable[ComparedSet]
 ) -> wr.Report:
-    """The report of comparisons (of report.comparison): verdicts and tables as text, and figures
-    of the runs in the project.
+    """Returns the report of comparisons (of report.comparison): verdicts and tables as text, and
+    figures of the runs in the project.
     """
     from imdbattn.report.comparison_page import report_of  # not for a workspace
 
-    reports = [report_of(dict(one)) for one in comparisons]
-    blocks: list[Any] = []
-    for one in reports:
-        blocks += [wr.H1(plain(one.title)), wr.P(plain(one.about)), wr.P(plain(one.lead))]
-        blocks.append(wr.UnorderedList(list(map(plain, one.points)) or ["one model"]))
-        for section in one.sections:
+    reports = list(map(report_of, comparisons))
+    blocks: list[BlockTypes] = []
+    for report in reports:
+        blocks.append(wr.H1(one_line(report.title)))
+        blocks += [wr.P(one_line(report.about)), wr.P(one_line(report.lead))]
+        blocks.append(wr.UnorderedList(list(map(one_line, report.points)) or ["one model"]))
+        for section in report.sections:
             if section.table:
-                blocks += [wr.H2(section.title), wr.P(plain(section.text))]
+                blocks += [wr.H2(section.title), wr.P(one_line(section.text))]
                 blocks.append(wr.MarkdownBlock(markdown_table(section.table)))
-        blocks.append(wr.UnorderedList(list(map(plain, one.notes))))
+        blocks.append(wr.UnorderedList(list(map(one_line, report.notes))))
     grouped = grouping(by)
-    shown = {name: panels for name, panels in sections(grouped).items() if name in FIGURES}
+    shown = {name: panels for name, panels in panels_by_section(grouped).items() if name in FIGURES}
     runs = wr.Runset(entity=entity, project=project, filters=in_group(group))
     for name, panels in shown.items():
         blocks += [wr.H2(name), wr.PanelGrid(runsets=[runs], panels=panels)]
-    title = plain(reports[0].title)
+    title = one_line(reports[0].title)
     title = title if len(title) <= TITLE else f"{title[: TITLE - 1]}…"
     return wr.Report(project=project, entity=entity, title=title, blocks=blocks, width="fluid")
 
@@ -180,14 +203,18 @@ def build_report(
 FIGURES = ("Accuracy", "Learning curves", "Attention over time", "Comparison")
 
 
-def plain(text: str) -> str:
+def one_line(text: str) -> str:
+    """Returns text without line breaks."""
     return " ".join(text.split())
 
 
 def markdown_table(rows: Iterable[Iterable[str]]) -> str:
-    """A table in Markdown, in which | and < have no effect: cells may be parts of reviews."""
+    """Returns a table in Markdown, in which | and < have no effect, as cells may be of reviews."""
     escape = str.maketrans({"|": r"\|", "<": "&lt;", "\n": " "})
-    lines = [f"| {' | '.join(cell.translate(escape) for cell in row)} |" for row in rows]
+    lines = []
+    for row in rows:
+        cells = [cell.translate(escape) for cell in row]
+        lines.append(f"| {' | '.join(cells)} |")
     columns = lines[0].count(" | ") + 1
     return "\n".join([lines[0], f"|{' --- |' * columns}", *lines[1:]])
 
@@ -195,6 +222,6 @@ def markdown_table(rows: Iterable[Iterable[str]]) -> str:
 # --- JSON -----------------------------------------------------------------------------------------
 
 
-def as_json(built: Any) -> str:
-    """The JSON that the library sends, for which it has no public function."""
+def as_json(built: wr.Report | ws.Workspace) -> str:
+    """Returns the JSON that the library sends, for which it has no public function."""
     return str(built._to_model().model_dump_json(by_alias=True, exclude_none=True, indent=2)) + "\n"

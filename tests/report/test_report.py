@@ -23,7 +23,7 @@ HOSTILE = (
 
 
 def made_up(names=("mean", "base", "residual"), labels=("neg", "pos"), text=HOSTILE):
-    """A comparison as compare.compare makes it, with invented numbers of two seeds."""
+    """A comparison as comparison.compare_set makes it, with invented numbers of two seeds."""
     slices = {"0 to 900 words": 5000, "without “although”": 2950, "with “although”": 2050}
     curve = {"x": [1, 2, 3], "values": [[0.6, 0.8, 0.8], [0.6, 0.8, None]]}
     rungs = []

@@ -172,13 +172,13 @@ def test_degrees_of_freedom_are_those_of_welchs_test(variances, seeds):
         # the variance of the mean
         samples.append(values * np.sqrt(variance * count / values.var(ddof=1)))
     expected = stats.ttest_ind(*samples, equal_var=False).df
-    parts = [statistics.Part(v, n - 1) for v, n in zip(variances, seeds, strict=True)]
+    parts = [statistics.Variance(v, n - 1) for v, n in zip(variances, seeds, strict=True)]
     assert statistics.added(parts) == pytest.approx((sum(variances), expected))
 
 
 def test_a_single_seed_adds_no_variance_and_no_degrees_of_freedom():
     assert statistics.over_seeds(np.ones((5, 1))) == (0, 0)
-    parts = [statistics.Part(0.5, 4), statistics.Part(0.0, 0)]
+    parts = [statistics.Variance(0.5, 4), statistics.Variance(0.0, 0)]
     assert statistics.added(parts) == pytest.approx((0.5, 4))
 
 

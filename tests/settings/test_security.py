@@ -19,7 +19,7 @@ from imdbattn.settings.keys import conf_dir
 from imdbattn.settings.safety import PAGE_POLICY, credentials, refuse_credentials
 from imdbattn.tasks.prediction import AttentionWeights, Classification, Translation
 from imdbattn.tools.explain.show import page
-from imdbattn.tools.faithfulness.report import report_of as faithfulness_report
+from imdbattn.tools.faithfulness.page import report_of as faithfulness_report
 from tests.report.test_report import Page, drawn_page, made_up
 from tests.tools.test_faithfulness_report import made_up as faithfulness_made_up
 

@@ -81,7 +81,7 @@ def written(page, tmp_path_factory) -> Callable[..., Path]:
         if precision not in files:
             entries = [page.runs.entry(name) for name in page.runs.by_id]
             file = tmp_path_factory.mktemp("file") / "page.html"
-            onefile.write_page(entries, file, words=None, precision=precision, reviews=12)
+            onefile.write_explorer(entries, file, words=None, precision=precision, reviews=12)
             files[precision] = file
         return files[precision]
 
@@ -336,7 +336,7 @@ def test_names_and_texts_of_a_colleague_cannot_put_html_into_the_file(
     review = {"row": 0, "text": html, "label": html}
     monkeypatch.setattr(onefile.Entry, "test_reviews", lambda self: [review])
     bad = onefile.Entry(html, predictor, entry.metrics, entry.run)
-    onefile.write_page([bad], tmp_path / "page.html", words=None)
+    onefile.write_explorer([bad], tmp_path / "page.html", words=None)
     source = (tmp_path / "page.html").read_text("utf-8")
     assert "onerror=" not in source
     tab = open_file(tmp_path / "page.html", urlencode({"text": html}))

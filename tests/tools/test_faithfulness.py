@@ -18,6 +18,7 @@ from sklearn.metrics import average_precision_score
 from imdbattn.data.sources.order_probe import PAIRS, pair
 from imdbattn.errors import UserError
 from imdbattn.tools.faithfulness import erasure, scores
+from imdbattn.tools.faithfulness.edited_pairs import edited_words, read_pairs
 from imdbattn.tools.faithfulness.erasure import (
     average_precision,
     beam_search,
@@ -33,7 +34,6 @@ from imdbattn.tools.faithfulness.erasure import (
     words_of,
 )
 from imdbattn.tools.faithfulness.experiment import randomized
-from imdbattn.tools.faithfulness.pairs import edited_words, read_pairs
 from imdbattn.tools.faithfulness.scores import (
     RAW,
     SCORES,
@@ -42,7 +42,7 @@ from imdbattn.tools.faithfulness.scores import (
     change_from_zero,
     predicted,
 )
-from imdbattn.tools.faithfulness.summary import FEWEST, estimated, spearman, wrong_sign
+from imdbattn.tools.faithfulness.summary import FEWEST_REVIEWS, estimated, spearman, wrong_sign
 
 from .. import nets
 
@@ -379,7 +379,9 @@ def test_few_reviews_and_undefined_values_do_not_show_a_difference():
     assert estimated(names, np.nan * value_NS) == []
     for one in (estimated(names, value_NS[:1]), estimated(names, 0 * value_NS)):
         assert (one[0]["p"], one[0]["interval"]) == (1, None)
-    assert [estimated(names, value_NS[:n])[0]["few"] for n in (FEWEST - 1, FEWEST)] == [True, False]
+    assert [
+        estimated(names, value_NS[:n])[0]["few"] for n in (FEWEST_REVIEWS - 1, FEWEST_REVIEWS)
+    ] == [True, False]
 
 
 def test_the_share_of_wrong_signs_omits_words_without_a_sign():
@@ -411,7 +413,7 @@ def test_value_zeroing_of_a_masked_word_changes_nothing(settings):
     net = nets.net(settings, "residual")
     alone, padded = nets.batch(net, REVIEWS[:1]), nets.batch(net, REVIEWS[:2], padding=3)
     for own_BQK, more_BQK in zip(
-        *(scores.rows(net, one, scores.zeroed) for one in (alone, padded)), strict=True
+        *(scores.weights_by_query(net, one, scores.zeroed) for one in (alone, padded)), strict=True
     ):
         length = own_BQK.shape[-1]
         assert (more_BQK[0, :, length:] == 0).all()

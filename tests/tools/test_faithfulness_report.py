@@ -4,7 +4,7 @@ measured.
 
 import pytest
 
-from imdbattn.tools.faithfulness import report
+from imdbattn.tools.faithfulness import page
 
 SHARES = [0.01, 0.05, 0.1, 0.2, 0.5]
 MEANS = {"rollout": 0.12, "norms": 0.14, "gradient": 0.16, "leave_one_out": 0.24, "random": 0.03}
@@ -96,11 +96,11 @@ def test_the_answer_follows_from_the_claims(differences, answer):
         for score, value in scores.items()
     ]
     words = answer.replace("*", "compared with random words, attention is")
-    assert report.headline(summary) == f"{report.QUESTION} {words}"
+    assert page.headline(summary) == f"{page.QUESTION} {words}"
 
 
 def test_tables_have_a_row_for_each_score_and_a_column_for_each_rung():
-    found = {section.title: section for section in report.report_of(made_up()).sections}
+    found = {section.title: section for section in page.report_of(made_up()).sections}
     table = found["Normalized AOPC"].table
     assert table[0] == ["Normalized AOPC", "reviews", "base", "residual"]
     assert table[1] == [
@@ -127,7 +127,7 @@ def test_sentences_name_changed_orders_and_scores_that_do_not_change():
         )
         one["mean"] += moved.get((one["about"], one["rung"]), 0)
     summary["numbers"].append(row("base", "randomized", "rollout", 0.9))
-    text = "\n".join(report.sentences(summary))
+    text = "\n".join(page.sentences(summary))
     assert (
         "norms and value zeroing 0.150 (norms, all layers), all scores 0.240 (leave one out)."
         in text
@@ -143,8 +143,8 @@ def test_numbers_of_few_reviews_are_marked_and_claim_nothing():
     for one in summary["numbers"]:
         one |= {"reviews": 4, "few": True}
     summary["claims"] = []
-    made = report.report_of(summary)
-    assert made.title == f"{report.QUESTION} not tested: a claim needs at least 10 reviews"
+    made = page.report_of(summary)
+    assert made.title == f"{page.QUESTION} not tested: a claim needs at least 10 reviews"
     assert made.points == ["Numbers of fewer than 10 reviews are listed, but claim nothing."]
     found = {section.title: section for section in made.sections}
     assert found["Randomized weights"].short[1][1:3] == ["4", "0.120 (too few reviews)"]

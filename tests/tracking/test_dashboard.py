@@ -13,7 +13,7 @@ import pytest
 from imdbattn.report.comparison_page import report_of
 from imdbattn.tracking import publish
 from imdbattn.tracking.loggers import values_of
-from imdbattn.tracking.predictions import KEY as KEY_OF_PREDICTIONS
+from imdbattn.tracking.predictions_over_time import KEY as KEY_OF_PREDICTIONS
 
 from .test_wandb import COMPARISON
 

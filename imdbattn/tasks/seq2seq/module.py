@@ -104,6 +104,8 @@ class Seq2SeqModule(Learner):
     """
 
     net: EncoderDecoder
+    cfg: Seq2SeqSettings
+    scores: Seq2SeqScores
     curves = ("training, single symbols", "validation, whole outputs")
 
     @classmethod

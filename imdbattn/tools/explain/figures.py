@@ -10,10 +10,11 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
+from torch import nn
 
 from imdbattn.io.files import write_atomically
 from imdbattn.nn.beyond.attention import RotaryAttention
@@ -31,10 +32,12 @@ from imdbattn.tasks.prediction import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.gridspec import GridSpec
+    from matplotlib.image import AxesImage
 
 
 def learning_curves(curves: Curves, training: str, validation: str) -> Figure:
-    """Loss and accuracy over epochs of one run. training, validation: labels of the lines."""
+    """Draws loss and accuracy over epochs of one run. training, validation: labels of the lines."""
     figure = new_figure(9, 3.6)
     kinds = (("loss", "cross-entropy", 1), ("accuracy", "accuracy (%)", 100))
     for axes, (quantity, unit, factor) in zip(figure.subplots(1, 2), kinds, strict=True):
@@ -43,14 +46,8 @@ def learning_curves(curves: Curves, training: str, validation: str) -> Figure:
             ("val", validation, "tab:blue"),
         ):
             points = curves.get(f"{split}/{quantity}", {})
-            axes.plot(
-                [*points],
-                [factor * y for y in points.values()],
-                "o-",
-                ms=3.5,
-                label=label,
-                color=color,
-            )
+            values = [factor * value for value in points.values()]
+            axes.plot([*points], values, "o-", ms=3.5, label=label, color=color)
         axes.set(xlabel="epoch", ylabel=unit, title=quantity)
         integer_ticks(axes)
         style(axes)
@@ -59,8 +56,8 @@ def learning_curves(curves: Curves, training: str, validation: str) -> Figure:
 
 
 def attention_over_epochs(curves: Curves, query_shares: Mapping[str, np.ndarray]) -> Figure:
-    """The entropy of each attention, a row each: over epochs by head, over epochs of right and
-    wrong reviews, and its histogram over queries.
+    """Draws the entropy of each attention, a row each: over epochs by head, over epochs of right
+    and wrong reviews, and its histogram over queries.
 
     Entropies are shares of those of equal weights. curves: of metrics.csv. query_shares: of
     runs.attention.measure.
@@ -70,19 +67,15 @@ def attention_over_epochs(curves: Curves, query_shares: Mapping[str, np.ndarray]
         rows.setdefault(attention_of(head), []).append(head)
     figure = new_figure(9, 2.4 * len(rows) + 0.4)
     grid = figure.subplots(len(rows), 3, squeeze=False)
+    bins = np.linspace(0, 100, 21).tolist()
     for (name, heads), (by_head, by_answer, queries) in zip(rows.items(), grid, strict=True):
         for head in heads:
             points = curves.get(f"{ATTENTION_SHARE}{head}", {})
             (line,) = by_head.plot([*points], percent_of(points), "o-", ms=3)
-            queries.hist(
-                100 * query_shares[head],
-                bins=np.linspace(0, 100, 21).tolist(),
-                histtype="step",
-                color=line.get_color(),
-            )
+            color = line.get_color()
+            queries.hist(100 * query_shares[head], bins=bins, histtype="step", color=color)
         for answer, color in (("right", "tab:blue"), ("wrong", "tab:red")):
-            found = [curves.get(f"attention_share_{answer}/{head}", {}) for head in heads]
-            means = {epoch: mean(one[epoch] for one in found) for epoch in found[0]}
+            means = mean_of_heads(curves, f"attention_share_{answer}", heads)
             label = f"{answer} reviews"
             by_answer.plot([*means], percent_of(means), "o-", ms=3, color=color, label=label)
         title = name.replace("layer", "layer ")
@@ -94,23 +87,28 @@ def attention_over_epochs(curves: Curves, query_shares: Mapping[str, np.ndarray]
         for axes in (by_head, by_answer, queries):
             style(axes)
         if len(heads) > 1:
-            queries.legend(
-                by_head.get_lines(),
-                [f"head {number}" for number in range(1, 1 + len(heads))],
-                frameon=False,
-                fontsize=8,
-                loc="center left",
-                bbox_to_anchor=(1, 0.5),
-            )
+            names = [f"head {number}" for number in range(1, 1 + len(heads))]
+            beside = {"loc": "center left", "bbox_to_anchor": (1, 0.5)}
+            queries.legend(by_head.get_lines(), names, frameon=False, fontsize=8, **beside)
         by_answer.legend(frameon=False, fontsize=8)
     return figure
 
 
+def mean_of_heads(curves: Curves, kind: str, heads: Sequence[str]) -> dict[int, float]:
+    """Returns the mean over heads of their curves, at each epoch."""
+    by_head = [curves.get(f"{kind}/{head}", {}) for head in heads]
+    means = {}
+    for epoch in by_head[0]:
+        means[epoch] = mean(points[epoch] for points in by_head)
+    return means
+
+
 def percent_of(points: Mapping[int, float]) -> list[float]:
+    """Returns the values of a curve in percent."""
     return [100 * value for value in points.values()]
 
 
-def draw_positions(net: Any, length: int, folder: Path) -> None:
+def draw_positions(net: nn.Module, length: int, folder: Path) -> None:
     """Writes positions.png, distances.png, or both, for a model that has them."""
     if tables := position_tables(net, length):
         write_atomically(folder / "positions.png", png(dot_products(tables)))
@@ -119,22 +117,21 @@ def draw_positions(net: Any, length: int, folder: Path) -> None:
 
 
 def position_tables(net: Any, length: int) -> dict[str, np.ndarray]:
-    """The first `length` position vectors (T, D) by name; for a learned table also sinusoids of the
-    same width.
+    """Returns the first `length` position vectors (T, D) by name.
 
+    For a learned table, sinusoids of the same width are returned too.
     Sinusoids are shown at scale 1. Rotary positions have no vectors: a vector of ones is rotated to
     each position.
     """
-    positions, layers = net.positions, [getattr(layer, "f", None) for layer in net.layers]
+    positions = net.positions
     if isinstance(positions, Sinusoidal):
         added = "" if positions.scale == 1 else f" (the model adds {positions.scale:g} pe)"
-        return {
-            f"sinusoidal positions pe{added}": sinusoids(length, positions.pe_TD.shape[1]).numpy()
-        }
-    if layers and isinstance(rotary := layers[0], RotaryAttention):
-        ones_11Td = rotary.frequency_M.new_ones(
-            1, 1, length, rotary.query.out_features // rotary.heads
-        )
+        pe_TD = sinusoids(length, positions.pe_TD.shape[1])
+        return {f"sinusoidal positions pe{added}": pe_TD.numpy()}
+    rotary = getattr(net.layers[0], "f", None) if len(net.layers) else None
+    if isinstance(rotary, RotaryAttention):
+        width = rotary.query.out_features // rotary.heads
+        ones_11Td = rotary.frequency_M.new_ones(1, 1, length, width)
         rotated_11Td = rotary.rotate(ones_11Td, torch.arange(length, device=ones_11Td.device)[None])
         return {"a vector of ones, rotated at each position": rotated_11Td[0, 0].cpu().numpy()}
     if isinstance(positions, Learned):
@@ -149,23 +146,24 @@ def position_tables(net: Any, length: int) -> dict[str, np.ndarray]:
 
 @torch.no_grad()
 def scores_by_distance(net: Any, reach: int = 20) -> dict[str, np.ndarray]:
-    """By layer, what distances from -reach to reach add to the scores of each head: (H, R), R = 2
-    reach + 1.
+    """Returns by layer what distances from -reach to reach add to the scores of each head: (H, R),
+    R = 2 reach + 1.
     """
     layers = {}
     for number, layer in enumerate(net.layers, 1):
         # A custom layer may lack these attributes.
-        if (distances := getattr(getattr(layer, "f", None), "distances", None)) is not None:
+        distances = getattr(getattr(layer, "f", None), "distances", None)
+        if distances is not None:
             positions_T = torch.arange(2 * reach + 1, device=next(distances.parameters()).device)
             query_1HTW, key_11TW = distances(positions_T[None])
-            layers[f"layer {number}"] = (
-                (query_1HTW[0, :, reach] @ key_11TW[0, 0].T).float().cpu().numpy()
-            )
+            added_HR = query_1HTW[0, :, reach] @ key_11TW[0, 0].T
+            layers[f"layer {number}"] = added_HR.float().cpu().numpy()
     return layers
 
 
 def dot_products(tables: Mapping[str, np.ndarray]) -> Figure:
-    """For each named table (T, D), a heat map of pe_i . pe_j, and below it the mean by distance.
+    """Draws for each named table (T, D) a heat map of pe_i . pe_j, and below it the mean by
+    distance.
 
     The color range is the largest product of two different positions, so that small products stay
     visible.
@@ -189,13 +187,14 @@ def dot_products(tables: Mapping[str, np.ndarray]) -> Figure:
 
 
 def by_distance(layers: Mapping[str, np.ndarray]) -> Figure:
-    """What the distance from query to key adds to the scores (H, R): a panel per named layer, a
-    line per head.
+    """Draws what the distance from query to key adds to the scores (H, R): a panel per named layer,
+    a line per head.
     """
     figure = new_figure(9, 2.6 * len(layers))
     panels = figure.subplots(len(layers), 1, squeeze=False, sharex=True)[:, 0]
     for axes, (name, added_HR) in zip(panels, layers.items(), strict=True):
-        reach, heads = added_HR.shape[1] // 2, [f"head {head + 1}" for head in range(len(added_HR))]
+        reach = added_HR.shape[1] // 2
+        heads = [f"head {head + 1}" for head in range(len(added_HR))]
         axes.plot(range(-reach, reach + 1), added_HR.T, "o-", ms=3, lw=1.2, label=heads)
         axes.set(title=name, ylabel="added to the score")
         style(axes)
@@ -205,51 +204,65 @@ def by_distance(layers: Mapping[str, np.ndarray]) -> Figure:
 
 
 def attention_png(prediction: Prediction, words: int = 40) -> bytes | None:
-    """The attention to a text as PNG; None for a model without attention, or if the weights were
-    not recorded.
+    """Returns the attention to a text as PNG; None for a model without attention, or if the weights
+    were not recorded.
     """
-    if (
-        isinstance(prediction, Classification)
-        and prediction.attention
-        and prediction.attention.received()
-    ):
-        return png(review_attention(prediction.attention, words), "tight")
+    if isinstance(prediction, Classification):
+        attention = prediction.attention
+        if attention is None or not attention.received():
+            return None
+        return png(review_attention(attention, words), "tight")
     if isinstance(prediction, Translation) and prediction.weights_TS is not None:
         return png(sequence_attention(prediction), "tight")  # names may be long
     return None
 
 
 def review_attention(weights: AttentionWeights, words: int = 40) -> Figure:
-    """The weight that each word receives, one row per layer, and below it a map per layer and head,
-    query by key.
+    """Draws the weight that each word receives, one row per layer, and below it a map per layer and
+    head, query by key.
 
     words: number of the first words in the figure, of a text that has over a tenth more. Weights to
     later words are omitted. The size is such that a dozen words and five heads are legible at a
     width of 800 pixels.
     """
-    from matplotlib.colors import PowerNorm
-
-    received, entropies, total = weights.received(), weights.entropies(), len(weights.keys)
+    received = weights.received()
+    total = len(weights.keys)
     count = total - weights.cls
     size = total if count <= words + words // 10 else words + weights.cls
     names = list(map(axis_label, weights.keys[:size]))
-    rows, heads = len(weights.layers), len(weights.layers[0]) if weights.layers else 1
-    # In inches: the side of a map, of a single layer as wide as the strip; the labels; the heights
-    # of strip and map.
-    side, labels = (
-        max(0.125 * size, 1.2 if rows > 1 else 5 / heads),
-        0.08 * max(map(len, names), default=0),
-    )
-    strip, height = 0.25 * len(received) + 0.4 + labels, side + 0.5
-    figure = new_figure(
-        max(side * heads, 5) + 1.2 + labels, strip + height * rows + 0.7 + labels * (rows > 0)
-    )
+    rows = len(weights.layers)
+    heads = len(weights.layers[0]) if weights.layers else 1
+    # in inches; the map of a single layer is as wide as the strip
+    side = max(0.125 * size, 1.2 if rows > 1 else 5 / heads)
+    labels = 0.08 * max(map(len, names), default=0)
+    strip = 0.25 * len(received) + 0.4 + labels
+    height = side + 0.5
+    width = max(side * heads, 5) + 1.2 + labels
+    figure = new_figure(width, strip + height * rows + 0.7 + labels * (rows > 0))
     grid = figure.add_gridspec(1 + rows, heads, height_ratios=[strip, *[height] * rows])
     axes = figure.add_subplot(grid[0, :])
     image = heat_map(axes, np.stack(list(received.values()))[:, :size], names, list(received))
     figure.colorbar(image, ax=axes, pad=0.01, format="{x:g} %")
     first = f"the first {words} of " if size < total else ""
     figure.suptitle(f"Attention to {first}{count} word{'s' * (count != 1)}")
+    if weights.layers:
+        draw_maps(weights, figure, grid, names)
+    return figure
+
+
+def draw_maps(
+    weights: AttentionWeights, figure: Figure, grid: GridSpec, names: Sequence[str]
+) -> None:
+    """Draws a map for each layer and head below the first row of the grid.
+
+    names: of the first words, which the maps show.
+    """
+    from matplotlib.colors import PowerNorm
+
+    entropies = weights.entropies()
+    total = len(weights.keys)
+    size = len(names)
+    rows = len(weights.layers)
     maps: list[Axes] = []
     for row, (layer, weights_HQK) in enumerate(weights.numbered(), 1):
         for head, weights_QK in enumerate(weights_HQK, 1):
@@ -261,25 +274,15 @@ def review_attention(weights: AttentionWeights, words: int = 40) -> Figure:
             keys = math.exp(entropies[f"layer {layer}, head {head}"])
             axes.set_title(f"layer {layer}, head {head}\n{keys:.1f} of {total} keys", fontsize=9)
             maps.append(axes)
-    if maps:
-        bar = figure.colorbar(
-            image,
-            ax=maps,
-            pad=0.01,
-            shrink=1 if rows == 1 else 0.5,
-            format="{x:g} %",
-            panchor=False,
-        )
-        bar.set_label("weight (square-root scale)", fontsize=9)
-        note = (
-            "key; above each map: effective number of keys,\nfrom the mean entropy of the queries"
-        )
-        figure.supxlabel(note, fontsize=10)
-    return figure
+    shrink = 1 if rows == 1 else 0.5
+    bar = figure.colorbar(image, ax=maps, pad=0.01, shrink=shrink, format="{x:g} %", panchor=False)
+    bar.set_label("weight (square-root scale)", fontsize=9)
+    note = "key; above each map: effective number of keys,\nfrom the mean entropy of the queries"
+    figure.supxlabel(note, fontsize=10)
 
 
 def sequence_attention(sequence: Translation, most: int = 100) -> Figure:
-    """Heat map of the weights in square cells: source symbols along the top, output symbols
+    """Draws a heat map of the weights in square cells: source symbols along the top, output symbols
     downwards.
 
     most: number of the first symbols in the figure.
@@ -289,11 +292,11 @@ def sequence_attention(sequence: Translation, most: int = 100) -> Figure:
     rows = [axis_label(name) for name in sequence.row_names[:most]]
     keys = [axis_label(name) for name in sequence.source[:most]]
     # letters of the longest names
-    wide, high = (max(map(len, names), default=1) for names in (rows, keys))
+    wide = max(map(len, rows), default=1)
+    high = max(map(len, keys), default=1)
     cell = 0.32 if longest <= 12 else 0.2  # inches
-    figure = new_figure(
-        max(cell * len(keys) + 0.1 * wide + 1.6, 3.2), cell * len(rows) + 0.1 * high + 1
-    )
+    width = max(cell * len(keys) + 0.1 * wide + 1.6, 3.2)
+    figure = new_figure(width, cell * len(rows) + 0.1 * high + 1)
     axes = figure.subplots()
     image = heat_map(axes, sequence.weights_TS[:most, :most], keys, rows, "equal")
     axes.xaxis.tick_top()
@@ -307,8 +310,12 @@ def sequence_attention(sequence: Translation, most: int = 100) -> Figure:
 
 
 def heat_map(
-    axes: Axes, weights: np.ndarray, keys: Sequence[str], rows: Sequence[str], aspect: Any = "auto"
-) -> Any:
+    axes: Axes,
+    weights: np.ndarray,
+    keys: Sequence[str],
+    rows: Sequence[str],
+    aspect: Literal["auto", "equal"] = "auto",
+) -> AxesImage:
     """Draws the weights in percent under the names of their keys (columns) and rows; returns the
     image.
     """
@@ -323,6 +330,6 @@ def heat_map(
 
 
 def axis_label(word: str) -> str:
-    """The word, shortened, without lone surrogates."""
+    """Returns the word, shortened, without lone surrogates."""
     word = word if len(word) <= 20 else word[:19] + "…"
     return word.encode("utf-8", "replace").decode()

@@ -1,8 +1,10 @@
 """The pictures of a finished run: learning curves, positions, and the attention to one text."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from imdbattn.data.pairs import joined_symbols
 from imdbattn.io.files import write_atomically
@@ -15,36 +17,45 @@ from imdbattn.tasks.seq2seq.predictor import Seq2SeqPredictor
 from imdbattn.tools.explain.figures import attention_over_epochs, draw_positions, learning_curves
 from imdbattn.tools.explain.show import write_attention
 
+if TYPE_CHECKING:
+    from imdbattn.tasks.learner import Learner
+    from imdbattn.tasks.loaders import BatchData
+    from imdbattn.tasks.reviews.classifier import ReviewClassifier, ReviewData
+    from imdbattn.tasks.seq2seq.module import PairData, Seq2SeqModule
 
-def draw_curves(module: Any, data: Any, folder: Path) -> None:
+
+def draw_curves(module: Learner, data: BatchData, folder: Path) -> None:
     """Draws the learning curves, and the entropy of attention, into pictures/ of a run folder.
 
     module: the trained Learner. data: its BatchData.
     """
     if (file := folder / "metrics.csv").exists():
-        curves, pictures = read_curves(file), folder / "pictures"
+        curves = read_curves(file)
+        pictures = folder / "pictures"
         figure = learning_curves(curves, *module.curves)
         write_atomically(pictures / "learning_curves.png", png(figure))
         if any(name.startswith(ATTENTION_SHARE) for name in curves):
             batches = fixed_batches(data, module.cfg.attention_reviews)
-            figure = attention_over_epochs(curves, measure(module, batches).query_shares)
+            shares = measure(module, batches).query_shares
+            figure = attention_over_epochs(curves, shares)
             write_atomically(pictures / "attention_entropy.png", png(figure))
 
 
-def draw_review(module: Any, data: Any, folder: Path) -> None:
+def draw_review(module: ReviewClassifier, data: ReviewData, folder: Path) -> None:
     """Draws the learning curves, the positions, and the attention to a short review.
 
     module: the trained ReviewClassifier. data: its ReviewData.
     """
     draw_curves(module, data, folder)
-    cfg, pictures = module.cfg, folder / "pictures"
+    cfg = module.cfg
+    pictures = folder / "pictures"
     draw_positions(module.net, cfg.data.max_tokens or 512, pictures)
     predictor = ReviewPredictor(cfg, module.net, module.hparams, data.corpus.glove)
     text = data.short_review("test" if cfg.test else "validation")
     write_attention(predictor.explain(text), pictures)
 
 
-def draw_pair(module: Any, data: Any, folder: Path) -> None:
+def draw_pair(module: Seq2SeqModule, data: PairData, folder: Path) -> None:
     """Draws the learning curves, and the attention to one source.
 
     It is the first source with a correct output, or else the first.
@@ -53,9 +64,9 @@ def draw_pair(module: Any, data: Any, folder: Path) -> None:
     draw_curves(module, data, folder)
     scores = module.scores
     split = data.corpus.splits["test" if module.cfg.test else "validation"]
-    place = int(scores.right_N.int().argmax())
+    item = int(scores.right_N.int().argmax())
     # not all rows are scored if trainer.limit_test_batches is set
-    row = int(scores.rows_N[place])
+    row = int(scores.rows_N[item])
     predictor = Seq2SeqPredictor(module.cfg, module.net, module.hparams)
     source = joined_symbols(split.texts[row].split(" "), module.cfg.data, 0)
     (result,) = predictor.write([source])

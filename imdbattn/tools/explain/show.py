@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 def print_predictions(predictions: Sequence[Prediction], console: Console | None = None) -> None:
-    """Results with their facts; the words of reviews are shaded by their share, sequences have
-    their alignment.
+    """Prints results with their facts; the words of reviews are shaded by their share, sequences
+    have their alignment.
     """
     from rich.text import Text
 
@@ -31,13 +31,7 @@ def print_predictions(predictions: Sequence[Prediction], console: Console | None
         if isinstance(prediction, Classification):
             line = Text()
             for piece, strength in prediction.pieces():
-                fade = round(255 * (1 - (strength or 0)))
-                shade = (
-                    "dim"
-                    if strength is None
-                    else f"black on rgb(255,{160 + fade * 95 // 255},{fade})"
-                )
-                line.append(printable(piece), style=shade)
+                line.append(printable(piece), style=shade(strength))
             console.print(line)
         for name, value in prediction.facts().items():
             console.print(f"{name}: {printable(value)}")
@@ -47,8 +41,16 @@ def print_predictions(predictions: Sequence[Prediction], console: Console | None
         console.print()
 
 
+def shade(strength: float | None) -> str:
+    """Returns rich's style of a word; None is text that is not a word."""
+    if strength is None:
+        return "dim"
+    fade = round(255 * (1 - strength))
+    return f"black on rgb(255,{160 + fade * 95 // 255},{fade})"
+
+
 def printable(text: str) -> str:
-    """Text without control characters and lone surrogates."""
+    """Returns text without control characters and lone surrogates."""
     return visible(text.encode("utf-8", "replace").decode())
 
 
@@ -70,16 +72,16 @@ def page(
     images: Iterable[bytes | None] | None = None,
     template: str = "page",
 ) -> str:
-    """One HTML page of at least one prediction. images: PNG of each, or None. template: or
-    "fragment", of a page.
+    """Returns one HTML page of at least one prediction.
+
+    images: PNG of each, or None. template: or "fragment", of a page.
     """
     shown = list(zip(predictions, images or map(attention_png, predictions), strict=True))
-    return render(
-        Path(__file__).with_name(f"{template}.html.jinja"), predictions=shown, detailed=DETAILED
-    )
+    file = Path(__file__).with_name(f"{template}.html.jinja")
+    return render(file, predictions=shown, detailed=DETAILED)
 
 
 def digest(predictions: Sequence[Prediction]) -> str:
-    """Twelve hex digits that identify the texts."""
+    """Returns twelve hex digits that identify the texts."""
     texts = "\0".join(prediction.text for prediction in predictions)
     return hashlib.sha256(texts.encode("utf-8", "replace")).hexdigest()[:12]

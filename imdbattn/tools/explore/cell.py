@@ -5,19 +5,30 @@ values; T positions.
 """
 
 import inspect
-from typing import Annotated, Any
+from typing import Annotated, Any, NotRequired, TypedDict, cast
 
 import torch
 import torch.nn.functional as F
 from pydantic import Field
+from torch import Tensor
 
 from imdbattn.data.ragged import Batch
 from imdbattn.errors import UserError
 from imdbattn.nn.ladder import Attention
 from imdbattn.nn.scores import is_product
 from imdbattn.tools.explore.changes import changed
-from imdbattn.tools.explore.read import Read, framed
+from imdbattn.tools.explore.read import Read, Reading, framed
 from imdbattn.tools.explore.runs import Runs
+
+
+class Inputs(TypedDict):
+    """The arguments of an attention that were given."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    mask: NotRequired[Tensor | None]
+    added: NotRequired[tuple[Tensor, Tensor] | None]
 
 
 class Cell(Read):
@@ -36,75 +47,90 @@ class Cell(Read):
 
     @torch.no_grad()
     def answer(self, runs: Runs) -> bytes:
-        """As `framed`: query (d,), keys (K, d), values (K, V), scores, mask, weights (K,), output
-        (V,); projected (d,), the query as the score projects it, if it is a product; added (K,),
-        the part of distances in the scores.
+        """Returns, as `framed`: query (d,), keys (K, d), values (K, V), scores, mask, weights (K,),
+        output (V,); projected (d,), the query as the score projects it, if it is a product; added
+        (K,), the part of distances in the scores.
 
         Raises UserError for a part of one's own that does not use `Attention`.
         """
         reading = self.reading(runs)
-        net: Any = reading.model.net
-        part, calls = net.layers[self.layer - 1] if self.layer else net.pooling, list[Any]()
+        attention = self.attention(reading.model.net)
+        probabilities, inputs, output_1HQV = self.computed(reading, attention)
+        arrays = self.arrays(attention, inputs, output_1HQV)
+        keys = len(arrays["mask"])
+        words = [reading.text[start:end] for start, end in reading.read_places] or ["<pad>"]
+        before = ["<cls>"] * (keys - self.padding - len(words))
+        facts = {
+            "names": [*before, *words, *["<pad>"] * self.padding],
+            "score": type(attention.score).__name__,
+            "scale": getattr(attention.score, "scale", None),
+            "probabilities": dict(zip(reading.model.labels, probabilities, strict=True)),
+            "shapes": {name: list(array.shape) for name, array in arrays.items()},
+        }
+        return framed(facts, [array.float().cpu().numpy() for array in arrays.values()])
+
+    def attention(self, net: Any) -> Attention:
+        """Returns the attention of the layer or of the pooling. Raises UserError unless there is
+        one.
+        """
+        part = net.layers[self.layer - 1] if self.layer else net.pooling
         attentions = [module for module in part.modules() if isinstance(module, Attention)]
         if len(attentions) != 1:
             raise UserError(
                 f"{type(part).__name__} does not use imdbattn.nn.Attention once: its arithmetic is"
                 " unknown"
             )
-        (attention,) = attentions
+        return attentions[0]
+
+    def computed(
+        self, reading: Reading, attention: Attention
+    ) -> tuple[list[float], Inputs, Tensor]:
+        """Returns the probabilities of the classes, and the inputs and output of the attention."""
+        calls: list[tuple[tuple[object, ...], dict[str, object], Tensor]] = []
         hook = attention.register_forward_hook(
             lambda _, *call: calls.append(call), with_kwargs=True
         )
-        with hook, changed(net, reading.changes):
-            (probability_C,) = reading.model.predictor.probabilities(
-                self.padded(reading.batch)
-            ).tolist()
-        ((inputs, options, output_1HQV),) = calls
-        inputs = dict[str, Any](
-            inspect.signature(attention.forward).bind(*inputs, **options).arguments
-        )
-        query_1HQd, key, value = (inputs[name] for name in ("query", "key", "value"))
-        mask, added = inputs.get("mask"), inputs.get("added")
+        with hook, changed(reading.model.net, reading.changes):
+            probability_BC = reading.predictor.probabilities(self.padded(reading.batch))
+        ((positional, named, output_1HQV),) = calls
+        bound = inspect.signature(attention.forward).bind(*positional, **named)
+        (probabilities,) = probability_BC.tolist()
+        return probabilities, cast(Inputs, bound.arguments), output_1HQV
+
+    def arrays(
+        self, attention: Attention, inputs: Inputs, output_1HQV: Tensor
+    ) -> dict[str, Tensor]:
+        """Returns the numbers of the query by name."""
+        row = (0, self.head - 1, self.query)
+        query_1HQd = inputs["query"]
         weights_1HQK = attention.attention_weights(**inputs)
-        shape, row = weights_1HQK.shape, (0, self.head - 1, self.query)
-        arrays: dict[str, Any] = {
-            "query": query_1HQd[row],
-            "scores": attention.score(query_1HQd, key)[row],
-        }
+        shape = weights_1HQK.shape
+        arrays = {"query": query_1HQd[row]}
+        arrays["scores"] = attention.score(query_1HQd, inputs["key"])[row]
         if is_product(attention.score):
             arrays["projected"] = attention.score.project(query_1HQd)[row]
-        arrays["keys"], arrays["values"] = (
-            columns.expand(-1, shape[1], -1, -1)[row[:2]] for columns in (key, value)
-        )
+        for name, column in (("keys", inputs["key"]), ("values", inputs["value"])):
+            arrays[name] = column.expand(-1, shape[1], -1, -1)[row[:2]]
+        added = inputs.get("added")
         if added is not None:
-            arrays["added"] = (added[0] @ added[1].transpose(-2, -1)).expand(shape)[row]
+            added_query, added_key = added
+            arrays["added"] = (added_query @ added_key.transpose(-2, -1)).expand(shape)[row]
             arrays["scores"] = arrays["scores"] + arrays["added"]
+        mask = inputs.get("mask")
         arrays["mask"] = torch.ones(shape[3]) if mask is None else mask.expand(shape)[row]
-        arrays |= {"weights": weights_1HQK[row], "output": output_1HQV[row]}
-        words = [reading.text[start:end] for start, end in reading.read_places] or ["<pad>"]
-        facts = {
-            "names": ["<cls>"] * (shape[3] - self.padding - len(words))
-            + words
-            + ["<pad>"] * self.padding,
-            "score": type(attention.score).__name__,
-            "scale": getattr(attention.score, "scale", None),
-            "probabilities": dict(zip(reading.model.labels, probability_C, strict=True)),
-            "shapes": {name: list(array.shape) for name, array in arrays.items()},
-        }
-        return framed(facts, [array.float().cpu().numpy() for array in arrays.values()])
+        arrays["weights"] = weights_1HQK[row]
+        arrays["output"] = output_1HQV[row]
+        return arrays
 
     def padded(self, batch: Batch) -> Batch:
-        """The batch with padded positions after its review."""
-        tokens_BT, positions_BT = (
-            F.pad(x_BT, (0, self.padding)) for x_BT in (batch.tokens_BT, batch.positions_BT)
-        )
-        lengths_B = (
-            batch.lengths_B if self.masked else torch.full_like(batch.lengths_B, tokens_BT.shape[1])
-        )
-        before_BTW = F.pad(batch.before_BTW, (0, 0, 0, self.padding))
+        """Returns the batch with padded positions after its review."""
+        tokens_BT = F.pad(batch.tokens_BT, (0, self.padding))
+        lengths_B = batch.lengths_B
+        if not self.masked:
+            lengths_B = torch.full_like(lengths_B, tokens_BT.shape[1])
         return batch._replace(
             tokens_BT=tokens_BT,
-            positions_BT=positions_BT,
+            positions_BT=F.pad(batch.positions_BT, (0, self.padding)),
             lengths_B=lengths_B,
-            before_BTW=before_BTW,
+            before_BTW=F.pad(batch.before_BTW, (0, 0, 0, self.padding)),
         )

@@ -20,7 +20,9 @@ Number = Annotated[int, Field(ge=1)]
 
 
 class Changes(BaseModel):
-    """heads: pairs of layer and head; layers and heads count from 1. words: places among the words
+    """What is disabled or changed.
+
+    heads: pairs of layer and head; layers and heads count from 1. words: places among the words
     that are read.
 
     A disabled head outputs zeros, a disabled layer is skipped, and a disabled word is removed; the
@@ -40,10 +42,11 @@ class Changes(BaseModel):
         return self != Changes()
 
     def kept_layers(self, layers: int) -> list[int]:
-        """The numbers of the layers, out of so many, that are not disabled."""
+        """Returns the numbers of the layers, out of so many, that are not disabled."""
         return [number for number in range(1, 1 + layers) if number not in self.layers]
 
     def heads_of(self, layer: int) -> list[int]:
+        """Returns the disabled heads of a layer."""
         return sorted({head for number, head in self.heads if number == layer})
 
 
@@ -64,39 +67,40 @@ def shuffled(size: int, seed: int) -> list[int]:
     return order
 
 
-def positional(net: nn.Module) -> list[tuple[nn.Module, str, Any]]:
-    """What makes the order of the words matter: its owner, its name, and what disables it. Not a
-    convolution.
+Replacement = tuple[nn.Module, str, nn.Module | Tensor | None]  # owner, attribute, its value
+
+
+def positional(net: nn.Module) -> list[Replacement]:
+    """Returns what makes the order of the words matter, except a convolution, with the values that
+    disable it.
     """
-    found: list[tuple[nn.Module, str, Any]] = []
+    replacements: list[Replacement] = []
     for part in net.modules():
         if isinstance(getattr(part, "distances", None), nn.Module):
-            found.append((part, "distances", None))
-        # rotary positions
-        if isinstance(frequency_M := getattr(part, "frequency_M", None), Tensor):
-            found.append((part, "frequency_M", torch.zeros_like(frequency_M)))
+            replacements.append((part, "distances", None))
+        frequency_M = getattr(part, "frequency_M", None)
+        if isinstance(frequency_M, Tensor):  # rotary positions
+            replacements.append((part, "frequency_M", torch.zeros_like(frequency_M)))
     if not isinstance(getattr(net, "positions", NoPositions()), NoPositions):
-        found.append((net, "positions", NoPositions()))
-    return found
+        replacements.append((net, "positions", NoPositions()))
+    return replacements
 
 
 @contextmanager
 def changed(net: Any, changes: Changes) -> Iterator[None]:
     """Applies the changes of heads, layers and positions to a net, and undoes them at the end."""
 
-    def zero_heads(layer: int, module: nn.Module, inputs: Any, output_BHTd: Tensor) -> Tensor:
-        disabled = (
-            torch.tensor(changes.heads_of(layer), dtype=torch.int64, device=output_BHTd.device) - 1
-        )
-        return output_BHTd.index_fill(1, disabled, 0)
+    def zero_heads(layer: int, module: nn.Module, inputs: object, output_BHTd: Tensor) -> Tensor:
+        heads = torch.tensor(changes.heads_of(layer), dtype=torch.int64, device=output_BHTd.device)
+        return output_BHTd.index_fill(1, heads - 1, 0)
 
+    layers = getattr(net, "layers", ()) if changes.heads else ()
     with ExitStack() as stack:
-        for number, layer in enumerate(getattr(net, "layers", ()) if changes.heads else (), 1):
+        for number, layer in enumerate(layers, 1):
             for part in layer.modules():
                 if isinstance(part, SelfAttention):
-                    stack.enter_context(
-                        part.attention.register_forward_hook(partial(zero_heads, number))
-                    )
+                    hook = partial(zero_heads, number)
+                    stack.enter_context(part.attention.register_forward_hook(hook))
         replacements = positional(net) if changes.positions else []
         if changes.layers:
             kept = [net.layers[number - 1] for number in changes.kept_layers(len(net.layers))]
@@ -108,7 +112,10 @@ def changed(net: Any, changes: Changes) -> Iterator[None]:
 
 
 def shares(changes: Changes, weights: Sequence[Tensor], skips: Sequence[bool]) -> Tensor:
-    """`rollout` through the enabled heads. A layer without any has only its skip connection."""
+    """Returns `rollout` through the enabled heads.
+
+    A layer without any has only its skip connection.
+    """
     *layers, pooling = weights
     numbers = changes.kept_layers(len(layers) + len(set(changes.layers)))
     enabled = []

@@ -14,7 +14,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NotRequired, TypedDict
 
 import numpy as np
 import torch
@@ -24,10 +24,10 @@ from imdbattn.data.sources.order_probe import SLOTS
 from imdbattn.data.tokens import FIRST_WORD, RULES, pipeline_of
 from imdbattn.errors import UserError, in_line
 from imdbattn.io.files import expanded, write_atomically, writing_into
-from imdbattn.report.finished_runs import Run
+from imdbattn.report.finished_runs import FinishedRun
 from imdbattn.runs.run_folder import SPLIT_FILES
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
-from imdbattn.tools.explore.network import described, offsets_VD, weights_of
+from imdbattn.tools.explore.description import Network, described, offsets_VD, weights_of
 from imdbattn.tools.export.vectors import SLOTS as SLOT_WEIGHTS
 from imdbattn.tools.export.vectors import build
 
@@ -45,6 +45,75 @@ EXPORT = re.compile(r"^export (?=(?:async )?(?:function|class|const|let) (\w+))"
 # --- the models -----------------------------------------------------------------------------------
 
 
+class PageOptions(TypedDict, total=False):
+    """Options of `write_explorer`."""
+
+    words: int | None
+    precision: Precision
+    reviews: int
+
+
+class Review(TypedDict):
+    """A test review. row: in the source."""
+
+    row: int
+    text: str
+    label: str
+
+
+class Matrix(TypedDict):
+    """How static/model.js finds a matrix. start, scales: places among the arrays."""
+
+    type: Precision
+    rows: int
+    columns: int
+    start: int
+    scales: NotRequired[int]
+
+
+class Vectors(TypedDict):
+    """The words of a page, one a line, and their vectors."""
+
+    words: str
+    table: Matrix
+
+
+class ModelFacts(TypedDict):
+    """What the page shows of a model, and how it computes it.
+
+    accuracy_here: of all test reviews, with the words and vectors of the page. vectors, reviews:
+    numbers of its vectors and test reviews among those of the page.
+    """
+
+    label: str
+    seed: int
+    folder: str
+    kind: str
+    accuracy: float
+    split: str
+    accuracy_here: float | None
+    browsable: bool
+    words: int
+    of_words: int
+    precision: Precision
+    labels: list[str]
+    tokenizer: str
+    max_tokens: int | None
+    head: int
+    network: Network
+    weights: dict[str, Matrix]
+    vectors: int
+    reviews: int
+    id: str
+
+
+class PageFacts(TypedDict):
+    """size: in bytes."""
+
+    size: int
+    models: list[ModelFacts]
+
+
 @dataclass(frozen=True)
 class Entry:
     """A model of the page. name: for display. run: its finished run, None for an exported model."""
@@ -52,7 +121,7 @@ class Entry:
     name: str
     predictor: ReviewPredictor
     metrics: Mapping[str, Any]
-    run: Run | None = None
+    run: FinishedRun | None = None
 
     @property
     def seed(self) -> int:
@@ -70,7 +139,7 @@ class Entry:
         except UserError as error:
             raise UserError(f"{self.name}: {error}") from error
 
-    def test_reviews(self) -> list[dict[str, Any]]:
+    def test_reviews(self) -> list[Review]:
         """Returns row, text and label of all test reviews; [] if the run has none."""
         if self.run is None or not self.run.has("test"):
             return []
@@ -141,7 +210,7 @@ def quantized(vectors: Tensor) -> tuple[Tensor, Tensor]:
 
 def reduced(predictor: ReviewPredictor, words_K: Tensor, precision: Precision) -> ReviewPredictor:
     """Returns the predictor with the words that the page keeps, and its vectors rounded."""
-    net: Any = predictor.net
+    net = predictor.net
     tensors = dict(net.state_dict())
     rows_K = torch.cat([torch.arange(FIRST_WORD), words_K])
     if SLOT_WEIGHTS in tensors:
@@ -173,26 +242,49 @@ class Pack:
         self.size += len(padded)
         return start
 
-    def add(self, values: Tensor, precision: Precision = "float32") -> dict[str, Any]:
+    def add(self, values: Tensor, precision: Precision = "float32") -> Matrix:
         """Appends a matrix and returns how static/model.js finds it.
 
         float16: all low bytes, then all high bytes, which gzip compresses better.
         """
-        about: dict[str, Any] = {"type": precision, "rows": len(values), "columns": values.shape[1]}
+        about: Matrix = {
+            "type": precision,
+            "rows": len(values),
+            "columns": values.shape[1],
+            "start": self.size,
+        }
         if precision == "float16":
             pairs = values.numpy().astype("<f2").view(np.uint8).reshape(-1, 2)
-            return about | {"start": self.bytes_at(pairs.T.tobytes())}
-        if precision == "int8":
+            self.bytes_at(pairs.T.tobytes())
+        elif precision == "int8":
             scale_V1, bytes_VD = quantized(values)
-            start = self.bytes_at(bytes_VD.numpy().tobytes())
-            return about | {"start": start, "scales": self.bytes_at(scale_V1.numpy().tobytes())}
-        return about | {"start": self.bytes_at(values.numpy().astype("<f4").tobytes())}
+            self.bytes_at(bytes_VD.numpy().tobytes())
+            about["scales"] = self.bytes_at(scale_V1.numpy().tobytes())
+        else:
+            self.bytes_at(values.numpy().astype("<f4").tobytes())
+        return about
 
 
-def rules_of(name: str) -> dict[str, Any]:
+class TokenRule(TypedDict):
+    """A pattern of a tokenizer and what replaces it."""
+
+    pattern: str
+    regex: bool
+    content: str
+
+
+class Rules(TypedDict):
+    """The rules of a tokenizer. replacements: None is NFC."""
+
+    replacements: list[TokenRule | None]
+    word: str
+    normalizes: bool
+
+
+def rules_of(name: str) -> Rules:
     """Returns the rules of a tokenizer as static/tokens.js reads them."""
     pipeline = json.loads(pipeline_of(name).to_str())
-    replacements: list[dict[str, Any] | None] = []  # None is NFC
+    replacements: list[TokenRule | None] = []
     for rule in pipeline["normalizer"]["normalizers"]:
         if rule["type"] == "NFC":
             replacements.append(None)
@@ -206,31 +298,30 @@ def rules_of(name: str) -> dict[str, Any]:
 
 def packed(
     entries: Sequence[Entry], words: int | None, precision: Precision, reviews: int
-) -> tuple[bytes, list[dict[str, Any]]]:
+) -> tuple[bytes, list[ModelFacts]]:
     """Returns the data of a page, which static/model.js reads, and facts about its models.
 
     The length of the JSON (uint32), the JSON, and the arrays, little-endian.
     """
     pack = Pack()
-    models: list[dict[str, Any]] = []
-    vectors: list[dict[str, Any]] = []
-    tests: dict[str, list[dict[str, Any]]] = {}
-    for fingerprint in dict.fromkeys(e.predictor.facts["vectors"] for e in entries):
-        same = [entry for entry in entries if entry.predictor.facts["vectors"] == fingerprint]
+    models: list[ModelFacts] = []
+    vectors: list[Vectors] = []
+    tests: dict[str, list[Review]] = {}
+    for same in by_vectors(entries):
         words_K = chosen_words(same, words)
-        table: dict[str, Any] = {}
-        for entry in same:
+        for number, entry in enumerate(same):
             small = reduced(entry.predictor, words_K, precision)
-            if not table:
-                table["words"] = "\n".join(small.glove.words)
-                table["table"] = pack.add(torch.tensor(small.glove.vectors), precision)
+            if number == 0:
+                table = pack.add(torch.tensor(small.glove.vectors), precision)
+                vectors.append({"words": "\n".join(small.glove.words), "table": table})
             all_reviews = entry.test_reviews()
             key = str(entry.metrics.get("test_fingerprint")) if all_reviews else ""
             step = max(1, len(all_reviews) // reviews) if reviews else 1
             tests.setdefault(key, all_reviews[::step][:reviews])
-            about = facts_of(entry, small, all_reviews, pack, precision)
-            models.append(about | {"vectors": len(vectors), "reviews": list(tests).index(key)})
-        vectors.append(table)
+            about = model_facts(entry, small, all_reviews, pack, precision)
+            about["vectors"] = len(vectors) - 1
+            about["reviews"] = list(tests).index(key)
+            models.append(about)
     order = [entry.name for entry in entries]
     models.sort(key=lambda about: order.index(about["label"]))
     for about, name in zip(models, ids_of(entries), strict=True):
@@ -247,32 +338,42 @@ def packed(
     return b"".join([struct.pack("<I", len(header)), header, *pack.parts]), models
 
 
+def by_vectors(entries: Sequence[Entry]) -> list[list[Entry]]:
+    """Groups the models with the same vectors."""
+    groups: dict[str, list[Entry]] = {}
+    for entry in entries:
+        groups.setdefault(entry.predictor.facts["vectors"], []).append(entry)
+    return list(groups.values())
+
+
 def ids_of(entries: Sequence[Entry]) -> list[str]:
     """Returns a different name for each model, which an address can contain."""
     ids: list[str] = []
     for entry in entries:
         name = re.sub(r"[^A-Za-z0-9_.-]", "_", entry.name)
-        others = sum(one == name or one.startswith(f"{name}-") for one in ids)
+        others = sum(other == name or other.startswith(f"{name}-") for other in ids)
         ids.append(f"{name}-{others + 1}" if others else name)
     return ids
 
 
-def facts_of(
+def model_facts(
     entry: Entry,
     small: ReviewPredictor,
-    reviews: Sequence[Mapping[str, Any]],
+    reviews: Sequence[Review],
     pack: Pack,
     precision: Precision,
-) -> dict[str, Any]:
-    """Returns what the page shows of a model, and how it computes it.
+) -> ModelFacts:
+    """Returns the facts about a model, without its place among those of the page.
 
-    accuracy_here: of all test reviews, with the words and vectors of the page.
+    small: the model with the words and vectors of the page. reviews: all test reviews.
     """
-    data, metrics = small.cfg.data, entry.metrics
+    data = small.cfg.data
+    assert isinstance(data.tokenizer, str)  # own tokenizers are refused before
+    metrics = entry.metrics
     split = "validation" if metrics.get("test_accuracy") is None else "test"
     weights = weights_of(small.net)
     offset_VD = offsets_VD(small.net)
-    facts = {
+    facts: ModelFacts = {
         "label": entry.name,
         "seed": entry.seed,
         "folder": entry.name,
@@ -290,13 +391,17 @@ def facts_of(
         "head": round((data.max_tokens or 0) * data.head_share),
         "network": described(small.net),
         "weights": {name: pack.add(weight) for name, weight in weights.items()},
+        "vectors": 0,
+        "reviews": 0,
+        "id": "",
     }
     if offset_VD is not None:
         facts["weights"]["offset"] = pack.add(offset_VD, precision)
     if reviews:
-        texts = [one["text"] for one in reviews]
-        found = [result.output for result in small.label(texts)]
-        right = sum(label == one["label"] for label, one in zip(found, reviews, strict=True))
+        results = small.label([review["text"] for review in reviews])
+        right = 0
+        for result, review in zip(results, reviews, strict=True):
+            right += result.output == review["label"]
         facts["accuracy_here"] = right / len(reviews)
     return facts
 
@@ -334,13 +439,13 @@ def program() -> str:
     return "".join(parts).replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
-def write_page(
+def write_explorer(
     entries: Sequence[Entry],
     out: Path | str,
     words: int | None = 20_000,
     precision: Precision = "float16",
     reviews: int = 48,
-) -> dict[str, Any]:
+) -> PageFacts:
     """Writes the page as one HTML file, and returns facts: its size in bytes, and its models.
 
     Args:
@@ -351,7 +456,7 @@ def write_page(
         reviews: number of test reviews that it contains.
     """
     out = expanded(out)
-    check_out(out)
+    refuse_other_file(out)
     for entry in entries:
         entry.refuse()
     page, models = page_of(entries, words, precision, reviews)
@@ -360,8 +465,8 @@ def write_page(
     return {"size": len(page), "models": models}
 
 
-def check_out(out: Path) -> None:
-    """Raises UserError if a file exists that is not a page of `write_page`."""
+def refuse_other_file(out: Path) -> None:
+    """Raises UserError if a file exists that is not a page of `write_explorer`."""
     if out.is_dir():
         raise UserError(f"{out} is a folder: choose the name of a file, such as page.html")
     if out.exists():
@@ -372,10 +477,11 @@ def check_out(out: Path) -> None:
 
 def page_of(
     entries: Sequence[Entry], words: int | None, precision: Precision, reviews: int
-) -> tuple[bytes, list[dict[str, Any]]]:
-    """Returns the page and facts about its models. For the arguments see `write_page`."""
+) -> tuple[bytes, list[ModelFacts]]:
+    """Returns the page and facts about its models. For the arguments see `write_explorer`."""
     data, models = packed(entries, words, precision, reviews)
-    script, style = program(), (STATIC / "explore.css").read_text("utf-8")
+    script = program()
+    style = (STATIC / "explore.css").read_text("utf-8")
     policy = (
         f"default-src 'none'; script-src '{hash_of(script)}' blob:; style-src '{hash_of(style)}';"
         " worker-src blob:; img-src data:; connect-src 'none'; base-uri 'none'; form-action 'none'"
@@ -402,8 +508,8 @@ def hash_of(source: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()}"
 
 
-def lines_of(facts: Mapping[str, Any]) -> Iterator[str]:
-    """Returns the lines that the command prints about a page."""
+def lines_of(facts: PageFacts) -> Iterator[str]:
+    """Yields the lines that the command prints about a page."""
     for about in facts["models"]:
         line = "{label}, seed {seed}: {words:,} of {of_words:,} words, {precision}"
         own = about["accuracy"]

@@ -8,10 +8,11 @@ Shape suffixes: B reviews, H heads, Q queries, K keys, T words that are read, or
 
 import json
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any
+from itertools import compress
+from typing import Annotated, NotRequired, TypedDict, cast
 
 import numpy as np
 import torch
@@ -20,7 +21,8 @@ from pydantic import Field
 from imdbattn.api.model import Model
 from imdbattn.data.tokens import UNK
 from imdbattn.errors import UserError
-from imdbattn.tasks.prediction import Classification, Prediction, entropy
+from imdbattn.tasks.prediction import AttentionWeights, Classification, Prediction, entropy
+from imdbattn.tasks.reviews.predictor import ReviewPredictor
 from imdbattn.tools.explain.figures import position_tables, scores_by_distance
 from imdbattn.tools.explore.changes import Changes, changed, positional, shares, shuffled
 from imdbattn.tools.explore.runs import Message, Runs
@@ -39,27 +41,26 @@ class Reading:
     """
 
     def __init__(self, model: Model, text: str, changes: Changes):
-        self.model, self.text, self.changes = model, text, changes
-        predictor = model.predictor
+        self.model = model
+        self.predictor = predictor = cast(ReviewPredictor, model.predictor)
+        self.text = text
+        self.changes = changes
         words = predictor.words_read(text)
-        self.order_T, self.places = (
-            np.arange(len(words)),
-            [(word.start, word.end) for word in words],
-        )
-        self.unread = (
-            0 if changes.shuffle is not None else len(predictor.tokenizer.words(text)) - len(words)
-        )
-        batches = predictor.batches([text])
-        if changes.shuffle is not None:
+        if changes.shuffle is None:
+            self.order_T = np.arange(len(words))
+            self.places = [(word.start, word.end) for word in words]
+            self.unread = len(predictor.tokenizer.words(text)) - len(words)
+            batches = predictor.batches([text])
+        else:
             self.order_T = np.array(shuffled(len(words), changes.shuffle), dtype=np.int64)
             names = [text[words[place].start : words[place].end] for place in self.order_T]
-            self.text, self.places = " ".join(names), []
-            for name in names:
-                start = self.places[-1][1] + 1 if self.places else 0
-                self.places.append((start, start + len(name)))
+            self.text = " ".join(names)
+            self.places = places_of(names)
+            self.unread = 0
             ids = np.array([words[place].id for place in self.order_T], dtype=np.int32)
             batches = predictor.batches_of(ids, np.array([0, len(ids)]))
-        self.batch, self.kept_T = batches[0, np.arange(1)], ~np.isin(self.order_T, changes.words)
+        self.batch = batches[0, np.arange(1)]
+        self.kept_T = ~np.isin(self.order_T, changes.words)
         if not self.kept_T.all():
             self.batch = keep(self.batch, torch.from_numpy(self.kept_T)[None])
 
@@ -70,11 +71,14 @@ class Reading:
 
     @property
     def read_places(self) -> list[tuple[int, int]]:
-        return [place for place, is_kept in zip(self.places, self.kept_T, strict=True) if is_kept]
+        """The places of the words that are not removed."""
+        return list(compress(self.places, self.kept_T))
 
     def explained(self) -> tuple[Classification, str | None]:
-        """The prediction, and why it has no attention weights, if it has none."""
-        predictor, net, places = self.model.predictor, self.model.net, self.read_places
+        """Returns the prediction, and why it has no attention weights, if it has none."""
+        predictor = self.predictor
+        net = self.model.net
+        places = self.read_places
         with changed(net, self.changes), torch.no_grad():
             try:
                 if len(places) > MAPS:
@@ -85,11 +89,63 @@ class Reading:
             except UserError as error:
                 (probability_C,) = predictor.probabilities(self.batch).tolist()
                 return predictor.result(self.text, probability_C), str(error)
+        assert prediction.attention is not None
         numbers = self.changes.kept_layers(len(getattr(net, "layers", ())))
         return replace(prediction, attention=replace(prediction.attention, numbers=numbers)), None
 
 
+def places_of(names: Sequence[str]) -> list[tuple[int, int]]:
+    """Returns start and end of each word in a text of words that are separated by spaces."""
+    places = []
+    start = 0
+    for name in names:
+        places.append((start, start + len(name)))
+        start += len(name) + 1
+    return places
+
+
+class Attended(TypedDict):
+    """An attention of the page. layer: its number. labels: of the queries of a pooling."""
+
+    name: str
+    layer: NotRequired[int]
+    labels: NotRequired[list[str]]
+    heads: int
+    queries: int
+    entropies: list[float]
+
+
+def attended(name: str, weights_HQK: np.ndarray) -> Attended:
+    """Returns facts about the weights of an attention."""
+    return {
+        "name": name,
+        "heads": len(weights_HQK),
+        "queries": weights_HQK.shape[1],
+        "entropies": entropy(weights_HQK).mean(1).tolist(),
+    }
+
+
+def attentions_of(weights: AttentionWeights) -> list[tuple[Attended, np.ndarray]]:
+    """Returns facts and weights (H, Q, K) of each enabled layer, then of the pooling."""
+    attentions = []
+    for number, weights_HQK in weights.numbered():
+        about = attended(f"layer {number}", weights_HQK)
+        about["layer"] = number
+        attentions.append((about, weights_HQK))
+    if weights.by_label:  # a query for each label
+        weights_C1K = np.stack(list(weights.by_label.values()))[:, None]
+        about = attended("pooling", weights_C1K)
+        about["labels"] = list(weights.by_label)
+        attentions.append((about, weights_C1K))
+    elif weights.pooling is not None:
+        weights_11K = weights.pooling[None, None]
+        attentions.append((attended("pooling", weights_11K), weights_11K))
+    return attentions
+
+
 class Read(Message):
+    """Asks how a run reads a text."""
+
     run: str
     text: str
     changes: Changes = Changes()
@@ -101,89 +157,81 @@ class Read(Message):
         return self.reading(runs).explained()[0]
 
     def answer(self, runs: Runs) -> bytes:
-        """As `framed`, with the weights (H, Q, K) of enabled layers and of the pooling."""
+        """Returns, as `framed`, facts and the weights (H, Q, K) of layers and of the pooling."""
         reading = self.reading(runs)
-        model, (prediction, note) = reading.model, reading.explained()
-        shares_T = np.full(len(reading.order_T), None)
-        if prediction.words:
-            shares_T[reading.kept_T] = [share for *_, share in prediction.words]
-        columns = zip(
-            reading.places, reading.order_T.tolist(), shares_T, reading.kept_T.tolist(), strict=True
-        )
-        attention, shown = prediction.attention, list[tuple[dict[str, Any], np.ndarray]]()
-        if attention is not None:
-            shown = [
-                ({"name": f"layer {number}", "layer": number}, layer)
-                for number, layer in attention.numbered()
-            ]
-            if by_label := getattr(attention, "by_label", {}):  # a query for each label
-                weights_C1K = np.stack(list(by_label.values()))[:, None]
-                shown.append(({"name": "pooling", "labels": list(by_label)}, weights_C1K))
-            elif attention.pooling is not None:
-                shown.append(({"name": "pooling"}, attention.pooling[None, None]))
+        model = reading.model
+        prediction, note = reading.explained()
+        attention = prediction.attention
+        attentions = [] if attention is None else attentions_of(attention)
         facts = {
             "label": prediction.output,
             "probability": prediction.probability,
             "probabilities": prediction.probabilities,
             "text": prediction.text,
-            "words": [
-                {"start": start, "end": end, "place": place, "share": share, "removed": not is_kept}
-                for (start, end), place, share, is_kept in columns
-            ],
+            "words": word_facts(reading, prediction),
             "unknown": reading.unknown,
             "unread": reading.unread,
             "keys": attention.keys if attention else [],
             "cls": bool(attention and attention.cls),
             "layers": len(getattr(model.net, "layers", ())),
-            "attentions": [
-                about
-                | {
-                    "heads": len(each),
-                    "queries": each.shape[1],
-                    "entropies": entropy(each).mean(1).tolist(),
-                }
-                for about, each in shown
-            ],
+            "attentions": [about for about, _ in attentions],
             "has_positions": bool(positional(model.net)),
             "note": note,
         }
         if self.changes:
-            facts["before"] = dict(model.predictor.label([self.text])[0].probabilities)
-        return framed(facts, [each for _, each in shown])
+            facts["before"] = dict(reading.predictor.label([self.text])[0].probabilities)
+        return framed(facts, [weights_HQK for _, weights_HQK in attentions])
+
+
+class WordFacts(TypedDict):
+    """start, end: in the text that is shown. place: in the text that was sent."""
+
+    start: int
+    end: int
+    place: int
+    share: float | None
+    removed: bool
+
+
+def word_facts(reading: Reading, prediction: Classification) -> list[WordFacts]:
+    """Returns the words that are read, in the order in which they are shown."""
+    shares_T = np.full(len(reading.order_T), None)
+    if prediction.words:
+        shares_T[reading.kept_T] = [share for *_, share in prediction.words]
+    words: list[WordFacts] = []
+    order = reading.order_T.tolist()
+    kept = reading.kept_T.tolist()
+    columns = zip(reading.places, order, shares_T, kept, strict=True)
+    for (start, end), place, share, is_kept in columns:
+        words.append(
+            {"start": start, "end": end, "place": place, "share": share, "removed": not is_kept}
+        )
+    return words
 
 
 class Positions(Message):
-    """length: number of positions."""
+    """Asks for the positions of a run. length: their number."""
 
     run: str
     length: Annotated[int, Field(ge=2, le=512)] = 128
 
     def answer(self, runs: Runs) -> bytes:
-        """As `framed`, the products pe_i . pe_j (T, T), and what distances add to scores."""
+        """Returns, as `framed`, the products pe_i . pe_j (T, T), and what distances add."""
         net = runs.model(self.run).net
         tables = position_tables(net, self.length) if hasattr(net, "positions") else {}
         layers = scores_by_distance(net) if hasattr(net, "layers") else {}
         products = [pe_TD @ pe_TD.T for pe_TD in tables.values()]
-        facts = [
-            {"name": name, "size": len(each)} for name, each in zip(tables, products, strict=True)
-        ]
-        distances = [
-            {"name": name, "added": added_HR.tolist()} for name, added_HR in layers.items()
-        ]
-        return framed({"tables": facts, "distances": distances}, products)
+        sizes = [{"name": name, "size": len(pe_TD)} for name, pe_TD in tables.items()]
+        distances = [{"name": name, "added": added.tolist()} for name, added in layers.items()]
+        return framed({"tables": sizes, "distances": distances}, products)
 
 
-def framed(facts: dict[str, Any], arrays: Sequence[np.ndarray]) -> bytes:
-    """The length of the JSON (uint32), the JSON, and float32 numbers, little-endian.
+def framed(facts: Mapping[str, object], arrays: Sequence[np.ndarray]) -> bytes:
+    """Returns the length of the JSON (uint32), the JSON, and float32 numbers, little-endian.
 
     Spaces after the JSON let the numbers begin at a multiple of four bytes.
     """
     header = json.dumps(facts, ensure_ascii=False).encode("utf-8", "replace")
     header += b" " * (-len(header) % 4)
-    return b"".join(
-        [
-            struct.pack("<I", len(header)),
-            header,
-            *(array.astype("<f4").tobytes() for array in arrays),
-        ]
-    )
+    numbers = [array.astype("<f4").tobytes() for array in arrays]
+    return b"".join([struct.pack("<I", len(header)), header, *numbers])

@@ -14,7 +14,7 @@ import threading
 import webbrowser
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Protocol, cast
 
 import uvicorn
 from pydantic import Field, ValidationError
@@ -25,7 +25,7 @@ from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
-from starlette.routing import Mount, Route
+from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.types import Message as ASGIMessage
@@ -43,7 +43,7 @@ from imdbattn.tools.explore.runs import Message, Runs
 from imdbattn.tools.explore.settings import Explore
 from imdbattn.tools.explore.write import Write
 
-WORDS = 40  # of the maps of a saved page, which are images
+SAVED_WORDS = 40  # of the maps of a saved page, which are images
 HOSTS = ["127.0.0.1", "localhost"]
 HEADERS = {
     "Content-Security-Policy": (
@@ -58,13 +58,21 @@ HEADERS = {
 }
 
 
+class Answered(Protocol):
+    """A message with an answer: JSON values, bytes or a Response."""
+
+    def answer(self, runs: Runs) -> object: ...
+
+
 class Probe(Message):
-    def answer(self, runs: Runs) -> dict[str, Any]:
+    """Asks for a random pair of generated reviews, whose labels depend on word order."""
+
+    def answer(self, runs: Runs) -> dict[str, str]:
         return dict(zip(("neg", "pos"), pair(random.randrange(PAIRS)), strict=True))
 
 
 class Save(Message):
-    """notes: of each run, its changes in words."""
+    """Asks for a page of what is shown. notes: of each run, its changes in words."""
 
     readings: Annotated[list[Read], Field(max_length=12)]
     written: Annotated[list[Write], Field(max_length=12)]
@@ -72,13 +80,16 @@ class Save(Message):
 
     def answer(self, runs: Runs) -> Response:
         asked: list[Read | Write] = [*self.readings, *self.written]
-        sections = [
-            (runs.title(one.run), self.notes.get(one.run, ""), one.prediction(runs))
-            for one in asked
-        ]
-        shown = [(*section, attention_png(section[-1], WORDS)) for section in sections]
-        page = render(Path(__file__).with_name("saved.html.jinja"), sections=shown, words=WORDS)
-        name = f"attention-{digest([prediction for *_, prediction in sections])}.html"
+        predictions = [message.prediction(runs) for message in asked]
+        sections = []
+        for message, prediction in zip(asked, predictions, strict=True):
+            note = self.notes.get(message.run, "")
+            image = attention_png(prediction, SAVED_WORDS)
+            sections.append((runs.title(message.run), note, prediction, image))
+        page = render(
+            Path(__file__).with_name("saved.html.jinja"), sections=sections, words=SAVED_WORDS
+        )
+        name = f"attention-{digest(predictions)}.html"
         return HTMLResponse(page, headers={"Content-Disposition": f'attachment; filename="{name}"'})
 
 
@@ -97,12 +108,13 @@ class Page(Message):
 
 
 # by path
-MESSAGES = {
+MESSAGES: dict[str, type[Message]] = {
     kind.__name__.lower(): kind for kind in (Read, Cell, Write, Positions, Next, Probe, Save, Page)
 }
 
 
-def encoded(value: Any) -> Response:
+def encoded(value: object) -> Response:
+    """Returns the answer to a message as a Response."""
     if isinstance(value, Response):
         return value
     if isinstance(value, bytes):
@@ -111,54 +123,55 @@ def encoded(value: Any) -> Response:
     return Response(content, media_type="application/json")
 
 
-def endpoint(kind: Any, runs: Runs) -> Callable[[Request], Awaitable[Response]]:
-    """Validates a message and answers it in another thread; nothing is computed if the page has
-    been closed.
+def endpoint(kind: type[Message], runs: Runs) -> Callable[[Request], Awaitable[Response]]:
+    """Returns a function that validates a message and answers it in another thread.
+
+    Nothing is computed if the page has been closed.
     """
 
-    def answer(message: Any) -> Response:
+    def answer(message: Answered) -> Response:
         with runs.lock:
             return encoded(message.answer(runs))
 
     async def handle(request: Request) -> Response:
         message = kind.model_validate_json(await request.body())
-        return (
-            Response(status_code=499)
-            if await request.is_disconnected()
-            else await run_in_threadpool(answer, message)
-        )
+        if await request.is_disconnected():
+            return Response(status_code=499)
+        return await run_in_threadpool(answer, cast(Answered, message))
 
     return handle
 
 
-async def failed(request: Request, error: Any) -> Response:
-    status, reason = (
-        500,
-        f"{type(error).__name__}: {in_line(error)} (the terminal has the traceback)",
-    )
+async def failed(request: Request, error: Exception) -> Response:
+    """Returns what is wrong, in one line."""
     if isinstance(error, ValidationError):
         problem = error.errors(include_url=False)[0]
-        status, reason = 400, f"{'.'.join(map(str, problem['loc'])) or 'request'}: {problem['msg']}"
-    elif isinstance(error, UserError):
-        status, reason = 400, in_line(error, None)
-    elif isinstance(error, HTTPException):
+        field = ".".join(map(str, problem["loc"])) or "request"
+        return refusal(400, f"{field}: {problem['msg']}")
+    if isinstance(error, UserError):
+        return refusal(400, in_line(error, None))
+    if isinstance(error, HTTPException):
         hint = "open the address that imdbattn.explore has printed; the part after # can be kept"
-        status, reason = error.status_code, f"{error.detail}: {hint}"
+        return refusal(error.status_code, f"{error.detail}: {hint}")
+    reason = f"{type(error).__name__}: {in_line(error)} (the terminal has the traceback)"
+    return refusal(500, reason)
+
+
+def refusal(status: int, reason: str) -> Response:
     return JSONResponse({"error": reason}, status)
 
 
 def make_app(runs: Runs, token: str) -> ASGIApp:
-    """The application, whose page has the address /<token>/."""
-    routes = [
-        Route("/api/runs", lambda request: encoded(runs.listed()), methods=["GET"]),
-        *(
-            Route(f"/api/{name}", endpoint(kind, runs), methods=["POST"])
-            for name, kind in MESSAGES.items()
-        ),
-        Mount("/", StaticFiles(directory=Path(__file__).with_name("static"), html=True)),
+    """Returns the application, whose page has the address /<token>/."""
+    routes: list[BaseRoute] = [
+        Route("/api/runs", lambda request: encoded(runs.listed()), methods=["GET"])
     ]
+    for name, kind in MESSAGES.items():
+        routes.append(Route(f"/api/{name}", endpoint(kind, runs), methods=["POST"]))
+    static = Path(__file__).with_name("static")
+    routes.append(Mount("/", StaticFiles(directory=static, html=True)))
     # the traceback of the last is also printed
-    kinds: Any = (ValidationError, UserError, HTTPException, Exception)
+    kinds: list[int | type[Exception]] = [ValidationError, UserError, HTTPException, Exception]
     inner = Starlette(
         routes=[Mount(f"/{token}", routes=routes)],
         middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=HOSTS)],
@@ -183,7 +196,8 @@ def make_app(runs: Runs, token: str) -> ASGIApp:
 def serve(settings: Explore) -> None:
     """Serves the page of imdbattn.explore at 127.0.0.1, until Ctrl-C or SIGTERM."""
     with socket.create_server((HOSTS[0], settings.port)) as opened:  # port 0 is any free one
-        runs, token = Runs(settings.runs, settings), secrets.token_urlsafe(16)
+        runs = Runs(settings.runs, settings)
+        token = secrets.token_urlsafe(16)
         address = f"http://{HOSTS[0]}:{opened.getsockname()[1]}/{token}/"
         count = len(runs.by_id)
         print(f"{count} run{'s' * (count != 1)} at {address} (Ctrl-C stops the server)", flush=True)

@@ -3,73 +3,118 @@
 Shape suffixes: S source symbols, T output symbols, V vocabulary, K beams.
 """
 
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated, TypedDict, cast
 
 import torch
 from pydantic import Field
+from torch import Tensor
 
+from imdbattn.api.model import Model
 from imdbattn.data.vocabulary import EOS, MARKERS, PAD
 from imdbattn.nn.encoder_decoder import NEVER, beam_search
 from imdbattn.tasks.prediction import Translation
+from imdbattn.tasks.seq2seq.predictor import Seq2SeqPredictor
 from imdbattn.tools.explore.runs import Message, Runs
 
 ALTERNATIVES = 5
 
 
+class Step(TypedDict):
+    """A written symbol. alternatives: the most probable symbols and their probabilities."""
+
+    symbol: str
+    probability: float
+    alternatives: list[tuple[str, float]]
+
+
+class Beam(TypedDict):
+    output: str
+    log_probability: float
+    score: float
+    ended: bool
+
+
+class Written(TypedDict):
+    """The output for a source. weights: (T, S)."""
+
+    output: str
+    source: list[str]
+    probability: float
+    unknown: list[str]
+    weights: list[list[float]] | None
+    steps: list[Step]
+    beams: list[Beam]
+
+
 class Write(Message):
+    """Asks what a run writes for a source."""
+
     run: str
     text: Annotated[str, Field(max_length=1000)]
     beams: Annotated[int, Field(ge=1, le=20)] = 1
     length_penalty: Annotated[float, Field(ge=0, le=10)] = 1.0
 
     def prediction(self, runs: Runs) -> Translation:
-        """Raises UserError for a source without symbols."""
-        predictor = runs.model(self.run).predictor
+        """Returns the output. Raises UserError for a source without symbols."""
+        predictor = predictor_of(runs.model(self.run))
         (written,) = predictor.write([self.text], self.beams, self.length_penalty)
         predictor.warnings()  # clears those that commands print at the end
         return written
 
     @torch.no_grad()
-    def answer(self, runs: Runs) -> dict[str, Any]:
-        written, predictor = self.prediction(runs), runs.model(self.run).predictor
-        net, (source_vocabulary, vocabulary) = predictor.net, predictor.vocabularies
-        source_1S = torch.tensor(
-            [source_vocabulary.encode(written.source)], device=predictor.device
-        )
+    def answer(self, runs: Runs) -> Written:
+        """Returns the output, its steps, and all beams."""
+        written = self.prediction(runs)
+        predictor = predictor_of(runs.model(self.run))
+        source_vocabulary, vocabulary = predictor.vocabularies
+        ids = source_vocabulary.encode(written.source)
+        source_1S = torch.tensor([ids], device=predictor.device)
         lengths_1 = torch.tensor([source_1S.shape[1]], device=source_1S.device)
-        search = beam_search(net, source_1S, lengths_1, self.beams, self.length_penalty)
+        search = beam_search(predictor.net, source_1S, lengths_1, self.beams, self.length_penalty)
         tokens_T = search.tokens_BKT[0, 0]
         tokens_T = tokens_T[tokens_T != PAD]
-        probability_TV = net(source_1S, lengths_1, tokens_T[None])[0].double().softmax(-1)
+        logits_1TV = predictor.net(source_1S, lengths_1, tokens_T[None])
+        probability_TV = logits_1TV[0].double().softmax(-1)
         probability_TV[:, NEVER] = 0
-        names = [
-            MARKERS[number] if number == EOS else vocabulary.symbols[number]
-            for number in range(len(vocabulary))
-        ]
+        names = [MARKERS[n] if n == EOS else vocabulary.symbols[n] for n in range(len(vocabulary))]
         steps = []
         for token, probability_V in zip(tokens_T.tolist(), probability_TV, strict=True):
-            shares, numbers = probability_V.topk(min(ALTERNATIVES, len(names) - EOS))
-            alternatives = [
-                (names[n], share)
-                for n, share in zip(numbers.tolist(), shares.tolist(), strict=True)
-            ]
-            step = {"symbol": names[token], "probability": probability_V[token].item()}
-            steps.append(step | {"alternatives": alternatives})
+            steps.append(step_of(token, probability_V, names))
+        beams: list[Beam] = []
+        for k in range(self.beams):
+            if not search.log_probability_BK[0, k].isfinite():
+                continue
+            tokens = search.tokens_BKT[0, k]
+            beam: Beam = {
+                "output": predictor.joined(vocabulary.decode(tokens.tolist())),
+                "log_probability": search.log_probability_BK[0, k].item(),
+                "score": search.score_BK[0, k].item(),
+                "ended": bool((tokens == EOS).any()),
+            }
+            beams.append(beam)
+        weights_TS = written.weights_TS
         return {
             "output": written.output,
             "source": written.source,
             "probability": written.probability,
             "unknown": list(written.unknown),
-            "weights": None if written.weights_TS is None else written.weights_TS.tolist(),
+            "weights": None if weights_TS is None else weights_TS.tolist(),
             "steps": steps,
-            "beams": [
-                {
-                    "output": predictor.joined(vocabulary.decode(search.tokens_BKT[0, k].tolist())),
-                    "log_probability": search.log_probability_BK[0, k].item(),
-                    "score": search.score_BK[0, k].item(),
-                    "ended": bool((search.tokens_BKT[0, k] == EOS).any()),
-                }
-                for k in range(self.beams)
-                if search.log_probability_BK[0, k].isfinite()
-            ],
+            "beams": beams,
         }
+
+
+def step_of(token: int, probability_V: Tensor, names: Sequence[str]) -> Step:
+    """Returns the symbol of a step and its alternatives."""
+    shares, numbers = probability_V.topk(min(ALTERNATIVES, len(names) - EOS))
+    symbols = [names[number] for number in numbers.tolist()]
+    return {
+        "symbol": names[token],
+        "probability": probability_V[token].item(),
+        "alternatives": list(zip(symbols, shares.tolist(), strict=True)),
+    }
+
+
+def predictor_of(model: Model) -> Seq2SeqPredictor:
+    return cast(Seq2SeqPredictor, model.predictor)

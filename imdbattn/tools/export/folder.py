@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import safetensors.torch
 import torch
@@ -33,11 +33,18 @@ from imdbattn.settings.safety import read_json
 from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 from imdbattn.tasks.task import task_of
-from imdbattn.tools.export.vectors import VECTORS, build, smaller
+from imdbattn.tools.export.vectors import VECTORS, ExportFacts, build, smaller
 
-KIND, FORMAT = "imdbattn", 1  # model_type in config.json, and the version of the folder's format
-CONFIG, WEIGHTS, WORDS, CARD = EXPORTED, "model.safetensors", "tokenizer.json", "README.md"
-METRICS, PROGRAM, ONNX, CHECKSUMS = "metrics.json", "model.pt2", "model.onnx", "checksums.json"
+KIND = "imdbattn"  # model_type in config.json
+FORMAT = 1  # the version of the folder's format
+CONFIG = EXPORTED
+WEIGHTS = "model.safetensors"
+WORDS = "tokenizer.json"
+METRICS = "metrics.json"
+CARD = "README.md"
+CHECKSUMS = "checksums.json"
+PROGRAM = "model.pt2"
+ONNX = "model.onnx"
 # what `read_export` needs; a graph is for other programs
 FILES = (CONFIG, WEIGHTS, WORDS, METRICS, CARD, CHECKSUMS)
 REMEDY = "export the model again, or copy its whole folder again"
@@ -48,14 +55,14 @@ OTHER_FOLDER = "choose another folder"
 
 
 def write_export(
-    predictor: Any,
+    predictor: Predictor,
     out: Path | str,
     run_folder: Path,
     vectors: str = "training",
     precision: str = "auto",
     graph: bool = False,
     onnx: bool = False,
-) -> dict[str, Any]:
+) -> ExportFacts:
     """Writes a trained model into the folder `out`, and returns facts about its vectors (see
     `smaller`).
 
@@ -75,7 +82,7 @@ def write_export(
     out = expanded(out).resolve()
     check_out(out)
     metrics = read_json(run_folder / METRICS, "finish the run, imdbattn.train resume=...")
-    facts: dict[str, Any] = {}
+    facts: ExportFacts = {}
     if is_export(run_folder):
         facts = read_config(run_folder)["export"]
         if vectors == "all" and facts.get("vectors") == "training":
@@ -85,52 +92,68 @@ def write_export(
             )
     elif isinstance(predictor, ReviewPredictor):
         predictor, facts = smaller(predictor, run_folder, metrics, vectors, precision)
-    net = predictor.net
-    tensors = {
-        name: weight.detach().cpu().contiguous() for name, weight in net.state_dict().items()
-    }
-    if facts:
-        dtype = torch.float16 if facts.get("precision") == "float16" else torch.float32
-        tensors[VECTORS] = net.embedding.vectors_VD.to(dtype).contiguous()
     with replacing(out) as folder:
-        safetensors.torch.save_file(tensors, folder / WEIGHTS, {"format": "pt"})
+        write_weights(folder, predictor, facts)
         if facts:
-            (folder / WORDS).write_text(
-                tokenizer_json(predictor.cfg.data.tokenizer, predictor.glove.words), "utf-8"
-            )
+            words = tokenizer_json(predictor.cfg.data.tokenizer, reviews(predictor).glove.words)
+            (folder / WORDS).write_text(words, "utf-8")
         if graph or onnx:
             # for which the others do not wait
             from imdbattn.tools.export.graph import to_onnx, to_program
 
             if graph:
-                torch.export.save(to_program(predictor), folder / PROGRAM)
+                torch.export.save(to_program(reviews(predictor)), folder / PROGRAM)
             if onnx:
-                to_onnx(predictor, folder / ONNX)
-        settings = portable(as_dict(predictor.cfg))
+                to_onnx(reviews(predictor), folder / ONNX)
         path = str(getattr(predictor.cfg.data, "path", None) or "")
         metrics["test_set"] = metrics["test_set"].replace(path, Path(path).name)  # as `portable`
         write_json(folder / METRICS, metrics)
-        version = import_module("imdbattn").__version__  # an import of its API would be a cycle
-        config = {"model_type": KIND, "format": FORMAT, "version": version, "settings": settings}
-        write_json(folder / CONFIG, config | {"facts": dict(predictor.facts), "export": facts})
-        write_json(
-            folder / CHECKSUMS, {file.name: sha256_of(file) for file in sorted(folder.iterdir())}
-        )
+        write_config(folder, predictor, facts)
+        sums = {file.name: sha256_of(file) for file in sorted(folder.iterdir())}
+        write_json(folder / CHECKSUMS, sums)
         (folder / CARD).write_text(card(predictor, metrics, facts), "utf-8")
     return facts
+
+
+def reviews(predictor: Predictor) -> ReviewPredictor:
+    """Returns a predictor that has vectors as the classifier that it is."""
+    return cast(ReviewPredictor, predictor)
+
+
+def write_weights(folder: Path, predictor: Predictor, facts: ExportFacts) -> None:
+    """Writes the weights, and the vectors in their precision."""
+    net = predictor.net
+    tensors = {}
+    for name, weight in net.state_dict().items():
+        tensors[name] = weight.detach().cpu().contiguous()
+    if facts:
+        dtype = torch.float16 if facts.get("precision") == "float16" else torch.float32
+        tensors[VECTORS] = net.embedding.vectors_VD.to(dtype).contiguous()
+    safetensors.torch.save_file(tensors, folder / WEIGHTS, {"format": "pt"})
+
+
+def write_config(folder: Path, predictor: Predictor, facts: ExportFacts) -> None:
+    """Writes the settings and the facts of the model and of the export."""
+    config = {
+        "model_type": KIND,
+        "format": FORMAT,
+        "version": import_module("imdbattn").__version__,  # an import of its API would be a cycle
+        "settings": portable(as_dict(predictor.cfg)),
+        "facts": dict(predictor.facts),
+        "export": facts,
+    }
+    write_json(folder / CONFIG, config)
 
 
 def check_out(out: Path) -> None:
     """Raises UserError unless `out` is absent, empty, or an export and what commands have written
     into it.
     """
-    files = (
-        {file.name for file in out.iterdir()}
-        if out.is_dir()
-        else {out.name}
-        if out.exists()
-        else set()
-    )
+    files: set[str] = set()
+    if out.is_dir():
+        files = {file.name for file in out.iterdir()}
+    elif out.exists():
+        files = {out.name}
     is_ours = is_export(out) and json.loads((out / CONFIG).read_bytes()).get("model_type") == KIND
     if others := files - ({*FILES, PROGRAM, ONNX, *RESULTS} if is_ours else set()):
         raise UserError(
@@ -140,10 +163,9 @@ def check_out(out: Path) -> None:
 
 @contextmanager
 def replacing(out: Path) -> Iterator[Path]:
-    """A temporary folder that replaces `out` at the end, unless an exception is raised."""
-    new, old = (
-        out.with_name(f".{out.name}.{uuid.uuid4().hex[:8]}.{end}") for end in ("tmp", "old")
-    )
+    """Yields a temporary folder that replaces `out` at the end, unless an exception is raised."""
+    new = out.with_name(f".{out.name}.{uuid.uuid4().hex[:8]}.tmp")
+    old = out.with_name(f".{out.name}.{uuid.uuid4().hex[:8]}.old")
     with writing_into(out.parent, OTHER_FOLDER):
         try:
             new.mkdir(parents=True)
@@ -174,38 +196,36 @@ def portable(settings: dict[str, Any]) -> dict[str, Any]:
     return settings | {"logger": {}, "resume": None, "trust": None}
 
 
-def tokenizer_json(name: Any, words: Sequence[str]) -> str:
-    """The tokenizer with the words that have vectors, in the format of the library `tokenizers`.
+def tokenizer_json(name: object, words: Sequence[str]) -> str:
+    """Returns the tokenizer with the words that have vectors, in the format of the library
+    `tokenizers`.
 
     Of a callable of one's own only the words are written: config.json has its name. The library
     lower-cases a capital sigma at the end of a word differently.
     """
     pipeline = pipeline_of(name) if isinstance(name, str) else Tokenizer(WordLevel())
-    pipeline.model = WordLevel(
-        {"<unk>": UNK, **dict(zip(words, count(FIRST_WORD), strict=False))}, "<unk>"
-    )
+    ids = {"<unk>": UNK, **dict(zip(words, count(FIRST_WORD), strict=False))}
+    pipeline.model = WordLevel(ids, "<unk>")
     if isinstance(name, str):
         pipeline.normalizer = Rewrites([Lowercase(), pipeline.normalizer])
     return pipeline.to_str()
 
 
-def card(predictor: Any, metrics: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
-    """README.md with the header that the Hugging Face hub reads."""
+def card(predictor: Predictor, metrics: Mapping[str, Any], facts: ExportFacts) -> str:
+    """Returns README.md with the header that the Hugging Face hub reads."""
     from huggingface_hub import EvalResult, ModelCardData
 
-    cfg, task = predictor.cfg, "text-classification" if facts else "text2text-generation"
-    scores = {
-        split: key
-        for split, key in (("validation", "val_"), ("test", "test_"))
-        if f"{key}accuracy" in metrics
-    }
+    cfg = predictor.cfg
+    task = "text-classification" if facts else "text2text-generation"
+    prefixes = {"validation": "val_", "test": "test_"}
+    scores = {split: key for split, key in prefixes.items() if f"{key}accuracy" in metrics}
     source = cfg.data.source if isinstance(cfg.data.source, str) else cfg.data.source.target
     about = (task, source, metrics["test_set"], "accuracy")
     results = [
         EvalResult(*about, metrics[f"{key}accuracy"], dataset_split=split)
         for split, key in scores.items()
     ]
-    name, labels = cfg.model.name, [plain(label) for label in predictor.facts.get("labels", ())]
+    name = cfg.model.name
     header = ModelCardData(
         library_name=KIND,
         pipeline_tag=task,
@@ -219,8 +239,8 @@ def card(predictor: Any, metrics: Mapping[str, Any], facts: Mapping[str, Any]) -
         "facts": facts,
         "scores": scores,
         "header": header,
-        "labels": labels,
-        "dim": predictor.glove.vectors.shape[1] if facts else None,
+        "labels": [plain(label) for label in predictor.facts.get("labels", ())],
+        "dim": reviews(predictor).glove.vectors.shape[1] if facts else None,
     }
     return render(Path(__file__).with_name("card.md.jinja"), **values)
 
@@ -229,18 +249,21 @@ def card(predictor: Any, metrics: Mapping[str, Any], facts: Mapping[str, Any]) -
 
 
 def is_export(folder: Path | str) -> bool:
-    """Whether a folder is an exported model rather than a run folder."""
+    """Returns whether a folder is an exported model rather than a run folder."""
     return Run(folder).kind == "export"
 
 
-def read_export(folder: Path | str, trust: Any = None) -> Any:
-    """The Predictor of an exported folder. trust: packages whose classes its settings may name.
+def read_export(folder: Path | str, trust: str | list[str] | None = None) -> Predictor:
+    """Reads the Predictor of an exported folder.
+
+    trust: packages whose classes its settings may name.
 
     Raises UserError if a file has changed since it was written, or is of another version.
     """
     folder = expanded(folder)
-    config, cfg = read_config(folder), Run(folder, trust).settings
-    tensors, facts = safetensors.torch.load_file(folder / WEIGHTS), config["facts"]
+    facts = read_config(folder)["facts"]
+    cfg = Run(folder, trust).settings
+    tensors = safetensors.torch.load_file(folder / WEIGHTS)
     kind = task_of(cfg).part("predictor", Predictor)
     if not issubclass(kind, ReviewPredictor):
         return kind.load(cfg, Trained(tensors, facts))
@@ -251,10 +274,12 @@ def read_export(folder: Path | str, trust: Any = None) -> Any:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """config.json of an export. Raises UserError if a file has changed, or the folder is of another
-    version.
+    """Reads config.json of an export.
+
+    Raises UserError if a file has changed, or the folder is of another version.
     """
-    config, sums = read_json(folder / CONFIG, REMEDY), read_json(folder / CHECKSUMS, REMEDY)
+    config = read_json(folder / CONFIG, REMEDY)
+    sums = read_json(folder / CHECKSUMS, REMEDY)
     changed = [name for name, checksum in sums.items() if sha256_of(folder / name) != checksum]
     if changed or config.get("format") != FORMAT:
         reason = f"changed: {', '.join(changed)}" if changed else f"its format is not {FORMAT}"

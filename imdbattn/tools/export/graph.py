@@ -7,7 +7,6 @@ import logging
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,10 +16,11 @@ from torch.export import Dim, ExportedProgram
 from imdbattn.data.ragged import Batch, ragged
 from imdbattn.errors import UserError
 from imdbattn.nn.scores import padding_mask
+from imdbattn.tasks.reviews.predictor import ReviewPredictor
 
 # reviews and positions of the batches that are compared
 CHECKED = ((1, 1), (2, 7), (5, 1), (3, 64), (1, 33))
-TOLERANCE = 1e-4
+LOGIT_TOLERANCE = 1e-4
 
 
 class Graph(nn.Module):
@@ -33,8 +33,9 @@ class Graph(nn.Module):
     def forward(
         self, tokens_BT: Tensor, lengths_B: Tensor, before_BTW: Tensor | None = None
     ) -> Tensor:
-        """Logits (B, C). tokens_BT: ids, 0 after the end. before_BTW: see data/ragged.Batch, for
-        phrases only.
+        """Returns logits (B, C).
+
+        tokens_BT: ids, 0 after the end. before_BTW: see data/ragged.Batch, for phrases only.
         """
         places_T = torch.arange(tokens_BT.shape[1], device=tokens_BT.device)
         positions_BT = places_T * padding_mask(lengths_B, tokens_BT.shape[1])
@@ -42,18 +43,23 @@ class Graph(nn.Module):
         return self.net(Batch(tokens_BT, positions_BT, lengths_B, unused, unused, before_BTW, 0))  # type: ignore[arg-type]
 
 
-def example(predictor: Any, reviews: int, positions: int, seed: int = 0) -> tuple[Tensor, ...]:
-    """Random inputs of a graph: reviews of different lengths, one of them with all positions."""
-    rng, before = np.random.default_rng(seed), predictor.batch_options["before"]
+def example(
+    predictor: ReviewPredictor, reviews: int, positions: int, seed: int = 0
+) -> tuple[Tensor, ...]:
+    """Returns random inputs of a graph: reviews of different lengths, one of them with all
+    positions.
+    """
+    rng = np.random.default_rng(seed)
+    before = predictor.batch_options["before"]
     lengths = [positions, *rng.integers(positions + 1, size=reviews - 1)]
     ids = [rng.integers(1, len(predictor.glove.vectors), length).tolist() for length in lengths]
     batch = ragged(ids).batch(torch.arange(reviews), before=before)
     return (batch.tokens_BT, batch.lengths_B, batch.before_BTW)[: 3 if before else 2]
 
 
-def to_program(predictor: Any) -> ExportedProgram:
-    """The net as a graph with inputs tokens_BT, lengths_B, and before_BTW for a model with phrases:
-    int64, any B and T.
+def to_program(predictor: ReviewPredictor) -> ExportedProgram:
+    """Returns the net as a graph with inputs tokens_BT, lengths_B, and before_BTW for a model with
+    phrases: int64, any B and T.
 
     T is at most data.max_tokens. Raises UserError for a net whose graph computes other logits, and
     for one with a recurrent network, whose graph would have a fixed T.
@@ -64,10 +70,8 @@ def to_program(predictor: Any) -> ExportedProgram:
             " a graph for one length only: export without it"
         )
     graph = Graph(predictor.net).cpu().eval()
-    reviews, positions = (
-        Dim("reviews", min=1),
-        Dim("positions", min=1, max=predictor.cfg.data.max_tokens or 8192),
-    )
+    reviews = Dim("reviews", min=1)
+    positions = Dim("positions", min=1, max=predictor.cfg.data.max_tokens or 8192)
     inputs = example(predictor, 3, 5)
     shapes = ({0: reviews, 1: positions}, {0: reviews}, {0: reviews, 1: positions})
     with torch.no_grad(), warnings.catch_warnings(action="ignore"):
@@ -76,40 +80,45 @@ def to_program(predictor: Any) -> ExportedProgram:
         )
     for node in program.graph.nodes:
         node.meta.pop("stack_trace", None)  # it names folders of this machine
-    check(predictor, program.module(), "torch.export")
+    check_graph(predictor, program.module(), "torch.export")
     return program
 
 
-def to_onnx(predictor: Any, path: Path) -> None:
+def to_onnx(predictor: ReviewPredictor, path: Path) -> None:
     """Writes the graph of `to_program` as ONNX, checked by onnxruntime. Raises UserError."""
     import onnxruntime  # of the extra `onnx`
 
     program = to_program(predictor)
-    names = ["tokens_BT", "lengths_B", "before_BTW"][
-        : 3 if predictor.batch_options["before"] else 2
-    ]
+    names = ["tokens_BT", "lengths_B"]
+    if predictor.batch_options["before"]:
+        names.append("before_BTW")
     for library in ("onnx_ir", "onnxscript", "torch.onnx"):  # they log about a hundred lines
         logging.getLogger(library).setLevel(logging.ERROR)
     with warnings.catch_warnings(action="ignore"):
         # which ONNX does not have
-        program = program.run_decompositions({torch.ops.aten.searchsorted.Tensor: search})
-        options: Any = {"external_data": False, "verbose": False}
+        program = program.run_decompositions({torch.ops.aten.searchsorted.Tensor: bisected})
         torch.onnx.export(
-            program, (), path, input_names=names, output_names=["logits_BC"], **options
+            program,
+            (),
+            path,
+            input_names=names,
+            output_names=["logits_BC"],
+            external_data=False,
+            verbose=False,
         )
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
 
     def run(*inputs: Tensor) -> Tensor:
-        return torch.from_numpy(
-            session.run(None, dict(zip(names, (x.numpy() for x in inputs), strict=True)))[0]
-        )
+        arrays = [tensor.numpy() for tensor in inputs]
+        logits_BC, *_ = session.run(None, dict(zip(names, arrays, strict=True)))
+        return torch.from_numpy(logits_BC)
 
-    check(predictor, run, "ONNX")
+    check_graph(predictor, run, "ONNX")
 
 
-def search(keys_P: Tensor, values: Tensor, **_: Any) -> Tensor:
-    """torch.searchsorted by bisection, for int64: the number of keys, in ascending order, below
-    each value.
+def bisected(keys_P: Tensor, values: Tensor, **_: object) -> Tensor:
+    """Returns torch.searchsorted by bisection, for int64: the number of keys, in ascending order,
+    below each value.
     """
     below = torch.zeros_like(values)
     for power in reversed(range(len(keys_P).bit_length())):
@@ -119,7 +128,7 @@ def search(keys_P: Tensor, values: Tensor, **_: Any) -> Tensor:
     return below
 
 
-def check(predictor: Any, graph: Callable[..., Tensor], what: str) -> None:
+def check_graph(predictor: ReviewPredictor, graph: Callable[..., Tensor], what: str) -> None:
     """Raises UserError if a graph computes other logits than the net, for a few sizes of random
     reviews.
     """
@@ -127,8 +136,9 @@ def check(predictor: Any, graph: Callable[..., Tensor], what: str) -> None:
     for seed, (reviews, positions) in enumerate(CHECKED):
         inputs = example(predictor, reviews, min(positions, longest), seed)
         with torch.no_grad():
-            expected_BC, logits_BC = Graph(predictor.net)(*inputs), graph(*inputs)
-        if not torch.allclose(logits_BC, expected_BC, atol=TOLERANCE, rtol=TOLERANCE):
+            expected_BC = Graph(predictor.net)(*inputs)
+            logits_BC = graph(*inputs)
+        if not torch.allclose(logits_BC, expected_BC, atol=LOGIT_TOLERANCE, rtol=LOGIT_TOLERANCE):
             error = (logits_BC - expected_BC).abs().max().item()
             raise UserError(
                 f"model={predictor.cfg.model.name}: the graph of {what} differs from the model by"

@@ -7,7 +7,7 @@ import hashlib
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 import torch
@@ -25,8 +25,26 @@ from imdbattn.tasks.reviews.predictor import ReviewPredictor
 
 log = logging.getLogger(__name__)
 
+VECTORS = "embedding.vectors_VD"
 # depend on the ids
-VECTORS, SLOTS, PHRASES = "embedding.vectors_VD", "embedding.slot_V", "context.phrases.keys_P"
+SLOTS = "embedding.slot_V"
+PHRASES = "context.phrases.keys_P"
+
+
+class ExportFacts(TypedDict, total=False):
+    """Facts about the vectors of an export; empty for an encoder-decoder.
+
+    asked: the setting `vectors`. split: of the reviews that the run and the export label.
+    """
+
+    vectors: Literal["all", "training"]
+    asked: str
+    words: int
+    of_words: int
+    precision: Literal["float32", "float16"]
+    split: str
+    reviews: int
+    changed_labels: int
 
 
 def smaller(
@@ -35,8 +53,8 @@ def smaller(
     metrics: Mapping[str, Any],
     vectors: str,
     precision: str,
-) -> tuple[ReviewPredictor, dict[str, Any]]:
-    """The predictor with the vectors to export, and facts about them. For the arguments see
+) -> tuple[ReviewPredictor, ExportFacts]:
+    """Returns the predictor with the vectors to export, and facts about them. For the arguments see
     `write_export`.
     """
     words_K = training_words(predictor, metrics) if vectors == "training" else None
@@ -45,7 +63,7 @@ def smaller(
     texts = read_texts(run_folder / SPLIT_FILES[split][1])
     own = labels_of(predictor, texts)
     labels = own if words_K is None else labels_of(chosen, texts)
-    facts = {
+    facts: ExportFacts = {
         "vectors": "all" if words_K is None else "training",
         "asked": vectors,
         "words": len(chosen.glove.words),
@@ -58,13 +76,14 @@ def smaller(
     if precision == "auto":
         half = with_vectors(chosen, dtype=torch.float16)
         if np.isfinite(half.glove.vectors).all() and labels_of(half, texts) == labels:
-            return half, facts | {"precision": "float16"}
+            facts["precision"] = "float16"
+            return half, facts
     return chosen, facts
 
 
 def training_words(predictor: ReviewPredictor, metrics: Mapping[str, Any]) -> Tensor | None:
-    """Ids of the words of the training reviews, ascending; None if these are not available, or not
-    the run's.
+    """Returns the ids of the words of the training reviews, ascending; None if these are not
+    available, or not the run's.
     """
     trained_K = trained_words(predictor.net.state_dict(), "embedding")
     if trained_K is not None:
@@ -76,57 +95,59 @@ def training_words(predictor: ReviewPredictor, metrics: Mapping[str, Any]) -> Te
     except (UserError, OSError) as error:
         log.warning("All words are kept, because the training reviews are not available: %s", error)
         return None
-    keys = {key: corpus.fingerprints[split] for split, key in FINGERPRINT.items()} | {
-        "source_key": corpus.source_key
-    }
-    if corpus.glove.fingerprint != predictor.glove.fingerprint or any(
-        metrics.get(key) != keys[key] for key in keys
-    ):
+    recorded = {key: corpus.fingerprints[split] for split, key in FINGERPRINT.items()}
+    recorded["source_key"] = corpus.source_key
+    same_data = all(metrics.get(key) == value for key, value in recorded.items())
+    if corpus.glove.fingerprint != predictor.glove.fingerprint or not same_data:
         log.warning("All words are kept, because the training reviews have changed since the run")
         return None
     return distinct_words(corpus.splits["train"])
 
 
 def labels_of(predictor: ReviewPredictor, texts: Sequence[str]) -> list[str]:
+    """Returns the label of each text."""
     return [result.output for result in predictor.label(texts)]
 
 
 def with_vectors(
     predictor: ReviewPredictor, words_K: Tensor | None = None, dtype: torch.dtype = torch.float32
 ) -> ReviewPredictor:
-    """The same weights with the vectors of these words only, rounded. words_K: their ids,
-    ascending; None for all.
+    """Returns the same weights with the vectors of these words only, rounded.
+
+    words_K: their ids, ascending; None for all.
     """
-    net: Any = predictor.net
-    tensors, words, vectors_KD = net.state_dict(), predictor.glove.words, net.embedding.vectors_VD
+    net = predictor.net
+    tensors = net.state_dict()
+    words = predictor.glove.words
+    vectors_KD = net.embedding.vectors_VD
     facts = dict(predictor.facts)
     if words_K is not None:
         rows_K = torch.cat([torch.arange(FIRST_WORD), words_K])
-        words, vectors_KD = (
-            [words[row - FIRST_WORD] for row in words_K.tolist()],
-            vectors_KD[rows_K],
-        )
+        words = [words[row - FIRST_WORD] for row in words_K.tolist()]
+        vectors_KD = vectors_KD[rows_K]
         if SLOTS in tensors:
             tensors[SLOTS] = tensors[SLOTS][rows_K]
         if PHRASES in tensors:
             tensors[PHRASES] = renumbered(tensors[PHRASES], rows_K, len(net.embedding.vectors_VD))
         # Ids of the cache are not those of these words.
-        facts["vectors"] = hashlib.sha256(
-            "\n".join([facts["vectors"], *words]).encode()
-        ).hexdigest()[:16]
+        lines = "\n".join([facts["vectors"], *words])
+        facts["vectors"] = hashlib.sha256(lines.encode()).hexdigest()[:16]
     return build(predictor.cfg, Path(), tensors, facts, vectors_KD.to(dtype).float(), words)
 
 
 def renumbered(keys_P: Tensor, rows_K: Tensor, rows: int) -> Tensor:
-    """Keys of phrases (nn/beyond/context) with the places in `rows_K` as ids. rows: number of ids
-    before.
+    """Returns keys of phrases (nn/beyond/context) with the places in `rows_K` as ids.
+
+    rows: number of ids before.
     """
     place_V = torch.zeros(rows, dtype=torch.int64)
     place_V[rows_K] = torch.arange(len(rows_K))
-    new_P, factor = torch.zeros_like(keys_P), 1
+    new_P = torch.zeros_like(keys_P)
+    factor = 1
     while keys_P.any():
         new_P += place_V[keys_P % rows] * factor
-        keys_P, factor = keys_P // rows, factor * len(rows_K)
+        keys_P = keys_P // rows
+        factor *= len(rows_K)
     return new_P
 
 
@@ -138,7 +159,7 @@ def build(
     vectors_VD: Tensor,
     words: list[str],
 ) -> ReviewPredictor:
-    """A predictor from the weights of its net. facts: see `Learner`. file: for messages."""
+    """Returns a predictor from the weights of its net. facts: see `Learner`. file: for messages."""
     # the actual mean and standard deviation are among the weights
     zeros_D = np.zeros(vectors_VD.shape[1], np.float32)
     glove = Glove(file.parent, facts["vectors"], vectors_VD.numpy(), zeros_D, zeros_D + 1)

@@ -27,14 +27,14 @@ BUDGET = 8_192  # positions of a batch of reviews with one change each
 
 
 def words_of(batch: Batch) -> Tensor:
-    """(B, T) bool, True on words, False on padding."""
+    """Returns (B, T) bool, True on words, False on padding."""
     return padding_mask(batch.lengths_B, batch.tokens_BT.shape[1])
 
 
 def keep(batch: Batch, kept_BT: Tensor) -> Batch:
-    """The batch with only those words where kept_BT is True.
+    """Returns the batch with only those words where kept_BT is True.
 
-    The same as word dropout in Ragged.batch: the words that remain keep their positions and their
+    As after word dropout in Ragged.batch, the words that remain keep their positions and their
     preceding words.
     """
     kept_BT = kept_BT & words_of(batch)
@@ -42,9 +42,8 @@ def keep(batch: Batch, kept_BT: Tensor) -> Batch:
     size = max([1, *lengths_B.tolist()])
     order_BT = kept_BT.byte().argsort(dim=1, descending=True, stable=True)[:, :size]
     word_BT = padding_mask(lengths_B, size)
-    before_BTW = batch.before_BTW.gather(
-        1, order_BT[..., None].expand(-1, -1, batch.before_BTW.shape[2])
-    )
+    order_BTW = order_BT[..., None].expand(-1, -1, batch.before_BTW.shape[2])
+    before_BTW = batch.before_BTW.gather(1, order_BTW)
     return batch._replace(
         tokens_BT=batch.tokens_BT.gather(1, order_BT) * word_BT,
         positions_BT=batch.positions_BT.gather(1, order_BT) * word_BT,
@@ -54,21 +53,21 @@ def keep(batch: Batch, kept_BT: Tensor) -> Batch:
 
 
 def take(batch: Batch, index_R: Tensor) -> Batch:
-    """The reviews `index_R` of a batch, which may repeat."""
+    """Returns the reviews `index_R` of a batch, which may repeat."""
     columns = (column[index_R] if isinstance(column, Tensor) else column for column in batch)
     return Batch(*columns)._replace(reviews=len(index_R))  # type: ignore[arg-type]
 
 
 def in_chunks(positions: int, *columns_R: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Parts of the columns, with so many rows that a batch of them has at most BUDGET positions."""
-    return zip(
-        *(column_R.split(max(1, BUDGET // positions)) for column_R in columns_R), strict=True
-    )
+    """Yields parts of the columns, of which a batch has at most BUDGET positions."""
+    rows = max(1, BUDGET // positions)
+    return zip(*(column_R.split(rows) for column_R in columns_R), strict=True)
 
 
 def log_odds(logits_BC: Tensor, label_B: Tensor) -> Tensor:
-    """(B,): log p / (1 - p) of the probability p of each review's label. It does not saturate where
-    p is near 1.
+    """Returns (B,): log p / (1 - p) of the probability p of each review's label.
+
+    It does not saturate where p is near 1.
     """
     own_B1 = logits_BC.gather(1, label_B[:, None])
     others_BC = logits_BC.scatter(1, label_B[:, None], -torch.inf)
@@ -76,25 +75,26 @@ def log_odds(logits_BC: Tensor, label_B: Tensor) -> Tensor:
 
 
 def probability(logits_BC: Tensor, label_B: Tensor) -> Tensor:
-    """(B,), float64: the probability of each review's label."""
+    """Returns (B,), float64: the probability of each review's label."""
     return logits_BC.double().softmax(1).gather(1, label_B[:, None])[:, 0]
 
 
 def ranks(scores_BT: Tensor, batch: Batch) -> Tensor:
-    """(B, T): the rank of each word, 0 for the largest score; equal scores are ranked at random,
-    padding comes last.
+    """Returns (B, T): the rank of each word, 0 for the largest score.
+
+    Equal scores are ranked at random, padding comes last.
     """
     scores_BT = scores_BT.masked_fill(~words_of(batch), -torch.inf)
     shuffled_BT = torch.rand(scores_BT.shape).argsort(1)
-    order_BT = shuffled_BT.gather(
-        1, scores_BT.gather(1, shuffled_BT).argsort(dim=1, descending=True, stable=True)
-    )
+    in_shuffled_BT = scores_BT.gather(1, shuffled_BT)
+    order_BT = shuffled_BT.gather(1, in_shuffled_BT.argsort(dim=1, descending=True, stable=True))
     return order_BT.argsort(1)
 
 
 def removed_words(share: float, words: int) -> int:
-    """The share of the words, rounded up, but not all of them. 0.3 of 50 words is 15, whatever the
-    rounding.
+    """Returns the share of the words, rounded up, but not all of them.
+
+    0.3 of 50 words is 15, whatever the rounding.
     """
     return min(math.ceil(share * words - 1e-9), words - 1) if words else 0
 
@@ -103,15 +103,16 @@ def removed_words(share: float, words: int) -> int:
 def erase(
     net: Classifier, batch: Batch, ranks_BT: Tensor, shares: Sequence[float]
 ) -> tuple[Tensor, Tensor]:
-    """Comprehensiveness and sufficiency (B, S), in float64.
+    """Returns comprehensiveness and sufficiency (B, S), in float64.
 
-    The probability of the predicted label, minus the same without `shares` of the words, those of
-    the lowest ranks, or with only these.
+    They are the probability of the predicted label, minus the same without `shares` of the words,
+    those of the lowest ranks, or with only these.
     """
     logits_BC = net(batch)
     label_B = logits_BC.argmax(1)
     whole_B = probability(logits_BC, label_B)
-    comprehensiveness, sufficiency = [], []
+    comprehensiveness = []
+    sufficiency = []
     for share in shares:
         number_B = torch.tensor([removed_words(share, words) for words in batch.lengths_B.tolist()])
         only = keep(batch, ranks_BT < number_B.clamp(min=1)[:, None])
@@ -125,42 +126,48 @@ def erase(
 def extremes(
     net: Classifier, batch: Batch, shares: Sequence[float], beam: int
 ) -> dict[str, Tensor]:
-    """low and high (B,): the lowest and the highest AOPC (mean comprehensiveness over `shares`)
-    that a search finds.
+    """Returns low and high (B,): the lowest and the highest AOPC (mean comprehensiveness over
+    `shares`) that a search finds.
 
     Exact for reviews of at most EXHAUSTIVE words, where the beam has all sets; in longer ones it
     may miss the extremes.
     """
-    found = []
+    low = []
+    high = []
     for row in range(len(batch.lengths_B)):
-        review = take(batch, torch.tensor([row]))
-        words, review = int(review.lengths_B), keep(review, words_of(review))  # without padding
+        padded = take(batch, torch.tensor([row]))
+        review = keep(padded, words_of(padded))  # without padding
+        words = int(review.lengths_B)
         counts = Counter(removed_words(share, words) for share in shares)
         width = 2**words if words <= EXHAUSTIVE else beam
-        losses = [(sign, partial(loss_without, net, review, sign)) for sign in (-1, 1)]
-        found.append([sign * beam_search(loss, words, counts, width) for sign, loss in losses])
-    return dict(zip(("low", "high"), torch.tensor(found, dtype=torch.float64).T, strict=True))
+        gain = partial(loss_without, net, review, -1)
+        loss = partial(loss_without, net, review, 1)
+        low.append(-beam_search(gain, words, counts, width))
+        high.append(beam_search(loss, words, counts, width))
+    return {
+        "low": torch.tensor(low, dtype=torch.float64),
+        "high": torch.tensor(high, dtype=torch.float64),
+    }
 
 
 def loss_without(net: Classifier, review: Batch, sign: int, removed_PT: Tensor) -> Tensor:
-    """(P,): `sign` times the loss of probability of the predicted label of one review without sets
-    of words.
+    """Returns (P,): `sign` times the loss of probability of the predicted label of one review
+    without sets of words.
     """
     logits_1C = net(review)
     label_1 = logits_1C.argmax(1)
     losses = []
     for (part_PT,) in in_chunks(removed_PT.shape[1], removed_PT):
         rest = keep(take(review, torch.zeros(len(part_PT), dtype=torch.int64)), ~part_PT)
-        losses.append(
-            probability(logits_1C, label_1) - probability(net(rest), label_1.expand(len(part_PT)))
-        )
+        left_P = probability(net(rest), label_1.expand(len(part_PT)))
+        losses.append(probability(logits_1C, label_1) - left_P)
     return sign * torch.cat(losses)
 
 
 def beam_search(
     loss: Callable[[Tensor], Tensor], words: int, counts: Counter[int], beam: int
 ) -> float:
-    """The largest mean loss of growing sets of removed words.
+    """Returns the largest mean loss of growing sets of removed words.
 
     loss: of sets of words (P, T), returns (P,). counts: sizes of the sets, and how many shares have
     each. Keeps `beam` sets at a time. The next words are those whose removal alone causes the
@@ -168,47 +175,46 @@ def beam_search(
     word is measured again. With a step of one word, a beam of all sets finds the largest loss of
     all orders.
     """
-    removed_PT, total_P = (
-        torch.zeros(1, max(words, 1), dtype=torch.bool),
-        torch.zeros(1, dtype=torch.float64),
-    )
+    removed_PT = torch.zeros(1, max(words, 1), dtype=torch.bool)
+    total_P = torch.zeros(1, dtype=torch.float64)
     step = max(1, round(STEP * words))
     for size in sorted({*counts, *range(step, max(counts), step)}):
         if more := size - int(removed_PT[0].sum()):
             parent_R, word_R = (~removed_PT).nonzero(as_tuple=True)
             alone_PT = torch.full(removed_PT.shape, -torch.inf, dtype=torch.float64)
-            alone_PT[parent_R, word_R] = loss(
-                removed_PT[parent_R] | F.one_hot(word_R, words).bool()
-            )
+            one_more_RT = removed_PT[parent_R] | F.one_hot(word_R, words).bool()
+            alone_PT[parent_R, word_R] = loss(one_more_RT)
             order_PT = alone_PT.argsort(1, descending=True)
             grown = []
+            first_PT = order_PT[:, : more - 1]
             for other in range(min(beam, words - size + 1)):  # the last of the words is another one
-                chosen_PT = torch.cat(
-                    [order_PT[:, : more - 1], order_PT[:, more - 1 + other, None]], 1
-                )
+                last_P1 = order_PT[:, more - 1 + other, None]
+                chosen_PT = torch.cat([first_PT, last_P1], 1)
                 grown.append(removed_PT.scatter(1, chosen_PT, True))
-            removed_PT, first_P = torch.cat(grown).unique(dim=0, return_inverse=True)
+            removed_PT, set_P = torch.cat(grown).unique(dim=0, return_inverse=True)
             lowest_P = torch.full((len(removed_PT),), -torch.inf, dtype=torch.float64)
-            total_P = lowest_P.scatter_reduce(0, first_P, total_P.repeat(len(grown)), "amax")
+            total_P = lowest_P.scatter_reduce(0, set_P, total_P.repeat(len(grown)), "amax")
         losses_P = loss(removed_PT)
         best = (total_P + max(counts[size], 1) * losses_P).topk(min(beam, len(losses_P))).indices
-        removed_PT, total_P = removed_PT[best], (total_P + counts[size] * losses_P)[best]
+        removed_PT = removed_PT[best]
+        total_P = (total_P + counts[size] * losses_P)[best]
     return total_P.max().item() / counts.total()
 
 
 def true_words(batch: Batch, negation: int) -> Tensor:
-    """(B, T) bool: "not" and the verb after it, in reviews of data/order_probe.py. negation: id of
-    "not".
+    """Returns (B, T) bool: "not" and the verb after it, in reviews of data/sources/order_probe.py.
+
+    negation: id of "not".
     """
     not_BT = batch.tokens_BT == negation
     return (not_BT | F.pad(not_BT, (1, -1))) & words_of(batch)
 
 
 def average_precision(ranks_BT: Tensor, true_BT: Tensor) -> Tensor:
-    """(B,): the area under the curve of precision and recall: the mean of the precision at the rank
-    of each true word.
+    """Returns (B,): the area under the curve of precision and recall: the mean of the precision at
+    the rank of each true word.
 
-    1 if the true words have the first ranks; 0 without true words.
+    It is 1 if the true words have the first ranks, and 0 without true words.
     """
     in_order_BT = torch.zeros_like(true_BT).scatter(1, ranks_BT, true_BT)
     places_T = torch.arange(1, true_BT.shape[1] + 1)

@@ -11,10 +11,10 @@ import pkgutil
 import time
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -28,8 +28,7 @@ from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.errors import UserError
 from imdbattn.io.files import expanded, make_folder, sha256_of, write_table
 from imdbattn.nn.ladder import Classifier
-from imdbattn.report.finished_runs import Run as FinishedRun
-from imdbattn.report.finished_runs import find_runs, grouped, skip
+from imdbattn.report.finished_runs import FinishedRun, find_runs, grouped, skip
 from imdbattn.runs.cpu import keep_memory, use_onednn
 from imdbattn.runs.predict import with_changes
 from imdbattn.runs.run import Run
@@ -37,17 +36,20 @@ from imdbattn.runs.score import check_fingerprint
 from imdbattn.settings.safety import untrusted
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 from imdbattn.tools.faithfulness import erasure, scores
-from imdbattn.tools.faithfulness.pairs import edited_words, read_pairs
+from imdbattn.tools.faithfulness.edited_pairs import Pair, edited_words, read_pairs
 from imdbattn.tools.faithfulness.settings import Faithfulness
-from imdbattn.tools.faithfulness.summary import Tables, spearman, summarize
+from imdbattn.tools.faithfulness.summary import Summary, Tables, spearman, summarize
 
 VERSION = 4  # of the measurements; increment it when they change
-POSITIONS = 8_192  # of a batch
+BATCH_POSITIONS = 8_192  # of a batch
 
-Columns = dict[str, Any]  # name -> a list or a tensor, with an element for each review of a batch
+# name -> an element for each review of a batch
+Columns = dict[str, Tensor | Sequence[object]]
+# a user's function: texts -> scores of the words of each
+OwnScore = partial[Sequence[Sequence[float]]]
 
 
-def run_experiment(folders: Sequence[str], out: Path, cfg: Faithfulness) -> list[dict[str, Any]]:
+def run_experiment(folders: Sequence[str], out: Path, cfg: Faithfulness) -> list[Summary]:
     """Measures the classifiers in `folders` and returns a summary for each set of reviews
     (faithfulness/summary).
 
@@ -68,26 +70,23 @@ def run_experiment(folders: Sequence[str], out: Path, cfg: Faithfulness) -> list
             f"no run can be measured: {skipped[-1]['folder']} ({skipped[-1]['reason']})"
         )
     make_folder(out, "choose another folder")
-    total = sum(len(part.chosen_N) for subject in subjects for part in subject.parts)
-    with (
-        tqdm(total=total, unit=" reviews", dynamic_ncols=True, smoothing=0) as bar,
-        torch.no_grad(),
-    ):
-        for subject, part in ((one, part) for one in subjects for part in one.parts):
-            bar.set_description(
-                f"{subject.run.model} seed {subject.run.metrics['seed']}, {part.name}",
-                refresh=False,
-            )
-            subject.measure(part, bar.update)
+    total = sum(subject.reviews for subject in subjects)
+    bar = tqdm(total=total, unit=" reviews", dynamic_ncols=True, smoothing=0)
+    with bar, torch.no_grad():
+        for subject in subjects:
+            title = f"{subject.run.model} seed {subject.run.metrics['seed']}"
+            for measurement in subject.measurements:
+                bar.set_description(f"{title}, {measurement.name}", refresh=False)
+                subject.measure(measurement, bar.update)
     summaries = []
-    for group in grouped(subjects, lambda one: one.fingerprint):
-        measured = [(one.run, one.tables()) for one in group]
-        summaries.append(summarize(measured, group[0].fingerprint, cfg) | {"skipped": skipped})
+    for group in grouped(subjects, lambda subject: subject.fingerprint):
+        measured = [(subject.run, subject.tables()) for subject in group]
+        summaries.append(summarize(measured, group[0].fingerprint, cfg, skipped))
     return summaries
 
 
-def own_scores(cfg: Faithfulness) -> dict[str, partial[Any]]:
-    """The user's functions among the scores, by their `_target_`.
+def own_scores(cfg: Faithfulness) -> dict[str, OwnScore]:
+    """Returns the user's functions among the scores, by their `_target_`.
 
     Raises UserError for an unknown name, or if the package of a function is not trusted.
     """
@@ -95,30 +94,30 @@ def own_scores(cfg: Faithfulness) -> dict[str, partial[Any]]:
     for name in cfg.scores:
         if isinstance(name, str) and name not in scores.SCORES:
             raise UserError(f"scores: {name} is none of {', '.join(scores.SCORES)}")
-    for _, target, package in untrusted(
-        {"scores": [score.model_dump() for score in own]}, cfg.trust
-    ):
+    settings = {"scores": [score.model_dump() for score in own]}
+    for _, target, package in untrusted(settings, cfg.trust):
         raise UserError(f"scores: {target} is your own code: add trust={package}")
-    return {
-        one.target: partial(pkgutil.resolve_name(one.target), **(one.model_extra or {}))
-        for one in own
-    }
+    functions = {}
+    for score in own:
+        function = pkgutil.resolve_name(score.target)
+        functions[score.target] = partial(function, **(score.model_extra or {}))
+    return functions
 
 
-class Part(NamedTuple):
+class Measurement(NamedTuple):
     """A measurement of reviews of a source."""
 
     name: str
-    options: Mapping[str, Any]  # what its numbers depend on in addition to the run
+    options: Mapping[str, object]  # what its numbers depend on in addition to the run
     source: Batches
     chosen_N: np.ndarray  # the reviews
     measure: Callable[[Batch], Columns]  # called with each batch
 
     @property
     def file(self) -> str:
-        digest = hashlib.sha256(
-            json.dumps([VERSION, self.options, len(self.chosen_N)]).encode()
-        ).hexdigest()[:8]
+        """The name of its file."""
+        about = json.dumps([VERSION, self.options, len(self.chosen_N)])
+        digest = hashlib.sha256(about.encode()).hexdigest()[:8]
         return f"{self.name}-{digest}.parquet"
 
 
@@ -131,17 +130,17 @@ class Subject:
     are damaged or have changed.
     """
 
-    def __init__(
-        self, run: FinishedRun, out: Path, cfg: Faithfulness, own: Mapping[str, partial[Any]]
-    ):
+    def __init__(self, run: FinishedRun, out: Path, cfg: Faithfulness, own: Mapping[str, OwnScore]):
         if not run.is_classifier:
             raise UserError("an encoder-decoder, which has no label to explain")
-        self.run, self.cfg, self.own = run, cfg, own
+        self.run = run
+        self.cfg = cfg
+        self.own = own
         opened = Run(run.folder, cfg.trust)
-        checkpoint, settings = opened.checkpoint, opened.settings
+        checkpoint = opened.checkpoint
         self.key = sha256_of(checkpoint)[:8]  # identifies the weights
         self.folder = out / "runs" / f"{checkpoint.parents[1].name}-{self.key}"
-        self.settings = with_changes(settings, cfg.data.model_dump())
+        self.settings = with_changes(opened.settings, cfg.data.model_dump())
         self.corpus = prepare_reviews(self.settings.data)  # type: ignore[arg-type]
         check_fingerprint(run.folder, cfg.split, self.corpus)
         self.fingerprint = self.corpus.fingerprints[cfg.split]
@@ -152,61 +151,66 @@ class Subject:
                 f"its model is a {type(self.net).__name__}, not an imdbattn.nn.Classifier"
             )
         self.batches = Batches(self.corpus.splits[cfg.split], **self.predictor.batch_options)
-        self.chosen_N = np.random.default_rng(cfg.seed).permutation(len(self.batches))[
-            : cfg.reviews
-        ]
+        order_N = np.random.default_rng(cfg.seed).permutation(len(self.batches))
+        self.chosen_N = order_N[: cfg.reviews]
         scores.see(self.net, self.batches[0, self.chosen_N[:1]])  # raises UserError
         is_probe = self.corpus.source == "order_probe"
         words = self.corpus.glove.words if is_probe else []
         # its reviews have known reasons
         self.negation = words.index("not") + FIRST_WORD if "not" in words else None
-        place = expanded(cfg.pairs_of) if cfg.pairs_of and not is_probe else None
-        self.pairs = read_pairs(place, run.labels, self.texts) if place else []
+        self.pairs: list[Pair] = []
+        if cfg.pairs_of and not is_probe:
+            self.pairs = read_pairs(expanded(cfg.pairs_of), run.labels, self.texts)
 
     @cached_property
     def texts(self) -> list[str]:
+        """The texts of all reviews of the split."""
         return read_texts(self.corpus.texts(self.cfg.split))
 
+    @property
+    def reviews(self) -> int:
+        """The number of reviews of all measurements."""
+        return sum(len(measurement.chosen_N) for measurement in self.measurements)
+
     @cached_property
-    def parts(self) -> list[Part]:
+    def measurements(self) -> list[Measurement]:
         """Those that apply to the run, in the order in which they are measured."""
-        cfg, common = self.cfg, {"split": self.cfg.split, "seed": self.cfg.seed}
+        cfg = self.cfg
+        common = {"split": cfg.split, "seed": cfg.seed}
         names = [name for name in scores.applicable(self.net) if name in (*cfg.scores, "random")]
         limits = dict.fromkeys((*names, *self.own), cfg.reviews)  # also of pairs
-        limits |= dict.fromkeys(
-            limits.keys() & {*scores.COSTLY, *self.own}, min(cfg.costly_reviews, cfg.reviews)
-        )
+        costly = limits.keys() & {*scores.COSTLY, *self.own}
+        limits |= dict.fromkeys(costly, min(cfg.costly_reviews, cfg.reviews))
+        measurements: list[Measurement] = []
 
-        def part(
-            name: str, options: dict[str, Any], reviews: int, measure: Callable[[Batch], Columns]
-        ) -> Part:
-            return Part(name, common | options, self.batches, self.chosen_N[:reviews], measure)
-
-        parts = []
-        for name, reviews in limits.items():
-            keywords = {"keywords": self.own[name].keywords} if name in self.own else {}
-            parts.append(
-                part(
-                    name, {"shares": cfg.shares} | keywords, reviews, partial(self.explained, name)
-                )
+        def add(
+            name: str, own: Mapping[str, object], reviews: int, measure: Callable[[Batch], Columns]
+        ) -> None:
+            chosen_N = self.chosen_N[:reviews]
+            measurements.append(
+                Measurement(name, {**common, **own}, self.batches, chosen_N, measure)
             )
-        search, extremes = (
-            cfg.search,
-            partial(erasure.extremes, self.net, shares=cfg.shares, beam=cfg.search.beam),
-        )
-        parts.append(
-            part("extremes", {"shares": cfg.shares, "beam": search.beam}, search.reviews, extremes)
-        )
+
+        for name, reviews in limits.items():
+            options: dict[str, object] = {"shares": cfg.shares}
+            if name in self.own:
+                options["keywords"] = self.own[name].keywords
+            add(name, options, reviews, partial(self.explained, name))
+        beam = cfg.search.beam
+        options = {"shares": cfg.shares, "beam": beam}
+        add("extremes", options, cfg.search.reviews, partial(self.extremes, beam))
         stages = randomized(self.net, cfg.seed) if cfg.random_reviews else {}
         for name in names:
-            measure = partial(self.correlated, name, stages)
-            parts += (
-                [part(f"randomized-{name}", {}, cfg.random_reviews, measure)]
-                if name != "random"
-                else []
-            )
-        parts += self.pair_parts(limits, common) if self.pairs else []
-        return [part for part in parts if len(part.chosen_N)]
+            if name != "random":
+                measure = partial(self.correlated, name, stages)
+                add(f"randomized-{name}", {}, cfg.random_reviews, measure)
+        if self.pairs:
+            measurements += self.measurements_of_pairs(limits, common)
+        return [measurement for measurement in measurements if len(measurement.chosen_N)]
+
+    def extremes(self, beam: int, batch: Batch) -> Columns:
+        """Returns the lowest and the highest AOPC that a search finds."""
+        return {**erasure.extremes(self.net, batch, self.cfg.shares, beam)}
 
     def read_part(self, text: str) -> str:
         """Returns the words that the model reads of a text, separated by spaces."""
@@ -214,15 +218,14 @@ class Subject:
         return " ".join(text[word.start : word.end] for word in words)
 
     def score(self, name: str, batch: Batch, texts: Sequence[str]) -> Tensor:
-        """(B, T), for the label that is predicted. texts: of all reviews of the source."""
+        """Returns (B, T), for the label that is predicted. texts: of all reviews of the source."""
         if name not in self.own:
             return scores.SCORES[name][1](self.net, batch, scores.predicted(self.net, batch))
         read = [self.read_part(texts[row]) for row in batch.rows_B.tolist()]
-        found = self.own[name](read, lambda several: self.predictor.classify(several).numpy())
+        returned = self.own[name](read, lambda several: self.predictor.classify(several).numpy())
         scores_BT = torch.zeros(batch.tokens_BT.shape)
-        for scores_T, text, values, words in zip(
-            scores_BT, read, found, batch.lengths_B.tolist(), strict=True
-        ):
+        lengths = batch.lengths_B.tolist()
+        for scores_T, text, values, words in zip(scores_BT, read, returned, lengths, strict=True):
             if len(values) != words:
                 raise UserError(
                     f"scores: {name} returned {len(values)} scores for {words} words: {text[:80]}"
@@ -231,19 +234,16 @@ class Subject:
         return scores_BT
 
     def explained(self, name: str, batch: Batch) -> Columns:
-        """Scores of the words, the seconds that they took, and their evaluation by erasure and
-        known rationales.
+        """Returns the scores of the words, the seconds that they took, and their evaluation by
+        erasure and known rationales.
         """
         start = time.perf_counter()
         scores_BT = self.score(name, batch, self.texts if name in self.own else ())
-        seconds, label_B = (
-            (time.perf_counter() - start) / len(scores_BT),
-            scores.predicted(self.net, batch),
-        )
-        ranks_BT, lengths = erasure.ranks(scores_BT, batch), batch.lengths_B.tolist()
-        comprehensiveness_BS, sufficiency_BS = erasure.erase(
-            self.net, batch, ranks_BT, self.cfg.shares
-        )
+        seconds = (time.perf_counter() - start) / len(scores_BT)
+        label_B = scores.predicted(self.net, batch)
+        ranks_BT = erasure.ranks(scores_BT, batch)
+        erased_BS, kept_BS = erasure.erase(self.net, batch, ranks_BT, self.cfg.shares)
+        lengths = batch.lengths_B.tolist()
         columns: Columns = {
             "right": label_B == batch.labels_B,
             "seconds": [seconds] * len(lengths),
@@ -251,29 +251,28 @@ class Subject:
                 scores_T[:length].tolist()
                 for scores_T, length in zip(scores_BT, lengths, strict=True)
             ],
-            "comprehensiveness": comprehensiveness_BS,
-            "sufficiency": sufficiency_BS,
+            "comprehensiveness": erased_BS,
+            "sufficiency": kept_BS,
         }
         if name == "integrated_gradients":
             change_B = scores.change_from_zero(self.net, batch, label_B)
-            columns["incompleteness"] = (scores_BT.sum(1) - change_B).abs() / change_B.abs().clamp(
-                min=1e-6
-            )
+            missed_B = (scores_BT.sum(1) - change_B).abs()
+            columns["incompleteness"] = missed_B / change_B.abs().clamp(min=1e-6)
         if self.negation is not None:
-            columns["auprc"] = erasure.average_precision(
-                ranks_BT, erasure.true_words(batch, self.negation)
-            )
+            true_BT = erasure.true_words(batch, self.negation)
+            columns["auprc"] = erasure.average_precision(ranks_BT, true_BT)
         return columns
 
     def correlated(self, name: str, stages: Mapping[str, Classifier], batch: Batch) -> Columns:
-        """Rank correlations with the scores of each randomized network, for the label that the
-        trained one predicts.
+        """Returns rank correlations with the scores of each randomized network, for the label that
+        the trained one predicts.
 
         efficient, smooth: the forms of Hedström et al. 2024 for the network whose weights are all
         random, see `scores.rise_of_complexity` and `scores.smoothed`. Scores that take long have no
         smooth form.
         """
-        label_B, score = scores.predicted(self.net, batch), scores.SCORES[name][1]
+        label_B = scores.predicted(self.net, batch)
+        score = scores.SCORES[name][1]
 
         def compared(compare: Callable[..., float], *both: Tensor) -> list[float]:
             rows = zip(*both, batch.lengths_B.tolist(), strict=True)
@@ -282,7 +281,8 @@ class Subject:
                 for one_T, other_T, length in rows
             ]
 
-        trained_BT, columns = score(self.net, batch, label_B), Columns()
+        trained_BT = score(self.net, batch, label_B)
+        columns: Columns = {}
         for stage, net in stages.items():
             other_BT = score(net, batch, label_B)
             columns[stage] = compared(spearman, trained_BT, other_BT)
@@ -292,118 +292,131 @@ class Subject:
             columns["smooth"] = compared(spearman, *both)
         return columns
 
-    def pair_parts(self, limits: Mapping[str, int], options: dict[str, Any]) -> Iterator[Part]:
-        """Labels of both texts of the pairs, and how well scores find edited words. limits: of
-        pairs for each score.
+    def measurements_of_pairs(
+        self, limits: Mapping[str, int], options: Mapping[str, object]
+    ) -> Iterator[Measurement]:
+        """Yields measurements of the labels of both texts of the pairs, and of how well scores find
+        edited words.
+
+        limits: the number of pairs for each score.
         """
-        pairs, words_of = self.pairs, self.predictor.tokenizer.words
-        data: Any = self.settings.data
-        changed = []  # of each word that is read
-        for one in pairs:
-            before = [word.text for word in words_of(one.original)]
-            after = [word.text for word in words_of(one.edited)]
-            edits = edited_words(before, after)
-            changed.append(
-                [
-                    edits[place]
-                    for place in read_places(len(edits), data.max_tokens, data.head_share)
-                ]
-            )
-        originals, all_N = [one.original for one in pairs], np.arange(len(pairs))
-        options = options | {"pairs": hashlib.sha256(repr(pairs).encode()).hexdigest()[:8]}
-        batches = self.predictor.batches(originals)
-
-        def labels(batch: Batch) -> Columns:
-            rows = batch.rows_B.tolist()
-            label_B, edited_label_B = torch.tensor(
-                [(pairs[row].label, pairs[row].edited_label) for row in rows]
-            ).T
-            first_B = scores.predicted(self.net, batch) == label_B
-            second_B = (
-                self.predictor.classify([pairs[row].edited for row in rows]).argmax(1)
-                == edited_label_B
-            )
-            shares = [float(np.mean(changed[row])) for row in rows]
-            return {
-                "original": first_B,
-                "edited": second_B,
-                "both": first_B & second_B,
-                "share": shares,
-            }
-
-        def found(name: str, batch: Batch) -> Columns:
-            true_BT = torch.zeros(batch.tokens_BT.shape, dtype=torch.bool)
-            for true_T, row in zip(true_BT, batch.rows_B.tolist(), strict=True):
-                true_T[: len(changed[row])] = torch.tensor(changed[row], dtype=torch.bool)
-            precision_B = erasure.average_precision(
-                erasure.ranks(self.score(name, batch, originals), batch), true_BT
-            )
-            # A pair whose edits only add words has no edited word in the original.
-            return {"human": precision_B.masked_fill(~true_BT.any(1), torch.nan)}
-
-        yield Part("pairs", options, batches, all_N, labels)
+        pairs = self.pairs
+        every_N = np.arange(len(pairs))
+        batches = self.predictor.batches([pair.original for pair in pairs])
+        digest = hashlib.sha256(repr(pairs).encode()).hexdigest()[:8]
+        options = {**options, "pairs": digest}
+        yield Measurement("pairs", options, batches, every_N, self.labeled_pairs)
         for name, number in limits.items():
-            yield Part(f"human-{name}", options, batches, all_N[:number], partial(found, name))
+            measure = partial(self.found_edits, name)
+            yield Measurement(f"human-{name}", options, batches, every_N[:number], measure)
 
-    def measure(self, part: Part, progress: Callable[[int], Any]) -> None:
-        """Writes the file of a part if it does not exist: a row for each review, in the order of
-        their selection.
+    @cached_property
+    def edits(self) -> list[list[bool]]:
+        """For each pair, whether the words that are read of the original were edited."""
+        words_of = self.predictor.tokenizer.words
+        data = self.predictor.cfg.data
+        edits = []
+        for pair in self.pairs:
+            before = [word.text for word in words_of(pair.original)]
+            after = [word.text for word in words_of(pair.edited)]
+            changed = edited_words(before, after)
+            read = read_places(len(changed), data.max_tokens, data.head_share)
+            edits.append([changed[index] for index in read])
+        return edits
+
+    def labeled_pairs(self, batch: Batch) -> Columns:
+        """Returns whether the labels of both texts of each pair are right, and the share of edited
+        words.
         """
-        file, source = self.folder / part.file, part.source
+        rows = batch.rows_B.tolist()
+        pairs = [self.pairs[row] for row in rows]
+        label_B = torch.tensor([pair.label for pair in pairs])
+        edited_label_B = torch.tensor([pair.edited_label for pair in pairs])
+        first_B = scores.predicted(self.net, batch) == label_B
+        probability_BC = self.predictor.classify([pair.edited for pair in pairs])
+        second_B = probability_BC.argmax(1) == edited_label_B
+        return {
+            "original": first_B,
+            "edited": second_B,
+            "both": first_B & second_B,
+            "share": [float(np.mean(self.edits[row])) for row in rows],
+        }
+
+    def found_edits(self, name: str, batch: Batch) -> Columns:
+        """Returns how well a score finds the edited words of each pair."""
+        true_BT = torch.zeros(batch.tokens_BT.shape, dtype=torch.bool)
+        for true_T, row in zip(true_BT, batch.rows_B.tolist(), strict=True):
+            edited = self.edits[row]
+            true_T[: len(edited)] = torch.tensor(edited, dtype=torch.bool)
+        scores_BT = self.score(name, batch, [pair.original for pair in self.pairs])
+        precision_B = erasure.average_precision(erasure.ranks(scores_BT, batch), true_BT)
+        # A pair whose edits only add words has no edited word in the original.
+        return {"human": precision_B.masked_fill(~true_BT.any(1), torch.nan)}
+
+    def measure(self, measurement: Measurement, progress: Callable[[int], object]) -> None:
+        """Writes the file of a measurement if it does not exist: a row for each review, in the
+        order of their selection.
+        """
+        file = self.folder / measurement.file
+        chosen_N = measurement.chosen_N
+        source = measurement.source
         if file.exists():
-            progress(len(part.chosen_N))
+            progress(len(chosen_N))
             return
-        torch.manual_seed(zlib.crc32(f"{part.name} {self.cfg.seed} {self.key}".encode()))
+        torch.manual_seed(zlib.crc32(f"{measurement.name} {self.cfg.seed} {self.key}".encode()))
         measured: list[int] = []
-        columns: Columns = defaultdict(list)
-        for _, places in EvalBatches(source.lengths_N()[part.chosen_N], POSITIONS):
-            batch = source[0, part.chosen_N[places]]
+        columns: dict[str, list[object]] = defaultdict(list)
+        for _, places in EvalBatches(source.lengths_N()[chosen_N], BATCH_POSITIONS):
+            batch = source[0, chosen_N[places]]
             measured += places.tolist()
-            for name, values in (
-                {"row": source.split.rows[batch.rows_B]} | part.measure(batch)
-            ).items():
-                columns[name] += values if isinstance(values, list) else values.tolist()
+            columns["row"] += source.split.rows[batch.rows_B].tolist()
+            for name, values in measurement.measure(batch).items():
+                columns[name] += values.tolist() if isinstance(values, Tensor) else values
             progress(len(places))
         order = np.argsort(measured)
-        ordered = {}
-        for name, values in columns.items():
-            ordered[name] = [values[place] for place in order]
+        ordered = {name: in_order(values, order) for name, values in columns.items()}
         write_table(file, ordered)
 
     def tables(self) -> Tables:
-        """The measurements by name of the part."""
-        return {part.name: pq.read_table(self.folder / part.file) for part in self.parts}
+        """Returns the measurements by their names."""
+        tables = {}
+        for measurement in self.measurements:
+            tables[measurement.name] = pq.read_table(self.folder / measurement.file)
+        return tables
+
+
+def in_order(values: Sequence[object], order: Iterable[int]) -> list[object]:
+    """Returns the values with these indices."""
+    return [values[index] for index in order]
 
 
 def randomized(net: Classifier, seed: int) -> dict[str, Classifier]:
-    """Networks with random weights from the output downwards (Adebayo et al. 2018, section 4.1), by
-    the last such part.
+    """Returns networks with random weights from the output downwards (Adebayo et al. 2018, section
+    4.1), by the last such part.
 
     Random weights have the mean and the standard deviation of the trained ones. Word vectors
     remain.
     """
-    layers = {
-        f"layer {number}": (f"layers.{number - 1}.",) for number in range(len(net.layers), 0, -1)
-    }
-    parts = {
-        "output": ("head.",),
-        "pooling": ("pooling.",),
-        **layers,
-        "input": ("context.", "positions.", "resize."),
-    }
-    generator, found = torch.Generator().manual_seed(seed), {}
+    parts: dict[str, tuple[str, ...]] = {"output": ("head.",), "pooling": ("pooling.",)}
+    for number in range(len(net.layers), 0, -1):
+        parts[f"layer {number}"] = (f"layers.{number - 1}.",)
+    parts["input"] = ("context.", "positions.", "resize.")
+    generator = torch.Generator().manual_seed(seed)
+    networks = {}
     for name, starts in parts.items():
         net = copy.deepcopy(net, {id(net.embedding): net.embedding})
-        weights = [
-            weight
-            for start in starts
-            for key, weight in net.named_parameters()
-            if key.startswith(start)
-        ]
+        weights = weights_below(net, starts)
         for weight in weights:
-            nn.init.normal_(
-                weight, weight.mean().item(), weight.std(correction=0).item(), generator
-            )
+            deviation = weight.std(correction=0).item()
+            nn.init.normal_(weight, weight.mean().item(), deviation, generator)
         if weights:
-            found[name] = net
-    return found
+            networks[name] = net
+    return networks
+
+
+def weights_below(net: nn.Module, starts: Iterable[str]) -> list[nn.Parameter]:
+    """Returns the weights whose names start with one of these, in the order of the starts."""
+    weights = []
+    for start in starts:
+        weights += [weight for name, weight in net.named_parameters() if name.startswith(start)]
+    return weights

@@ -12,6 +12,7 @@ each.
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +28,7 @@ from imdbattn.tasks.reviews.predictor import watched
 from imdbattn.tools.faithfulness.erasure import in_chunks, keep, log_odds, take, words_of
 
 Score = Callable[[Classifier, Batch, Tensor], Tensor]
-TOLERANCE = 0.02  # of the sum of integrated gradients, relative to the change of the log-odds
+SUM_TOLERANCE = 0.02  # of the sum of integrated gradients, relative to the change of the log-odds
 STEPS = [2**power for power in range(6, 18)]  # of the path of integrated gradients
 # steps times positions after which they are not doubled: 8,192 steps for 256 positions
 LARGEST = 2**21
@@ -47,14 +48,16 @@ class Seen(NamedTuple):
     value_BHKV: Tensor
 
 
-def attentions(part: nn.Module) -> list[Any]:
+def attentions(part: nn.Module) -> list[nn.Module]:
+    """Returns the attentions in a part."""
     return [module for module in part.modules() if isinstance(module, Attention)]
 
 
 @torch.no_grad()
 def see(net: Classifier, batch: Batch) -> list[Seen]:
-    """One for each layer, then one for the pooling. Raises UserError for a custom part without
-    `attention_weights`.
+    """Returns what is seen of each layer, then of the pooling.
+
+    Raises UserError for a custom part without `attention_weights`.
     """
     parts = [*net.layers, net.pooling]
     # of each part, and of the attention in it: query, key, value ...
@@ -73,19 +76,19 @@ def see(net: Classifier, batch: Batch) -> list[Seen]:
 
 
 def weights(seen: Seen, skips: bool = False) -> Tensor:
-    """The mean over heads of the attention weights. skips: as (A + I) / 2 in layers with a skip
-    connection.
+    """Returns the mean over heads of the attention weights.
+
+    skips: as (A + I) / 2 in layers with a skip connection.
     """
     row_BQK = seen.weights_BHQK.mean(1)
-    return (
-        (row_BQK + torch.eye(row_BQK.shape[-1])) / 2
-        if skips and getattr(seen.part, "skip", False)
-        else row_BQK
-    )
+    if skips and getattr(seen.part, "skip", False):
+        return (row_BQK + torch.eye(row_BQK.shape[-1])) / 2
+    return row_BQK
 
 
 def norms(seen: Seen, skips: bool = False) -> Tensor:
-    """The norm of each weighed value (Kobayashi et al. 2020), divided by their sum for each query.
+    """Returns the norm of each weighed value (Kobayashi et al. 2020), divided by their sum for each
+    query.
 
     Heads are concatenated; the value has no further projection W_O in our layers. skips: with x
     itself added to the value of its own position (Kobayashi et al. 2021), in layers with a skip
@@ -101,8 +104,8 @@ def norms(seen: Seen, skips: bool = False) -> Tensor:
 
 @torch.no_grad()
 def zeroed(seen: Seen) -> Tensor:
-    """Value zeroing (Mohebbi et al. 2023): the cosine distance that each output moves if the value
-    of a key is zero.
+    """Returns value zeroing (Mohebbi et al. 2023): the cosine distance that each output moves if
+    the value of a key is zero.
 
     The weights stay as they are. Distances are divided by their sum for each query.
     """
@@ -121,7 +124,7 @@ def zeroed(seen: Seen) -> Tensor:
 
 
 def output_of(seen: Seen, review_R: Tensor, attended_RHQV: Tensor) -> Tensor:
-    """(R, Q, D): the output of a layer or of the pooling whose attention returns
+    """Returns (R, Q, D): the output of a layer or of the pooling whose attention returns
     `attended_RHQV`.
     """
     if not attentions(seen.part):
@@ -131,24 +134,26 @@ def output_of(seen: Seen, review_R: Tensor, attended_RHQV: Tensor) -> Tensor:
             # a hook would not save the computation of the weights
             attention.forward = lambda *_: attended_RHQV
             stack.callback(delattr, attention, "forward")
-        output = seen.part(seen.x_BKD[review_R], Mask(*(column[review_R] for column in seen.mask)))
+        mask = Mask(*(column[review_R] for column in seen.mask))
+        output = seen.part(seen.x_BKD[review_R], mask)
     return output if output.ndim == 3 else output[:, None]
 
 
 def normalized(row_BQK: Tensor) -> Tensor:
+    """Returns the rows, divided by their sums."""
     return row_BQK / row_BQK.sum(-1, keepdim=True).clamp(min=torch.finfo(row_BQK.dtype).tiny)
 
 
-def rows(
+def weights_by_query(
     net: Classifier, batch: Batch, row_of: Callable[..., Tensor], **options: bool
 ) -> list[Tensor]:
-    """(B, Q, K) of each layer, then of the pooling: what `weights`, `norms` or `zeroed` returns."""
+    """Returns (B, Q, K) of each layer, then of the pooling: `weights`, `norms` or `zeroed`."""
     return [row_of(seen, **options) for seen in see(net, batch)]
 
 
 def through(parts: Sequence[Tensor], batch: Batch) -> Tensor:
-    """(B, T): the share of each word in the pooled vector, through all layers (Abnar & Zuidema
-    2020).
+    """Returns (B, T): the share of each word in the pooled vector, through all layers (Abnar &
+    Zuidema 2020).
     """
     share_BK = rollout([row_BQK[:, None] for row_BQK in parts], [False] * (len(parts) - 1))
     # without <cls> and padding
@@ -156,75 +161,77 @@ def through(parts: Sequence[Tensor], batch: Batch) -> Tensor:
 
 
 def averaged(parts: Sequence[Tensor], batch: Batch) -> Tensor:
-    """(B, T): the share of each word in one layer, as the pooling weighs its queries; the mean over
-    layers.
+    """Returns (B, T): the share of each word in one layer, as the pooling weighs its queries; the
+    mean over layers.
     """
     return torch.stack([through([layer, parts[-1]], batch) for layer in parts[:-1]]).mean(0)
 
 
 @torch.no_grad()
 def predicted(net: Classifier, batch: Batch) -> Tensor:
-    """(B,): the predicted labels."""
+    """Returns (B,): the predicted labels."""
     return net(batch).argmax(1)
 
 
 def from_vectors(net: Classifier, x_BTE: Tensor, batch: Batch, label_B: Tensor) -> Tensor:
-    """(B,): the log-odds of the labels, given the vectors of the words."""
+    """Returns (B,): the log-odds of the labels, given the vectors of the words."""
     return log_odds(net.head(net.dropout(net.pooling(*net.encode(x_BTE, batch)))), label_B)
 
 
 def gradient_at(net: Classifier, x_BTE: Tensor, batch: Batch, label_B: Tensor) -> Tensor:
-    """(B, T, E): of the log-odds of the labels."""
+    """Returns (B, T, E): the gradient of the log-odds of the labels."""
     with torch.enable_grad():
         x_BTE = x_BTE.detach().requires_grad_()
         return torch.autograd.grad(from_vectors(net, x_BTE, batch, label_B).sum(), x_BTE)[0]
 
 
 def gradient(net: Classifier, batch: Batch, label_B: Tensor) -> Tensor:
-    """Gradient x input: the gradient of the log-odds with respect to each vector, times that
-    vector.
+    """Returns gradient x input: the gradient of the log-odds with respect to each vector, times
+    that vector.
     """
     x_BTE = net.embedding(batch.tokens_BT).detach()
     return (gradient_at(net, x_BTE, batch, label_B) * x_BTE).sum(2)
 
 
 def integrated_gradients(net: Classifier, batch: Batch, label_B: Tensor) -> Tensor:
-    """Integrated gradients (Sundararajan et al. 2017, equation 1), which sum to the change of the
-    log-odds.
+    """Returns integrated gradients (Sundararajan et al. 2017, equation 1), which sum to the change
+    of the log-odds.
 
     The path from zero vectors is integrated by the trapezoidal rule, with short steps near zero,
     where the output of LayerNorm changes fast. Their number is doubled, as in STEPS, until the sum
-    of a review is within TOLERANCE.
+    of a review is within SUM_TOLERANCE.
     """
-    x_BTE, change_B = net.embedding(batch.tokens_BT).detach(), change_from_zero(net, batch, label_B)
+    x_BTE = net.embedding(batch.tokens_BT).detach()
+    change_B = change_from_zero(net, batch, label_B)
     scores_BT = torch.zeros(batch.tokens_BT.shape)
     for row, x_TE in enumerate(x_BTE):
         for steps in STEPS:
-            at_S, slopes = torch.linspace(0, 1, steps + 1) ** 8, []
+            at_S = torch.linspace(0, 1, steps + 1) ** 8
+            slopes = []
             for (at_R,) in in_chunks(len(x_TE), at_S):
                 row_R = torch.full(at_R.shape, row)
-                gradient_RTE = gradient_at(
-                    net, at_R[:, None, None] * x_TE, take(batch, row_R), label_B[row_R]
-                )
+                x_RTE = at_R[:, None, None] * x_TE
+                gradient_RTE = gradient_at(net, x_RTE, take(batch, row_R), label_B[row_R])
                 slopes.append((gradient_RTE * x_TE).sum(2))
             scores_BT[row] = torch.trapezoid(torch.cat(slopes), at_S[:, None], dim=0)
             missed = (scores_BT[row].sum() - change_B[row]).abs()
-            if missed <= TOLERANCE * change_B[row].abs() or steps * len(x_TE) >= LARGEST:
+            if missed <= SUM_TOLERANCE * change_B[row].abs() or steps * len(x_TE) >= LARGEST:
                 break
     return scores_BT
 
 
 @torch.no_grad()
 def change_from_zero(net: Classifier, batch: Batch, label_B: Tensor) -> Tensor:
-    """(B,): the log-odds of the labels, minus those of zero vectors."""
+    """Returns (B,): the log-odds of the labels, minus those of zero vectors."""
     x_BTE = net.embedding(batch.tokens_BT)
     return from_vectors(net, x_BTE, batch, label_B) - from_vectors(net, 0 * x_BTE, batch, label_B)
 
 
 @torch.no_grad()
 def leave_one_out(net: Classifier, batch: Batch, label_B: Tensor) -> Tensor:
-    """The decrease of the log-odds when a word is removed, as word dropout removes it."""
-    scores_BT, place_T = torch.zeros(batch.tokens_BT.shape), torch.arange(batch.tokens_BT.shape[1])
+    """Returns the decrease of the log-odds when a word is removed, as word dropout removes it."""
+    scores_BT = torch.zeros(batch.tokens_BT.shape)
+    place_T = torch.arange(batch.tokens_BT.shape[1])
     whole_B = log_odds(net(batch), label_B)
     for r, t in in_chunks(len(place_T), *words_of(batch).nonzero(as_tuple=True)):
         without_R = net(keep(take(batch, r), place_T != t[:, None]))
@@ -235,70 +242,81 @@ def leave_one_out(net: Classifier, batch: Batch, label_B: Tensor) -> Tensor:
 def smoothed(
     score: Score, nets: Sequence[Classifier], batch: Batch, label_B: Tensor, seed: int
 ) -> list[Tensor]:
-    """(B, T) for each network: the mean of the scores for SAMPLES times noise on the word vectors.
+    """Returns (B, T) for each network: the mean of the scores for SAMPLES times noise on the word
+    vectors.
 
     The networks share their embedding. The noise is Gaussian with NOISE standard deviations of the
     vectors, and the same for all occurrences of a word and all networks.
     """
-    embedding, generator = nets[0].embedding, torch.Generator().manual_seed(seed)
+    embedding = nets[0].embedding
+    generator = torch.Generator().manual_seed(seed)
     ids = int(batch.tokens_BT.max()) + 1
     spread_E = embedding(batch.tokens_BT)[words_of(batch)].std(0, correction=0)
     totals = [torch.zeros(batch.tokens_BT.shape) for _ in nets]
     for _ in range(SAMPLES):
         noise_VE = NOISE * spread_E * torch.randn(ids, len(spread_E), generator=generator)
         noise_VE[0] = 0  # <pad>
-        with embedding.register_forward_hook(
-            lambda _, tokens, x, noise=noise_VE: x + noise[tokens[0]]
-        ):
+        with embedding.register_forward_hook(partial(with_noise, noise_VE)):
             for total_BT, net in zip(totals, nets, strict=True):
                 total_BT += score(net, batch, label_B) / SAMPLES
     return totals
 
 
+def with_noise(noise_VE: Tensor, _: nn.Module, tokens: tuple[Tensor], x_BTE: Tensor) -> Tensor:
+    """Returns the output of an embedding with noise: a hook."""
+    return x_BTE + noise_VE[tokens[0]]
+
+
 def rise_of_complexity(trained_T: np.ndarray, random_T: np.ndarray) -> float:
-    """By how much the entropy of the histogram of a review's scores rises, relative to the trained
-    network's.
+    """Returns by how much the entropy of the histogram of a review's scores rises, relative to the
+    trained network's.
 
     NaN if the trained network's scores are equal, up to rounding, as those of one word are.
     """
-    from scipy.stats import entropy
-
     if not len(trained_T):
         return float("nan")
-    before, after = (
-        float(entropy(np.histogram(scores, bins=10)[0]))
-        if np.std(scores) > ROUNDING * np.abs(scores).mean()
-        else 0.0
-        for scores in (trained_T, random_T)
-    )
-    return (after - before) / before if before else float("nan")
+    before = complexity(trained_T)
+    return (complexity(random_T) - before) / before if before else float("nan")
+
+
+def complexity(scores_T: np.ndarray) -> float:
+    """Returns the entropy of the histogram of scores; 0 if they are equal, up to rounding."""
+    from scipy.stats import entropy
+
+    if np.std(scores_T) > ROUNDING * np.abs(scores_T).mean():
+        counts, _ = np.histogram(scores_T, bins=10)
+        return float(entropy(counts))
+    return 0.0
 
 
 SCORES: dict[str, tuple[str, Score]] = {  # name -> how it is shown, function
     "rollout": (
         "attention rollout",
-        lambda net, batch, _: through(rows(net, batch, weights, skips=True), batch),
+        lambda net, batch, _: through(weights_by_query(net, batch, weights, skips=True), batch),
     ),
     "last_layer": (
         "attention, last layer",
-        lambda net, batch, _: through(rows(net, batch, weights)[-2:], batch),
+        lambda net, batch, _: through(weights_by_query(net, batch, weights)[-2:], batch),
     ),
     "all_layers": (
         "attention, all layers",
-        lambda net, batch, _: averaged(rows(net, batch, weights), batch),
+        lambda net, batch, _: averaged(weights_by_query(net, batch, weights), batch),
     ),
-    "norms": ("norms, all layers", lambda net, batch, _: averaged(rows(net, batch, norms), batch)),
+    "norms": (
+        "norms, all layers",
+        lambda net, batch, _: averaged(weights_by_query(net, batch, norms), batch),
+    ),
     "norm_rollout": (
         "norms, rollout",
-        lambda net, batch, _: through(rows(net, batch, norms, skips=True), batch),
+        lambda net, batch, _: through(weights_by_query(net, batch, norms, skips=True), batch),
     ),
     "value_zeroing": (
         "value zeroing, all layers",
-        lambda net, batch, _: averaged(rows(net, batch, zeroed), batch),
+        lambda net, batch, _: averaged(weights_by_query(net, batch, zeroed), batch),
     ),
     "value_zeroing_rollout": (
         "value zeroing, rollout",
-        lambda net, batch, _: through(rows(net, batch, zeroed), batch),
+        lambda net, batch, _: through(weights_by_query(net, batch, zeroed), batch),
     ),
     "gradient": ("gradient × input", gradient),
     "integrated_gradients": ("integrated gradients", integrated_gradients),
@@ -312,7 +330,7 @@ WITH_VALUES = ("norm_rollout", "norms", "value_zeroing_rollout", "value_zeroing"
 
 
 def applicable(net: Classifier) -> list[str]:
-    """The names of the scores that a network has.
+    """Returns the names of the scores that a network has.
 
     One without layers has only those through its pooling, and none of attention if that is a mean.
     Values are known in our layers. `all_layers` is `last_layer` where there is only one.
@@ -322,8 +340,7 @@ def applicable(net: Classifier) -> list[str]:
         without = {"last_layer", "all_layers", "norms", "value_zeroing"}
         if isinstance(net.pooling, MeanPooling):
             without = {*RAW, *WITH_VALUES}
-    if not all(isinstance(layer, PlainLayer) for layer in net.layers) or isinstance(
-        net.pooling, LabelQueryPooling
-    ):
+    is_own = not all(isinstance(layer, PlainLayer) for layer in net.layers)
+    if is_own or isinstance(net.pooling, LabelQueryPooling):
         without |= set(WITH_VALUES)
     return [name for name in SCORES if name not in without]

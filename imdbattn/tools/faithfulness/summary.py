@@ -8,129 +8,205 @@ Suffixes of arrays: N reviews, S seeds.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike
 
-from imdbattn.report.comparison import as_list, environments, folders_of, spread
-from imdbattn.report.finished_runs import Run, Variant, variants
+from imdbattn.report.comparison import as_list, environments, paths_of, spread
+from imdbattn.report.content import ScoredItems, Skipped, Spread
+from imdbattn.report.finished_runs import FinishedRun, Variant, variants
 from imdbattn.report.statistics import LEVEL, holm, mean_of, share_of, verdict
 from imdbattn.tools.faithfulness.settings import Faithfulness
 
-Tables = dict[str, pa.Table]  # name of the part -> its table
+Tables = dict[str, pa.Table]  # name of the measurement -> its table
 RANDOM = "random"
 # of the test with random weights, beside the correlations after each part
 FORMS = ("efficient", "smooth")
 # else -1 and 1
 LIMITS = {"speed": (0, np.inf), "incompleteness": (0, np.inf), "randomized_efficient": (-1, np.inf)}
 SHARES = ("pairs",)  # whose values are from 0 to 1, and often at an end
-FEWEST = 10  # reviews of a claim
+FEWEST_REVIEWS = 10  # reviews of a claim
 # Measures of scores that are compared with random words; 1 if more is better.
 BETTER = {"comprehensiveness": 1, "sufficiency": -1, "auprc": 1, "human": 1}
+
+
+class RungFacts(TypedDict):
+    """by_share: the mean comprehensiveness of each score, for each share of the words."""
+
+    label: str
+    seeds: list[int]
+    folders: list[str]
+    accuracy: Spread
+    by_share: dict[str, list[float]]
+
+
+class Names(TypedDict):
+    """What a number is of. about: a score, or a text of a pair."""
+
+    rung: str
+    measure: str
+    about: str
+
+
+class MeasuredNumber(Names):
+    """few: whether it is of fewer reviews than a claim needs."""
+
+    mean: float
+    interval: list[float] | None
+    p: float
+    reviews: int
+    few: bool
+
+
+class Claim(MeasuredNumber):
+    """A difference from random words. holm_p: p, corrected for the number of claims."""
+
+    holm_p: float
+    verdict: str
+
+
+class SearchMethod(TypedDict):
+    reviews: int
+    beam: int
+
+
+class TestMethod(TypedDict):
+    level: float
+    fewest: int
+    split: str
+    seed: int
+    reviews: int
+    shares: list[float]
+    costly_reviews: int
+    search: SearchMethod
+    random_reviews: int
+
+
+class Summary(ScoredItems):
+    """The content of faithfulness.json."""
+
+    method: TestMethod
+    environments: list[dict[str, object]]
+    folders: list[str]
+    rungs: list[RungFacts]
+    numbers: list[MeasuredNumber]
+    claims: list[Claim]
+    skipped: list[Skipped]
 
 
 class Rung:
     """Runs that differ in their seed only, and their tables."""
 
     def __init__(self, variant: Variant, tables: Sequence[Tables]):
-        self.variant, self.tables = variant, tables
-        common = set.intersection(*(set(one) for one in tables))
-        self.parts = {
-            name: one.column_names[1:] for name, one in tables[0].items() if name in common
-        }
-        self.scores = [name for name, columns in self.parts.items() if "right" in columns]
+        self.variant = variant
+        self.tables = tables
+        common = set.intersection(*map(set, tables))
+        # name of the measurement -> names of its columns after the row
+        self.columns: dict[str, list[str]] = {}
+        for name, table in tables[0].items():
+            if name in common:
+                self.columns[name] = table.column_names[1:]
+        self.scores = [name for name, columns in self.columns.items() if "right" in columns]
 
-    def column(self, part: str, name: str) -> np.ndarray:
-        """(N, S): the mean over shares of the words where a review has several numbers."""
-        value = np.stack(
-            [np.array(one[part][name].to_pylist(), dtype=float) for one in self.tables], axis=1
-        )
+    def column(self, measurement: str, name: str) -> np.ndarray:
+        """Returns (N, S): the mean over shares of the words where a review has several numbers."""
+        seeds = []
+        for tables in self.tables:
+            seeds.append(np.array(tables[measurement][name].to_pylist(), dtype=float))
+        value = np.stack(seeds, axis=1)
         return value.mean(-1) if value.ndim == 3 else value
 
     def words(self, score: str) -> list[list[list[float]]]:
-        """The scores of the words of each review, for each seed."""
-        return [one[score]["scores"].to_pylist() for one in self.tables]
+        """Returns the scores of the words of each review, for each seed."""
+        return [tables[score]["scores"].to_pylist() for tables in self.tables]
 
     def quantities(self) -> Iterator[tuple[str, str, np.ndarray]]:
-        """A measure; the score or text that it is of; its value (N, S) for each review and seed."""
+        """Yields a measure; the score or text that it is of; its value (N, S) for each review and
+        seed.
+        """
         searched = self.searched()
         for score in self.scores:
-            for name in self.parts[score]:
+            for name in self.columns[score]:
                 if name not in ("right", "seconds", "scores"):
                     yield name, score, self.column(score, name)
-            yield (
-                "speed",
-                score,
-                1 / self.column(score, "seconds").mean(0, keepdims=True).clip(1e-9),
-            )
+            seconds_1S = self.column(score, "seconds").mean(0, keepdims=True)
+            yield "speed", score, 1 / seconds_1S.clip(1e-9)
             if score in searched:
-                yield from zip(
-                    ("searched", "normalized"), (score, score), searched[score], strict=True
-                )
-            if f"human-{score}" in self.parts:
+                aopc_NS, normalized_NS = searched[score]
+                yield "searched", score, aopc_NS
+                yield "normalized", score, normalized_NS
+            if f"human-{score}" in self.columns:
                 yield "human", score, self.column(f"human-{score}", "human")
-            stages = []
-            for name in self.parts.get(f"randomized-{score}", ()):
-                value_NS = self.column(f"randomized-{score}", name)
-                if name in FORMS:
-                    yield f"randomized_{name}", score, value_NS
-                else:
-                    stages.append(value_NS)
-                    yield "randomized_by_part", f"{score}, {name}", value_NS
-            if stages:
-                yield "randomized", score, stages[-1]
-            signed = any(min(scores) < 0 for scores in self.words(score)[0] if scores)
-            if signed and score != "leave_one_out" and "leave_one_out" in self.scores:
-                seeds = zip(self.words(score), self.words("leave_one_out"), strict=True)
-                yield (
-                    "wrong_sign",
-                    score,
-                    np.array([list(map(wrong_sign, *both)) for both in seeds]).T,
-                )
-        for name in self.parts.get("pairs", ()):
+            yield from self.randomized(score)
+            yield from self.wrong_signs(score)
+        for name in self.columns.get("pairs", ()):
             yield "pairs", name, self.column("pairs", name)
 
+    def randomized(self, score: str) -> Iterator[tuple[str, str, np.ndarray]]:
+        """Yields the quantities of the test with random weights."""
+        last_NS = None
+        for name in self.columns.get(f"randomized-{score}", ()):
+            value_NS = self.column(f"randomized-{score}", name)
+            if name in FORMS:
+                yield f"randomized_{name}", score, value_NS
+            else:
+                yield "randomized_by_part", f"{score}, {name}", value_NS
+                last_NS = value_NS
+        if last_NS is not None:
+            yield "randomized", score, last_NS
+
+    def wrong_signs(self, score: str) -> Iterator[tuple[str, str, np.ndarray]]:
+        """Yields the share of words with another sign than by leave one out, of a signed score."""
+        is_signed = any(min(scores) < 0 for scores in self.words(score)[0] if scores)
+        if not is_signed or score == "leave_one_out" or "leave_one_out" not in self.scores:
+            return
+        seeds = []
+        for own, truth in zip(self.words(score), self.words("leave_one_out"), strict=True):
+            seeds.append(list(map(wrong_sign, own, truth)))
+        yield "wrong_sign", score, np.array(seeds).T
+
     def searched(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """(N, S) of each score: its AOPC, and where that is between the lowest (0) and the highest
-        (1) that the search and all scores found; NaN where all orders have the same, and in the
-        reviews that a costly score omits.
+        """Returns (N, S) of each score: its AOPC, and where that is between the lowest (0) and the
+        highest (1) that the search and all scores found.
+
+        NaN where all orders have the same, and in the reviews that a costly score omits.
         """
-        if "extremes" not in self.parts:
+        if "extremes" not in self.columns:
             return {}
-        low_NS, high_NS = (self.column("extremes", name) for name in ("low", "high"))
+        low_NS = self.column("extremes", "low")
+        high_NS = self.column("extremes", "high")
         aopc = {score: np.full_like(low_NS, np.nan) for score in self.scores}
         for score, aopc_NS in aopc.items():
-            found_NS = self.column(score, "comprehensiveness")[: len(aopc_NS)]
-            aopc_NS[: len(found_NS)] = found_NS
-            low_NS, high_NS = np.fmin(low_NS, aopc_NS), np.fmax(high_NS, aopc_NS)
-        with np.errstate(invalid="ignore"):
-            places = {
-                score: (aopc_NS - low_NS) / (high_NS - low_NS) for score, aopc_NS in aopc.items()
-            }
-        return {
-            score: (np.where(np.isnan(place), np.nan, aopc[score]), place)
-            for score, place in places.items()
-        }
+            measured_NS = self.column(score, "comprehensiveness")[: len(aopc_NS)]
+            aopc_NS[: len(measured_NS)] = measured_NS
+            low_NS = np.fmin(low_NS, aopc_NS)
+            high_NS = np.fmax(high_NS, aopc_NS)
+        both = {}
+        for score, aopc_NS in aopc.items():
+            with np.errstate(invalid="ignore"):
+                normalized_NS = (aopc_NS - low_NS) / (high_NS - low_NS)
+            both[score] = (np.where(np.isnan(normalized_NS), np.nan, aopc_NS), normalized_NS)
+        return both
 
-    def facts(self) -> dict[str, Any]:
-        shares = {}
+    def facts(self) -> RungFacts:
+        """Returns the label, the runs and the accuracy of the rung, and the numbers of a figure."""
+        by_share = {}
         for score in self.scores:
-            shares[score] = [one[score]["comprehensiveness"].to_pylist() for one in self.tables]
+            seeds = [tables[score]["comprehensiveness"].to_pylist() for tables in self.tables]
+            by_share[score] = np.mean(seeds, axis=(0, 1)).tolist()
         return {
             "label": self.variant.label,
             "seeds": [run.metrics["seed"] for run in self.variant.runs],
-            "folders": folders_of(self.variant.runs),
+            "folders": paths_of(self.variant.runs),
             "accuracy": spread(self.column(RANDOM, "right").mean(0).tolist()),
-            "by_share": {
-                score: np.mean(values, axis=(0, 1)).tolist() for score, values in shares.items()
-            },
+            "by_share": by_share,
         }
 
 
 def spearman(first: ArrayLike, second: ArrayLike) -> float:
-    """NaN for fewer than two words, or if all scores are equal."""
+    """Returns the rank correlation; NaN for fewer than two words, or if all scores are equal."""
     from scipy.stats import rankdata
 
     ranks = [rankdata(scores) for scores in (first, second)]
@@ -139,55 +215,71 @@ def spearman(first: ArrayLike, second: ArrayLike) -> float:
 
 
 def wrong_sign(scores: Sequence[float], truth: Sequence[float]) -> float:
-    """The share of words with another sign than in `truth`, without words whose score is 0; NaN if
-    there is none.
+    """Returns the share of words with another sign than in `truth`, without words whose score is 0;
+    NaN if there is none.
     """
     product = np.array(scores) * np.array(truth)
     return float(np.mean(product[product != 0] < 0)) if product.any() else float("nan")
 
 
 def summarize(
-    measured: Sequence[tuple[Run, Tables]], fingerprint: str, cfg: Faithfulness
-) -> dict[str, Any]:
+    measured: Sequence[tuple[FinishedRun, Tables]],
+    fingerprint: str,
+    cfg: Faithfulness,
+    skipped: list[Skipped],
+) -> Summary:
     """Returns the content of faithfulness.json for runs on the same reviews.
 
-    A claim needs FEWEST reviews; the numbers of those with fewer are listed without a claim.
+    A claim needs FEWEST_REVIEWS; the numbers of those with fewer are listed without a claim.
     measured: the runs and their tables. fingerprint: of the split.
     """
-    tables = {run.folder: one for run, one in measured}
+    tables = {run.folder: of_run for run, of_run in measured}
     runs = [run for run, _ in measured]
     rungs = []
-    for one in variants(runs):
-        rungs.append(Rung(one, [tables[run.folder] for run in one.runs]))
-    numbers: list[dict[str, Any]] = []
-    claims: list[dict[str, Any]] = []
+    for variant in variants(runs):
+        rungs.append(Rung(variant, [tables[run.folder] for run in variant.runs]))
+    numbers: list[MeasuredNumber] = []
+    differences: list[MeasuredNumber] = []
     for rung in rungs:
-        found = list(rung.quantities())
-        random = {measure: value_NS for measure, about, value_NS in found if about == RANDOM}
-        for measure, about, value_NS in found:
-            names = {"rung": rung.variant.label, "measure": measure, "about": about}
+        quantities = list(rung.quantities())
+        random = {measure: value_NS for measure, about, value_NS in quantities if about == RANDOM}
+        for measure, about, value_NS in quantities:
+            names: Names = {"rung": rung.variant.label, "measure": measure, "about": about}
             numbers += estimated(names, value_NS)
             if measure in BETTER and about != RANDOM:
                 gain_NS = BETTER[measure] * (value_NS - random[measure][: len(value_NS)])
-                claims += [claim for claim in estimated(names, gain_NS) if not claim["few"]]
-    for claim, p in zip(claims, holm([claim["p"] for claim in claims]), strict=True):
-        claim |= {"holm_p": p, "verdict": verdict(p, claim["mean"])}
+                differences += [gain for gain in estimated(names, gain_NS) if not gain["few"]]
+    claims: list[Claim] = []
+    corrected = holm([difference["p"] for difference in differences])
+    for difference, p in zip(differences, corrected, strict=True):
+        claims.append({**difference, "holm_p": p, "verdict": verdict(p, difference["mean"])})
+    method: TestMethod = {
+        "level": LEVEL,
+        "fewest": FEWEST_REVIEWS,
+        "split": cfg.split,
+        "seed": cfg.seed,
+        "reviews": cfg.reviews,
+        "shares": cfg.shares,
+        "costly_reviews": cfg.costly_reviews,
+        "search": {"reviews": cfg.search.reviews, "beam": cfg.search.beam},
+        "random_reviews": cfg.random_reviews,
+    }
     return {
         "split": cfg.split,
         "test_set": runs[0].metrics["test_set"],
         "fingerprint": fingerprint,
         "reviews": len(rungs[0].column(RANDOM, "right")),
-        "method": {"level": LEVEL, "fewest": FEWEST}
-        | cfg.model_dump(exclude={"runs", "out", "scores", "pairs_of", "trust", "data"}),
+        "method": method,
         "environments": environments(runs),
-        "folders": folders_of(runs),
+        "folders": paths_of(runs),
         "rungs": [rung.facts() for rung in rungs],
         "numbers": numbers,
         "claims": claims,
+        "skipped": skipped,
     }
 
 
-def estimated(names: dict[str, Any], value_NS: np.ndarray) -> list[dict[str, Any]]:
+def estimated(names: Names, value_NS: np.ndarray) -> list[MeasuredNumber]:
     """Returns a row with the mean of a measure, its interval, p and the number of reviews.
 
     Reviews for which the value is undefined are omitted; the list is empty if it is so for all. The
@@ -202,7 +294,13 @@ def estimated(names: dict[str, Any], value_NS: np.ndarray) -> list[dict[str, Any
     interval = estimate.interval
     if interval is not None:
         low, high = LIMITS.get(measure, (-1, 1))
-        interval = max(interval[0], low), min(interval[1], high)
-    few = measure != "speed" and reviews < FEWEST
-    facts = {"mean": estimate.mean, "interval": as_list(interval), "p": estimate.p}
-    return [names | facts | {"reviews": reviews, "few": few}]
+        interval = (max(interval[0], low), min(interval[1], high))
+    number: MeasuredNumber = {
+        **names,
+        "mean": estimate.mean,
+        "interval": as_list(interval),
+        "p": estimate.p,
+        "reviews": reviews,
+        "few": measure != "speed" and reviews < FEWEST_REVIEWS,
+    }
+    return [number]

@@ -4,6 +4,7 @@ import os
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -27,23 +28,20 @@ def take_others() -> list[str]:
     returns them: they apply to all trials.
     """
     own = {"search", "hydra", *OmegaConf.load(conf_dir() / FILE)} - {"space"}
-    others = [
-        word
-        for word in sys.argv[1:]
-        if "=" in word and word[0] != "-" and group_of(word) not in own
-    ]
+    overrides = [word for word in sys.argv[1:] if "=" in word and word[0] != "-"]
+    others = [word for word in overrides if group_of(word) not in own]
     sys.argv[1:] = [word for word in sys.argv[1:] if word not in others]
     return [prepared(word) for word in others]
 
 
 def group_of(word: str) -> str:
-    """The first part of the key in an override."""
+    """Returns the first part of the key in an override."""
     return re.split(r"[=./@]", word.lstrip("+~"))[0]
 
 
 def prepared(word: str) -> str:
-    """An override of all trials, with an absolute path: a search can be resumed from another
-    folder.
+    """Returns an override of all trials, with an absolute path: a search can be resumed from
+    another folder.
     """
     name, _, value = word.partition("=")
     is_path = name.lstrip("+") in PATHS and value not in ("", "null", "hub")
@@ -51,37 +49,48 @@ def prepared(word: str) -> str:
 
 
 def search(cfg: DictConfig, others: list[str]) -> None:
-    """others: overrides of the space, and of the settings of all trials."""
-    values, folder = plain_dict(cfg), Path(HydraConfig.get().runtime.output_dir).resolve()
-    if values["resume"]:
-        recorded = read_settings(folder / FILE)
-        typed = {group_of(word): word for word in (*HydraConfig.get().overrides.task, *others)}
-        if fixed := [word for name, word in typed.items() if name not in CHANGEABLE]:
-            raise UserError(
-                f"resume={values['resume']} uses that search's own settings: omit {fixed[0]}"
-            )
-        # `trust` is never read from the folder.
-        values = recorded | {name: values[name] for name in ("trust", *typed)}
-    else:
-        if {file.name for file in folder.iterdir()} - {"search.log", ".hydra"}:
-            raise UserError(
-                f"{os.path.relpath(folder)} is not empty: choose another hydra.run.dir, or give"
-                " resume="
-            )
-        in_space = [word for word in others if group_of(word) == "space"]
-        values["train"] += [word for word in others if word not in in_space]
-        try:
-            typed_space = OverridesParser.create().parse_overrides(in_space)
-        except HydraException as error:
-            raise explain(error, "search", others) from error
-        for override in typed_space:
-            name, value = override.key_or_group.partition("space.")[2], override.value()
-            values["space"] |= {name: value} if name else dict(value)  # type: ignore[arg-type]
-        # one value instead of several
-        given = {word.lstrip("+").partition("=")[0] for word in others}
-        values["space"] = {
-            name: each for name, each in values["space"].items() if name not in given
-        }
+    """Starts or resumes a search. others: overrides of the space, and of all trials."""
+    folder = Path(HydraConfig.get().runtime.output_dir).resolve()
+    values = plain_dict(cfg)
+    values = resumed(values, others, folder) if values["resume"] else new(values, others, folder)
     from imdbattn.tools.search.trials import run_search
 
     run_search(validated("tools.search.settings.Search", values), folder, FILE)
+
+
+def resumed(values: dict[str, Any], others: list[str], folder: Path) -> dict[str, Any]:
+    """Returns the settings of a resumed search. Raises UserError for one that cannot change."""
+    recorded = read_settings(folder / FILE)
+    typed = {group_of(word): word for word in (*HydraConfig.get().overrides.task, *others)}
+    if fixed := [word for name, word in typed.items() if name not in CHANGEABLE]:
+        raise UserError(
+            f"resume={values['resume']} uses that search's own settings: omit {fixed[0]}"
+        )
+    # `trust` is never read from the folder.
+    return recorded | {name: values[name] for name in ("trust", *typed)}
+
+
+def new(values: dict[str, Any], others: list[str], folder: Path) -> dict[str, Any]:
+    """Returns the settings of a new search, with the overrides of its space and of all trials.
+
+    Raises UserError if its folder is not empty.
+    """
+    if {file.name for file in folder.iterdir()} - {"search.log", ".hydra"}:
+        raise UserError(
+            f"{os.path.relpath(folder)} is not empty: choose another hydra.run.dir, or give resume="
+        )
+    in_space = [word for word in others if group_of(word) == "space"]
+    values["train"] += [word for word in others if word not in in_space]
+    try:
+        typed_space = OverridesParser.create().parse_overrides(in_space)
+    except HydraException as error:
+        raise explain(error, "search", others) from error
+    space = values["space"]
+    for override in typed_space:
+        name = override.key_or_group.partition("space.")[2]
+        value = override.value()
+        space |= {name: value} if name else dict(value)  # type: ignore[arg-type]
+    # one value instead of several
+    given = {word.lstrip("+").partition("=")[0] for word in others}
+    values["space"] = {name: choices for name, choices in space.items() if name not in given}
+    return values

@@ -1,6 +1,6 @@
 """The settings of imdbattn.search, conf/search.yaml."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -18,4 +18,4 @@ class Search(Group):
     resume: Text | None
     trust: Trust
     train: list[Text]
-    space: Annotated[dict[str, Any], Field(min_length=1)]
+    space: Annotated[dict[str, object], Field(min_length=1)]

@@ -14,10 +14,11 @@ import subprocess
 import sys
 import time
 import warnings
+from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import optuna
 from omegaconf import OmegaConf
@@ -32,7 +33,7 @@ from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, NopPruner
 from optuna.samplers import TPESampler
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
-from optuna.trial import Trial, TrialState, create_trial
+from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 from imdbattn.errors import UserError, in_shell
 from imdbattn.io.files import acquired, write_atomically, writing_into
@@ -57,10 +58,12 @@ optuna.logging.set_verbosity(optuna.logging.WARNING)
 warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
 
 Space = dict[str, BaseDistribution]  # setting -> its values
+Choice = str | int | float | bool | None
+Params = Mapping[str, object]  # setting -> the value of a trial
 POLL = 0.2  # seconds between two readings of the learning curves of running trials
 FAILURES = 10  # consecutive failed trials that end a search
-FEWEST = 4  # finished trials that an importance requires
-BEST = 10  # trials in the table
+FEWEST_TRIALS = 4  # finished trials that an importance requires
+TABLE_ROWS = 10  # trials in the table
 STATES = {"COMPLETE": "finished", "PRUNED": "pruned", "FAIL": "failed"}
 
 
@@ -68,10 +71,10 @@ def run_search(cfg: Search, folder: Path, file: str) -> None:
     """Runs the trials, then trains the best settings with several seeds. file: name of the file
     with the settings.
     """
-    space, settings = check(cfg, folder / file)
-    place = os.path.relpath(folder)
+    space, settings = check_space(cfg, folder / file)
+    shown = os.path.relpath(folder)
     lock = acquired(
-        folder / ".lock", f"{place} belongs to a search that is still running: wait for it"
+        folder / ".lock", f"{shown} belongs to a search that is still running: wait for it"
     )
     os.environ[SWEEP_PID] = str(os.getpid())  # trials end with this process
     # runs the finally clauses
@@ -84,7 +87,7 @@ def run_search(cfg: Search, folder: Path, file: str) -> None:
             complete(study, cfg, folder)
         except BaseException:
             log.warning(
-                "stopped; resume it with:  python -m imdbattn.search resume=%s", in_shell(place)
+                "stopped; resume it with:  python -m imdbattn.search resume=%s", in_shell(shown)
             )
             raise
 
@@ -92,8 +95,8 @@ def run_search(cfg: Search, folder: Path, file: str) -> None:
 # --- the space: values, lists of values, and ranges {low, high} with log: true or step ------------
 
 
-def check(cfg: Search, file: Path) -> tuple[Space, Training]:
-    """The space, and the settings that all trials share. Raises UserError for wrong ones.
+def check_space(cfg: Search, file: Path) -> tuple[Space, Training]:
+    """Returns the space, and the settings that all trials share. Raises UserError for wrong ones.
 
     file: their source, if a search is resumed. If data.source is `auto`, one source is chosen for
     all trials.
@@ -103,40 +106,51 @@ def check(cfg: Search, file: Path) -> tuple[Space, Training]:
         if within(word.lstrip("+").partition("=")[0], "seed", "resume", "test", "hydra"):
             raise UserError(f"{word}: the search decides this setting for each trial: omit it")
     # Points with both ends of each range, and all values of each list
-    ends: list[Any] = [
-        getattr(one, "choices", ()) or [vars(one)["low"], vars(one)["high"]]
-        for one in space.values()
-    ]
-    for place in range(max(map(len, ends))):
-        point = [values[min(place, len(values) - 1)] for values in ends]
-        settings = compose([*cfg.train, *as_words(dict(zip(space, point, strict=True)))])
+    ends = {name: ends_of(values) for name, values in space.items()}
+    for index in range(max(map(len, ends.values()))):
+        point = {name: values[min(index, len(values) - 1)] for name, values in ends.items()}
+        settings = trial_settings([*cfg.train, *as_words(point)])
         if cfg.resume:
             refuse_untrusted(as_dict(settings), file, cfg.trust)
     if source := task_of(settings).decided_source(settings.data):
         cfg.train.append(f"data.source={source}")
-    return space, compose(cfg.train)
+    return space, trial_settings(cfg.train)
 
 
-def distribution(values: Any) -> BaseDistribution:
+def distribution(values: object) -> BaseDistribution:
+    """Returns a range, or a list of values; a single value is a list of one."""
     if not isinstance(values, Mapping):
-        return CategoricalDistribution(values if isinstance(values, list) else [values])
-    return (FloatDistribution if float in map(type, values.values()) else IntDistribution)(**values)
+        return CategoricalDistribution(values if isinstance(values, list) else [values])  # type: ignore[list-item]
+    has_float = any(type(value) is float for value in values.values())
+    return FloatDistribution(**values) if has_float else IntDistribution(**values)
 
 
-def as_words(params: Mapping[str, Any]) -> list[str]:
-    """Settings as on a command line; numbers longer than ten characters get four digits."""
-
-    def word(name: str, value: Any) -> str:
-        if isinstance(value, str) and not re.fullmatch(r"[A-Za-z_][\w./-]*", value):
-            return quote(f"{name}={value}", [name])
-        long = isinstance(value, float) and len(repr(value)) > 10
-        return f"{name}={value:.4g}" if long else f"{name}={as_text(value)}"
-
-    return [word(name, value) for name, value in params.items()]
+def ends_of(values: BaseDistribution) -> Sequence[Choice]:
+    """Returns both ends of a range, or all values of a list."""
+    if isinstance(values, CategoricalDistribution):
+        return values.choices
+    return [vars(values)["low"], vars(values)["high"]]
 
 
-def compose(words: Sequence[str]) -> Training:
-    """The settings of `python -m imdbattn.train words...`. Raises UserError if they are wrong."""
+def as_words(params: Params) -> list[str]:
+    """Returns settings as on a command line."""
+    return [as_word(name, value) for name, value in params.items()]
+
+
+def as_word(name: str, value: object) -> str:
+    """Returns a setting as on a command line; a number of over ten characters gets four digits."""
+    if isinstance(value, str) and not re.fullmatch(r"[A-Za-z_][\w./-]*", value):
+        return quote(f"{name}={value}", [name])
+    if isinstance(value, float) and len(repr(value)) > 10:
+        return f"{name}={value:.4g}"
+    return f"{name}={as_text(value)}"
+
+
+def trial_settings(words: Sequence[str]) -> Training:
+    """Returns the settings of `python -m imdbattn.train words...`.
+
+    Raises UserError if they are wrong.
+    """
     try:
         return validate(plain_dict(composed("train", words)))
     except UserError as error:
@@ -150,7 +164,7 @@ def compose(words: Sequence[str]) -> Training:
 
 
 def open_study(journal: Path, cfg: Search, max_epochs: int | None) -> optuna.Study:
-    """The study in the journal, which is created if it is absent.
+    """Opens the study in the journal, which is created if it is absent.
 
     Raises UserError if it is lost, and an exception of Optuna if it is damaged.
     """
@@ -186,7 +200,7 @@ def run_trials(
     settings: those that all trials share. Raises UserError after FAILURES failed trials in a row.
     """
 
-    def trials(*states: TrialState) -> list[optuna.trial.FrozenTrial]:
+    def trials(*states: TrialState) -> list[FrozenTrial]:
         return study.get_trials(deepcopy=False, states=states)
 
     waiting = [Trial(study, trial._trial_id) for trial in trials(TrialState.RUNNING)]
@@ -195,11 +209,8 @@ def run_trials(
         while True:
             done = len(trials(TrialState.COMPLETE, TrialState.PRUNED))
             while len(running) < cfg.n_jobs and (waiting or done + len(running) < cfg.n_trials):
-                running.append(
-                    run_trial(
-                        waiting.pop(0) if waiting else ask(study, cfg, space), cfg, settings, folder
-                    )
-                )
+                trial = waiting.pop(0) if waiting else ask(study, cfg, space)
+                running.append(run_trial(trial, cfg, settings, folder))
             if not running:
                 break
             time.sleep(POLL)
@@ -212,8 +223,10 @@ def run_trials(
 
 
 def ask(study: optuna.Study, cfg: Search, space: Space) -> Trial:
-    """A new trial. With n_jobs=1 its settings follow from the seed and the earlier trials, also in
-    a resumed search.
+    """Adds a trial to the study, and returns it.
+
+    With n_jobs=1 its settings follow from the seed and the earlier trials, also in a resumed
+    search.
 
     Optuna's samplers ignore failed trials, and would choose settings that fail again and again. The
     sampler therefore receives a copy of the study in which failed trials are pruned ones without a
@@ -243,28 +256,29 @@ def run_trial(trial: Trial, cfg: Search, settings: Training, folder: Path) -> Ge
     A run folder that exists already is resumed from its last checkpoint; without one it starts
     again.
     """
-    run, pruned, reason = folder / f"trial-{trial.number:03}", False, ""
+    run = folder / f"trial-{trial.number:03}"
+    pruned = False
+    reason = ""
     last = trial.params.get("trainer.max_epochs", settings.trainer.max_epochs)
     if not finished(run):
         run.mkdir(exist_ok=True)
-        resume, chosen = resumable(run, settings), as_words(trial.params)
+        resume = resumable(run, settings)
+        chosen = as_words(trial.params)
         log.info("run     %s: %s%s", run.name, " ".join(chosen), " (resumes)" if resume else "")
         words = ["pictures=false", *cfg.train, *chosen, f"seed={cfg.seed}", "test=false"]
         threads = threads_of({"n_jobs": cfg.n_jobs}) if cfg.n_jobs > 1 else None
         with started(run, settings, words, resume, threads, trial.number) as process:
             while process.poll() is None:
                 yield
-                if not pruned and (pruned := report(trial, run, last)):
+                if not pruned and report(trial, run, last):
+                    pruned = True
                     process.terminate()  # it saves its state
         reason = failure(process.returncode, run)
     if pruned or report(trial, run, last):  # also if it has finished meanwhile
         ended = trial.study.tell(trial, state=TrialState.PRUNED)
-        log.info(
-            "pruned  %s after epoch %d: validation %.2f %%",
-            run.name,
-            ended.last_step,
-            100 * ended.values[0],
-        )
+        accuracy = 100 * ended.values[0]
+        epoch = ended.last_step
+        log.info("pruned  %s after epoch %d: validation %.2f %%", run.name, epoch, accuracy)
     elif finished(run):
         accuracy = read_json(run / "metrics.json")["val_accuracy"]
         trial.study.tell(trial, accuracy)
@@ -272,11 +286,15 @@ def run_trial(trial: Trial, cfg: Search, settings: Training, folder: Path) -> Ge
     else:
         trial.study.tell(trial, state=TrialState.FAIL)
         log.error("failed  %s: %s", run.name, reason or "it ended without metrics.json")
-        times = {one.datetime_complete: one.state for one in trial.study.get_trials(deepcopy=False)}
-        if [times[at] for at in sorted(filter(None, times))[-FAILURES:]] == [
-            TrialState.FAIL
-        ] * FAILURES:
+        if latest_states(trial.study) == [TrialState.FAIL] * FAILURES:
             raise UserError(f"{FAILURES} trials in a row failed, the last one because of: {reason}")
+
+
+def latest_states(study: optuna.Study) -> list[TrialState]:
+    """Returns the states of the trials that ended last, up to FAILURES of them."""
+    trials = study.get_trials(deepcopy=False)
+    states = {trial.datetime_complete: trial.state for trial in trials}
+    return [states[time] for time in sorted(filter(None, states))[-FAILURES:]]
 
 
 def report(trial: Trial, run: Path, last: int | None) -> bool:
@@ -286,10 +304,8 @@ def report(trial: Trial, run: Path, last: int | None) -> bool:
     Returns whether it does. last: the trial's last epoch, at which it is not stopped.
     """
     accuracies = Run(run).curves.get("val/accuracy", {})
-    new = (
-        accuracies.keys() - trial.study.get_trials(deepcopy=False)[trial.number].intermediate_values
-    )
-    for epoch in sorted(new):
+    recorded = trial.study.get_trials(deepcopy=False)[trial.number].intermediate_values
+    for epoch in sorted(accuracies.keys() - recorded):
         trial.report(accuracies[epoch], epoch)
         if epoch != last and trial.should_prune():
             return True
@@ -303,15 +319,16 @@ def complete(study: optuna.Study, cfg: Search, folder: Path) -> None:
     """Writes the results of the trials, trains the best settings with each seed, and adds the test
     accuracy.
     """
-    seeds = ",".join(str(cfg.seed + place) for place in range(max(1, cfg.seeds)))
+    seeds = ",".join(str(cfg.seed + number) for number in range(max(1, cfg.seeds)))
     words = [*cfg.train, *as_words(study.best_params), f"seed={seeds}"]
     line = " ".join(["python -m imdbattn.train", *["-m"] * (cfg.seeds > 1), *map(in_shell, words)])
-    print_reports([report := report_of(study, line, [])])
+    report = search_report(study, line, [])
+    print_reports([report])
     write_report(report, folder)
     end = "the best settings:   "
     if cfg.seeds:
         accuracies = retrain(cfg, words, folder)
-        write_report(report_of(study, line, accuracies), folder)
+        write_report(search_report(study, line, accuracies), folder)
         end = f"test accuracy        {mean_and_spread(accuracies)} with: "
     log.info("search               %s\n%s%s", os.path.relpath(folder / "search.md"), end, line)
 
@@ -319,8 +336,8 @@ def complete(study: optuna.Study, cfg: Search, folder: Path) -> None:
 def retrain(cfg: Search, words: list[str], folder: Path) -> list[float]:
     """Runs these words as a sweep in <search folder>/best, and returns the test accuracies."""
     sweep = folder / "best"
-    place = "resume" if (sweep / LOG).exists() else "hydra.sweep.dir"
-    words = [*words, quote(f"{place}={sweep}", [place]), *search_path()]
+    key = "resume" if (sweep / LOG).exists() else "hydra.sweep.dir"
+    words = [*words, quote(f"{key}={sweep}", [key]), *search_path()]
     if cfg.n_jobs > 1 and has_plugin("hydra_joblib_launcher"):
         words += ["hydra/launcher=local", f"hydra.launcher.n_jobs={cfg.n_jobs}"]
     command = [sys.executable, "-m", "imdbattn.train", "-m", *words]
@@ -331,60 +348,79 @@ def retrain(cfg: Search, words: list[str], folder: Path) -> list[float]:
     return [read_json(sweep / name / "metrics.json")["test_accuracy"] for name in jobs_of(sweep)]
 
 
-def report_of(study: optuna.Study, command: str, test_accuracies: list[float]) -> Report:
-    """command: trains the best settings."""
-    described = [
-        {
-            "number": one.number,
-            "state": STATES[one.state.name],
-            "values": one.values,
-            "epochs": one.last_step,
-        }
-        | {"settings": one.params}
-        for one in study.get_trials()
-    ]
-    states = [one["state"] for one in described]
-    done = sorted(
-        (one for one in described if one["state"] == "finished"), key=lambda one: -one["values"][0]
-    )
-    rows = [
-        {"settings": " ".join(as_words(one["settings"])), "trial": str(one["number"])}
-        | {"validation %": f"{100 * one['values'][0]:.2f}", "epochs": str(one["epochs"] or 0)}
-        for one in done[:BEST]
-    ]
-    best = as_table(rows)
+class TrialFacts(TypedDict):
+    """A trial in the JSON file. values: the validation accuracy, None of one that failed."""
+
+    number: int
+    state: str
+    values: list[float] | None
+    epochs: int | None
+    settings: Params
+
+
+def search_report(study: optuna.Study, command: str, test_accuracies: list[float]) -> Report:
+    """Returns the report of a search. command: trains the best settings."""
+    trials = [trial_facts(trial) for trial in study.get_trials()]
+    done = [trial for trial in trials if trial["state"] == "finished"]
+    done.sort(key=accuracy_of, reverse=True)
+    best = as_table([best_row(trial) for trial in done[:TABLE_ROWS]])
+    title = f"The command that trains trial {done[0]['number']} again"
     sections = [
         Section("The best trials", table=best, short=best),
-        Section(
-            f"The command that trains trial {done[0]['number']} again",
-            table=[["command"], [command]],
-        ),
+        Section(title, table=[["command"], [command]]),
     ]
     importance: dict[str, float] = {}  # of each setting, the largest first; their sum is 1
-    if len(done) >= FEWEST:
-        importance = get_param_importances(
-            study, evaluator=PedAnovaImportanceEvaluator(target_quantile=0.5)
-        )
-        table = [
-            ["setting", "importance %"],
-            *([name, f"{100 * share:.1f}"] for name, share in importance.items()),
-        ]
-        text = f"By PED-ANOVA: the better half of {len(done)} finished trials against all of them."
-        sections.append(Section("Importance of settings", text, table, short=table))
+    if len(done) >= FEWEST_TRIALS:
+        evaluator = PedAnovaImportanceEvaluator(target_quantile=0.5)
+        importance = get_param_importances(study, evaluator=evaluator)
+        sections.append(importance_section(importance, len(done)))
+    counts = Counter(trial["state"] for trial in trials)
     return Report(
         name="search",
-        title=", ".join(
-            f"{states.count(state)} {state}" for state in STATES.values() if state in states
-        ),
+        title=", ".join(f"{counts[state]} {state}" for state in STATES.values() if counts[state]),
         sections=sections,
         points=[f"test accuracy {mean_and_spread(test_accuracies)}"] if test_accuracies else [],
         content={
             "command": command,
             "test_accuracies": test_accuracies,
             "importance": importance,
-            "trials": described,
+            "trials": trials,
         },
     )
+
+
+def trial_facts(trial: FrozenTrial) -> TrialFacts:
+    return {
+        "number": trial.number,
+        "state": STATES[trial.state.name],
+        "values": trial.values,
+        "epochs": trial.last_step,
+        "settings": trial.params,
+    }
+
+
+def accuracy_of(trial: TrialFacts) -> float:
+    """Returns the validation accuracy of a finished trial."""
+    assert trial["values"] is not None
+    return trial["values"][0]
+
+
+def best_row(trial: TrialFacts) -> dict[str, str]:
+    """Returns a row of the table of the best trials."""
+    return {
+        "settings": " ".join(as_words(trial["settings"])),
+        "trial": str(trial["number"]),
+        "validation %": f"{100 * accuracy_of(trial):.2f}",
+        "epochs": str(trial["epochs"] or 0),
+    }
+
+
+def importance_section(importance: Mapping[str, float], finished: int) -> Section:
+    table = [["setting", "importance %"]]
+    for name, share in importance.items():
+        table.append([name, f"{100 * share:.1f}"])
+    text = f"By PED-ANOVA: the better half of {finished} finished trials against all of them."
+    return Section("Importance of settings", text, table, short=table)
 
 
 def mean_and_spread(accuracies: list[float]) -> str:

@@ -3,7 +3,7 @@
 Shape suffixes: D width, V rows of the vectors, R rows with an offset.
 """
 
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import torch
 from torch import Tensor, nn
@@ -32,7 +32,7 @@ POSITIONS = (NoPositions, Sinusoidal, Learned)
 LAYERS = (PlainLayer, ResidualLayer, beyond.ProjectedLayer, beyond.RotaryLayer)
 ATTENTIONS = (SelfAttention, beyond.ProjectedAttention, beyond.RotaryAttention)
 DISTANCES = (beyond.Distances, beyond.ClippedDistances)
-SCORES = (ScaledDot, Dot, Bilinear, Additive, beyond.Uniform)
+SCORE_FUNCTIONS = (ScaledDot, Dot, Bilinear, Additive, beyond.Uniform)
 POOLINGS = (
     MeanPooling,
     ClsPooling,
@@ -44,6 +44,36 @@ POOLINGS = (
 OMITTED = ("embedding.slot_V", "embedding.offset_RD", "embedding.vectors_VD")
 
 
+class PositionFacts(TypedDict):
+    """kind: of a Sinusoidal with its scale and the number of its positions."""
+
+    kind: str
+    scale: NotRequired[float]
+    length: NotRequired[int]
+
+
+class Layer(TypedDict):
+    skip: bool
+    attention: str
+    heads: int
+    score: str
+    distances: str | None
+
+
+class Pooling(TypedDict):
+    kind: str
+    score: str | None
+
+
+class Network(TypedDict):
+    """The parts of a classifier, by the names of their classes."""
+
+    width: int
+    positions: PositionFacts
+    layers: list[Layer]
+    pooling: Pooling
+
+
 def kind(part: nn.Module, known: tuple[type, ...]) -> str:
     """Returns the name of the class of a part. Raises UserError unless it is one of `known`."""
     if type(part) not in known:
@@ -52,7 +82,7 @@ def kind(part: nn.Module, known: tuple[type, ...]) -> str:
     return type(part).__name__
 
 
-def described(net: Any) -> dict[str, Any]:
+def described(net: Any) -> Network:
     """Returns the parts of a classifier as static/network.js reads them.
 
     Raises UserError for a net with a part that it does not compute: a convolution, a GRU, phrases,
@@ -64,35 +94,37 @@ def described(net: Any) -> dict[str, Any]:
             raise UserError("phrases cannot be computed in the browser")
         what = {BidirectionalGRU: "a GRU"}.get(type(net.context.convolution), "a convolution")
         raise UserError(f"{what} cannot be computed in the browser")
-    positions, pooling = net.positions, net.pooling
-    about: dict[str, Any] = {"kind": kind(positions, POSITIONS)}
+    positions = net.positions
+    about: PositionFacts = {"kind": kind(positions, POSITIONS)}
     if isinstance(positions, Sinusoidal):
-        about |= {"scale": positions.scale, "length": len(positions.pe_TD)}
-    score = getattr(pooling, "attention", None)
+        about["scale"] = positions.scale
+        about["length"] = len(positions.pe_TD)
+    attention = getattr(net.pooling, "attention", None)
     return {
         "width": net.head.in_features,
         "positions": about,
         "layers": [described_layer(layer) for layer in net.layers],
         "pooling": {
-            "kind": kind(pooling, POOLINGS),
-            "score": kind(score.score, SCORES) if score else None,
+            "kind": kind(net.pooling, POOLINGS),
+            "score": kind(attention.score, SCORE_FUNCTIONS) if attention else None,
         },
     }
 
 
-def described_layer(layer: Any) -> dict[str, Any]:
+def described_layer(layer: Any) -> Layer:
+    """Returns the parts of a layer."""
     kind(layer, LAYERS)
     distances = layer.f.distances
     return {
         "skip": layer.skip,
         "attention": kind(layer.f, ATTENTIONS),
         "heads": layer.f.heads,
-        "score": kind(layer.f.attention.score, SCORES),
+        "score": kind(layer.f.attention.score, SCORE_FUNCTIONS),
         "distances": None if distances is None else kind(distances, DISTANCES),
     }
 
 
-def weights_of(net: Any) -> dict[str, Tensor]:
+def weights_of(net: nn.Module) -> dict[str, Tensor]:
     """Returns the weights by name as float32 matrices, a vector as one row, without those of the
     words.
     """

@@ -13,11 +13,11 @@ from typing import NamedTuple
 from imdbattn.data.user_files.tables import SUFFIXES, read_columns, suffix_of
 from imdbattn.errors import UserError
 
-COLUMNS = {"label": "Sentiment", "text": "Text", "pair": "batch_id"}  # of the published tables
+PAIR_COLUMNS = {"label": "Sentiment", "text": "Text", "pair": "batch_id"}  # of the published tables
 
 
 class Pair(NamedTuple):
-    """Labels are indices."""
+    """A review and its edited form. Labels are indices."""
 
     original: str
     label: int
@@ -25,33 +25,31 @@ class Pair(NamedTuple):
     edited_label: int
 
 
-def read_pairs(place: Path, labels: Sequence[str], held_out: Collection[str]) -> list[Pair]:
-    """The pairs whose original is one of the texts `held_out` from training.
+def read_pairs(path: Path, labels: Sequence[str], held_out: Collection[str]) -> list[Pair]:
+    """Reads the pairs whose original is one of the texts `held_out` from training.
 
-    place: a table, or a folder of tables, with the columns of COLUMNS; two rows with the same
+    path: a table, or a folder of tables, with the columns of PAIR_COLUMNS; two rows with the same
     `batch_id` are a pair.
     labels: names of the classes, such as neg for Negative. Raises UserError if there is no such
     pair, because the model may have been trained on the others, or for a label that does not begin
     with one of the names.
     """
-    files = (
-        sorted(file for file in place.iterdir() if suffix_of(file) in SUFFIXES)
-        if place.is_dir()
-        else [place]
-    )
+    files = [path]
+    if path.is_dir():
+        files = sorted(file for file in path.iterdir() if suffix_of(file) in SUFFIXES)
     by_number = defaultdict(list)
     for file in files:
-        for label, text, number in zip(*read_columns(file, COLUMNS), strict=True):
+        for label, text, number in zip(*read_columns(file, PAIR_COLUMNS), strict=True):
             by_number[file, number].append((text or "", class_of(label or "", labels)))
     known = set(map(letters, held_out))
     pairs = []
     for both in by_number.values():
-        ordered = sorted(both, key=lambda one: letters(one[0]) not in known)
+        ordered = sorted(both, key=lambda row: letters(row[0]) not in known)
         if [letters(text) in known for text, _ in ordered] == [True, False]:
             pairs.append(Pair(*ordered[0], *ordered[1]))
     if not pairs:
         raise UserError(
-            f"pairs_of={place}: none of {len(by_number):,} originals is in this split, so the model"
+            f"pairs_of={path}: none of {len(by_number):,} originals is in this split, so the model"
             " may have been trained on them: use runs that held these reviews out, as with"
             " data.source=packaged, or omit pairs_of"
         )
@@ -59,21 +57,23 @@ def read_pairs(place: Path, labels: Sequence[str], held_out: Collection[str]) ->
 
 
 def class_of(label: str, names: Sequence[str]) -> int:
-    found = [number for number, name in enumerate(names) if label.lower().startswith(name.lower())]
-    if len(found) != 1:
+    """Returns the index of the class whose name begins the label. Raises UserError without one."""
+    word = label.lower()
+    classes = [number for number, name in enumerate(names) if word.startswith(name.lower())]
+    if len(classes) != 1:
         raise UserError(
             f"pairs_of: the label {label!r} does not begin with exactly one of {', '.join(names)}"
         )
-    return found[0]
+    return classes[0]
 
 
 def letters(text: str) -> str:
-    """The text for comparison: without tags, spaces, punctuation and case."""
+    """Returns the text for comparison: without tags, spaces, punctuation and case."""
     return re.sub(r"<[^>]*>|[\W_]", "", text.lower())
 
 
 def edited_words(original: Sequence[str], edited: Sequence[str]) -> list[bool]:
-    """Whether each word of the original was replaced or deleted."""
+    """Returns whether each word of the original was replaced or deleted."""
     changed = [True] * len(original)
     for block in SequenceMatcher(None, original, edited, autojunk=False).get_matching_blocks():
         changed[block.a : block.a + block.size] = [False] * block.size

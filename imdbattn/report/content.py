@@ -1,0 +1,142 @@
+"""The types of comparison.json. Accuracies, shares and differences are fractions."""
+
+from collections.abc import Sequence
+from typing import TypedDict
+
+
+class Skipped(TypedDict):
+    folder: str
+    reason: str
+
+
+class Spread(TypedDict):
+    """Values over seeds. sd: their standard deviation, None for a single one."""
+
+    mean: float
+    sd: float | None
+    values: Sequence[float]
+
+
+class Curve(TypedDict, total=False):
+    """values: a list for each seed, with a value for each of `x`, or None. Empty without values."""
+
+    x: list[int]
+    values: list[list[float | None]]
+
+
+class LargestClass(TypedDict):
+    """share: the accuracy of a model that always answers the label."""
+
+    label: str
+    share: float
+    uneven: bool
+
+
+class Bleu(TypedDict):
+    validation: Spread | None
+    test: Spread | None
+
+
+class RungResults(TypedDict):
+    """The results of a variant: of runs that differ in their seed only.
+
+    trained_on: the shortest and the longest string of training. lengths: the accuracy by length,
+    of an encoder-decoder. largest_class: its share.
+    """
+
+    label: str
+    model: str
+    after: str | None
+    seeds: list[int]
+    folders: list[str]
+    validation: Spread | None
+    test: Spread | None
+    folds: Spread | None
+    bleu: Bleu
+    parameters: float | None
+    tokens_per_s: float | None
+    train_seconds: float | None
+    epochs: float | None
+    ece: float
+    confusion: list[list[float]]
+    macro_f1: Spread | None
+    slices: dict[str, float]
+    trained_on: list[int]
+    lengths: Curve
+    curves: dict[str, Curve]
+    metric: Spread
+    metric_validation: Spread | None
+    interval: list[float] | None
+    largest_class: float | None
+
+
+# "from" is a keyword of Python
+RungPair = TypedDict(
+    "RungPair",
+    {
+        "from": str,
+        "to": str,
+        "metric": str,
+        "difference": float,
+        "interval": list[float] | None,
+        "only_to_right": float,
+        "only_from_right": float,
+        "p": float,
+        "holm_p": float,
+        "verdict": str,
+        "mcnemar_p": float,
+    },
+)
+
+
+class Disagreement(TypedDict):
+    """probability: of the label, by rung."""
+
+    row: int
+    label: str
+    text: str
+    probability: dict[str, float]
+    spread: float
+
+
+class ComparisonMethod(TypedDict):
+    level: float
+    words: dict[str, Sequence[str]]
+
+
+class PaperOptions(TypedDict):
+    columns: list[str]
+    width: float | None
+    font: str | None
+
+
+class ScoredItems(TypedDict):
+    """The items that runs were scored on. reviews: their number."""
+
+    split: str
+    test_set: str
+    fingerprint: str
+    reviews: int
+
+
+class ComparedSet(ScoredItems):
+    """A comparison of runs that were scored on the same items. slices: the size of each."""
+
+    metric: str
+    items: str
+    unit: str
+    labels: list[str]
+    largest_class: LargestClass | None
+    overrides: list[str]
+    trained_with: dict[str, object]
+    one_validation: bool
+    environments: list[dict[str, object]]
+    folders: list[str]
+    method: ComparisonMethod
+    paper: PaperOptions
+    slices: dict[str, int]
+    rungs: list[RungResults]
+    pairs: list[RungPair]
+    disagreements: list[Disagreement]
+    untested: list[str]
+    skipped: list[Skipped]

@@ -1,0 +1,280 @@
+"""The tests of faithfulness (summary.summarize makes it) as a pages.Report."""
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+from omegaconf import OmegaConf
+
+from imdbattn.report import comparison_page as shared
+from imdbattn.report.comparison_figures import COLORS, finish, percents, small_multiples
+from imdbattn.report.pages import Picture, Report, Section, Table
+from imdbattn.tools.faithfulness.scores import RAW, SCORES, WITH_VALUES
+from imdbattn.tools.faithfulness.summary import Claim, MeasuredNumber, Summary
+
+# a score fails the randomization test if its correlation is significantly above this
+UNCHANGED = 0.5
+QUESTION = "Is attention an explanation here? By erasure,"
+DASHES = ("-", "--", ":", "-.")  # with COLORS: 28 different lines
+TEXTS = OmegaConf.load(Path(__file__).with_name("measures.yaml"))
+MEASURES = TEXTS.measures  # name -> title and text
+NOTES = TEXTS.notes  # name -> text
+
+
+def report_of(summary: Summary) -> Report:
+    """Returns the report of the tests of faithfulness."""
+    claims = summary["claims"]
+    text = ", ".join(shared.by_verdict(claim["verdict"] for claim in claims))
+    return Report(
+        name="faithfulness",
+        title=headline(summary),
+        about=f"{shared.set_name(summary)}.",
+        lead=f"Of {len(claims):,} claims about scores: {text}." if claims else "",
+        points=sentences(summary),
+        sections=sections(summary),
+        notes=notes(summary),
+        skipped=summary["skipped"],
+        content=summary,
+        folder=shared.folder_name(summary),
+    )
+
+
+def sections(summary: Summary) -> list[Section]:
+    """Returns a section for each measure, between the runs and the claims."""
+    about = "Accuracy on these reviews, ± standard deviation over seeds."
+    shares = Picture(
+        "erasure", partial(erasure, summary), "Loss of probability by share of removed words."
+    )
+    by_share = Section("Erasure by share of the words", pictures=[shares], folded=True)
+    differences = "Differences from random words, + is better."
+    claims = Section("Claims", differences, claim_table(summary), names=3, folded=True)
+    rungs = Section("Rungs", about, runs_table(summary))
+    return [rungs, *measure_sections(summary), by_share, claims]
+
+
+def runs_table(summary: Summary) -> Table:
+    """Returns a table with a row for each rung."""
+    table = [["rung", "seeds", "accuracy %", "first run"]]
+    for rung in summary["rungs"]:
+        accuracy = shared.mean_and_sd(rung["accuracy"])
+        table.append([rung["label"], str(len(rung["seeds"])), accuracy, rung["folders"][0]])
+    return table
+
+
+def measure_sections(summary: Summary) -> list[Section]:
+    """Returns a section for each measure, with a row for each score and a column for each rung."""
+    sections = []
+    folded = False
+    for name, (title, text) in ((name, texts.values()) for name, texts in MEASURES.items()):
+        if rows := [row for row in summary["numbers"] if row["measure"] == name]:
+            by_score = pivoted(title, rows)
+            short = () if folded else by_score
+            sections.append(Section(title, text, by_score, short=short, folded=folded))
+        folded |= name == "incompleteness"
+    return sections
+
+
+def claim_table(summary: Summary) -> Table:
+    """Returns a table with a row for each claim."""
+    head = "rung, measure, about, reviews, difference, interval, verdict, p (Holm)"
+    table = [head.split(", ")]
+    for claim in summary["claims"]:
+        row = [
+            claim["rung"],
+            MEASURES[claim["measure"]].title,
+            shown(claim["about"]),
+            f"{claim['reviews']:,}",
+            number(claim["mean"], "+"),
+            " to ".join(number(end, "+") for end in claim["interval"] or ()),
+            claim["verdict"],
+            shared.p_value(claim["holm_p"]),
+        ]
+        table.append(row)
+    return table
+
+
+def pivoted(title: str, rows: Sequence[MeasuredNumber]) -> Table:
+    """Returns a table with a row for each score, the number of its reviews, and a column for each
+    rung.
+    """
+    cells = {(row["about"], row["rung"]): cell(row) for row in rows}
+    abouts = list(dict.fromkeys(row["about"] for row in rows))
+    rungs = list(dict.fromkeys(row["rung"] for row in rows))
+    table = [[title, "reviews", *rungs]]
+    for about in abouts:
+        numbers = sorted({row["reviews"] for row in rows if row["about"] == about})
+        reviews = f"{numbers[0]:,}" + f" to {numbers[-1]:,}" * (len(numbers) > 1)
+        table.append([shown(about), reviews, *(cells.get((about, rung), "") for rung in rungs)])
+    if all(row["measure"] == "speed" for row in rows):  # a number of each seed
+        table = [[line[0], *line[2:]] for line in table]
+    return table
+
+
+def shown(about: str) -> str:
+    """Returns the score or text that a number is of, in words."""
+    name, comma, rest = about.partition(", ")
+    return SCORES[name][0] + comma + rest if name in SCORES else about
+
+
+def number(value: float, sign: str = "") -> str:
+    """Returns a number with three decimals; from 10 on without. sign: "+" writes it."""
+    if abs(value) >= 10:
+        return shared.count(value)
+    return f"{round(value, 3) + 0.0:{sign}.3f}".replace("-", "−")  # + 0.0: no −0.000
+
+
+def cell(row: MeasuredNumber) -> str:
+    """Returns a mean with its interval; without one if it has none, or is of too few reviews."""
+    text = number(row["mean"])
+    if row["few"]:
+        return f"{text} (too few reviews)"
+    if row["measure"] == "speed" or row["interval"] is None:
+        return text
+    low, high = map(number, row["interval"])
+    return f"{text} ({low} to {high})"
+
+
+def erasure(summary: Summary) -> Figure:
+    """Draws a panel for each rung: comprehensiveness over the share of removed words, a line for
+    each score.
+    """
+    rungs = summary["rungs"]
+    shares = percents(summary["method"]["shares"])
+    names = list(dict.fromkeys(score for rung in rungs for score in rung["by_share"]))
+    figure, panels = small_multiples([rung["label"] for rung in rungs])
+    for axes, rung in zip(panels, rungs, strict=True):
+        for index, name in enumerate(names):
+            values = rung["by_share"].get(name, [np.nan] * len(shares))
+            line = DASHES[index % len(DASHES)]
+            color = COLORS[index % len(COLORS)]
+            label = shown(name) if axes is panels[0] else None  # one legend for all panels
+            axes.plot(shares, values, ".", ls=line, color=color, lw=1.3, label=label)
+        axes.set_xlabel("removed words (%)", fontsize=8)
+    figure.supylabel("loss of probability", fontsize=9)
+    figure.set_figheight(figure.get_figheight() + 0.13 * len(names))  # for the legend
+    return finish(figure, "Erasure of the words with the largest scores", legend=2)
+
+
+def headline(summary: Summary) -> str:
+    """Returns the answer in one sentence, from the claims about comprehensiveness: attention
+    against random words.
+
+    Another score is better if its interval is above that of attention.
+    """
+    claims = [claim for claim in summary["claims"] if claim["measure"] == "comprehensiveness"]
+    first: dict[str, Claim] = {}
+    for name in reversed(RAW):
+        first |= {claim["rung"]: claim for claim in claims if claim["about"] == name}
+    if not first:
+        reason = "no rung has attention weights that could be compared with random words"
+        if any(row["few"] for row in summary["numbers"] if row["about"] in RAW):
+            reason = f"a claim needs at least {summary['method']['fewest']} reviews"
+        return f"{QUESTION} not tested: {reason}"
+    verdicts = Counter(claim["verdict"] for claim in first.values())
+    beaten = len({claim["rung"] for claim in claims if is_above(claim, first.get(claim["rung"]))})
+    answers = {"better": "partly" if beaten else "yes", "worse": "no", "undecided": "undecided"}
+    answer = answers[next(iter(verdicts))] if len(verdicts) == 1 else "partly"
+    counted = ", ".join(f"{name} in {verdicts[name]}" for name in answers if verdicts[name])
+    text = (
+        f"{QUESTION} {answer}: compared with random words, attention is {counted} of {len(first)}"
+        " rungs"
+    )
+    return f"{text}; another score is better than attention in {beaten}" if beaten else text
+
+
+def is_above(claim: Claim, attention: Claim | None) -> bool:
+    """Returns whether a claim about another score has an interval above that of attention."""
+    if attention is None or claim["about"] in RAW:
+        return False
+    if claim["interval"] is None or attention["interval"] is None:
+        return False
+    return bool(claim["interval"][0] > attention["interval"][1])
+
+
+Means = dict[tuple[str, str], float]  # (score, rung) -> mean
+
+
+def means_of(rows: Sequence[MeasuredNumber], measure: str) -> Means:
+    """Returns the means of one measure."""
+    return {(row["about"], row["rung"]): row["mean"] for row in rows if row["measure"] == measure}
+
+
+def order_by(means: Means, score: str) -> str:
+    """Returns the rungs from the highest to the lowest mean of one score."""
+    ordered = sorted((-mean, rung) for (name, rung), mean in means.items() if name == score)
+    return " > ".join(rung for _, rung in ordered)
+
+
+def sentences(summary: Summary) -> list[str]:
+    """Returns what a reader of the tables could miss: attention beside the best scores, changed
+    orders, failed tests.
+    """
+    rows = [row for row in summary["numbers"] if not row["few"]]
+    lines = [*best_scores(rows), *changed_orders(rows)]
+    if randomized := [row for row in rows if row["measure"] == "randomized"]:
+        lines.append(failed_scores(randomized))
+    if len(rows) < len(summary["numbers"]):
+        fewest = summary["method"]["fewest"]
+        lines.append(f"Numbers of fewer than {fewest} reviews are listed, but claim nothing.")
+    return lines
+
+
+def best_scores(rows: Sequence[MeasuredNumber]) -> list[str]:
+    """Returns a sentence for each rung: its highest normalized AOPC by groups of scores."""
+    means = means_of(rows, "normalized")
+    names = list(dict.fromkeys(name for name, _ in means))
+    groups = {"attention weights": RAW, "norms and value zeroing": WITH_VALUES, "all scores": names}
+    lines = []
+    for rung in dict.fromkeys(rung for _, rung in means):
+        parts = []
+        for group, members in groups.items():
+            mean, best = max((means.get((name, rung), -1), name) for name in members)
+            if mean > -1:
+                parts.append(f"{group} {number(mean)} ({shown(best)})")
+        of_rung = [row for row in rows if (row["measure"], row["rung"]) == ("normalized", rung)]
+        reviews = min(row["reviews"] for row in of_rung)
+        lines.append(f"{rung}, highest normalized AOPC of {reviews:,} reviews: {', '.join(parts)}.")
+    return lines
+
+
+def changed_orders(rows: Sequence[MeasuredNumber]) -> list[str]:
+    """Returns a sentence for each score by which normalization changes the order of the rungs."""
+    raw = means_of(rows, "searched")
+    normalized = means_of(rows, "normalized")
+    lines = []
+    for name in dict.fromkeys(name for name, _ in normalized):
+        before = order_by(raw, name)
+        after = order_by(normalized, name)
+        if before != after and name != "random":
+            lines.append(
+                f"Normalization changes the order of models by {shown(name)}: {before}; now"
+                f" {after}."
+            )
+    return lines
+
+
+def failed_scores(randomized: Sequence[MeasuredNumber]) -> str:
+    """Returns a sentence on the scores that do not change with random weights."""
+    failed = []
+    for row in randomized:
+        if row["interval"] is not None and row["interval"][0] > UNCHANGED:
+            failed.append(f"{shown(row['about'])} in {row['rung']}")
+    text = f"Fails the randomization test (correlation above {UNCHANGED:g})"
+    reviews = min(row["reviews"] for row in randomized)
+    return f"{text}, {reviews:,} reviews: {', '.join(failed) or 'no score'}."
+
+
+def notes(summary: Summary) -> list[str]:
+    """Returns how the numbers were computed."""
+    method = summary["method"]
+    facts = {
+        "shares": ", ".join(f"{share:g} %" for share in percents(method["shares"])),
+        "beam": method["search"]["beam"],
+        "claims": f"{len(summary['claims']):,}",
+        "fewest": method["fewest"],
+    }
+    texts = [text.format(**facts) for text in NOTES.values()]
+    return shared.notes(summary, method["level"], texts)
