@@ -194,7 +194,7 @@ def test_jobs_with_the_same_settings_train_once(job, trained, composed, small, m
         shutil.copytree(run, folder, dirs_exist_ok=True)
         return "done", ""
 
-    monkeypatch.setattr(one_job, "train", train)
+    monkeypatch.setattr(one_job, "run_child", train)
     cfg = OmegaConf.create(composed(*small, "model=mean", "trainer.max_epochs=20", "patience=null"))
     with ThreadPoolExecutor() as pool:
         assert list(pool.map(one_job.run_job, [cfg, cfg])) == [metrics["val_accuracy"]] * 2
