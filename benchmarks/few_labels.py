@@ -25,9 +25,8 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.common import ROOT, table
-from imdbattn.data.reviews import cut_reviews
-from imdbattn.data.sources import Split
 from imdbattn.data.sources.imdb import packaged_source
+from imdbattn.data.splits import Split, cut_reviews
 
 MODELS = ("mean", "residual_pe", "log_counts")
 BASELINE = "tfidf"
