@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from imdbattn.runs.command_settings import Evaluate
 
 
-QUOTED = ("run", "data.path", "data.glove.path", "data.cache_dir", *COLUMNS)
+KEYS = ("run", "data.path", "data.glove.path", "data.cache_dir", *COLUMNS)
 
 
-@command("evaluate", *QUOTED, schema="runs.command_settings.Evaluate")
+@command("evaluate", *KEYS, schema="runs.command_settings.Evaluate")
 def main(settings: "Evaluate") -> None:
     """Prints the accuracy, and writes evaluations/<split>-<fingerprint>.json and .parquet into the
     run folder.
