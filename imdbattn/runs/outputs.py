@@ -47,7 +47,7 @@ OTHER_RUN_DIR = "choose another hydra.run.dir"
 SPLIT_TABLES = tuple(name for names in SPLIT_FILES.values() for name in names)
 TRAINING = ("metrics.csv", "checkpoints/last.ckpt", "checkpoints/best.ckpt")
 PACKAGES = (
-    *("imdbattn", "torch", "lightning", "torchmetrics", "hydra-core"),
+    *("imdbattn", "torch", "lightning", "hydra-core"),
     *("wandb", "datasets", "tokenizers", "sacrebleu", "numpy"),
 )
 
@@ -276,22 +276,22 @@ def summary(metrics: Mapping[str, Any], folder: Path) -> list[str]:
         if f"{split}_accuracy" in metrics:
             accuracy, count = 100 * metrics[f"{split}_accuracy"], metrics[f"{split}_reviews"]
             bleu = f", BLEU {metrics[f'{split}_bleu']:.1f}" if f"{split}_bleu" in metrics else ""
-            lines.append(f"{name:20} {accuracy:6.2f} %  of {count:d} {items}{bleu}")
-            lines += largest_class_line(metrics, split)
+            largest = largest_class(metrics, split)
+            lines.append(f"{name:20} {accuracy:6.2f} %  of {count:d} {items}{bleu}{largest}")
     if "test_accuracy" in metrics:
         lines.append(f"test set             {metrics['test_set']} [{metrics['test_fingerprint']}]")
     lines.append(f"run folder           {os.path.relpath(folder)}")
     return lines
 
 
-def largest_class_line(metrics: Mapping[str, Any], split: str) -> list[str]:
-    """Returns a line with the share of the largest class, which is the accuracy of a model that
-    always answers it, and with macro F1 where classes are uneven; nothing without classes.
+def largest_class(metrics: Mapping[str, Any], split: str) -> str:
+    """Returns the share of the largest class, which is the accuracy of a model that always answers
+    it, and macro F1 where classes are uneven; nothing without classes.
     """
     share = metrics.get(f"{split}_largest_class")
     if share is None:
-        return []
-    line = f"{'  largest class':20} {100 * share:6.2f} %"
+        return ""
+    text = f", largest class {100 * share:.2f} %"
     if is_uneven(share, len(metrics["labels"])):
-        line += f"  macro F1 {100 * metrics[f'{split}_macro_f1']:.2f} %"
-    return [line]
+        text += f", macro F1 {100 * metrics[f'{split}_macro_f1']:.2f} %"
+    return text

@@ -80,7 +80,7 @@ def test_the_share_of_the_largest_class_and_macro_f1_stand_beside_the_accuracy(
     metrics = fit(settings(*words), tmp_path / "run")
     assert metrics["test_largest_class"] == 0.95
     lines = "\n".join(summary(metrics, tmp_path / "run"))
-    assert f" 95.00 %  macro F1 {100 * metrics['test_macro_f1']:.2f} %" in lines
+    assert f" largest class 95.00 %, macro F1 {100 * metrics['test_macro_f1']:.2f} %" in lines
     even = metrics | {"test_largest_class": 0.5, "val_largest_class": 0.5}
     assert "macro F1" not in "\n".join(summary(even, tmp_path / "run"))
 
