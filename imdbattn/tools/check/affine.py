@@ -79,14 +79,15 @@ class Fitted:
     """The Linear with which the first example has the right result: it is found when it is called
     for that one.
 
-    alone: whether it may be the identity.
+    alone: whether it may be the identity. kept: it is not found again.
     """
 
     def __init__(self, right: Tensor, alone: bool) -> None:
-        self.right, self.alone = right, alone
+        self.right, self.alone, self.kept = right, alone, False
+        self.matrix: Tensor | None = None
 
     def __call__(self, x: Tensor) -> Tensor:
-        if len(x) == len(self.right):
+        if self.matrix is None or (len(x) == len(self.right) and not self.kept):
             self.matrix = fit(x.flatten(0, -2), self.right.flatten(0, -2))
             if not self.alone and same(self.matrix, torch.eye(*self.matrix.shape)):
                 self.matrix *= float("nan")

@@ -38,6 +38,7 @@ def attention_names(three: Any, heads: int, alternate: bool, w_o: Call, *given: 
         names["m"] = m[:, None, None]
         names["split"] = lambda x: x.unflatten(-1, (heads, -1)).transpose(1, 2)
         names["merge"] = lambda y: w_o(y.transpose(1, 2).flatten(2))
+        names["w_o"] = w_o
         if alternate:
             names["split"] = lambda x: x.unflatten(-1, (-1, heads)).movedim(-1, 1)
     B, T, D = Q.shape[0], Q.shape[-2], Q.shape[-1]

@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from imdbattn.tools.check.formulas import RIGHT, Call, Choice, Names
-from imdbattn.tools.check.numbers import NotChecked, mask, mistake, same
+from imdbattn.tools.check.numbers import Mistake, NotChecked, mask, mistake, same
 from imdbattn.tools.check.part import Part, call, inputs
-from imdbattn.tools.check.tables import TABLES
 
 
 def scores_of(part: Part, context: Call, values_BTD: Tensor) -> Tensor:
@@ -22,11 +21,12 @@ def scores_of(part: Part, context: Call, values_BTD: Tensor) -> Tensor:
     context(reviews, places, mask): (B, D). For two words only one pair of weights gives the context
     as a sum of the values. Raises Mistake if there is none.
     """
-    fix, scores, reviews = (
-        (part.change or TABLES[part.kind].texts["change"]),
-        [torch.zeros(3)],
-        [slice(b, b + 1) for b in range(3)],
-    )
+    scores = [torch.zeros(3)]
+    reviews = [slice(b, b + 1) for b in range(3)]
+
+    def wrong(finding: str, *numbers: Tensor) -> Mistake:
+        return mistake(finding, *numbers, fix=part.change(finding))
+
     for other in range(1, 4):
         v_B2D = values_BTD[:, [0, other]]
         y_BD, inverted_BD = (
@@ -35,18 +35,18 @@ def scores_of(part: Part, context: Call, values_BTD: Tensor) -> Tensor:
         a_B2 = torch.linalg.lstsq(v_B2D.mT, y_BD[..., None]).solution[..., 0]
         if same(a_B2, torch.full((3, 2), 0.5)):
             if same(inverted_BD, y_BD):
-                raise mistake("no-attention", a_B2[0], fix=fix)
-            raise mistake("mask-inverted", y_BD, inverted_BD, fix=fix)
+                raise wrong("no-attention", a_B2[0])
+            raise wrong("mask-inverted", y_BD, inverted_BD)
         if not same(fitted := (a_B2[..., None] * v_B2D).sum(1), y_BD, 2e-3):
-            raise mistake("not-a-sum-of-outputs", y_BD, fitted, fix=fix)
+            raise wrong("not-a-sum-of-outputs", y_BD, fitted)
         if same(a_B2, torch.ones(3, 2)):
             together_BD = context(slice(0, 3), [0, other], mask(2, 2, 2))
             over = "softmax-over-one" if same(together_BD, y_BD) else "softmax-over-batch"
-            raise mistake(over, a_B2[0], fix=fix)
+            raise wrong(over, a_B2[0])
         if not same(a_B2.sum(1), torch.ones(3), 2e-3) or bool((a_B2 < -1e-6).any()):
-            raise mistake("weights-do-not-sum-to-1", a_B2, a_B2.softmax(1), fix=fix)
+            raise wrong("weights-do-not-sum-to-1", a_B2, a_B2.softmax(1))
         if same(a_B2.max(1).values, torch.ones(3), 1e-9):
-            raise mistake("one-word-only", a_B2[0], fix=fix)
+            raise wrong("one-word-only", a_B2[0])
         ratio_B = (a_B2[:, 1] / a_B2[:, 0]).clamp(min=1e-12)
         if 0 < int((ratio_B < 1e-9).sum()) < len(ratio_B):
             raise NotChecked("The scores were not checked: some weights are too close to 0.")
@@ -67,5 +67,5 @@ def decoder_choices(part: Part, net: Any, results: list[Tensor]) -> Iterator[Cho
     )
     y, other = (of_state(state_BD[row : row + 1], outputs_BTD[:1], mask(4)) for row in (0, 1))
     if same(y, other, 1e-5):
-        raise mistake("state-not-used", y, fix=(part.change or TABLES[part.kind].texts["change"]))
+        raise mistake("state-not-used", y, fix=part.change("state-not-used"))
     yield RIGHT, "", {"scores": s_BT}

@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from imdbattn.tools.check.numbers import Mistake, NotChecked, NotCompared, mistake, same
+from imdbattn.tools.check.affine import Fitted
+from imdbattn.tools.check.numbers import Mistake, NotChecked, NotCompared, mistake, same, show
 from imdbattn.tools.check.part import Part
 from imdbattn.tools.check.tables import Table
 
@@ -22,7 +23,54 @@ Choice = tuple[str, str, Any]  # the same, or with the names that are not argume
 # a guess may be right, but results that differ from it are not therefore wrong
 RIGHT, GUESS = "", "guess"
 NOTE = "note"  # instead of a finding: it differs from the sheet, and is defensible
-TOOLS: Names = {"torch": torch, "F": F, "inf": float("inf")}
+
+
+def factor(scores: Tensor, values: Tensor, mask: Tensor, result: Tensor) -> Tensor:
+    """The number that the scores are multiplied by, if the result is the sum of the values with the
+    softmax of these scores as weights; any number if it is not.
+    """
+    weights = torch.linalg.lstsq(values.mT, result.mT, driver="gelsd").solution.mT
+    is_word = (mask & torch.ones_like(scores, dtype=torch.bool)).to(scores)
+    count = is_word.sum(-1, keepdim=True).clamp(min=1)
+    logs = weights.clamp(min=1e-30).log() * is_word
+    logs = (logs - logs.sum(-1, keepdim=True) / count) * is_word
+    scores = (scores - (scores * is_word).sum(-1, keepdim=True) / count) * is_word
+    return (logs * scores).sum() / scores.square().sum().clamp(min=1e-30)
+
+
+def first_position(pe_BTD: Tensor) -> Tensor:
+    """The position of the first word, from the columns with the longest wavelength."""
+    width = pe_BTD.shape[-1]
+    sine, cosine = pe_BTD[0, 0, -2:]
+    return (torch.atan2(sine, cosine) * 10000 ** ((width - 2) / width)).round()
+
+
+def distance(pe_BTD: Tensor) -> Tensor:
+    """That between two words, from the columns with the shortest wavelength; 1 for one word."""
+    if pe_BTD.shape[1] == 1:
+        return torch.tensor(1.0)
+    sine, cosine = pe_BTD[0, 1, :2]
+    return torch.atan2(sine, cosine)
+
+
+def base_of(pe_BTD: Tensor) -> Tensor:
+    """The number in the place of 10000, from the columns with the longest wavelength."""
+    if pe_BTD.shape[1] == 1:
+        return torch.tensor(10000.0)
+    width = pe_BTD.shape[-1]
+    sine, cosine = pe_BTD[0, 1, -2:]
+    return torch.atan2(sine, cosine).clamp(min=1e-30) ** (-width / (width - 2))
+
+
+TOOLS: Names = {
+    "torch": torch,
+    "F": F,
+    "inf": float("inf"),
+    "factor": factor,
+    "first_position": first_position,
+    "distance": distance,
+    "base_of": base_of,
+}
 
 
 @cache
@@ -51,6 +99,20 @@ def words_only(y_BTD: Tensor, x_BTD: Tensor, words_BT: Tensor) -> Tensor:
     return y_BTD[words_BT]
 
 
+def keeps_its_linear(steps: dict[str, str], names: Names) -> bool:
+    """Lets a Linear that is found by its result be that of these steps, those of a mistake.
+
+    Returns whether there is none, or it was found.
+    """
+    linears = [one for one in names.values() if isinstance(one, Fitted)]
+    for linear in linears:
+        linear.matrix = None
+    evaluate(steps, names)
+    for linear in linears:
+        linear.kept = linear.matrix is not None
+    return all(linear.kept for linear in linears)
+
+
 @torch.no_grad()
 def diagnose(
     part: Part,
@@ -67,11 +129,12 @@ def diagnose(
     Otherwise returns the exception: the Mistake that they differ, or NotChecked if no binding must
     be right.
     examples: the inputs of each result by their description. keep: what the reference defines.
+    In the steps, found is the result itself.
     known: whether to look for known mistakes. padded: the description of the examples with padding:
     a mistake that gives only the other results is one of two, the second with the mask.
     """
     bindings = list(bindings)
-    change = part.change or table.texts.get("change", "")
+    results_of = dict(zip(examples, results, strict=True))
     rights = [bind for finding, _, bind in bindings if finding in (RIGHT, GUESS)]
 
     @cache
@@ -85,7 +148,7 @@ def diagnose(
         for (text, given), y in zip(examples.items(), results, strict=True):
             if text == without:
                 continue
-            z = evaluate(steps, names_of(bind, text))
+            z = evaluate(steps, names_of(bind, text) | {"found": y})
             if z is None or not same(z := keep(z, *given), y := keep(y, *given)):
                 yield text, y, z
 
@@ -94,8 +157,17 @@ def diagnose(
 
     def differs(other: str, bind: Call) -> Mistake:
         text, y, z = min(differences(table.steps, bind), key=lambda found: found[1].numel())
-        values = {"other": other, "text": text, "part": part.name, "fix": change}
+        values = {"other": other, "text": text, "part": part.name, "fix": part.change("", table)}
         return mistake("differs-from-reference", y, z, **values)
+
+    def example(steps: dict[str, str], bind: Call) -> str:
+        """The smallest example with the right result, or, if this is not known, without it."""
+        right = bind if steps or not rights else rights[0]
+        text = next(iter(examples))
+        names = names_of(right, text) | {"found": results_of[text]}
+        if keeps_its_linear(table.steps | steps, names) and not holds(table.steps, right):
+            return str(differs("right", right).args[2])
+        return f"For {text}, the result is {show(results_of[text].flatten()[:3].tolist())}."
 
     if any(holds(table.steps, bind) for bind in rights):
         return None
@@ -112,17 +184,12 @@ def diagnose(
         name, sentence, steps, bind = next(exact, first)
         if name == NOTE:
             return NotChecked(f"Differs from the sheet: {sentence}")
-        right = bind if steps or not rights else rights[0]
-        differ = not holds(table.steps, right)
-        example = (
-            differs("right", right).args[2] if differ else "All results are those of this mistake."
-        )
-        raise Mistake(name, sentence, example, change)
+        raise Mistake(name, sentence, example(steps, bind), part.change(name, table))
     if padded and not any(holds(table.steps, bind, without=padded) for bind in rights):
         for name, sentence, steps, bind in mistakes:
             if name != NOTE and holds(table.steps | steps, bind, without=padded):
                 also = f"{sentence} The results with padding differ from this mistake's, too."
-                raise Mistake(name, also, differs("right", rights[0]).args[2], change)
+                raise Mistake(name, also, example(steps, bind), part.change(name, table))
     if RIGHT not in [finding for finding, *_ in bindings]:
         return NotCompared(
             "Results were not compared: the parameters of the formula were not recognized."

@@ -16,7 +16,7 @@ from imdbattn.tools.check.attention import attention_names
 from imdbattn.tools.check.formulas import GUESS, RIGHT, Call, Choice, Names, evaluate, whole
 from imdbattn.tools.check.numbers import Mistake, NotChecked, mask, mistake, normal, same
 from imdbattn.tools.check.part import HEADS, WIDTH, Part, inputs, record
-from imdbattn.tools.check.tables import TABLES
+from imdbattn.tools.check.tables import TABLES, change_for
 
 
 def ignores_padding(call: Call) -> bool:
@@ -140,9 +140,8 @@ def require_skips(part: Part, net: nn.Module, only_wide: bool) -> None:
     if only_wide and last_wide < 0:
         return
     mixed = [y for y, is_mixed in steps if is_mixed]
-    change = TABLES["ResidualLayer"].texts["change"]
     if not any(same(y - x_BTD, z) for y, z in itertools.permutations(mixed, 2)):
-        raise mistake("input-not-added", mixed[-1], what="attention", fix=change)
+        raise mistake("input-not-added", mixed[-1], what="attention", fix=part.change("no-skip"))
     late = [y for y, is_mixed in steps[last_wide:] if is_mixed] if last_wide >= 0 else []
     sums = (same(y - v, u) for y, v in itertools.permutations(late, 2) for u in mixed)
     if late and not any(sums):
@@ -175,7 +174,7 @@ def differs_inside(part: Part, net: nn.Module, maps: list[Any], *lengths: int) -
         for finding, sentence, steps in tables[heads].variants:
             if finding not in NOT_INSIDE and gives(tables[heads].steps | steps, one):
                 text = "All results of the attention in this layer are those of this mistake."
-                raise Mistake(finding, sentence, text, tables[heads].texts["change"])
+                raise Mistake(finding, sentence, text, change_for(tables[heads], finding))
     return True
 
 

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from imdbattn.tools.check.numbers import Mistake, NotChecked, StudentError, mask, mistake, normal
-from imdbattn.tools.check.tables import SIGNATURES
+from imdbattn.tools.check.tables import SIGNATURES, TABLES, Table, change_for
 
 if TYPE_CHECKING:
     from imdbattn.tools.check.adapter import Adapter
@@ -82,10 +82,13 @@ class Part:
         """How it is called, in the words of the sheet."""
         return self.adapter.entry.signature if self.adapter else self.signature
 
-    @property
-    def change(self) -> str:
-        """What to change, in the words of the sheet; "" for those of the table."""
-        return self.adapter.entry.change if self.adapter else ""
+    def change(self, finding: str, table: Table | None = None) -> str:
+        """What to change for a finding, also in the words of the sheet.
+
+        table: the section with the finding; by default that of the part.
+        """
+        sheets = self.adapter.entry.change if self.adapter else ""
+        return change_for(table or TABLES[self.kind], finding, sheets)
 
     @property
     def sizes(self) -> dict[str, int]:

@@ -62,6 +62,14 @@ def examples_of(part: Part) -> Names:
     )
 
 
+def encoding_examples(part: Part) -> Names:
+    """The vectors are small, so that small differences of the positions are seen."""
+    lengths = [3] * 16, [1], [2], [20, 20]
+    texts = "16 reviews of 3 words", "1 review of 1 word", "1 review of 2 words", "2 reviews of 20"
+    given = ([x / 4 for x in inputs(part, *one)] for one in lengths)
+    return dict(zip(texts, given, strict=True))
+
+
 def encoding_choices(part: Part, net: Any, results: list[Tensor]) -> Iterable[Choice]:
     """The names of the formula of positional_encoding for the shape of x."""
     yield RIGHT, "", lambda x: {"x": x, "length": x.shape[1], "width": x.shape[2]}
@@ -94,6 +102,7 @@ EXAMPLES = {
     "masked_mean": mean_examples,
     "positional_encoding": position_examples,
     "test_accuracy": accuracy_examples,
+    "PositionalEncoding": encoding_examples,
     "PlainLayer": layer_examples,
     "ResidualLayer": layer_examples,
     "DecoderAttention": decoder_examples,
@@ -206,5 +215,5 @@ def require_effects(part: Part, net: Any) -> None:
         if given[place].is_floating_point():
             moved = [x + normal(*x.shape, seed=7) if x is given[place] else x for x in given]
             if same(call(part, net, *moved), before, 1e-6):
-                change = part.change or TABLES[part.kind].texts["change"]
-                raise mistake("argument-not-used", before, name=name, fix=change)
+                fix = part.change("argument-not-used")
+                raise mistake("argument-not-used", before, name=name, fix=fix)

@@ -53,8 +53,13 @@ def shape(part: Part) -> None:
     for reviews, length in ((2, 3), (1, 3), (2, 1), (1, 1)):
         sizes = part.sizes | {"B": reviews, "T": length, "Q": length}
         right = tuple(sizes[letter] for letter in part.arguments[-1][1])
-        y = call(part, net, *inputs(part, *[length] * reviews))
-        require_shape(y, right, f"For {reviews} reviews of {length} words, the result", part)
+        given = inputs(part, *[length] * reviews)
+        y = call(part, net, *given)
+        try:
+            require_shape(y, right, f"For {reviews} reviews of {length} words, the result", part)
+        except Mistake:
+            require_values(part, net, given, y)
+            raise
     given = [x[1:] for x in inputs(part, 3, 2, 1)]
     right = tuple(
         (part.sizes | {"B": 2, "T": 3, "Q": 3})[letter] for letter in part.arguments[-1][1]
@@ -65,6 +70,20 @@ def shape(part: Part) -> None:
         "For reviews of 2 words and 1 word with 3 positions, the result",
         part,
     )
+
+
+def require_values(part: Part, net: Any, given: list[Tensor], y: Tensor) -> None:
+    """Raises Mistake if the values have no effect on a result of the wrong shape."""
+    names = [name for name, _ in part.arguments]
+    if "v" not in names or not isinstance(y, Tensor):
+        return
+    place = names.index("v")
+    moved = [x + 1 if x is given[place] else x for x in given]
+    z = call(part, net, *moved)
+    if y.is_floating_point() and same(y, z, 1e-6):
+        sentence = "The values have no effect: something else is averaged, and has another width."
+        texts = mistake("argument-not-used", y, name="values", fix="").args[2]
+        raise Mistake("keys-not-values", sentence, texts, part.change("keys-not-values"))
 
 
 def repeatable(part: Part) -> None:
