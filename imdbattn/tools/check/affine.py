@@ -88,7 +88,9 @@ class Fitted:
 
     def __call__(self, x: Tensor) -> Tensor:
         if self.matrix is None or (len(x) == len(self.right) and not self.kept):
-            self.matrix = fit(x.flatten(0, -2), self.right.flatten(0, -2))
+            given, right = x.flatten(0, -2), self.right.flatten(0, -2)
+            finite = given.isfinite().all(1) & right.isfinite().all(1)
+            self.matrix = fit(given[finite], right[finite])
             if not self.alone and same(self.matrix, torch.eye(*self.matrix.shape)):
                 self.matrix *= float("nan")
         return apply(self.matrix, x)

@@ -15,6 +15,7 @@ from imdbattn.tools.check.affine import Fitted, affine_maps, apply, computed, sa
 from imdbattn.tools.check.formulas import GUESS, RIGHT, Call, Choice, Names, whole
 from imdbattn.tools.check.numbers import same
 from imdbattn.tools.check.part import HEADS, WIDTH, Part
+from imdbattn.tools.check.sheets import meant, parameters_of
 
 
 def attention_names(three: Any, heads: int, alternate: bool, w_o: Call, *given: Tensor) -> Names:
@@ -94,13 +95,41 @@ def projections(part: Part, net: Any, sources: int) -> Iterator[list[Projection]
             is_x = same(weight, torch.eye(len(w), WIDTH))
             if len(places) == 1 and (is_x or not same(weight, weight.diag().diag())):
                 found.append(Projection(w, places[0], weight, is_x))
-        yield sorted(found, key=lambda projection: projection.is_x)
+        yield sorted(without_outputs(net, found), key=lambda projection: projection.is_x)
+
+
+def without_outputs(net: nn.Module, found: list[Projection]) -> list[Projection]:
+    """Those that are not W_O of another one, also with x added, if three are left.
+
+    Of a review of one word the result of attention is the value.
+    """
+    eye = torch.eye(WIDTH)
+    square = [one for one in found if one.weight.shape == (WIDTH, WIDTH) and not one.is_x]
+    kept = list(found)
+    for one, other in itertools.permutations(square, 2):
+        for weight in (one.weight, one.weight - eye):
+            w_o = torch.linalg.lstsq(other.weight.mT, weight.mT, driver="gelsd").solution.mT
+            if any(one is projection for projection in kept) and is_parameter(net, w_o):
+                kept = [projection for projection in kept if projection is not one]
+    return kept if sum(not one.is_x for one in kept) >= 3 else found
 
 
 def is_parameter(net: nn.Module, weight: Tensor) -> bool:
-    return any(
-        same(p, weight) or same(p.mT, weight) for p in net.parameters() if p.shape == weight.shape
-    )
+    """Whether the rows, or the columns, are those of a parameter."""
+    size = weight.shape[1]
+    matrices = [p.detach() for p in net.parameters() if p.ndim == 2]
+    matrices = [m for m in (*matrices, *(m.mT for m in matrices)) if m.shape[1] == size]
+    return any(among(weight, [m]) for m in matrices)
+
+
+def is_given_heads(part: Part) -> bool:
+    """Whether the class has an argument for the number of heads."""
+    adapter = part.adapter
+    if adapter is None or not isinstance(part.make, type):
+        return False
+    asked = adapter.entry.make
+    values = [asked.get(meant(name, asked) or "", "") for name in parameters_of(part.make)]
+    return any(value == "heads" or "n_head=" in value for value in values)
 
 
 def attention_choices(part: Part, net: Any, results: list[Tensor]) -> Iterator[Choice]:
@@ -136,7 +165,7 @@ def attention_choices(part: Part, net: Any, results: list[Tensor]) -> Iterator[C
                 if finding == RIGHT and {*map(id, three)} <= {*map(id, found[:3])}
                 else (1, HEADS)
             )
-            for heads in (HEADS,) if several else many:
+            for heads in (HEADS,) if several or is_given_heads(part) else many:
                 if q == k and q % heads == v % heads == 0 and (heads > 1 or v == WIDTH):
                     w_o = whole if heads == 1 else Fitted(results[0], alone=not several)
                     for alternate in (

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import cache
 from types import CodeType
 from typing import Any
@@ -82,13 +83,26 @@ def evaluate(steps: dict[str, str], names: Names) -> Any:
     """The last of the steps in their order; None if one cannot be computed for tensors of these
     shapes.
     """
+    return computed_steps(steps, names).get([*steps][-1])
+
+
+def computed_steps(steps: dict[str, str], names: Names) -> Names:
+    """The names, and the steps up to the first that cannot be computed."""
     names = TOOLS | names
-    try:
+    for name in steps:
+        names.pop(name, None)
+    with suppress(RuntimeError, IndexError):
         for name, expression in steps.items():
             names[name] = eval(compiled(expression), names)
-    except (RuntimeError, IndexError):
-        return None
-    return names[name]
+    return names
+
+
+def from_first_change(steps: dict[str, str], changes: dict[str, str]) -> dict[str, str]:
+    """The steps that differ, from the first one that is changed on."""
+    order = [*steps]
+    first = min((order.index(name) for name in changes if name in steps), default=0)
+    changed = steps | changes
+    return {name: changed[name] for name in [*changed][first:]}
 
 
 def whole(y: Tensor, *given: Any) -> Tensor:
@@ -141,14 +155,23 @@ def diagnose(
     def names_of(bind: Call, text: str) -> Names:
         return bind(*examples[text])
 
+    @cache
+    def right_steps(bind: Call, text: str) -> Names:
+        """The names, and the steps of the reference."""
+        return computed_steps(table.steps, names_of(bind, text) | {"found": results_of[text]})
+
     def differences(
-        steps: dict[str, str], bind: Call, keep: Call = keep, without: str = ""
+        changes: dict[str, str], bind: Call, keep: Call = keep, without: str = ""
     ) -> Iterator[Any]:
-        """The examples for which the steps give another result, with both results."""
+        """The examples for which the changed steps give another result, with both results."""
+        steps = from_first_change(table.steps, changes) if changes else table.steps
         for (text, given), y in zip(examples.items(), results, strict=True):
             if text == without:
                 continue
-            z = evaluate(steps, names_of(bind, text) | {"found": y})
+            if changes and next(iter(steps)) in table.steps:
+                z = evaluate(steps, right_steps(bind, text))
+            else:
+                z = evaluate(steps, names_of(bind, text) | {"found": y})
             if z is None or not same(z := keep(z, *given), y := keep(y, *given)):
                 yield text, y, z
 
@@ -156,7 +179,7 @@ def diagnose(
         return next(differences(*given, **named), None) is None
 
     def differs(other: str, bind: Call) -> Mistake:
-        text, y, z = min(differences(table.steps, bind), key=lambda found: found[1].numel())
+        text, y, z = min(differences({}, bind), key=lambda found: found[1].numel())
         values = {"other": other, "text": text, "part": part.name, "fix": part.change("", table)}
         return mistake("differs-from-reference", y, z, **values)
 
@@ -165,11 +188,11 @@ def diagnose(
         right = bind if steps or not rights else rights[0]
         text = next(iter(examples))
         names = names_of(right, text) | {"found": results_of[text]}
-        if keeps_its_linear(table.steps | steps, names) and not holds(table.steps, right):
+        if keeps_its_linear(table.steps | steps, names) and not holds({}, right):
             return str(differs("right", right).args[2])
         return f"For {text}, the result is {show(results_of[text].flatten()[:3].tolist())}."
 
-    if any(holds(table.steps, bind) for bind in rights):
+    if any(holds({}, bind) for bind in rights):
         return None
     if not known:
         return Mistake("differs-from-reference", "", "", "")
@@ -177,17 +200,17 @@ def diagnose(
         (name, text, {}, bind) for name, text, bind in bindings if name not in (RIGHT, GUESS)
     ]
     mistakes += [(*variant, bind) for variant in table.variants for bind in rights]
-    matching = (one for one in mistakes if holds(table.steps | one[2], one[3]))
+    matching = (one for one in mistakes if holds(one[2], one[3]))
     if first := next(matching, None):  # results for padding may tell which of two mistakes it is
         found = itertools.chain([first], matching)
-        exact = (one for one in found if holds(table.steps | one[2], one[3], whole))
+        exact = (one for one in found if holds(one[2], one[3], whole))
         name, sentence, steps, bind = next(exact, first)
         if name == NOTE:
             return NotChecked(f"Differs from the sheet: {sentence}")
         raise Mistake(name, sentence, example(steps, bind), part.change(name, table))
-    if padded and not any(holds(table.steps, bind, without=padded) for bind in rights):
+    if padded and not any(holds({}, bind, without=padded) for bind in rights):
         for name, sentence, steps, bind in mistakes:
-            if name != NOTE and holds(table.steps | steps, bind, without=padded):
+            if name != NOTE and holds(steps, bind, without=padded):
                 also = f"{sentence} The results with padding differ from this mistake's, too."
                 raise Mistake(name, also, example(steps, bind), part.change(name, table))
     if RIGHT not in [finding for finding, *_ in bindings]:
