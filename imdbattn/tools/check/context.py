@@ -8,18 +8,18 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from imdbattn.tools.check.formulas import RIGHT, Call, Choice, Names
 from imdbattn.tools.check.numbers import Mistake, NotChecked, mask, mistake, same
-from imdbattn.tools.check.part import Part, call, inputs
+from imdbattn.tools.check.part import Part, call, inputs, net_of
 
 
-def scores_of(part: Part, context: Call, values_BTD: Tensor) -> Tensor:
+def scores_of(part: Part, context: Call, values_BTD: Tensor, twice: Call | None = None) -> Tensor:
     """The scores (B, T) of which the weights are the softmax, each minus that of the first word.
 
     context(reviews, places, mask): (B, D). For two words only one pair of weights gives the context
-    as a sum of the values. Raises Mistake if there is none.
+    as a sum of the values. Raises Mistake if there is none. twice: as context, for twice the state.
     """
     scores = [torch.zeros(3)]
     reviews = [slice(b, b + 1) for b in range(3)]
@@ -38,12 +38,22 @@ def scores_of(part: Part, context: Call, values_BTD: Tensor) -> Tensor:
                 raise wrong("no-attention", a_B2[0])
             raise wrong("mask-inverted", y_BD, inverted_BD)
         if not same(fitted := (a_B2[..., None] * v_B2D).sum(1), y_BD, 2e-3):
+            share_BD = (y_BD - v_B2D[:, 0]) / (v_B2D[:, 1] - v_B2D[:, 0])
+            if bool(((share_BD > 0) & (share_BD < 1)).all()):
+                raise wrong("weight-for-each-number", share_BD[0])
+            for matrix in matrices(part):
+                projected = torch.linalg.lstsq((v_B2D @ matrix).mT, y_BD[..., None]).solution
+                if same((projected * (v_B2D @ matrix)).sum(1), y_BD, 2e-3):
+                    raise wrong("outputs-projected", y_BD, fitted)
             raise wrong("not-a-sum-of-outputs", y_BD, fitted)
         if same(a_B2, torch.ones(3, 2)):
             together_BD = context(slice(0, 3), [0, other], mask(2, 2, 2))
             over = "softmax-over-one" if same(together_BD, y_BD) else "softmax-over-batch"
             raise wrong(over, a_B2[0])
         if not same(a_B2.sum(1), torch.ones(3), 2e-3) or bool((a_B2 < -1e-6).any()):
+            if twice is not None:
+                y_BD = torch.cat([twice(b, [0, other], mask(2)) for b in reviews])
+                require_softmax(part, a_B2, torch.linalg.lstsq(v_B2D.mT, y_BD[..., None]).solution)
             raise wrong("weights-do-not-sum-to-1", a_B2, a_B2.softmax(1))
         if same(a_B2.max(1).values, torch.ones(3), 1e-9):
             raise wrong("one-word-only", a_B2[0])
@@ -54,6 +64,36 @@ def scores_of(part: Part, context: Call, values_BTD: Tensor) -> Tensor:
     return torch.stack(scores, 1)
 
 
+def matrices(part: Part) -> list[Tensor]:
+    """The square parameters of the module, and their transposes."""
+    net = net_of(part)
+    found = [p.detach() for p in net.parameters()] if isinstance(net, nn.Module) else []
+    size = part.sizes["D"]
+    square = [matrix for matrix in found if matrix.shape == (size, size)]
+    return [*square, *(matrix.mT for matrix in square)]
+
+
+def require_softmax(part: Part, weights_B2: Tensor, twice_B21: Tensor) -> None:
+    """Raises Mistake if the weights are a function of the scores that is known by the weights for
+    twice the state, whose scores are twice as large.
+    """
+    one, two = weights_B2, twice_B21[..., 0]
+    found = ""
+    if same(two, 2 * one, 1e-2):
+        found = "The weights are the scores themselves: there is no softmax."
+    elif same(two, one, 1e-2):
+        found = "The weights are the scores divided by their sum: there is no softmax."
+    elif same(two, one**2, 1e-2):
+        found = "The weights are exp of the scores, not divided by its sum."
+    if found:
+        example = mistake("weights-do-not-sum-to-1", one, one.softmax(1), fix="").args[2]
+        raise Mistake("no-softmax", found, example, part.change("no-softmax"))
+    if same(two.logit(), 2 * one.logit(), 1e-2):
+        texts = mistake("weights-do-not-sum-to-1", one, one.softmax(1), fix="").args[2]
+        found = "The weights are the sigmoid of the scores, not their softmax."
+        raise Mistake("sigmoid-not-softmax", found, texts, part.change("sigmoid-not-softmax"))
+
+
 def decoder_examples(part: Part) -> Names:
     given = inputs(part, 4, 2, 3)
     return {"1 review of 4 words": [x[:1] for x in given], "3 reviews of 4, 2 and 3 words": given}
@@ -62,9 +102,12 @@ def decoder_examples(part: Part) -> Names:
 def decoder_choices(part: Part, net: Any, results: list[Tensor]) -> Iterator[Choice]:
     state_BD, outputs_BTD, _ = inputs(part, 4, 2, 3)
     of_state = partial(call, part, net)
-    s_BT = scores_of(
-        part, lambda rows, t, m: of_state(state_BD[rows], outputs_BTD[rows][:, t], m), outputs_BTD
-    )
+
+    def context(factor: float, rows: slice, places: list[int], m: Tensor) -> Tensor:
+        y: Tensor = of_state(factor * state_BD[rows], outputs_BTD[rows][:, places], m)
+        return y.detach()
+
+    s_BT = scores_of(part, partial(context, 1.0), outputs_BTD, partial(context, 2.0))
     y, other = (of_state(state_BD[row : row + 1], outputs_BTD[:1], mask(4)) for row in (0, 1))
     if same(y, other, 1e-5):
         raise mistake("state-not-used", y, fix=part.change("state-not-used"))

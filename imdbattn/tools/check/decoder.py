@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from imdbattn.tools.check.numbers import Mistake, NotChecked, StudentError, mistake, normal, same
 from imdbattn.tools.check.part import Part, Recorder, net_of, student
@@ -188,6 +189,7 @@ def batch(part: Part) -> None:
     decoding = Decoding(part)
     tokens = target(decoding.vocabulary)
     together = decoding(tokens)
+    results: list[Tensor] = []
     for row in range(REVIEWS):
         one = slice(row, row + 1)
         given: Any = decoding.source_BT[one]
@@ -195,9 +197,20 @@ def batch(part: Part) -> None:
             outputs, states, lengths = decoding.memory
             assert lengths is not None
             given = Memory(outputs[one], [x[:, one] for x in states], lengths[one])
-        alone = decoding(tokens[one], given)
-        if not same(together[one], alone):
-            raise mistake("depends-on-batch", alone, together[one], text="", length=STEPS)
+        results.append(decoding(tokens[one], given))
+    alone = torch.cat(results)
+    if same(together, alone):
+        return
+    if same(together, alone.transpose(0, 1).reshape(together.shape)):
+        raise mistake("results-reshaped", alone, together)
+    if decoding.is_textbook:
+        outputs = decoding.memory.outputs_BTH
+        reshaped = outputs.transpose(0, 1).reshape(outputs.shape)
+        state = student(decoding.start, decoding.memory)
+        if any(isinstance(x, Tensor) and same(x, reshaped) for x in tree_leaves(state)):
+            raise mistake("outputs-reshaped", alone, together)
+    texts = mistake("depends-on-batch-in-decoder", alone, together).args[1:]
+    raise Mistake("depends-on-batch", *texts)
 
 
 def steps(part: Part) -> None:
@@ -227,9 +240,13 @@ def encoder(part: Part) -> None:
         other = Memory(outputs, [x + normal(*x.shape, seed=9) for x in states], lengths)
         require_effect("encoder-not-used", y[:, 0], decoding(tokens, other)[:, 0])
         return
-    for word in range(WORDS):
-        other = changed_at(given, word, decoding.vocabulary)
-        require_effect("encoder-not-used", y, decoding(tokens, other))
+    others = [decoding(tokens, changed_at(given, n, decoding.vocabulary)) for n in range(WORDS)]
+    without = [n for n, other in enumerate(others) if same(y, other, EXACT)]
+    if without and without != [*range(WORDS)]:
+        words = ", ".join(str(n + 1) for n in without)
+        raise mistake("encoder-words-not-used", y, words=words, count=WORDS)
+    if without:
+        raise mistake("encoder-not-used", y)
 
 
 # --- attention ------------------------------------------------------------------------------------
@@ -273,6 +290,7 @@ class Calls:
         self.net = decoding.net
         self.contexts: list[tuple[Tensor, Tensor]] = []
         self.states: list[tuple[nn.Module, list[Tensor], list[Tensor]]] = []
+        self.outputs: list[Tensor | None] = []  # of each call of a recurrent layer, (B, T, H)
 
     def __enter__(self) -> "Calls":
         register = nn.modules.module.register_module_forward_hook
@@ -304,6 +322,11 @@ class Calls:
         ]
         kept = [[x.detach().clone() for x in one] for one in states]
         self.states.append((module, kept[0] if len(kept) == 2 else [], kept[-1]))
+        is_batched = isinstance(module, nn.RNNBase) and isinstance(y[0], Tensor) and y[0].ndim == 3
+        outputs = y[0].detach() if is_batched else None
+        if outputs is not None and not module.batch_first:
+            outputs = outputs.transpose(0, 1)
+        self.outputs.append(outputs)
 
 
 def context(part: Part) -> None:
@@ -350,10 +373,35 @@ def state_carried(part: Part) -> None:
                 if old.shape == new.shape and not same(old, new, 1e-6):
                     raise mistake("state-of-another-step", new, old, step=step, what=what)
     if not decoding.is_textbook and len({id(module) for module, _, _ in calls.states}) == 2:
-        encoder = calls.states[0][0]
+        encoder, _, last = calls.states[0]
         _, before, _ = next(one for one in calls.states if one[0] is not encoder)
-        if not before or not any(bool(x.any()) for x in before):
-            raise mistake("encoder-state-not-used")
+        require_encoder_state(calls.outputs[0], last, before)
+
+
+def require_encoder_state(
+    outputs: Tensor | None, last: list[Tensor], before: list[Tensor]
+) -> None:
+    """Raises Mistake if the decoder does not start with the encoder's last state.
+
+    outputs: the encoder's, (B, T, H). last, before: the state, and the cell.
+    """
+    if not before or not any(bool(x.any()) for x in before):
+        raise mistake("encoder-state-not-used", what="state")
+    if len(last) == len(before) == 2:
+        for x, what in zip(before, ("hidden state", "cell"), strict=True):
+            if not bool(x.any()):
+                raise mistake("encoder-state-not-used", what=what)
+        (h, c), (new_h, new_c) = ([x.flatten() for x in pair] for pair in (last, before))
+        if same(h, new_c) and same(c, new_h):
+            raise mistake("encoder-state-exchanged", new_h, h)
+    if outputs is None or last[0].numel() != before[0].numel():
+        return
+    start, right = before[0].flatten(), last[0].flatten()
+    if start.numel() == outputs[:, 0].numel() and not same(start, right):
+        if same(start, outputs[:, 0].flatten()):
+            raise mistake("encoder-first-state", start, right, what="first output")
+        if same(start, outputs.mean(1).flatten()):
+            raise mistake("encoder-first-state", start, right, what="mean of the outputs")
 
 
 def lengths(part: Part) -> None:

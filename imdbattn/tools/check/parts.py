@@ -107,7 +107,7 @@ FOR_ALL = [
 DECODER = [
     *FOR_ALL,
     Rule("context", decoder.context, ("repeatable", "steps", "encoder")),
-    Rule("lengths", decoder.lengths, ("repeatable",)),
+    Rule("lengths", decoder.lengths, ("repeatable", "batch")),
     Rule("query", decoder.query, ("repeatable", "context", "encoder")),
     Rule("state", decoder.carried, ("repeatable", "steps", "context", "state-carried")),
 ]
