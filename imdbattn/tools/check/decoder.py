@@ -178,8 +178,11 @@ def repeatable(part: Part) -> None:
 
 
 def returns_logits(part: Part) -> None:
-    """The results are logits, without a softmax."""
+    """The results are logits, without a softmax or another function."""
     y = Decoding(part).once()
+    if bool((y >= 0).all()) and (bool((y <= 1).all()) or bool((y == 0).any())):
+        if not same(y.sum(-1), torch.ones_like(y[..., 0])):
+            raise mistake("logits-not-negative", y[0, 0])
     if any(same(z.sum(-1), torch.ones(z.shape[:2]).to(z)) for z in (y, y.exp())):
         raise mistake("softmax-twice", y[0, 0])
 
@@ -218,10 +221,11 @@ def steps(part: Part) -> None:
     decoding = Decoding(part)
     tokens = target(decoding.vocabulary)
     y = decoding(tokens)
-    for step in range(STEPS):
-        other = decoding(changed_at(tokens, step, decoding.vocabulary))
+    others = [decoding(changed_at(tokens, n, decoding.vocabulary)) for n in range(STEPS)]
+    for step, other in enumerate(others):
         if not same(y[:, :step], other[:, :step], 1e-5):
             raise mistake("sees-later-tokens", y[:, :step], other[:, :step], step=step + 1)
+    for step, other in enumerate(others):
         require_effect("decoder-input-not-used", y[:, step], other[:, step], step=step + 1)
         if step + 1 < STEPS:
             later, z = y[:, step + 1 :], other[:, step + 1 :]
@@ -340,6 +344,8 @@ def context(part: Part) -> None:
     if not found and not calls.contexts:
         if not decoding.is_textbook and not hasattr(decoding.net, "get_context_vector"):
             raise NotChecked("The model has no attention: its context was not checked.")
+        if decoding.is_textbook:
+            require_weights(decoding)
         raise NotChecked("The context was not checked: no weights (B, T) were recognized.")
     if len(found) < STEPS:
         weights = weights_of(decoding) or [y for _, y in calls.contexts]
@@ -349,6 +355,26 @@ def context(part: Part) -> None:
     for state, _ in calls.contexts:
         if any(state.shape == cell.shape and same(state, cell, 1e-6) for cell in cells):
             raise mistake("query-of-the-cell", state, cells[0])
+
+
+def require_weights(decoding: Decoding) -> None:
+    """Raises Mistake if the context is the same for all states: the mean of the outputs, or one."""
+    outputs, states, lengths_B = decoding.memory
+    assert lengths_B is not None
+    is_word = (torch.arange(WORDS) < lengths_B[:, None])[..., None].to(outputs)
+    same_for_all = {
+        "the mean of the outputs": outputs.mean(1, keepdim=True),
+        "the mean of the words": (outputs * is_word).sum(1, keepdim=True) / is_word.sum(1)[:, None],
+        "the last output": outputs[:, -1:],
+        "the first output": outputs[:, :1],
+        "the output of the last word": outputs[torch.arange(REVIEWS), lengths_B - 1][:, None],
+    }
+    y = decoding.once()
+    tokens = target(decoding.vocabulary)
+    for what, context in same_for_all.items():
+        memory = Memory(context.expand_as(outputs), states, lengths_B)
+        if same(y, decoding(tokens, memory)):
+            raise mistake("context-without-attention", y, what=what)
 
 
 def distinct(tensors: list[Tensor]) -> list[Tensor]:
@@ -369,6 +395,7 @@ def state_carried(part: Part) -> None:
         if len(rows) != STEPS:
             continue
         for step, ((_, after), (before, _)) in enumerate(itertools.pairwise(rows), 2):
+            before = before or [torch.zeros_like(x) for x in after]
             for what, old, new in zip(("hidden state", "cell"), after, before, strict=False):
                 if old.shape == new.shape and not same(old, new, 1e-6):
                     raise mistake("state-of-another-step", new, old, step=step, what=what)

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 import imdbattn.nn as own
-from imdbattn.tools.check.numbers import StudentError
+from imdbattn.tools.check.numbers import StudentError, normal
 from imdbattn.tools.check.part import Part, inputs, student
-from imdbattn.tools.check.sheets import parameters_of
+from imdbattn.tools.check.sheets import meant, parameters_of
 
 
 class Instead(nn.Module):
@@ -102,11 +102,34 @@ INSTEAD: dict[str, Any] = {name: partial(Instead, right, 1) for name, right in M
 }
 
 
+def method_of(part: Part) -> Any:
+    """A right get_context_vector, with a matrix of its own, for the model that uses a wrong one."""
+    assert part.adapter is not None
+    wanted = part.adapter.way.arguments
+    names = parameters_of(getattr(part.make, part.adapter.entry.method))
+    values = [wanted.get(meant(name, wanted) or "", "") for name in names]
+    is_swapped = bool(values) and values[0].startswith("state")
+
+    def get_context_vector(self: nn.Module, *given: Any, **named: Any) -> Tensor:
+        outputs, state = [*given, *named.values()][:: -1 if is_swapped else 1]
+        state = state[0] if isinstance(state, tuple) else state
+        query = state.reshape(-1, *state.shape[-2:])[-1]
+        matrix = normal(outputs.shape[-1], query.shape[-1], seed=3).to(outputs)
+        scores = (outputs @ matrix @ query[..., None]) / outputs.shape[-1] ** 0.5
+        context: Tensor = (scores.softmax(1) * outputs).sum(1, keepdim=True)
+        return context
+
+    return get_context_vector
+
+
 def instead(part: Part) -> Any:
     """A right part for those that use a wrong one. It returns the weights, too, if the student's
     does.
     """
     if part.adapter:
+        if part.adapter.entry.method:
+            setattr(part.make, part.adapter.entry.method, method_of(part))
+            return part.make
         is_module = part.adapter.entry.is_module
         if part.kind == "scaled_dot_product_attention" and is_module:
             return InsteadDotProduct

@@ -85,7 +85,6 @@ def prediction(part: Part) -> None:
         tokens = target(decoding.vocabulary, seed)
         y = decoding(tokens)
         outputs, state = encoded(decoding)
-        require_used_layers(decoding)
         for step in range(STEPS):
             values = [outputs, tokens[:, step : step + 1], state]
             result = next_token(decoding, values)
@@ -97,6 +96,8 @@ def prediction(part: Part) -> None:
                     raise mistake("prediction-not-largest", token, best, step=step + 1)
                 compare_steps(decoding, outputs)
                 raise mistake("prediction-differs", token, best, step=step + 1)
+            if step == 0 and not gives_logits(decoding, values, y[:, 0]):
+                compare_steps(decoding, outputs)
             state = state_of(found, decoding)
             if len(found) < 2 or state is None:
                 break  # without the state there is no next step
@@ -115,19 +116,27 @@ def state_of(found: Any, decoding: Decoding) -> Any:
     return states[-1] if states else None
 
 
-def require_used_layers(decoding: Decoding) -> None:
-    """Raises Mistake if forward does not call one of the model's recurrent layers."""
-    layers = {
-        name: module
-        for name, module in decoding.net.named_modules()
-        if isinstance(module, nn.RNNBase | nn.RNNCellBase)
-    }
-    with Calls(decoding) as calls:
+def gives_logits(decoding: Decoding, values: list[Any], right: Tensor) -> bool:
+    """Whether get_next_token computes these logits (B, V), or their softmax."""
+    with Recorder() as recorder:
+        next_token(decoding, values)
+    found = [x.reshape(-1, x.shape[-1]) for x in recorder.made if x.ndim > 1]
+    found = [x for x in found if x.shape == right.shape]
+    wanted = right, right.softmax(-1), right.log_softmax(-1)
+    return not found or any(same(x, y, 1e-4) for x in found for y in wanted)
+
+
+def layers_used(part: Part) -> None:
+    """Both recurrent layers, and both embeddings, are called by forward."""
+    decoding = Decoding(part)
+    with Inputs(decoding.net) as calls:
         decoding.once()
-    used = [module for module, _, _ in calls.states]
-    for name, module in layers.items():
-        if not any(module is one for one in used) and len(layers) == 2:
-            raise mistake("decoder-not-used", name=name)
+    used = {id(module) for module, _ in calls.given}
+    for kind in (nn.RNNBase | nn.RNNCellBase, nn.Embedding):
+        layers = [name for name, one in decoding.net.named_modules() if isinstance(one, kind)]
+        unused = [k for k in layers if id(decoding.net.get_submodule(k)) not in used]
+        if len(layers) == 2 and unused:
+            raise mistake("layer-not-used", name=unused[0])
 
 
 def compare_steps(decoding: Decoding, outputs: Tensor) -> None:
@@ -160,8 +169,9 @@ def compare_steps(decoding: Decoding, outputs: Tensor) -> None:
     with Calls(decoding) as single:
         next_token(decoding, values)
     if calls.contexts and single.contexts:
-        (right, _), (state_used, _) = calls.contexts[0], single.contexts[0]
-        if right.shape == state_used.shape and not same(right, state_used):
+        right, (state_used, _) = calls.contexts[0][0], single.contexts[0]
+        is_known = any(same(one.flatten(), state_used.flatten()) for one, _ in calls.contexts)
+        if right.shape == state_used.shape and not is_known:
             raise mistake("prediction-other-context", state_used, right)
 
 
@@ -300,6 +310,13 @@ def bilinear(part: Part) -> None:
     one, two, three = (scores(factor * state_BD) for factor in (1, 2, 3))
     if not same(three - two, two - one, 1e-2):
         raise mistake("function-of-scores", one[0], two[0])
+    louder_BTD = 2 * outputs_BTD
+
+    def of_louder(rows: slice, places: list[int], mask: Tensor) -> Tensor:
+        return call(part, net, state_BD[rows], louder_BTD[rows][:, places], mask).detach()
+
+    if not same(scores_of(part, of_louder, louder_BTD), 2 * one, 1e-2):
+        raise mistake("function-of-outputs", one[0])
     dot = (outputs_BTD * state_BD[:, None]).sum(-1)
     dot = dot - dot[:, :1]
     if same(one, dot * ((one * dot).sum() / dot.square().sum())):

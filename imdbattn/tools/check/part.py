@@ -55,6 +55,7 @@ class Part:
     ) -> None:
         self.name, self.make, self.file = name, make, file
         self.kind, self.adapter = kind or name, adapter
+        self.others: list[Part] = []  # of the same file
         self.own = getattr(make, "__globals__", {}) if own is None else own
         self.signature = SIGNATURES[self.kind]
         forward = getattr(make, "forward", None)

@@ -100,20 +100,22 @@ FOR_ALL = [
     Rule("repeatable", decoder.repeatable),
     Rule("logits", decoder.returns_logits, ("repeatable",)),
     Rule("batch", decoder.batch, ("repeatable",)),
-    Rule("steps", decoder.steps, ("repeatable", "batch")),
     Rule("encoder", decoder.encoder, ("repeatable", "batch")),
+    Rule("steps", decoder.steps, ("repeatable", "batch", "encoder")),
     Rule("state-carried", decoder.state_carried, ("repeatable", "steps", "encoder")),
 ]
+CONTEXT = Rule("context", decoder.context, ("repeatable", "steps", "encoder", "state-carried"))
 DECODER = [
     *FOR_ALL,
-    Rule("context", decoder.context, ("repeatable", "steps", "encoder")),
-    Rule("lengths", decoder.lengths, ("repeatable", "batch")),
+    CONTEXT,
+    Rule("lengths", decoder.lengths, ("repeatable", "batch", "context")),
     Rule("query", decoder.query, ("repeatable", "context", "encoder")),
     Rule("state", decoder.carried, ("repeatable", "steps", "context", "state-carried")),
 ]
 SEQ2SEQ = [
     *FOR_ALL,
-    Rule("context", decoder.context, ("repeatable", "steps", "encoder")),
+    CONTEXT,
+    Rule("layers-used", lab.layers_used, ("repeatable",)),
     Rule("context-used", lab.context_used, ("repeatable", "context")),
     Rule("prediction", lab.prediction, ("steps", "encoder", "context", "state-carried")),
 ]
@@ -204,6 +206,7 @@ def check_parts(
     order = [*first, "MultiHeadSelfAttention", *SIGNATURES]  # what others use comes first
     for part in sorted(parts, key=lambda part: order.index(part.kind)) if page else parts:
         wrong = False
+        part.others = [other for other in parts if other is not part]
         if part.adapter:
             yield {"doing": [part.name, "shape"]}
             settle(part)
@@ -222,6 +225,8 @@ def check_parts(
 def replace(own: dict[str, Any], part: Part, names: Mapping[str, str]) -> None:
     """Puts a right part in the place of a wrong one, under each of its names."""
     right = instead(part)
+    if right is part.make:
+        return
     own[names.get(part.name, part.name)] = right
     for name, thing in list(own.items()):
         if thing is part.make:
