@@ -138,7 +138,7 @@ def settle(
     are the best by the rules before it. The last rule looks for known mistakes, which takes long
     for modules: it is tried only if the others do not decide, and with one way for each kind.
     """
-    text = said(called, candidates[0].file)
+    text = said(called, candidates[0].file, candidates[0].make)
     allowed = [way for way in entry.ways if is_allowed(way, text)] or entry.ways
     allowed = sorted(allowed, key=lambda way: not way.if_said)  # what the solution says, first
     ways = [way for way in allowed if agrees(called, way)]
@@ -166,10 +166,14 @@ def settle(
     return part
 
 
-def said(called: Any, file: str) -> str:
-    """The names of the arguments, the docstring and the lines of a function."""
+def said(called: Any, file: str, made: Any = None) -> str:
+    """The names of the arguments, the docstrings and the lines of a function.
+
+    made: the class of the method.
+    """
     called = getattr(called, "func", called)
-    texts = [*parameters_of(called), str(getattr(called, "__doc__", None) or "")]
+    docstrings = [getattr(thing, "__doc__", None) or "" for thing in (called, made)]
+    texts = [*parameters_of(called), *docstrings]
     code = getattr(called, "__code__", None)
     if code and Path(file).suffix == ".py":
         last = max(line for *_, line in code.co_lines() if line)

@@ -86,9 +86,12 @@ class Fitted:
         self.right, self.alone, self.kept = right, alone, False
         self.matrix: Tensor | None = None
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def __call__(self, x: Tensor, added: Tensor | None = None) -> Tensor:
+        """added: what is added to the result later."""
         if self.matrix is None or (len(x) == len(self.right) and not self.kept):
             given, right = x.flatten(0, -2), self.right.flatten(0, -2)
+            if added is not None and added.shape == self.right.shape:
+                right = right - added.flatten(0, -2)
             finite = given.isfinite().all(1) & right.isfinite().all(1)
             self.matrix = fit(given[finite], right[finite])
             if not self.alone and same(self.matrix, torch.eye(*self.matrix.shape)):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from imdbattn.tools.check.affine import Fitted, affine_maps, apply, computed, samples
-from imdbattn.tools.check.formulas import GUESS, RIGHT, Call, Choice, Names, whole
+from imdbattn.tools.check.formulas import GUESS, RARE, RIGHT, Call, Choice, Names, whole
 from imdbattn.tools.check.numbers import same
 from imdbattn.tools.check.part import HEADS, WIDTH, Part
 from imdbattn.tools.check.sheets import meant, parameters_of
@@ -30,7 +30,7 @@ def attention_names(three: Any, heads: int, alternate: bool, w_o: Call, *given: 
         "query": sources[0],
         "m": m,
         "split": whole,
-        "merge": whole,
+        "merge": plus,
         "Q": Q,
         "K": K,
         "V": V,
@@ -38,12 +38,24 @@ def attention_names(three: Any, heads: int, alternate: bool, w_o: Call, *given: 
     if heads:
         names["m"] = m[:, None, None]
         names["split"] = lambda x: x.unflatten(-1, (heads, -1)).transpose(1, 2)
-        names["merge"] = lambda y: w_o(y.transpose(1, 2).flatten(2))
+        names["merge"] = partial(merged, w_o)
         names["w_o"] = w_o
         if alternate:
             names["split"] = lambda x: x.unflatten(-1, (-1, heads)).movedim(-1, 1)
     B, T, D = Q.shape[0], Q.shape[-2], Q.shape[-1]
     return names | {"B": B, "T": T, "D": D, "d": D // (heads or 1)}
+
+
+def plus(y: Tensor, added: Tensor | None = None) -> Tensor:
+    return y if added is None else y + added
+
+
+def merged(w_o: Call, y: Tensor, added: Tensor | None = None) -> Tensor:
+    """W_O of the heads (B, H, T, d), and then the sum with what is added."""
+    y = y.transpose(1, 2).flatten(2)
+    if added is None or not isinstance(w_o, Fitted):
+        return plus(w_o(y), added)
+    return w_o(y, added) + added
 
 
 class Projection(NamedTuple):
@@ -108,6 +120,8 @@ def without_outputs(net: nn.Module, found: list[Projection]) -> list[Projection]
     kept = list(found)
     for one, other in itertools.permutations(square, 2):
         for weight in (one.weight, one.weight - eye):
+            if weight is not one.weight and same(weight, other.weight):
+                kept = [projection for projection in kept if projection is not one]
             w_o = torch.linalg.lstsq(other.weight.mT, weight.mT, driver="gelsd").solution.mT
             if any(one is projection for projection in kept) and is_parameter(net, w_o):
                 kept = [projection for projection in kept if projection is not one]
@@ -165,14 +179,20 @@ def attention_choices(part: Part, net: Any, results: list[Tensor]) -> Iterator[C
                 if finding == RIGHT and {*map(id, three)} <= {*map(id, found[:3])}
                 else (1, HEADS)
             )
+            if is_given_heads(part) and q == k == v == WIDTH // HEADS and finding == RIGHT:
+                text = "The result of one head is used for all heads."
+                matrices = [one.matrix for one in three]
+                w_o = Fitted(results[0], alone=False)
+                yield "one-head-used", text, partial(attention_names, matrices, 1, False, w_o)
             for heads in (HEADS,) if several or is_given_heads(part) else many:
                 if q == k and q % heads == v % heads == 0 and (heads > 1 or v == WIDTH):
                     w_o = whole if heads == 1 else Fitted(results[0], alone=not several)
                     for alternate in (
                         (False, True) if 1 < heads < q and finding == RIGHT else (False,)
                     ):
+                        is_rare = finding == RIGHT and not several and (heads > 2 or alternate)
                         yield (
-                            finding,
+                            RARE if is_rare else finding,
                             text,
                             partial(
                                 attention_names,

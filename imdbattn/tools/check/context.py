@@ -3,7 +3,7 @@
 Shape suffixes: B reviews, T positions, D width.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -15,11 +15,14 @@ from imdbattn.tools.check.numbers import Mistake, NotChecked, mask, mistake, sam
 from imdbattn.tools.check.part import Part, call, inputs, net_of
 
 
-def scores_of(part: Part, context: Call, values_BTD: Tensor, twice: Call | None = None) -> Tensor:
+def scores_of(
+    part: Part, context: Call, values_BTD: Tensor, louder: Callable[[float], Call] | None = None
+) -> Tensor:
     """The scores (B, T) of which the weights are the softmax, each minus that of the first word.
 
     context(reviews, places, mask): (B, D). For two words only one pair of weights gives the context
-    as a sum of the values. Raises Mistake if there is none. twice: as context, for twice the state.
+    as a sum of the values. Raises Mistake if there is none. louder: the context of so many times the
+    state.
     """
     scores = [torch.zeros(3)]
     reviews = [slice(b, b + 1) for b in range(3)]
@@ -51,9 +54,13 @@ def scores_of(part: Part, context: Call, values_BTD: Tensor, twice: Call | None 
             over = "softmax-over-one" if same(together_BD, y_BD) else "softmax-over-batch"
             raise wrong(over, a_B2[0])
         if not same(a_B2.sum(1), torch.ones(3), 2e-3) or bool((a_B2 < -1e-6).any()):
-            if twice is not None:
-                y_BD = torch.cat([twice(b, [0, other], mask(2)) for b in reviews])
-                require_softmax(part, a_B2, torch.linalg.lstsq(v_B2D.mT, y_BD[..., None]).solution)
+            if louder is not None:
+                weights = []
+                for factor in (1.0, 2.0, 3.0):
+                    rows = [louder(factor)(b, [0, other], mask(2)) for b in reviews]
+                    solved = torch.linalg.lstsq(v_B2D.mT, torch.cat(rows)[..., None]).solution
+                    weights.append(solved[..., 0])
+                require_softmax(part, weights)
             raise wrong("weights-do-not-sum-to-1", a_B2, a_B2.softmax(1))
         if same(a_B2.max(1).values, torch.ones(3), 1e-9):
             raise wrong("one-word-only", a_B2[0])
@@ -73,25 +80,28 @@ def matrices(part: Part) -> list[Tensor]:
     return [*square, *(matrix.mT for matrix in square)]
 
 
-def require_softmax(part: Part, weights_B2: Tensor, twice_B21: Tensor) -> None:
-    """Raises Mistake if the weights are a function of the scores that is known by the weights for
-    twice the state, whose scores are twice as large.
+# What is linear in the scores, and so in the state, and what the weights are then.
+FUNCTIONS: list[tuple[Call, str, str]] = [
+    (lambda a: a, "no-softmax", "The weights are the scores themselves: there is no softmax."),
+    (torch.log, "no-softmax", "The weights are exp of the scores, not divided by its sum."),
+    (torch.logit, "sigmoid-not-softmax", "The weights are the sigmoid of the scores."),
+]
+
+
+def require_softmax(part: Part, weights: list[Tensor]) -> None:
+    """Raises Mistake if the weights are another known function of the scores.
+
+    weights: (B, 2), for the state, and for twice and three times the state.
     """
-    one, two = weights_B2, twice_B21[..., 0]
-    found = ""
-    if same(two, 2 * one, 1e-2):
-        found = "The weights are the scores themselves: there is no softmax."
-    elif same(two, one, 1e-2):
-        found = "The weights are the scores divided by their sum: there is no softmax."
-    elif same(two, one**2, 1e-2):
-        found = "The weights are exp of the scores, not divided by its sum."
-    if found:
-        example = mistake("weights-do-not-sum-to-1", one, one.softmax(1), fix="").args[2]
-        raise Mistake("no-softmax", found, example, part.change("no-softmax"))
-    if same(two.logit(), 2 * one.logit(), 1e-2):
-        texts = mistake("weights-do-not-sum-to-1", one, one.softmax(1), fix="").args[2]
-        found = "The weights are the sigmoid of the scores, not their softmax."
-        raise Mistake("sigmoid-not-softmax", found, texts, part.change("sigmoid-not-softmax"))
+    one, two, three = weights
+    example = str(mistake("weights-do-not-sum-to-1", one, one.softmax(1), fix="").args[2])
+    if same(two, one, 1e-2):
+        sentence = "The weights are the scores divided by their sum: there is no softmax."
+        raise Mistake("no-softmax", sentence, example, part.change("no-softmax"))
+    for function, finding, sentence in FUNCTIONS:
+        first, second, third = (function(x) for x in (one, two, three))
+        if bool(third.isfinite().all()) and same(third - second, second - first, 1e-2):
+            raise Mistake(finding, sentence, example, part.change(finding))
 
 
 def decoder_examples(part: Part) -> Names:
@@ -107,7 +117,7 @@ def decoder_choices(part: Part, net: Any, results: list[Tensor]) -> Iterator[Cho
         y: Tensor = of_state(factor * state_BD[rows], outputs_BTD[rows][:, places], m)
         return y.detach()
 
-    s_BT = scores_of(part, partial(context, 1.0), outputs_BTD, partial(context, 2.0))
+    s_BT = scores_of(part, partial(context, 1.0), outputs_BTD, lambda n: partial(context, n / 4))
     y, other = (of_state(state_BD[row : row + 1], outputs_BTD[:1], mask(4)) for row in (0, 1))
     if same(y, other, 1e-5):
         raise mistake("state-not-used", y, fix=part.change("state-not-used"))

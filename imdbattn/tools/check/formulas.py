@@ -21,8 +21,9 @@ Call = Callable[..., Any]
 # finding and sentence of a mistake, or RIGHT or GUESS and ""; names of inputs
 Binding = tuple[str, str, Call]
 Choice = tuple[str, str, Any]  # the same, or with the names that are not arguments
-# a guess may be right, but results that differ from it are not therefore wrong
-RIGHT, GUESS = "", "guess"
+# a guess may be right, but results that differ from it are not therefore wrong; rare ones may be
+# right, too, but mistakes in them are not looked for
+RIGHT, GUESS, RARE = "", "guess", "rare"
 NOTE = "note"  # instead of a finding: it differs from the sheet, and is defensible
 
 
@@ -150,6 +151,7 @@ def diagnose(
     bindings = list(bindings)
     results_of = dict(zip(examples, results, strict=True))
     rights = [bind for finding, _, bind in bindings if finding in (RIGHT, GUESS)]
+    rare = [bind for finding, _, bind in bindings if finding == RARE]
 
     @cache
     def names_of(bind: Call, text: str) -> Names:
@@ -192,12 +194,12 @@ def diagnose(
             return str(differs("right", right).args[2])
         return f"For {text}, the result is {show(results_of[text].flatten()[:3].tolist())}."
 
-    if any(holds({}, bind) for bind in rights):
+    if any(holds({}, bind) for bind in (*rights, *rare)):
         return None
     if not known:
         return Mistake("differs-from-reference", "", "", "")
     mistakes: list[Any] = [
-        (name, text, {}, bind) for name, text, bind in bindings if name not in (RIGHT, GUESS)
+        (name, text, {}, bind) for name, text, bind in bindings if name not in (RIGHT, GUESS, RARE)
     ]
     mistakes += [(*variant, bind) for variant in table.variants for bind in rights]
     matching = (one for one in mistakes if holds(one[2], one[3]))

@@ -6,7 +6,9 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from imdbattn.tools.check.accuracy import TEST, TRAIN, FirstWord, accuracy_examples, share
 from imdbattn.tools.check.affine import SAMPLES, samples
@@ -22,8 +24,8 @@ from imdbattn.tools.check.formulas import (
     words_only,
 )
 from imdbattn.tools.check.layers import inside, layer_choices, require_skips
-from imdbattn.tools.check.numbers import Mistake, NotChecked, mask, mistake, normal, same
-from imdbattn.tools.check.part import WIDTH, Part, call, inputs, net_of, student
+from imdbattn.tools.check.numbers import Mistake, NotChecked, StudentError, mask, mistake, normal, same
+from imdbattn.tools.check.part import WIDTH, Part, call, inputs, net_of, record, student
 from imdbattn.tools.check.rules import batch, require_shape
 from imdbattn.tools.check.scores import additive_choices, bilinear_choices
 from imdbattn.tools.check.tables import TABLES
@@ -172,6 +174,12 @@ def compare(part: Part, known: bool) -> str:
         try:
             found = diagnose(part, table, results, bindings, examples, keep, known, padded)
         except Mistake as named:
+            if named.args[0] == "no-attention" and softmax_over_one(part, net):
+                sentence = "A softmax is over an axis of size one: all scores are 1 then."
+                change = part.change("softmax-over-one", table)
+                raise Mistake("softmax-over-one", sentence, named.args[2], change) from named
+            if named.args[0] == "skip-in-attention" and not adds_again(part):
+                raise NotChecked(f"Differs from the sheet: {named.args[1]}") from named
             if is_residual and named.args[0] == "no-g":
                 raise NotChecked(f"Differs from the sheet: {named.args[1]}") from named
             raise
@@ -205,6 +213,68 @@ def require_batch(part: Part) -> None:
             raise
         name = "mask-inverted" if same(before, other_word, 1e-6) else "no-key-mask"
         raise mistake(f"{name}-in-layer", before, other_padding) from found
+
+
+class Softmaxes(TorchDispatchMode):
+    """Notes whether a softmax is over an axis of size one."""
+
+    is_over_one = False
+
+    def __torch_dispatch__(
+        self, operation: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if operation is torch.ops.aten._softmax.default:
+            x, axis = args[:2]
+            self.is_over_one |= x.shape[axis] == 1 and x.numel() > 1
+        return operation(*args, **(kwargs or {}))
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+
+def softmax_over_one(part: Part, net: Any) -> bool:
+    """Whether a softmax is over an axis of size one."""
+    with Softmaxes() as softmaxes:
+        call(part, net, *inputs(part, 3, 3))
+    return softmaxes.is_over_one
+
+
+def adds_again(part: Part) -> bool:
+    """Whether x, which attention itself adds, is not to be added there: the part is no class of a
+    sheet with names of its own, or another class of the file adds its input to the result, too.
+    """
+    if part.adapter is None or not part.adapter.entry.any_name:
+        return True
+    return any(adds_input(other, part.make) for other in part.others)
+
+
+def normalized(x: Tensor) -> Tensor:
+    return F.layer_norm(x, x.shape[-1:])
+
+
+def adds_input(part: Part, attention: Any) -> bool:
+    """Whether the part adds to the results of this class what is, or becomes by LayerNorm, its
+    input.
+    """
+    calls: list[tuple[Tensor, Tensor]] = []
+
+    def keep(module: nn.Module, given: Any, y: Any) -> None:
+        if isinstance(module, attention) and given and isinstance(y, Tensor):
+            calls.append((given[0].detach().clone(), y.detach().clone()))
+
+    try:
+        net = net_of(part)
+        with nn.modules.module.register_module_forward_hook(keep):
+            made = record(part, net, *inputs(part, 3, 3))
+    except (StudentError, NotChecked, Mistake):
+        return False
+    for x, y in calls:
+        like_x = [z for z in made if z.shape == x.shape]
+        before = [z for z in like_x if same(normalized(z), normalized(x))]
+        if any(z.shape == y.shape and any(same(z - y, a) for a in (x, *before)) for z in made):
+            return True
+    return False
 
 
 def require_effects(part: Part, net: Any) -> None:
