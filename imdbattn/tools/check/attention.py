@@ -186,7 +186,7 @@ def attention_choices(part: Part, net: Any, results: list[Tensor]) -> Iterator[C
                 yield "one-head-used", text, partial(attention_names, matrices, 1, False, w_o)
             for heads in (HEADS,) if several or is_given_heads(part) else many:
                 if q == k and q % heads == v % heads == 0 and (heads > 1 or v == WIDTH):
-                    w_o = whole if heads == 1 else Fitted(results[0], alone=not several)
+                    output: Call = whole if heads == 1 else Fitted(results[0], alone=not several)
                     for alternate in (
                         (False, True) if 1 < heads < q and finding == RIGHT else (False,)
                     ):
@@ -199,6 +199,6 @@ def attention_choices(part: Part, net: Any, results: list[Tensor]) -> Iterator[C
                                 [one.matrix for one in three],
                                 heads,
                                 alternate,
-                                w_o,
+                                output,
                             ),
                         )

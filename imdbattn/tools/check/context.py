@@ -21,8 +21,8 @@ def scores_of(
     """The scores (B, T) of which the weights are the softmax, each minus that of the first word.
 
     context(reviews, places, mask): (B, D). For two words only one pair of weights gives the context
-    as a sum of the values. Raises Mistake if there is none. louder: the context of so many times the
-    state.
+    as a sum of the values. Raises Mistake if there is none.
+    louder: context for so many times the state.
     """
     scores = [torch.zeros(3)]
     reviews = [slice(b, b + 1) for b in range(3)]

@@ -180,9 +180,9 @@ def repeatable(part: Part) -> None:
 def returns_logits(part: Part) -> None:
     """The results are logits, without a softmax or another function."""
     y = Decoding(part).once()
-    if bool((y >= 0).all()) and (bool((y <= 1).all()) or bool((y == 0).any())):
-        if not same(y.sum(-1), torch.ones_like(y[..., 0])):
-            raise mistake("logits-not-negative", y[0, 0])
+    is_bounded = bool((y >= 0).all()) and bool((y <= 1).all() or (y == 0).any())
+    if is_bounded and not same(y.sum(-1), torch.ones_like(y[..., 0])):
+        raise mistake("logits-not-negative", y[0, 0])
     if any(same(z.sum(-1), torch.ones(z.shape[:2]).to(z)) for z in (y, y.exp())):
         raise mistake("softmax-twice", y[0, 0])
 
@@ -405,9 +405,7 @@ def state_carried(part: Part) -> None:
         require_encoder_state(calls.outputs[0], last, before)
 
 
-def require_encoder_state(
-    outputs: Tensor | None, last: list[Tensor], before: list[Tensor]
-) -> None:
+def require_encoder_state(outputs: Tensor | None, last: list[Tensor], before: list[Tensor]) -> None:
     """Raises Mistake if the decoder does not start with the encoder's last state.
 
     outputs: the encoder's, (B, T, H). last, before: the state, and the cell.

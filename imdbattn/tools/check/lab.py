@@ -154,8 +154,8 @@ def compare_steps(decoding: Decoding, outputs: Tensor) -> None:
     for module, given in alone.given:
         if isinstance(module, nn.Embedding):
             continue
-        others = [first_step(x, given) for one, x in forward.given if one is module]
-        others = [x for x in others if x is not None]
+        all_steps = [first_step(x, given) for one, x in forward.given if one is module]
+        others = [x for x in all_steps if x is not None]
         if not others or any(same(given, x) for x in others):
             continue
         if any(same(given.sort(-1).values, x.sort(-1).values) for x in others):
@@ -225,8 +225,8 @@ def as_list(state: Any) -> list[Tensor]:
 
 
 def require_inputs(decoding: Decoding, values: list[Any]) -> None:
-    """Raises Mistake if the token, the state or the encoder's outputs, which the context needs, have
-    no effect on the logits of get_next_token.
+    """Raises Mistake if the token, the state or the outputs have no effect on the logits of
+    get_next_token.
     """
 
     def logits(*changed: Any) -> Tensor | None:

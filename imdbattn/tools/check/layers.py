@@ -211,8 +211,8 @@ def differs_inside(part: Part, net: nn.Module, maps: list[Any], *lengths: int) -
         ]
         exact = [known for known in found if gives(known[2], one, whole)]
         for finding, sentence, _ in (*exact, *found):
-                text = "All results of the attention in this layer are those of this mistake."
-                raise Mistake(finding, sentence, text, change_for(tables[heads], finding))
+            text = "All results of the attention in this layer are those of this mistake."
+            raise Mistake(finding, sentence, text, change_for(tables[heads], finding))
     return True
 
 

@@ -24,7 +24,15 @@ from imdbattn.tools.check.formulas import (
     words_only,
 )
 from imdbattn.tools.check.layers import inside, layer_choices, require_skips
-from imdbattn.tools.check.numbers import Mistake, NotChecked, StudentError, mask, mistake, normal, same
+from imdbattn.tools.check.numbers import (
+    Mistake,
+    NotChecked,
+    StudentError,
+    mask,
+    mistake,
+    normal,
+    same,
+)
 from imdbattn.tools.check.part import WIDTH, Part, call, inputs, net_of, record, student
 from imdbattn.tools.check.rules import batch, require_shape
 from imdbattn.tools.check.scores import additive_choices, bilinear_choices
