@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -20,6 +20,9 @@ from imdbattn.tools.check.sheets import (
     unknown,
 )
 from imdbattn.tools.check.tables import SIGNATURES
+
+if TYPE_CHECKING:
+    from imdbattn.tools.check.part import Part
 
 # Findings that do not say which mistake it is
 GENERAL = (
@@ -42,6 +45,7 @@ class Adapter:
         self.given = re.findall(r"(\w+)(?:,|$| \()", re.sub(r"\([^)]*\)", "(", call))
         self.sizes: dict[str, Any] = {}
         self.masked = entry.masked
+        self.settled = False  # whether the way is the solution's
         self.compared: dict[Any, Any] = {}  # results of comparisons with the reference
 
     def build(self, make: Callable[..., Any], sizes: dict[str, Any], **names: Any) -> Any:
@@ -112,7 +116,7 @@ def class_count(module: nn.Module, classes: int) -> int:
     return 2 if 2 in outputs and classes not in outputs else classes
 
 
-def rank_of(rule: Callable[[Any], Any], part: Any) -> int:
+def rank_of(rule: Callable[["Part"], object], part: "Part") -> int:
     """3 if the rule holds, 2 for a known mistake, 1 if the rule does not apply.
 
     0 for another result, and -1 if the student's code or the checker raised an exception.
@@ -130,8 +134,11 @@ def rank_of(rule: Callable[[Any], Any], part: Any) -> int:
 
 
 def settle(
-    candidates: list[Any], entry: Entry, called: Any, rules: list[Callable[[Any], Any]]
-) -> Any:
+    candidates: "list[Part]",
+    entry: Entry,
+    called: Callable[..., object],
+    rules: list[Callable[["Part"], object]],
+) -> "Part":
     """The candidate, with the way to call it, that most of the rules hold for, in their order.
 
     candidates: the same part for each kind that it may be. A rule is tried only for those ways that
@@ -145,6 +152,7 @@ def settle(
     ways = ways or [way for way in allowed if may_be_called(called, way)] or allowed
     if is_for_padding(called):
         ways = [way for way in ways if is_given_padding(way)] or ways
+    ways = [way for way in ways if is_as_others(way, called, candidates[0])] or ways
     left = [(part, way) for part in candidates for way in ways]
     ranks = [0]
     for rule in rules:
@@ -163,10 +171,11 @@ def settle(
                 break
         left = [one for one, rank in zip(left, ranks, strict=False) if rank == max(ranks)]
     part, part.adapter.way = left[0]
+    part.adapter.settled = True
     return part
 
 
-def said(called: Any, file: str, made: Any = None) -> str:
+def said(called: object, file: str, made: object = None) -> str:
     """The names of the arguments, the docstrings and the lines of a function.
 
     made: the class of the method.
@@ -189,12 +198,12 @@ def is_allowed(way: Way, text: str) -> bool:
     return not way.if_said or bool(re.search(way.if_said, text, re.IGNORECASE))
 
 
-def may_be_called(called: Any, way: Way) -> bool:
+def may_be_called(called: Callable[..., object], way: Way) -> bool:
     """Whether the function can be called with these arguments in their order."""
     return len(parameters_of(called)) >= len(way.arguments) >= len(unknown(called, ()))
 
 
-def is_for_padding(called: Any) -> bool:
+def is_for_padding(called: Callable[..., object]) -> bool:
     """Whether an argument is a mask that is True on padding, by its name."""
     return any(re.search("pad", name) for name in parameters_of(called))
 
@@ -204,7 +213,22 @@ def is_given_padding(way: Way) -> bool:
     return any("~mask" in value and "torch.zeros" not in value for value in way.arguments.values())
 
 
-def is_given_a_mask(entry: Entry, called: Any) -> bool:
+def is_as_others(way: Way, called: Callable[..., object], part: "Part") -> bool:
+    """Whether the mask is True on words, or on padding, as in the classes of the file that were
+    settled before and have an argument of the same name.
+    """
+    names = [name for name in parameters_of(called) if "mask" in name]
+    for other in part.others:
+        if other.adapter is None or not other.adapter.settled or part.kind == "Model":
+            continue
+        forward = getattr(other.make, "forward", other.make)
+        is_shared = any(name in parameters_of(forward) for name in names)
+        if is_shared and is_given_padding(other.adapter.way) != is_given_padding(way):
+            return False
+    return True
+
+
+def is_given_a_mask(entry: Entry, called: Callable[..., object]) -> bool:
     """Whether one of its arguments is a mask, or lengths; also if its arguments are not known."""
     given = parameters_of(called)
     for way in entry.ways:

@@ -71,7 +71,8 @@ def returns_logits(part: Part) -> None:
         *earlier, y_BC = shaped(made, 8, part.sizes["C"])
         if linears := [{"z": z} for z in earlier if not same(z, y_BC)]:
             find(part, "logits", y_BC, "8 reviews", linears)
-        if any(same(z.sum(1), torch.ones(len(z))) for z in (y_BC, y_BC.exp())):
+        sums = [z.sum(n) for z in (y_BC, y_BC.exp()) for n in (0, 1)]
+        if any(same(z, torch.ones_like(z)) for z in sums):
             raise mistake("softmax-twice", y_BC[0])
 
 

@@ -180,11 +180,10 @@ def repeatable(part: Part) -> None:
 def returns_logits(part: Part) -> None:
     """The results are logits, without a softmax or another function."""
     y = Decoding(part).once()
-    is_bounded = bool((y >= 0).all()) and bool((y <= 1).all() or (y == 0).any())
-    if is_bounded and not same(y.sum(-1), torch.ones_like(y[..., 0])):
-        raise mistake("logits-not-negative", y[0, 0])
-    if any(same(z.sum(-1), torch.ones(z.shape[:2]).to(z)) for z in (y, y.exp())):
+    if any(same(z.sum(n), torch.ones_like(z.sum(n))) for z in (y, y.exp()) for n in (0, 1, 2)):
         raise mistake("softmax-twice", y[0, 0])
+    if bool((y >= 0).all()) and bool((y <= 1).all() or (y == 0).any()):
+        raise mistake("logits-not-negative", y[0, 0])
 
 
 def batch(part: Part) -> None:
@@ -424,7 +423,7 @@ def require_encoder_state(outputs: Tensor | None, last: list[Tensor], before: li
     start, right = before[0].flatten(), last[0].flatten()
     if start.numel() == outputs[:, 0].numel() and not same(start, right):
         if same(start, outputs[:, 0].flatten()):
-            raise mistake("encoder-first-state", start, right, what="first output")
+            raise mistake("encoder-first-state", start, right, what="state after the first word")
         if same(start, outputs.mean(1).flatten()):
             raise mistake("encoder-first-state", start, right, what="mean of the outputs")
 

@@ -134,7 +134,7 @@ def inside(part: Part, net: nn.Module) -> bool:
         x_ND = norm(words[0])
         found = affine_maps(x_ND, [y for y in words if each_number(x_ND, y) is None])[:3]
         maps += [(norm, three) for three in itertools.permutations(found, 3)]
-    if not differs_inside(part, net, maps, 5, 2, 4, 3):
+    if not differs_inside(part, net, maps, 3, 5, 2, 4):
         return True
     differs_inside(part, net, maps, 4, 4, 4)  # without padding
     return False

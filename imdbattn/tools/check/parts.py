@@ -15,10 +15,10 @@ import imdbattn.tools.check.model as model
 import imdbattn.tools.check.rules as rules
 import imdbattn.tools.check.source as source
 from imdbattn.errors import UserError
-from imdbattn.tools.check.adapter import Adapter, is_given_a_mask
+from imdbattn.tools.check.adapter import Adapter, is_given_a_mask, rank_of
 from imdbattn.tools.check.adapter import settle as settle_among
 from imdbattn.tools.check.instead import instead
-from imdbattn.tools.check.part import Part
+from imdbattn.tools.check.part import SIZES, Part
 from imdbattn.tools.check.references import agrees, reference
 from imdbattn.tools.check.report import result_of
 from imdbattn.tools.check.running import Rule, explain, run
@@ -87,19 +87,19 @@ MODEL = [
     Rule("padding", model.padding, ("repeatable",)),
     Rule("mean", model.mean, ("repeatable", "padding")),
     Rule("vectors", model.vectors, ("repeatable", "padding")),
-    Rule("words", model.words, ("repeatable", "padding", "mean")),
+    Rule("words", model.words, ("repeatable", "logits", "padding", "mean")),
     Rule("layers", classifier.layers),
     Rule("registered", rules.registered),
     Rule("gradients", rules.gradients, ("logits", "layers", "registered", "padding", "mean")),
     Rule("positions", model.positions, ("repeatable",)),
-    Rule("batch", rules.batch, ("repeatable", "padding", "mean", "positions")),
+    Rule("batch", rules.batch, ("repeatable", "logits", "padding", "mean", "positions")),
     Rule("finite", rules.finite, ("batch", "input-unchanged")),
 ]
 FOR_ALL = [
     Rule("shape", decoder.logits_shape),
     Rule("repeatable", decoder.repeatable),
     Rule("logits", decoder.returns_logits, ("repeatable",)),
-    Rule("batch", decoder.batch, ("repeatable",)),
+    Rule("batch", decoder.batch, ("repeatable", "logits")),
     Rule("encoder", decoder.encoder, ("repeatable", "batch")),
     Rule("steps", decoder.steps, ("repeatable", "batch", "encoder")),
     Rule("state-carried", decoder.state_carried, ("repeatable", "steps", "encoder")),
@@ -117,7 +117,11 @@ SEQ2SEQ = [
     CONTEXT,
     Rule("layers-used", lab.layers_used, ("repeatable",)),
     Rule("context-used", lab.context_used, ("repeatable", "context")),
-    Rule("prediction", lab.prediction, ("steps", "encoder", "context", "state-carried")),
+    Rule(
+        "prediction",
+        lab.prediction,
+        ("steps", "encoder", "context", "state-carried", "layers-used"),
+    ),
 ]
 ENCODING = [
     *FIRST,
@@ -286,14 +290,31 @@ def settle(part: Part) -> None:
     for kind in entry.rules:
         own = Adapter(entry, kind)
         own.masked = entry.masked and is_given_a_mask(entry, called)
-        candidates.append(Part(part.name, part.make, part.file, part.own, kind, own))
+        candidate = Part(part.name, part.make, part.file, part.own, kind, own)
+        candidate.others = part.others
+        candidates.append(candidate)
     if part.kind in ("Decoder", "Seq2Seq"):
         return
     torch.set_default_dtype(torch.float64)
+    if part.kind == "scaled_dot_product_attention" and not entry.sizes:
+        allow_equal_widths(candidates)
     tried: list[Callable[[Part], Any]] = [rules.shape, rules.numbers, rules.padding]
     tried += [rules.batch] if part.kind == "Model" else [agrees, reference]
     best = settle_among(candidates, entry, called, tried)
     vars(part).update(vars(best))
+
+
+def allow_equal_widths(candidates: list[Part]) -> None:
+    """Values are as wide as keys, if the function raises an exception for others in every way."""
+    for part in candidates:
+        assert part.adapter is not None
+        for way in part.adapter.entry.ways:
+            part.adapter.way = way
+            if rank_of(rules.shape, part) >= 0:
+                return
+    for part in candidates:
+        assert part.adapter is not None
+        part.adapter.sizes = {"E": SIZES["D"]}
 
 
 def notes(part: Part) -> Iterator[str]:

@@ -108,6 +108,7 @@ CHOICES: dict[str, Callable[[Part, Any, list[Tensor]], Iterable[Choice]]] = {
     "BilinearScore": bilinear_choices,
     "DecoderAttention": decoder_choices,
 }
+ATTENTIONS = {name for name, choices in CHOICES.items() if choices is attention_choices}
 EXAMPLES = {
     "masked_mean": mean_examples,
     "positional_encoding": position_examples,
@@ -193,6 +194,10 @@ def compare(part: Part, known: bool) -> str:
             raise
         if is_right_inside and is_residual:
             require_skips(part, net, only_wide=False)
+    if found and known and part.kind in ATTENTIONS and all(bool((y >= 0).all()) for y in results):
+        texts = found.args[2:] if isinstance(found, Mistake) else ("", "")
+        change = part.change("function-of-the-result", table)
+        raise Mistake("function-of-the-result", "ReLU is applied to the result.", texts[0], change)
     if found:
         if known and part.arguments[:-1]:
             require_batch(part)
