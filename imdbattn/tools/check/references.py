@@ -194,7 +194,9 @@ def compare(part: Part, known: bool) -> str:
             raise
         if is_right_inside and is_residual:
             require_skips(part, net, only_wide=False)
-    if found and known and part.kind in ATTENTIONS and all(bool((y >= 0).all()) for y in results):
+    may_be_layer = part.adapter is not None and "PlainLayer" in part.adapter.entry.rules
+    is_positive = all(bool((y >= 0).all()) for y in results)
+    if found and known and part.kind in ATTENTIONS and is_positive and not may_be_layer:
         texts = found.args[2:] if isinstance(found, Mistake) else ("", "")
         change = part.change("function-of-the-result", table)
         raise Mistake("function-of-the-result", "ReLU is applied to the result.", texts[0], change)
