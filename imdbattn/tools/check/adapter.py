@@ -165,14 +165,22 @@ def settle(
             break
         ranks = []
         for part, way in left:
-            part.adapter.way = way
+            adapter_of(part).way = way
             ranks.append(rank_of(rule, part))
             if rule is rules[-1] and ranks[-1] >= 2:  # the first kind with a known mistake
                 break
         left = [one for one, rank in zip(left, ranks, strict=False) if rank == max(ranks)]
-    part, part.adapter.way = left[0]
-    part.adapter.settled = True
+    part, way = left[0]
+    adapter = adapter_of(part)
+    adapter.way = way
+    adapter.settled = True
     return part
+
+
+def adapter_of(part: "Part") -> "Adapter":
+    """The adapter of a part of a sheet."""
+    assert part.adapter is not None
+    return part.adapter
 
 
 def said(called: object, file: str, made: object = None) -> str:

@@ -4,7 +4,7 @@ Shape suffixes: B reviews, H heads, T positions, D width.
 """
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -63,6 +63,7 @@ class Projection(NamedTuple):
     place: int  # of the argument that it is applied to
     weight: Tensor  # (M, D), for that argument
     is_x: bool  # it is the argument itself
+    is_output: bool = False  # it is W_O of another one
 
 
 def among(rows: Tensor, matrices: list[Tensor]) -> bool:
@@ -107,25 +108,32 @@ def projections(part: Part, net: Any, sources: int) -> Iterator[list[Projection]
             is_x = same(weight, torch.eye(len(w), WIDTH))
             if len(places) == 1 and (is_x or not same(weight, weight.diag().diag())):
                 found.append(Projection(w, places[0], weight, is_x))
-        yield sorted(without_outputs(net, found), key=lambda projection: projection.is_x)
+        yield sorted(without_sums(net, found), key=lambda projection: projection.is_x)
 
 
-def without_outputs(net: nn.Module, found: list[Projection]) -> list[Projection]:
-    """Those that are not W_O of another one, also with x added, if three are left.
+def without_sums(net: nn.Module, found: list[Projection]) -> list[Projection]:
+    """Those that are no sum of x and another one, or of x and W_O of another one. Those that are W_O
+    of another one are marked.
 
     Of a review of one word the result of attention is the value.
     """
     eye = torch.eye(WIDTH)
     square = [one for one in found if one.weight.shape == (WIDTH, WIDTH) and not one.is_x]
-    kept = list(found)
+    sums, outputs = set[int](), set[int]()
     for one, other in itertools.permutations(square, 2):
-        for weight in (one.weight, one.weight - eye):
-            if weight is not one.weight and same(weight, other.weight):
-                kept = [projection for projection in kept if projection is not one]
-            w_o = torch.linalg.lstsq(other.weight.mT, weight.mT, driver="gelsd").solution.mT
-            if any(one is projection for projection in kept) and is_parameter(net, w_o):
-                kept = [projection for projection in kept if projection is not one]
+        if is_output(net, one.weight, other.weight):
+            outputs.add(id(one))
+        less_x = one.weight - eye
+        if same(less_x, other.weight) or is_output(net, less_x, other.weight):
+            sums.add(id(one))
+    kept = [one._replace(is_output=id(one) in outputs) for one in found if id(one) not in sums]
     return kept if sum(not one.is_x for one in kept) >= 3 else found
+
+
+def is_output(net: nn.Module, weight: Tensor, value: Tensor) -> bool:
+    """Whether the matrix is the product of a parameter and this one."""
+    w_o = torch.linalg.lstsq(value.mT, weight.mT, driver="gelsd").solution.mT
+    return is_parameter(net, w_o)
 
 
 def is_parameter(net: nn.Module, weight: Tensor) -> bool:
@@ -146,20 +154,38 @@ def is_given_heads(part: Part) -> bool:
     return any(value == "heads" or "n_head=" in value for value in values)
 
 
+def exchanged(part: Part, three: Iterable[Projection]) -> str:
+    """Which of queries, keys and values are computed from another argument."""
+    names = [name for name, _ in part.arguments]
+    parts = [
+        f"{what} are computed from {names[one.place]}, not from {names[number]}"
+        for number, (what, one) in enumerate(zip(("queries", "keys", "values"), three, strict=True))
+        if one.place != number
+    ]
+    text = ", and ".join(parts)
+    return f"{text.capitalize()}."
+
+
 def attention_choices(part: Part, net: Any, results: list[Tensor]) -> Iterator[Choice]:
     """All projections as W_q, W_k and W_v; and the mistakes of using one twice, or the word
     itself.
     """
     several, sources = part.kind.startswith("MultiHead"), len(part.arguments) - 2
     for found in projections(part, net, sources):
+        if several or is_given_heads(part):
+            others = [one for one in found if not one.is_output]
+            found = others if sum(not one.is_x for one in others) >= 3 else found
         found = found[:4] + [one for one in found[4:] if one.is_x or sources > 1]
         for three in itertools.product(found, repeat=3):
+            scored = three[:2]  # W_q^T W_k may be computed first, and be that of x alone
+            if any(one.is_output for one in scored) and not any(one.is_x for one in scored):
+                continue
             missing = [
                 name for name, one in zip(("W_q", "W_k", "W_v"), three, strict=True) if one.is_x
             ]
             finding, text = RIGHT, ""
             if sources > 1 and [one.place for one in three] != [0, 1, 2]:
-                finding, text = "arguments-exchanged", "Query, key and value are exchanged."
+                finding, text = "arguments-exchanged", exchanged(part, three)
             elif missing in (["W_q"], ["W_k"]) and not is_parameter(
                 net, three[missing == ["W_q"]].weight
             ):

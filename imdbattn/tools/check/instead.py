@@ -103,7 +103,7 @@ INSTEAD: dict[str, Any] = {name: partial(Instead, right, 1) for name, right in M
 
 
 def attention_as(part: Part) -> Any:
-    """A right function that is given its mask as the student's, and returns the weights if it does."""
+    """A right function with the mask of the student's, which returns the weights if that does."""
     assert part.adapter is not None
     mask_is = next((v for v in part.adapter.way.arguments.values() if "mask" in v), "mask")
     with_weights = False
