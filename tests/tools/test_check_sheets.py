@@ -466,7 +466,11 @@ ALL_STEPS = "self.classifier(torch.cat(outputs, dim=1))"
             ENCODED,
             f"{ENCODED}        hidden_state = encoder_out[:, :1].transpose(0, 1).contiguous()\n",
         ),
-        ("results-reshaped", ALL_STEPS, "self.classifier(torch.cat(outputs).view(*decoder_X.shape, -1))"),
+        (
+            "results-reshaped",
+            ALL_STEPS,
+            "self.classifier(torch.cat(outputs).view(*decoder_X.shape, -1))",
+        ),
         ("layer-not-used", "embedded = self.dec_embedding", "embedded = self.enc_embedding"),
         ("logits-not-negative", ALL_STEPS, f"{ALL_STEPS}.relu()"),
         ("sees-later-tokens", "embedded[:, t : t + 1]", "embedded.roll(-1, 1)[:, t : t + 1]"),

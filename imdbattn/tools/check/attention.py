@@ -112,7 +112,7 @@ def projections(part: Part, net: Any, sources: int) -> Iterator[list[Projection]
 
 
 def without_sums(net: nn.Module, found: list[Projection]) -> list[Projection]:
-    """Those that are no sum of x and another one, or of x and W_O of another one. Those that are W_O
+    """Those that are no sum of x and another one, or of x and W_O of another. Those that are W_O
     of another one are marked.
 
     Of a review of one word the result of attention is the value.

@@ -146,8 +146,10 @@ def by_review(y: Tensor, tokens_BS: Tensor, source_BT: Tensor) -> Tensor:
 
 
 def materialized(net: nn.Module) -> nn.Module:
-    """The module with random parameters; those of lazy layers exist now."""
+    """The module with random parameters; those of lazy layers exist now, if they are used."""
     for number, parameter in enumerate(net.parameters()):
+        if nn.parameter.is_lazy(parameter):
+            continue
         torch.default_generator.manual_seed(100 + number)
         nn.init.normal_(parameter, std=(1, *parameter.squeeze().shape)[-1] ** -0.5)
     return net
