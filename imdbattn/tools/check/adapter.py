@@ -43,12 +43,12 @@ class Adapter:
         self.entry, self.way = entry, entry.ways[0]
         call = SIGNATURES[kind].partition(": ")[2].partition(" ->")[0]
         self.given = re.findall(r"(\w+)(?:,|$| \()", re.sub(r"\([^)]*\)", "(", call))
-        self.sizes: dict[str, Any] = {}
+        self.sizes: dict[str, int] = {}
         self.masked = entry.masked
         self.settled = False  # whether the way is the solution's
-        self.compared: dict[Any, Any] = {}  # results of comparisons with the reference
+        self.compared: dict[tuple[object, ...], str | Exception] = {}
 
-    def build(self, make: Callable[..., Any], sizes: dict[str, Any], **names: Any) -> Any:
+    def build(self, make: Callable[..., Any], sizes: dict[str, int], **names: Any) -> Any:
         """The module that the sheet describes."""
         if self.entry.free and (other := unknown(make, self.entry.make)):
             raise NotChecked(f"It was not checked: it is not known what {other[0]} is.")

@@ -4,8 +4,6 @@ Queries, keys and values are found among them, however their weights are stored.
 N samples, M columns, D width.
 """
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -25,7 +23,7 @@ def samples(part: Part, words: int) -> list[Tensor]:
 
 
 @torch.enable_grad()  # without gradients, torch's own attention computes in one step
-def computed(part: Part, net: Any, given: list[Tensor]) -> list[Tensor]:
+def computed(part: Part, net: nn.Module, given: list[Tensor]) -> list[Tensor]:
     """What the module computes of each review, (N, M), and the arguments first; no multiple of an
     earlier one.
     """

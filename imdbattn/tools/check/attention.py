@@ -4,9 +4,9 @@ Shape suffixes: B reviews, H heads, T positions, D width.
 """
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,9 @@ from imdbattn.tools.check.part import HEADS, WIDTH, Part
 from imdbattn.tools.check.sheets import meant, parameters_of
 
 
-def attention_names(three: Any, heads: int, alternate: bool, w_o: Call, *given: Tensor) -> Names:
+def attention_names(
+    three: Sequence[Tensor] | None, heads: int, alternate: bool, w_o: Call, *given: Tensor
+) -> Names:
     """three: projections of the arguments side by side. alternate: whether a head has every H-th
     column.
 
@@ -71,7 +73,7 @@ def among(rows: Tensor, matrices: list[Tensor]) -> bool:
     return bool(matrices) and bool((torch.cdist(rows, torch.cat(matrices)).amin(1) < 1e-4).all())
 
 
-def projections(part: Part, net: Any, sources: int) -> Iterator[list[Projection]]:
+def projections(part: Part, net: nn.Module, sources: int) -> Iterator[list[Projection]]:
     """Those that are computed, in their order, with the argument itself last; two lists for a
     module for each head.
     """
@@ -166,7 +168,7 @@ def exchanged(part: Part, three: Iterable[Projection]) -> str:
     return f"{text.capitalize()}."
 
 
-def attention_choices(part: Part, net: Any, results: list[Tensor]) -> Iterator[Choice]:
+def attention_choices(part: Part, net: nn.Module, results: list[Tensor]) -> Iterator[Choice]:
     """All projections as W_q, W_k and W_v; and the mistakes of using one twice, or the word
     itself.
     """

@@ -5,7 +5,6 @@ Shape suffixes: B reviews, T positions, D width.
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -109,7 +108,7 @@ def decoder_examples(part: Part) -> Names:
     return {"1 review of 4 words": [x[:1] for x in given], "3 reviews of 4, 2 and 3 words": given}
 
 
-def decoder_choices(part: Part, net: Any, results: list[Tensor]) -> Iterator[Choice]:
+def decoder_choices(part: Part, net: nn.Module, results: list[Tensor]) -> Iterator[Choice]:
     state_BD, outputs_BTD, _ = inputs(part, 4, 2, 3)
     of_state = partial(call, part, net)
 

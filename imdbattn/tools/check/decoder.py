@@ -155,7 +155,7 @@ def materialized(net: nn.Module) -> nn.Module:
     return net
 
 
-def require_effect(finding: str, first: Tensor, second: Tensor, **values: Any) -> None:
+def require_effect(finding: str, first: Tensor, second: Tensor, **values: object) -> None:
     if same(first, second, EXACT):
         raise mistake(finding, first, **values)
 
@@ -305,7 +305,7 @@ class Calls:
             object.__setattr__(self.net, "get_context_vector", partial(self.context, method))
         return self
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *error: object) -> None:
         self.handle.remove()
         vars(self.net).pop("get_context_vector", None)
 

@@ -48,7 +48,7 @@ def softmax(scores: Tensor, lengths: Tensor | None = None) -> Tensor:
 class InsteadDotProduct(nn.Module):
     """A right DotProductAttention of the textbook, with which its MultiHeadAttention is checked."""
 
-    def __init__(self, *given: Any, **named: Any) -> None:
+    def __init__(self, *given: object, **named: object) -> None:
         super().__init__()
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None = None) -> Tensor:
@@ -59,7 +59,7 @@ class InsteadDotProduct(nn.Module):
 class InsteadAdditive(nn.Module):
     """A right AdditiveAttention of the textbook, for the decoder that uses it."""
 
-    def __init__(self, *given: Any, **named: Any) -> None:
+    def __init__(self, *given: object, **named: object) -> None:
         super().__init__()
         self.W_q, self.W_k = nn.LazyLinear(8, bias=False), nn.LazyLinear(8, bias=False)
         self.w_v = nn.Linear(8, 1, bias=False)

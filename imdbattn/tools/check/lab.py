@@ -3,7 +3,7 @@
 Those that it shares with the textbook's decoder are in decoder.py.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import contextmanager
 from typing import Any
 
@@ -60,7 +60,7 @@ def encoded(decoding: Decoding) -> tuple[Tensor, Any]:
     """The encoder's outputs (B, T, H) and its state: of the first recurrent layer called."""
     calls: list[tuple[Any, Any]] = []
 
-    def hook(module: nn.Module, given: Any, result: Any) -> None:
+    def hook(module: nn.Module, given: object, result: Any) -> None:
         if isinstance(module, nn.RNNBase):
             calls.append((module, result))
 
@@ -110,7 +110,7 @@ def next_token(decoding: Decoding, values: list[Any]) -> Any:
     return student(method, *in_order(names, values[-len(names) :]))
 
 
-def state_of(found: Any, decoding: Decoding) -> Any:
+def state_of(found: Iterable[object], decoding: Decoding) -> Any:
     """The state among the results of get_next_token; None if there is none."""
     states = [x for x in found if isinstance(x, tuple) or is_state(x, hidden_size, decoding)]
     return states[-1] if states else None
@@ -203,7 +203,7 @@ class Inputs:
     def __exit__(self, *error: object) -> None:
         self.handle.remove()
 
-    def keep(self, module: nn.Module, given: tuple[Any, ...], y: Any) -> None:
+    def keep(self, module: nn.Module, given: tuple[Any, ...], y: object) -> None:
         is_leaf = any(True for _ in module.parameters(recurse=False))
         if is_leaf and given and isinstance(given[0], Tensor):
             self.given.append((module, given[0].detach().clone()))
@@ -281,11 +281,11 @@ def in_order(names: list[str], values: list[Any]) -> list[Any]:
     return [values[wanted.index(kind)] for kind in kinds]
 
 
-def is_state(x: Any, size: Callable[[nn.Module], int], decoding: Decoding) -> bool:
+def is_state(x: object, size: Callable[[nn.Module], int], decoding: Decoding) -> bool:
     return isinstance(x, Tensor) and x.is_floating_point() and x.shape[-1] == size(decoding.net)
 
 
-def token_of(found: Any, size: int) -> Tensor:
+def token_of(found: Iterable[object], size: int) -> Tensor:
     """(B,), the token among the results, or that of the largest logit."""
     for x in found:
         if isinstance(x, Tensor) and not x.is_floating_point():

@@ -3,7 +3,7 @@ tensors. Shape suffixes: N samples, D width.
 """
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -67,7 +67,7 @@ def attending(module: nn.Module) -> list[Call]:
     return found
 
 
-def attend(three: Any, x: Tensor, m: Tensor) -> Any:
+def attend(three: tuple[Tensor, ...], x: Tensor, m: Tensor) -> Any:
     return evaluate(TABLES["SelfAttention"].steps, attention_names(three, 1, False, whole, x, m))
 
 
@@ -87,7 +87,7 @@ def norms(words: list[Tensor]) -> list[Call]:
     ]
 
 
-def layer_choices(part: Part, net: Any, results: list[Tensor]) -> Iterator[Choice]:
+def layer_choices(part: Part, net: nn.Module, results: list[Tensor]) -> Iterator[Choice]:
     """Attention is one of the modules, or else that of three affine functions of x or LN(x); g: see
     Fitted.
     """
@@ -182,7 +182,9 @@ def require_skips(part: Part, net: nn.Module, only_wide: bool) -> None:
     raise NotChecked("Differs from the sheet: LayerNorm or what follows the attention is another.")
 
 
-def differs_inside(part: Part, net: nn.Module, maps: list[Any], *lengths: int) -> bool:
+def differs_inside(
+    part: Part, net: nn.Module, maps: Sequence[tuple[Call, tuple[Tensor, ...]]], *lengths: int
+) -> bool:
     """Whether the attention in a layer differs from the formula. Raises Mistake for a known one."""
     x_BTD, mask_BT = inputs(part, *lengths)
     with torch.enable_grad():

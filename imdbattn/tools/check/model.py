@@ -145,7 +145,7 @@ def positions(part: Part) -> str | None:
     net, seen = net_of(part), list[tuple[Tensor, Tensor]]()
     named = [m for m in net.modules() if "pos" in type(m).__name__.lower()]
 
-    def hook(module: nn.Module, given: Any, y: Any) -> None:
+    def hook(module: nn.Module, given: tuple[Any, ...], y: object) -> None:
         is_one = module in named and len(given) == 1
         if is_one and isinstance(y, Tensor) and y.shape == getattr(given[0], "shape", None):
             seen.append((given[0].detach(), y.detach()))
@@ -221,7 +221,7 @@ def is_one_position(pe_D: Tensor) -> bool:
     return same(squares, torch.ones_like(squares))
 
 
-def find_positions(part: Part, x_BTD: Tensor, y_BTD: Tensor) -> Any:
+def find_positions(part: Part, x_BTD: Tensor, y_BTD: Tensor) -> Exception | bool | None:
     """What diagnose returns for x to which positions may be added. Raises Mistake."""
     names = {"x": x_BTD, "length": x_BTD.shape[1], "width": x_BTD.shape[2]}
     bindings = [(RIGHT, "", lambda: names)]

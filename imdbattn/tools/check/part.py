@@ -33,6 +33,7 @@ MADE_WITH = {
 NAMES = {"heads": HEADS, "hidden": HIDDEN, "vocabulary": VOCABULARY, "classes": CLASSES}
 MAY_RETURN_WEIGHTS = ("MultiHeadAttention", "scaled_dot_product_attention", "DecoderAttention")
 
+Own = dict[str, Any]  # the names of a file
 OPTIONS: list[dict[str, Any]] = [{}, {"positions": "sinusoidal"}, {"cls": True}]
 OPTIONS += [OPTIONS[1] | OPTIONS[2]]
 
@@ -49,7 +50,7 @@ class Part:
         name: str,
         make: Any,
         file: str = "",
-        own: dict[str, Any] | None = None,
+        own: Own | None = None,
         kind: str = "",
         adapter: "Adapter | None" = None,
     ) -> None:
@@ -203,7 +204,7 @@ def net_of(part: Part, vectors: Tensor | None = None, seed: int = 0, **options: 
     return module.eval()
 
 
-def like_torch(part: Part, net: Any) -> bool:
+def like_torch(part: Part, net: nn.Module) -> bool:
     """Whether it is called as torch.nn.MultiheadAttention, whose key_padding_mask is True on
     padding.
     """
@@ -247,7 +248,7 @@ class Recorder(TorchDispatchMode):
         return False  # otherwise torch imports dynamo, which takes seconds
 
     def __torch_dispatch__(
-        self, operation: Any, types: Any, args: Any = (), kwargs: Any = None
+        self, operation: Callable[..., Any], types: object, args: Any = (), kwargs: Any = None
     ) -> Any:
         result = operation(*args, **(kwargs or {}))
         tensors = [x for x in tree_leaves(result) if isinstance(x, Tensor)]
@@ -255,7 +256,7 @@ class Recorder(TorchDispatchMode):
         return result
 
 
-def record(part: Part, net: Any, *given: Tensor) -> list[Tensor]:
+def record(part: Part, net: Callable[..., object], *given: Tensor) -> list[Tensor]:
     """The tensors that the operations of a call make, in their order."""
     with Recorder() as recorder:
         call(part, net, *given)

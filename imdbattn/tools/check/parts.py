@@ -3,7 +3,6 @@
 import difflib
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any
 
 import torch
 
@@ -18,9 +17,9 @@ from imdbattn.errors import UserError
 from imdbattn.tools.check.adapter import Adapter, is_given_a_mask, rank_of
 from imdbattn.tools.check.adapter import settle as settle_among
 from imdbattn.tools.check.instead import instead
-from imdbattn.tools.check.part import SIZES, Part
+from imdbattn.tools.check.part import SIZES, Own, Part
 from imdbattn.tools.check.references import agrees, reference
-from imdbattn.tools.check.report import result_of
+from imdbattn.tools.check.report import Message, result_of
 from imdbattn.tools.check.running import Rule, explain, run
 from imdbattn.tools.check.sheets import Sheet, choose, load, matches
 from imdbattn.tools.check.tables import PARTS, SIGNATURES
@@ -154,9 +153,7 @@ def rules_of(part: Part) -> list[Rule]:
     ]
 
 
-def check(
-    file: str, names: Mapping[str, str], sheet: str | None = None
-) -> Iterator[dict[str, Any]]:
+def check(file: str, names: Mapping[str, str], sheet: str | None = None) -> Iterator[Message]:
     """Messages: {"parts": names of their checks, "near": names that other parts may have}, and
     those of running.run. sheet: its name; None for the one that the names in the file belong to.
 
@@ -180,7 +177,7 @@ def check(
     yield {"done": True}
 
 
-def check_objects(things: dict[str, Any], sheet: str | None = None) -> Iterator[dict[str, Any]]:
+def check_objects(things: Own, sheet: str | None = None) -> Iterator[Message]:
     """As check, for classes and functions of this process by their names. Raises UserError."""
     plain = {name: thing for name, thing in things.items() if name in PARTS}
     page = load(sheet) if sheet else choose(things, plain, anywhere=True)
@@ -199,8 +196,8 @@ def check_objects(things: dict[str, Any], sheet: str | None = None) -> Iterator[
 
 
 def check_parts(
-    parts: list[Part], page: Sheet | None, own: dict[str, Any], names: Mapping[str, str]
-) -> Iterator[dict[str, Any]]:
+    parts: list[Part], page: Sheet | None, own: Own, names: Mapping[str, str]
+) -> Iterator[Message]:
     """The messages of these parts. own: the names of the file, where wrong parts are replaced."""
     checks = {part.name: [rule.name for rule in rules_of(part)] for part in parts}
     yield {"parts": checks}
@@ -226,7 +223,7 @@ def check_parts(
             replace(own, part, names)
 
 
-def replace(own: dict[str, Any], part: Part, names: Mapping[str, str]) -> None:
+def replace(own: Own, part: Part, names: Mapping[str, str]) -> None:
     """Puts a right part in the place of a wrong one, under each of its names."""
     right = instead(part)
     if right is part.make:
@@ -237,7 +234,7 @@ def replace(own: dict[str, Any], part: Part, names: Mapping[str, str]) -> None:
             own[name] = right
 
 
-def sheet_of(own: dict[str, Any], names: Mapping[str, str], sheet: str | None) -> Sheet | None:
+def sheet_of(own: Own, names: Mapping[str, str], sheet: str | None) -> Sheet | None:
     """The sheet of this name, or the one that the file is recognized as."""
     if sheet:
         return load(sheet)
@@ -256,7 +253,7 @@ def names_of(sheet: Sheet) -> list[str]:
 
 def parts_of(
     sheet: Sheet,
-    own: dict[str, Any],
+    own: Own,
     file: str,
     names: Mapping[str, str],
     anywhere: bool = False,
@@ -298,7 +295,7 @@ def settle(part: Part) -> None:
     torch.set_default_dtype(torch.float64)
     if part.kind == "scaled_dot_product_attention" and not entry.sizes:
         allow_equal_widths(candidates)
-    tried: list[Callable[[Part], Any]] = [rules.shape, rules.numbers, rules.padding]
+    tried: list[Callable[[Part], object]] = [rules.shape, rules.numbers, rules.padding]
     tried += [rules.batch] if part.kind == "Model" else [agrees, reference]
     best = settle_among(candidates, entry, called, tried)
     vars(part).update(vars(best))
@@ -332,9 +329,7 @@ def notes(part: Part) -> Iterator[str]:
         yield f"Checked as {part.kind}."
 
 
-def similar(
-    own: dict[str, Any], checks: Mapping[str, Any], names: Mapping[str, str]
-) -> dict[str, str]:
+def similar(own: Own, checks: Mapping[str, object], names: Mapping[str, str]) -> dict[str, str]:
     """Parts that are absent -> names of classes and functions of the file that may be meant."""
     mine = [
         name
@@ -357,7 +352,7 @@ def similar(
     }
 
 
-def find(own: dict[str, Any], file: str, names: Mapping[str, str]) -> list[Part]:
+def find(own: Own, file: str, names: Mapping[str, str]) -> list[Part]:
     """The parts in the order of PARTS. Raises UserError if one of the names, or every part, is
     missing.
     """

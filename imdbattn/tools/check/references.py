@@ -17,6 +17,7 @@ from imdbattn.tools.check.context import decoder_choices, decoder_examples
 from imdbattn.tools.check.formulas import (
     RIGHT,
     Binding,
+    Call,
     Choice,
     Names,
     diagnose,
@@ -80,7 +81,7 @@ def encoding_examples(part: Part) -> Names:
     return dict(zip(texts, given, strict=True))
 
 
-def encoding_choices(part: Part, net: Any, results: list[Tensor]) -> Iterable[Choice]:
+def encoding_choices(part: Part, net: nn.Module, results: list[Tensor]) -> Iterable[Choice]:
     """The names of the formula of positional_encoding for the shape of x."""
     yield RIGHT, "", lambda x: {"x": x, "length": x.shape[1], "width": x.shape[2]}
 
@@ -95,7 +96,7 @@ CONSTANT: dict[str, Any] = {
     "scaled_dot_product_attention": partial(attention_names, None, 0, False, whole),
     "test_accuracy": {"share": share, "train": TRAIN, "test": TEST},
 }
-CHOICES: dict[str, Callable[[Part, Any, list[Tensor]], Iterable[Choice]]] = {
+CHOICES: dict[str, Callable[[Part, nn.Module, list[Tensor]], Iterable[Choice]]] = {
     "SelfAttention": attention_choices,
     "MultiHeadAttention": attention_choices,
     "PlainLayer": layer_choices,
@@ -236,7 +237,7 @@ class Softmaxes(TorchDispatchMode):
     is_over_one = False
 
     def __torch_dispatch__(
-        self, operation: Any, types: Any, args: Any = (), kwargs: Any = None
+        self, operation: Call, types: object, args: Any = (), kwargs: Any = None
     ) -> Any:
         if operation is torch.ops.aten._softmax.default:
             x, axis = args[:2]
@@ -248,7 +249,7 @@ class Softmaxes(TorchDispatchMode):
         return False
 
 
-def softmax_over_one(part: Part, net: Any) -> bool:
+def softmax_over_one(part: Part, net: Call) -> bool:
     """Whether a softmax is over an axis of size one."""
     with Softmaxes() as softmaxes:
         call(part, net, *inputs(part, 3, 3))
@@ -268,7 +269,7 @@ def normalized(x: Tensor) -> Tensor:
     return F.layer_norm(x, x.shape[-1:])
 
 
-def adds_input(part: Part, attention: Any) -> bool:
+def adds_input(part: Part, attention: type) -> bool:
     """Whether the part adds to the results of this class what is, or becomes by LayerNorm, its
     input.
     """
@@ -292,7 +293,7 @@ def adds_input(part: Part, attention: Any) -> bool:
     return False
 
 
-def require_effects(part: Part, net: Any) -> None:
+def require_effects(part: Part, net: Call) -> None:
     """Raises Mistake if one of the tensors that the part is given has no effect on the result."""
     given = inputs(part, 3, 3)
     before = call(part, net, *given)

@@ -3,6 +3,7 @@
 These are: shape, same results, finite numbers, registered weights, gradients, unchanged inputs.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -36,7 +37,7 @@ SPENT = {
 WITHOUT_WORDS = "The result, or a gradient, is nan for a review without words."
 
 
-def require_shape(value: Any, right: tuple[int, ...], text: str, part: Part) -> None:
+def require_shape(value: object, right: tuple[int, ...], text: str, part: Part) -> None:
     """Raises Mistake unless value is a tensor of floating-point numbers with this shape."""
     values = {"text": text, "signature": part.shown}
     if not isinstance(value, Tensor):
@@ -72,7 +73,7 @@ def shape(part: Part) -> None:
     )
 
 
-def require_values(part: Part, net: Any, given: list[Tensor], y: Tensor) -> None:
+def require_values(part: Part, net: Callable[..., Any], given: list[Tensor], y: Tensor) -> None:
     """Raises Mistake if the values have no effect on a result of the wrong shape."""
     names = [name for name, _ in part.arguments]
     if "v" not in names or not isinstance(y, Tensor):
@@ -162,7 +163,7 @@ def batch(part: Part) -> None:
                 raise mistake("depends-on-batch", alone, other, **values)
 
 
-def trained(part: Part, net: Any, *given: Tensor) -> set[str]:
+def trained(part: Part, net: nn.Module, *given: Tensor) -> set[str]:
     """Names of the parameters that receive a gradient other than 0 from the squares of the
     result.
     """

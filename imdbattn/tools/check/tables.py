@@ -3,7 +3,7 @@ findings.txt.
 """
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 FOLDER = Path(__file__).parent
 
@@ -65,6 +65,6 @@ def change_for(table: Table, finding: str, sheets: str = "") -> str:
     return advice or sheets or table.texts.get("change", "")
 
 
-def describe(finding: str, *numbers: str, **values: Any) -> list[str]:
+def describe(finding: str, *numbers: str, **values: object) -> list[str]:
     """The finding, and its sentence, example and what to change, of findings.txt."""
     return [finding, *(text.format(*numbers, **values) for text in FINDINGS[finding])]
