@@ -294,11 +294,9 @@ def test_a_teacher_adds_a_sheet_as_a_yaml_file(shell, tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
     done = shell("check", "wrong.py", *options, "--require", "soft", cwd=tmp_path, real=True)
     (found,) = [one for one in json.loads(done.stdout)["checks"] if one["held"] is False]
-    assert (found["part"], found["finding"], found["fix"]) == (
-        "soft",
-        "lengths-ignored",
-        "Mask first.",
-    )
+    assert (found["part"], found["finding"]) == ("soft", "lengths-ignored")
+    assert found["fix"].startswith("Replace the scores")
+    assert found["fix"].endswith(" As a whole: Mask first.")
     done = shell("check", "--stub", "my_sheet.yaml", cwd=tmp_path, real=True)
     assert "def soft(a, n):" in done.stdout
 
@@ -425,3 +423,202 @@ def test_the_lab_may_decode_a_constant_number_of_steps(tmp_path):
     assert findings(outcome_of(file)) == []
     file.write_text(file.read_text().replace("    out, hidden_state =", "    out, _ ="))
     assert ("Seq2SeqModel", "state-not-carried") in findings(outcome_of(file))
+
+
+# --- kinds of mistakes that are told apart --------------------------------------------------------
+
+
+def the_finding(file: Path) -> dict:
+    """The only finding of the file."""
+    (found,) = outcome_of(file).of(False)
+    return found
+
+
+def test_what_to_change_belongs_to_the_mistake(tmp_path):
+    text = (FOLDER / "sheets" / "course_bool.py").read_text()
+    back = "y.transpose(1, 2).contiguous()"
+    assert back in text
+    (file := tmp_path / "mine.py").write_text(text.replace(back, "y.contiguous()"))
+    found = the_finding(file)
+    assert found["finding"] == "heads-mix-words"
+    assert "transpose(1, 2)" in found["fix"]
+    assert "later words" not in found["fix"]
+    assert "1 review of 1 word," not in found["example"], "one word has no other to be mixed with"
+
+
+CONTEXT = "context = self.get_context_vector(encoder_out, hidden_state)"
+TOKEN = "x = torch.cat([self.dec_embedding(input_X), context], dim=-1)"
+STEP = "        out, hidden_state = self.decoder(x, hidden_state)\n        logits"
+ENCODED = "        encoder_out, hidden_state = self.encoding(encoder_X)\n"
+ALL_STEPS = "self.classifier(torch.cat(outputs, dim=1))"
+
+
+@pytest.mark.parametrize(
+    ("finding", "old", "new"),
+    [
+        ("prediction-without-context", TOKEN, TOKEN.replace("context]", "context * 0]")),
+        ("prediction-without-token", TOKEN, TOKEN.replace("(input_X)", "(input_X * 0)")),
+        ("prediction-other-embedding", TOKEN, TOKEN.replace("dec_emb", "enc_emb")),
+        ("prediction-old-state", STEP, STEP.replace("out, hidden_state =", "out, _ =")),
+        ("prediction-not-largest", "logits.argmax(-1)", "logits.argmin(-1)"),
+        (
+            "encoder-first-state",
+            ENCODED,
+            f"{ENCODED}        hidden_state = encoder_out[:, :1].transpose(0, 1).contiguous()\n",
+        ),
+        (
+            "results-reshaped",
+            ALL_STEPS,
+            "self.classifier(torch.cat(outputs).view(*decoder_X.shape, -1))",
+        ),
+        ("layer-not-used", "embedded = self.dec_embedding", "embedded = self.enc_embedding"),
+        ("logits-not-negative", ALL_STEPS, f"{ALL_STEPS}.relu()"),
+        ("sees-later-tokens", "embedded[:, t : t + 1]", "embedded.roll(-1, 1)[:, t : t + 1]"),
+    ],
+)
+def test_the_lab_says_what_differs(finding, old, new, tmp_path):
+    found = the_finding(changed(tmp_path, "sheets/lab_gru", old, new))
+    assert (found["part"], found["finding"]) == ("Seq2SeqModel", finding)
+
+
+def test_a_wrong_context_hides_no_other_mistake_and_is_found_once(tmp_path):
+    file = changed(tmp_path, "sheets/lab_gru", "F.softmax(score, dim=1)", "F.softmax(score, dim=0)")
+    assert findings(outcome_of(file)) == [("get_context_vector", "softmax-over-batch")]
+    file.write_text(file.read_text().replace("logits.argmax(-1)", "logits.argmin(-1)"))
+    assert findings(outcome_of(file)) == [
+        ("get_context_vector", "softmax-over-batch"),
+        ("Seq2SeqModel", "prediction-not-largest"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("finding", "new"),
+    [
+        ("no-softmax", "score"),
+        ("no-softmax", "score.exp()"),
+        ("sigmoid-not-softmax", "score.sigmoid()"),
+        ("outputs-projected", "F.softmax(score, dim=1)"),
+    ],
+)
+def test_weights_that_are_no_softmax_have_names(finding, new, tmp_path):
+    file = changed(tmp_path, "sheets/lab_gru", "F.softmax(score, dim=1)", new)
+    if finding == "outputs-projected":
+        text = file.read_text().replace(
+            "transpose(1, 2), encoder_out)", "transpose(1, 2), self.attention_W(encoder_out))"
+        )
+        file.write_text(text)
+    assert findings(outcome_of(file)) == [("get_context_vector", finding)]
+
+
+OUTPUTS = "return outputs.transpose(0, 1), hidden_state, enc_valid_lens"
+SCORED = "scores = self.w_v(hidden.tanh())[..., 0]"
+
+
+@pytest.mark.parametrize(
+    ("part", "finding", "old", "new"),
+    [
+        (
+            "Seq2SeqAttentionDecoder",
+            "outputs-reshaped",
+            OUTPUTS,
+            OUTPUTS.replace("transpose(0, 1)", "reshape(outputs.shape[1], outputs.shape[0], -1)"),
+        ),
+        (
+            "Seq2SeqAttentionDecoder",
+            "context-without-attention",
+            "context = self.attention(hidden[-1][:, None], memory, memory, lens)",
+            "context = memory.mean(1, keepdim=True)",
+        ),
+        (
+            "AdditiveAttention",
+            "softmax-over-one",
+            SCORED,
+            "scores = self.w_v(hidden.tanh()).softmax(-1)[..., 0]",
+        ),
+        (
+            "AdditiveAttention",
+            "weights-do-not-sum-to-1",
+            "self.dropout(masked_softmax(scores, valid_lens)) @ values",
+            "self.dropout(masked_softmax(scores, valid_lens)) @ values / keys.shape[1]",
+        ),
+        (
+            "DotProductAttention",
+            "wrong-scale",
+            "queries.shape[-1] ** -0.5",
+            "0.4",
+        ),
+    ],
+)
+def test_the_textbooks_mistakes_have_names(part, finding, old, new, tmp_path):
+    found = the_finding(changed(tmp_path, "sheets/textbook_lazy", old, new))
+    assert (found["part"], found["finding"]) == (part, finding)
+
+
+ADDED = """
+import torch
+from torch import nn
+
+
+class SelfAttention(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(dim, dim) for _ in range(3))
+
+    def forward(self, x, mask):
+        scores = self.q(x) @ self.k(x).mT / x.shape[-1] ** 0.5
+        return x + scores.masked_fill(~mask[:, None], -1e9).softmax(-1) @ self.v(x)
+"""
+AGAIN = """
+
+class ResidualBlock(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.attention = SelfAttention(dim)
+
+    def forward(self, x, mask):
+        return x + self.attention(x, mask)
+"""
+
+
+def test_attention_may_add_its_input_if_no_other_class_adds_it_again(tmp_path):
+    (file := tmp_path / "mine.py").write_text(ADDED)
+    assert findings(outcome_of(file, "self_attention")) == []
+    file.write_text(ADDED + AGAIN)
+    found = findings(outcome_of(file, "self_attention"))
+    assert ("SelfAttention", "skip-in-attention") in found
+
+
+@pytest.mark.parametrize(
+    ("said", "finding"),
+    [("mask (B, T): True for words", []), ("mask (B, T): True on padding", ["mask-inverted"])],
+)
+def test_a_mask_is_what_the_docstring_says(said, finding, tmp_path):
+    text = ADDED.replace("return x + ", "return ")
+    text = text.replace("    def __init__", f'    """{said}."""\n\n    def __init__', 1)
+    (file := tmp_path / "mine.py").write_text(text)
+    assert [name for _, name in findings(outcome_of(file, "self_attention"))] == finding
+
+
+def test_an_inverted_mask_of_torchs_layers_has_its_name(tmp_path):
+    text = """
+import torch
+from torch import nn
+
+
+class Encoded(nn.Module):
+    def __init__(self, vocab_size, d_model, num_classes):
+        super().__init__()
+        self.embed = nn.Embedding(vocab_size, d_model)
+        layer = nn.TransformerEncoderLayer(d_model, 2, 32, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.head = nn.Linear(d_model, num_classes)
+
+    def forward(self, tokens, lengths):
+        padding = torch.arange(tokens.shape[1]) >= lengths[:, None]
+        y = self.encoder(self.embed(tokens), src_key_padding_mask=padding)
+        return self.head(y.masked_fill(padding[..., None], 0).sum(1) / lengths[:, None])
+"""
+    (file := tmp_path / "mine.py").write_text(text)
+    assert findings(outcome_of(file)) == []
+    file.write_text(text.replace("mask=padding)", "mask=~padding)"))
+    assert findings(outcome_of(file)) == [("Encoded", "mask-inverted")]

@@ -2,10 +2,13 @@
 notebook `score`.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from imdbattn.tools.check.report import Outcome
 
 
-def score(*parts: Any, sheet: str | None = None, **named: Any) -> "Any":
+def score(*parts: Any, sheet: str | None = None, **named: Any) -> "Outcome":
     """Checks classes and functions of this process: score(SelfAttention, masked_mean=average).
 
     sheet: the name of a sheet, or a YAML file; found out from the names by default. Returns a

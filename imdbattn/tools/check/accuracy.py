@@ -56,14 +56,16 @@ TEST = [
 ]
 
 
-def share(reviews: Any, training: bool = False, predict: Call = lambda y: y.argmax(1)) -> Tensor:
+def share(
+    reviews: list[tuple[int, int]], training: bool = False, predict: Call = lambda y: y.argmax(1)
+) -> Tensor:
     """The share of correct reviews."""
     first_N, labels_N = torch.tensor(reviews).unbind(1)
     return (predict(FirstWord.logits(first_N, training)) == labels_N).double().mean(0, keepdim=True)
 
 
 def accuracy_examples(part: Part) -> Names:
-    def loader(reviews: Any) -> DataLoader[Any]:
+    def loader(reviews: list[tuple[int, int]]) -> DataLoader[Any]:
         first_N, labels_N = torch.tensor(reviews).unbind(1)
         lengths_N = torch.arange(len(reviews)) % 3 + 1
         words_NT = torch.where(torch.arange(2) < lengths_N[:, None] - 1, 7, 0)

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -20,6 +20,9 @@ from imdbattn.tools.check.sheets import (
     unknown,
 )
 from imdbattn.tools.check.tables import SIGNATURES
+
+if TYPE_CHECKING:
+    from imdbattn.tools.check.part import Part
 
 # Findings that do not say which mistake it is
 GENERAL = (
@@ -40,11 +43,12 @@ class Adapter:
         self.entry, self.way = entry, entry.ways[0]
         call = SIGNATURES[kind].partition(": ")[2].partition(" ->")[0]
         self.given = re.findall(r"(\w+)(?:,|$| \()", re.sub(r"\([^)]*\)", "(", call))
-        self.sizes: dict[str, Any] = {}
+        self.sizes: dict[str, int] = {}
         self.masked = entry.masked
-        self.compared: dict[Any, Any] = {}  # results of comparisons with the reference
+        self.settled = False  # whether the way is the solution's
+        self.compared: dict[tuple[object, ...], str | Exception] = {}
 
-    def build(self, make: Callable[..., Any], sizes: dict[str, Any], **names: Any) -> Any:
+    def build(self, make: Callable[..., Any], sizes: dict[str, int], **names: Any) -> Any:
         """The module that the sheet describes."""
         if self.entry.free and (other := unknown(make, self.entry.make)):
             raise NotChecked(f"It was not checked: it is not known what {other[0]} is.")
@@ -112,7 +116,7 @@ def class_count(module: nn.Module, classes: int) -> int:
     return 2 if 2 in outputs and classes not in outputs else classes
 
 
-def rank_of(rule: Callable[[Any], Any], part: Any) -> int:
+def rank_of(rule: Callable[["Part"], object], part: "Part") -> int:
     """3 if the rule holds, 2 for a known mistake, 1 if the rule does not apply.
 
     0 for another result, and -1 if the student's code or the checker raised an exception.
@@ -130,21 +134,25 @@ def rank_of(rule: Callable[[Any], Any], part: Any) -> int:
 
 
 def settle(
-    candidates: list[Any], entry: Entry, called: Any, rules: list[Callable[[Any], Any]]
-) -> Any:
+    candidates: "list[Part]",
+    entry: Entry,
+    called: Callable[..., object],
+    rules: list[Callable[["Part"], object]],
+) -> "Part":
     """The candidate, with the way to call it, that most of the rules hold for, in their order.
 
     candidates: the same part for each kind that it may be. A rule is tried only for those ways that
     are the best by the rules before it. The last rule looks for known mistakes, which takes long
     for modules: it is tried only if the others do not decide, and with one way for each kind.
     """
-    text = said(called, candidates[0].file)
+    text = said(called, candidates[0].file, candidates[0].make)
     allowed = [way for way in entry.ways if is_allowed(way, text)] or entry.ways
     allowed = sorted(allowed, key=lambda way: not way.if_said)  # what the solution says, first
     ways = [way for way in allowed if agrees(called, way)]
     ways = ways or [way for way in allowed if may_be_called(called, way)] or allowed
     if is_for_padding(called):
         ways = [way for way in ways if is_given_padding(way)] or ways
+    ways = [way for way in ways if is_as_others(way, called, candidates[0])] or ways
     left = [(part, way) for part in candidates for way in ways]
     ranks = [0]
     for rule in rules:
@@ -157,19 +165,32 @@ def settle(
             break
         ranks = []
         for part, way in left:
-            part.adapter.way = way
+            adapter_of(part).way = way
             ranks.append(rank_of(rule, part))
             if rule is rules[-1] and ranks[-1] >= 2:  # the first kind with a known mistake
                 break
         left = [one for one, rank in zip(left, ranks, strict=False) if rank == max(ranks)]
-    part, part.adapter.way = left[0]
+    part, way = left[0]
+    adapter = adapter_of(part)
+    adapter.way = way
+    adapter.settled = True
     return part
 
 
-def said(called: Any, file: str) -> str:
-    """The names of the arguments, the docstring and the lines of a function."""
+def adapter_of(part: "Part") -> "Adapter":
+    """The adapter of a part of a sheet."""
+    assert part.adapter is not None
+    return part.adapter
+
+
+def said(called: object, file: str, made: object = None) -> str:
+    """The names of the arguments, the docstrings and the lines of a function.
+
+    made: the class of the method.
+    """
     called = getattr(called, "func", called)
-    texts = [*parameters_of(called), str(getattr(called, "__doc__", None) or "")]
+    docstrings = [getattr(thing, "__doc__", None) or "" for thing in (called, made)]
+    texts = [*parameters_of(called), *docstrings]
     code = getattr(called, "__code__", None)
     if code and Path(file).suffix == ".py":
         last = max(line for *_, line in code.co_lines() if line)
@@ -185,12 +206,12 @@ def is_allowed(way: Way, text: str) -> bool:
     return not way.if_said or bool(re.search(way.if_said, text, re.IGNORECASE))
 
 
-def may_be_called(called: Any, way: Way) -> bool:
+def may_be_called(called: Callable[..., object], way: Way) -> bool:
     """Whether the function can be called with these arguments in their order."""
     return len(parameters_of(called)) >= len(way.arguments) >= len(unknown(called, ()))
 
 
-def is_for_padding(called: Any) -> bool:
+def is_for_padding(called: Callable[..., object]) -> bool:
     """Whether an argument is a mask that is True on padding, by its name."""
     return any(re.search("pad", name) for name in parameters_of(called))
 
@@ -200,7 +221,22 @@ def is_given_padding(way: Way) -> bool:
     return any("~mask" in value and "torch.zeros" not in value for value in way.arguments.values())
 
 
-def is_given_a_mask(entry: Entry, called: Any) -> bool:
+def is_as_others(way: Way, called: Callable[..., object], part: "Part") -> bool:
+    """Whether the mask is True on words, or on padding, as in the classes of the file that were
+    settled before and have an argument of the same name.
+    """
+    names = [name for name in parameters_of(called) if "mask" in name]
+    for other in part.others:
+        if other.adapter is None or not other.adapter.settled or part.kind == "Model":
+            continue
+        forward = getattr(other.make, "forward", other.make)
+        is_shared = any(name in parameters_of(forward) for name in names)
+        if is_shared and is_given_padding(other.adapter.way) != is_given_padding(way):
+            return False
+    return True
+
+
+def is_given_a_mask(entry: Entry, called: Callable[..., object]) -> bool:
     """Whether one of its arguments is a mask, or lengths; also if its arguments are not known."""
     given = parameters_of(called)
     for way in entry.ways:

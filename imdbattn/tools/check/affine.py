@@ -4,8 +4,6 @@ Queries, keys and values are found among them, however their weights are stored.
 N samples, M columns, D width.
 """
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -25,7 +23,7 @@ def samples(part: Part, words: int) -> list[Tensor]:
 
 
 @torch.enable_grad()  # without gradients, torch's own attention computes in one step
-def computed(part: Part, net: Any, given: list[Tensor]) -> list[Tensor]:
+def computed(part: Part, net: nn.Module, given: list[Tensor]) -> list[Tensor]:
     """What the module computes of each review, (N, M), and the arguments first; no multiple of an
     earlier one.
     """
@@ -79,15 +77,21 @@ class Fitted:
     """The Linear with which the first example has the right result: it is found when it is called
     for that one.
 
-    alone: whether it may be the identity.
+    alone: whether it may be the identity. kept: it is not found again.
     """
 
     def __init__(self, right: Tensor, alone: bool) -> None:
-        self.right, self.alone = right, alone
+        self.right, self.alone, self.kept = right, alone, False
+        self.matrix: Tensor | None = None
 
-    def __call__(self, x: Tensor) -> Tensor:
-        if len(x) == len(self.right):
-            self.matrix = fit(x.flatten(0, -2), self.right.flatten(0, -2))
+    def __call__(self, x: Tensor, added: Tensor | None = None) -> Tensor:
+        """added: what is added to the result later."""
+        if self.matrix is None or (len(x) == len(self.right) and not self.kept):
+            given, right = x.flatten(0, -2), self.right.flatten(0, -2)
+            if added is not None and added.shape == self.right.shape:
+                right = right - added.flatten(0, -2)
+            finite = given.isfinite().all(1) & right.isfinite().all(1)
+            self.matrix = fit(given[finite], right[finite])
             if not self.alone and same(self.matrix, torch.eye(*self.matrix.shape)):
                 self.matrix *= float("nan")
         return apply(self.matrix, x)

@@ -4,20 +4,23 @@ Shape suffixes: B reviews, H heads, T positions, D width.
 """
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from imdbattn.tools.check.affine import Fitted, affine_maps, apply, computed, samples
-from imdbattn.tools.check.formulas import GUESS, RIGHT, Call, Choice, Names, whole
+from imdbattn.tools.check.formulas import GUESS, RARE, RIGHT, Call, Choice, Names, whole
 from imdbattn.tools.check.numbers import same
 from imdbattn.tools.check.part import HEADS, WIDTH, Part
+from imdbattn.tools.check.sheets import meant, parameters_of
 
 
-def attention_names(three: Any, heads: int, alternate: bool, w_o: Call, *given: Tensor) -> Names:
+def attention_names(
+    three: Sequence[Tensor] | None, heads: int, alternate: bool, w_o: Call, *given: Tensor
+) -> Names:
     """three: projections of the arguments side by side. alternate: whether a head has every H-th
     column.
 
@@ -29,7 +32,7 @@ def attention_names(three: Any, heads: int, alternate: bool, w_o: Call, *given: 
         "query": sources[0],
         "m": m,
         "split": whole,
-        "merge": whole,
+        "merge": plus,
         "Q": Q,
         "K": K,
         "V": V,
@@ -37,11 +40,24 @@ def attention_names(three: Any, heads: int, alternate: bool, w_o: Call, *given: 
     if heads:
         names["m"] = m[:, None, None]
         names["split"] = lambda x: x.unflatten(-1, (heads, -1)).transpose(1, 2)
-        names["merge"] = lambda y: w_o(y.transpose(1, 2).flatten(2))
+        names["merge"] = partial(merged, w_o)
+        names["w_o"] = w_o
         if alternate:
             names["split"] = lambda x: x.unflatten(-1, (-1, heads)).movedim(-1, 1)
     B, T, D = Q.shape[0], Q.shape[-2], Q.shape[-1]
     return names | {"B": B, "T": T, "D": D, "d": D // (heads or 1)}
+
+
+def plus(y: Tensor, added: Tensor | None = None) -> Tensor:
+    return y if added is None else y + added
+
+
+def merged(w_o: Call, y: Tensor, added: Tensor | None = None) -> Tensor:
+    """W_O of the heads (B, H, T, d), and then the sum with what is added."""
+    y = y.transpose(1, 2).flatten(2)
+    if added is None or not isinstance(w_o, Fitted):
+        return plus(w_o(y), added)
+    return w_o(y, added) + added
 
 
 class Projection(NamedTuple):
@@ -49,6 +65,7 @@ class Projection(NamedTuple):
     place: int  # of the argument that it is applied to
     weight: Tensor  # (M, D), for that argument
     is_x: bool  # it is the argument itself
+    is_output: bool = False  # it is W_O of another one
 
 
 def among(rows: Tensor, matrices: list[Tensor]) -> bool:
@@ -56,7 +73,7 @@ def among(rows: Tensor, matrices: list[Tensor]) -> bool:
     return bool(matrices) and bool((torch.cdist(rows, torch.cat(matrices)).amin(1) < 1e-4).all())
 
 
-def projections(part: Part, net: Any, sources: int) -> Iterator[list[Projection]]:
+def projections(part: Part, net: nn.Module, sources: int) -> Iterator[list[Projection]]:
     """Those that are computed, in their order, with the argument itself last; two lists for a
     module for each head.
     """
@@ -93,29 +110,84 @@ def projections(part: Part, net: Any, sources: int) -> Iterator[list[Projection]
             is_x = same(weight, torch.eye(len(w), WIDTH))
             if len(places) == 1 and (is_x or not same(weight, weight.diag().diag())):
                 found.append(Projection(w, places[0], weight, is_x))
-        yield sorted(found, key=lambda projection: projection.is_x)
+        yield sorted(without_sums(net, found), key=lambda projection: projection.is_x)
+
+
+def without_sums(net: nn.Module, found: list[Projection]) -> list[Projection]:
+    """Those that are no sum of x and another one, or of x and W_O of another. Those that are W_O
+    of another one are marked.
+
+    Of a review of one word the result of attention is the value.
+    """
+    eye = torch.eye(WIDTH)
+    square = [one for one in found if one.weight.shape == (WIDTH, WIDTH) and not one.is_x]
+    sums, outputs = set[int](), set[int]()
+    for one, other in itertools.permutations(square, 2):
+        if is_output(net, one.weight, other.weight):
+            outputs.add(id(one))
+        less_x = one.weight - eye
+        if same(less_x, other.weight) or is_output(net, less_x, other.weight):
+            sums.add(id(one))
+    kept = [one._replace(is_output=id(one) in outputs) for one in found if id(one) not in sums]
+    return kept if sum(not one.is_x for one in kept) >= 3 else found
+
+
+def is_output(net: nn.Module, weight: Tensor, value: Tensor) -> bool:
+    """Whether the matrix is the product of a parameter and this one."""
+    w_o = torch.linalg.lstsq(value.mT, weight.mT, driver="gelsd").solution.mT
+    return is_parameter(net, w_o)
 
 
 def is_parameter(net: nn.Module, weight: Tensor) -> bool:
-    return any(
-        same(p, weight) or same(p.mT, weight) for p in net.parameters() if p.shape == weight.shape
-    )
+    """Whether the rows, or the columns, are those of a parameter."""
+    size = weight.shape[1]
+    matrices = [p.detach() for p in net.parameters() if p.ndim == 2]
+    matrices = [m for m in (*matrices, *(m.mT for m in matrices)) if m.shape[1] == size]
+    return any(among(weight, [m]) for m in matrices)
 
 
-def attention_choices(part: Part, net: Any, results: list[Tensor]) -> Iterator[Choice]:
+def is_given_heads(part: Part) -> bool:
+    """Whether the class has an argument for the number of heads."""
+    adapter = part.adapter
+    if adapter is None or not isinstance(part.make, type):
+        return False
+    asked = adapter.entry.make
+    values = [asked.get(meant(name, asked) or "", "") for name in parameters_of(part.make)]
+    return any(value == "heads" or "n_head=" in value for value in values)
+
+
+def exchanged(part: Part, three: Iterable[Projection]) -> str:
+    """Which of queries, keys and values are computed from another argument."""
+    names = [name for name, _ in part.arguments]
+    parts = [
+        f"{what} are computed from {names[one.place]}, not from {names[number]}"
+        for number, (what, one) in enumerate(zip(("queries", "keys", "values"), three, strict=True))
+        if one.place != number
+    ]
+    text = ", and ".join(parts)
+    return f"{text.capitalize()}."
+
+
+def attention_choices(part: Part, net: nn.Module, results: list[Tensor]) -> Iterator[Choice]:
     """All projections as W_q, W_k and W_v; and the mistakes of using one twice, or the word
     itself.
     """
     several, sources = part.kind.startswith("MultiHead"), len(part.arguments) - 2
     for found in projections(part, net, sources):
+        if several or is_given_heads(part):
+            others = [one for one in found if not one.is_output]
+            found = others if sum(not one.is_x for one in others) >= 3 else found
         found = found[:4] + [one for one in found[4:] if one.is_x or sources > 1]
         for three in itertools.product(found, repeat=3):
+            scored = three[:2]  # W_q^T W_k may be computed first, and be that of x alone
+            if any(one.is_output for one in scored) and not any(one.is_x for one in scored):
+                continue
             missing = [
                 name for name, one in zip(("W_q", "W_k", "W_v"), three, strict=True) if one.is_x
             ]
             finding, text = RIGHT, ""
             if sources > 1 and [one.place for one in three] != [0, 1, 2]:
-                finding, text = "arguments-exchanged", "Query, key and value are exchanged."
+                finding, text = "arguments-exchanged", exchanged(part, three)
             elif missing in (["W_q"], ["W_k"]) and not is_parameter(
                 net, three[missing == ["W_q"]].weight
             ):
@@ -135,20 +207,26 @@ def attention_choices(part: Part, net: Any, results: list[Tensor]) -> Iterator[C
                 if finding == RIGHT and {*map(id, three)} <= {*map(id, found[:3])}
                 else (1, HEADS)
             )
-            for heads in (HEADS,) if several else many:
+            if is_given_heads(part) and q == k == v == WIDTH // HEADS and finding == RIGHT:
+                text = "The result of one head is used for all heads."
+                matrices = [one.matrix for one in three]
+                w_o = Fitted(results[0], alone=False)
+                yield "one-head-used", text, partial(attention_names, matrices, 1, False, w_o)
+            for heads in (HEADS,) if several or is_given_heads(part) else many:
                 if q == k and q % heads == v % heads == 0 and (heads > 1 or v == WIDTH):
-                    w_o = whole if heads == 1 else Fitted(results[0], alone=not several)
+                    output: Call = whole if heads == 1 else Fitted(results[0], alone=not several)
                     for alternate in (
                         (False, True) if 1 < heads < q and finding == RIGHT else (False,)
                     ):
+                        is_rare = finding == RIGHT and not several and (heads > 2 or alternate)
                         yield (
-                            finding,
+                            RARE if is_rare else finding,
                             text,
                             partial(
                                 attention_names,
                                 [one.matrix for one in three],
                                 heads,
                                 alternate,
-                                w_o,
+                                output,
                             ),
                         )

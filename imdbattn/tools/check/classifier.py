@@ -25,6 +25,8 @@ from imdbattn.tools.check.part import (
 from imdbattn.tools.check.rules import trained
 from imdbattn.tools.check.tables import TABLES
 
+Tokens = list[list[int]] | Tensor
+Lengths = list[int] | Tensor | None
 SEEDS = range(3)  # of models; a change that has no effect in any of them is taken to have none
 EXACT = 1e-5  # a smaller effect is none
 VECTORS_SCALED = "Differs from the sheet: the vectors are multiplied by sqrt(d)."
@@ -34,7 +36,12 @@ TWO = [[4, 2, 9, 1], [3, 8, 1, 6]]
 
 
 def logits(
-    part: Part, tokens: Any, *, lengths: Any = None, table: Tensor | None = None, **options: Any
+    part: Part,
+    tokens: Any,
+    *,
+    lengths: Any = None,
+    table: Tensor | None = None,
+    **options: Any,
 ) -> Tensor:
     """Detached, (B, C). lengths: all of the tokens by default. table, options: of the model, see
     net_of.
@@ -48,10 +55,12 @@ def logits(
     return student(net_of(part, table, **options), tokens_BT, lengths_B).detach()
 
 
-def tensors(part: Part, tokens: Any, lengths: Any = None, **options: Any) -> list[Tensor]:
+def tensors(
+    part: Part, tokens: list[list[int]], lengths: list[int] | None = None, **options: Any
+) -> list[Tensor]:
     """The tensors that the operations of a call make, in their order."""
-    lengths = torch.tensor(lengths or [len(tokens[0])] * len(tokens))
-    return record(part, net_of(part, **options), torch.tensor(tokens), lengths)
+    lengths_B = torch.tensor(lengths or [len(tokens[0])] * len(tokens))
+    return record(part, net_of(part, **options), torch.tensor(tokens), lengths_B)
 
 
 def shaped(tensors: list[Tensor], *shape: int) -> list[Tensor]:
@@ -71,7 +80,8 @@ def returns_logits(part: Part) -> None:
         *earlier, y_BC = shaped(made, 8, part.sizes["C"])
         if linears := [{"z": z} for z in earlier if not same(z, y_BC)]:
             find(part, "logits", y_BC, "8 reviews", linears)
-        if any(same(z.sum(1), torch.ones(len(z))) for z in (y_BC, y_BC.exp())):
+        sums = [z.sum(n) for z in (y_BC, y_BC.exp()) for n in (0, 1)]
+        if any(same(z, torch.ones_like(z)) for z in sums):
             raise mistake("softmax-twice", y_BC[0])
 
 
@@ -111,7 +121,12 @@ def ids(part: Part) -> None:
 
 
 def require_same(
-    finding: str, part: Part, first: Any, second: Any, tolerance: float = 1e-3, **options: Any
+    finding: str,
+    part: Part,
+    first: Any,
+    second: Any,
+    tolerance: float = 1e-3,
+    **options: Any,
 ) -> None:
     """Raises Mistake if the logits of two reviews differ in one of several models."""
     for seed in SEEDS:
@@ -252,7 +267,7 @@ def layers(part: Part) -> None:
     """Each layer is used once."""
     called, net = list[nn.Module](), net_of(part)
 
-    def hook(module: nn.Module, given: Any, y: Any) -> None:
+    def hook(module: nn.Module, given: object, y: object) -> None:
         if isinstance(y, Tensor) and y.ndim == 3:
             called.append(module)
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from imdbattn.tools.check.numbers import Mistake, NotChecked, StudentError, mistake, normal, same
 from imdbattn.tools.check.part import Part, Recorder, net_of, student
@@ -145,14 +146,16 @@ def by_review(y: Tensor, tokens_BS: Tensor, source_BT: Tensor) -> Tensor:
 
 
 def materialized(net: nn.Module) -> nn.Module:
-    """The module with random parameters; those of lazy layers exist now."""
+    """The module with random parameters; those of lazy layers exist now, if they are used."""
     for number, parameter in enumerate(net.parameters()):
+        if nn.parameter.is_lazy(parameter):
+            continue
         torch.default_generator.manual_seed(100 + number)
         nn.init.normal_(parameter, std=(1, *parameter.squeeze().shape)[-1] ** -0.5)
     return net
 
 
-def require_effect(finding: str, first: Tensor, second: Tensor, **values: Any) -> None:
+def require_effect(finding: str, first: Tensor, second: Tensor, **values: object) -> None:
     if same(first, second, EXACT):
         raise mistake(finding, first, **values)
 
@@ -177,10 +180,12 @@ def repeatable(part: Part) -> None:
 
 
 def returns_logits(part: Part) -> None:
-    """The results are logits, without a softmax."""
+    """The results are logits, without a softmax or another function."""
     y = Decoding(part).once()
-    if any(same(z.sum(-1), torch.ones(z.shape[:2]).to(z)) for z in (y, y.exp())):
+    if any(same(z.sum(n), torch.ones_like(z.sum(n))) for z in (y, y.exp()) for n in (0, 1, 2)):
         raise mistake("softmax-twice", y[0, 0])
+    if bool((y >= 0).all()) and bool((y <= 1).all() or (y == 0).any()):
+        raise mistake("logits-not-negative", y[0, 0])
 
 
 def batch(part: Part) -> None:
@@ -188,6 +193,7 @@ def batch(part: Part) -> None:
     decoding = Decoding(part)
     tokens = target(decoding.vocabulary)
     together = decoding(tokens)
+    results: list[Tensor] = []
     for row in range(REVIEWS):
         one = slice(row, row + 1)
         given: Any = decoding.source_BT[one]
@@ -195,9 +201,20 @@ def batch(part: Part) -> None:
             outputs, states, lengths = decoding.memory
             assert lengths is not None
             given = Memory(outputs[one], [x[:, one] for x in states], lengths[one])
-        alone = decoding(tokens[one], given)
-        if not same(together[one], alone):
-            raise mistake("depends-on-batch", alone, together[one], text="", length=STEPS)
+        results.append(decoding(tokens[one], given))
+    alone = torch.cat(results)
+    if same(together, alone):
+        return
+    if same(together, alone.transpose(0, 1).reshape(together.shape)):
+        raise mistake("results-reshaped", alone, together)
+    if decoding.is_textbook:
+        outputs = decoding.memory.outputs_BTH
+        reshaped = outputs.transpose(0, 1).reshape(outputs.shape)
+        state = student(decoding.start, decoding.memory)
+        if any(isinstance(x, Tensor) and same(x, reshaped) for x in tree_leaves(state)):
+            raise mistake("outputs-reshaped", alone, together)
+    texts = mistake("depends-on-batch-in-decoder", alone, together).args[1:]
+    raise Mistake("depends-on-batch", *texts)
 
 
 def steps(part: Part) -> None:
@@ -205,10 +222,11 @@ def steps(part: Part) -> None:
     decoding = Decoding(part)
     tokens = target(decoding.vocabulary)
     y = decoding(tokens)
-    for step in range(STEPS):
-        other = decoding(changed_at(tokens, step, decoding.vocabulary))
+    others = [decoding(changed_at(tokens, n, decoding.vocabulary)) for n in range(STEPS)]
+    for step, other in enumerate(others):
         if not same(y[:, :step], other[:, :step], 1e-5):
             raise mistake("sees-later-tokens", y[:, :step], other[:, :step], step=step + 1)
+    for step, other in enumerate(others):
         require_effect("decoder-input-not-used", y[:, step], other[:, step], step=step + 1)
         if step + 1 < STEPS:
             later, z = y[:, step + 1 :], other[:, step + 1 :]
@@ -227,9 +245,13 @@ def encoder(part: Part) -> None:
         other = Memory(outputs, [x + normal(*x.shape, seed=9) for x in states], lengths)
         require_effect("encoder-not-used", y[:, 0], decoding(tokens, other)[:, 0])
         return
-    for word in range(WORDS):
-        other = changed_at(given, word, decoding.vocabulary)
-        require_effect("encoder-not-used", y, decoding(tokens, other))
+    others = [decoding(tokens, changed_at(given, n, decoding.vocabulary)) for n in range(WORDS)]
+    without = [n for n, other in enumerate(others) if same(y, other, EXACT)]
+    if without and without != [*range(WORDS)]:
+        words = ", ".join(str(n + 1) for n in without)
+        raise mistake("encoder-words-not-used", y, words=words, count=WORDS)
+    if without:
+        raise mistake("encoder-not-used", y)
 
 
 # --- attention ------------------------------------------------------------------------------------
@@ -273,6 +295,7 @@ class Calls:
         self.net = decoding.net
         self.contexts: list[tuple[Tensor, Tensor]] = []
         self.states: list[tuple[nn.Module, list[Tensor], list[Tensor]]] = []
+        self.outputs: list[Tensor | None] = []  # of each call of a recurrent layer, (B, T, H)
 
     def __enter__(self) -> "Calls":
         register = nn.modules.module.register_module_forward_hook
@@ -282,7 +305,7 @@ class Calls:
             object.__setattr__(self.net, "get_context_vector", partial(self.context, method))
         return self
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *error: object) -> None:
         self.handle.remove()
         vars(self.net).pop("get_context_vector", None)
 
@@ -304,6 +327,11 @@ class Calls:
         ]
         kept = [[x.detach().clone() for x in one] for one in states]
         self.states.append((module, kept[0] if len(kept) == 2 else [], kept[-1]))
+        is_batched = isinstance(module, nn.RNNBase) and isinstance(y[0], Tensor) and y[0].ndim == 3
+        outputs = y[0].detach() if is_batched else None
+        if outputs is not None and not module.batch_first:
+            outputs = outputs.transpose(0, 1)
+        self.outputs.append(outputs)
 
 
 def context(part: Part) -> None:
@@ -317,6 +345,8 @@ def context(part: Part) -> None:
     if not found and not calls.contexts:
         if not decoding.is_textbook and not hasattr(decoding.net, "get_context_vector"):
             raise NotChecked("The model has no attention: its context was not checked.")
+        if decoding.is_textbook:
+            require_weights(decoding)
         raise NotChecked("The context was not checked: no weights (B, T) were recognized.")
     if len(found) < STEPS:
         weights = weights_of(decoding) or [y for _, y in calls.contexts]
@@ -326,6 +356,26 @@ def context(part: Part) -> None:
     for state, _ in calls.contexts:
         if any(state.shape == cell.shape and same(state, cell, 1e-6) for cell in cells):
             raise mistake("query-of-the-cell", state, cells[0])
+
+
+def require_weights(decoding: Decoding) -> None:
+    """Raises Mistake if the context is the same for all states: the mean of the outputs, or one."""
+    outputs, states, lengths_B = decoding.memory
+    assert lengths_B is not None
+    is_word = (torch.arange(WORDS) < lengths_B[:, None])[..., None].to(outputs)
+    same_for_all = {
+        "the mean of the outputs": outputs.mean(1, keepdim=True),
+        "the mean of the words": (outputs * is_word).sum(1, keepdim=True) / is_word.sum(1)[:, None],
+        "the last output": outputs[:, -1:],
+        "the first output": outputs[:, :1],
+        "the output of the last word": outputs[torch.arange(REVIEWS), lengths_B - 1][:, None],
+    }
+    y = decoding.once()
+    tokens = target(decoding.vocabulary)
+    for what, context in same_for_all.items():
+        memory = Memory(context.expand_as(outputs), states, lengths_B)
+        if same(y, decoding(tokens, memory)):
+            raise mistake("context-without-attention", y, what=what)
 
 
 def distinct(tensors: list[Tensor]) -> list[Tensor]:
@@ -346,14 +396,38 @@ def state_carried(part: Part) -> None:
         if len(rows) != STEPS:
             continue
         for step, ((_, after), (before, _)) in enumerate(itertools.pairwise(rows), 2):
+            before = before or [torch.zeros_like(x) for x in after]
             for what, old, new in zip(("hidden state", "cell"), after, before, strict=False):
                 if old.shape == new.shape and not same(old, new, 1e-6):
                     raise mistake("state-of-another-step", new, old, step=step, what=what)
     if not decoding.is_textbook and len({id(module) for module, _, _ in calls.states}) == 2:
-        encoder = calls.states[0][0]
+        encoder, _, last = calls.states[0]
         _, before, _ = next(one for one in calls.states if one[0] is not encoder)
-        if not before or not any(bool(x.any()) for x in before):
-            raise mistake("encoder-state-not-used")
+        require_encoder_state(calls.outputs[0], last, before)
+
+
+def require_encoder_state(outputs: Tensor | None, last: list[Tensor], before: list[Tensor]) -> None:
+    """Raises Mistake if the decoder does not start with the encoder's last state.
+
+    outputs: the encoder's, (B, T, H). last, before: the state, and the cell.
+    """
+    if not before or not any(bool(x.any()) for x in before):
+        raise mistake("encoder-state-not-used", what="state")
+    if len(last) == len(before) == 2:
+        for x, what in zip(before, ("hidden state", "cell"), strict=True):
+            if not bool(x.any()):
+                raise mistake("encoder-state-not-used", what=what)
+        (h, c), (new_h, new_c) = ([x.flatten() for x in pair] for pair in (last, before))
+        if same(h, new_c) and same(c, new_h):
+            raise mistake("encoder-state-exchanged", new_h, h)
+    if outputs is None or last[0].numel() != before[0].numel():
+        return
+    start, right = before[0].flatten(), last[0].flatten()
+    if start.numel() == outputs[:, 0].numel() and not same(start, right):
+        if same(start, outputs[:, 0].flatten()):
+            raise mistake("encoder-first-state", start, right, what="state after the first word")
+        if same(start, outputs.mean(1).flatten()):
+            raise mistake("encoder-first-state", start, right, what="mean of the outputs")
 
 
 def lengths(part: Part) -> None:

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 import imdbattn.nn as own
-from imdbattn.tools.check.numbers import StudentError
+from imdbattn.tools.check.numbers import StudentError, normal
 from imdbattn.tools.check.part import Part, inputs, student
-from imdbattn.tools.check.sheets import parameters_of
+from imdbattn.tools.check.sheets import meant, parameters_of
 
 
 class Instead(nn.Module):
@@ -48,7 +48,7 @@ def softmax(scores: Tensor, lengths: Tensor | None = None) -> Tensor:
 class InsteadDotProduct(nn.Module):
     """A right DotProductAttention of the textbook, with which its MultiHeadAttention is checked."""
 
-    def __init__(self, *given: Any, **named: Any) -> None:
+    def __init__(self, *given: object, **named: object) -> None:
         super().__init__()
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None = None) -> Tensor:
@@ -59,7 +59,7 @@ class InsteadDotProduct(nn.Module):
 class InsteadAdditive(nn.Module):
     """A right AdditiveAttention of the textbook, for the decoder that uses it."""
 
-    def __init__(self, *given: Any, **named: Any) -> None:
+    def __init__(self, *given: object, **named: object) -> None:
         super().__init__()
         self.W_q, self.W_k = nn.LazyLinear(8, bias=False), nn.LazyLinear(8, bias=False)
         self.w_v = nn.Linear(8, 1, bias=False)
@@ -102,11 +102,53 @@ INSTEAD: dict[str, Any] = {name: partial(Instead, right, 1) for name, right in M
 }
 
 
+def attention_as(part: Part) -> Any:
+    """A right function with the mask of the student's, which returns the weights if that does."""
+    assert part.adapter is not None
+    mask_is = next((v for v in part.adapter.way.arguments.values() if "mask" in v), "mask")
+    with_weights = False
+    with suppress(StudentError):
+        with_weights = isinstance(student(part.make, *inputs(part, 2)[:3], None), tuple)
+
+    def right(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, *rest: Any) -> Any:
+        if mask is not None and "torch.zeros" in mask_is:
+            mask = mask > -1
+        elif mask is not None:
+            mask = ~mask.bool() if "~mask" in mask_is else mask.bool()
+        weights = own.masked_softmax(q @ k.mT * k.shape[-1] ** -0.5, mask)
+        return (weights @ v, weights) if with_weights else weights @ v
+
+    return partial(by_position, right)
+
+
+def method_of(part: Part) -> Any:
+    """A right get_context_vector, with a matrix of its own, for the model that uses a wrong one."""
+    assert part.adapter is not None
+    wanted = part.adapter.way.arguments
+    names = parameters_of(getattr(part.make, part.adapter.entry.method))
+    values = [wanted.get(meant(name, wanted) or "", "") for name in names]
+    is_swapped = bool(values) and values[0].startswith("state")
+
+    def get_context_vector(self: nn.Module, *given: Any, **named: Any) -> Tensor:
+        outputs, state = [*given, *named.values()][:: -1 if is_swapped else 1]
+        state = state[0] if isinstance(state, tuple) else state
+        query = state.reshape(-1, *state.shape[-2:])[-1]
+        matrix = normal(outputs.shape[-1], query.shape[-1], seed=3).to(outputs)
+        scores = (outputs @ matrix @ query[..., None]) / outputs.shape[-1] ** 0.5
+        context: Tensor = (scores.softmax(1) * outputs).sum(1, keepdim=True)
+        return context
+
+    return get_context_vector
+
+
 def instead(part: Part) -> Any:
     """A right part for those that use a wrong one. It returns the weights, too, if the student's
     does.
     """
     if part.adapter:
+        if part.adapter.entry.method:
+            setattr(part.make, part.adapter.entry.method, method_of(part))
+            return part.make
         is_module = part.adapter.entry.is_module
         if part.kind == "scaled_dot_product_attention" and is_module:
             return InsteadDotProduct
@@ -117,6 +159,8 @@ def instead(part: Part) -> Any:
         if part.kind in MODULES and is_width_first:
             is_padding = "~" in "".join(part.adapter.way.arguments.values())
             return partial(InsteadMasked, MODULES[part.kind], is_padding)
+        if part.kind == "scaled_dot_product_attention":
+            return attention_as(part)
         same_call = part.kind in ("masked_softmax", "masked_mean", "positional_encoding")
         return INSTEAD[part.kind] if same_call and not is_module else part.make
     right = INSTEAD.get(part.name, part.make)

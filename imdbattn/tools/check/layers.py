@@ -3,7 +3,7 @@ tensors. Shape suffixes: N samples, D width.
 """
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,10 +13,19 @@ from torch import Tensor, nn
 
 from imdbattn.tools.check.affine import SAMPLES, Fitted, affine_maps, computed, each_number, samples
 from imdbattn.tools.check.attention import attention_names
-from imdbattn.tools.check.formulas import GUESS, RIGHT, Call, Choice, Names, evaluate, whole
-from imdbattn.tools.check.numbers import Mistake, NotChecked, mask, mistake, normal, same
+from imdbattn.tools.check.formulas import (
+    GUESS,
+    RIGHT,
+    Call,
+    Choice,
+    Names,
+    evaluate,
+    whole,
+    words_only,
+)
+from imdbattn.tools.check.numbers import Mistake, NotChecked, mask, mistake, normal, same, show
 from imdbattn.tools.check.part import HEADS, WIDTH, Part, inputs, record
-from imdbattn.tools.check.tables import TABLES
+from imdbattn.tools.check.tables import TABLES, change_for
 
 
 def ignores_padding(call: Call) -> bool:
@@ -58,7 +67,7 @@ def attending(module: nn.Module) -> list[Call]:
     return found
 
 
-def attend(three: Any, x: Tensor, m: Tensor) -> Any:
+def attend(three: tuple[Tensor, ...], x: Tensor, m: Tensor) -> Any:
     return evaluate(TABLES["SelfAttention"].steps, attention_names(three, 1, False, whole, x, m))
 
 
@@ -78,7 +87,7 @@ def norms(words: list[Tensor]) -> list[Call]:
     ]
 
 
-def layer_choices(part: Part, net: Any, results: list[Tensor]) -> Iterator[Choice]:
+def layer_choices(part: Part, net: nn.Module, results: list[Tensor]) -> Iterator[Choice]:
     """Attention is one of the modules, or else that of three affine functions of x or LN(x); g: see
     Fitted.
     """
@@ -93,8 +102,23 @@ def layer_choices(part: Part, net: Any, results: list[Tensor]) -> Iterator[Choic
         for x_ND in (words[0], found[-1](words[0])):
             three = affine_maps(x_ND, [y for y in words if each_number(x_ND, y) is None])[:3]
             attentions += [partial(attend, one) for one in itertools.permutations(three, 3)]
+        attentions = those_computed(attentions, found, samples(part, 2), wide)
     for f, n, y in itertools.product(attentions, found, reversed(wide)):
         yield finding, "", {"attention": f, "n": n, "g": Fitted(y, alone=False)}
+
+
+def those_computed(
+    attentions: list[Call], norms: list[Call], given: list[Tensor], made: list[Tensor]
+) -> list[Call]:
+    """The attentions whose results are among the tensors; all of them if there is none."""
+    x_BTD, mask_BT = given
+    inputs_of = [x_BTD, *(norm(x_BTD) for norm in norms)]
+    kept = []
+    for attention in attentions:
+        results = [attention(x, mask_BT) for x in inputs_of]
+        if any(same(y, z) for y in results for z in made if y is not None):
+            kept.append(attention)
+    return kept or attentions
 
 
 def inside(part: Part, net: nn.Module) -> bool:
@@ -110,7 +134,7 @@ def inside(part: Part, net: nn.Module) -> bool:
         x_ND = norm(words[0])
         found = affine_maps(x_ND, [y for y in words if each_number(x_ND, y) is None])[:3]
         maps += [(norm, three) for three in itertools.permutations(found, 3)]
-    if not differs_inside(part, net, maps, 5, 2, 4, 3):
+    if not differs_inside(part, net, maps, 3, 5, 2, 4):
         return True
     differs_inside(part, net, maps, 4, 4, 4)  # without padding
     return False
@@ -140,9 +164,16 @@ def require_skips(part: Part, net: nn.Module, only_wide: bool) -> None:
     if only_wide and last_wide < 0:
         return
     mixed = [y for y, is_mixed in steps if is_mixed]
-    change = TABLES["ResidualLayer"].texts["change"]
     if not any(same(y - x_BTD, z) for y, z in itertools.permutations(mixed, 2)):
-        raise mistake("input-not-added", mixed[-1], what="attention", fix=change)
+        x_ND = F.layer_norm(x_BTD, x_BTD.shape[-1:]).flatten(0, 1)
+        unmixed = [y for y, is_mixed in steps if not is_mixed and not same(y, x_BTD)]
+        normed = [y for y in unmixed if each_number(x_ND, y.flatten(0, 1)) is not None]
+        for n, (y, z) in itertools.product(normed, itertools.permutations(mixed, 2)):
+            if same(y - n, z):
+                sentence = "LN(x) is added to the result of attention, not x."
+                example = f"For 2 reviews of 3 words, {show(y[0, 0, :3].tolist())} is this sum."
+                raise Mistake("norm-on-skip", sentence, example, part.change("norm-on-skip"))
+        raise mistake("input-not-added", mixed[-1], what="attention", fix=part.change("no-skip"))
     late = [y for y, is_mixed in steps[last_wide:] if is_mixed] if last_wide >= 0 else []
     sums = (same(y - v, u) for y, v in itertools.permutations(late, 2) for u in mixed)
     if late and not any(sums):
@@ -151,31 +182,39 @@ def require_skips(part: Part, net: nn.Module, only_wide: bool) -> None:
     raise NotChecked("Differs from the sheet: LayerNorm or what follows the attention is another.")
 
 
-def differs_inside(part: Part, net: nn.Module, maps: list[Any], *lengths: int) -> bool:
+def differs_inside(
+    part: Part, net: nn.Module, maps: Sequence[tuple[Call, tuple[Tensor, ...]]], *lengths: int
+) -> bool:
     """Whether the attention in a layer differs from the formula. Raises Mistake for a known one."""
     x_BTD, mask_BT = inputs(part, *lengths)
     with torch.enable_grad():
         made = record(part, net, x_BTD, mask_BT)
     made = [y if y.shape == x_BTD.shape else y.transpose(0, 1) for y in made if y.ndim == 3]
-    results = [y[mask_BT] for y in made if y.shape == x_BTD.shape]
+    results = [y for y in made if y.shape == x_BTD.shape]
     names = []
     for (norm, three), heads in itertools.product(maps, (1, HEADS)):
         names.append((heads, attention_names(three, heads, False, whole, norm(x_BTD), mask_BT)))
     tables = {1: TABLES["SelfAttention"], HEADS: TABLES["MultiHeadSelfAttention"]}
 
-    def gives(steps: dict[str, str], names: Names) -> bool:
+    def gives(steps: dict[str, str], names: Names, keep: Call = words_only) -> bool:
         y = evaluate(steps, names)
         if y is None or y.shape != x_BTD.shape:
             return False
-        return any(same(y[mask_BT], z) for z in results)
+        y = keep(y, x_BTD, mask_BT)
+        return any(same(y, keep(z, x_BTD, mask_BT)) for z in results)
 
     if any(gives(tables[heads].steps, one) for heads, one in names):
         return False
     for heads, one in names:
-        for finding, sentence, steps in tables[heads].variants:
-            if finding not in NOT_INSIDE and gives(tables[heads].steps | steps, one):
-                text = "All results of the attention in this layer are those of this mistake."
-                raise Mistake(finding, sentence, text, tables[heads].texts["change"])
+        found = [
+            (finding, sentence, tables[heads].steps | steps)
+            for finding, sentence, steps in tables[heads].variants
+            if finding not in NOT_INSIDE and gives(tables[heads].steps | steps, one)
+        ]
+        exact = [known for known in found if gives(known[2], one, whole)]
+        for finding, sentence, _ in (*exact, *found):
+            text = "All results of the attention in this layer are those of this mistake."
+            raise Mistake(finding, sentence, text, change_for(tables[heads], finding))
     return True
 
 

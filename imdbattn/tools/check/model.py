@@ -6,7 +6,8 @@ Shape suffixes: B reviews, T positions, V words of the vocabulary, D width, C cl
 
 import inspect
 import re
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -45,34 +46,58 @@ def padding(part: Part) -> None:
     y, z = (logits(part, one, lengths=lengths_B) for one in (tokens_BT, other_BT))
     if same(y, z):
         return
+    zeros_BT = tokens_BT.masked_fill(padding_BT, 0)
+    if same(logits(part, zeros_BT, lengths=lengths_B), alone(part, tokens_BT, lengths_B)):
+        raise mistake("mask-from-tokens", y[1], z[1])
     weights_of_words(part, tokens_BT, lengths_B)
     with suppress(NotChecked):
         read(part, cls=False)
     raise mistake("depends-on-padding", y[1], z[1], text="", length=3, more=2)
 
 
+def alone(part: Part, tokens_BT: Tensor, lengths_B: Tensor) -> Tensor:
+    """The logits of each review without padding."""
+    rows = zip(tokens_BT, lengths_B.tolist(), strict=True)
+    return torch.cat([logits(part, row[None, :length]) for row, length in rows])
+
+
 def weights_of_words(part: Part, tokens_BT: Tensor, lengths_B: Tensor) -> None:
     """Raises Mistake if a tensor is weights of attention in which words attend to padding."""
     net = net_of(part)
-    with torch.enable_grad():  # without gradients, torch's own attention computes in one step
+    with torch.enable_grad(), step_by_step():
         made = record(part, net, tokens_BT, lengths_B)
     for weights_B in filter(None, (as_weights(x, *tokens_BT.shape) for x in made)):
         for w, length in zip(weights_B, lengths_B.tolist(), strict=True):
             on_words, on_padding = w[:, :length, :length].sum(), w[:, :length, length:].sum()
+            if on_padding > 1e-3 and w[:, :length, length + 1 :].sum() < 1e-6 < on_words:
+                texts = mistake("one-position-too-many-in-model", w[0, 0], length=length).args[1:]
+                raise Mistake("one-position-too-many", *texts)
             if on_padding > 1e-3:
                 finding = "no-key-mask" if on_words > 1e-3 else "mask-inverted"
                 texts = mistake(f"{finding}-in-model", w[0, 0], length=length).args[1:]
                 raise Mistake(finding, *texts)
 
 
+@contextmanager
+def step_by_step() -> Iterator[None]:
+    """Torch's own attention computes its weights in a step of their own within a with block."""
+    before = torch.backends.cuda.flash_sdp_enabled()
+    torch.backends.cuda.enable_flash_sdp(False)
+    try:
+        yield
+    finally:
+        torch.backends.cuda.enable_flash_sdp(before)
+
+
 def as_weights(x: Tensor, reviews: int, length: int) -> list[Tensor] | None:
     """Weights of attention as (heads, T, T) for each review; None for another tensor. nan, of words
-    whose keys are all masked, becomes 0.
+    whose keys are all masked, becomes 0, which torch's own attention gives.
     """
     if x.shape[-2:] != (length, length) or x.numel() % (reviews * length**2) or (x < 0).any():
         return None
     sums = x.sum(-1)
-    if bool(sums.isnan().all()) or not bool(((sums - 1).abs().nan_to_num(0) < 1e-3).all()):
+    is_one = (sums - 1).abs() < 1e-3
+    if not bool(is_one.any() and (is_one | sums.isnan() | (sums == 0)).all()):
         return None
     return [*x.nan_to_num(0).reshape(reviews, -1, length, length)]
 
@@ -120,7 +145,7 @@ def positions(part: Part) -> str | None:
     net, seen = net_of(part), list[tuple[Tensor, Tensor]]()
     named = [m for m in net.modules() if "pos" in type(m).__name__.lower()]
 
-    def hook(module: nn.Module, given: Any, y: Any) -> None:
+    def hook(module: nn.Module, given: tuple[Any, ...], y: object) -> None:
         is_one = module in named and len(given) == 1
         if is_one and isinstance(y, Tensor) and y.shape == getattr(given[0], "shape", None):
             seen.append((given[0].detach(), y.detach()))
@@ -173,7 +198,11 @@ def added_positions(part: Part, vectors_BTD: Tensor, made: list[Tensor]) -> str 
             pe_BTD = y_BTD - x_BTD
             of_reviews = same(pe_BTD[:1].expand(shape), pe_BTD)
             of_places = same(pe_BTD[:, :1].expand(shape), pe_BTD)
-            if of_places and not of_reviews:
+            if of_places and of_reviews:
+                if is_one_position(pe_BTD[0, 0]):
+                    raise mistake("same-position-in-model", pe_BTD[0, 0])
+                continue
+            if of_places:
                 raise mistake("positions-of-reviews", pe_BTD[0, 0], pe_BTD[1, 0])
             if of_reviews and (found := find_positions(part, x_BTD, y_BTD)) is not None:
                 if found:
@@ -184,7 +213,15 @@ def added_positions(part: Part, vectors_BTD: Tensor, made: list[Tensor]) -> str 
     raise NotChecked("Positions were not checked: none are added to the vectors.")
 
 
-def find_positions(part: Part, x_BTD: Tensor, y_BTD: Tensor) -> Any:
+def is_one_position(pe_D: Tensor) -> bool:
+    """Whether the numbers are sines and cosines in turn."""
+    if len(pe_D) % 2:
+        return False
+    squares = pe_D.unflatten(0, (-1, 2)).square().sum(-1)
+    return same(squares, torch.ones_like(squares))
+
+
+def find_positions(part: Part, x_BTD: Tensor, y_BTD: Tensor) -> Exception | bool | None:
     """What diagnose returns for x to which positions may be added. Raises Mistake."""
     names = {"x": x_BTD, "length": x_BTD.shape[1], "width": x_BTD.shape[2]}
     bindings = [(RIGHT, "", lambda: names)]

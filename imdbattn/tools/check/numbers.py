@@ -50,7 +50,7 @@ def show(values: Any, digits: int = 3) -> str:
     return f"{0 if abs(values) < 1e-12 else values:.{digits}g}"
 
 
-def mistake(finding: str, *tensors: Tensor, **values: Any) -> Mistake:
+def mistake(finding: str, *tensors: Tensor, **values: object) -> Mistake:
     """The finding with the texts of findings.txt. tensors: shown from their first difference on,
     with enough digits.
     """

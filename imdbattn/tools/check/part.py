@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from imdbattn.tools.check.numbers import Mistake, NotChecked, StudentError, mask, mistake, normal
-from imdbattn.tools.check.tables import SIGNATURES
+from imdbattn.tools.check.tables import SIGNATURES, TABLES, Table, change_for
 
 if TYPE_CHECKING:
     from imdbattn.tools.check.adapter import Adapter
@@ -33,6 +33,7 @@ MADE_WITH = {
 NAMES = {"heads": HEADS, "hidden": HIDDEN, "vocabulary": VOCABULARY, "classes": CLASSES}
 MAY_RETURN_WEIGHTS = ("MultiHeadAttention", "scaled_dot_product_attention", "DecoderAttention")
 
+Own = dict[str, Any]  # the names of a file
 OPTIONS: list[dict[str, Any]] = [{}, {"positions": "sinusoidal"}, {"cls": True}]
 OPTIONS += [OPTIONS[1] | OPTIONS[2]]
 
@@ -49,12 +50,13 @@ class Part:
         name: str,
         make: Any,
         file: str = "",
-        own: dict[str, Any] | None = None,
+        own: Own | None = None,
         kind: str = "",
         adapter: "Adapter | None" = None,
     ) -> None:
         self.name, self.make, self.file = name, make, file
         self.kind, self.adapter = kind or name, adapter
+        self.others: list[Part] = []  # of the same file
         self.own = getattr(make, "__globals__", {}) if own is None else own
         self.signature = SIGNATURES[self.kind]
         forward = getattr(make, "forward", None)
@@ -82,10 +84,13 @@ class Part:
         """How it is called, in the words of the sheet."""
         return self.adapter.entry.signature if self.adapter else self.signature
 
-    @property
-    def change(self) -> str:
-        """What to change, in the words of the sheet; "" for those of the table."""
-        return self.adapter.entry.change if self.adapter else ""
+    def change(self, finding: str, table: Table | None = None) -> str:
+        """What to change for a finding, also in the words of the sheet.
+
+        table: the section with the finding; by default that of the part.
+        """
+        sheets = self.adapter.entry.change if self.adapter else ""
+        return change_for(table or TABLES[self.kind], finding, sheets)
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -199,7 +204,7 @@ def net_of(part: Part, vectors: Tensor | None = None, seed: int = 0, **options: 
     return module.eval()
 
 
-def like_torch(part: Part, net: Any) -> bool:
+def like_torch(part: Part, net: nn.Module) -> bool:
     """Whether it is called as torch.nn.MultiheadAttention, whose key_padding_mask is True on
     padding.
     """
@@ -243,7 +248,7 @@ class Recorder(TorchDispatchMode):
         return False  # otherwise torch imports dynamo, which takes seconds
 
     def __torch_dispatch__(
-        self, operation: Any, types: Any, args: Any = (), kwargs: Any = None
+        self, operation: Callable[..., Any], types: object, args: Any = (), kwargs: Any = None
     ) -> Any:
         result = operation(*args, **(kwargs or {}))
         tensors = [x for x in tree_leaves(result) if isinstance(x, Tensor)]
@@ -251,7 +256,7 @@ class Recorder(TorchDispatchMode):
         return result
 
 
-def record(part: Part, net: Any, *given: Tensor) -> list[Tensor]:
+def record(part: Part, net: Callable[..., object], *given: Tensor) -> list[Tensor]:
     """The tensors that the operations of a call make, in their order."""
     with Recorder() as recorder:
         call(part, net, *given)

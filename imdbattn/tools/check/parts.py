@@ -3,7 +3,6 @@
 import difflib
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any
 
 import torch
 
@@ -15,12 +14,12 @@ import imdbattn.tools.check.model as model
 import imdbattn.tools.check.rules as rules
 import imdbattn.tools.check.source as source
 from imdbattn.errors import UserError
-from imdbattn.tools.check.adapter import Adapter, is_given_a_mask
+from imdbattn.tools.check.adapter import Adapter, is_given_a_mask, rank_of
 from imdbattn.tools.check.adapter import settle as settle_among
 from imdbattn.tools.check.instead import instead
-from imdbattn.tools.check.part import Part
+from imdbattn.tools.check.part import SIZES, Own, Part
 from imdbattn.tools.check.references import agrees, reference
-from imdbattn.tools.check.report import result_of
+from imdbattn.tools.check.report import Message, result_of
 from imdbattn.tools.check.running import Rule, explain, run
 from imdbattn.tools.check.sheets import Sheet, choose, load, matches
 from imdbattn.tools.check.tables import PARTS, SIGNATURES
@@ -87,35 +86,41 @@ MODEL = [
     Rule("padding", model.padding, ("repeatable",)),
     Rule("mean", model.mean, ("repeatable", "padding")),
     Rule("vectors", model.vectors, ("repeatable", "padding")),
-    Rule("words", model.words, ("repeatable", "padding", "mean")),
+    Rule("words", model.words, ("repeatable", "logits", "padding", "mean")),
     Rule("layers", classifier.layers),
     Rule("registered", rules.registered),
     Rule("gradients", rules.gradients, ("logits", "layers", "registered", "padding", "mean")),
     Rule("positions", model.positions, ("repeatable",)),
-    Rule("batch", rules.batch, ("repeatable", "padding", "mean", "positions")),
+    Rule("batch", rules.batch, ("repeatable", "logits", "padding", "mean", "positions")),
     Rule("finite", rules.finite, ("batch", "input-unchanged")),
 ]
 FOR_ALL = [
     Rule("shape", decoder.logits_shape),
     Rule("repeatable", decoder.repeatable),
     Rule("logits", decoder.returns_logits, ("repeatable",)),
-    Rule("batch", decoder.batch, ("repeatable",)),
-    Rule("steps", decoder.steps, ("repeatable", "batch")),
+    Rule("batch", decoder.batch, ("repeatable", "logits")),
     Rule("encoder", decoder.encoder, ("repeatable", "batch")),
+    Rule("steps", decoder.steps, ("repeatable", "batch", "encoder")),
     Rule("state-carried", decoder.state_carried, ("repeatable", "steps", "encoder")),
 ]
+CONTEXT = Rule("context", decoder.context, ("repeatable", "steps", "encoder", "state-carried"))
 DECODER = [
     *FOR_ALL,
-    Rule("context", decoder.context, ("repeatable", "steps", "encoder")),
-    Rule("lengths", decoder.lengths, ("repeatable",)),
+    CONTEXT,
+    Rule("lengths", decoder.lengths, ("repeatable", "batch", "context")),
     Rule("query", decoder.query, ("repeatable", "context", "encoder")),
     Rule("state", decoder.carried, ("repeatable", "steps", "context", "state-carried")),
 ]
 SEQ2SEQ = [
     *FOR_ALL,
-    Rule("context", decoder.context, ("repeatable", "steps", "encoder")),
+    CONTEXT,
+    Rule("layers-used", lab.layers_used, ("repeatable",)),
     Rule("context-used", lab.context_used, ("repeatable", "context")),
-    Rule("prediction", lab.prediction, ("steps", "encoder", "context", "state-carried")),
+    Rule(
+        "prediction",
+        lab.prediction,
+        ("steps", "encoder", "context", "state-carried", "layers-used"),
+    ),
 ]
 ENCODING = [
     *FIRST,
@@ -148,9 +153,7 @@ def rules_of(part: Part) -> list[Rule]:
     ]
 
 
-def check(
-    file: str, names: Mapping[str, str], sheet: str | None = None
-) -> Iterator[dict[str, Any]]:
+def check(file: str, names: Mapping[str, str], sheet: str | None = None) -> Iterator[Message]:
     """Messages: {"parts": names of their checks, "near": names that other parts may have}, and
     those of running.run. sheet: its name; None for the one that the names in the file belong to.
 
@@ -174,7 +177,7 @@ def check(
     yield {"done": True}
 
 
-def check_objects(things: dict[str, Any], sheet: str | None = None) -> Iterator[dict[str, Any]]:
+def check_objects(things: Own, sheet: str | None = None) -> Iterator[Message]:
     """As check, for classes and functions of this process by their names. Raises UserError."""
     plain = {name: thing for name, thing in things.items() if name in PARTS}
     page = load(sheet) if sheet else choose(things, plain, anywhere=True)
@@ -193,8 +196,8 @@ def check_objects(things: dict[str, Any], sheet: str | None = None) -> Iterator[
 
 
 def check_parts(
-    parts: list[Part], page: Sheet | None, own: dict[str, Any], names: Mapping[str, str]
-) -> Iterator[dict[str, Any]]:
+    parts: list[Part], page: Sheet | None, own: Own, names: Mapping[str, str]
+) -> Iterator[Message]:
     """The messages of these parts. own: the names of the file, where wrong parts are replaced."""
     checks = {part.name: [rule.name for rule in rules_of(part)] for part in parts}
     yield {"parts": checks}
@@ -204,6 +207,7 @@ def check_parts(
     order = [*first, "MultiHeadSelfAttention", *SIGNATURES]  # what others use comes first
     for part in sorted(parts, key=lambda part: order.index(part.kind)) if page else parts:
         wrong = False
+        part.others = [other for other in parts if other is not part]
         if part.adapter:
             yield {"doing": [part.name, "shape"]}
             settle(part)
@@ -219,16 +223,18 @@ def check_parts(
             replace(own, part, names)
 
 
-def replace(own: dict[str, Any], part: Part, names: Mapping[str, str]) -> None:
+def replace(own: Own, part: Part, names: Mapping[str, str]) -> None:
     """Puts a right part in the place of a wrong one, under each of its names."""
     right = instead(part)
+    if right is part.make:
+        return
     own[names.get(part.name, part.name)] = right
     for name, thing in list(own.items()):
         if thing is part.make:
             own[name] = right
 
 
-def sheet_of(own: dict[str, Any], names: Mapping[str, str], sheet: str | None) -> Sheet | None:
+def sheet_of(own: Own, names: Mapping[str, str], sheet: str | None) -> Sheet | None:
     """The sheet of this name, or the one that the file is recognized as."""
     if sheet:
         return load(sheet)
@@ -247,7 +253,7 @@ def names_of(sheet: Sheet) -> list[str]:
 
 def parts_of(
     sheet: Sheet,
-    own: dict[str, Any],
+    own: Own,
     file: str,
     names: Mapping[str, str],
     anywhere: bool = False,
@@ -281,14 +287,31 @@ def settle(part: Part) -> None:
     for kind in entry.rules:
         own = Adapter(entry, kind)
         own.masked = entry.masked and is_given_a_mask(entry, called)
-        candidates.append(Part(part.name, part.make, part.file, part.own, kind, own))
+        candidate = Part(part.name, part.make, part.file, part.own, kind, own)
+        candidate.others = part.others
+        candidates.append(candidate)
     if part.kind in ("Decoder", "Seq2Seq"):
         return
     torch.set_default_dtype(torch.float64)
-    tried: list[Callable[[Part], Any]] = [rules.shape, rules.numbers, rules.padding]
+    if part.kind == "scaled_dot_product_attention" and not entry.sizes:
+        allow_equal_widths(candidates)
+    tried: list[Callable[[Part], object]] = [rules.shape, rules.numbers, rules.padding]
     tried += [rules.batch] if part.kind == "Model" else [agrees, reference]
     best = settle_among(candidates, entry, called, tried)
     vars(part).update(vars(best))
+
+
+def allow_equal_widths(candidates: list[Part]) -> None:
+    """Values are as wide as keys, if the function raises an exception for others in every way."""
+    for part in candidates:
+        assert part.adapter is not None
+        for way in part.adapter.entry.ways:
+            part.adapter.way = way
+            if rank_of(rules.shape, part) >= 0:
+                return
+    for part in candidates:
+        assert part.adapter is not None
+        part.adapter.sizes = {"E": SIZES["D"]}
 
 
 def notes(part: Part) -> Iterator[str]:
@@ -306,9 +329,7 @@ def notes(part: Part) -> Iterator[str]:
         yield f"Checked as {part.kind}."
 
 
-def similar(
-    own: dict[str, Any], checks: Mapping[str, Any], names: Mapping[str, str]
-) -> dict[str, str]:
+def similar(own: Own, checks: Mapping[str, object], names: Mapping[str, str]) -> dict[str, str]:
     """Parts that are absent -> names of classes and functions of the file that may be meant."""
     mine = [
         name
@@ -331,7 +352,7 @@ def similar(
     }
 
 
-def find(own: dict[str, Any], file: str, names: Mapping[str, str]) -> list[Part]:
+def find(own: Own, file: str, names: Mapping[str, str]) -> list[Part]:
     """The parts in the order of PARTS. Raises UserError if one of the names, or every part, is
     missing.
     """

@@ -6,7 +6,9 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from imdbattn.tools.check.accuracy import TEST, TRAIN, FirstWord, accuracy_examples, share
 from imdbattn.tools.check.affine import SAMPLES, samples
@@ -15,6 +17,7 @@ from imdbattn.tools.check.context import decoder_choices, decoder_examples
 from imdbattn.tools.check.formulas import (
     RIGHT,
     Binding,
+    Call,
     Choice,
     Names,
     diagnose,
@@ -22,8 +25,16 @@ from imdbattn.tools.check.formulas import (
     words_only,
 )
 from imdbattn.tools.check.layers import inside, layer_choices, require_skips
-from imdbattn.tools.check.numbers import Mistake, NotChecked, mask, mistake, normal, same
-from imdbattn.tools.check.part import WIDTH, Part, call, inputs, net_of, student
+from imdbattn.tools.check.numbers import (
+    Mistake,
+    NotChecked,
+    StudentError,
+    mask,
+    mistake,
+    normal,
+    same,
+)
+from imdbattn.tools.check.part import WIDTH, Part, call, inputs, net_of, record, student
 from imdbattn.tools.check.rules import batch, require_shape
 from imdbattn.tools.check.scores import additive_choices, bilinear_choices
 from imdbattn.tools.check.tables import TABLES
@@ -62,7 +73,15 @@ def examples_of(part: Part) -> Names:
     )
 
 
-def encoding_choices(part: Part, net: Any, results: list[Tensor]) -> Iterable[Choice]:
+def encoding_examples(part: Part) -> Names:
+    """The vectors are small, so that small differences of the positions are seen."""
+    lengths = [3] * 16, [1], [2], [20, 20]
+    texts = "16 reviews of 3 words", "1 review of 1 word", "1 review of 2 words", "2 reviews of 20"
+    given = ([x / 4 for x in inputs(part, *one)] for one in lengths)
+    return dict(zip(texts, given, strict=True))
+
+
+def encoding_choices(part: Part, net: nn.Module, results: list[Tensor]) -> Iterable[Choice]:
     """The names of the formula of positional_encoding for the shape of x."""
     yield RIGHT, "", lambda x: {"x": x, "length": x.shape[1], "width": x.shape[2]}
 
@@ -77,7 +96,7 @@ CONSTANT: dict[str, Any] = {
     "scaled_dot_product_attention": partial(attention_names, None, 0, False, whole),
     "test_accuracy": {"share": share, "train": TRAIN, "test": TEST},
 }
-CHOICES: dict[str, Callable[[Part, Any, list[Tensor]], Iterable[Choice]]] = {
+CHOICES: dict[str, Callable[[Part, nn.Module, list[Tensor]], Iterable[Choice]]] = {
     "SelfAttention": attention_choices,
     "MultiHeadAttention": attention_choices,
     "PlainLayer": layer_choices,
@@ -90,10 +109,12 @@ CHOICES: dict[str, Callable[[Part, Any, list[Tensor]], Iterable[Choice]]] = {
     "BilinearScore": bilinear_choices,
     "DecoderAttention": decoder_choices,
 }
+ATTENTIONS = {name for name, choices in CHOICES.items() if choices is attention_choices}
 EXAMPLES = {
     "masked_mean": mean_examples,
     "positional_encoding": position_examples,
     "test_accuracy": accuracy_examples,
+    "PositionalEncoding": encoding_examples,
     "PlainLayer": layer_examples,
     "ResidualLayer": layer_examples,
     "DecoderAttention": decoder_examples,
@@ -163,11 +184,23 @@ def compare(part: Part, known: bool) -> str:
         try:
             found = diagnose(part, table, results, bindings, examples, keep, known, padded)
         except Mistake as named:
+            if named.args[0] == "no-attention" and softmax_over_one(part, net):
+                sentence = "A softmax is over an axis of size one: all scores are 1 then."
+                change = part.change("softmax-over-one", table)
+                raise Mistake("softmax-over-one", sentence, named.args[2], change) from named
+            if named.args[0] == "skip-in-attention" and not adds_again(part):
+                raise NotChecked(f"Differs from the sheet: {named.args[1]}") from named
             if is_residual and named.args[0] == "no-g":
                 raise NotChecked(f"Differs from the sheet: {named.args[1]}") from named
             raise
         if is_right_inside and is_residual:
             require_skips(part, net, only_wide=False)
+    may_be_layer = part.adapter is not None and "PlainLayer" in part.adapter.entry.rules
+    is_positive = all(bool((y >= 0).all()) for y in results)
+    if found and known and part.kind in ATTENTIONS and is_positive and not may_be_layer:
+        texts = found.args[2:] if isinstance(found, Mistake) else ("", "")
+        change = part.change("function-of-the-result", table)
+        raise Mistake("function-of-the-result", "ReLU is applied to the result.", texts[0], change)
     if found:
         if known and part.arguments[:-1]:
             require_batch(part)
@@ -198,7 +231,69 @@ def require_batch(part: Part) -> None:
         raise mistake(f"{name}-in-layer", before, other_padding) from found
 
 
-def require_effects(part: Part, net: Any) -> None:
+class Softmaxes(TorchDispatchMode):
+    """Notes whether a softmax is over an axis of size one."""
+
+    is_over_one = False
+
+    def __torch_dispatch__(
+        self, operation: Call, types: object, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if operation is torch.ops.aten._softmax.default:
+            x, axis = args[:2]
+            self.is_over_one |= x.shape[axis] == 1 and x.numel() > 1
+        return operation(*args, **(kwargs or {}))
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+
+def softmax_over_one(part: Part, net: Call) -> bool:
+    """Whether a softmax is over an axis of size one."""
+    with Softmaxes() as softmaxes:
+        call(part, net, *inputs(part, 3, 3))
+    return softmaxes.is_over_one
+
+
+def adds_again(part: Part) -> bool:
+    """Whether x, which attention itself adds, is not to be added there: the part is no class of a
+    sheet with names of its own, or another class of the file adds its input to the result, too.
+    """
+    if part.adapter is None or not part.adapter.entry.any_name:
+        return True
+    return any(adds_input(other, part.make) for other in part.others)
+
+
+def normalized(x: Tensor) -> Tensor:
+    return F.layer_norm(x, x.shape[-1:])
+
+
+def adds_input(part: Part, attention: type) -> bool:
+    """Whether the part adds to the results of this class what is, or becomes by LayerNorm, its
+    input.
+    """
+    calls: list[tuple[Tensor, Tensor]] = []
+
+    def keep(module: nn.Module, given: Any, y: Any) -> None:
+        if isinstance(module, attention) and given and isinstance(y, Tensor):
+            calls.append((given[0].detach().clone(), y.detach().clone()))
+
+    try:
+        net = net_of(part)
+        with nn.modules.module.register_module_forward_hook(keep):
+            made = record(part, net, *inputs(part, 3, 3))
+    except (StudentError, NotChecked, Mistake):
+        return False
+    for x, y in calls:
+        like_x = [z for z in made if z.shape == x.shape]
+        before = [z for z in like_x if same(normalized(z), normalized(x))]
+        if any(z.shape == y.shape and any(same(z - y, a) for a in (x, *before)) for z in made):
+            return True
+    return False
+
+
+def require_effects(part: Part, net: Call) -> None:
     """Raises Mistake if one of the tensors that the part is given has no effect on the result."""
     given = inputs(part, 3, 3)
     before = call(part, net, *given)
@@ -206,5 +301,5 @@ def require_effects(part: Part, net: Any) -> None:
         if given[place].is_floating_point():
             moved = [x + normal(*x.shape, seed=7) if x is given[place] else x for x in given]
             if same(call(part, net, *moved), before, 1e-6):
-                change = part.change or TABLES[part.kind].texts["change"]
-                raise mistake("argument-not-used", before, name=name, fix=change)
+                fix = part.change("argument-not-used")
+                raise mistake("argument-not-used", before, name=name, fix=fix)

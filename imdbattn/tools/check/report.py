@@ -14,6 +14,7 @@ from imdbattn.tools.check.tables import PARTS
 
 WIDTH = 100
 Result = dict[str, Any]
+Message = dict[str, Any]  # of a check: see parts.check
 # of a part without findings; True: its results could not be compared
 HELD = {False: "All checks hold.", True: "The checks hold, but the results were not compared."}
 
@@ -52,7 +53,7 @@ class Outcome:
     done: bool = False
     error: str = ""  # why the file could not be checked
 
-    def take(self, message: dict[str, Any]) -> None:
+    def take(self, message: Message) -> None:
         """A message of parts.check: a result, or values of other fields."""
         if "result" in message:
             self.results.append(message["result"])
@@ -183,7 +184,7 @@ def as_text(outcome: Outcome) -> str:
     return "\n\n".join(filter(None, [*blocks, "\n".join(end)]))
 
 
-def page(outcome: Outcome) -> dict[str, Any]:
+def page(outcome: Outcome) -> Result:
     start = {"version": 1, "file": outcome.file}
     if outcome.error:
         return start | {"error": outcome.error}

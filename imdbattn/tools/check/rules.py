@@ -3,6 +3,7 @@
 These are: shape, same results, finite numbers, registered weights, gradients, unchanged inputs.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -36,7 +37,7 @@ SPENT = {
 WITHOUT_WORDS = "The result, or a gradient, is nan for a review without words."
 
 
-def require_shape(value: Any, right: tuple[int, ...], text: str, part: Part) -> None:
+def require_shape(value: object, right: tuple[int, ...], text: str, part: Part) -> None:
     """Raises Mistake unless value is a tensor of floating-point numbers with this shape."""
     values = {"text": text, "signature": part.shown}
     if not isinstance(value, Tensor):
@@ -53,8 +54,13 @@ def shape(part: Part) -> None:
     for reviews, length in ((2, 3), (1, 3), (2, 1), (1, 1)):
         sizes = part.sizes | {"B": reviews, "T": length, "Q": length}
         right = tuple(sizes[letter] for letter in part.arguments[-1][1])
-        y = call(part, net, *inputs(part, *[length] * reviews))
-        require_shape(y, right, f"For {reviews} reviews of {length} words, the result", part)
+        given = inputs(part, *[length] * reviews)
+        y = call(part, net, *given)
+        try:
+            require_shape(y, right, f"For {reviews} reviews of {length} words, the result", part)
+        except Mistake:
+            require_values(part, net, given, y)
+            raise
     given = [x[1:] for x in inputs(part, 3, 2, 1)]
     right = tuple(
         (part.sizes | {"B": 2, "T": 3, "Q": 3})[letter] for letter in part.arguments[-1][1]
@@ -65,6 +71,20 @@ def shape(part: Part) -> None:
         "For reviews of 2 words and 1 word with 3 positions, the result",
         part,
     )
+
+
+def require_values(part: Part, net: Callable[..., Any], given: list[Tensor], y: Tensor) -> None:
+    """Raises Mistake if the values have no effect on a result of the wrong shape."""
+    names = [name for name, _ in part.arguments]
+    if "v" not in names or not isinstance(y, Tensor):
+        return
+    place = names.index("v")
+    moved = [x + 1 if x is given[place] else x for x in given]
+    z = call(part, net, *moved)
+    if y.is_floating_point() and same(y, z, 1e-6):
+        sentence = "The values have no effect: something else is averaged, and has another width."
+        texts = mistake("argument-not-used", y, name="values", fix="").args[2]
+        raise Mistake("keys-not-values", sentence, texts, part.change("keys-not-values"))
 
 
 def repeatable(part: Part) -> None:
@@ -143,7 +163,7 @@ def batch(part: Part) -> None:
                 raise mistake("depends-on-batch", alone, other, **values)
 
 
-def trained(part: Part, net: Any, *given: Tensor) -> set[str]:
+def trained(part: Part, net: nn.Module, *given: Tensor) -> set[str]:
     """Names of the parameters that receive a gradient other than 0 from the squares of the
     result.
     """

@@ -9,7 +9,7 @@ import torch
 from imdbattn.errors import in_line
 from imdbattn.tools.check.numbers import Mistake, NotChecked, NotCompared, StudentError
 from imdbattn.tools.check.part import Part
-from imdbattn.tools.check.report import result_of
+from imdbattn.tools.check.report import Message, result_of
 from imdbattn.tools.check.tables import PARTS, describe
 
 
@@ -24,12 +24,12 @@ class Rule(NamedTuple):
     option: str | None = None  # an argument without which the rule does not apply
 
 
-def sentence(test: Callable[..., Any]) -> str:
+def sentence(test: Callable[..., object]) -> str:
     """Returns the first paragraph of a rule's docstring, on one line."""
     return " ".join(str(test.__doc__).partition("\n\n")[0].split())
 
 
-def run(rules: list[Rule], part: Part) -> Iterator[dict[str, Any]]:
+def run(rules: list[Rule], part: Part) -> Iterator[Message]:
     """Messages: {"doing": [part, rule]} before each rule, and {"result": ...} afterwards.
 
     All rules need the first one, which is tried in float64 and then in float32.

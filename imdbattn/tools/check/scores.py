@@ -3,18 +3,17 @@
 import itertools
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from imdbattn.tools.check.affine import affine_maps, apply, computed, numbers_of, samples
-from imdbattn.tools.check.formulas import RIGHT, Call, Choice
+from imdbattn.tools.check.formulas import RIGHT, Call, Choice, Names
 from imdbattn.tools.check.part import HIDDEN, WIDTH, Part
 
 
-def of_one(part: Part, net: Any, key: int = 1) -> list[list[Tensor]]:
+def of_one(part: Part, net: nn.Module, key: int = 1) -> list[list[Tensor]]:
     """Affine functions of query and key side by side: of the query alone, of the key alone, and of
     both. key: the place of the argument that is taken as the key.
     """
@@ -32,7 +31,7 @@ def of_query(part: Part, w: Tensor) -> Call:
     return partial(apply, w[:, [*range(part.sizes["E"]), -1]])
 
 
-def additive_choices(part: Part, net: Any, results: list[Tensor]) -> Iterator[Choice]:
+def additive_choices(part: Part, net: nn.Module, results: list[Tensor]) -> Iterator[Choice]:
     yield from of_key_at(part, net, 1)
     if part.kind == "AdditiveAttention":
         for (_, _, names), average in itertools.product(of_key_at(part, net, 2), "vk"):
@@ -45,7 +44,7 @@ EXCHANGED = {
 }
 
 
-def scored_by_values(names: Any, average: str, *given: Tensor) -> Any:
+def scored_by_values(names: Names, average: str, *given: Tensor) -> Names:
     """The names of the formula if W_k is applied to the values.
 
     average: "v" if the values are averaged, "k" if the keys are.
@@ -54,7 +53,7 @@ def scored_by_values(names: Any, average: str, *given: Tensor) -> Any:
     return {"q": q, "k": v, "v": v if average == "v" else k, "mask": m} | names
 
 
-def of_key_at(part: Part, net: Any, key: int) -> Iterator[Choice]:
+def of_key_at(part: Part, net: nn.Module, key: int) -> Iterator[Choice]:
     """The parameters of the formula, with the argument at this place as the key."""
     of_q, of_k, of_both = of_one(part, net, key)
     both = [w for w in of_both if len(w) == HIDDEN]
@@ -67,7 +66,7 @@ def of_key_at(part: Part, net: Any, key: int) -> Iterator[Choice]:
         yield RIGHT, "", {"W": of_query(part, w), "U": of_key, name: lambda x, v=v, b=b: x @ v + b}
 
 
-def bilinear_choices(part: Part, net: Any, results: list[Tensor]) -> Iterator[Choice]:
+def bilinear_choices(part: Part, net: nn.Module, results: list[Tensor]) -> Iterator[Choice]:
     size = part.sizes["E"]
     of_q, of_k, _ = of_one(part, net)
     of_k = [w[:, size:] for w in of_k]

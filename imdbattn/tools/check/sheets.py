@@ -83,7 +83,7 @@ class Entry:
     change: str = ""
     stub: str = ""
 
-    def fits(self, name: str, thing: Any) -> bool:
+    def fits(self, name: str, thing: object) -> bool:
         """Whether the class or function may be this one, by its name and its arguments."""
         if not any(re.fullmatch(pattern, name) for pattern in self.names):
             return False
@@ -294,7 +294,7 @@ def matches(
 
 
 def arguments_of(
-    called: Callable[..., Any], wanted: Mapping[str, str], names: Mapping[str, Any]
+    called: Callable[..., object], wanted: Mapping[str, str], names: Mapping[str, Any]
 ) -> tuple[list[Any], dict[str, Any]]:
     """The arguments for a call, by their names, or in the sheet's order if a name is not known."""
     given = parameters_of(called)
@@ -304,14 +304,14 @@ def arguments_of(
     return [evaluate(value, names) for value in wanted.values()], {}
 
 
-def unknown(called: Callable[..., Any], wanted: Iterable[str]) -> list[str]:
+def unknown(called: Callable[..., object], wanted: Iterable[str]) -> list[str]:
     """The required arguments that match none of the patterns."""
     given = parameters_of(called).items()
     required = [name for name, one in given if one.default is inspect.Parameter.empty]
     return [name for name in required if meant(name, wanted) is None]
 
 
-def agrees(called: Callable[..., Any], way: Way) -> bool:
+def agrees(called: Callable[..., object], way: Way) -> bool:
     """Whether the function can be called in this way."""
     return not unknown(called, way.arguments)
 
