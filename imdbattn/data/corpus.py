@@ -68,7 +68,8 @@ class Corpus:
     splits: Mapping[str, SplitItems]
     items: str = "reviews"  # plural
     source: str  # such as hub or path: what data.source=auto chose
-    source_key: str  # checksums of the source and of data.extra, separated by -
+    # checksum of the source, + and that of one's own tokenizer, - and that of data.extra
+    source_key: str
     test_set: str  # its name, for display
     fingerprints: dict[str, str]  # of each split's texts and labels
     facts: dict[str, object]  # for metrics.json
@@ -148,6 +149,9 @@ def prepare_reviews(
     warn_of_joined_labels(meta["label_names"], source.name)
     least = 0.0 if keep_splits else cfg.min_known
     check_known(meta["facts"]["known_words"], "words", VECTORS_REMEDY, source.name, least)
+    if version := own_tokenizer_version(cfg.tokenizer):
+        meta["facts"]["tokenizer"] = version
+        meta["source_key"] += f"+{version}"
     return ReviewCorpus(splits=splits, glove=glove, folder=folder, **meta)
 
 
@@ -219,6 +223,13 @@ def tokenizer_signature(setting: object) -> str:
     from imdbattn.data.own_tokenizer import version_of
 
     return version_of(as_mapping(setting))
+
+
+def own_tokenizer_version(setting: object) -> str:
+    """Returns a digest that changes with the code of one's own tokenizer; "" for ours."""
+    if isinstance(setting, str):
+        return ""
+    return sha256(tokenizer_signature(setting).encode()).hexdigest()[:16]
 
 
 # --- cache ----------------------------------------------------------------------------------------

@@ -82,8 +82,8 @@ class FinishedRun:
 
     @property
     def identity(self) -> list[object]:
-        """What it shares with runs of other seeds: the model, the settings, the data, and the
-        pretraining it starts from.
+        """What it shares with runs of other seeds: the model, the settings, the data, the
+        pretraining it starts from, and the code of one's own tokenizer.
         """
         return [*self.origin, *map(self.fingerprint, FINGERPRINT)]
 
@@ -101,6 +101,7 @@ class FinishedRun:
             facts.get("vectors"),
             None if is_fold else facts.get("train_fingerprint"),
             facts.get("start"),
+            facts.get("tokenizer"),
         ]
 
     @property

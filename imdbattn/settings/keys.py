@@ -131,10 +131,11 @@ def job_digest(settings: object) -> str:
 
 
 def hexdigest(values: Mapping[str, object]) -> str:
-    """Returns twelve hex digits: among 10,000 values, two share them with a probability below
-    one in a million.
+    """Returns twelve hex digits, whatever the order of the keys: among 10,000 values, two share
+    them with a probability below one in a million.
     """
-    return hashlib.sha256(json.dumps(values, default=str).encode()).hexdigest()[:12]
+    text = json.dumps(values, default=str, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def overlay(settings: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:

@@ -164,9 +164,7 @@ class ReviewDataSettings(Files):
     hub_timeout: Annotated[Amount, Field(le=60)]
     folds: Annotated[int | None, Field(ge=2)]
     fold: Count | None
-    tokenizer: (
-        Literal["ptb", "basic_english", "whitespace", "torchtext", "characters"] | ClassSettings
-    )
+    tokenizer: TokenizerName | ClassSettings
     cache_dir: Text | None
     glove: GloveSettings
     head_share: Share

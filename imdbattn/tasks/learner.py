@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from imdbattn.data.corpus import Corpus
+from imdbattn.errors import UserError
 from imdbattn.io.checkpoint import Facts, Trained
 from imdbattn.nn.watch import Attended
 from imdbattn.settings.instantiate import make
@@ -236,7 +237,10 @@ class Learner(L.LightningModule):
 
     def configure_optimizers(self) -> Any:
         optimizer = self.make_optimizer(self.parameter_groups(), **self.fused())
-        steps = int(self.trainer.estimated_stepping_batches)
+        batches = self.trainer.estimated_stepping_batches
+        if not math.isfinite(batches):
+            raise UserError("the learning rate needs a number of steps: set trainer.max_epochs")
+        steps = int(batches)
         schedule = torch.optim.lr_scheduler.LambdaLR(
             optimizer, lambda step: self.lr_share(step, steps)
         )

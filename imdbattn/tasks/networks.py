@@ -44,17 +44,17 @@ def build_classifier(
     model: ClassifierModel,
     glove: Glove,
     classes: int,
-    trained_R: Tensor | None,
+    tuned_R: Tensor | None,
     phrases: "Phrases | None" = None,
 ) -> nn.Module:
-    """Returns the classifier that the `model` settings describe. trained_R: ids of the words whose
+    """Returns the classifier that the `model` settings describe. tuned_R: ids of the words whose
     vectors are trained.
     """
     shift_D, scale_D = torch.zeros(glove.vectors.shape[1]), torch.ones(glove.vectors.shape[1])
     if model.embedding.standardize:
         shift_D, scale_D = torch.tensor(glove.mean_D), 1 / torch.tensor(glove.std_D)
     embedding = Embedding(
-        as_tensor(glove.vectors), shift_D, scale_D, trained_R, model.embedding.mixout
+        as_tensor(glove.vectors), shift_D, scale_D, tuned_R, model.embedding.mixout
     )
     context = {}
     if phrases or model.convolution:

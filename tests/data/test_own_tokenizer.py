@@ -119,6 +119,31 @@ def test_a_changed_file_of_the_callable_is_read_again(data_settings, small, pack
     assert prepare_reviews(data_settings(*small, *chinese)).folder != first
 
 
+def test_runs_with_changed_code_of_the_tokenizer_are_not_seeds_of_one_variant(
+    settings, small, package, chinese, tmp_path
+):
+    import sys
+
+    from imdbattn.launch.job import complete
+    from imdbattn.report.comparison import compare_sets
+
+    words = [*small, "model=mean", "trainer.max_epochs=1", *chinese]
+    first = settings(*words, "seed=1")
+    fit(first, tmp_path / "runs" / "1")
+    fit(settings(*words, "seed=2"), tmp_path / "runs" / "2")
+    assert complete(tmp_path / "runs" / "1", first)
+    (comparison,) = compare_sets([tmp_path / "runs"])
+    assert [rung["seeds"] for rung in comparison["rungs"]] == [[1, 2]]
+
+    file = package / "zhcut.py"
+    file.write_text(file.read_text("utf-8").replace("(text, longest", "(text, most"), "utf-8")
+    del sys.modules["zhcut"]
+    assert not complete(tmp_path / "runs" / "1", first)
+    fit(settings(*words, "seed=3"), tmp_path / "runs" / "3")
+    (comparison,) = compare_sets([tmp_path / "runs"])
+    assert [rung["seeds"] for rung in comparison["rungs"]] == [[1, 2], [3]]
+
+
 def test_words_have_the_places_where_they_occur(package):
     tokenizer = OwnTokenizer({"_target_": "zhcut.cut"}, ["good", "电影"])
     text = "Good 电影 电影 ab"

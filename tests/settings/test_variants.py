@@ -53,6 +53,20 @@ def with_value(settings: dict, key: str, value: Any) -> dict:
     return settings | {group: with_value(settings[group], rest, value) if rest else value}
 
 
+def reversed_keys(value: Any) -> Any:
+    """The same settings with the keys of every group in the opposite order."""
+    if isinstance(value, dict):
+        return {key: reversed_keys(value[key]) for key in reversed(value)}
+    return value
+
+
+@pytest.mark.parametrize("case", COMMANDS)
+def test_the_order_of_keys_makes_no_variant_and_no_job(composed, case):
+    settings = composed(*COMMANDS[case])
+    assert variant(reversed_keys(settings)) == variant(settings)
+    assert job_digest(reversed_keys(settings)) == job_digest(settings)
+
+
 @pytest.mark.parametrize("case", COMMANDS)
 def test_runs_that_differ_in_a_setting_that_changes_numbers_are_never_one_variant(composed, case):
     settings = composed(*COMMANDS[case])

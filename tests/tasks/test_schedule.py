@@ -76,6 +76,32 @@ def test_each_step_has_the_learning_rate_of_the_table(
     torch.testing.assert_close(torch.tensor(rates), torch.tensor(expected), rtol=1e-5, atol=1e-9)
 
 
+def test_matrices_follow_the_same_schedule_at_their_own_rate(
+    small, settings, monkeypatch, tmp_path
+):
+    rates: list[list[float]] = []
+    train = ReviewClassifier.training_step
+
+    def training_step(self, *arguments):
+        if self.trainer.training:  # not in the step of a copy before training
+            rates.append([group["lr"] for group in self.trainer.optimizers[0].param_groups])
+        return train(self, *arguments)
+
+    monkeypatch.setattr(ReviewClassifier, "training_step", training_step)
+    words = ["trainer.max_epochs=2", "trainer.limit_train_batches=4", "optim.lr=0.004"]
+    schedule = ["optim.matrix_lr=0.03", "warmup=0.2", "decay=linear"]
+    fit(settings(*small, "model=residual", *words, *schedule), tmp_path)
+    expected = [sorted([0.004 * share, 0.03 * share]) for share in SHARES["linear", 0.2]]
+    actual = torch.tensor([sorted(step) for step in rates])
+    torch.testing.assert_close(actual, torch.tensor(expected), rtol=1e-5, atol=1e-9)
+
+
+def test_training_without_a_number_of_steps_is_one_line(small, settings, tmp_path):
+    words = ["trainer.max_epochs=null", "+trainer.max_time=00:00:00:03"]
+    with pytest.raises(UserError, match=r"set trainer\.max_epochs"):
+        fit(settings(*small, "model=mean", *words), tmp_path)
+
+
 @pytest.mark.parametrize("name", ["macro_f1", "own_metric.rank"])
 def test_a_metric_chooses_the_epoch_and_reaches_the_results(
     small, settings, monkeypatch, tmp_path, name

@@ -21,7 +21,7 @@ from imdbattn.nn.beyond.masked_words import MaskedWords
 from imdbattn.tasks.learner import Learner, start_of
 from imdbattn.tasks.masked_words.task import MaskedWordSettings
 from imdbattn.tasks.networks import CheckedPart, build_classifier
-from imdbattn.tasks.reviews.classifier import ReviewData, parts_of_classifiers, words_of
+from imdbattn.tasks.reviews.classifier import ReviewData, ids_to_tune, parts_of_classifiers
 from imdbattn.tasks.reviews.task import ReviewSettings
 
 
@@ -87,9 +87,9 @@ class MaskedWordModule(Learner):
         counts_V[:FIRST_WORD] = 0
         counts_G, guessed_G = counts_V.topk(min(cfg.masked.words, int((counts_V > 0).sum())))
         start = start_of(cfg, corpus, resumed)
-        trained_R = words_of(corpus, cfg.model, start, "encoder.embedding")
+        tuned_R = ids_to_tune(corpus, cfg.model, start, "encoder.embedding")
         model = cfg.model.model_copy(update={"phrases": None})  # they need labels
-        encoder: Any = build_classifier(model, corpus.glove, 2, trained_R)
+        encoder: Any = build_classifier(model, corpus.glove, 2, tuned_R)
         net = MaskedWords(encoder, guessed_G, counts_G, len(corpus.glove.vectors))
         module = cls(net, cfg, {"vectors": corpus.glove.fingerprint})
         module.load_start(start, resumed)

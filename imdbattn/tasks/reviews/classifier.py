@@ -161,13 +161,13 @@ class ReviewClassifier(Learner):
         cls, cfg: ReviewSettings, corpus: ReviewCorpus, resumed: dict[str, Any] | None = None
     ) -> Self:
         start = start_of(cfg, corpus, resumed)
-        trained_R = words_of(corpus, cfg.model, start, "embedding")
+        tuned_R = ids_to_tune(corpus, cfg.model, start, "embedding")
         phrases = folds_N = None
         if cfg.model.phrases:
             from imdbattn.tasks.reviews.phrases import phrases_and_folds
 
             phrases, folds_N = phrases_and_folds(cfg.model.phrases, corpus)
-        net = build_classifier(cfg.model, corpus.glove, len(corpus.label_names), trained_R, phrases)
+        net = build_classifier(cfg.model, corpus.glove, len(corpus.label_names), tuned_R, phrases)
         facts = {"vectors": corpus.glove.fingerprint, "labels": corpus.label_names}
         module = cls(
             net,
@@ -324,7 +324,7 @@ def chosen_metric(cfg: ReviewSettings) -> Metric | None:
     return metric_of(cfg.choose_by, cfg.trust, "choose_by")
 
 
-def words_of(
+def ids_to_tune(
     corpus: ReviewCorpus, model: ClassifierModel, start: Trained | None, embedding: str
 ) -> Tensor | None:
     """Returns the ids of the words whose vectors are trained: of initial weights, else of training
@@ -332,8 +332,8 @@ def words_of(
     """
     if not model.embedding.trainable:
         return None
-    trained_R = trained_words(start.weights, embedding) if start else None
-    return distinct_words(corpus.splits["train"]) if trained_R is None else trained_R
+    tuned_R = trained_words(start.weights, embedding) if start else None
+    return distinct_words(corpus.splits["train"]) if tuned_R is None else tuned_R
 
 
 def distinct_words(reviews: Ragged) -> Tensor:

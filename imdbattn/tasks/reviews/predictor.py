@@ -56,8 +56,8 @@ class ReviewPredictor(Predictor):
             phrases = Phrases(
                 keys_P, log_counts_PC.float(), len(glove.vectors), cfg.model.phrases.longest
             )
-        trained_R = trained_words(weights, "embedding")
-        net = build_classifier(cfg.model, glove, len(facts["labels"]), trained_R, phrases)
+        tuned_R = trained_words(weights, "embedding")
+        net = build_classifier(cfg.model, glove, len(facts["labels"]), tuned_R, phrases)
         load_weights(net, weights)
         return cls(cfg, net, facts, glove)
 

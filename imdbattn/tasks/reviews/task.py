@@ -51,14 +51,17 @@ class Reviews(Task):
     @classmethod
     def same_data(cls, data: Any, source: str, key: str | None) -> bool:
         """Returns whether the texts of data.path or of one's own source, or the name of the source,
-        are those of a run.
+        and the code of one's own tokenizer, are those of a run.
 
         data.extra is not compared.
         """
-        from imdbattn.data import review_source
+        from imdbattn.data import corpus, review_source
 
+        checksum, _, version = str(key).split("-")[0].partition("+")
+        if version != corpus.own_tokenizer_version(data.tokenizer):
+            return False
         if data.path or not isinstance(data.source, str):
-            return bool(review_source.find_source(data).checksum == str(key).split("-")[0])
+            return bool(review_source.find_source(data).checksum == checksum)
         return data.source in ("auto", source)
 
     @classmethod
