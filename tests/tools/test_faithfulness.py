@@ -313,6 +313,13 @@ def test_erasure_removes_the_share_of_the_words_rounded_up_but_not_all():
     assert removed_words(0.3, 50) == 15  # 0.3 * 50 is above 15 in floating point
 
 
+def test_padding_is_ranked_after_all_words():
+    batch = nets.batch(SimpleNamespace(context=None), [[3, 4, 5], [6]])
+    ranks_BT = ranks(torch.tensor([[-3.0, -1, -2], [-1, 0, 0]]), batch)
+    assert ranks_BT[0].tolist() == [2, 0, 1]
+    assert ranks_BT[1, 0] == 0
+
+
 def test_equal_scores_are_ranked_at_random():
     batch = nets.batch(SimpleNamespace(context=None), [list(range(3, 23))] * 400)
     first_BT = ranks(torch.zeros(400, 20), batch)
