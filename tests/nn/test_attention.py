@@ -165,8 +165,8 @@ def test_rollout_follows_the_weights_back_to_the_words():
 
 
 def test_rollout_uses_the_skip_connection_of_each_layer():
-    """By hand: the pooling reads position 0; the layer with the skip keeps half there and takes half
-    from 1. The layer below, without a skip, reads position 2 at 0, and 0 at 1.
+    """By hand: the pooling reads position 0; the layer with the skip keeps half there and half
+    at 1. The layer below, without a skip, reads position 2 at 0, and 0 at 1.
     """
     below = torch.tensor([[[[0.0, 0, 1], [1, 0, 0], [0, 1, 0]]]])
     above = torch.tensor([[[[0.0, 1, 0], [0, 1, 0], [0, 0, 1]]]])
