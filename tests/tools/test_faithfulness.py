@@ -188,12 +188,12 @@ def test_value_zeroing_measures_how_far_an_output_moves(settings):
         hook = net.layers[0].f.value.register_forward_hook(
             lambda *a, word=word: a[2].index_fill(1, torch.tensor(word), 0)
         )
-        changed_1KD = net.layers[0](seen.x_BKD, seen.words)
+        changed_1KD = net.layers[0](seen.x_BKD, seen.mask)
         hook.remove()
         moved_K.append(
             1
             - F.cosine_similarity(
-                changed_1KD[0, 2], net.layers[0](seen.x_BKD, seen.words)[0, 2], dim=0
+                changed_1KD[0, 2], net.layers[0](seen.x_BKD, seen.mask)[0, 2], dim=0
             )
         )
     moved_K = torch.stack(moved_K)
