@@ -121,6 +121,16 @@ def test_every_visible_row_is_read_once_in_its_split_or_the_folder_is_refused(
         }
 
 
+def test_line_breaks_of_all_systems_are_newlines_in_text_files(data_settings, tmp_path):
+    for label in ("neg", "pos"):
+        folder = tmp_path / "train" / label
+        folder.mkdir(parents=True)
+        for number, line_break in enumerate((b"\n", b"\r\n", b"\r")):
+            (folder / f"{number}_1.txt").write_bytes(b"a film" + line_break + b"of two lines")
+    texts = [text for text, _ in found_in(data_settings(f"data.path={tmp_path}"))["train"]]
+    assert texts == ["a film\nof two lines"] * 6
+
+
 def test_hidden_files_are_skipped_and_counted(data_settings, tmp_path, caplog):
     texts = {f"train/{label}/{n}_1.txt": label for label in ("neg", "pos") for n in range(3)}
     hidden = (

@@ -164,6 +164,18 @@ def test_rollout_follows_the_weights_back_to_the_words():
     )
 
 
+def test_rollout_uses_the_skip_connection_of_each_layer():
+    """By hand: the pooling reads position 0; the layer with the skip keeps half there and half
+    at 1. The layer below, without a skip, reads position 2 at 0, and 0 at 1.
+    """
+    below = torch.tensor([[[[0.0, 0, 1], [1, 0, 0], [0, 1, 0]]]])
+    above = torch.tensor([[[[0.0, 1, 0], [0, 1, 0], [0, 0, 1]]]])
+    read_first = torch.tensor([[[[1.0, 0, 0]]]])
+    torch.testing.assert_close(
+        rollout([below, above, read_first], [False, True]), torch.tensor([[0.5, 0, 0.5]])
+    )
+
+
 def test_a_subclass_that_replaces_only_forward_shows_no_weights():
     class Doubled(Attention):
         def forward(self, query, key, value, mask=None, added=None):

@@ -182,6 +182,24 @@ def test_a_single_seed_adds_no_variance_and_no_degrees_of_freedom():
     assert statistics.added(parts) == pytest.approx((0.5, 4))
 
 
+def test_the_seeds_of_both_models_widen_the_interval_of_their_difference():
+    """The order of the models changes the sign only."""
+    one_seed = errors(81, range(4))
+    _, (low, high), p = statistics.difference_of(FOUR_EACH, one_seed)
+    estimate = statistics.difference_of(one_seed, FOUR_EACH)
+    assert estimate.interval == pytest.approx((-high, -low))
+    assert estimate.p == pytest.approx(p)
+
+
+@pytest.mark.parametrize("seeds", [5, 20])
+def test_many_seeds_give_no_narrower_interval_than_the_reviews_allow(seeds):
+    right_NS = (np.random.default_rng(0).random((100, seeds)) < 0.8).astype(float)
+    share, (low, high), _ = statistics.share_of(right_NS)
+    right, wrong = 100 * share, 100 * (1 - share)
+    assert low <= stats.beta.ppf(0.025, right, wrong + 1) + 1e-9
+    assert high >= stats.beta.ppf(0.975, right + 1, wrong) - 1e-9
+
+
 def test_the_difference_of_two_models_is_that_of_bonett_and_price():
     """By hand: 30 gained and 14 lost of 400, each with one more of 402."""
     new, old = errors(400, range(14)), errors(400, range(14, 44))
@@ -224,6 +242,18 @@ def test_the_interval_of_a_metric_that_is_a_mean_is_that_of_the_mean(reviews):
     mean, interval, _ = statistics.mean_of(values)
     expected = statistics.mean_of(right_NS)
     assert interval == pytest.approx(expected.interval, abs=0.1 * (expected.interval[1] - mean))
+
+
+def test_the_mean_of_pseudo_values_is_the_metric_of_all_reviews():
+    """Also of a metric that is no mean, and of groups that differ in size."""
+
+    def square(labels_N, probabilities_NC):
+        return accuracy(labels_N, probabilities_NC) ** 2
+
+    rng = np.random.default_rng(1)
+    labels_N, chances_NC = rng.integers(2, size=330), rng.dirichlet((1, 1), 330)
+    values_GS = statistics.pseudo_values(square, labels_N, [chances_NC])
+    assert values_GS.mean() == pytest.approx(square(labels_N, chances_NC))
 
 
 def test_a_metric_that_is_not_finite_is_refused():

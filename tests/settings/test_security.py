@@ -16,7 +16,12 @@ from imdbattn.errors import UserError
 from imdbattn.report.comparison_page import report_of
 from imdbattn.runs.score import score_run
 from imdbattn.settings.keys import conf_dir
-from imdbattn.settings.safety import PAGE_POLICY, credentials, refuse_credentials
+from imdbattn.settings.safety import (
+    PAGE_POLICY,
+    credentials,
+    refuse_credentials,
+    without_credentials,
+)
 from imdbattn.tasks.prediction import AttentionWeights, Classification, Translation
 from imdbattn.tools.explain.show import page
 from imdbattn.tools.faithfulness.page import report_of as faithfulness_report
@@ -254,6 +259,15 @@ def test_a_setting_that_looks_like_a_credential_is_named_and_not_quoted(monkeypa
         refuse_credentials(OmegaConf.to_container(nested))
     for secret in ("k" * 40, "sesame", "hf_odd", "12345678"):
         assert secret not in str(error.value)
+
+
+def test_loggers_receive_no_credential_of_any_depth(monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_oddTokenValue123")
+    nested = OmegaConf.create({"data": {"limit": 5}, "hydra": {"job": {"name": "train"}}})
+    kept = OmegaConf.to_container(nested)
+    for key in ("data.password", "hydra.job.api_key", "data.path"):
+        OmegaConf.update(nested, key, "hf_oddTokenValue123")
+    assert without_credentials(OmegaConf.to_container(nested)) == kept
 
 
 @pytest.mark.parametrize("config", ["train", "evaluate", "predict", "compare", "dashboard"])

@@ -27,6 +27,14 @@ def test_a_class_of_any_other_package_is_not_trusted(group, package, name, keys)
     assert found == [(".".join([group, *keys, "_target_"]), target, package)]
 
 
+@pytest.mark.parametrize("group", GROUPS)
+def test_no_class_of_the_standard_library_is_trusted(group):
+    """Each package, because drawn examples contain a certain one in few runs only."""
+    for package in sorted(sys.stdlib_module_names):
+        settings = {group: {"_target_": f"{package}.name"}}
+        assert [found for *_, found in untrusted(settings)] == [package]
+
+
 @pytest.mark.parametrize("group", TRUSTED)
 def test_only_packages_without_side_effects_are_trusted_by_default(group):
     known = ("imdbattn.", "torch.", "lightning.", "swanlab.integration.")

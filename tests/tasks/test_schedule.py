@@ -10,12 +10,13 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 import torch
+from sklearn.utils.class_weight import compute_class_weight
 
-from imdbattn.data.ragged import Batch
+from imdbattn.data.ragged import Batch, ragged
 from imdbattn.errors import UserError
 from imdbattn.runs.fit import fit
 from imdbattn.tasks.chosen_metric import metric_of
-from imdbattn.tasks.reviews.classifier import ReviewClassifier, Scores
+from imdbattn.tasks.reviews.classifier import ReviewClassifier, Scores, class_weights
 
 # Of eight steps. A warm-up of 0.2 is 1.6 steps, rounded to two: 1/3, 2/3, then 1 - k/6 or (1 +
 # cos(k pi / 6)) / 2.
@@ -46,6 +47,14 @@ def test_every_review_has_the_same_weight_in_the_training_loss(settings, smoothi
     assert module.training_step(batch, 0).item() == pytest.approx(expected, rel=1e-6)
     scores = Scores(rows_B, labels_B, lengths_B, logits_BC)
     assert scores.values() == {"accuracy": 0.5, "loss": pytest.approx(own, rel=1e-6)}
+
+
+def test_balanced_weights_of_classes_are_those_of_scikit_learn():
+    labels_N = np.array([0] * 6 + [1] * 3 + [2])
+    train = ragged([[3]] * len(labels_N), labels_N)
+    corpus = SimpleNamespace(label_names=["a", "b", "c"], splits={"train": train})
+    expected = compute_class_weight("balanced", classes=np.arange(3), y=labels_N)
+    assert class_weights("balanced", corpus).tolist() == pytest.approx(expected.tolist())
 
 
 @pytest.mark.parametrize(("decay", "warmup"), SHARES)

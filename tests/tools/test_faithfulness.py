@@ -188,12 +188,12 @@ def test_value_zeroing_measures_how_far_an_output_moves(settings):
         hook = net.layers[0].f.value.register_forward_hook(
             lambda *a, word=word: a[2].index_fill(1, torch.tensor(word), 0)
         )
-        changed_1KD = net.layers[0](seen.x_BKD, seen.words)
+        changed_1KD = net.layers[0](seen.x_BKD, seen.mask)
         hook.remove()
         moved_K.append(
             1
             - F.cosine_similarity(
-                changed_1KD[0, 2], net.layers[0](seen.x_BKD, seen.words)[0, 2], dim=0
+                changed_1KD[0, 2], net.layers[0](seen.x_BKD, seen.mask)[0, 2], dim=0
             )
         )
     moved_K = torch.stack(moved_K)
@@ -311,6 +311,13 @@ def test_erasure_removes_the_share_of_the_words_rounded_up_but_not_all():
     assert [removed_words(share, 45) for share in (0.01, 0.06, 0.6, 0.9)] == [1, 3, 27, 41]
     assert [removed_words(0.9, words) for words in (0, 1, 2)] == [0, 0, 1]
     assert removed_words(0.3, 50) == 15  # 0.3 * 50 is above 15 in floating point
+
+
+def test_padding_is_ranked_after_all_words():
+    batch = nets.batch(SimpleNamespace(context=None), [[3, 4, 5], [6]])
+    ranks_BT = ranks(torch.tensor([[-3.0, -1, -2], [-1, 0, 0]]), batch)
+    assert ranks_BT[0].tolist() == [2, 0, 1]
+    assert ranks_BT[1, 0] == 0
 
 
 def test_equal_scores_are_ranked_at_random():
