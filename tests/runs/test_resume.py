@@ -377,6 +377,16 @@ def test_a_run_without_test_scores_is_scored_when_it_is_resumed_with_test(
     assert (metrics["test_accuracy"], metrics["epochs"]) == (expected["test_accuracy"], 2)
 
 
+def test_a_run_that_patience_has_ended_is_not_trained_on_when_it_is_resumed(
+    settings, small, tmp_path
+):
+    words = [*small, "model=mean", "optim.lr=0.0", "patience=1", "trainer.max_epochs=6"]
+    ended = fit(settings(*words, "test=false"), tmp_path / "run")
+    assert ended["epochs"] == 2
+    metrics = fit(settings(*words), tmp_path / "run", resume=True)
+    assert (metrics["epochs"], metrics["steps"]) == (2, ended["steps"])
+
+
 def test_a_new_run_in_the_folder_of_an_old_one_uses_nothing_of_it(whole, stopping, tmp_path):
     cfg, reference = whole()
     other = changed(cfg, {"seed": 7})

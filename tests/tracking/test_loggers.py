@@ -60,6 +60,13 @@ def test_a_logger_of_ones_own_receives_curves_settings_and_results(
     assert (tmp_path / "run" / "metrics.csv").exists()
 
 
+def test_loggers_receive_validation_and_test_under_their_own_names():
+    metrics = {"val_accuracy": 0.5, "test_accuracy": 0.25, "val_loss": 1.0, "test_loss": 2.0}
+    values = values_of(metrics, "loss")
+    assert (values["best/val_accuracy"], values["test/accuracy"]) == (0.5, 0.25)
+    assert (values["best/val_loss"], values["test/loss"]) == (1.0, 2.0)
+
+
 def test_several_loggers_at_once(settings, small, own, tmp_path):
     pytest.importorskip("tensorboard")
     words = ["logger=[wandb,tensorboard]", *own[1:]]
