@@ -62,7 +62,8 @@ class Adapter:
             sizes = sizes | {"heads": 1}  # the class is one head
         given, named = arguments_of(make, self.entry.make, sizes | names)
         module = make(*given, **named)
-        if self.given[:1] == ["tokens"] and isinstance(module, nn.Module) and not {"vectors", "vocabulary"} & {*asked}:
+        is_model = self.given[:1] == ["tokens"] and isinstance(module, nn.Module)
+        if is_model and not {"vectors", "vocabulary"} & {*asked}:
             self.vectors_VD = None if has_table(module) else names.get("vectors")
         if self.entry.sizes and isinstance(module, nn.Module):
             asked = [key for key, value in self.entry.make.items() if value == "classes"]
