@@ -307,6 +307,8 @@ def test_a_teacher_adds_a_sheet_as_a_yaml_file(shell, tmp_path):
         ({"rules": "masked_softmx"}, "there are no rules 'masked_softmx'"),
         ({"argument": {}}, "the key 'argument'"),
         ({"calls": None}, "calls"),
+        ({"names": ["soft("]}, "'soft\\(' is no regular expression"),
+        ({"calls": {"a": "q", "*n": "lengths"}}, "is no regular expression"),
     ],
 )
 def test_a_sheet_with_a_mistake_is_refused_by_name(change, error, tmp_path):
@@ -622,3 +624,46 @@ class Encoded(nn.Module):
     assert findings(outcome_of(file)) == []
     file.write_text(text.replace("mask=padding)", "mask=~padding)"))
     assert findings(outcome_of(file)) == [("Encoded", "mask-inverted")]
+
+
+TAKES_VECTORS = """
+import torch
+from torch import nn
+
+
+class Layer(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(dim, dim) for _ in range(3))
+
+    def forward(self, x, mask):
+        scores = self.q(x) @ self.k(x).mT / x.shape[-1] ** 0.5
+        return x + scores.masked_fill(~mask[:, None], -1e9).softmax(-1) @ self.v(x)
+
+
+class Model(nn.Module):
+    def __init__(self, dim=8, n_classes=2):
+        super().__init__()
+        self.layer, self.head = Layer(dim), nn.Linear(dim, n_classes)
+
+    def forward(self, x, mask):
+        total = (self.layer(x, mask) * mask[..., None]).sum(1)
+        return self.head(total / mask.sum(1, keepdim=True))
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "wanted"),
+    [("", "", set()), ("mask.sum(1, keepdim=True)", "x.shape[1]", {"divides-by-padded-length"})],
+)
+def test_a_model_that_takes_vectors_is_given_vectors(old, new, wanted, tmp_path):
+    (file := tmp_path / "model.py").write_text(TAKES_VECTORS.replace(old, new))
+    outcome = outcome_of(file)
+    assert any(part == "Model" for part in outcome.parts)
+    assert {finding for _, finding in findings(outcome)} == wanted
+
+
+def test_a_layer_made_in_forward_is_named(tmp_path):
+    text = TAKES_VECTORS.replace("self.v(x)", "nn.Linear(x.shape[-1], x.shape[-1])(x)")
+    (file := tmp_path / "model.py").write_text(text)
+    assert ("Layer", "made-in-forward") in findings(outcome_of(file))

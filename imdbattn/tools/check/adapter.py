@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from imdbattn.tools.check.numbers import Mistake, NotChecked
 from imdbattn.tools.check.sheets import (
@@ -45,6 +45,7 @@ class Adapter:
         self.given = re.findall(r"(\w+)(?:,|$| \()", re.sub(r"\([^)]*\)", "(", call))
         self.sizes: dict[str, int] = {}
         self.masked = entry.masked
+        self.vectors_VD: Tensor | None = None  # given as vectors of the words instead of tokens
         self.settled = False  # whether the way is the solution's
         self.compared: dict[tuple[object, ...], str | Exception] = {}
 
@@ -61,6 +62,9 @@ class Adapter:
             sizes = sizes | {"heads": 1}  # the class is one head
         given, named = arguments_of(make, self.entry.make, sizes | names)
         module = make(*given, **named)
+        is_model = self.given[:1] == ["tokens"] and isinstance(module, nn.Module)
+        if is_model and not {"vectors", "vocabulary"} & {*asked}:
+            self.vectors_VD = None if has_table(module) else names.get("vectors")
         if self.entry.sizes and isinstance(module, nn.Module):
             asked = [key for key, value in self.entry.make.items() if value == "classes"]
             is_asked = any(meant(name, asked) for name in parameters_of(make))
@@ -80,6 +84,8 @@ class Adapter:
         def call(*values: Any, **more: Any) -> Any:
             names = dict(zip(self.given, values, strict=False)) | more
             complete(names)
+            if self.vectors_VD is not None:
+                names["tokens"] = self.vectors_VD[names["tokens"]]
             given, named = arguments_of(called, self.way.arguments, names)
             named |= {name: value for name, value in more.items() if name in given_names}
             y = called(*given, **named)
@@ -100,6 +106,13 @@ def complete(names: dict[str, Any]) -> None:
     elif "tokens" in names and "lengths" in names:
         places = torch.arange(names["tokens"].shape[1])
         names["mask"] = places < names["lengths"][:, None]
+
+
+def has_table(module: nn.Module) -> bool:
+    """Whether a model may look up the vectors of tokens itself."""
+    tensors = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
+    is_embedding = any(isinstance(child, nn.Embedding) for child in module.modules())
+    return is_embedding or any(x.ndim == 2 for x in tensors)
 
 
 def hidden_size(module: nn.Module) -> int:

@@ -190,7 +190,8 @@ def differs_inside(
     with torch.enable_grad():
         made = record(part, net, x_BTD, mask_BT)
     made = [y if y.shape == x_BTD.shape else y.transpose(0, 1) for y in made if y.ndim == 3]
-    results = [y for y in made if y.shape == x_BTD.shape]
+    results = [y for y in made if y.shape == x_BTD.shape and y.any()]  # not those it starts with
+    results += [y - x_BTD for y in results[-1:]]  # for a result that is filled in place
     names = []
     for (norm, three), heads in itertools.product(maps, (1, HEADS)):
         names.append((heads, attention_names(three, heads, False, whole, norm(x_BTD), mask_BT)))

@@ -92,7 +92,14 @@ def repeatable(part: Part) -> None:
     net = net_of(part)
     first, _, again = (call(part, net, *inputs(part, 3, 2, seed=seed)) for seed in (0, 1, 0))
     if not same(again, first, 1e-5):
-        raise mistake("random-in-evaluation", first, again)
+        made: list[str] = []
+        hook = nn.modules.module.register_module_parameter_registration_hook(
+            lambda module, name, _: made.append(f"{type(module).__name__}.{name}")
+        )
+        with hook:
+            call(part, net, *inputs(part, 3, 2))
+        finding = "made-in-forward" if made else "random-in-evaluation"
+        raise mistake(finding, first, again, names=", ".join(made[:4]))
 
 
 def unchanged(part: Part) -> None:

@@ -200,11 +200,25 @@ def entry_of(sheet: str, part: str, keys: Any) -> Entry:
     for key in ("without_words", "other_pooling"):
         if keys.get(key, "note") not in WITHOUT_WORDS:
             raise UserError(f"{where}: {key} is one of {', '.join(WITHOUT_WORDS)}")
+    patterns = [*keys.get("names", ()), *keys.get("needs", ()), *keys.get("unless", ())]
+    patterns += [*(keys.get("make") or ()), keys.get("attributes", "")]
+    for way in ways:
+        patterns += [*way.arguments, way.if_said, way.unless_said]
+    for pattern in patterns:
+        require_pattern(where, str(pattern))
     others = {k: v for k, v in keys.items() if k not in ("rules", "calls", "names", "signature")}
     for key in ("make", "sizes"):
         others[key] = {k: str(v) for k, v in (others.get(key) or {}).items()}
     signature = keys.get("signature", part)
     return Entry(part, keys.get("names", [re.escape(part)]), rules, signature, ways, **others)
+
+
+def require_pattern(where: str, pattern: str) -> None:
+    """Raises UserError unless it is a regular expression."""
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise UserError(f"{where}: {pattern!r} is no regular expression: {error}") from error
 
 
 def stub_of(sheet: Sheet) -> str:
