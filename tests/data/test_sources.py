@@ -6,6 +6,7 @@ import time
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -263,3 +264,13 @@ def test_real_reviews_need_less_than_two_percent_padding_and_have_known_words(
             sampler.set_epoch(epoch)
             padded = sum(lengths[index].max() * len(index) for _, index in sampler)
             assert padded / lengths.sum() <= 1.02
+
+
+def test_another_order_of_classes_is_not_read_from_the_cache(data_settings, small, tmp_path):
+    rows = [f"{('dull', 'good')[n % 2]} film number {n},{('neg', 'pos')[n % 2]}" for n in range(40)]
+    (tmp_path / "r.csv").write_text("text,label\n" + "\n".join(rows) + "\n")
+    words = [*small, f"data.path={tmp_path}/r.csv", "data.min_known=0"]
+    first = prepare_reviews(data_settings(*words, "data.label_names=[neg,pos]"))
+    second = prepare_reviews(data_settings(*words, "data.label_names=[pos,neg]"))
+    assert (first.label_names, second.label_names) == (["neg", "pos"], ["pos", "neg"])
+    assert torch.equal(second.splits["train"].labels, 1 - first.splits["train"].labels)
