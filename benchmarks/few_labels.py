@@ -56,7 +56,7 @@ def main(arguments: Sequence[str]) -> None:
         parser.error("--draws must be at least 2: a spread needs two runs")
     splits = packaged_splits()
     rows = []
-    for count in options.labels or [0]:
+    for count in options.labels:
         results: dict[str, list[Result]] = {}
         for draw in range(1, options.draws + 1):
             folder = options.out / f"{count or 'all'}-{draw}"

@@ -17,20 +17,10 @@ from typing import Any
 import lightning as L
 import torch
 
+from imdbattn.settings.models import RUNGS
 from tests.world import write_world
 
 FILE = Path(__file__).with_name("golden.json")
-LADDER = (
-    "mean",
-    "learned_query",
-    "text_query",
-    "base",
-    "base_pe",
-    "residual",
-    "residual_pe",
-    "residual_learned",
-)
-LADDER += ("residual_cls", "residual_pe_cls")
 BEYOND = (
     "residual_heads",
     "residual_rope",
@@ -85,7 +75,7 @@ def jobs(world: Path, folder: Path) -> dict[str, list[str]]:
         "data.glove.dim=10",
     ]
     reviews += [f"data.cache_dir={folder}/cache", "data.batch_tokens=256"]
-    found = {model: [f"model={model}", *reviews] for model in (*LADDER, *BEYOND)}
+    found = {model: [f"model={model}", *reviews] for model in (*RUNGS, *BEYOND)}
     found["masked_words"] = ["model=pretrained", "task=masked_words", "init=null", *reviews]
     found["pretrained"] = ["model=pretrained", f"init={folder}/masked_words", *reviews]
     found["distilled"] = ["model=distilled", f"data.extra={folder}/labelled.csv", *reviews]

@@ -57,14 +57,10 @@ def test_balanced_weights_of_classes_are_those_of_scikit_learn():
     assert class_weights("balanced", corpus).tolist() == pytest.approx(expected.tolist())
 
 
-@pytest.mark.parametrize(("decay", "warmup"), SHARES)
-def test_each_step_has_the_learning_rate_of_the_table(
-    small, settings, monkeypatch, tmp_path, decay, warmup
-):
-    """Over two epochs of four steps, for the weights and for the vectors, which have a learning
-    rate of their own.
-    """
-    rates, train = [], ReviewClassifier.training_step
+def recorded_rates(monkeypatch) -> list[list[float]]:
+    """The learning rates of all groups, to which each step of training will be added."""
+    rates: list[list[float]] = []
+    train = ReviewClassifier.training_step
 
     def training_step(self, *arguments):
         if self.trainer.training:  # not in the step of a copy before training
@@ -72,6 +68,17 @@ def test_each_step_has_the_learning_rate_of_the_table(
         return train(self, *arguments)
 
     monkeypatch.setattr(ReviewClassifier, "training_step", training_step)
+    return rates
+
+
+@pytest.mark.parametrize(("decay", "warmup"), SHARES)
+def test_each_step_has_the_learning_rate_of_the_table(
+    small, settings, monkeypatch, tmp_path, decay, warmup
+):
+    """Over two epochs of four steps, for the weights and for the vectors, which have a learning
+    rate of their own.
+    """
+    rates = recorded_rates(monkeypatch)
     words = [
         "trainer.max_epochs=2",
         "trainer.limit_train_batches=4",
@@ -88,15 +95,7 @@ def test_each_step_has_the_learning_rate_of_the_table(
 def test_matrices_follow_the_same_schedule_at_their_own_rate(
     small, settings, monkeypatch, tmp_path
 ):
-    rates: list[list[float]] = []
-    train = ReviewClassifier.training_step
-
-    def training_step(self, *arguments):
-        if self.trainer.training:  # not in the step of a copy before training
-            rates.append([group["lr"] for group in self.trainer.optimizers[0].param_groups])
-        return train(self, *arguments)
-
-    monkeypatch.setattr(ReviewClassifier, "training_step", training_step)
+    rates = recorded_rates(monkeypatch)
     words = ["trainer.max_epochs=2", "trainer.limit_train_batches=4", "optim.lr=0.004"]
     schedule = ["optim.matrix_lr=0.03", "warmup=0.2", "decay=linear"]
     fit(settings(*small, "model=residual", *words, *schedule), tmp_path)

@@ -626,20 +626,9 @@ class Encoded(nn.Module):
     assert findings(outcome_of(file)) == [("Encoded", "mask-inverted")]
 
 
-TAKES_VECTORS = """
-import torch
-from torch import nn
-
-
-class Layer(nn.Module):
-    def __init__(self, dim):
-        super().__init__()
-        self.q, self.k, self.v = (nn.Linear(dim, dim) for _ in range(3))
-
-    def forward(self, x, mask):
-        scores = self.q(x) @ self.k(x).mT / x.shape[-1] ** 0.5
-        return x + scores.masked_fill(~mask[:, None], -1e9).softmax(-1) @ self.v(x)
-
+TAKES_VECTORS = (
+    ADDED.replace("class SelfAttention", "class Layer")
+    + """
 
 class Model(nn.Module):
     def __init__(self, dim=8, n_classes=2):
@@ -650,6 +639,7 @@ class Model(nn.Module):
         total = (self.layer(x, mask) * mask[..., None]).sum(1)
         return self.head(total / mask.sum(1, keepdim=True))
 """
+)
 
 
 @pytest.mark.parametrize(

@@ -78,21 +78,27 @@ class Vectors(TypedDict):
     table: Matrix
 
 
-class ModelFacts(TypedDict):
-    """What the page shows of a model, and how it computes it.
+class RunFacts(TypedDict):
+    """What a page lists of a run. browsable: whether it has test reviews."""
 
-    accuracy_here: of all test reviews, with the words and vectors of the page. vectors, reviews:
-    numbers of its vectors and test reviews among those of the page.
-    """
-
+    id: str
     label: str
     seed: int
     folder: str
     kind: str
     accuracy: float
     split: str
-    accuracy_here: float | None
     browsable: bool
+
+
+class ModelFacts(RunFacts):
+    """What the page shows of a model, and how it computes it.
+
+    accuracy_here: of all test reviews, with the words and vectors of the page. vectors, reviews:
+    numbers of its vectors and test reviews among those of the page.
+    """
+
+    accuracy_here: float | None
     words: int
     of_words: int
     precision: Precision
@@ -104,7 +110,6 @@ class ModelFacts(TypedDict):
     weights: dict[str, Matrix]
     vectors: int
     reviews: int
-    id: str
 
 
 class PageFacts(TypedDict):

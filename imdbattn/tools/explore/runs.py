@@ -24,7 +24,13 @@ from imdbattn.report.finished_runs import (
 )
 from imdbattn.runs.run_folder import SPLIT_FILES
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
-from imdbattn.tools.explore.onefile import Entry, PageFacts, refuse_other_file, write_explorer
+from imdbattn.tools.explore.onefile import (
+    Entry,
+    PageFacts,
+    RunFacts,
+    refuse_other_file,
+    write_explorer,
+)
 from imdbattn.tools.explore.settings import Explore
 
 LOADED = 12  # models in memory
@@ -36,19 +42,6 @@ class Message(BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class RunFacts(TypedDict):
-    """What the page lists of a run. browsable: whether it has test reviews."""
-
-    id: str
-    label: str
-    seed: int
-    folder: str
-    kind: str
-    accuracy: float
-    split: str
-    browsable: bool
 
 
 class Listed(TypedDict):
