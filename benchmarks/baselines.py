@@ -27,15 +27,15 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from benchmarks.common import settings
-from imdbattn.data.corpus import ReviewCorpus, prepare_reviews
+from imdbattn.data.corpus import ReviewCorpus, find_source, prepare_reviews
 from imdbattn.data.ragged import as_tensor
-from imdbattn.data.review_source import find_source
 from imdbattn.data.splits import cut_reviews
 from imdbattn.data.tokens import Tokenizer
 from imdbattn.errors import UserError
 from imdbattn.io.files import link_or_copy, make_folder, write_atomically
-from imdbattn.runs.outputs import environment, run_facts, score_facts, version
-from imdbattn.runs.run_folder import SPLIT_FILES, write_json, write_predictions
+from imdbattn.runs.environment import environment, version
+from imdbattn.runs.fit import run_facts, score_facts, write_predictions
+from imdbattn.runs.run_folder import SPLIT_FILES, write_json
 from imdbattn.settings.keys import as_dict, explicit
 from imdbattn.tasks.reviews.classifier import Scores
 

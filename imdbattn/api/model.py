@@ -186,7 +186,7 @@ class Model:
         from imdbattn.launch.composition import composed
         from imdbattn.launch.hydra_config import plain_dict
         from imdbattn.runs import score  # imports Lightning, which predictions do not need
-        from imdbattn.runs.preserved import preserved_torch_settings
+        from imdbattn.runs.environment import preserved_torch_settings
 
         changes = {
             "run": str(self.folder),

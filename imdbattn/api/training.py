@@ -100,8 +100,8 @@ def train(
             f"train() trains one model in one process; for more: {COMMAND} {' '.join(overrides)}"
         )
     fresh = not run_folder.exists()
+    from imdbattn.runs.environment import preserved_torch_settings
     from imdbattn.runs.fit import fit
-    from imdbattn.runs.preserved import preserved_torch_settings
 
     with log_to_stdout(), preserved_torch_settings():
         try:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from imdbattn.data.glove import Glove, load_glove
 from imdbattn.data.ragged import Ragged
-from imdbattn.data.review_source import find_source
+from imdbattn.data.sources.imdb import decided, hub_or_packaged, hub_source, packaged_source
 from imdbattn.data.splits import Source, Texts, cut_reviews, fingerprint
 from imdbattn.data.tokens import (
     FIRST_WORD,
@@ -29,7 +29,7 @@ from imdbattn.data.tokens import (
     signature_of_rules,
 )
 from imdbattn.errors import UserError, in_line
-from imdbattn.io.files import build_once, cache_root
+from imdbattn.io.files import build_once, cache_root, expanded
 
 if TYPE_CHECKING:
     from imdbattn.settings.schema import ReviewDataSettings
@@ -230,6 +230,46 @@ def own_tokenizer_version(setting: object) -> str:
     if isinstance(setting, str):
         return ""
     return sha256(tokenizer_signature(setting).encode()).hexdigest()[:16]
+
+
+# --- the source of the reviews --------------------------------------------------------------------
+
+
+def find_source(cfg: "ReviewDataSettings") -> Source:
+    """Returns the source that the `data` settings name; `auto` is decided here.
+
+    Only the modules of that source are imported.
+    """
+    if not isinstance(cfg.source, str):
+        from imdbattn.data.sources.own import own_reviews
+
+        return own_reviews(cfg.source, cfg.label_names)
+    if cfg.source == "order_probe":
+        from imdbattn.data.sources.order_probe import order_probe_source
+
+        return order_probe_source(cfg.probe)
+    if cfg.path:
+        from imdbattn.data.user_files.review_files import path_source
+
+        return path_source(expanded(cfg.path), cfg)
+    if cfg.hub:
+        from imdbattn.data.sources.hub import hub_reviews
+
+        return hub_reviews(cfg)
+    if cfg.source == "auto":
+        return hub_or_packaged(cfg.hub_timeout)
+    return hub_source() if cfg.source == "hub" else packaged_source()
+
+
+def decided_source(data: "ReviewDataSettings") -> str | None:
+    """Returns the source that data.source=auto stands for; None if it is not used.
+
+    Raises an exception for a data.path that does not exist, before the first of many jobs.
+    """
+    if data.source not in ("auto", "path"):
+        return None
+    find_source(data)
+    return None if data.path or data.hub else decided(data.hub_timeout)
 
 
 # --- cache ----------------------------------------------------------------------------------------

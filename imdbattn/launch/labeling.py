@@ -44,7 +44,7 @@ def write_table_of(
 ) -> None:
     """Writes the predictions for all texts into the table `out`, which is complete or absent."""
     from imdbattn.runs.predict import predict_columns
-    from imdbattn.runs.signals import exiting_on_signals
+    from imdbattn.runs.resume import exiting_on_signals
 
     out = expanded(str(options.out))
     chunks = predict_columns(predictor, texts.lines, options)

@@ -80,7 +80,7 @@ class SweepReport:
         # runs the finally clauses
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         (sweep / LOG).write_text("")
-        from imdbattn.settings.instantiate import class_at
+        from imdbattn.settings.safety import class_at
         from imdbattn.tasks.task import Task
         from imdbattn.tracking.settings import wandb_parts
         from imdbattn.tracking.wandb_run import wandb_mode

@@ -19,6 +19,7 @@ from imdbattn.nn.ladder import (
     Attention,
     Classifier,
     ClsPooling,
+    Embedding,
     Learned,
     LearnedQueryPooling,
     Mask,
@@ -41,7 +42,6 @@ from imdbattn.nn.scores import (
     masked_softmax,
     padding_mask,
 )
-from imdbattn.nn.vectors import Embedding
 
 if TYPE_CHECKING:
     from imdbattn.nn.encoder_decoder import Decoder, Encoder, EncoderDecoder, beam_search

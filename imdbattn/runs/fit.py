@@ -1,37 +1,49 @@
-"""Trains one model from its settings and writes a run folder."""
+"""Trains one model from its settings, scores it, and writes its results into a run folder."""
 
+import importlib
 import logging
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sized
 from pathlib import Path
 from typing import Any
 
 import lightning as L
+import numpy as np
 import torch
 from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, ModelCheckpoint
 
-from imdbattn.io.checkpoint import read_checkpoint
-from imdbattn.io.files import make_folder, writing_into
-from imdbattn.runs.attention import AttentionEntropy
-from imdbattn.runs.callbacks import StopOnNaN, Throughput, Tracker
-from imdbattn.runs.outputs import (
+from imdbattn.data.corpus import Corpus
+from imdbattn.errors import only_warning
+from imdbattn.io.files import make_folder, read_checkpoint, write_table, writing_into
+from imdbattn.runs.callbacks import AttentionEntropy, StopOnNaN, Throughput, Tracker
+from imdbattn.runs.environment import environment
+from imdbattn.runs.resume import ResumeCheckpoint, Stopped, exiting_on_signals
+from imdbattn.runs.run_folder import (
     OTHER_RUN_DIR,
+    SPLIT_FILES,
     begin_folder,
+    check_folder,
     copy_training,
+    finished,
+    is_debug,
     locked,
     refuse_finished,
-    summary,
-    write_results,
+    results_file,
+    write_json,
 )
-from imdbattn.runs.resume import ResumeCheckpoint, Stopped
-from imdbattn.runs.run_folder import check_folder, finished, is_debug
-from imdbattn.runs.signals import exiting_on_signals
-from imdbattn.runs.trainer import build_trainer, check_hardware, compile_net, quiet, try_step
-from imdbattn.settings.keys import as_dict, explicit
+from imdbattn.runs.trainer import (
+    build_trainer,
+    check_hardware,
+    compile_net,
+    quiet,
+    try_step,
+)
+from imdbattn.settings.keys import FINGERPRINT, as_dict, explicit
 from imdbattn.settings.safety import read_json
 from imdbattn.settings.schema import LoggerPart, Training
-from imdbattn.tasks.learner import Learner
+from imdbattn.tasks.learner import Learner, SplitScores
 from imdbattn.tasks.loaders import BatchData
-from imdbattn.tasks.per_class import short_name
+from imdbattn.tasks.per_class import is_uneven, short_name
 from imdbattn.tasks.task import task_of, validate
 
 log = logging.getLogger(__name__)
@@ -87,7 +99,8 @@ def train(cfg: Training, folder: Path, resume: bool, start: Path | None) -> dict
     def begin(trainer: L.Trainer) -> None:
         if trainer.is_global_zero:
             keep = state is not None and start is None
-            begin_folder(folder, as_dict(cfg), corpus.source_key, keep_training=keep)
+            facts = environment() | {"source_key": corpus.source_key}
+            begin_folder(folder, as_dict(cfg), facts, keep_training=keep)
             if start:
                 copy_training(start, folder)
         trainer.loggers = tracker.start(folder, as_dict(cfg), resume)
@@ -179,3 +192,121 @@ def tracker_of(loggers: Mapping[str, LoggerPart]) -> Tracker:
     from imdbattn.tracking.tracker import LoggersTracker
 
     return LoggersTracker(loggers)
+
+
+# --- results --------------------------------------------------------------------------------------
+
+
+def run_facts(cfg: Training, corpus: Corpus) -> dict[str, object]:
+    """Returns the part of metrics.json that identifies model and data."""
+    return {
+        "model": cfg.model.name,
+        "seed": cfg.seed,
+        "test_set": corpus.test_set,
+        **{key: corpus.fingerprints.get(split) for split, key in FINGERPRINT.items()},
+        "source_key": corpus.source_key,
+        **corpus.facts,
+    }
+
+
+def score_facts(name: str, scores: SplitScores) -> dict[str, object]:
+    """Returns the scores of a split by their names in metrics.json; of a classifier with those of
+    each class.
+    """
+    prefix = f"{name}_" if name else ""
+    count = getattr(scores, "answers", len(scores.rows_N))
+    details = scores.details() if hasattr(scores, "details") else {}
+    return {
+        prefix + key: value
+        for key, value in {**scores.values(), "reviews": count, **details}.items()
+    }
+
+
+def write_results(
+    folder: Path, trainer: L.Trainer, module: Learner, data: BatchData, facts: dict[str, object]
+) -> dict[str, Any]:
+    """Scores the splits with the module's weights, and writes the results. Returns the content of
+    metrics.json.
+
+    facts: of training, for metrics.json.
+    """
+    cfg, corpus = module.cfg, data.corpus
+    # these scores are not part of the learning curve
+    loggers, trainer.loggers = trainer.loggers, []
+    trainer.validate(module, data, verbose=False)
+    trainer.loggers = loggers
+    scores = {"validation": module.scores}
+    if cfg.test:
+        trainer.test(module, data, verbose=False)
+        scores["test"] = module.scores
+    if not is_debug(cfg):
+        check_complete(scores, corpus.splits)
+    starts = task_of(cfg).starts_model
+    metrics = run_facts(cfg, corpus) | ({"starts_model": starts} if starts else {}) | facts
+    for split, split_scores in scores.items():
+        metrics |= score_facts("val" if split == "validation" else split, split_scores)
+    if trainer.is_global_zero:
+        for split, split_scores in scores.items():
+            predictions, texts = SPLIT_FILES[split]
+            write_predictions(folder / predictions, split_scores, corpus.splits[split].rows)
+            data.save_texts(split, folder / texts)
+        if cfg.pictures:
+            with only_warning(log, "Some pictures could not be drawn"):
+                draw_pictures(module, data, folder)
+        # written last: it marks the run as finished
+        write_json(folder / results_file(cfg), metrics)
+    return metrics
+
+
+def check_complete(scores: Mapping[str, SplitScores], splits: Mapping[str, Sized]) -> None:
+    """Raises RuntimeError unless every item of the scored splits has a score."""
+    for split, split_scores in scores.items():
+        scored, all_items = len(split_scores.rows_N), len(splits[split])
+        if scored < all_items:
+            raise RuntimeError(f"{scored} of {all_items} items of the {split} split were scored")
+
+
+def draw_pictures(module: Learner, data: BatchData, folder: Path) -> None:
+    """Draws the pictures of the task into pictures/ of a run folder."""
+    module_name, _, name = task_of(module.cfg).pictures.rpartition(".")
+    getattr(importlib.import_module(module_name), name)(module, data, folder)
+
+
+def summary(metrics: Mapping[str, Any], folder: Path) -> list[str]:
+    """Returns the results as lines of text."""
+    training = (
+        "{model}, seed {seed}: {epochs:d} epoch{s} in {train_seconds:.0f} s, {tokens_per_s:.0f}"
+        " tokens/s"
+    )
+    lines = ["", training.format(s="s" * (metrics["epochs"] != 1), **metrics)]
+    items = metrics.get("items", "reviews")
+    for split, name in (("val", "validation accuracy"), ("test", "test accuracy")):
+        if f"{split}_accuracy" in metrics:
+            accuracy, count = 100 * metrics[f"{split}_accuracy"], metrics[f"{split}_reviews"]
+            bleu = f", BLEU {metrics[f'{split}_bleu']:.1f}" if f"{split}_bleu" in metrics else ""
+            largest = largest_class(metrics, split)
+            lines.append(f"{name:20} {accuracy:6.2f} %  of {count:d} {items}{bleu}{largest}")
+    if "test_accuracy" in metrics:
+        lines.append(f"test set             {metrics['test_set']} [{metrics['test_fingerprint']}]")
+    lines.append(f"run folder           {os.path.relpath(folder)}")
+    return lines
+
+
+def largest_class(metrics: Mapping[str, Any], split: str) -> str:
+    """Returns the share of the largest class, which is the accuracy of a model that always answers
+    it, and macro F1 where classes are uneven; nothing without classes.
+    """
+    share = metrics.get(f"{split}_largest_class")
+    if share is None:
+        return ""
+    text = f", largest class {100 * share:.2f} %"
+    if is_uneven(share, len(metrics["labels"])):
+        text += f", macro F1 {100 * metrics[f'{split}_macro_f1']:.2f} %"
+    return text
+
+
+def write_predictions(path: Path, scores: SplitScores, rows: np.ndarray) -> None:
+    """Writes the row in the source and `scores.columns()` for each item of a split. rows: of all
+    items of the split.
+    """
+    write_table(path, {"row": rows[scores.rows_N.numpy()], **scores.columns()})

@@ -10,7 +10,7 @@ from typing import Any
 from imdbattn.errors import UserError
 from imdbattn.io.files import expanded
 from imdbattn.runs.command_settings import OfRun, Predict
-from imdbattn.runs.cpu import keep_memory, use_onednn
+from imdbattn.runs.environment import keep_memory, use_onednn
 from imdbattn.runs.run import Run
 from imdbattn.runs.run_folder import finished
 from imdbattn.settings.keys import as_dict, overlay

@@ -1,5 +1,5 @@
-"""A state from which a run resumes at any step, on a CPU with the same bits as a run that was not
-interrupted.
+"""Signals that stop a run, and a state from which it resumes at any step, on a CPU with the same
+bits as a run that was not interrupted.
 
 checkpoints/last.ckpt contains the complete state of a run. Lightning's checkpoint has weights,
 optimizer, schedule, loops and callbacks. Added here, under STATE_KEY, are the random state and the
@@ -11,9 +11,14 @@ import io
 import logging
 import os
 import shlex
+import shutil
 import signal
+import subprocess
+import sys
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from math import inf
 from pathlib import Path
 from types import FrameType
@@ -25,10 +30,8 @@ from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 from lightning.pytorch.loops.progress import _Progress as Progress
 
 from imdbattn.errors import UserError, naming
-from imdbattn.io.checkpoint import read_checkpoint
-from imdbattn.io.files import write_atomically
+from imdbattn.io.files import read_checkpoint, write_atomically
 from imdbattn.runs.callbacks import StopOnNaN
-from imdbattn.runs.signals import exit_now, requeue, set_handlers
 from imdbattn.settings.safety import trust_option
 from imdbattn.tasks.learner import from_all
 
@@ -283,3 +286,52 @@ class ResumeCheckpoint(L.Callback):
             "last_model_path": "",
         }
         state["best_k_models"] = {name: state["best_model_score"]} if name else {}
+
+
+# --- signals, and the requeue of a SLURM job ------------------------------------------------------
+
+Handler = Callable[[int, FrameType | None], object] | int | None  # what signal.signal accepts
+# the last two: sbatch's and submitit's
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
+
+
+def set_handlers(handlers: Handler | Mapping[signal.Signals, Handler]) -> None:
+    """Sets one handler for all SIGNALS, or a dict of them. Only the main thread may; elsewhere
+    nothing is done.
+    """
+    if threading.current_thread() is threading.main_thread():
+        for number in SIGNALS:
+            signal.signal(number, handlers[number] if isinstance(handlers, Mapping) else handlers)
+
+
+def exit_now(number: int, frame: FrameType | None) -> None:
+    """Exits with status 128 + number; a second signal kills the process."""
+    signal.signal(number, signal.SIG_DFL)
+    if number == signal.SIGUSR1 and os.environ.get("SLURM_PROCID", "0") == "0":
+        requeue()
+    sys.exit(128 + number)
+
+
+@contextmanager
+def exiting_on_signals() -> Iterator[None]:
+    """Lets signals exit the process, except during training, which handles them itself."""
+    previous = {number: signal.getsignal(number) for number in SIGNALS}
+    set_handlers(exit_now)
+    try:
+        yield
+    finally:
+        set_handlers(previous)
+
+
+def requeue() -> None:
+    """Requeues the SLURM job of this process, if there is one, and logs the outcome."""
+    job = os.environ.get("SLURM_JOB_ID")
+    if array := os.environ.get("SLURM_ARRAY_JOB_ID"):
+        job = f"{array}_{os.environ['SLURM_ARRAY_TASK_ID']}"
+    if job is None or shutil.which("scontrol") is None:
+        return
+    done = subprocess.run(["scontrol", "requeue", job], capture_output=True, text=True, check=False)
+    outcome = "is requeued"
+    if done.returncode != 0:
+        outcome = f"is not requeued: {' '.join(done.stderr.split())}"
+    log.warning("SLURM job %s %s", job, outcome)

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from imdbattn.errors import UserError, naming
-from imdbattn.io.checkpoint import Trained, read_checkpoint
-from imdbattn.io.files import expanded
+from imdbattn.io.files import Trained, expanded, read_checkpoint
 from imdbattn.runs.run_folder import finished, results_file
 from imdbattn.settings.safety import plain_settings, read_json, read_settings, refuse_untrusted
 

@@ -1,4 +1,6 @@
-"""Names and formats of the files in a run folder.
+"""A run folder: the names of its files, and how a run begins in it.
+
+Imports nothing slow.
 
 config.yaml  environment.json  metrics.json  metrics.csv  checkpoints/best.ckpt
 checkpoints/last.ckpt  pictures/*.png predictions.parquet  reviews.parquet (of test)
@@ -8,25 +10,28 @@ validation_predictions.parquet  validation_reviews.parquet
 import json
 import os
 import re
+import shutil
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from omegaconf import OmegaConf
+
 from imdbattn.errors import UserError
-from imdbattn.io.files import write_atomically, write_table
+from imdbattn.io.files import acquired, atomically, write_atomically
 from imdbattn.settings.keys import as_dict, flat, within
 from imdbattn.settings.safety import read_settings
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from imdbattn.settings.schema import Training
-    from imdbattn.tasks.learner import SplitScores
 
 SPLIT_FILES = {  # of each split: predictions, and their texts
     "test": ("predictions.parquet", "reviews.parquet"),
     "validation": ("validation_predictions.parquet", "validation_reviews.parquet"),
 }
+SPLIT_TABLES = tuple(name for names in SPLIT_FILES.values() for name in names)
+TRAINING = ("metrics.csv", "checkpoints/last.ckpt", "checkpoints/best.ckpt")
 # folders of what commands compute with the best checkpoint
 RESULTS = ("pictures", "evaluations", "explanations")
 # settings of runs whose numbers are not results
@@ -45,6 +50,9 @@ RUN_KEYS = {
     "decay",
     "seed",
 }
+# how long a run waits for another one that uses its folder, which may be stopping
+LOCK_SECONDS = 20.0
+OTHER_RUN_DIR = "choose another hydra.run.dir"
 
 # Columns of metrics.csv with the share of an attention's head: attention_share/layer1_head2
 ATTENTION_SHARE = "attention_share/"
@@ -118,8 +126,75 @@ def write_json(path: Path, values: Mapping[str, object]) -> None:
     write_atomically(path, json.dumps(values, indent=2) + "\n")
 
 
-def write_predictions(path: Path, scores: "SplitScores", rows: "np.ndarray") -> None:
-    """Writes the row in the source and `scores.columns()` for each item of a split. rows: of all
-    items of the split.
+# --- beginning a folder ---------------------------------------------------------------------------
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Raises UserError if another run uses the folder and does not end within LOCK_SECONDS."""
+    from lightning.pytorch.utilities import rank_zero_only
+
+    if rank_zero_only.rank:  # type: ignore[attr-defined] # the first process locks it for all
+        yield
+        return
+    busy = f"another run is active in {folder}: wait for it, or {OTHER_RUN_DIR}"
+    with acquired(folder / ".lock", busy, LOCK_SECONDS):
+        try:
+            yield
+        finally:
+            (folder / ".lock").unlink(missing_ok=True)
+
+
+def refuse_finished(folder: Path) -> None:
+    """Raises UserError for the folder of a finished run, which is never written again."""
+    if finished(folder):
+        raise UserError(
+            f"{os.path.relpath(folder)} contains a finished run, which is not replaced:"
+            f" {OTHER_RUN_DIR}, or remove that folder"
+        )
+
+
+def begin_folder(
+    folder: Path,
+    cfg: Mapping[str, object],
+    environment: Mapping[str, object],
+    keep_training: bool,
+) -> None:
+    """Removes the files of an unfinished run, except those of the training that is resumed, and
+    writes the settings and the environment.
+
+    A finished run, which is only scored on test, keeps its files until they are replaced by equal
+    ones.
     """
-    write_table(path, {"row": rows[scores.rows_N.numpy()], **scores.columns()})
+    remove(folder, *(file.relative_to(folder) for file in temporary_files(folder)))
+    if not finished(folder):
+        remove(folder, "debug.json", *SPLIT_TABLES)
+    if not keep_training:
+        remove(folder, *TRAINING, *RESULTS)
+    write_atomically(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(dict(cfg))))
+    write_json(folder / "environment.json", environment)
+    runs = Path("runs").resolve()
+    if not is_debug(cfg) and runs in folder.resolve().parents:
+        with suppress(OSError):  # a file system without links
+            link = runs / f".latest-{os.getpid()}"
+            link.symlink_to(os.path.relpath(folder.resolve(), runs))
+            link.replace(runs / "latest")
+
+
+def remove(folder: Path, *names: str | Path) -> None:
+    """Removes these files, and folders with all that they contain."""
+    for name in names:
+        path = folder / name
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def copy_training(source: Path, folder: Path) -> None:
+    """Copies the checkpoints of a run, from which the run in `folder` resumes."""
+    for name in ("best.ckpt", "last.ckpt"):  # last.ckpt at the end: it refers to best.ckpt
+        file = source / "checkpoints" / name
+        if file.exists():
+            with atomically(folder / "checkpoints" / name) as temporary:
+                shutil.copyfile(file, temporary)

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from imdbattn.data.corpus import Corpus
 from imdbattn.errors import UserError
-from imdbattn.io.checkpoint import Facts, Trained
+from imdbattn.io.files import Facts, Trained
 from imdbattn.nn.watch import Attended
-from imdbattn.settings.instantiate import make
 from imdbattn.settings.keys import as_dict
+from imdbattn.settings.safety import make
 from imdbattn.settings.schema import Training
 from imdbattn.tasks.networks import CheckedPart
 from imdbattn.tasks.optim import Muon

@@ -14,11 +14,10 @@ from torch import Tensor, nn
 from imdbattn.data.glove import Glove
 from imdbattn.data.ragged import as_tensor
 from imdbattn.errors import naming
-from imdbattn.io.checkpoint import Weights
-from imdbattn.nn.ladder import Attention
-from imdbattn.nn.vectors import Embedding
-from imdbattn.settings.instantiate import make
+from imdbattn.io.files import Weights
+from imdbattn.nn.ladder import Attention, Embedding
 from imdbattn.settings.keys import as_dict
+from imdbattn.settings.safety import make
 from imdbattn.settings.schema import AnyModel, ClassifierModel
 
 if TYPE_CHECKING:

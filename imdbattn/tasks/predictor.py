@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from imdbattn.data.corpus import Corpus
-from imdbattn.io.checkpoint import Facts, Trained
+from imdbattn.io.files import Facts, Trained
 from imdbattn.runs.command_settings import Predict
 from imdbattn.settings.schema import Training
 from imdbattn.tasks.prediction import Prediction

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from imdbattn.errors import UserError
-from imdbattn.settings.instantiate import class_at
 from imdbattn.settings.keys import as_dict
+from imdbattn.settings.safety import class_at
 from imdbattn.settings.schema import Training
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from torch import nn
 
 from imdbattn.data.corpus import Corpus
 from imdbattn.errors import UserError, naming
-from imdbattn.io.checkpoint import Facts, Trained, Weights, read_checkpoint
+from imdbattn.io.files import Facts, Trained, Weights, read_checkpoint
 from imdbattn.runs.run import Run
 from imdbattn.settings.keys import FINGERPRINT, as_dict, as_text, job_digest, within, without
 from imdbattn.settings.safety import read_json

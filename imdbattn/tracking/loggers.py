@@ -15,9 +15,8 @@ from lightning.pytorch.loggers import CSVLogger, Logger
 from lightning.pytorch.utilities import rank_zero_only
 
 from imdbattn.errors import UserError, naming, only_warning
-from imdbattn.settings.instantiate import class_at, make
 from imdbattn.settings.keys import as_dict, flat
-from imdbattn.settings.safety import without_credentials
+from imdbattn.settings.safety import class_at, make, without_credentials
 from imdbattn.settings.schema import Group, LoggerPart, validate_as
 from imdbattn.tasks.per_class import short_name
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from imdbattn.data.corpus import find_source
 from imdbattn.data.glove import read_wheel
-from imdbattn.data.review_source import find_source
 from imdbattn.data.sources import order_probe
 from imdbattn.data.sources.order_probe import SLOTS, generate
 from imdbattn.data.splits import cut_reviews

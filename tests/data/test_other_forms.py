@@ -8,7 +8,7 @@ import datasets
 import pytest
 
 from imdbattn.data import pairs
-from imdbattn.data.review_source import find_source
+from imdbattn.data.corpus import find_source
 from imdbattn.errors import UserError
 from imdbattn.runs.fit import fit
 

@@ -14,7 +14,7 @@ from hypothesis import Phase, assume, example, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from imdbattn.data.review_source import find_source
+from imdbattn.data.corpus import find_source
 from imdbattn.data.user_files.tables import open_lines
 from imdbattn.errors import UserError
 from imdbattn.launch.hydra_config import QUOTED, quote

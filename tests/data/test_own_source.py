@@ -8,7 +8,7 @@ import sys
 import pytest
 import yaml
 
-from imdbattn.data.review_source import find_source
+from imdbattn.data.corpus import find_source
 from imdbattn.errors import UserError
 from imdbattn.launch.resumed_settings import resumed
 from imdbattn.runs.fit import fit

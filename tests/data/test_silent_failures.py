@@ -9,8 +9,7 @@ import pytest
 from imdbattn.errors import UserError
 from imdbattn.report.comparison import compare_sets
 from imdbattn.report.comparison_page import report_of
-from imdbattn.runs.fit import fit
-from imdbattn.runs.outputs import summary
+from imdbattn.runs.fit import fit, summary
 
 PRINTED = ["test", "largest_class", "macro_f1"]
 CHINESE = "这部电影很好看我喜欢不无聊失望情节演员糟糕精彩感动"

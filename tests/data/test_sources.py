@@ -10,9 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from imdbattn.data.corpus import prepare_reviews
+from imdbattn.data.corpus import find_source, prepare_reviews
 from imdbattn.data.ragged import Batches, TrainBatches
-from imdbattn.data.review_source import find_source
 from imdbattn.data.sources import imdb as sources
 from imdbattn.data.splits import Split, Texts, block_cut, cut_reviews
 from imdbattn.data.user_files import review_files as user_files

@@ -12,7 +12,7 @@ from imdbattn.data.ragged import Batches, Ragged, ragged
 from imdbattn.nn import fast
 from imdbattn.nn.fast import blocked_attention
 from imdbattn.nn.scores import padding_mask
-from imdbattn.runs import cpu
+from imdbattn.runs import environment
 from imdbattn.runs.fit import fit
 from imdbattn.runs.trainer import compile_net
 from imdbattn.settings.models import BEYOND, RUNGS
@@ -29,7 +29,7 @@ STEPS, CLASSES = 20, 2
 def onednn():
     """oneDNN's products where they are exact; torch's own again afterwards."""
     before = torch.backends.mkldnn.matmul.fp32_precision
-    yield cpu.use_onednn()
+    yield environment.use_onednn()
     torch.backends.mkldnn.matmul.fp32_precision = before
 
 
@@ -105,18 +105,18 @@ def test_blocked_attention_has_the_values_and_gradients_of_the_kernel_of_torch(m
 def test_onednn_is_not_used_where_its_products_are_not_as_exact_as_float32(monkeypatch, onednn):
     matmul = torch.backends.mkldnn.matmul
     matmul.fp32_precision = "none"
-    monkeypatch.setattr(cpu, "product_error", lambda: 1e-3)  # the error of bfloat16
-    assert not cpu.use_onednn()
+    monkeypatch.setattr(environment, "product_error", lambda: 1e-3)  # the error of bfloat16
+    assert not environment.use_onednn()
     assert matmul.fp32_precision == "none"
-    assert cpu.float32_products() == "torch's default"
+    assert environment.float32_products() == "torch's default"
     matmul.fp32_precision = "bf16"
-    assert cpu.float32_products() == "oneDNN"
+    assert environment.float32_products() == "oneDNN"
 
 
 def test_the_check_distinguishes_bfloat16_from_float32(onednn):
-    assert cpu.product_error() < cpu.MAX_ERROR / 10
+    assert environment.product_error() < environment.MAX_ERROR / 10
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert cpu.product_error() > 10 * cpu.MAX_ERROR
+        assert environment.product_error() > 10 * environment.MAX_ERROR
 
 
 @pytest.mark.parametrize(

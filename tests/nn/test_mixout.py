@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from imdbattn.nn.vectors import Embedding
+from imdbattn.nn.ladder import Embedding
 
 WORDS, WIDTH = 400, 3
 GLOVE = torch.randn(3 + WORDS, WIDTH, generator=torch.Generator().manual_seed(0))

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from imdbattn.errors import UserError
-from imdbattn.io.checkpoint import read_checkpoint
+from imdbattn.io.files import read_checkpoint
 from imdbattn.nn.watch import Attended
-from imdbattn.runs.attention import evaluation_mode
+from imdbattn.runs.callbacks import evaluation_mode
 from imdbattn.runs.fit import fit
 from imdbattn.runs.predict import load_predictor
 from imdbattn.runs.run import Run, read_curves

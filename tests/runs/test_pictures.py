@@ -11,7 +11,7 @@ import torch
 
 from imdbattn.data.corpus import prepare_reviews
 from imdbattn.nn.ladder import Mask, sinusoids
-from imdbattn.runs.outputs import write_results
+from imdbattn.runs.fit import write_results
 from imdbattn.runs.predict import load_predictor
 from imdbattn.runs.run import Run
 from imdbattn.runs.trainer import build_trainer

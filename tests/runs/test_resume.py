@@ -26,7 +26,6 @@ from imdbattn.launch import job as one_job
 from imdbattn.launch.resumed_settings import resumed
 from imdbattn.report.finished_runs import find_runs, variants
 from imdbattn.runs import resume as resume_state
-from imdbattn.runs import signals as run_signals
 from imdbattn.runs.fit import fit
 from imdbattn.runs.resume import STATE_KEY
 from imdbattn.settings.keys import as_dict
@@ -447,7 +446,7 @@ def test_other_reviews_and_other_vectors_are_refused(stopped, tmp_path):
 
 def test_a_run_that_is_still_active_is_not_resumed(stopped, monkeypatch):
     cfg, folder = stopped
-    monkeypatch.setattr("imdbattn.runs.outputs.LOCK_SECONDS", 0.1)
+    monkeypatch.setattr("imdbattn.runs.run_folder.LOCK_SECONDS", 0.1)
     with FileLock(folder / ".lock"):
         refused(cfg, folder, "another run is active in .*: wait for it")
 
@@ -565,8 +564,7 @@ def test_a_signal_outside_of_training_also_ends_the_run(whole, monkeypatch, tmp_
     """
     cfg, reference = whole("model=mean", "patience=1")
     asked = []
-    for module in (resume_state, run_signals):
-        monkeypatch.setattr(module, "requeue", lambda: asked.append(1))
+    monkeypatch.setattr(resume_state, "requeue", lambda: asked.append(1))
     with monkeypatch.context() as patch:
         hook = getattr(ReviewClassifier, place)
 

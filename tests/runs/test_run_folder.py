@@ -146,15 +146,15 @@ def test_a_checkpoint_with_code_in_it_is_refused(trained, settings, tmp_path, ca
 
 STATES = """
 import json, pathlib
-from imdbattn.runs import outputs
+from imdbattn.runs import environment
 
 states = []
 for file in (None, "notes.txt", "conf/model/mine.yaml"):
     if file:
         pathlib.Path(file).write_text("# new")
-    outputs.git_commit.cache_clear()
-    outputs.uncommitted.cache_clear()
-    states.append(outputs.environment()["uncommitted"])
+    environment.git_commit.cache_clear()
+    environment.uncommitted.cache_clear()
+    states.append(environment.environment()["uncommitted"])
 print(json.dumps(states))
 """
 

@@ -17,7 +17,7 @@ import torch
 from hydra._internal.hydra import Hydra
 from hydra.types import RunMode
 
-from imdbattn.data.review_source import find_source
+from imdbattn.data.corpus import find_source
 from imdbattn.errors import UserError
 from imdbattn.runs.fit import fit
 

@@ -17,8 +17,8 @@ from imdbattn.data.corpus import Corpus
 from imdbattn.data.ragged import Batch, Ragged
 from imdbattn.io.files import write_table
 from imdbattn.nn import ResidualLayer, Sinusoidal, padding_mask
-from imdbattn.settings.instantiate import make
 from imdbattn.settings.keys import as_dict
+from imdbattn.settings.safety import make
 from imdbattn.settings.schema import AnyModel, Count, Group, Training
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData

@@ -18,8 +18,7 @@ from imdbattn.data.corpus import ReviewCorpus, prepare_reviews
 from imdbattn.data.ragged import Batch, Ragged
 from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.errors import UserError
-from imdbattn.io.checkpoint import Trained
-from imdbattn.io.files import link_or_copy
+from imdbattn.io.files import Trained, link_or_copy
 from imdbattn.nn.ladder import Classifier
 from imdbattn.nn.watch import Attended, attention_parts, watch
 from imdbattn.settings.schema import ClassifierModel, Trust

@@ -18,7 +18,7 @@ from imdbattn.data.glove import Glove
 from imdbattn.data.ragged import Batch, Batches, EvalBatches, Ragged, read_places
 from imdbattn.data.tokens import AnyTokenizer, Word
 from imdbattn.errors import UserError
-from imdbattn.io.checkpoint import Facts, Trained
+from imdbattn.io.files import Facts, Trained
 from imdbattn.nn.beyond.attention import LabelQueryPooling
 from imdbattn.nn.ladder import ClsPooling, MeanPooling
 from imdbattn.nn.watch import rollout, watch

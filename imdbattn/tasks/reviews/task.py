@@ -55,17 +55,17 @@ class Reviews(Task):
 
         data.extra is not compared.
         """
-        from imdbattn.data import corpus, review_source
+        from imdbattn.data import corpus
 
         checksum, _, version = str(key).split("-")[0].partition("+")
         if version != corpus.own_tokenizer_version(data.tokenizer):
             return False
         if data.path or not isinstance(data.source, str):
-            return bool(review_source.find_source(data).checksum == checksum)
+            return bool(corpus.find_source(data).checksum == checksum)
         return data.source in ("auto", source)
 
     @classmethod
     def decided_source(cls, data: Any) -> str | None:
-        from imdbattn.data import review_source
+        from imdbattn.data import corpus
 
-        return review_source.decided_source(data)
+        return corpus.decided_source(data)

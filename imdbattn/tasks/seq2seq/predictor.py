@@ -14,7 +14,7 @@ from imdbattn.data.pairs import PairCorpus, joined_symbols, prepare_pairs, split
 from imdbattn.data.ragged import EvalBatches
 from imdbattn.data.vocabulary import PAD, UNK, Vocabulary
 from imdbattn.errors import UserError
-from imdbattn.io.checkpoint import Facts, Trained
+from imdbattn.io.files import Facts, Trained
 from imdbattn.nn.encoder_decoder import EncoderDecoder, beam_search
 from imdbattn.runs.command_settings import Predict
 from imdbattn.settings.safety import visible

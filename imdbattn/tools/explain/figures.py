@@ -60,7 +60,7 @@ def attention_over_epochs(curves: Curves, query_shares: Mapping[str, np.ndarray]
     and wrong reviews, and its histogram over queries.
 
     Entropies are shares of those of equal weights. curves: of metrics.csv. query_shares: of
-    runs.attention.measure.
+    runs.callbacks.measure.
     """
     rows: dict[str, list[str]] = {}
     for head in query_shares:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from imdbattn.data.pairs import joined_symbols
 from imdbattn.io.files import write_atomically
 from imdbattn.report.pages import png
-from imdbattn.runs.attention import fixed_batches, measure
+from imdbattn.runs.callbacks import fixed_batches, measure
 from imdbattn.runs.run import read_curves
 from imdbattn.runs.run_folder import ATTENTION_SHARE
 from imdbattn.tasks.reviews.predictor import ReviewPredictor

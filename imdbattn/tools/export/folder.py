@@ -23,8 +23,7 @@ from tokenizers.normalizers import Sequence as Rewrites
 
 from imdbattn.data.tokens import FIRST_WORD, UNK, pipeline_of
 from imdbattn.errors import UserError
-from imdbattn.io.checkpoint import Trained
-from imdbattn.io.files import expanded, sha256_of, writing_into
+from imdbattn.io.files import Trained, expanded, sha256_of, writing_into
 from imdbattn.report.pages import plain, render
 from imdbattn.runs.run import EXPORTED, Run
 from imdbattn.runs.run_folder import RESULTS, write_json

@@ -29,7 +29,7 @@ from imdbattn.errors import UserError
 from imdbattn.io.files import expanded, make_folder, sha256_of, write_table
 from imdbattn.nn.ladder import Classifier
 from imdbattn.report.finished_runs import FinishedRun, find_runs, grouped, skip
-from imdbattn.runs.cpu import keep_memory, use_onednn
+from imdbattn.runs.environment import keep_memory, use_onednn
 from imdbattn.runs.predict import with_changes
 from imdbattn.runs.run import Run
 from imdbattn.runs.score import check_fingerprint

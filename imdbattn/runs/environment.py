@@ -1,0 +1,185 @@
+"""The machine and the software of a run: what a run changes in torch for speed, with the same
+results up to rounding of float32, and what it records in environment.json.
+
+Imports no Lightning, which predictions do not load.
+"""
+
+import ctypes
+import functools
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from imdbattn.settings.keys import PACKAGE
+
+PACKAGES = (  # whose versions environment.json has
+    *("imdbattn", "torch", "lightning", "hydra-core"),
+    *("wandb", "datasets", "tokenizers", "sacrebleu", "numpy"),
+)
+MAX_ERROR = 1e-5  # of a product, relative to |a| |b|; float32 stays below 1e-6, bfloat16 is at 1e-3
+
+
+def use_onednn() -> bool:
+    """Lets oneDNN multiply float32 matrices if that keeps their precision; returns whether it does.
+
+    Not where there is a GPU: torch then raises an error when Lightning reads the precision of
+    products. On AMD processors torch's MKL uses AVX2 where oneDNN uses AVX-512, about twice as
+    fast. Torch offers oneDNN only together with the permission to round to bfloat16, which oneDNN
+    uses on processors with AMX: those are excluded, and elsewhere products are first compared with
+    float64.
+    """
+    matmul = matmul_backend()
+    unsuitable = torch.cuda.is_available() or torch.cpu._is_amx_tile_supported()
+    if matmul is None or unsuitable or not torch.backends.mkldnn.is_available():
+        return False
+    before = matmul.fp32_precision
+    matmul.fp32_precision = "bf16"
+    if product_error() > MAX_ERROR:
+        matmul.fp32_precision = before
+    return matmul.fp32_precision == "bf16"
+
+
+def float32_products() -> str:
+    """Returns which library multiplies float32 matrices, for environment.json."""
+    return (
+        "oneDNN" if getattr(matmul_backend(), "fp32_precision", "") == "bf16" else "torch's default"
+    )
+
+
+def matmul_backend() -> Any:
+    """Returns torch's setting; None in older versions."""
+    return getattr(torch.backends.mkldnn, "matmul", None)
+
+
+def product_error() -> float:
+    """Returns the largest error, relative to |a| |b|, of products with the shapes of attention,
+    against float64.
+    """
+    generator = torch.Generator().manual_seed(0)
+    shapes = ((2048, 50), (50, 50), (8, 256, 50), (8, 256, 50), (8, 256, 256))
+    tokens, weight, query, key, scores = (
+        torch.randn(*shape, generator=generator) for shape in shapes
+    )
+    products = [
+        (tokens, weight),
+        (tokens.T, tokens),
+        (query, key.mT),
+        (scores, key),
+        (scores.mT, key),
+    ]
+    return max(
+        ((a @ b - a.double() @ b.double()).abs() / (a.abs() @ b.abs())).max().item()
+        for a, b in products
+    )
+
+
+def keep_memory() -> None:
+    """Lets glibc keep freed memory; otherwise every step requests about ten megabytes again.
+
+    A step of residual_pe on two cores becomes about 8% faster. Does nothing with other C libraries.
+    """
+    if platform.libc_ver()[0] == "glibc":
+        trim_threshold, mmap_threshold = -1, -3  # malloc.h
+        library = ctypes.CDLL(None)
+        # Older versions allow 32 MB only. The second call alone would make things slower.
+        if library.mallopt(mmap_threshold, 2**30) or library.mallopt(mmap_threshold, 2**25):
+            library.mallopt(trim_threshold, 2**31 - 1)
+
+
+@contextmanager
+def preserved_torch_settings() -> Iterator[None]:
+    """Restores what a run changes: random states, number of threads, deterministic kernels, and
+    matrix products.
+    """
+    threads, mode = torch.get_num_threads(), torch.get_deterministic_debug_mode()
+    matmul, products = matmul_backend(), getattr(matmul_backend(), "fp32_precision", None)
+    # not for a prediction, which does not load Lightning
+    from lightning.pytorch.utilities.seed import isolate_rng
+
+    try:
+        with isolate_rng():
+            yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.set_deterministic_debug_mode(mode)
+        if matmul is not None:
+            matmul.fp32_precision = products
+
+
+# --- what is recorded -----------------------------------------------------------------------------
+
+
+def environment() -> dict[str, object]:
+    """Returns the content of environment.json, but the key of the source of the data."""
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "processor": processor(),
+        "memory_gb": memory_gb(),
+        "cpus": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "float32_products": float32_products(),
+        "visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES"),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "git_commit": git_commit(),
+        "uncommitted": uncommitted(),
+        "versions": {name: version(name) for name in PACKAGES},
+    }
+
+
+@functools.cache
+def git_commit() -> str | None:
+    """Returns the commit of this checkout, with + if files were changed; None in an installed
+    package or without git.
+    """
+    if not (PACKAGE.parent / ".git").exists() or shutil.which("git") is None:
+        return None
+    describe = ["describe", "--always", "--exclude=*", "--abbrev=40", "--dirty=+"]
+    command = ["git", "-C", str(PACKAGE), *describe]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or None
+
+
+@functools.cache
+def uncommitted() -> bool | None:
+    """Returns whether conf/ or imdbattn/ of this checkout has changed or untracked files, so that
+    `git_commit` does not describe the code; None as in `git_commit`.
+    """
+    if git_commit() is None:
+        return None
+    command = ["git", "-C", str(PACKAGE.parent), "status", "--porcelain", "--", "conf", "imdbattn"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return bool(done.stdout.strip()) if done.returncode == 0 else None
+
+
+def processor() -> str | None:
+    """Returns the model of the processor, such as `AMD EPYC 7B13`; None where it is unknown."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == "model name":
+                return value.strip()
+    return platform.processor() or None
+
+
+def memory_gb() -> float | None:
+    """Returns the memory of this machine in gigabytes (10^9 bytes); None where it is unknown."""
+    try:
+        return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1)
+    except (AttributeError, OSError, ValueError):  # such as on Windows
+        return None
+
+
+def version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
