@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def main(settings: "Export") -> None:
     """Prints what was written, and how many labels it changes."""
     with without_gc():
-        from imdbattn.runs.predict import load_predictor
+        from imdbattn.runs.apply import load_predictor
         from imdbattn.tools.export.folder import write_export
 
     predictor, folder = load_predictor(settings)

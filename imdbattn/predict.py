@@ -21,7 +21,7 @@ def predict(cfg: DictConfig, text: str | None) -> None:
 
     texts, kept = open_texts(settings)
     with without_gc():
-        from imdbattn.runs.predict import load_predictor, predictions_of
+        from imdbattn.runs.apply import load_predictor, predictions_of
         from imdbattn.tools.explain.show import digest, print_predictions, write_page
 
     predictor, folder = load_predictor(settings)

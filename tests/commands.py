@@ -6,8 +6,8 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from imdbattn.runs.apply import load_predictor, predictions_of
 from imdbattn.runs.command_settings import Predict
-from imdbattn.runs.predict import load_predictor, predictions_of
 from imdbattn.settings.keys import as_dict
 from imdbattn.tasks.task import validate
 

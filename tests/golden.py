@@ -113,7 +113,7 @@ def measure(folder: Path, models: list[str]) -> dict[str, dict]:
         step, plan = module.training_step, []
 
         def training_step(batch, *rest):
-            plan.append(batch.rows_B.tolist())
+            plan.append(batch.items_B.tolist())
             return step(batch, *rest)
 
         module.training_step = training_step

@@ -16,11 +16,11 @@ from imdbattn.api.display import Metrics, StrPath
 from imdbattn.api.predictions import Explanation, Predictions
 from imdbattn.errors import UserError
 from imdbattn.io.files import write_table
-from imdbattn.runs import predict
+from imdbattn.runs.apply import load_predictor, predictions_of
 from imdbattn.runs.command_settings import Evaluate, Predict
 from imdbattn.settings.keys import as_dict, defaults, overlay
 from imdbattn.settings.schema import validate_as
-from imdbattn.tasks.prediction import Prediction
+from imdbattn.tasks.outputs import Prediction
 from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 from imdbattn.tools.export.folder import FILES, write_export
@@ -56,7 +56,7 @@ def load(path: StrPath, trust: str | Iterable[str] | None = None, **data: object
     packages = list(trust) if isinstance(trust, Iterable) and not isinstance(trust, str) else trust
     changes = {"run": os.fsdecode(path), "trust": packages, "data": data}
     options = validate_as(Predict, overlay(defaults("predict"), changes))
-    return Model(*predict.load_predictor(options), options)
+    return Model(*load_predictor(options), options)
 
 
 class Model:
@@ -67,7 +67,7 @@ class Model:
     'pos'
 
     Args:
-        predictor: the result of runs.predict.load_predictor.
+        predictor: the result of runs.apply.load_predictor.
         folder: the run's.
         options: with the `data` settings of this machine.
     """
@@ -131,7 +131,7 @@ class Model:
         """Returns the predictions for texts. changes: of the options of imdbattn.predict."""
         options = validate_as(Predict, self.options.model_dump() | changes)
         with READS:
-            return tuple(predict.predictions_of(self.predictor, texts, options))
+            return tuple(predictions_of(self.predictor, texts, options))
 
     def evaluate(
         self,

@@ -105,7 +105,7 @@ def train(
 
     with log_to_stdout(), preserved_torch_settings():
         try:
-            metrics = fit(valid, run_folder, planned.resume, planned.start)
+            metrics = fit(valid, run_folder, planned.resume, planned.earlier)
         except SystemExit as stopped:
             end = stopped
         else:

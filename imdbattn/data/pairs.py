@@ -42,7 +42,7 @@ SIGNS = re.compile('([.,!?;:…"«»“”„‹›])')
 
 
 class PairBatch(NamedTuple):
-    """A padded batch. `rows_B` are the indices of the pairs in their split, so that each is scored
+    """A padded batch. `items_B` are the indices of the pairs in their split, so that each is scored
     exactly once.
     """
 
@@ -50,7 +50,7 @@ class PairBatch(NamedTuple):
     source_lengths_B: Tensor  # int64 symbols
     target_BT: Tensor  # int64 ids and EOS, then PAD; without BOS
     target_lengths_B: Tensor  # int64 symbols, including EOS
-    rows_B: Tensor  # int64
+    items_B: Tensor  # int64
     lengths_B: Tensor  # int64 symbols, source and target
     reviews: int  # pairs in this batch, over all processes
     symbols: int  # target symbols in this batch, including EOS, over all processes
@@ -101,7 +101,7 @@ class Pairs:
             source.lengths_B,
             target.tokens_BT,
             target.lengths_B,
-            source.rows_B,
+            source.items_B,
         )
         columns = (*sides, source.lengths_B + target.lengths_B)
         # Computed on the CPU, without waiting for the device. An empty part (too few pairs) is not

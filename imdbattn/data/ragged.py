@@ -19,7 +19,7 @@ from torch.utils.data import Dataset, Sampler
 
 
 class Batch(NamedTuple):
-    """A padded batch. `rows_B` are the indices of the reviews in their split, so that each is
+    """A padded batch. `items_B` are the indices of the reviews in their split, so that each is
     scored exactly once.
     """
 
@@ -27,7 +27,7 @@ class Batch(NamedTuple):
     positions_BT: Tensor  # int64 position of each token in its (truncated) review
     lengths_B: Tensor  # int64 tokens in the batch, may be 0
     labels_B: Tensor  # int64
-    rows_B: Tensor  # int64
+    items_B: Tensor  # int64
     # int64 ids of the words before each token in its review, nearest first; 0 if none
     before_BTW: Tensor
     reviews: int  # in this batch, over all processes
@@ -45,7 +45,7 @@ class Ragged:
     ids: Tensor  # (tokens,) int32
     offsets: Tensor  # (N + 1,) int64
     labels: Tensor  # (N,) int64
-    rows: np.ndarray  # (N,) row numbers in the source
+    rows: np.ndarray  # (N,) row numbers in the source's tables
 
     def __len__(self) -> int:
         return len(self.labels)

@@ -21,7 +21,7 @@ class Split:
 
     texts: list[str]  # N reviews, or source sentences
     labels: Any  # (N,) class numbers; for pairs, a list of all correct targets of each source
-    rows: np.ndarray  # (N,) int64 row numbers in the file or hub split
+    rows: np.ndarray  # (N,) int64 row numbers in the source's table of this split
 
     def take(self, index: Sequence[int] | np.ndarray) -> "Split":
         texts = [self.texts[i] for i in index]
@@ -208,7 +208,9 @@ def limited(reviews: Texts, limit: int) -> Texts:
         split: reviews.splits[split].take(np.sort(np.concatenate(parts)))
         for split, parts in kept.items()
     }
-    return replace(reviews, splits=splits, test_set=f"{reviews.test_set}, data.limit={limit}")
+    # the number of omitted reviews is that of the whole source, not of this part
+    test_set = f"{reviews.test_set}, data.limit={limit}"
+    return replace(reviews, splits=splits, test_set=test_set, dropped=0)
 
 
 def block_cut(labels_N: np.ndarray, shares: Mapping[str, float]) -> dict[str, np.ndarray]:

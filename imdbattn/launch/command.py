@@ -76,16 +76,18 @@ def command(
             # Hydra then raises its exceptions instead of printing them
             os.environ["HYDRA_FULL_ERROR"] = "1"
             # Hydra does not accept a flag between two settings.
-            words = sorted(sys.argv[1:], key=lambda word: word not in ("-m", "--multirun"))
-            sweep = words and words[0] in ("-m", "--multirun")
-            named.update(existing_folders(words))
-            sys.argv[1:] = [quote(word, () if sweep else paths) for word in words]
+            arguments = sorted(
+                sys.argv[1:], key=lambda argument: argument not in ("-m", "--multirun")
+            )
+            sweep = arguments and arguments[0] in ("-m", "--multirun")
+            named.update(existing_folders(arguments))
+            sys.argv[1:] = [quote(argument, () if sweep else paths) for argument in arguments]
             try:
-                refuse_typed_credentials(words)  # the message of another error would quote them
-                if {"-h", "--help"} & {*words}:
+                refuse_typed_credentials(arguments)  # the message of another error would quote them
+                if {"-h", "--help"} & {*arguments}:
                     from imdbattn.launch.help import print_help
 
-                    print_help(run_hydra, config_name, words)
+                    print_help(run_hydra, config_name, arguments)
                     return None
                 return run_hydra()
             except KeyboardInterrupt:
@@ -93,16 +95,16 @@ def command(
             except Exception as error:
                 from imdbattn.launch.errors import explain, fail
 
-                fail(explain(error, config_name, words), config_name)
+                fail(explain(error, config_name, arguments), config_name)
 
         return main
 
     return decorate
 
 
-def existing_folders(words: Sequence[str]) -> set[Path]:
+def existing_folders(arguments: Sequence[str]) -> set[Path]:
     """Returns the folders that the values of a command line name."""
-    values = (word.partition("=")[2].strip("'\"") for word in words)
+    values = (argument.partition("=")[2].strip("'\"") for argument in arguments)
     # os.path.isdir, because Path.is_dir raises for names that are too long
     return {Path(value).resolve() for value in values if value and os.path.isdir(value)}
 

@@ -1,4 +1,4 @@
-"""A command's config of other words than those of sys.argv: for `--help`, Python and searches."""
+"""Composes a command's config without sys.argv: for `--help`, Python and searches."""
 
 import threading
 from collections.abc import Sequence
@@ -22,19 +22,19 @@ COMPOSING = threading.Lock()  # Hydra has one state per process
 def composed(
     config_name: str, overrides: Sequence[str] = (), paths: Sequence[str] = ()
 ) -> DictConfig:
-    """Returns a command's config, with `hydra`, of these words instead of sys.argv. paths: see
+    """Returns a command's config, with `hydra`, of these overrides instead of sys.argv. paths: see
     `command`. Raises UserError.
     """
     register_resolvers()
-    words = [quote(word, paths) for word in overrides]
-    refuse_typed_credentials(words)
+    quoted = [quote(override, paths) for override in overrides]
+    refuse_typed_credentials(quoted)
     with COMPOSING:
         # of a caller that uses Hydra itself
         outer, GlobalHydra.instance().hydra = GlobalHydra.instance().hydra, None
         try:
             with hydra.initialize_config_dir(str(conf_dir()), **HYDRA_VERSION):
-                return hydra.compose(config_name, words, return_hydra_config=True)
+                return hydra.compose(config_name, quoted, return_hydra_config=True)
         except Exception as error:
-            raise explain(error, config_name, words) from error
+            raise explain(error, config_name, quoted) from error
         finally:
             GlobalHydra.instance().hydra = outer

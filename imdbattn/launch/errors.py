@@ -97,7 +97,9 @@ def keys_of(config_name: str, arguments: Sequence[str]) -> list[str]:
     possible.
     """
     chosen = [
-        word for word in arguments if (conf_dir() / word.lstrip("+").partition("=")[0]).is_dir()
+        argument
+        for argument in arguments
+        if (conf_dir() / argument.lstrip("+").partition("=")[0]).is_dir()
     ]
     for overrides in (chosen, []):
         with suppress(Exception), ExitStack() as stack:

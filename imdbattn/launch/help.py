@@ -17,10 +17,10 @@ LINE = re.compile(r"( *)(\w+):(?: .*?)?(?:\s+# (.*))?")  # of YAML: indentation,
 COLUMN = 36  # of the comments
 
 
-def print_help(run_hydra: Callable[[], object], config_name: str, words: Sequence[str]) -> None:
+def print_help(run_hydra: Callable[[], object], config_name: str, arguments: Sequence[str]) -> None:
     """Prints Hydra's help with the comments of conf/."""
     choices = composed(
-        config_name, [word for word in words if not word.startswith("-")]
+        config_name, [argument for argument in arguments if not argument.startswith("-")]
     ).hydra.runtime.choices
     # Hydra exits after its help
     with redirect_stdout(io.StringIO()) as printed, suppress(SystemExit):

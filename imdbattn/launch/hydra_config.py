@@ -46,11 +46,11 @@ def take_argument(name: str) -> str | None:
     return given[-1].removeprefix(f"{name}=") if given else None
 
 
-def refuse_typed_credentials(words: Sequence[str]) -> None:
+def refuse_typed_credentials(overrides: Sequence[str]) -> None:
     """Raises UserError if a setting on the command line looks like a credential."""
     typed = {}
-    for word in words:
-        name, _, value = word.lstrip("+~").partition("=")
+    for override in overrides:
+        name, _, value = override.lstrip("+~").partition("=")
         typed[name] = value
     refuse_credentials(typed)
 

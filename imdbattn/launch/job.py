@@ -52,13 +52,13 @@ def run_job(cfg: DictConfig) -> float | None:
     with acquired(folder / ".job.lock"):
         try:
             values = plain_dict(cfg)
-            words = decisions(values)
-            settings = validate(with_words(values, words))
+            overrides = decisions(values)
+            settings = validate(with_overrides(values, overrides))
             if complete(folder, settings):  # by this sweep, or by an earlier one
                 done = jobs_of(sweep_dir()).get(folder.name, {}).get("status") == "done"
                 status = "done" if done else "kept"
             else:
-                status, reason = run_child(folder, settings, words)
+                status, reason = run_child(folder, settings, overrides)
             metrics = {} if reason else read_json(folder / results_file(settings))
         except Exception as error:  # any exception: the other jobs have to run
             reason = in_line(error, None)
@@ -81,21 +81,23 @@ def decisions(settings: Mapping[str, Any]) -> list[str]:
     """Returns as overrides what the sweep has decided once for all its jobs: what
     data.source=auto and the mode null of W&B stand for.
     """
-    sweep, words = OmegaConf.load(sweep_dir() / "multirun.yaml"), []
+    sweep, overrides = OmegaConf.load(sweep_dir() / "multirun.yaml"), []
     data = settings["data"]
     # hub_timeout: `auto` of other data does not choose between the hub and the wheel
     if data["source"] == "auto" and not data.get("path") and "hub_timeout" in data:
-        words += [f"data.source={sweep.data.source}"] * (sweep.data.source in ("hub", "packaged"))
+        overrides += [f"data.source={sweep.data.source}"] * (
+            sweep.data.source in ("hub", "packaged")
+        )
     for name, part in wandb_parts(settings["logger"]).items():
         if part["mode"] is None and name in sweep.logger:
-            words.append(f"logger.{name}.mode={sweep.logger[name].mode}")
-    return words
+            overrides.append(f"logger.{name}.mode={sweep.logger[name].mode}")
+    return overrides
 
 
-def with_words(settings: dict[str, Any], words: Sequence[str]) -> dict[str, Any]:
-    """Returns the settings with these overrides, whose values are plain words."""
-    for word in words:
-        key, _, value = word.partition("=")
+def with_overrides(settings: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """Returns the settings with these overrides, whose values are plain text."""
+    for override in overrides:
+        key, _, value = override.partition("=")
         change: Any = value
         for name in reversed(key.split(".")):
             change = {name: change}
@@ -142,16 +144,21 @@ def run_child(folder: Path, settings: Training, decisions: Sequence[str]) -> tup
     hydra, resume = HydraConfig.get(), resumable(folder, settings)
     state = "resumes from its last checkpoint" if resume else "starts again"
     common = {
-        word.lower() for word in OmegaConf.load(sweep_dir() / "multirun.yaml").hydra.overrides.task
+        override.lower()
+        for override in OmegaConf.load(sweep_dir() / "multirun.yaml").hydra.overrides.task
     }
-    varied = [word for word in hydra.overrides.task if word.lower() not in common]
+    varied = [override for override in hydra.overrides.task if override.lower() not in common]
     suffix = [f"({state})"] if (folder / "config.yaml").exists() else []
     log.info("run     %s", " ".join([f"{folder.name}:", *varied, *suffix]).removesuffix(":"))
     one_by_one = hydra.launcher._target_.endswith("BasicLauncher")
     threads = None if one_by_one else threads_of(hydra.launcher)
-    words = [word for word in hydra.overrides.task if not word.startswith("resume=")]
-    words += decisions
-    with started(folder, settings, words, resume, threads, hydra.job.num, one_by_one) as process:
+    overrides = [
+        override for override in hydra.overrides.task if not override.startswith("resume=")
+    ]
+    overrides += decisions
+    with started(
+        folder, settings, overrides, resume, threads, hydra.job.num, one_by_one
+    ) as process:
         process.wait()
     reason = failure(process.returncode, folder)
     if process.returncode in (128 + signal.SIGINT, 128 + signal.SIGTERM):  # it has saved its state
@@ -165,24 +172,31 @@ def run_child(folder: Path, settings: Training, decisions: Sequence[str]) -> tup
 def started(
     folder: Path,
     settings: Training,
-    words: Sequence[str],
+    overrides: Sequence[str],
     resume: bool,
     threads: int | None,
     number: int,
     console: bool = False,
 ) -> Iterator[subprocess.Popen]:
-    """Starts a run as `python -m imdbattn.train words... hydra.mode=RUN`, which an exception stops.
+    """Starts a run as `python -m imdbattn.train overrides... hydra.mode=RUN`, which an exception
+    stops.
 
     A child process frees its memory and its GPU at its end, has its own W&B run, can start further
     processes (DDP), and can crash without ending the sweep. Its output is in console.log unless
     `console`, its errors in stderr.log.
 
-    settings: of these words. threads: unless the settings have a number. number: of the job, which
-    selects a GPU where there are more jobs than GPUs.
+    settings: of these overrides. threads: unless the settings have a number. number: of the job,
+    which selects a GPU where there are more jobs than GPUs.
     """
-    words = [word for word in words if not word.startswith("threads=")]
-    words += [f"threads={settings.threads or threads or 'null'}", "hydra.mode=RUN", *search_path()]
-    words += [quote(f"{name}={folder}", [name]) for name in ("hydra.run.dir", *["resume"] * resume)]
+    overrides = [override for override in overrides if not override.startswith("threads=")]
+    overrides += [
+        f"threads={settings.threads or threads or 'null'}",
+        "hydra.mode=RUN",
+        *search_path(),
+    ]
+    overrides += [
+        quote(f"{name}={folder}", [name]) for name in ("hydra.run.dir", *["resume"] * resume)
+    ]
     pid = str(os.getpid())
     env = {
         SWEEP_PID: pid,
@@ -199,7 +213,7 @@ def started(
         (folder / ERRORS).open("w") as errors,
         output as stdout,
     ):
-        command = [sys.executable, "-m", "imdbattn.train", *words]
+        command = [sys.executable, "-m", "imdbattn.train", *overrides]
         with (
             subprocess.Popen(command, env=env | gpu, stdout=stdout, stderr=errors) as process,
             stopping(process),

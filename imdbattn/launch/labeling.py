@@ -43,7 +43,7 @@ def write_table_of(
     predictor: "Predictor", texts: Lines, options: Predict, kept: Kept | None
 ) -> None:
     """Writes the predictions for all texts into the table `out`, which is complete or absent."""
-    from imdbattn.runs.predict import predict_columns
+    from imdbattn.runs.apply import predict_columns
     from imdbattn.runs.resume import exiting_on_signals
 
     out = expanded(str(options.out))

@@ -28,41 +28,43 @@ EPOCHS = "trainer.max_epochs"
 class Plan(NamedTuple):
     """How a command line of imdbattn.train continues a run.
 
-    folder: of the run. resume: whether the run in it is continued. start: the folder of a finished
-    run that is trained for more epochs in the new `folder`.
+    folder: of the run. resume: whether the run in it is continued. earlier: the folder of a
+    finished run that is trained for more epochs in the new `folder`.
     """
 
     settings: dict[str, Any]
     folder: Path
     resume: bool = False
-    start: Path | None = None
+    earlier: Path | None = None
 
 
-def plan(settings: dict[str, Any], words: Sequence[str], folder: Path) -> Plan:
+def plan(settings: dict[str, Any], overrides: Sequence[str], folder: Path) -> Plan:
     """Returns how the run that `resume` names is continued, or trained for more epochs.
 
-    Without `resume` the job was restarted, and the run in `folder` is continued. words: the
+    Without `resume` the job was restarted, and the run in `folder` is continued. overrides: the
     settings on the command line. folder: of a run that is not resumed. Raises UserError if a run
     cannot be resumed with these settings.
     """
     if not settings["resume"]:
-        return Plan(resumed(settings, words, folder), folder, resume=True)
+        return Plan(resumed(settings, overrides, folder), folder, resume=True)
     run = expanded(settings["resume"]).resolve()  # runs/latest is a link
-    if longer_folder(str(run), words) == str(run):
-        return Plan(resumed(settings, words, run), run, resume=True)
+    if longer_folder(str(run), overrides) == str(run):
+        return Plan(resumed(settings, overrides, run), run, resume=True)
     # The longer run may have been stopped before.
     if (folder / "config.yaml").exists() and not finished(folder):
-        return Plan(resumed(settings, words, folder), folder, resume=True)
-    return Plan(resumed(settings, words, run), folder, start=run)
+        return Plan(resumed(settings, overrides, folder), folder, resume=True)
+    return Plan(resumed(settings, overrides, run), folder, earlier=run)
 
 
-def longer_folder(run: str, words: Sequence[str]) -> str:
+def longer_folder(run: str, overrides: Sequence[str]) -> str:
     """Returns `run`, unless the command line trains that finished run for more epochs: then the
     folder next to it in which the longer run is trained.
 
-    words: the command line.
+    overrides: the command line.
     """
-    typed = [word.partition("=")[2] for word in words if word.startswith(f"{EPOCHS}=")]
+    typed = [
+        override.partition("=")[2] for override in overrides if override.startswith(f"{EPOCHS}=")
+    ]
     if not typed or not re.fullmatch("[0-9]{1,9}", typed[-1]) or not finished(Path(run)):
         return run
     try:
@@ -90,14 +92,14 @@ def resumed(settings: Mapping[str, Any], overrides: Sequence[str], folder: Path)
             " start a new run; to resume a sweep, repeat the command that started it"
         )
     recorded = as_dict(Run(folder, settings.get("trust"), settings).settings)
-    keys = [word.lstrip("+~").partition("=")[0].partition("@")[0] for word in overrides]
+    keys = [override.lstrip("+~").partition("=")[0].partition("@")[0] for override in overrides]
     keys = [key for key in keys if key != "resume" and not within(key, "hydra")]
     epochs, before = (values["trainer"].get("max_epochs") for values in (settings, recorded))
     if EPOCHS in keys and type(epochs) is type(before) is int and epochs > before:
         check_longer(recorded, folder)
         recorded["trainer"]["max_epochs"] = epochs
-        words = recorded.get("overrides", ())
-        others = [word for word in words if not word.startswith(f"{EPOCHS}=")]
+        named = recorded.get("overrides", ())
+        others = [override for override in named if not override.startswith(f"{EPOCHS}=")]
         recorded["overrides"] = sorted([*others, f"{EPOCHS}={epochs}"])
     if compared := [key for key in keys if not within(key, *NO_EFFECT)]:
         check_unchanged(settings, recorded, compared, folder)

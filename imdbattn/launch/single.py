@@ -29,20 +29,20 @@ RESTARTS = ("SLURM_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT")  # above 0 in a
 def run_single(cfg: DictConfig) -> float:
     """Trains the model that `cfg` describes, and returns its best validation accuracy."""
     settings, job = plain_dict(cfg), HydraConfig.get()
-    named = any(word.startswith("hydra.run.dir=") for word in job.overrides.hydra)
+    named = any(override.startswith("hydra.run.dir=") for override in job.overrides.hydra)
     if "TORCHELASTIC_RUN_ID" in os.environ and not named and not settings["resume"]:
         raise UserError(
             "torchrun starts several processes, which need the same folder: add"
             " hydra.run.dir=runs/<a name>"
         )
-    words, folder = job.overrides.task, Path(job.runtime.output_dir).resolve()
-    resume, start = False, None
+    overrides, folder = job.overrides.task, Path(job.runtime.output_dir).resolve()
+    resume, earlier = False, None
     if settings["resume"] or was_restarted(folder):
         from imdbattn.launch.resumed_settings import plan
 
-        settings, folder, resume, start = plan(settings, words, folder)
+        settings, folder, resume, earlier = plan(settings, overrides, folder)
     else:
-        settings |= {"overrides": named_overrides(words, settings)}
+        settings |= {"overrides": named_overrides(overrides, settings)}
     valid = validate(settings)
     if os.environ.get(SWEEP_PID) or os.environ.get("LOCAL_RANK", "0") != "0":
         end_with(int(os.environ.get(PARENT_PID, os.getppid())))
@@ -53,7 +53,7 @@ def run_single(cfg: DictConfig) -> float:
             import_wandb(settings["logger"])
         from imdbattn.runs.fit import fit
     valid = with_decided_source(valid)
-    metrics = fit(valid, folder, resume, start)
+    metrics = fit(valid, folder, resume, earlier)
     if not os.environ.get(SWEEP_PID):  # a sweep ends with its comparison
         log_next_commands(valid, metrics, folder)
     return float(metrics["val_accuracy"])

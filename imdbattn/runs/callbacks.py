@@ -132,13 +132,13 @@ class StopOnNaN(L.Callback):
 
     def __init__(self, rows_N: np.ndarray):
         self.rows_N, self.lr = rows_N, 0.0
-        self.unchecked: list[tuple[torch.Tensor, torch.Tensor, str]] = []  # loss, rows_B, step
+        self.unchecked: list[tuple[torch.Tensor, torch.Tensor, str]] = []  # loss, items_B, step
 
     def on_train_batch_start(self, trainer, module, batch, batch_idx) -> None:
         self.lr = trainer.optimizers[0].param_groups[0]["lr"]
 
     def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx) -> None:
-        self.unchecked.append((outputs["loss"], batch.rows_B, self.step_of(trainer)))
+        self.unchecked.append((outputs["loss"], batch.items_B, self.step_of(trainer)))
         if (batch_idx + 1) % trainer.log_every_n_steps == 0:
             self.check(trainer)
 
@@ -161,8 +161,8 @@ class StopOnNaN(L.Callback):
         losses = [loss for loss, *_ in self.unchecked]
         finite = torch.stack(losses).isfinite().tolist() if losses else []
         if not all(finite):
-            loss, rows_B, step = self.unchecked[finite.index(False)]
-            rows = np.sort(self.rows_N[rows_B.cpu().numpy()])
+            loss, items_B, step = self.unchecked[finite.index(False)]
+            rows = np.sort(self.rows_N[items_B.cpu().numpy()])
             more = f" and {len(rows) - 10} more" if len(rows) > 10 else ""
             message = (
                 f"the loss is {loss.item()} in {step} for the reviews in rows"
@@ -242,10 +242,10 @@ def fixed_batches(data: BatchData, count: int) -> list[object]:
     """Returns the batches of at most `count` validation reviews, evenly spaced in their split."""
     batches = data.batches("validation")
     lengths_N = batches.lengths_N()
-    rows_N = np.unique(np.linspace(0, len(lengths_N) - 1, count).round().astype(int))
-    rows_N = rows_N[np.argsort(lengths_N[rows_N], kind="stable")]  # less padding
-    starts = range(0, len(rows_N), REVIEWS_PER_BATCH)
-    return [batches[0, rows_N[start : start + REVIEWS_PER_BATCH]] for start in starts]
+    items_N = np.unique(np.linspace(0, len(lengths_N) - 1, count).round().astype(int))
+    items_N = items_N[np.argsort(lengths_N[items_N], kind="stable")]  # less padding
+    starts = range(0, len(items_N), REVIEWS_PER_BATCH)
+    return [batches[0, items_N[start : start + REVIEWS_PER_BATCH]] for start in starts]
 
 
 @torch.no_grad()

@@ -50,14 +50,14 @@ log = logging.getLogger(__name__)
 
 
 def fit(
-    cfg: Training, folder: Path, resume: bool = False, start: Path | None = None
+    cfg: Training, folder: Path, resume: bool = False, earlier: Path | None = None
 ) -> dict[str, Any]:
     """Trains the model that `cfg` describes, scores its best checkpoint once, and fills the run
     folder.
 
     resume: continues the run in the folder; otherwise an unfinished run in it is replaced, and a
     finished one is refused.
-    start: the folder of a finished run, whose training this new run continues.
+    earlier: the folder of a finished run, whose training this new run continues.
     Returns the content of metrics.json. Raises UserError for wrong input, before anything in the
     folder is changed, and SystemExit after a signal.
     """
@@ -68,14 +68,14 @@ def fit(
         if not resume:
             refuse_finished(folder)
         if not (resume and finished(folder, cfg.test)):
-            return train(cfg, folder, resume, start)
+            return train(cfg, folder, resume, earlier)
     metrics = read_json(folder / "metrics.json")
     for line in ("This run is already finished:", *summary(metrics, folder)):
         log.info(line)
     return metrics
 
 
-def train(cfg: Training, folder: Path, resume: bool, start: Path | None) -> dict[str, Any]:
+def train(cfg: Training, folder: Path, resume: bool, earlier: Path | None) -> dict[str, Any]:
     """Does what `fit` does, in a folder that no other process uses."""
     tracker = tracker_of(cfg.logger)
     check_hardware(cfg.trainer)
@@ -91,18 +91,18 @@ def train(cfg: Training, folder: Path, resume: bool, start: Path | None) -> dict
 
     # Model
     checkpoints = folder / "checkpoints"
-    saved = (start or folder) / "checkpoints" / "last.ckpt"
-    state = read_checkpoint(saved) if start or (resume and saved.exists()) else None
+    saved = (earlier or folder) / "checkpoints" / "last.ckpt"
+    state = read_checkpoint(saved) if earlier or (resume and saved.exists()) else None
     module: Learner = task.part("module", Learner).new(cfg, corpus, state)
 
     # Trainer
     def begin(trainer: L.Trainer) -> None:
         if trainer.is_global_zero:
-            keep = state is not None and start is None
+            keep = state is not None and earlier is None
             facts = environment() | {"source_key": corpus.source_key}
             begin_folder(folder, as_dict(cfg), facts, keep_training=keep)
-            if start:
-                copy_training(start, folder)
+            if earlier:
+                copy_training(earlier, folder)
         trainer.loggers = tracker.start(folder, as_dict(cfg), resume)
 
     throughput, stop_on_nan = Throughput(), StopOnNaN(corpus.splits["train"].rows)
@@ -214,7 +214,7 @@ def score_facts(name: str, scores: SplitScores) -> dict[str, object]:
     each class.
     """
     prefix = f"{name}_" if name else ""
-    count = getattr(scores, "answers", len(scores.rows_N))
+    count = getattr(scores, "answers", len(scores.items_N))
     details = scores.details() if hasattr(scores, "details") else {}
     return {
         prefix + key: value
@@ -261,7 +261,7 @@ def write_results(
 def check_complete(scores: Mapping[str, SplitScores], splits: Mapping[str, Sized]) -> None:
     """Raises RuntimeError unless every item of the scored splits has a score."""
     for split, split_scores in scores.items():
-        scored, all_items = len(split_scores.rows_N), len(splits[split])
+        scored, all_items = len(split_scores.items_N), len(splits[split])
         if scored < all_items:
             raise RuntimeError(f"{scored} of {all_items} items of the {split} split were scored")
 
@@ -309,4 +309,4 @@ def write_predictions(path: Path, scores: SplitScores, rows: np.ndarray) -> None
     """Writes the row in the source and `scores.columns()` for each item of a split. rows: of all
     items of the split.
     """
-    write_table(path, {"row": rows[scores.rows_N.numpy()], **scores.columns()})
+    write_table(path, {"row": rows[scores.items_N.numpy()], **scores.columns()})

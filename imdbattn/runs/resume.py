@@ -104,7 +104,7 @@ class ResumeCheckpoint(L.Callback):
         self.loaded_state: dict[str, Any] = {}  # of this process, in the checkpoint that is resumed
         self.loaded_curve = ""  # metrics.csv in it
 
-    def start(self, trainer: L.Trainer) -> None:
+    def begin_once(self, trainer: L.Trainer) -> None:
         """Calls `begin` unless already done, and restores the learning curve."""
         if self.begun:
             return
@@ -119,7 +119,7 @@ class ResumeCheckpoint(L.Callback):
     # --- when to save -----------------------------------------------------------------------------
 
     def on_train_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
-        self.start(trainer)
+        self.begin_once(trainer)
         if self.loaded_state:
             loop = trainer.fit_loop.epoch_loop
             if loop.batch_progress.current.completed == 0:
@@ -185,7 +185,7 @@ class ResumeCheckpoint(L.Callback):
 
     def end(self, trainer: L.Trainer) -> None:
         """Starts and stops what `fit` did not; must be called after it."""
-        self.start(trainer)  # if all steps were done before
+        self.begin_once(trainer)  # if all steps were done before
         if trainer.is_global_zero:
             self.stop_if(self.signal, trainer)  # received after the last step
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from imdbattn.data.corpus import Corpus
 from imdbattn.errors import UserError
+from imdbattn.runs.apply import load_predictor, with_changes
 from imdbattn.runs.command_settings import Evaluate
 from imdbattn.runs.fit import check_complete, run_facts, score_facts, write_predictions
-from imdbattn.runs.predict import load_predictor, with_changes
 from imdbattn.runs.run_folder import write_json
 from imdbattn.runs.trainer import build_trainer, quiet
 from imdbattn.settings.keys import FINGERPRINT, overlay

@@ -108,18 +108,22 @@ def variant(settings: object) -> str:
     return hexdigest(without(settings, *VARIED, *NO_EFFECT, *HARDWARE, *SOURCES))
 
 
-def named_overrides(words: Iterable[str], settings: Mapping[str, Any]) -> list[str]:
-    """Returns the words of a command line that name its variant: sorted, without those that
+def named_overrides(overrides: Iterable[str], settings: Mapping[str, Any]) -> list[str]:
+    """Returns the overrides of a command line that name its variant: sorted, without those that
     `variant` ignores.
 
-    settings: of these words. A choice of trainer is hardware, but its precision is not.
+    settings: of these overrides. A choice of trainer is hardware, but its precision is not.
     """
     unnamed = ("seed", "data.fold", "hydra", *NO_EFFECT, *HARDWARE, *SOURCES)
-    named = {word.lstrip("+~").partition("=")[0]: word.lstrip("+") for word in words}
+    named = {
+        override.lstrip("+~").partition("=")[0]: override.lstrip("+") for override in overrides
+    }
     if "trainer" in named and (precision := settings["trainer"]["precision"]) != "32-true":
         named.setdefault("trainer.precision", f"trainer.precision={precision}")
     return sorted(
-        word for key, word in named.items() if key not in CHOICES and not within(key, *unnamed)
+        override
+        for key, override in named.items()
+        if key not in CHOICES and not within(key, *unnamed)
     )
 
 

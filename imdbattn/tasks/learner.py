@@ -29,7 +29,7 @@ class SplitScores(Protocol):
     """What `Learner.make_scores` returns: the outputs for the items of a split."""
 
     @property
-    def rows_N(self) -> Tensor:
+    def items_N(self) -> Tensor:
         """Returns the indices in the split, ascending."""
         ...
 
@@ -100,23 +100,23 @@ def hidden_matrices(net: nn.Module) -> dict[Tensor, None]:
     }
 
 
-def start_of(
+def initial_weights(
     cfg: Training, corpus: Corpus, resumed: dict[str, Any] | None = None
 ) -> Trained | None:
     """Returns the weights of the run `init`; None without `init`. Arguments: see `Learner.new`."""
     if not cfg.init:
         return None
-    from imdbattn.tasks.weights import read_start
+    from imdbattn.tasks.weights import read_initial
 
-    return read_start(cfg, corpus, resumed)
+    return read_initial(cfg, corpus, resumed)
 
 
 class Learner(L.LightningModule):
     """Trains a net; conf/task/ names the subclass of each task, which defines the methods that
     raise here.
 
-    Evaluation keeps the outputs of every item and sorts them by row: the scores are exact for any
-    number of processes, and are the predictions that a run folder stores.
+    Evaluation keeps the outputs of every item and sorts them in the order of the split: the scores
+    are exact for any number of processes, and are the predictions that a run folder stores.
 
     cfg: the settings (settings.schema.Training). facts: plain values that go into checkpoints, in
     addition to them.
@@ -146,19 +146,19 @@ class Learner(L.LightningModule):
         """
         raise NotImplementedError
 
-    def load_start(self, start: Trained | None, resumed: dict[str, Any] | None) -> None:
-        """Loads the weights that `start_of` returned, unless the run is resumed."""
-        if start is not None:
-            from imdbattn.tasks.weights import load_start
+    def load_initial(self, initial: Trained | None, resumed: dict[str, Any] | None) -> None:
+        """Loads the weights that `initial_weights` returned, unless the run is resumed."""
+        if initial is not None:
+            from imdbattn.tasks.weights import load_initial
 
-            load_start(self, start, resumed)
+            load_initial(self, initial, resumed)
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         raise NotImplementedError
 
     def evaluate_batch(self, batch: Any) -> tuple[Tensor, ...]:
         """Returns the outputs for the items of a batch: tensors (B, ...), the first of which has
-        the items' rows.
+        the items' indices in their split.
         """
         raise NotImplementedError
 
@@ -170,7 +170,7 @@ class Learner(L.LightningModule):
         """Returns the attention of the net to a batch by name, as nn.watch.Attended, and which
         answers are right (B,); without attention, no names.
         """
-        return {}, torch.ones(len(batch.rows_B), dtype=torch.bool)
+        return {}, torch.ones(len(batch.items_B), dtype=torch.bool)
 
     def parts(self) -> Iterator[CheckedPart]:
         """Yields the parts of the net that settings name, whose outputs are checked once."""
@@ -205,24 +205,24 @@ class Learner(L.LightningModule):
         self.log_dict(values, rank_zero_only=False, sync_dist=False)
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
-        if len(batch.rows_B):
+        if len(batch.items_B):
             self.outputs.append(self.evaluate_batch(batch))
 
     def test_step(self, batch: Any, batch_idx: int) -> None:
         self.validation_step(batch, batch_idx)
 
     def gather(self) -> tuple[Tensor, ...]:
-        """Returns the outputs of all processes, sorted by row."""
+        """Returns the outputs of all processes, in the order of the split."""
         own = None
         if self.outputs:
             own = tuple(concatenate(parts).cpu() for parts in zip(*self.outputs, strict=True))
         self.outputs.clear()
         gathered = filter(None, from_all(self.trainer, own))
-        rows, *rest = (concatenate(parts) for parts in zip(*gathered, strict=True))
-        order = rows.argsort()
-        if len(rows.unique()) < len(rows):
+        items_N, *rest = (concatenate(parts) for parts in zip(*gathered, strict=True))
+        order = items_N.argsort()
+        if len(items_N.unique()) < len(items_N):
             raise RuntimeError("an item was scored twice")
-        return (rows[order], *(part[order] for part in rest))
+        return (items_N[order], *(part[order] for part in rest))
 
     def log_scores(self, name: str) -> None:
         self.scores = self.make_scores(self.gather())

@@ -18,11 +18,10 @@ from imdbattn.io.files import Weights
 from imdbattn.nn.ladder import Attention, Embedding
 from imdbattn.settings.keys import as_dict
 from imdbattn.settings.safety import make
-from imdbattn.settings.schema import AnyModel, ClassifierModel
+from imdbattn.settings.schema import AnyModel, ClassifierModel, PhraseSettings, ReviewDataSettings
 
 if TYPE_CHECKING:
     from imdbattn.nn.beyond.context import Phrases
-    from imdbattn.tasks.reviews.task import ReviewSettings
 
 
 def make_net(model: AnyModel, *arguments: object, **options: object) -> nn.Module:
@@ -75,15 +74,14 @@ def trained_words(weights: Weights, embedding: str) -> Tensor | None:
     return None if slot_V is None else slot_V.nonzero()[:, 0]
 
 
-def batch_options(cfg: "ReviewSettings", reads_phrases: bool = True) -> dict[str, Any]:
+def batch_options(data: ReviewDataSettings, phrases: PhraseSettings | None) -> dict[str, Any]:
     """Returns the options of Ragged.batch for training and evaluation."""
-    phrases = cfg.model.phrases if reads_phrases else None
     return {
-        "max_tokens": cfg.data.max_tokens,
-        "head_share": cfg.data.head_share,
+        "max_tokens": data.max_tokens,
+        "head_share": data.head_share,
         # words of the longest phrase that precede its last
         "before": phrases.longest - 1 if phrases else 0,
-        "multiple": cfg.data.pad_to,
+        "multiple": data.pad_to,
     }
 
 

@@ -13,7 +13,7 @@ from imdbattn.data.corpus import Corpus
 from imdbattn.io.files import Facts, Trained
 from imdbattn.runs.command_settings import Predict
 from imdbattn.settings.schema import Training
-from imdbattn.tasks.prediction import Prediction
+from imdbattn.tasks.outputs import Prediction
 
 
 class Predictor(ABC):

@@ -68,7 +68,9 @@ def check_same(name: str, facts: Facts, current: Facts) -> None:
 # --- init -----------------------------------------------------------------------------------------
 
 
-def read_start(cfg: Training, corpus: Corpus, resumed: Mapping[str, Any] | None = None) -> Trained:
+def read_initial(
+    cfg: Training, corpus: Corpus, resumed: Mapping[str, Any] | None = None
+) -> Trained:
     """Returns the run `init`: one of the same task, or for a classifier one of task=masked_words.
 
     resumed: content of a checkpoint of this run, which contains the weights by then. Among the
@@ -83,11 +85,11 @@ def read_start(cfg: Training, corpus: Corpus, resumed: Mapping[str, Any] | None 
     metrics = read_json(
         Path(init) / "metrics.json", "init needs a finished run; null starts from new weights"
     )
-    start = Run(init, cfg.trust, as_dict(cfg))
-    start.require(start.settings_file, start.file)
-    other = start.settings
+    run_of_init = Run(init, cfg.trust, as_dict(cfg))
+    run_of_init.require(run_of_init.settings_file, run_of_init.file)
+    other = run_of_init.settings
     settings = as_dict(other)
-    weights, facts = start.weights
+    weights, facts = run_of_init.weights
     prefix = task_of(other).encoder
     if prefix and cfg.task != other.task:
         theirs, ours = encoder_settings(other.model), encoder_settings(cfg.model)
@@ -115,20 +117,20 @@ def encoder_settings(model: AnyModel) -> dict[str, Any]:
     return {key: value for key, value in settings.items() if within(key, *ENCODER)}
 
 
-def load_start(module: "Learner", start: Trained, resumed: Mapping[str, Any] | None) -> None:
-    """Loads what `read_start` returns into an untrained Learner, unless it is resumed.
+def load_initial(module: "Learner", initial: Trained, resumed: Mapping[str, Any] | None) -> None:
+    """Loads what `read_initial` returns into an untrained Learner, unless it is resumed.
 
     Raises UserError for other vectors or symbols, and weights that do not fit.
     """
-    module.hparams["start"] = start.facts["start"]
+    module.hparams["start"] = initial.facts["start"]
     if resumed:
         return
     run, net, own = f"init={module.cfg.init}", module.net, module.net.state_dict()
-    check_same(run, start.facts, module.hparams)
+    check_same(run, initial.facts, module.hparams)
     # such as the vectors' scale
     buffers = {name for name, buffer in net.named_buffers() if buffer.is_floating_point()}
     constants = {name: own[name] for name in buffers & own.keys()}
-    is_encoder = "labels" in module.hparams and "labels" not in start.facts
+    is_encoder = "labels" in module.hparams and "labels" not in initial.facts
     rest = own if is_encoder else {}  # what it does not have
     with naming(f"{run} does not fit this model"):
-        load_weights(net, {**rest, **start.weights, **constants})
+        load_weights(net, {**rest, **initial.weights, **constants})

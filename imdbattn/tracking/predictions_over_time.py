@@ -60,7 +60,7 @@ class PredictionsOverTime(L.Callback):
         names = module.hparams.get("labels")
         spaced = np.linspace(0, len(columns["label"]) - 1, self.rows)
         for item in np.unique(spaced.round().astype(int)).tolist():
-            row = int(data.corpus.splits["validation"].rows[int(module.scores.rows_N[item])])
+            row = int(data.corpus.splits["validation"].rows[int(module.scores.items_N[item])])
             label = columns["label"][item]
             predicted = columns["predicted"][item]
             self.table.add_data(

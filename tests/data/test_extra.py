@@ -155,7 +155,7 @@ def test_training_uses_the_targets_of_its_own_reviews(student, tmp_path, monkeyp
     step = ReviewClassifier.training_step
 
     def recorded(self, batch, index):
-        seen.update(zip(batch.rows_B.tolist(), batch.labels_B.tolist(), strict=True))
+        seen.update(zip(batch.items_B.tolist(), batch.labels_B.tolist(), strict=True))
         assert self.targets_NC.equal(corpus.targets_NC)
         assert self.folds_N[-60:].bincount().tolist() == [6] * 10
         return step(self, batch, index)

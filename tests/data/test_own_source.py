@@ -11,8 +11,8 @@ import yaml
 from imdbattn.data.corpus import find_source
 from imdbattn.errors import UserError
 from imdbattn.launch.resumed_settings import resumed
+from imdbattn.runs.apply import load_predictor
 from imdbattn.runs.fit import fit
-from imdbattn.runs.predict import load_predictor
 
 from ..commands import label_texts
 from ..processes import ROOT

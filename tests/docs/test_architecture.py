@@ -26,7 +26,7 @@ def test_the_core_imports_no_tool_no_report_and_nothing_of_the_command_line():
         for name in names
         if part_of(name) in ABOVE or part_of(name).startswith("tools")
     }
-    assert found == {("imdbattn.runs.predict", "imdbattn.tools.export.folder")}
+    assert found == {("imdbattn.runs.apply", "imdbattn.tools.export.folder")}
 
 
 def test_each_file_that_the_page_links_to_exists():

@@ -267,7 +267,7 @@ def test_a_sweep_decides_the_source_once_and_passes_it_to_its_jobs(composed, mon
     OmegaConf.save(OmegaConf.create(sweep_config), tmp_path / "multirun.yaml")
     both = ["data.source=packaged", "logger.wandb.mode=offline"]
     assert one_job.decisions(composed()) == both
-    settings = one_job.with_words(composed(), both)
+    settings = one_job.with_overrides(composed(), both)
     assert settings["data"]["source"] == "packaged"
     assert settings["logger"]["wandb"]["mode"] == "offline"
     for words in ("data.source=hub", "data=order_probe", "task=seq2seq", "data.path=mine.csv"):

@@ -137,7 +137,7 @@ def test_a_training_step_never_waits_for_the_device(settings, reviews, rung, mon
     there.__dict__["lengths"] = whole.lengths
     monkeypatch.setattr(torch, "Generator", lambda device: torch.random.default_generator)
     cut = {"max_tokens": 512, "head_share": 0.75, "word_dropout": 0.5, "multiple": 16}
-    batches = Batches(there, before=batch_options(cfg)["before"], **cut)
+    batches = Batches(there, before=batch_options(cfg.data, cfg.model.phrases)["before"], **cut)
     batch, _ = batches.several([(0, np.arange(20)), (1, np.arange(15))])
     assert isinstance(there, Ragged)
     assert batch.tokens_BT.is_meta

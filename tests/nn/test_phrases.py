@@ -21,7 +21,7 @@ from imdbattn.data.corpus import prepare_reviews
 from imdbattn.data.ragged import Batch, Ragged, ragged
 from imdbattn.errors import UserError
 from imdbattn.nn.beyond.context import Phrases, count_phrases, folds_of, phrase_keys
-from imdbattn.runs.predict import open_settings
+from imdbattn.runs.apply import open_settings
 from imdbattn.runs.score import score_run
 from imdbattn.settings import schema
 from imdbattn.tasks.reviews.classifier import ReviewClassifier

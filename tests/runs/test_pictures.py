@@ -11,8 +11,8 @@ import torch
 
 from imdbattn.data.corpus import prepare_reviews
 from imdbattn.nn.ladder import Mask, sinusoids
+from imdbattn.runs.apply import load_predictor
 from imdbattn.runs.fit import write_results
-from imdbattn.runs.predict import load_predictor
 from imdbattn.runs.run import Run
 from imdbattn.runs.trainer import build_trainer
 from imdbattn.settings.keys import as_dict

@@ -10,7 +10,7 @@ import pytest
 
 from imdbattn.data.user_files.tables import stream_lines
 from imdbattn.launch.hydra_config import quote, take_argument
-from imdbattn.runs.predict import load_predictor, predictions_of
+from imdbattn.runs.apply import load_predictor, predictions_of
 from imdbattn.settings.models import BEYOND, RUNGS
 from tests.world import BAD, FILLER, GOOD
 

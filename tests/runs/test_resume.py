@@ -278,7 +278,7 @@ def test_a_finished_run_with_more_epochs_equals_one_that_had_them_from_the_start
     run = tmp_path / "longer"
     stopping(3 * STEPS // 5 if "accumulate" in str(MORE[case]) else 3 * STEPS + 5, signal.SIGTERM)
     with pytest.raises(SystemExit):
-        fit(longer(finished), run, start=finished)
+        fit(longer(finished), run, earlier=finished)
     assert f"resume={os.path.relpath(run)}\n" in caplog.text
     stopping(None)
     fit(longer(run, f"resume={run}"), run, resume=True)
@@ -303,9 +303,9 @@ def test_a_run_with_more_epochs_that_is_killed_at_its_start_resumes(
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", killed)
         with pytest.raises(RuntimeError):
-            fit(longer(finished), run, start=finished)
+            fit(longer(finished), run, earlier=finished)
     if not (run / "config.yaml").exists():
-        fit(longer(finished), run, start=finished)
+        fit(longer(finished), run, earlier=finished)
     else:
         fit(longer(run, f"resume={run}"), run, resume=True)
     assert differences(whole(*CONSTANT)[1], run) == []
@@ -504,7 +504,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_names_step_learning_rate_and
         loss = train(self, batch, batch_idx)
         if self.trainer.global_step == 30:
             seen.append(
-                sorted(self.trainer.datamodule.corpus.splits["train"].rows[batch.rows_B.numpy()])
+                sorted(self.trainer.datamodule.corpus.splits["train"].rows[batch.items_B.numpy()])
             )
             return loss * value
         return loss

@@ -13,8 +13,8 @@ import pytest
 
 from imdbattn.errors import UserError
 from imdbattn.launch.resumed_settings import resumed
+from imdbattn.runs.apply import load_predictor
 from imdbattn.runs.fit import fit
-from imdbattn.runs.predict import load_predictor
 from imdbattn.runs.score import score_run
 
 from ..commands import label_texts

@@ -22,7 +22,7 @@ from imdbattn.settings.safety import (
     refuse_credentials,
     without_credentials,
 )
-from imdbattn.tasks.prediction import AttentionWeights, Classification, Translation
+from imdbattn.tasks.outputs import AttentionWeights, Classification, Translation
 from imdbattn.tools.explain.show import page
 from imdbattn.tools.faithfulness.page import report_of as faithfulness_report
 from tests.report.test_report import Page, drawn_page, made_up

@@ -22,7 +22,7 @@ from imdbattn.settings.safety import make
 from imdbattn.settings.schema import AnyModel, Count, Group, Training
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
-from imdbattn.tasks.prediction import Prediction
+from imdbattn.tasks.outputs import Prediction
 from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.task import Task
 from imdbattn.tasks.weights import Trained, load_weights
@@ -111,7 +111,7 @@ class StringData(BatchData):
 class TagScores:
     """Whether all tags of a string are right, and the sums of losses in nats."""
 
-    rows_N: Tensor
+    items_N: Tensor
     lengths_N: Tensor
     right_N: Tensor
     losses_N: Tensor
@@ -124,7 +124,7 @@ class TagScores:
     def columns(self) -> dict[str, Any]:
         probability_N = (-self.losses_N.double()).exp().numpy()
         return {
-            "label": ["" for _ in self.rows_N],
+            "label": ["" for _ in self.items_N],
             "right": self.right_N.bool().numpy(),
             "probability": probability_N,
             "label_probability": probability_N,
@@ -155,7 +155,7 @@ class TaggingModule(Learner):
 
     def evaluate_batch(self, batch: Batch) -> tuple[Tensor, ...]:
         losses_B, right_B = self.losses(batch)
-        return batch.rows_B, batch.lengths_B, right_B.long(), losses_B
+        return batch.items_B, batch.lengths_B, right_B.long(), losses_B
 
     def make_scores(self, outputs: tuple[Tensor, ...]) -> TagScores:
         return TagScores(*outputs)

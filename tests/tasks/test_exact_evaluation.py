@@ -56,7 +56,7 @@ class Classifier(ReviewClassifier):
         if self.trainer.is_global_zero:
             scores = self.scores
             accuracy = scores.values()["accuracy"]
-            result = [scores.rows_N.tolist(), scores.logits_NC[:, 0].tolist(), accuracy]
+            result = [scores.items_N.tolist(), scores.logits_NC[:, 0].tolist(), accuracy]
             print("RESULT", json.dumps(result))
 
 STRATEGY = sys.argv[1]

@@ -22,7 +22,7 @@ from imdbattn.data import corpus, glove
 from imdbattn.data.tokens import FIRST_WORD, Tokenizer
 from imdbattn.errors import UserError
 from imdbattn.io.files import sha256_of
-from imdbattn.runs.predict import load_predictor
+from imdbattn.runs.apply import load_predictor
 from imdbattn.runs.score import score_run
 from imdbattn.settings.models import BEYOND, RUNGS
 from imdbattn.tasks.reviews.predictor import ReviewPredictor

@@ -18,7 +18,7 @@ from imdbattn.data.extra import with_extra
 from imdbattn.data.ragged import Batch
 from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.nn.beyond.masked_words import MaskedWords
-from imdbattn.tasks.learner import Learner, start_of
+from imdbattn.tasks.learner import Learner, initial_weights
 from imdbattn.tasks.masked_words.task import MaskedWordSettings
 from imdbattn.tasks.networks import CheckedPart, build_classifier
 from imdbattn.tasks.reviews.classifier import ReviewData, ids_to_tune, parts_of_classifiers
@@ -44,7 +44,7 @@ class MaskedWordScores:
     losses in nats.
     """
 
-    rows_N: Tensor
+    items_N: Tensor
     masked_N: Tensor
     right_N: Tensor
     losses_N: Tensor
@@ -64,11 +64,11 @@ class MaskedWordScores:
         return {name: getattr(self, f"{name}_N").numpy() for name in ("masked", "right", "losses")}
 
 
-def evaluation_mask(rows_B: Tensor, positions_BT: Tensor, share: float) -> Tensor:
+def evaluation_mask(items_B: Tensor, positions_BT: Tensor, share: float) -> Tensor:
     """Returns (B, T) bool, True for `share` of the words. A hash: the same for a review in any
     batch.
     """
-    hash_BT = (rows_B[:, None] * 1_000_003 + positions_BT + 1) * 2_654_435_761 % 2**32
+    hash_BT = (items_B[:, None] * 1_000_003 + positions_BT + 1) * 2_654_435_761 % 2**32
     hash_BT = (hash_BT ^ (hash_BT >> 15)) * 2_246_822_519 % 2**32
     return hash_BT < share * 2**32
 
@@ -86,13 +86,13 @@ class MaskedWordModule(Learner):
         counts_V = corpus.splits["train"].ids.bincount(minlength=len(corpus.glove.vectors))
         counts_V[:FIRST_WORD] = 0
         counts_G, guessed_G = counts_V.topk(min(cfg.masked.words, int((counts_V > 0).sum())))
-        start = start_of(cfg, corpus, resumed)
-        tuned_R = ids_to_tune(corpus, cfg.model, start, "encoder.embedding")
+        initial = initial_weights(cfg, corpus, resumed)
+        tuned_R = ids_to_tune(corpus, cfg.model, initial, "encoder.embedding")
         model = cfg.model.model_copy(update={"phrases": None})  # they need labels
         encoder: Any = build_classifier(model, corpus.glove, 2, tuned_R)
         net = MaskedWords(encoder, guessed_G, counts_G, len(corpus.glove.vectors))
         module = cls(net, cfg, {"vectors": corpus.glove.fingerprint})
-        module.load_start(start, resumed)
+        module.load_initial(initial, resumed)
         return module
 
     def parts(self) -> Iterator[CheckedPart]:
@@ -119,14 +119,14 @@ class MaskedWordModule(Learner):
         return losses_M.sum() / max(len(losses_M), 1)
 
     def evaluate_batch(self, batch: Batch) -> tuple[Tensor, ...]:
-        mask_BT = evaluation_mask(batch.rows_B, batch.positions_BT, self.cfg.masked.share)
+        mask_BT = evaluation_mask(batch.items_B, batch.positions_BT, self.cfg.masked.share)
         losses_M, right_M, review_M = self.predict(batch, mask_BT)
         values = (torch.ones_like(review_M), right_M.to(review_M.dtype), losses_M)
         sums = (
-            value_M.new_zeros(len(batch.rows_B)).index_add_(0, review_M, value_M)
+            value_M.new_zeros(len(batch.items_B)).index_add_(0, review_M, value_M)
             for value_M in values
         )
-        return batch.rows_B, *sums
+        return batch.items_B, *sums
 
     def make_scores(self, outputs: tuple[Tensor, ...]) -> MaskedWordScores:
         return MaskedWordScores(*outputs)

@@ -22,7 +22,7 @@ from imdbattn.io.files import Trained, link_or_copy
 from imdbattn.nn.ladder import Classifier
 from imdbattn.nn.watch import Attended, attention_parts, watch
 from imdbattn.settings.schema import ClassifierModel, Trust
-from imdbattn.tasks.learner import Learner, start_of
+from imdbattn.tasks.learner import Learner, initial_weights
 from imdbattn.tasks.loaders import BatchData, default_budget
 from imdbattn.tasks.networks import (
     CheckedPart,
@@ -49,7 +49,8 @@ class ReviewData(BatchData):
     def __init__(self, *args: Any, **options: Any):
         super().__init__(*args, **options)
         self.widths = self.cfg.data.padded_lengths
-        self.options = batch_options(self.cfg, self.reads_phrases)
+        phrases = self.cfg.model.phrases if self.reads_phrases else None
+        self.options = batch_options(self.cfg.data, phrases)
         self.train_options = {"word_dropout": self.cfg.data.word_dropout}
 
     @staticmethod
@@ -85,7 +86,7 @@ class ReviewData(BatchData):
 class Scores:
     """The outputs of a classifier for the reviews of a split."""
 
-    rows_N: Tensor  # indices in the split, ascending
+    items_N: Tensor  # indices in the split, ascending
     labels_N: Tensor
     lengths_N: Tensor  # tokens read
     logits_NC: Tensor
@@ -159,8 +160,8 @@ class ReviewClassifier(Learner):
     def new(
         cls, cfg: ReviewSettings, corpus: ReviewCorpus, resumed: dict[str, Any] | None = None
     ) -> Self:
-        start = start_of(cfg, corpus, resumed)
-        tuned_R = ids_to_tune(corpus, cfg.model, start, "embedding")
+        initial = initial_weights(cfg, corpus, resumed)
+        tuned_R = ids_to_tune(corpus, cfg.model, initial, "embedding")
         phrases = folds_N = None
         if cfg.model.phrases:
             from imdbattn.tasks.reviews.phrases import phrases_and_folds
@@ -177,7 +178,7 @@ class ReviewClassifier(Learner):
             weights_C=class_weights(cfg.class_weights, corpus),
         )
         module.metric = chosen_metric(cfg)
-        module.load_start(start, resumed)
+        module.load_initial(initial, resumed)
         if cfg.attention_entropy and not module.has_attention():
             raise UserError(
                 f"attention_entropy={cfg.attention_entropy}: model={cfg.model.name} has no weights"
@@ -212,7 +213,7 @@ class ReviewClassifier(Learner):
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         if self.folds_N is not None:
-            batch = batch._replace(fold_B=self.folds_N[batch.rows_B])
+            batch = batch._replace(fold_B=self.folds_N[batch.items_B])
         penalty_B: Tensor | float = 0.0
         if self.cfg.attention_entropy:
             logits_BC, attended = self.watched(batch)
@@ -221,7 +222,7 @@ class ReviewClassifier(Learner):
             logits_BC = self(batch)
         targets = batch.labels_B
         if self.targets_NC is not None:
-            targets = self.targets_NC[batch.rows_B].to(logits_BC.dtype)
+            targets = self.targets_NC[batch.items_B].to(logits_BC.dtype)
         smoothing = self.cfg.label_smoothing
         losses_B = F.cross_entropy(
             logits_BC,
@@ -261,12 +262,12 @@ class ReviewClassifier(Learner):
     def evaluate_batch(self, batch: Batch) -> tuple[Tensor, ...]:
         # CUDA graphs write the next batch's into the same memory
         logits_BC = self(batch).float().clone()
-        return batch.rows_B, batch.labels_B, batch.lengths_B, logits_BC
+        return batch.items_B, batch.labels_B, batch.lengths_B, logits_BC
 
     def make_scores(self, outputs: tuple[Tensor, ...]) -> Scores:
         name = short_name(self.cfg.choose_by)
-        rows_N, labels_N, lengths_N, logits_NC = outputs
-        return Scores(rows_N, labels_N, lengths_N, logits_NC, self.metric, name)
+        items_N, labels_N, lengths_N, logits_NC = outputs
+        return Scores(items_N, labels_N, lengths_N, logits_NC, self.metric, name)
 
 
 def mean_entropy(attended: Mapping[str, Attended]) -> Tensor:
@@ -324,14 +325,14 @@ def chosen_metric(cfg: ReviewSettings) -> Metric | None:
 
 
 def ids_to_tune(
-    corpus: ReviewCorpus, model: ClassifierModel, start: Trained | None, embedding: str
+    corpus: ReviewCorpus, model: ClassifierModel, initial: Trained | None, embedding: str
 ) -> Tensor | None:
     """Returns the ids of the words whose vectors are trained: of initial weights, else of training
     reviews; None if frozen.
     """
     if not model.embedding.trainable:
         return None
-    tuned_R = trained_words(start.weights, embedding) if start else None
+    tuned_R = trained_words(initial.weights, embedding) if initial else None
     return distinct_words(corpus.splits["train"]) if tuned_R is None else tuned_R
 
 

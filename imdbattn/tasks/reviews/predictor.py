@@ -25,7 +25,7 @@ from imdbattn.nn.watch import rollout, watch
 from imdbattn.runs.command_settings import Predict
 from imdbattn.settings.schema import ReviewDataSettings
 from imdbattn.tasks.networks import batch_options, build_classifier, trained_words
-from imdbattn.tasks.prediction import DETAILED, AttentionWeights, Classification
+from imdbattn.tasks.outputs import DETAILED, AttentionWeights, Classification
 from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.reviews.task import ReviewSettings
 from imdbattn.tasks.weights import check_same, load_weights
@@ -38,7 +38,7 @@ class ReviewPredictor(Predictor):
 
     def __init__(self, cfg: ReviewSettings, net: nn.Module, facts: Facts, glove: Glove):
         super().__init__(cfg, net, facts)
-        self.glove, self.batch_options = glove, batch_options(cfg)
+        self.glove, self.batch_options = glove, batch_options(cfg.data, cfg.model.phrases)
         self.texts = self.empty = 0
 
     @classmethod

@@ -19,7 +19,7 @@ from imdbattn.data.vocabulary import PAD
 from imdbattn.io.files import write_table
 from imdbattn.nn.encoder_decoder import Decoder, EncoderDecoder, beam_search, shifted
 from imdbattn.nn.watch import Attended
-from imdbattn.tasks.learner import Learner, start_of
+from imdbattn.tasks.learner import Learner, initial_weights
 from imdbattn.tasks.loaders import BatchData
 from imdbattn.tasks.networks import CheckedPart, shape_of_scores
 from imdbattn.tasks.seq2seq.predictor import build_encoder_decoder, vocabularies
@@ -49,7 +49,7 @@ class Seq2SeqScores:
     references.
     """
 
-    rows_N: Tensor  # indices in the split, ascending
+    items_N: Tensor  # indices in the split, ascending
     lengths_N: Tensor  # source symbols
     symbols_N: Tensor  # symbols of the reference, including EOS
     losses_N: Tensor  # cross-entropy of the reference, summed over its symbols, in nats
@@ -115,7 +115,7 @@ class Seq2SeqModule(Learner):
         source, target = corpus.source_vocabulary, corpus.target_vocabulary
         facts = {"source_symbols": source.symbols, "target_symbols": target.symbols}
         module = cls(build_encoder_decoder(cfg.model, source, target), cfg, facts)
-        module.load_start(start_of(cfg, corpus, resumed), resumed)
+        module.load_initial(initial_weights(cfg, corpus, resumed), resumed)
         return module
 
     def parts(self) -> Iterator[CheckedPart]:
@@ -160,15 +160,15 @@ class Seq2SeqModule(Learner):
         logits_BTV = self.net(batch.source_BS, batch.lengths_or_none_B, batch.target_BT)
         losses_B = self.losses(logits_BTV.float(), batch.target_BT).sum(1)
         written = beam_search(self.net, batch.source_BS, batch.source_lengths_B)
-        references = (batch.rows_B, batch.source_lengths_B, batch.target_lengths_B, losses_B)
+        references = (batch.items_B, batch.source_lengths_B, batch.target_lengths_B, losses_B)
         return *references, written.log_probability_BK[:, 0], written.tokens_BKT[:, 0]
 
     def make_scores(self, outputs: tuple[Tensor, ...]) -> Seq2SeqScores:
-        rows_N, lengths_N, symbols_N, losses_N, log_probability_N, tokens_NT = outputs
+        items_N, lengths_N, symbols_N, losses_N, log_probability_N, tokens_NT = outputs
         data = self.trainer.datamodule  # type: ignore[attr-defined]
         split = data.corpus.splits[data.test_split if self.trainer.testing else "validation"]
         _, target = vocabularies(self.hparams)
         texts = [" ".join(target.decode(ids)) for ids in tokens_NT.tolist()]
-        references = [split.references[row] for row in rows_N.tolist()]
-        columns = (rows_N, lengths_N, symbols_N, losses_N, log_probability_N)
+        references = [split.references[item] for item in items_N.tolist()]
+        columns = (items_N, lengths_N, symbols_N, losses_N, log_probability_N)
         return Seq2SeqScores(*columns, texts, references, data.corpus.items == "sentences")

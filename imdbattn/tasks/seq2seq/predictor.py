@@ -19,7 +19,7 @@ from imdbattn.nn.encoder_decoder import EncoderDecoder, beam_search
 from imdbattn.runs.command_settings import Predict
 from imdbattn.settings.safety import visible
 from imdbattn.tasks.networks import make_net
-from imdbattn.tasks.prediction import Translation
+from imdbattn.tasks.outputs import Translation
 from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.seq2seq.task import (
     EncoderDecoderModel,
@@ -97,12 +97,12 @@ class Seq2SeqPredictor(Predictor):
                 raise UserError(f"line {line} of the input is empty: remove it")
         # An output is assumed to be as long as its source, for each beam.
         lengths_N = np.array([(1 + beams) * len(symbols) for symbols in sources])
-        for _, rows_B in EvalBatches(lengths_N, self.cfg.data.eval_batch_tokens):
+        for _, items_B in EvalBatches(lengths_N, self.cfg.data.eval_batch_tokens):
             written = self.write_batch(
-                [sources[row] for row in rows_B], beams, length_penalty, weights
+                [sources[item] for item in items_B], beams, length_penalty, weights
             )
-            results |= zip(rows_B.tolist(), written, strict=True)
-        ordered = [results[row] for row in range(len(texts))]
+            results |= zip(items_B.tolist(), written, strict=True)
+        ordered = [results[item] for item in range(len(texts))]
         self.unknown += [symbol for result in ordered for symbol in result.unknown]
         return ordered
 
@@ -124,23 +124,23 @@ class Seq2SeqPredictor(Predictor):
         if weights and net.decoder.score is not None:
             with torch.no_grad():
                 weights_BTS = net.attention_weights(source_BS, lengths_B, tokens_BT)
-        for row, symbols in enumerate(sources):
-            tokens = tokens_BT[row].tolist()
+        for item, symbols in enumerate(sources):
+            tokens = tokens_BT[item].tolist()
             steps, written = sum(token != PAD for token in tokens), target_vocabulary.decode(tokens)
             weights_TS = None
             if weights_BTS is not None:
-                weights_TS = weights_BTS[row, :steps, : len(symbols)].float().cpu().numpy()
+                weights_TS = weights_BTS[item, :steps, : len(symbols)].float().cpu().numpy()
             yield Translation(
                 text=joined_symbols(symbols, self.cfg.data, 0),
                 output=self.joined(written),
-                probability=log_probability_B[row].double().exp().item(),
+                probability=log_probability_B[item].double().exp().item(),
                 model=self.cfg.model.name,
                 source=symbols,
                 written=written,
                 weights_TS=weights_TS,
                 unknown=[
                     symbol
-                    for symbol, number in zip(symbols, ids[row], strict=True)
+                    for symbol, number in zip(symbols, ids[item], strict=True)
                     if number == UNK
                 ],
             )

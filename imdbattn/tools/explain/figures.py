@@ -22,12 +22,7 @@ from imdbattn.nn.ladder import Learned, Sinusoidal, sinusoids
 from imdbattn.report.pages import integer_ticks, new_figure, png, style
 from imdbattn.runs.run import Curves
 from imdbattn.runs.run_folder import ATTENTION_SHARE, attention_of
-from imdbattn.tasks.prediction import (
-    AttentionWeights,
-    Classification,
-    Prediction,
-    Translation,
-)
+from imdbattn.tasks.outputs import AttentionWeights, Classification, Prediction, Translation
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

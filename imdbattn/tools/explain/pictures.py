@@ -66,7 +66,7 @@ def draw_pair(module: Seq2SeqModule, data: PairData, folder: Path) -> None:
     split = data.corpus.splits["test" if module.cfg.test else "validation"]
     item = int(scores.right_N.int().argmax())
     # not all rows are scored if trainer.limit_test_batches is set
-    row = int(scores.rows_N[item])
+    row = int(scores.items_N[item])
     predictor = Seq2SeqPredictor(module.cfg, module.net, module.hparams)
     source = joined_symbols(split.texts[row].split(" "), module.cfg.data, 0)
     (result,) = predictor.write([source])

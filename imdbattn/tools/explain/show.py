@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from imdbattn.io.files import write_atomically
 from imdbattn.report.pages import render, terminal
 from imdbattn.settings.safety import visible
-from imdbattn.tasks.prediction import DETAILED, Classification, Prediction, Translation
+from imdbattn.tasks.outputs import DETAILED, Classification, Prediction, Translation
 from imdbattn.tools.explain.figures import attention_png
 
 if TYPE_CHECKING:

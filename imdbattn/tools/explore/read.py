@@ -21,7 +21,7 @@ from pydantic import Field
 from imdbattn.api.model import Model
 from imdbattn.data.tokens import UNK
 from imdbattn.errors import UserError
-from imdbattn.tasks.prediction import AttentionWeights, Classification, Prediction, entropy
+from imdbattn.tasks.outputs import AttentionWeights, Classification, Prediction, entropy
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 from imdbattn.tools.explain.figures import position_tables, scores_by_distance
 from imdbattn.tools.explore.changes import Changes, changed, positional, shares, shuffled

@@ -13,7 +13,7 @@ from torch import Tensor
 from imdbattn.api.model import Model
 from imdbattn.data.vocabulary import EOS, MARKERS, PAD
 from imdbattn.nn.encoder_decoder import NEVER, beam_search
-from imdbattn.tasks.prediction import Translation
+from imdbattn.tasks.outputs import Translation
 from imdbattn.tasks.seq2seq.predictor import Seq2SeqPredictor
 from imdbattn.tools.explore.runs import Message, Runs
 

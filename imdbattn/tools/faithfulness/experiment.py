@@ -29,8 +29,8 @@ from imdbattn.errors import UserError
 from imdbattn.io.files import expanded, make_folder, sha256_of, write_table
 from imdbattn.nn.ladder import Classifier
 from imdbattn.report.finished_runs import FinishedRun, find_runs, grouped, skip
+from imdbattn.runs.apply import with_changes
 from imdbattn.runs.environment import keep_memory, use_onednn
-from imdbattn.runs.predict import with_changes
 from imdbattn.runs.run import Run
 from imdbattn.runs.score import check_fingerprint
 from imdbattn.settings.safety import untrusted
@@ -221,7 +221,7 @@ class Subject:
         """Returns (B, T), for the label that is predicted. texts: of all reviews of the source."""
         if name not in self.own:
             return scores.SCORES[name][1](self.net, batch, scores.predicted(self.net, batch))
-        read = [self.read_part(texts[row]) for row in batch.rows_B.tolist()]
+        read = [self.read_part(texts[row]) for row in batch.items_B.tolist()]
         returned = self.own[name](read, lambda several: self.predictor.classify(several).numpy())
         scores_BT = torch.zeros(batch.tokens_BT.shape)
         lengths = batch.lengths_B.tolist()
@@ -328,7 +328,7 @@ class Subject:
         """Returns whether the labels of both texts of each pair are right, and the share of edited
         words.
         """
-        rows = batch.rows_B.tolist()
+        rows = batch.items_B.tolist()
         pairs = [self.pairs[row] for row in rows]
         label_B = torch.tensor([pair.label for pair in pairs])
         edited_label_B = torch.tensor([pair.edited_label for pair in pairs])
@@ -345,7 +345,7 @@ class Subject:
     def found_edits(self, name: str, batch: Batch) -> Columns:
         """Returns how well a score finds the edited words of each pair."""
         true_BT = torch.zeros(batch.tokens_BT.shape, dtype=torch.bool)
-        for true_T, row in zip(true_BT, batch.rows_B.tolist(), strict=True):
+        for true_T, row in zip(true_BT, batch.items_B.tolist(), strict=True):
             edited = self.edits[row]
             true_T[: len(edited)] = torch.tensor(edited, dtype=torch.bool)
         scores_BT = self.score(name, batch, [pair.original for pair in self.pairs])
@@ -369,7 +369,7 @@ class Subject:
         for _, places in EvalBatches(source.lengths_N()[chosen_N], BATCH_POSITIONS):
             batch = source[0, chosen_N[places]]
             measured += places.tolist()
-            columns["row"] += source.split.rows[batch.rows_B].tolist()
+            columns["row"] += source.split.rows[batch.items_B].tolist()
             for name, values in measurement.measure(batch).items():
                 columns[name] += values.tolist() if isinstance(values, Tensor) else values
             progress(len(places))

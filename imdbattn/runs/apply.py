@@ -15,7 +15,7 @@ from imdbattn.runs.run import Run
 from imdbattn.runs.run_folder import finished
 from imdbattn.settings.keys import as_dict, overlay
 from imdbattn.settings.schema import Training
-from imdbattn.tasks.prediction import Prediction
+from imdbattn.tasks.outputs import Prediction
 from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.reviews.predictor import MeanPredictor
 from imdbattn.tasks.task import task_of, validate
