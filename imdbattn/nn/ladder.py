@@ -284,6 +284,11 @@ class TextQueryPooling(Pooling):
         return self.attention(query_B11D, self.key(x_B1TD), self.value(x_B1TD), mask_B11T)[:, 0, 0]
 
 
+# The name of the last layer of a network. Muon, which trains the matrices of hidden layers, leaves
+# it to another rule (tasks/learner), and `init` does not copy it to another task (tasks/weights).
+HEAD = "head"
+
+
 class Classifier(nn.Module):
     """Embeds the words, applies `layers` layers, pools, and computes the logits with a Linear.
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from imdbattn.data.corpus import Corpus
 from imdbattn.errors import UserError
 from imdbattn.io.files import Facts, Trained
+from imdbattn.nn.ladder import HEAD, Embedding
 from imdbattn.nn.watch import Attended
 from imdbattn.settings.keys import as_dict
 from imdbattn.settings.safety import make
@@ -72,11 +73,12 @@ def parameter_groups(
     with `matrices`, for Muon.
     """
     hidden = hidden_matrices(net) if with_matrices else {}
+    offsets = {id(part.offset_RD) for part in net.modules() if isinstance(part, Embedding)}
     others: list[Tensor] = []
     tables: list[Tensor] = []
-    for name, parameter in net.named_parameters():
+    for parameter in net.parameters():
         if parameter.requires_grad and parameter not in hidden:
-            (tables if name.endswith("offset_RD") else others).append(parameter)
+            (tables if id(parameter) in offsets else others).append(parameter)
     groups: list[dict[str, Any]] = [{"params": others}]
     if hidden:
         groups.append({"params": list(hidden), "matrices": True})
@@ -87,14 +89,14 @@ def parameter_groups(
 
 
 def hidden_matrices(net: nn.Module) -> dict[Tensor, None]:
-    """Returns the weights of all Linear layers but `head`, in order: those for which Muon is meant.
-    Weights of one row or column are vectors.
+    """Returns the weights of all Linear layers but those named HEAD, in order: those for which Muon
+    is meant. Weights of one row or column are vectors.
     """
     return {
         module.weight: None
         for name, module in net.named_modules()
         if isinstance(module, nn.Linear)
-        and name.rpartition(".")[2] != "head"
+        and name.rpartition(".")[2] != HEAD
         and min(module.weight.shape) > 1
         and module.weight.requires_grad
     }

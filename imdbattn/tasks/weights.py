@@ -15,6 +15,7 @@ from torch import nn
 from imdbattn.data.corpus import Corpus
 from imdbattn.errors import UserError, naming
 from imdbattn.io.files import Facts, Trained, Weights, read_checkpoint
+from imdbattn.nn.ladder import HEAD
 from imdbattn.runs.run import Run
 from imdbattn.settings.keys import FINGERPRINT, as_dict, as_text, job_digest, within, without
 from imdbattn.settings.safety import read_json
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 # of `model`, that `init` must share
 ENCODER = ("embedding", "convolution", "net.width", "net.positions", "net.layers", "net.layer")
-UNUSED = ("head.", "pooling.")  # weights of a pretrained encoder that a classifier does not use
+UNUSED = (f"{HEAD}.", "pooling.")  # weights of a pretrained encoder that a classifier does not use
 
 
 def predictor_of(cfg: Training, checkpoint: Path) -> Predictor:
