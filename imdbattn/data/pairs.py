@@ -296,6 +296,8 @@ def normalised(text: str, lower: bool) -> str:
 
 def find_pair_source(cfg: Any) -> Source:
     """Returns the source that the `data` settings name."""
+    if not isinstance(cfg.source, str):
+        return own_source(cfg)
     if cfg.source == "reverse":
         return reverse_source(cfg)
     if cfg.hub:
@@ -316,6 +318,21 @@ def find_pair_source(cfg: Any) -> Source:
         key,
         lambda: clean({"": read_pairs(path, cfg.encoding_errors, swapped)}, name, cfg),
     )
+
+
+def own_source(cfg: Any) -> Source:
+    """Returns the pairs of a callable of one's own."""
+    from imdbattn.data.sources.own import content_of, name_of, own_pairs
+
+    name, items = name_of(cfg.source), own_pairs(cfg.source)
+
+    def load() -> Texts:
+        tables = {}
+        for split, pairs in items.items():
+            tables[split] = [(row, *sides) for row, sides in enumerate(pairs)]
+        return clean(tables, name, cfg)
+
+    return Source("own", name, repr((name, content_of(items), cfg.limit)), load)
 
 
 def aligned_source(folder: Path, name: str, cfg: Any) -> Source:

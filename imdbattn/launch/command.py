@@ -26,6 +26,7 @@ from imdbattn.launch.hydra_config import (
     quote,
     refuse_typed_credentials,
     register_resolvers,
+    with_task,
 )
 from imdbattn.launch.process import prepare
 from imdbattn.settings.keys import conf_dir
@@ -79,6 +80,7 @@ def command(
             arguments = sorted(
                 sys.argv[1:], key=lambda argument: argument not in ("-m", "--multirun")
             )
+            arguments = with_task(config_name, arguments)
             sweep = arguments and arguments[0] in ("-m", "--multirun")
             named.update(existing_folders(arguments))
             sys.argv[1:] = [quote(argument, () if sweep else paths) for argument in arguments]

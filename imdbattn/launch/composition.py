@@ -13,6 +13,7 @@ from imdbattn.launch.hydra_config import (
     quote,
     refuse_typed_credentials,
     register_resolvers,
+    with_task,
 )
 from imdbattn.settings.keys import conf_dir
 
@@ -26,7 +27,7 @@ def composed(
     `command`. Raises UserError.
     """
     register_resolvers()
-    quoted = [quote(override, paths) for override in overrides]
+    quoted = [quote(override, paths) for override in with_task(config_name, overrides)]
     refuse_typed_credentials(quoted)
     with COMPOSING:
         # of a caller that uses Hydra itself

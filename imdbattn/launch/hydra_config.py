@@ -15,6 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from imdbattn.errors import UserError, naming
 from imdbattn.launch.process import SWEEP_PID
 from imdbattn.settings.keys import NAME, job_digest
+from imdbattn.settings.models import ENCODER_DECODERS, PAIRS
 from imdbattn.settings.safety import refuse_credentials
 
 HYDRA_VERSION = {"version_base": "1.3"}  # of Hydra's behaviour
@@ -22,6 +23,8 @@ HYDRA_VERSION = {"version_base": "1.3"}  # of Hydra's behaviour
 # Paths among the settings of imdbattn.train
 PATHS = ("data.path", "data.extra", "data.glove.path", "data.cache_dir", "init", "resume")
 COLUMNS = ("data.text_column", "data.label_column")
+# Choices of data and of a model for pairs
+FOR_PAIRS = {*(("data", name) for name in PAIRS), *(("model", name) for name in ENCODER_DECODERS)}
 QUOTED = (*PATHS, *COLUMNS)  # settings of imdbattn.train whose values are quoted
 
 
@@ -35,6 +38,22 @@ def quote(argument: str, names: Collection[str]) -> str:
     # Backslashes are special only before a quote: one in the value, or the closing one.
     value = re.sub(r"(\\+)(?='|$)", r"\1\1", value).replace("'", "\\'")
     return f"{name}='{value}'"
+
+
+def with_task(config_name: str, overrides: Sequence[str]) -> list[str]:
+    """Returns the overrides of imdbattn.train with the task of pairs, if they choose data or a
+    model for pairs, and no task; those of other commands unchanged.
+
+    A choice that contradicts it is refused by the task's settings.
+    """
+    choices = dict(override.partition("=")[::2] for override in overrides)
+    chosen = {
+        *(("data", name) for name in choices.get("data", "").split(",")),
+        *(("model", name) for name in choices.get("model", "").split(",")),
+    }
+    if config_name != "train" or "task" in choices or chosen.isdisjoint(FOR_PAIRS):
+        return list(overrides)
+    return [*overrides, "task=seq2seq"]
 
 
 def take_argument(name: str) -> str | None:

@@ -25,11 +25,6 @@ def in_one_line(errors: "ValidationError", settings: Any) -> str:
             value = value[part]
             keys.append(str(part))
     key = ".".join(keys)
-    if error["type"] == "union_tag_invalid":  # of a setting that selects the class of its group
-        name, value, choices = (
-            error["ctx"][part] for part in ("discriminator", "tag", "expected_tags")
-        )
-        return f"{key}.{name.strip(chr(39))}={value} must be one of {choices}"
     if error["type"] == "missing":
         return f"{'.'.join([*keys, str(error['loc'][-1])])} is missing"
     if error["type"] == "extra_forbidden":

@@ -1,4 +1,6 @@
-"""The names of the models in conf/model, in the order in which they are listed."""
+"""The names of the models in conf/model, in the order in which they are listed, and what is for
+pairs.
+"""
 
 # The ladder, as in conf/experiment/ladder.yaml
 RUNGS = (
@@ -38,3 +40,4 @@ ENCODER_DECODERS = (
     "seq2seq_attention_additive",
     "seq2seq_bahdanau",
 )
+PAIRS = ("reverse", "translation")  # the files of conf/data for the encoder-decoders

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from imdbattn.data.corpus import find_source
+from imdbattn.data.pairs import find_pair_source
 from imdbattn.errors import UserError
 from imdbattn.launch.resumed_settings import resumed
 from imdbattn.runs.apply import load_predictor
@@ -55,6 +56,18 @@ def numbers():
 
 def empty():
     return {"train": [("a film", "pos"), ("a film", None)]}
+
+
+def counted():
+    return {"train": [("a film", 1)]}
+
+
+class Songs:
+    def __init__(self, count):
+        self.count = count
+
+    def __call__(self):
+        return {"train": [(f"the film {n}", f"le film {n}") for n in range(self.count)]}
 
 
 def broken():
@@ -189,3 +202,52 @@ def test_the_source_of_the_page_trains_with_its_commands(shell, small, tmp_path,
         assert done.returncode == 0, (line, done.stderr)
     metrics = json.loads((tmp_path / "runs" / "tweets" / "metrics.json").read_text())
     assert (metrics["labels"], metrics["test_reviews"]) == (["glad", "sad"], 20)
+
+
+# --- pairs ----------------------------------------------------------------------------------------
+
+PAIRS_PAGE = (ROOT / "docs" / "own_data.md").read_text("utf-8")
+PAIRS = PAIRS_PAGE.partition("\n## Pairs of sentences\n")[2].partition("\n## ")[0]
+SHORT = (
+    "trainer.max_epochs=1",
+    "logger=csv",
+    "trainer=cpu",
+    "pictures=false",
+    "model.net.hidden=8",
+)
+
+
+def test_pairs_of_ones_own_train_with_the_commands_of_the_page(shell, tmp_path):
+    (block,) = re.findall(r"```python\n(.*?)```", PAIRS, re.DOTALL)
+    (commands,) = re.findall(r"```sh\n(.*?)```", PAIRS, re.DOTALL)
+    (tmp_path / "mypkg").mkdir()
+    (tmp_path / "mypkg" / "__init__.py").touch()
+    (tmp_path / "mypkg" / "pairs.py").write_text(block)
+    lines = [f"a {('bad', 'good')[n % 2]} film {n % 40},un film {n % 40}" for n in range(80)]
+    (tmp_path / "phrases.csv").write_text("\n".join(["english,french", *lines]))
+    for line in commands.splitlines():
+        command, *arguments = shlex.split(line)[2:]
+        own = ("data.min_known=0", *SHORT) if command.endswith("train") else ()
+        done = shell(command.removeprefix("imdbattn."), *arguments, *own, cwd=tmp_path)
+        assert done.returncode == 0, (line, done.stderr)
+    metrics = json.loads((tmp_path / "runs" / "phrases" / "metrics.json").read_text())
+    assert metrics["test_set"].startswith("mypkg.pairs.phrases(file=phrases.csv): 10%")
+
+
+def test_pairs_without_texts_are_refused(package, settings, tmp_path):
+    words = ["task=seq2seq", "data=translation", "+data.source._target_=filmsets.counted", *SHORT]
+    with pytest.raises(UserError, match=r"row 0 .* is \('a film', 1\) instead of a source and"):
+        fit(settings(*words), tmp_path / "run")
+    assert not (tmp_path / "run" / "config.yaml").exists()
+
+
+def test_changed_pairs_are_other_data(package, settings):
+    data = settings(
+        *("task=seq2seq", "data=translation"),
+        *("+data.source._target_=filmsets.Songs", "+data.source.count=20"),
+    ).data
+    first = find_pair_source(data).checksum
+    assert find_pair_source(data).checksum == first
+    package.write_text(SOURCES.replace("le film", "la chanson"))
+    del sys.modules["filmsets"]
+    assert find_pair_source(data).checksum != first

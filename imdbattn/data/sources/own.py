@@ -1,11 +1,11 @@
 """A source of one's own: a callable that returns the items of each split.
 
 data.source names it with `_target_`. It returns a mapping from the names of splits to iterables of
-pairs, (text, label); of train alone, the other splits are cut. It is called for every run, because
-only its texts tell whether they have changed.
+(text, label), or of (source, target) for an encoder-decoder; of train alone, the other splits are
+cut. It is called for every run, because only its texts tell whether they have changed.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -15,12 +15,13 @@ from imdbattn.data.split_names import split_named
 from imdbattn.data.splits import SPLITS, Source, Split, Texts, fingerprint
 from imdbattn.errors import UserError, in_line, naming
 
-Items = dict[str, list[tuple[str, str]]]  # split -> texts and labels
+Item = tuple[str, str]  # a text and its label, or a source and its target
+Items = dict[str, list[Item]]  # by the names in SPLITS; train alone is the split ""
 
 
 def own_reviews(settings: object, label_names: Sequence[str] | None) -> Source:
     """Returns the reviews that a callable returns. Raises UserError of one line that names it."""
-    key, items = own_items(settings)
+    key, items = own_items(settings, labelled)
     name = name_of(settings)
 
     def load() -> Texts:
@@ -33,11 +34,20 @@ def own_reviews(settings: object, label_names: Sequence[str] | None) -> Source:
             splits[split] = Split([text for text, _ in pairs], labels, np.arange(len(pairs)))
         return Texts(splits, names)
 
-    texts = (
-        f"{split}\0{text}\0{label}\0" for split, pairs in items.items() for text, label in pairs
+    key_of_labels = label_names and [*label_names]
+    return Source("own", name, repr((name, content_of(items), key_of_labels)), load)
+
+
+def own_pairs(settings: object) -> Items:
+    """Returns the pairs that a callable returns. Raises UserError of one line that names it."""
+    return own_items(settings, translated)[1]
+
+
+def content_of(items: Items) -> str:
+    """Returns the fingerprint of all splits."""
+    return fingerprint(
+        f"{split}\0{text}\0{other}\0" for split, pairs in items.items() for text, other in pairs
     )
-    content = fingerprint(texts)
-    return Source("own", name, repr((name, content, label_names and [*label_names])), load)
 
 
 def name_of(settings: object) -> str:
@@ -48,9 +58,10 @@ def name_of(settings: object) -> str:
     return f"{target}({given})" if given else str(target)
 
 
-def own_items(settings: object) -> tuple[str, Items]:
-    """Returns the name of a callable for messages, and its items by the names in SPLITS; train
-    alone is the split "".
+def own_items(settings: object, item_of: Callable[[object, str, int], Item]) -> tuple[str, Items]:
+    """Returns the name of a callable for messages, and its items.
+
+    item_of: returns an item, given what the callable returned, its split and its row.
     """
     key, read = callable_of(settings, "data.source")
     with naming(key):
@@ -74,7 +85,7 @@ def own_items(settings: object) -> tuple[str, Items]:
     return key, {"": items["train"]} if list(items) == ["train"] else items
 
 
-def item_of(pair: object, where: str, row: int) -> tuple[str, str]:
+def labelled(pair: object, where: str, row: int) -> Item:
     """Returns a text and its label. Raises UserError for anything else."""
     if isinstance(pair, (tuple, list)) and len(pair) == 2:
         text, label = pair
@@ -85,4 +96,16 @@ def item_of(pair: object, where: str, row: int) -> tuple[str, str]:
     raise UserError(
         f"{where}: row {row} (counted from 0) is {in_line(repr(pair), 80)} instead of a text and"
         " its label"
+    )
+
+
+def translated(pair: object, where: str, row: int) -> Item:
+    """Returns a source and its target. Raises UserError for anything else."""
+    if isinstance(pair, (tuple, list)) and len(pair) == 2:
+        source, target = pair
+        if isinstance(source, str) and isinstance(target, str):
+            return source, target
+    raise UserError(
+        f"{where}: row {row} (counted from 0) is {in_line(repr(pair), 80)} instead of a source and"
+        " its target, two texts"
     )

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag
 
 from imdbattn.errors import UserError
 from imdbattn.settings.schema import (
@@ -61,7 +61,7 @@ SideTokenizer = Literal["words", "characters"] | ClassSettings  # of sources, or
 
 
 class TranslationData(Files):
-    source: Literal["auto", "path", "hub", "packaged"]
+    source: Literal["auto", "path", "hub", "packaged"] | ClassSettings
     hub: Annotated[str | None, Field(pattern=HUB_NAME_PATTERN)]
     hub_config: Text | None
     languages: Annotated[list[Text], Field(min_length=2, max_length=2)]
@@ -74,7 +74,14 @@ class TranslationData(Files):
     word_dropout: Zero = 0
 
     def check(self) -> None:
-        check_source("data", self.source, path=self.path, hub=self.hub)
+        source = self.source if isinstance(self.source, str) else self.source.target
+        check_source("data", source, path=self.path, hub=self.hub)
+
+
+def kind_of_data(data: ReverseData | TranslationData | Mapping[str, object]) -> str:
+    """Returns which class the settings of the data have."""
+    source = data.get("source") if isinstance(data, Mapping) else data.source
+    return "reverse" if source == "reverse" else "translation"
 
 
 class Seq2SeqSettings(Training):
@@ -86,7 +93,10 @@ class Seq2SeqSettings(Training):
             raise UserError(PAIRS_TOGETHER)
 
     choose_by: Literal["accuracy", "loss", "bleu"]
-    data: Annotated[ReverseData | TranslationData, Field(discriminator="source")]
+    data: Annotated[
+        Annotated[ReverseData, Tag("reverse")] | Annotated[TranslationData, Tag("translation")],
+        Discriminator(kind_of_data),
+    ]
     model: EncoderDecoderModel
 
 
