@@ -1,11 +1,11 @@
 """Scores a finished run again: `python -m imdbattn.evaluate run=<run folder>`."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from imdbattn.launch.command import command
 from imdbattn.launch.hydra_config import COLUMNS
 from imdbattn.launch.process import without_gc
+from imdbattn.settings.keys import Plain
 from imdbattn.settings.safety import visible
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def main(settings: "Evaluate") -> None:
         print_classes(metrics)
 
 
-def print_classes(metrics: Mapping[str, Any]) -> None:
+def print_classes(metrics: Plain) -> None:
     """Prints the share of the largest class and the macro F1; for up to 10 classes also a table
     with recall, F1 and the predictions of each class.
     """

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain, islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -28,6 +28,9 @@ from imdbattn.data.vocabulary import EOS, UNK, Vocabulary
 from imdbattn.errors import UserError
 from imdbattn.io.files import expanded, sha256_of
 from imdbattn.io.network import load_hub
+
+if TYPE_CHECKING:
+    from imdbattn.tasks.seq2seq.task import SideTokenizer, TranslationData
 
 log = logging.getLogger(__name__)
 
@@ -249,7 +252,7 @@ def split_text(text: str, cfg: Any) -> list[str]:
     return symbols_of(text, cfg.lower, tokenizers_of(cfg)[0]).split()
 
 
-def tokenizers_of(cfg: Any) -> tuple[Any, Any]:
+def tokenizers_of(cfg: "TranslationData") -> tuple["SideTokenizer", "SideTokenizer"]:
     """Returns data.tokenizer of source and of target."""
     setting = cfg.tokenizer
     if not isinstance(setting, (list, tuple)):
@@ -258,7 +261,7 @@ def tokenizers_of(cfg: Any) -> tuple[Any, Any]:
     return source, target
 
 
-def symbols_of(text: str, lower: bool, tokenizer: Any) -> str:
+def symbols_of(text: str, lower: bool, tokenizer: "SideTokenizer") -> str:
     """Returns the symbols of a text, joined by single spaces: words and punctuation, characters, or
     the words of a callable. A space within them is SPACE.
     """
@@ -320,7 +323,7 @@ def find_pair_source(cfg: Any) -> Source:
     )
 
 
-def own_source(cfg: Any) -> Source:
+def own_source(cfg: "TranslationData") -> Source:
     """Returns the pairs of a callable of one's own."""
     from imdbattn.data.sources.own import content_of, name_of, own_pairs
 
@@ -335,7 +338,7 @@ def own_source(cfg: Any) -> Source:
     return Source("own", name, repr((name, content_of(items), cfg.limit)), load)
 
 
-def aligned_source(folder: Path, name: str, cfg: Any) -> Source:
+def aligned_source(folder: Path, name: str, cfg: "TranslationData") -> Source:
     """Returns two aligned files for each split in a folder, such as train.en and train.fr."""
     files = aligned_files(folder, list(cfg.languages))
     sums = {}
@@ -349,12 +352,13 @@ def aligned_source(folder: Path, name: str, cfg: Any) -> Source:
     return Source("path", name, repr((sums, cfg.encoding_errors, cfg.limit)), load)
 
 
-def hub_pairs(cfg: Any) -> Source:
+def hub_pairs(cfg: "TranslationData") -> Source:
     """Returns a dataset of the Hugging Face hub with a column `translation`."""
-    dataset = load_hub(cfg.hub, name=cfg.hub_config)
+    hub = str(cfg.hub)
+    dataset = load_hub(hub, name=cfg.hub_config)
     parts = {split: dataset[name] for name in dataset if (split := split_named(name)[0])}
     if others := [name for name in dataset if not split_named(name)[0]]:
-        log.warning("%s: not used: %s", cfg.hub, ", ".join(others))
+        log.warning("%s: not used: %s", hub, ", ".join(others))
 
     def read(part: Any) -> Iterator[Pair]:
         rows = range(min(len(part), cfg.limit or len(part)))
@@ -366,19 +370,19 @@ def hub_pairs(cfg: Any) -> Source:
     def load() -> Texts:
         whole = list(parts) == ["train"]
         return clean(
-            {"" if whole else split: read(part) for split, part in parts.items()}, cfg.hub, cfg
+            {"" if whole else split: read(part) for split, part in parts.items()}, hub, cfg
         )
 
     fingerprints = [part._fingerprint for part in parts.values()]
     return Source(
         "hub",
-        cfg.hub,
-        repr((cfg.hub, cfg.hub_config, cfg.languages, cfg.limit, fingerprints)),
+        hub,
+        repr((hub, cfg.hub_config, cfg.languages, cfg.limit, fingerprints)),
         load,
     )
 
 
-def clean(tables: Mapping[str, Iterable[Pair]], name: str, cfg: Any) -> Texts:
+def clean(tables: Mapping[str, Iterable[Pair]], name: str, cfg: "TranslationData") -> Texts:
     """Returns the normalized pairs of each split, without duplicates and overlong pairs. Raises
     UserError for an empty side.
     """

@@ -215,7 +215,8 @@ def wheel_file(wheel: str, name: str, sha256: str) -> Path:
 # --- checkpoints: the weights of a net, and what it was trained with ------------------------------
 
 Weights = Mapping[str, "Tensor"]  # of a net, by name
-Facts = Mapping[str, Any]
+Facts = Mapping[str, Any]  # of a net, see `Learner`
+Checkpoint = dict[str, Any]  # the content of a file
 
 
 class Trained(NamedTuple):
@@ -225,7 +226,7 @@ class Trained(NamedTuple):
     facts: Facts
 
     @classmethod
-    def of(cls, content: Mapping[str, Any]) -> Self:
+    def of(cls, content: Checkpoint) -> Self:
         """Takes them from the content of a checkpoint."""
         state, facts = content["state_dict"], content["hyper_parameters"]
         return cls(
@@ -234,7 +235,7 @@ class Trained(NamedTuple):
         )
 
 
-def read_checkpoint(path: Path) -> dict[str, Any]:
+def read_checkpoint(path: Path) -> Checkpoint:
     """Returns the content of a checkpoint, on the CPU.
 
     Raises UserError for anything but tensors and plain values.
@@ -247,7 +248,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
             if damaged := archive.testzip():
                 raise ValueError(f"it is damaged, the checksum of {damaged} does not match")
         try:
-            content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+            content: Checkpoint = torch.load(path, map_location="cpu", weights_only=True)
         except pickle.UnpicklingError as error:  # whose message says how to load it nevertheless
             raise ValueError("it contains something other than tensors and plain values") from error
     return content

@@ -8,13 +8,12 @@ import os
 import re
 import sys
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
 from imdbattn.errors import UserError, naming
 from imdbattn.launch.process import SWEEP_PID
-from imdbattn.settings.keys import NAME, job_digest
+from imdbattn.settings.keys import NAME, Plain, job_digest, plain
 from imdbattn.settings.models import ENCODER_DECODERS, PAIRS
 from imdbattn.settings.safety import refuse_credentials
 
@@ -74,7 +73,7 @@ def refuse_typed_credentials(overrides: Sequence[str]) -> None:
     refuse_credentials(typed)
 
 
-def plain_dict(cfg: DictConfig) -> dict[str, Any]:
+def plain_dict(cfg: DictConfig) -> Plain:
     """Returns the resolved config as nested dicts, without `hydra`.
 
     Raises UserError for a missing value, a broken interpolation, or a setting that looks like a
@@ -86,7 +85,7 @@ def plain_dict(cfg: DictConfig) -> dict[str, Any]:
             f"these settings are required: {', '.join(f'{key}=' for key in missing)}; see --help"
         )
     with naming("config"):
-        settings: Any = OmegaConf.to_container(cfg, resolve=True)
+        settings = plain(cfg, resolve=True)
     refuse_credentials(settings)
     return settings
 

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from imdbattn.launch.hydra_config import plain_dict, quote
 from imdbattn.launch.machine import gpus, threads_of
 from imdbattn.launch.process import PARENT_PID, SWEEP_PID, end_with
 from imdbattn.runs.run_folder import finished, is_debug, results_file
-from imdbattn.settings.keys import overlay
+from imdbattn.settings.keys import Plain, overlay
 from imdbattn.settings.safety import read_json, read_settings
 from imdbattn.settings.schema import Training
 from imdbattn.tasks.task import task_of, validate
@@ -77,7 +77,7 @@ def run_job(cfg: DictConfig) -> float | None:
     return metrics["val_accuracy"]
 
 
-def decisions(settings: Mapping[str, Any]) -> list[str]:
+def decisions(settings: Plain) -> list[str]:
     """Returns as overrides what the sweep has decided once for all its jobs: what
     data.source=auto and the mode null of W&B stand for.
     """
@@ -94,7 +94,7 @@ def decisions(settings: Mapping[str, Any]) -> list[str]:
     return overrides
 
 
-def with_overrides(settings: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+def with_overrides(settings: Plain, overrides: Sequence[str]) -> Plain:
     """Returns the settings with these overrides, whose values are plain text."""
     for override in overrides:
         key, _, value = override.partition("=")

@@ -4,9 +4,9 @@ import importlib.util
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+
+from imdbattn.settings.keys import Plain
 
 
 def cores() -> int:
@@ -31,7 +31,7 @@ def slots() -> int:
     return len(gpus()) or cores()
 
 
-def threads_of(launcher: Mapping[str, Any]) -> int:
+def threads_of(launcher: Plain) -> int:
     """Returns the CPU threads per job: its CPUs in Ray, else its share of the cores; n_jobs=-1 is
     one job per core.
     """

@@ -2,9 +2,9 @@
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from omegaconf import OmegaConf
 
@@ -14,9 +14,11 @@ from imdbattn.runs.run import Run
 from imdbattn.runs.run_folder import finished
 from imdbattn.settings.keys import (
     NO_EFFECT,
+    Plain,
     as_dict,
     explicit,
     flat,
+    plain,
     within,
     without,
 )
@@ -32,13 +34,13 @@ class Plan(NamedTuple):
     finished run that is trained for more epochs in the new `folder`.
     """
 
-    settings: dict[str, Any]
+    settings: Plain
     folder: Path
     resume: bool = False
     earlier: Path | None = None
 
 
-def plan(settings: dict[str, Any], overrides: Sequence[str], folder: Path) -> Plan:
+def plan(settings: Plain, overrides: Sequence[str], folder: Path) -> Plan:
     """Returns how the run that `resume` names is continued, or trained for more epochs.
 
     Without `resume` the job was restarted, and the run in `folder` is continued. overrides: the
@@ -78,7 +80,7 @@ def longer_folder(run: str, overrides: Sequence[str]) -> str:
     return str(finished_run.with_name(f"{name}-{typed[-1]}-epochs"))
 
 
-def resumed(settings: Mapping[str, Any], overrides: Sequence[str], folder: Path) -> dict[str, Any]:
+def resumed(settings: Plain, overrides: Sequence[str], folder: Path) -> Plain:
     """Returns the settings of the run in `folder`, updated by those of the command line that cannot
     change a result.
 
@@ -108,10 +110,10 @@ def resumed(settings: Mapping[str, Any], overrides: Sequence[str], folder: Path)
     for key, value in flat(settings).items():
         if within(key, *keys) and within(key, *NO_EFFECT):
             OmegaConf.update(merged, key, value, force_add=True)
-    return OmegaConf.to_container(merged)  # type: ignore[return-value]
+    return plain(merged)
 
 
-def check_longer(recorded: Mapping[str, Any], folder: Path) -> None:
+def check_longer(recorded: Plain, folder: Path) -> None:
     """Raises UserError if a run with more epochs would not equal one that was started with them."""
     before, warmup, decay = recorded["trainer"]["max_epochs"], recorded["warmup"], recorded["decay"]
     done = Run(folder).metrics["epochs"] if finished(folder) else before
@@ -129,9 +131,7 @@ def check_longer(recorded: Mapping[str, Any], folder: Path) -> None:
     )
 
 
-def check_unchanged(
-    settings: Mapping[str, Any], recorded: Mapping[str, Any], keys: list[str], folder: Path
-) -> None:
+def check_unchanged(settings: Plain, recorded: Plain, keys: list[str], folder: Path) -> None:
     """Raises UserError for the first setting among `keys` that differs from the run's."""
     if not all(within(key, *settings) for key in keys):  # such as debug=fast, which sets other keys
         keys = list(settings)

@@ -13,7 +13,7 @@ from imdbattn.runs.command_settings import OfRun, Predict
 from imdbattn.runs.environment import keep_memory, use_onednn
 from imdbattn.runs.run import Run
 from imdbattn.runs.run_folder import finished
-from imdbattn.settings.keys import as_dict, overlay
+from imdbattn.settings.keys import Plain, as_dict, overlay
 from imdbattn.settings.schema import Training
 from imdbattn.tasks.outputs import Prediction
 from imdbattn.tasks.predictor import Predictor
@@ -49,7 +49,7 @@ def open_settings(cfg: OfRun) -> tuple[Training, Path]:
     return with_changes(settings, cfg.data.model_dump()), checkpoint
 
 
-def with_changes(settings: Training, data: dict[str, Any]) -> Training:
+def with_changes(settings: Training, data: Plain) -> Training:
     """Returns a run's settings with the `data` settings of this call. Raises UserError for one that
     the run does not have.
     """
@@ -95,7 +95,7 @@ def mean_predictor(cfg: OfRun) -> MeanPredictor:
 
     Raises UserError unless they have the same classes.
     """
-    members: dict[str, Any] = {}
+    members: Plain = {}
     for path in cfg.run:
         inner = [
             str(run)

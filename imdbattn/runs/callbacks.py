@@ -21,6 +21,7 @@ from tqdm import tqdm
 
 from imdbattn.errors import UserError
 from imdbattn.runs.run_folder import head_name
+from imdbattn.settings.keys import Plain
 from imdbattn.tasks.learner import Learner, from_all
 from imdbattn.tasks.loaders import BatchData
 
@@ -186,14 +187,14 @@ class Tracker:
         """Returns further callbacks of the Trainer."""
         return ()
 
-    def start(self, folder: Path, settings: Mapping[str, object], resume: bool) -> list[Logger]:
+    def start(self, folder: Path, settings: Plain, resume: bool) -> list[Logger]:
         """Returns the loggers of a run that begins or, with `resume`, continues in its folder."""
         return [CSVLogger(str(folder), name="", version="")]
 
     def log_shares(self, shares: Mapping[str, np.ndarray], epoch: int, step: int) -> None:
         """Logs numbers from 0 to 1 by name, to be shown as histograms."""
 
-    def publish(self, folder: Path, metrics: Mapping[str, object], choose_by: str) -> None:
+    def publish(self, folder: Path, metrics: Plain, choose_by: str) -> None:
         """Logs the results of a finished run. metrics: content of metrics.json."""
 
     def finish(self, failed: bool) -> None:

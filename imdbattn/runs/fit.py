@@ -5,7 +5,6 @@ import logging
 import os
 from collections.abc import Mapping, Sized
 from pathlib import Path
-from typing import Any
 
 import lightning as L
 import numpy as np
@@ -38,7 +37,7 @@ from imdbattn.runs.trainer import (
     quiet,
     try_step,
 )
-from imdbattn.settings.keys import FINGERPRINT, as_dict, explicit
+from imdbattn.settings.keys import FINGERPRINT, Plain, as_dict, explicit
 from imdbattn.settings.safety import read_json
 from imdbattn.settings.schema import LoggerPart, Training
 from imdbattn.tasks.learner import Learner, SplitScores
@@ -49,9 +48,7 @@ from imdbattn.tasks.task import task_of, validate
 log = logging.getLogger(__name__)
 
 
-def fit(
-    cfg: Training, folder: Path, resume: bool = False, earlier: Path | None = None
-) -> dict[str, Any]:
+def fit(cfg: Training, folder: Path, resume: bool = False, earlier: Path | None = None) -> Plain:
     """Trains the model that `cfg` describes, scores its best checkpoint once, and fills the run
     folder.
 
@@ -75,7 +72,7 @@ def fit(
     return metrics
 
 
-def train(cfg: Training, folder: Path, resume: bool, earlier: Path | None) -> dict[str, Any]:
+def train(cfg: Training, folder: Path, resume: bool, earlier: Path | None) -> Plain:
     """Does what `fit` does, in a folder that no other process uses."""
     tracker = tracker_of(cfg.logger)
     check_hardware(cfg.trainer)
@@ -224,7 +221,7 @@ def score_facts(name: str, scores: SplitScores) -> dict[str, object]:
 
 def write_results(
     folder: Path, trainer: L.Trainer, module: Learner, data: BatchData, facts: dict[str, object]
-) -> dict[str, Any]:
+) -> Plain:
     """Scores the splits with the module's weights, and writes the results. Returns the content of
     metrics.json.
 
@@ -272,7 +269,7 @@ def draw_pictures(module: Learner, data: BatchData, folder: Path) -> None:
     getattr(importlib.import_module(module_name), name)(module, data, folder)
 
 
-def summary(metrics: Mapping[str, Any], folder: Path) -> list[str]:
+def summary(metrics: Plain, folder: Path) -> list[str]:
     """Returns the results as lines of text."""
     training = (
         "{model}, seed {seed}: {epochs:d} epoch{s} in {train_seconds:.0f} s, {tokens_per_s:.0f}"
@@ -292,7 +289,7 @@ def summary(metrics: Mapping[str, Any], folder: Path) -> list[str]:
     return lines
 
 
-def largest_class(metrics: Mapping[str, Any], split: str) -> str:
+def largest_class(metrics: Plain, split: str) -> str:
     """Returns the share of the largest class, which is the accuracy of a model that always answers
     it, and macro F1 where classes are uneven; nothing without classes.
     """

@@ -30,7 +30,7 @@ from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 from lightning.pytorch.loops.progress import _Progress as Progress
 
 from imdbattn.errors import UserError, naming
-from imdbattn.io.files import read_checkpoint, write_atomically
+from imdbattn.io.files import Checkpoint, read_checkpoint, write_atomically
 from imdbattn.runs.callbacks import StopOnNaN
 from imdbattn.settings.safety import trust_option
 from imdbattn.tasks.learner import from_all
@@ -46,7 +46,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     """Writes complete checkpoints or none."""
 
     def save_checkpoint(
-        self, checkpoint: dict[str, Any], path: str | Path, storage_options: object = None
+        self, checkpoint: Checkpoint, path: str | Path, storage_options: object = None
     ) -> None:
         """Raises UserError for the state of a callback that could not be read again."""
         states, whole = io.BytesIO(), io.BytesIO()
@@ -59,7 +59,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
     def load_checkpoint(
         self, path: str | Path, map_location: object = "cpu", weights_only: bool | None = True
-    ) -> dict[str, Any]:
+    ) -> Checkpoint:
         return read_checkpoint(Path(path))
 
 
@@ -246,9 +246,7 @@ class ResumeCheckpoint(L.Callback):
         """
         return {**self.fingerprints, "processes": trainer.world_size}
 
-    def on_save_checkpoint(
-        self, trainer: L.Trainer, module: Any, checkpoint: dict[str, Any]
-    ) -> None:
+    def on_save_checkpoint(self, trainer: L.Trainer, module: Any, checkpoint: Checkpoint) -> None:
         for logger in trainer.loggers[:1]:  # CSVLogger; none before `begin`
             logger.save()
         checkpoint[STATE_KEY] = {
@@ -258,9 +256,7 @@ class ResumeCheckpoint(L.Callback):
             "curve": self.curve.read_text() if self.curve.exists() else "",
         }
 
-    def on_load_checkpoint(
-        self, trainer: L.Trainer, module: Any, checkpoint: dict[str, Any]
-    ) -> None:
+    def on_load_checkpoint(self, trainer: L.Trainer, module: Any, checkpoint: Checkpoint) -> None:
         """Raises UserError for a checkpoint of other reviews or with another number of
         processes.
         """

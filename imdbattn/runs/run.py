@@ -10,11 +10,12 @@ import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from imdbattn.errors import UserError, naming
 from imdbattn.io.files import Trained, expanded, read_checkpoint
 from imdbattn.runs.run_folder import finished, results_file
+from imdbattn.settings.keys import Plain
 from imdbattn.settings.safety import plain_settings, read_json, read_settings, refuse_untrusted
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class Run:
     # --- settings -------------------------------------------------------------------------------
 
     @cached_property
-    def recorded(self) -> dict[str, Any]:
+    def recorded(self) -> Plain:
         """Returns the settings as plain values, without a check of their types or classes."""
         if self.kind != "export":
             return read_settings(self.settings_file)
@@ -121,11 +122,11 @@ class Run:
         return finished(self.folder)
 
     @cached_property
-    def metrics(self) -> dict[str, Any]:
+    def metrics(self) -> Plain:
         return read_json(self.folder / "metrics.json")
 
     @cached_property
-    def environment(self) -> dict[str, Any]:
+    def environment(self) -> Plain:
         """Returns the versions and hardware; empty where they were not recorded."""
         file = self.folder / "environment.json"
         return read_json(file) if file.exists() else {}

@@ -3,7 +3,6 @@
 import hashlib
 import json
 from pathlib import Path
-from typing import Any
 
 from imdbattn.data.corpus import Corpus
 from imdbattn.errors import UserError
@@ -12,7 +11,7 @@ from imdbattn.runs.command_settings import Evaluate
 from imdbattn.runs.fit import check_complete, run_facts, score_facts, write_predictions
 from imdbattn.runs.run_folder import write_json
 from imdbattn.runs.trainer import build_trainer, quiet
-from imdbattn.settings.keys import FINGERPRINT, overlay
+from imdbattn.settings.keys import FINGERPRINT, Plain, overlay
 from imdbattn.settings.safety import read_json
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
@@ -20,14 +19,14 @@ from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.task import task_of
 
 
-def score_run(cfg: Evaluate) -> dict[str, Any]:
+def score_run(cfg: Evaluate) -> Plain:
     """Scores the best checkpoint of a finished run, or an exported model, and writes into its
     evaluations/.
     """
     return evaluate(cfg, *load_predictor(cfg), write=True)
 
 
-def evaluate(cfg: Evaluate, predictor: Predictor, folder: Path, write: bool) -> dict[str, Any]:
+def evaluate(cfg: Evaluate, predictor: Predictor, folder: Path, write: bool) -> Plain:
     """Scores a trained model on a split of its own or of other data, and returns the metrics.
 
     write: also into evaluations/ of its folder. Raises UserError for wrong input, or if the run's

@@ -7,7 +7,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
+
+# Nested settings, or the content of a JSON file: dicts, lists and plain values
+Plain = dict[str, Any]
 
 PACKAGE = Path(__file__).parents[1]
 
@@ -21,9 +24,9 @@ def conf_dir() -> Path:
     )
 
 
-def defaults(command: str) -> dict[str, Any]:
+def defaults(command: str) -> Plain:
     """Returns the settings in the file of a command in conf/, without Hydra's."""
-    settings: Any = OmegaConf.to_container(OmegaConf.load(conf_dir() / f"{command}.yaml"))
+    settings = plain(OmegaConf.load(conf_dir() / f"{command}.yaml"))
     return {key: value for key, value in settings.items() if key not in ("defaults", "hydra")}
 
 
@@ -63,7 +66,13 @@ VARIED = ("seed", "data.fold", "trainer.max_epochs")
 SOURCES = ("init", "data.path", "data.source", "data.glove.path", "data.glove.source")
 
 
-def as_dict(settings: Any) -> dict[str, Any]:
+def plain(cfg: DictConfig | ListConfig, resolve: bool = False) -> Plain:
+    """Returns OmegaConf's settings as nested dicts and lists. resolve: also what ${...} names."""
+    settings: Any = OmegaConf.to_container(cfg, resolve=resolve)
+    return settings
+
+
+def as_dict(settings: Any) -> Plain:
     """Returns the settings as nested dicts and lists, without defaults that were not given."""
     # Of settings.schema, which this module does not import
     if hasattr(settings, "as_given"):
@@ -71,13 +80,13 @@ def as_dict(settings: Any) -> dict[str, Any]:
     if hasattr(settings, "model_dump"):
         return dict(settings.model_dump(exclude_unset=True))
     if isinstance(settings, DictConfig):
-        return OmegaConf.to_container(settings)  # type: ignore[return-value]
+        return plain(settings)
     return dict(settings)
 
 
-def flat(settings: Mapping[str, object], prefix: str = "") -> dict[str, Any]:
+def flat(settings: Mapping[str, object], prefix: str = "") -> Plain:
     """Returns nested settings as one dict with dotted keys. Lists remain values."""
-    values: dict[str, Any] = {}
+    values: Plain = {}
     for key, value in settings.items():
         if isinstance(value, Mapping) and value:
             values |= flat(value, f"{prefix}{key}.")
@@ -91,7 +100,7 @@ def within(key: str, *names: str) -> bool:
     return any(key == name or key.startswith(f"{name}.") for name in names)
 
 
-def without(settings: object, *skipped: str) -> dict[str, Any]:
+def without(settings: object, *skipped: str) -> Plain:
     """Returns the settings, flat, without the keys and groups in `skipped`."""
     return {
         key: value for key, value in flat(as_dict(settings)).items() if not within(key, *skipped)
@@ -108,7 +117,7 @@ def variant(settings: object) -> str:
     return hexdigest(without(settings, *VARIED, *NO_EFFECT, *HARDWARE, *SOURCES))
 
 
-def named_overrides(overrides: Iterable[str], settings: Mapping[str, Any]) -> list[str]:
+def named_overrides(overrides: Iterable[str], settings: Plain) -> list[str]:
     """Returns the overrides of a command line that name its variant: sorted, without those that
     `variant` ignores.
 
@@ -142,7 +151,7 @@ def hexdigest(values: Mapping[str, object]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def overlay(settings: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+def overlay(settings: Plain, changes: Plain) -> Plain:
     """Returns `settings` with those values of `changes` that are not None, recursively."""
     merged = dict(settings)
     for key, value in changes.items():
@@ -158,15 +167,13 @@ def absolute(path: str | None) -> str | None:
     return path and os.path.realpath(os.path.expanduser(path))
 
 
-def explicit(
-    settings: object, source: str | None, batch_tokens: int | None = None
-) -> dict[str, Any]:
+def explicit(settings: object, source: str | None, batch_tokens: int | None = None) -> Plain:
     """Returns the settings with absolute paths, with the values that `auto` and null stand for, and
     with their digest.
     """
     given = as_dict(settings)
     data = given["data"]
-    values: dict[str, Any] = {"batch_tokens": batch_tokens}
+    values: Plain = {"batch_tokens": batch_tokens}
     if isinstance(data.get("source", ""), str):  # else it is one's own
         values["source"] = source
     values |= {

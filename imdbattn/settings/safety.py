@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from imdbattn.errors import UserError, naming
+from imdbattn.settings.keys import Plain, plain
 
 SECRET_NAME = re.compile(
     r"(^|[_.+-])(key|token|secrets?|pass|auth|credentials?)$|api_?key$|passw(or)?d$|passphrase$",
@@ -74,9 +75,9 @@ def refuse_credentials(settings: object) -> None:
         )
 
 
-def without_credentials(settings: Mapping[str, object]) -> dict[str, Any]:
+def without_credentials(settings: Mapping[str, object]) -> Plain:
     """Returns the settings without those that look like a credential."""
-    kept: dict[str, Any] = {}
+    kept: Plain = {}
     for name, value in settings.items():
         if isinstance(value, Mapping) and not SECRET_NAME.search(name):
             kept[name] = without_credentials(value)
@@ -85,16 +86,16 @@ def without_credentials(settings: Mapping[str, object]) -> dict[str, Any]:
     return kept
 
 
-def read_json(file: Path, remedy: str = "") -> dict[str, Any]:
+def read_json(file: Path, remedy: str = "") -> Plain:
     """Returns the object in a JSON file of a run folder. Raises UserError that names a file that is
     not JSON.
     """
     with naming(f"{file} cannot be read", remedy):
-        content: dict[str, Any] = json.loads(file.read_text("utf-8"))
+        content: Plain = json.loads(file.read_text("utf-8"))
     return content
 
 
-def read_settings(file: Path) -> dict[str, Any]:
+def read_settings(file: Path) -> Plain:
     """Returns a run's config.yaml, which may be untrusted. Raises UserError if it cannot be read.
 
     ${...} is refused, because it could read the environment or create objects.
@@ -102,11 +103,11 @@ def read_settings(file: Path) -> dict[str, Any]:
     from omegaconf import OmegaConf
 
     with naming(f"{file} cannot be read"):
-        settings: Any = OmegaConf.to_container(OmegaConf.create(file.read_text("utf-8")))
+        settings = plain(OmegaConf.create(file.read_text("utf-8")))
     return plain_settings(settings, file)
 
 
-def plain_settings(settings: Any, file: Path) -> dict[str, Any]:
+def plain_settings(settings: Any, file: Path) -> Plain:
     """Returns the settings in `file`. Raises UserError if they contain an interpolation."""
     if "${" in str(settings):
         raise UserError(f"{file} cannot be used: it contains an interpolation (${{...}})")

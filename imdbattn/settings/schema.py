@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
 from imdbattn.errors import UserError
-from imdbattn.settings.keys import NAME, as_text, flat
+from imdbattn.settings.keys import NAME, Plain, as_text, flat
 
 
 class Group(BaseModel):
@@ -250,7 +250,7 @@ class Training(Group):
         settings._given = copy.deepcopy(dict(values))
         return settings
 
-    def as_given(self) -> dict[str, Any]:
+    def as_given(self) -> Plain:
         """Returns nested dicts and lists, from which `of` makes the same settings."""
         return copy.deepcopy(dict(self._given))
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from imdbattn.data.corpus import Corpus
 from imdbattn.errors import UserError
-from imdbattn.io.files import Facts, Trained
+from imdbattn.io.files import Checkpoint, Facts, Trained
 from imdbattn.nn.ladder import HEAD, Embedding
 from imdbattn.nn.watch import Attended
 from imdbattn.settings.keys import as_dict
@@ -103,7 +103,7 @@ def hidden_matrices(net: nn.Module) -> dict[Tensor, None]:
 
 
 def initial_weights(
-    cfg: Training, corpus: Corpus, resumed: dict[str, Any] | None = None
+    cfg: Training, corpus: Corpus, resumed: Checkpoint | None = None
 ) -> Trained | None:
     """Returns the weights of the run `init`; None without `init`. Arguments: see `Learner.new`."""
     if not cfg.init:
@@ -141,14 +141,14 @@ class Learner(L.LightningModule):
         self.outputs: list[tuple[Tensor, ...]] = []  # of each batch of this evaluation
 
     @classmethod
-    def new(cls, cfg: Any, corpus: Any, resumed: dict[str, Any] | None = None) -> Self:
+    def new(cls, cfg: Any, corpus: Any, resumed: Checkpoint | None = None) -> Self:
         """Returns an untrained model, with the weights of the run `init` if there is one.
 
         resumed: content of the checkpoint that will be loaded into it.
         """
         raise NotImplementedError
 
-    def load_initial(self, initial: Trained | None, resumed: dict[str, Any] | None) -> None:
+    def load_initial(self, initial: Trained | None, resumed: Checkpoint | None) -> None:
         """Loads the weights that `initial_weights` returned, unless the run is resumed."""
         if initial is not None:
             from imdbattn.tasks.weights import load_initial

@@ -7,9 +7,10 @@ import math
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import lightning as L
+import numpy as np
 import torch
 
 from imdbattn.data.corpus import Corpus
@@ -24,6 +25,14 @@ def on_gpu(batches: Batches) -> bool:
     return isinstance(batches.split, Ragged) and batches.split.ids.is_cuda
 
 
+class Plan(Protocol):
+    """The batches of an epoch: for each a random seed and the indices of its items."""
+
+    def __iter__(self) -> Iterator[tuple[int, np.ndarray]]: ...
+
+    def __len__(self) -> int: ...
+
+
 class Loader:
     """The batches of the items of a sampler, `together` of them made at once.
 
@@ -33,7 +42,7 @@ class Loader:
 
     batch_sampler = None  # Lightning reads it, and calls `set_epoch` of the sampler
 
-    def __init__(self, batches: Batches, sampler: Any, together: int):
+    def __init__(self, batches: Batches, sampler: Plan, together: int):
         self.batches, self.sampler, self.together = batches, sampler, together
 
     def __len__(self) -> int:
@@ -117,7 +126,7 @@ class BatchData(L.LightningDataModule):
         """Returns this process's part of each training batch."""
         return self.batches("train", *self.ranks(), **self.train_options)
 
-    def loader(self, batches: Batches, sampler: Any) -> Loader:
+    def loader(self, batches: Batches, sampler: Plan) -> Loader:
         overfit = self.trainer.overfit_batches if self.trainer else 0  # type: ignore[attr-defined]
         if overfit:  # the same items in every epoch
             count = int(overfit if overfit >= 1 else overfit * len(sampler)) or 1

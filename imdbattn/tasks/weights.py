@@ -5,19 +5,18 @@ A training run without `init` does not load this file.
 A checkpoint contains tensors and plain values, never code. Its facts are those of `Learner`.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
 from imdbattn.data.corpus import Corpus
 from imdbattn.errors import UserError, naming
-from imdbattn.io.files import Facts, Trained, Weights, read_checkpoint
+from imdbattn.io.files import Checkpoint, Facts, Trained, Weights, read_checkpoint
 from imdbattn.nn.ladder import HEAD
 from imdbattn.runs.run import Run
-from imdbattn.settings.keys import FINGERPRINT, as_dict, as_text, job_digest, within, without
+from imdbattn.settings.keys import FINGERPRINT, Plain, as_dict, as_text, job_digest, within, without
 from imdbattn.settings.safety import read_json
 from imdbattn.settings.schema import AnyModel, Training
 from imdbattn.tasks.predictor import Predictor
@@ -69,9 +68,7 @@ def check_same(name: str, facts: Facts, current: Facts) -> None:
 # --- init -----------------------------------------------------------------------------------------
 
 
-def read_initial(
-    cfg: Training, corpus: Corpus, resumed: Mapping[str, Any] | None = None
-) -> Trained:
+def read_initial(cfg: Training, corpus: Corpus, resumed: Checkpoint | None = None) -> Trained:
     """Returns the run `init`: one of the same task, or for a classifier one of task=masked_words.
 
     resumed: content of a checkpoint of this run, which contains the weights by then. Among the
@@ -112,13 +109,13 @@ def read_initial(
     return Trained(weights, {**facts, "start": job_digest(settings | {"init": facts.get("start")})})
 
 
-def encoder_settings(model: AnyModel) -> dict[str, Any]:
+def encoder_settings(model: AnyModel) -> Plain:
     """Returns the settings of a model, flat, on which the weights of its encoder depend."""
     settings = without(as_dict(model), "net.layer.dropout", "embedding.mixout")
     return {key: value for key, value in settings.items() if within(key, *ENCODER)}
 
 
-def load_initial(module: "Learner", initial: Trained, resumed: Mapping[str, Any] | None) -> None:
+def load_initial(module: "Learner", initial: Trained, resumed: Checkpoint | None) -> None:
     """Loads what `read_initial` returns into an untrained Learner, unless it is resumed.
 
     Raises UserError for other vectors or symbols, and weights that do not fit.

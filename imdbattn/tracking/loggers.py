@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from lightning.pytorch.callbacks import Callback
@@ -15,7 +15,7 @@ from lightning.pytorch.loggers import CSVLogger, Logger
 from lightning.pytorch.utilities import rank_zero_only
 
 from imdbattn.errors import UserError, naming, only_warning
-from imdbattn.settings.keys import as_dict, flat
+from imdbattn.settings.keys import Plain, as_dict, flat
 from imdbattn.settings.safety import class_at, make, without_credentials
 from imdbattn.settings.schema import Group, LoggerPart, validate_as
 from imdbattn.tasks.per_class import short_name
@@ -41,8 +41,8 @@ class Start:
 
     folder: Path
     name: str
-    settings: dict[str, Any]
-    environment: dict[str, Any]
+    settings: Plain
+    environment: Plain
     resume: bool
 
 
@@ -61,9 +61,7 @@ class RunLogger(Logger):
         log_settings(self, run)
         return True
 
-    def publish(
-        self, folder: Path, metrics: Mapping[str, Any], values: Mapping[str, float]
-    ) -> None:
+    def publish(self, folder: Path, metrics: Plain, values: Mapping[str, float]) -> None:
         """Called when a run is finished.
 
         folder: of the run. metrics: content of metrics.json. values: those of `values_of`.
@@ -77,7 +75,7 @@ class RunLogger(Logger):
         """Called at the end of a run, also of one that failed or was stopped."""
 
     @classmethod
-    def callbacks(cls, arguments: Mapping[str, Any]) -> list[Callback]:
+    def callbacks(cls, arguments: Plain) -> list[Callback]:
         """Returns callbacks of the Trainer that log to it. arguments: those of the class."""
         return []
 
@@ -113,13 +111,13 @@ def callbacks_of(parts: Mapping[str, LoggerPart]) -> list[Callback]:
     return callbacks
 
 
-def arguments_of(part: Mapping[str, Any]) -> dict[str, Any]:
+def arguments_of(part: Plain) -> Plain:
     """Returns the arguments of a logger's class."""
     return {key: value for key, value in part.items() if key not in (NEEDS, "_target_")}
 
 
 def build_loggers(
-    parts: Mapping[str, LoggerPart], folder: Path, config: Mapping[str, Any], resume: bool = False
+    parts: Mapping[str, LoggerPart], folder: Path, config: Plain, resume: bool = False
 ) -> list[Logger]:
     """Builds the loggers of a training run: that of metrics.csv, then those of `parts`.
 
@@ -150,7 +148,7 @@ def build_loggers(
     return loggers
 
 
-def with_places(part: Mapping[str, Any], run: Start) -> dict[str, Any]:
+def with_places(part: Plain, run: Start) -> Plain:
     """Returns `_target_` and arguments, with the run's values for {run}, {parent} and {name}."""
     folder = run.folder.resolve()
     replaced = {"{run}": str(folder), "{parent}": str(folder.parent), "{name}": run.name}
@@ -163,7 +161,7 @@ def with_places(part: Mapping[str, Any], run: Start) -> dict[str, Any]:
     return arguments
 
 
-def values_of(metrics: Mapping[str, Any], choose_by: str = "accuracy") -> dict[str, float]:
+def values_of(metrics: Plain, choose_by: str = "accuracy") -> dict[str, float]:
     """Returns the best validation and test values, and the speed, by their names in loggers.
 
     choose_by: the metric that selects the best epoch, which may be a function of one's own.
@@ -174,7 +172,7 @@ def values_of(metrics: Mapping[str, Any], choose_by: str = "accuracy") -> dict[s
 
 
 def publish_results(
-    loggers: Sequence[Logger], folder: Path, metrics: Mapping[str, Any], choose_by: str
+    loggers: Sequence[Logger], folder: Path, metrics: Plain, choose_by: str
 ) -> None:
     """Logs the results in a run folder. A failure causes only a warning."""
     values = values_of(metrics, choose_by)

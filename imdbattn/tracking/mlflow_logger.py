@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from lightning.pytorch import loggers
 
+from imdbattn.settings.keys import Plain
 from imdbattn.tracking.loggers import RunLogger
 from imdbattn.tracking.publish import tables_of_results
 
@@ -17,9 +17,7 @@ class MLFlowLogger(RunLogger, loggers.MLFlowLogger):
     size and speed are parameters.
     """
 
-    def publish(
-        self, folder: Path, metrics: Mapping[str, Any], values: Mapping[str, float]
-    ) -> None:
+    def publish(self, folder: Path, metrics: Plain, values: Mapping[str, float]) -> None:
         client = self.experiment
         run = self.run_id
         scores = {name: value for name, value in values.items() if "/" in name}

@@ -10,12 +10,13 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from imdbattn.errors import only_warning
 from imdbattn.runs.run_folder import SPLIT_FILES
+from imdbattn.settings.keys import Plain
 from imdbattn.tracking.wandb_run import WandbRunSettings, finish_wandb, start_wandb
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ log = logging.getLogger(__name__)
 def publish_run(
     run: wandb.Run,
     folder: Path,
-    metrics: Mapping[str, Any],
+    metrics: Plain,
     values: Mapping[str, float],
     rows: int,
     characters: int,
@@ -107,7 +108,7 @@ def publish_comparison(
 
 
 def predictions_as_media(
-    folder: Path, metrics: Mapping[str, Any], rows: int, characters: int
+    folder: Path, metrics: Plain, rows: int, characters: int
 ) -> dict[str, object]:
     """Returns a confusion matrix (classifiers only) and a table of predictions of a run."""
     import wandb
@@ -132,7 +133,7 @@ def predictions_as_media(
 
 
 def tables_of_results(
-    folder: Path, metrics: Mapping[str, Any], rows: int = 200, characters: int = 500
+    folder: Path, metrics: Plain, rows: int = 200, characters: int = 500
 ) -> dict[str, pd.DataFrame]:
     """Returns tables of some predictions of a run, and of a classifier's confusion matrix."""
     import pandas as pd
@@ -150,7 +151,7 @@ def tables_of_results(
     return tables
 
 
-def scored_split(metrics: Mapping[str, Any]) -> tuple[str, str]:
+def scored_split(metrics: Plain) -> tuple[str, str]:
     """Returns the split whose predictions are shown, test if it was scored, else validation, and
     the prefix of its values.
     """
@@ -166,7 +167,7 @@ def read_scores(folder: Path, split: str) -> pd.DataFrame:
 
 
 def table_of_predictions(
-    scores: pd.DataFrame, metrics: Mapping[str, Any], rows: int, characters: int
+    scores: pd.DataFrame, metrics: Plain, rows: int, characters: int
 ) -> pd.DataFrame:
     """Returns a table of some predictions, half of them the most confident mistakes.
 

@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 from lightning.pytorch import loggers
 
-from imdbattn.settings.keys import flat
+from imdbattn.settings.keys import Plain, flat
 from imdbattn.tracking.loggers import RunLogger, Start
 from imdbattn.tracking.publish import tables_of_results
 
@@ -27,9 +26,7 @@ class TensorBoardLogger(RunLogger, loggers.TensorBoardLogger):
         for name, values in shares.items():
             self.experiment.add_histogram(f"attention_queries/{name}", values, step)
 
-    def publish(
-        self, folder: Path, metrics: Mapping[str, Any], values: Mapping[str, float]
-    ) -> None:
+    def publish(self, folder: Path, metrics: Plain, values: Mapping[str, float]) -> None:
         from matplotlib.image import imread
 
         writer = self.experiment

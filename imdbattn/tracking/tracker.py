@@ -8,6 +8,7 @@ from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import Logger
 
 from imdbattn.runs.callbacks import Tracker
+from imdbattn.settings.keys import Plain
 from imdbattn.settings.schema import LoggerPart
 from imdbattn.tracking.loggers import (
     build_loggers,
@@ -33,14 +34,14 @@ class LoggersTracker(Tracker):
     def callbacks(self) -> Sequence[Callback]:
         return callbacks_of(self.parts)
 
-    def start(self, folder: Path, settings: Mapping[str, object], resume: bool) -> list[Logger]:
+    def start(self, folder: Path, settings: Plain, resume: bool) -> list[Logger]:
         self.loggers = build_loggers(self.parts, folder, settings, resume)
         return self.loggers
 
     def log_shares(self, shares: Mapping[str, np.ndarray], epoch: int, step: int) -> None:
         log_shares(self.loggers, shares, epoch, step)
 
-    def publish(self, folder: Path, metrics: Mapping[str, object], choose_by: str) -> None:
+    def publish(self, folder: Path, metrics: Plain, choose_by: str) -> None:
         publish_results(self.loggers, folder, metrics, choose_by)
 
     def finish(self, failed: bool) -> None:

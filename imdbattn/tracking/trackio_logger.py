@@ -6,12 +6,11 @@ https://github.com/gradio-app/trackio
 from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 from lightning.pytorch.utilities import rank_zero_only
 
-from imdbattn.settings.keys import flat
+from imdbattn.settings.keys import Plain, flat
 from imdbattn.tracking.loggers import RunLogger
 from imdbattn.tracking.publish import tables_of_results
 
@@ -37,9 +36,7 @@ class TrackioLogger(RunLogger):
         return str(self._options["name"])
 
     @rank_zero_only
-    def log_hyperparams(
-        self, params: dict[str, Any] | Namespace, *args: object, **kwargs: object
-    ) -> None:
+    def log_hyperparams(self, params: Plain | Namespace, *args: object, **kwargs: object) -> None:
         """Keeps the settings; trackio takes them when the run starts."""
         given = vars(params) if isinstance(params, Namespace) else params
         self._config |= flat(given)
@@ -51,9 +48,7 @@ class TrackioLogger(RunLogger):
             self._started = True
         self._trackio.log(dict(metrics), step=step)
 
-    def publish(
-        self, folder: Path, metrics: Mapping[str, Any], values: Mapping[str, float]
-    ) -> None:
+    def publish(self, folder: Path, metrics: Plain, values: Mapping[str, float]) -> None:
         """Logs tables and pictures; trackio has no summary, and values would be curves."""
         trackio = self._trackio
         rows = [{"result": name, "value": value} for name, value in values.items()]

@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Unpack
+from typing import Annotated, Literal, Unpack
 
 import numpy as np
 from lightning.pytorch import loggers
 from lightning.pytorch.callbacks import Callback
 from pydantic import Field
 
+from imdbattn.settings.keys import Plain
 from imdbattn.settings.schema import Amount, Count, LoggerPart, Text
 from imdbattn.tracking.loggers import RunLogger, Start
 from imdbattn.tracking.predictions_over_time import PredictionsOverTime
@@ -50,7 +51,7 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
         self._settings = settings
 
     @classmethod
-    def callbacks(cls, arguments: Mapping[str, Any]) -> list[Callback]:
+    def callbacks(cls, arguments: Plain) -> list[Callback]:
         rows = arguments["table_rows"]
         return [PredictionsOverTime(rows, arguments["table_characters"])] if rows else []
 
@@ -72,9 +73,7 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
             send_changes(self._experiment)
         return self._experiment is not None
 
-    def publish(
-        self, folder: Path, metrics: Mapping[str, Any], values: Mapping[str, float]
-    ) -> None:
+    def publish(self, folder: Path, metrics: Plain, values: Mapping[str, float]) -> None:
         publish_run(self.experiment, folder, metrics, values, self._rows, self._characters)
         if self._sends_model:
             send_model(self.experiment, folder, self.experiment.config.get("trust"))

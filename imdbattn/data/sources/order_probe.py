@@ -13,11 +13,14 @@ only the position of "not" has an accuracy of 86%.
 
 import math
 import random
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from imdbattn.data.splits import SPLITS, Source, Split, Texts
+
+if TYPE_CHECKING:
+    from imdbattn.settings.schema import Probe
 
 # of the sentences; increment it when a seed gives other sentences, so that cached ones are not used
 VERSION = 1
@@ -52,7 +55,7 @@ SLOTS = [
 PAIRS = math.prod(map(len, SLOTS))
 
 
-def order_probe_source(probe: Any) -> Source:
+def order_probe_source(probe: "Probe | None") -> Source:
     """Returns all three splits of the corpus; probe: the `data.probe` settings."""
     options = {name: getattr(probe, name) for name in ("seed", *SPLITS)}
     key = repr((VERSION, options))

@@ -17,6 +17,7 @@ from imdbattn.data.corpus import ReviewCorpus, prepare_reviews
 from imdbattn.data.extra import with_extra
 from imdbattn.data.ragged import Batch
 from imdbattn.data.tokens import FIRST_WORD
+from imdbattn.io.files import Checkpoint
 from imdbattn.nn.beyond.masked_words import MaskedWords
 from imdbattn.tasks.learner import Learner, initial_weights
 from imdbattn.tasks.masked_words.task import MaskedWordSettings
@@ -81,7 +82,7 @@ class MaskedWordModule(Learner):
 
     @classmethod
     def new(
-        cls, cfg: MaskedWordSettings, corpus: ReviewCorpus, resumed: dict[str, Any] | None = None
+        cls, cfg: MaskedWordSettings, corpus: ReviewCorpus, resumed: Checkpoint | None = None
     ) -> Self:
         counts_V = corpus.splits["train"].ids.bincount(minlength=len(corpus.glove.vectors))
         counts_V[:FIRST_WORD] = 0

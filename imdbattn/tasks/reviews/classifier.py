@@ -18,7 +18,7 @@ from imdbattn.data.corpus import ReviewCorpus, prepare_reviews
 from imdbattn.data.ragged import Batch, Ragged
 from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.errors import UserError
-from imdbattn.io.files import Trained, link_or_copy
+from imdbattn.io.files import Checkpoint, Trained, link_or_copy
 from imdbattn.nn.ladder import Classifier
 from imdbattn.nn.watch import Attended, attention_parts, watch
 from imdbattn.settings.schema import ClassifierModel, Trust
@@ -158,7 +158,7 @@ class ReviewClassifier(Learner):
 
     @classmethod
     def new(
-        cls, cfg: ReviewSettings, corpus: ReviewCorpus, resumed: dict[str, Any] | None = None
+        cls, cfg: ReviewSettings, corpus: ReviewCorpus, resumed: Checkpoint | None = None
     ) -> Self:
         initial = initial_weights(cfg, corpus, resumed)
         tuned_R = ids_to_tune(corpus, cfg.model, initial, "embedding")

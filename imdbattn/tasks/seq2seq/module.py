@@ -16,7 +16,7 @@ from torch import Tensor
 
 from imdbattn.data.pairs import PairBatch, PairCorpus, joined_symbols, prepare_pairs, tokenizers_of
 from imdbattn.data.vocabulary import PAD
-from imdbattn.io.files import write_table
+from imdbattn.io.files import Checkpoint, write_table
 from imdbattn.nn.encoder_decoder import Decoder, EncoderDecoder, beam_search, shifted
 from imdbattn.nn.watch import Attended
 from imdbattn.tasks.learner import Learner, initial_weights
@@ -110,7 +110,7 @@ class Seq2SeqModule(Learner):
 
     @classmethod
     def new(
-        cls, cfg: Seq2SeqSettings, corpus: PairCorpus, resumed: dict[str, Any] | None = None
+        cls, cfg: Seq2SeqSettings, corpus: PairCorpus, resumed: Checkpoint | None = None
     ) -> Self:
         source, target = corpus.source_vocabulary, corpus.target_vocabulary
         facts = {"source_symbols": source.symbols, "target_symbols": target.symbols}
