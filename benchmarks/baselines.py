@@ -26,17 +26,18 @@ import numpy as np
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from benchmarks.common import settings
-from imdbattn.data.corpus import ReviewCorpus, find_source, prepare_reviews
+from benchmarks.common import review_settings
+from imdbattn.data.corpus import ReviewCorpus, find_source, prepare_reviews, tokenizer_of
 from imdbattn.data.ragged import as_tensor
 from imdbattn.data.splits import cut_reviews
-from imdbattn.data.tokens import Tokenizer
+from imdbattn.data.tokens import AnyTokenizer
 from imdbattn.errors import UserError
 from imdbattn.io.files import link_or_copy, make_folder, write_atomically
 from imdbattn.runs.environment import environment, version
 from imdbattn.runs.fit import run_facts, score_facts, write_predictions
 from imdbattn.runs.run_folder import SPLIT_FILES, write_json
 from imdbattn.settings.keys import as_dict, explicit
+from imdbattn.settings.schema import ReviewDataSettings, validate_as
 from imdbattn.tasks.reviews.classifier import Scores
 
 M_PERTURB = -6  # of glibc's mallopt
@@ -46,7 +47,7 @@ FASTTEXT = "fasttext-wheel"  # fasttext 0.9.3 gives NaN with one thread
 class Task(NamedTuple):
     """Reviews, as ids and as words."""
 
-    data: DictConfig
+    data: ReviewDataSettings
     corpus: ReviewCorpus
     # of each split; a review is one string with spaces between the words
     words: dict[str, list[str]]
@@ -243,24 +244,25 @@ BASELINES = {
 
 def read(overrides: Sequence[str]) -> Task:
     """Reads the reviews of a training run with these settings."""
-    return task_of(settings("data.source=packaged", *overrides).data)
+    return task_of(review_settings("data.source=packaged", *overrides).data)
 
 
-def task_of(data: DictConfig) -> Task:
+def task_of(data: ReviewDataSettings) -> Task:
     """Reads the reviews that the `data` settings describe."""
     corpus = prepare_reviews(data)
     whole = explicit({"data": as_dict(data)}, corpus.source)["data"]
-    data = OmegaConf.create(whole | {"max_tokens": None, "word_dropout": 0.0})
+    whole |= {"max_tokens": None, "word_dropout": 0.0}
+    data = validate_as(ReviewDataSettings, whole)
     source = find_source(data)
     shares = {"validation": data.validation_share, "test": data.test_share}
-    fold = data.folds and (data.fold, data.folds)
+    fold = (data.fold, data.folds) if data.fold and data.folds else None
     reviews = cut_reviews(source.load(), source.name, shares, fold, data.limit)
-    tokenizer = Tokenizer(data.tokenizer, corpus.glove.words)
+    tokenizer = tokenizer_of(data.tokenizer, corpus.glove.words)
     words = {name: words_of(split.texts, tokenizer) for name, split in reviews.splits.items()}
     return Task(data, corpus, words)
 
 
-def words_of(texts: Iterable[str], tokenizer: Tokenizer) -> list[str]:
+def words_of(texts: Iterable[str], tokenizer: AnyTokenizer) -> list[str]:
     """Returns the words of each text, separated by spaces."""
     lines = []
     for text in texts:
@@ -296,7 +298,7 @@ def run(name: str, seed: int, task: Task, folder: Path) -> dict[str, Any]:
     best, features = fit_best(name, task, seed)
     described = {"name": name, "after": None, baseline.setting: list(baseline.grid)}
     cfg = OmegaConf.create({"seed": seed, "model": described, "data": as_dict(task.data)})
-    metrics = run_facts(cfg, task.corpus) | {
+    metrics = run_facts(name, seed, task.corpus) | {
         "parameters": best.model.parameters,
         "train_reviews": len(task.words["train"]),
         "train_seconds": best.seconds,
@@ -357,9 +359,10 @@ def run_all(
 @contextmanager
 def one_line_errors(*errors: type[Exception]) -> Iterator[None]:
     """Prints one line for UserError, `errors` and a missing package, and exits."""
+    caught: tuple[type[Exception], ...] = (UserError, ModuleNotFoundError, *errors)
     try:
         yield
-    except (UserError, ModuleNotFoundError, *errors) as error:
+    except caught as error:
         hint = (
             ": pip install 'imdbattn[baselines]'" if isinstance(error, ModuleNotFoundError) else ""
         )

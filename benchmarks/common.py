@@ -14,10 +14,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from omegaconf import DictConfig
-
 from imdbattn.launch.composition import composed
 from imdbattn.launch.hydra_config import PATHS, plain_dict
+from imdbattn.settings.schema import Training
+from imdbattn.tasks.reviews.task import ReviewSettings
 from imdbattn.tasks.task import validate
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -135,6 +135,11 @@ def run(command: Sequence[str | Path], status: int = 0, timeout: float = 300) ->
     return done.stdout
 
 
-def settings(*overrides: str) -> DictConfig:
+def settings(*overrides: str) -> Training:
     """Returns the validated settings of `python -m imdbattn.train <overrides>`."""
     return validate(plain_dict(composed("train", overrides, PATHS)))
+
+
+def review_settings(*overrides: str) -> ReviewSettings:
+    """Returns the same for the task of reviews."""
+    return ReviewSettings.of(plain_dict(composed("train", overrides, PATHS)))

@@ -18,13 +18,12 @@ import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 from unittest.mock import patch
 
 import lightning as L
 import numpy as np
 import torch
-from omegaconf import DictConfig
 from torch import Tensor
 from torch._inductor.utils import run_and_get_code
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -36,6 +35,7 @@ from imdbattn.data.corpus import ReviewCorpus
 from imdbattn.nn import fast
 from imdbattn.runs.trainer import compile_net, quiet
 from imdbattn.settings.models import RUNGS
+from imdbattn.settings.schema import Training
 from imdbattn.tasks.loaders import GPU_CHUNK
 from imdbattn.tasks.reviews.classifier import ReviewClassifier, ReviewData
 
@@ -49,6 +49,7 @@ COLUMNS = {
     "start": "start, s",
 }
 Result = TypeVar("Result")
+Precision = Literal["32-true", "bf16-mixed"]
 PHASES = ("batch", "forward", "backward", "update")
 NO_KERNEL = "empty|detach|lift_fresh|_local_scalar|profiler"  # names of operations that start none
 
@@ -100,7 +101,7 @@ class Table:
 
 
 def trained(
-    cfg: DictConfig, module: L.LightningModule, data: L.LightningDataModule
+    cfg: Training, module: L.LightningModule, data: L.LightningDataModule
 ) -> dict[str, float]:
     """Trains EPOCHS epochs. epoch: the median of all but the first; start: what the first took in
     addition.
@@ -214,7 +215,7 @@ def generated(work: Callable[[], object]) -> list[int]:
 
 
 def operations(
-    corpus: ReviewCorpus, rung: str, precision: str, compiled: bool = False
+    corpus: ReviewCorpus, rung: str, precision: Precision, compiled: bool = False
 ) -> dict[str, float]:
     """Returns the operations of a training step, by phase."""
     cfg = settings(f"model={rung}", "data.padded_lengths=6")
@@ -228,14 +229,15 @@ def operations(
     items = [(number, np.roll(all_reviews, number)[:4]) for number in range(GPU_CHUNK)]
     counts = dict.fromkeys(PHASES, 0.0)
 
-    def in_precision(work: Callable[..., Tensor]) -> Tensor:
-        # casts each weight once
-        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16-mixed"):
-            return work(batch, *[0] * (work == module.training_step))
-
     with patch.object(fast, "use_blocks", lambda *_: False):  # attention as on a GPU
         made, count = counted(lambda: batches.several(items))
         batch = made[0]
+
+        def in_precision(work: Callable[..., Tensor]) -> Tensor:
+            # casts each weight once
+            with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16-mixed"):
+                return work(batch, *[0] * (work == module.training_step))
+
         counts["batch"] = count / GPU_CHUNK
         loss, counts["forward"] = counted(lambda: in_precision(module.training_step))
         _, counts["backward"] = counted(loss.backward)
@@ -259,7 +261,8 @@ def operation_table() -> str:
     """Returns the operations per step of each rung, and of residual_pe compiled."""
     corpus = small_corpus(GPU_CHUNK)
     results = Table({name: name for name in (*PHASES, "sum")})
-    for precision in ("32-true", "bf16-mixed"):
+    precisions: tuple[Precision, ...] = ("32-true", "bf16-mixed")
+    for precision in precisions:
         for rung in RUNGS:
             results.measure(f"{rung}, {precision}", partial(operations, corpus, rung, precision))
         more = partial(operations, corpus, "residual_pe", precision)

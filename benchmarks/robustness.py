@@ -27,7 +27,7 @@ from omegaconf import OmegaConf
 import imdbattn
 from benchmarks import baselines
 from benchmarks.common import table
-from imdbattn.data.tokens import Tokenizer
+from imdbattn.data.corpus import tokenizer_of
 from imdbattn.errors import UserError
 from imdbattn.io.files import write_atomically
 from imdbattn.report import statistics
@@ -51,6 +51,7 @@ from imdbattn.report.finished_runs import (
 )
 from imdbattn.report.pages import png
 from imdbattn.runs.run_folder import SPLIT_FILES
+from imdbattn.tasks.reviews.predictor import ReviewPredictor
 
 CONTRAST = Path(__file__).with_name("contrast.tsv")
 TOLERANCE = 0.02  # of a probability; a GPU's bfloat16 differs less than that from a CPU
@@ -250,7 +251,7 @@ def answers_of_baseline(name: str, task: baselines.Task, texts: Sequence[str]) -
 
     The texts replace its test split.
     """
-    words = baselines.words_of(texts, Tokenizer(task.data.tokenizer, task.corpus.glove.words))
+    words = baselines.words_of(texts, tokenizer_of(task.data.tokenizer, task.corpus.glove.words))
     best, features = baselines.fit_best(name, task._replace(words=task.words | {"test": words}), 1)
     logits_NC = np.asarray(best.model.logits_NC(features["test"]))
     total_N1 = np.logaddexp.reduce(logits_NC, axis=1, keepdims=True)
@@ -338,6 +339,7 @@ def measure(
         answers = []
         for run in variant.runs:
             predictor = imdbattn.load(run.folder).predictor
+            assert isinstance(predictor, ReviewPredictor)  # of a classifier
             own = answers_of(distinct, predictor.classify(distinct).numpy())
             check_unchanged(run, own, reviews, chosen(predictions[run], chosen_N), split)
             answers.append(own)

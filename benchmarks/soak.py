@@ -165,7 +165,7 @@ def train_in_turn(folder: Path, minutes: float) -> None:
             os.kill(os.getpid(), signal.SIGTERM)
         return train(self, batch, batch_idx)
 
-    ReviewClassifier.training_step = training_step
+    ReviewClassifier.training_step = training_step  # type: ignore[method-assign]
     while time.monotonic() < end:
         model = draw.choice(("mean", "residual_pe", "residual_cls"))
         run = folder / f"stay-{jobs}"

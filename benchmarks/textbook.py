@@ -60,6 +60,8 @@ class TextbookNet(nn.Module):
     T).
     """
 
+    pe_TD: Tensor
+
     def __init__(
         self, width: int, classes: int, scale: float, longest: int, words_VD: Tensor | None = None
     ):
@@ -109,7 +111,8 @@ def collate(vectors_VD: Tensor | None, limit: int | None, fixed: bool = False) -
 @torch.no_grad()
 def score(net: nn.Module, reviews: list, collate_fn: Callable, batch: int) -> float:
     """Counts correct predictions; returns the seconds."""
-    loader = DataLoader(reviews, batch_size=batch, collate_fn=collate_fn)
+    # a list is a data set, too
+    loader: DataLoader = DataLoader(reviews, batch, collate_fn=collate_fn)  # type: ignore[arg-type]
     net.eval()
     right = 0
     start = time.perf_counter()
@@ -223,7 +226,13 @@ def train(
     """Trains one epoch; returns its seconds. clip: largest norm of the gradient. dtype: for
     autocast; None is float32.
     """
-    loader = DataLoader(items, batch_size=batch, shuffle=True, collate_fn=collate_fn)
+    # a list is a data set, too
+    loader: DataLoader = DataLoader(
+        items,  # type: ignore[arg-type]
+        batch_size=batch,
+        shuffle=True,
+        collate_fn=collate_fn,
+    )
     optimizer = torch.optim.Adam(net.parameters(), lr=0.003)
     net.train()
     start = time.perf_counter()

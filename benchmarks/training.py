@@ -13,16 +13,20 @@ import lightning as L
 import numpy as np
 import torch
 from lightning.pytorch.callbacks import LambdaCallback
-from omegaconf import DictConfig
 
 from benchmarks import common, textbook
 from benchmarks.common import Row, in_turn, own_process, race, row, seconds
-from imdbattn.data.corpus import ReviewCorpus, prepare_reviews
+from imdbattn.data.corpus import Corpus, ReviewCorpus, prepare_reviews
 from imdbattn.data.pairs import PairCorpus, prepare_pairs
 from imdbattn.data.ragged import Ragged, as_tensor, ragged
 from imdbattn.runs.callbacks import Throughput
 from imdbattn.runs.trainer import build_trainer, quiet
+from imdbattn.settings.schema import Training
+from imdbattn.tasks.learner import Learner
+from imdbattn.tasks.loaders import BatchData
 from imdbattn.tasks.reviews.classifier import ReviewClassifier, ReviewData
+from imdbattn.tasks.reviews.task import ReviewSettings
+from imdbattn.tasks.task import task_of
 
 REVIEWS = 1200
 TIMES = 10
@@ -47,7 +51,7 @@ def start() -> None:
 
 
 def fit(
-    cfg: DictConfig, module: L.LightningModule, data: L.LightningDataModule, epochs: int
+    cfg: Training, module: L.LightningModule, data: L.LightningDataModule, epochs: int
 ) -> tuple[list[float], float]:
     """Trains without validation. Returns the seconds of each epoch, including Lightning, and tokens
     per second.
@@ -55,19 +59,26 @@ def fit(
     throughput = Throughput()
     times: list[float] = []
     ended = LambdaCallback(on_train_epoch_end=lambda *_: times.append(throughput.epoch_seconds))
-    options = {"enable_checkpointing": False, "max_epochs": epochs, "limit_val_batches": 0}
-    build_trainer(cfg.trainer, [throughput, ended], **options).fit(module, data)
+    trainer = build_trainer(
+        cfg.trainer,
+        [throughput, ended],
+        enable_checkpointing=False,
+        max_epochs=epochs,
+        limit_val_batches=0,
+    )
+    trainer.fit(module, data)
     return times, throughput.rate
 
 
-def train(cfg: DictConfig, corpus: ReviewCorpus) -> float:
+def train(cfg: Training, corpus: Corpus) -> float:
     """Returns the seconds of our first epoch."""
-    module = ReviewClassifier.new(cfg, corpus)
-    (epoch,), _ = fit(cfg, module, ReviewData(cfg, corpus), 1)
+    task = task_of(cfg)
+    module = task.part("module", Learner).new(cfg, corpus)
+    (epoch,), _ = fit(cfg, module, task.part("data", BatchData)(cfg, corpus), 1)
     return epoch
 
 
-def settings(*overrides: str) -> DictConfig:
+def settings(*overrides: str) -> ReviewSettings:
     """Returns the settings of `python -m imdbattn.train <overrides>`, without logger, progress bar
     and download.
 
@@ -75,7 +86,7 @@ def settings(*overrides: str) -> DictConfig:
     them would have batches of 512 tokens.
     """
     fixed = ("data.source=packaged", f"data.batch_tokens={BATCH_TOKENS}", *QUIET)
-    return common.settings(*fixed, *overrides)
+    return common.review_settings(*fixed, *overrides)
 
 
 def id_lists(texts: Ragged) -> list[list[int]]:
@@ -96,7 +107,7 @@ def as_lists(reviews: Ragged) -> list[tuple[list[int], int]]:
     return list(zip(id_lists(reviews), reviews.labels.tolist(), strict=True))
 
 
-def score(cfg: DictConfig, corpus: ReviewCorpus) -> float:
+def score(cfg: ReviewSettings, corpus: ReviewCorpus) -> float:
     """Returns the seconds to score all test reviews with our model, including the start of
     Lightning.
     """
@@ -194,7 +205,7 @@ def growth_rows() -> list[Row]:
     return [row(f"training on {TIMES}x: an epoch, per review, against 1x", "µs", "<= 1.1", pairs)]
 
 
-def string_settings(model: str, strings: int, one_length: bool) -> DictConfig:
+def string_settings(model: str, strings: int, one_length: bool) -> Training:
     """Returns the settings of a training on strings, of one length or of all."""
     shortest = LETTERS if one_length else 1
     tokens = BATCH * (2 * LETTERS + 1) if one_length else 4096

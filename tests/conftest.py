@@ -24,7 +24,7 @@ from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig
 
-from imdbattn.launch.hydra_config import plain_dict, register_resolvers
+from imdbattn.launch.hydra_config import plain_dict, register_resolvers, with_task
 from imdbattn.launch.process import SWEEP_PID
 from imdbattn.report import settings as comparison
 from imdbattn.runs import command_settings as runs
@@ -144,7 +144,8 @@ def composed():
     """
     register_resolvers()
 
-    def get(*overrides: str, config: str = "train") -> dict:
+    def get(*given: str, config: str = "train") -> dict:
+        overrides = with_task(config, given)
         keys = [word.lstrip("+~").partition("=")[0] for word in overrides]
         chosen = [key.startswith("hydra") or (conf_dir() / key).is_dir() for key in keys]
         environment = tuple(map(os.environ.get, SLURM))

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from imdbattn.settings.keys import PACKAGE
+from imdbattn.settings.keys import PACKAGE, Plain
 
 PACKAGES = (  # whose versions environment.json has
     *("imdbattn", "torch", "lightning", "hydra-core"),
@@ -117,7 +117,7 @@ def preserved_torch_settings() -> Iterator[None]:
 # --- what is recorded -----------------------------------------------------------------------------
 
 
-def environment() -> dict[str, object]:
+def environment() -> Plain:
     """Returns the content of environment.json, but the key of the source of the data."""
     return {
         "python": platform.python_version(),

@@ -194,11 +194,11 @@ def tracker_of(loggers: Mapping[str, LoggerPart]) -> Tracker:
 # --- results --------------------------------------------------------------------------------------
 
 
-def run_facts(cfg: Training, corpus: Corpus) -> dict[str, object]:
+def run_facts(model: str, seed: int, corpus: Corpus) -> dict[str, object]:
     """Returns the part of metrics.json that identifies model and data."""
     return {
-        "model": cfg.model.name,
-        "seed": cfg.seed,
+        "model": model,
+        "seed": seed,
         "test_set": corpus.test_set,
         **{key: corpus.fingerprints.get(split) for split, key in FINGERPRINT.items()},
         "source_key": corpus.source_key,
@@ -239,7 +239,11 @@ def write_results(
     if not is_debug(cfg):
         check_complete(scores, corpus.splits)
     starts = task_of(cfg).starts_model
-    metrics = run_facts(cfg, corpus) | ({"starts_model": starts} if starts else {}) | facts
+    metrics = (
+        run_facts(cfg.model.name, cfg.seed, corpus)
+        | ({"starts_model": starts} if starts else {})
+        | facts
+    )
     for split, split_scores in scores.items():
         metrics |= score_facts("val" if split == "validation" else split, split_scores)
     if trainer.is_global_zero:

@@ -57,7 +57,7 @@ def evaluate(cfg: Evaluate, predictor: Predictor, folder: Path, write: bool) -> 
     trainer.test(module, data, verbose=False)
     check_complete({split: module.scores}, corpus.splits)
     metrics = (
-        run_facts(settings, corpus)
+        run_facts(settings.model.name, settings.seed, corpus)
         | {"split": split, "changed": changed}
         | score_facts("", module.scores)
     )

@@ -354,7 +354,8 @@ def test_torchtext_loads_6b_from_our_cache(tmp_path, monkeypatch):
 
     def fake(**asked: object) -> types.SimpleNamespace:
         calls.append(asked)
-        ssl._create_default_https_context = ssl._create_unverified_context  # type: ignore # as torchtext 0.18
+        # as torchtext 0.18 does
+        ssl._create_default_https_context = ssl._create_unverified_context  # type: ignore
         return types.SimpleNamespace(itos=["the", "of"], vectors=torch.ones(2, 100))
 
     monkeypatch.setitem(sys.modules, "torchtext", types.ModuleType("torchtext"))

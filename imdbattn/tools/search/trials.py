@@ -120,7 +120,8 @@ def check_space(cfg: Search, file: Path) -> tuple[Space, Training]:
 def distribution(values: object) -> BaseDistribution:
     """Returns a range, or a list of values; a single value is a list of one."""
     if not isinstance(values, Mapping):
-        return CategoricalDistribution(values if isinstance(values, list) else [values])  # type: ignore[list-item]
+        choices = values if isinstance(values, list) else [values]
+        return CategoricalDistribution(choices)  # type: ignore[arg-type]
     has_float = any(type(value) is float for value in values.values())
     return FloatDistribution(**values) if has_float else IntDistribution(**values)
 
