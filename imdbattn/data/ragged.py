@@ -293,6 +293,7 @@ class TrainBatches(Sampler[tuple[int, np.ndarray]]):
             other seeds have the same.
         done: returns how many batches of the starting epoch to skip, because a resumed run has
         trained on them.
+        count: number of batches, each of about the same size, instead of what the budget gives.
     """
 
     def __init__(
@@ -302,14 +303,25 @@ class TrainBatches(Sampler[tuple[int, np.ndarray]]):
         seed: int,
         pool: int | None = 8192,
         done: Callable[[], int] = lambda: 0,
+        count: int | None = None,
     ):
         self.lengths_N, self.budget, self.seed, self.pool = lengths_N, budget, seed, pool
         self.epoch, self.done = 0, done
-        sorted_whole = len(self._by_length(np.arange(len(lengths_N))))
-        # Pools need a few more batches than the whole set sorted; this slack gives the same count
-        # in every epoch.
-        slack = 1 + sorted_whole // 50 + len(lengths_N) // pool if pool else 0
-        self.count = max(1, min(sorted_whole + slack, len(lengths_N)))
+        needed = self._needed()
+        if count is not None:
+            self.budget = max(1, int(lengths_N.sum()) // count)
+            needed = self._needed()
+            while needed > count:
+                self.budget += 1 + self.budget // 100
+                needed = self._needed()
+        self.count = needed if count is None else count
+
+    def _needed(self) -> int:
+        """Returns a number of batches that suffices in every epoch."""
+        sorted_whole = len(self._by_length(np.arange(len(self.lengths_N))))
+        # Pools need a few more batches than the whole set sorted.
+        slack = 1 + sorted_whole // 50 + len(self.lengths_N) // self.pool if self.pool else 0
+        return max(1, min(sorted_whole + slack, len(self.lengths_N)))
 
     def _by_length(self, order: np.ndarray) -> list[np.ndarray]:
         # Without pools, sorted from long to short: the last items of a length are batched with

@@ -170,6 +170,7 @@ class ReviewDataSettings(Files):
     head_share: Share
     batch_tokens: Count | None
     word_dropout: DropShare
+    curriculum: list[Count] | None = None
     pad_to: Count
     padded_lengths: Count | None
     probe: Probe | None = None

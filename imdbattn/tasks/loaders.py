@@ -4,7 +4,7 @@ Shape suffix: N items of a split.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
@@ -55,6 +55,35 @@ class Loader:
                 yield from self.batches.several(chunk)
             else:
                 yield from map(self.batches.__getitem__, chunk)
+
+
+class Curriculum:
+    """The training batches of epochs that differ: the first epochs read fewer tokens per item.
+
+    All loaders have the same number of batches, so that the number of steps and the learning rate
+    do not depend on the curriculum.
+
+    Args:
+        first: the loader of each of the first epochs.
+        last: that of all others.
+    """
+
+    batch_sampler = None
+
+    def __init__(self, first: Sequence[Loader], last: Loader):
+        self.first, self.last = first, last
+        self.current = first[0]
+        self.sampler = self  # Lightning calls its `set_epoch`
+
+    def set_epoch(self, epoch: int) -> None:
+        self.current = self.first[epoch] if epoch < len(self.first) else self.last
+        self.current.sampler.set_epoch(epoch)
+
+    def __len__(self) -> int:
+        return len(self.last)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.current)
 
 
 class BatchData(L.LightningDataModule):
@@ -122,9 +151,15 @@ class BatchData(L.LightningDataModule):
             batches.options["widths"] = best_widths(batches.lengths_N(), count)
         return batches
 
-    def train_batches(self) -> Batches:
+    def train_batches(self, **options: Any) -> Batches:
         """Returns this process's part of each training batch."""
-        return self.batches("train", *self.ranks(), **self.train_options)
+        return self.batches("train", *self.ranks(), **{**self.train_options, **options})
+
+    def first_epochs(self) -> list[dict[str, Any]]:
+        """Returns the options of the batches of each of the first epochs, where they differ from
+        those of the others.
+        """
+        return []
 
     def loader(self, batches: Batches, sampler: Plan) -> Loader:
         overfit = self.trainer.overfit_batches if self.trainer else 0  # type: ignore[attr-defined]
@@ -135,11 +170,22 @@ class BatchData(L.LightningDataModule):
             batches, sampler, GPU_CHUNK if isinstance(batches, Batches) and on_gpu(batches) else 1
         )
 
-    def train_dataloader(self) -> Loader:
-        batches = self.train_batches()
+    def train_dataloader(self) -> Loader | Curriculum:
+        last = self.train_loader()
+        first = [self.train_loader(len(last), **options) for options in self.first_epochs()]
+        return Curriculum(first, last) if first else last
+
+    def train_loader(self, count: int | None = None, **options: Any) -> Loader:
+        """Returns the training batches with these options; their number is `count`, if given."""
+        batches = self.train_batches(**options)
         pool: Any = {"pool": None} if "widths" in batches.options else {}
         sampler = TrainBatches(
-            batches.lengths_N(), self.batch_tokens, self.cfg.seed, done=self.done, **pool
+            batches.lengths_N(),
+            self.batch_tokens,
+            self.cfg.seed,
+            done=self.done,
+            count=count,
+            **pool,
         )
         return self.loader(batches, sampler)
 
