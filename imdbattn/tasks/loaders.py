@@ -83,7 +83,7 @@ class Curriculum:
         return len(self.last)
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self.current)
+        yield from self.current  # read at the first batch: Lightning may set the epoch after `iter`
 
 
 class BatchData(L.LightningDataModule):

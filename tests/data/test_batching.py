@@ -228,3 +228,26 @@ def test_the_size_of_a_batch_is_decided_once_and_recorded(settings, small, tmp_p
     )
     with pytest.raises(UserError, match=r"data\.batch_tokens=512, not 1024"):
         resumed(as_dict(other), ["data.batch_tokens=1024"], tmp_path)
+
+
+def test_the_first_epochs_read_the_tokens_of_the_curriculum_in_as_many_batches(
+    settings, small, tmp_path
+):
+    words = [*small, "data.curriculum=[2,4]", "data.max_tokens=9", "data.batch_tokens=60"]
+    data = ReviewData(settings(*words, "trainer.max_epochs=4", "data.word_dropout=0"))
+    loader = data.train_dataloader()
+    reviews = data.corpus.splits["train"]
+    for epoch, tokens in enumerate((2, 4, 9, 9)):
+        loader.sampler.set_epoch(epoch)
+        batches = list(loader)
+        assert len(batches) == len(loader)
+        read_N = torch.cat([batch.lengths_B for batch in batches])
+        items_N = torch.cat([batch.items_B for batch in batches])
+        assert read_N[items_N.argsort()].equal(reviews.lengths.clamp(max=tokens))
+    read = {batch.tokens_BT.shape[1] for batch in data.val_dataloader()}
+    assert max(read) == 9, "evaluation reads data.max_tokens"
+
+
+def test_a_curriculum_without_an_epoch_that_reads_whole_reviews_is_refused(settings, small):
+    with pytest.raises(UserError, match=r"data\.curriculum=\[96, 192\] .*trainer\.max_epochs=2"):
+        settings(*small, "data.curriculum=[96,192]", "trainer.max_epochs=2")

@@ -135,6 +135,7 @@ CASES = {
     "first step of an epoch": (2 * STEPS, ()),
     "vectors that train, uneven epochs, early stopping": (50, EARLY),
     "phrases of folds, a convolution, vectors that train": (31, ("model=log_counts",)),
+    "fewer tokens in the first epochs": (31, ("data.curriculum=[3,6]",)),
     "gradients of several batches": (5, ("trainer.accumulate_grad_batches=3",)),
     "two validations an epoch": (29, ("trainer.val_check_interval=0.5",)),
     "a limit of steps": (28, ("trainer.max_steps=40",)),

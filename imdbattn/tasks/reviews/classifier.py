@@ -71,17 +71,13 @@ class ReviewData(BatchData):
         )
 
     def first_epochs(self) -> list[dict[str, Any]]:
-        """Returns the maximum numbers of tokens of data.curriculum for each of the first epochs.
-        The last epoch is never one of them: a short training omits the first numbers.
-        """
-        epochs = self.cfg.trainer.max_epochs
-        shorter = self.cfg.data.curriculum or []
         if self.trainer and self.trainer.overfit_batches:  # type: ignore[attr-defined]
             return []
-        if epochs is not None and epochs > 0:
-            shorter = shorter[max(0, len(shorter) - (epochs - 1)) :]
         limit = self.cfg.data.max_tokens
-        return [{"max_tokens": min(tokens, limit or tokens)} for tokens in shorter]
+        return [
+            {"max_tokens": min(tokens, limit or tokens)}
+            for tokens in self.cfg.data.curriculum or []
+        ]
 
     def save_texts(self, split: str, path: Path) -> None:
         link_or_copy(self.corpus.texts(split), path)
