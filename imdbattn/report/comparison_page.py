@@ -24,7 +24,6 @@ from imdbattn.report.content import (
     ScoredItems,
     Spread,
 )
-from imdbattn.report.finished_runs import in_short
 from imdbattn.report.pages import (
     Picture,
     Printed,
@@ -38,6 +37,7 @@ from imdbattn.report.pages import (
     write_reports,
 )
 from imdbattn.report.statistics import ALPHA, as_percent, in_percent
+from imdbattn.report.variants import in_short
 
 VERDICTS = ("better", "worse", "undecided")
 CHARACTERS = 300  # of a text on which rungs disagree
@@ -363,6 +363,9 @@ def about(comparison: ComparedSet) -> str:
         text += f" {largest_class_sentence(largest)}."
     if words:
         text += f" All rungs were trained with {', '.join(words)}."
+    if comparison["chosen_by"] != ["accuracy"]:
+        metrics = " or ".join(map(metric_name, comparison["chosen_by"]))
+        text += f" The epoch of each run was chosen by its validation {metrics}."
     return text
 
 

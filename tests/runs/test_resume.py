@@ -24,7 +24,8 @@ from omegaconf import DictConfig
 from imdbattn.errors import UserError
 from imdbattn.launch import job as one_job
 from imdbattn.launch.resumed_settings import resumed
-from imdbattn.report.finished_runs import find_runs, variants
+from imdbattn.report.finished_runs import find_runs
+from imdbattn.report.variants import variants
 from imdbattn.runs import resume as resume_state
 from imdbattn.runs import signals as run_signals
 from imdbattn.runs.fit import fit
