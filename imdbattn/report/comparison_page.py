@@ -233,6 +233,11 @@ def p_value(p: float) -> str:
     return "p < 0.001" if p < 0.001 else f"p = {p:#.3g}"
 
 
+def p_number(p: float) -> str:
+    """Returns `0.0123`, or `< 0.001`, for a column of p-values."""
+    return p_value(p).removeprefix("p ").removeprefix("= ")
+
+
 # --- tables ---------------------------------------------------------------------------------------
 
 
@@ -300,12 +305,12 @@ def pair_table(comparison: ComparedSet) -> Table:
         row = {
             "comparison": f"{pair['to']} against {pair['from']}",
             unit: with_sign(pair["difference"], pair["metric"]),
-            "interval": " to ".join(ends),
+            f"{as_percent(comparison['method']['level'])} interval": " to ".join(ends),
             "verdict": pair["verdict"],
-            "p (Holm)": p_value(pair["holm_p"]),
+            "p (Holm)": p_number(pair["holm_p"]),
             f"{items} gained": f"{pair['only_to_right']:,.0f}",
             f"{items} lost": f"{pair['only_from_right']:,.0f}",
-            "McNemar's test": p_value(pair["mcnemar_p"]),
+            "McNemar's test, p": p_number(pair["mcnemar_p"]),
         }
         rows.append(row)
     return as_table(rows)
@@ -338,8 +343,8 @@ def disagreement_table(comparison: ComparedSet) -> Table:
         text = " ".join(item["text"].replace("<br />", " ").split())
         shown = text if len(text) <= CHARACTERS else f"{text[:CHARACTERS]}…"
         ends = [f"{percent(value)} % by {name}" for name, value in (lowest, highest)]
-        rows.append([str(item["row"]), item["label"], *ends, shown])
-    return [["row", "label", "lowest", "highest", "text"], *rows]
+        rows.append([str(item["row"]), shown, item["label"], *ends])
+    return [["row", "text", "label", "lowest", "highest"], *rows]
 
 
 # --- sentences ------------------------------------------------------------------------------------
@@ -422,7 +427,10 @@ def verdicts(comparison: ComparedSet) -> str:
     if not pairs:
         return ""
     counted = by_verdict(pair["verdict"] for pair in pairs)
-    return f"Of {len(pairs):,} comparison{'s' * (len(pairs) > 1)}: {', '.join(counted)}."
+    if len(pairs) == 1:
+        return f"Of 1 comparison: {counted[0]}."
+    corrected = "each p is corrected for their number (Holm)"
+    return f"Of {len(pairs):,} comparisons: {', '.join(counted)}; {corrected}."
 
 
 def sentence(pair: RungPair) -> str:
@@ -552,5 +560,5 @@ def cells_of(rung: RungResults, pair: RungPair | None, metric: str) -> dict[str,
         decided = pair["verdict"] != "undecided"
         cells["difference"] = rf"\textbf{{{difference}}}" if decided else difference
         cells["against"] = in_latex(pair["from"])
-        cells["p"] = in_latex(p_value(pair["holm_p"]).removeprefix("p = ").removeprefix("p "))
+        cells["p"] = in_latex(p_number(pair["holm_p"]))
     return cells
