@@ -35,6 +35,7 @@ from imdbattn.report.finished_runs import (
     find_runs,
     grouped,
     join_folds,
+    mean_over_runs,
     skip,
 )
 from imdbattn.report.variants import Variant, neighbours, shared_overrides, variants
@@ -299,7 +300,7 @@ def describe(
 ) -> RungResults:
     """Returns the results of a variant's runs. value_NS: of the metric, as in `compare_pairs`."""
     runs = variant.runs
-    right_NS = np.stack([seed.right_N for seed in seeds], axis=1)
+    right_NS = right_of(seeds)
     calibration_S = [
         statistics.calibration_error(seed.confidence_N, seed.right_N) for seed in seeds
     ]
@@ -342,12 +343,6 @@ def confusions_of(seeds: Sequence[SplitPredictions], classes: int) -> list[np.nd
         if seed.predicted_N is not None:
             matrices.append(confusion(seed.labels_N, seed.predicted_N, classes))
     return matrices
-
-
-def mean_over_runs(runs: Sequence[FinishedRun], key: str) -> float | None:
-    """Returns the mean of a value of metrics.json; None where a run does not have it."""
-    values = over_runs(runs, key)
-    return values and values["mean"]
 
 
 def over_runs(runs: Sequence[FinishedRun], key: str) -> Spread | None:

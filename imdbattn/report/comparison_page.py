@@ -36,7 +36,7 @@ from imdbattn.report.pages import (
     report_folders,
     write_reports,
 )
-from imdbattn.report.statistics import ALPHA, as_percent, in_percent
+from imdbattn.report.statistics import ALPHA, as_percent, in_percent, metric_name
 from imdbattn.report.variants import in_short
 
 VERDICTS = ("better", "worse", "undecided")
@@ -198,11 +198,6 @@ def with_sign(difference: float, metric: str) -> str:
     if in_percent(metric):
         return signed(difference)
     return f"{difference:+.4g}".replace("-", "−")
-
-
-def metric_name(metric: str) -> str:
-    """Returns the name of a metric in sentences and figures."""
-    return "macro F1" if metric == "macro_f1" else metric
 
 
 def mean_and_sd(values: Spread | None, factor: float = 100, form: str = ".1f") -> str:

@@ -336,7 +336,7 @@ def join(runs: Sequence[FinishedRun]) -> FinishedRun:
     rights = [run.predictions("test").right_N for run in runs]
     fingerprints = "".join(str(run.fingerprint("validation")) for run in runs)
     metrics = first.metrics | {
-        **{key: mean_of_folds(runs, key) for key in NUMBERS},
+        **{key: mean_over_runs(runs, key) for key in NUMBERS},
         "test_accuracy": float(np.concatenate(rights).mean()),
         "fold_accuracies": [float(right_N.mean()) for right_N in rights],
         "test_set": first.metrics["test_set"].replace(f": fold 1 of {folds} ", f": {folds} folds "),
@@ -347,8 +347,8 @@ def join(runs: Sequence[FinishedRun]) -> FinishedRun:
     return FinishedRun(first.folder, first.settings, metrics, first.environment, curves, runs)
 
 
-def mean_of_folds(runs: Sequence[FinishedRun], key: str) -> float | None:
-    """Returns the mean of a value of metrics.json; None where a fold does not have it."""
+def mean_over_runs(runs: Sequence[FinishedRun], key: str) -> float | None:
+    """Returns the mean of a value of metrics.json; None where a run does not have it."""
     values = [run.metrics[key] for run in runs if run.metrics.get(key) is not None]
     return mean(values) if len(values) == len(runs) else None
 
