@@ -388,6 +388,14 @@ def test_hardware_logging_and_paths_divide_no_variant(tmp_path):
     assert len(found["rungs"][0]["seeds"]) == len(changes) + 1
 
 
+def test_a_precision_that_the_file_of_a_trainer_sets_names_the_variant(composed):
+    values = composed("trainer=gpu")
+    assert values["trainer"]["precision"] != "32-true"
+    named = f"trainer.precision={values['trainer']['precision']}"
+    assert named_overrides(["trainer=gpu"], values) == [named]
+    assert named_overrides(["trainer=cpu"], composed("trainer=cpu")) == []
+
+
 def test_a_variant_is_named_by_the_overrides_that_not_all_runs_have_and_the_page_states_the_others(
     tmp_path,
 ):
