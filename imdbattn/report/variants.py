@@ -213,8 +213,8 @@ def find_variant(ladder: Sequence[Variant], name: str) -> int | None:
 
 
 def differences(new: Variant, old: Variant) -> list[str]:
-    """Returns what differs between two variants beside their rungs, such as `data.tokenizer (ptb,
-    not basic_english)`.
+    """Returns in what `old` differs from `new` beside its rung, such as `data.tokenizer (ptb, not
+    basic_english)`.
 
     Settings of OF_RUNGS count only if the command line of one of the two has them, and both models
     have such a setting.
@@ -231,8 +231,8 @@ def differences(new: Variant, old: Variant) -> list[str]:
         of_rung = within(key, *OF_RUNGS)
         relevant = (known and (named or not of_rung)) or (named and not of_rung)
         if relevant and settings.get(key) != others.get(key):
-            values = as_text(settings.get(key)), as_text(others.get(key))
-            found.append(f"{key} ({values[0]}, not {values[1]})")
+            own = as_text(settings.get(key))
+            found.append(f"{key} ({as_text(others.get(key))}, not {own})")
     for fact, name in FACTS.items():
         pair = run.metrics.get(fact), other.metrics.get(fact)
         explained = fact == "train_fingerprint" and of_other_reviews(run, other)
@@ -265,6 +265,6 @@ def of_other_reviews(run: FinishedRun, other: FinishedRun) -> bool:
 def omission(new: Variant, nearest: Variant, different: Sequence[str]) -> str:
     """Returns the sentence on a variant that is compared with none. nearest: which it could be."""
     return (
-        f"{new.label} is not compared with {nearest.label}, because not only the rung differs, but"
-        f" also {' and '.join(different)}."
+        f"{new.label} is not compared with {nearest.label}, which also differs in"
+        f" {' and '.join(different)}; against= compares them."
     )

@@ -504,10 +504,10 @@ def test_a_rung_is_compared_with_a_variant_of_its_parent_that_differs_in_nothing
     ]
     assert steps_of(found) == [("base", "base tokenizer=basic_english")]
     assert found["not_compared"] == [
-        "base is not compared with mean, because not only the rung differs, but also the word"
-        " vectors.",
-        "residual tokenizer=ptb lr=0.2 is not compared with base, because not only the rung"
-        " differs, but also optim.lr (0.2, not 0.1).",
+        "base is not compared with mean, which also differs in the word vectors; against= compares"
+        " them.",
+        "residual tokenizer=ptb lr=0.2 is not compared with base, which also differs in optim.lr"
+        " (0.1, not 0.2); against= compares them.",
     ]
 
 
