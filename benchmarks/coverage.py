@@ -2,7 +2,8 @@
 
 Conditional coverage is that among the draws whose seeds agree to 0.1 points, as they do by chance;
 an interval that takes the spread of the seeds for the whole truth is too narrow there. Writes the
-table of docs/coverage.md.
+tables of docs/coverage.md: `python benchmarks/coverage.py` that of the intervals of a comparison,
+`python benchmarks/coverage.py methods` that of other published methods.
 
 Suffixes: D draws, S seeds, P patterns of right and wrong answers of the seeds, Q points of a
 quadrature.
@@ -15,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
+from scipy import stats
 from scipy.optimize import brentq
 from scipy.special import expit
 
@@ -26,7 +28,10 @@ MOST = 60_000  # draws of a cell
 ENOUGH = 1_000  # draws whose seeds agree, after which a cell is complete
 FEWEST = 100  # draws, below which no coverage is reported
 PAGE = Path(__file__).parents[1] / "docs" / "coverage.md"
-MARKS = ("<!-- results -->", "<!-- end of the results -->")
+RUNGS = 8  # of a comparison, over which the variance of the seeds is pooled
+REVIEWS = 5_000  # of the table of methods
+REVIEW_SD = 0.2  # of numbers over reviews
+PREDICTION_SD = 0.1  # of numbers over the predictions of one review
 AT_Q, WEIGHT_Q = np.polynomial.hermite_e.hermegauss(25)
 WEIGHT_Q = WEIGHT_Q / WEIGHT_Q.sum()
 
@@ -103,9 +108,10 @@ def of_numbers(
 ) -> Iterator[Draw]:
     """Draws numbers such as those of faithfulness, skewed over the reviews, around `accuracy`."""
     while True:
-        review_N1 = 0.2 * (rng.exponential(size=(reviews, 1)) - 1)
+        review_N1 = REVIEW_SD * (rng.exponential(size=(reviews, 1)) - 1)
         seed_S = rng.normal(0, 0.1 * sd, seeds)
-        value_NS = accuracy + review_N1 + seed_S + rng.normal(0, 0.1, (reviews, seeds))
+        noise_NS = rng.normal(0, PREDICTION_SD, (reviews, seeds))
+        value_NS = accuracy + review_N1 + seed_S + noise_NS
         yield agree(value_NS.mean(0)), contains(statistics.mean_of(value_NS).interval, accuracy)
 
 
@@ -127,8 +133,85 @@ def measured(draws: Iterator[Draw], seconds: float) -> list[str]:
     return [f"{100 * covered_D.mean():.1f}", conditional, f"{agreed:,} of {len(seen):,}"]
 
 
+def methods(
+    rng: np.random.Generator, seeds: int, sd: float, others: float, draws: int
+) -> dict[str, str]:
+    """Returns for each method how often its intervals of a number contain the truth, how often
+    where the seeds agree, and their mean width, as a multiple of that with known variances.
+
+    Means and mean squares of normal numbers are drawn, not the numbers themselves. sd: of the
+    seeds. others: that of the seeds of the other RUNGS - 1 rungs, with which they are pooled.
+    """
+    freedom = seeds - 1
+    noise = PREDICTION_SD**2 / REVIEWS
+    true_review = (REVIEW_SD**2 + PREDICTION_SD**2 / seeds) / REVIEWS
+    seed_DS = rng.normal(0, np.hypot(sd, noise**0.5), (draws, seeds))
+    error_D = seed_DS.mean(1) + rng.normal(0, REVIEW_SD / REVIEWS**0.5, draws)
+    agree_D = np.ptp(seed_DS, axis=1) <= AGREEMENT
+    review_D = true_review * rng.chisquare(REVIEWS - 1, draws) / (REVIEWS - 1)
+    square_D = seed_DS.var(1, ddof=1)
+    other_D = (others**2 + noise) * rng.chisquare(freedom * (RUNGS - 1), draws) / freedom
+    pooled_D = np.maximum((square_D + other_D) / RUNGS, noise) / seeds
+    seed_D = np.maximum(square_D, noise) / seeds
+    t_review = stats.t.ppf(statistics.TAIL, REVIEWS - 1)
+    t_seed = stats.t.ppf(statistics.TAIL, freedom)
+    true_error = REVIEW_SD**2 / REVIEWS + (sd**2 + noise) / seeds
+    known = stats.norm.ppf(statistics.TAIL) * np.sqrt(true_error)
+    half = {
+        "variances known": np.full(draws, known),
+        "Satterthwaite (ours)": satterthwaite(review_D, seed_D, freedom),
+        "Cochran & Cox": (review_D * t_review + seed_D * t_seed) / np.sqrt(review_D + seed_D),
+        "Banerjee": np.sqrt(review_D * t_review**2 + seed_D * t_seed**2),
+        "seeds pooled": satterthwaite(review_D, pooled_D, freedom * RUNGS),
+        "Student, seeds only": t_seed * np.sqrt(square_D / seeds),
+    }
+    cells = {}
+    for name, half_D in half.items():
+        covered_D = np.abs(error_D) <= half_D
+        shares = f"{100 * covered_D.mean():.1f}, {100 * covered_D[agree_D].mean():.1f}"
+        cells[name] = f"{shares}, × {half_D.mean() / known:.2f}"
+    return cells
+
+
+def satterthwaite(review_D: np.ndarray, seed_D: np.ndarray, freedom: int) -> np.ndarray:
+    """Returns half the width of intervals as statistics.mean_of makes them.
+
+    freedom: of the variance of the seeds.
+    """
+    total_D = review_D + seed_D
+    below_D = review_D**2 / (REVIEWS - 1) + seed_D**2 / freedom
+    return stats.t.ppf(statistics.TAIL, total_D**2 / below_D) * np.sqrt(total_D)
+
+
+def compare_methods(draws: int = 400_000) -> None:
+    """Writes the table of methods."""
+    rows = []
+    for seeds, sd, others in (
+        *((2, sd, sd) for sd in (0.0, 0.0025, 0.005, 0.01, 0.025)),
+        (2, 0.01, 0.005),
+        *((3, sd, sd) for sd in (0.0, 0.0025, 0.005, 0.01)),
+        (3, 0.01, 0.005),
+    ):
+        rng = np.random.default_rng([seeds, int(10_000 * sd), int(10_000 * others)])
+        spreads = {"seeds": str(seeds), "seeds' sd": f"{sd:g}", "other rungs' sd": f"{others:g}"}
+        rows.append(spreads | methods(rng, seeds, sd, others, draws))
+        print(*rows[-1].values(), sep="\t", flush=True)
+    write_table("methods", [list(rows[0]), *(list(row.values()) for row in rows)])
+
+
+def write_table(name: str, lines: list[list[str]]) -> None:
+    """Writes a table into PAGE, between the marks of that name. lines: the first is the head."""
+    marked = [lines[0], ["---"] * len(lines[0]), *lines[1:]]
+    table = "\n".join(f"| {' | '.join(line)} |" for line in marked)
+    first = f"<!-- {name} -->"
+    last = f"<!-- end of the {name} -->"
+    before, _, rest = PAGE.read_text().partition(first)
+    after = rest.partition(last)[2]
+    PAGE.write_text(f"{before}{first}\n\n{table}\n\n{last}{after}")
+
+
 def main(seconds: float) -> None:
-    """Simulates all cells, and writes the table. seconds: the longest time of a cell."""
+    """Simulates all cells, and writes their table. seconds: the longest time of a cell."""
     kinds: dict[str, tuple[Callable[..., Iterator[Draw]], tuple[float, ...], dict[str, int]]] = {
         "accuracy": (of_accuracies, (0.5, 0.9, 0.99), {}),
         "difference": (of_differences, (0.5, 0.9, 0.99), {}),
@@ -145,12 +228,11 @@ def main(seconds: float) -> None:
             cells = measured(draw(rng, truth, reviews, seeds, sd, **options), seconds)
             lines.append([name, f"{truth:g}", f"{reviews:,}", str(seeds), f"{sd:g}", *cells])
             print(*lines[-1], sep="\t", flush=True)
-    lines.insert(1, ["---"] * len(lines[0]))
-    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    before, _, rest = PAGE.read_text().partition(MARKS[0])
-    after = rest.partition(MARKS[1])[2]
-    PAGE.write_text(f"{before}{MARKS[0]}\n\n{table}\n\n{MARKS[1]}{after}")
+    write_table("results", lines)
 
 
 if __name__ == "__main__":
-    main(float(sys.argv[1]) if len(sys.argv) > 1 else 60.0)
+    if sys.argv[1:] == ["methods"]:
+        compare_methods()
+    else:
+        main(float(sys.argv[1]) if len(sys.argv) > 1 else 60.0)

@@ -47,9 +47,9 @@ from imdbattn.report.finished_runs import (
     Skipped,
     SplitPredictions,
     find_runs,
-    variants,
 )
 from imdbattn.report.pages import png
+from imdbattn.report.variants import variants
 from imdbattn.runs.run_folder import SPLIT_FILES
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 

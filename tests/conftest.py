@@ -242,7 +242,8 @@ def trained(small, world, settings, shared, data_cache, tmp_path_factory):
     """trained("residual"): run folder and metrics of a rung trained on the small world, once for
     all workers.
 
-    For 20 epochs if it is in LEARNED, otherwise for one. The folder is a copy of this worker's own.
+    For 20 epochs if it is in LEARNED, unless another net is asked for; otherwise for one. The
+    folder is a copy of this worker's own.
     trained("pretrained") starts from a run that pretrains first.
     """
     from imdbattn.runs.fit import fit
@@ -262,7 +263,8 @@ def trained(small, world, settings, shared, data_cache, tmp_path_factory):
         folder.parent.mkdir(exist_ok=True)
         with FileLock(f"{folder}.lock"):
             if not (folder / "metrics.json").exists():
-                epochs = 20 if rung in LEARNED else 1
+                other = any(word.startswith("model.net") for word in overrides)
+                epochs = 20 if rung in LEARNED and not other else 1
                 fit(
                     settings(
                         *small,

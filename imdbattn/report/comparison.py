@@ -32,15 +32,13 @@ from imdbattn.report.content import (
 from imdbattn.report.finished_runs import (
     FinishedRun,
     SplitPredictions,
-    Variant,
     find_runs,
     grouped,
     join_folds,
-    neighbours,
-    shared_overrides,
+    mean_over_runs,
     skip,
-    variants,
 )
+from imdbattn.report.variants import Variant, neighbours, shared_overrides, variants
 from imdbattn.runs.run import Curves
 from imdbattn.runs.run_folder import ATTENTION_SHARE, attention_of
 from imdbattn.settings.keys import flat
@@ -77,9 +75,9 @@ def compare_sets(
     conf/compare.yaml.
 
     split: None selects test where all runs of a test set have predictions of it, else validation.
-    against: applies to the sets with a variant of that label. options: of `compare_set`. Returns a
-    comparison for each set, which JSON can hold. Raises UserError when there is nothing to compare,
-    or for an unknown `against`.
+    against: applies to the sets with a variant of that label, or with a single one of that model.
+    options: of `compare_set`. Returns a comparison for each set, which JSON can hold. Raises
+    UserError when there is nothing to compare, or for an `against` that is unknown or ambiguous.
     """
     runs, skipped = join_folds(*find_runs(folders))
     comparisons = []
@@ -96,14 +94,18 @@ def compare_sets(
         raise UserError(
             f"no run can be compared: {skipped[-1]['folder']} ({skipped[-1]['reason']})"
         )
-    labels: dict[str, None] = {}
-    for comparison in comparisons:
-        labels |= dict.fromkeys(rung["label"] for rung in comparison["rungs"])
-    if against not in (None, *labels):
+    check_against(against, comparisons)
+    return comparisons
+
+
+def check_against(against: str | None, comparisons: Sequence[ComparedSet]) -> None:
+    """Raises UserError if no set has the variant that others are to be compared with."""
+    rungs = [rung for comparison in comparisons for rung in comparison["rungs"]]
+    labels = dict.fromkeys(rung["label"] for rung in rungs)
+    if against not in (None, *labels, *(rung["model"] for rung in rungs)):
         raise UserError(
             f"against={against} is not among the runs; choose one of {', '.join(labels)}"
         )
-    return comparisons
 
 
 def by_set(
@@ -178,6 +180,7 @@ def compare_set(
     slices = statistics.length_slices(counts_N, unit) | statistics.word_slices(texts, words or {})
     largest = largest_class(reference.labels_N, first.labels)
     measured = rights if metric == "accuracy" else pseudo_values_of(metric, trust, outputs)
+    compared = neighbours(ladder, against)
     rungs = []
     for variant, seeds, value_NS in zip(ladder, outputs, measured, strict=True):
         interval = interval_of(metric, value_NS, reference.labels_N)
@@ -194,6 +197,7 @@ def compare_set(
         "largest_class": largest,
         "overrides": shared_overrides(runs),
         "trained_with": trained_with(runs),
+        "chosen_by": sorted({run.settings.get("choose_by") or "accuracy" for run in runs}),
         "one_validation": len({str(run.fingerprint("validation")) for run in runs}) == 1,
         "environments": environments(runs),
         "folders": paths_of(runs),
@@ -201,7 +205,8 @@ def compare_set(
         "paper": paper or {"columns": [], "width": None, "font": None},
         "slices": {name: int(mask_N.sum()) for name, mask_N in slices.items()},  # numbers of items
         "rungs": rungs,
-        "pairs": compare_pairs(ladder, neighbours(ladder, against), rights, measured, metric),
+        "pairs": compare_pairs(ladder, compared.pairs, rights, measured, metric),
+        "not_compared": compared.omitted,
         "disagreements": largest_disagreements(ladder, outputs, texts, first.labels, disagreements),
         "untested": [],
         "skipped": [],
@@ -295,8 +300,10 @@ def describe(
 ) -> RungResults:
     """Returns the results of a variant's runs. value_NS: of the metric, as in `compare_pairs`."""
     runs = variant.runs
-    right_NS = np.stack([seed.right_N for seed in seeds], axis=1)
-    errors = [statistics.calibration_error(seed.confidence_N, seed.right_N) for seed in seeds]
+    right_NS = right_of(seeds)
+    calibration_S = [
+        statistics.calibration_error(seed.confidence_N, seed.right_N) for seed in seeds
+    ]
     folds = [run.metrics["fold_accuracies"] for run in runs if "fold_accuracies" in run.metrics]
     confusions = confusions_of(seeds, len(runs[0].labels))
     f1_S = [macro_f1(counts_CC) for counts_CC in confusions]
@@ -315,7 +322,7 @@ def describe(
         "tokens_per_s": mean_over_runs(runs, "tokens_per_s"),
         "train_seconds": mean_over_runs(runs, "train_seconds"),
         "epochs": mean_over_runs(runs, "epochs"),
-        "ece": mean(errors),
+        "ece": mean(calibration_S),
         "confusion": np.mean(confusions, axis=0).tolist() if confusions else [],
         "macro_f1": spread(f1_S) if f1_S else None,
         "slices": {name: float(right_NS[mask_N].mean()) for name, mask_N in slices.items()},
@@ -336,12 +343,6 @@ def confusions_of(seeds: Sequence[SplitPredictions], classes: int) -> list[np.nd
         if seed.predicted_N is not None:
             matrices.append(confusion(seed.labels_N, seed.predicted_N, classes))
     return matrices
-
-
-def mean_over_runs(runs: Sequence[FinishedRun], key: str) -> float | None:
-    """Returns the mean of a value of metrics.json; None where a run does not have it."""
-    values = over_runs(runs, key)
-    return values and values["mean"]
 
 
 def over_runs(runs: Sequence[FinishedRun], key: str) -> Spread | None:

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from imdbattn.report.comparison import ENTROPY
 from imdbattn.report.content import ComparedSet, Curve, RungResults
 from imdbattn.report.pages import integer_ticks, new_figure, style
-from imdbattn.report.statistics import as_percent, in_percent
+from imdbattn.report.statistics import as_percent, in_percent, metric_name
 
 WIDTH = 4.8  # inches: text of 10 points is then 10 pixels high on a phone
 # for color-blind readers (Okabe & Ito)
@@ -38,7 +38,7 @@ def accuracies(comparison: ComparedSet) -> Figure:
     rungs = comparison["rungs"]
     metric = comparison["metric"]
     factor = 100 if in_percent(metric) else 1
-    name = metric.replace("macro_f1", "macro F1")
+    name = metric_name(metric)
     figure, axes = row_chart([rung["label"] for rung in rungs])
     for row, rung in enumerate(rungs):
         mean = factor * rung["metric"]["mean"]

@@ -24,7 +24,6 @@ from imdbattn.report.content import (
     ScoredItems,
     Spread,
 )
-from imdbattn.report.finished_runs import in_short
 from imdbattn.report.pages import (
     Picture,
     Printed,
@@ -37,7 +36,8 @@ from imdbattn.report.pages import (
     report_folders,
     write_reports,
 )
-from imdbattn.report.statistics import ALPHA, as_percent, in_percent
+from imdbattn.report.statistics import ALPHA, as_percent, in_percent, metric_name
+from imdbattn.report.variants import in_short
 
 VERDICTS = ("better", "worse", "undecided")
 CHARACTERS = 300  # of a text on which rungs disagree
@@ -75,7 +75,7 @@ def report_of(comparison: ComparedSet) -> Report:
         title=headline(comparison),
         about=about(comparison),
         lead=verdicts(comparison),
-        points=list(map(sentence, comparison["pairs"])),
+        points=[*map(sentence, comparison["pairs"]), *comparison["not_compared"]],
         sections=sections(comparison),
         notes=notes(comparison, comparison["method"]["level"]),
         skipped=comparison["skipped"],
@@ -200,11 +200,6 @@ def with_sign(difference: float, metric: str) -> str:
     return f"{difference:+.4g}".replace("-", "−")
 
 
-def metric_name(metric: str) -> str:
-    """Returns the name of a metric in sentences and figures."""
-    return "macro F1" if metric == "macro_f1" else metric
-
-
 def mean_and_sd(values: Spread | None, factor: float = 100, form: str = ".1f") -> str:
     """Returns `86.2 ± 0.3`; without ± for a single seed."""
     numbers = [] if values is None else [values["mean"], values["sd"]]
@@ -231,6 +226,11 @@ def between(interval: Sequence[float] | None, metric: str) -> str:
 def p_value(p: float) -> str:
     """Returns `p = 0.0123`."""
     return "p < 0.001" if p < 0.001 else f"p = {p:#.3g}"
+
+
+def p_number(p: float) -> str:
+    """Returns `0.0123`, or `< 0.001`, for a column of p-values."""
+    return p_value(p).removeprefix("p ").removeprefix("= ")
 
 
 # --- tables ---------------------------------------------------------------------------------------
@@ -300,12 +300,12 @@ def pair_table(comparison: ComparedSet) -> Table:
         row = {
             "comparison": f"{pair['to']} against {pair['from']}",
             unit: with_sign(pair["difference"], pair["metric"]),
-            "interval": " to ".join(ends),
+            f"{as_percent(comparison['method']['level'])} interval": " to ".join(ends),
             "verdict": pair["verdict"],
-            "p (Holm)": p_value(pair["holm_p"]),
+            "p (Holm)": p_number(pair["holm_p"]),
             f"{items} gained": f"{pair['only_to_right']:,.0f}",
             f"{items} lost": f"{pair['only_from_right']:,.0f}",
-            "McNemar's test": p_value(pair["mcnemar_p"]),
+            "McNemar's test, p": p_number(pair["mcnemar_p"]),
         }
         rows.append(row)
     return as_table(rows)
@@ -338,8 +338,8 @@ def disagreement_table(comparison: ComparedSet) -> Table:
         text = " ".join(item["text"].replace("<br />", " ").split())
         shown = text if len(text) <= CHARACTERS else f"{text[:CHARACTERS]}…"
         ends = [f"{percent(value)} % by {name}" for name, value in (lowest, highest)]
-        rows.append([str(item["row"]), item["label"], *ends, shown])
-    return [["row", "label", "lowest", "highest", "text"], *rows]
+        rows.append([str(item["row"]), shown, item["label"], *ends])
+    return [["row", "text", "label", "lowest", "highest"], *rows]
 
 
 # --- sentences ------------------------------------------------------------------------------------
@@ -363,6 +363,9 @@ def about(comparison: ComparedSet) -> str:
         text += f" {largest_class_sentence(largest)}."
     if words:
         text += f" All rungs were trained with {', '.join(words)}."
+    if comparison["chosen_by"] != ["accuracy"]:
+        metrics = " or ".join(map(metric_name, comparison["chosen_by"]))
+        text += f" The epoch of each run was chosen by its validation {metrics}."
     return text
 
 
@@ -419,7 +422,10 @@ def verdicts(comparison: ComparedSet) -> str:
     if not pairs:
         return ""
     counted = by_verdict(pair["verdict"] for pair in pairs)
-    return f"Of {len(pairs):,} comparison{'s' * (len(pairs) > 1)}: {', '.join(counted)}."
+    if len(pairs) == 1:
+        return f"Of 1 comparison: {counted[0]}."
+    corrected = "each p is corrected for their number (Holm)"
+    return f"Of {len(pairs):,} comparisons: {', '.join(counted)}; {corrected}."
 
 
 def sentence(pair: RungPair) -> str:
@@ -549,5 +555,5 @@ def cells_of(rung: RungResults, pair: RungPair | None, metric: str) -> dict[str,
         decided = pair["verdict"] != "undecided"
         cells["difference"] = rf"\textbf{{{difference}}}" if decided else difference
         cells["against"] = in_latex(pair["from"])
-        cells["p"] = in_latex(p_value(pair["holm_p"]).removeprefix("p = ").removeprefix("p "))
+        cells["p"] = in_latex(p_number(pair["holm_p"]))
     return cells

@@ -120,7 +120,11 @@ class ScoredItems(TypedDict):
 
 
 class ComparedSet(ScoredItems):
-    """A comparison of runs that were scored on the same items. slices: the size of each."""
+    """A comparison of runs that were scored on the same items.
+
+    slices: the size of each. chosen_by: the validation metrics that chose the runs' epochs.
+    not_compared: a sentence for each variant without a pair.
+    """
 
     metric: str
     items: str
@@ -129,6 +133,7 @@ class ComparedSet(ScoredItems):
     largest_class: LargestClass | None
     overrides: list[str]
     trained_with: dict[str, object]
+    chosen_by: list[str]
     one_validation: bool
     environments: list[dict[str, object]]
     folders: list[str]
@@ -137,6 +142,7 @@ class ComparedSet(ScoredItems):
     slices: dict[str, int]
     rungs: list[RungResults]
     pairs: list[RungPair]
+    not_compared: list[str]
     disagreements: list[Disagreement]
     untested: list[str]
     skipped: list[Skipped]

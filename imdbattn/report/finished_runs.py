@@ -1,13 +1,10 @@
-"""Finds and reads finished run folders, joins cross-validations, groups runs into variants, selects
-pairs to compare.
+"""Finds and reads finished run folders, and joins cross-validations.
 
 Suffixes of arrays: N items (reviews, strings or sentences), C classes.
 """
 
 import json
 import os
-import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -22,10 +19,8 @@ from imdbattn.errors import UserError, in_line
 from imdbattn.report.content import Skipped
 from imdbattn.runs.run import Curves, Run
 from imdbattn.runs.run_folder import SPLIT_FILES
-from imdbattn.settings.keys import FINGERPRINT, hexdigest, variant
-from imdbattn.settings.models import BEYOND, CONTROLS, ENCODER_DECODERS, RUNGS
+from imdbattn.settings.keys import FINGERPRINT, as_text, flat, variant
 
-MODELS = (*RUNGS, *CONTROLS, *BEYOND, *ENCODER_DECODERS)
 REVIEWS = "reviews"  # the items of a classifier
 # of folds: their means
 NUMBERS = ("val_accuracy", "parameters", "tokens_per_s", "train_seconds", "epochs")
@@ -70,8 +65,9 @@ class FinishedRun:
 
     @property
     def overrides(self) -> list[str]:
-        """The words of its command line that name its variant."""
-        return self.settings.get("overrides", [])
+        """The words of its command line that name its variant, single settings each."""
+        words = self.settings.get("overrides", [])
+        return sorted(single for word in words for single in single_settings(word))
 
     @property
     def variant(self) -> str:
@@ -156,6 +152,21 @@ class FinishedRun:
         for run in self.parts or [self]:
             tables.append(Run(run.folder).table(name))
         return pd.concat(tables).sort_values("row") if self.parts else tables[0]
+
+
+def single_settings(word: str) -> list[str]:
+    """Returns `optim.lr=0.1` for each setting of a group as in `optim={lr:0.1}`; else the word."""
+    key, _, text = word.partition("=")
+    if not text.startswith("{"):
+        return [word]
+    from hydra.core.override_parser.overrides_parser import OverridesParser  # slow, and rare
+
+    try:
+        value = OverridesParser.create().parse_override(f"x={text}").value()
+    except Exception:  # any exception of a word that somebody has edited
+        return [word]
+    group = key.partition("@")[0]
+    return [f"{name}={as_text(leaf)}" for name, leaf in flat({group: value}).items()]
 
 
 def classified(table: pd.DataFrame) -> SplitPredictions:
@@ -271,6 +282,14 @@ def display(folder: Path) -> str:
 # --- cross-validation -----------------------------------------------------------------------------
 
 
+def grouped(items: Iterable[Item], key: Callable[[Item], object]) -> list[list[Item]]:
+    """Groups the items with equal keys, which JSON can hold; groups and items keep their order."""
+    groups: dict[str, list[Item]] = {}
+    for item in items:
+        groups.setdefault(json.dumps(key(item), sort_keys=True), []).append(item)
+    return list(groups.values())
+
+
 def join_folds(
     runs: Iterable[FinishedRun], skipped: Iterable[Skipped]
 ) -> tuple[list[FinishedRun], list[Skipped]]:
@@ -317,7 +336,7 @@ def join(runs: Sequence[FinishedRun]) -> FinishedRun:
     rights = [run.predictions("test").right_N for run in runs]
     fingerprints = "".join(str(run.fingerprint("validation")) for run in runs)
     metrics = first.metrics | {
-        **{key: mean_of_folds(runs, key) for key in NUMBERS},
+        **{key: mean_over_runs(runs, key) for key in NUMBERS},
         "test_accuracy": float(np.concatenate(rights).mean()),
         "fold_accuracies": [float(right_N.mean()) for right_N in rights],
         "test_set": first.metrics["test_set"].replace(f": fold 1 of {folds} ", f": {folds} folds "),
@@ -328,8 +347,8 @@ def join(runs: Sequence[FinishedRun]) -> FinishedRun:
     return FinishedRun(first.folder, first.settings, metrics, first.environment, curves, runs)
 
 
-def mean_of_folds(runs: Sequence[FinishedRun], key: str) -> float | None:
-    """Returns the mean of a value of metrics.json; None where a fold does not have it."""
+def mean_over_runs(runs: Sequence[FinishedRun], key: str) -> float | None:
+    """Returns the mean of a value of metrics.json; None where a run does not have it."""
     values = [run.metrics[key] for run in runs if run.metrics.get(key) is not None]
     return mean(values) if len(values) == len(runs) else None
 
@@ -345,120 +364,3 @@ def mean_curves(runs: Sequence[FinishedRun]) -> Curves:
         if column.notna().any():
             curves[str(name)] = column.dropna().to_dict()
     return curves
-
-
-# --- variants -------------------------------------------------------------------------------------
-
-
-@dataclass
-class Variant:
-    """Runs that differ only in seed and hardware.
-
-    overrides: those of all its runs that other variants do not have.
-    """
-
-    model: str
-    overrides: list[str]
-    runs: list[FinishedRun]
-    label: str = ""
-
-    @property
-    def after(self) -> str | None:
-        return self.runs[0].settings["model"].get("after")
-
-
-def variants(runs: Sequence[FinishedRun]) -> list[Variant]:
-    """Groups the runs by all but seed and hardware, in the order of the ladder, then by the values
-    of overrides.
-
-    A label is the model's name and the overrides that not all runs have: `residual layers=6`,
-    `residual_pe score=Dot`. Where that is the same, whole names and the experiment are given, then
-    the digest of `init`, at last their own.
-    """
-    common = shared_overrides(runs)
-    ladder = []
-    for group in grouped(runs, lambda run: run.identity):
-        own = [word for word in shared_overrides(group) if word not in common]
-        by_seed = sorted(group, key=lambda run: run.metrics["seed"])
-        ladder.append(Variant(group[0].model, own, by_seed))
-    order = [*MODELS, *sorted({rung.model for rung in ladder} - {*MODELS})]
-    ladder.sort(key=lambda rung: (order.index(rung.model), list(map(sort_key, rung.overrides))))
-    for words in (short_words, whole_words, words_and_init, words_and_digest):
-        times = Counter(rung.label for rung in ladder)
-        for rung in ladder:
-            if not rung.label or times[rung.label] > 1:
-                rung.label = " ".join([rung.model, *words(rung)])
-    return ladder
-
-
-def short_words(variant: Variant) -> list[str]:
-    """Returns the overrides in short, without the experiment."""
-    return [in_short(word) for word in variant.overrides if not word.startswith("experiment=")]
-
-
-def whole_words(variant: Variant) -> list[str]:
-    """Returns the overrides as they are."""
-    return variant.overrides
-
-
-def words_and_init(variant: Variant) -> list[str]:
-    """Returns the overrides, and the digest of `init` if the model starts from another."""
-    metrics = variant.runs[0].metrics
-    return [*variant.overrides, *([f"init={metrics['start']}"] if "start" in metrics else [])]
-
-
-def words_and_digest(variant: Variant) -> list[str]:
-    """Returns the overrides, and a digest that no other variant has."""
-    return [*variant.overrides, f"#{hexdigest({'': variant.runs[0].identity})}"]
-
-
-def shared_overrides(runs: Sequence[FinishedRun]) -> list[str]:
-    """Returns the overrides that all runs have."""
-    return sorted(set.intersection(*(set(run.overrides) for run in runs)))
-
-
-def grouped(items: Iterable[Item], key: Callable[[Item], object]) -> list[list[Item]]:
-    """Groups the items with equal keys, which JSON can hold; groups and items keep their order."""
-    groups: dict[str, list[Item]] = {}
-    for item in items:
-        groups.setdefault(json.dumps(key(item), sort_keys=True), []).append(item)
-    return list(groups.values())
-
-
-def in_short(word: str) -> str:
-    """Returns the last part of its key, and its value: `lr=0.003`; of a class its name."""
-    key, _, value = word.partition("=")
-    if key.endswith("._target_"):
-        key = key.removesuffix("._target_")
-        _, _, value = value.rpartition(".")
-    return f"{key.rpartition('.')[2]}={value}"
-
-
-def sort_key(word: str) -> tuple[str, list[float], str]:
-    """Returns the setting, then the numbers in its value."""
-    key, _, value = word.partition("=")
-    return key, list(map(float, re.findall(r"\d+\.?\d*(?:e-?\d+)?", value))), value
-
-
-def neighbours(ladder: Sequence[Variant], against: str | None = None) -> list[tuple[int, int]]:
-    """Returns the indices (from, to) of the variants to compare.
-
-    Each rung is compared with the one that it extends (`model.after`), or where that is absent with
-    the one before it, unless `after` is null; variants with equal overrides are compared. Further
-    variants of a rung are compared with its first. against: the label of a variant that all others
-    are compared with instead, if it is in the ladder.
-    """
-    labels = [variant.label for variant in ladder]
-    models = [variant.model for variant in ladder]
-    if against in labels:
-        return [(labels.index(against), to) for to in range(len(ladder)) if labels[to] != against]
-    pairs = []
-    for index, to in enumerate(ladder):
-        parents = [i for i, model in enumerate(models) if model == to.after]
-        sources = [i for i in parents if ladder[i].overrides == to.overrides]
-        if (first := models.index(to.model)) < index:
-            sources.append(first)
-        elif not sources and to.after is not None:
-            sources = parents[:1] or [index - 1] * (index > 0)
-        pairs += [(i, index) for i in sources]
-    return pairs

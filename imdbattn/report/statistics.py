@@ -236,6 +236,11 @@ def in_percent(metric: str) -> bool:
     return metric in ("accuracy", "macro_f1")
 
 
+def metric_name(metric: str) -> str:
+    """Returns the name of a metric in sentences and figures."""
+    return "macro F1" if metric == "macro_f1" else metric
+
+
 def verdict(p_value: float, difference: float) -> str:
     """Returns better or worse if the test shows a difference, else undecided.
 

@@ -77,7 +77,8 @@ class Curriculum:
 
     def set_epoch(self, epoch: int) -> None:
         self.current = self.first[epoch] if epoch < len(self.first) else self.last
-        self.current.sampler.set_epoch(epoch)
+        if isinstance(self.current.sampler, TrainBatches):
+            self.current.sampler.set_epoch(epoch)
 
     def __len__(self) -> int:
         return len(self.last)

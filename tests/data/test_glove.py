@@ -4,6 +4,7 @@ import bz2
 import gzip
 import io
 import lzma
+import os
 import re
 import ssl
 import sys
@@ -246,6 +247,18 @@ def test_the_second_load_does_not_read_the_source(source, tmp_path, monkeypatch)
     monkeypatch.delattr(text_vectors, "read_vectors")
     second = load_glove(**asked, cache_dir=str(tmp_path))
     assert (second.fingerprint, second.words) == (first.fingerprint, first.words)
+
+
+def test_a_file_of_vectors_that_has_changed_is_read_again(tmp_path):
+    """Also if its size is the same, as for numbers with as many digits."""
+    path = write(tmp_path / "v.txt", b"good 0.5 1.5\nbad 0.5 2.5\n")
+    first = load_glove(dim=2, path=path, cache_dir=str(tmp_path / "cache"))
+    time_ns = os.stat(path).st_mtime_ns
+    write(tmp_path / "v.txt", b"good 9.5 1.5\nbad 0.5 2.5\n")
+    os.utime(path, ns=(time_ns, time_ns + 1_000_000))
+    second = load_glove(dim=2, path=path, cache_dir=str(tmp_path / "cache"))
+    assert second.fingerprint != first.fingerprint
+    assert second.vectors[:, 0].max() == 9.5
 
 
 @pytest.mark.parametrize("name", ["vectors.npy", "meta.json", "words.txt"])

@@ -273,3 +273,12 @@ def test_another_order_of_classes_is_not_read_from_the_cache(data_settings, smal
     second = prepare_reviews(data_settings(*words, "data.label_names=[pos,neg]"))
     assert (first.label_names, second.label_names) == (["neg", "pos"], ["pos", "neg"])
     assert torch.equal(second.splits["train"].labels, 1 - first.splits["train"].labels)
+
+
+def test_words_and_vectors_are_cached_in_the_folder_of_the_settings(
+    small, data_settings, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("IMDBATTN_CACHE", str(tmp_path / "other"))
+    prepare_reviews(data_settings(*small, f"data.cache_dir={tmp_path}/mine"))
+    assert {folder.name for folder in tmp_path.iterdir()} == {"mine"}
+    assert {folder.name for folder in (tmp_path / "mine").iterdir()} == {"glove", "tokens"}

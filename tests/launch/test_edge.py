@@ -74,6 +74,25 @@ WRONG = {  # what is wrong -> command
 }
 
 
+# one of each place in which a command ends: settings, Hydra, the model, the data, the run folder
+KINDS = (
+    "unknown setting",
+    "unknown choice",
+    "unknown argument of the optimizer",
+    "several values",
+    "SLURM without srun",
+    "two sources of text",
+    "broken Parquet file",
+    "not UTF-8",
+    "vectors of another width",
+    "output in a missing drive",
+    "no run to resume",
+    "broken settings",
+    "broken checkpoint",
+    "other settings when resumed",
+)
+
+
 def places(finished: Path, tmp: Path) -> dict[str, Path]:
     """Files and run folders that are wrong."""
     (tmp / "empty").mkdir()
@@ -94,12 +113,20 @@ def places(finished: Path, tmp: Path) -> dict[str, Path]:
     return found
 
 
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param(KINDS, id="kinds"),
+        pytest.param([*WRONG.keys() - {*KINDS}], id="others", marks=pytest.mark.slow),
+    ],
+)
 def test_any_exception_of_a_command_is_one_line_and_its_traceback_is_in_a_file(
-    finished, shell, small, tmp_path
+    finished, shell, small, tmp_path, names
 ):
     known = places(finished, tmp_path)
     before = sums(finished)
-    for name, (command, *words) in WRONG.items():
+    for name in names:
+        command, *words = WRONG[name]
         own = [word for word in small if command == "train"]
         keys = {word.partition("=")[0] for word in words}
         own = [word for word in own if word.partition("=")[0] not in keys and "resume" not in keys]

@@ -388,6 +388,14 @@ def test_hardware_logging_and_paths_divide_no_variant(tmp_path):
     assert len(found["rungs"][0]["seeds"]) == len(changes) + 1
 
 
+def test_a_precision_that_the_file_of_a_trainer_sets_names_the_variant(composed):
+    values = composed("trainer=gpu")
+    assert values["trainer"]["precision"] != "32-true"
+    named = f"trainer.precision={values['trainer']['precision']}"
+    assert named_overrides(["trainer=gpu"], values) == [named]
+    assert named_overrides(["trainer=cpu"], composed("trainer=cpu")) == []
+
+
 def test_a_variant_is_named_by_the_overrides_that_not_all_runs_have_and_the_page_states_the_others(
     tmp_path,
 ):
@@ -475,6 +483,78 @@ def test_where_the_extended_rung_is_missing_the_one_before_replaces_it(tmp_path)
     assert steps_of(quick(tmp_path)) == [("mean", "base_pe"), ("base_pe", "residual_pe")], (
         "nb_svm extends none"
     )
+
+
+def test_a_rung_is_compared_with_a_variant_of_its_parent_that_differs_in_nothing_else(tmp_path):
+    """The first variant of base has another tokenizer than the residual rung, its second has not;
+    the mean has other vectors than both.
+    """
+    write_run(tmp_path / "mean", "mean", metrics={"vectors": "a"})
+    for name in ("basic_english", "ptb"):
+        own = {} if name == "ptb" else {"data__tokenizer": name}
+        write_run(tmp_path / name, "base", metrics={"vectors": "b"}, **own)
+    own = {"data__tokenizer": "ptb", "optim__lr": 0.2}
+    write_run(tmp_path / "residual", "residual", metrics={"vectors": "b"}, **own)
+    found = quick(tmp_path)
+    assert labels_of(found) == [
+        "mean",
+        "base",
+        "base tokenizer=basic_english",
+        "residual tokenizer=ptb lr=0.2",
+    ]
+    assert steps_of(found) == [("base", "base tokenizer=basic_english")]
+    assert found["not_compared"] == [
+        "base is not compared with mean, which also differs in the word vectors; against= compares"
+        " them.",
+        "residual tokenizer=ptb lr=0.2 is not compared with base, which also differs in optim.lr"
+        " (0.1, not 0.2); against= compares them.",
+    ]
+
+
+def test_the_setting_that_a_rung_has_of_its_own_is_no_other_difference(tmp_path):
+    write_run(tmp_path / "base", "base", optim__lr=0.5)
+    write_run(tmp_path / "residual", "residual", optim__lr=0.5, model__net__residual__scale=2)
+    for name in ("base", "residual"):  # as files of conf/model set it
+        config = OmegaConf.load(tmp_path / name / "config.yaml")
+        config.patience = len(name)
+        OmegaConf.save(config, tmp_path / name / "config.yaml")
+    assert steps_of(quick(tmp_path)) == [("base", "residual scale=2")]
+
+
+def test_a_group_is_named_by_its_settings_that_not_all_runs_have(tmp_path):
+    for name, word in {
+        "a": "optim={lr:0.1,weight_decay:0.5}",
+        "b": "optim={lr:0.1,weight_decay:0}",
+        "c": "data.extra=/far/away/labelled.parquet",
+    }.items():
+        run = write_run(tmp_path / name)
+        config = OmegaConf.load(run / "config.yaml")
+        config.overrides = [word]
+        config.optim.weight_decay = {"a": 0.5, "b": 0}.get(name, 0.01)
+        OmegaConf.save(config, run / "config.yaml")
+    assert sorted(labels_of(quick(tmp_path))) == [
+        "mean extra=labelled.parquet",
+        "mean weight_decay=0",
+        "mean weight_decay=0.5",
+    ]
+
+
+def test_against_a_model_is_its_only_variant_or_refused_with_the_labels_to_choose_from(tmp_path):
+    write_run(tmp_path / "mean", "mean")
+    write_run(tmp_path / "base", "base", optim__lr=0.2)
+    assert steps_of(quick(tmp_path, against="base")) == [("base lr=0.2", "mean")]
+    write_run(tmp_path / "other", "base", optim__lr=0.3)
+    with pytest.raises(UserError, match=r'choose one of "base lr=0.2", "base lr=0.3"'):
+        quick(tmp_path, against="base")
+
+
+def test_the_metric_that_chose_the_epochs_is_stated_unless_it_is_accuracy(tmp_path):
+    write_run(tmp_path / "a", choose_by="loss")
+    assert "was chosen by its validation loss." in about(quick(tmp_path))
+    write_run(tmp_path / "b", "base", choose_by="mypkg.cost")
+    assert "by its validation loss or mypkg.cost." in about(quick(tmp_path))
+    write_run(tmp_path / "only" / "c")
+    assert "chosen by" not in about(quick(tmp_path / "only"))
 
 
 def test_all_variants_can_be_compared_with_one_in_the_sets_that_have_it(ladder, tmp_path):

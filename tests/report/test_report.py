@@ -103,6 +103,8 @@ def made_up(names=("mean", "base", "residual"), labels=("neg", "pos"), text=HOST
         **{
             "overrides": [],
             "trained_with": {"max_tokens": 512},
+            "chosen_by": ["accuracy"],
+            "not_compared": [],
             "one_validation": True,
             "untested": [],
         },
@@ -197,7 +199,7 @@ def test_page_markdown_and_terminal_state_the_same_result(three):
     numbers = f"reaches {100 * best['test']['mean']:.1f} % on the test set ({low} to {high})"
     told = [
         f"residual, the best of 3 by validation, {numbers}",
-        "Of 2 comparisons: 1 better, 1 undecided.",
+        "Of 2 comparisons: 1 better, 1 undecided; each p is corrected for their number (Holm).",
     ]
     told += [
         "base against mean: better by 1.9 points (1.4 to 2.5), p < 0.001",

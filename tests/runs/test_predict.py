@@ -57,7 +57,7 @@ def test_a_text_has_the_same_label_alone_and_among_others_and_results_are_in_ord
     draw = random.Random(0)
     texts = [
         " ".join(draw.choices((*FILLER, *GOOD, *BAD), k=draw.choice([0, 3, 40, 600])))
-        for _ in range(200)
+        for _ in range(60)
     ]
     together = list(predictions_of(predictor, texts, cfg))
     alone = [predictor.label([text])[0] for text in texts]

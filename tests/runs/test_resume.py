@@ -24,7 +24,8 @@ from omegaconf import DictConfig
 from imdbattn.errors import UserError
 from imdbattn.launch import job as one_job
 from imdbattn.launch.resumed_settings import resumed
-from imdbattn.report.finished_runs import find_runs, variants
+from imdbattn.report.finished_runs import find_runs
+from imdbattn.report.variants import variants
 from imdbattn.runs import resume as resume_state
 from imdbattn.runs.fit import fit
 from imdbattn.runs.resume import STATE_KEY
@@ -324,6 +325,8 @@ def test_the_command_that_trains_longer_makes_a_new_folder_and_continues_it(smal
     assert done.returncode == 0, done.stderr
     assert files_of(tmp_path / "a") == before
     assert {file.name for file in tmp_path.iterdir()} == {"a", "a-2-epochs"}
+    first_epoch, _ = seconds_of_epochs(tmp_path / "a-2-epochs")
+    assert [first_epoch] == seconds_of_epochs(tmp_path / "a"), "the first epoch was trained again"
     again = shell("train", *more, cwd=tmp_path)
     assert (again.returncode, again.stderr.count("\n")) == (2, 1)
     assert "a-2-epochs contains a finished run, which is not replaced" in again.stderr
@@ -336,6 +339,12 @@ def test_the_command_that_trains_longer_makes_a_new_folder_and_continues_it(smal
     assert [one.label for one in variants(runs)] == ["mean max_epochs=1", "mean max_epochs=2"]
     fit(validate(plain_settings(tmp_path / "a", {"max_epochs": 2})), tmp_path / "whole")
     assert differences(tmp_path / "whole", tmp_path / "a-2-epochs") == []
+
+
+def seconds_of_epochs(run: Path) -> list[str]:
+    """How long each epoch took, which is never the same twice."""
+    rows = csv.DictReader((run / "metrics.csv").open())
+    return [row["train/epoch_seconds"] for row in rows if row["train/epoch_seconds"]]
 
 
 def plain_settings(run: Path, trainer: dict) -> dict:

@@ -4,10 +4,8 @@ checkpoints contain only tensors and plain values, and predict the same elsewher
 
 import csv
 import json
-import os
 import shutil
 import subprocess
-import sys
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -15,6 +13,7 @@ import pytest
 import torch
 
 from imdbattn.errors import UserError
+from imdbattn.runs import environment
 from imdbattn.runs.fit import fit
 from imdbattn.runs.run_folder import SPLIT_FILES
 from imdbattn.runs.score import score_run
@@ -23,7 +22,6 @@ from imdbattn.settings.models import BEYOND, RUNGS
 from ..commands import label_texts
 from ..conftest import KINDS
 from ..marks import slow_except
-from ..processes import ROOT
 
 FILES = {
     "config.yaml",
@@ -144,36 +142,23 @@ def test_a_checkpoint_with_code_in_it_is_refused(trained, settings, tmp_path, ca
     assert "code ran" not in capsys.readouterr().out
 
 
-STATES = """
-import json, pathlib
-from imdbattn.runs import environment
-
-states = []
-for file in (None, "notes.txt", "conf/model/mine.yaml"):
-    if file:
-        pathlib.Path(file).write_text("# new")
-    environment.git_commit.cache_clear()
-    environment.uncommitted.cache_clear()
-    states.append(environment.environment()["uncommitted"])
-print(json.dumps(states))
-"""
-
-
-def test_a_run_says_whether_its_checkout_had_uncommitted_files(tmp_path):
+def test_a_run_says_whether_its_checkout_had_uncommitted_files(tmp_path, monkeypatch):
     """Files outside conf/ and imdbattn/, which training does not read, do not count."""
-    for folder in ("conf", "imdbattn"):
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=ignored)
+    for file in ("conf/model/base.yaml", "imdbattn/train.py"):
+        (tmp_path / file).parent.mkdir(parents=True)
+        (tmp_path / file).write_text("# old")
     name = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
     for command in (["init", "-q"], ["add", "."], [*name, "commit", "-qm", "all"]):
         subprocess.run(["git", *command], cwd=tmp_path, check=True)
-    environment = os.environ | {"PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", STATES],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert json.loads(done.stdout) == [False, False, True]
+    monkeypatch.setattr(environment, "PACKAGE", tmp_path / "imdbattn")
+    facts = (environment.git_commit, environment.uncommitted)  # of this process, which are cached
+    states = []
+    for file in (None, "notes.txt", "conf/model/mine.yaml"):
+        if file:
+            (tmp_path / file).write_text("# new")
+        for fact in facts:
+            fact.cache_clear()
+        states.append(environment.environment()["uncommitted"])
+    for fact in facts:
+        fact.cache_clear()
+    assert states == [False, False, True]

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from imdbattn.errors import UserError
-from imdbattn.report.finished_runs import find_runs, variants
+from imdbattn.report.finished_runs import find_runs
+from imdbattn.report.variants import variants
 from imdbattn.runs.fit import fit
 
 from ..marks import slow_except

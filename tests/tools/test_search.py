@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from imdbattn.report.finished_runs import find_runs
+from imdbattn.settings.keys import defaults
 
 from ..launch.test_sweep import processes_about
 from ..processes import ROOT, started, wait_for
@@ -166,6 +167,16 @@ def test_wrong_input_ends_in_one_line_and_writes_nothing(shell, tmp_path, words,
     assert done.stderr.startswith(f"error: {message.replace('{tmp}', str(tmp_path))}"), done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_a_class_that_a_search_folder_names_needs_trust(shell, tmp_path):
+    folder = tmp_path / "search"
+    folder.mkdir()
+    own = {"space": {"optim.lr": [0.1]}, "train": ["model=base", "optim._target_=mypkg.Evil"]}
+    (folder / "search.yaml").write_text(json.dumps(defaults("search") | own))
+    done = shell("search", f"resume={folder}", cwd=tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert "optim._target_=mypkg.Evil is outside imdbattn: add trust=mypkg" in done.stderr
 
 
 @pytest.mark.slow

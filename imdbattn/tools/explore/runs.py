@@ -16,12 +16,10 @@ from imdbattn.io.files import expanded
 from imdbattn.report.content import Skipped
 from imdbattn.report.finished_runs import (
     FinishedRun,
-    Variant,
     find_runs,
-    in_short,
     read_run,
-    variants,
 )
+from imdbattn.report.variants import Variant, in_short, variants
 from imdbattn.runs.run_folder import SPLIT_FILES
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 from imdbattn.tools.explore.onefile import (

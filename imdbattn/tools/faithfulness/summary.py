@@ -16,8 +16,9 @@ from numpy.typing import ArrayLike
 
 from imdbattn.report.comparison import as_list, environments, paths_of, spread
 from imdbattn.report.content import ScoredItems, Skipped, Spread
-from imdbattn.report.finished_runs import FinishedRun, Variant, variants
+from imdbattn.report.finished_runs import FinishedRun
 from imdbattn.report.statistics import LEVEL, holm, mean_of, share_of, verdict
+from imdbattn.report.variants import Variant, variants
 from imdbattn.tools.faithfulness.settings import Faithfulness
 
 Tables = dict[str, pa.Table]  # name of the measurement -> its table

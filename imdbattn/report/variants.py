@@ -1,0 +1,270 @@
+"""Groups finished runs into variants, names them, and selects the pairs to compare."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from imdbattn.errors import UserError
+from imdbattn.report.finished_runs import FinishedRun, grouped
+from imdbattn.settings.keys import (
+    HARDWARE,
+    NO_EFFECT,
+    SOURCES,
+    as_text,
+    flat,
+    hexdigest,
+    within,
+    without,
+)
+from imdbattn.settings.models import BEYOND, CONTROLS, ENCODER_DECODERS, RUNGS
+
+MODELS = (*RUNGS, *CONTROLS, *BEYOND, *ENCODER_DECODERS)
+# Settings that the files of conf/model set: they belong to a rung, unless the command line has them
+OF_RUNGS = (
+    "model",
+    "optim",
+    "embedding_lr",
+    "init",
+    "patience",
+    "data.extra",
+    "data.word_dropout",
+    "trainer.max_epochs",
+    "trainer.gradient_clip_val",
+)
+IGNORED = ("seed", "task", "digest", "data.fold", *NO_EFFECT, *HARDWARE, *SOURCES)
+# facts in metrics.json -> what differs if they do
+FACTS = {
+    "vectors": "the word vectors",
+    "tokenizer": "the code of the tokenizer",
+    "train_fingerprint": "the training reviews",
+}
+
+
+@dataclass
+class Variant:
+    """Runs that differ only in seed and hardware.
+
+    overrides: those of all its runs that other variants do not have.
+    """
+
+    model: str
+    overrides: list[str]
+    runs: list[FinishedRun]
+    label: str = ""
+
+    @property
+    def after(self) -> str | None:
+        return self.runs[0].settings["model"].get("after")
+
+
+def variants(runs: Sequence[FinishedRun]) -> list[Variant]:
+    """Groups the runs by all but seed and hardware, in the order of the ladder, then by the values
+    of overrides.
+
+    A label is the model's name and the overrides whose values not all runs have: `residual
+    layers=6`, `residual_pe score=Dot`. Where that is the same, whole names and the experiment are
+    given, then the digest of `init`, at last their own.
+    """
+    common = {*shared_overrides(runs), *equal_settings(runs)}
+    ladder = []
+    for group in grouped(runs, lambda run: run.identity):
+        own = [word for word in shared_overrides(group) if word not in common]
+        by_seed = sorted(group, key=lambda run: run.metrics["seed"])
+        ladder.append(Variant(group[0].model, own, by_seed))
+    order = [*MODELS, *sorted({rung.model for rung in ladder} - {*MODELS})]
+    ladder.sort(key=lambda rung: (order.index(rung.model), list(map(sort_key, rung.overrides))))
+    for words in (short_words, whole_words, words_and_init, words_and_digest):
+        times = Counter(rung.label for rung in ladder)
+        for rung in ladder:
+            if not rung.label or times[rung.label] > 1:
+                rung.label = " ".join([rung.model, *words(rung)])
+    return ladder
+
+
+# --- labels ---------------------------------------------------------------------------------------
+
+
+def short_words(variant: Variant) -> list[str]:
+    """Returns the overrides in short, without the experiment."""
+    words = [word for word in variant.overrides if not word.startswith("experiment=")]
+    short = list(map(in_short, words))
+    times = Counter(word.partition("=")[0] for word in short)
+    for index, word in enumerate(short):
+        if times[word.partition("=")[0]] > 1:  # two settings of the same last name
+            short[index] = words[index]
+    return short
+
+
+def whole_words(variant: Variant) -> list[str]:
+    """Returns the overrides as they are."""
+    return variant.overrides
+
+
+def words_and_init(variant: Variant) -> list[str]:
+    """Returns the overrides, and the digest of `init` if the model starts from another."""
+    metrics = variant.runs[0].metrics
+    return [*variant.overrides, *([f"init={metrics['start']}"] if "start" in metrics else [])]
+
+
+def words_and_digest(variant: Variant) -> list[str]:
+    """Returns the overrides, and a digest that no other variant has."""
+    return [*variant.overrides, f"#{hexdigest({'': variant.runs[0].identity})}"]
+
+
+def shared_overrides(runs: Sequence[FinishedRun]) -> list[str]:
+    """Returns the overrides that all runs have."""
+    return sorted(set.intersection(*(set(run.overrides) for run in runs)))
+
+
+def equal_settings(runs: Sequence[FinishedRun]) -> set[str]:
+    """Returns the overrides of any run whose settings have the same value in all runs, such as
+    `trainer.max_epochs=3` where an experiment sets it for the others.
+    """
+    every = [flat(run.settings) for run in runs]
+    words = {word for run in runs for word in run.overrides}
+    equal = set()
+    for word in words:
+        key = word.partition("=")[0]
+        if all(key in settings and settings[key] == every[0].get(key) for settings in every):
+            equal.add(word)
+    return equal
+
+
+def in_short(word: str) -> str:
+    """Returns the last part of its key, and its value: `lr=0.003`; of a class its name, of a path
+    its last part.
+    """
+    key, _, value = word.partition("=")
+    if key.endswith("._target_"):
+        key = key.removesuffix("._target_")
+        _, _, value = value.rpartition(".")
+    elif not value.startswith("["):
+        value = value.rstrip("/").rpartition("/")[2]
+    return f"{key.rpartition('.')[2]}={value}"
+
+
+def sort_key(word: str) -> tuple[str, list[float], str]:
+    """Returns the setting, then the numbers in its value."""
+    key, _, value = word.partition("=")
+    return key, list(map(float, re.findall(r"\d+\.?\d*(?:e-?\d+)?", value))), value
+
+
+# --- pairs ----------------------------------------------------------------------------------------
+
+
+class Pairs(NamedTuple):
+    """Indices (from, to) of the variants to compare, and a sentence for each variant that only
+    variants with other differences could be compared with.
+    """
+
+    pairs: list[tuple[int, int]]
+    omitted: list[str]
+
+
+def neighbours(ladder: Sequence[Variant], against: str | None = None) -> Pairs:
+    """Returns the pairs to compare.
+
+    Each rung is compared with the one that it extends (`model.after`), or where that is absent with
+    the one before it, unless `after` is null: with a variant of it that differs in nothing else.
+    Further variants of a rung are compared with its first, and with the one of equal overrides of
+    the rung that they extend. against: the variant that all others are compared with instead, if it
+    is in the ladder (`find_variant`).
+    """
+    if against is not None and (chosen := find_variant(ladder, against)) is not None:
+        return Pairs([(chosen, to) for to in range(len(ladder)) if to != chosen], [])
+    models = [variant.model for variant in ladder]
+    pairs = []
+    omitted = []
+    for index, to in enumerate(ladder):
+        candidates = [i for i, model in enumerate(models) if model == to.after]
+        first = models.index(to.model)
+        if first < index:
+            equal = [i for i in candidates if ladder[i].overrides == to.overrides]
+            sources = [i for i in equal if not differences(to, ladder[i])][:1]
+            pairs += [(i, index) for i in (*sources, first)]
+            continue
+        if to.after is None or (not candidates and index == 0):
+            continue
+        if not candidates:
+            candidates = [i for i, model in enumerate(models) if model == models[index - 1]]
+        by_others = {i: differences(to, ladder[i]) for i in candidates}
+        nearest = min(candidates, key=lambda i: len(by_others[i]))
+        if by_others[nearest]:
+            omitted.append(omission(to, ladder[nearest], by_others[nearest]))
+        else:
+            pairs.append((nearest, index))
+    return Pairs(pairs, omitted)
+
+
+def find_variant(ladder: Sequence[Variant], name: str) -> int | None:
+    """Returns the index of the variant with this label, or else of the only one of this model;
+    None if there is neither. Raises UserError if the model has several variants.
+    """
+    labels = [variant.label for variant in ladder]
+    if name in labels:
+        return labels.index(name)
+    of_model = [index for index, variant in enumerate(ladder) if variant.model == name]
+    if len(of_model) > 1:
+        listed = ", ".join(f'"{labels[index]}"' for index in of_model)
+        raise UserError(f"against={name} has several variants; choose one of {listed}")
+    return of_model[0] if of_model else None
+
+
+def differences(new: Variant, old: Variant) -> list[str]:
+    """Returns in what `old` differs from `new` beside its rung, such as `data.tokenizer (ptb, not
+    basic_english)`.
+
+    Settings of OF_RUNGS count only if the command line of one of the two has them, and both models
+    have such a setting.
+    """
+    run = new.runs[0]
+    other = old.runs[0]
+    settings = without(run.settings, *IGNORED)
+    others = without(other.settings, *IGNORED)
+    typed = named_keys(run, other)
+    found = []
+    for key in sorted(settings.keys() | others.keys()):
+        known = key in settings and key in others
+        named = within(key, *typed)
+        of_rung = within(key, *OF_RUNGS)
+        relevant = (known and (named or not of_rung)) or (named and not of_rung)
+        if relevant and settings.get(key) != others.get(key):
+            own = as_text(settings.get(key))
+            found.append(f"{key} ({as_text(others.get(key))}, not {own})")
+    for fact, name in FACTS.items():
+        pair = run.metrics.get(fact), other.metrics.get(fact)
+        explained = fact == "train_fingerprint" and of_other_reviews(run, other)
+        if None not in pair and pair[0] != pair[1] and not explained:
+            found.append(name)
+    return found
+
+
+def named_keys(run: FinishedRun, other: FinishedRun) -> list[str]:
+    """Returns the settings in the overrides of only one of two runs.
+
+    A file of a group, as in `optim=adamw`, is all its settings but those that rungs set themselves.
+    """
+    words = set(run.overrides) ^ set(other.overrides)
+    leaves = [*flat(run.settings), *flat(other.settings)]
+    typed = []
+    for key in (word.partition("=")[0] for word in words):
+        inside = [leaf for leaf in leaves if leaf.startswith(f"{key}.")]
+        typed += [leaf for leaf in inside if leaf not in ("optim.lr", "optim.weight_decay")]
+        typed += [] if inside else [key]
+    return typed
+
+
+def of_other_reviews(run: FinishedRun, other: FinishedRun) -> bool:
+    """Returns whether only one of two runs has further reviews, as a rung may."""
+    extras = [(each.settings.get("data") or {}).get("extra") for each in (run, other)]
+    return extras[0] != extras[1]
+
+
+def omission(new: Variant, nearest: Variant, different: Sequence[str]) -> str:
+    """Returns the sentence on a variant that is compared with none. nearest: which it could be."""
+    return (
+        f"{new.label} is not compared with {nearest.label}, which also differs in"
+        f" {' and '.join(different)}; against= compares them."
+    )
