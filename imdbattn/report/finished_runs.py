@@ -22,8 +22,8 @@ from imdbattn.errors import UserError, in_line
 from imdbattn.report.content import Skipped
 from imdbattn.runs.run import Curves, Run
 from imdbattn.runs.run_folder import SPLIT_FILES
-from imdbattn.settings.keys import FINGERPRINT, hexdigest, variant
-from imdbattn.settings.models import BEYOND, CONTROLS, ENCODER_DECODERS, RUNGS
+from imdbattn.settings.keys import ENCODER_DECODERS, FINGERPRINT, hexdigest, variant
+from imdbattn.settings.models import BEYOND, CONTROLS, RUNGS
 
 MODELS = (*RUNGS, *CONTROLS, *BEYOND, *ENCODER_DECODERS)
 REVIEWS = "reviews"  # the items of a classifier
