@@ -13,8 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from imdbattn.errors import UserError, naming
 from imdbattn.launch.process import SWEEP_PID
-from imdbattn.settings.keys import NAME, Plain, job_digest, plain
-from imdbattn.settings.models import ENCODER_DECODERS, PAIRS
+from imdbattn.settings.keys import ENCODER_DECODERS, NAME, PAIRS, Plain, job_digest, plain
 from imdbattn.settings.safety import refuse_credentials
 
 HYDRA_VERSION = {"version_base": "1.3"}  # of Hydra's behaviour

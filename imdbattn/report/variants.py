@@ -9,6 +9,7 @@ from typing import NamedTuple
 from imdbattn.errors import UserError
 from imdbattn.report.finished_runs import FinishedRun, grouped
 from imdbattn.settings.keys import (
+    ENCODER_DECODERS,
     HARDWARE,
     NO_EFFECT,
     SOURCES,
@@ -18,7 +19,7 @@ from imdbattn.settings.keys import (
     within,
     without,
 )
-from imdbattn.settings.models import BEYOND, CONTROLS, ENCODER_DECODERS, RUNGS
+from imdbattn.settings.models import BEYOND, CONTROLS, RUNGS
 
 MODELS = (*RUNGS, *CONTROLS, *BEYOND, *ENCODER_DECODERS)
 # Settings that the files of conf/model set: they belong to a rung, unless the command line has them

@@ -82,7 +82,7 @@ def train(cfg: Training, folder: Path, resume: bool, earlier: Path | None) -> Pl
 
     # Data, and the settings with absolute paths and without `auto`
     task = task_of(cfg)
-    data: BatchData = task.part("data", BatchData)(cfg)
+    data = task.part("data", BatchData)(cfg)
     corpus = data.corpus
     cfg = validate(explicit(as_dict(cfg), corpus.source, data.batch_tokens))
 
@@ -90,7 +90,7 @@ def train(cfg: Training, folder: Path, resume: bool, earlier: Path | None) -> Pl
     checkpoints = folder / "checkpoints"
     saved = (earlier or folder) / "checkpoints" / "last.ckpt"
     state = read_checkpoint(saved) if earlier or (resume and saved.exists()) else None
-    module: Learner = task.part("module", Learner).new(cfg, corpus, state)
+    module = task.part("module", Learner).new(cfg, corpus, state)
 
     # Trainer
     def begin(trainer: L.Trainer) -> None:

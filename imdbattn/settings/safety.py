@@ -7,10 +7,10 @@ import json
 import logging
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from imdbattn.errors import UserError, naming
 from imdbattn.settings.keys import Plain, plain
@@ -114,6 +114,7 @@ def plain_settings(settings: Any, file: Path) -> Plain:
     return settings
 
 
+Kind = TypeVar("Kind")
 TRUSTED = {  # group of settings -> packages whose classes a run folder may name
     "model": ("imdbattn.nn", "torch.nn"),
     "optim": ("torch.optim", "imdbattn.tasks.optim"),
@@ -208,11 +209,12 @@ def instantiate(node: object, key: str, kind: type) -> Any:
     values = {name: instantiate(value, f"{key}.{name}", kind) for name, value in node.items()}
     if (target := values.pop("_target_", None)) is None:
         return values
-    is_partial, loaded = values.pop("_partial_", False), class_at(target, key, kind)
+    is_partial = values.pop("_partial_", False)
+    loaded: Callable[..., object] = class_at(target, key, kind)
     return partial(loaded, **values) if is_partial else loaded(**values)
 
 
-def class_at(target: str, key: str, kind: type) -> Any:
+def class_at(target: str, key: str, kind: type[Kind]) -> type[Kind]:
     """Returns the class with a dotted path.
 
     Raises UserError if it cannot be imported, or is not a subclass of `kind`.
@@ -221,7 +223,7 @@ def class_at(target: str, key: str, kind: type) -> Any:
     package = target.partition(".")[0]
     remedy = f"{package} must be installed (pip install -e .), or its folder be in PYTHONPATH"
     with naming(f"{key}._target_={target} cannot be imported", remedy):
-        loaded: Any = getattr(importlib.import_module(module), name)
+        loaded = getattr(importlib.import_module(module), name)
     if not (isinstance(loaded, type) and issubclass(loaded, kind)):
         raise UserError(
             f"{key}._target_={target} is not a subclass of {kind.__module__}.{kind.__name__}"

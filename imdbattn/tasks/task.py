@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from imdbattn.errors import UserError
 from imdbattn.settings.keys import as_dict
-from imdbattn.settings.safety import class_at
+from imdbattn.settings.safety import Kind, class_at
 from imdbattn.settings.schema import Training
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Task:
     starts_model: ClassVar[str] = ""
 
     @classmethod
-    def part(cls, name: str, kind: type) -> Any:
+    def part(cls, name: str, kind: type[Kind]) -> type[Kind]:
         """Returns the class that the task names for one of the attributes above.
 
         Raises UserError if it cannot be imported, or is not a subclass of `kind`.
@@ -84,8 +84,7 @@ class Task:
 
 def task_of(settings: Training) -> type[Task]:
     """Returns the task that the settings of a run name."""
-    task: type[Task] = class_at(settings.task.target, "task", Task)
-    return task
+    return class_at(settings.task.target, "task", Task)
 
 
 def validate(settings: Mapping[str, object] | Training) -> Training:
@@ -97,6 +96,4 @@ def validate(settings: Mapping[str, object] | Training) -> Training:
     target = (values.get("task") or {}).get("_target_")
     if target is None:
         raise UserError("task must be given, such as task=reviews")
-    task: type[Task] = class_at(target, "task", Task)
-    kind: type[Training] = task.part("settings", Training)
-    return kind.of(values)
+    return class_at(target, "task", Task).part("settings", Training).of(values)

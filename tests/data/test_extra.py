@@ -177,7 +177,7 @@ def test_a_run_is_not_resumed_with_other_probabilities(student, world, tmp_path)
         fit(
             student("trainer.max_epochs=2", extra=table),
             tmp_path / "longer",
-            start=tmp_path / "run",
+            earlier=tmp_path / "run",
         )
 
 

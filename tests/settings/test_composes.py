@@ -16,8 +16,8 @@ from imdbattn.data.vocabulary import Vocabulary
 from imdbattn.launch.composition import composed as composed_by_commands
 from imdbattn.launch.hydra_config import plain_dict
 from imdbattn.launch.machine import has_plugin
-from imdbattn.settings.keys import as_dict, conf_dir, job_digest
-from imdbattn.settings.models import BEYOND, CONTROLS, ENCODER_DECODERS, PAIRS, RUNGS
+from imdbattn.settings.keys import ENCODER_DECODERS, PAIRS, as_dict, conf_dir, job_digest
+from imdbattn.settings.models import BEYOND, CONTROLS, RUNGS
 from imdbattn.settings.schema import are_for_pairs
 from imdbattn.tasks.networks import build_classifier, make_net
 from imdbattn.tasks.seq2seq import predictor as seq2seq
