@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from imdbattn.tools.check.numbers import Mistake, NotChecked, StudentError, mistake, normal, same
+from imdbattn.tools.check.operations import Operations, require_known
 from imdbattn.tools.check.part import Part, Recorder, net_of, student
 from imdbattn.tools.check.rules import require_shape
 from imdbattn.tools.check.tables import describe
@@ -213,6 +214,10 @@ def batch(part: Part) -> None:
         state = student(decoding.start, decoding.memory)
         if any(isinstance(x, Tensor) and same(x, reshaped) for x in tree_leaves(state)):
             raise mistake("outputs-reshaped", alone, together)
+    with Operations() as operations:
+        decoding.once()
+    sizes = {"B": REVIEWS, "T": WORDS, "H": 2}
+    require_known(operations.made, sizes, [WORDS] * REVIEWS)
     texts = mistake("depends-on-batch-in-decoder", alone, together).args[1:]
     raise Mistake("depends-on-batch", *texts)
 

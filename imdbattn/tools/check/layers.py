@@ -127,8 +127,8 @@ def inside(part: Part, net: nn.Module) -> bool:
     """
     if any(attending_in_any_way(child) for child in list(net.modules())[1:]):
         return True
-    wide = [y for y in computed(part, net, samples(part, 2)) if y.shape[1] == 2 * WIDTH]
-    words = [y.view(-1, WIDTH) for y in wide]
+    # of reviews of one word, so that heads need not be told from words
+    words = [y for y in computed(part, net, samples(part, 1)) if y.shape[1] == WIDTH]
     maps = []  # for each norm, that of the input of the projections, and these
     for norm in (whole, norms(words)[-1]):
         x_ND = norm(words[0])

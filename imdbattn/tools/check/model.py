@@ -6,8 +6,7 @@ Shape suffixes: B reviews, T positions, V words of the vocabulary, D width, C cl
 
 import inspect
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -23,6 +22,7 @@ from imdbattn.tools.check.classifier import (
 )
 from imdbattn.tools.check.formulas import RIGHT, diagnose
 from imdbattn.tools.check.numbers import Mistake, NotChecked, mistake, same
+from imdbattn.tools.check.operations import step_by_step
 from imdbattn.tools.check.part import (
     NAMES,
     VECTORS,
@@ -76,17 +76,6 @@ def weights_of_words(part: Part, tokens_BT: Tensor, lengths_B: Tensor) -> None:
                 finding = "no-key-mask" if on_words > 1e-3 else "mask-inverted"
                 texts = mistake(f"{finding}-in-model", w[0, 0], length=length).args[1:]
                 raise Mistake(finding, *texts)
-
-
-@contextmanager
-def step_by_step() -> Iterator[None]:
-    """Torch's own attention computes its weights in a step of their own within a with block."""
-    before = torch.backends.cuda.flash_sdp_enabled()
-    torch.backends.cuda.enable_flash_sdp(False)
-    try:
-        yield
-    finally:
-        torch.backends.cuda.enable_flash_sdp(before)
 
 
 def as_weights(x: Tensor, reviews: int, length: int) -> list[Tensor] | None:

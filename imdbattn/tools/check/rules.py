@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from imdbattn.tools.check.numbers import Mistake, NotChecked, StudentError, mistake, normal, same
+from imdbattn.tools.check.operations import require_known_in
 from imdbattn.tools.check.part import (
     WIDTH,
     Part,
@@ -129,6 +130,7 @@ def padding(part: Part) -> None:
                 given[number][1, 2:] = other[number][1, 2:]
         z = call(part, net, *given)
         if not same(cut(y[1:], result, 2), cut(z[1:], result, 2)):
+            require_known_in(part, net)
             raise mistake("depends-on-padding", y[1], z[1], text="", length=2, more=2)
 
 
@@ -165,8 +167,10 @@ def batch(part: Part) -> None:
                 ):
                     texts = mistake("only-padding-read", alone, padded, **values).args[1:]
                     raise Mistake("mask-inverted", *texts)
+                require_known_in(part, net)
                 raise mistake("depends-on-padding", alone, padded, **values)
             if not same(other := cut(together[row : row + 1], result, length), alone, 2e-3):
+                require_known_in(part, net)
                 raise mistake("depends-on-batch", alone, other, **values)
 
 
@@ -276,7 +280,50 @@ def gradients(part: Part) -> None:
     without = [k for k, p in unused if p.grad is None or p.ndim > 1]
     if without:
         names = ", ".join(without[:4]) + ", ..." * (len(without) > 4)
+        require_called(made[0], without, lambda: call(part, made[0], *inputs(part, 3, 3)))
         raise mistake("no-gradient", count=len(without), names=names)
+
+
+def require_called(net: nn.Module, unused: list[str], run: Callable[[], object]) -> None:
+    """Raises Mistake if the parameters that are not used are those of a module that is not called,
+    or whose result has no effect.
+
+    unused: their names. run: calls the module.
+    """
+    calls: dict[nn.Module, int] = {}
+
+    def count(module: nn.Module, given: object, y: object) -> None:
+        calls[module] = calls.get(module, 0) + 1
+
+    with nn.modules.module.register_module_forward_hook(count):
+        run()
+    name = unused[0].rpartition(".")[0]
+    if not name:
+        return
+    module = net.get_submodule(name)
+    values = {"unused": name, "names": ", ".join(unused[:4])}
+    while "." in name and net.get_submodule(name.rpartition(".")[0]) not in calls:
+        name = name.rpartition(".")[0]  # the outermost one that is not called
+        values["unused"] = name
+    if module in calls:
+        if not any(one.startswith(f"{name}.") for one in unused if one.endswith("bias")):
+            return
+        raise mistake("result-not-used", **values)
+    shapes = [p.shape for p in module.parameters()]
+    for used, other in net.named_modules():
+        is_like = type(other) is type(module) and [p.shape for p in other.parameters()] == shapes
+        if shapes and is_like and calls.get(other, 0) > 1:
+            values |= {"used": used, "count": str(calls[other])}
+            texts = mistake("module-instead-of-another", **values).args[1:]
+            raise Mistake("shared-projections", *texts)
+    if is_a_function(module):
+        return
+    raise mistake("module-not-called", **values)
+
+
+def is_a_function(module: nn.Module) -> bool:
+    """Whether its parameters may be used without a call of it: torch's own attention does it."""
+    return isinstance(module, nn.modules.linear.NonDynamicallyQuantizableLinear)
 
 
 def slopes(part: Part) -> None:

@@ -1,0 +1,241 @@
+"""Mistakes that are read from the operations of torch that a part computes: which axis a softmax
+is over, what is masked before it, what its scores are multiplied by, what is reshaped.
+
+They give a name to a part that is wrong and whose result no formula of mistakes/ gives.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from imdbattn.tools.check.numbers import Mistake, mistake, same
+from imdbattn.tools.check.part import HEADS, Part, call, inputs
+
+HIDDEN = -1e3  # a smaller score is that of a key that is masked
+SOFTMAX = ("_softmax", "_log_softmax")
+
+
+class Operation(NamedTuple):
+    """given: the tensors and numbers that an operation is given, as they are then."""
+
+    name: str
+    given: list[Any]
+    result: Tensor
+
+
+class Operations(TorchDispatchMode):
+    """Keeps the operations within a with block."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: list[Operation] = []
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # otherwise torch imports dynamo, which takes seconds
+
+    def __torch_dispatch__(
+        self, operation: Callable[..., Any], types: object, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        given = [kept(x) for x in tree_leaves((args, kwargs or {}))]
+        result = operation(*args, **(kwargs or {}))
+        name = operation.__name__.partition(".")[0]
+        for x in tree_leaves(result):
+            if isinstance(x, Tensor):
+                self.made.append(Operation(name, given, kept(x)))
+        return result
+
+
+def kept(x: Any) -> Any:
+    return x.detach().clone() if isinstance(x, Tensor) else x
+
+
+class Softmax(NamedTuple):
+    place: int  # among the operations
+    scores: Tensor
+    axis: int  # not negative
+    weights: Tensor
+    is_log: bool
+
+
+def softmaxes(made: list[Operation]) -> Iterator[Softmax]:
+    for place, one in enumerate(made):
+        if one.name in SOFTMAX:
+            scores, axis = one.given[:2]
+            yield Softmax(
+                place, scores, axis % scores.ndim, one.result, one.name == "_log_softmax"
+            )
+
+
+LENGTHS = (3, 5, 2)  # of reviews, with other numbers of reviews, words and heads
+
+
+def require_known_in(part: Part, net: Callable[..., Any]) -> None:
+    """Raises Mistake for a mistake that is found in the operations of a call of the part."""
+    lengths = part.lengths(*LENGTHS)
+    if part.kind == "CausalSelfAttention":
+        lengths = (max(lengths),) * len(lengths)
+    given = inputs(part, *lengths)
+    with torch.enable_grad(), step_by_step(), Operations() as operations:
+        call(part, net, *given)
+    sizes = {"B": len(lengths), "T": max(lengths), "H": HEADS}
+    require_known(operations.made, sizes, [*lengths])
+
+
+@contextmanager
+def step_by_step() -> Iterator[None]:
+    """Torch's own attention computes its weights in a step of their own within a with block."""
+    before = torch.backends.cuda.flash_sdp_enabled()
+    torch.backends.cuda.enable_flash_sdp(False)
+    try:
+        yield
+    finally:
+        torch.backends.cuda.enable_flash_sdp(before)
+
+
+def require_known(made: list[Operation], sizes: dict[str, int], lengths: list[int]) -> None:
+    """Raises Mistake for a mistake that is found in the operations.
+
+    sizes: B reviews, T keys and H heads, which differ from each other. lengths: of the reviews.
+    """
+    require_transposed(made)
+    found = [one for one in softmaxes(made) if is_of_attention(one, sizes)]
+    for number, one in enumerate(found):
+        require_axis(one, sizes)
+        require_once(one, found[:number])
+        require_mask(one, sizes, lengths)
+        require_scale(one, made[: one.place])
+
+
+def is_of_attention(one: Softmax, sizes: dict[str, int]) -> bool:
+    """Whether these are scores of attention."""
+    return sizes["T"] in one.scores.shape and one.scores.is_floating_point()
+
+
+def require_transposed(made: list[Operation]) -> None:
+    """Raises Mistake if two axes are exchanged by view or reshape."""
+    for one in made:
+        if one.name not in ("view", "_unsafe_view", "reshape", "_reshape_alias"):
+            continue
+        before, after = tuple(one.given[0].shape), tuple(one.result.shape)
+        is_exchanged = len(before) > 2 and before[:2] == after[1::-1] and before[2:] == after[2:]
+        if is_exchanged and before[0] != before[1] and 1 not in before[:2]:
+            raise mistake("reshaped-not-transposed", before=before, after=after)
+
+
+def require_axis(one: Softmax, sizes: dict[str, int]) -> None:
+    """Raises Mistake if the softmax is over another axis than that of the keys."""
+    shape = tuple(one.scores.shape)
+    size = shape[one.axis]
+    values = {"shape": shape, "axis": one.axis}
+    if size == 1:
+        raise named("softmax-over-one", "of-softmax-over-one", **values)
+    if size in (sizes["B"], sizes["B"] * sizes["H"]) and size != sizes["T"]:
+        raise named("softmax-over-batch", "of-softmax-over-batch", **values)
+    if size == sizes["H"] and len(shape) > 3:
+        raise named("softmax-over-heads", "of-softmax-over-heads", **values)
+    is_square = shape[-2:] == (sizes["T"], sizes["T"])
+    if is_square and one.axis == len(shape) - 2 and not is_masked_along(one.scores.mT):
+        raise named("softmax-over-queries", "of-softmax-over-queries", **values)
+
+
+def is_masked_along(scores: Tensor) -> bool:
+    """Whether the last axis is that of keys: some of them are masked for all queries."""
+    hidden = scores < HIDDEN
+    return bool(hidden.any() and (hidden == hidden.all(-2, keepdim=True)).all())
+
+
+def require_once(one: Softmax, earlier: list[Softmax]) -> None:
+    """Raises Mistake if the scores are weights of an earlier softmax."""
+    for other in earlier:
+        if other.weights.numel() == one.scores.numel():
+            x, y = one.scores.flatten(), other.weights.flatten()
+            is_word = (x > HIDDEN) & (x != 0)
+            if is_word.any() and same(x[is_word], y[is_word]):
+                raise named("softmax-applied-twice", "of-softmax-applied-twice", shown=x[is_word])
+    if one.is_log:
+        raise named("log-softmax", "of-log-softmax", shown=one.weights)
+
+
+def require_mask(one: Softmax, sizes: dict[str, int], lengths: list[int]) -> None:
+    """Raises Mistake if other scores than those of padded keys are masked, or none."""
+    count, length = sizes["B"], sizes["T"]
+    square_BHTT = one.scores.shape[-2:] == (length, length) and one.scores.numel() % count == 0
+    if not square_BHTT or min(lengths) == length or one.axis != one.scores.ndim - 1:
+        return
+    hidden = (one.scores < HIDDEN).reshape(count, -1, length, length)
+    keys = torch.arange(length)
+    n = torch.tensor(lengths)[:, None, None, None]
+    is_word = keys < n
+    queries = (keys[:, None] < n).expand(hidden.shape)
+
+    def is_hidden(words: Tensor) -> bool:
+        """Whether the keys that are no words are those that are masked, for queries that are."""
+        wanted = ~words.expand(hidden.shape)
+        return torch.equal(hidden[queries], wanted[queries])
+
+    if not is_word.all() and is_hidden(is_word):
+        return
+    known = {
+        "mask-inverted": ~is_word,
+        "one-position-too-many": keys <= n,
+        "one-position-too-few": keys < n - 1,
+    }
+    for finding, words in known.items():
+        if is_hidden(words):
+            raise named(finding, f"of-{finding}", shown=one.weights)
+    if torch.equal(hidden, ~is_word.mT.expand(hidden.shape)):
+        raise named("queries-masked", "of-queries-masked", shown=one.weights)
+    others = [is_word.any(0, keepdim=True), is_word.all(0, keepdim=True), *is_word.split(1)]
+    rows = hidden[:, :, :1].flatten(0, 2)
+    is_of_others = (rows[:, None] == ~is_word.view(1, count, length)).all(-1).any(1).all()
+    if is_of_others or any(is_hidden(words) for words in others):
+        raise named("lengths-of-other-reviews", "of-lengths-of-other-reviews", shown=one.weights)
+    if not hidden.any():
+        padded = one.scores.reshape(hidden.shape)[~is_word.expand(hidden.shape)]
+        if padded.numel() and same(padded, padded[:1].expand_as(padded)):
+            raise named("mask-too-weak", "of-mask-too-weak", shown=padded)
+
+
+def require_scale(one: Softmax, earlier: list[Operation]) -> None:
+    """Raises Mistake if products of queries and keys are not multiplied by 1 / sqrt(d)."""
+    products = [op for op in earlier if op.name in ("bmm", "mm", "baddbmm")]
+    if not products:
+        return
+    first, second = [x for x in products[-1].given if isinstance(x, Tensor)][-2:]
+    width, size = first.shape[-1], products[-1].result.numel()
+    if width == 1 or size != one.scores.numel():
+        return
+    is_word = one.scores > HIDDEN
+    start = earlier.index(products[-1])
+    for op in earlier[start:]:
+        if op.result.shape == one.scores.shape:
+            x, y = op.result[is_word], one.scores[is_word]
+            factor = float((x * y).sum() / x.square().sum().clamp(min=1e-30))
+            if not same(factor * x, y):
+                return
+            break
+    else:
+        return
+    numbers = [x for op in earlier for x in op.given if isinstance(x, float)]
+    single = [x for op in earlier for x in op.given if isinstance(x, Tensor) and not x.ndim]
+    roots = (width**0.5, width**-0.5, width**0.25, width**-0.25)
+    known = [*numbers, *(float(x) for x in single)]
+    if abs(factor - 1) < 1e-6:
+        if not any(abs(number - root) < 1e-6 for number in known for root in roots):
+            raise named("no-scale", "of-no-scale", width=width)
+    elif abs(factor - width**-0.5) > 1e-4:
+        raise named(
+            "wrong-scale", "of-wrong-scale", factor=f"{factor:.3g}", right=f"{width**-0.5:.3g}"
+        )
+
+
+def named(finding: str, texts: str, shown: Tensor | None = None, **values: object) -> Mistake:
+    """The finding with the texts of another one."""
+    tensors = () if shown is None else (shown,)
+    return Mistake(finding, *mistake(texts, *tensors, **values).args[1:])
