@@ -67,9 +67,7 @@ def softmaxes(made: list[Operation]) -> Iterator[Softmax]:
     for place, one in enumerate(made):
         if one.name in SOFTMAX:
             scores, axis = one.given[:2]
-            yield Softmax(
-                place, scores, axis % scores.ndim, one.result, one.name == "_log_softmax"
-            )
+            yield Softmax(place, scores, axis % scores.ndim, one.result, one.name == "_log_softmax")
 
 
 LENGTHS = (3, 5, 2)  # of reviews, with other numbers of reviews, words and heads
@@ -191,15 +189,22 @@ def require_mask(one: Softmax, sizes: dict[str, int], lengths: list[int]) -> Non
             raise named(finding, f"of-{finding}", shown=one.weights)
     if torch.equal(hidden, ~is_word.mT.expand(hidden.shape)):
         raise named("queries-masked", "of-queries-masked", shown=one.weights)
+    if not hidden.any():
+        require_hidden(one.scores.reshape(hidden.shape)[~is_word.expand(hidden.shape)], one)
     others = [is_word.any(0, keepdim=True), is_word.all(0, keepdim=True), *is_word.split(1)]
     rows = hidden[:, :, :1].flatten(0, 2)
     is_of_others = (rows[:, None] == ~is_word.view(1, count, length)).all(-1).any(1).all()
     if is_of_others or any(is_hidden(words) for words in others):
         raise named("lengths-of-other-reviews", "of-lengths-of-other-reviews", shown=one.weights)
-    if not hidden.any():
-        padded = one.scores.reshape(hidden.shape)[~is_word.expand(hidden.shape)]
-        if padded.numel() and same(padded, padded[:1].expand_as(padded)):
-            raise named("mask-too-weak", "of-mask-too-weak", shown=padded)
+
+
+def require_hidden(padded: Tensor, one: Softmax) -> None:
+    """Raises Mistake if nothing is masked. padded: the scores of padded keys."""
+    if padded[0].abs() < -HIDDEN and same(padded, padded[:1].expand_as(padded)):
+        raise named("mask-too-weak", "of-mask-too-weak", shown=padded)
+    if same(padded, padded[:1].expand_as(padded)):
+        raise named("mask-inverted", "of-mask-inverted", shown=one.weights)
+    raise named("no-key-mask", "of-no-key-mask", shown=one.weights)
 
 
 def require_scale(one: Softmax, earlier: list[Operation]) -> None:
@@ -207,7 +212,7 @@ def require_scale(one: Softmax, earlier: list[Operation]) -> None:
     products = [op for op in earlier if op.name in ("bmm", "mm", "baddbmm")]
     if not products:
         return
-    first, second = [x for x in products[-1].given if isinstance(x, Tensor)][-2:]
+    *_, first, _ = [x for x in products[-1].given if isinstance(x, Tensor)]
     width, size = first.shape[-1], products[-1].result.numel()
     if width == 1 or size != one.scores.numel():
         return
