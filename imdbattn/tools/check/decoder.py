@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_leaves
 from imdbattn.tools.check.numbers import Mistake, NotChecked, StudentError, mistake, normal, same
 from imdbattn.tools.check.operations import Operations, require_known
 from imdbattn.tools.check.part import Part, Recorder, net_of, student
-from imdbattn.tools.check.rules import require_shape
+from imdbattn.tools.check.rules import require_no_lists, require_shape
 from imdbattn.tools.check.tables import describe
 
 REVIEWS, STEPS, WORDS = 3, 4, 5
@@ -114,6 +114,17 @@ class Decoding:
     def once(self) -> Any:
         return self(target(self.vocabulary))
 
+    def with_gradients(self) -> Tensor:
+        """The result as it is returned, not detached."""
+        tokens_BS = target(self.vocabulary)
+        if self.is_textbook:
+            y = self.net(tokens_BS, self.start(self.memory))
+        else:
+            with self.steps_of(tokens_BS):
+                y = self.net(self.source_BT, tokens_BS)
+        first: Tensor = y[0] if isinstance(y, tuple | list) else y
+        return first
+
     def start(self, memory: Memory) -> Any:
         states = memory.states[0] if len(memory.states) == 1 else tuple(memory.states)
         return self.net.init_state((memory.outputs_BTH.transpose(0, 1), states), memory.lengths_B)
@@ -178,6 +189,22 @@ def repeatable(part: Part) -> None:
     first, again = decoding.once(), decoding.once()
     if not same(first, again, 1e-5):
         raise mistake("random-in-evaluation", first, again)
+
+
+def registered(part: Part) -> None:
+    """Every layer is registered, and used."""
+    decoding = Decoding(part)
+    require_no_lists(decoding.net)
+    calls: set[nn.Module] = set()
+    with nn.modules.module.register_module_forward_hook(lambda module, *_: calls.add(module)):
+        y = student(decoding.with_gradients)
+    if not y.requires_grad:
+        return
+    student(lambda: y.square().sum().backward())
+    for name, module in decoding.net.named_modules():
+        is_linear = isinstance(module, nn.Linear) and module not in calls
+        if is_linear and module.weight.grad is None:
+            raise mistake("layer-not-used", name=name)
 
 
 def returns_logits(part: Part) -> None:

@@ -101,7 +101,7 @@ def require_known(made: list[Operation], sizes: dict[str, int], lengths: list[in
 
     sizes: B reviews, T keys and H heads, which differ from each other. lengths: of the reviews.
     """
-    require_transposed(made)
+    require_transposed(made, sizes)
     found = [one for one in softmaxes(made) if is_of_attention(one, sizes)]
     for number, one in enumerate(found):
         require_axis(one, sizes)
@@ -115,15 +115,26 @@ def is_of_attention(one: Softmax, sizes: dict[str, int]) -> bool:
     return sizes["T"] in one.scores.shape and one.scores.is_floating_point()
 
 
-def require_transposed(made: list[Operation]) -> None:
-    """Raises Mistake if two axes are exchanged by view or reshape."""
+def require_transposed(made: list[Operation], sizes: dict[str, int]) -> None:
+    """Raises Mistake if axes are exchanged by view or reshape, which keep the order of numbers."""
     for one in made:
         if one.name not in ("view", "_unsafe_view", "reshape", "_reshape_alias"):
             continue
-        before, after = tuple(one.given[0].shape), tuple(one.result.shape)
-        is_exchanged = len(before) > 2 and before[:2] == after[1::-1] and before[2:] == after[2:]
-        if is_exchanged and before[0] != before[1] and 1 not in before[:2]:
-            raise mistake("reshaped-not-transposed", before=before, after=after)
+        shapes = tuple(one.given[0].shape), tuple(one.result.shape)
+        before, after = (tuple(size for size in shape if size > 1) for shape in shapes)
+        if before != after and sorted(before) == sorted(after):
+            raise mistake("reshaped-not-transposed", before=shapes[0], after=shapes[1])
+        if {of_words(before, sizes), of_words(after, sizes)} == {"words first", "heads first"}:
+            texts = mistake("reshaped-not-transposed", before=shapes[0], after=shapes[1]).args[1:]
+            raise Mistake("heads-mix-words", *texts)
+
+
+def of_words(shape: tuple[int, ...], sizes: dict[str, int]) -> str:
+    """Whether the axis of words comes directly after that of reviews, or after that of heads."""
+    B, T, H = sizes["B"], sizes["T"], sizes["H"]
+    if shape[:2] == (B, T) and len(shape) == 3:
+        return "words first"
+    return "heads first" if shape[:3] == (B, H, T) or shape[:2] == (B * H, T) else ""
 
 
 def require_axis(one: Softmax, sizes: dict[str, int]) -> None:

@@ -97,6 +97,7 @@ MODEL = [
 FOR_ALL = [
     Rule("shape", decoder.logits_shape),
     Rule("repeatable", decoder.repeatable),
+    Rule("registered", decoder.registered, ("repeatable",)),
     Rule("logits", decoder.returns_logits, ("repeatable",)),
     Rule("batch", decoder.batch, ("repeatable", "logits")),
     Rule("encoder", decoder.encoder, ("repeatable", "batch")),

@@ -60,7 +60,7 @@ def shape(part: Part) -> None:
         try:
             require_shape(y, right, f"For {reviews} reviews of {length} words, the result", part)
         except Mistake:
-            require_values(part, net, given, y)
+            require_all_used(part, net, given, y)
             raise
     given = [x[1:] for x in inputs(part, 3, 2, 1)]
     right = tuple(
@@ -74,18 +74,26 @@ def shape(part: Part) -> None:
     )
 
 
-def require_values(part: Part, net: Callable[..., Any], given: list[Tensor], y: Tensor) -> None:
-    """Raises Mistake if the values have no effect on a result of the wrong shape."""
-    names = [name for name, _ in part.arguments]
-    if "v" not in names or not isinstance(y, Tensor):
+def require_all_used(part: Part, net: Callable[..., Any], given: list[Tensor], y: Any) -> None:
+    """Raises Mistake if an argument has no effect on a result of the wrong shape."""
+    if not isinstance(y, Tensor) or not y.is_floating_point():
         return
-    place = names.index("v")
-    moved = [x + 1 if x is given[place] else x for x in given]
-    z = call(part, net, *moved)
-    if y.is_floating_point() and same(y, z, 1e-6):
-        sentence = "The values have no effect: something else is averaged, and has another width."
-        texts = mistake("argument-not-used", y, name="values", fix="").args[2]
-        raise Mistake("keys-not-values", sentence, texts, part.change("keys-not-values"))
+    for place, (name, _) in enumerate(part.arguments[:-1]):
+        if not given[place].is_floating_point():
+            continue
+        moved = [x + normal(*x.shape, seed=7) if x is given[place] else x for x in given]
+        if not same(y, call(part, net, *moved), 1e-6):
+            continue
+        example = mistake("argument-not-used", y, name=name, fix="").args[2]
+        if part.kind == "PositionalEncoding":
+            sentence = "The positions are returned, not added to x."
+            raise Mistake(
+                "positions-not-added", sentence, example, part.change("positions-not-added")
+            )
+        if name == "v":
+            sentence = "The values have no effect: something else is averaged, of another width."
+            raise Mistake("keys-not-values", sentence, example, part.change("keys-not-values"))
+        raise mistake("argument-not-used", y, name=name, fix=part.change("argument-not-used"))
 
 
 def repeatable(part: Part) -> None:
@@ -231,9 +239,8 @@ def without_words_is_a_note(part: Part) -> bool:
     return part.adapter is not None and part.adapter.entry.may_be_nan(called)
 
 
-def registered(part: Part) -> None:
-    """Every layer and every weight is registered."""
-    *_, (_, net) = nets(part)
+def require_no_lists(net: nn.Module) -> None:
+    """Raises Mistake if modules are kept in a list, or the like, of Python."""
     known = set(net.modules())
     for child in known:
         for key, value in vars(child).items():
@@ -244,6 +251,12 @@ def registered(part: Part) -> None:
                     others = sum(p.numel() for p in net.parameters())
                     values = {"type": type(value).__name__, "key": key, "count": len(hidden)}
                     raise mistake("layers-in-a-list", hidden=count, others=others, **values)
+
+
+def registered(part: Part) -> None:
+    """Every layer and every weight is registered."""
+    *_, (_, net) = nets(part)
+    require_no_lists(net)
     if part.kind in ("Classifier", "Model"):  # its vectors and positions are no weights
         return
     second = net_of(part, seed=1)
@@ -281,6 +294,7 @@ def gradients(part: Part) -> None:
     if without:
         names = ", ".join(without[:4]) + ", ..." * (len(without) > 4)
         require_called(made[0], without, lambda: call(part, made[0], *inputs(part, 3, 3)))
+        require_attention(part, made[0])
         raise mistake("no-gradient", count=len(without), names=names)
 
 
@@ -306,7 +320,7 @@ def require_called(net: nn.Module, unused: list[str], run: Callable[[], object])
         name = name.rpartition(".")[0]  # the outermost one that is not called
         values["unused"] = name
     if module in calls:
-        if not any(one.startswith(f"{name}.") for one in unused if one.endswith("bias")):
+        if not all(one.startswith(f"{name}.") for one in unused):
             return
         raise mistake("result-not-used", **values)
     shape = next(iter(module.parameters())).shape
@@ -319,6 +333,18 @@ def require_called(net: nn.Module, unused: list[str], run: Callable[[], object])
     if is_a_function(module):
         return
     raise mistake("module-not-called", **values)
+
+
+def require_attention(part: Part, net: nn.Module) -> None:
+    """Raises Mistake if the words of a review have no effect on each other."""
+    if part.arguments[0][0] != "x" or part.arguments[-1][1][:2] != ["B", "T"]:
+        return
+    given = inputs(part, 3, 3)
+    moved = given[0].clone()
+    moved[:, -1] += 1
+    y, z = (call(part, net, x, *given[1:]) for x in (given[0], moved))
+    if same(y[:, 0], z[:, 0], 1e-6):
+        raise mistake("words-do-not-attend", y[0, 0])
 
 
 def is_a_function(module: nn.Module) -> bool:
