@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from imdbattn.tools.check import instead
 from imdbattn.tools.check.numbers import Mistake, NotChecked, StudentError, mistake, normal, same
 from imdbattn.tools.check.operations import Operations, require_known
 from imdbattn.tools.check.part import Part, Recorder, net_of, student
@@ -201,6 +202,9 @@ def registered(part: Part) -> None:
     if not y.requires_grad:
         return
     student(lambda: y.square().sum().backward())
+    method = getattr(type(decoding.net), "get_context_vector", None)
+    if method is not None and method.__module__ == instead.__name__:
+        return  # it was replaced by a right one, which does not use them
     for name, module in decoding.net.named_modules():
         is_linear = isinstance(module, nn.Linear) and module not in calls
         if is_linear and module.weight.grad is None:

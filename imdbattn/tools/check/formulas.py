@@ -114,12 +114,14 @@ def words_only(y_BTD: Tensor, x_BTD: Tensor, words_BT: Tensor) -> Tensor:
     return y_BTD[words_BT]
 
 
-def with_other_fills(table: Table) -> list[list[Variant]]:
-    """The mistakes where masked scores are -inf instead of -1e9: the weights of a query without
-    keys are then nan, or 0.
+def with_other_fills(table: Table, results: list[Tensor]) -> list[list[Variant]]:
+    """The mistakes where masked scores are -inf instead of -1e9, if a result is nan, or 0, as that
+    of a query without keys may be then.
     """
     masked = {k: v.replace("-1e9", "-inf") for k, v in table.steps.items() if "-1e9" in v}
-    if not masked or "weights" not in table.steps:
+    is_nan = any(not bool(y.isfinite().all()) for y in results)
+    is_zero = any(bool((y == 0).all(-1).any()) for y in results)
+    if not masked or "weights" not in table.steps or not (is_nan or is_zero):
         return []
     nan, zero = [], []
     for finding, sentence, steps in table.variants:
@@ -128,7 +130,7 @@ def with_other_fills(table: Table) -> list[list[Variant]]:
             weights = changed.get("weights", table.steps["weights"])
             nan.append((finding, sentence, changed))
             zero.append((finding, sentence, changed | {"weights": f"({weights}).nan_to_num(0)"}))
-    return [nan, zero]
+    return [nan] * is_nan + [zero] * is_zero
 
 
 def keeps_its_linear(steps: dict[str, str], names: Names) -> bool:
@@ -218,7 +220,7 @@ def diagnose(
     mistakes: list[Any] = [
         (name, text, {}, bind) for name, text, bind in bindings if name not in (RIGHT, GUESS, RARE)
     ]
-    for variants in (table.variants, *with_other_fills(table)):
+    for variants in (table.variants, *with_other_fills(table, results)):
         mistakes += [(*variant, bind) for variant in variants for bind in rights]
     matching = (one for one in mistakes if holds(one[2], one[3]))
     if first := next(matching, None):  # results for padding may tell which of two mistakes it is

@@ -129,11 +129,18 @@ def inside(part: Part, net: nn.Module) -> bool:
         return True
     # of reviews of one word, so that heads need not be told from words
     words = [y for y in computed(part, net, samples(part, 1)) if y.shape[1] == WIDTH]
-    maps = []  # for each norm, that of the input of the projections, and these
+    maps, twice = [], []  # for each norm, that of the input of the projections, and these
     for norm in (whole, norms(words)[-1]):
         x_ND = norm(words[0])
         found = affine_maps(x_ND, [y for y in words if each_number(x_ND, y) is None])[:3]
         maps += [(norm, three) for three in itertools.permutations(found, 3)]
+        if len(found) == 2:
+            twice += [(norm, three) for three in itertools.product(found, repeat=3)]
+    if twice and not differs_inside(part, net, twice, 3, 5, 2, 4, known=False):
+        text = "The attention in this layer is that of two projections of each word, not of three."
+        sentence = "One projection is used for several of W_q, W_k and W_v."
+        change = change_for(TABLES["SelfAttention"], "shared-projections")
+        raise Mistake("shared-projections", sentence, text, change)
     if not differs_inside(part, net, maps, 3, 5, 2, 4):
         return True
     differs_inside(part, net, maps, 4, 4, 4)  # without padding
@@ -183,7 +190,11 @@ def require_skips(part: Part, net: nn.Module, only_wide: bool) -> None:
 
 
 def differs_inside(
-    part: Part, net: nn.Module, maps: Sequence[tuple[Call, tuple[Tensor, ...]]], *lengths: int
+    part: Part,
+    net: nn.Module,
+    maps: Sequence[tuple[Call, tuple[Tensor, ...]]],
+    *lengths: int,
+    known: bool = True,
 ) -> bool:
     """Whether the attention in a layer differs from the formula. Raises Mistake for a known one."""
     x_BTD, mask_BT = inputs(part, *lengths)
@@ -206,7 +217,7 @@ def differs_inside(
 
     if any(gives(tables[heads].steps, one) for heads, one in names):
         return False
-    for heads, one in names:
+    for heads, one in names if known else ():
         found = [
             (finding, sentence, tables[heads].steps | steps)
             for finding, sentence, steps in tables[heads].variants

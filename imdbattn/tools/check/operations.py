@@ -106,7 +106,7 @@ def require_known(made: list[Operation], sizes: dict[str, int], lengths: list[in
     for number, one in enumerate(found):
         require_axis(one, sizes)
         require_once(one, found[:number])
-        require_mask(one, sizes, lengths)
+        require_mask(one, sizes, lengths, made[one.place :])
         require_scale(one, made[: one.place])
 
 
@@ -171,7 +171,9 @@ def require_once(one: Softmax, earlier: list[Softmax]) -> None:
         raise named("log-softmax", "of-log-softmax", shown=one.weights)
 
 
-def require_mask(one: Softmax, sizes: dict[str, int], lengths: list[int]) -> None:
+def require_mask(
+    one: Softmax, sizes: dict[str, int], lengths: list[int], later: list[Operation]
+) -> None:
     """Raises Mistake if other scores than those of padded keys are masked, or none."""
     count, length = sizes["B"], sizes["T"]
     square_BHTT = one.scores.shape[-2:] == (length, length) and one.scores.numel() % count == 0
@@ -201,6 +203,14 @@ def require_mask(one: Softmax, sizes: dict[str, int], lengths: list[int]) -> Non
     if torch.equal(hidden, ~is_word.mT.expand(hidden.shape)):
         raise named("queries-masked", "of-queries-masked", shown=one.weights)
     if not hidden.any():
+        weights = one.weights.reshape(hidden.shape)
+        zeros = [weights.where(words, 0) for words in (is_word, queries)]
+        results = [
+            op.result.reshape(hidden.shape) for op in later if op.result.shape == one.weights.shape
+        ]
+        for after, finding in zip(zeros, ("mask-after-softmax", "queries-masked"), strict=True):
+            if any(same(y, after, 1e-6) for y in results):
+                raise named(finding, f"of-{finding}", shown=after)
         require_hidden(one.scores.reshape(hidden.shape)[~is_word.expand(hidden.shape)], one)
     others = [is_word.any(0, keepdim=True), is_word.all(0, keepdim=True), *is_word.split(1)]
     rows = hidden[:, :, :1].flatten(0, 2)

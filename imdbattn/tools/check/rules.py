@@ -314,15 +314,14 @@ def require_called(net: nn.Module, unused: list[str], run: Callable[[], object])
     name = unused[0].rpartition(".")[0]
     if not name:
         return
+    while "." in name and is_unused(net, name.rpartition(".")[0], unused):
+        name = name.rpartition(".")[0]
     module = net.get_submodule(name)
     values = {"unused": name, "names": ", ".join(unused[:4])}
-    while "." in name and net.get_submodule(name.rpartition(".")[0]) not in calls:
-        name = name.rpartition(".")[0]  # the outermost one that is not called
-        values["unused"] = name
     if module in calls:
-        if not all(one.startswith(f"{name}.") for one in unused):
-            return
-        raise mistake("result-not-used", **values)
+        if is_unused(net, name, unused):
+            raise mistake("result-not-used", **values)
+        return
     shape = next(iter(module.parameters())).shape
     for used, other in net.named_modules():
         is_like = type(other) is type(module) and next(iter(other.parameters())).shape == shape
@@ -335,13 +334,19 @@ def require_called(net: nn.Module, unused: list[str], run: Callable[[], object])
     raise mistake("module-not-called", **values)
 
 
+def is_unused(net: nn.Module, name: str, unused: list[str]) -> bool:
+    """Whether all matrices of the module with this name are among the parameters not used."""
+    parameters = net.get_submodule(name).named_parameters()
+    return all(f"{name}.{k}" in unused for k, p in parameters if p.requires_grad and p.ndim > 1)
+
+
 def require_attention(part: Part, net: nn.Module) -> None:
     """Raises Mistake if the words of a review have no effect on each other."""
     if part.arguments[0][0] != "x" or part.arguments[-1][1][:2] != ["B", "T"]:
         return
     given = inputs(part, 3, 3)
     moved = given[0].clone()
-    moved[:, -1] += 1
+    moved[:, -1] += normal(moved.shape[-1], seed=7)
     y, z = (call(part, net, x, *given[1:]) for x in (given[0], moved))
     if same(y[:, 0], z[:, 0], 1e-6):
         raise mistake("words-do-not-attend", y[0, 0])
