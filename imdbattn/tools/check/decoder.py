@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 from imdbattn.tools.check import instead
 from imdbattn.tools.check.numbers import Mistake, NotChecked, StudentError, mistake, normal, same
-from imdbattn.tools.check.operations import Operations, require_known
+from imdbattn.tools.check.operations import Operations, require_known, require_softmax
 from imdbattn.tools.check.part import Part, Recorder, net_of, student
 from imdbattn.tools.check.rules import require_no_lists, require_shape
 from imdbattn.tools.check.tables import describe
@@ -26,6 +26,7 @@ from imdbattn.tools.check.tables import describe
 REVIEWS, STEPS, WORDS = 3, 4, 5
 LENGTHS = (5, 2, 3)  # of the encoder's reviews
 LAYERS, WIDTH, VOCABULARY = 2, 8, 11
+SHAPE = {"B": REVIEWS, "T": WORDS, "H": 2}  # as for require_known
 EXACT = 1e-6  # a smaller effect is none
 LENGTH = re.compile(".*(len|seq|steps|max).*", re.IGNORECASE)  # names of a number of steps
 
@@ -247,8 +248,7 @@ def batch(part: Part) -> None:
             raise mistake("outputs-reshaped", alone, together)
     with Operations() as operations:
         decoding.once()
-    sizes = {"B": REVIEWS, "T": WORDS, "H": 2}
-    require_known(operations.made, sizes, [WORDS] * REVIEWS)
+    require_known(operations.made, SHAPE, [WORDS] * REVIEWS)
     texts = mistake("depends-on-batch-in-decoder", alone, together).args[1:]
     raise Mistake("depends-on-batch", *texts)
 
@@ -383,6 +383,7 @@ def context(part: Part) -> None:
             raise NotChecked("The model has no attention: its context was not checked.")
         if decoding.is_textbook:
             require_weights(decoding)
+            require_known_attention(decoding)
         raise NotChecked("The context was not checked: no weights (B, T) were recognized.")
     if len(found) < STEPS:
         weights = weights_of(decoding) or [y for _, y in calls.contexts]
@@ -392,6 +393,14 @@ def context(part: Part) -> None:
     for state, _ in calls.contexts:
         if any(state.shape == cell.shape and same(state, cell, 1e-6) for cell in cells):
             raise mistake("query-of-the-cell", state, cells[0])
+
+
+def require_known_attention(decoding: Decoding) -> None:
+    """Raises Mistake if the operations show why no weights are recognized."""
+    with Operations() as operations:
+        decoding.once()
+    require_softmax(operations.made)
+    require_known(operations.made, SHAPE, [WORDS] * REVIEWS)
 
 
 def require_weights(decoding: Decoding) -> None:

@@ -176,6 +176,7 @@ def compare_steps(decoding: Decoding, outputs: Tensor) -> None:
     with Inputs(decoding.net) as alone:
         result = next_token(decoding, values)
     require_new_state(decoding, result, state)
+    require_layers(decoding.net, forward, alone)
     require_inputs(decoding, values)
     require_embedding(forward, alone, tokens)
     for module, given in alone.given:
@@ -279,6 +280,15 @@ def require_inputs(decoding: Decoding, values: list[Any]) -> None:
         after = logits(*changed)
         if after is not None and same(after, before, EXACT):
             raise mistake(f"prediction-without-{what}", before)
+
+
+def require_layers(net: nn.Module, forward: Inputs, alone: Inputs) -> None:
+    """Raises Mistake if get_next_token calls no Linear that forward calls."""
+    called = [module for module, _ in alone.given]
+    for module, _ in forward.given:
+        if isinstance(module, nn.Linear) and module not in called:
+            names = ", ".join(dict.fromkeys(name_of(net, one) for one in called))
+            raise mistake("prediction-without-layer", name=name_of(net, module), called=names)
 
 
 def require_embedding(forward: Inputs, alone: Inputs, tokens: Tensor) -> None:

@@ -24,6 +24,7 @@ from imdbattn.tools.check.formulas import (
     words_only,
 )
 from imdbattn.tools.check.numbers import Mistake, NotChecked, mask, mistake, normal, same, show
+from imdbattn.tools.check.operations import require_known_in
 from imdbattn.tools.check.part import HEADS, WIDTH, Part, inputs, record
 from imdbattn.tools.check.tables import TABLES, change_for
 
@@ -155,7 +156,7 @@ def require_skips(part: Part, net: nn.Module, only_wide: bool) -> None:
     """
     x_BTD, mask_BT = inputs(part, 3, 3)
     other_BTD = x_BTD.clone()
-    other_BTD[:, -1] += normal(WIDTH, seed=3)
+    other_BTD[:, 0] += normal(WIDTH, seed=3)
     with torch.enable_grad():
         made, others = (record(part, net, x, mask_BT) for x in (x_BTD, other_BTD))
     steps, last_wide = [], -1
@@ -165,12 +166,14 @@ def require_skips(part: Part, net: nn.Module, only_wide: bool) -> None:
         if y.shape != x_BTD.shape:
             y, z = y.transpose(0, 1), z.transpose(0, 1)
         if y.shape == x_BTD.shape:
-            steps.append((y, not same(y[:, 0], z[:, 0], 1e-6)))
+            steps.append((y, not same(y[:, 1], z[:, 1], 1e-6)))
         elif y.shape[-1] > WIDTH and any(mixed for _, mixed in steps):
             last_wide = len(steps)
     if only_wide and last_wide < 0:
         return
     mixed = [y for y, is_mixed in steps if is_mixed]
+    if not mixed:
+        return
     if not any(same(y - x_BTD, z) for y, z in itertools.permutations(mixed, 2)):
         x_ND = F.layer_norm(x_BTD, x_BTD.shape[-1:]).flatten(0, 1)
         unmixed = [y for y, is_mixed in steps if not is_mixed and not same(y, x_BTD)]
@@ -186,6 +189,7 @@ def require_skips(part: Part, net: nn.Module, only_wide: bool) -> None:
     if late and not any(sums):
         fix = "Write x = x + self.feed_forward(self.norm(x))."
         raise mistake("input-not-added", late[-1], what="the feed-forward network", fix=fix)
+    require_known_in(part, net)
     raise NotChecked("Differs from the sheet: LayerNorm or what follows the attention is another.")
 
 

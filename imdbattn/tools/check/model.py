@@ -22,7 +22,7 @@ from imdbattn.tools.check.classifier import (
 )
 from imdbattn.tools.check.formulas import RIGHT, diagnose
 from imdbattn.tools.check.numbers import Mistake, NotChecked, mistake, same
-from imdbattn.tools.check.operations import step_by_step
+from imdbattn.tools.check.operations import require_known_in, step_by_step
 from imdbattn.tools.check.part import (
     NAMES,
     VECTORS,
@@ -89,6 +89,11 @@ def as_weights(x: Tensor, reviews: int, length: int) -> list[Tensor] | None:
     if not bool(is_one.any() and (is_one | sums.isnan() | (sums == 0)).all()):
         return None
     return [*x.nan_to_num(0).reshape(reviews, -1, length, length)]
+
+
+def attention(part: Part) -> None:
+    """Each softmax is over keys, and of products that are divided by the root of their width."""
+    require_known_in(part, net_of(part))
 
 
 def mean(part: Part) -> None:

@@ -17,7 +17,7 @@ from imdbattn.tools.check.numbers import Mistake, mistake, same
 from imdbattn.tools.check.part import HEADS, Part, call, inputs
 
 HIDDEN = -1e3  # a smaller score is that of a key that is masked
-SOFTMAX = ("_softmax", "_log_softmax")
+SOFTMAX = ("_softmax", "_safe_softmax", "_log_softmax")
 
 
 class Operation(NamedTuple):
@@ -108,6 +108,15 @@ def require_known(made: list[Operation], sizes: dict[str, int], lengths: list[in
         require_once(one, found[:number])
         require_mask(one, sizes, lengths, made[one.place :])
         require_scale(one, made[: one.place])
+
+
+def require_softmax(made: list[Operation]) -> None:
+    """Raises Mistake if nothing is computed that could be a softmax."""
+    names = {one.name for one in made}
+    if names & {*SOFTMAX, "exp", "exp_", "logsumexp"}:
+        return
+    is_sigmoid = "sigmoid" in names
+    raise named("sigmoid-not-softmax" if is_sigmoid else "no-softmax", "of-no-softmax")
 
 
 def is_of_attention(one: Softmax, sizes: dict[str, int]) -> bool:
@@ -230,15 +239,15 @@ def require_hidden(padded: Tensor, one: Softmax) -> None:
 
 def require_scale(one: Softmax, earlier: list[Operation]) -> None:
     """Raises Mistake if products of queries and keys are not multiplied by 1 / sqrt(d)."""
-    products = [op for op in earlier if op.name in ("bmm", "mm", "baddbmm")]
-    if not products:
+    places = [n for n, op in enumerate(earlier) if op.name in ("bmm", "mm", "baddbmm")]
+    if not places:
         return
-    *_, first, _ = [x for x in products[-1].given if isinstance(x, Tensor)]
-    width, size = first.shape[-1], products[-1].result.numel()
+    start = places[-1]
+    *_, first, _ = [x for x in earlier[start].given if isinstance(x, Tensor)]
+    width, size = first.shape[-1], earlier[start].result.numel()
     if width == 1 or size != one.scores.numel():
         return
     is_word = one.scores > HIDDEN
-    start = earlier.index(products[-1])
     for op in earlier[start:]:
         if op.result.shape == one.scores.shape:
             x, y = op.result[is_word], one.scores[is_word]

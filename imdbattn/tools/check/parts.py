@@ -84,6 +84,7 @@ MODEL = [
     *FIRST,
     Rule("logits", classifier.returns_logits, ("repeatable",)),
     Rule("padding", model.padding, ("repeatable",)),
+    Rule("attention", model.attention, ("repeatable", "padding")),
     Rule("mean", model.mean, ("repeatable", "padding")),
     Rule("vectors", model.vectors, ("repeatable", "padding")),
     Rule("words", model.words, ("repeatable", "logits", "padding", "mean")),
