@@ -182,6 +182,8 @@ def logits_shape(part: Part) -> None:
         if y.shape[1] == WORDS and not decoding.is_textbook:  # the encoder's words are decoded
             raise mistake("decoder-input-not-used", y[0, 0], step=1)
         right = (reviews, steps, VOCABULARY if decoding.is_textbook else y.shape[-1])
+        if y.shape[:2] == right[:2] and y.shape != right:
+            registered(part)
         require_shape(y, right, f"For tokens ({reviews}, {steps}), the result", part)
 
 
