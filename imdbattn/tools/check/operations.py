@@ -150,7 +150,7 @@ def require_axis(one: Softmax, sizes: dict[str, int]) -> None:
     """Raises Mistake if the softmax is over another axis than that of the keys."""
     shape = tuple(one.scores.shape)
     size = shape[one.axis]
-    values = {"shape": shape, "axis": one.axis}
+    values: dict[str, Any] = {"shape": shape, "axis": one.axis}
     if size == 1:
         raise named("softmax-over-one", "of-softmax-over-one", **values)
     if size in (sizes["B"], sizes["B"] * sizes["H"]) and size != sizes["T"]:

@@ -335,9 +335,14 @@ def require_called(net: nn.Module, unused: list[str], run: Callable[[], object])
 
 
 def is_unused(net: nn.Module, name: str, unused: list[str]) -> bool:
-    """Whether all matrices of the module with this name are among the parameters not used."""
-    parameters = net.get_submodule(name).named_parameters()
-    return all(f"{name}.{k}" in unused for k, p in parameters if p.requires_grad and p.ndim > 1)
+    """Whether all matrices of the module with this name are among the parameters not used. Lists
+    are no modules that could be called.
+    """
+    module = net.get_submodule(name)
+    parameters = module.named_parameters()
+    return not isinstance(module, nn.ModuleList | nn.ModuleDict) and all(
+        f"{name}.{k}" in unused for k, p in parameters if p.requires_grad and p.ndim > 1
+    )
 
 
 def require_attention(part: Part, net: nn.Module) -> None:
