@@ -70,7 +70,7 @@ def softmaxes(made: list[Operation]) -> Iterator[Softmax]:
             yield Softmax(place, scores, axis % scores.ndim, one.result, one.name == "_log_softmax")
 
 
-LENGTHS = (3, 5, 2)  # of reviews, with other numbers of reviews, words and heads
+LENGTHS = (4, 7, 5)  # of reviews; their number, and that of heads, is none of these
 
 
 def require_known_in(part: Part, net: Callable[..., Any]) -> None:
@@ -107,7 +107,7 @@ def require_known(made: list[Operation], sizes: dict[str, int], lengths: list[in
         require_axis(one, sizes)
         require_once(one, found[:number])
         require_mask(one, sizes, lengths, made[one.place :])
-        require_scale(one, made[: one.place])
+        require_scale(one, made[: one.place], sizes)
 
 
 def require_softmax(made: list[Operation]) -> None:
@@ -237,7 +237,7 @@ def require_hidden(padded: Tensor, one: Softmax) -> None:
     raise named("no-key-mask", "of-no-key-mask", shown=one.weights)
 
 
-def require_scale(one: Softmax, earlier: list[Operation]) -> None:
+def require_scale(one: Softmax, earlier: list[Operation], sizes: dict[str, int]) -> None:
     """Raises Mistake if products of queries and keys are not multiplied by 1 / sqrt(d)."""
     places = [n for n, op in enumerate(earlier) if op.name in ("bmm", "mm", "baddbmm")]
     if not places:
@@ -265,9 +265,17 @@ def require_scale(one: Softmax, earlier: list[Operation]) -> None:
         if not any(abs(number - root) < 1e-6 for number in known for root in roots):
             raise named("no-scale", "of-no-scale", width=width)
     elif abs(factor - width**-0.5) > 1e-4:
-        raise named(
-            "wrong-scale", "of-wrong-scale", factor=f"{factor:.3g}", right=f"{width**-0.5:.3g}"
-        )
+        known_factors = {
+            "multiplied by sqrt(d)": width**0.5,
+            "divided by d, not by sqrt(d)": 1 / width,
+            "divided by sqrt(D), D the width of all heads": (width * sizes["H"]) ** -0.5,
+            "divided by sqrt(T), T words": sizes["T"] ** -0.5,
+            "divided by T, the number of words": 1 / sizes["T"],
+        }
+        close = (what for what, x in known_factors.items() if abs(x - factor) < 1e-4)
+        what = next(close, "multiplied by another number than 1 / sqrt(d)")
+        values = {"factor": f"{factor:.3g}", "right": f"{width**-0.5:.3g}"}
+        raise named("wrong-scale", "of-wrong-scale", what=what, **values)
 
 
 def named(finding: str, texts: str, shown: Tensor | None = None, **values: object) -> Mistake:
