@@ -274,7 +274,7 @@ def require_scale(one: Softmax, earlier: list[Operation], sizes: dict[str, int])
         }
         close = (what for what, x in known_factors.items() if abs(x - factor) < 1e-4)
         what = next(close, "multiplied by another number than 1 / sqrt(d)")
-        values = {"factor": f"{factor:.3g}", "right": f"{width**-0.5:.3g}"}
+        values: dict[str, Any] = {"factor": f"{factor:.3g}", "right": f"{width**-0.5:.3g}"}
         raise named("wrong-scale", "of-wrong-scale", what=what, **values)
 
 
