@@ -25,7 +25,7 @@ THREE = "\n        ".join(
 ATTENTION = [
     ("softmax-over-queries", SOFTMAX, "torch.softmax(scores, dim=1) @ self.value(x)"),
     ("softmax-over-batch", SOFTMAX, "torch.softmax(scores, dim=0) @ self.value(x)"),
-    ("weights-do-not-sum-to-1", SOFTMAX, "torch.sigmoid(scores) @ self.value(x)"),
+    ("sigmoid-not-softmax", SOFTMAX, "torch.sigmoid(scores) @ self.value(x)"),
     ("no-softmax", SOFTMAX, "scores @ self.value(x)"),
     ("skip-in-attention", SOFTMAX, f"x + {SOFTMAX}"),
     (
@@ -59,8 +59,8 @@ ATTENTION = [
         SCORES,
         "scores.masked_fill(~mask[:, None, :].expand_as(scores).tril(), -1e9)",
     ),
-    ("depends-on-batch", SCORES, "scores.masked_fill(~mask.all(0), -1e9)"),
-    ("no-gradient", "scores = self.query(x) @", "scores = self.query(x).detach() @"),
+    ("lengths-of-other-reviews", SCORES, "scores.masked_fill(~mask.all(0), -1e9)"),
+    ("result-not-used", "scores = self.query(x) @", "scores = self.query(x).detach() @"),
     ("gradient-cut", "scores = self.query(x) @", "scores = self.query(x.detach()) @"),
     (
         "not-registered",
@@ -128,7 +128,7 @@ POSITIONS = [
     ("positions-from-1", ROWS, "torch.arange(1, length + 1)[:, None]"),
     ("wrong-exponent", POWER, "(torch.arange(0, width, 2) * 2 / width)"),
     ("wrong-base", "10000", "1000"),
-    ("wrong-wavelengths", f"10000 ** {POWER}", "(1 + torch.arange(0, width, 2))"),
+    ("wrong-wavelengths", f"10000 ** {POWER}", f"5000 ** {POWER}"),
     ("not-sin-and-cos", "table[:, 1::2] = angle.cos()", "table[:, 1::2] = angle.sin()"),
     ("wrong-dtype", "return table", "return table.long()"),
 ]
@@ -246,7 +246,7 @@ BILINEAR = [
     ("scores-transposed", "self.W(q) @ k.transpose(1, 2)", "k @ self.W(q).transpose(1, 2)"),
 ]
 STEP = [
-    ("weights-do-not-sum-to-1", "softmax(dim=1)", "softmax(dim=0)"),
+    ("softmax-over-batch", "softmax(dim=1)", "softmax(dim=0)"),
     (
         "no-attention",
         "outputs).squeeze(1)\n        weights",
@@ -254,7 +254,7 @@ STEP = [
     ),
     ("state-not-used", "state[:, None], outputs", "outputs[:, :1], outputs"),
     (
-        "not-a-sum-of-outputs",
+        "outputs-projected",
         "torch.bmm(weights[:, None], outputs)",
         "self.score.U(torch.bmm(weights[:, None], outputs))",
     ),

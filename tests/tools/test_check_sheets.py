@@ -309,6 +309,8 @@ def test_a_teacher_adds_a_sheet_as_a_yaml_file(shell, tmp_path):
         ({"calls": None}, "calls"),
         ({"names": ["soft("]}, "'soft\\(' is no regular expression"),
         ({"calls": {"a": "q", "*n": "lengths"}}, "is no regular expression"),
+        ({"names": "soft("}, "'soft\\(' is no regular expression"),
+        ({"sizes": 3}, "sizes is names with what is given for them"),
     ],
 )
 def test_a_sheet_with_a_mistake_is_refused_by_name(change, error, tmp_path):
@@ -316,6 +318,17 @@ def test_a_sheet_with_a_mistake_is_refused_by_name(change, error, tmp_path):
     (file := tmp_path / "my_sheet.yaml").write_text(yaml.safe_dump(page))
     with pytest.raises(UserError, match=error):
         load(str(file))
+
+
+def test_a_bad_pattern_of_a_sheet_ends_in_one_line(shell, tmp_path):
+    page = {"parts": {"soft": MINE["parts"]["soft"] | {"names": ["soft("]}}}
+    (tmp_path / "my_sheet.yaml").write_text(yaml.safe_dump(page))
+    (tmp_path / "mine.py").write_text("def soft(a, n):\n    return a\n")
+    done = shell("check", "mine.py", "--sheet", "my_sheet.yaml", cwd=tmp_path, real=True)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert "my_sheet.yaml: soft: 'soft(' is no regular expression" in line
 
 
 @pytest.mark.parametrize("sheet", OWN)
@@ -657,3 +670,38 @@ def test_a_layer_made_in_forward_is_named(tmp_path):
     text = TAKES_VECTORS.replace("self.v(x)", "nn.Linear(x.shape[-1], x.shape[-1])(x)")
     (file := tmp_path / "model.py").write_text(text)
     assert ("Layer", "made-in-forward") in findings(outcome_of(file))
+
+
+@pytest.mark.parametrize(
+    ("finding", "file", "old", "new"),
+    [
+        ("softmax-over-heads", "self_heads", "a = self.drop(s.softmax(-1))", "a = s.softmax(1)"),
+        (
+            "reshaped-not-transposed",
+            "lab_plain",
+            "self.encoder(self.embed_in(encoder_X))",
+            "self.encoder(self.embed_in(encoder_X).view(*encoder_X.shape[::-1], -1).mT.mT"
+            ".transpose(0, 1))",
+        ),
+        ("prediction-old-state", "lab_plain", "out, hidden_state = self", "out, _ = self"),
+        ("layer-not-used", "lab_plain", "return self.linear(out), h", "return out, h"),
+        ("shared-projections", "textbook_older", "self.W_k(key)", "self.W_q(key)"),
+        (
+            "positions-not-added",
+            "self_one_class",
+            "return x + self.pe[: x.size(1)].unsqueeze(0)",
+            "return self.pe[: x.size(1)].unsqueeze(0)",
+        ),
+        (
+            "layer-not-used",
+            "textbook_older",
+            "self.dense(torch.cat(outputs, dim=0))",
+            "torch.cat(outputs, dim=0)",
+        ),
+        ("no-scale", "self_one_class", " / math.sqrt(h.size(2))", ""),
+        ("result-not-used", "self_heads", "x = b(x, pad_mask)", "b(x, pad_mask)"),
+    ],
+)
+def test_mistakes_are_read_from_the_operations(finding, file, old, new, tmp_path):
+    found = findings(outcome_of(changed(tmp_path, f"sheets/{file}", old, new)))
+    assert finding in [name for _, name in found], found

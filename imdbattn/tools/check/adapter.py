@@ -1,5 +1,6 @@
 """Makes and calls what a sheet asks for as one of the parts that the rules know."""
 
+import inspect
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -203,13 +204,30 @@ def said(called: object, file: str, made: object = None) -> str:
     """
     called = getattr(called, "func", called)
     docstrings = [getattr(thing, "__doc__", None) or "" for thing in (called, made)]
-    texts = [*parameters_of(called), *docstrings]
+    texts = [*parameters_of(called), *docstrings, *comments(made, file)]
     code = getattr(called, "__code__", None)
     if code and Path(file).suffix == ".py":
         last = max(line for *_, line in code.co_lines() if line)
         lines = Path(file).read_text(encoding="utf-8", errors="replace").splitlines()
         texts += lines[code.co_firstlineno - 1 : last]
     return "\n".join(re.sub(r"\w+ ?= ?True", "", text) for text in texts)
+
+
+def comments(made: object, file: str) -> list[str]:
+    """The comments in a class, or before it."""
+    if not isinstance(made, type) or Path(file).suffix != ".py":
+        return []
+    try:
+        lines, first = inspect.getsourcelines(made)
+    except (OSError, TypeError):
+        return []
+    above = Path(file).read_text(encoding="utf-8", errors="replace").splitlines()[: first - 1]
+    found = [line for line in lines if line.lstrip().startswith("#")]
+    for line in reversed(above[2:]):
+        if not line.startswith("#"):
+            break
+        found.append(line)
+    return found
 
 
 def is_allowed(way: Way, text: str) -> bool:

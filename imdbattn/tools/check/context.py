@@ -52,6 +52,8 @@ def scores_of(
             together_BD = context(slice(0, 3), [0, other], mask(2, 2, 2))
             over = "softmax-over-one" if same(together_BD, y_BD) else "softmax-over-batch"
             raise wrong(over, a_B2[0])
+        if same(a_B2.exp().sum(1), torch.ones(3)):
+            raise wrong("log-softmax", a_B2[0])
         if not same(a_B2.sum(1), torch.ones(3), 2e-3) or bool((a_B2 < -1e-6).any()):
             if louder is not None:
                 weights = []

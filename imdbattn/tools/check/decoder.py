@@ -16,14 +16,17 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from imdbattn.tools.check import instead
 from imdbattn.tools.check.numbers import Mistake, NotChecked, StudentError, mistake, normal, same
+from imdbattn.tools.check.operations import Operations, require_known, require_softmax
 from imdbattn.tools.check.part import Part, Recorder, net_of, student
-from imdbattn.tools.check.rules import require_shape
+from imdbattn.tools.check.rules import require_no_lists, require_shape
 from imdbattn.tools.check.tables import describe
 
 REVIEWS, STEPS, WORDS = 3, 4, 5
 LENGTHS = (5, 2, 3)  # of the encoder's reviews
 LAYERS, WIDTH, VOCABULARY = 2, 8, 11
+SHAPE = {"B": REVIEWS, "T": WORDS, "H": 2}  # as for require_known
 EXACT = 1e-6  # a smaller effect is none
 LENGTH = re.compile(".*(len|seq|steps|max).*", re.IGNORECASE)  # names of a number of steps
 
@@ -113,6 +116,17 @@ class Decoding:
     def once(self) -> Any:
         return self(target(self.vocabulary))
 
+    def with_gradients(self) -> Tensor:
+        """The result as it is returned, not detached."""
+        tokens_BS = target(self.vocabulary)
+        if self.is_textbook:
+            y = self.net(tokens_BS, self.start(self.memory))
+        else:
+            with self.steps_of(tokens_BS):
+                y = self.net(self.source_BT, tokens_BS)
+        first: Tensor = y[0] if isinstance(y, tuple | list) else y
+        return first
+
     def start(self, memory: Memory) -> Any:
         states = memory.states[0] if len(memory.states) == 1 else tuple(memory.states)
         return self.net.init_state((memory.outputs_BTH.transpose(0, 1), states), memory.lengths_B)
@@ -168,6 +182,8 @@ def logits_shape(part: Part) -> None:
         if y.shape[1] == WORDS and not decoding.is_textbook:  # the encoder's words are decoded
             raise mistake("decoder-input-not-used", y[0, 0], step=1)
         right = (reviews, steps, VOCABULARY if decoding.is_textbook else y.shape[-1])
+        if y.shape[:2] == right[:2] and y.shape != right:
+            registered(part)
         require_shape(y, right, f"For tokens ({reviews}, {steps}), the result", part)
 
 
@@ -177,6 +193,25 @@ def repeatable(part: Part) -> None:
     first, again = decoding.once(), decoding.once()
     if not same(first, again, 1e-5):
         raise mistake("random-in-evaluation", first, again)
+
+
+def registered(part: Part) -> None:
+    """Every layer is registered, and used."""
+    decoding = Decoding(part)
+    require_no_lists(decoding.net)
+    calls: set[nn.Module] = set()
+    with nn.modules.module.register_module_forward_hook(lambda module, *_: calls.add(module)):
+        y = student(decoding.with_gradients)
+    if not y.requires_grad:
+        return
+    student(lambda: y.square().sum().backward())
+    method = getattr(type(decoding.net), "get_context_vector", None)
+    if method is not None and method.__module__ == instead.__name__:
+        return  # it was replaced by a right one, which does not use them
+    for name, module in decoding.net.named_modules():
+        is_linear = isinstance(module, nn.Linear) and module not in calls
+        if is_linear and module.weight.grad is None:
+            raise mistake("layer-not-used", name=name)
 
 
 def returns_logits(part: Part) -> None:
@@ -213,6 +248,9 @@ def batch(part: Part) -> None:
         state = student(decoding.start, decoding.memory)
         if any(isinstance(x, Tensor) and same(x, reshaped) for x in tree_leaves(state)):
             raise mistake("outputs-reshaped", alone, together)
+    with Operations() as operations:
+        decoding.once()
+    require_known(operations.made, SHAPE, [WORDS] * REVIEWS)
     texts = mistake("depends-on-batch-in-decoder", alone, together).args[1:]
     raise Mistake("depends-on-batch", *texts)
 
@@ -347,6 +385,7 @@ def context(part: Part) -> None:
             raise NotChecked("The model has no attention: its context was not checked.")
         if decoding.is_textbook:
             require_weights(decoding)
+            require_known_attention(decoding)
         raise NotChecked("The context was not checked: no weights (B, T) were recognized.")
     if len(found) < STEPS:
         weights = weights_of(decoding) or [y for _, y in calls.contexts]
@@ -356,6 +395,14 @@ def context(part: Part) -> None:
     for state, _ in calls.contexts:
         if any(state.shape == cell.shape and same(state, cell, 1e-6) for cell in cells):
             raise mistake("query-of-the-cell", state, cells[0])
+
+
+def require_known_attention(decoding: Decoding) -> None:
+    """Raises Mistake if the operations show why no weights are recognized."""
+    with Operations() as operations:
+        decoding.once()
+    require_softmax(operations.made)
+    require_known(operations.made, SHAPE, [WORDS] * REVIEWS)
 
 
 def require_weights(decoding: Decoding) -> None:

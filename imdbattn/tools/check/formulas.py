@@ -14,7 +14,7 @@ from torch import Tensor
 from imdbattn.tools.check.affine import Fitted
 from imdbattn.tools.check.numbers import Mistake, NotChecked, NotCompared, mistake, same, show
 from imdbattn.tools.check.part import Part
-from imdbattn.tools.check.tables import Table
+from imdbattn.tools.check.tables import Table, Variant
 
 Names = dict[str, Any]  # what the expressions of a table use
 Call = Callable[..., Any]
@@ -114,6 +114,25 @@ def words_only(y_BTD: Tensor, x_BTD: Tensor, words_BT: Tensor) -> Tensor:
     return y_BTD[words_BT]
 
 
+def with_other_fills(table: Table, results: list[Tensor]) -> list[list[Variant]]:
+    """The mistakes where masked scores are -inf instead of -1e9, if a result is nan, or 0, as that
+    of a query without keys may be then.
+    """
+    masked = {k: v.replace("-1e9", "-inf") for k, v in table.steps.items() if "-1e9" in v}
+    is_nan = any(not bool(y.isfinite().all()) for y in results)
+    is_zero = any(bool((y == 0).all(-1).any()) for y in results)
+    if not masked or "weights" not in table.steps or not (is_nan or is_zero):
+        return []
+    nan, zero = [], []
+    for finding, sentence, steps in table.variants:
+        if finding != NOTE:
+            changed = masked | {k: v.replace("-1e9", "-inf") for k, v in steps.items()}
+            weights = changed.get("weights", table.steps["weights"])
+            nan.append((finding, sentence, changed))
+            zero.append((finding, sentence, changed | {"weights": f"({weights}).nan_to_num(0)"}))
+    return [nan] * is_nan + [zero] * is_zero
+
+
 def keeps_its_linear(steps: dict[str, str], names: Names) -> bool:
     """Lets a Linear that is found by its result be that of these steps, those of a mistake.
 
@@ -201,7 +220,8 @@ def diagnose(
     mistakes: list[Any] = [
         (name, text, {}, bind) for name, text, bind in bindings if name not in (RIGHT, GUESS, RARE)
     ]
-    mistakes += [(*variant, bind) for variant in table.variants for bind in rights]
+    for variants in (table.variants, *with_other_fills(table, results)):
+        mistakes += [(*variant, bind) for variant in variants for bind in rights]
     matching = (one for one in mistakes if holds(one[2], one[3]))
     if first := next(matching, None):  # results for padding may tell which of two mistakes it is
         found = itertools.chain([first], matching)

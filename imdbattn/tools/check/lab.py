@@ -3,6 +3,7 @@
 Those that it shares with the textbook's decoder are in decoder.py.
 """
 
+import re
 from collections.abc import Callable, Iterable
 from contextlib import contextmanager
 from typing import Any
@@ -24,12 +25,13 @@ from imdbattn.tools.check.decoder import (
     target,
     weights_of,
 )
-from imdbattn.tools.check.numbers import NotChecked, mistake, normal, same
+from imdbattn.tools.check.numbers import NotChecked, StudentError, mistake, normal, same
 from imdbattn.tools.check.part import Part, Recorder, call, inputs, net_of, student
 from imdbattn.tools.check.sheets import parameters_of
 
-# names of arguments
-TOKENS, HIDDEN = ("input_X", "token", "x", "X", "input"), ("hidden_state", "hidden", "state", "h")
+# patterns of the names of arguments
+TOKENS = re.compile("y|.*([xX]|tok|word|mot|char|inp|ids|entree|jeton|tgt|trg|target|cible).*")
+HIDDEN = re.compile("[hs]|h_.*|.*(hid|stat|etat|état|memo).*")
 
 
 @contextmanager
@@ -78,6 +80,8 @@ def encoded(decoding: Decoding) -> tuple[Tensor, Any]:
 def prediction(part: Part) -> None:
     """get_next_token, word by word, gives the largest logits of forward for the same words."""
     decoding = Decoding(part)
+    for name in step_methods(decoding.net):
+        require_new_state_of(decoding, name)
     if getattr(decoding.net, "get_next_token", None) is None:
         raise NotChecked("The model has no get_next_token: the prediction was not compared.")
     for seed in range(3):
@@ -103,11 +107,34 @@ def prediction(part: Part) -> None:
                 break  # without the state there is no next step
 
 
-def next_token(decoding: Decoding, values: list[Any]) -> Any:
-    """The result of get_next_token for the encoder's outputs, tokens (B, 1) and a state."""
-    method = decoding.net.get_next_token
+def next_token(decoding: Decoding, values: list[Any], name: str = "get_next_token") -> Any:
+    """The result of a method for the encoder's outputs, tokens (B, 1) and a state."""
+    method = getattr(decoding.net, name)
     names = [*parameters_of(method)]
     return student(method, *in_order(names, values[-len(names) :]))
+
+
+def step_methods(net: nn.Module) -> list[str]:
+    """The other methods of the class that are called with tokens and a state, such as decoding."""
+    names = []
+    for name, method in vars(type(net)).items():
+        is_known = name in ("forward", "get_next_token", "get_context_vector")
+        if not is_known and not name.startswith("_") and callable(method):
+            given = [one for one in parameters_of(method) if one != "self"]
+            if sorted(kinds_of(given)) in ([1, 2], [0, 1, 2]):
+                names.append(name)
+    return names
+
+
+def require_new_state_of(decoding: Decoding, name: str) -> None:
+    """Raises Mistake if the method returns the state, or the cell, that it is given."""
+    tokens = target(decoding.vocabulary)
+    try:
+        outputs, state = encoded(decoding)
+        result = next_token(decoding, [outputs, tokens[:, :1], state], name)
+    except (StudentError, NotChecked):  # it is called in another way
+        return
+    require_new_state(decoding, result, state, name)
 
 
 def state_of(found: Iterable[object], decoding: Decoding) -> Any:
@@ -149,6 +176,7 @@ def compare_steps(decoding: Decoding, outputs: Tensor) -> None:
     with Inputs(decoding.net) as alone:
         result = next_token(decoding, values)
     require_new_state(decoding, result, state)
+    require_layers(decoding.net, forward, alone)
     require_inputs(decoding, values)
     require_embedding(forward, alone, tokens)
     for module, given in alone.given:
@@ -209,15 +237,17 @@ class Inputs:
             self.given.append((module, given[0].detach().clone()))
 
 
-def require_new_state(decoding: Decoding, result: Any, state: Any) -> None:
-    """Raises Mistake if get_next_token returns the state, or the cell, that it is given."""
+def require_new_state(
+    decoding: Decoding, result: Any, state: Any, name: str = "get_next_token"
+) -> None:
+    """Raises Mistake if the method returns the state, or the cell, that it is given."""
     new = state_of(result, decoding) if isinstance(result, tuple | list) else None
     if new is None:
         return
     pairs = zip(as_list(new), as_list(state), ("hidden state", "cell"), strict=False)
     for after, before, what in pairs:
         if after.numel() == before.numel() and same(after.flatten(), before.flatten()):
-            raise mistake("prediction-old-state", after, what=what)
+            raise mistake("prediction-old-state", after, name=name, what=what)
 
 
 def as_list(state: Any) -> list[Tensor]:
@@ -252,6 +282,15 @@ def require_inputs(decoding: Decoding, values: list[Any]) -> None:
             raise mistake(f"prediction-without-{what}", before)
 
 
+def require_layers(net: nn.Module, forward: Inputs, alone: Inputs) -> None:
+    """Raises Mistake if get_next_token calls no Linear that forward calls."""
+    called = [module for module, _ in alone.given]
+    for module, _ in forward.given:
+        if isinstance(module, nn.Linear) and module not in called:
+            names = ", ".join(dict.fromkeys(name_of(net, one) for one in called))
+            raise mistake("prediction-without-layer", name=name_of(net, module), called=names)
+
+
 def require_embedding(forward: Inputs, alone: Inputs, tokens: Tensor) -> None:
     """Raises Mistake if get_next_token embeds its token with another nn.Embedding than forward."""
 
@@ -271,14 +310,19 @@ def require_embedding(forward: Inputs, alone: Inputs, tokens: Tensor) -> None:
 
 def in_order(names: list[str], values: list[Any]) -> list[Any]:
     """The values, (outputs,) tokens and state, in the order of the method's arguments."""
-    kinds = []
-    for name in names:
-        kind = 1 if name in TOKENS or name[-1:].lower() == "x" else 2 if "h" in name[:1] else 0
-        kinds.append(2 if name in HIDDEN else kind)
-    wanted = [1, 2] if len(values) == 2 else [0, 1, 2]
+    kinds, wanted = kinds_of(names), [1, 2] if len(values) == 2 else [0, 1, 2]
     if sorted(kinds) != wanted:
         return values
     return [values[wanted.index(kind)] for kind in kinds]
+
+
+def kinds_of(names: list[str]) -> list[int]:
+    """For each argument 1 for tokens, 2 for a state, and 0 for the encoder's outputs."""
+    kinds = []
+    for name in names:
+        is_state = HIDDEN.fullmatch(name)
+        kinds.append(2 if is_state else 1 if TOKENS.fullmatch(name) else 0)
+    return kinds
 
 
 def is_state(x: object, size: Callable[[nn.Module], int], decoding: Decoding) -> bool:

@@ -24,6 +24,7 @@ from imdbattn.tools.check.formulas import (
     words_only,
 )
 from imdbattn.tools.check.numbers import Mistake, NotChecked, mask, mistake, normal, same, show
+from imdbattn.tools.check.operations import require_known_in
 from imdbattn.tools.check.part import HEADS, WIDTH, Part, inputs, record
 from imdbattn.tools.check.tables import TABLES, change_for
 
@@ -127,13 +128,20 @@ def inside(part: Part, net: nn.Module) -> bool:
     """
     if any(attending_in_any_way(child) for child in list(net.modules())[1:]):
         return True
-    wide = [y for y in computed(part, net, samples(part, 2)) if y.shape[1] == 2 * WIDTH]
-    words = [y.view(-1, WIDTH) for y in wide]
-    maps = []  # for each norm, that of the input of the projections, and these
+    # of reviews of one word, so that heads need not be told from words
+    words = [y for y in computed(part, net, samples(part, 1)) if y.shape[1] == WIDTH]
+    maps, twice = [], []  # for each norm, that of the input of the projections, and these
     for norm in (whole, norms(words)[-1]):
         x_ND = norm(words[0])
         found = affine_maps(x_ND, [y for y in words if each_number(x_ND, y) is None])[:3]
         maps += [(norm, three) for three in itertools.permutations(found, 3)]
+        if len(found) == 2:
+            twice += [(norm, three) for three in itertools.product(found, repeat=3)]
+    if twice and not differs_inside(part, net, twice, 3, 5, 2, 4, known=False):
+        text = "The attention in this layer is that of two projections of each word, not of three."
+        sentence = "One projection is used for several of W_q, W_k and W_v."
+        change = change_for(TABLES["SelfAttention"], "shared-projections")
+        raise Mistake("shared-projections", sentence, text, change)
     if not differs_inside(part, net, maps, 3, 5, 2, 4):
         return True
     differs_inside(part, net, maps, 4, 4, 4)  # without padding
@@ -148,7 +156,7 @@ def require_skips(part: Part, net: nn.Module, only_wide: bool) -> None:
     """
     x_BTD, mask_BT = inputs(part, 3, 3)
     other_BTD = x_BTD.clone()
-    other_BTD[:, -1] += normal(WIDTH, seed=3)
+    other_BTD[:, 0] += normal(WIDTH, seed=3)
     with torch.enable_grad():
         made, others = (record(part, net, x, mask_BT) for x in (x_BTD, other_BTD))
     steps, last_wide = [], -1
@@ -158,12 +166,14 @@ def require_skips(part: Part, net: nn.Module, only_wide: bool) -> None:
         if y.shape != x_BTD.shape:
             y, z = y.transpose(0, 1), z.transpose(0, 1)
         if y.shape == x_BTD.shape:
-            steps.append((y, not same(y[:, 0], z[:, 0], 1e-6)))
+            steps.append((y, not same(y[:, 1], z[:, 1], 1e-6)))
         elif y.shape[-1] > WIDTH and any(mixed for _, mixed in steps):
             last_wide = len(steps)
     if only_wide and last_wide < 0:
         return
     mixed = [y for y, is_mixed in steps if is_mixed]
+    if not mixed:
+        return
     if not any(same(y - x_BTD, z) for y, z in itertools.permutations(mixed, 2)):
         x_ND = F.layer_norm(x_BTD, x_BTD.shape[-1:]).flatten(0, 1)
         unmixed = [y for y, is_mixed in steps if not is_mixed and not same(y, x_BTD)]
@@ -179,11 +189,16 @@ def require_skips(part: Part, net: nn.Module, only_wide: bool) -> None:
     if late and not any(sums):
         fix = "Write x = x + self.feed_forward(self.norm(x))."
         raise mistake("input-not-added", late[-1], what="the feed-forward network", fix=fix)
+    require_known_in(part, net)
     raise NotChecked("Differs from the sheet: LayerNorm or what follows the attention is another.")
 
 
 def differs_inside(
-    part: Part, net: nn.Module, maps: Sequence[tuple[Call, tuple[Tensor, ...]]], *lengths: int
+    part: Part,
+    net: nn.Module,
+    maps: Sequence[tuple[Call, tuple[Tensor, ...]]],
+    *lengths: int,
+    known: bool = True,
 ) -> bool:
     """Whether the attention in a layer differs from the formula. Raises Mistake for a known one."""
     x_BTD, mask_BT = inputs(part, *lengths)
@@ -206,7 +221,7 @@ def differs_inside(
 
     if any(gives(tables[heads].steps, one) for heads, one in names):
         return False
-    for heads, one in names:
+    for heads, one in names if known else ():
         found = [
             (finding, sentence, tables[heads].steps | steps)
             for finding, sentence, steps in tables[heads].variants

@@ -61,12 +61,13 @@ def attention_mask(part: Part) -> None:
         x[:, -1] += 1
     later = torch.ones(3, 3, dtype=torch.bool).triu(1)
 
+    def result(x: list[torch.Tensor], mask: torch.Tensor | None) -> torch.Tensor:
+        found: torch.Tensor = call(part, partial(net, attn_mask=mask), *x, mask_BT)
+        return found.detach()
+
     def results(mask: torch.Tensor | None) -> list[torch.Tensor]:
-        more = {"attn_mask": mask}
         try:
-            return [
-                call(part, partial(net, **more), *x, mask_BT).detach() for x in (given[:-1], moved)
-            ]
+            return [result(x, mask) for x in (given[:-1], moved)]
         except StudentError as error:
             raise NotChecked("attn_mask was not checked: it is no bool (T, T).") from error
 
@@ -74,7 +75,12 @@ def attention_mask(part: Part) -> None:
     if same(y, without, 1e-6):
         raise mistake("attention-mask-not-used", y)
     if not same(y[:, 0], z[:, 0], 1e-6):
-        raise mistake("attention-mask-inverted", y[0, 0], z[0, 0])
+        first = [x.clone() for x in given[:-1]]
+        for x in first[1:]:
+            x[:, 0] += 1
+        reads_itself = len(first) > 1 and not same(y[:, 0], result(first, later)[:, 0], 1e-6)
+        finding = "attention-mask-too-weak" if reads_itself else "attention-mask-inverted"
+        raise mistake(finding, y[0, 0], z[0, 0])
 
 
 def used_by(part: Part) -> list[str]:

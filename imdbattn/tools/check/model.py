@@ -6,8 +6,7 @@ Shape suffixes: B reviews, T positions, V words of the vocabulary, D width, C cl
 
 import inspect
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -23,6 +22,7 @@ from imdbattn.tools.check.classifier import (
 )
 from imdbattn.tools.check.formulas import RIGHT, diagnose
 from imdbattn.tools.check.numbers import Mistake, NotChecked, mistake, same
+from imdbattn.tools.check.operations import require_known_in, step_by_step
 from imdbattn.tools.check.part import (
     NAMES,
     VECTORS,
@@ -78,17 +78,6 @@ def weights_of_words(part: Part, tokens_BT: Tensor, lengths_B: Tensor) -> None:
                 raise Mistake(finding, *texts)
 
 
-@contextmanager
-def step_by_step() -> Iterator[None]:
-    """Torch's own attention computes its weights in a step of their own within a with block."""
-    before = torch.backends.cuda.flash_sdp_enabled()
-    torch.backends.cuda.enable_flash_sdp(False)
-    try:
-        yield
-    finally:
-        torch.backends.cuda.enable_flash_sdp(before)
-
-
 def as_weights(x: Tensor, reviews: int, length: int) -> list[Tensor] | None:
     """Weights of attention as (heads, T, T) for each review; None for another tensor. nan, of words
     whose keys are all masked, becomes 0, which torch's own attention gives.
@@ -100,6 +89,11 @@ def as_weights(x: Tensor, reviews: int, length: int) -> list[Tensor] | None:
     if not bool(is_one.any() and (is_one | sums.isnan() | (sums == 0)).all()):
         return None
     return [*x.nan_to_num(0).reshape(reviews, -1, length, length)]
+
+
+def attention(part: Part) -> None:
+    """Each softmax is over keys, and of products that are divided by the root of their width."""
+    require_known_in(part, net_of(part))
 
 
 def mean(part: Part) -> None:

@@ -190,7 +190,8 @@ def net_of(part: Part, vectors: Tensor | None = None, seed: int = 0, **options: 
         call(part, module, *inputs(part, 1))
         unused = [k for k, p in module.named_parameters() if nn.parameter.is_lazy(p)]
         if unused:
-            raise mistake("no-gradient", count=len(unused), names=", ".join(unused[:4]))
+            name = unused[0].rpartition(".")[0]
+            raise mistake("module-not-called", unused=name, names=", ".join(unused[:4]))
     for name, parameter in module.named_parameters():
         if parameter.requires_grad and parameter.ndim and parameter.is_floating_point():
             # the same with other options

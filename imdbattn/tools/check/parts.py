@@ -84,6 +84,7 @@ MODEL = [
     *FIRST,
     Rule("logits", classifier.returns_logits, ("repeatable",)),
     Rule("padding", model.padding, ("repeatable",)),
+    Rule("attention", model.attention, ("repeatable", "padding")),
     Rule("mean", model.mean, ("repeatable", "padding")),
     Rule("vectors", model.vectors, ("repeatable", "padding")),
     Rule("words", model.words, ("repeatable", "logits", "padding", "mean")),
@@ -97,6 +98,7 @@ MODEL = [
 FOR_ALL = [
     Rule("shape", decoder.logits_shape),
     Rule("repeatable", decoder.repeatable),
+    Rule("registered", decoder.registered, ("repeatable",)),
     Rule("logits", decoder.returns_logits, ("repeatable",)),
     Rule("batch", decoder.batch, ("repeatable", "logits")),
     Rule("encoder", decoder.encoder, ("repeatable", "batch")),

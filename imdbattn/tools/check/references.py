@@ -34,6 +34,7 @@ from imdbattn.tools.check.numbers import (
     normal,
     same,
 )
+from imdbattn.tools.check.operations import require_known_in
 from imdbattn.tools.check.part import WIDTH, Part, call, inputs, net_of, record, student
 from imdbattn.tools.check.rules import batch, require_shape
 from imdbattn.tools.check.scores import additive_choices, bilinear_choices
@@ -206,6 +207,8 @@ def compare(part: Part, known: bool) -> str:
             require_batch(part)
         if known and not str(found).startswith("Differs"):
             require_effects(part, net)
+            if isinstance(found, Mistake) and part.arguments[:-1]:
+                require_known_in(part, net)
         raise found
     return table.texts["holds"]
 
@@ -219,6 +222,7 @@ def require_batch(part: Part) -> None:
         if not part.adapter or not is_layer or found.args[0] != "depends-on-padding":
             raise
         net, (x_BTD, mask_BT) = net_of(part), inputs(part, 5, 3)
+        require_known_in(part, net)
         results = [call(part, net, x_BTD, mask_BT)[1, 0]]
         for place in (1, 4):  # a word, and padding
             moved_BTD = x_BTD.clone()

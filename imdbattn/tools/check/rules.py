@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from imdbattn.tools.check.numbers import Mistake, NotChecked, StudentError, mistake, normal, same
+from imdbattn.tools.check.operations import require_known_in
 from imdbattn.tools.check.part import (
     WIDTH,
     Part,
@@ -59,7 +60,7 @@ def shape(part: Part) -> None:
         try:
             require_shape(y, right, f"For {reviews} reviews of {length} words, the result", part)
         except Mistake:
-            require_values(part, net, given, y)
+            require_all_used(part, net, given, y)
             raise
     given = [x[1:] for x in inputs(part, 3, 2, 1)]
     right = tuple(
@@ -73,18 +74,26 @@ def shape(part: Part) -> None:
     )
 
 
-def require_values(part: Part, net: Callable[..., Any], given: list[Tensor], y: Tensor) -> None:
-    """Raises Mistake if the values have no effect on a result of the wrong shape."""
-    names = [name for name, _ in part.arguments]
-    if "v" not in names or not isinstance(y, Tensor):
+def require_all_used(part: Part, net: Callable[..., Any], given: list[Tensor], y: Any) -> None:
+    """Raises Mistake if an argument has no effect on a result of the wrong shape."""
+    if not isinstance(y, Tensor) or not y.is_floating_point():
         return
-    place = names.index("v")
-    moved = [x + 1 if x is given[place] else x for x in given]
-    z = call(part, net, *moved)
-    if y.is_floating_point() and same(y, z, 1e-6):
-        sentence = "The values have no effect: something else is averaged, and has another width."
-        texts = mistake("argument-not-used", y, name="values", fix="").args[2]
-        raise Mistake("keys-not-values", sentence, texts, part.change("keys-not-values"))
+    for place, (name, _) in enumerate(part.arguments[:-1]):
+        if not given[place].is_floating_point():
+            continue
+        moved = [x + normal(*x.shape, seed=7) if x is given[place] else x for x in given]
+        if not same(y, call(part, net, *moved), 1e-6):
+            continue
+        example = mistake("argument-not-used", y, name=name, fix="").args[2]
+        if part.kind == "PositionalEncoding":
+            sentence = "The positions are returned, not added to x."
+            raise Mistake(
+                "positions-not-added", sentence, example, part.change("positions-not-added")
+            )
+        if name == "v":
+            sentence = "The values have no effect: something else is averaged, of another width."
+            raise Mistake("keys-not-values", sentence, example, part.change("keys-not-values"))
+        raise mistake("argument-not-used", y, name=name, fix=part.change("argument-not-used"))
 
 
 def repeatable(part: Part) -> None:
@@ -129,6 +138,7 @@ def padding(part: Part) -> None:
                 given[number][1, 2:] = other[number][1, 2:]
         z = call(part, net, *given)
         if not same(cut(y[1:], result, 2), cut(z[1:], result, 2)):
+            require_known_in(part, net)
             raise mistake("depends-on-padding", y[1], z[1], text="", length=2, more=2)
 
 
@@ -165,8 +175,10 @@ def batch(part: Part) -> None:
                 ):
                     texts = mistake("only-padding-read", alone, padded, **values).args[1:]
                     raise Mistake("mask-inverted", *texts)
+                require_known_in(part, net)
                 raise mistake("depends-on-padding", alone, padded, **values)
             if not same(other := cut(together[row : row + 1], result, length), alone, 2e-3):
+                require_known_in(part, net)
                 raise mistake("depends-on-batch", alone, other, **values)
 
 
@@ -227,9 +239,8 @@ def without_words_is_a_note(part: Part) -> bool:
     return part.adapter is not None and part.adapter.entry.may_be_nan(called)
 
 
-def registered(part: Part) -> None:
-    """Every layer and every weight is registered."""
-    *_, (_, net) = nets(part)
+def require_no_lists(net: nn.Module) -> None:
+    """Raises Mistake if modules are kept in a list, or the like, of Python."""
     known = set(net.modules())
     for child in known:
         for key, value in vars(child).items():
@@ -240,6 +251,12 @@ def registered(part: Part) -> None:
                     others = sum(p.numel() for p in net.parameters())
                     values = {"type": type(value).__name__, "key": key, "count": len(hidden)}
                     raise mistake("layers-in-a-list", hidden=count, others=others, **values)
+
+
+def registered(part: Part) -> None:
+    """Every layer and every weight is registered."""
+    *_, (_, net) = nets(part)
+    require_no_lists(net)
     if part.kind in ("Classifier", "Model"):  # its vectors and positions are no weights
         return
     second = net_of(part, seed=1)
@@ -276,7 +293,73 @@ def gradients(part: Part) -> None:
     without = [k for k, p in unused if p.grad is None or p.ndim > 1]
     if without:
         names = ", ".join(without[:4]) + ", ..." * (len(without) > 4)
+        require_called(made[0], without, lambda: call(part, made[0], *inputs(part, 3, 3)))
+        require_attention(part, made[0])
         raise mistake("no-gradient", count=len(without), names=names)
+
+
+def require_called(net: nn.Module, unused: list[str], run: Callable[[], object]) -> None:
+    """Raises Mistake if the parameters that are not used are those of a module that is not called,
+    or whose result has no effect.
+
+    unused: their names. run: calls the module.
+    """
+    calls: dict[nn.Module, int] = {}
+
+    def count(module: nn.Module, given: object, y: object) -> None:
+        calls[module] = calls.get(module, 0) + 1
+
+    with nn.modules.module.register_module_forward_hook(count):
+        run()
+    name = unused[0].rpartition(".")[0]
+    if not name:
+        return
+    while "." in name and is_unused(net, name.rpartition(".")[0], unused):
+        name = name.rpartition(".")[0]
+    module = net.get_submodule(name)
+    values = {"unused": name, "names": ", ".join(unused[:4])}
+    if module in calls:
+        if is_unused(net, name, unused):
+            raise mistake("result-not-used", **values)
+        return
+    shape = next(iter(module.parameters())).shape
+    for used, other in net.named_modules():
+        is_like = type(other) is type(module) and next(iter(other.parameters())).shape == shape
+        if is_like and calls.get(other, 0) > 1:
+            values |= {"used": used, "count": str(calls[other])}
+            texts = mistake("module-instead-of-another", **values).args[1:]
+            raise Mistake("shared-projections", *texts)
+    if is_a_function(module):
+        return
+    raise mistake("module-not-called", **values)
+
+
+def is_unused(net: nn.Module, name: str, unused: list[str]) -> bool:
+    """Whether all matrices of the module with this name are among the parameters not used. Lists
+    are no modules that could be called.
+    """
+    module = net.get_submodule(name)
+    parameters = module.named_parameters()
+    return not isinstance(module, nn.ModuleList | nn.ModuleDict) and all(
+        f"{name}.{k}" in unused for k, p in parameters if p.requires_grad and p.ndim > 1
+    )
+
+
+def require_attention(part: Part, net: nn.Module) -> None:
+    """Raises Mistake if the words of a review have no effect on each other."""
+    if part.arguments[0][0] != "x" or part.arguments[-1][1][:2] != ["B", "T"]:
+        return
+    given = inputs(part, 3, 3)
+    moved = given[0].clone()
+    moved[:, -1] += normal(moved.shape[-1], seed=7)
+    y, z = (call(part, net, x, *given[1:]) for x in (given[0], moved))
+    if same(y[:, 0], z[:, 0], 1e-6):
+        raise mistake("words-do-not-attend", y[0, 0])
+
+
+def is_a_function(module: nn.Module) -> bool:
+    """Whether its parameters may be used without a call of it: torch's own attention does it."""
+    return isinstance(module, nn.modules.linear.NonDynamicallyQuantizableLinear)
 
 
 def slopes(part: Part) -> None:

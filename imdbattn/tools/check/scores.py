@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from imdbattn.tools.check.affine import affine_maps, apply, computed, numbers_of, samples
 from imdbattn.tools.check.formulas import RIGHT, Call, Choice, Names
+from imdbattn.tools.check.numbers import same
 from imdbattn.tools.check.part import HIDDEN, WIDTH, Part
 
 
@@ -38,6 +39,7 @@ def additive_choices(part: Part, net: nn.Module, results: list[Tensor]) -> Itera
             yield *EXCHANGED[average], partial(scored_by_values, names, average)
 
 
+SHARED = "One Linear is used for the queries and for the keys."
 EXCHANGED = {
     "v": ("arguments-exchanged", "The scores are computed from the values, not from the keys."),
     "k": ("arguments-exchanged", "Keys and values are exchanged."),
@@ -62,8 +64,11 @@ def of_key_at(part: Part, net: nn.Module, key: int) -> Iterator[Choice]:
     for w, v, b in itertools.product(
         both, numbers_of(net, HIDDEN), [torch.zeros(1), *numbers_of(net, 1)]
     ):
-        of_key = partial(apply, F.pad(w[:, part.sizes["E"] : -1], (0, 1)))
-        yield RIGHT, "", {"W": of_query(part, w), "U": of_key, name: lambda x, v=v, b=b: x @ v + b}
+        size = part.sizes["E"]
+        of_key = partial(apply, F.pad(w[:, size:-1], (0, 1)))
+        is_shared = same(w[:, :size], w[:, size:-1])
+        finding = ("shared-projections", SHARED) if is_shared else (RIGHT, "")
+        yield *finding, {"W": of_query(part, w), "U": of_key, name: lambda x, v=v, b=b: x @ v + b}
 
 
 def bilinear_choices(part: Part, net: nn.Module, results: list[Tensor]) -> Iterator[Choice]:

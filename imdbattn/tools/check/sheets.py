@@ -186,6 +186,12 @@ def entry_of(sheet: str, part: str, keys: Any) -> Entry:
         raise UserError(f"{where} needs rules and calls")
     if unknown := sorted(keys.keys() - KEYS):
         raise UserError(f"{where} has the key {unknown[0]!r}, which is none of {sorted(KEYS)}")
+    for key in ("names", "needs", "unless", "also"):  # one pattern, or a list of them
+        if isinstance(keys.get(key), str):
+            keys = keys | {key: [keys[key]]}
+    for key in ("make", "sizes"):
+        if not isinstance(keys.get(key) or {}, dict):
+            raise UserError(f"{where}: {key} is names with what is given for them")
     rules = keys["rules"] if isinstance(keys["rules"], list) else [keys["rules"]]
     if wrong := [rule for rule in rules if rule not in SIGNATURES]:
         raise UserError(f"{where}: there are no rules {wrong[0]!r}; {', '.join(SIGNATURES)}")

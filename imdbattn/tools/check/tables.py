@@ -8,12 +8,15 @@ from typing import NamedTuple
 FOLDER = Path(__file__).parent
 
 
+Variant = tuple[str, str, dict[str, str]]  # finding, sentence, steps that are replaced
+
+
 class Table(NamedTuple):
     """A section of a file in mistakes/. steps: name -> expression; the last one is the result."""
 
     texts: dict[str, str]
     steps: dict[str, str]
-    variants: list[tuple[str, str, dict[str, str]]]  # finding, sentence, steps that are replaced
+    variants: list[Variant]
 
 
 def lines_of(*files: Path) -> list[str]:

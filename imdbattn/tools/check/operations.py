@@ -1,0 +1,284 @@
+"""Mistakes that are read from the operations of torch that a part computes: which axis a softmax
+is over, what is masked before it, what its scores are multiplied by, what is reshaped.
+
+They give a name to a part that is wrong and whose result no formula of mistakes/ gives.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from imdbattn.tools.check.numbers import Mistake, mistake, same
+from imdbattn.tools.check.part import HEADS, Part, call, inputs
+
+HIDDEN = -1e3  # a smaller score is that of a key that is masked
+SOFTMAX = ("_softmax", "_safe_softmax", "_log_softmax")
+
+
+class Operation(NamedTuple):
+    """given: the tensors and numbers that an operation is given, as they are then."""
+
+    name: str
+    given: list[Any]
+    result: Tensor
+
+
+class Operations(TorchDispatchMode):
+    """Keeps the operations within a with block."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: list[Operation] = []
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # otherwise torch imports dynamo, which takes seconds
+
+    def __torch_dispatch__(
+        self, operation: Callable[..., Any], types: object, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        given = [kept(x) for x in tree_leaves((args, kwargs or {}))]
+        result = operation(*args, **(kwargs or {}))
+        name = operation.__name__.partition(".")[0]
+        for x in tree_leaves(result):
+            if isinstance(x, Tensor):
+                self.made.append(Operation(name, given, kept(x)))
+        return result
+
+
+def kept(x: Any) -> Any:
+    return x.detach().clone() if isinstance(x, Tensor) else x
+
+
+class Softmax(NamedTuple):
+    place: int  # among the operations
+    scores: Tensor
+    axis: int  # not negative
+    weights: Tensor
+    is_log: bool
+
+
+def softmaxes(made: list[Operation]) -> Iterator[Softmax]:
+    for place, one in enumerate(made):
+        if one.name in SOFTMAX:
+            scores, axis = one.given[:2]
+            yield Softmax(place, scores, axis % scores.ndim, one.result, one.name == "_log_softmax")
+
+
+LENGTHS = (4, 7, 5)  # of reviews; their number, and that of heads, is none of these
+
+
+def require_known_in(part: Part, net: Callable[..., Any]) -> None:
+    """Raises Mistake for a mistake that is found in the operations of a call of the part."""
+    lengths = part.lengths(*LENGTHS)
+    if part.kind == "CausalSelfAttention":
+        lengths = (max(lengths),) * len(lengths)
+    given = inputs(part, *lengths)
+    with torch.enable_grad(), step_by_step(), Operations() as operations:
+        call(part, net, *given)
+    sizes = {"B": len(lengths), "T": max(lengths), "H": HEADS}
+    require_known(operations.made, sizes, [*lengths])
+
+
+@contextmanager
+def step_by_step() -> Iterator[None]:
+    """Torch's own attention computes its weights in a step of their own within a with block."""
+    before = torch.backends.cuda.flash_sdp_enabled()
+    torch.backends.cuda.enable_flash_sdp(False)
+    try:
+        yield
+    finally:
+        torch.backends.cuda.enable_flash_sdp(before)
+
+
+def require_known(made: list[Operation], sizes: dict[str, int], lengths: list[int]) -> None:
+    """Raises Mistake for a mistake that is found in the operations.
+
+    sizes: B reviews, T keys and H heads, which differ from each other. lengths: of the reviews.
+    """
+    require_transposed(made, sizes)
+    found = [one for one in softmaxes(made) if is_of_attention(one, sizes)]
+    for number, one in enumerate(found):
+        require_axis(one, sizes)
+        require_once(one, found[:number])
+        require_mask(one, sizes, lengths, made[one.place :])
+        require_scale(one, made[: one.place], sizes)
+
+
+def require_softmax(made: list[Operation]) -> None:
+    """Raises Mistake if nothing is computed that could be a softmax."""
+    names = {one.name for one in made}
+    if names & {*SOFTMAX, "exp", "exp_", "logsumexp"}:
+        return
+    is_sigmoid = "sigmoid" in names
+    raise named("sigmoid-not-softmax" if is_sigmoid else "no-softmax", "of-no-softmax")
+
+
+def is_of_attention(one: Softmax, sizes: dict[str, int]) -> bool:
+    """Whether these are scores of attention."""
+    return sizes["T"] in one.scores.shape and one.scores.is_floating_point()
+
+
+def require_transposed(made: list[Operation], sizes: dict[str, int]) -> None:
+    """Raises Mistake if axes are exchanged by view or reshape, which keep the order of numbers."""
+    for one in made:
+        if one.name not in ("view", "_unsafe_view", "reshape", "_reshape_alias"):
+            continue
+        shapes = tuple(one.given[0].shape), tuple(one.result.shape)
+        before, after = (tuple(size for size in shape if size > 1) for shape in shapes)
+        if before != after and sorted(before) == sorted(after):
+            raise mistake("reshaped-not-transposed", before=shapes[0], after=shapes[1])
+        if {of_words(before, sizes), of_words(after, sizes)} == {"words first", "heads first"}:
+            texts = mistake("reshaped-not-transposed", before=shapes[0], after=shapes[1]).args[1:]
+            raise Mistake("heads-mix-words", *texts)
+
+
+def of_words(shape: tuple[int, ...], sizes: dict[str, int]) -> str:
+    """Whether the axis of words comes directly after that of reviews, or after that of heads."""
+    B, T, H = sizes["B"], sizes["T"], sizes["H"]
+    if shape[:2] == (B, T) and len(shape) == 3:
+        return "words first"
+    return "heads first" if shape[:3] == (B, H, T) or shape[:2] == (B * H, T) else ""
+
+
+def require_axis(one: Softmax, sizes: dict[str, int]) -> None:
+    """Raises Mistake if the softmax is over another axis than that of the keys."""
+    shape = tuple(one.scores.shape)
+    size = shape[one.axis]
+    values: dict[str, Any] = {"shape": shape, "axis": one.axis}
+    if size == 1:
+        raise named("softmax-over-one", "of-softmax-over-one", **values)
+    if size in (sizes["B"], sizes["B"] * sizes["H"]) and size != sizes["T"]:
+        raise named("softmax-over-batch", "of-softmax-over-batch", **values)
+    if size == sizes["H"] and len(shape) > 3:
+        raise named("softmax-over-heads", "of-softmax-over-heads", **values)
+    is_square = shape[-2:] == (sizes["T"], sizes["T"])
+    if is_square and one.axis == len(shape) - 2 and not is_masked_along(one.scores.mT):
+        raise named("softmax-over-queries", "of-softmax-over-queries", **values)
+
+
+def is_masked_along(scores: Tensor) -> bool:
+    """Whether the last axis is that of keys: some of them are masked for all queries."""
+    hidden = scores < HIDDEN
+    return bool(hidden.any() and (hidden == hidden.all(-2, keepdim=True)).all())
+
+
+def require_once(one: Softmax, earlier: list[Softmax]) -> None:
+    """Raises Mistake if the scores are weights of an earlier softmax."""
+    for other in earlier:
+        if other.weights.numel() == one.scores.numel():
+            x, y = one.scores.flatten(), other.weights.flatten()
+            is_word = (x > HIDDEN) & (x != 0)
+            if is_word.any() and same(x[is_word], y[is_word]):
+                raise named("softmax-applied-twice", "of-softmax-applied-twice", shown=x[is_word])
+    if one.is_log:
+        raise named("log-softmax", "of-log-softmax", shown=one.weights)
+
+
+def require_mask(
+    one: Softmax, sizes: dict[str, int], lengths: list[int], later: list[Operation]
+) -> None:
+    """Raises Mistake if other scores than those of padded keys are masked, or none."""
+    count, length = sizes["B"], sizes["T"]
+    square_BHTT = one.scores.shape[-2:] == (length, length) and one.scores.numel() % count == 0
+    if not square_BHTT or min(lengths) == length or one.axis != one.scores.ndim - 1:
+        return
+    hidden = (one.scores < HIDDEN).reshape(count, -1, length, length)
+    keys = torch.arange(length)
+    n = torch.tensor(lengths)[:, None, None, None]
+    is_word = keys < n
+    queries = (keys[:, None] < n).expand(hidden.shape)
+
+    def is_hidden(words: Tensor) -> bool:
+        """Whether the keys that are no words are those that are masked, for queries that are."""
+        wanted = ~words.expand(hidden.shape)
+        return torch.equal(hidden[queries], wanted[queries])
+
+    if not is_word.all() and is_hidden(is_word):
+        return
+    known = {
+        "mask-inverted": ~is_word,
+        "one-position-too-many": keys <= n,
+        "one-position-too-few": keys < n - 1,
+    }
+    for finding, words in known.items():
+        if is_hidden(words):
+            raise named(finding, f"of-{finding}", shown=one.weights)
+    if torch.equal(hidden, ~is_word.mT.expand(hidden.shape)):
+        raise named("queries-masked", "of-queries-masked", shown=one.weights)
+    if not hidden.any():
+        weights = one.weights.reshape(hidden.shape)
+        zeros = [weights.where(words, 0) for words in (is_word, queries)]
+        results = [
+            op.result.reshape(hidden.shape) for op in later if op.result.shape == one.weights.shape
+        ]
+        for after, finding in zip(zeros, ("mask-after-softmax", "queries-masked"), strict=True):
+            if any(same(y, after, 1e-6) for y in results):
+                raise named(finding, f"of-{finding}", shown=after)
+        require_hidden(one.scores.reshape(hidden.shape)[~is_word.expand(hidden.shape)], one)
+    others = [is_word.any(0, keepdim=True), is_word.all(0, keepdim=True), *is_word.split(1)]
+    rows = hidden[:, :, :1].flatten(0, 2)
+    is_of_others = (rows[:, None] == ~is_word.view(1, count, length)).all(-1).any(1).all()
+    if is_of_others or any(is_hidden(words) for words in others):
+        raise named("lengths-of-other-reviews", "of-lengths-of-other-reviews", shown=one.weights)
+
+
+def require_hidden(padded: Tensor, one: Softmax) -> None:
+    """Raises Mistake if nothing is masked. padded: the scores of padded keys."""
+    if padded[0].abs() < -HIDDEN and same(padded, padded[:1].expand_as(padded)):
+        raise named("mask-too-weak", "of-mask-too-weak", shown=padded)
+    if same(padded, padded[:1].expand_as(padded)):
+        raise named("mask-inverted", "of-mask-inverted", shown=one.weights)
+    raise named("no-key-mask", "of-no-key-mask", shown=one.weights)
+
+
+def require_scale(one: Softmax, earlier: list[Operation], sizes: dict[str, int]) -> None:
+    """Raises Mistake if products of queries and keys are not multiplied by 1 / sqrt(d)."""
+    places = [n for n, op in enumerate(earlier) if op.name in ("bmm", "mm", "baddbmm")]
+    if not places:
+        return
+    start = places[-1]
+    *_, first, _ = [x for x in earlier[start].given if isinstance(x, Tensor)]
+    width, size = first.shape[-1], earlier[start].result.numel()
+    if width == 1 or size != one.scores.numel():
+        return
+    is_word = one.scores > HIDDEN
+    for op in earlier[start:]:
+        if op.result.shape == one.scores.shape:
+            x, y = op.result[is_word], one.scores[is_word]
+            factor = float((x * y).sum() / x.square().sum().clamp(min=1e-30))
+            if not same(factor * x, y):
+                return
+            break
+    else:
+        return
+    numbers = [x for op in earlier for x in op.given if isinstance(x, float)]
+    single = [x for op in earlier for x in op.given if isinstance(x, Tensor) and not x.ndim]
+    roots = (width**0.5, width**-0.5, width**0.25, width**-0.25)
+    known = [*numbers, *(float(x) for x in single)]
+    if abs(factor - 1) < 1e-6:
+        if not any(abs(number - root) < 1e-6 for number in known for root in roots):
+            raise named("no-scale", "of-no-scale", width=width)
+    elif abs(factor - width**-0.5) > 1e-4:
+        known_factors = {
+            "multiplied by sqrt(d)": width**0.5,
+            "divided by d, not by sqrt(d)": 1 / width,
+            "divided by sqrt(D), D the width of all heads": (width * sizes["H"]) ** -0.5,
+            "divided by sqrt(T), T words": sizes["T"] ** -0.5,
+            "divided by T, the number of words": 1 / sizes["T"],
+        }
+        close = (what for what, x in known_factors.items() if abs(x - factor) < 1e-4)
+        what = next(close, "multiplied by another number than 1 / sqrt(d)")
+        values: dict[str, Any] = {"factor": f"{factor:.3g}", "right": f"{width**-0.5:.3g}"}
+        raise named("wrong-scale", "of-wrong-scale", what=what, **values)
+
+
+def named(finding: str, texts: str, shown: Tensor | None = None, **values: object) -> Mistake:
+    """The finding with the texts of another one."""
+    tensors = () if shown is None else (shown,)
+    return Mistake(finding, *mistake(texts, *tensors, **values).args[1:])
