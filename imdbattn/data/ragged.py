@@ -342,6 +342,8 @@ class TrainBatches(Sampler[tuple[int, np.ndarray]]):
         order = rng.permutation(len(self.lengths_N))
         if self.pool is None:
             batches, numbers = self._by_length(order), np.random.default_rng(self.epoch)
+            if len(batches) < self.count:
+                batches = halve_to(batches, self.count)
         else:
             batches, numbers = self._by_pool(order, self.pool), rng
         drawn = [

@@ -89,6 +89,8 @@ def train(cfg: Training, folder: Path, resume: bool, earlier: Path | None) -> Pl
     # Model
     checkpoints = folder / "checkpoints"
     saved = (earlier or folder) / "checkpoints" / "last.ckpt"
+    if resume and not saved.exists():
+        log.warning("%s does not exist: training starts from the beginning", saved)
     state = read_checkpoint(saved) if earlier or (resume and saved.exists()) else None
     module = task.part("module", Learner).new(cfg, corpus, state)
 

@@ -114,8 +114,8 @@ def initial_weights(
 
 
 class Learner(L.LightningModule):
-    """Trains a net; conf/task/ names the subclass of each task, which defines the methods that
-    raise here.
+    """Trains a net; the Task of each task names its subclass, which defines the methods that raise
+    here.
 
     Evaluation keeps the outputs of every item and sorts them in the order of the split: the scores
     are exact for any number of processes, and are the predictions that a run folder stores.

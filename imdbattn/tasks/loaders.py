@@ -88,8 +88,8 @@ class Curriculum:
 
 
 class BatchData(L.LightningDataModule):
-    """Loaders for train, validation and test of one corpus; conf/task/ names the subclass of each
-    task.
+    """Loaders for train, validation and test of one corpus; the Task of each task names its
+    subclass.
 
     Batches are made in the main process, because workers would cost more than they save. On a GPU,
     the ids of a whole split are stored on it, and batches are made there.

@@ -17,7 +17,7 @@ from imdbattn.tasks.outputs import Prediction
 
 
 class Predictor(ABC):
-    """A trained net that is applied to new texts; conf/task/ names the class of each task.
+    """A trained net that is applied to new texts; the Task of each task names its class.
 
     omits_long: whether data.max_tokens omits longer items instead of cutting them.
     cfg: the settings of its run. net: in evaluation mode from now on. facts: see `Learner`.

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
@@ -40,6 +40,18 @@ def test_every_review_is_in_one_of_the_announced_number_of_batches(lengths, epoc
         len(index) == 1 or max(lengths[index].max(), 1) * len(index) <= budget
         for _, index in batches
     )
+
+
+@pytest.mark.parametrize("pool", [None, 32])
+@given(LENGTHS, st.integers(0, 20), st.floats(0, 1))
+@example(np.array([80, 1, 1, 1]), 0, 1.0)
+@example(np.array([10] * 10), 1, 0.5)
+def test_a_given_number_of_batches_is_that_of_every_epoch(pool, lengths, epoch, share):
+    fewest = len(plan(lengths, pool=pool, budget=400)[0])
+    count = fewest + round(share * (len(lengths) - fewest))
+    sampler, batches = plan(lengths, epoch, pool=pool, count=count)
+    assert sorted(np.concatenate([index for _, index in batches])) == list(range(len(lengths)))
+    assert len(batches) == len(sampler) == count
 
 
 def test_composition_order_and_random_numbers_of_the_batches_are_random():

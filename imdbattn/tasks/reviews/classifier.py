@@ -4,6 +4,7 @@ Shape suffixes: B reviews of a batch, N reviews of a split, C classes, R words w
 trained.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -111,7 +112,13 @@ class Scores:
         }
         if self.metric is not None:
             probabilities_NC = self.logits_NC.double().softmax(1).numpy()
-            values[self.metric_name] = float(self.metric(self.labels_N.numpy(), probabilities_NC))
+            value = float(self.metric(self.labels_N.numpy(), probabilities_NC))
+            if not math.isfinite(value):
+                raise UserError(
+                    f"choose_by: {self.metric_name} is {value} for {len(self.labels_N)} texts,"
+                    " so it cannot select an epoch"
+                )
+            values[self.metric_name] = value
         return values
 
     def details(self) -> dict[str, object]:
