@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 import imdbattn
 from imdbattn.data import corpus, glove
+from imdbattn.data.ragged import ragged
 from imdbattn.data.tokens import FIRST_WORD, Tokenizer
 from imdbattn.errors import UserError
 from imdbattn.io.files import sha256_of
@@ -402,6 +403,16 @@ def test_both_graphs_of_every_rung_equal_the_model(settings, tmp_path, rung):
     compare(predictor, to_program(predictor).module(), 1e-5)
     to_onnx(predictor, tmp_path / "model.onnx")
     compare(predictor, runner(onnxruntime, tmp_path / "model.onnx"), 1e-4)
+
+
+@pytest.mark.parametrize("rung", ["residual_pe", "log_counts"])
+def test_what_a_graph_computes_equals_the_model(settings, rung):
+    predictor = random_predictor(settings, rung)
+    before = predictor.batch_options["before"]
+    batch = ragged([[3, 4, 5], [], [6]]).batch(torch.arange(3), before=before)
+    inputs = (batch.tokens_BT, batch.lengths_B, batch.before_BTW)[: 3 if before else 2]
+    with torch.no_grad():
+        torch.testing.assert_close(Graph(predictor.net)(*inputs), predictor.net(batch))
 
 
 def test_a_recurrent_network_has_no_graph(settings):
