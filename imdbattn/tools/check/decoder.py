@@ -360,16 +360,19 @@ class Calls:
             return
         rest = [*given[1:], *named.values()]
         after = y if isinstance(module, nn.RNNCellBase) else y[1]
-        states = [
-            [s] if isinstance(s, Tensor) else [*s] for s in (*rest[:1], after) if s is not None
-        ]
-        kept = [[x.detach().clone() for x in one] for one in states]
-        self.states.append((module, kept[0] if len(kept) == 2 else [], kept[-1]))
+        before = rest[0] if rest else None
+        self.states.append((module, state_kept(before), state_kept(after)))
         is_batched = isinstance(module, nn.RNNBase) and isinstance(y[0], Tensor) and y[0].ndim == 3
         outputs = y[0].detach() if is_batched else None
         if outputs is not None and not module.batch_first:
             outputs = outputs.transpose(0, 1)
         self.outputs.append(outputs)
+
+
+def state_kept(state: Any) -> list[Tensor]:
+    """Copies of h, or of h and c; none if there is no state."""
+    tensors = [x for x in tree_leaves(state) if isinstance(x, Tensor)]
+    return [x.detach().clone() for x in tensors]
 
 
 def context(part: Part) -> None:
@@ -426,7 +429,11 @@ def require_weights(decoding: Decoding) -> None:
 
 
 def distinct(tensors: list[Tensor]) -> list[Tensor]:
-    return [x for place, x in enumerate(tensors) if not any(same(x, y) for y in tensors[:place])]
+    found: list[Tensor] = []
+    for x in tensors:
+        if not any(same(x, y) for y in found):
+            found.append(x)
+    return found
 
 
 def state_carried(part: Part) -> None:
@@ -464,7 +471,7 @@ def require_encoder_state(outputs: Tensor | None, last: list[Tensor], before: li
         for x, what in zip(before, ("hidden state", "cell"), strict=True):
             if not bool(x.any()):
                 raise mistake("encoder-state-not-used", what=what)
-        (h, c), (new_h, new_c) = ([x.flatten() for x in pair] for pair in (last, before))
+        h, c, new_h, new_c = (x.flatten() for x in (*last, *before))
         if same(h, new_c) and same(c, new_h):
             raise mistake("encoder-state-exchanged", new_h, h)
     if outputs is None or last[0].numel() != before[0].numel():

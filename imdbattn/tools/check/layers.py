@@ -80,7 +80,8 @@ def norms(words: list[Tensor]) -> list[Call]:
     for x_ND in words:
         x_ND = F.layer_norm(x_ND, (WIDTH,))
         fits = [fit for y_ND in words if (fit := each_number(x_ND, y_ND)) is not None]
-        found += [fit for fit in fits[-1:] if not any(same(fit, other) for other in found)]
+        if fits and not any(same(fits[-1], other) for other in found):
+            found.append(fits[-1])
     plain = torch.stack([torch.ones(WIDTH), torch.zeros(WIDTH)])
     return [
         partial(F.layer_norm, normalized_shape=(WIDTH,), weight=w, bias=b)

@@ -130,12 +130,16 @@ def require_transposed(made: list[Operation], sizes: dict[str, int]) -> None:
         if one.name not in ("view", "_unsafe_view", "reshape", "_reshape_alias"):
             continue
         shapes = tuple(one.given[0].shape), tuple(one.result.shape)
-        before, after = (tuple(size for size in shape if size > 1) for shape in shapes)
+        before, after = map(above_one, shapes)
         if before != after and sorted(before) == sorted(after):
             raise mistake("reshaped-not-transposed", before=shapes[0], after=shapes[1])
         if {of_words(before, sizes), of_words(after, sizes)} == {"words first", "heads first"}:
             texts = mistake("reshaped-not-transposed", before=shapes[0], after=shapes[1]).args[1:]
             raise Mistake("heads-mix-words", *texts)
+
+
+def above_one(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(size for size in shape if size > 1)
 
 
 def of_words(shape: tuple[int, ...], sizes: dict[str, int]) -> str:

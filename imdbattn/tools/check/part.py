@@ -4,18 +4,16 @@ import inspect
 import re
 import zlib
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from imdbattn.tools.check.adapter import Adapter
 from imdbattn.tools.check.numbers import Mistake, NotChecked, StudentError, mask, mistake, normal
 from imdbattn.tools.check.tables import SIGNATURES, TABLES, Table, change_for
-
-if TYPE_CHECKING:
-    from imdbattn.tools.check.adapter import Adapter
 
 WIDTH, HEADS, HIDDEN, QUERY_WIDTH = 8, 2, 10, 6
 # of a Classifier: words, the width of their vectors, and classes
@@ -52,7 +50,7 @@ class Part:
         file: str = "",
         own: Own | None = None,
         kind: str = "",
-        adapter: "Adapter | None" = None,
+        adapter: Adapter | None = None,
     ) -> None:
         self.name, self.make, self.file = name, make, file
         self.kind, self.adapter = kind or name, adapter
@@ -60,11 +58,9 @@ class Part:
         self.own = getattr(make, "__globals__", {}) if own is None else own
         self.signature = SIGNATURES[self.kind]
         forward = getattr(make, "forward", None)
-        given = (
-            [*inspect.signature(forward).parameters][1:]
-            if name == self.kind == "MultiHeadAttention" and not adapter and forward
-            else []
-        )
+        given: list[str] = []
+        if name == self.kind == "MultiHeadAttention" and not adapter and forward:
+            given = [*inspect.signature(forward).parameters][1:]
         if given and (len(given) < 3 or "mask" in given[1]):  # x, mask
             self.signature = SIGNATURES["SelfAttention"].replace(
                 "SelfAttention(width)", "MultiHeadAttention(width, heads)"

@@ -14,13 +14,14 @@ import imdbattn.tools.check.model as model
 import imdbattn.tools.check.rules as rules
 import imdbattn.tools.check.source as source
 from imdbattn.errors import UserError
-from imdbattn.tools.check.adapter import Adapter, is_given_a_mask, rank_of
-from imdbattn.tools.check.adapter import settle as settle_among
+from imdbattn.tools.check.adapter import Adapter
 from imdbattn.tools.check.instead import instead
 from imdbattn.tools.check.part import SIZES, Own, Part
 from imdbattn.tools.check.references import agrees, reference
 from imdbattn.tools.check.report import Message, result_of
 from imdbattn.tools.check.running import Rule, explain, run
+from imdbattn.tools.check.settling import is_given_a_mask, rank_of
+from imdbattn.tools.check.settling import settle as settle_among
 from imdbattn.tools.check.sheets import Sheet, choose, load, matches
 from imdbattn.tools.check.tables import PARTS, SIGNATURES
 
@@ -197,11 +198,15 @@ def check_objects(things: Own, sheet: str | None = None) -> Iterator[Message]:
     yield from check_parts(parts, page, dict(things), {})
 
 
+def names_of_rules(part: Part) -> list[str]:
+    return [rule.name for rule in rules_of(part)]
+
+
 def check_parts(
     parts: list[Part], page: Sheet | None, own: Own, names: Mapping[str, str]
 ) -> Iterator[Message]:
     """The messages of these parts. own: the names of the file, where wrong parts are replaced."""
-    checks = {part.name: [rule.name for rule in rules_of(part)] for part in parts}
+    checks = {part.name: names_of_rules(part) for part in parts}
     yield {"parts": checks}
     if page:
         yield {"sheet": page.title, "expected": list({**dict.fromkeys(names_of(page)), **checks})}

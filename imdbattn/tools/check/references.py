@@ -1,5 +1,6 @@
 """What each part is compared with: formulas of mistakes/, and the numbers that these use."""
 
+import itertools
 import re
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -76,10 +77,16 @@ def examples_of(part: Part) -> Names:
 
 def encoding_examples(part: Part) -> Names:
     """The vectors are small, so that small differences of the positions are seen."""
-    lengths = [3] * 16, [1], [2], [20, 20]
-    texts = "16 reviews of 3 words", "1 review of 1 word", "1 review of 2 words", "2 reviews of 20"
-    given = ([x / 4 for x in inputs(part, *one)] for one in lengths)
-    return dict(zip(texts, given, strict=True))
+    lengths = {
+        "16 reviews of 3 words": [3] * 16,
+        "1 review of 1 word": [1],
+        "1 review of 2 words": [2],
+        "2 reviews of 20": [20, 20],
+    }
+    examples: Names = {}
+    for text, one in lengths.items():
+        examples[text] = [x / 4 for x in inputs(part, *one)]
+    return examples
 
 
 def encoding_choices(part: Part, net: nn.Module, results: list[Tensor]) -> Iterable[Choice]:
@@ -160,17 +167,13 @@ def compare(part: Part, known: bool) -> str:
     )
 
     def binding(finding: str, text: str, choice: Any) -> Binding:
-        return (
-            finding,
-            text,
-            choice if callable(choice) else lambda *x: dict(zip(given, x, strict=True)) | choice,
-        )
+        if callable(choice):
+            return finding, text, choice
+        return finding, text, lambda *x: dict(zip(given, x, strict=True)) | choice
 
-    choices = (
-        CHOICES[part.kind](part, net, results)
-        if part.kind in CHOICES
-        else [(RIGHT, "", CONSTANT.get(part.kind, {}))]
-    )
+    choices: Iterable[Choice] = [(RIGHT, "", CONSTANT.get(part.kind, {}))]
+    if part.kind in CHOICES:
+        choices = CHOICES[part.kind](part, net, results)
     bindings = [binding(*choice) for choice in choices]
     keep = words_only if given == ["x", "mask"] and "T" in part.arguments[-1][1] else whole
     padded = PADDED if PADDED in examples else ""
@@ -292,7 +295,8 @@ def adds_input(part: Part, attention: type) -> bool:
     for x, y in calls:
         like_x = [z for z in made if z.shape == x.shape]
         before = [z for z in like_x if same(normalized(z), normalized(x))]
-        if any(z.shape == y.shape and any(same(z - y, a) for a in (x, *before)) for z in made):
+        like_y = [z for z in made if z.shape == y.shape]
+        if any(same(z - y, a) for z, a in itertools.product(like_y, (x, *before))):
             return True
     return False
 

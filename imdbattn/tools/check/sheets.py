@@ -114,10 +114,11 @@ class Entry:
     def can_be_called(self, thing: Any) -> bool:
         """Whether the class is called with a mask or lengths, and with as many arguments."""
         called = parameters_of(thing.forward) if hasattr(thing, "forward") else {}
-        return any(
-            len(called) >= len(way.arguments) and any(meant(name, way.masks) for name in called)
-            for way in self.ways
-        )
+        for way in self.ways:
+            is_masked = any(meant(name, way.masks) for name in called)
+            if is_masked and len(called) >= len(way.arguments):
+                return True
+        return False
 
     def may_be_nan(self, called: Any) -> bool:
         """Whether nan for a review without words is a note only, for this function."""
@@ -276,9 +277,8 @@ def may_be_plain(part: str, thing: Any) -> bool:
         return True
     made = re.findall(r"\w+", signature.partition(": ")[0])[1:]
     called = parameters_of(thing.forward) if hasattr(thing, "forward") else {}
-    is_masked, has_lengths = (
-        any(re.search(pattern, name) for name in called) for pattern in ("mask|pad", "len")
-    )
+    is_masked = any(re.search("mask|pad", name) for name in called)
+    has_lengths = any("len" in name for name in called)
     asks = "mask" in signature, "lengths" in signature
     if is_masked != has_lengths and asks[0] != asks[1] and is_masked != asks[0]:
         return False
