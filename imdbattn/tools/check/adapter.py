@@ -27,6 +27,8 @@ class Adapter:
         call = SIGNATURES[kind].partition(": ")[2].partition(" ->")[0]
         self.given = re.findall(r"(\w+)(?:,|$| \()", re.sub(r"\([^)]*\)", "(", call))
         self.sizes: dict[str, int] = {}
+        self.widths: dict[str, int] = {}  # instead of the usual ones
+        self.made_with: dict[str, str] = {}  # of the class: expressions that were found by trial
         self.masked = entry.masked
         self.vectors_VD: Tensor | None = None  # given as vectors of the words instead of tokens
         self.settled = False  # whether the way is the solution's
@@ -34,22 +36,21 @@ class Adapter:
 
     def build(self, make: Callable[..., Any], sizes: dict[str, int], **names: Any) -> Any:
         """The module that the sheet describes."""
-        if self.entry.free and (other := unknown(make, self.entry.make)):
+        wanted = {re.escape(k): v for k, v in self.made_with.items()} | self.entry.make
+        if self.entry.free and (other := unknown(make, wanted)):
             raise NotChecked(f"It was not checked: it is not known what {other[0]} is.")
-        asked = [
-            self.entry.make.get(meant(k, self.entry.make) or "", "") for k in parameters_of(make)
-        ]
+        asked = [wanted.get(meant(k, wanted) or "", "") for k in parameters_of(make)]
         if "D // heads" in asked and not any(
             value == "heads" or "n_head" in value for value in asked
         ):
             sizes = sizes | {"heads": 1}  # the class is one head
-        given, named = arguments_of(make, self.entry.make, sizes | names)
+        given, named = arguments_of(make, wanted, sizes | names)
         module = make(*given, **named)
         is_model = self.given[:1] == ["tokens"] and isinstance(module, nn.Module)
         if is_model and not {"vectors", "vocabulary"} & {*asked}:
             self.vectors_VD = None if has_table(module) else names.get("vectors")
         if self.entry.sizes and isinstance(module, nn.Module):
-            asked = [key for key, value in self.entry.make.items() if value == "classes"]
+            asked = [key for key, value in wanted.items() if value == "classes"]
             is_asked = any(meant(name, asked) for name in parameters_of(make))
             classes = sizes["C"] if is_asked else class_count(module, sizes["C"])
             found = {"it": module, "hidden": hidden_size, "classes": classes}

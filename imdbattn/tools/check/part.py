@@ -95,7 +95,7 @@ class Part:
             return SIZES
         if self.adapter.entry.sizes and not self.adapter.sizes:
             student(self.adapter.build, self.make, SIZES | NAMES, vectors=vectors_VD())
-        return SIZES | self.adapter.sizes
+        return SIZES | self.adapter.sizes | self.adapter.widths
 
     def lengths(self, *lengths: int) -> tuple[int, ...]:
         """These lengths, or the longest for all if the part has no mask."""

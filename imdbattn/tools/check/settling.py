@@ -61,6 +61,7 @@ def settle(
     if is_for_padding(called):
         ways = [way for way in ways if is_given_padding(way)] or ways
     ways = [way for way in ways if is_as_others(way, called, candidates[0])] or ways
+    ways = without_rare(candidates[0], ways, rules[0])
     left = [(part, way) for part in candidates for way in ways]
     ranks = [0]
     for rule in rules:
@@ -83,6 +84,20 @@ def settle(
     adapter.way = way
     adapter.settled = True
     return part
+
+
+def without_rare(part: Part, ways: list[Way], shape: Callable[[Part], object]) -> list[Way]:
+    """The ways without those that are only for solutions that raise an exception in the others, or
+    these alone.
+    """
+    rare = [way for way in ways if way.if_raises]
+    usual = [way for way in ways if not way.if_raises]
+    if rare and usual:
+        for way in (*usual, *rare):
+            adapter_of(part).way = way
+            if rank_of(shape, part) >= 0:
+                return rare if way.if_raises else usual
+    return usual or rare
 
 
 def adapter_of(part: Part) -> Adapter:

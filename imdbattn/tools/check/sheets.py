@@ -46,6 +46,7 @@ class Way:
     result: str = "y"  # the part's result, from that of the call
     if_said: str = ""  # a pattern; only if the solution's text has it: see said
     unless_said: str = ""  # a pattern; not if the solution's text has it
+    if_raises: str = ""  # "true": only if the solution raises exceptions in all other ways
 
     @property
     def masks(self) -> list[str]:
@@ -145,6 +146,9 @@ class Sheet:
     entries: list[Entry]
 
 
+Match = tuple[Entry, str, Any]  # the name and the class or function of a file
+
+
 def parameters_of(thing: Any) -> dict[str, inspect.Parameter]:
     """The named parameters of a function, method or class, without self."""
     try:
@@ -201,7 +205,7 @@ def entry_of(sheet: str, part: str, keys: Any) -> Entry:
     for call in calls:
         if not isinstance(call, dict):
             raise UserError(f"{where}: calls are names of arguments with what is given for them")
-        known = ("says", "result", "if_said", "unless_said")
+        known = ("says", "result", "if_said", "unless_said", "if_raises")
         arguments = {k: str(v) for k, v in call.items() if k not in known}
         ways.append(Way(arguments, **{k: str(v) for k, v in call.items() if k in known}))
     for key in ("without_words", "other_pooling"):
@@ -291,15 +295,13 @@ def agreement(thing: Any, known: set[str]) -> int:
     return len(known & given)
 
 
-def matches(
-    sheet: Sheet, own: Mapping[str, Any], anywhere: bool = False
-) -> list[tuple[Entry, str, Any]]:
+def matches(sheet: Sheet, own: Mapping[str, Any], anywhere: bool = False) -> list[Match]:
     """The sheet's entries, and the names and things of the file that they are found in.
 
     A thing belongs to the first entry that it fits, and to each entry that has a method. anywhere:
     whether it may be defined in another place than the checked file.
     """
-    found: list[tuple[Entry, str, Any]] = []
+    found: list[Match] = []
     taken: set[int] = set()
     for entry in sheet.entries:
         for name, thing in own.items():
