@@ -33,7 +33,7 @@ from imdbattn.tools.check.sheets import (
     parameters_of,
 )
 from imdbattn.tools.check.tables import PARTS, SIGNATURES
-from imdbattn.tools.check.trying import find_arguments, model_entry, models_of
+from imdbattn.tools.check.trying import in_either_type, model_entry, models_of
 
 FIRST = [
     Rule("shape", rules.shape),
@@ -312,7 +312,6 @@ def with_models(
         return found
     layers = [thing for one, _, thing in found if one.any_name and "PlainLayer" in one.rules]
     taken = [thing for _, _, thing in found if not any(thing is layer for layer in layers)]
-    torch.set_default_dtype(torch.float64)
     models = [(entry, name, own[name]) for name in models_of(own, taken, entry, file, anywhere)]
     others = [one for one in found if not any(one[2] is model for *_, model in models)]
     return others + models
@@ -335,9 +334,8 @@ def settle(part: Part) -> None:
         candidates.append(candidate)
     if part.kind in ("Decoder", "Seq2Seq"):
         return
-    torch.set_default_dtype(torch.float64)
     for candidate in candidates:
-        find_arguments(candidate)
+        in_either_type(candidate)
     if part.kind == "scaled_dot_product_attention" and not entry.sizes:
         allow_equal_widths(candidates)
     if part.kind == "AdditiveAttention":

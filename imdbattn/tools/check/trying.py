@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from imdbattn.tools.check.adapter import Adapter
@@ -60,6 +61,18 @@ def result_of(part: Part) -> Tensor | None:
     return None
 
 
+def in_either_type(part: Part) -> Tensor | None:
+    """As result_of, in float64 or else in float32, which stays the default type; the arguments of
+    the class are found.
+    """
+    for dtype in (torch.float64, torch.float32):
+        torch.set_default_dtype(dtype)
+        if find_arguments(part) and (y := result_of(part)) is not None:
+            return y
+    torch.set_default_dtype(torch.float64)
+    return None
+
+
 def model_entry(sheet: Sheet) -> Entry | None:
     """What the sheet says about models under any name."""
     return next((e for e in sheet.entries if e.any_name and e.rules == ["Model"]), None)
@@ -82,6 +95,5 @@ def models_of(own: Own, taken: list[Any], entry: Entry, file: str, anywhere: boo
 
 def is_model(name: str, thing: Any, own: Own, entry: Entry, file: str) -> bool:
     part = Part(name, thing, file, own, "Model", Adapter(entry, "Model"))
-    find_arguments(part)
-    y = result_of(part)
+    y = in_either_type(part)
     return y is not None and y.ndim == 2 and y.shape[1] in (2, CLASSES)
