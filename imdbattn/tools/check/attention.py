@@ -112,9 +112,10 @@ def has_matrix_of(w: Tensor, others: list[Tensor]) -> bool:
 
 
 def without_heads_of(maps: list[Tensor]) -> list[Tensor]:
-    """The maps without those of one head that are rows of a projection for all heads."""
+    """The maps without those of one head, if all of them are rows of projections for all heads."""
     wide = [w for w in maps if len(w) == WIDTH]
-    return [w for w in maps if len(w) >= WIDTH or len(wide) < 3 or not among(w, wide)]
+    is_cut = all(among(w, wide) for w in maps if len(w) < WIDTH)
+    return [w for w in maps if len(w) >= WIDTH] if is_cut else maps
 
 
 def shorter_than(w: Tensor, maps: list[Tensor]) -> list[Tensor]:
