@@ -99,7 +99,7 @@ MODEL = [
     Rule("mean", model.mean, ("repeatable", "padding")),
     Rule("vectors", model.vectors, ("repeatable", "padding")),
     Rule("words", model.words, ("repeatable", "logits", "padding", "mean")),
-    Rule("layers", classifier.layers),
+    Rule("layers", model.layers),
     Rule("registered", rules.registered),
     Rule("gradients", rules.gradients, ("logits", "layers", "registered", "padding", "mean")),
     Rule("positions", model.positions, ("repeatable",)),
