@@ -249,8 +249,9 @@ def require_added_once(part: Part, pe_BTD: Tensor) -> None:
 
 def is_table(x: object, pe_BTD: Tensor) -> bool:
     """Whether these are the positions of all reviews, or of one."""
-    is_tensor = isinstance(x, Tensor) and x.is_floating_point()
-    if not is_tensor or x.shape[-2:] != pe_BTD.shape[-2:] or x.ndim > 3:
+    if not isinstance(x, Tensor) or not x.is_floating_point():
+        return False
+    if x.shape[-2:] != pe_BTD.shape[-2:] or x.ndim > 3:
         return False
     return len(x) in (1, *pe_BTD.shape[:2]) and same(x.expand(pe_BTD.shape), pe_BTD)
 
