@@ -570,6 +570,9 @@ def query_of_last_layer(part: Part) -> None:
         return made
 
     before = first(*states)
+    tokens = (tokens + 1) % decoding.vocabulary
+    if not same(before, other := first(*states), EXACT):
+        raise mistake("query-of-the-word", before[0], other[0])
     if not same(before, other := first(*moved(0, 0)), EXACT):
         raise mistake("query-of-another-layer", before[0], other[0])
     if len(states) > 1 and not same(before, other := first(*moved(1, -1)), EXACT):

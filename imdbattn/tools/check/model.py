@@ -46,6 +46,7 @@ def padding(part: Part) -> None:
     padding_BT = torch.arange(5) >= lengths_B[:, None]
     other_BT = torch.where(padding_BT, (tokens_BT + 5) % VOCABULARY, tokens_BT)
     y, z = (logits(part, one, lengths=lengths_B) for one in (tokens_BT, other_BT))
+    require_order(y, part, tokens_BT, lengths_B)
     if same(y, z):
         return
     zeros_BT = tokens_BT.masked_fill(padding_BT, 0)
@@ -55,6 +56,14 @@ def padding(part: Part) -> None:
     with suppress(NotChecked):
         read(part, cls=False)
     raise mistake("depends-on-padding", y[1], z[1], text="", length=3, more=2)
+
+
+def require_order(y_BC: Tensor, part: Part, tokens_BT: Tensor, lengths_B: Tensor) -> None:
+    """Raises Mistake if the logits of the reviews are in another order than the reviews."""
+    alone_BC = alone(part, tokens_BT, lengths_B)
+    for order in list(itertools.permutations(range(len(y_BC))))[1:]:
+        if same(y_BC, alone_BC[[*order]]) and not same(y_BC, alone_BC):
+            raise mistake("reviews-reordered", alone_BC[0], y_BC[0])
 
 
 def alone(part: Part, tokens_BT: Tensor, lengths_B: Tensor) -> Tensor:
