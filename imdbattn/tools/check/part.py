@@ -261,10 +261,10 @@ def record(part: Part, net: Callable[..., object], *given: Tensor) -> list[Tenso
 
 
 def set_vectors(module: nn.Module, table_VD: Tensor) -> None:
-    """Gives the vectors to the embedding that a model makes itself."""
-    for child in module.modules():
-        if isinstance(child, nn.Embedding) and child.weight.shape == table_VD.shape:
-            child.weight.data.copy_(table_VD)
+    """Gives the vectors to the embedding, or the parameter, that a model makes itself."""
+    for parameter in module.parameters():
+        if parameter.shape == table_VD.shape:
+            parameter.data.copy_(table_VD)
 
 
 def cut(value: Tensor, dimensions: list[str], length: int) -> Tensor:
