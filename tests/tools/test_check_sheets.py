@@ -874,7 +874,7 @@ def test_attention_may_be_called_with_an_axis_of_heads(new, wanted, tmp_path):
             "query-of-the-word",
             "textbook_lazy",
             "self.attention(hidden[-1][:, None],",
-            "self.attention(hidden[-1][:, None] + x,",
+            "self.attention(hidden[-1][:, None] + word.sum(-1, keepdim=True),",
         ),
         (
             "no-key-mask",
