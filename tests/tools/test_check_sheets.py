@@ -117,6 +117,11 @@ def test_key_padding_mask_is_true_on_padding_and_nan_without_words_is_a_note(tmp
     outcome = outcome_of(file)
     assert (findings(outcome), outcome.status) == ([], 0)
     assert "is nan for a review without words" in sentences(outcome)
+    page = yaml.safe_load((OWN_SHEETS / "courses.yaml").read_text())
+    for part in page["parts"].values():
+        part.pop("without_words", None)
+    (sheet := tmp_path / "my_sheet.yaml").write_text(yaml.safe_dump(page))
+    assert findings(outcome_of(file, str(sheet))) == []
     inverted = infinite.replace("key_padding", "~key_padding")
     file.write_text(file.read_text().replace(infinite, inverted))
     assert ("MultiheadAttention", "mask-inverted") in findings(outcome_of(file))
@@ -895,3 +900,40 @@ def test_attention_may_be_called_with_an_axis_of_heads(new, wanted, tmp_path):
 def test_what_differs_is_said(finding, file, old, new, tmp_path):
     found = findings(outcome_of(changed(tmp_path, f"sheets/{file}", old, new)))
     assert finding in [name for _, name in found], found
+
+
+INLINE = """
+import torch
+from torch import nn
+
+
+class Classify(nn.Module):
+    def __init__(self, E):
+        super().__init__()
+        self.E, d = nn.Embedding.from_pretrained(E), E.shape[1]
+        self.qkv, self.out, self.head = nn.Linear(d, 3 * d), nn.Linear(d, d), nn.Linear(d, 2)
+
+    def forward(self, tokens, lengths):
+        words = torch.arange(tokens.shape[1]) < lengths[:, None]
+        x = self.E(tokens)
+        q, k, v = self.qkv(x).unflatten(-1, (3, 2, -1)).permute(2, 0, 3, 1, 4)
+        s = (q @ k.mT / q.shape[-1] ** 0.5).masked_fill(~words[:, None, None], -1e9)
+        x = x + self.out((s.softmax(-1) @ v).transpose(1, 2).flatten(2))
+        return self.head((x * words[..., None]).sum(1) / lengths[:, None])
+"""
+
+
+@pytest.mark.parametrize(
+    ("finding", "old", "new"),
+    [
+        ("", "", ""),
+        ("softmax-over-heads", "s.softmax(-1)", "(s.softmax(1) * words[:, None, None])"),
+        ("no-scale", " / q.shape[-1] ** 0.5", ""),
+    ],
+)
+def test_attention_within_a_model_is_read_from_its_operations(finding, old, new, tmp_path):
+    assert old in INLINE
+    (file := tmp_path / "mine.py").write_text(INLINE.replace(old, new, 1))
+    outcome = outcome_of(file)
+    assert {name for _, name in findings(outcome)} == ({finding} if finding else set())
+    assert "Classify" in outcome.parts

@@ -310,7 +310,7 @@ def with_models(
     entry = model_entry(sheet)
     if entry is None:
         return found
-    layers = [thing for one, _, thing in found if one.any_name and "PlainLayer" in one.rules]
+    layers = [thing for one, _, thing in found if one.any_name and one is not entry]
     taken = [thing for _, _, thing in found if not any(thing is layer for layer in layers)]
     models = [(entry, name, own[name]) for name in models_of(own, taken, entry, file, anywhere)]
     others = [one for one in found if not any(one[2] is model for *_, model in models)]
