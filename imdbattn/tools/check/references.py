@@ -212,7 +212,7 @@ def compare(part: Part, known: bool) -> str:
             if isinstance(found, Mistake) and {"k", "v"} <= {*given}:
                 require_row_sums(part, net)
             require_batch(part)
-        if known and not str(found).startswith("Differs"):
+        if known and part.arguments[:-1] and not str(found).startswith("Differs"):
             require_effects(part, net)
             if isinstance(found, Mistake) and part.kind == "PositionalEncoding":
                 found = with_columns(found, results[-1], [*examples.values()][-1][0], table)
