@@ -117,6 +117,11 @@ def test_key_padding_mask_is_true_on_padding_and_nan_without_words_is_a_note(tmp
     outcome = outcome_of(file)
     assert (findings(outcome), outcome.status) == ([], 0)
     assert "is nan for a review without words" in sentences(outcome)
+    page = yaml.safe_load((OWN_SHEETS / "courses.yaml").read_text())
+    for part in page["parts"].values():
+        part.pop("without_words", None)
+    (sheet := tmp_path / "my_sheet.yaml").write_text(yaml.safe_dump(page))
+    assert findings(outcome_of(file, str(sheet))) == []
     inverted = infinite.replace("key_padding", "~key_padding")
     file.write_text(file.read_text().replace(infinite, inverted))
     assert ("MultiheadAttention", "mask-inverted") in findings(outcome_of(file))
@@ -705,3 +710,230 @@ def test_a_layer_made_in_forward_is_named(tmp_path):
 def test_mistakes_are_read_from_the_operations(finding, file, old, new, tmp_path):
     found = findings(outcome_of(changed(tmp_path, f"sheets/{file}", old, new)))
     assert finding in [name for _, name in found], found
+
+
+HEADS = """
+import torch
+from torch import nn
+
+
+class Attention(nn.Module):
+    def __init__(self, d, h=2):
+        super().__init__()
+        self.h, self.qkv, self.out = h, nn.Linear(d, 3 * d), nn.Linear(d, d)
+        self.norm = nn.LayerNorm(d)
+
+    def forward(self, x, mask):
+        y = self.norm(x)
+        q, k, v = self.qkv(y).chunk(3, -1)
+        made = []
+        for a, b, c in zip(q.chunk(self.h, -1), k.chunk(self.h, -1), v.chunk(self.h, -1)):
+            s = a @ b.mT / a.shape[-1] ** 0.5
+            made.append((s + (1 - mask)[:, None] * -1e9).softmax(-1) @ c)
+        return x + self.out(torch.cat(made, -1))
+
+
+class Net(nn.Module):
+    def __init__(self, E):
+        super().__init__()
+        self.E, d = nn.Parameter(E.clone()), E.shape[1]
+        self.one, self.two, self.head = Attention(d), Attention(d), nn.Linear(d, 2)
+
+    def forward(self, tokens, lengths):
+        mask = (torch.arange(tokens.shape[1]) < lengths[:, None]).to(self.E.dtype)
+        x = self.E[tokens]
+        x = self.two(self.one(x, mask), mask)
+        return self.head((x * mask[..., None]).sum(1) / lengths[:, None])
+"""
+LAYERS = "self.two(self.one(x, mask), mask)"
+
+
+def test_a_model_is_recognized_by_its_result_and_a_mask_may_be_of_numbers(tmp_path):
+    (file := tmp_path / "mine.py").write_text(HEADS)
+    outcome = outcome_of(file)
+    assert (findings(outcome), outcome.status) == ([], 0)
+    assert "the mask is 1 on words" in sentences(outcome)
+    assert "mean" in outcome.parts["Net"]
+
+
+@pytest.mark.parametrize(
+    ("part", "finding", "old", "new"),
+    [
+        ("Net", "depends-on-padding", "x * mask[..., None]", "x"),
+        ("Net", "layers-in-parallel", LAYERS, "self.one(x, mask) + self.two(x, mask)"),
+        ("Net", "positions-added-often", LAYERS, "self.two(self.one(x + P, mask) + P, mask)"),
+        (
+            "Net",
+            "reviews-reordered",
+            "self.E[tokens]",
+            "self.E[tokens][lengths.argsort()]\n        mask = mask[lengths.argsort()]\n"
+            "        lengths = lengths.sort().values",
+        ),
+        ("Attention", "skip-twice", "return x +", "return x + x +"),
+        ("Attention", "norm-on-skip", "return x +", "return y +"),
+        (
+            "Attention",
+            "no-norm",
+            "self.qkv(y).chunk(3, -1)",
+            "(a if n else b for n, (a, b) in enumerate(zip(self.qkv(x).chunk(3, -1),"
+            " self.qkv(y).chunk(3, -1))))",
+        ),
+    ],
+)
+def test_mistakes_of_layers_and_models_have_names(part, finding, old, new, tmp_path):
+    assert old in HEADS
+    text = HEADS.replace(old, new, 1)
+    if " P" in new:
+        angle = "torch.arange(9.0)[:, None] / 10000 ** (torch.arange(16) // 2 * 2 / 16)"
+        table = f"torch.where(torch.arange(16) % 2 == 0, ({angle}).sin(), ({angle}).cos())"
+        text = text.replace(
+            "        x = self.E", f"        P = ({table})[: tokens.shape[1]]\n        x = self.E"
+        )
+    (file := tmp_path / "mine.py").write_text(text)
+    assert findings(outcome_of(file)) == [(part, finding)]
+
+
+ONE = """
+import torch
+from torch import nn
+
+
+class AdditiveAttention(nn.Module):
+    def __init__(self, num_hiddens, dropout):
+        super().__init__()
+        self.W_q, self.W_k = (nn.Linear(num_hiddens, num_hiddens, bias=False) for _ in range(2))
+        self.w_v = nn.Linear(num_hiddens, 1, bias=False)
+
+    def forward(self, queries, keys, values, valid_lens):
+        s = self.w_v((self.W_q(queries)[:, :, None] + self.W_k(keys)[:, None]).tanh())[..., 0]
+        if valid_lens is not None:
+            n = valid_lens.view(len(s), -1, 1)
+            s = s.masked_fill(torch.arange(s.shape[-1]) >= n, -1e6)
+        return s.softmax(-1) @ values
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "wanted"),
+    [
+        ("", "", []),
+        ("self.W_k(keys)", "self.W_q(keys)", ["shared-projections"]),
+        ("s = self.w_v(", "s = -self.w_v(", ["scores-negated"]),
+        (".tanh())[..., 0]", ".tanh())[..., 0] ** 2", ["function-of-scores"]),
+        (".tanh())[..., 0]", ".tanh())[..., 0].cumsum(-1)", ["scores-added-up"]),
+        (
+            "s.softmax(-1) @",
+            "s.softmax(-1).mean(1, keepdim=True).expand_as(s) @",
+            ["weights-averaged"],
+        ),
+        (
+            "self.W_k(keys)[:, None]",
+            "self.W_k(queries)[:, :, None] + 0 * keys[:, None]",
+            ["argument-not-used"],
+        ),
+    ],
+)
+def test_additive_attention_of_one_width_is_checked_with_it(old, new, wanted, tmp_path):
+    (file := tmp_path / "mine.py").write_text(ONE.replace(old, new, 1))
+    outcome = outcome_of(file)
+    assert [name for _, name in findings(outcome)] == wanted
+    assert "AdditiveAttention" in outcome.parts
+
+
+FOUR = """
+import torch
+
+
+def scaled_dot_product_attention(query, key, value, mask=None):
+    s = query @ key.permute(0, 1, 3, 2) / query.shape[3] ** 0.5
+    if mask is not None:
+        s = s.masked_fill(~mask, float("-inf"))
+    return s.softmax(-1) @ value
+"""
+
+
+@pytest.mark.parametrize(
+    ("new", "wanted"),
+    [
+        ("s.softmax(-1)", []),
+        ("s.flatten(2).softmax(-1).view_as(s)", ["softmax-over-all"]),
+        ("(s.exp() / (s.exp().sum((-1, -2), keepdim=True) + 1))", ["weights-do-not-sum-to-1"]),
+    ],
+)
+def test_attention_may_be_called_with_an_axis_of_heads(new, wanted, tmp_path):
+    (file := tmp_path / "mine.py").write_text(FOUR.replace("s.softmax(-1)", new))
+    assert [name for _, name in findings(outcome_of(file))] == wanted
+
+
+@pytest.mark.parametrize(
+    ("finding", "file", "old", "new"),
+    [
+        (
+            "prediction-other-layer",
+            "lab_plain",
+            "logits, hidden_state = self.decoding(input_X, hidden_state)",
+            "out, hidden_state = self.encoder(self.embed_out(input_X), hidden_state)\n"
+            "        logits = self.linear(out)",
+        ),
+        (
+            "query-of-the-word",
+            "textbook_lazy",
+            "self.attention(hidden[-1][:, None],",
+            "self.attention(hidden[-1][:, None] + word.sum(-1, keepdim=True),",
+        ),
+        (
+            "no-key-mask",
+            "self_heads",
+            "s = s.masked_fill(pad_mask[:, None, None, :], -1e9)",
+            "s[:, :1] = s[:, :1].masked_fill(pad_mask[:, None, None, :], -1e9)",
+        ),
+        (
+            "columns-overwritten",
+            "self_one_class",
+            "pe[:, 1::2] = torch.cos(position * div)",
+            "pe *= 0\n        for i in range(d_model // 2):\n"
+            "            pe[:, i] = torch.sin(position * div)[:, i]\n"
+            "            pe[:, i + 1] = torch.cos(position * div)[:, i]",
+        ),
+    ],
+)
+def test_what_differs_is_said(finding, file, old, new, tmp_path):
+    found = findings(outcome_of(changed(tmp_path, f"sheets/{file}", old, new)))
+    assert finding in [name for _, name in found], found
+
+
+INLINE = """
+import torch
+from torch import nn
+
+
+class Classify(nn.Module):
+    def __init__(self, E):
+        super().__init__()
+        self.E, d = nn.Embedding.from_pretrained(E), E.shape[1]
+        self.qkv, self.out, self.head = nn.Linear(d, 3 * d), nn.Linear(d, d), nn.Linear(d, 2)
+
+    def forward(self, tokens, lengths):
+        words = torch.arange(tokens.shape[1]) < lengths[:, None]
+        x = self.E(tokens)
+        q, k, v = self.qkv(x).unflatten(-1, (3, 2, -1)).permute(2, 0, 3, 1, 4)
+        s = (q @ k.mT / q.shape[-1] ** 0.5).masked_fill(~words[:, None, None], -1e9)
+        x = x + self.out((s.softmax(-1) @ v).transpose(1, 2).flatten(2))
+        return self.head((x * words[..., None]).sum(1) / lengths[:, None])
+"""
+
+
+@pytest.mark.parametrize(
+    ("finding", "old", "new"),
+    [
+        ("", "", ""),
+        ("softmax-over-heads", "s.softmax(-1)", "(s.softmax(1) * words[:, None, None])"),
+        ("no-scale", " / q.shape[-1] ** 0.5", ""),
+    ],
+)
+def test_attention_within_a_model_is_read_from_its_operations(finding, old, new, tmp_path):
+    assert old in INLINE
+    (file := tmp_path / "mine.py").write_text(INLINE.replace(old, new, 1))
+    outcome = outcome_of(file)
+    assert {name for _, name in findings(outcome)} == ({finding} if finding else set())
+    assert "Classify" in outcome.parts

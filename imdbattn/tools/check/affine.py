@@ -16,10 +16,8 @@ SAMPLES = 40  # reviews, to find affine functions of words; more than the column
 
 def samples(part: Part, words: int) -> list[Tensor]:
     """The arguments for reviews of so many words."""
-    return [
-        torch.cat(x)
-        for x in zip(*(inputs(part, words, seed=seed) for seed in range(SAMPLES)), strict=True)
-    ]
+    calls = [inputs(part, words, seed=seed) for seed in range(SAMPLES)]
+    return [torch.cat(x) for x in zip(*calls, strict=True)]
 
 
 @torch.enable_grad()  # without gradients, torch's own attention computes in one step
@@ -27,7 +25,8 @@ def computed(part: Part, net: nn.Module, given: list[Tensor]) -> list[Tensor]:
     """What the module computes of each review, (N, M), and the arguments first; no multiple of an
     earlier one.
     """
-    runs = [record(part, net, *(x[row : row + 1] for x in given)) for row in range(len(given[0]))]
+    single = zip(*(x.split(1) for x in given), strict=True)
+    runs = [record(part, net, *one) for one in single]
     found: list[Tensor] = []
     for step in [*(x.split(1) for x in given), *zip(*runs, strict=False)]:
         if (

@@ -80,15 +80,10 @@ def projections(part: Part, net: nn.Module, sources: int) -> Iterator[list[Proje
     tensors = computed(part, net, samples(part, 1))
     maps = affine_maps(torch.cat(tensors[:sources], 1), tensors)
     # Without those to which a bias is added later.
-    maps = [
-        w
-        for place, w in enumerate(maps)
-        if not any(same(w[:, :-1], v[:, :-1]) for v in maps[place + 1 :])
-    ]
+    maps = [w for place, w in enumerate(maps) if not has_matrix_of(w, maps[place + 1 :])]
+    maps = without_heads_of(maps)
     narrow = [w for w in maps if len(w) < WIDTH]
-    lists = [
-        [w for w in maps if not among(w, [other for other in maps if WIDTH <= len(other) < len(w)])]
-    ]
+    lists = [[w for w in maps if not among(w, shorter_than(w, maps))]]
     if (
         len(narrow) > 3
         and len(narrow) % 3 == 0
@@ -103,14 +98,28 @@ def projections(part: Part, net: nn.Module, sources: int) -> Iterator[list[Proje
         found = []
         for w in one:
             weights = w[:, :-1].unflatten(1, (sources, WIDTH))
-            places, weight = (
-                weights.abs().amax((0, 2)).gt(1e-6).nonzero().flatten().tolist(),
-                weights.sum(1),
-            )
+            places = weights.abs().amax((0, 2)).gt(1e-6).nonzero().flatten().tolist()
+            weight = weights.sum(1)
             is_x = same(weight, torch.eye(len(w), WIDTH))
             if len(places) == 1 and (is_x or not same(weight, weight.diag().diag())):
                 found.append(Projection(w, places[0], weight, is_x))
         yield sorted(without_sums(net, found), key=lambda projection: projection.is_x)
+
+
+def has_matrix_of(w: Tensor, others: list[Tensor]) -> bool:
+    """Whether one of the others has the same matrix, whatever its bias."""
+    return any(same(w[:, :-1], other[:, :-1]) for other in others)
+
+
+def without_heads_of(maps: list[Tensor]) -> list[Tensor]:
+    """The maps without those of one head, if all of them are rows of projections for all heads."""
+    wide = [w for w in maps if len(w) == WIDTH]
+    is_cut = all(among(w, wide) for w in maps if len(w) < WIDTH)
+    return [w for w in maps if len(w) >= WIDTH] if is_cut else maps
+
+
+def shorter_than(w: Tensor, maps: list[Tensor]) -> list[Tensor]:
+    return [other for other in maps if WIDTH <= len(other) < len(w)]
 
 
 def without_sums(net: nn.Module, found: list[Projection]) -> list[Projection]:
@@ -142,8 +151,8 @@ def is_parameter(net: nn.Module, weight: Tensor) -> bool:
     """Whether the rows, or the columns, are those of a parameter."""
     size = weight.shape[1]
     matrices = [p.detach() for p in net.parameters() if p.ndim == 2]
-    matrices = [m for m in (*matrices, *(m.mT for m in matrices)) if m.shape[1] == size]
-    return any(among(weight, [m]) for m in matrices)
+    matrices += [m.mT for m in matrices]
+    return any(among(weight, [m]) for m in matrices if m.shape[1] == size)
 
 
 def is_given_heads(part: Part) -> bool:
@@ -202,11 +211,8 @@ def attention_choices(part: Part, net: nn.Module, results: list[Tensor]) -> Iter
                     "One Linear is used for several of W_q, W_k, W_v and W_O.",
                 )
             q, k, v = (len(one.matrix) for one in three)
-            many = (
-                range(1, q + 1)
-                if finding == RIGHT and {*map(id, three)} <= {*map(id, found[:3])}
-                else (1, HEADS)
-            )
+            is_of_first = {*map(id, three)} <= {*map(id, found[:3])}
+            many = range(1, q + 1) if finding == RIGHT and is_of_first else (1, HEADS)
             if is_given_heads(part) and q == k == v == WIDTH // HEADS and finding == RIGHT:
                 text = "The result of one head is used for all heads."
                 matrices = [one.matrix for one in three]

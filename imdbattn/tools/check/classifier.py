@@ -47,11 +47,9 @@ def logits(
     net_of.
     """
     tokens_BT = torch.as_tensor(tokens)
-    lengths_B = (
-        torch.full(tokens_BT.shape[:1], tokens_BT.shape[1])
-        if lengths is None
-        else torch.as_tensor(lengths)
-    )
+    if lengths is None:
+        lengths = torch.full(tokens_BT.shape[:1], tokens_BT.shape[1])
+    lengths_B = torch.as_tensor(lengths)
     return student(net_of(part, table, **options), tokens_BT, lengths_B).detach()
 
 
@@ -195,12 +193,10 @@ def positions(part: Part) -> None:
     if part.accepts("cls"):
         both: dict[str, Any] = {"cls": True, "positions": "sinusoidal"}
         with suppress(StudentError):  # CLS may not be written yet
-            pairs = [
-                [logits(part, [r], seed=seed, **both) for r in (REVIEW[0], REVIEW[0][::-1])]
-                for seed in SEEDS
-            ]
-            if all(same(one, other, EXACT) for one, other in pairs):
-                raise mistake("positions-lost-with-cls", pairs[0][0])
+            ones = [logits(part, REVIEW[:1], seed=seed, **both) for seed in SEEDS]
+            others = [logits(part, [REVIEW[0][::-1]], seed=seed, **both) for seed in SEEDS]
+            if all(same(*pair, EXACT) for pair in zip(ones, others, strict=True)):
+                raise mistake("positions-lost-with-cls", ones[0])
 
 
 def after_projection(part: Part, tokens_BT: Tensor) -> bool:
@@ -229,12 +225,10 @@ def cls_read(part: Part) -> None:
     """CLS is read at position 0 after the last layer."""
     changed_VD = vectors_VD()
     changed_VD[REVIEW[0][0]] = changed_VD[0]
-    pairs = [
-        [logits(part, REVIEW, table=v, seed=seed, cls=True) for v in (None, changed_VD)]
-        for seed in SEEDS
-    ]
-    if all(same(one, other, EXACT) for one, other in pairs):
-        raise mistake("cls-over-first-word", pairs[0][0])
+    ones = [logits(part, REVIEW, seed=seed, cls=True) for seed in SEEDS]
+    others = [logits(part, REVIEW, table=changed_VD, seed=seed, cls=True) for seed in SEEDS]
+    if all(same(*pair, EXACT) for pair in zip(ones, others, strict=True)):
+        raise mistake("cls-over-first-word", ones[0])
     found = read(part, cls=True)
     require_same("cls-not-read", part, REVIEW, [REVIEW[0][::-1]], 1e-4, cls=True)
     if not found:

@@ -31,9 +31,8 @@ def scores_of(
 
     for other in range(1, 4):
         v_B2D = values_BTD[:, [0, other]]
-        y_BD, inverted_BD = (
-            torch.cat([context(b, [0, other], m) for b in reviews]) for m in (mask(2), ~mask(2))
-        )
+        y_BD = torch.cat([context(b, [0, other], mask(2)) for b in reviews])
+        inverted_BD = torch.cat([context(b, [0, other], ~mask(2)) for b in reviews])
         a_B2 = torch.linalg.lstsq(v_B2D.mT, y_BD[..., None]).solution[..., 0]
         if same(a_B2, torch.full((3, 2), 0.5)):
             if same(inverted_BD, y_BD):

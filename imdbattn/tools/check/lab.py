@@ -80,9 +80,13 @@ def encoded(decoding: Decoding) -> tuple[Tensor, Any]:
 def prediction(part: Part) -> None:
     """get_next_token, word by word, gives the largest logits of forward for the same words."""
     decoding = Decoding(part)
-    for name in step_methods(decoding.net):
-        require_new_state_of(decoding, name)
+    names = step_methods(decoding.net)
+    for name in (*names, "get_next_token"):
+        if hasattr(decoding.net, name):
+            require_new_state_of(decoding, name)
     if getattr(decoding.net, "get_next_token", None) is None:
+        for name in names:
+            require_same_step(decoding, name)
         raise NotChecked("The model has no get_next_token: the prediction was not compared.")
     for seed in range(3):
         decoding.net = made(part, seed)
@@ -131,10 +135,37 @@ def require_new_state_of(decoding: Decoding, name: str) -> None:
     tokens = target(decoding.vocabulary)
     try:
         outputs, state = encoded(decoding)
+    except NotChecked:  # the encoder is no recurrent layer of torch
+        outputs, state = random_memory(decoding)
+    try:
         result = next_token(decoding, [outputs, tokens[:, :1], state], name)
     except (StudentError, NotChecked):  # it is called in another way
         return
     require_new_state(decoding, result, state, name)
+
+
+def random_memory(decoding: Decoding) -> tuple[Tensor, Tensor]:
+    """Outputs and a state of an encoder."""
+    size = hidden_size(decoding.net)
+    return normal(REVIEWS, WORDS, size, seed=6), normal(1, REVIEWS, size, seed=7)
+
+
+def require_same_step(decoding: Decoding, name: str) -> None:
+    """Raises Mistake if the method is a step of the decoder, with other logits than forward."""
+    try:
+        outputs, state = encoded(decoding)
+        tokens = target(decoding.vocabulary)
+        values = [outputs, tokens[:, :1], state]
+        y = decoding(tokens)
+        if gives_logits(decoding, values, y[:, 0], name):
+            return
+    except (StudentError, NotChecked):  # it is called in another way
+        return
+    with Inputs(decoding.net) as forward:
+        decoding(tokens)
+    with Inputs(decoding.net) as alone:
+        next_token(decoding, values, name)
+    require_recurrent(decoding.net, forward, alone, name)
 
 
 def state_of(found: Iterable[object], decoding: Decoding) -> Any:
@@ -143,10 +174,12 @@ def state_of(found: Iterable[object], decoding: Decoding) -> Any:
     return states[-1] if states else None
 
 
-def gives_logits(decoding: Decoding, values: list[Any], right: Tensor) -> bool:
-    """Whether get_next_token computes these logits (B, V), or their softmax."""
+def gives_logits(
+    decoding: Decoding, values: list[Any], right: Tensor, name: str = "get_next_token"
+) -> bool:
+    """Whether the method computes these logits (B, V), or their softmax."""
     with Recorder() as recorder:
-        next_token(decoding, values)
+        next_token(decoding, values, name)
     found = [x.reshape(-1, x.shape[-1]) for x in recorder.made if x.ndim > 1]
     found = [x for x in found if x.shape == right.shape]
     wanted = right, right.softmax(-1), right.log_softmax(-1)
@@ -176,6 +209,7 @@ def compare_steps(decoding: Decoding, outputs: Tensor) -> None:
     with Inputs(decoding.net) as alone:
         result = next_token(decoding, values)
     require_new_state(decoding, result, state)
+    require_recurrent(decoding.net, forward, alone, "get_next_token")
     require_layers(decoding.net, forward, alone)
     require_inputs(decoding, values)
     require_embedding(forward, alone, tokens)
@@ -280,6 +314,17 @@ def require_inputs(decoding: Decoding, values: list[Any]) -> None:
         after = logits(*changed)
         if after is not None and same(after, before, EXACT):
             raise mistake(f"prediction-without-{what}", before)
+
+
+def require_recurrent(net: nn.Module, forward: Inputs, alone: Inputs, name: str) -> None:
+    """Raises Mistake if the recurrent layer of a step is not the last one that forward calls."""
+    kinds = (nn.RNNBase, nn.RNNCellBase)
+    of_forward = [module for module, _ in forward.given if isinstance(module, kinds)]
+    used = [module for module, _ in alone.given if isinstance(module, kinds)]
+    if of_forward and used and of_forward[-1] not in used:
+        right = name_of(net, of_forward[-1])
+        values = {"method": name, "name": name_of(net, used[0]), "right": right}
+        raise mistake("prediction-other-layer", **values)
 
 
 def require_layers(net: nn.Module, forward: Inputs, alone: Inputs) -> None:

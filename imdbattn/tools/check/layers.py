@@ -11,7 +11,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from imdbattn.tools.check.affine import SAMPLES, Fitted, affine_maps, computed, each_number, samples
+from imdbattn.tools.check.affine import (
+    SAMPLES,
+    Fitted,
+    affine_maps,
+    apply,
+    computed,
+    each_number,
+    samples,
+)
 from imdbattn.tools.check.attention import attention_names
 from imdbattn.tools.check.formulas import (
     GUESS,
@@ -80,7 +88,8 @@ def norms(words: list[Tensor]) -> list[Call]:
     for x_ND in words:
         x_ND = F.layer_norm(x_ND, (WIDTH,))
         fits = [fit for y_ND in words if (fit := each_number(x_ND, y_ND)) is not None]
-        found += [fit for fit in fits[-1:] if not any(same(fit, other) for other in found)]
+        if fits and not any(same(fits[-1], other) for other in found):
+            found.append(fits[-1])
     plain = torch.stack([torch.ones(WIDTH), torch.zeros(WIDTH)])
     return [
         partial(F.layer_norm, normalized_shape=(WIDTH,), weight=w, bias=b)
@@ -131,9 +140,11 @@ def inside(part: Part, net: nn.Module) -> bool:
     # of reviews of one word, so that heads need not be told from words
     words = [y for y in computed(part, net, samples(part, 1)) if y.shape[1] == WIDTH]
     maps, twice = [], []  # for each norm, that of the input of the projections, and these
+    by_norm: list[tuple[Call, list[Tensor]]] = []
     for norm in (whole, norms(words)[-1]):
         x_ND = norm(words[0])
         found = affine_maps(x_ND, [y for y in words if each_number(x_ND, y) is None])[:3]
+        by_norm.append((norm, found))
         maps += [(norm, three) for three in itertools.permutations(found, 3)]
         if len(found) == 2:
             twice += [(norm, three) for three in itertools.product(found, repeat=3)]
@@ -144,8 +155,37 @@ def inside(part: Part, net: nn.Module) -> bool:
         raise Mistake("shared-projections", sentence, text, change)
     if not differs_inside(part, net, maps, 3, 5, 2, 4):
         return True
+    require_one_input(part, net, by_norm)
     differs_inside(part, net, maps, 4, 4, 4)  # without padding
     return False
+
+
+def require_one_input(part: Part, net: nn.Module, by_norm: list[tuple[Call, list[Tensor]]]) -> None:
+    """Raises Mistake if one of queries, keys and values is computed from x and others from LN(x).
+
+    by_norm: x and LN(x) as functions of x, each with the affine functions of it.
+    """
+    x_BTD, mask_BT = inputs(part, 3, 5, 2, 4)
+    with torch.enable_grad():
+        made = [y for y in record(part, net, x_BTD, mask_BT) if y.shape == x_BTD.shape]
+    projected = [
+        [(number, apply(w, norm(x_BTD))) for w in maps]
+        for number, (norm, maps) in enumerate(by_norm)
+    ]
+    for three in itertools.permutations(itertools.chain(*projected), 3):
+        of_norm = [number for number, _ in three]
+        if len({*of_norm}) == 1 or any(y.shape != x_BTD.shape for _, y in three):
+            continue
+        for heads in (1, HEADS):
+            kind = "SelfAttention" if heads == 1 else "MultiHeadSelfAttention"
+            given = (*(y for _, y in three), mask_BT)
+            names = attention_names(None, heads, False, whole, *given)
+            y = evaluate(TABLES[kind].steps, names)
+            if y is not None and any(same(y, z) for z in made):
+                what = [w for w, n in zip(("queries", "keys", "values"), of_norm, strict=True) if n]
+                sentence = f"Only {' and '.join(what)} are computed from LN(x), the others from x."
+                text = "The result of the attention in this layer is that of this mistake."
+                raise Mistake("no-norm", sentence, text, part.change("no-norm"))
 
 
 def require_skips(part: Part, net: nn.Module, only_wide: bool) -> None:
@@ -174,6 +214,11 @@ def require_skips(part: Part, net: nn.Module, only_wide: bool) -> None:
     mixed = [y for y, is_mixed in steps if is_mixed]
     if not mixed:
         return
+    for y, z in itertools.permutations(mixed, 2):
+        if same(y - 2 * x_BTD, z):
+            sentence = "x is added twice to the result of attention."
+            example = f"For 2 reviews of 3 words, {show(y[0, 0, :3].tolist())} is this sum."
+            raise Mistake("skip-twice", sentence, example, part.change("skip-twice"))
     if not any(same(y - x_BTD, z) for y, z in itertools.permutations(mixed, 2)):
         x_ND = F.layer_norm(x_BTD, x_BTD.shape[-1:]).flatten(0, 1)
         unmixed = [y for y, is_mixed in steps if not is_mixed and not same(y, x_BTD)]

@@ -5,6 +5,7 @@ Shape suffixes: B reviews, T positions, V words of the vocabulary, D width, C cl
 """
 
 import inspect
+import itertools
 import re
 from contextlib import suppress
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from imdbattn.tools.check import classifier
 from imdbattn.tools.check.classifier import (
     EXACT,
     POSITIONS_PROJECTED,
@@ -22,7 +24,7 @@ from imdbattn.tools.check.classifier import (
 )
 from imdbattn.tools.check.formulas import RIGHT, diagnose
 from imdbattn.tools.check.numbers import Mistake, NotChecked, mistake, same
-from imdbattn.tools.check.operations import require_known_in, step_by_step
+from imdbattn.tools.check.operations import Operations, require_known_in, step_by_step
 from imdbattn.tools.check.part import (
     NAMES,
     VECTORS,
@@ -44,6 +46,7 @@ def padding(part: Part) -> None:
     padding_BT = torch.arange(5) >= lengths_B[:, None]
     other_BT = torch.where(padding_BT, (tokens_BT + 5) % VOCABULARY, tokens_BT)
     y, z = (logits(part, one, lengths=lengths_B) for one in (tokens_BT, other_BT))
+    require_order(y, part, tokens_BT, lengths_B)
     if same(y, z):
         return
     zeros_BT = tokens_BT.masked_fill(padding_BT, 0)
@@ -53,6 +56,14 @@ def padding(part: Part) -> None:
     with suppress(NotChecked):
         read(part, cls=False)
     raise mistake("depends-on-padding", y[1], z[1], text="", length=3, more=2)
+
+
+def require_order(y_BC: Tensor, part: Part, tokens_BT: Tensor, lengths_B: Tensor) -> None:
+    """Raises Mistake if the logits of the reviews are in another order than the reviews."""
+    alone_BC = alone(part, tokens_BT, lengths_B)
+    for order in list(itertools.permutations(range(len(y_BC))))[1:]:
+        if same(y_BC, alone_BC[[*order]]) and not same(y_BC, alone_BC):
+            raise mistake("reviews-reordered", alone_BC[0], y_BC[0])
 
 
 def alone(part: Part, tokens_BT: Tensor, lengths_B: Tensor) -> Tensor:
@@ -89,6 +100,33 @@ def as_weights(x: Tensor, reviews: int, length: int) -> list[Tensor] | None:
     if not bool(is_one.any() and (is_one | sums.isnan() | (sums == 0)).all()):
         return None
     return [*x.nan_to_num(0).reshape(reviews, -1, length, length)]
+
+
+def layers(part: Part) -> None:
+    """Each layer is used once, and each is given the result of the layer before."""
+    classifier.layers(part)
+    net = net_of(part)
+    names = {one: name for name, one in net.named_modules()}
+    given_to: list[tuple[nn.Module, Tensor]] = []
+
+    def hook(module: nn.Module, given: tuple[Any, ...], y: object) -> None:
+        name = re.sub(r"\.\d+", "", names.get(module, ""))
+        is_own = not type(module).__module__.startswith("torch.") and "." not in name
+        if not is_own or not given or not isinstance(y, Tensor) or not y.is_floating_point():
+            return
+        if isinstance(given[0], Tensor) and y.shape == given[0].shape:
+            given_to.append((module, given[0].detach().clone()))
+
+    with nn.modules.module.register_module_forward_hook(hook):
+        y_BC = student(net, *inputs(part, 3, 3))
+    if y_BC.requires_grad:
+        student(lambda: y_BC.square().sum().backward())
+    for (one, x), (other, y) in itertools.combinations(given_to, 2):
+        is_alike = type(one) is type(other) and one is not other and x.shape == y.shape
+        is_used = any(p.grad is not None and bool(p.grad.any()) for p in one.parameters())
+        if is_alike and is_used and same(x, y, EXACT):
+            values = {"first": names[one], "second": names[other]}
+            raise mistake("layers-in-parallel", x[0, 0], **values)
 
 
 def attention(part: Part) -> None:
@@ -198,13 +236,36 @@ def added_positions(part: Part, vectors_BTD: Tensor, made: list[Tensor]) -> str 
                 continue
             if of_places:
                 raise mistake("positions-of-reviews", pe_BTD[0, 0], pe_BTD[1, 0])
-            if of_reviews and (found := find_positions(part, x_BTD, y_BTD)) is not None:
+            found: Exception | bool | None = None
+            if of_reviews:
+                require_added_once(part, pe_BTD)
+                found = find_positions(part, x_BTD, y_BTD)
+            if of_reviews and found is not None:
                 if found:
                     raise NotChecked("Differs from the sheet: positions are not sinusoidal.")
                 if factor != 1:
                     raise NotChecked(VECTORS_SCALED)
                 return None
     raise NotChecked("Positions were not checked: none are added to the vectors.")
+
+
+def require_added_once(part: Part, pe_BTD: Tensor) -> None:
+    """Raises Mistake if these positions are added several times, such as before each layer."""
+    with Operations() as operations:
+        student(net_of(part), *inputs(part, 4, 4, 4))
+    added = [op.given for op in operations.made if op.name in ("add", "add_")]
+    count = sum(any(is_table(x, pe_BTD) for x in given) for given in added)
+    if count > 1:
+        raise mistake("positions-added-often", count=count)
+
+
+def is_table(x: object, pe_BTD: Tensor) -> bool:
+    """Whether these are the positions of all reviews, or of one."""
+    if not isinstance(x, Tensor) or not x.is_floating_point():
+        return False
+    if x.shape[-2:] != pe_BTD.shape[-2:] or x.ndim > 3:
+        return False
+    return len(x) in (1, *pe_BTD.shape[:2]) and same(x.expand(pe_BTD.shape), pe_BTD)
 
 
 def is_one_position(pe_D: Tensor) -> bool:

@@ -57,17 +57,13 @@ def mistake(finding: str, *tensors: Tensor, **values: object) -> Mistake:
     flat = [x.detach().flatten().double() for x in tensors]
     start = 0
     if len(flat) > 1:
-        start = (
-            int(
-                ((flat[0] - flat[1]).abs().nan_to_num(1) > 1e-4 * (1 + flat[1].abs()))
-                .nonzero()[:1]
-                .sum()
-            )
-            // 3
-            * 3
-        )
-    shown = [[show(x[start : start + 3].tolist(), digits) for x in flat] for digits in range(3, 10)]
-    numbers = next((row for row in shown if len(set(row)) == len(row)), shown[-1])
+        is_other = (flat[0] - flat[1]).abs().nan_to_num(1) > 1e-4 * (1 + flat[1].abs())
+        start = int(is_other.nonzero()[:1].sum()) // 3 * 3
+    numbers: list[str] = []
+    for digits in range(3, 10):
+        numbers = [show(x[start : start + 3].tolist(), digits) for x in flat]
+        if len(set(numbers)) == len(numbers):
+            break
     return Mistake(*describe(finding, *numbers, **values))
 
 

@@ -130,12 +130,16 @@ def require_transposed(made: list[Operation], sizes: dict[str, int]) -> None:
         if one.name not in ("view", "_unsafe_view", "reshape", "_reshape_alias"):
             continue
         shapes = tuple(one.given[0].shape), tuple(one.result.shape)
-        before, after = (tuple(size for size in shape if size > 1) for shape in shapes)
+        before, after = map(above_one, shapes)
         if before != after and sorted(before) == sorted(after):
             raise mistake("reshaped-not-transposed", before=shapes[0], after=shapes[1])
         if {of_words(before, sizes), of_words(after, sizes)} == {"words first", "heads first"}:
             texts = mistake("reshaped-not-transposed", before=shapes[0], after=shapes[1]).args[1:]
             raise Mistake("heads-mix-words", *texts)
+
+
+def above_one(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(size for size in shape if size > 1)
 
 
 def of_words(shape: tuple[int, ...], sizes: dict[str, int]) -> str:
@@ -221,11 +225,21 @@ def require_mask(
             if any(same(y, after, 1e-6) for y in results):
                 raise named(finding, f"of-{finding}", shown=after)
         require_hidden(one.scores.reshape(hidden.shape)[~is_word.expand(hidden.shape)], one)
+    require_all_heads(hidden, ~is_word, one)
     others = [is_word.any(0, keepdim=True), is_word.all(0, keepdim=True), *is_word.split(1)]
     rows = hidden[:, :, :1].flatten(0, 2)
     is_of_others = (rows[:, None] == ~is_word.view(1, count, length)).all(-1).any(1).all()
     if is_of_others or any(is_hidden(words) for words in others):
         raise named("lengths-of-other-reviews", "of-lengths-of-other-reviews", shown=one.weights)
+
+
+def require_all_heads(hidden: Tensor, padded: Tensor, one: Softmax) -> None:
+    """Raises Mistake if padded keys are masked in some of the heads only. hidden: (B, H, T, T)."""
+    is_masked = [torch.equal(x, padded[:, 0].expand_as(x)) for x in hidden.unbind(1)]
+    is_free = [not bool(x.any()) for x in hidden.unbind(1)]
+    if any(is_masked) and any(is_free):
+        heads = ", ".join(str(place) for place, free in enumerate(is_free) if free)
+        raise named("no-key-mask", "of-some-heads", shown=one.weights, heads=heads)
 
 
 def require_hidden(padded: Tensor, one: Softmax) -> None:

@@ -4,18 +4,16 @@ import inspect
 import re
 import zlib
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from imdbattn.tools.check.adapter import Adapter
 from imdbattn.tools.check.numbers import Mistake, NotChecked, StudentError, mask, mistake, normal
 from imdbattn.tools.check.tables import SIGNATURES, TABLES, Table, change_for
-
-if TYPE_CHECKING:
-    from imdbattn.tools.check.adapter import Adapter
 
 WIDTH, HEADS, HIDDEN, QUERY_WIDTH = 8, 2, 10, 6
 # of a Classifier: words, the width of their vectors, and classes
@@ -52,7 +50,7 @@ class Part:
         file: str = "",
         own: Own | None = None,
         kind: str = "",
-        adapter: "Adapter | None" = None,
+        adapter: Adapter | None = None,
     ) -> None:
         self.name, self.make, self.file = name, make, file
         self.kind, self.adapter = kind or name, adapter
@@ -60,11 +58,9 @@ class Part:
         self.own = getattr(make, "__globals__", {}) if own is None else own
         self.signature = SIGNATURES[self.kind]
         forward = getattr(make, "forward", None)
-        given = (
-            [*inspect.signature(forward).parameters][1:]
-            if name == self.kind == "MultiHeadAttention" and not adapter and forward
-            else []
-        )
+        given: list[str] = []
+        if name == self.kind == "MultiHeadAttention" and not adapter and forward:
+            given = [*inspect.signature(forward).parameters][1:]
         if given and (len(given) < 3 or "mask" in given[1]):  # x, mask
             self.signature = SIGNATURES["SelfAttention"].replace(
                 "SelfAttention(width)", "MultiHeadAttention(width, heads)"
@@ -99,7 +95,7 @@ class Part:
             return SIZES
         if self.adapter.entry.sizes and not self.adapter.sizes:
             student(self.adapter.build, self.make, SIZES | NAMES, vectors=vectors_VD())
-        return SIZES | self.adapter.sizes
+        return SIZES | self.adapter.sizes | self.adapter.widths
 
     def lengths(self, *lengths: int) -> tuple[int, ...]:
         """These lengths, or the longest for all if the part has no mask."""
@@ -265,10 +261,10 @@ def record(part: Part, net: Callable[..., object], *given: Tensor) -> list[Tenso
 
 
 def set_vectors(module: nn.Module, table_VD: Tensor) -> None:
-    """Gives the vectors to the embedding that a model makes itself."""
-    for child in module.modules():
-        if isinstance(child, nn.Embedding) and child.weight.shape == table_VD.shape:
-            child.weight.data.copy_(table_VD)
+    """Gives the vectors to the embedding, or the parameter, that a model makes itself."""
+    for parameter in module.parameters():
+        if parameter.shape == table_VD.shape:
+            parameter.data.copy_(table_VD)
 
 
 def cut(value: Tensor, dimensions: list[str], length: int) -> Tensor:

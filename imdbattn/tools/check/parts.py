@@ -14,15 +14,26 @@ import imdbattn.tools.check.model as model
 import imdbattn.tools.check.rules as rules
 import imdbattn.tools.check.source as source
 from imdbattn.errors import UserError
-from imdbattn.tools.check.adapter import Adapter, is_given_a_mask, rank_of
-from imdbattn.tools.check.adapter import settle as settle_among
+from imdbattn.tools.check.adapter import Adapter
 from imdbattn.tools.check.instead import instead
-from imdbattn.tools.check.part import SIZES, Own, Part
+from imdbattn.tools.check.part import HIDDEN, SIZES, Own, Part
 from imdbattn.tools.check.references import agrees, reference
 from imdbattn.tools.check.report import Message, result_of
 from imdbattn.tools.check.running import Rule, explain, run
-from imdbattn.tools.check.sheets import Sheet, choose, load, matches
+from imdbattn.tools.check.settling import is_given_a_mask, rank_of
+from imdbattn.tools.check.settling import settle as settle_among
+from imdbattn.tools.check.sheets import (
+    OWN,
+    Match,
+    Sheet,
+    choose,
+    load,
+    matches,
+    meant,
+    parameters_of,
+)
 from imdbattn.tools.check.tables import PARTS, SIGNATURES
+from imdbattn.tools.check.trying import in_either_type, model_entry, models_of
 
 FIRST = [
     Rule("shape", rules.shape),
@@ -88,7 +99,7 @@ MODEL = [
     Rule("mean", model.mean, ("repeatable", "padding")),
     Rule("vectors", model.vectors, ("repeatable", "padding")),
     Rule("words", model.words, ("repeatable", "logits", "padding", "mean")),
-    Rule("layers", classifier.layers),
+    Rule("layers", model.layers),
     Rule("registered", rules.registered),
     Rule("gradients", rules.gradients, ("logits", "layers", "registered", "padding", "mean")),
     Rule("positions", model.positions, ("repeatable",)),
@@ -197,11 +208,15 @@ def check_objects(things: Own, sheet: str | None = None) -> Iterator[Message]:
     yield from check_parts(parts, page, dict(things), {})
 
 
+def names_of_rules(part: Part) -> list[str]:
+    return [rule.name for rule in rules_of(part)]
+
+
 def check_parts(
     parts: list[Part], page: Sheet | None, own: Own, names: Mapping[str, str]
 ) -> Iterator[Message]:
     """The messages of these parts. own: the names of the file, where wrong parts are replaced."""
-    checks = {part.name: [rule.name for rule in rules_of(part)] for part in parts}
+    checks = {part.name: names_of_rules(part) for part in parts}
     yield {"parts": checks}
     if page:
         yield {"sheet": page.title, "expected": list({**dict.fromkeys(names_of(page)), **checks})}
@@ -245,7 +260,17 @@ def sheet_of(own: Own, names: Mapping[str, str], sheet: str | None) -> Sheet | N
         for part in PARTS
         if callable(own.get(names.get(part, part)))
     }
-    return None if names and not set(names) - set(PARTS) else choose(own, plain)
+    if names and not set(names) - set(PARTS):
+        return None
+    page = choose(own, plain)
+    for other in () if plain else map(load, OWN):
+        entry = model_entry(other)
+        is_larger = page is None or {*names_of(page)} <= {one.name for one in other.entries}
+        if entry and is_larger and page is not other:
+            taken = [thing for _, _, thing in matches(page, own)] if page else []
+            if any(models_of(own, taken, entry, "", anywhere=False)):
+                return other
+    return page
 
 
 def names_of(sheet: Sheet) -> list[str]:
@@ -266,15 +291,30 @@ def parts_of(
             raise UserError(f"--name {part}={name}: {file} has no class or function {name}")
     named = {part: own[name] for part, name in names.items()}
     parts: dict[str, Part] = {}
-    for entry, name, thing in matches(sheet, named | own, anywhere):
+    found = matches(sheet, named | own, anywhere)
+    for entry, name, thing in with_models(sheet, found, named | own, file, anywhere):
         shown = name if entry.any_name or entry.name in parts else entry.name
         adapter = Adapter(entry, entry.rules[0])
         if shown not in parts:
             parts[shown] = Part(shown, thing, file, own, entry.rules[0], adapter)
     if not parts:
-        found = ", ".join(names_of(sheet))
-        raise UserError(f"{file or 'it'} has none of {found}: --stub {sheet.name} prints them")
+        known = ", ".join(names_of(sheet))
+        raise UserError(f"{file or 'it'} has none of {known}: --stub {sheet.name} prints them")
     return list(parts.values())
+
+
+def with_models(
+    sheet: Sheet, found: list[Match], own: Own, file: str, anywhere: bool = False
+) -> list[Match]:
+    """What is found, with the classes that are models whatever their arguments' names are."""
+    entry = model_entry(sheet)
+    if entry is None:
+        return found
+    layers = [thing for one, _, thing in found if one.any_name and one is not entry]
+    taken = [thing for _, _, thing in found if not any(thing is layer for layer in layers)]
+    models = [(entry, name, own[name]) for name in models_of(own, taken, entry, file, anywhere)]
+    others = [one for one in found if not any(one[2] is model for *_, model in models)]
+    return others + models
 
 
 def settle(part: Part) -> None:
@@ -294,9 +334,12 @@ def settle(part: Part) -> None:
         candidates.append(candidate)
     if part.kind in ("Decoder", "Seq2Seq"):
         return
-    torch.set_default_dtype(torch.float64)
+    for candidate in candidates:
+        in_either_type(candidate)
     if part.kind == "scaled_dot_product_attention" and not entry.sizes:
         allow_equal_widths(candidates)
+    if part.kind == "AdditiveAttention":
+        try_equal_widths(candidates[0])
     tried: list[Callable[[Part], object]] = [rules.shape, rules.numbers, rules.padding]
     tried += [rules.batch] if part.kind == "Model" else [agrees, reference]
     best = settle_among(candidates, entry, called, tried)
@@ -313,7 +356,24 @@ def allow_equal_widths(candidates: list[Part]) -> None:
                 return
     for part in candidates:
         assert part.adapter is not None
-        part.adapter.sizes = {"E": SIZES["D"]}
+        part.adapter.widths = {"E": SIZES["D"]}
+
+
+def try_equal_widths(part: Part) -> None:
+    """Queries, keys, values and hidden units have the same width, if the class raises an exception
+    for others, and has no arguments for the widths of queries and keys or a known mistake.
+    """
+    assert part.adapter is not None
+    if rank_of(rules.shape, part) >= 0:
+        return
+    part.adapter.widths = dict.fromkeys("DEF", HIDDEN)
+    if rank_of(rules.shape, part) < 3:
+        part.adapter.widths = {}
+        return
+    wanted = part.adapter.entry.make
+    asked = {wanted.get(meant(name, wanted) or "") for name in parameters_of(part.make)}
+    if {"D", "E"} <= asked and rank_of(reference, part) != 2:
+        part.adapter.widths = {}
 
 
 def notes(part: Part) -> Iterator[str]:

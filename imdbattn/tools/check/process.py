@@ -133,22 +133,19 @@ def end_early(outcome: Outcome, status: int, seconds: float) -> None:
     """Adds the finding for a child that was late or ended before it was done."""
     if not outcome.doing:
         raise RuntimeError(f"the process did not start: {outcome.printed}")
-    by = (
-        f"by the signal {signal.Signals(-status).name}"
-        if status < 0
-        else f"with exit status {status}"
-    )
+    by = f"with exit status {status}"
+    if status < 0:
+        by = f"by the signal {signal.Signals(-status).name}"
     finding = "too-slow" if status == -signal.SIGALRM else "ended-early"
     part, check = outcome.doing
     outcome.results.append(
         result_of(part, check, False, *describe(finding, seconds=seconds, by=by))
     )
     known = [(result["part"], result["check"]) for result in outcome.results]
-    for part, check in (
-        (part, check) for part, checks in outcome.parts.items() for check in checks
-    ):
-        if (part, check) not in known:
-            outcome.results.append(result_of(part, check, None, "blocked", "Not reached."))
+    for part, checks in outcome.parts.items():
+        for check in checks:
+            if (part, check) not in known:
+                outcome.results.append(result_of(part, check, None, "blocked", "Not reached."))
 
 
 def child() -> None:

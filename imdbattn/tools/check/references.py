@@ -1,5 +1,6 @@
 """What each part is compared with: formulas of mistakes/, and the numbers that these use."""
 
+import itertools
 import re
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -21,6 +22,7 @@ from imdbattn.tools.check.formulas import (
     Choice,
     Names,
     diagnose,
+    evaluate,
     whole,
     words_only,
 )
@@ -33,12 +35,13 @@ from imdbattn.tools.check.numbers import (
     mistake,
     normal,
     same,
+    show,
 )
 from imdbattn.tools.check.operations import require_known_in
 from imdbattn.tools.check.part import WIDTH, Part, call, inputs, net_of, record, student
 from imdbattn.tools.check.rules import batch, require_shape
 from imdbattn.tools.check.scores import additive_choices, bilinear_choices
-from imdbattn.tools.check.tables import TABLES
+from imdbattn.tools.check.tables import TABLES, Table
 
 PADDED = "3 reviews of 2, 4 and 3 words and padding"
 
@@ -76,10 +79,16 @@ def examples_of(part: Part) -> Names:
 
 def encoding_examples(part: Part) -> Names:
     """The vectors are small, so that small differences of the positions are seen."""
-    lengths = [3] * 16, [1], [2], [20, 20]
-    texts = "16 reviews of 3 words", "1 review of 1 word", "1 review of 2 words", "2 reviews of 20"
-    given = ([x / 4 for x in inputs(part, *one)] for one in lengths)
-    return dict(zip(texts, given, strict=True))
+    lengths = {
+        "16 reviews of 3 words": [3] * 16,
+        "1 review of 1 word": [1],
+        "1 review of 2 words": [2],
+        "2 reviews of 20": [20, 20],
+    }
+    examples: Names = {}
+    for text, one in lengths.items():
+        examples[text] = [x / 4 for x in inputs(part, *one)]
+    return examples
 
 
 def encoding_choices(part: Part, net: nn.Module, results: list[Tensor]) -> Iterable[Choice]:
@@ -160,17 +169,13 @@ def compare(part: Part, known: bool) -> str:
     )
 
     def binding(finding: str, text: str, choice: Any) -> Binding:
-        return (
-            finding,
-            text,
-            choice if callable(choice) else lambda *x: dict(zip(given, x, strict=True)) | choice,
-        )
+        if callable(choice):
+            return finding, text, choice
+        return finding, text, lambda *x: dict(zip(given, x, strict=True)) | choice
 
-    choices = (
-        CHOICES[part.kind](part, net, results)
-        if part.kind in CHOICES
-        else [(RIGHT, "", CONSTANT.get(part.kind, {}))]
-    )
+    choices: Iterable[Choice] = [(RIGHT, "", CONSTANT.get(part.kind, {}))]
+    if part.kind in CHOICES:
+        choices = CHOICES[part.kind](part, net, results)
     bindings = [binding(*choice) for choice in choices]
     keep = words_only if given == ["x", "mask"] and "T" in part.arguments[-1][1] else whole
     padded = PADDED if PADDED in examples else ""
@@ -204,9 +209,13 @@ def compare(part: Part, known: bool) -> str:
         raise Mistake("function-of-the-result", "ReLU is applied to the result.", texts[0], change)
     if found:
         if known and part.arguments[:-1]:
+            if isinstance(found, Mistake) and {"k", "v"} <= {*given}:
+                require_row_sums(part, net)
             require_batch(part)
-        if known and not str(found).startswith("Differs"):
+        if known and part.arguments[:-1] and not str(found).startswith("Differs"):
             require_effects(part, net)
+            if isinstance(found, Mistake) and part.kind == "PositionalEncoding":
+                found = with_columns(found, results[-1], [*examples.values()][-1][0], table)
             if isinstance(found, Mistake) and part.arguments[:-1]:
                 require_known_in(part, net)
         raise found
@@ -292,18 +301,57 @@ def adds_input(part: Part, attention: type) -> bool:
     for x, y in calls:
         like_x = [z for z in made if z.shape == x.shape]
         before = [z for z in like_x if same(normalized(z), normalized(x))]
-        if any(z.shape == y.shape and any(same(z - y, a) for a in (x, *before)) for z in made):
+        like_y = [z for z in made if z.shape == y.shape]
+        if any(same(z - y, a) for z, a in itertools.product(like_y, (x, *before))):
             return True
     return False
 
 
 def require_effects(part: Part, net: Call) -> None:
-    """Raises Mistake if one of the tensors that the part is given has no effect on the result."""
+    """Raises Mistake if some of the tensors that the part is given have no effect on the result."""
     given = inputs(part, 3, 3)
     before = call(part, net, *given)
+    unused = []
     for place, (name, _) in enumerate(part.arguments[:-1]):
         if given[place].is_floating_point():
             moved = [x + normal(*x.shape, seed=7) if x is given[place] else x for x in given]
             if same(call(part, net, *moved), before, 1e-6):
-                fix = part.change("argument-not-used")
-                raise mistake("argument-not-used", before, name=name, fix=fix)
+                unused.append(name)
+    if unused:
+        fix = part.change("argument-not-used")
+        finding = "argument-not-used" if len(unused) == 1 else "arguments-not-used"
+        texts = mistake(finding, before, name=" and ".join(unused), fix=fix).args[1:]
+        raise Mistake("argument-not-used", *texts)
+
+
+def require_row_sums(part: Part, net: Call) -> None:
+    """Raises Mistake if the result is a sum of the values, with weights that do not sum to 1."""
+    given = inputs(part, 3, 3)
+    values = given[[name for name, _ in part.arguments].index("v")]
+    y = call(part, net, *given).detach()
+    if y.shape[-1] < 3 or y.shape[0] != values.shape[0] or y.shape[-1] != values.shape[-1]:
+        return
+    weights = torch.linalg.lstsq(values.mT, y.mT, driver="gelsd").solution.mT
+    if same(weights @ values, y, 1e-4) and not same(sums := weights.sum(-1), torch.ones_like(sums)):
+        sentence = "The weights of a query do not sum to 1."
+        first = show(weights[0, 0].tolist())
+        example = f"For 2 reviews of 3 words, those of the first query are {first}."
+        change = part.change("weights-do-not-sum-to-1")
+        raise Mistake("weights-do-not-sum-to-1", sentence, example, change)
+
+
+def with_columns(found: Mistake, y_BTD: Tensor, x_BTD: Tensor, table: Table) -> Mistake:
+    """The finding of wrong positions, with the columns that differ from the right ones."""
+    names = {"x": x_BTD, "length": x_BTD.shape[1], "width": x_BTD.shape[2]}
+    right_BTD = evaluate(table.steps, names)
+    if right_BTD is None or right_BTD.shape != y_BTD.shape:
+        return found
+    finding, sentence, *rest = found.args
+    differ_D = (y_BTD - right_BTD).abs().amax((0, 1)) > 1e-3
+    zero_D = (y_BTD - x_BTD).abs().amax((0, 1)) < 1e-6
+    count = len(differ_D)
+    for what, column_D in (("are those of other numbers", differ_D), ("are 0", zero_D)):
+        if 0 < int(column_D.sum()) < count:
+            columns = ", ".join(map(str, column_D.nonzero().flatten().tolist()))
+            sentence += f" The columns {columns}, of 0 to {count - 1}, {what}."
+    return Mistake(finding, sentence, *rest)

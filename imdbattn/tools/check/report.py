@@ -70,11 +70,9 @@ class Outcome:
                 self.results.append(result_of(part, "present", False, "missing", sentence))
 
     def hint(self, part: str) -> str:
-        return (
-            f" {self.near[part]} may be meant: --name {part}={self.near[part]}."
-            if part in self.near
-            else ""
-        )
+        if part not in self.near:
+            return ""
+        return f" {self.near[part]} may be meant: --name {part}={self.near[part]}."
 
     def of(self, held: bool | None) -> list[Result]:
         """The checks that hold (True), that do not (False), or that were not made (None)."""
@@ -170,10 +168,11 @@ def as_text(outcome: Outcome) -> str:
     blocked = [r for r in unmade if r["finding"] == "blocked" and r["part"] not in unwritten]
     notes = [f"{r['part']}: {r['sentence']}" for r in unmade if r["finding"] != "blocked"]
     if blocked:
-        checks = groupby(blocked, lambda r: r["part"])
-        text = "; ".join(
-            f"{part}: {', '.join(r['check'] for r in group)}" for part, group in checks
-        )
+        texts = []
+        for part, group in groupby(blocked, lambda r: r["part"]):
+            checks = ", ".join(r["check"] for r in group)
+            texts.append(f"{part}: {checks}")
+        text = "; ".join(texts)
         notes.append(f"Not checked before the above is corrected: {text}.")
     absent = [part for part in outcome.expected if part not in outcome.parts]
     notes += [f"Checked as: {outcome.sheet}."] if outcome.sheet else []
@@ -237,13 +236,8 @@ def as_junit(outcomes: list[Outcome]) -> str:
         for r in [*failed, *outcome.results]:
             case = ElementTree.SubElement(suite, "testcase", classname=r["part"], name=r["check"])
             if not r["held"]:
-                tag = (
-                    "failure"
-                    if r["held"] is False
-                    else "error"
-                    if r["finding"] == "not-checked"
-                    else "skipped"
-                )
+                tag = "error" if r["finding"] == "not-checked" else "skipped"
+                tag = "failure" if r["held"] is False else tag
                 text = explained(r) if tag == "failure" else r["sentence"]
                 ElementTree.SubElement(case, tag, message=text.partition("\n")[0]).text = text
         for name, tag in (

@@ -368,11 +368,9 @@ def slopes(part: Part) -> None:
         given = inputs(part, 3, 3)
         moved: list[Any] = [(name, x) for (name, _), x in zip(part.arguments, given, strict=False)]
         moved = [(name, [x.requires_grad_()]) for name, x in moved if x.is_floating_point()]
-        own = (
-            [(k, [p]) for k, p in net.named_parameters() if p.requires_grad]
-            if isinstance(net, nn.Module)
-            else []
-        )
+        own = []
+        if isinstance(net, nn.Module):
+            own = [(k, [p]) for k, p in net.named_parameters() if p.requires_grad]
         if part.kind in ("Classifier", "Model"):  # one by one would take long
             own = [("all parameters", [p for _, (p,) in own])]
         y = call(part, net, *given)

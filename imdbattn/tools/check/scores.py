@@ -21,11 +21,15 @@ def of_one(part: Part, net: nn.Module, key: int = 1) -> list[list[Tensor]]:
     tensors = computed(part, net, samples(part, 1))
     found = affine_maps(torch.cat([tensors[0], tensors[key]], 1), tensors)
     size = part.sizes["E"]
-    used = [[bool(u.abs().max() > 1e-6) for u in (w[:, :size], w[:, size:-1])] for w in found]
-    return [
-        [w for w, one in zip(found, used, strict=True) if one == [q, k]]
-        for q, k in ((1, 0), (0, 1), (1, 1))
-    ]
+    of_query: list[Tensor] = []
+    of_key: list[Tensor] = []
+    of_both: list[Tensor] = []
+    for w in found:
+        by_query, by_key = (bool(u.abs().max() > 1e-6) for u in (w[:, :size], w[:, size:-1]))
+        if by_query or by_key:
+            kind = of_both if by_query and by_key else of_query if by_query else of_key
+            kind.append(w)
+    return [of_query, of_key, of_both]
 
 
 def of_query(part: Part, w: Tensor) -> Call:

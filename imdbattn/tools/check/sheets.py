@@ -46,6 +46,7 @@ class Way:
     result: str = "y"  # the part's result, from that of the call
     if_said: str = ""  # a pattern; only if the solution's text has it: see said
     unless_said: str = ""  # a pattern; not if the solution's text has it
+    if_raises: str = ""  # "true": only if the solution raises exceptions in all other ways
 
     @property
     def masks(self) -> list[str]:
@@ -114,10 +115,11 @@ class Entry:
     def can_be_called(self, thing: Any) -> bool:
         """Whether the class is called with a mask or lengths, and with as many arguments."""
         called = parameters_of(thing.forward) if hasattr(thing, "forward") else {}
-        return any(
-            len(called) >= len(way.arguments) and any(meant(name, way.masks) for name in called)
-            for way in self.ways
-        )
+        for way in self.ways:
+            is_masked = any(meant(name, way.masks) for name in called)
+            if is_masked and len(called) >= len(way.arguments):
+                return True
+        return False
 
     def may_be_nan(self, called: Any) -> bool:
         """Whether nan for a review without words is a note only, for this function."""
@@ -142,6 +144,9 @@ class Sheet:
     name: str
     title: str
     entries: list[Entry]
+
+
+Match = tuple[Entry, str, Any]  # the name and the class or function of a file
 
 
 def parameters_of(thing: Any) -> dict[str, inspect.Parameter]:
@@ -200,7 +205,7 @@ def entry_of(sheet: str, part: str, keys: Any) -> Entry:
     for call in calls:
         if not isinstance(call, dict):
             raise UserError(f"{where}: calls are names of arguments with what is given for them")
-        known = ("says", "result", "if_said", "unless_said")
+        known = ("says", "result", "if_said", "unless_said", "if_raises")
         arguments = {k: str(v) for k, v in call.items() if k not in known}
         ways.append(Way(arguments, **{k: str(v) for k, v in call.items() if k in known}))
     for key in ("without_words", "other_pooling"):
@@ -276,9 +281,8 @@ def may_be_plain(part: str, thing: Any) -> bool:
         return True
     made = re.findall(r"\w+", signature.partition(": ")[0])[1:]
     called = parameters_of(thing.forward) if hasattr(thing, "forward") else {}
-    is_masked, has_lengths = (
-        any(re.search(pattern, name) for name in called) for pattern in ("mask|pad", "len")
-    )
+    is_masked = any(re.search("mask|pad", name) for name in called)
+    has_lengths = any("len" in name for name in called)
     asks = "mask" in signature, "lengths" in signature
     if is_masked != has_lengths and asks[0] != asks[1] and is_masked != asks[0]:
         return False
@@ -291,15 +295,13 @@ def agreement(thing: Any, known: set[str]) -> int:
     return len(known & given)
 
 
-def matches(
-    sheet: Sheet, own: Mapping[str, Any], anywhere: bool = False
-) -> list[tuple[Entry, str, Any]]:
+def matches(sheet: Sheet, own: Mapping[str, Any], anywhere: bool = False) -> list[Match]:
     """The sheet's entries, and the names and things of the file that they are found in.
 
     A thing belongs to the first entry that it fits, and to each entry that has a method. anywhere:
     whether it may be defined in another place than the checked file.
     """
-    found: list[tuple[Entry, str, Any]] = []
+    found: list[Match] = []
     taken: set[int] = set()
     for entry in sheet.entries:
         for name, thing in own.items():

@@ -31,30 +31,34 @@ def read_tables() -> dict[str, Table]:
     for line in filter(None, lines_of(*sorted((FOLDER / "mistakes").glob("*.txt")))):
         *texts, last = line.split(" | ", 2)
         if line.startswith("["):
-            current = [
-                tables.setdefault(name, Table({}, {}, [])) for name in line.strip("[]").split()
-            ]
+            names = line.strip("[]").split()
+            current = [tables.setdefault(name, Table({}, {}, [])) for name in names]
         elif len(texts) == 1:
             for table in current:
                 table.texts[texts[0]] = last
         else:
             steps = dict(step.split(" = ", 1) for step in last.split("; "))
             for table in current:
-                table.variants.append((texts[0], texts[1], steps)) if texts else table.steps.update(
-                    steps
-                )
+                if texts:
+                    table.variants.append((texts[0], texts[1], steps))
+                else:
+                    table.steps.update(steps)
     return tables
+
+
+def read_findings() -> dict[str, list[str]]:
+    """Name -> sentence, example and what to change."""
+    findings = {}
+    for block in "\n".join(lines_of(FOLDER / "findings.txt")).strip().split("\n\n"):
+        name, *texts = block.split("\n")
+        findings[name] = texts
+    return findings
 
 
 TABLES = read_tables()
 PARTS = TABLES["parts"].texts  # the parts that a file may have -> how they are made and called
 SIGNATURES = PARTS | TABLES["kinds"].texts  # and those that only sheets ask for
-FINDINGS = {
-    name: texts
-    for name, *texts in (
-        b.split("\n") for b in "\n".join(lines_of(FOLDER / "findings.txt")).strip().split("\n\n")
-    )
-}
+FINDINGS = read_findings()
 
 
 def change_for(table: Table, finding: str, sheets: str = "") -> str:

@@ -1,0 +1,185 @@
+"""Finds out in which of a sheet's ways a solution is to be called, and as which part."""
+
+import inspect
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from imdbattn.tools.check.adapter import Adapter
+from imdbattn.tools.check.numbers import Mistake, NotChecked
+from imdbattn.tools.check.part import Part
+from imdbattn.tools.check.sheets import Entry, Way, agrees, meant, parameters_of, unknown
+
+# Findings that do not say which mistake it is
+GENERAL = (
+    "depends-on-padding",
+    "depends-on-batch",
+    "differs-from-reference",
+    "wrong-positions",
+    "wrong-wavelengths",
+    "wrong-mean",
+    "nan-at-padding",
+)
+
+
+def rank_of(rule: Callable[[Part], object], part: Part) -> int:
+    """3 if the rule holds, 2 for a known mistake, 1 if the rule does not apply.
+
+    0 for another result, and -1 if the student's code or the checker raised an exception.
+    """
+    torch.default_generator.manual_seed(0)
+    try:
+        rule(part)
+    except Mistake as mistake:
+        return 0 if mistake.args[0] in GENERAL else 2
+    except NotChecked as reason:
+        return 3 if str(reason).startswith("Differs") else 1
+    except Exception:
+        return -1
+    return 3
+
+
+def settle(
+    candidates: list[Part],
+    entry: Entry,
+    called: Callable[..., object],
+    rules: list[Callable[[Part], object]],
+) -> Part:
+    """The candidate, with the way to call it, that most of the rules hold for, in their order.
+
+    candidates: the same part for each kind that it may be. A rule is tried only for those ways that
+    are the best by the rules before it. The last rule looks for known mistakes, which takes long
+    for modules: it is tried only if the others do not decide, and with one way for each kind.
+    """
+    text = said(called, candidates[0].file, candidates[0].make)
+    allowed = [way for way in entry.ways if is_allowed(way, text)] or entry.ways
+    allowed = sorted(allowed, key=lambda way: not way.if_said)  # what the solution says, first
+    ways = [way for way in allowed if agrees(called, way)]
+    ways = ways or [way for way in allowed if may_be_called(called, way)] or allowed
+    if is_for_padding(called):
+        ways = [way for way in ways if is_given_padding(way)] or ways
+    ways = [way for way in ways if is_as_others(way, called, candidates[0])] or ways
+    ways = without_rare(candidates[0], ways, rules[0])
+    left = [(part, way) for part in candidates for way in ways]
+    ranks = [0]
+    for rule in rules:
+        if rule is rules[-1]:
+            if max(ranks) == 3:
+                break
+            if entry.is_module and len(entry.ways) > 2:
+                left = list({id(part): (part, way) for part, way in reversed(left)}.values())[::-1]
+        if len(left) == 1:
+            break
+        ranks = []
+        for part, way in left:
+            adapter_of(part).way = way
+            ranks.append(rank_of(rule, part))
+            if rule is rules[-1] and ranks[-1] >= 2:  # the first kind with a known mistake
+                break
+        left = [one for one, rank in zip(left, ranks, strict=False) if rank == max(ranks)]
+    part, way = left[0]
+    adapter = adapter_of(part)
+    adapter.way = way
+    adapter.settled = True
+    return part
+
+
+def without_rare(part: Part, ways: list[Way], shape: Callable[[Part], object]) -> list[Way]:
+    """The ways without those that are only for solutions that raise an exception in the others, or
+    these alone.
+    """
+    rare = [way for way in ways if way.if_raises]
+    usual = [way for way in ways if not way.if_raises]
+    if rare and usual:
+        for way in (*usual, *rare):
+            adapter_of(part).way = way
+            if rank_of(shape, part) >= 0:
+                return rare if way.if_raises else usual
+    return usual or rare
+
+
+def adapter_of(part: Part) -> Adapter:
+    """The adapter of a part of a sheet."""
+    assert part.adapter is not None
+    return part.adapter
+
+
+def said(called: object, file: str, made: object = None) -> str:
+    """The names of the arguments, the docstrings and the lines of a function.
+
+    made: the class of the method.
+    """
+    called = getattr(called, "func", called)
+    docstrings = [getattr(thing, "__doc__", None) or "" for thing in (called, made)]
+    texts = [*parameters_of(called), *docstrings, *comments(made, file)]
+    code = getattr(called, "__code__", None)
+    if code and Path(file).suffix == ".py":
+        last = max(line for *_, line in code.co_lines() if line)
+        lines = Path(file).read_text(encoding="utf-8", errors="replace").splitlines()
+        texts += lines[code.co_firstlineno - 1 : last]
+    return "\n".join(re.sub(r"\w+ ?= ?True", "", text) for text in texts)
+
+
+def comments(made: object, file: str) -> list[str]:
+    """The comments in a class, or before it."""
+    if not isinstance(made, type) or Path(file).suffix != ".py":
+        return []
+    try:
+        lines, first = inspect.getsourcelines(made)
+    except (OSError, TypeError):
+        return []
+    above = Path(file).read_text(encoding="utf-8", errors="replace").splitlines()[: first - 1]
+    found = [line for line in lines if line.lstrip().startswith("#")]
+    for line in reversed(above[2:]):
+        if not line.startswith("#"):
+            break
+        found.append(line)
+    return found
+
+
+def is_allowed(way: Way, text: str) -> bool:
+    """Whether the text of the solution allows this way to call it."""
+    if way.unless_said and re.search(way.unless_said, text, re.IGNORECASE):
+        return False
+    return not way.if_said or bool(re.search(way.if_said, text, re.IGNORECASE))
+
+
+def may_be_called(called: Callable[..., object], way: Way) -> bool:
+    """Whether the function can be called with these arguments in their order."""
+    return len(parameters_of(called)) >= len(way.arguments) >= len(unknown(called, ()))
+
+
+def is_for_padding(called: Callable[..., object]) -> bool:
+    """Whether an argument is a mask that is True on padding, by its name."""
+    return any(re.search("pad", name) for name in parameters_of(called))
+
+
+def is_given_padding(way: Way) -> bool:
+    """Whether this way gives a mask that is True, or 1, on padding."""
+    return any("~mask" in value and "torch.zeros" not in value for value in way.arguments.values())
+
+
+def is_as_others(way: Way, called: Callable[..., object], part: Part) -> bool:
+    """Whether the mask is True on words, or on padding, as in the classes of the file that were
+    settled before and have an argument of the same name.
+    """
+    names = [name for name in parameters_of(called) if "mask" in name]
+    for other in part.others:
+        if other.adapter is None or not other.adapter.settled or part.kind == "Model":
+            continue
+        forward = getattr(other.make, "forward", other.make)
+        is_shared = any(name in parameters_of(forward) for name in names)
+        if is_shared and is_given_padding(other.adapter.way) != is_given_padding(way):
+            return False
+    return True
+
+
+def is_given_a_mask(entry: Entry, called: Callable[..., object]) -> bool:
+    """Whether one of its arguments is a mask, or lengths; also if its arguments are not known."""
+    given = parameters_of(called)
+    for way in entry.ways:
+        if any(meant(name, way.masks) for name in given):
+            return True
+    return any(not agrees(called, way) for way in entry.ways)

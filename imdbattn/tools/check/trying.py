@@ -1,0 +1,99 @@
+"""Finds by trial what the arguments of a class are whose names a sheet does not know, and which
+classes of a file are models.
+"""
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from imdbattn.tools.check.adapter import Adapter
+from imdbattn.tools.check.part import CLASSES, Own, Part, call, inputs, net_of
+from imdbattn.tools.check.sheets import Entry, Sheet, parameters_of, unknown
+
+# What a required argument of a class may be, the most frequent first; of a layer, and of a model.
+OF_LAYER = ("D", "heads", "4 * D")
+OF_MODEL = ("vectors", "16", "vocabulary", "2", "classes")
+MOST = 3  # arguments that are tried
+
+
+def find_arguments(part: Part) -> bool:
+    """Finds what the required arguments of the class are, if the sheet does not know one of them.
+
+    Returns whether the class can be made and called then; True, too, if all are known.
+    """
+    adapter = part.adapter
+    if adapter is None or not adapter.entry.free or not isinstance(part.make, type):
+        return True
+    if not unknown(part.make, adapter.entry.make):
+        return True
+    for made_with in combinations(part.make, adapter.entry, part.kind):
+        adapter.made_with = made_with
+        if result_of(part) is not None:
+            return True
+    adapter.made_with = {}
+    return False
+
+
+def combinations(make: Any, entry: Entry, kind: str) -> Iterator[dict[str, str]]:
+    """Expressions for the required arguments that the sheet does not know, and then for all."""
+    required = unknown(make, ())
+    guesses = OF_MODEL if kind == "Model" else OF_LAYER
+    for names in (unknown(make, entry.make), required):
+        if 0 < len(names) <= MOST:
+            for values in itertools.product(guesses, repeat=len(names)):
+                yield dict(zip(names, values, strict=True))
+
+
+def result_of(part: Part) -> Tensor | None:
+    """The result for two reviews, in the first way in which the class can be made and called."""
+    assert part.adapter is not None
+    for way in part.adapter.entry.ways:
+        part.adapter.way = way
+        try:
+            y = call(part, net_of(part), *inputs(part, 3, 2))
+        except Exception:  # of the class, if this is not what its arguments are
+            continue
+        if isinstance(y, Tensor) and y.is_floating_point():
+            return y
+    return None
+
+
+def in_either_type(part: Part) -> Tensor | None:
+    """As result_of, in float64 or else in float32, which stays the default type; the arguments of
+    the class are found.
+    """
+    for dtype in (torch.float64, torch.float32):
+        torch.set_default_dtype(dtype)
+        if find_arguments(part) and (y := result_of(part)) is not None:
+            return y
+    torch.set_default_dtype(torch.float64)
+    return None
+
+
+def model_entry(sheet: Sheet) -> Entry | None:
+    """What the sheet says about models under any name."""
+    return next((e for e in sheet.entries if e.any_name and e.rules == ["Model"]), None)
+
+
+def models_of(own: Own, taken: list[Any], entry: Entry, file: str, anywhere: bool) -> Iterator[str]:
+    """The names of the file's classes whose results are those of a model, (B, 2), whatever the
+    names of their arguments are.
+
+    taken: the classes that are other parts. anywhere: as for sheets.matches.
+    """
+    for name, thing in own.items():
+        foreign = not anywhere and getattr(thing, "__module__", "") != "_checked_file"
+        is_module = isinstance(thing, type) and issubclass(thing, nn.Module)
+        if foreign or not is_module or any(thing is one for one in taken):
+            continue
+        if len(parameters_of(thing.forward)) >= 2 and is_model(name, thing, own, entry, file):
+            yield name
+
+
+def is_model(name: str, thing: Any, own: Own, entry: Entry, file: str) -> bool:
+    part = Part(name, thing, file, own, "Model", Adapter(entry, "Model"))
+    y = in_either_type(part)
+    return y is not None and y.ndim == 2 and y.shape[1] in (2, CLASSES)
