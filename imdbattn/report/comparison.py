@@ -206,7 +206,7 @@ def compare_set(
         "slices": {name: int(mask_N.sum()) for name, mask_N in slices.items()},  # numbers of items
         "rungs": rungs,
         "pairs": compare_pairs(ladder, compared.pairs, rights, measured, metric),
-        "not_compared": compared.omitted,
+        "remarks": compared.remarks,
         "disagreements": largest_disagreements(ladder, outputs, texts, first.labels, disagreements),
         "untested": [],
         "skipped": [],

@@ -75,7 +75,7 @@ def report_of(comparison: ComparedSet) -> Report:
         title=headline(comparison),
         about=about(comparison),
         lead=verdicts(comparison),
-        points=[*map(sentence, comparison["pairs"]), *comparison["not_compared"]],
+        points=[*map(sentence, comparison["pairs"]), *comparison["remarks"]],
         sections=sections(comparison),
         notes=notes(comparison, comparison["method"]["level"]),
         skipped=comparison["skipped"],

@@ -123,7 +123,7 @@ class ComparedSet(ScoredItems):
     """A comparison of runs that were scored on the same items.
 
     slices: the size of each. chosen_by: the validation metrics that chose the runs' epochs.
-    not_compared: a sentence for each variant without a pair.
+    remarks: sentences on what else pairs differ in, and why a variant has no pair.
     """
 
     metric: str
@@ -142,7 +142,7 @@ class ComparedSet(ScoredItems):
     slices: dict[str, int]
     rungs: list[RungResults]
     pairs: list[RungPair]
-    not_compared: list[str]
+    remarks: list[str]
     disagreements: list[Disagreement]
     untested: list[str]
     skipped: list[Skipped]

@@ -34,6 +34,8 @@ OF_RUNGS = (
     "trainer.max_epochs",
     "trainer.gradient_clip_val",
 )
+# Overrides that short labels omit: the label begins with the model's name
+NOT_IN_LABELS = ("experiment=", "model.name=", "model.after=")
 IGNORED = ("seed", "task", "digest", "data.fold", *NO_EFFECT, *HARDWARE, *SOURCES)
 # facts in metrics.json -> what differs if they do
 FACTS = {
@@ -89,7 +91,7 @@ def variants(runs: Sequence[FinishedRun]) -> list[Variant]:
 
 def short_words(variant: Variant) -> list[str]:
     """Returns the overrides in short, without the experiment."""
-    words = [word for word in variant.overrides if not word.startswith("experiment=")]
+    words = [word for word in variant.overrides if not word.startswith(NOT_IN_LABELS)]
     short = list(map(in_short, words))
     times = Counter(word.partition("=")[0] for word in short)
     for index, word in enumerate(short):
@@ -156,47 +158,52 @@ def sort_key(word: str) -> tuple[str, list[float], str]:
 
 
 class Pairs(NamedTuple):
-    """Indices (from, to) of the variants to compare, and a sentence for each variant that only
-    variants with other differences could be compared with.
+    """Indices (from, to) of the variants to compare, and sentences on what else pairs differ in, or
+    why a variant is compared with none.
     """
 
     pairs: list[tuple[int, int]]
-    omitted: list[str]
+    remarks: list[str]
 
 
 def neighbours(ladder: Sequence[Variant], against: str | None = None) -> Pairs:
     """Returns the pairs to compare.
 
     Each rung is compared with the one that it extends (`model.after`), or where that is absent with
-    the one before it, unless `after` is null: with a variant of it that differs in nothing else.
-    Further variants of a rung are compared with its first, and with the one of equal overrides of
-    the rung that they extend. against: the variant that all others are compared with instead, if it
-    is in the ladder (`find_variant`).
+    the one before it, unless `after` is null: with the variant of it that differs least. It must
+    differ only in settings that rungs set themselves (OF_RUNGS); a sentence names those that the
+    command line changed. Further variants of a rung are compared with its first, and with the one
+    of equal overrides of the rung that they extend.
+    against: the variant that all others are compared with instead, if it is in the ladder
+    (`find_variant`).
     """
     if against is not None and (chosen := find_variant(ladder, against)) is not None:
         return Pairs([(chosen, to) for to in range(len(ladder)) if to != chosen], [])
     models = [variant.model for variant in ladder]
     pairs = []
-    omitted = []
+    remarks = []
     for index, to in enumerate(ladder):
         candidates = [i for i, model in enumerate(models) if model == to.after]
         first = models.index(to.model)
         if first < index:
             equal = [i for i in candidates if ladder[i].overrides == to.overrides]
-            sources = [i for i in equal if not differences(to, ladder[i])][:1]
+            sources = [i for i in equal if not differences(to, ladder[i]).others][:1]
             pairs += [(i, index) for i in (*sources, first)]
             continue
         if to.after is None or (not candidates and index == 0):
             continue
         if not candidates:
             candidates = [i for i, model in enumerate(models) if model == models[index - 1]]
-        by_others = {i: differences(to, ladder[i]) for i in candidates}
-        nearest = min(candidates, key=lambda i: len(by_others[i]))
-        if by_others[nearest]:
-            omitted.append(omission(to, ladder[nearest], by_others[nearest]))
-        else:
-            pairs.append((nearest, index))
-    return Pairs(pairs, omitted)
+        found = {i: differences(to, ladder[i]) for i in candidates}
+        nearest = min(candidates, key=lambda i: (len(found[i].others), len(found[i].of_rungs)))
+        if found[nearest].others:
+            remarks.append(omission(to, ladder[nearest], found[nearest].others))
+            continue
+        pairs.append((nearest, index))
+        if found[nearest].of_rungs:
+            also = " and ".join(found[nearest].of_rungs)
+            remarks.append(f"{to.label} and {ladder[nearest].label} also differ in {also}.")
+    return Pairs(pairs, remarks)
 
 
 def find_variant(ladder: Sequence[Variant], name: str) -> int | None:
@@ -213,33 +220,44 @@ def find_variant(ladder: Sequence[Variant], name: str) -> int | None:
     return of_model[0] if of_model else None
 
 
-def differences(new: Variant, old: Variant) -> list[str]:
-    """Returns in what `old` differs from `new` beside its rung, such as `data.tokenizer (ptb, not
-    basic_english)`.
+class Differences(NamedTuple):
+    """In what two variants differ: settings that rungs set themselves and that the command line of
+    one of them has, and all others, such as `data.tokenizer (ptb, not basic_english)`.
+    """
 
-    Settings of OF_RUNGS count only if the command line of one of the two has them, and both models
-    have such a setting.
+    of_rungs: list[str]
+    others: list[str]
+
+
+def differences(new: Variant, old: Variant) -> Differences:
+    """Returns in what `old` differs from `new` beside its rung.
+
+    Settings that only one of the two models has belong to the rung, unless the command line has
+    them.
     """
     run = new.runs[0]
     other = old.runs[0]
     settings = without(run.settings, *IGNORED)
     others = without(other.settings, *IGNORED)
     typed = named_keys(run, other)
+    of_rungs = []
     found = []
     for key in sorted(settings.keys() | others.keys()):
+        if settings.get(key) == others.get(key):
+            continue
         known = key in settings and key in others
         named = within(key, *typed)
-        of_rung = within(key, *OF_RUNGS)
-        relevant = (known and (named or not of_rung)) or (named and not of_rung)
-        if relevant and settings.get(key) != others.get(key):
-            own = as_text(settings.get(key))
-            found.append(f"{key} ({as_text(others.get(key))}, not {own})")
+        text = f"{key} ({as_text(others.get(key))}, not {as_text(settings.get(key))})"
+        if not within(key, *OF_RUNGS):
+            found += [text] if known or named else []
+        elif known and named:
+            of_rungs.append(text)
     for fact, name in FACTS.items():
         pair = run.metrics.get(fact), other.metrics.get(fact)
         explained = fact == "train_fingerprint" and of_other_reviews(run, other)
         if None not in pair and pair[0] != pair[1] and not explained:
             found.append(name)
-    return found
+    return Differences(of_rungs, found)
 
 
 def named_keys(run: FinishedRun, other: FinishedRun) -> list[str]:

@@ -104,7 +104,7 @@ def made_up(names=("mean", "base", "residual"), labels=("neg", "pos"), text=HOST
             "overrides": [],
             "trained_with": {"max_tokens": 512},
             "chosen_by": ["accuracy"],
-            "not_compared": [],
+            "remarks": [],
             "one_validation": True,
             "untested": [],
         },
