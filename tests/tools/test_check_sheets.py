@@ -374,7 +374,7 @@ def test_another_convention_of_the_mask_must_be_said(said, masked, finding, tmp_
     assert findings(outcome_of(file)) == right
 
 
-HEADS = """
+WRAPPER = """
 import torch
 from torch import nn
 
@@ -405,7 +405,7 @@ class Wrapper(nn.Module):
 def test_modules_with_the_arguments_of_torch_are_checked_under_any_name(
     padding, mask, found, tmp_path
 ):
-    text = HEADS.replace("=PADDING", f"={padding}").replace("=MASK", f"={mask}")
+    text = WRAPPER.replace("=PADDING", f"={padding}").replace("=MASK", f"={mask}")
     (file := tmp_path / "mine.py").write_text(text)
     outcome = outcome_of(file)
     assert outcome.parts.keys() == {"Wrapper"}
@@ -829,7 +829,7 @@ class AdditiveAttention(nn.Module):
         (
             "self.W_k(keys)[:, None]",
             "self.W_k(queries)[:, :, None] + 0 * keys[:, None]",
-            ["argument-not-used"],
+            ["no-attention"],
         ),
     ],
 )
