@@ -146,7 +146,8 @@ def test_commands_compose(command, settings):
 
 def shrunk(arguments: list[str], small: list[str], folder: Path) -> list[str]:
     """Arguments with which the model trains for one epoch on little data."""
-    if any("seq2seq" in a for a in arguments):  # it has its own pairs
+    pairs = ("seq2seq", "data=translation", "data=reverse")
+    if any(name in a for a in arguments for name in pairs):  # they have their own data
         common = ("logger=", "trainer", "threads=", "pictures=")
         small = [
             *(a for a in small if a.startswith(common)),
