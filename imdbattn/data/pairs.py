@@ -30,7 +30,7 @@ from imdbattn.io.files import expanded, sha256_of
 from imdbattn.io.network import load_hub
 
 if TYPE_CHECKING:
-    from imdbattn.tasks.seq2seq.task import SideTokenizer, TranslationData
+    from imdbattn.settings.pairs import SideTokenizer, TranslationData
 
 log = logging.getLogger(__name__)
 

@@ -307,14 +307,13 @@ class TrainBatches(Sampler[tuple[int, np.ndarray]]):
     ):
         self.lengths_N, self.budget, self.seed, self.pool = lengths_N, budget, seed, pool
         self.epoch, self.done = 0, done
-        needed = self._needed()
-        if count is not None:
+        if count is None:
+            count = self._needed()
+        else:
             self.budget = max(1, int(lengths_N.sum()) // count)
-            needed = self._needed()
-            while needed > count:
+            while self._needed() > count:
                 self.budget += 1 + self.budget // 100
-                needed = self._needed()
-        self.count = needed if count is None else count
+        self.count = count
 
     def _needed(self) -> int:
         """Returns a number of batches that suffices in every epoch."""

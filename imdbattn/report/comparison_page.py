@@ -223,14 +223,15 @@ def between(interval: Sequence[float] | None, metric: str) -> str:
     return "–".join(as_text(end, metric) for end in interval or ())
 
 
-def p_value(p: float) -> str:
-    """Returns `p = 0.0123`."""
-    return "p < 0.001" if p < 0.001 else f"p = {p:#.3g}"
-
-
 def p_number(p: float) -> str:
     """Returns `0.0123`, or `< 0.001`, for a column of p-values."""
-    return p_value(p).removeprefix("p ").removeprefix("= ")
+    return "< 0.001" if p < 0.001 else f"{p:#.3g}"
+
+
+def p_value(p: float) -> str:
+    """Returns `p = 0.0123`, or `p < 0.001`."""
+    number = p_number(p)
+    return f"p {number}" if number.startswith("<") else f"p = {number}"
 
 
 # --- tables ---------------------------------------------------------------------------------------

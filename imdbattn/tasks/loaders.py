@@ -162,9 +162,12 @@ class BatchData(L.LightningDataModule):
         """
         return []
 
+    def overfit(self) -> float:
+        """Returns the number or share of batches that every epoch repeats; 0 is all."""
+        return self.trainer.overfit_batches if self.trainer else 0  # type: ignore[attr-defined]
+
     def loader(self, batches: Batches, sampler: Plan) -> Loader:
-        overfit = self.trainer.overfit_batches if self.trainer else 0  # type: ignore[attr-defined]
-        if overfit:  # the same items in every epoch
+        if overfit := self.overfit():  # the same items in every epoch
             count = int(overfit if overfit >= 1 else overfit * len(sampler)) or 1
             sampler = list(islice(sampler, count))
         return Loader(
@@ -173,7 +176,8 @@ class BatchData(L.LightningDataModule):
 
     def train_dataloader(self) -> Loader | Curriculum:
         last = self.train_loader()
-        first = [self.train_loader(len(last), **options) for options in self.first_epochs()]
+        differing = [] if self.overfit() else self.first_epochs()
+        first = [self.train_loader(len(last), **options) for options in differing]
         return Curriculum(first, last) if first else last
 
     def train_loader(self, count: int | None = None, **options: Any) -> Loader:

@@ -93,10 +93,7 @@ def labelled(pair: object, where: str, row: int) -> Item:
             label = label.item()
         if isinstance(text, str) and isinstance(label, (str, bool, int, float)):
             return text, as_label(label)
-    raise UserError(
-        f"{where}: row {row} (counted from 0) is {in_line(repr(pair), 80)} instead of a text and"
-        " its label"
-    )
+    raise wrong_item(pair, where, row, "a text and its label")
 
 
 def translated(pair: object, where: str, row: int) -> Item:
@@ -105,7 +102,10 @@ def translated(pair: object, where: str, row: int) -> Item:
         source, target = pair
         if isinstance(source, str) and isinstance(target, str):
             return source, target
-    raise UserError(
-        f"{where}: row {row} (counted from 0) is {in_line(repr(pair), 80)} instead of a source and"
-        " its target, two texts"
-    )
+    raise wrong_item(pair, where, row, "a source and its target, two texts")
+
+
+def wrong_item(item: object, where: str, row: int, wanted: str) -> UserError:
+    """Returns the error for what a callable returned instead of an item."""
+    shown = in_line(repr(item), 80)
+    return UserError(f"{where}: row {row} (counted from 0) is {shown} instead of {wanted}")

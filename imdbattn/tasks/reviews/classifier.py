@@ -72,8 +72,6 @@ class ReviewData(BatchData):
         )
 
     def first_epochs(self) -> list[dict[str, Any]]:
-        if self.trainer and self.trainer.overfit_batches:  # type: ignore[attr-defined]
-            return []
         limit = self.cfg.data.max_tokens
         return [
             {"max_tokens": min(tokens, limit or tokens)}

@@ -17,16 +17,12 @@ from imdbattn.errors import UserError
 from imdbattn.io.files import Facts, Trained
 from imdbattn.nn.encoder_decoder import EncoderDecoder, beam_search
 from imdbattn.runs.command_settings import Predict
+from imdbattn.settings.pairs import ReverseData, TranslationData
 from imdbattn.settings.safety import visible
 from imdbattn.tasks.networks import make_net
 from imdbattn.tasks.outputs import Translation
 from imdbattn.tasks.predictor import Predictor
-from imdbattn.tasks.seq2seq.task import (
-    EncoderDecoderModel,
-    ReverseData,
-    Seq2SeqSettings,
-    TranslationData,
-)
+from imdbattn.tasks.seq2seq.task import EncoderDecoderModel, Seq2SeqSettings
 from imdbattn.tasks.weights import load_weights
 
 

@@ -6,28 +6,17 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag
 
 from imdbattn.errors import UserError
+from imdbattn.settings.pairs import ReverseData, TranslationData
 from imdbattn.settings.schema import (
-    HUB_NAME_PATTERN,
     PAIRS_TOGETHER,
     AnyModel,
     ClassSettings,
     Count,
-    Files,
-    Group,
-    Lengths,
-    Natural,
     Share,
-    Text,
     Training,
     are_for_pairs,
-    check_source,
 )
 from imdbattn.tasks.task import Task
-
-# --- settings ---
-# word_dropout of pairs: debug=overfit sets it for all tasks
-Zero = Annotated[int | float, Field(ge=0, le=0)]
-Strings = Annotated[int, Field(ge=1, le=10_000_000)]
 
 
 class EncoderDecoderNet(ClassSettings):
@@ -41,41 +30,6 @@ class EncoderDecoderNet(ClassSettings):
 
 class EncoderDecoderModel(AnyModel):
     net: EncoderDecoderNet
-
-
-class ReverseData(Group):
-    source: Literal["reverse"]
-    seed: Natural
-    letters: Annotated[int, Field(ge=2, le=26)]
-    lengths: Lengths
-    test_lengths: Lengths | None
-    train: Strings
-    validation: Strings
-    test: Strings
-    batch_tokens: Count
-    eval_batch_tokens: Count
-    word_dropout: Zero = 0
-
-
-SideTokenizer = Literal["words", "characters"] | ClassSettings  # of sources, or of targets
-
-
-class TranslationData(Files):
-    source: Literal["auto", "path", "hub", "packaged"] | ClassSettings
-    hub: Annotated[str | None, Field(pattern=HUB_NAME_PATTERN)]
-    hub_config: Text | None
-    languages: Annotated[list[Text], Field(min_length=2, max_length=2)]
-    lower: bool
-    min_frequency: Count
-    tokenizer: SideTokenizer | Annotated[list[SideTokenizer], Field(min_length=2, max_length=2)] = (
-        "words"
-    )
-    batch_tokens: Count
-    word_dropout: Zero = 0
-
-    def check(self) -> None:
-        source = self.source if isinstance(self.source, str) else self.source.target
-        check_source("data", source, path=self.path, hub=self.hub)
 
 
 def kind_of_data(data: ReverseData | TranslationData | Mapping[str, object]) -> str:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from imdbattn.tools.check import instead
+import imdbattn.tools.check.instead as instead
 from imdbattn.tools.check.numbers import Mistake, NotChecked, StudentError, mistake, normal, same
 from imdbattn.tools.check.operations import Operations, require_known, require_softmax
 from imdbattn.tools.check.part import Part, Recorder, net_of, student

@@ -168,11 +168,10 @@ def require_one_input(part: Part, net: nn.Module, by_norm: list[tuple[Call, list
     x_BTD, mask_BT = inputs(part, 3, 5, 2, 4)
     with torch.enable_grad():
         made = [y for y in record(part, net, x_BTD, mask_BT) if y.shape == x_BTD.shape]
-    projected = [
-        [(number, apply(w, norm(x_BTD))) for w in maps]
-        for number, (norm, maps) in enumerate(by_norm)
-    ]
-    for three in itertools.permutations(itertools.chain(*projected), 3):
+    projected: list[tuple[int, Tensor]] = []
+    for number, (norm, maps) in enumerate(by_norm):
+        projected += [(number, apply(w, norm(x_BTD))) for w in maps]
+    for three in itertools.permutations(projected, 3):
         of_norm = [number for number, _ in three]
         if len({*of_norm}) == 1 or any(y.shape != x_BTD.shape for _, y in three):
             continue

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from imdbattn.tools.check import classifier
+import imdbattn.tools.check.classifier as classifier
 from imdbattn.tools.check.classifier import (
     EXACT,
     POSITIONS_PROJECTED,
@@ -24,7 +24,12 @@ from imdbattn.tools.check.classifier import (
 )
 from imdbattn.tools.check.formulas import RIGHT, diagnose
 from imdbattn.tools.check.numbers import Mistake, NotChecked, mistake, same
-from imdbattn.tools.check.operations import Operations, require_known_in, step_by_step
+from imdbattn.tools.check.operations import (
+    Operation,
+    Operations,
+    require_known_in,
+    step_by_step,
+)
 from imdbattn.tools.check.part import (
     NAMES,
     VECTORS,
@@ -253,8 +258,11 @@ def require_added_once(part: Part, pe_BTD: Tensor) -> None:
     """Raises Mistake if these positions are added several times, such as before each layer."""
     with Operations() as operations:
         student(net_of(part), *inputs(part, 4, 4, 4))
-    added = [op.given for op in operations.made if op.name in ("add", "add_")]
-    count = sum(any(is_table(x, pe_BTD) for x in given) for given in added)
+
+    def adds_table(op: Operation) -> bool:
+        return op.name in ("add", "add_") and any(is_table(x, pe_BTD) for x in op.given)
+
+    count = sum(map(adds_table, operations.made))
     if count > 1:
         raise mistake("positions-added-often", count=count)
 

@@ -10,11 +10,10 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from imdbattn.tools.check.numbers import Mistake, mistake, same
-from imdbattn.tools.check.part import HEADS, Part, call, inputs
+from imdbattn.tools.check.part import HEADS, Part, Watching, call, inputs
 
 HIDDEN = -1e3  # a smaller score is that of a key that is masked
 SOFTMAX = ("_softmax", "_safe_softmax", "_log_softmax")
@@ -28,27 +27,19 @@ class Operation(NamedTuple):
     result: Tensor
 
 
-class Operations(TorchDispatchMode):
+class Operations(Watching):
     """Keeps the operations within a with block."""
 
     def __init__(self) -> None:
         super().__init__()
         self.made: list[Operation] = []
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # otherwise torch imports dynamo, which takes seconds
+    def before(self, arguments: object) -> list[Any]:
+        return [kept(x) for x in tree_leaves(arguments)]
 
-    def __torch_dispatch__(
-        self, operation: Callable[..., Any], types: object, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        given = [kept(x) for x in tree_leaves((args, kwargs or {}))]
-        result = operation(*args, **(kwargs or {}))
-        name = operation.__name__.partition(".")[0]
-        for x in tree_leaves(result):
-            if isinstance(x, Tensor):
-                self.made.append(Operation(name, given, kept(x)))
-        return result
+    def after(self, name: str, given: list[Any], results: list[Tensor]) -> None:
+        short = name.partition(".")[0]
+        self.made += [Operation(short, given, kept(x)) for x in results]
 
 
 def kept(x: Any) -> Any:

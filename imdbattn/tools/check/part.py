@@ -233,12 +233,8 @@ def call(part: Part, net: Callable[..., Any], *given: Any) -> Any:
     return y[0] if isinstance(y, tuple) and y and part.kind in MAY_RETURN_WEIGHTS else y
 
 
-class Recorder(TorchDispatchMode):
-    """Keeps the tensors that each operation of torch makes, as they are then."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.made: list[Tensor] = []
+class Watching(TorchDispatchMode):
+    """Calls `before` and `after` for each operation of torch within a with block."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -247,10 +243,30 @@ class Recorder(TorchDispatchMode):
     def __torch_dispatch__(
         self, operation: Callable[..., Any], types: object, args: Any = (), kwargs: Any = None
     ) -> Any:
+        given = self.before((args, kwargs or {}))
         result = operation(*args, **(kwargs or {}))
         tensors = [x for x in tree_leaves(result) if isinstance(x, Tensor)]
-        self.made += [x.detach().clone() for x in tensors if x.is_floating_point()]
+        self.after(operation.__name__, given, tensors)
         return result
+
+    def before(self, arguments: object) -> list[Any]:
+        """Returns what `after` needs of the arguments, which an operation may change."""
+        return []
+
+    def after(self, name: str, given: list[Any], results: list[Tensor]) -> None:
+        """Keeps what is needed of an operation with its name, as in `add.Tensor`."""
+        raise NotImplementedError
+
+
+class Recorder(Watching):
+    """Keeps the tensors that each operation of torch makes, as they are then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: list[Tensor] = []
+
+    def after(self, name: str, given: list[Any], results: list[Tensor]) -> None:
+        self.made += [x.detach().clone() for x in results if x.is_floating_point()]
 
 
 def record(part: Part, net: Callable[..., object], *given: Tensor) -> list[Tensor]:

@@ -1,7 +1,7 @@
 """The rules of each part, and the check of all parts of a file."""
 
 import difflib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 
 import torch
@@ -311,10 +311,16 @@ def with_models(
     if entry is None:
         return found
     layers = [thing for one, _, thing in found if one.any_name and one is not entry]
-    taken = [thing for _, _, thing in found if not any(thing is layer for layer in layers)]
-    models = [(entry, name, own[name]) for name in models_of(own, taken, entry, file, anywhere)]
-    others = [one for one in found if not any(one[2] is model for *_, model in models)]
-    return others + models
+    taken = [thing for _, _, thing in found if not is_one_of(thing, layers)]
+    names = list(models_of(own, taken, entry, file, anywhere))
+    models = [own[name] for name in names]
+    others = [one for one in found if not is_one_of(one[2], models)]
+    return others + [(entry, name, own[name]) for name in names]
+
+
+def is_one_of(thing: object, things: Iterable[object]) -> bool:
+    """Whether it is one of these objects itself; equality may be a student's own."""
+    return any(thing is one for one in things)
 
 
 def settle(part: Part) -> None:
