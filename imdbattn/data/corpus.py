@@ -244,7 +244,7 @@ def find_source(cfg: "ReviewDataSettings") -> Source:
         from imdbattn.data.sources.own import own_reviews
 
         return own_reviews(cfg.source, cfg.label_names)
-    if cfg.source == "order_probe":
+    if cfg.source == "order_probe" and cfg.probe:
         from imdbattn.data.sources.order_probe import order_probe_source
 
         return order_probe_source(cfg.probe)

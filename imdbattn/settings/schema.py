@@ -180,6 +180,8 @@ class ReviewDataSettings(Files):
         if source == "hub" and not (self.hub or self.path):
             source = "auto"  # IMDB
         check_source("data", source, path=self.path, hub=self.hub)
+        if source == "order_probe" and self.probe is None:
+            raise UserError("data.source=order_probe lacks its settings: use data=order_probe")
         if (self.fold or self.folds) and not 1 <= (self.fold or 0) <= (self.folds or 0):
             raise UserError(
                 f"data.fold={as_text(self.fold)} must be from 1 to"

@@ -151,6 +151,10 @@ COMPOSED: dict[str, tuple[Arguments, str]] = {  # of imdbattn.train, after Hydra
         typed("data.source=packaged"),
         r"data\.source=packaged, data\.path=.* select different data: keep",
     ),
+    "generated reviews without their settings": (
+        typed("data.source=order_probe", "data.path=null"),
+        r"data\.source=order_probe lacks its settings: use data=order_probe",
+    ),
     "a width that GloVe does not have": (
         typed("data.glove.path=null", "data.glove.dim=51"),
         r"data\.glove\.dim=51: .* have 50, 100, 200, 300 dimensions; data\.glove\.path names",

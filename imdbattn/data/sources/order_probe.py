@@ -55,7 +55,7 @@ SLOTS = [
 PAIRS = math.prod(map(len, SLOTS))
 
 
-def order_probe_source(probe: "Probe | None") -> Source:
+def order_probe_source(probe: "Probe") -> Source:
     """Returns all three splits of the corpus; probe: the `data.probe` settings."""
     options = {name: getattr(probe, name) for name in ("seed", *SPLITS)}
     key = repr((VERSION, options))
