@@ -136,6 +136,17 @@ def test_a_metric_chooses_the_epoch_and_reaches_the_results(
     assert metrics[f"test_{short}"] == pytest.approx(function(labels, probabilities), abs=1e-6)
 
 
+def test_a_metric_of_ones_own_that_is_not_a_number_is_named(small, settings, monkeypatch, tmp_path):
+    """Early stopping would otherwise end the training after an epoch without a word."""
+    (tmp_path / "no_number.py").write_text(
+        "def rank(labels, probabilities):\n    return float('nan')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    words = ["model=mean", "trainer.max_epochs=2", "choose_by=no_number.rank", "trust=no_number"]
+    with pytest.raises(UserError, match="choose_by: rank is nan for 24 texts"):
+        fit(settings(*small, *words), tmp_path / "run")
+
+
 @pytest.mark.parametrize(("patience", "epochs"), [(1, 3), (2, 4), (3, 8), ("null", 12)])
 @pytest.mark.parametrize("choose_by", ["accuracy", "loss"])
 def test_training_stops_after_patience_epochs_without_improvement(
