@@ -396,10 +396,8 @@ class Embedding(nn.Module):
     def forward(self, tokens_BT: Tensor) -> Tensor:
         """Ids (B, T) -> (B, T, D)."""
         x_BTD = (F.embedding(tokens_BT, self.vectors_VD) - self.shift_D) * self.scale_D
-        x_BTD = x_BTD * (tokens_BT != 0)[..., None]
-        # <pad> and <unk> have slot 0, whose offset is zero: only constants are masked, so that no
-        # gradient is.
-        x_BTD = torch.where((tokens_BT == 1)[..., None], self.unk_D.to(x_BTD.dtype), x_BTD)
+        # The gradient passes no mask: <pad> and <unk> have slot 0, whose offset is zero.
+        x_BTD = x_BTD * (tokens_BT > 1)[..., None] + (tokens_BT == 1)[..., None] * self.unk_D
         if self.offset_RD is None:
             return x_BTD
         slots_BT = self.slot_V[tokens_BT].long()
