@@ -31,9 +31,8 @@ class Batch(NamedTuple):
     items_B: Tensor  # int64
     # int64 ids of the words before each token in its review, nearest first; 0 if none
     before_BTW: Tensor
+    places_BT: Tensor  # int64 place of each token in the ids of its split; 0 on padding
     reviews: int  # in this batch, over all processes
-    # int64 place of each token in the ids of its split; 0 on padding
-    places_BT: Tensor | None = None
     # log-count ratios of the phrases that end at each token (nn/beyond/context), in training; None:
     # they are looked up
     ratios_BTF: Tensor | None = None
@@ -145,7 +144,7 @@ class Ragged:
                 (column[part, :width] if column.ndim > 1 else column[part]).contiguous()
                 for column in own
             ]
-            made.append(Batch(*own[:-1], reviews=count, places_BT=own[-1]))  # type: ignore[misc]
+            made.append(Batch(*own, reviews=count))  # type: ignore[misc]
         return made
 
     def batch_lengths(
