@@ -182,7 +182,8 @@ class Convolution(nn.Module):
 
     def __init__(self, width: int, kernel: int = 3):
         super().__init__()
-        self.conv = nn.Conv1d(width, width, kernel, padding=kernel // 2)
+        self.kernel = kernel
+        self.conv = nn.Conv1d(width, width, kernel)
 
     def forward(self, x_BTD: Tensor, mask: Mask | Tensor | None = None) -> Tensor:
         words_BTD = x_BTD * Mask.of(x_BTD, mask).mask_BT[..., None]
@@ -190,6 +191,5 @@ class Convolution(nn.Module):
         # x_BDT copies its input, its output and their gradients, and takes twice as long.
         x_BD1T = words_BTD.transpose(1, 2).unsqueeze(2)
         weight = self.conv.weight.unsqueeze(2)
-        padding = (0, self.conv.padding[0])
-        y_BD1T = F.conv2d(x_BD1T, weight, self.conv.bias, padding=padding)
+        y_BD1T = F.conv2d(x_BD1T, weight, self.conv.bias, padding=(0, self.kernel // 2))
         return x_BTD + F.relu(y_BD1T).squeeze(2).transpose(1, 2)
