@@ -163,7 +163,7 @@ def row(trials: Sequence[Trial], goal: float, change: str, before: str | None) -
 def lines_since(commit: str) -> str:
     """Returns how many more lines the package and its settings have than in `commit`."""
     counts = git("diff", "--numstat", commit, "--", "imdbattn", "conf").splitlines()
-    columns = [line.split() for line in counts]
+    columns = [line.split("\t") for line in counts]  # names of renamed files have spaces
     added = sum(int(new) - int(old) for new, old, _ in columns if new != "-")
     return f"{added:+d}"
 

@@ -38,8 +38,11 @@ def reviews(
 
 def phrases(
     chosen: Any, classes: int, data: Ragged | None = None, rows: int = 3 + WORDS
-) -> Phrases:
-    """Those of random reviews, or of `data`. chosen: settings, model.phrases."""
+) -> tuple[Phrases, torch.Tensor]:
+    """Those of random reviews, or of `data`, and the ratios that its words are trained with.
+
+    chosen: settings, model.phrases.
+    """
     data = reviews(classes=classes) if data is None else data
     targets_NC = torch.nn.functional.one_hot(data.labels, classes)
     return phrases_of(chosen, data, folds_of(data.labels, chosen.folds), targets_NC, rows)
@@ -52,7 +55,7 @@ def net(settings, rung: str, *overrides: str, seed: int = 0, classes: int = 3) -
     torch.manual_seed(seed)
     cfg = settings(f"model={rung}", *overrides)
     tuned = torch.arange(3, 3 + WORDS) if cfg.model.embedding.trainable else None
-    known = phrases(cfg.model.phrases, classes) if cfg.model.phrases else None
+    known = phrases(cfg.model.phrases, classes)[0] if cfg.model.phrases else None
     built = build_classifier(cfg.model, vectors(), classes, tuned, known)
     for parameter in built.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
@@ -60,10 +63,10 @@ def net(settings, rung: str, *overrides: str, seed: int = 0, classes: int = 3) -
 
 
 def learner(
-    cfg: Any, net: torch.nn.Module, classes: int = 3, folds_N: torch.Tensor | None = None
+    cfg: Any, net: torch.nn.Module, classes: int = 3, ratios_MF: torch.Tensor | None = None
 ) -> ReviewClassifier:
     """The Lightning module around a net. cfg: the settings of a training run."""
-    return ReviewClassifier(net, cfg, facts(classes), folds_N=folds_N)
+    return ReviewClassifier(net, cfg, facts(classes), ratios_MF=ratios_MF)
 
 
 def facts(classes: int = 3) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 Batches are gathered without a loop over tokens; the samplers assign items to batches, the same in
 every process.
-Shape suffixes: N reviews of a split, B reviews of a batch, T positions, W preceding words.
+Shape suffixes: N reviews of a split, B reviews of a batch, T positions, W preceding words, F
+log-count ratios of a word.
 """
 
 import warnings
@@ -30,9 +31,11 @@ class Batch(NamedTuple):
     items_B: Tensor  # int64
     # int64 ids of the words before each token in its review, nearest first; 0 if none
     before_BTW: Tensor
+    places_BT: Tensor  # int64 place of each token in the ids of its split; 0 on padding
     reviews: int  # in this batch, over all processes
-    # int64, the fold of each training review, for a model with phrases; None otherwise
-    fold_B: Tensor | None = None
+    # log-count ratios of the phrases that end at each token (nn/beyond/context), in training; None:
+    # they are looked up
+    ratios_BTF: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -125,12 +128,14 @@ class Ragged:
         head, start_B1 = round((max_tokens or 0) * head_share), self.offsets[index_B][:, None]
         place_BT = start_B1 + positions_BT + (full_B - lengths_B)[:, None] * (positions_BT >= head)
         # 4. The ids of the tokens and of the words before them.
+        places_BT = place_BT * word_BT
         tokens_BT = torch.zeros_like(place_BT)
         if len(self.ids):
-            tokens_BT = self.ids[place_BT * word_BT].long() * word_BT
+            tokens_BT = self.ids[places_BT].long() * word_BT
         before_BTW = self.before(place_BT, start_B1, before) * word_BT[..., None]
         # 5. Separate batches.
-        columns = (tokens_BT, positions_BT, kept_B, self.labels[index_B], index_B, before_BTW)
+        labels_B = self.labels[index_B]
+        columns = (tokens_BT, positions_BT, kept_B, labels_B, index_B, before_BTW, places_BT)
         made = []
         for count, width, *own in zip(
             counts, padded_sizes, *(column.split(counts) for column in columns), strict=True

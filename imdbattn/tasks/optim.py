@@ -75,7 +75,7 @@ class LazyAdamW(torch.optim.AdamW):
         state["step"] += 1
         step, lr = state["step"].item(), float(group["lr"])
         tables = state["exp_avg"], state["exp_avg_sq"], parameter
-        used_R = gradient.any(-1)
+        used_R = gradient.abs().sum(-1) != 0  # the same as any(-1), several times faster
 
         def updated(
             g: torch.Tensor, mean: torch.Tensor, square: torch.Tensor, weight: torch.Tensor
@@ -87,11 +87,10 @@ class LazyAdamW(torch.optim.AdamW):
             return mean, square, weight.addcdiv_(mean, root, value=-lr / (1 - beta1**step))
 
         if gradient.is_cpu:  # at most a tenth of the rows
-            rows = used_R.nonzero(as_tuple=True)
-            for table, new in zip(
-                tables, updated(gradient[rows], *(table[rows] for table in tables)), strict=True
-            ):
-                table[rows] = new
+            rows = used_R.nonzero()[:, 0]
+            used = [table.index_select(0, rows) for table in (gradient, *tables)]
+            for table, new in zip(tables, updated(*used), strict=True):
+                table.index_copy_(0, rows, new)
         else:  # reading the number of rows would synchronize
             for table, new in zip(tables, updated(gradient, *tables), strict=True):
                 table.copy_(torch.where(used_R[..., None], new, table))

@@ -22,6 +22,7 @@ from imdbattn.runs.score import score_run
 from imdbattn.settings.keys import as_dict
 from imdbattn.tasks.masked_words.module import MaskedWordData
 from imdbattn.tasks.reviews.classifier import ReviewClassifier, ReviewData
+from imdbattn.tasks.reviews.phrases import training_folds
 from imdbattn.tools.export.folder import portable
 
 from ..commands import label_texts
@@ -152,12 +153,12 @@ def test_training_uses_the_targets_of_its_own_reviews(student, tmp_path, monkeyp
     have some texts.
     """
     corpus, seen = ReviewData.read(student()), {}
+    assert training_folds(corpus, 10)[-60:].bincount().tolist() == [6] * 10
     step = ReviewClassifier.training_step
 
     def recorded(self, batch, index):
         seen.update(zip(batch.items_B.tolist(), batch.labels_B.tolist(), strict=True))
         assert self.targets_NC.equal(corpus.targets_NC)
-        assert self.folds_N[-60:].bincount().tolist() == [6] * 10
         return step(self, batch, index)
 
     monkeypatch.setattr(ReviewClassifier, "training_step", recorded)

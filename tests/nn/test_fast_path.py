@@ -125,13 +125,13 @@ def test_the_check_distinguishes_bfloat16_from_float32(onednn):
 def test_a_training_step_never_waits_for_the_device(settings, reviews, rung, monkeypatch):
     # Tensors of the device "meta" have no values: whatever reads one on the host raises.
     cfg = settings(f"model={rung}", "model.embedding.trainable=true")
-    folds_N = torch.zeros(len(reviews), dtype=torch.int64)
+    whole = ragged(reviews)
     built = net(settings, rung, "model.embedding.trainable=true")
-    module = learner(cfg, built, folds_N=folds_N)
+    ratios_MF = torch.zeros(len(whole.ids), 3 * 3) if cfg.model.phrases else None
+    module = learner(cfg, built, ratios_MF=ratios_MF)
     if rung == "distilled":
         module.register_buffer("targets_NC", torch.rand(len(reviews), 3))
     module.to("meta").train()
-    whole = ragged(reviews)
     assert len(whole.lengths) == len(reviews)  # read once, before
     there = whole.to(torch.device("meta"))
     there.__dict__["lengths"] = whole.lengths

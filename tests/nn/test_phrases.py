@@ -2,8 +2,8 @@
 itself.
 
 Shape suffixes: B reviews of a batch, T positions, N reviews, M words of all reviews, W words in
-front of a word, O phrases that end at a word, P known phrases and row 0, K folds, C classes or
-columns.
+front of a word, O phrases that end at a word, P known phrases and row 0, C classes or columns,
+F = O x C ratios of a word.
 """
 
 import math
@@ -46,7 +46,8 @@ def labelled(texts: list[list[int]], classes: int) -> Ragged:
 
 def counted(
     data: Ragged, classes: int, longest=3, least=2, folds=FOLDS, targets_NC: Tensor | None = None
-) -> Phrases:
+) -> tuple[Phrases, Tensor]:
+    """The phrases, and the ratios that each word of these texts is trained with, (M, F)."""
     before_MW, review_M = ids_before(data, longest - 1)
     targets_NC = F.one_hot(data.labels, classes) if targets_NC is None else targets_NC
     fold_N = folds_of(data.labels, folds)
@@ -139,7 +140,7 @@ def test_a_vocabulary_that_is_too_large_for_the_numbers_is_refused(longest, rows
 def test_the_known_phrases_are_found_where_they_end_and_no_others(train, texts, longest, least):
     known = known_by_hand(train, longest, least)
     row = {phrase: number for number, phrase in enumerate(known, 1)}
-    phrases = counted(labelled(train, 2), 2, longest, least)
+    phrases, _ = counted(labelled(train, 2), 2, longest, least)
     assert len(phrases.keys_P) == len(known)
     batch = ragged(texts).batch(torch.arange(len(texts)), before=longest - 1)
     found_BTO = phrases(batch.tokens_BT, batch.before_BTW)
@@ -176,7 +177,7 @@ def test_ratios_are_those_of_the_paper_for_the_whole_set_and_without_each_fold(c
             targets_NC = torch.rand(
                 targets_NC.shape, generator=torch.Generator().manual_seed(seed)
             ).softmax(1)
-        phrases = counted(data, classes, longest, least, folds, targets_NC)
+        phrases, ratios_MF = counted(data, classes, longest, least, folds, targets_NC)
         known = known_by_hand(texts, longest, least)
         shown = [
             (phrases_in(text, longest), target_C)
@@ -184,26 +185,32 @@ def test_ratios_are_those_of_the_paper_for_the_whole_set_and_without_each_fold(c
         ]
         fold_of = folds_of(data.labels, folds).tolist()
 
-        def same(found_PC: Tensor, kept: list) -> None:
-            expected = torch.tensor(ratios_by_hand(known, kept, classes))
-            torch.testing.assert_close(found_PC, expected, atol=1e-5, rtol=1e-5)
+        def same(ratios: Tensor, expected: Tensor) -> None:
+            torch.testing.assert_close(ratios, expected, atol=1e-5, rtol=1e-5)
 
-        same(phrases.log_counts_PC, shown)
-        assert phrases.out_of_fold_KPC.shape[0] == folds
-        for fold, found_PC in enumerate(phrases.out_of_fold_KPC):
-            same(
-                found_PC, [one for one, other in zip(shown, fold_of, strict=True) if other != fold]
-            )
+        def by_hand(kept: list) -> Tensor:
+            return torch.tensor(ratios_by_hand(known, kept, classes))
+
+        same(phrases.log_counts_PC, by_hand(shown))
+        found_NTO = found(phrases, *texts)
+        words = ratios_MF.split(list(map(len, texts)))
+        for number, (text, ratios_TF) in enumerate(zip(texts, words, strict=True)):
+            kept = [
+                one for one, fold in zip(shown, fold_of, strict=True) if fold != fold_of[number]
+            ]
+            found_TO = found_NTO[number, : len(text)]
+            same(ratios_TF, by_hand(kept)[found_TO].flatten(1))
 
     holds()
 
 
 def test_a_training_set_without_known_phrases_works():
-    phrases = counted(labelled([[3], [4], [1, 1], []], 2), 2)
+    phrases, ratios_MF = counted(labelled([[3], [4], [1, 1], []], 2), 2)
     assert len(phrases.keys_P) == 0
-    none_BTO = found(phrases, [3, 4, 5])
-    assert phrases.ratios(none_BTO, torch.tensor([1])).eq(0).all()
-    assert len(counted(labelled([[], []], 2), 2).keys_P) == 0
+    assert phrases.ratios(found(phrases, [3, 4, 5])).eq(0).all()
+    assert ratios_MF.equal(torch.zeros(4, 3))
+    phrases, ratios_MF = counted(labelled([[], []], 2), 2)
+    assert len(phrases.keys_P) == len(ratios_MF) == 0
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=60), st.integers(2, 12))
@@ -234,10 +241,12 @@ def test_the_ratios_that_a_review_is_trained_with_do_not_depend_on_its_label(cla
     fold_N = folds_of(data.labels, FOLDS)
     other = moved_round(data, fold_N == fold, classes)
     assert folds_of(other.labels, FOLDS).equal(fold_N), "the test's own premise"
-    before, after = counted(data, classes), counted(other, classes)
+    before, before_MF = counted(data, classes)
+    after, after_MF = counted(other, classes)
     assert after.keys_P.equal(before.keys_P)
+    fold_M = fold_N.repeat_interleave(data.lengths)
     for number in range(FOLDS):
-        same = after.out_of_fold_KPC[number].equal(before.out_of_fold_KPC[number])
+        same = after_MF[fold_M == number].equal(before_MF[fold_M == number])
         assert same == (number == fold)
     assert not after.log_counts_PC.equal(before.log_counts_PC)
 
@@ -248,9 +257,8 @@ def module_for(settings, rung: str, data: Ragged, classes: int = 2) -> ReviewCla
     """
     cfg = settings(f"model={rung}", "model.embedding.mixout=0")
     model = net(settings, rung, "model.embedding.mixout=0", classes=classes)
-    model.context.phrases = phrases(cfg.model.phrases, classes, data)
-    folds_N = folds_of(data.labels, cfg.model.phrases.folds)
-    return learner(cfg, model, classes, folds_N)
+    model.context.phrases, ratios_MF = phrases(cfg.model.phrases, classes, data)
+    return learner(cfg, model, classes, ratios_MF)
 
 
 def trained_on(module: ReviewClassifier, batch: Batch) -> Tensor:
@@ -275,11 +283,18 @@ def read() -> Ragged:
 def test_training_uses_ratios_without_the_fold_of_a_review_and_evaluation_all(settings, read, rung):
     module = module_for(settings, rung, read)
     rows_B = torch.tensor([399, 3, 250, 0, 120])
-    batch = read.batch(rows_B, before=2)
+    batch = read.batch(rows_B, before=2, max_tokens=20, head_share=0.5, word_dropout=0.5)
+    own = [module.ratios_MF[read.offsets[row] : read.offsets[row + 1]] for row in rows_B]
+    ratios_BTF = torch.zeros(*batch.tokens_BT.shape, module.ratios_MF.shape[1])
+    for number, ratios_TF in enumerate(own):
+        length = batch.lengths_B[number]
+        at_T = batch.positions_BT[number, :length]
+        at_T = at_T + (at_T >= 10) * max(0, len(ratios_TF) - 20)  # after the gap
+        ratios_BTF[number, :length] = ratios_TF[at_T]
     with torch.no_grad():
         whole_BC, out_of_fold_BC = (
             module.net(batch),
-            module.net(batch._replace(fold_B=module.folds_N[rows_B])),
+            module.net(batch._replace(ratios_BTF=ratios_BTF)),
         )
         assert trained_on(module, batch).equal(out_of_fold_BC)
         assert module.eval()(batch).equal(whole_BC)
@@ -298,10 +313,9 @@ def test_a_loaded_checkpoint_uses_the_ratios_of_the_whole_set(trained, settings,
     fresh = ReviewClassifier.new(theirs, corpus := prepare_reviews(theirs.data))
     assert loaded.net.context.phrases.keys_P.equal(fresh.net.context.phrases.keys_P)
     assert loaded.net.context.phrases.log_counts_PC.equal(fresh.net.context.phrases.log_counts_PC)
-    assert loaded.net.context.phrases.out_of_fold_KPC is None
-    assert fresh.folds_N.equal(folds_of(corpus.splits["train"].labels, theirs.model.phrases.folds))
+    assert len(fresh.ratios_MF) == len(corpus.splits["train"].ids)
     kept = torch.load(checkpoint, weights_only=True)["state_dict"]
     assert {name for name in kept if "phrases" in name} == {
         f"net.context.phrases.{name}" for name in ("keys_P", "log_counts_PC")
     }
-    assert not any("fold" in name for name in kept)
+    assert "ratios_MF" not in kept

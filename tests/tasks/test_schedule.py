@@ -37,8 +37,9 @@ def test_every_review_has_the_same_weight_in_the_training_loss(settings, smoothi
     """
     logits_BC = torch.tensor([[1 / 2, 1 / 2], [7 / 8, 1 / 8]]).log()
     labels_B = rows_B = lengths_B = torch.tensor([0, 1])
+    rows_B1 = rows_B[:, None]
     batch = Batch(
-        rows_B[:, None], rows_B[:, None], lengths_B, labels_B, rows_B, rows_B[:, None, None], 2
+        rows_B1, rows_B1, lengths_B, labels_B, rows_B, rows_B1[..., None], rows_B1, reviews=2
     )
     module = ReviewClassifier(lambda *_: logits_BC, settings(f"label_smoothing={smoothing}"), {})
     module._trainer = SimpleNamespace(world_size=1)

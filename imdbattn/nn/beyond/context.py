@@ -3,7 +3,7 @@ word (Wang & Manning, "Baselines and Bigrams", ACL 2012), and a convolution.
 
 Shape suffixes: B reviews, T positions, D width, W words before a word, O = W + 1 phrases that end
 at a word (of 1, 2 .. W + 1 words), P known phrases, with row 0 for all others, K folds, C columns
-of log-count ratios, M words of the training set, N its reviews.
+of log-count ratios, F = O x C ratios of a word, M words of the training set, N its reviews.
 """
 
 from typing import Any
@@ -72,28 +72,17 @@ class Phrases(nn.Module):
     """The known phrases and their log-count ratios.
 
     keys_P: of `phrase_keys`, ascending, without row 0. log_counts_PC: their ratios, zeros in row 0.
-    rows: number of ids. longest: words of the longest phrase. out_of_fold_KPC: the ratios without
-    the reviews of each fold, for training, because a ratio that counts a review reveals its label;
-    not in the checkpoint.
+    rows: number of ids. longest: words of the longest phrase.
     """
 
     keys_P: Tensor
     log_counts_PC: Tensor
-    out_of_fold_KPC: Tensor | None
 
-    def __init__(
-        self,
-        keys_P: Tensor,
-        log_counts_PC: Tensor,
-        rows: int,
-        longest: int,
-        out_of_fold_KPC: Tensor | None = None,
-    ):
+    def __init__(self, keys_P: Tensor, log_counts_PC: Tensor, rows: int, longest: int):
         super().__init__()
         self.rows, self.longest, self.columns = rows, longest, log_counts_PC.shape[1]
         self.register_buffer("keys_P", keys_P)
         self.register_buffer("log_counts_PC", log_counts_PC)
-        self.register_buffer("out_of_fold_KPC", out_of_fold_KPC, persistent=False)
 
     def forward(self, tokens_BT: Tensor, before_BTW: Tensor) -> Tensor:
         """Ids, and those of the words before each -> rows of the phrases that end there, (B, T, O);
@@ -101,14 +90,9 @@ class Phrases(nn.Module):
         """
         return rows_of(phrase_keys(tokens_BT, before_BTW, self.rows), self.keys_P)
 
-    def ratios(self, phrases_BTO: Tensor, fold_B: Tensor | None = None) -> Tensor:
-        """Returns their log-count ratios, (B, T, O x C); fold_B: without the reviews of the fold of
-        each review.
-        """
-        if fold_B is None or self.out_of_fold_KPC is None:
-            return F.embedding(phrases_BTO, self.log_counts_PC).flatten(2)
-        flat = phrases_BTO + fold_B[:, None, None] * self.out_of_fold_KPC.shape[1]
-        return F.embedding(flat, self.out_of_fold_KPC.flatten(0, 1)).flatten(2)
+    def ratios(self, phrases_BTO: Tensor) -> Tensor:
+        """Returns their log-count ratios, (B, T, F)."""
+        return F.embedding(phrases_BTO, self.log_counts_PC).flatten(2)
 
 
 def count_phrases(
@@ -118,9 +102,11 @@ def count_phrases(
     rows: int,
     least: int,
     folds: int,
-) -> Phrases:
+) -> tuple[Phrases, Tensor]:
     """Returns the phrases of 1 .. W + 1 words that occur in at least `least` training reviews,
-    counted once per review.
+    counted once per review, and the ratios of each word of these reviews for training, (M, F),
+    counted without the reviews of its own fold, because a ratio that counts a review reveals its
+    label.
 
     ids: those (M,) of all words of the training reviews, those before each, nearest first, 0 where
     the review starts,
@@ -137,6 +123,7 @@ def count_phrases(
     pairs = (review_M[:, None] * (len(keys) + 1) + row_MO)[row_MO > 0].unique()  # once per review
     review, phrase = pairs // (len(keys) + 1), pairs % (len(keys) + 1) - 1
     known = phrase.bincount(minlength=len(keys)) >= least
+    row_MO = F.pad(known.cumsum(0) * known, (1, 0))[row_MO]  # among the known ones
     keys_P, column, review, phrase = (
         keys[known],
         known.cumsum(0) - 1,
@@ -150,11 +137,13 @@ def count_phrases(
     ]
     counts_KCP = torch.stack(counts).unflatten(1, (folds, len(keys_P))).transpose(0, 1)
     whole_CP = counts_KCP.sum(0)
-    tables = [
+    whole_PC, *out_of_fold = (
         F.pad(log_count_ratios(one_CP), (0, 0, 1, 0))
         for one_CP in (whole_CP, *(whole_CP - counts_KCP))
-    ]
-    return Phrases(keys_P, tables[0], rows, before_MW.shape[-1] + 1, torch.stack(tables[1:]))
+    )
+    cell_MO = fold_N[review_M][:, None] * len(whole_PC) + row_MO
+    ratios_MF = F.embedding(cell_MO, torch.cat(out_of_fold)).flatten(1)
+    return Phrases(keys_P, whole_PC, rows, before_MW.shape[-1] + 1), ratios_MF
 
 
 class Context(nn.Module):
@@ -172,12 +161,15 @@ class Context(nn.Module):
         self.convolution = convolution(width) if convolution else None
 
     def forward(self, x_BTD: Tensor, mask: Mask, batch: Any) -> Tensor:
-        """(B, T, D) -> (B, T, D). batch: tokens_BT, and for phrases before_BTW and fold_B
-        (data/ragged.Batch).
+        """(B, T, D) -> (B, T, D). batch: for phrases, their ratios_BTF in training, else tokens_BT
+        and before_BTW (data/ragged.Batch).
         """
         if self.phrases is not None:
-            phrases_BTO = self.phrases(batch.tokens_BT * mask.mask_BT, batch.before_BTW)
-            x_BTD = x_BTD + self.ratios(self.phrases.ratios(phrases_BTO, batch.fold_B))
+            ratios_BTF = batch.ratios_BTF
+            if ratios_BTF is None:
+                phrases_BTO = self.phrases(batch.tokens_BT * mask.mask_BT, batch.before_BTW)
+                ratios_BTF = self.phrases.ratios(phrases_BTO)
+            x_BTD = x_BTD + self.ratios(ratios_BTF)
         return x_BTD if self.convolution is None else self.convolution(x_BTD, mask)
 
 
@@ -190,8 +182,14 @@ class Convolution(nn.Module):
 
     def __init__(self, width: int, kernel: int = 3):
         super().__init__()
-        self.conv = nn.Conv1d(width, width, kernel, padding=kernel // 2)
+        self.kernel = kernel
+        self.conv = nn.Conv1d(width, width, kernel)
 
     def forward(self, x_BTD: Tensor, mask: Mask | Tensor | None = None) -> Tensor:
-        x_BDT = (x_BTD * Mask.of(x_BTD, mask).mask_BT[..., None]).transpose(1, 2)
-        return x_BTD + F.relu(self.conv(x_BDT)).transpose(1, 2)
+        words_BTD = x_BTD * Mask.of(x_BTD, mask).mask_BT[..., None]
+        # As images of one row with D channels last, the order in memory of x_BTD: a convolution of
+        # x_BDT copies its input, its output and their gradients, and takes twice as long.
+        x_BD1T = words_BTD.transpose(1, 2).unsqueeze(2)
+        weight = self.conv.weight.unsqueeze(2)
+        y_BD1T = F.conv2d(x_BD1T, weight, self.conv.bias, padding=(0, self.kernel // 2))
+        return x_BTD + F.relu(y_BD1T).squeeze(2).transpose(1, 2)

@@ -1,7 +1,7 @@
 """The task `reviews`: a LightningDataModule and a LightningModule for a classifier of reviews.
 
-Shape suffixes: B reviews of a batch, N reviews of a split, C classes, R words whose vectors are
-trained.
+Shape suffixes: B reviews of a batch, T positions, N reviews of a split, C classes, R words whose
+vectors are trained, M words of the training reviews, F log-count ratios of a word.
 """
 
 import math
@@ -143,14 +143,15 @@ class ReviewClassifier(Learner):
     """Trains and scores a net that is called with a batch and returns logits (B, C), such as
     nn.ladder.Classifier.
 
-    folds_N: the fold of each training review, for a net with phrases (nn/beyond/context).
+    ratios_MF: the log-count ratios of each word of the training reviews, for a net with phrases
+    (nn/beyond/context).
     targets_NC: probabilities of their classes; None: the labels. weights_C: factors of the classes
     in the training loss; None: all are 1. facts: include the labels and the
     vectors' fingerprint. For the other arguments see Learner.
     """
 
     cfg: ReviewSettings
-    folds_N: Tensor | None
+    ratios_MF: Tensor | None
     targets_NC: Tensor | None
     weights_C: Tensor | None
     curves = ("training, words dropped", "validation")
@@ -159,13 +160,13 @@ class ReviewClassifier(Learner):
     def __init__(
         self,
         *args: Any,
-        folds_N: Tensor | None = None,
+        ratios_MF: Tensor | None = None,
         targets_NC: Tensor | None = None,
         weights_C: Tensor | None = None,
         **options: Any,
     ):
         super().__init__(*args, **options)
-        constants = {"folds_N": folds_N, "targets_NC": targets_NC, "weights_C": weights_C}
+        constants = {"ratios_MF": ratios_MF, "targets_NC": targets_NC, "weights_C": weights_C}
         for name, values in constants.items():
             self.register_buffer(name, values, persistent=False)
             self._ddp_params_and_buffers_to_ignore.append(name)
@@ -176,18 +177,18 @@ class ReviewClassifier(Learner):
     ) -> Self:
         initial = initial_weights(cfg, corpus, resumed)
         tuned_R = ids_to_tune(corpus, cfg.model, initial, "embedding")
-        phrases = folds_N = None
+        phrases = ratios_MF = None
         if cfg.model.phrases:
-            from imdbattn.tasks.reviews.phrases import phrases_and_folds
+            from imdbattn.tasks.reviews.phrases import phrases_of_training
 
-            phrases, folds_N = phrases_and_folds(cfg.model.phrases, corpus)
+            phrases, ratios_MF = phrases_of_training(cfg.model.phrases, corpus)
         net = build_classifier(cfg.model, corpus.glove, len(corpus.label_names), tuned_R, phrases)
         facts = {"vectors": corpus.glove.fingerprint, "labels": corpus.label_names}
         module = cls(
             net,
             cfg,
             facts,
-            folds_N=folds_N,
+            ratios_MF=ratios_MF,
             targets_NC=corpus.targets_NC,
             weights_C=class_weights(cfg.class_weights, corpus),
         )
@@ -226,8 +227,9 @@ class ReviewClassifier(Learner):
         return self.net(batch)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        if self.folds_N is not None:
-            batch = batch._replace(fold_B=self.folds_N[batch.items_B])
+        if self.ratios_MF is not None:
+            ratios_BTF = F.embedding(batch.places_BT, self.ratios_MF)
+            batch = batch._replace(ratios_BTF=ratios_BTF * (batch.tokens_BT != 0)[..., None])
         penalty_B: Tensor | float = 0.0
         if self.cfg.attention_entropy:
             logits_BC, attended = self.watched(batch)

@@ -1,4 +1,4 @@
-"""Phrases of a classifier, and the folds from which their counts are taken (nn/beyond/context).
+"""Phrases of a classifier, counted in the training reviews (nn/beyond/context).
 
 Suffixes: N training reviews, C classes.
 """
@@ -14,26 +14,31 @@ from imdbattn.nn.beyond.context import Phrases, count_phrases, folds_of
 from imdbattn.settings.schema import PhraseSettings
 
 
-def phrases_and_folds(settings: PhraseSettings, corpus: ReviewCorpus) -> tuple[Phrases, Tensor]:
-    """Returns the phrases of the training reviews, and the fold (N,) of each review.
+def phrases_of_training(settings: PhraseSettings, corpus: ReviewCorpus) -> tuple[Phrases, Tensor]:
+    """Returns the phrases of the training reviews, and the ratios that each of their words is
+    trained with.
 
     settings: model.phrases. Raises UserError if the ids of the phrases are too large.
     """
     train, targets_NC = corpus.splits["train"], corpus.targets_NC
     if targets_NC is None:
         targets_NC = F.one_hot(train.labels, len(corpus.label_names))
-    labels_N = train.labels.clone()
+    folds_N = training_folds(corpus, settings.folds)
+    return phrases_of(settings, train, folds_N, targets_NC, len(corpus.glove.vectors))
+
+
+def training_folds(corpus: ReviewCorpus, folds: int) -> Tensor:
+    """Returns the fold (N,) of each training review."""
+    labels_N = corpus.splits["train"].labels.clone()
     # texts of data.extra are divided among all folds, too
     labels_N[len(labels_N) - corpus.added :] = -1
-    folds_N = folds_of(labels_N, settings.folds)
-    rows = len(corpus.glove.vectors)
-    return phrases_of(settings, train, folds_N, targets_NC, rows), folds_N
+    return folds_of(labels_N, folds)
 
 
 def phrases_of(
     settings: PhraseSettings, train: Ragged, folds_N: Tensor, targets_NC: Tensor, rows: int
-) -> Phrases:
-    """Returns the phrases of the training reviews.
+) -> tuple[Phrases, Tensor]:
+    """Returns what nn/beyond/context.count_phrases does for the training reviews.
 
     rows: number of vectors. Raises UserError if the ids of the phrases are too large.
     """

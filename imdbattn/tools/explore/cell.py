@@ -133,4 +133,5 @@ class Cell(Read):
             positions_BT=F.pad(batch.positions_BT, (0, self.padding)),
             lengths_B=lengths_B,
             before_BTW=F.pad(batch.before_BTW, (0, 0, 0, self.padding)),
+            places_BT=F.pad(batch.places_BT, (0, self.padding)),
         )

@@ -39,8 +39,8 @@ class Graph(nn.Module):
         """
         places_T = torch.arange(tokens_BT.shape[1], device=tokens_BT.device)
         positions_BT = places_T * padding_mask(lengths_B, tokens_BT.shape[1])
-        unused = lengths_B  # labels and items
-        columns = (tokens_BT, positions_BT, lengths_B, unused, unused, before_BTW, 0, None)
+        unused = lengths_B  # labels, items and places
+        columns = (tokens_BT, positions_BT, lengths_B, unused, unused, before_BTW, unused, 0, None)
         return self.net(Batch._make(columns))
 
 

@@ -49,6 +49,7 @@ def keep(batch: Batch, kept_BT: Tensor) -> Batch:
         positions_BT=batch.positions_BT.gather(1, order_BT) * word_BT,
         lengths_B=lengths_B,
         before_BTW=before_BTW * word_BT[..., None],
+        places_BT=batch.places_BT.gather(1, order_BT) * word_BT,
     )
 
 
