@@ -12,15 +12,15 @@ import signal
 import time
 from collections.abc import Iterator, Mapping
 from types import FrameType, ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from imdbattn.tools.check import source
 from imdbattn.tools.check.decoder import Decoding
 from imdbattn.tools.check.edits import edits_of
-from imdbattn.tools.check.numbers import Mistake, NotChecked, StudentError, same
+from imdbattn.tools.check.numbers import NotChecked, same
 from imdbattn.tools.check.part import Own, Part, call, cut, inputs, net_of
 from imdbattn.tools.check.references import agrees, reference
 from imdbattn.tools.check.running import Rule, attempt
@@ -57,8 +57,15 @@ class TooLong(BaseException):
     """A call of changed code does not end."""
 
 
+class Results(NamedTuple):
+    """The shapes of a part's parameters, and text by which equal results are known."""
+
+    parameters: str
+    text: str
+
+
 class Wrong(NamedTuple):
-    """A part that is wrong, its rules, those that do not hold, and the default type of its check."""
+    """A wrong part, its rules, those that do not hold, and the default type of its check."""
 
     part: Part
     rules: list[Rule]
@@ -80,24 +87,24 @@ def find(wrong: Wrong, own: Own, seconds: float) -> Line | None:
     for other in [one for one in definitions if is_one_of(own.get(one), part.others)]:
         del definitions[other]
     used = used_by(name, definitions, own)
-    first = next(rule for rule in rules if rule.name in failed)
-    is_seen = first.name not in WITHOUT_RESULTS
-    known = {fingerprint(part), ""}
     users = {one: [user for user in used if one in used_by(user, definitions, own)] for one in used}
     edits = [(edit, one) for one in used for edit in edits_of(definitions[one].node)]
+    first = next(rule for rule in rules if rule.name in failed)
+    before = results_of(part)
+    known = {before.text, ""}
     for edit, one in sorted(edits, key=lambda pair: pair[0].rank):
         if time.process_time() > end:
             return None
         with edit.applied():
-            code = [definitions[user].node for user in users[one]]
+            code = [definitions[user].node for user in definitions if user in users[one]]
             changed = with_definitions(part, name, code, own)
             if changed is None:
                 continue
-            if is_seen:
-                found = fingerprint(changed)
-                if found in known:
+            if first.name not in WITHOUT_RESULTS:
+                results = results_of(changed)
+                if results.text in known or results.parameters != before.parameters:
                     continue
-                known.add(found)
+                known.add(results.text)
             if holds(first, changed) and all_hold(changed, rules, failed):
                 break
     else:
@@ -186,28 +193,36 @@ def limited() -> Iterator[None]:
 # --- its results ----------------------------------------------------------------------------------
 
 
-def fingerprint(part: Part) -> str:
-    """Text of the results for a few reviews, by which changes with equal results are known; "" if
-    there are none, or if they depend on padding.
-    """
+def results_of(part: Part) -> Results:
+    """The results for a few reviews; no text if there are none, or if they depend on padding."""
     torch.default_generator.manual_seed(0)
+    parameters = ""
     try:
         with limited(), torch.no_grad():
             if part.kind in ("Decoder", "Seq2Seq"):
-                y = Decoding(part).once()
+                decoding = Decoding(part)
+                net, y = decoding.net, decoding.once()
             else:
                 net, given = net_of(part), inputs(part, *LENGTHS)
                 y = call(part, net, *given)
-                moved = with_other_padding(part, given)
-                result = part.arguments[-1][1]
-                if moved and not same(
-                    cut(y[-1:], result, SHORT), cut(call(part, net, *moved)[-1:], result, SHORT)
-                ):
-                    return ""
+            if isinstance(net, nn.Module):
+                parameters = " ".join(sorted(str(tuple(p.shape)) for p in net.parameters()))
+            if part.kind not in ("Decoder", "Seq2Seq") and depends_on_padding(part, net, given, y):
+                return Results(parameters, "")
             sums = [y.sum(), y.square().sum(), y.flatten()[0], y.flatten()[-1]]
-    except (Mistake, NotChecked, StudentError, TooLong, Exception):
-        return ""
-    return f"{tuple(y.shape)} " + " ".join(f"{float(x):.6g}" for x in sums)
+    except (Exception, TooLong):
+        return Results(parameters, "")
+    return Results(parameters, f"{tuple(y.shape)} " + " ".join(f"{float(x):.6g}" for x in sums))
+
+
+def depends_on_padding(part: Part, net: Any, given: list[Tensor], y: Tensor) -> bool:
+    """Whether other padding after the last review changes the results of its words."""
+    moved = with_other_padding(part, given)
+    if not moved:
+        return False
+    result = part.arguments[-1][1]
+    other = call(part, net, *moved)
+    return not same(cut(y[-1:], result, SHORT), cut(other[-1:], result, SHORT))
 
 
 def with_other_padding(part: Part, given: list[Tensor]) -> list[Tensor]:
