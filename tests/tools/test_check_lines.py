@@ -135,16 +135,23 @@ def test_code_that_may_write_files_is_not_changed(tmp_path):
 
 
 def test_a_change_that_does_not_end_is_left_after_a_moment(tmp_path):
-    """`step += 0` is tried before the right change."""
+    """`while ~(step < x.shape[1])` is tried before the right change."""
     loop = """def masked_mean(x, mask):
     total, step = 0, 0
     while step < x.shape[1]:
-        total = total + x[:, step] * ~mask[:, step, None]
+        total = total + (x[:, step : step + 1] * ~mask[:, step : step + 1, None]).sum(1)
         step += 1
     return total / mask.sum(1, keepdim=True).clamp(min=1)
 """
     (file := tmp_path / "mine.py").write_text(HEAD + loop)
-    assert line_of(checked(file))["instead"].endswith("x[:, step] * mask[:, step, None]")
+    assert "* mask[:, step:step + 1, None]" in line_of(checked(file))["instead"]
+
+
+def test_no_line_is_named_for_two_mistakes(tmp_path):
+    """Without the first mistake, the result of a review without words is still NaN."""
+    wrong = MEAN.replace("mask[..., None]", "~mask[..., None]").replace(".clamp(min=1)", "")
+    (file := tmp_path / "mine.py").write_text(HEAD + wrong)
+    assert not any("line" in result for result in checked(file).results)
 
 
 def test_a_line_of_a_notebook_has_its_cell(tmp_path):
