@@ -240,7 +240,7 @@ def test_the_document_shows_what_is_printed():
     assert len(shown) == 3
     for name, text in shown:
         outcome = Outcome(name)
-        for message in check(str(FOLDER / "wrong" / name), {}):
+        for message in check(str(FOLDER / "wrong" / name), {}, line_seconds=60):
             outcome.take(message)
         lines = as_text(outcome).splitlines()
         kept = (
@@ -295,7 +295,7 @@ def test_json_is_one_object_with_the_same_status(command, tmp_path):
     assert page["score"] == {"held": 3, "of": 4}
     assert page["printed"] == "seen"
     keys = {"part", "check", "held", "finding", "sentence", "example", "fix"}
-    assert all(set(result) == keys for result in page["checks"])
+    assert all(set(result) - {"line"} == keys for result in page["checks"])
 
 
 @pytest.mark.slow
