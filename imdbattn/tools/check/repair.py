@@ -90,7 +90,10 @@ def find(wrong: Wrong, own: Own, seconds: float) -> Line | None:
     users = {one: [user for user in used if one in used_by(user, definitions, own)] for one in used}
     edits = [(edit, one) for one in used for edit in edits_of(definitions[one].node)]
     first = next(rule for rule in rules if rule.name in failed)
-    before = results_of(part)
+    # unchanged, but with right parts in the place of others
+    code = [definitions[one].node for one in definitions if one in used]
+    unchanged = with_definitions(part, name, code, own)
+    before = results_of(unchanged or part)
     known = {before.text, ""}
     for edit, one in sorted(edits, key=lambda pair: pair[0].rank):
         if time.process_time() > end:
