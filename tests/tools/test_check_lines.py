@@ -122,14 +122,12 @@ def test_no_line_is_looked_for_without_time(tmp_path):
     assert not any("line" in result for result in checked(file, 0).results)
 
 
-def test_code_that_may_write_files_is_not_changed(tmp_path):
+@pytest.mark.parametrize("call", ["open({!r}, 'w')", "torch.save(x, {!r})"])
+def test_code_that_may_write_files_is_not_changed(call, tmp_path):
     """A change could run what the file itself does not, such as this."""
-    (file := tmp_path / "mine.py").write_text(
-        HEAD
-        + MEAN.replace("(x * words)", "x").replace(
-            "    return", f"    if False:\n        open({str(tmp_path / 'new')!r}, 'w')\n    return"
-        )
-    )
+    writes = f"    if False:\n        {call.format(str(tmp_path / 'new'))}\n    return"
+    wrong = MEAN.replace("(x * words)", "x").replace("    return", writes)
+    (file := tmp_path / "mine.py").write_text(HEAD + wrong)
     assert not any("line" in result for result in checked(file).results)
     assert not (tmp_path / "new").exists()
 
