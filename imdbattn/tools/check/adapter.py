@@ -32,6 +32,8 @@ class Adapter:
         self.masked = entry.masked
         self.vectors_VD: Tensor | None = None  # given as vectors of the words instead of tokens
         self.settled = False  # whether the way is the solution's
+        # of references, by the way and the default type
+        self.prepared: dict[tuple[object, ...], Any] = {}
         self.compared: dict[tuple[object, ...], str | Exception] = {}
 
     def build(self, make: Callable[..., Any], sizes: dict[str, int], **names: Any) -> Any:

@@ -54,6 +54,15 @@ def fit(x_ND: Tensor, y_NM: Tensor) -> Tensor:
     ).solution.mT
 
 
+def fits(x_ND: Tensor, targets: list[Tensor]) -> list[Tensor]:
+    """As fit, for each target (N, M), where both are finite."""
+    is_finite = x_ND.isfinite().all(1)
+    if len(targets) > 1 and is_finite.all() and all(bool(y.isfinite().all()) for y in targets):
+        return [*fit(x_ND, torch.cat(targets, 1)).split([y.shape[1] for y in targets])]
+    rows = [is_finite & y.isfinite().all(1) for y in targets]
+    return [fit(x_ND[row], y[row]) for y, row in zip(targets, rows, strict=True)]
+
+
 def affine_maps(x_ND: Tensor, tensors: list[Tensor]) -> list[Tensor]:
     """Weight and bias of the tensors that are affine functions of x."""
     return [matrix for y_NM in tensors if same(apply(matrix := fit(x_ND, y_NM), x_ND), y_NM)]
@@ -76,24 +85,34 @@ class Fitted:
     """The Linear with which the first example has the right result: it is found when it is called
     for that one.
 
+    targets: what its result may be. It gives the one with this `number` among the first, as well as
+    it can, and the others that are an affine function of what it is given; `count` are these.
     alone: whether it may be the identity. kept: it is not found again.
     """
 
-    def __init__(self, right: Tensor, alone: bool) -> None:
-        self.right, self.alone, self.kept = right, alone, False
+    def __init__(self, *targets: Tensor, alone: bool) -> None:
+        self.targets, self.alone, self.kept = targets, alone, False
+        self.number, self.count = 0, 1
         self.matrix: Tensor | None = None
 
     def __call__(self, x: Tensor, added: Tensor | None = None) -> Tensor:
         """added: what is added to the result later."""
-        if self.matrix is None or (len(x) == len(self.right) and not self.kept):
-            given, right = x.flatten(0, -2), self.right.flatten(0, -2)
-            if added is not None and added.shape == self.right.shape:
-                right = right - added.flatten(0, -2)
-            finite = given.isfinite().all(1) & right.isfinite().all(1)
-            self.matrix = fit(given[finite], right[finite])
-            if not self.alone and same(self.matrix, torch.eye(*self.matrix.shape)):
-                self.matrix *= float("nan")
+        if self.matrix is None or (len(x) == len(self.targets[0]) and not self.kept):
+            self.matrix = self.found(x.flatten(0, -2), added)
         return apply(self.matrix, x)
+
+    def found(self, x_ND: Tensor, added: Tensor | None) -> Tensor:
+        right = [y.flatten(0, -2) for y in self.targets]
+        if added is not None and added.shape == self.targets[0].shape:
+            right = [y - added.flatten(0, -2) for y in right]
+        matrices = fits(x_ND, right)
+        pairs = zip(matrices[1:], right[1:], strict=True)
+        given = [matrices[0], *(w for w, y in pairs if same(apply(w, x_ND), y))]
+        self.count = len(given)
+        matrix = given[self.number]
+        if not self.alone and same(matrix, torch.eye(*matrix.shape)):
+            matrix = matrix * float("nan")
+        return matrix
 
 
 def numbers_of(net: nn.Module, count: int) -> list[Tensor]:

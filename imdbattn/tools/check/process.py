@@ -152,10 +152,15 @@ def child() -> None:
     """In the child process: writes messages as lines of JSON to the descriptor that is its first
     argument.
     """
+    import gc
+
+    gc.disable()  # what is imported remains
     import torch
 
     from imdbattn.tools.check.parts import check
 
+    gc.freeze()
+    gc.enable()
     descriptor, seconds, gibibytes, file, names, sheet = sys.argv[1:]
     sys.argv[1:] = []
     owner = os.getpid()
