@@ -179,7 +179,8 @@ class Comparison:
     def is_right(self) -> bool:
         """Whether the reference gives the results."""
         rare = [bind for finding, _, bind in self.bindings if finding == RARE]
-        return any(self.holds({}, bind) for bind in (*self.rights, *rare))
+        with torch.no_grad():
+            return any(self.holds({}, bind) for bind in (*self.rights, *rare))
 
     def names_of(self, bind: Call, text: str) -> Names:
         """The names for one of the examples, and its result."""
@@ -196,7 +197,6 @@ class Comparison:
             self.computed[bind, text] = computed_steps(self.table.steps, names)
         return self.computed[bind, text]
 
-    @torch.no_grad()
     def differences(
         self, changes: dict[str, str], bind: Call, keep: Call, without: str = ""
     ) -> Iterator[tuple[str, Tensor, Tensor]]:
@@ -260,11 +260,23 @@ class Comparison:
                 for bind in self.rights:
                     yield *variant, bind
 
-    def matching(self) -> Candidate | None:
-        """The first mistake that gives the results; of several, one that gives those for padding,
-        too, which may tell them apart.
+    def holding(self, padded: str, near: list[Candidate]) -> Iterator[Candidate]:
+        """The mistakes that give the results.
+
+        Those that give all but the results with padding are added to near.
         """
-        found = (one for one in self.mistakes() if self.holds(one[2], one[3]))
+        for one in self.mistakes():
+            if self.holds(one[2], one[3], without=padded):
+                if not padded or self.holds(one[2], one[3]):
+                    yield one
+                else:
+                    near.append(one)
+
+    def matching(self, padded: str, near: list[Candidate]) -> Candidate | None:
+        """The first of those that hold, or one that gives the results for padding, too, which may
+        tell them apart.
+        """
+        found = self.holding(padded, near)
         first = next(found, None)
         if first is None:
             return None
@@ -283,18 +295,20 @@ class Comparison:
         padded: the description of the examples with padding: a mistake that gives only the other
         results is one of two, the second with the mask.
         """
-        if one := self.matching():
+        near: list[Candidate] = []
+        if one := self.matching(padded, near):
             name, sentence, steps, bind = one
             if name == NOTE:
                 return NotChecked(f"Differs from the sheet: {sentence}")
             change = self.part.change(name, self.table)
             raise Mistake(name, sentence, self.example(steps, bind), change)
-        if padded and not any(self.holds({}, bind, without=padded) for bind in self.rights):
-            for name, sentence, steps, bind in self.mistakes():
-                if name != NOTE and self.holds(steps, bind, without=padded):
-                    also = f"{sentence} The results with padding differ from this mistake's, too."
-                    change = self.part.change(name, self.table)
-                    raise Mistake(name, also, self.example(steps, bind), change)
+        near = [one for one in near if one[0] != NOTE]
+        if near and not any(self.holds({}, bind, without=padded) for bind in self.rights):
+            name, sentence, steps, bind = near[0]
+            self.holds(steps, bind, without=padded)  # its Linear is found again
+            also = f"{sentence} The results with padding differ from this mistake's, too."
+            change = self.part.change(name, self.table)
+            raise Mistake(name, also, self.example(steps, bind), change)
         if RIGHT not in [finding for finding, *_ in self.bindings]:
             return NotCompared(
                 "Results were not compared: the parameters of the formula were not recognized."

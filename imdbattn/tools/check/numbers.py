@@ -41,6 +41,7 @@ def same(first: Tensor, second: Tensor, tolerance: float = 1e-3) -> bool:
         return torch.equal(first, second.to(first.dtype))
     if not second.numel():
         return True
+    first, second = first.detach(), second.detach()
     largest = float((first - second).abs().max())
     if math.isfinite(largest):  # and so are the numbers
         return largest <= tolerance * float(second.abs().max())
