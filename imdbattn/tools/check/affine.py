@@ -4,6 +4,8 @@ Queries, keys and values are found among them, however their weights are stored.
 N samples, M columns, D width.
 """
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -12,6 +14,8 @@ from imdbattn.tools.check.numbers import same
 from imdbattn.tools.check.part import Part, inputs, record
 
 SAMPLES = 40  # reviews, to find affine functions of words; more than the columns of all arguments
+
+EXACT = 1e-5  # a smaller difference is none
 
 
 def samples(part: Part, words: int) -> list[Tensor]:
@@ -25,16 +29,10 @@ def computed(part: Part, net: nn.Module, given: list[Tensor]) -> list[Tensor]:
     """What the module computes of each review, (N, M), and the arguments first; no multiple of an
     earlier one.
     """
-    single = zip(*(x.split(1) for x in given), strict=True)
-    runs = [record(part, net, *one) for one in single]
     found: list[Tensor] = []
-    for step in [*(x.split(1) for x in given), *zip(*runs, strict=False)]:
-        if (
-            step[0].is_floating_point()
-            and step[0].numel() > 1
-            and len({x.shape for x in step}) == 1
-        ):
-            x_NM = torch.stack([x.flatten() for x in step]).to(torch.get_default_dtype())
+    for step in [*given, *(in_one_batch(part, net, given) or one_by_one(part, net, given))]:
+        if step.is_floating_point() and step[0].numel() > 1:
+            x_NM = step.flatten(1).to(torch.get_default_dtype())
             multiples = (
                 y * ((x_NM * y).sum() / y.square().sum()) for y in found if y.shape == x_NM.shape
             )
@@ -43,6 +41,47 @@ def computed(part: Part, net: nn.Module, given: list[Tensor]) -> list[Tensor]:
             ):
                 found.append(x_NM)
     return found
+
+
+def one_by_one(part: Part, net: nn.Module, given: list[Tensor]) -> list[Tensor]:
+    """The tensors that are computed of each review alone, (N, ...) of those of equal shapes."""
+    runs = [record(part, net, *one) for one in zip(*(x.split(1) for x in given), strict=True)]
+    steps = zip(*runs, strict=False)
+    return [torch.stack(step) for step in steps if len({x.shape for x in step}) == 1]
+
+
+def in_one_batch(part: Part, net: nn.Module, given: list[Tensor]) -> list[Tensor]:
+    """As one_by_one, from one call for all reviews; none if it gives others for some of them."""
+    rows = (0, SAMPLES // 2, SAMPLES - 1)
+    runs = [record(part, net, *(x[row : row + 1] for x in given)) for row in rows]
+    together = record(part, net, *given)
+    if any(len(run) != len(together) for run in runs):
+        return []
+    steps: list[Tensor] = []
+    for x, *alone in zip(together, *runs, strict=True):
+        found = by_review(x, rows, alone)
+        if found is None:
+            return []
+        steps.append(found)
+    return steps
+
+
+def by_review(x: Tensor, rows: Sequence[int], alone: list[Tensor]) -> Tensor | None:
+    """A tensor of all reviews as (N, ...), if it has in these rows those of the reviews alone.
+
+    The axis of the reviews is looked for: (T, N, D) and (N * H, T, T) are found, too.
+    """
+    shape = alone[0].shape
+    if any(one.shape != shape for one in alone) or x.ndim != len(shape):
+        return None
+    if x.shape == shape:  # the same for all reviews
+        return x.expand(SAMPLES, *shape) if all(same(one, x, EXACT) for one in alone) else None
+    for axis, size in enumerate(shape):
+        if x.numel() == SAMPLES * alone[0].numel() and x.shape[axis] == SAMPLES * size:
+            found = x.unflatten(axis, (SAMPLES, size)).movedim(axis, 0)
+            if all(same(one, found[row], EXACT) for row, one in zip(rows, alone, strict=True)):
+                return found
+    return None
 
 
 def fit(x_ND: Tensor, y_NM: Tensor) -> Tensor:

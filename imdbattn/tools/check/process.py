@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from imdbattn.errors import UserError, in_line
 from imdbattn.tools.check import source
@@ -161,6 +162,7 @@ def child() -> None:
 
     gc.freeze()
     gc.enable()
+    without_sympy()
     descriptor, seconds, gibibytes, file, names, sheet = sys.argv[1:]
     sys.argv[1:] = []
     owner = os.getpid()
@@ -175,6 +177,21 @@ def child() -> None:
             break
         os.write(int(descriptor), json.dumps(message).encode() + b"\n")
     os._exit(0)  # threads and exit handlers of the file do not delay the end
+
+
+def without_sympy() -> None:
+    """Lets torch._check_with, which torch's own attention calls, import sympy for conditions that
+    do not hold alone: this import takes half a second.
+    """
+    import torch
+
+    checked = torch._check_with
+
+    def check_with(error: type[Exception], condition: Any, message: Any) -> None:
+        if condition is not True:
+            checked(error, condition, message)
+
+    torch._check_with = check_with
 
 
 def limit(gibibytes: float) -> None:
