@@ -32,7 +32,8 @@ class Adapter:
         self.masked = entry.masked
         self.vectors_VD: Tensor | None = None  # given as vectors of the words instead of tokens
         self.settled = False  # whether the way is the solution's
-        # of references, by the way and the default type
+        # of affine.computed and of references, by the way, the default type and sizes
+        self.computed: dict[tuple[object, ...], list[Tensor]] = {}
         self.prepared: dict[tuple[object, ...], Any] = {}
         self.compared: dict[tuple[object, ...], str | Exception] = {}
 

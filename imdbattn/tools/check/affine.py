@@ -24,11 +24,22 @@ def samples(part: Part, words: int) -> list[Tensor]:
     return [torch.cat(x) for x in zip(*calls, strict=True)]
 
 
-@torch.enable_grad()  # without gradients, torch's own attention computes in one step
 def computed(part: Part, net: nn.Module, given: list[Tensor]) -> list[Tensor]:
     """What the module computes of each review, (N, M), and the arguments first; no multiple of an
     earlier one.
     """
+    if part.adapter is None:
+        return distinct(part, net, given)
+    shapes = tuple(x.shape for x in given)
+    key = id(part.adapter.way), torch.get_default_dtype(), shapes
+    if key not in part.adapter.computed:
+        part.adapter.computed[key] = distinct(part, net, given)
+    return part.adapter.computed[key]
+
+
+@torch.enable_grad()  # without gradients, torch's own attention computes in one step
+def distinct(part: Part, net: nn.Module, given: list[Tensor]) -> list[Tensor]:
+    """As computed, without the memory of an earlier call."""
     found: list[Tensor] = []
     for step in [*given, *(in_one_batch(part, net, given) or one_by_one(part, net, given))]:
         if step.is_floating_point() and step[0].numel() > 1:
@@ -89,7 +100,7 @@ def fit(x_ND: Tensor, y_NM: Tensor) -> Tensor:
     if not bool(x_ND.isfinite().all() and y_NM.isfinite().all()):
         return torch.full((y_NM.shape[1], x_ND.shape[1] + 1), float("nan"))
     return torch.linalg.lstsq(
-        F.pad(x_ND, (0, 1), value=1), y_NM, rcond=1e-5, driver="gelsd"
+        F.pad(x_ND, (0, 1), value=1), y_NM, rcond=1e-5, driver="gelsy"
     ).solution.mT
 
 

@@ -158,7 +158,8 @@ def prepared(part: Part) -> tuple[Any, Comparison]:
     """
     if not part.adapter:
         return prepare(part)
-    key = id(part.adapter.way), torch.get_default_dtype()
+    widths = tuple(part.adapter.widths.items())
+    key = id(part.adapter.way), torch.get_default_dtype(), widths
     if key not in part.adapter.prepared:
         part.adapter.prepared[key] = prepare(part)
     return part.adapter.prepared[key]
