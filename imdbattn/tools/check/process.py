@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -187,9 +187,9 @@ def without_sympy() -> None:
 
     checked = torch._check_with
 
-    def check_with(error: type[Exception], condition: Any, message: Any) -> None:
-        if condition is not True:
-            checked(error, condition, message)
+    def check_with(error_type: Any, cond: bool | torch.SymBool, message: Callable[[], str]) -> None:
+        if cond is not True:
+            checked(error_type, cond, message)
 
     torch._check_with = check_with
 
