@@ -135,8 +135,8 @@ class Fitted:
     """The Linear with which the first example has the right result: it is found when it is called
     for that one.
 
-    targets: what its result may be. It gives the one with this `number` among the first, as well as
-    it can, and the others that are an affine function of what it is given; `count` are these.
+    targets: what its result may be: the first one, as closely as possible, or one of the others
+    that are an affine function of what it is given. number: which of these, of `count`.
     alone: whether it may be the identity. kept: it is not found again.
     """
 
