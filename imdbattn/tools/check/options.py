@@ -91,10 +91,12 @@ def parse(arguments: list[str]) -> argparse.Namespace:
             "a file is missing: python -m imdbattn.check my_attention.py; --stub prints one to"
             " fill in"
         )
-    sheets = [load(options.sheet)] if options.sheet else [load(sheet) for sheet in OWN]
+    asked = [*dict(options.name), *options.require, *options.points]
+    own = OWN if asked else []
+    sheets = [load(sheet) for sheet in ([options.sheet] if options.sheet else own)]
     allowed = [entry.name for sheet in sheets for entry in sheet.entries]
     allowed = list(dict.fromkeys([*(() if options.sheet else PARTS), *allowed]))
-    for part in [*dict(options.name), *options.require, *options.points]:
+    for part in asked:
         require_known(part, allowed)
     return options
 

@@ -348,6 +348,7 @@ def settle(part: Part) -> None:
     for kind in entry.rules:
         own = Adapter(entry, kind)
         own.masked = entry.masked and is_given_a_mask(entry, called)
+        own.computed = adapter.computed  # the same for all kinds
         candidate = Part(part.name, part.make, part.file, part.own, kind, own)
         candidate.others = part.others
         candidates.append(candidate)

@@ -7,9 +7,10 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from imdbattn.errors import UserError, in_line
 from imdbattn.tools.check import source
@@ -161,10 +162,16 @@ def child() -> None:
     """In the child process: writes messages as lines of JSON to the descriptor that is its first
     argument.
     """
+    import gc
+
+    gc.disable()  # what is imported remains
     import torch
 
     from imdbattn.tools.check.parts import check
 
+    gc.freeze()
+    gc.enable()
+    without_sympy()
     descriptor, seconds, gibibytes, file, names, sheet, line_seconds = sys.argv[1:]
     sys.argv[1:] = []
     owner = os.getpid()
@@ -179,6 +186,21 @@ def child() -> None:
             break
         os.write(int(descriptor), json.dumps(message).encode() + b"\n")
     os._exit(0)  # threads and exit handlers of the file do not delay the end
+
+
+def without_sympy() -> None:
+    """Lets torch._check_with, which torch's own attention calls, import sympy for conditions that
+    do not hold alone: this import takes half a second.
+    """
+    import torch
+
+    checked = torch._check_with
+
+    def check_with(error_type: Any, cond: bool | torch.SymBool, message: Callable[[], str]) -> None:
+        if cond is not True:
+            checked(error_type, cond, message)
+
+    torch._check_with = check_with
 
 
 def limit(gibibytes: float) -> None:

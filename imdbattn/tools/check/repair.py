@@ -175,8 +175,7 @@ def with_definitions(part: Part, name: str, code: list[ast.stmt], own: Own) -> P
     changed = copy.copy(part)
     changed.make, changed.own = scope[name], scope
     if part.adapter:
-        changed.adapter = copy.copy(part.adapter)
-        changed.adapter.compared = {}
+        changed.adapter = part.adapter.for_other_code()
     return changed
 
 
