@@ -32,6 +32,8 @@ class Adapter:
         self.made_with: dict[str, str] = {}  # of the class: expressions that were found by trial
         self.masked = entry.masked
         self.vectors_VD: Tensor | None = None  # given as vectors of the words instead of tokens
+        # of the latest call: the tensors that were given by name, and copies from before it
+        self.latest: list[tuple[str, Tensor, Tensor]] = []
         self.settled = False  # whether the way is the solution's
         # of affine.computed and of references, by the way, the default type and sizes
         self.computed: dict[tuple[object, ...], list[Tensor]] = {}
@@ -83,6 +85,8 @@ class Adapter:
                 names["tokens"] = self.vectors_VD[names["tokens"]]
             given, named = arguments_of(parameters, self.way.arguments, names)
             named |= {name: value for name, value in more.items() if name in parameters}
+            everything = [*zip(parameters, given, strict=False), *named.items()]
+            self.latest = [(k, x, x.clone()) for k, x in everything if isinstance(x, Tensor)]
             y = called(*given, **named)
             if isinstance(y, tuple) and self.way.result == "y":
                 y = y[0]

@@ -15,6 +15,11 @@ MEANS = (
     "(x * m.unsqueeze(-1)).sum(1) / m.sum(1, keepdim=True).clamp(min=1)",
     "(x * ~m.unsqueeze(-1)).sum(1) / (~m).sum(1, keepdim=True).clamp(min=1)",
 )
+COUNTS = ("m.sum(1, keepdim=True).clamp(min=1)", "(~m).sum(1, keepdim=True).clamp(min=1)")
+KEYWORDS = {
+    "batch_first": ("GRU", "LSTM", "RNN", "MultiheadAttention", "TransformerEncoderLayer"),
+    "is_causal": ("scaled_dot_product_attention",),
+}
 # scores x (B, T, T) or (B, H, T, T)
 FILLED = (
     "x.masked_fill(~m.bool()[:, None], -1e9)",
@@ -192,6 +197,15 @@ def mean_of_words(place: Place, node: ast.expr) -> Expressions:
             yield filled(template, x=tensor, m=mask)
 
 
+def count_of_words(place: Place, node: ast.expr) -> Expressions:
+    """The number of words, by a mask of the function, instead of another divisor."""
+    holder = place.holder
+    is_divisor = isinstance(holder, ast.BinOp) and isinstance(holder.op, ast.Div)
+    if is_divisor and place.name == "right":
+        for mask, template in itertools.product(masks_of(place), COUNTS):
+            yield filled(template, m=mask)
+
+
 def factor(place: Place, node: ast.expr) -> Expressions:
     """A sum of products instead of a sum."""
     if isinstance(node, ast.Call) and called_name(node) in ("sum", "mean"):
@@ -235,17 +249,36 @@ def filled(template: str, **values: ast.expr) -> ast.expr:
     return expression
 
 
+def in_training(place: Place, node: ast.expr) -> Expressions:
+    """Dropout only in training."""
+    training = ast.Attribute(ast.Name("self", ast.Load()), "training", ast.Load())
+    holder = place.holder
+    if isinstance(holder, ast.keyword) and holder.arg == "dropout_p":
+        yield ast.IfExp(training, node, ast.Constant(0.0))
+    if isinstance(node, ast.Call) and called_name(node) == "dropout":
+        kept = [k for k in node.keywords if k.arg != "training"]
+        yield ast.Call(node.func, node.args[:2], [*kept, ast.keyword("training", training)])
+
+
+def with_keyword(place: Place, node: ast.expr) -> Expressions:
+    """batch_first of recurrent layers and of attention, and is_causal."""
+    if not isinstance(node, ast.Call):
+        return
+    given = [one.arg for one in node.keywords]
+    name = called_name(node)
+    for key, functions in KEYWORDS.items():
+        if name in functions and key not in given:
+            more = ast.keyword(key, ast.Constant(True))
+            yield ast.Call(node.func, node.args, [*node.keywords, more])
+
+
 def keyword(place: Place, node: ast.expr) -> Expressions:
-    """Without one of the named arguments; dropout only in training."""
+    """Without one of the named arguments."""
     if not isinstance(node, ast.Call):
         return
     for at in range(len(node.keywords)):
         rest = [*node.keywords[:at], *node.keywords[at + 1 :]]
         yield ast.Call(node.func, node.args, rest)
-    if called_name(node) == "dropout":
-        own = ast.Attribute(ast.Name("self", ast.Load()), "training", ast.Load())
-        kept = [k for k in node.keywords if k.arg != "training"]
-        yield ast.Call(node.func, node.args[:2], [*kept, ast.keyword("training", own)])
 
 
 def indices(place: Place, node: ast.expr) -> Expressions:

@@ -28,6 +28,8 @@ KINDS: tuple[tuple[Kind, ...], ...] = (
         values.comparison,
         values.flag,
         calls.copies,
+        calls.with_keyword,
+        calls.in_training,
     ),
     (
         values.operand,
@@ -45,6 +47,7 @@ KINDS: tuple[tuple[Kind, ...], ...] = (
     ),
     (
         calls.mean_of_words,
+        calls.count_of_words,
         calls.factor,
         calls.masked_scores,
         values.variable,

@@ -58,14 +58,17 @@ def scopes(definition: ast.stmt) -> Iterator[Scope]:
 
 
 def local_names(function: Function) -> list[str]:
-    """The arguments without self, and the names that are assigned."""
+    """The names that are assigned, the last one first, and the arguments without self."""
     given = function.args
     arguments = [*given.posonlyargs, *given.args, *given.kwonlyargs]
     names = [argument.arg for argument in arguments if argument.arg != "self"]
-    for node in ast.walk(function):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            names.append(node.id)
-    return list(dict.fromkeys(names))
+    stored = [
+        node
+        for node in ast.walk(function)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    ]
+    stored.sort(key=lambda node: (-node.lineno, -node.col_offset))
+    return list(dict.fromkeys([node.id for node in stored] + names))
 
 
 def made_attributes(definition: ast.stmt) -> dict[str, str]:

@@ -44,6 +44,8 @@ def axis(place: Place, node: ast.expr) -> Expressions:
     is_axis = isinstance(holder, ast.keyword) and holder.arg in ("dim", "axis", "dims")
     if isinstance(holder, ast.Call) and called_name(holder) in WITH_AXES:
         is_axis = True
+    if isinstance(holder, ast.keyword) and holder.arg in ("diagonal", "k", "offset"):
+        yield from (ast.Constant(other) for other in (0, 1, -1) if other != value)
     if is_axis or is_index_of_shape(place):
         yield from (ast.Constant(other) for other in AXES if other != value)
 
@@ -159,8 +161,11 @@ def variable(place: Place, node: ast.expr) -> Expressions:
     """Another name of the function."""
     is_name = isinstance(node, ast.Name) and node.id in place.scope.names
     is_none = isinstance(node, ast.Constant) and node.value is None and place.name == "args"
+    # return (y, y) is hardly meant
+    beside = place.holder.elts if isinstance(place.holder, ast.Tuple) else []
+    others = {getattr(one, "id", "") for one in beside}
     for name in place.scope.names if is_name or is_none else ():
-        if name != getattr(node, "id", ""):
+        if name not in others and name != getattr(node, "id", ""):
             yield ast.Name(name, ast.Load())
 
 
