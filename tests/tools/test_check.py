@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -73,9 +74,9 @@ def command(shell, tmp_path) -> Callable[..., subprocess.CompletedProcess]:
 def here(tmp_path, monkeypatch, capsys) -> Callable[..., subprocess.CompletedProcess]:
     """As command, for promises that are not about processes: the file is checked in this one."""
 
-    def run(file: str, names: dict, seconds: float, gibibytes: float, sheet: str | None) -> Outcome:
+    def run(file: str, names: dict, *limits_and_sheet: Any) -> Outcome:
         outcome = Outcome(file)
-        for message in check(str(tmp_path / file), names, sheet):
+        for message in check(str(tmp_path / file), names, limits_and_sheet[2]):
             outcome.take(message)
         return outcome
 
