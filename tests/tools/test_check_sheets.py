@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from functools import cache
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -31,6 +32,12 @@ def as_before():
     torch.set_default_dtype(torch.float32)
 
 
+@cache
+def judged(name: str) -> Outcome:
+    """That of a right solution of this folder, at which several tests look."""
+    return outcome_of(FOLDER / "sheets" / f"{name}.py")
+
+
 def outcome_of(file: Path, sheet: str | None = None) -> Outcome:
     outcome = Outcome(str(file))
     for message in check(str(file), {}, sheet):
@@ -55,26 +62,10 @@ def sentences(outcome: Outcome) -> str:
 
 @pytest.mark.parametrize("file", RIGHT, ids=lambda file: file.stem)
 def test_right_solutions_of_each_sheet_pass_without_names(file):
-    outcome = outcome_of(file)
+    outcome = judged(file.stem)
     assert (findings(outcome), outcome.error, outcome.status) == ([], "", 0)
     assert TITLES[file.stem.partition("_")[0]] in outcome.sheet
     assert "not compared" not in sentences(outcome)
-
-
-@pytest.mark.parametrize(
-    ("file", "part", "names", "old", "new"),
-    [
-        pytest.param(
-            *(file, part, names, old, new),
-            id=f"{file}-{part}-{what}",
-            marks=pytest.mark.slow if number % 4 else (),
-        )
-        for number, (file, part, what, names, old, new) in enumerate(WRONG)
-    ],
-)
-def test_wrong_solutions_of_each_sheet_are_refused_by_name(file, part, names, old, new, tmp_path):
-    found = findings(outcome_of(changed(tmp_path, f"sheets/{file}", old, new)))
-    assert any((part, name) in found for name in names.split("|")), found
 
 
 @pytest.mark.parametrize(
@@ -93,7 +84,23 @@ def test_wrong_solutions_of_each_sheet_are_refused_by_name(file, part, names, ol
     ],
 )
 def test_what_could_have_been_otherwise_is_noted(file, note):
-    assert note in sentences(outcome_of(FOLDER / "sheets" / f"{file}.py"))
+    assert note in sentences(judged(file))
+
+
+@pytest.mark.parametrize(
+    ("file", "part", "names", "old", "new"),
+    [
+        pytest.param(
+            *(file, part, names, old, new),
+            id=f"{file}-{part}-{what}",
+            marks=pytest.mark.slow if number % 4 else (),
+        )
+        for number, (file, part, what, names, old, new) in enumerate(WRONG)
+    ],
+)
+def test_wrong_solutions_of_each_sheet_are_refused_by_name(file, part, names, old, new, tmp_path):
+    found = findings(outcome_of(changed(tmp_path, f"sheets/{file}", old, new)))
+    assert any((part, name) in found for name in names.split("|")), found
 
 
 def test_the_lab_may_return_logits_of_all_steps_in_one_axis(tmp_path):
@@ -196,7 +203,7 @@ def test_a_part_without_lengths_is_checked_without_padding(tmp_path):
 
 
 def test_only_parts_of_the_sheet_are_listed_as_absent():
-    text = as_text(outcome_of(FOLDER / "sheets" / "course_bool.py"))
+    text = as_text(judged("course_bool"))
     assert "Not in the file: MultiheadAttention.\n" in text
 
 

@@ -1,5 +1,6 @@
 """Makes and calls what a sheet asks for as one of the parts that the rules know."""
 
+import copy
 import re
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +15,7 @@ from imdbattn.tools.check.sheets import (
     evaluate,
     meant,
     parameters_of,
-    unknown,
+    unknown_among,
 )
 from imdbattn.tools.check.tables import SIGNATURES
 
@@ -31,27 +32,39 @@ class Adapter:
         self.made_with: dict[str, str] = {}  # of the class: expressions that were found by trial
         self.masked = entry.masked
         self.vectors_VD: Tensor | None = None  # given as vectors of the words instead of tokens
+        # of the latest call: the tensors that were given by name, and copies from before it
+        self.latest: list[tuple[str, Tensor, Tensor]] = []
         self.settled = False  # whether the way is the solution's
+        # of affine.computed and of references, by the way, the default type and sizes
+        self.computed: dict[tuple[object, ...], list[Tensor]] = {}
+        self.prepared: dict[tuple[object, ...], Any] = {}
         self.compared: dict[tuple[object, ...], str | Exception] = {}
+
+    def for_other_code(self) -> "Adapter":
+        """Returns an adapter with the same way, which remembers no results."""
+        other = copy.copy(self)
+        other.compared, other.computed, other.prepared = {}, {}, {}
+        return other
 
     def build(self, make: Callable[..., Any], sizes: dict[str, int], **names: Any) -> Any:
         """The module that the sheet describes."""
         wanted = {re.escape(k): v for k, v in self.made_with.items()} | self.entry.make
-        if self.entry.free and (other := unknown(make, wanted)):
+        parameters = parameters_of(make)
+        if self.entry.free and (other := unknown_among(parameters, wanted)):
             raise NotChecked(f"It was not checked: it is not known what {other[0]} is.")
-        asked = [wanted.get(meant(k, wanted) or "", "") for k in parameters_of(make)]
+        asked = [wanted.get(meant(k, wanted) or "", "") for k in parameters]
         if "D // heads" in asked and not any(
             value == "heads" or "n_head" in value for value in asked
         ):
             sizes = sizes | {"heads": 1}  # the class is one head
-        given, named = arguments_of(make, wanted, sizes | names)
+        given, named = arguments_of(parameters, wanted, sizes | names)
         module = make(*given, **named)
         is_model = self.given[:1] == ["tokens"] and isinstance(module, nn.Module)
         if is_model and not {"vectors", "vocabulary"} & {*asked}:
             self.vectors_VD = None if has_table(module) else names.get("vectors")
         if self.entry.sizes and isinstance(module, nn.Module):
             asked = [key for key, value in wanted.items() if value == "classes"]
-            is_asked = any(meant(name, asked) for name in parameters_of(make))
+            is_asked = any(meant(name, asked) for name in parameters)
             classes = sizes["C"] if is_asked else class_count(module, sizes["C"])
             found = {"it": module, "hidden": hidden_size, "classes": classes}
             self.sizes = {k: evaluate(v, found) for k, v in self.entry.sizes.items()}
@@ -63,15 +76,17 @@ class Adapter:
         object.__setattr__(module, "forward", self.called(called))
 
     def called(self, called: Callable[..., Any]) -> Callable[..., Any]:
-        given_names = parameters_of(called)
+        parameters = parameters_of(called)
 
         def call(*values: Any, **more: Any) -> Any:
             names = dict(zip(self.given, values, strict=False)) | more
             complete(names)
             if self.vectors_VD is not None:
                 names["tokens"] = self.vectors_VD[names["tokens"]]
-            given, named = arguments_of(called, self.way.arguments, names)
-            named |= {name: value for name, value in more.items() if name in given_names}
+            given, named = arguments_of(parameters, self.way.arguments, names)
+            named |= {name: value for name, value in more.items() if name in parameters}
+            everything = [*zip(parameters, given, strict=False), *named.items()]
+            self.latest = [(k, x, x.clone()) for k, x in everything if isinstance(x, Tensor)]
             y = called(*given, **named)
             if isinstance(y, tuple) and self.way.result == "y":
                 y = y[0]

@@ -4,6 +4,8 @@ Queries, keys and values are found among them, however their weights are stored.
 N samples, M columns, D width.
 """
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -13,6 +15,8 @@ from imdbattn.tools.check.part import Part, inputs, record
 
 SAMPLES = 40  # reviews, to find affine functions of words; more than the columns of all arguments
 
+EXACT = 1e-5  # a smaller difference is none
+
 
 def samples(part: Part, words: int) -> list[Tensor]:
     """The arguments for reviews of so many words."""
@@ -20,21 +24,26 @@ def samples(part: Part, words: int) -> list[Tensor]:
     return [torch.cat(x) for x in zip(*calls, strict=True)]
 
 
-@torch.enable_grad()  # without gradients, torch's own attention computes in one step
 def computed(part: Part, net: nn.Module, given: list[Tensor]) -> list[Tensor]:
     """What the module computes of each review, (N, M), and the arguments first; no multiple of an
     earlier one.
     """
-    single = zip(*(x.split(1) for x in given), strict=True)
-    runs = [record(part, net, *one) for one in single]
+    if part.adapter is None:
+        return distinct(part, net, given)
+    shapes = tuple(x.shape for x in given)
+    key = id(part.adapter.way), torch.get_default_dtype(), shapes
+    if key not in part.adapter.computed:
+        part.adapter.computed[key] = distinct(part, net, given)
+    return part.adapter.computed[key]
+
+
+@torch.enable_grad()  # without gradients, torch's own attention computes in one step
+def distinct(part: Part, net: nn.Module, given: list[Tensor]) -> list[Tensor]:
+    """As computed, without the memory of an earlier call."""
     found: list[Tensor] = []
-    for step in [*(x.split(1) for x in given), *zip(*runs, strict=False)]:
-        if (
-            step[0].is_floating_point()
-            and step[0].numel() > 1
-            and len({x.shape for x in step}) == 1
-        ):
-            x_NM = torch.stack([x.flatten() for x in step]).to(torch.get_default_dtype())
+    for step in [*given, *(in_one_batch(part, net, given) or one_by_one(part, net, given))]:
+        if step.is_floating_point() and step[0].numel() > 1:
+            x_NM = step.flatten(1).to(torch.get_default_dtype())
             multiples = (
                 y * ((x_NM * y).sum() / y.square().sum()) for y in found if y.shape == x_NM.shape
             )
@@ -45,13 +54,63 @@ def computed(part: Part, net: nn.Module, given: list[Tensor]) -> list[Tensor]:
     return found
 
 
+def one_by_one(part: Part, net: nn.Module, given: list[Tensor]) -> list[Tensor]:
+    """The tensors that are computed of each review alone, (N, ...) of those of equal shapes."""
+    runs = [record(part, net, *one) for one in zip(*(x.split(1) for x in given), strict=True)]
+    steps = zip(*runs, strict=False)
+    return [torch.stack(step) for step in steps if len({x.shape for x in step}) == 1]
+
+
+def in_one_batch(part: Part, net: nn.Module, given: list[Tensor]) -> list[Tensor]:
+    """As one_by_one, from one call for all reviews; none if it gives others for some of them."""
+    rows = (0, SAMPLES // 2, SAMPLES - 1)
+    runs = [record(part, net, *(x[row : row + 1] for x in given)) for row in rows]
+    together = record(part, net, *given)
+    if any(len(run) != len(together) for run in runs):
+        return []
+    steps: list[Tensor] = []
+    for x, *alone in zip(together, *runs, strict=True):
+        found = by_review(x, rows, alone)
+        if found is None:
+            return []
+        steps.append(found)
+    return steps
+
+
+def by_review(x: Tensor, rows: Sequence[int], alone: list[Tensor]) -> Tensor | None:
+    """A tensor of all reviews as (N, ...), if it has in these rows those of the reviews alone.
+
+    The axis of the reviews is looked for: (T, N, D) and (N * H, T, T) are found, too.
+    """
+    shape = alone[0].shape
+    if any(one.shape != shape for one in alone) or x.ndim != len(shape):
+        return None
+    if x.shape == shape:  # the same for all reviews
+        return x.expand(SAMPLES, *shape) if all(same(one, x, EXACT) for one in alone) else None
+    for axis, size in enumerate(shape):
+        if x.numel() == SAMPLES * alone[0].numel() and x.shape[axis] == SAMPLES * size:
+            found = x.unflatten(axis, (SAMPLES, size)).movedim(axis, 0)
+            if all(same(one, found[row], EXACT) for row, one in zip(rows, alone, strict=True)):
+                return found
+    return None
+
+
 def fit(x_ND: Tensor, y_NM: Tensor) -> Tensor:
     """(M, D + 1), weight and bias of the affine function of x that is closest to y."""
     if not bool(x_ND.isfinite().all() and y_NM.isfinite().all()):
         return torch.full((y_NM.shape[1], x_ND.shape[1] + 1), float("nan"))
     return torch.linalg.lstsq(
-        F.pad(x_ND, (0, 1), value=1), y_NM, rcond=1e-5, driver="gelsd"
+        F.pad(x_ND, (0, 1), value=1), y_NM, rcond=1e-5, driver="gelsy"
     ).solution.mT
+
+
+def fits(x_ND: Tensor, targets: list[Tensor]) -> list[Tensor]:
+    """As fit, for each target (N, M), where both are finite."""
+    is_finite = x_ND.isfinite().all(1)
+    if len(targets) > 1 and is_finite.all() and all(bool(y.isfinite().all()) for y in targets):
+        return [*fit(x_ND, torch.cat(targets, 1)).split([y.shape[1] for y in targets])]
+    rows = [is_finite & y.isfinite().all(1) for y in targets]
+    return [fit(x_ND[row], y[row]) for y, row in zip(targets, rows, strict=True)]
 
 
 def affine_maps(x_ND: Tensor, tensors: list[Tensor]) -> list[Tensor]:
@@ -76,24 +135,34 @@ class Fitted:
     """The Linear with which the first example has the right result: it is found when it is called
     for that one.
 
+    targets: what its result may be: the first one, as closely as possible, or one of the others
+    that are an affine function of what it is given. number: which of these, of `count`.
     alone: whether it may be the identity. kept: it is not found again.
     """
 
-    def __init__(self, right: Tensor, alone: bool) -> None:
-        self.right, self.alone, self.kept = right, alone, False
+    def __init__(self, *targets: Tensor, alone: bool) -> None:
+        self.targets, self.alone, self.kept = targets, alone, False
+        self.number, self.count = 0, 1
         self.matrix: Tensor | None = None
 
     def __call__(self, x: Tensor, added: Tensor | None = None) -> Tensor:
         """added: what is added to the result later."""
-        if self.matrix is None or (len(x) == len(self.right) and not self.kept):
-            given, right = x.flatten(0, -2), self.right.flatten(0, -2)
-            if added is not None and added.shape == self.right.shape:
-                right = right - added.flatten(0, -2)
-            finite = given.isfinite().all(1) & right.isfinite().all(1)
-            self.matrix = fit(given[finite], right[finite])
-            if not self.alone and same(self.matrix, torch.eye(*self.matrix.shape)):
-                self.matrix *= float("nan")
+        if self.matrix is None or (len(x) == len(self.targets[0]) and not self.kept):
+            self.matrix = self.found(x.flatten(0, -2), added)
         return apply(self.matrix, x)
+
+    def found(self, x_ND: Tensor, added: Tensor | None) -> Tensor:
+        right = [y.flatten(0, -2) for y in self.targets]
+        if added is not None and added.shape == self.targets[0].shape:
+            right = [y - added.flatten(0, -2) for y in right]
+        matrices = fits(x_ND, right)
+        pairs = zip(matrices[1:], right[1:], strict=True)
+        given = [matrices[0], *(w for w, y in pairs if same(apply(w, x_ND), y))]
+        self.count = len(given)
+        matrix = given[self.number]
+        if not self.alone and same(matrix, torch.eye(*matrix.shape)):
+            matrix = matrix * float("nan")
+        return matrix
 
 
 def numbers_of(net: nn.Module, count: int) -> list[Tensor]:

@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from functools import cache
+from functools import cache, cached_property
 from types import CodeType
 from typing import Any
 
@@ -21,6 +21,7 @@ Call = Callable[..., Any]
 # finding and sentence of a mistake, or RIGHT or GUESS and ""; names of inputs
 Binding = tuple[str, str, Call]
 Choice = tuple[str, str, Any]  # the same, or with the names that are not arguments
+Candidate = tuple[str, str, dict[str, str], Call]  # a mistake: finding, sentence, steps; bind
 # a guess may be right, but results that differ from it are not therefore wrong; rare ones may be
 # right, too, but mistakes in them are not looked for
 RIGHT, GUESS, RARE = "", "guess", "rare"
@@ -133,111 +134,196 @@ def with_other_fills(table: Table, results: list[Tensor]) -> list[list[Variant]]
     return [nan] * is_nan + [zero] * is_zero
 
 
+def linear_of(names: Names) -> Fitted | None:
+    """The Linear of the formula that is found by its result; None if it has none."""
+    return next((one for one in names.values() if isinstance(one, Fitted)), None)
+
+
 def keeps_its_linear(steps: dict[str, str], names: Names) -> bool:
     """Lets a Linear that is found by its result be that of these steps, those of a mistake.
 
     Returns whether there is none, or it was found.
     """
-    linears = [one for one in names.values() if isinstance(one, Fitted)]
-    for linear in linears:
-        linear.matrix = None
+    linear = linear_of(names)
+    if linear is None:
+        return True
+    linear.matrix = None
     evaluate(steps, names)
-    for linear in linears:
-        linear.kept = linear.matrix is not None
-    return all(linear.kept for linear in linears)
+    linear.kept = linear.matrix is not None
+    return linear.kept
 
 
-@torch.no_grad()
+class Comparison:
+    """Results of a part beside those of the reference and of its known mistakes.
+
+    examples: the inputs of each result by their description. keep: what the reference defines. In
+    the steps, found is the result itself.
+    """
+
+    def __init__(
+        self,
+        part: Part,
+        table: Table,
+        results: list[Tensor],
+        bindings: Iterable[Binding],
+        examples: Names,
+        keep: Call = whole,
+    ) -> None:
+        self.part, self.table, self.examples, self.keep = part, table, examples, keep
+        self.bindings, self.results = list(bindings), results
+        self.rights = [bind for finding, _, bind in self.bindings if finding in (RIGHT, GUESS)]
+        self.named: dict[tuple[Call, str], Names] = {}
+        self.computed: dict[tuple[Call, str], Names] = {}
+
+    @cached_property
+    def is_right(self) -> bool:
+        """Whether the reference gives the results."""
+        rare = [bind for finding, _, bind in self.bindings if finding == RARE]
+        with torch.no_grad():
+            return any(self.holds({}, bind) for bind in (*self.rights, *rare))
+
+    def names_of(self, bind: Call, text: str) -> Names:
+        """The names for one of the examples, and its result."""
+        if (bind, text) not in self.named:
+            place = [*self.examples].index(text)
+            names = bind(*self.examples[text]) | {"found": self.results[place]}
+            self.named[bind, text] = names
+        return self.named[bind, text]
+
+    def right_steps(self, bind: Call, text: str) -> Names:
+        """The names, and the steps of the reference."""
+        if (bind, text) not in self.computed:
+            names = self.names_of(bind, text)
+            self.computed[bind, text] = computed_steps(self.table.steps, names)
+        return self.computed[bind, text]
+
+    def differences(
+        self, changes: dict[str, str], bind: Call, keep: Call, without: str = ""
+    ) -> Iterator[tuple[str, Tensor, Tensor]]:
+        """The examples for which the changed steps give another result, with both results."""
+        steps = from_first_change(self.table.steps, changes) if changes else self.table.steps
+        is_changed = bool(changes) and next(iter(steps)) in self.table.steps
+        for (text, given), y in zip(self.examples.items(), self.results, strict=True):
+            if text == without:
+                continue
+            names = self.right_steps(bind, text) if is_changed else self.names_of(bind, text)
+            z = evaluate(steps, names)
+            if z is None or not same(z := keep(z, *given), y := keep(y, *given)):
+                yield text, y, z
+
+    def holds(
+        self, changes: dict[str, str], bind: Call, keep: Call | None = None, without: str = ""
+    ) -> bool:
+        """Whether the changed steps give the results, with one of the targets of a Linear."""
+        linear = linear_of(self.names_of(bind, next(iter(self.examples))))
+        if linear is None:
+            return self.agrees(changes, bind, keep, without)
+        linear.number = 0
+        while not self.agrees(changes, bind, keep, without):
+            linear.number += 1
+            if linear.number >= linear.count:
+                linear.number = 0
+                return False
+        return True
+
+    def agrees(
+        self, changes: dict[str, str], bind: Call, keep: Call | None = None, without: str = ""
+    ) -> bool:
+        """As holds, with the target that the Linear has now."""
+        found = self.differences(changes, bind, keep or self.keep, without)
+        return next(found, None) is None
+
+    def differs(self, other: str, bind: Call) -> Mistake:
+        found = self.differences({}, bind, self.keep)
+        text, y, z = min(found, key=lambda one: one[1].numel())
+        change = self.part.change("", self.table)
+        values = {"other": other, "text": text, "part": self.part.name, "fix": change}
+        return mistake("differs-from-reference", y, z, **values)
+
+    def example(self, steps: dict[str, str], bind: Call) -> str:
+        """The smallest example with the right result, or, if this is not known, without it."""
+        right = bind if steps or not self.rights else self.rights[0]
+        text = next(iter(self.examples))
+        is_found = keeps_its_linear(self.table.steps | steps, self.names_of(right, text))
+        if is_found and not self.agrees({}, right):
+            return str(self.differs("right", right).args[2])
+        numbers = show(self.results[0].flatten()[:3].tolist())
+        return f"For {text}, the result is {numbers}."
+
+    def mistakes(self) -> Iterator[Candidate]:
+        """Those of the bindings, and then those of the table with each right binding."""
+        for name, sentence, bind in self.bindings:
+            if name not in (RIGHT, GUESS, RARE):
+                yield name, sentence, {}, bind
+        for variants in (self.table.variants, *with_other_fills(self.table, self.results)):
+            for variant in variants:
+                for bind in self.rights:
+                    yield *variant, bind
+
+    def holding(self, padded: str, near: list[Candidate]) -> Iterator[Candidate]:
+        """The mistakes that give the results.
+
+        Those that give all but the results with padding are added to near.
+        """
+        for one in self.mistakes():
+            if self.holds(one[2], one[3], without=padded):
+                if not padded or self.holds(one[2], one[3]):
+                    yield one
+                else:
+                    near.append(one)
+
+    def matching(self, padded: str, near: list[Candidate]) -> Candidate | None:
+        """The first of those that hold, or one that gives the results for padding, too, which may
+        tell them apart.
+        """
+        found = self.holding(padded, near)
+        first = next(found, None)
+        if first is None:
+            return None
+        for one in itertools.chain([first], found):
+            if self.holds(one[2], one[3], whole):
+                return one
+        self.holds(first[2], first[3])  # its Linear is found again
+        return first
+
+    @torch.no_grad()
+    def diagnose(self, padded: str = "") -> Exception:
+        """Raises Mistake for the known mistake that gives the results.
+
+        Otherwise returns the exception: the Mistake that they differ, or NotChecked if no binding
+        must be right.
+        padded: the description of the examples with padding: a mistake that gives only the other
+        results is one of two, the second with the mask.
+        """
+        near: list[Candidate] = []
+        if one := self.matching(padded, near):
+            name, sentence, steps, bind = one
+            if name == NOTE:
+                return NotChecked(f"Differs from the sheet: {sentence}")
+            change = self.part.change(name, self.table)
+            raise Mistake(name, sentence, self.example(steps, bind), change)
+        near = [one for one in near if one[0] != NOTE]
+        if near and not any(self.holds({}, bind, without=padded) for bind in self.rights):
+            name, sentence, steps, bind = near[0]
+            self.holds(steps, bind, without=padded)  # its Linear is found again
+            also = f"{sentence} The results with padding differ from this mistake's, too."
+            change = self.part.change(name, self.table)
+            raise Mistake(name, also, self.example(steps, bind), change)
+        if RIGHT not in [finding for finding, *_ in self.bindings]:
+            return NotCompared(
+                "Results were not compared: the parameters of the formula were not recognized."
+            )
+        _, *rest = self.differs("the closest that was found", self.rights[0]).args
+        return Mistake(self.table.texts.get("differs", "differs-from-reference"), *rest)
+
+
 def diagnose(
     part: Part,
     table: Table,
     results: list[Tensor],
     bindings: Iterable[Binding],
     examples: Names,
-    keep: Call = whole,
-    known: bool = True,
-    padded: str = "",
 ) -> Exception | None:
-    """None if the reference gives the results. Raises Mistake for the variant that gives them.
-
-    Otherwise returns the exception: the Mistake that they differ, or NotChecked if no binding must
-    be right.
-    examples: the inputs of each result by their description. keep: what the reference defines.
-    In the steps, found is the result itself.
-    known: whether to look for known mistakes. padded: the description of the examples with padding:
-    a mistake that gives only the other results is one of two, the second with the mask.
-    """
-    bindings = list(bindings)
-    results_of = dict(zip(examples, results, strict=True))
-    rights = [bind for finding, _, bind in bindings if finding in (RIGHT, GUESS)]
-    rare = [bind for finding, _, bind in bindings if finding == RARE]
-
-    @cache
-    def names_of(bind: Call, text: str) -> Names:
-        return bind(*examples[text])
-
-    @cache
-    def right_steps(bind: Call, text: str) -> Names:
-        """The names, and the steps of the reference."""
-        return computed_steps(table.steps, names_of(bind, text) | {"found": results_of[text]})
-
-    def differences(
-        changes: dict[str, str], bind: Call, keep: Call = keep, without: str = ""
-    ) -> Iterator[Any]:
-        """The examples for which the changed steps give another result, with both results."""
-        steps = from_first_change(table.steps, changes) if changes else table.steps
-        for (text, given), y in zip(examples.items(), results, strict=True):
-            if text == without:
-                continue
-            if changes and next(iter(steps)) in table.steps:
-                z = evaluate(steps, right_steps(bind, text))
-            else:
-                z = evaluate(steps, names_of(bind, text) | {"found": y})
-            if z is None or not same(z := keep(z, *given), y := keep(y, *given)):
-                yield text, y, z
-
-    def holds(*given: Any, **named: Any) -> bool:
-        return next(differences(*given, **named), None) is None
-
-    def differs(other: str, bind: Call) -> Mistake:
-        text, y, z = min(differences({}, bind), key=lambda found: found[1].numel())
-        values = {"other": other, "text": text, "part": part.name, "fix": part.change("", table)}
-        return mistake("differs-from-reference", y, z, **values)
-
-    def example(steps: dict[str, str], bind: Call) -> str:
-        """The smallest example with the right result, or, if this is not known, without it."""
-        right = bind if steps or not rights else rights[0]
-        text = next(iter(examples))
-        names = names_of(right, text) | {"found": results_of[text]}
-        if keeps_its_linear(table.steps | steps, names) and not holds({}, right):
-            return str(differs("right", right).args[2])
-        return f"For {text}, the result is {show(results_of[text].flatten()[:3].tolist())}."
-
-    if any(holds({}, bind) for bind in (*rights, *rare)):
-        return None
-    if not known:
-        return Mistake("differs-from-reference", "", "", "")
-    mistakes: list[Any] = [
-        (name, text, {}, bind) for name, text, bind in bindings if name not in (RIGHT, GUESS, RARE)
-    ]
-    for variants in (table.variants, *with_other_fills(table, results)):
-        mistakes += [(*variant, bind) for variant in variants for bind in rights]
-    matching = (one for one in mistakes if holds(one[2], one[3]))
-    if first := next(matching, None):  # results for padding may tell which of two mistakes it is
-        found = itertools.chain([first], matching)
-        exact = (one for one in found if holds(one[2], one[3], whole))
-        name, sentence, steps, bind = next(exact, first)
-        if name == NOTE:
-            return NotChecked(f"Differs from the sheet: {sentence}")
-        raise Mistake(name, sentence, example(steps, bind), part.change(name, table))
-    if padded and not any(holds({}, bind, without=padded) for bind in rights):
-        for name, sentence, steps, bind in mistakes:
-            if name != NOTE and holds(steps, bind, without=padded):
-                also = f"{sentence} The results with padding differ from this mistake's, too."
-                raise Mistake(name, also, example(steps, bind), part.change(name, table))
-    if RIGHT not in [finding for finding, *_ in bindings]:
-        return NotCompared(
-            "Results were not compared: the parameters of the formula were not recognized."
-        )
-    _, *rest = differs("the closest that was found", rights[0]).args
-    return Mistake(table.texts.get("differs", "differs-from-reference"), *rest)
+    """None if the reference gives the results; if not, as Comparison.diagnose."""
+    comparison = Comparison(part, table, results, bindings, examples)
+    return None if comparison.is_right else comparison.diagnose()

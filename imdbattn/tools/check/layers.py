@@ -113,8 +113,8 @@ def layer_choices(part: Part, net: nn.Module, results: list[Tensor]) -> Iterator
             three = affine_maps(x_ND, [y for y in words if each_number(x_ND, y) is None])[:3]
             attentions += [partial(attend, one) for one in itertools.permutations(three, 3)]
         attentions = those_computed(attentions, found, samples(part, 2), wide)
-    for f, n, y in itertools.product(attentions, found, reversed(wide)):
-        yield finding, "", {"attention": f, "n": n, "g": Fitted(y, alone=False)}
+    for f, n in itertools.product(attentions, found):
+        yield finding, "", {"attention": f, "n": n, "g": Fitted(*reversed(wide), alone=False)}
 
 
 def those_computed(

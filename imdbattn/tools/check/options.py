@@ -72,6 +72,14 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     )
     add("--seconds", type=positive, default=60.0, help="limit of time for each file (default: 60)")
     add(
+        "--line-seconds",
+        type=not_negative,
+        default=1.0,
+        metavar="SECONDS",
+        help="processor time in which a line of a wrong part is looked for whose change makes it"
+        " right; 0: none is looked for (default: 1)",
+    )
+    add(
         "--memory",
         type=positive,
         default=1.0,
@@ -83,10 +91,12 @@ def parse(arguments: list[str]) -> argparse.Namespace:
             "a file is missing: python -m imdbattn.check my_attention.py; --stub prints one to"
             " fill in"
         )
-    sheets = [load(options.sheet)] if options.sheet else [load(sheet) for sheet in OWN]
+    asked = [*dict(options.name), *options.require, *options.points]
+    own = OWN if asked else []
+    sheets = [load(sheet) for sheet in ([options.sheet] if options.sheet else own)]
     allowed = [entry.name for sheet in sheets for entry in sheet.entries]
     allowed = list(dict.fromkeys([*(() if options.sheet else PARTS), *allowed]))
-    for part in [*dict(options.name), *options.require, *options.points]:
+    for part in asked:
         require_known(part, allowed)
     return options
 
@@ -95,6 +105,10 @@ def positive(text: str) -> float:
     if not 0 < float(text) < 1e6:
         raise ValueError
     return float(text)
+
+
+def not_negative(text: str) -> float:
+    return positive(text) if float(text) else 0.0
 
 
 def named(text: str) -> tuple[str, str]:

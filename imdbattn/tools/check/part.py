@@ -192,7 +192,7 @@ def net_of(part: Part, vectors: Tensor | None = None, seed: int = 0, **options: 
         if parameter.requires_grad and parameter.ndim and parameter.is_floating_point():
             # the same with other options
             torch.default_generator.manual_seed(seed + zlib.crc32(name.encode()))
-            nn.init.normal_(parameter, std=gain * (1, *parameter.squeeze().shape)[-1] ** -0.5)
+            parameter.data.normal_(std=gain * (1, *parameter.squeeze().shape)[-1] ** -0.5)
     if adapter and part.kind == "Model":
         set_vectors(module, vectors_VD() if vectors is None else vectors)
     if like_torch(part, module):

@@ -1,7 +1,7 @@
 """The rules of each part, and the check of all parts of a file."""
 
 import difflib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from functools import partial
 
 import torch
@@ -11,6 +11,7 @@ import imdbattn.tools.check.decoder as decoder
 import imdbattn.tools.check.lab as lab
 import imdbattn.tools.check.lengths as lengths
 import imdbattn.tools.check.model as model
+import imdbattn.tools.check.repair as repair
 import imdbattn.tools.check.rules as rules
 import imdbattn.tools.check.source as source
 from imdbattn.errors import UserError
@@ -166,11 +167,14 @@ def rules_of(part: Part) -> list[Rule]:
     ]
 
 
-def check(file: str, names: Mapping[str, str], sheet: str | None = None) -> Iterator[Message]:
+def check(
+    file: str, names: Mapping[str, str], sheet: str | None = None, line_seconds: float = 0
+) -> Iterator[Message]:
     """Messages: {"parts": names of their checks, "near": names that other parts may have}, and
     those of running.run. sheet: its name; None for the one that the names in the file belong to.
 
-    The last one is {"done": True}, or {"error": message} for a UserError.
+    Then {"done": True}, or {"error": message} for a UserError; and last, for a wrong part, {"line":
+    ...} if a line is found within `line_seconds` whose change makes the part right.
     """
     try:
         yield {"doing": ["file", "import"]}
@@ -186,8 +190,11 @@ def check(file: str, names: Mapping[str, str], sheet: str | None = None) -> Iter
         return
     near = {} if page else similar(own, {part.name: part for part in parts}, names)
     yield {"near": near}
-    yield from check_parts(parts, page, own, names)
+    wrong = yield from check_parts(parts, page, own, names)
     yield {"done": True}
+    for one in wrong if line_seconds else ():
+        if line := repair.find(one, own, line_seconds):
+            yield {"line": {"part": one.part.name, **line._asdict()}}
 
 
 def check_objects(things: Own, sheet: str | None = None) -> Iterator[Message]:
@@ -214,8 +221,11 @@ def names_of_rules(part: Part) -> list[str]:
 
 def check_parts(
     parts: list[Part], page: Sheet | None, own: Own, names: Mapping[str, str]
-) -> Iterator[Message]:
-    """The messages of these parts. own: the names of the file, where wrong parts are replaced."""
+) -> Generator[Message, None, list[repair.Wrong]]:
+    """The messages of these parts. own: the names of the file, where wrong parts are replaced.
+    Returns the wrong parts.
+    """
+    wrong: list[repair.Wrong] = []
     checks = {part.name: names_of_rules(part) for part in parts}
     yield {"parts": checks}
     if page:
@@ -223,7 +233,7 @@ def check_parts(
     first = ["masked_softmax", "scaled_dot_product_attention", "MultiHeadAttention"]
     order = [*first, "MultiHeadSelfAttention", *SIGNATURES]  # what others use comes first
     for part in sorted(parts, key=lambda part: order.index(part.kind)) if page else parts:
-        wrong = False
+        failed: list[str] = []
         part.others = [other for other in parts if other is not part]
         if part.adapter:
             yield {"doing": [part.name, "shape"]}
@@ -234,10 +244,13 @@ def check_parts(
                 yield {"result": result_of(part.name, "sheet", None, None, note)}
         for message in run(rules_of(part), part):
             yield message
-            wrong |= message.get("result", {}).get("held") is False
-        if wrong:
+            if message.get("result", {}).get("held") is False:
+                failed.append(message["result"]["check"])
+        if failed:
+            wrong.append(repair.Wrong(part, rules_of(part), failed, torch.get_default_dtype()))
             # it is not found again in the parts that use it
             replace(own, part, names)
+    return wrong
 
 
 def replace(own: Own, part: Part, names: Mapping[str, str]) -> None:
@@ -335,6 +348,7 @@ def settle(part: Part) -> None:
     for kind in entry.rules:
         own = Adapter(entry, kind)
         own.masked = entry.masked and is_given_a_mask(entry, called)
+        own.computed = adapter.computed  # the same for all kinds
         candidate = Part(part.name, part.make, part.file, part.own, kind, own)
         candidate.others = part.others
         candidates.append(candidate)

@@ -7,9 +7,10 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from imdbattn.errors import UserError, in_line
 from imdbattn.tools.check import source
@@ -35,7 +36,14 @@ def run_all(options: argparse.Namespace) -> int:
     for file in options.files:
         try:
             source.read(file)
-            outcome = run(file, dict(options.name), options.seconds, options.memory, options.sheet)
+            outcome = run(
+                file,
+                dict(options.name),
+                options.seconds,
+                options.memory,
+                options.sheet,
+                options.line_seconds,
+            )
         except (UserError, OSError) as error:
             outcome = Outcome(file, error=in_line(error, None))
         if outcome.error and not several and kind != "gradescope":
@@ -60,10 +68,11 @@ def run(
     seconds: float,
     gibibytes: float,
     sheet: str | None = None,
+    line_seconds: float = 0,
 ) -> Outcome:
     """Checks the file. A check that does not end, or that ends the process, is a finding.
 
-    sheet: as for parts.check.
+    sheet, line_seconds: as for parts.check.
     """
     from tempfile import TemporaryFile  # which imports random, as students may call a file
 
@@ -85,6 +94,7 @@ def run(
             os.path.abspath(file),
             json.dumps(names),
             "" if sheet is None else sheet if sheet in OWN else os.path.abspath(sheet),
+            str(line_seconds),
         ]
         child = subprocess.Popen(
             [sys.executable, "-P", "-c", CALL, *arguments],
@@ -152,24 +162,45 @@ def child() -> None:
     """In the child process: writes messages as lines of JSON to the descriptor that is its first
     argument.
     """
+    import gc
+
+    gc.disable()  # what is imported remains
     import torch
 
     from imdbattn.tools.check.parts import check
 
-    descriptor, seconds, gibibytes, file, names, sheet = sys.argv[1:]
+    gc.freeze()
+    gc.enable()
+    without_sympy()
+    descriptor, seconds, gibibytes, file, names, sheet, line_seconds = sys.argv[1:]
     sys.argv[1:] = []
     owner = os.getpid()
     torch.set_num_threads(1)
     os.set_inheritable(int(descriptor), False)
     signal.setitimer(signal.ITIMER_REAL, float(seconds))
     limit(4 * float(gibibytes))
-    for message in check(file, json.loads(names), sheet or None):
+    for message in check(file, json.loads(names), sheet or None, float(line_seconds)):
         if "parts" in message:  # the file is imported, and with it other packages
             limit(float(gibibytes))
         if os.getpid() != owner:  # a fork that the file has made
             break
         os.write(int(descriptor), json.dumps(message).encode() + b"\n")
     os._exit(0)  # threads and exit handlers of the file do not delay the end
+
+
+def without_sympy() -> None:
+    """Lets torch._check_with, which torch's own attention calls, import sympy for conditions that
+    do not hold alone: this import takes half a second.
+    """
+    import torch
+
+    checked = torch._check_with
+
+    def check_with(error_type: Any, cond: bool | torch.SymBool, message: Callable[[], str]) -> None:
+        if cond is not True:
+            checked(error_type, cond, message)
+
+    torch._check_with = check_with
 
 
 def limit(gibibytes: float) -> None:

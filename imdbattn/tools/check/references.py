@@ -20,8 +20,8 @@ from imdbattn.tools.check.formulas import (
     Binding,
     Call,
     Choice,
+    Comparison,
     Names,
-    diagnose,
     evaluate,
     whole,
     words_only,
@@ -151,8 +151,22 @@ def reference(part: Part, known: bool = True) -> str:
     return found
 
 
-def compare(part: Part, known: bool) -> str:
-    """As reference, without the memory of an earlier comparison of the same part."""
+def prepared(part: Part) -> tuple[Any, Comparison]:
+    """The module or function, and the comparison of its results with those of the reference.
+
+    They are the same for agrees and for reference.
+    """
+    if not part.adapter:
+        return prepare(part)
+    widths = tuple(part.adapter.widths.items())
+    key = id(part.adapter.way), torch.get_default_dtype(), widths
+    if key not in part.adapter.prepared:
+        part.adapter.prepared[key] = prepare(part)
+    return part.adapter.prepared[key]
+
+
+def prepare(part: Part) -> tuple[Any, Comparison]:
+    """As prepared, without the memory of an earlier call."""
     net, table = net_of(part), TABLES[part.kind]
 
     def result(*given: Any) -> Tensor:
@@ -164,9 +178,7 @@ def compare(part: Part, known: bool) -> str:
     for model in [x for given in examples.values() for x in given if isinstance(x, FirstWord)]:
         if model.scale.item() != 1:
             raise mistake("changes-its-input", torch.ones(1), model.scale, name="model")
-    given = re.sub(r" \([^)]*\)", "", part.signature.partition(": ")[2].partition(" ->")[0]).split(
-        ", "
-    )
+    given = argument_names(part)
 
     def binding(finding: str, text: str, choice: Any) -> Binding:
         if callable(choice):
@@ -178,48 +190,104 @@ def compare(part: Part, known: bool) -> str:
         choices = CHOICES[part.kind](part, net, results)
     bindings = [binding(*choice) for choice in choices]
     keep = words_only if given == ["x", "mask"] and "T" in part.arguments[-1][1] else whole
-    padded = PADDED if PADDED in examples else ""
-    found = diagnose(part, table, results, bindings, examples, keep, known=False)
-    if found and known:
-        is_layer = part.kind in ("PlainLayer", "ResidualLayer")
-        is_right_inside = is_layer and inside(part, net)
-        is_residual = part.kind == "ResidualLayer" and part.adapter and part.name != part.kind
-        if is_right_inside and is_residual:
-            require_batch(part)
-            require_skips(part, net, only_wide=True)
-        try:
-            found = diagnose(part, table, results, bindings, examples, keep, known, padded)
-        except Mistake as named:
-            if named.args[0] == "no-attention" and softmax_over_one(part, net):
-                sentence = "A softmax is over an axis of size one: all scores are 1 then."
-                change = part.change("softmax-over-one", table)
-                raise Mistake("softmax-over-one", sentence, named.args[2], change) from named
-            if named.args[0] == "skip-in-attention" and not adds_again(part):
-                raise NotChecked(f"Differs from the sheet: {named.args[1]}") from named
-            if is_residual and named.args[0] == "no-g":
-                raise NotChecked(f"Differs from the sheet: {named.args[1]}") from named
-            raise
-        if is_right_inside and is_residual:
-            require_skips(part, net, only_wide=False)
+    return net, Comparison(part, table, results, bindings, examples, keep)
+
+
+def argument_names(part: Part) -> list[str]:
+    """Those of its signature."""
+    call = part.signature.partition(": ")[2].partition(" ->")[0]
+    return re.sub(r" \([^)]*\)", "", call).split(", ")
+
+
+def compare(part: Part, known: bool) -> str:
+    """As reference, without the memory of an earlier comparison of the same part."""
+    net, comparison = prepared(part)
+    if not comparison.is_right:
+        if not known:
+            raise Mistake("differs-from-reference", "", "", "")
+        raise why_it_differs(part, net, comparison)
+    if known and part.arguments[:-1]:
+        require_single_precision(part)
+    return comparison.table.texts["holds"]
+
+
+def require_single_precision(part: Part) -> None:
+    """Raises Mistake if the result in float32 is another one than in float64, in which parts are
+    compared. In a sum with 1e9, float32 keeps no digit after the point.
+    """
+    if torch.get_default_dtype() != torch.float64:
+        return
+    net = net_of(part)
+    given = [*EXAMPLES.get(part.kind, examples_of)(part).values()][-1]
+    if not isinstance(y := call(part, net, *given), Tensor):
+        return
+    torch.set_default_dtype(torch.float32)
+    try:
+        single = net_of(part)
+        if isinstance(net, nn.Module):
+            for parameter, exact in zip(single.parameters(), net.parameters(), strict=True):
+                parameter.data.copy_(exact.data)
+        rounded = [
+            x.float() if isinstance(x, Tensor) and x.is_floating_point() else x for x in given
+        ]
+        z = call(part, single, *rounded)
+    except StudentError:  # it is written for float64
+        return
+    finally:
+        torch.set_default_dtype(torch.float64)
+    if isinstance(z, Tensor) and not same(z.double(), y, 1e-2):
+        raise mistake("lost-in-float32", z, y, fix=part.change("lost-in-float32"))
+
+
+def why_it_differs(part: Part, net: Any, comparison: Comparison) -> Exception:
+    """Raises or returns what is wrong with a part whose results are not those of the reference, or
+    why this is not known.
+    """
+    found = with_inside(part, net, comparison)
     may_be_layer = part.adapter is not None and "PlainLayer" in part.adapter.entry.rules
-    is_positive = all(bool((y >= 0).all()) for y in results)
-    if found and known and part.kind in ATTENTIONS and is_positive and not may_be_layer:
+    is_positive = all(bool((y >= 0).all()) for y in comparison.results)
+    if part.kind in ATTENTIONS and is_positive and not may_be_layer:
         texts = found.args[2:] if isinstance(found, Mistake) else ("", "")
-        change = part.change("function-of-the-result", table)
+        change = part.change("function-of-the-result", comparison.table)
         raise Mistake("function-of-the-result", "ReLU is applied to the result.", texts[0], change)
-    if found:
-        if known and part.arguments[:-1]:
-            if isinstance(found, Mistake) and {"k", "v"} <= {*given}:
-                require_row_sums(part, net)
-            require_batch(part)
-        if known and part.arguments[:-1] and not str(found).startswith("Differs"):
-            require_effects(part, net)
-            if isinstance(found, Mistake) and part.kind == "PositionalEncoding":
-                found = with_columns(found, results[-1], [*examples.values()][-1][0], table)
-            if isinstance(found, Mistake) and part.arguments[:-1]:
-                require_known_in(part, net)
-        raise found
-    return table.texts["holds"]
+    if not part.arguments[:-1]:
+        return found
+    if isinstance(found, Mistake) and {"k", "v"} <= {*argument_names(part)}:
+        require_row_sums(part, net)
+    require_batch(part)
+    if not str(found).startswith("Differs"):
+        require_effects(part, net)
+        if isinstance(found, Mistake) and part.kind == "PositionalEncoding":
+            last = [*comparison.examples.values()][-1]
+            found = with_columns(found, comparison.results[-1], last[0], comparison.table)
+        if isinstance(found, Mistake):
+            require_known_in(part, net)
+    return found
+
+
+def with_inside(part: Part, net: Any, comparison: Comparison) -> Exception:
+    """As Comparison.diagnose; of a layer, with the mistakes of the attention in it."""
+    is_layer = part.kind in ("PlainLayer", "ResidualLayer")
+    is_right_inside = is_layer and inside(part, net)
+    is_residual = part.kind == "ResidualLayer" and part.adapter and part.name != part.kind
+    if is_right_inside and is_residual:
+        require_batch(part)
+        require_skips(part, net, only_wide=True)
+    try:
+        found = comparison.diagnose(PADDED if PADDED in comparison.examples else "")
+    except Mistake as named:
+        if named.args[0] == "no-attention" and softmax_over_one(part, net):
+            sentence = "A softmax is over an axis of size one: all scores are 1 then."
+            change = part.change("softmax-over-one", comparison.table)
+            raise Mistake("softmax-over-one", sentence, named.args[2], change) from named
+        if named.args[0] == "skip-in-attention" and not adds_again(part):
+            raise NotChecked(f"Differs from the sheet: {named.args[1]}") from named
+        if is_residual and named.args[0] == "no-g":
+            raise NotChecked(f"Differs from the sheet: {named.args[1]}") from named
+        raise
+    if is_right_inside and is_residual:
+        require_skips(part, net, only_wide=False)
+    return found
 
 
 def require_batch(part: Part) -> None:

@@ -124,6 +124,11 @@ def unchanged(part: Part) -> None:
                 spent = f"Its argument {name} is changed in place; a caller does not need it again."
                 raise NotChecked(spent)
             raise mistake("changes-its-input", before, after, name=name)
+    # a mask that the sheet computes for the call, such as ~mask
+    for name, after, before in part.adapter.latest if part.adapter else ():
+        is_given = any(after is x for x in given)
+        if not is_given and after.dtype == torch.bool and not torch.equal(before, after):
+            raise mistake("changes-its-input", before, after, name=name)
 
 
 def padding(part: Part) -> None:

@@ -316,20 +316,26 @@ def matches(sheet: Sheet, own: Mapping[str, Any], anywhere: bool = False) -> lis
 
 
 def arguments_of(
-    called: Callable[..., object], wanted: Mapping[str, str], names: Mapping[str, Any]
+    given: Mapping[str, inspect.Parameter], wanted: Mapping[str, str], names: Mapping[str, Any]
 ) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments for a call, by their names, or in the sheet's order if a name is not known."""
-    given = parameters_of(called)
+    """The arguments for a call, by their names, or in the sheet's order if a name is not known.
+
+    given: the parameters of what is called.
+    """
     keys = {name: meant(name, wanted) for name in given}
-    if given and not unknown(called, wanted):
+    if given and not unknown_among(given, wanted):
         return [], {name: evaluate(wanted[key], names) for name, key in keys.items() if key}
     return [evaluate(value, names) for value in wanted.values()], {}
 
 
 def unknown(called: Callable[..., object], wanted: Iterable[str]) -> list[str]:
     """The required arguments that match none of the patterns."""
-    given = parameters_of(called).items()
-    required = [name for name, one in given if one.default is inspect.Parameter.empty]
+    return unknown_among(parameters_of(called), wanted)
+
+
+def unknown_among(given: Mapping[str, inspect.Parameter], wanted: Iterable[str]) -> list[str]:
+    """As unknown, for these parameters."""
+    required = [name for name, one in given.items() if one.default is inspect.Parameter.empty]
     return [name for name in required if meant(name, wanted) is None]
 
 

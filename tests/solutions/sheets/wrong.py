@@ -597,6 +597,22 @@ WRONG = [
     ),
     # courses
     (
+        "course_padding",
+        "scaled_dot_product_attention",
+        "a brace is missing: a large number is added to the scores of words",
+        "lost-in-float32",
+        "mask.float() * -1e9",
+        "1 - (1 - mask.float()) * -1e9",
+    ),
+    (
+        "course_additive",
+        "MultiheadAttention",
+        "the mask is changed in place",
+        "changes-its-input",
+        "key_padding_mask[:, None, None], -1e9",
+        "~key_padding_mask.logical_not_()[:, None, None], -1e9",
+    ),
+    (
         "course_bool",
         "scaled_dot_product_attention",
         "the mask is not used",
