@@ -148,7 +148,7 @@ def test_a_change_that_does_not_end_is_left_after_a_moment(tmp_path):
 
 def test_the_command_ends_if_a_change_does_not(shell, tmp_path):
     """`3 ** 30` instead of `30 ** 3` is a sum that takes hours, within one call of C."""
-    endless = MEAN.replace("mask[..., None]", "~mask[..., None]").replace(".clamp(min=1)", "")
+    endless = MEAN.replace("mask[..., None]", "(~mask[..., None])").replace(".clamp(min=1)", "")
     endless = endless.replace("    total =", "    assert sum(range(30**3))\n    total =")
     (tmp_path / "mine.py").write_text(HEAD + endless)
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
@@ -160,7 +160,7 @@ def test_the_command_ends_if_a_change_does_not(shell, tmp_path):
 
 def test_no_line_is_named_for_two_mistakes(tmp_path):
     """Without the first mistake, the result of a review without words is still NaN."""
-    wrong = MEAN.replace("mask[..., None]", "~mask[..., None]").replace(".clamp(min=1)", "")
+    wrong = MEAN.replace("mask[..., None]", "(~mask[..., None])").replace(".clamp(min=1)", "")
     (file := tmp_path / "mine.py").write_text(HEAD + wrong)
     assert not any("line" in result for result in checked(file).results)
 
