@@ -1,6 +1,7 @@
 """imdbattn.check names a line of a wrong part whose change makes the part right."""
 
 import json
+import resource
 from pathlib import Path
 
 import pytest
@@ -145,9 +146,21 @@ def test_a_change_that_does_not_end_is_left_after_a_moment(tmp_path):
     assert "* mask[:, step:step + 1, None]" in line_of(checked(file))["instead"]
 
 
+def test_the_command_ends_if_a_change_does_not(shell, tmp_path):
+    """`3 ** 30` instead of `30 ** 3` is a sum that takes hours, within one call of C."""
+    endless = MEAN.replace("mask[..., None]", "(~mask[..., None])").replace(".clamp(min=1)", "")
+    endless = endless.replace("    total =", "    assert sum(range(30**3))\n    total =")
+    (tmp_path / "mine.py").write_text(HEAD + endless)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    done = shell("check", "mine.py", "--seconds", "40", cwd=tmp_path, real=True)
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before < 20
+    assert done.returncode == 1
+    assert "WRONG  masked_mean: mask-inverted" in done.stdout
+
+
 def test_no_line_is_named_for_two_mistakes(tmp_path):
     """Without the first mistake, the result of a review without words is still NaN."""
-    wrong = MEAN.replace("mask[..., None]", "~mask[..., None]").replace(".clamp(min=1)", "")
+    wrong = MEAN.replace("mask[..., None]", "(~mask[..., None])").replace(".clamp(min=1)", "")
     (file := tmp_path / "mine.py").write_text(HEAD + wrong)
     assert not any("line" in result for result in checked(file).results)
 

@@ -30,6 +30,7 @@ KINDS: tuple[tuple[Kind, ...], ...] = (
         calls.copies,
         calls.with_keyword,
         calls.in_training,
+        calls.function,
     ),
     (
         values.operand,
@@ -41,7 +42,6 @@ KINDS: tuple[tuple[Kind, ...], ...] = (
         calls.module,
         calls.heads,
         calls.repeated,
-        calls.function,
         calls.with_tanh,
         values.ends,
     ),
@@ -55,6 +55,8 @@ KINDS: tuple[tuple[Kind, ...], ...] = (
         calls.without_call,
         values.number,
         values.exchanged,
+        values.doubled,
+        values.added,
     ),
     (
         calls.transposed,

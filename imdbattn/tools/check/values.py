@@ -142,6 +142,20 @@ def root(place: Place, node: ast.expr) -> Expressions:
         yield node.left
 
 
+def doubled(place: Place, node: ast.expr) -> Expressions:
+    """Twice the dividend."""
+    holder = place.holder
+    if isinstance(holder, ast.BinOp) and isinstance(holder.op, ast.Div) and place.name == "left":
+        yield ast.BinOp(ast.Constant(2), ast.Mult(), node)
+
+
+def added(place: Place, node: ast.expr) -> Expressions:
+    """What is returned or assigned, added to something else."""
+    if isinstance(place.holder, ast.Return | ast.Assign) and place.name == "value":
+        for name in place.scope.names:
+            yield ast.BinOp(ast.Name(name, ast.Load()), ast.Add(), node)
+
+
 def exchanged(place: Place, node: ast.expr) -> Expressions:
     """Two arguments, sides or elements exchanged."""
     if isinstance(node, ast.Call):
@@ -161,8 +175,11 @@ def variable(place: Place, node: ast.expr) -> Expressions:
     """Another name of the function."""
     is_name = isinstance(node, ast.Name) and node.id in place.scope.names
     is_none = isinstance(node, ast.Constant) and node.value is None and place.name == "args"
-    # return (y, y) is hardly meant
-    beside = place.holder.elts if isinstance(place.holder, ast.Tuple) else []
+    # (y, y) is hardly meant, and rows.append(rows) has no end
+    holder = place.holder
+    beside = holder.elts if isinstance(holder, ast.Tuple) else []
+    if isinstance(holder, ast.Call) and isinstance(holder.func, ast.Attribute):
+        beside = [holder.func.value]
     others = {getattr(one, "id", "") for one in beside}
     for name in place.scope.names if is_name or is_none else ():
         if name not in others and name != getattr(node, "id", ""):
