@@ -2,11 +2,11 @@
 composed by Hydra.
 """
 
-import copy
 import gc
 import hashlib
 import json
 import os
+import pickle
 import re
 import shutil
 import subprocess
@@ -22,7 +22,6 @@ from filelock import FileLock
 from hydra import compose, initialize_config_dir
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from omegaconf import DictConfig
 
 from imdbattn.launch.hydra_config import plain_dict, register_resolvers, with_task
 from imdbattn.launch.process import SWEEP_PID
@@ -59,9 +58,12 @@ COMMANDS = {
     "search": search.Search,
 }
 SLURM = ("SLURM_NTASKS_PER_NODE", "SLURM_NNODES")
-# Rungs for which tests need a model that has learned the small data; for any other they only need a
-# run.
-LEARNED = ("mean", "learned_query", "base", "residual", "residual_pe", "tuned_mean")
+# How a rung learns the small data, where tests need a model that has; of any other they only need a
+# run. An epoch of layers takes three times as long as one without, so these learn faster.
+LEARNED = dict.fromkeys(("mean", "learned_query", "tuned_mean"), ("trainer.max_epochs=20",))
+LEARNED |= dict.fromkeys(
+    ("base", "residual", "residual_pe"), ("trainer.max_epochs=8", "optim.lr=0.02")
+)
 # Quick tests that need a run of each rung use these: one of each kind.
 KINDS = ("mean", "text_query", "residual_pe", "residual_pe_cls", "wide", "distilled")
 
@@ -127,20 +129,34 @@ def small(world, data_cache) -> list[str]:
     ]
 
 
-@cache
-def choose(config: str, choices: tuple[str, ...], slurm: tuple[str | None, ...]) -> DictConfig:
-    """The config of these files. slurm: the environment variables that conf/ reads."""
-    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        return compose(config, overrides=list(choices))
+@pytest.fixture(scope="session")
+def choose(shared):
+    """choose(config, choices, slurm): the config of these files, pickled; slurm: the environment
+    variables that conf/ reads.
+
+    Hydra composes them in 0.1 s, once for all workers.
+    """
+
+    @cache
+    def get(config: str, choices: tuple[str, ...], slurm: tuple[str | None, ...]) -> bytes:
+        digest = hashlib.sha256(repr((config, choices, slurm)).encode()).hexdigest()
+        file = shared / "composed" / digest
+        file.parent.mkdir(exist_ok=True)
+        with FileLock(f"{file}.lock"):
+            if not file.exists():
+                with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+                    file.write_bytes(pickle.dumps(compose(config, overrides=list(choices))))
+        return file.read_bytes()
+
+    return get
 
 
 @pytest.fixture(scope="session")
-def composed():
+def composed(choose):
     """composed(overrides..., config="train"): the settings of a command line as a dict, not
     validated.
 
-    Hydra composes the files that they choose once, in 0.1 s, and applies other overrides to a copy,
-    in 0.01 s.
+    Overrides that choose no file are applied to a copy of the config of the files, in 0.01 s.
     """
     register_resolvers()
 
@@ -149,7 +165,7 @@ def composed():
         keys = [word.lstrip("+~").partition("=")[0] for word in overrides]
         chosen = [key.startswith("hydra") or (conf_dir() / key).is_dir() for key in keys]
         environment = tuple(map(os.environ.get, SLURM))
-        cfg = copy.deepcopy(choose(config, tuple(compress(overrides, chosen)), environment))
+        cfg = pickle.loads(choose(config, tuple(compress(overrides, chosen)), environment))
         others = [word for word, choice in zip(overrides, chosen, strict=True) if not choice]
         ConfigLoaderImpl._apply_overrides_to_config(
             OverridesParser.create().parse_overrides(others), cfg
@@ -242,7 +258,7 @@ def trained(small, world, settings, shared, data_cache, tmp_path_factory):
     """trained("residual"): run folder and metrics of a rung trained on the small world, once for
     all workers.
 
-    For 20 epochs if it is in LEARNED, unless another net is asked for; otherwise for one. The
+    As in LEARNED if it is there, unless another net is asked for; otherwise for one epoch. The
     folder is a copy of this worker's own.
     trained("pretrained") starts from a run that pretrains first.
     """
@@ -263,13 +279,14 @@ def trained(small, world, settings, shared, data_cache, tmp_path_factory):
         folder.parent.mkdir(exist_ok=True)
         with FileLock(f"{folder}.lock"):
             if not (folder / "metrics.json").exists():
-                other = any(word.startswith("model.net") for word in overrides)
-                epochs = 20 if rung in LEARNED and not other else 1
+                length = ("trainer.max_epochs=1",)
+                if not any(word.startswith("model.net") for word in overrides):
+                    length = LEARNED.get(rung, length)
                 fit(
                     settings(
                         *small,
                         f"model={rung}",
-                        f"trainer.max_epochs={epochs}",
+                        *length,
                         "patience=null",
                         *overrides,
                     ),

@@ -1,5 +1,6 @@
 """Every rung as an untrained net over random vectors, from its own YAML."""
 
+import copy
 from functools import cache
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch.nn.functional as F
 from imdbattn.data.glove import Glove
 from imdbattn.data.ragged import Batch, Ragged, ragged
 from imdbattn.nn.beyond.context import Phrases, folds_of
+from imdbattn.settings.schema import PhraseSettings
 from imdbattn.tasks.networks import build_classifier
 from imdbattn.tasks.reviews.classifier import ReviewClassifier
 from imdbattn.tasks.reviews.phrases import phrases_of
@@ -43,9 +45,20 @@ def phrases(
 
     chosen: settings, model.phrases.
     """
-    data = reviews(classes=classes) if data is None else data
+    if data is None:
+        known = random_phrases(chosen.longest, chosen.min_reviews, chosen.folds, classes, rows)
+        return copy.deepcopy(known)
     targets_NC = torch.nn.functional.one_hot(data.labels, classes)
     return phrases_of(chosen, data, folds_of(data.labels, chosen.folds), targets_NC, rows)
+
+
+@cache
+def random_phrases(
+    longest: int, min_reviews: int, folds: int, classes: int, rows: int
+) -> tuple[Phrases, torch.Tensor]:
+    """Those of random reviews, which are counted once."""
+    chosen = PhraseSettings(longest=longest, min_reviews=min_reviews, folds=folds)
+    return phrases(chosen, classes, reviews(classes=classes), rows)
 
 
 def net(settings, rung: str, *overrides: str, seed: int = 0, classes: int = 3) -> torch.nn.Module:

@@ -203,7 +203,7 @@ def test_runs_of_other_classes_and_unsuitable_runs_are_refused(
     runs, trained, settings, world, tmp_path
 ):
     (tmp_path / "r.csv").write_text((world / "reviews.csv").read_text().replace(",neg", ",bad"))
-    other, _ = trained("mean", f"data.path={tmp_path}/r.csv")
+    other, _ = trained("mean", f"data.path={tmp_path}/r.csv", "trainer.max_epochs=1")
     pretrained, _ = trained("pretrained", "task=masked_words", "trainer.max_epochs=2")
     cases = {
         other: "has the classes bad, pos, not neg, pos: give other runs",

@@ -65,7 +65,8 @@ def chinese(tmp_path):
 def test_chinese_reviews_train_with_a_callable_and_word2vec_vectors(
     settings, small, package, chinese, tmp_path
 ):
-    cfg = settings(*small, "model=mean", "trainer.max_epochs=40", "patience=null", *chinese)
+    fast = ("trainer.max_epochs=12", "optim.lr=0.2", "patience=null")
+    cfg = settings(*small, "model=mean", *fast, *chinese)
     metrics = fit(cfg, tmp_path / "run")
     assert metrics["test_accuracy"] > 0.9
     assert metrics["known_words"] == 1
@@ -177,6 +178,7 @@ def test_pairs_without_spaces_train_on_characters(settings, tmp_path):
     cfg = settings(
         *("task=seq2seq", "model=seq2seq_attention", "data=translation", "pictures=true"),
         *(f"data.path={tmp_path}/cmn.txt", "data.tokenizer=characters", "trainer.max_epochs=2"),
+        *("model.net.hidden=16", "model.net.width=8"),
         *("logger=csv", "trainer=cpu", "trainer.enable_progress_bar=false"),
     )
     metrics = fit(cfg, tmp_path / "run")

@@ -155,6 +155,7 @@ def test_batches_are_made_ahead_on_a_gpu_and_have_few_lengths(
     words = (
         *small,
         "model=residual_pe",
+        "model.net.layers=1",
         "data.word_dropout=0.3",
         "trainer.max_epochs=2",
         "data.batch_tokens=100",

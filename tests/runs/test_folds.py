@@ -103,7 +103,7 @@ def test_the_fingerprint_of_folds_covers_all_reviews_in_order_and_the_number_of_
 
 def test_the_run_of_a_fold_records_it_and_is_scored_again(trained, settings, small):
     """On the reviews that `cut_reviews` gives that fold."""
-    folder, metrics = trained("mean", "data.folds=3", "data.fold=2")
+    folder, metrics = trained("mean", "data.folds=3", "data.fold=2", "trainer.max_epochs=1")
     facts = metrics["cross_validation"]
     assert (facts["folds"], facts["fold"], metrics["test_reviews"]) == (3, 2, 80)
     assert metrics["test_set"].endswith(": fold 2 of 3 in consecutive blocks per class")

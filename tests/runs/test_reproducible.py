@@ -10,7 +10,7 @@ from ..marks import slow_except
 
 
 def run(settings, small, folder, *overrides):
-    metrics = fit(settings(*small, "trainer.max_epochs=2", *overrides), folder)
+    metrics = fit(settings(*small, "trainer.max_epochs=1", *overrides), folder)
     weights = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
     return (
         metrics,

@@ -45,6 +45,13 @@ TIMES = {
     "train/tokens_per_s",
 }
 STEPS = 12  # of an epoch of the small world at 256 tokens
+# With dropout, whose random numbers a resumed run continues; a second layer would take longer.
+RUN = (
+    "model=residual_pe",
+    "model.net.layers=1",
+    "model.net.layer.dropout=0.1",
+    "trainer.max_epochs=4",
+)
 
 
 def timeless(values: dict) -> dict:
@@ -104,19 +111,18 @@ def stopping(monkeypatch):
 
 @pytest.fixture(scope="module")
 def whole(small, settings, tmp_path_factory):
-    """whole(overrides...): settings, and the folder of a run with them that nothing stopped."""
+    """whole(overrides...): settings, and the folder of a run with them that nothing stopped.
+
+    Another model has its own layers.
+    """
     runs: dict[tuple, tuple] = {}
 
     def run(*overrides: str) -> tuple[DictConfig, Path]:
         if overrides not in runs:
             folder = tmp_path_factory.mktemp("whole")
-            cfg = settings(
-                *small,
-                "model=residual_pe",
-                "trainer.max_epochs=4",
-                "model.net.layer.dropout=0.1",
-                *overrides,
-            )
+            other = any(word.startswith("model=") for word in overrides)
+            own = [word for word in RUN if not other or word != "model.net.layers=1"]
+            cfg = settings(*small, *own, *overrides)
             fit(cfg, folder)
             runs[overrides] = cfg, folder
         return runs[overrides]
@@ -484,7 +490,7 @@ def test_settings_come_from_the_run_and_only_those_that_affect_no_results_may_ch
     assert found["model"] == as_dict(cfg.model)
     assert found["trainer"] == as_dict(cfg.trainer)
     # the same words
-    again = [*small, "model=residual_pe", "trainer.max_epochs=4", "model.net.layer.dropout=0.1"]
+    again = [*small, *RUN]
     assert resumed(composed(*again), again, folder)["model"] == as_dict(cfg.model)
     alone = [f"resume={folder}", "seed=1"]  # only what is typed is compared
     assert resumed(composed(*alone), alone, folder)["trainer"] == as_dict(cfg.trainer)
@@ -625,13 +631,7 @@ def test_a_run_killed_at_random_moments_has_the_same_results(whole, small, tmp_p
         {**os.environ, "PYTHONPATH": str(ROOT)},
         tmp_path / "killed" / "checkpoints" / "last.ckpt",
     )
-    words = [
-        *small,
-        "model=residual_pe",
-        "model.net.layer.dropout=0.1",
-        *LONG,
-        "hydra.run.dir=killed",
-    ]
+    words = [*small, *RUN, *LONG, "hydra.run.dir=killed"]
     for kill in [
         *random.sample([signal.SIGKILL] * 5 + [signal.SIGTERM] * 3 + [signal.SIGINT] * 2, 10),
         None,

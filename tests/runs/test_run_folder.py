@@ -36,8 +36,14 @@ FILES |= {
 }
 
 
-def test_a_run_leaves_all_its_files_and_nothing_else(trained):
-    folder, metrics = trained("residual_pe", "pictures=true", "trainer.max_epochs=1")
+@pytest.fixture(scope="module")
+def pictured(trained):
+    """Folder and metrics of a run with pictures."""
+    return trained("residual_pe", "pictures=true", "trainer.max_epochs=1")
+
+
+def test_a_run_leaves_all_its_files_and_nothing_else(pictured):
+    folder, metrics = pictured
     assert {file.name for file in folder.iterdir()} - {"evaluations", "explanations"} == FILES
     assert {file.name for file in (folder / "checkpoints").iterdir()} == {"best.ckpt", "last.ckpt"}
     assert json.loads((folder / "metrics.json").read_text()) == metrics
@@ -76,9 +82,9 @@ def test_the_best_epoch_is_tested_and_not_the_last(trained):
     assert metrics["val_accuracy"] == pytest.approx(max(accuracies), abs=1e-6)
 
 
-def test_an_overwritten_run_leaves_no_results_of_the_old_model(settings, small, tmp_path):
+def test_an_overwritten_run_leaves_no_results_of_the_old_model(pictured, settings, small, tmp_path):
     words = [*small, "trainer.max_epochs=1"]
-    fit(settings(*words, "model=residual_pe", "pictures=true"), tmp_path / "run")
+    shutil.copytree(pictured[0], tmp_path / "run")
     score_run(settings(f"run={tmp_path}/run", "trainer=cpu", "split=validation", config="evaluate"))
     (tmp_path / "run" / "metrics.json").unlink()  # as if it had not finished
     fit(settings(*words, "model=mean"), tmp_path / "run")

@@ -158,11 +158,12 @@ def test_every_rung_extends_the_one_that_it_inherits_from(settings):
 
 
 @pytest.mark.parametrize("model", sorted(file.stem for file in conf_dir().glob("model/*.yaml")))
-def test_hydra_instantiates_the_network_of_every_model_as_the_package_does(settings, model):
+def test_hydra_instantiates_the_network_of_every_model_as_the_package_does(
+    composed, settings, model
+):
     is_writer = model in ENCODER_DECODERS
     words = ["task=seq2seq"] * is_writer + [f"model={model}"]
-    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        make_it = instantiate(compose("train", words).model.net)
+    make_it = instantiate(composed(*words)["model"]["net"])
     data = (30, 40) if is_writer else (nn.Embedding(50, 20), 2)
     if not is_writer:
         data[0].width = 20
