@@ -7,10 +7,9 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from imdbattn.errors import UserError, in_line
 from imdbattn.tools.check import source
@@ -171,7 +170,6 @@ def child() -> None:
 
     gc.freeze()
     gc.enable()
-    without_sympy()
     descriptor, seconds, gibibytes, file, names, sheet, line_seconds = sys.argv[1:]
     sys.argv[1:] = []
     owner = os.getpid()
@@ -191,21 +189,6 @@ def child() -> None:
         if "done" in message:  # a changed part may be endless within a call of C: this ends it
             signal.setitimer(signal.ITIMER_PROF, 1 + len(wrong) * float(line_seconds))
     os._exit(0)  # threads and exit handlers of the file do not delay the end
-
-
-def without_sympy() -> None:
-    """Lets torch._check_with, which torch's own attention calls, import sympy for conditions that
-    do not hold alone: this import takes half a second.
-    """
-    import torch
-
-    checked = torch._check_with
-
-    def check_with(error_type: Any, cond: bool | torch.SymBool, message: Callable[[], str]) -> None:
-        if cond is not True:
-            checked(error_type, cond, message)
-
-    torch._check_with = check_with
 
 
 def limit(gibibytes: float) -> None:
