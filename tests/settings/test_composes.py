@@ -136,7 +136,7 @@ def test_every_job_of_an_experiment_composes_and_builds(settings, experiment, ev
         if task_of(cfg).name == "seq2seq":
             seq2seq.build_encoder_decoder(cfg.model, LETTERS, LETTERS)
         else:
-            known = phrases(cfg.model.phrases, 2) if cfg.model.phrases else None
+            known = phrases(cfg.model.phrases, 2)[0] if cfg.model.phrases else None
             build_classifier(cfg.model, vectors(), 2, None, known)
         names.add(job_digest(as_dict(cfg)))
     assert len(names) == len(first), "two jobs would share a folder"
