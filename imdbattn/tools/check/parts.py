@@ -10,8 +10,8 @@ import imdbattn.tools.check.classifier as classifier
 import imdbattn.tools.check.decoder as decoder
 import imdbattn.tools.check.lab as lab
 import imdbattn.tools.check.lengths as lengths
+import imdbattn.tools.check.lines.search as lines
 import imdbattn.tools.check.model as model
-import imdbattn.tools.check.repair as repair
 import imdbattn.tools.check.rules as rules
 import imdbattn.tools.check.source as source
 from imdbattn.errors import UserError
@@ -193,7 +193,7 @@ def check(
     wrong = yield from check_parts(parts, page, own, names)
     yield {"done": True}
     for one in wrong if line_seconds else ():
-        if line := repair.find(one, own, line_seconds):
+        if line := lines.find(one, own, line_seconds):
             yield {"line": {"part": one.part.name, **line._asdict()}}
 
 
@@ -221,11 +221,11 @@ def names_of_rules(part: Part) -> list[str]:
 
 def check_parts(
     parts: list[Part], page: Sheet | None, own: Own, names: Mapping[str, str]
-) -> Generator[Message, None, list[repair.Wrong]]:
+) -> Generator[Message, None, list[lines.Wrong]]:
     """The messages of these parts. own: the names of the file, where wrong parts are replaced.
     Returns the wrong parts.
     """
-    wrong: list[repair.Wrong] = []
+    wrong: list[lines.Wrong] = []
     checks = {part.name: names_of_rules(part) for part in parts}
     yield {"parts": checks}
     if page:
@@ -247,7 +247,7 @@ def check_parts(
             if message.get("result", {}).get("held") is False:
                 failed.append(message["result"]["check"])
         if failed:
-            wrong.append(repair.Wrong(part, rules_of(part), failed, torch.get_default_dtype()))
+            wrong.append(lines.Wrong(part, rules_of(part), failed, torch.get_default_dtype()))
             # it is not found again in the parts that use it
             replace(own, part, names)
     return wrong

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from imdbattn.tools.check import source
 from imdbattn.tools.check.decoder import Decoding
-from imdbattn.tools.check.edits import edits_of
+from imdbattn.tools.check.lines.edits import edits_of
 from imdbattn.tools.check.numbers import NotChecked, same
 from imdbattn.tools.check.part import Own, Part, call, cut, inputs, net_of
 from imdbattn.tools.check.references import agrees, reference

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from imdbattn.tools.check import calls, values
-from imdbattn.tools.check.places import (
+from imdbattn.tools.check.lines import calls, values
+from imdbattn.tools.check.lines.places import (
     Function,
     Place,
     Scope,

@@ -7,7 +7,7 @@ import ast
 import itertools
 from collections.abc import Iterator
 
-from imdbattn.tools.check.places import Place, called_name, is_of_self, whole_number
+from imdbattn.tools.check.lines.places import Place, called_name, is_of_self, whole_number
 
 Expressions = Iterator[ast.expr]
 

@@ -7,8 +7,8 @@ import ast
 import itertools
 import re
 
-from imdbattn.tools.check.places import Place, called_name, is_of_self, is_package
-from imdbattn.tools.check.values import Expressions
+from imdbattn.tools.check.lines.places import Place, called_name, is_of_self, is_package
+from imdbattn.tools.check.lines.values import Expressions
 
 # the mean of the words x (B, T, D), by a mask m (B, T) that is True on words, or on padding
 MEANS = (
