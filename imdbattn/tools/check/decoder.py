@@ -263,7 +263,7 @@ def batch(part: Part) -> None:
             raise mistake("outputs-reshaped", alone, together)
     with Operations() as operations:
         decoding.once()
-    require_known(operations.made, SHAPE, [WORDS] * REVIEWS)
+    require_known(operations.made, SHAPE, [WORDS] * REVIEWS, is_scaled=False)
     texts = mistake("depends-on-batch-in-decoder", alone, together).args[1:]
     raise Mistake("depends-on-batch", *texts)
 
@@ -451,7 +451,7 @@ def require_known_attention(decoding: Decoding) -> None:
     with Operations() as operations:
         decoding.once()
     require_softmax(operations.made)
-    require_known(operations.made, SHAPE, [WORDS] * REVIEWS)
+    require_known(operations.made, SHAPE, [WORDS] * REVIEWS, is_scaled=False)
 
 
 def require_weights(decoding: Decoding) -> None:

@@ -17,6 +17,7 @@ from imdbattn.tools.check.part import HEADS, Part, Watching, call, inputs
 
 HIDDEN = -1e3  # a smaller score is that of a key that is masked
 SOFTMAX = ("_softmax", "_safe_softmax", "_log_softmax")
+WITHOUT_SCALE = ("AdditiveAttention", "AdditiveScore", "BilinearScore", "DecoderAttention")
 
 
 class Operation(NamedTuple):
@@ -73,7 +74,7 @@ def require_known_in(part: Part, net: Callable[..., Any]) -> None:
     with torch.enable_grad(), step_by_step(), Operations() as operations:
         call(part, net, *given)
     sizes = {"B": len(lengths), "T": max(lengths), "H": HEADS}
-    require_known(operations.made, sizes, [*lengths])
+    require_known(operations.made, sizes, [*lengths], part.kind not in WITHOUT_SCALE)
 
 
 @contextmanager
@@ -87,10 +88,13 @@ def step_by_step() -> Iterator[None]:
         torch.backends.cuda.enable_flash_sdp(before)
 
 
-def require_known(made: list[Operation], sizes: dict[str, int], lengths: list[int]) -> None:
+def require_known(
+    made: list[Operation], sizes: dict[str, int], lengths: list[int], is_scaled: bool
+) -> None:
     """Raises Mistake for a mistake that is found in the operations.
 
     sizes: B reviews, T keys and H heads, which differ from each other. lengths: of the reviews.
+    is_scaled: whether scores are to be divided by sqrt(d).
     """
     require_transposed(made, sizes)
     found = [one for one in softmaxes(made) if is_of_attention(one, sizes)]
@@ -98,7 +102,8 @@ def require_known(made: list[Operation], sizes: dict[str, int], lengths: list[in
         require_axis(one, sizes)
         require_once(one, found[:number])
         require_mask(one, sizes, lengths, made[one.place :])
-        require_scale(one, made[: one.place], sizes)
+        if is_scaled:
+            require_scale(one, made[: one.place], sizes)
 
 
 def require_softmax(made: list[Operation]) -> None:

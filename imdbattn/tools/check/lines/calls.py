@@ -7,7 +7,13 @@ import ast
 import itertools
 import re
 
-from imdbattn.tools.check.lines.places import Place, called_name, is_of_self, is_package
+from imdbattn.tools.check.lines.places import (
+    Place,
+    called_name,
+    is_of_self,
+    is_package,
+    whole_number,
+)
 from imdbattn.tools.check.lines.values import Expressions
 
 # the mean of the words x (B, T, D), by a mask m (B, T) that is True on words, or on padding
@@ -159,12 +165,13 @@ def heads(place: Place, node: ast.expr) -> Expressions:
 
 
 def repeated(place: Place, node: ast.expr) -> Expressions:
-    """repeat_interleave along the first axis instead of repeat."""
+    """repeat_interleave along the axis that repeat makes longer, or along the first one."""
     if not isinstance(node, ast.Call) or called_name(node) != "repeat" or not node.args:
         return
+    longer = [n for n, one in enumerate(node.args) if whole_number(one) != 1] or [0]
     if tensor := tensor_of(node):
         interleaved = ast.Attribute(tensor, "repeat_interleave", ast.Load())
-        yield ast.Call(interleaved, [node.args[0], ast.Constant(0)], [])
+        yield ast.Call(interleaved, [node.args[longer[0]], ast.Constant(longer[0])], [])
 
 
 def transposed(place: Place, node: ast.expr) -> Expressions:
