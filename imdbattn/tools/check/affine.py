@@ -56,15 +56,24 @@ def distinct(part: Part, net: nn.Module, given: list[Tensor]) -> list[Tensor]:
 
 def one_by_one(part: Part, net: nn.Module, given: list[Tensor]) -> list[Tensor]:
     """The tensors that are computed of each review alone, (N, ...) of those of equal shapes."""
-    runs = [record(part, net, *one) for one in zip(*(x.split(1) for x in given), strict=True)]
+    runs = [record(part, net, *rows_of(given, row)) for row in range(SAMPLES)]
     steps = zip(*runs, strict=False)
-    return [torch.stack(step) for step in steps if len({x.shape for x in step}) == 1]
+    return [torch.stack(step) for step in steps if have_one_shape(step)]
+
+
+def rows_of(given: list[Tensor], row: int) -> list[Tensor]:
+    """The arguments for one of the reviews."""
+    return [x[row : row + 1] for x in given]
+
+
+def have_one_shape(tensors: Sequence[Tensor]) -> bool:
+    return all(x.shape == tensors[0].shape for x in tensors)
 
 
 def in_one_batch(part: Part, net: nn.Module, given: list[Tensor]) -> list[Tensor]:
     """As one_by_one, from one call for all reviews; none if it gives others for some of them."""
     rows = (0, SAMPLES // 2, SAMPLES - 1)
-    runs = [record(part, net, *(x[row : row + 1] for x in given)) for row in rows]
+    runs = [record(part, net, *rows_of(given, row)) for row in rows]
     together = record(part, net, *given)
     if any(len(run) != len(together) for run in runs):
         return []

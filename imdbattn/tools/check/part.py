@@ -151,6 +151,19 @@ def inputs(part: Part, *lengths: int, seed: int = 0) -> list[Tensor]:
     return made
 
 
+def with_other_padding(
+    part: Part, given: list[Tensor], other: list[Tensor], length: int
+) -> list[Tensor]:
+    """The arguments with the padding of others after the last review, which has so many words."""
+    moved = []
+    for (_, letters), x, y in zip(part.arguments, given, other, strict=False):
+        if letters[:2] == ["B", "T"] and x.dtype != torch.bool:
+            x = x.clone()
+            x[-1, length:] = y[-1, length:]
+        moved.append(x)
+    return moved
+
+
 def net_of(part: Part, vectors: Tensor | None = None, seed: int = 0, **options: Any) -> Any:
     """A function, or a module in evaluation mode with random parameters. vectors, options: of a
     Classifier.

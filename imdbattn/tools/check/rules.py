@@ -21,6 +21,7 @@ from imdbattn.tools.check.part import (
     net_of,
     nets,
     student,
+    with_other_padding,
 )
 
 # of a tensor, to find slopes; rounding affects small ones, and a ReLU large ones
@@ -133,18 +134,12 @@ def unchanged(part: Part) -> None:
 
 def padding(part: Part) -> None:
     """The values at padded positions have no effect on the results of the words."""
-    *dimensions, (_, result) = part.arguments
-    for net in [net_of(part)]:
-        given, other = inputs(part, 4, 2), inputs(part, 4, 2, seed=1)
-        y = call(part, net, *given)
-        for number, (_, letters) in enumerate(dimensions):
-            if letters[:2] == ["B", "T"] and given[number].dtype != torch.bool:
-                given[number] = given[number].clone()
-                given[number][1, 2:] = other[number][1, 2:]
-        z = call(part, net, *given)
-        if not same(cut(y[1:], result, 2), cut(z[1:], result, 2)):
-            require_known_in(part, net)
-            raise mistake("depends-on-padding", y[1], z[1], text="", length=2, more=2)
+    net, given, result = net_of(part), inputs(part, 4, 2), part.arguments[-1][1]
+    y = call(part, net, *given)
+    z = call(part, net, *with_other_padding(part, given, inputs(part, 4, 2, seed=1), 2))
+    if not same(cut(y[1:], result, 2), cut(z[1:], result, 2)):
+        require_known_in(part, net)
+        raise mistake("depends-on-padding", y[1], z[1], text="", length=2, more=2)
 
 
 def numbers(part: Part) -> None:

@@ -11,7 +11,9 @@ from imdbattn.tools.check.lines.places import (
     Place,
     called_name,
     is_of_self,
-    is_package,
+    of_self,
+    says_mask,
+    tensor_of,
     whole_number,
 )
 from imdbattn.tools.check.lines.values import Expressions
@@ -37,6 +39,29 @@ FILLED = (
 )
 SCORES = re.compile("scor|weight|att|alpha|energ|sim|logit|poids|prob|^[aesw]$")
 TAKES_TENSORS = (ast.BinOp, ast.Call, ast.Return, ast.Assign)
+# functions that are mistaken for each other
+FUNCTIONS = {
+    "sigmoid": ("softmax", "tanh"),
+    "relu": ("tanh",),
+    "tanh": ("relu",),
+    "sin": ("cos",),
+    "cos": ("sin",),
+    "max": ("mean", "sum"),
+    "mean": ("sum",),
+    "sum": ("mean",),
+    "log_softmax": ("softmax",),
+    "argmin": ("argmax",),
+    "zeros": ("ones",),
+    "ones": ("zeros",),
+    "zeros_like": ("ones_like",),
+    "tril": ("triu",),
+    "triu": ("tril",),
+    "reshape": ("view",),
+    "mul": ("add",),
+    "repeat": ("repeat_interleave",),
+    "repeat_interleave": ("repeat",),
+    "expand": ("repeat",),
+}
 PRODUCTS = {"matmul", "bmm", "einsum", "baddbmm"}
 
 
@@ -60,11 +85,8 @@ def scale(place: Place, node: ast.expr) -> Expressions:
     first: ast.expr | None = None
     if isinstance(node, ast.Call) and called_name(node) in PRODUCTS:
         given = [x for x in node.args if not isinstance(x, ast.Constant)]
-        if called_name(node) in ("matmul", "bmm") and isinstance(node.func, ast.Attribute):
-            inside = node.func.value
-            is_module = isinstance(inside, ast.Name) and inside.id in ("torch", "F")
-            given = given if is_module else [inside, *given]
-        first = given[0] if given else None
+        tensor = tensor_of(node) if called_name(node) in ("matmul", "bmm") else None
+        first = tensor or next(iter(given), None)
     elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
         first = node.left
     if first is not None:
@@ -84,40 +106,11 @@ def without_call(place: Place, node: ast.expr) -> Expressions:
         yield node.args[0]
 
 
-def tensor_of(call: ast.Call) -> ast.expr | None:
-    """x of a call x.method(...); None for functions."""
-    if not isinstance(call.func, ast.Attribute) or is_of_self(call.func):
-        return None
-    return None if is_package(call.func.value) else call.func.value
-
-
 def function(place: Place, node: ast.expr) -> Expressions:
     """Another function: softmax for sigmoid, tanh for relu, cos for sin, max for mean."""
-    others = {
-        "sigmoid": ("softmax", "tanh"),
-        "relu": ("tanh",),
-        "tanh": ("relu",),
-        "sin": ("cos",),
-        "cos": ("sin",),
-        "max": ("mean", "sum"),
-        "mean": ("sum",),
-        "sum": ("mean",),
-        "log_softmax": ("softmax",),
-        "argmin": ("argmax",),
-        "zeros": ("ones",),
-        "ones": ("zeros",),
-        "zeros_like": ("ones_like",),
-        "tril": ("triu",),
-        "triu": ("tril",),
-        "reshape": ("view",),
-        "mul": ("add",),
-        "repeat": ("repeat_interleave",),
-        "repeat_interleave": ("repeat",),
-        "expand": ("repeat",),
-    }
     name = getattr(node, "attr", "")
-    if name in others and isinstance(node, ast.Attribute) and place.name == "func":
-        for other in others[name]:
+    if name in FUNCTIONS and isinstance(node, ast.Attribute) and place.name == "func":
+        for other in FUNCTIONS[name]:
             yield ast.Attribute(node.value, other, ast.Load())
 
 
@@ -133,11 +126,7 @@ def with_tanh(place: Place, node: ast.expr) -> Expressions:
 
 
 def of_torch(name: str, *given: ast.expr) -> ast.Call:
-    parts = name.split(".")
-    function: ast.expr = ast.Name("torch", ast.Load())
-    for part in parts:
-        function = ast.Attribute(function, part, ast.Load())
-    return ast.Call(function, list(given), [])
+    return ast.Call(ast.Attribute(ast.Name("torch", ast.Load()), name, ast.Load()), [*given], [])
 
 
 def with_softmax(place: Place, node: ast.expr) -> Expressions:
@@ -192,8 +181,7 @@ def module(place: Place, node: ast.expr) -> Expressions:
     """What a module that is not used returns for it."""
     if isinstance(place.holder, ast.Return | ast.Assign) and place.name == "value":
         for name in place.scope.unused:
-            own = ast.Attribute(ast.Name("self", ast.Load()), name, ast.Load())
-            yield ast.Call(own, [node], [])
+            yield ast.Call(of_self(name), [node], [])
 
 
 def mean_of_words(place: Place, node: ast.expr) -> Expressions:
@@ -226,8 +214,7 @@ def factor(place: Place, node: ast.expr) -> Expressions:
 
 def masks_of(place: Place) -> list[ast.expr]:
     """The masks of the function, by their names."""
-    names = [name for name in place.scope.names if "mask" in name or "pad" in name]
-    return [ast.Name(name, ast.Load()) for name in names]
+    return [ast.Name(name, ast.Load()) for name in filter(says_mask, place.scope.names)]
 
 
 def masked_scores(place: Place, node: ast.expr) -> Expressions:
@@ -258,7 +245,7 @@ def filled(template: str, **values: ast.expr) -> ast.expr:
 
 def in_training(place: Place, node: ast.expr) -> Expressions:
     """Dropout only in training."""
-    training = ast.Attribute(ast.Name("self", ast.Load()), "training", ast.Load())
+    training = of_self("training")
     holder = place.holder
     if isinstance(holder, ast.keyword) and holder.arg == "dropout_p":
         yield ast.IfExp(training, node, ast.Constant(0.0))

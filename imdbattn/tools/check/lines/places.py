@@ -139,3 +139,19 @@ def is_package(node: ast.AST) -> bool:
 
 def first_line(statement: ast.stmt) -> str:
     return ast.unparse(statement).split("\n")[0]
+
+
+def of_self(name: str) -> ast.Attribute:
+    return ast.Attribute(ast.Name("self", ast.Load()), name, ast.Load())
+
+
+def says_mask(name: str) -> bool:
+    """Whether a name says that it is a mask."""
+    return "mask" in name or "pad" in name
+
+
+def tensor_of(call: ast.Call) -> ast.expr | None:
+    """x of a call x.method(...); None for functions."""
+    if not isinstance(call.func, ast.Attribute) or is_of_self(call.func):
+        return None
+    return None if is_package(call.func.value) else call.func.value

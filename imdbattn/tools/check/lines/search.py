@@ -17,11 +17,19 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from imdbattn.tools.check import source
+import imdbattn.tools.check.source as source
 from imdbattn.tools.check.decoder import Decoding
 from imdbattn.tools.check.lines.edits import edits_of
 from imdbattn.tools.check.numbers import NotChecked, same
-from imdbattn.tools.check.part import Own, Part, call, cut, inputs, net_of
+from imdbattn.tools.check.part import (
+    Own,
+    Part,
+    call,
+    cut,
+    inputs,
+    net_of,
+    with_other_padding,
+)
 from imdbattn.tools.check.references import agrees, reference
 from imdbattn.tools.check.running import Rule, attempt
 
@@ -90,23 +98,24 @@ def find(wrong: Wrong, own: Own, seconds: float) -> Line | None:
     used = used_by(name, definitions, own) if name in definitions else []
     if not used:
         return None
-    users = {one: [user for user in used if one in used_by(user, definitions, own)] for one in used}
+    uses = {one: used_by(one, definitions, own) for one in definitions if one in used}
     edits = [(edit, one) for one in used for edit in edits_of(definitions[one].node)]
     first = next(rule for rule in rules if rule.name in failed)
+    is_compared = first.name not in WITHOUT_RESULTS
     # unchanged, but with right parts in the place of others
-    code = [definitions[one].node for one in definitions if one in used]
+    code = [definitions[user].node for user in uses]
     unchanged = with_definitions(part, name, code, own)
-    before = results_of(unchanged or part)
+    before = results_of(unchanged or part) if is_compared else Results("", "")
     known = {before.text, ""}
     for edit, one in sorted(edits, key=lambda pair: pair[0].rank):
         if time.process_time() > end:
             return None
         with edit.applied():
-            code = [definitions[user].node for user in definitions if user in users[one]]
+            code = [definitions[user].node for user, names in uses.items() if one in names]
             changed = with_definitions(part, name, code, own)
             if changed is None:
                 continue
-            if first.name not in WITHOUT_RESULTS:
+            if is_compared:
                 results = results_of(changed)
                 if results.text in known or results.parameters != before.parameters:
                     continue
@@ -205,7 +214,8 @@ def results_of(part: Part) -> Results:
     parameters = ""
     try:
         with limited(), torch.no_grad():
-            if part.kind in ("Decoder", "Seq2Seq"):
+            is_decoder, given = part.kind in ("Decoder", "Seq2Seq"), list[Tensor]()
+            if is_decoder:
                 decoding = Decoding(part)
                 net, y = decoding.net, decoding.once()
             else:
@@ -213,7 +223,7 @@ def results_of(part: Part) -> Results:
                 y = call(part, net, *given)
             if isinstance(net, nn.Module):
                 parameters = " ".join(sorted(str(tuple(p.shape)) for p in net.parameters()))
-            if part.kind not in ("Decoder", "Seq2Seq") and depends_on_padding(part, net, given, y):
+            if not is_decoder and depends_on_padding(part, net, given, y):
                 return Results(parameters, "")
             sums = [y.sum(), y.square().sum(), y.flatten()[0], y.flatten()[-1]]
     except (Exception, TooLong):
@@ -223,30 +233,14 @@ def results_of(part: Part) -> Results:
 
 def depends_on_padding(part: Part, net: Any, given: list[Tensor], y: Tensor) -> bool:
     """Whether other padding after the last review changes the results of its words."""
-    moved = with_other_padding(part, given)
-    if not moved:
+    if part.lengths(*LENGTHS) != LENGTHS:
+        return False
+    moved = with_other_padding(part, given, inputs(part, *LENGTHS, seed=1), SHORT)
+    if all(x is z for x, z in zip(given, moved, strict=True)):
         return False
     result = part.arguments[-1][1]
     other = call(part, net, *moved)
     return not same(cut(y[-1:], result, SHORT), cut(other[-1:], result, SHORT))
-
-
-def with_other_padding(part: Part, given: list[Tensor]) -> list[Tensor]:
-    """The arguments with other padding after the last review; none if there is no padding."""
-    moved, is_other = [], False
-    for (_, letters), x, y in zip(
-        part.arguments, given, inputs(part, *LENGTHS, seed=1), strict=False
-    ):
-        if (
-            letters[:2] == ["B", "T"]
-            and x.dtype != torch.bool
-            and part.lengths(*LENGTHS) == LENGTHS
-        ):
-            is_other = True
-            x = x.clone()
-            x[-1, SHORT:] = y[-1, SHORT:]
-        moved.append(x)
-    return moved if is_other else []
 
 
 def holds(rule: Rule, part: Part) -> bool:

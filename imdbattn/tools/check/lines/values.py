@@ -7,7 +7,13 @@ import ast
 import itertools
 from collections.abc import Iterator
 
-from imdbattn.tools.check.lines.places import Place, called_name, is_of_self, whole_number
+from imdbattn.tools.check.lines.places import (
+    Place,
+    called_name,
+    is_of_self,
+    says_mask,
+    whole_number,
+)
 
 Expressions = Iterator[ast.expr]
 
@@ -17,6 +23,7 @@ WITH_AXES = {
     *("softmax", "log_softmax", "sum", "mean", "cat", "stack", "transpose", "permute", "size"),
     *("unsqueeze", "squeeze", "argmax", "max", "cumsum", "flatten", "chunk", "split", "Softmax"),
 }
+FILLS = ("masked_fill", "masked_fill_", "where", "full_like")
 COMPARED = {
     ast.Lt: (ast.LtE, ast.GtE, ast.Gt),
     ast.LtE: (ast.Lt, ast.Gt, ast.GtE),
@@ -80,8 +87,7 @@ def number(place: Place, node: ast.expr) -> Expressions:
 def fill(place: Place, node: ast.expr) -> Expressions:
     """-1e9 for another fill of masked scores."""
     holder = place.holder
-    is_fill = isinstance(holder, ast.Call) and called_name(holder) in ("masked_fill", "where")
-    is_fill |= isinstance(holder, ast.Call) and called_name(holder) in ("masked_fill_", "full_like")
+    is_fill = isinstance(holder, ast.Call) and called_name(holder) in FILLS
     is_value = isinstance(node, ast.Constant | ast.UnaryOp | ast.Call)
     if is_fill and place.name == "args" and is_value:
         yield ast.Constant(-1e9)
@@ -113,7 +119,7 @@ def is_mask(node: ast.AST) -> bool:
     if not isinstance(node, ast.Name | ast.Attribute | ast.Call | ast.Subscript):
         return False
     names = [getattr(n, "id", getattr(n, "attr", "")) for n in ast.walk(node)]
-    return any("mask" in name or "pad" in name for name in names)
+    return any(map(says_mask, names))
 
 
 def operator(place: Place, node: ast.expr) -> Expressions:
@@ -214,6 +220,6 @@ def ends(place: Place, node: ast.expr) -> Expressions:
             yield ast.Slice(None, plain)
             yield ast.Slice(plain, None)
     if node.step is not None:
-        others = (0, 1) if whole_number(node.lower or ast.Constant(0)) == 1 else (1, 0)
-        yield ast.Slice(ast.Constant(others[0]), node.upper, node.step)
+        start = 0 if node.lower and whole_number(node.lower) == 1 else 1
+        yield ast.Slice(ast.Constant(start), node.upper, node.step)
     yield ast.Slice()
