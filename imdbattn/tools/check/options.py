@@ -76,8 +76,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         type=not_negative,
         default=1.0,
         metavar="SECONDS",
-        help="processor time in which a line of a wrong part is looked for whose change makes it"
-        " right; 0: none is looked for (default: 1)",
+        help="processor time for each file, checks included, in which lines are looked for whose"
+        " change makes a wrong part right; 0: none is looked for (default: 1)",
     )
     add(
         "--memory",

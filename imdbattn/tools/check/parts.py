@@ -1,6 +1,7 @@
 """The rules of each part, and the check of all parts of a file."""
 
 import difflib
+import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from functools import partial
 
@@ -174,8 +175,10 @@ def check(
     those of running.run. sheet: its name; None for the one that the names in the file belong to.
 
     Then {"done": True}, or {"error": message} for a UserError; and last, for a wrong part, {"line":
-    ...} if a line is found within `line_seconds` whose change makes the part right.
+    ...} if a line is found whose change makes the part right. line_seconds: processor time after
+    which no line is looked for, counted from the start of the checks.
     """
+    end = time.process_time() + line_seconds
     try:
         yield {"doing": ["file", "import"]}
         own = vars(source.load(file))
@@ -192,8 +195,9 @@ def check(
     yield {"near": near}
     wrong = yield from check_parts(parts, page, own, names)
     yield {"done": True}
-    for one in wrong if line_seconds else ():
-        if line := lines.find(one, own, line_seconds):
+    for place, one in enumerate(wrong):
+        seconds = (end - time.process_time()) / (len(wrong) - place)
+        if seconds > 0 and (line := lines.find(one, own, seconds)):
             yield {"line": {"part": one.part.name, **line._asdict()}}
 
 
