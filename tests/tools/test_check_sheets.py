@@ -77,6 +77,8 @@ def test_right_solutions_of_each_sheet_pass_without_names(file):
         ("self_scaled", "Differs from the sheet: positions are added after a projection."),
         ("course_additive", "the mask is added to the scores"),
         ("course_padding", "the mask is 1 on padding"),
+        ("self_bias", "It is called by Sentiment with other arguments, and is checked there."),
+        ("self_config", "Checked as SelfAttention."),
         ("textbook_classic", "Its argument scores is changed in place"),
         ("self_one_class", "Checked as ResidualLayer."),
         ("self_lengths", "LayerNorm or what follows the attention is another."),
@@ -501,6 +503,7 @@ ALL_STEPS = "self.classifier(torch.cat(outputs, dim=1))"
         ("layer-not-used", "embedded = self.dec_embedding", "embedded = self.enc_embedding"),
         ("logits-not-negative", ALL_STEPS, f"{ALL_STEPS}.relu()"),
         ("sees-later-tokens", "embedded[:, t : t + 1]", "embedded.roll(-1, 1)[:, t : t + 1]"),
+        ("same-at-each-step", ALL_STEPS, "self.classifier(torch.cat([out] * len(outputs), dim=1))"),
     ],
 )
 def test_the_lab_says_what_differs(finding, old, new, tmp_path):
@@ -555,6 +558,12 @@ SCORED = "scores = self.w_v(hidden.tanh())[..., 0]"
             "context-without-attention",
             "context = self.attention(hidden[-1][:, None], memory, memory, lens)",
             "context = memory.mean(1, keepdim=True)",
+        ),
+        (
+            "DotProductAttention",
+            "cosine-scores",
+            "queries, keys) * queries.shape[-1] ** -0.5",
+            "*(x / x.norm(dim=-1, keepdim=True) for x in (queries, keys)))",
         ),
         (
             "AdditiveAttention",
@@ -895,6 +904,25 @@ def test_attention_may_be_called_with_an_axis_of_heads(new, wanted, tmp_path):
             "s[:, :1] = s[:, :1].masked_fill(pad_mask[:, None, None, :], -1e9)",
         ),
         (
+            "heads-mix-words",
+            "textbook_lazy",
+            "x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2).flatten(0, 1)",
+            "x.reshape(x.shape[1], x.shape[0] * self.num_heads, -1).transpose(0, 1)",
+        ),
+        (
+            "depends-on-padding",
+            "self_config",
+            "(x * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)",
+            "x.mean(1)",
+        ),
+        (
+            "sees-later-words",
+            "course_config",
+            "torch.triu(torch.ones(T, T, dtype=torch.bool), diagonal=1)",
+            "torch.tril(torch.ones(T, T, dtype=torch.bool), diagonal=-1)",
+        ),
+        ("no-scale", "self_bias", " / x.shape[-1] ** 0.5", ""),
+        (
             "columns-overwritten",
             "self_one_class",
             "pe[:, 1::2] = torch.cos(position * div)",
@@ -907,6 +935,47 @@ def test_attention_may_be_called_with_an_axis_of_heads(new, wanted, tmp_path):
 def test_what_differs_is_said(finding, file, old, new, tmp_path):
     found = findings(outcome_of(changed(tmp_path, f"sheets/{file}", old, new)))
     assert finding in [name for _, name in found], found
+
+
+DECODER = """
+import torch
+from torch import nn
+
+
+class Seq2SeqAttentionDecoder(nn.Module):
+    def __init__(self, vocab_size, embed_size, num_hiddens, num_layers, dropout=0):
+        super().__init__()
+        self.embed = nn.Embedding(vocab_size, embed_size)
+        self.q, self.k = (nn.Linear(num_hiddens, num_hiddens) for _ in range(2))
+        self.v = nn.Linear(num_hiddens, 1)
+        self.rnn = nn.GRU(embed_size + num_hiddens, num_hiddens, num_layers)
+        self.out = nn.Linear(num_hiddens, vocab_size)
+
+    def init_state(self, enc_outputs, enc_valid_lens):
+        return enc_outputs[0].transpose(0, 1), enc_outputs[1], enc_valid_lens
+
+    def forward(self, X, state):
+        memory, h, lens = state
+        steps, keys = [], self.k(memory)
+        for word in self.embed(X).transpose(0, 1):
+            scores = self.v(torch.tanh(self.q(h[-1])[:, None] + keys))[..., 0]
+            if lens is not None:
+                scores[torch.arange(scores.shape[1]) >= lens[:, None]] = -1e9
+            context = (scores.softmax(-1)[:, None] @ memory)[:, 0]
+            y, h = self.rnn(torch.cat([context, word], -1)[None], h)
+            steps.append(self.out(y))
+        return torch.cat(steps).transpose(0, 1), (memory, h, lens)
+"""
+
+
+@pytest.mark.parametrize(
+    ("averaged", "wanted"),
+    [("memory", []), ("keys", [("Seq2SeqAttentionDecoder", "keys-not-outputs")])],
+)
+def test_the_context_is_a_mean_of_the_encoders_outputs(averaged, wanted, tmp_path):
+    text = DECODER.replace("[:, None] @ memory", f"[:, None] @ {averaged}")
+    (file := tmp_path / "mine.py").write_text(text)
+    assert findings(outcome_of(file)) == wanted
 
 
 INLINE = """

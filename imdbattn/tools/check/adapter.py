@@ -2,7 +2,7 @@
 
 import copy
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -31,9 +31,11 @@ class Adapter:
         self.widths: dict[str, int] = {}  # instead of the usual ones
         self.made_with: dict[str, str] = {}  # of the class: expressions that were found by trial
         self.masked = entry.masked
+        self.asked: set[str] = set()  # what the class was given when it was built: expressions
         self.vectors_VD: Tensor | None = None  # given as vectors of the words instead of tokens
         # of the latest call: the tensors that were given by name, and copies from before it
         self.latest: list[tuple[str, Tensor, Tensor]] = []
+        self.unchecked = ""  # why the part is not checked by itself
         self.settled = False  # whether the way is the solution's
         # of affine.computed and of references, by the way, the default type and sizes
         self.computed: dict[tuple[object, ...], list[Tensor]] = {}
@@ -48,23 +50,24 @@ class Adapter:
 
     def build(self, make: Callable[..., Any], sizes: dict[str, int], **names: Any) -> Any:
         """The module that the sheet describes."""
+        if self.unchecked:
+            raise NotChecked(self.unchecked)
         wanted = {re.escape(k): v for k, v in self.made_with.items()} | self.entry.make
         parameters = parameters_of(make)
         if self.entry.free and (other := unknown_among(parameters, wanted)):
             raise NotChecked(f"It was not checked: it is not known what {other[0]} is.")
         asked = [wanted.get(meant(k, wanted) or "", "") for k in parameters]
-        if "D // heads" in asked and not any(
-            value == "heads" or "n_head" in value for value in asked
-        ):
+        if "D // heads" in asked and not {"heads", "settings"} & {*asked}:
             sizes = sizes | {"heads": 1}  # the class is one head
-        given, named = arguments_of(parameters, wanted, sizes | names)
+        self.asked = {*asked}
+        settings = Settings(wanted, sizes | names, self.asked)
+        given, named = arguments_of(parameters, wanted, sizes | names | {"settings": settings})
         module = make(*given, **named)
         is_model = self.given[:1] == ["tokens"] and isinstance(module, nn.Module)
-        if is_model and not {"vectors", "vocabulary"} & {*asked}:
+        if is_model and not {"vectors", "vocabulary"} & self.asked:
             self.vectors_VD = None if has_table(module) else names.get("vectors")
         if self.entry.sizes and isinstance(module, nn.Module):
-            asked = [key for key, value in wanted.items() if value == "classes"]
-            is_asked = any(meant(name, asked) for name in parameters)
+            is_asked = "classes" in self.asked
             classes = sizes["C"] if is_asked else class_count(module, sizes["C"])
             found = {"it": module, "hidden": hidden_size, "classes": classes}
             self.sizes = {k: evaluate(v, found) for k, v in self.entry.sizes.items()}
@@ -126,3 +129,35 @@ def class_count(module: nn.Module, classes: int) -> int:
     """2 for a model with a Linear of two outputs and none of so many classes, and else classes."""
     outputs = [child.out_features for child in module.modules() if isinstance(child, nn.Linear)]
     return 2 if 2 in outputs and classes not in outputs else classes
+
+
+class UnknownSetting(NotChecked, AttributeError, KeyError):
+    """A name that no pattern matches; hasattr and getattr with a default treat it as absent."""
+
+
+class Settings:
+    """What a class is given as its config: attributes, or items, whose names mean what names of
+    arguments mean.
+
+    wanted: patterns of names, and their expressions. asked: receives the expressions that are read.
+    """
+
+    def __init__(
+        self, wanted: Mapping[str, str], names: Mapping[str, Any], asked: set[str]
+    ) -> None:
+        self._wanted, self._names, self._asked = wanted, names, asked
+
+    def __getitem__(self, name: str) -> Any:
+        key = None if name.startswith("_") else meant(name, self._wanted)
+        if key is None or self._wanted[key] == "settings":
+            raise UnknownSetting(f"It was not checked: it is not known what {name} is.")
+        self._asked.add(self._wanted[key])
+        return evaluate(self._wanted[key], self._names)
+
+    __getattr__ = __getitem__
+
+    def __contains__(self, name: str) -> bool:
+        return meant(name, self._wanted) is not None
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return getattr(self, name, default)

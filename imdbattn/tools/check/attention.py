@@ -15,7 +15,6 @@ from imdbattn.tools.check.affine import Fitted, affine_maps, apply, computed, sa
 from imdbattn.tools.check.formulas import GUESS, RARE, RIGHT, Call, Choice, Names, whole
 from imdbattn.tools.check.numbers import same
 from imdbattn.tools.check.part import HEADS, WIDTH, Part
-from imdbattn.tools.check.sheets import meant, parameters_of
 
 
 def attention_names(
@@ -156,13 +155,8 @@ def is_parameter(net: nn.Module, weight: Tensor) -> bool:
 
 
 def is_given_heads(part: Part) -> bool:
-    """Whether the class has an argument for the number of heads."""
-    adapter = part.adapter
-    if adapter is None or not isinstance(part.make, type):
-        return False
-    asked = adapter.entry.make
-    values = [asked.get(meant(name, asked) or "", "") for name in parameters_of(part.make)]
-    return any(value == "heads" or "n_head=" in value for value in values)
+    """Whether the class was built with a number of heads."""
+    return part.adapter is not None and "heads" in part.adapter.asked
 
 
 def exchanged(part: Part, three: Iterable[Projection]) -> str:

@@ -273,6 +273,8 @@ def steps(part: Part) -> None:
     decoding = Decoding(part)
     tokens = target(decoding.vocabulary)
     y = decoding(tokens)
+    if same(y, y[:, :1].expand_as(y), EXACT):
+        raise mistake("same-at-each-step", y[0, 0])
     others = [decoding(changed_at(tokens, n, decoding.vocabulary)) for n in range(STEPS)]
     for step, other in enumerate(others):
         if not same(y[:, :step], other[:, :step], 1e-5):
@@ -444,6 +446,41 @@ def new_context(part: Part) -> None:
     for state, _ in calls.contexts:
         if any(state.shape == cell.shape and same(state, cell, 1e-6) for cell in cells):
             raise mistake("query-of-the-cell", state, cells[0])
+    if decoding.is_textbook:
+        require_outputs_averaged(decoding, found)
+
+
+def require_outputs_averaged(decoding: Decoding, weights: list[Tensor]) -> None:
+    """Raises Mistake if the weights (B, T) are applied to what is added to the query for the
+    scores: the projected keys.
+    """
+    with Operations() as operations:
+        decoding.once()
+    averaged = [
+        x
+        for one in operations.made
+        if one.name in ("bmm", "mul") and has_one_of(one.given, weights)
+        for x in one.given
+        if isinstance(x, Tensor) and x.numel() == decoding.memory.outputs_BTH.numel()
+    ]
+    for one in operations.made:
+        for x in one.given if one.name == "add" else ():
+            keys = [y for y in averaged if isinstance(x, Tensor) and is_equal(x, y)]
+            if keys and not is_equal(keys[0], decoding.memory.outputs_BTH):
+                raise mistake("keys-not-outputs", keys[0], decoding.memory.outputs_BTH)
+
+
+def has_one_of(given: list[Any], weights: list[Tensor]) -> bool:
+    """Whether one of these arguments is one of the weights, in another shape."""
+    tensors = [x for x in given if isinstance(x, Tensor)]
+    return any(is_equal(x, y) for x in tensors for y in weights)
+
+
+def is_equal(x: Tensor, y: Tensor) -> bool:
+    """Whether they have the same numbers in the same order."""
+    if not x.is_floating_point() or x.numel() != y.numel():
+        return False
+    return same(x.flatten(), y.flatten(), EXACT)
 
 
 def require_known_attention(decoding: Decoding) -> None:

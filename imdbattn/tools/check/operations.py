@@ -139,11 +139,12 @@ def above_one(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def of_words(shape: tuple[int, ...], sizes: dict[str, int]) -> str:
-    """Whether the axis of words comes directly after that of reviews, or after that of heads."""
+    """Whether the axis of words comes directly after that of reviews, or beside that of heads."""
     B, T, H = sizes["B"], sizes["T"], sizes["H"]
     if shape[:2] == (B, T) and len(shape) == 3:
         return "words first"
-    return "heads first" if shape[:3] == (B, H, T) or shape[:2] == (B * H, T) else ""
+    with_heads = shape[:3] == (B, H, T) or shape[:2] in ((B * H, T), (T, B * H))
+    return "heads first" if with_heads else ""
 
 
 def require_axis(one: Softmax, sizes: dict[str, int]) -> None:
@@ -253,7 +254,7 @@ def require_scale(one: Softmax, earlier: list[Operation], sizes: dict[str, int])
     if not places:
         return
     start = places[-1]
-    *_, first, _ = [x for x in earlier[start].given if isinstance(x, Tensor)]
+    *_, first, second = [x for x in earlier[start].given if isinstance(x, Tensor)]
     width, size = first.shape[-1], earlier[start].result.numel()
     if width == 1 or size != one.scores.numel():
         return
@@ -273,6 +274,9 @@ def require_scale(one: Softmax, earlier: list[Operation], sizes: dict[str, int])
     known = [*numbers, *(float(x) for x in single)]
     if abs(factor - 1) < 1e-6:
         if not any(abs(number - root) < 1e-6 for number in known for root in roots):
+            lengths = torch.cat([first.norm(dim=-1).flatten(), second.norm(dim=-2).flatten()])
+            if same(lengths, torch.ones_like(lengths)):
+                raise named("cosine-scores", "of-cosine-scores", width=width)
             raise named("no-scale", "of-no-scale", width=width)
     elif abs(factor - width**-0.5) > 1e-4:
         known_factors = {

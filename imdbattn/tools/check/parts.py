@@ -3,6 +3,7 @@
 import difflib
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 
 import torch
@@ -18,7 +19,8 @@ import imdbattn.tools.check.source as source
 from imdbattn.errors import UserError
 from imdbattn.tools.check.adapter import Adapter
 from imdbattn.tools.check.instead import instead
-from imdbattn.tools.check.part import HIDDEN, SIZES, Own, Part
+from imdbattn.tools.check.numbers import Mistake, NotChecked, StudentError
+from imdbattn.tools.check.part import HIDDEN, SIZES, Own, Part, net_of
 from imdbattn.tools.check.references import agrees, reference
 from imdbattn.tools.check.report import Message, result_of
 from imdbattn.tools.check.running import Rule, explain, run
@@ -358,8 +360,10 @@ def settle(part: Part) -> None:
         candidates.append(candidate)
     if part.kind in ("Decoder", "Seq2Seq"):
         return
-    for candidate in candidates:
-        in_either_type(candidate)
+    is_callable = [in_either_type(candidate) is not None for candidate in candidates]
+    if entry.any_name and not any(is_callable) and (user := user_of(part)):
+        adapter.unchecked = f"It is called by {user} with other arguments, and is checked there."
+        return
     if part.kind == "scaled_dot_product_attention" and not entry.sizes:
         allow_equal_widths(candidates)
     if part.kind == "AdditiveAttention":
@@ -368,6 +372,17 @@ def settle(part: Part) -> None:
     tried += [rules.batch] if part.kind == "Model" else [agrees, reference]
     best = settle_among(candidates, entry, called, tried)
     vars(part).update(vars(best))
+
+
+def user_of(part: Part) -> str:
+    """The name of another part of the file that has a module of this class; "" if there is none."""
+    for other in part.others:
+        if isinstance(other.make, type):
+            with suppress(StudentError, NotChecked, Mistake):
+                in_either_type(other)
+                if any(type(module) is part.make for module in net_of(other).modules()):
+                    return other.name
+    return ""
 
 
 def allow_equal_widths(candidates: list[Part]) -> None:
@@ -404,6 +419,8 @@ def notes(part: Part) -> Iterator[str]:
     """What was found out about the part, if it could have been otherwise."""
     assert part.adapter is not None
     entry = part.adapter.entry
+    if part.adapter.unchecked:
+        return
     if part.adapter.way.says:
         yield f"Found: {part.adapter.way.says}."
     needs_mask = any(

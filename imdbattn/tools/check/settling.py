@@ -60,7 +60,9 @@ def settle(
     ways = ways or [way for way in allowed if may_be_called(called, way)] or allowed
     if is_for_padding(called):
         ways = [way for way in ways if is_given_padding(way)] or ways
-    ways = [way for way in ways if is_as_others(way, called, candidates[0])] or ways
+    is_model = candidates[0].kind == "Model"  # which may be given another mask than its layers
+    if not is_model:
+        ways = [way for way in ways if is_as_others(way, called, candidates[0])] or ways
     ways = without_rare(candidates[0], ways, rules[0])
     left = [(part, way) for part in candidates for way in ways]
     ranks = [0]
@@ -78,7 +80,10 @@ def settle(
             ranks.append(rank_of(rule, part))
             if rule is rules[-1] and ranks[-1] >= 2:  # the first kind with a known mistake
                 break
-        left = [one for one, rank in zip(left, ranks, strict=False) if rank == max(ranks)]
+        best = [one for one, rank in zip(left, ranks, strict=False) if rank == max(ranks)]
+        if is_model and max(ranks) < 3:
+            best = [one for one in left if is_as_others(one[1], called, one[0])] or best
+        left = best
     part, way = left[0]
     adapter = adapter_of(part)
     adapter.way = way
@@ -167,7 +172,7 @@ def is_as_others(way: Way, called: Callable[..., object], part: Part) -> bool:
     """
     names = [name for name in parameters_of(called) if "mask" in name]
     for other in part.others:
-        if other.adapter is None or not other.adapter.settled or part.kind == "Model":
+        if other.adapter is None or not other.adapter.settled:
             continue
         forward = getattr(other.make, "forward", other.make)
         is_shared = any(name in parameters_of(forward) for name in names)

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 try:  # ten times as fast
@@ -104,7 +103,9 @@ class Entry:
             return False
         if self.any_name and self.free and self.needs_more_than_it_is_given(thing):
             return False
-        return not (self.any_name and self.free and self.needs) or self.can_be_called(thing)
+        asked = [self.make.get(meant(name, self.make) or "") for name in given]
+        is_unsure = self.any_name and self.free and (self.needs or "settings" in asked)
+        return not is_unsure or self.can_be_called(thing)
 
     def needs_more_than_it_is_given(self, thing: Any) -> bool:
         """Whether the class is called with more arguments than in each of the ways."""
@@ -347,5 +348,4 @@ def agrees(called: Callable[..., object], way: Way) -> bool:
 def evaluate(expression: str, names: Mapping[str, Any]) -> Any:
     import torch
 
-    tools = {"torch": torch, "namespace": SimpleNamespace, "inf": float("inf")}
-    return eval(expression, tools | dict(names))
+    return eval(expression, {"torch": torch, "inf": float("inf")} | dict(names))
