@@ -404,6 +404,11 @@ class Wrapper(nn.Module):
         ("key_padding_mask", "attn_mask", []),
         ("key_padding_mask", "None", ["attention-mask-not-used"]),
         (
+            "None if attn_mask is not None else key_padding_mask",
+            "attn_mask",
+            ["attention-mask-alone"],
+        ),
+        (
             "key_padding_mask",
             "None if attn_mask is None else ~attn_mask",
             ["attention-mask-inverted"],
@@ -503,6 +508,11 @@ ALL_STEPS = "self.classifier(torch.cat(outputs, dim=1))"
         ("layer-not-used", "embedded = self.dec_embedding", "embedded = self.enc_embedding"),
         ("logits-not-negative", ALL_STEPS, f"{ALL_STEPS}.relu()"),
         ("sees-later-tokens", "embedded[:, t : t + 1]", "embedded.roll(-1, 1)[:, t : t + 1]"),
+        (
+            "one-step-late",
+            "outputs.append(out)",
+            "outputs.append(context + 0 * out if t == 0 else before)\n            before = out",
+        ),
         ("same-at-each-step", ALL_STEPS, "self.classifier(torch.cat([out] * len(outputs), dim=1))"),
     ],
 )
@@ -564,6 +574,36 @@ SCORED = "scores = self.w_v(hidden.tanh())[..., 0]"
             "cosine-scores",
             "queries, keys) * queries.shape[-1] ** -0.5",
             "*(x / x.norm(dim=-1, keepdim=True) for x in (queries, keys)))",
+        ),
+        (
+            "DotProductAttention",
+            "wrong-scale",
+            "queries.shape[-1] ** -0.5",
+            "values.shape[-1] ** -0.5",
+        ),
+        (
+            "MultiHeadAttention",
+            "projected-twice",
+            "self.cut(self.W_q(queries))",
+            "self.cut(F.linear(self.W_q(queries), self.W_q.weight))",
+        ),
+        (
+            "AdditiveAttention",
+            "scores-added-up",
+            SCORED,
+            f"{SCORED}.sum(1, keepdim=True).expand(-1, queries.shape[1], -1)",
+        ),
+        (
+            "AdditiveAttention",
+            "function-of-values",
+            "valid_lens)) @ values",
+            "valid_lens)) @ values.tanh()",
+        ),
+        (
+            "masked_softmax",
+            "lengths-from-the-end",
+            "device=X.device) >= lens",
+            "device=X.device).flip(0) >= lens",
         ),
         (
             "AdditiveAttention",
@@ -920,6 +960,34 @@ def test_attention_may_be_called_with_an_axis_of_heads(new, wanted, tmp_path):
             "course_config",
             "torch.triu(torch.ones(T, T, dtype=torch.bool), diagonal=1)",
             "torch.tril(torch.ones(T, T, dtype=torch.bool), diagonal=-1)",
+        ),
+        (
+            "positions-run-on",
+            "self_residual",
+            "x + self.pe[: x.size(1)]",
+            "x + self.pe[: x.size(0) * x.size(1)].view(x.shape)",
+        ),
+        ("columns-overwritten", "self_residual", "pe[:, 1::2] =", "pe[:, 0::2] ="),
+        ("added-mask-changed", "course_additive", "scores + mask, dim", "scores + mask / 2, dim"),
+        (
+            "norm-over-words",
+            "self_one_class",
+            "h = self.ln(x)",
+            "h = (x - x.mean((1, 2), True)) / x.std((1, 2), keepdim=True) * self.ln.weight"
+            " + self.ln.bias",
+        ),
+        (
+            "not-batch-first",
+            "lab_plain",
+            "_, hidden_state = self.encoder(self.embed_in(encoder_X))",
+            "self.encoder.batch_first = False\n"
+            "        hidden_state = self.encoder(self.embed_in(encoder_X))[0][:, -1][None]",
+        ),
+        (
+            "prediction-without-state",
+            "lab_plain",
+            "self.decoding(input_X, hidden_state)",
+            "self.decoding(input_X, hidden_state * 0)",
         ),
         ("no-scale", "self_bias", " / x.shape[-1] ** 0.5", ""),
         (

@@ -3,6 +3,7 @@
 import copy
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -60,7 +61,7 @@ class Adapter:
         if "D // heads" in asked and not {"heads", "settings"} & {*asked}:
             sizes = sizes | {"heads": 1}  # the class is one head
         self.asked = {*asked}
-        settings = Settings(wanted, sizes | names, self.asked)
+        settings = Settings(wanted, sizes | names, self.asked, defaults_of(make))
         given, named = arguments_of(parameters, wanted, sizes | names | {"settings": settings})
         module = make(*given, **named)
         is_model = self.given[:1] == ["tokens"] and isinstance(module, nn.Module)
@@ -131,6 +132,17 @@ def class_count(module: nn.Module, classes: int) -> int:
     return 2 if 2 in outputs and classes not in outputs else classes
 
 
+def defaults_of(make: Callable[..., Any]) -> Any:
+    """An object of the class that annotates one of the arguments, such as cfg: Config, if it is
+    made without arguments; None if there is none.
+    """
+    for one in parameters_of(make).values():
+        if getattr(one.annotation, "__module__", "") == "_checked_file":
+            with suppress(Exception):  # it needs arguments
+                return one.annotation()
+    return None
+
+
 class UnknownSetting(NotChecked, AttributeError, KeyError):
     """A name that no pattern matches; hasattr and getattr with a default treat it as absent."""
 
@@ -140,15 +152,19 @@ class Settings:
     arguments mean.
 
     wanted: patterns of names, and their expressions. asked: receives the expressions that are read.
+    defaults: an object with the values of other names, or None.
     """
 
     def __init__(
-        self, wanted: Mapping[str, str], names: Mapping[str, Any], asked: set[str]
+        self, wanted: Mapping[str, str], names: Mapping[str, Any], asked: set[str], defaults: Any
     ) -> None:
         self._wanted, self._names, self._asked = wanted, names, asked
+        self._defaults = defaults
 
     def __getitem__(self, name: str) -> Any:
         key = None if name.startswith("_") else meant(name, self._wanted)
+        if key is None and not name.startswith("_") and hasattr(self._defaults, name):
+            return getattr(self._defaults, name)
         if key is None or self._wanted[key] == "settings":
             raise UnknownSetting(f"It was not checked: it is not known what {name} is.")
         self._asked.add(self._wanted[key])

@@ -59,6 +59,9 @@ def merged(w_o: Call, y: Tensor, added: Tensor | None = None) -> Tensor:
     return w_o(y, added) + added
 
 
+NAMES = ("queries", "keys", "values")
+
+
 class Projection(NamedTuple):
     matrix: Tensor  # (M, columns + 1), of the arguments side by side
     place: int  # of the argument that it is applied to
@@ -140,6 +143,16 @@ def without_sums(net: nn.Module, found: list[Projection]) -> list[Projection]:
     return kept if sum(not one.is_x for one in kept) >= 3 else found
 
 
+def is_applied_twice(one: Projection, found: list[Projection]) -> bool:
+    """Whether it is one of the projections, applied to its own result."""
+    return any(
+        not other.is_x
+        and other.weight.shape[0] == other.weight.shape[1] == len(one.weight)
+        and same(one.weight, other.weight @ other.weight)
+        for other in found
+    )
+
+
 def is_output(net: nn.Module, weight: Tensor, value: Tensor) -> bool:
     """Whether the matrix is the product of a parameter and this one."""
     w_o = torch.linalg.lstsq(value.mT, weight.mT, driver="gelsd").solution.mT
@@ -164,7 +177,7 @@ def exchanged(part: Part, three: Iterable[Projection]) -> str:
     names = [name for name, _ in part.arguments]
     parts = [
         f"{what} are computed from {names[one.place]}, not from {names[number]}"
-        for number, (what, one) in enumerate(zip(("queries", "keys", "values"), three, strict=True))
+        for number, (what, one) in enumerate(zip(NAMES, three, strict=True))
         if one.place != number
     ]
     text = ", and ".join(parts)
@@ -177,19 +190,25 @@ def attention_choices(part: Part, net: nn.Module, results: list[Tensor]) -> Iter
     """
     several, sources = part.kind.startswith("MultiHead"), len(part.arguments) - 2
     for found in projections(part, net, sources):
+        twice = {id(one) for one in found if is_applied_twice(one, found)}
         if several or is_given_heads(part):
-            others = [one for one in found if not one.is_output]
+            others = [one for one in found if not one.is_output or id(one) in twice]
             found = others if sum(not one.is_x for one in others) >= 3 else found
         found = found[:4] + [one for one in found[4:] if one.is_x or sources > 1]
         for three in itertools.product(found, repeat=3):
             scored = three[:2]  # W_q^T W_k may be computed first, and be that of x alone
-            if any(one.is_output for one in scored) and not any(one.is_x for one in scored):
+            products = [one for one in scored if one.is_output and id(one) not in twice]
+            if products and not any(one.is_x for one in scored):
                 continue
             missing = [
                 name for name, one in zip(("W_q", "W_k", "W_v"), three, strict=True) if one.is_x
             ]
             finding, text = RIGHT, ""
-            if sources > 1 and [one.place for one in three] != [0, 1, 2]:
+            again = [what for what, one in zip(NAMES, three, strict=True) if id(one) in twice]
+            if again:
+                finding = "projected-twice"
+                text = f"The {' and '.join(again)} are projected twice by the same Linear."
+            elif sources > 1 and [one.place for one in three] != [0, 1, 2]:
                 finding, text = "arguments-exchanged", exchanged(part, three)
             elif missing in (["W_q"], ["W_k"]) and not is_parameter(
                 net, three[missing == ["W_q"]].weight

@@ -261,11 +261,27 @@ def batch(part: Part) -> None:
         state = student(decoding.start, decoding.memory)
         if any(isinstance(x, Tensor) and same(x, reshaped) for x in tree_leaves(state)):
             raise mistake("outputs-reshaped", alone, together)
+    require_batch_first(decoding, alone, together)
     with Operations() as operations:
         decoding.once()
     require_known(operations.made, SHAPE, [WORDS] * REVIEWS, is_scaled=False)
     texts = mistake("depends-on-batch-in-decoder", alone, together).args[1:]
     raise Mistake("depends-on-batch", *texts)
+
+
+def require_batch_first(decoding: Decoding, alone: Tensor, together: Tensor) -> None:
+    """Raises Mistake if a recurrent layer takes the axis of reviews for that of words."""
+
+    def keep(module: nn.Module, given: tuple[Any, ...]) -> None:
+        is_time_first = isinstance(module, nn.RNNBase) and not module.batch_first
+        x = given[0] if given else None
+        if is_time_first and isinstance(x, Tensor) and x.shape[:2] in reviews_first:
+            name = next(key for key, one in decoding.net.named_modules() if one is module)
+            raise mistake("not-batch-first", alone, together, name=name)
+
+    reviews_first = [(REVIEWS, WORDS), (REVIEWS, STEPS), (REVIEWS, 1)]
+    with nn.modules.module.register_module_forward_pre_hook(keep):
+        decoding.once()
 
 
 def steps(part: Part) -> None:
@@ -280,6 +296,9 @@ def steps(part: Part) -> None:
         if not same(y[:, :step], other[:, :step], 1e-5):
             raise mistake("sees-later-tokens", y[:, :step], other[:, :step], step=step + 1)
     for step, other in enumerate(others):
+        is_late = step + 1 < STEPS and not same(y[:, step + 1], other[:, step + 1], EXACT)
+        if is_late and same(y[:, step], other[:, step], EXACT):
+            raise mistake("one-step-late", y[:, step], step=step + 1)
         require_effect("decoder-input-not-used", y[:, step], other[:, step], step=step + 1)
         if step + 1 < STEPS:
             later, z = y[:, step + 1 :], other[:, step + 1 :]

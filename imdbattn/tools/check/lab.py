@@ -296,10 +296,11 @@ def require_inputs(decoding: Decoding, values: list[Any]) -> None:
     def logits(*changed: Any) -> Tensor | None:
         with Recorder() as recorder:
             next_token(decoding, [*changed])
-        found = [x for x in recorder.made if x.shape[-1:] == (decoding.vocabulary,)]
+        found = [x for x in recorder.made if x.shape[-1] == size]
         return found[-1] if found else None
 
     outputs, tokens, state = values
+    size = decoding(target(decoding.vocabulary)).shape[-1]  # of the decoder's vocabulary
     before = logits(*values)
     if before is None:
         return

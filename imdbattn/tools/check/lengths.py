@@ -1,12 +1,13 @@
 """Rules that sheets add: lengths of each query, no lengths, and positions that are not trained."""
 
+from dataclasses import replace
 from functools import partial
 
 import torch
 from torch import nn
 
-from imdbattn.tools.check.numbers import NotChecked, StudentError, mistake, same
-from imdbattn.tools.check.part import Part, call, inputs, net_of
+from imdbattn.tools.check.numbers import NotChecked, StudentError, mistake, normal, same
+from imdbattn.tools.check.part import Part, call, inputs, net_of, with_other_padding
 from imdbattn.tools.check.sheets import meant, parameters_of
 
 
@@ -29,8 +30,11 @@ def of_queries(part: Part) -> None:
     """Lengths of two dimensions are those of each query."""
     require_lengths(part)
     net, lengths = net_of(part), [[1, 2, 3], [3, 1, 2]]
+    right = call(part, net, *given_lengths(part, 3, 3))
     try:
         found = call(part, net, *given_lengths(part, *lengths))
+        if found.shape != right.shape:
+            raise StudentError(ValueError(f"the result has the shape {tuple(found.shape)}"))
     except StudentError as error:
         if any(other.kind == "Decoder" for other in part.others):
             reason = "Lengths of two dimensions raise an exception; the decoder does not use them."
@@ -61,19 +65,18 @@ def attention_mask(part: Part) -> None:
         raise NotChecked(f"{part.name} has no attn_mask beside the mask of padding.")
     net = net_of(part)
     given = inputs(part, 3, 3)
-    *_, mask_BT = given
     moved = [x.clone() for x in given[:-1]]
     for x in moved:
         x[:, -1] += 1
     later = torch.ones(3, 3, dtype=torch.bool).triu(1)
 
     def result(x: list[torch.Tensor], mask: torch.Tensor | None) -> torch.Tensor:
-        found: torch.Tensor = call(part, partial(net, attn_mask=mask), *x, mask_BT)
+        found: torch.Tensor = call(part, partial(net, attn_mask=mask), *x)
         return found.detach()
 
     def results(mask: torch.Tensor | None) -> list[torch.Tensor]:
         try:
-            return [result(x, mask) for x in (given[:-1], moved)]
+            return [result(x, mask) for x in (given, [*moved, given[-1]])]
         except StudentError as error:
             raise NotChecked("attn_mask was not checked: it is no bool (T, T).") from error
 
@@ -84,9 +87,37 @@ def attention_mask(part: Part) -> None:
         first = [x.clone() for x in given[:-1]]
         for x in first[1:]:
             x[:, 0] += 1
-        reads_itself = len(first) > 1 and not same(y[:, 0], result(first, later)[:, 0], 1e-6)
+        reads_itself = len(first) > 1 and not same(
+            y[:, 0], result([*first, given[-1]], later)[:, 0], 1e-6
+        )
         finding = "attention-mask-too-weak" if reads_itself else "attention-mask-inverted"
         raise mistake(finding, y[0, 0], z[0, 0])
+    shorter = inputs(part, 3, 2)
+    others = with_other_padding(part, shorter, inputs(part, 3, 2, seed=1), 2)
+    nothing = torch.zeros(3, 3, dtype=torch.bool)
+    y, z = (result(x, nothing)[1, :2] for x in (shorter, others))
+    if not same(y, z, 1e-5):
+        raise mistake("attention-mask-alone", y[0], z[0])
+
+
+def added_mask(part: Part) -> None:
+    """A mask of numbers is added to the scores as it is."""
+    adapter = part.adapter
+    assert adapter is not None
+    if "added" not in adapter.way.says:
+        raise NotChecked(f"The mask of {part.name} is not added to the scores.")
+    q, k, v, mask = inputs(part, 3, 3)
+    bias = normal(*mask.shape, seed=8)
+    way = adapter.way
+    arguments = {key: "bias" if "mask" in text else text for key, text in way.arguments.items()}
+    adapter.way = replace(way, arguments=arguments)
+    try:
+        found = call(part, partial(net_of(part), bias=bias), q, k, v, mask)
+    finally:
+        adapter.way = way
+    right = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+    if not same(found, right):
+        raise mistake("added-mask-changed", found, right)
 
 
 def used_by(part: Part) -> list[str]:

@@ -97,6 +97,7 @@ def require_known(
     is_scaled: whether scores are to be divided by sqrt(d).
     """
     require_transposed(made, sizes)
+    require_norm(made, sizes)
     found = [one for one in softmaxes(made) if is_of_attention(one, sizes)]
     for number, one in enumerate(found):
         require_axis(one, sizes)
@@ -129,7 +130,9 @@ def require_transposed(made: list[Operation], sizes: dict[str, int]) -> None:
         before, after = map(above_one, shapes)
         if before != after and sorted(before) == sorted(after):
             raise mistake("reshaped-not-transposed", before=shapes[0], after=shapes[1])
-        if {of_words(before, sizes), of_words(after, sizes)} == {"words first", "heads first"}:
+        if is_cut_without_transpose(before, after, sizes) or is_cut_without_transpose(
+            after, before, sizes
+        ):
             texts = mistake("reshaped-not-transposed", before=shapes[0], after=shapes[1]).args[1:]
             raise Mistake("heads-mix-words", *texts)
 
@@ -138,13 +141,31 @@ def above_one(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(size for size in shape if size > 1)
 
 
-def of_words(shape: tuple[int, ...], sizes: dict[str, int]) -> str:
-    """Whether the axis of words comes directly after that of reviews, or beside that of heads."""
+def require_norm(made: list[Operation], sizes: dict[str, int]) -> None:
+    """Raises Mistake if a word is normalized together with other words."""
+    for one in made:
+        if one.name not in ("native_layer_norm", "var", "std", "var_mean", "std_mean"):
+            continue
+        shape = one.given[0].shape
+        numbers = [x for x in one.given[1:] if isinstance(x, int) and not isinstance(x, bool)][:2]
+        if one.name != "native_layer_norm":
+            numbers = [shape[axis] for axis in numbers if -len(shape) <= axis < len(shape)]
+        if len(shape) == 3 and numbers == [sizes["T"], shape[-1]]:
+            raise mistake(
+                "norm-over-words", shape=tuple(shape), sizes=" and ".join(map(str, numbers))
+            )
+
+
+def is_cut_without_transpose(
+    before: tuple[int, ...], after: tuple[int, ...], sizes: dict[str, int]
+) -> bool:
+    """Whether numbers of all heads, (B, T, D) or (T, B, D), become those of each head in an order
+    that mixes words or reviews.
+    """
     B, T, H = sizes["B"], sizes["T"], sizes["H"]
-    if shape[:2] == (B, T) and len(shape) == 3:
-        return "words first"
-    with_heads = shape[:3] == (B, H, T) or shape[:2] in ((B * H, T), (T, B * H))
-    return "heads first" if with_heads else ""
+    heads_first = after[:3] == (B, H, T) or after[:2] == (B * H, T)
+    wrong = {(B, T): heads_first or after[:2] == (T, B * H), (T, B): heads_first}
+    return len(before) == 3 and wrong.get(before[:2], False)
 
 
 def require_axis(one: Softmax, sizes: dict[str, int]) -> None:

@@ -158,6 +158,7 @@ EXTRA = {  # that sheets may add, by name
     "no-lengths": Rule("no-lengths", lengths.none, NEEDED),
     "bilinear": Rule("bilinear", lab.bilinear, NEEDED),
     "attention-mask": Rule("attention-mask", lengths.attention_mask, NEEDED),
+    "added-mask": Rule("added-mask", lengths.added_mask, NEEDED),
 }
 
 

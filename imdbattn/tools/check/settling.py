@@ -24,16 +24,17 @@ GENERAL = (
 )
 
 
-def rank_of(rule: Callable[[Part], object], part: Part) -> int:
+def rank_of(rule: Callable[[Part], object], part: Part, unsaid: tuple[str, ...] = ()) -> int:
     """3 if the rule holds, 2 for a known mistake, 1 if the rule does not apply.
 
-    0 for another result, and -1 if the student's code or the checker raised an exception.
+    0 for another result, and -1 if the student's code or the checker raised an exception. unsaid:
+    further findings that do not say which mistake it is.
     """
     torch.default_generator.manual_seed(0)
     try:
         rule(part)
     except Mistake as mistake:
-        return 0 if mistake.args[0] in GENERAL else 2
+        return 0 if mistake.args[0] in (*GENERAL, *unsaid) else 2
     except NotChecked as reason:
         return 3 if str(reason).startswith("Differs") else 1
     except Exception:
@@ -65,6 +66,8 @@ def settle(
         ways = [way for way in ways if is_as_others(way, called, candidates[0])] or ways
     ways = without_rare(candidates[0], ways, rules[0])
     left = [(part, way) for part in candidates for way in ways]
+    # a mask that may be True on words or on padding is not inverted by mistake
+    unsaid = ("mask-inverted",) if len({is_given_padding(way) for way in ways}) > 1 else ()
     ranks = [0]
     for rule in rules:
         if rule is rules[-1]:
@@ -77,7 +80,7 @@ def settle(
         ranks = []
         for part, way in left:
             adapter_of(part).way = way
-            ranks.append(rank_of(rule, part))
+            ranks.append(rank_of(rule, part, unsaid))
             if rule is rules[-1] and ranks[-1] >= 2:  # the first kind with a known mistake
                 break
         best = [one for one, rank in zip(left, ranks, strict=False) if rank == max(ranks)]
