@@ -67,7 +67,8 @@ def settle(
     ways = without_rare(candidates[0], ways, rules[0])
     left = [(part, way) for part in candidates for way in ways]
     # a mask that may be True on words or on padding is not inverted by mistake
-    unsaid = ("mask-inverted",) if len({is_given_padding(way) for way in ways}) > 1 else ()
+    masked = [way for way in ways if any("mask" in value for value in way.arguments.values())]
+    unsaid = ("mask-inverted",) if len({is_given_padding(way) for way in masked}) > 1 else ()
     ranks = [0]
     for rule in rules:
         if rule is rules[-1]:
