@@ -32,6 +32,8 @@ def factor(scores: Tensor, values: Tensor, mask: Tensor, result: Tensor) -> Tens
     """The number that the scores are multiplied by, if the result is the sum of the values with the
     softmax of these scores as weights; any number if it is not.
     """
+    if not bool(result.isfinite().all()):  # of which LAPACK prints an error
+        return torch.tensor(float("nan"))
     weights = torch.linalg.lstsq(values.mT, result.mT, driver="gelsd").solution.mT
     is_word = (mask & torch.ones_like(scores, dtype=torch.bool)).to(scores)
     count = is_word.sum(-1, keepdim=True).clamp(min=1)
