@@ -804,6 +804,35 @@ class Net(nn.Module):
 LAYERS = "self.two(self.one(x, mask), mask)"
 
 
+def test_settings_in_a_class_of_their_own_are_no_layer(tmp_path):
+    text = """
+import torch
+from dataclasses import dataclass
+from torch import nn
+
+
+@dataclass
+class AttentionConfig:
+    width: int = 8
+    epsilon: float = 1e-5
+
+
+class Attention(nn.Module):
+    def __init__(self, cfg: AttentionConfig):
+        super().__init__()
+        self.norm = nn.LayerNorm(cfg.width, eps=cfg.epsilon)
+        self.q, self.k, self.v = (nn.Linear(cfg.width, cfg.width) for _ in range(3))
+
+    def forward(self, x, mask):
+        y = self.norm(x)
+        scores = self.q(y) @ self.k(y).mT / x.shape[-1] ** 0.5
+        return x + scores.masked_fill(~mask[:, None], -1e9).softmax(-1) @ self.v(y)
+"""
+    (file := tmp_path / "mine.py").write_text(text)
+    outcome = outcome_of(file)
+    assert (findings(outcome), outcome.status, [*outcome.parts]) == ([], 0, ["Attention"])
+
+
 def test_a_model_is_recognized_by_its_result_and_a_mask_may_be_of_numbers(tmp_path):
     (file := tmp_path / "mine.py").write_text(HEADS)
     outcome = outcome_of(file)
@@ -990,6 +1019,43 @@ def test_attention_may_be_called_with_an_axis_of_heads(new, wanted, tmp_path):
             "self.decoding(input_X, hidden_state * 0)",
         ),
         ("no-scale", "self_bias", " / x.shape[-1] ** 0.5", ""),
+        (
+            "not-a-mean",
+            "self_bias",
+            "mask.sum(1, keepdim=True))",
+            "mask.sum(1, keepdim=True).sqrt())",
+        ),
+        (
+            "divides-by-all-words",
+            "self_bias",
+            "mask.sum(1, keepdim=True))",
+            "mask.sum(1).double().mean())",
+        ),
+        (
+            "logits-summed",
+            "self_bias",
+            "self.out((x * mask[..., None]).sum(1) / mask.sum(1, keepdim=True))",
+            "(self.out(x) * mask[..., None]).sum(1)",
+        ),
+        (
+            "positions-scaled",
+            "self_residual",
+            "return x + self.pe[: x.size(1)]",
+            "return 3 * (x + self.pe[: x.size(1)])",
+        ),
+        (
+            "one-query-only",
+            "textbook_lazy",
+            "hidden = self.W_q(queries)[:, :, None]",
+            "hidden = self.W_q(queries)[:, :1, None].expand(-1, queries.shape[1], -1, -1)",
+        ),
+        (
+            "one-head-used",
+            "textbook_lazy",
+            "self.cut(self.W_v(values))",
+            "self.cut(self.W_v(values).unflatten(-1, (self.num_heads, -1))[..., :1, :]"
+            ".expand(-1, -1, self.num_heads, -1).flatten(-2))",
+        ),
         (
             "columns-overwritten",
             "self_one_class",

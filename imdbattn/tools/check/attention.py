@@ -153,6 +153,13 @@ def is_applied_twice(one: Projection, found: list[Projection]) -> bool:
     )
 
 
+def is_of_one_head(one: Projection) -> bool:
+    """Whether its numbers for all heads are computed from those for one head."""
+    if len(one.matrix) != WIDTH or one.is_x:
+        return False
+    return int(torch.linalg.matrix_rank(one.weight, rtol=1e-6)) == WIDTH // HEADS
+
+
 def is_output(net: nn.Module, weight: Tensor, value: Tensor) -> bool:
     """Whether the matrix is the product of a parameter and this one."""
     w_o = torch.linalg.lstsq(value.mT, weight.mT, driver="gelsd").solution.mT
@@ -204,12 +211,16 @@ def attention_choices(part: Part, net: nn.Module, results: list[Tensor]) -> Iter
                 name for name, one in zip(("W_q", "W_k", "W_v"), three, strict=True) if one.is_x
             ]
             finding, text = RIGHT, ""
-            again = [what for what, one in zip(NAMES, three, strict=True) if id(one) in twice]
+            named = [*zip(NAMES, three, strict=True)]
+            again = [name for name, one in named if id(one) in twice]
             if again:
                 finding = "projected-twice"
                 text = f"The {' and '.join(again)} are projected twice by the same Linear."
             elif sources > 1 and [one.place for one in three] != [0, 1, 2]:
                 finding, text = "arguments-exchanged", exchanged(part, three)
+            elif several and (repeated := [name for name, one in named if is_of_one_head(one)]):
+                finding = "one-head-used"
+                text = f"The {' and '.join(repeated)} of one head are used for all heads."
             elif missing in (["W_q"], ["W_k"]) and not is_parameter(
                 net, three[missing == ["W_q"]].weight
             ):

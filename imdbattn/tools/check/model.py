@@ -150,7 +150,19 @@ def mean(part: Part) -> None:
         raise
     require_lengths(part)
     if not is_read:
+        require_mean_of_logits(part)
         raise NotChecked("What the head reads was not checked: it is no result (B, D) of words.")
+
+
+def require_mean_of_logits(part: Part) -> None:
+    """Raises Mistake if the logits of the words are summed."""
+    lengths_B = torch.tensor([4, 2])
+    made = classifier.tensors(part, [[5, 8, 6, 7], [9, 5, 8, 6]], lengths_B.tolist())
+    words_BT1 = (torch.arange(4) < lengths_B[:, None])[..., None]
+    for y_BTC in [x for x in made if x.ndim == 3 and x.shape[:2] == (2, 4)]:
+        sum_BC = (y_BTC * words_BT1).sum(1)
+        if same(sum_BC, made[-1]) and sum_BC.shape == made[-1].shape:
+            raise mistake("logits-summed", sum_BC, sum_BC / lengths_B[:, None])
 
 
 def vectors(part: Part) -> None:

@@ -91,6 +91,8 @@ class Entry:
             return False
         if not self.method and isinstance(thing, type) != bool(self.make or self.is_module):
             return False
+        if self.any_name and isinstance(thing, type) and not hasattr(thing, "forward"):
+            return False
         if self.attributes:
             start = getattr(getattr(thing, "__init__", None), "__code__", None)
             used = " ".join(start.co_names) if start else ""
