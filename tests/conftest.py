@@ -35,6 +35,7 @@ from imdbattn.tools.export import settings as export
 from imdbattn.tools.faithfulness import settings as faithfulness
 from imdbattn.tools.search import settings as search
 from imdbattn.tracking import settings as tracking
+from tests.once import read_once
 from tests.processes import READ_LATE, ROOT, WarmCommands
 from tests.world import write_world
 
@@ -42,6 +43,8 @@ from tests.world import write_world
 os.environ |= {"HF_HUB_OFFLINE": "1", "WANDB_MODE": "offline", "PYTHONPATH": str(ROOT)}
 # The environment of commands, without what libraries set while tests train in this process.
 ENVIRONMENT = dict(os.environ)
+
+read_once()
 
 # A first example may import torchmetrics or scikit-learn, which takes seconds on a busy machine.
 hypothesis.settings.register_profile("busy machine", deadline=None, max_examples=30)
@@ -197,12 +200,12 @@ def data_settings(settings):
 
 
 @pytest.fixture(scope="session")
-def warm_commands():
+def warm_commands(shared):
     started: list[WarmCommands] = []
 
     def get() -> WarmCommands:
         if not started:
-            started.append(WarmCommands(ENVIRONMENT))
+            started.append(WarmCommands(ENVIRONMENT, shared))
         return started[0]
 
     yield get
