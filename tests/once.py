@@ -1,6 +1,6 @@
-"""What does not change while tests run is read once in a process and its forks: the files that Hydra
-composes, whose parsing takes a third of a composition, and the metadata of installed packages, for
-which every Trainer and every run asks.
+"""What does not change while tests run is read once in a process and its forks: the files that
+Hydra composes, whose parsing takes a third of a composition, and the metadata of installed
+packages, for which every Trainer and every run asks.
 """
 
 import os

@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest
