@@ -48,8 +48,9 @@ class WarmCommands:
 
     def __init__(self, environment: Mapping[str, str], shared: Path) -> None:
         self.environment = environment
+        session = environment.get("PYTEST_XDIST_TESTRUNUID", os.getpid())
+        address = f"\0imdbattn tests {session}"  # of Linux's abstract sockets, which are no files
         with FileLock(shared / "warm.lock"):
-            address = f"\0{shared}"  # of Linux's abstract sockets, which are no files
             if not self.connects(address):
                 start_warm(address, environment)
                 assert self.connects(address), "tests/warm.py has ended"
