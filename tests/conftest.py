@@ -36,7 +36,7 @@ from imdbattn.tools.export import settings as export
 from imdbattn.tools.faithfulness import settings as faithfulness
 from imdbattn.tools.search import settings as search
 from imdbattn.tracking import settings as tracking
-from tests.once import read_once
+from tests.once import ask_once, parse_once
 from tests.processes import READ_LATE, ROOT, WarmCommands
 from tests.world import write_world
 
@@ -45,7 +45,7 @@ os.environ |= {"HF_HUB_OFFLINE": "1", "WANDB_MODE": "offline", "PYTHONPATH": str
 # The environment of commands, without what libraries set while tests train in this process.
 ENVIRONMENT = dict(os.environ)
 
-read_once()
+ask_once()
 
 # A first example may import torchmetrics or scikit-learn, which takes seconds on a busy machine.
 hypothesis.settings.register_profile("busy machine", deadline=None, max_examples=30)
@@ -76,6 +76,7 @@ def pytest_collection_finish() -> None:
     """Garbage collections take a twentieth of the tests' time if each goes through all modules and
     tests again.
     """
+    parse_once()  # Hydra searches for its plugins, which the controller of pytest-xdist need not
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)

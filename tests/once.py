@@ -1,42 +1,42 @@
-"""What does not change while tests run is read once in a process and its forks: the files that
-Hydra composes, whose parsing takes a third of a composition, and the metadata of installed
-packages, for which every Trainer and every run asks.
+"""What does not change while tests run is read once in a process and its forks: the metadata of
+installed packages, for which every Trainer and every run asks, and the files that Hydra composes,
+whose parsing takes a third of a composition.
 """
 
-import os
 import pickle
+from collections.abc import Iterable
 from functools import cache
 from importlib import metadata
 from pathlib import Path
 
-from hydra._internal.core_plugins.file_config_source import FileConfigSource
-from hydra.plugins.config_source import ConfigResult
-
-parse = FileConfigSource.load_config
+from hydra._internal.sources_registry import SourcesRegistry
+from hydra.core.plugins import Plugins
 
 
-def read_once() -> None:
-    FileConfigSource.load_config = load
+def ask_once() -> None:
+    """Keeps the answers of importlib.metadata; to be called before Lightning imports it."""
     metadata.entry_points, metadata.version = cache(metadata.entry_points), cache(metadata.version)
 
 
-@cache
-def parsed(provider: str, folder: str, name: str, modified: int) -> bytes:
-    """The file with this name in the folder, pickled; again after it was modified."""
-    return pickle.dumps(parse(FileConfigSource(provider, folder), name))
+def parse_once(files: Iterable[Path] = (), folder: Path = Path()) -> None:
+    """Keeps the content of Hydra's files until they are modified; these files in a folder are read
+    now.
+    """
+    Plugins.instance()  # which imports Hydra's own plugins again
+    kind = SourcesRegistry.instance().resolve("file")
+    parse = kind.load_config
 
+    @cache
+    def parsed(provider: str, place: str, name: str, modified: int) -> bytes:
+        return pickle.dumps(parse(kind(provider, place), name))
 
-def load(source: FileConfigSource, config_path: str) -> ConfigResult:
-    """The content of a file of settings, as Hydra's own method."""
-    name = source._normalize_file_name(config_path)
-    file = Path(source.path, name)
-    if not file.exists():
-        return parse(source, config_path)  # which raises Hydra's error
-    return pickle.loads(parsed(source.provider, source.path, name, file.stat().st_mtime_ns))
+    def load(source, config_path: str):
+        name = source._normalize_file_name(config_path)
+        file = Path(source.path, name)
+        if not file.exists():
+            return parse(source, config_path)  # which raises Hydra's error
+        return pickle.loads(parsed(source.provider, source.path, name, file.stat().st_mtime_ns))
 
-
-def read_all(folder: Path) -> None:
-    """Reads all files of settings in a folder, as commands will."""
-    source = FileConfigSource("main", str(folder))
-    for file in folder.rglob("*.yaml"):
-        source.load_config(os.path.relpath(file, folder))
+    kind.load_config = load
+    for file in files:
+        kind("main", str(folder)).load_config(str(file.relative_to(folder)))

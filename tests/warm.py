@@ -47,9 +47,9 @@ LAZY += "statsmodels.stats.contingency_tables statsmodels.stats.multitest wandb.
 
 def import_everything() -> None:
     import imdbattn
-    from tests.once import read_once
+    from tests.once import ask_once
 
-    read_once()
+    ask_once()
     imdbattn.prepare()
     for module in pkgutil.walk_packages(imdbattn.__path__, "imdbattn."):
         if module.name.removeprefix("imdbattn.") not in COMMANDS:
@@ -83,9 +83,9 @@ def compose_once() -> None:
     from hydra import compose, initialize_config_dir
 
     from imdbattn.settings.keys import conf_dir
-    from tests.once import read_all
+    from tests.once import parse_once
 
-    read_all(conf_dir())
+    parse_once(conf_dir().rglob("*.yaml"), conf_dir())
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         compose(
             "train",
