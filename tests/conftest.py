@@ -22,6 +22,7 @@ from filelock import FileLock
 from hydra import compose, initialize_config_dir
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
 
 from imdbattn.launch.hydra_config import plain_dict, register_resolvers, with_task
 from imdbattn.launch.process import SWEEP_PID
@@ -35,6 +36,7 @@ from imdbattn.tools.export import settings as export
 from imdbattn.tools.faithfulness import settings as faithfulness
 from imdbattn.tools.search import settings as search
 from imdbattn.tracking import settings as tracking
+from tests.once import ask_once, parse_once
 from tests.processes import READ_LATE, ROOT, WarmCommands
 from tests.world import write_world
 
@@ -42,6 +44,8 @@ from tests.world import write_world
 os.environ |= {"HF_HUB_OFFLINE": "1", "WANDB_MODE": "offline", "PYTHONPATH": str(ROOT)}
 # The environment of commands, without what libraries set while tests train in this process.
 ENVIRONMENT = dict(os.environ)
+
+ask_once()
 
 # A first example may import torchmetrics or scikit-learn, which takes seconds on a busy machine.
 hypothesis.settings.register_profile("busy machine", deadline=None, max_examples=30)
@@ -72,6 +76,7 @@ def pytest_collection_finish() -> None:
     """Garbage collections take a twentieth of the tests' time if each goes through all modules and
     tests again.
     """
+    parse_once()  # Hydra searches for its plugins, which the controller of pytest-xdist need not
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
@@ -156,21 +161,28 @@ def composed(choose):
     """composed(overrides..., config="train"): the settings of a command line as a dict, not
     validated.
 
-    Overrides that choose no file are applied to a copy of the config of the files, in 0.01 s.
+    Overrides that choose no file are applied to a copy of the config of the files, in 0.01 s, and
+    those of the same words once.
     """
     register_resolvers()
 
-    def get(*given: str, config: str = "train") -> dict:
+    @cache
+    def parsed(word: str) -> Override:
+        (override,) = OverridesParser.create().parse_overrides([word])
+        return override
+
+    @cache
+    def apply(given: tuple[str, ...], config: str, environment: tuple[str | None, ...]) -> bytes:
         overrides = with_task(config, given)
         keys = [word.lstrip("+~").partition("=")[0] for word in overrides]
         chosen = [key.startswith("hydra") or (conf_dir() / key).is_dir() for key in keys]
-        environment = tuple(map(os.environ.get, SLURM))
         cfg = pickle.loads(choose(config, tuple(compress(overrides, chosen)), environment))
         others = [word for word, choice in zip(overrides, chosen, strict=True) if not choice]
-        ConfigLoaderImpl._apply_overrides_to_config(
-            OverridesParser.create().parse_overrides(others), cfg
-        )
-        return plain_dict(cfg)
+        ConfigLoaderImpl._apply_overrides_to_config([*map(parsed, others)], cfg)
+        return pickle.dumps(plain_dict(cfg))
+
+    def get(*given: str, config: str = "train") -> dict:
+        return pickle.loads(apply(given, config, tuple(map(os.environ.get, SLURM))))
 
     return get
 
@@ -197,12 +209,12 @@ def data_settings(settings):
 
 
 @pytest.fixture(scope="session")
-def warm_commands():
+def warm_commands(shared):
     started: list[WarmCommands] = []
 
     def get() -> WarmCommands:
         if not started:
-            started.append(WarmCommands(ENVIRONMENT))
+            started.append(WarmCommands(ENVIRONMENT, shared))
         return started[0]
 
     yield get

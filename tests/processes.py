@@ -14,6 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
+
 ROOT = Path(__file__).parents[1]
 # Environment variables that are read while a command runs. Any other may be read by an import.
 READ_LATE = ("COLUMNS", "IMDBATTN_", "MASTER_PORT", "NETRC", "SLURM_", "WANDB_")
@@ -39,16 +41,28 @@ def started(command: list[str], **more: Any) -> Iterator[subprocess.Popen]:
 class WarmCommands:
     """Runs commands of the package as `subprocess.run([python, "-m", ...])` does, each in a fork of
     tests/warm.py.
+
+    All workers of pytest-xdist share its process, which starts in the first of them that needs it
+    and ends after the last.
     """
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    def __init__(self, environment: Mapping[str, str], shared: Path) -> None:
         self.environment = environment
-        self.connection, theirs = socket.socketpair()
-        with theirs:
-            command = [sys.executable, "-m", "tests.warm", str(theirs.fileno())]
-            more: Any = {"cwd": ROOT, "env": self.environment, "pass_fds": [theirs.fileno()]}
-            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, **more)
-        assert self.connection.recv(1), "tests/warm.py has ended"
+        session = environment.get("PYTEST_XDIST_TESTRUNUID", os.getpid())
+        address = f"\0imdbattn tests {session}"  # of Linux's abstract sockets, which are no files
+        with FileLock(shared / "warm.lock"):
+            if not self.connects(address):
+                start_warm(address, environment)
+                assert self.connects(address), "tests/warm.py has ended"
+
+    def connects(self, address: str) -> bool:
+        """Connects to the process, and waits until it has imported everything; False without it."""
+        self.connection = socket.socket(socket.AF_UNIX)
+        try:
+            self.connection.connect(address)
+            return bool(self.connection.recv(1))
+        except ConnectionError:  # there is none yet, or it ends now
+            return False
 
     def suits(self, environment: Mapping[str, str]) -> bool:
         """Whether an import would find the same environment variables as in tests/warm.py."""
@@ -93,7 +107,16 @@ class WarmCommands:
 
     def close(self) -> None:
         self.connection.close()
-        self.process.wait(60)
+
+
+def start_warm(address: str, environment: Mapping[str, str]) -> None:
+    """Starts tests/warm.py, which listens at this address until nobody is connected."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(address)
+        listener.listen()
+        command = [sys.executable, "-m", "tests.warm", str(listener.fileno())]
+        more: Any = {"cwd": ROOT, "env": environment, "pass_fds": [listener.fileno()]}
+        subprocess.Popen(command, stdin=subprocess.DEVNULL, **more)
 
 
 def wait_for(condition: Callable[[], Any], seconds: float = 120.0) -> None:

@@ -1,9 +1,10 @@
 """Forks the package's commands from a process that has imported everything: a command starts in 0.1
 s instead of 4.
 
-`python -m tests.warm <file descriptor of a socket>`, started by processes.WarmCommands. Each
-command gets a fork of its own, with its own process id, session, working folder, environment,
-standard streams and exit status.
+`python -m tests.warm <file descriptor of a socket that listens>`, started by
+processes.WarmCommands. Each connection is served by a fork, and each command gets a fork of that
+one, with its own process id, session, working folder, environment, standard streams and exit
+status.
 """
 
 import atexit
@@ -17,6 +18,7 @@ import socket
 import sys
 import threading
 import traceback
+from importlib import metadata
 from pathlib import Path
 
 COMMANDS = (
@@ -45,13 +47,16 @@ LAZY += "statsmodels.stats.contingency_tables statsmodels.stats.multitest wandb.
 
 def import_everything() -> None:
     import imdbattn
+    from tests.once import ask_once
 
+    ask_once()
     imdbattn.prepare()
     for module in pkgutil.walk_packages(imdbattn.__path__, "imdbattn."):
         if module.name.removeprefix("imdbattn.") not in COMMANDS:
             importlib.import_module(module.name)
     for name in LAZY.split():
         importlib.import_module(name)
+    look_around()
     compose_once()
     names = [task.read_text().strip() for task in Path("/proc/self/task").glob("*/comm")]
     # pyarrow's allocator restarts its own after a fork
@@ -61,6 +66,16 @@ def import_everything() -> None:
     gc.freeze()  # no collection touches these pages again, which would copy them
 
 
+def look_around() -> None:
+    """Finds out what each run records of the checkout and of packages, and the plugins of
+    Lightning's Trainer.
+    """
+    from imdbattn.runs.environment import environment
+
+    environment()
+    metadata.entry_points(group="lightning.pytorch.callbacks_factory")
+
+
 def compose_once() -> None:
     """Composes settings as each command does: Hydra's parser is several times faster after its
     first words.
@@ -68,12 +83,37 @@ def compose_once() -> None:
     from hydra import compose, initialize_config_dir
 
     from imdbattn.settings.keys import conf_dir
+    from tests.once import parse_once
 
+    parse_once(conf_dir().rglob("*.yaml"), conf_dir())
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         compose(
             "train",
             ["model=residual_pe", "seed=2", "data.path=a b.csv", "+trainer.callbacks=[{a: 1}]"],
         )
+
+
+def next_connection(listener: socket.socket) -> socket.socket:
+    """Waits for connections and forks. Returns the connection, in the fork only; ends when all
+    connections are closed.
+    """
+    forks = 0
+    listener.settimeout(1)
+    while True:
+        try:
+            connection, _ = listener.accept()
+        except TimeoutError:
+            while forks and os.waitpid(-1, os.WNOHANG)[0]:
+                forks -= 1
+            if not forks:
+                os._exit(0)
+            continue
+        if os.fork() == 0:
+            listener.close()
+            connection.settimeout(None)
+            return connection
+        forks += 1
+        connection.close()
 
 
 def next_command(requests: socket.socket) -> str:
@@ -84,7 +124,7 @@ def next_command(requests: socket.socket) -> str:
     while True:
         _, streams, *_ = socket.recv_fds(requests, 1, 4)
         if not streams:
-            sys.exit()
+            os._exit(0)
         if (pid := os.fork()) == 0:
             return become(requests, *streams)
         for stream in streams:
@@ -138,4 +178,4 @@ def run_to_the_end(module: str) -> None:
 
 if __name__ == "__main__":
     import_everything()
-    run_to_the_end(next_command(socket.socket(fileno=int(sys.argv[1]))))
+    run_to_the_end(next_command(next_connection(socket.socket(fileno=int(sys.argv[1])))))

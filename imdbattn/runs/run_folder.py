@@ -70,7 +70,8 @@ def attention_of(head: str) -> str:
 
 def is_debug(settings: "Training | Mapping[str, object]") -> bool:
     """Returns whether the numbers of a run are not results, as with debug=fast."""
-    return any(flat(as_dict(settings)).get(key) for key in DEBUG)
+    given = flat(as_dict(settings))
+    return any(given.get(key) for key in DEBUG)
 
 
 def results_file(settings: "Training | Mapping[str, object]") -> str:

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import example, given, strategies
+from hypothesis import settings as examples
 
 from imdbattn.data import glove
 from imdbattn.data.corpus import prepare_reviews
@@ -163,6 +164,7 @@ TABLES = strategies.dictionaries(
     {"\ufeff": (3.4028234663852886e38, -3.4028234663852886e38, 1e-45), "nan": (0.0, -0.0, 1.0)}
 )
 @given(TABLES)
+@examples(max_examples=12)
 def test_vectors_in_each_form_are_read_back_to_the_last_bit(form, tmp_path_factory, table):
     folder = tmp_path_factory.mktemp("v")
     words, vectors = list(table), np.array(list(table.values()), np.float32)

@@ -176,7 +176,7 @@ def test_pairs_without_spaces_train_on_characters(settings, tmp_path):
     rows = [f"{source}\t数{target}" for source, target in pairs]
     (tmp_path / "cmn.txt").write_text("\n".join(rows) + "\n", "utf-8")
     cfg = settings(
-        *("task=seq2seq", "model=seq2seq_attention", "data=translation", "pictures=true"),
+        *("task=seq2seq", "model=seq2seq_attention", "data=translation", "pictures=false"),
         *(f"data.path={tmp_path}/cmn.txt", "data.tokenizer=characters", "trainer.max_epochs=2"),
         *("model.net.hidden=16", "model.net.width=8"),
         *("logger=csv", "trainer=cpu", "trainer.enable_progress_bar=false"),

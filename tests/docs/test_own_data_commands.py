@@ -71,9 +71,7 @@ def table(count: int, name: str) -> datasets.Dataset:
 
 
 def run(shell, folder, *words):
-    done = shell(
-        "train", *words, "hydra.run.dir=run", cwd=folder, env={"PYTHONPATH": f"{ROOT}:{folder}"}
-    )
+    done = shell("train", *words, "hydra.run.dir=run", cwd=folder)
     assert done.returncode == 0, done.stderr
     assert (folder / "run" / "metrics.json").exists()
 

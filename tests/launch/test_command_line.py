@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from functools import cache
 
 import pytest
 
@@ -26,21 +27,30 @@ def test_a_wrong_value_gives_one_line_and_an_exit_status(shell):
         )
 
 
-def test_help_lists_the_choices(shell):
-    done = shell("train", "--help")
-    assert done.returncode == 0
+@pytest.fixture(scope="module")
+def help_of(shell):
+    """help_of("train", words...): what a command prints with --help, once in this file."""
+
+    @cache
+    def get(command: str, *words: str) -> str:
+        done = shell(command, "--help", *words)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return get
+
+
+def test_help_lists_the_choices(help_of):
     for word in (*RUNGS, "wandb, ", "imdbattn-train -m", "run=<run folder>"):
-        assert word.rstrip(", ") in done.stdout, word
-    assert "== Configuration groups ==" not in done.stdout
-    assert "run=<run folder>" in shell("predict", "--help").stdout
-    assert "split=validation" in shell("evaluate", "--help").stdout
+        assert word.rstrip(", ") in help_of("train"), word
+    assert "== Configuration groups ==" not in help_of("train")
+    assert "run=<run folder>" in help_of("predict")
+    assert "split=validation" in help_of("evaluate")
 
 
 @pytest.mark.parametrize("words", ["", "data=order_probe", "model=seq2seq_attention data=reverse"])
-def test_help_explains_each_setting(shell, words):
-    settings = shell("train", "--help", *words.split()).stdout.partition(
-        "Settings and their defaults:"
-    )[2]
+def test_help_explains_each_setting(help_of, words):
+    settings = help_of("train", *words.split()).partition("Settings and their defaults:")[2]
     values = re.findall(r"^ *\w+: .*", settings, re.M)
     assert len(values) > 60
     assert "at the top of the schedule" in " ".join(settings.replace("#", "").split())

@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 import torch
 from hypothesis import example, given
+from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from benchmarks import textbook
@@ -237,6 +238,7 @@ def by_the_book(
     st.integers(0, 10_000),
 )
 @example("none", 2, 1.0, 0)  # tells the size of ended outputs
+@examples(max_examples=15)
 def test_beam_search_equals_a_simple_implementation(score, beams, length_penalty, seed):
     """In a batch, against lists; an ended sequence stays in the beam once, and does not displace
     the others. One beam is greedy search.

@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -23,7 +22,6 @@ import torch
 
 import imdbattn.check
 from imdbattn.errors import UserError
-from imdbattn.tools.check import process
 from imdbattn.tools.check.options import parse
 from imdbattn.tools.check.parts import RULES, check
 from imdbattn.tools.check.report import Outcome, as_text
@@ -68,25 +66,6 @@ def command(shell, tmp_path) -> Callable[..., subprocess.CompletedProcess]:
     everything.
     """
     return partial(shell, "check", cwd=tmp_path, real=True)
-
-
-@pytest.fixture
-def here(tmp_path, monkeypatch, capsys) -> Callable[..., subprocess.CompletedProcess]:
-    """As command, for promises that are not about processes: the file is checked in this one."""
-
-    def run(file: str, names: dict, *limits_and_sheet: Any) -> Outcome:
-        outcome = Outcome(file)
-        for message in check(str(tmp_path / file), names, limits_and_sheet[2]):
-            outcome.take(message)
-        return outcome
-
-    def command(*arguments: str) -> subprocess.CompletedProcess:
-        status = process.run_all(parse([*arguments]))
-        return subprocess.CompletedProcess(arguments, status, *capsys.readouterr())
-
-    monkeypatch.setattr(process, "run", run)
-    monkeypatch.chdir(tmp_path)
-    return command
 
 
 @cache
@@ -296,7 +275,7 @@ def write(folder: Path, text: str) -> str:
     return (folder / "mine.py").write_text(text) and "mine.py"
 
 
-def test_exit_status_and_text(command, tmp_path):
+def test_exit_status_and_text(command, here, tmp_path):
     done = command(write(tmp_path, without(LINEARS, "Classifier")))
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(
@@ -304,7 +283,7 @@ def test_exit_status_and_text(command, tmp_path):
     )
     assert "Not in the file: scaled_dot_product_attention, " in done.stdout
     assert done.stdout.endswith("36 of 36 checks hold.\n")
-    done = command(str(FOLDER / "wrong" / "softmax_over_queries.py"))
+    done = here(str(FOLDER / "wrong" / "softmax_over_queries.py"))
     assert (done.returncode, done.stderr) == (1, "")
     assert done.stdout.index("ok  ") < done.stdout.index(
         "WRONG  SelfAttention: softmax-over-queries."
@@ -391,8 +370,9 @@ def test_a_file_is_read_as_its_encoding_declares(here, tmp_path):
     assert here("mine.py").returncode == 0
     (tmp_path / "mine.py").write_bytes(text.partition("\n")[2].encode("gbk"))
     advice = "save it as UTF-8, or declare its encoding in the first line"
-    with pytest.raises(UserError, match=rf"mine\.py is not Python .*{advice}"):
-        here("mine.py")
+    done = here("mine.py")
+    assert done.returncode == 2
+    assert re.fullmatch(rf"error: mine\.py is not Python .*{advice}.*\n", done.stderr)
 
 
 def test_the_stub_is_checked_quickly_and_reported_as_unwritten(command, tmp_path):
@@ -429,10 +409,10 @@ def test_the_stub_is_checked_quickly_and_reported_as_unwritten(command, tmp_path
         (["other.py", "bad.py", "--format", "gradescope"], "--format gradescope is for one file"),
     ],
 )
-def test_wrong_input_ends_in_one_line(command, tmp_path, arguments, error):
+def test_wrong_input_ends_in_one_line(here, tmp_path, arguments, error):
     (tmp_path / "bad.py").write_text("def f(:\n")
     (tmp_path / "other.py").write_text("x = 1\n")
-    done = command(*arguments)
+    done = here(*arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("error: ")
     assert done.stderr.count("\n") == 1

@@ -299,19 +299,19 @@ SOFT = "import torch\n\ndef soft(a, n):\n    return {}\n"
 RIGHT_SOFT = "a.masked_fill(torch.arange(a.shape[-1]) >= n[:, None, None], -1e9).softmax(-1)"
 
 
-def test_a_teacher_adds_a_sheet_as_a_yaml_file(shell, tmp_path):
+def test_a_teacher_adds_a_sheet_as_a_yaml_file(here, tmp_path):
     (tmp_path / "my_sheet.yaml").write_text(yaml.safe_dump(MINE))
     (tmp_path / "right.py").write_text(SOFT.format(RIGHT_SOFT))
     (tmp_path / "wrong.py").write_text(SOFT.format("a.softmax(-1)"))
     options = ["--sheet", "my_sheet.yaml", "--json"]
-    done = shell("check", "right.py", *options, cwd=tmp_path, real=True)
+    done = here("right.py", *options)
     assert (done.returncode, done.stderr) == (0, "")
-    done = shell("check", "wrong.py", *options, "--require", "soft", cwd=tmp_path, real=True)
+    done = here("wrong.py", *options, "--require", "soft")
     (found,) = [one for one in json.loads(done.stdout)["checks"] if one["held"] is False]
     assert (found["part"], found["finding"]) == ("soft", "lengths-ignored")
     assert found["fix"].startswith("Replace the scores")
     assert found["fix"].endswith(" As a whole: Mask first.")
-    done = shell("check", "--stub", "my_sheet.yaml", cwd=tmp_path, real=True)
+    done = here("--stub", "my_sheet.yaml")
     assert "def soft(a, n):" in done.stdout
 
 
@@ -334,11 +334,11 @@ def test_a_sheet_with_a_mistake_is_refused_by_name(change, error, tmp_path):
         load(str(file))
 
 
-def test_a_bad_pattern_of_a_sheet_ends_in_one_line(shell, tmp_path):
+def test_a_bad_pattern_of_a_sheet_ends_in_one_line(here, tmp_path):
     page = {"parts": {"soft": MINE["parts"]["soft"] | {"names": ["soft("]}}}
     (tmp_path / "my_sheet.yaml").write_text(yaml.safe_dump(page))
     (tmp_path / "mine.py").write_text("def soft(a, n):\n    return a\n")
-    done = shell("check", "mine.py", "--sheet", "my_sheet.yaml", cwd=tmp_path, real=True)
+    done = here("mine.py", "--sheet", "my_sheet.yaml")
     assert done.returncode == 2
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()
@@ -346,8 +346,8 @@ def test_a_bad_pattern_of_a_sheet_ends_in_one_line(shell, tmp_path):
 
 
 @pytest.mark.parametrize("sheet", OWN)
-def test_the_stub_of_a_sheet_is_recognized_and_unwritten(sheet, shell, tmp_path):
-    done = shell("check", "--stub", sheet, cwd=tmp_path, real=True)
+def test_the_stub_of_a_sheet_is_recognized_and_unwritten(sheet, here, tmp_path):
+    done = here("--stub", sheet)
     (file := tmp_path / "stub.py").write_text(done.stdout)
     outcome = outcome_of(file)
     assert outcome.sheet == load(sheet).title
