@@ -388,7 +388,7 @@ WRONG = [
         "lab_plain",
         "Seq2SeqModel",
         "time and batch are exchanged",
-        "depends-on-batch",
+        "not-batch-first",
         (
             "self.encoder = nn.GRU(EMBEDDING, HIDDEN, batch_first=True)\n"
             "        self.decoder = nn.GRU(EMBEDDING, HIDDEN, batch_first=True)"
