@@ -1,6 +1,7 @@
 """imdbattn.check names a line of a wrong part whose change makes the part right."""
 
 import json
+import time
 import resource
 from pathlib import Path
 
@@ -121,6 +122,16 @@ def test_the_line_is_shown_below_the_finding(tmp_path):
 def test_no_line_is_looked_for_without_time(tmp_path):
     (file := tmp_path / "mine.py").write_text(HEAD + ATTENTION.replace("dim=-1", "dim=1"))
     assert not any("line" in result for result in checked(file, 0).results)
+
+
+@pytest.mark.parametrize(("seconds", "is_found"), [(0.3, False), (SECONDS, True)])
+def test_the_time_of_the_checks_counts_for_the_line(seconds, is_found, tmp_path):
+    slow = "import time\n\nwhile time.process_time() < END:\n    pass\n"
+    text = HEAD + ATTENTION.replace("dim=-1", "dim=1")
+    (file := tmp_path / "mine.py").write_text(
+        text + slow.replace("END", str(time.process_time() + 0.4))
+    )
+    assert any("line" in result for result in checked(file, seconds).results) == is_found
 
 
 @pytest.mark.parametrize("call", ["open({!r}, 'w')", "torch.save(x, {!r})"])
