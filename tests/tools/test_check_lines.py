@@ -1,8 +1,8 @@
 """imdbattn.check names a line of a wrong part whose change makes the part right."""
 
 import json
-import time
 import resource
+import time
 from pathlib import Path
 
 import pytest
