@@ -256,7 +256,8 @@ def differs_inside(
         names.append((heads, attention_names(three, heads, False, whole, norm(x_BTD), mask_BT)))
     tables = {1: TABLES["SelfAttention"], HEADS: TABLES["MultiHeadSelfAttention"]}
     known_results = {
-        keep: Results([keep(z, x_BTD, mask_BT) for z in results]) for keep in (words_only, whole)
+        words_only: Results([words_only(z, x_BTD, mask_BT) for z in results]),
+        whole: Results(results),
     }
 
     def gives(steps: dict[str, str], names: Names, keep: Call = words_only) -> bool:

@@ -67,8 +67,8 @@ def settle(
     ways = without_rare(candidates[0], ways, rules[0])
     left = [(part, way) for part in candidates for way in ways]
     # a mask that may be True on words or on padding is not inverted by mistake
-    masked = [way for way in ways if any("mask" in value for value in way.arguments.values())]
-    unsaid = ("mask-inverted",) if len({is_given_padding(way) for way in masked}) > 1 else ()
+    meanings = {is_given_padding(way) for way in ways if is_given_mask(way)}
+    unsaid = ("mask-inverted",) if len(meanings) > 1 else ()
     ranks = [0]
     for rule in rules:
         if rule is rules[-1]:
@@ -168,6 +168,11 @@ def is_for_padding(called: Callable[..., object]) -> bool:
 def is_given_padding(way: Way) -> bool:
     """Whether this way gives a mask that is True, or 1, on padding."""
     return any("~mask" in value and "torch.zeros" not in value for value in way.arguments.values())
+
+
+def is_given_mask(way: Way) -> bool:
+    """Whether this way gives a mask."""
+    return any("mask" in value for value in way.arguments.values())
 
 
 def is_as_others(way: Way, called: Callable[..., object], part: Part) -> bool:
