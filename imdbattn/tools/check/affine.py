@@ -108,16 +108,21 @@ def fit(x_ND: Tensor, y_NM: Tensor) -> Tensor:
     """(M, D + 1), weight and bias of the affine function of x that is closest to y."""
     if not bool(x_ND.isfinite().all() and y_NM.isfinite().all()):
         return torch.full((y_NM.shape[1], x_ND.shape[1] + 1), float("nan"))
-    return torch.linalg.lstsq(
-        F.pad(x_ND, (0, 1), value=1), y_NM, rcond=1e-5, driver="gelsy"
-    ).solution.mT
+    return solved(x_ND, y_NM)
+
+
+def solved(x_ND: Tensor, y_NM: Tensor) -> Tensor:
+    """As fit, for finite numbers."""
+    x_NE = F.pad(x_ND, (0, 1), value=1)
+    return torch.linalg.lstsq(x_NE, y_NM, rcond=1e-5, driver="gelsy").solution.mT
 
 
 def fits(x_ND: Tensor, targets: list[Tensor]) -> list[Tensor]:
     """As fit, for each target (N, M), where both are finite."""
+    y_NM = torch.cat(targets, 1) if len(targets) > 1 else targets[0]
+    if bool(x_ND.isfinite().all()) and bool(y_NM.isfinite().all()):
+        return [*solved(x_ND, y_NM).split([y.shape[1] for y in targets])]
     is_finite = x_ND.isfinite().all(1)
-    if len(targets) > 1 and is_finite.all() and all(bool(y.isfinite().all()) for y in targets):
-        return [*fit(x_ND, torch.cat(targets, 1)).split([y.shape[1] for y in targets])]
     rows = [is_finite & y.isfinite().all(1) for y in targets]
     return [fit(x_ND[row], y[row]) for y, row in zip(targets, rows, strict=True)]
 
