@@ -56,7 +56,7 @@ def import_everything() -> None:
             importlib.import_module(module.name)
     for name in LAZY.split():
         importlib.import_module(name)
-    look_around()
+    find_environment()
     compose_once()
     names = [task.read_text().strip() for task in Path("/proc/self/task").glob("*/comm")]
     # pyarrow's allocator restarts its own after a fork
@@ -66,7 +66,7 @@ def import_everything() -> None:
     gc.freeze()  # no collection touches these pages again, which would copy them
 
 
-def look_around() -> None:
+def find_environment() -> None:
     """Finds out what each run records of the checkout and of packages, and the plugins of
     Lightning's Trainer.
     """

@@ -1,6 +1,7 @@
 """Makes and calls what a sheet asks for as one of the parts that the rules know."""
 
 import copy
+import inspect
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -61,7 +62,7 @@ class Adapter:
         if "D // heads" in asked and not {"heads", "settings"} & {*asked}:
             sizes = sizes | {"heads": 1}  # the class is one head
         self.asked = {*asked}
-        settings = Settings(wanted, sizes | names, self.asked, defaults_of(make))
+        settings = Settings(wanted, sizes | names, self.asked, defaults_of(parameters))
         given, named = arguments_of(parameters, wanted, sizes | names | {"settings": settings})
         module = make(*given, **named)
         is_model = self.given[:1] == ["tokens"] and isinstance(module, nn.Module)
@@ -132,11 +133,11 @@ def class_count(module: nn.Module, classes: int) -> int:
     return 2 if 2 in outputs and classes not in outputs else classes
 
 
-def defaults_of(make: Callable[..., Any]) -> Any:
-    """An object of the class that annotates one of the arguments, such as cfg: Config, if it is
+def defaults_of(parameters: Mapping[str, inspect.Parameter]) -> Any:
+    """An object of the class that annotates one of the parameters, such as cfg: Config, if it is
     made without arguments; None if there is none.
     """
-    for one in parameters_of(make).values():
+    for one in parameters.values():
         if getattr(one.annotation, "__module__", "") == "_checked_file":
             with suppress(Exception):  # it needs arguments
                 return one.annotation()
@@ -162,11 +163,14 @@ class Settings:
         self._defaults = defaults
 
     def __getitem__(self, name: str) -> Any:
-        key = None if name.startswith("_") else meant(name, self._wanted)
-        if key is None and not name.startswith("_") and hasattr(self._defaults, name):
+        unknown = UnknownSetting(f"It was not checked: it is not known what {name} is.")
+        if name.startswith("_"):  # of Python itself, such as __deepcopy__
+            raise unknown
+        key = meant(name, self._wanted)
+        if key is None and hasattr(self._defaults, name):
             return getattr(self._defaults, name)
         if key is None or self._wanted[key] == "settings":
-            raise UnknownSetting(f"It was not checked: it is not known what {name} is.")
+            raise unknown
         self._asked.add(self._wanted[key])
         return evaluate(self._wanted[key], self._names)
 

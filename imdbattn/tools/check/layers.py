@@ -256,8 +256,8 @@ def differs_inside(
         names.append((heads, attention_names(three, heads, False, whole, norm(x_BTD), mask_BT)))
     tables = {1: TABLES["SelfAttention"], HEADS: TABLES["MultiHeadSelfAttention"]}
     known_results = {
-        words_only: Results([words_only(z, x_BTD, mask_BT) for z in results]),
-        whole: Results(results),
+        words_only: KnownResults([words_only(z, x_BTD, mask_BT) for z in results]),
+        whole: KnownResults(results),
     }
 
     def gives(steps: dict[str, str], names: Names, keep: Call = words_only) -> bool:
@@ -281,7 +281,7 @@ def differs_inside(
     return True
 
 
-class Results:
+class KnownResults:
     """Tensors of one shape. `y in results` is whether y is the same as one of them."""
 
     def __init__(self, tensors: list[Tensor]) -> None:
