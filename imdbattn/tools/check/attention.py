@@ -181,7 +181,7 @@ def is_given_heads(part: Part) -> bool:
 
 def exchanged(part: Part, three: Iterable[Projection]) -> str:
     """Which of queries, keys and values are computed from another argument."""
-    names = [name for name, _ in part.arguments]
+    names = [part.name_of(name) for name, _ in part.arguments]
     parts = [
         f"{what} are computed from {names[one.place]}, not from {names[number]}"
         for number, (what, one) in enumerate(zip(NAMES, three, strict=True))

@@ -17,7 +17,15 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 import imdbattn.tools.check.instead as instead
-from imdbattn.tools.check.numbers import Mistake, NotChecked, StudentError, mistake, normal, same
+from imdbattn.tools.check.numbers import (
+    Mistake,
+    NotChecked,
+    StudentError,
+    mistake,
+    named,
+    normal,
+    same,
+)
 from imdbattn.tools.check.operations import Operations, require_known, require_softmax
 from imdbattn.tools.check.part import Part, Recorder, net_of, student
 from imdbattn.tools.check.rules import require_no_lists, require_shape
@@ -265,8 +273,7 @@ def batch(part: Part) -> None:
     with Operations() as operations:
         decoding.once()
     require_known(operations.made, SHAPE, [WORDS] * REVIEWS, is_scaled=False)
-    texts = mistake("depends-on-batch-in-decoder", alone, together).args[1:]
-    raise Mistake("depends-on-batch", *texts)
+    raise named("depends-on-batch", "depends-on-batch-in-decoder", alone, together)
 
 
 def require_batch_first(decoding: Decoding, alone: Tensor, together: Tensor) -> None:
@@ -596,7 +603,7 @@ def lengths(part: Part) -> None:
     other = outputs.masked_fill(padding[..., None], 3.0)
     y, z = decoding(tokens), decoding(tokens, Memory(other, states, lengths_B))
     if not same(y, z, 1e-5):
-        raise Mistake("lengths-ignored", *mistake("lengths-not-used", y, z).args[1:])
+        raise named("lengths-ignored", "lengths-not-used", y, z)
     every = decoding(tokens, Memory(outputs, states, None))
     full = decoding(tokens, Memory(outputs, states, torch.full((REVIEWS,), WORDS)))
     if not same(every, full, 1e-5):

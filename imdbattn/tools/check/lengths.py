@@ -1,13 +1,21 @@
 """Rules that sheets add: lengths of each query, no lengths, and positions that are not trained."""
 
+import itertools
 from dataclasses import replace
 from functools import partial
 
 import torch
 from torch import nn
 
-from imdbattn.tools.check.numbers import NotChecked, StudentError, mistake, normal, same
-from imdbattn.tools.check.part import Part, call, inputs, net_of, with_other_padding
+from imdbattn.tools.check.numbers import (
+    NotChecked,
+    StudentError,
+    mistake,
+    named,
+    normal,
+    same,
+)
+from imdbattn.tools.check.part import Part, call, inputs, net_of, record, with_other_padding
 from imdbattn.tools.check.sheets import meant, parameters_of
 
 
@@ -98,6 +106,35 @@ def attention_mask(part: Part) -> None:
     y, z = (result(x, nothing)[1, :2] for x in (shorter, others))
     if not same(y, z, 1e-5):
         raise mistake("attention-mask-alone", y[0], z[0])
+    require_added(part, net, given)
+
+
+def require_added(part: Part, net: nn.Module, given: list[torch.Tensor]) -> None:
+    """Raises Mistake if an attn_mask of numbers is multiplied by a number before it is added to the
+    scores: the weights with it are compared with those without it.
+    """
+
+    def weights(bias: torch.Tensor) -> list[torch.Tensor]:
+        made = record(part, partial(net, attn_mask=bias), *given)
+        square = [x for x in made if x.shape[-2:] == bias.shape and bool((x > 0).all())]
+        return [x for x in square if same(x.sum(-1), torch.ones(x.shape[:-1]))]
+
+    bias = normal(3, 3, seed=8)
+    try:
+        before, after = weights(torch.zeros(3, 3)), weights(bias)
+    except StudentError:  # it may be bool alone
+        return
+    added = bias - bias.mean(-1, keepdim=True)
+    numbers = []
+    for x, y in itertools.product(before, after):
+        if x.shape == y.shape:
+            change = (y / x).log()
+            change = change - change.mean(-1, keepdim=True)
+            number = (change * added).mean() / added.square().mean()
+            if same(change, number * added + 0 * change, 1e-4):
+                numbers.append(number)
+    if numbers and not any(same(number, torch.ones(())) for number in numbers):
+        raise named("added-mask-changed", "attention-mask-scaled", numbers[0])
 
 
 def added_mask(part: Part) -> None:

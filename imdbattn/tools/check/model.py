@@ -23,7 +23,7 @@ from imdbattn.tools.check.classifier import (
     require_lengths,
 )
 from imdbattn.tools.check.formulas import RIGHT, diagnose
-from imdbattn.tools.check.numbers import Mistake, NotChecked, mistake, same
+from imdbattn.tools.check.numbers import Mistake, NotChecked, mistake, named, same
 from imdbattn.tools.check.operations import (
     Operation,
     Operations,
@@ -86,12 +86,11 @@ def weights_of_words(part: Part, tokens_BT: Tensor, lengths_B: Tensor) -> None:
         for w, length in zip(weights_B, lengths_B.tolist(), strict=True):
             on_words, on_padding = w[:, :length, :length].sum(), w[:, :length, length:].sum()
             if on_padding > 1e-3 and w[:, :length, length + 1 :].sum() < 1e-6 < on_words:
-                texts = mistake("one-position-too-many-in-model", w[0, 0], length=length).args[1:]
-                raise Mistake("one-position-too-many", *texts)
+                texts = "one-position-too-many-in-model"
+                raise named("one-position-too-many", texts, w[0, 0], length=length)
             if on_padding > 1e-3:
                 finding = "no-key-mask" if on_words > 1e-3 else "mask-inverted"
-                texts = mistake(f"{finding}-in-model", w[0, 0], length=length).args[1:]
-                raise Mistake(finding, *texts)
+                raise named(finding, f"{finding}-in-model", w[0, 0], length=length)
 
 
 def as_weights(x: Tensor, reviews: int, length: int) -> list[Tensor] | None:

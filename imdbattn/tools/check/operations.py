@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from imdbattn.tools.check.numbers import Mistake, mistake, same
+from imdbattn.tools.check.numbers import mistake, named, same
 from imdbattn.tools.check.part import HEADS, Part, Watching, call, inputs
 
 HIDDEN = -1e3  # a smaller score is that of a key that is masked
@@ -133,8 +133,8 @@ def require_transposed(made: list[Operation], sizes: dict[str, int]) -> None:
         if is_cut_without_transpose(before, after, sizes) or is_cut_without_transpose(
             after, before, sizes
         ):
-            texts = mistake("reshaped-not-transposed", before=shapes[0], after=shapes[1]).args[1:]
-            raise Mistake("heads-mix-words", *texts)
+            values = {"before": shapes[0], "after": shapes[1]}
+            raise named("heads-mix-words", "reshaped-not-transposed", **values)
 
 
 def above_one(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -197,9 +197,9 @@ def require_once(one: Softmax, earlier: list[Softmax]) -> None:
             x, y = one.scores.flatten(), other.weights.flatten()
             is_word = (x > HIDDEN) & (x != 0)
             if is_word.any() and same(x[is_word], y[is_word]):
-                raise named("softmax-applied-twice", "of-softmax-applied-twice", shown=x[is_word])
+                raise named("softmax-applied-twice", "of-softmax-applied-twice", x[is_word])
     if one.is_log:
-        raise named("log-softmax", "of-log-softmax", shown=one.weights)
+        raise named("log-softmax", "of-log-softmax", one.weights)
 
 
 def require_mask(
@@ -230,9 +230,9 @@ def require_mask(
     }
     for finding, words in known.items():
         if is_hidden(words):
-            raise named(finding, f"of-{finding}", shown=one.weights)
+            raise named(finding, f"of-{finding}", one.weights)
     if torch.equal(hidden, ~is_word.mT.expand(hidden.shape)):
-        raise named("queries-masked", "of-queries-masked", shown=one.weights)
+        raise named("queries-masked", "of-queries-masked", one.weights)
     if not hidden.any():
         weights = one.weights.reshape(hidden.shape)
         zeros = [weights.where(words, 0) for words in (is_word, queries)]
@@ -241,14 +241,14 @@ def require_mask(
         ]
         for after, finding in zip(zeros, ("mask-after-softmax", "queries-masked"), strict=True):
             if any(same(y, after, 1e-6) for y in results):
-                raise named(finding, f"of-{finding}", shown=after)
+                raise named(finding, f"of-{finding}", after)
         require_hidden(one.scores.reshape(hidden.shape)[~is_word.expand(hidden.shape)], one)
     require_all_heads(hidden, ~is_word, one)
     others = [is_word.any(0, keepdim=True), is_word.all(0, keepdim=True), *is_word.split(1)]
     rows = hidden[:, :, :1].flatten(0, 2)
     is_of_others = (rows[:, None] == ~is_word.view(1, count, length)).all(-1).any(1).all()
     if is_of_others or any(is_hidden(words) for words in others):
-        raise named("lengths-of-other-reviews", "of-lengths-of-other-reviews", shown=one.weights)
+        raise named("lengths-of-other-reviews", "of-lengths-of-other-reviews", one.weights)
 
 
 def require_all_heads(hidden: Tensor, padded: Tensor, one: Softmax) -> None:
@@ -257,16 +257,16 @@ def require_all_heads(hidden: Tensor, padded: Tensor, one: Softmax) -> None:
     is_free = [not bool(x.any()) for x in hidden.unbind(1)]
     if any(is_masked) and any(is_free):
         heads = ", ".join(str(place) for place, free in enumerate(is_free) if free)
-        raise named("no-key-mask", "of-some-heads", shown=one.weights, heads=heads)
+        raise named("no-key-mask", "of-some-heads", one.weights, heads=heads)
 
 
 def require_hidden(padded: Tensor, one: Softmax) -> None:
     """Raises Mistake if nothing is masked. padded: the scores of padded keys."""
     if padded[0].abs() < -HIDDEN and same(padded, padded[:1].expand_as(padded)):
-        raise named("mask-too-weak", "of-mask-too-weak", shown=padded)
+        raise named("mask-too-weak", "of-mask-too-weak", padded)
     if same(padded, padded[:1].expand_as(padded)):
-        raise named("mask-inverted", "of-mask-inverted", shown=one.weights)
-    raise named("no-key-mask", "of-no-key-mask", shown=one.weights)
+        raise named("mask-inverted", "of-mask-inverted", one.weights)
+    raise named("no-key-mask", "of-no-key-mask", one.weights)
 
 
 def require_scale(one: Softmax, earlier: list[Operation], sizes: dict[str, int]) -> None:
@@ -311,9 +311,3 @@ def require_scale(one: Softmax, earlier: list[Operation], sizes: dict[str, int])
         what = next(close, "multiplied by another number than 1 / sqrt(d)")
         values: dict[str, Any] = {"factor": f"{factor:.3g}", "right": f"{width**-0.5:.3g}"}
         raise named("wrong-scale", "of-wrong-scale", what=what, **values)
-
-
-def named(finding: str, texts: str, shown: Tensor | None = None, **values: object) -> Mistake:
-    """The finding with the texts of another one."""
-    tensors = () if shown is None else (shown,)
-    return Mistake(finding, *mistake(texts, *tensors, **values).args[1:])

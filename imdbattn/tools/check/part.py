@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 from imdbattn.tools.check.adapter import Adapter
 from imdbattn.tools.check.numbers import Mistake, NotChecked, StudentError, mask, mistake, normal
+from imdbattn.tools.check.sheets import meant, parameters_of
 from imdbattn.tools.check.tables import SIGNATURES, TABLES, Table, change_for
 
 WIDTH, HEADS, HIDDEN, QUERY_WIDTH = 8, 2, 10, 6
@@ -79,6 +80,17 @@ class Part:
     def shown(self) -> str:
         """How it is called, in the words of the sheet."""
         return self.adapter.entry.signature if self.adapter else self.signature
+
+    def name_of(self, argument: str) -> str:
+        """The solution's own name of an argument, or the documented one if it is given by order."""
+        if not self.adapter:
+            return argument
+        wanted = self.adapter.way.arguments
+        called = getattr(self.make, self.adapter.entry.method or "forward", self.make)
+        for name in parameters_of(called):
+            if re.search(rf"\b{argument}\b", wanted.get(meant(name, wanted) or "", "")):
+                return name
+        return argument
 
     def change(self, finding: str, table: Table | None = None) -> str:
         """What to change for a finding, also in the words of the sheet.

@@ -37,7 +37,13 @@ from imdbattn.tools.check.sheets import (
     parameters_of,
 )
 from imdbattn.tools.check.tables import PARTS, SIGNATURES
-from imdbattn.tools.check.trying import in_either_type, model_entry, models_of
+from imdbattn.tools.check.trying import (
+    in_either_type,
+    layer_entry,
+    layers_of,
+    model_entry,
+    models_of,
+)
 
 FIRST = [
     Rule("shape", rules.shape),
@@ -290,6 +296,10 @@ def sheet_of(own: Own, names: Mapping[str, str], sheet: str | None) -> Sheet | N
             taken = [thing for _, _, thing in matches(page, own)] if page else []
             if any(models_of(own, taken, entry, "", anywhere=False)):
                 return other
+    for other in () if plain or page else map(load, OWN):
+        entry = layer_entry(other)
+        if entry and any(layers_of(own, entry, "", anywhere=False)):
+            return other
     return page
 
 
@@ -312,7 +322,7 @@ def parts_of(
     named = {part: own[name] for part, name in names.items()}
     parts: dict[str, Part] = {}
     found = matches(sheet, named | own, anywhere)
-    for entry, name, thing in with_models(sheet, found, named | own, file, anywhere):
+    for entry, name, thing in with_those_tried(sheet, found, named | own, file, anywhere):
         shown = name if entry.any_name or entry.name in parts else entry.name
         adapter = Adapter(entry, entry.rules[0])
         if shown not in parts:
@@ -323,11 +333,15 @@ def parts_of(
     return list(parts.values())
 
 
-def with_models(
+def with_those_tried(
     sheet: Sheet, found: list[Match], own: Own, file: str, anywhere: bool = False
 ) -> list[Match]:
-    """What is found, with the classes that are models whatever their arguments' names are."""
+    """What is found, with the classes that are models whatever their arguments' names are; layers
+    under any name, if nothing is found.
+    """
     entry = model_entry(sheet)
+    if not found and (layer := layer_entry(sheet)):
+        found = [(layer, name, own[name]) for name in layers_of(own, layer, file, anywhere)]
     if entry is None:
         return found
     layers = [thing for one, _, thing in found if one.any_name and one is not entry]
@@ -361,29 +375,41 @@ def settle(part: Part) -> None:
         candidates.append(candidate)
     if part.kind in ("Decoder", "Seq2Seq"):
         return
-    is_callable = [in_either_type(candidate) is not None for candidate in candidates]
-    if entry.any_name and not any(is_callable) and (user := user_of(part)):
-        adapter.unchecked = f"It is called by {user} with other arguments, and is checked there."
-        return
+    made = [in_either_type(candidate) is not None for candidate in candidates]
     if part.kind == "scaled_dot_product_attention" and not entry.sizes:
         allow_equal_widths(candidates)
     if part.kind == "AdditiveAttention":
         try_equal_widths(candidates[0])
+    is_callable = any(made) or any(in_either_type(one) is not None for one in candidates)
+    if not is_callable and (user := user_of(part, must_run=not entry.any_name)):
+        adapter.unchecked = f"It is called by {user} with other arguments, and is checked there."
+        return
     tried: list[Callable[[Part], object]] = [rules.shape, rules.numbers, rules.padding]
     tried += [rules.batch] if part.kind == "Model" else [agrees, reference]
     best = settle_among(candidates, entry, called, tried)
     vars(part).update(vars(best))
 
 
-def user_of(part: Part) -> str:
-    """The name of another part of the file that has a module of this class; "" if there is none."""
+def user_of(part: Part, must_run: bool) -> str:
+    """The name of another part of the file that has a module of this class; "" if there is none.
+
+    must_run: whether only a part counts that can be called.
+    """
     for other in part.others:
         if isinstance(other.make, type):
             with suppress(StudentError, NotChecked, Mistake):
-                in_either_type(other)
+                if not may_run(other) and must_run:
+                    continue
                 if any(type(module) is part.make for module in net_of(other).modules()):
                     return other.name
     return ""
+
+
+def may_run(part: Part) -> bool:
+    """Whether the part can be called; a decoder, too, whose result may be wrong."""
+    if part.kind in ("Decoder", "Seq2Seq"):
+        return rank_of(decoder.logits_shape, part) >= 0
+    return in_either_type(part) is not None
 
 
 def allow_equal_widths(candidates: list[Part]) -> None:

@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from functools import partial
 from typing import Any
 
@@ -33,6 +33,7 @@ from imdbattn.tools.check.numbers import (
     StudentError,
     mask,
     mistake,
+    named,
     normal,
     same,
     show,
@@ -275,15 +276,17 @@ def with_inside(part: Part, net: Any, comparison: Comparison) -> Exception:
         require_skips(part, net, only_wide=True)
     try:
         found = comparison.diagnose(PADDED if PADDED in comparison.examples else "")
-    except Mistake as named:
-        if named.args[0] == "no-attention" and softmax_over_one(part, net):
+    except Mistake as known:
+        if known.args[0] == "no-attention" and softmax_over_one(part, net):
             sentence = "A softmax is over an axis of size one: all scores are 1 then."
             change = part.change("softmax-over-one", comparison.table)
-            raise Mistake("softmax-over-one", sentence, named.args[2], change) from named
-        if named.args[0] == "skip-in-attention" and not adds_again(part):
-            raise NotChecked(f"Differs from the sheet: {named.args[1]}") from named
-        if is_residual and named.args[0] == "no-g":
-            raise NotChecked(f"Differs from the sheet: {named.args[1]}") from named
+            raise Mistake("softmax-over-one", sentence, known.args[2], change) from known
+        if known.args[0] == "skip-in-attention" and not adds_again(part):
+            raise NotChecked(f"Differs from the sheet: {known.args[1]}") from known
+        if part.kind == "AdditiveAttention" and "before the sum" in known.args[1]:
+            require_effects(part, net, ("q",), 0)  # without W q the results are almost the same
+        if is_residual and known.args[0] == "no-g":
+            raise NotChecked(f"Differs from the sheet: {known.args[1]}") from known
         raise
     if is_right_inside and is_residual:
         require_skips(part, net, only_wide=False)
@@ -375,21 +378,25 @@ def adds_input(part: Part, attention: type) -> bool:
     return False
 
 
-def require_effects(part: Part, net: Call) -> None:
-    """Raises Mistake if some of the tensors that the part is given have no effect on the result."""
+def require_effects(
+    part: Part, net: Call, among: Container[str] | None = None, limit: float = 1e-6
+) -> None:
+    """Raises Mistake if some of the tensors that the part is given have no effect on the result.
+
+    among: their names, by default all. limit: a smaller effect, relative to the result, is none.
+    """
     given = inputs(part, 3, 3)
     before = call(part, net, *given)
     unused = []
     for place, (name, _) in enumerate(part.arguments[:-1]):
-        if given[place].is_floating_point():
+        if given[place].is_floating_point() and (among is None or name in among):
             moved = [x + normal(*x.shape, seed=7) if x is given[place] else x for x in given]
-            if same(call(part, net, *moved), before, 1e-6):
-                unused.append(name)
+            if same(call(part, net, *moved), before, limit):
+                unused.append(part.name_of(name))
     if unused:
         fix = part.change("argument-not-used")
-        finding = "argument-not-used" if len(unused) == 1 else "arguments-not-used"
-        texts = mistake(finding, before, name=" and ".join(unused), fix=fix).args[1:]
-        raise Mistake("argument-not-used", *texts)
+        texts = "argument-not-used" if len(unused) == 1 else "arguments-not-used"
+        raise named("argument-not-used", texts, before, name=" and ".join(unused), fix=fix)
 
 
 def require_row_sums(part: Part, net: Call) -> None:

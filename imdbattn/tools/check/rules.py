@@ -9,7 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from imdbattn.tools.check.numbers import Mistake, NotChecked, StudentError, mistake, normal, same
+from imdbattn.tools.check.numbers import (
+    Mistake,
+    NotChecked,
+    StudentError,
+    mistake,
+    named,
+    normal,
+    same,
+)
 from imdbattn.tools.check.operations import require_known_in
 from imdbattn.tools.check.part import (
     WIDTH,
@@ -85,7 +93,8 @@ def require_all_used(part: Part, net: Callable[..., Any], given: list[Tensor], y
         moved = [x + normal(*x.shape, seed=7) if x is given[place] else x for x in given]
         if not same(y, call(part, net, *moved), 1e-6):
             continue
-        example = mistake("argument-not-used", y, name=name, fix="").args[2]
+        shown = part.name_of(name)
+        example = mistake("argument-not-used", y, name=shown, fix="").args[2]
         if part.kind == "PositionalEncoding":
             sentence = "The positions are returned, not added to x."
             raise Mistake(
@@ -94,7 +103,7 @@ def require_all_used(part: Part, net: Callable[..., Any], given: list[Tensor], y
         if name == "v":
             sentence = "The values have no effect: something else is averaged, of another width."
             raise Mistake("keys-not-values", sentence, example, part.change("keys-not-values"))
-        raise mistake("argument-not-used", y, name=name, fix=part.change("argument-not-used"))
+        raise mistake("argument-not-used", y, name=shown, fix=part.change("argument-not-used"))
 
 
 def repeatable(part: Part) -> None:
@@ -122,14 +131,29 @@ def unchanged(part: Part) -> None:
     ):
         if not torch.equal(before, after):
             if name in SPENT.get(part.kind, ()):
-                spent = f"Its argument {name} is changed in place; a caller does not need it again."
-                raise NotChecked(spent)
-            raise mistake("changes-its-input", before, after, name=name)
+                require_own_arguments(part, net, name)
+                reason = f"Its argument {part.name_of(name)} is changed in place"
+                raise NotChecked(f"{reason}; a caller does not need it again.")
+            raise mistake("changes-its-input", before, after, name=part.name_of(name))
     # a mask that the sheet computes for the call, such as ~mask
     for name, after, before in part.adapter.latest if part.adapter else ():
         is_given = any(after is x for x in given)
         if not is_given and after.dtype == torch.bool and not torch.equal(before, after):
             raise mistake("changes-its-input", before, after, name=name)
+
+
+def require_own_arguments(part: Part, net: Any, name: str) -> None:
+    """Raises Mistake if one tensor as queries, keys and values gives another result than copies of
+    it, because the argument with this name is changed in place.
+    """
+    if part.kind != "scaled_dot_product_attention":
+        return
+    q, _, _, mask = inputs(part, 3, 3)
+    copies = student(lambda: net(q.clone(), q.clone(), q.clone(), mask))
+    one = student(lambda: net(q, q, q, mask))
+    right, y = (x[0] if isinstance(x, tuple) else x for x in (copies, one))
+    if not same(right, y):
+        raise named("changes-its-input", "changes-all-three", right, y, name=part.name_of(name))
 
 
 def padding(part: Part) -> None:
@@ -173,8 +197,7 @@ def batch(part: Part) -> None:
                 if bool(padded.isfinite().all()) and (
                     bool(alone.isnan().all()) or same(other, alone, 1e-5)
                 ):
-                    texts = mistake("only-padding-read", alone, padded, **values).args[1:]
-                    raise Mistake("mask-inverted", *texts)
+                    raise named("mask-inverted", "only-padding-read", alone, padded, **values)
                 require_known_in(part, net)
                 raise mistake("depends-on-padding", alone, padded, **values)
             if not same(other := cut(together[row : row + 1], result, length), alone, 2e-3):
@@ -209,11 +232,12 @@ def finite(part: Part) -> None:
                 raise
             if y.requires_grad and bool(y.isfinite().all()):
                 student(lambda y=y: y.square().sum().backward())
-            named = [(name, x) for (name, _), x in zip(part.arguments, given, strict=False)]
-            named += net.named_parameters() if isinstance(net, nn.Module) else []
+            arguments = zip(part.arguments, given, strict=False)
+            tensors = [(part.name_of(name), x) for (name, _), x in arguments]
+            tensors += net.named_parameters() if isinstance(net, nn.Module) else []
             gradients = [
                 ("gradient", f"the gradient of {name}", x.grad)
-                for name, x in named
+                for name, x in tensors
                 if x.grad is not None
             ]
             for what, name, values in [("result", "the result", y), *gradients]:
@@ -327,8 +351,7 @@ def require_called(net: nn.Module, unused: list[str], run: Callable[[], object])
         is_like = type(other) is type(module) and next(iter(other.parameters())).shape == shape
         if is_like and calls.get(other, 0) > 1:
             values |= {"used": used, "count": str(calls[other])}
-            texts = mistake("module-instead-of-another", **values).args[1:]
-            raise Mistake("shared-projections", *texts)
+            raise named("shared-projections", "module-instead-of-another", **values)
     if is_a_function(module):
         return
     raise mistake("module-not-called", **values)
@@ -366,7 +389,8 @@ def slopes(part: Part) -> None:
     """Gradients are the slopes of the result: no step cuts them."""
     for text, net in nets(part):
         given = inputs(part, 3, 3)
-        moved: list[Any] = [(name, x) for (name, _), x in zip(part.arguments, given, strict=False)]
+        arguments = zip(part.arguments, given, strict=False)
+        moved: list[Any] = [(part.name_of(name), x) for (name, _), x in arguments]
         moved = [(name, [x.requires_grad_()]) for name, x in moved if x.is_floating_point()]
         own = []
         if isinstance(net, nn.Module):

@@ -1,5 +1,5 @@
 """Finds by trial what the arguments of a class are whose names a sheet does not know, and which
-classes of a file are models.
+classes of a file are models or layers.
 """
 
 import itertools
@@ -10,13 +10,15 @@ import torch
 from torch import Tensor, nn
 
 from imdbattn.tools.check.adapter import Adapter
-from imdbattn.tools.check.part import CLASSES, Own, Part, call, inputs, net_of
+from imdbattn.tools.check.numbers import normal, same
+from imdbattn.tools.check.part import CLASSES, WIDTH, Own, Part, call, inputs, net_of
 from imdbattn.tools.check.sheets import Entry, Sheet, parameters_of, unknown
 
 # What a required argument of a class may be, the most frequent first; of a layer, and of a model.
 OF_LAYER = ("D", "heads", "4 * D")
 OF_MODEL = ("vectors", "16", "vocabulary", "2", "classes")
 MOST = 3  # arguments that are tried
+LAYERS = ["ResidualLayer", "PlainLayer"]
 
 
 def find_arguments(part: Part) -> bool:
@@ -78,22 +80,48 @@ def model_entry(sheet: Sheet) -> Entry | None:
     return next((e for e in sheet.entries if e.any_name and e.rules == ["Model"]), None)
 
 
-def models_of(own: Own, taken: list[Any], entry: Entry, file: str, anywhere: bool) -> Iterator[str]:
-    """The names of the file's classes whose results are those of a model, (B, 2), whatever the
-    names of their arguments are.
+def layer_entry(sheet: Sheet) -> Entry | None:
+    """What the sheet says about layers of which it is not known whether they are residual."""
+    return next((e for e in sheet.entries if e.any_name and e.rules[:2] == LAYERS), None)
 
-    taken: the classes that are other parts. anywhere: as for sheets.matches.
+
+def modules_of(own: Own, taken: list[Any], anywhere: bool) -> Iterator[tuple[str, Any]]:
+    """The names and classes of the file's modules that are called with two arguments or more.
+
+    taken: classes without these. anywhere: as for sheets.matches.
     """
     for name, thing in own.items():
         foreign = not anywhere and getattr(thing, "__module__", "") != "_checked_file"
         is_module = isinstance(thing, type) and issubclass(thing, nn.Module)
         if foreign or not is_module or any(thing is one for one in taken):
             continue
-        if len(parameters_of(thing.forward)) >= 2 and is_model(name, thing, own, entry, file):
+        if len(parameters_of(thing.forward)) >= 2:
+            yield name, thing
+
+
+def models_of(own: Own, taken: list[Any], entry: Entry, file: str, anywhere: bool) -> Iterator[str]:
+    """The names of the file's classes whose results are those of a model, (B, 2), whatever the
+    names of their arguments are.
+
+    taken, anywhere: as for modules_of.
+    """
+    for name, thing in modules_of(own, taken, anywhere):
+        y = in_either_type(Part(name, thing, file, own, "Model", Adapter(entry, "Model")))
+        if y is not None and y.ndim == 2 and y.shape[1] in (2, CLASSES):
             yield name
 
 
-def is_model(name: str, thing: Any, own: Own, entry: Entry, file: str) -> bool:
-    part = Part(name, thing, file, own, "Model", Adapter(entry, "Model"))
-    y = in_either_type(part)
-    return y is not None and y.ndim == 2 and y.shape[1] in (2, CLASSES)
+def layers_of(own: Own, entry: Entry, file: str, anywhere: bool) -> Iterator[str]:
+    """The names of the file's classes whose results are as wide as their input, and in which words
+    have an effect on each other.
+    """
+    for name, thing in modules_of(own, [], anywhere):
+        part = Part(name, thing, file, own, entry.rules[0], Adapter(entry, entry.rules[0]))
+        y = in_either_type(part)
+        x_BTD, mask_BT = inputs(part, 3, 2)
+        if y is None or y.shape != x_BTD.shape:
+            continue
+        x_BTD[:, 0] += normal(WIDTH, seed=3)
+        z = call(part, net_of(part), x_BTD, mask_BT)
+        if not same(y[0, 1], z[0, 1], 1e-6):
+            yield name
