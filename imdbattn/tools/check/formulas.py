@@ -44,6 +44,12 @@ def factor(scores: Tensor, values: Tensor, mask: Tensor, result: Tensor) -> Tens
     return number.where(number.abs() > 1e-6, float("nan"))  # equal weights are another mistake
 
 
+def ratio(found_BD: Tensor, sum_BD: Tensor) -> Tensor:
+    """(B, 1), the number that each row of the sum is multiplied by, if the result is a multiple."""
+    size_B1 = sum_BD.square().sum(-1, keepdim=True).clamp(min=1e-30)
+    return (found_BD * sum_BD).sum(-1, keepdim=True) / size_B1
+
+
 def first_position(pe_BTD: Tensor) -> Tensor:
     """The position of the first word, from the columns with the longest wavelength."""
     width = pe_BTD.shape[-1]
@@ -73,6 +79,7 @@ TOOLS: Names = {
     "F": F,
     "inf": float("inf"),
     "factor": factor,
+    "ratio": ratio,
     "first_position": first_position,
     "distance": distance,
     "base_of": base_of,

@@ -146,15 +146,16 @@ def inside(part: Part, net: nn.Module) -> bool:
         found = affine_maps(x_ND, [y for y in words if each_number(x_ND, y) is None])[:3]
         by_norm.append((norm, found))
         maps += [(norm, three) for three in itertools.permutations(found, 3)]
-        if len(found) == 2:
-            twice += [(norm, three) for three in itertools.product(found, repeat=3)]
+        products = itertools.product(found, repeat=3)
+        twice += [(norm, three) for three in products if len({*map(id, three)}) == 2]
+    if not differs_inside(part, net, maps, 3, 5, 2, 4, known=False):
+        return True
     if twice and not differs_inside(part, net, twice, 3, 5, 2, 4, known=False):
         text = "The attention in this layer is that of two projections of each word, not of three."
         sentence = "One projection is used for several of W_q, W_k and W_v."
         change = change_for(TABLES["SelfAttention"], "shared-projections")
         raise Mistake("shared-projections", sentence, text, change)
-    if not differs_inside(part, net, maps, 3, 5, 2, 4):
-        return True
+    differs_inside(part, net, maps, 3, 5, 2, 4)  # which raises Mistake for a known one
     require_one_input(part, net, by_norm)
     differs_inside(part, net, maps, 4, 4, 4)  # without padding
     return False

@@ -63,7 +63,7 @@ def mistake(finding: str, *tensors: Tensor, **values: object) -> Mistake:
     """
     flat = [x.detach().flatten().double() for x in tensors]
     start = 0
-    if len(flat) > 1:
+    if len(flat) > 1 and len(flat[0]) == len(flat[1]):
         is_other = (flat[0] - flat[1]).abs().nan_to_num(1) > 1e-4 * (1 + flat[1].abs())
         start = int(is_other.nonzero()[:1].sum()) // 3 * 3
     numbers: list[str] = []

@@ -17,6 +17,12 @@ from imdbattn.tools.check.part import HEADS, Part, Watching, call, inputs
 
 HIDDEN = -1e3  # a smaller score is that of a key that is masked
 SOFTMAX = ("_softmax", "_safe_softmax", "_log_softmax")
+WITH_SOFTMAX = (
+    "SelfAttention",
+    "MultiHeadAttention",
+    "MultiHeadSelfAttention",
+    "CausalSelfAttention",
+)
 WITHOUT_SCALE = ("AdditiveAttention", "AdditiveScore", "BilinearScore", "DecoderAttention")
 
 
@@ -73,6 +79,8 @@ def require_known_in(part: Part, net: Callable[..., Any]) -> None:
     given = inputs(part, *lengths)
     with torch.enable_grad(), step_by_step(), Operations() as operations:
         call(part, net, *given)
+    if part.kind in WITH_SOFTMAX:
+        require_softmax(operations.made)
     sizes = {"B": len(lengths), "T": max(lengths), "H": HEADS}
     require_known(operations.made, sizes, [*lengths], part.kind not in WITHOUT_SCALE)
 

@@ -381,13 +381,29 @@ def settle(part: Part) -> None:
     if part.kind == "AdditiveAttention":
         try_equal_widths(candidates[0])
     is_callable = any(made) or any(in_either_type(one) is not None for one in candidates)
+    if not is_callable and entry.any_name and (derived := derived_from(part)):
+        adapter.unchecked = f"It is the base class of {derived}, which is checked."
+        return
     if not is_callable and (user := user_of(part, must_run=not entry.any_name)):
         adapter.unchecked = f"It is called by {user} with other arguments, and is checked there."
         return
     tried: list[Callable[[Part], object]] = [rules.shape, rules.numbers, rules.padding]
-    tried += [rules.batch] if part.kind == "Model" else [agrees, reference]
+    if part.kind in ("Model", "PositionalEncoding"):
+        tried.append(rules.batch)
+    if part.kind != "Model":
+        tried += [agrees, reference]
     best = settle_among(candidates, entry, called, tried)
     vars(part).update(vars(best))
+
+
+def derived_from(part: Part) -> str:
+    """The name of another part of the file whose class is derived from this one; "" if there is
+    none.
+    """
+    for other in part.others:
+        if isinstance(other.make, type) and issubclass(other.make, part.make):
+            return other.name
+    return ""
 
 
 def user_of(part: Part, must_run: bool) -> str:

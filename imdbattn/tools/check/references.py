@@ -38,7 +38,7 @@ from imdbattn.tools.check.numbers import (
     same,
     show,
 )
-from imdbattn.tools.check.operations import require_known_in
+from imdbattn.tools.check.operations import Operations, require_known_in
 from imdbattn.tools.check.part import WIDTH, Part, call, inputs, net_of, record, student
 from imdbattn.tools.check.rules import batch, require_shape
 from imdbattn.tools.check.scores import additive_choices, bilinear_choices
@@ -283,14 +283,28 @@ def with_inside(part: Part, net: Any, comparison: Comparison) -> Exception:
             raise Mistake("softmax-over-one", sentence, known.args[2], change) from known
         if known.args[0] == "skip-in-attention" and not adds_again(part):
             raise NotChecked(f"Differs from the sheet: {known.args[1]}") from known
-        if part.kind == "AdditiveAttention" and "before the sum" in known.args[1]:
-            require_effects(part, net, ("q",), 0)  # without W q the results are almost the same
+        if part.kind == "AdditiveAttention":
+            require_exact(part, net, known)
         if is_residual and known.args[0] == "no-g":
             raise NotChecked(f"Differs from the sheet: {known.args[1]}") from known
         raise
     if is_right_inside and is_residual:
         require_skips(part, net, only_wide=False)
     return found
+
+
+def require_exact(part: Part, net: Any, known: Mistake) -> None:
+    """Raises Mistake for the mistake of additive scores whose results are those of a known one:
+    what depends on the query alone has no effect on the weights.
+    """
+    if "before the sum" in known.args[1]:
+        require_effects(part, net, ("q",), 0)
+    if known.args[0] == "no-tanh":
+        with Operations() as operations:
+            call(part, net, *inputs(part, 3, 3))
+        if any(one.name in ("tanh", "tanh_") for one in operations.made):
+            sentence = "tanh is not applied to the sum W q + U k."
+            raise Mistake("no-tanh", sentence, *known.args[2:])
 
 
 def require_batch(part: Part) -> None:
