@@ -86,16 +86,16 @@ def projections(part: Part, net: nn.Module, sources: int) -> Iterator[list[Proje
     maps = without_heads_of(maps)
     narrow = [w for w in maps if len(w) < WIDTH]
     lists = [[w for w in maps if not among(w, shorter_than(w, maps))]]
+    each = 3 if len(narrow) % 3 == 0 else 2  # projections of a head; 2 if one is used twice
     if (
         len(narrow) > 3
-        and len(narrow) % 3 == 0
+        and len(narrow) % each == 0
         and not among(torch.cat(narrow), [w for w in maps if len(w) == WIDTH])
     ):
-        count = len(narrow) // 3
-        lists = [[torch.cat(narrow[place::3]) for place in range(3)]]
-        lists += [
-            [torch.cat(narrow[start : start + count]) for start in range(0, 3 * count, count)]
-        ]
+        count = len(narrow) // each
+        lists = [[torch.cat(narrow[place::each]) for place in range(each)]]
+        starts = range(0, each * count, count)
+        lists += [[torch.cat(narrow[start : start + count]) for start in starts]]
     for one in lists:
         found = []
         for w in one:

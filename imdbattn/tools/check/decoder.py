@@ -26,7 +26,14 @@ from imdbattn.tools.check.numbers import (
     normal,
     same,
 )
-from imdbattn.tools.check.operations import Operations, require_known, require_softmax
+from imdbattn.tools.check.operations import (
+    Operations,
+    is_of_attention,
+    require_known,
+    require_scale,
+    require_softmax,
+    softmaxes,
+)
 from imdbattn.tools.check.part import Part, Recorder, net_of, student
 from imdbattn.tools.check.rules import require_no_lists, require_shape
 from imdbattn.tools.check.tables import describe
@@ -474,6 +481,22 @@ def new_context(part: Part) -> None:
             raise mistake("query-of-the-cell", state, cells[0])
     if decoding.is_textbook:
         require_outputs_averaged(decoding, found)
+        require_known_scale(decoding)
+
+
+def require_known_scale(decoding: Decoding) -> None:
+    """Raises Mistake if products of queries and keys are multiplied by another number than
+    1 / sqrt(d); they may have no scale.
+    """
+    with Operations() as operations:
+        decoding.once()
+    for one in softmaxes(operations.made):
+        if is_of_attention(one, SHAPE):
+            try:
+                require_scale(one, operations.made[: one.place], SHAPE)
+            except Mistake as found:
+                if found.args[0] == "wrong-scale":
+                    raise
 
 
 def require_outputs_averaged(decoding: Decoding, weights: list[Tensor]) -> None:

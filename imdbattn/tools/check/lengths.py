@@ -7,6 +7,7 @@ from functools import partial
 import torch
 from torch import nn
 
+from imdbattn.errors import in_line
 from imdbattn.tools.check.numbers import (
     NotChecked,
     StudentError,
@@ -15,7 +16,16 @@ from imdbattn.tools.check.numbers import (
     normal,
     same,
 )
-from imdbattn.tools.check.part import Part, call, inputs, net_of, record, with_other_padding
+from imdbattn.tools.check.part import (
+    NAMES,
+    Part,
+    call,
+    inputs,
+    net_of,
+    record,
+    student,
+    with_other_padding,
+)
 from imdbattn.tools.check.sheets import meant, parameters_of
 
 
@@ -61,6 +71,9 @@ def none(part: Part) -> None:
     net = net_of(part)
     *given, _ = inputs(part, 3, 3)
     found, right = call(part, net, *given, None), call(part, net, *given_lengths(part, 3, 3))
+    if not isinstance(found, torch.Tensor):
+        values = {"text": "Without lengths, the result", "signature": part.shown}
+        raise mistake("not-a-tensor", type=type(found).__name__, **values)
     if not same(found, right):
         raise mistake("none-hides-words", found, right)
 
@@ -103,15 +116,21 @@ def attention_mask(part: Part) -> None:
     shorter = inputs(part, 3, 2)
     others = with_other_padding(part, shorter, inputs(part, 3, 2, seed=1), 2)
     nothing = torch.zeros(3, 3, dtype=torch.bool)
+    if not same(y := result(given, nothing), without):
+        raise mistake("attention-mask-changes-scores", y, without)
     y, z = (result(x, nothing)[1, :2] for x in (shorter, others))
     if not same(y, z, 1e-5):
         raise mistake("attention-mask-alone", y[0], z[0])
-    require_added(part, net, given)
+    require_added(part, net, given, without)
 
 
-def require_added(part: Part, net: nn.Module, given: list[torch.Tensor]) -> None:
+def require_added(
+    part: Part, net: nn.Module, given: list[torch.Tensor], without: torch.Tensor
+) -> None:
     """Raises Mistake if an attn_mask of numbers is multiplied by a number before it is added to the
-    scores: the weights with it are compared with those without it.
+    scores, or changes them in another way: the weights with it are compared with those with zeros.
+
+    without: the result without attn_mask.
     """
 
     def weights(bias: torch.Tensor) -> list[torch.Tensor]:
@@ -121,9 +140,12 @@ def require_added(part: Part, net: nn.Module, given: list[torch.Tensor]) -> None
 
     bias = normal(3, 3, seed=8)
     try:
+        y = call(part, partial(net, attn_mask=torch.zeros(3, 3)), *given)
         before, after = weights(torch.zeros(3, 3)), weights(bias)
     except StudentError:  # it may be bool alone
         return
+    if not same(y, without):
+        raise mistake("attention-mask-changes-scores", y, without)
     added = bias - bias.mean(-1, keepdim=True)
     numbers = []
     for x, y in itertools.product(before, after):
@@ -155,6 +177,21 @@ def added_mask(part: Part) -> None:
     right = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=bias)
     if not same(found, right):
         raise mistake("added-mask-changed", found, right)
+
+
+def sizes(part: Part) -> None:
+    """Queries, keys and values may have sizes of their own."""
+    adapter = part.adapter
+    assert adapter is not None
+    widths = {"query_width": 5, "key_width": 6, "value_width": 7}
+    module = student(adapter.build, part.make, part.sizes | NAMES | widths)
+    adapter.attach(module)
+    given = [normal(2, 3, width) for width in widths.values()]
+    try:
+        call(part, module.eval(), *given, inputs(part, 3, 3)[-1])
+    except StudentError as error:
+        reason = in_line(error.args[0], None)
+        raise mistake("sizes-exchanged", error=reason, **widths) from error
 
 
 def used_by(part: Part) -> list[str]:

@@ -30,6 +30,7 @@ MADE_WITH = {
     "hidden": HIDDEN,
 }
 NAMES = {"heads": HEADS, "hidden": HIDDEN, "vocabulary": VOCABULARY, "classes": CLASSES}
+NAMES |= dict.fromkeys(("query_width", "key_width", "value_width"), WIDTH)
 MAY_RETURN_WEIGHTS = ("MultiHeadAttention", "scaled_dot_product_attention", "DecoderAttention")
 
 Own = dict[str, Any]  # the names of a file

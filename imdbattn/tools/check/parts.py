@@ -43,6 +43,7 @@ from imdbattn.tools.check.trying import (
     layers_of,
     model_entry,
     models_of,
+    unmatched,
 )
 
 FIRST = [
@@ -165,6 +166,7 @@ EXTRA = {  # that sheets may add, by name
     "bilinear": Rule("bilinear", lab.bilinear, NEEDED),
     "attention-mask": Rule("attention-mask", lengths.attention_mask, NEEDED),
     "added-mask": Rule("added-mask", lengths.added_mask, NEEDED),
+    "sizes": Rule("sizes", lengths.sizes, NEEDED),
 }
 
 
@@ -203,6 +205,9 @@ def check(
     near = {} if page else similar(own, {part.name: part for part in parts}, names)
     yield {"near": near}
     wrong = yield from check_parts(parts, page, own, names)
+    if page and (entry := model_entry(page)):
+        for name, reason in unmatched(parts, own, entry, file):
+            yield {"result": result_of(name, "sheet", None, None, f"It was not checked: {reason}.")}
     yield {"done": True}
     for place, one in enumerate(wrong):
         seconds = (end - time.process_time()) / (len(wrong) - place)

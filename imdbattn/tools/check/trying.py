@@ -4,13 +4,15 @@ classes of a file are models or layers.
 
 import itertools
 from collections.abc import Iterator
+from types import CodeType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from imdbattn.errors import in_line
 from imdbattn.tools.check.adapter import Adapter
-from imdbattn.tools.check.numbers import normal, same
+from imdbattn.tools.check.numbers import Mistake, NotChecked, StudentError, normal, same
 from imdbattn.tools.check.part import CLASSES, WIDTH, Own, Part, call, inputs, net_of
 from imdbattn.tools.check.sheets import Entry, Sheet, parameters_of, unknown
 
@@ -125,3 +127,40 @@ def layers_of(own: Own, entry: Entry, file: str, anywhere: bool) -> Iterator[str
         z = call(part, net_of(part), x_BTD, mask_BT)
         if not same(y[0, 1], z[0, 1], 1e-6):
             yield name
+
+
+def unmatched(parts: list[Part], own: Own, entry: Entry, file: str) -> Iterator[tuple[str, str]]:
+    """The names of the file's modules that are no part and that no other class uses, and why they
+    are no model.
+    """
+    taken = [part.make for part in parts]
+    classes = [thing for thing in own.values() if isinstance(thing, type)]
+    for name, thing in modules_of(own, taken, anywhere=False):
+        others = [one for one in classes if one is not thing]
+        if any(issubclass(one, thing) or name in names_in(one) for one in others):
+            continue
+        part = Part(name, thing, file, own, "Model", Adapter(entry, "Model"))
+        reason = "its result is not that of a model or a layer"
+        for way in entry.ways:
+            adapter = part.adapter
+            assert adapter is not None
+            adapter.way = way
+            try:
+                call(part, net_of(part), *inputs(part, 3, 2))
+            except StudentError as error:
+                reason = f"as a model it raises {in_line(error.args[0], None)}"
+            except (NotChecked, Mistake) as error:
+                reason = str(error.args[-1])
+        yield name, reason
+
+
+def names_in(thing: type) -> set[str]:
+    """The names that the methods of a class use."""
+    codes = [getattr(one, "__code__", None) for one in vars(thing).values()]
+    left = [code for code in codes if code]
+    names: set[str] = set()
+    while left:
+        code = left.pop()
+        names.update(code.co_names)
+        left += [inner for inner in code.co_consts if isinstance(inner, CodeType)]
+    return names
