@@ -35,6 +35,7 @@ class Adapter:
         self.masked = entry.masked
         self.asked: set[str] = set()  # what the class was given when it was built: expressions
         self.vectors_VD: Tensor | None = None  # given as vectors of the words instead of tokens
+        self.takes_vectors = False  # whether it raises an exception for tokens
         # of the latest call: the tensors that were given by name, and copies from before it
         self.latest: list[tuple[str, Tensor, Tensor]] = []
         self.unchecked = ""  # why the part is not checked by itself
@@ -67,7 +68,8 @@ class Adapter:
         module = make(*given, **named)
         is_model = self.given[:1] == ["tokens"] and isinstance(module, nn.Module)
         if is_model and not {"vectors", "vocabulary"} & self.asked:
-            self.vectors_VD = None if has_table(module) else names.get("vectors")
+            is_given_tokens = has_table(module) and not self.takes_vectors
+            self.vectors_VD = None if is_given_tokens else names.get("vectors")
         if self.entry.sizes and isinstance(module, nn.Module):
             is_asked = "classes" in self.asked
             classes = sizes["C"] if is_asked else class_count(module, sizes["C"])

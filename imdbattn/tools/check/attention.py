@@ -218,7 +218,9 @@ def attention_choices(part: Part, net: nn.Module, results: list[Tensor]) -> Iter
                 text = f"The {' and '.join(again)} are projected twice by the same Linear."
             elif sources > 1 and [one.place for one in three] != [0, 1, 2]:
                 finding, text = "arguments-exchanged", exchanged(part, three)
-            elif several and (repeated := [name for name, one in named if is_of_one_head(one)]):
+            elif (several or is_given_heads(part)) and (
+                repeated := [name for name, one in named if is_of_one_head(one)]
+            ):
                 finding = "one-head-used"
                 text = f"The {' and '.join(repeated)} of one head are used for all heads."
             elif missing in (["W_q"], ["W_k"]) and not is_parameter(

@@ -94,10 +94,12 @@ class Decoding:
             student(self.once)
             self.net = materialized(self.net)
             return
-        embeddings = [m for m in self.net.modules() if isinstance(m, nn.Embedding)]
-        if not embeddings:
+        sizes = [m.num_embeddings for m in self.net.modules() if isinstance(m, nn.Embedding)]
+        tables = [p for p in self.net.parameters(recurse=False) if p.ndim == 2]
+        sizes = sizes or [len(table) for table in tables]  # one of which is indexed by tokens
+        if not sizes:
             raise NotChecked("It was not checked: the model has no nn.Embedding.")
-        self.vocabulary = min(m.num_embeddings for m in embeddings)
+        self.vocabulary = min(sizes)
         self.source_BT = (torch.arange(REVIEWS * WORDS).view(REVIEWS, WORDS) * 7 + 2) % (
             self.vocabulary
         )

@@ -248,8 +248,9 @@ def differs_inside(
     """Whether the attention in a layer differs from the formula. Raises Mistake for a known one."""
     x_BTD, mask_BT = inputs(part, *lengths)
     with torch.enable_grad():
-        made = record(part, net, x_BTD, mask_BT)
-    made = [y if y.shape == x_BTD.shape else y.transpose(0, 1) for y in made if y.ndim == 3]
+        every = record(part, net, x_BTD, mask_BT)
+    made = [y if y.shape == x_BTD.shape else y.transpose(0, 1) for y in every if y.ndim == 3]
+    made += [y.transpose(1, 2).flatten(2) for y in every if y.ndim == 4]  # (B, H, T, d)
     results = [y for y in made if y.shape == x_BTD.shape and y.any()]  # not those it starts with
     results += [y - x_BTD for y in results[-1:]]  # for a result that is filled in place
     names = []

@@ -194,6 +194,16 @@ def sizes(part: Part) -> None:
         raise mistake("sizes-exchanged", error=reason, **widths) from error
 
 
+def any_mask(part: Part) -> None:
+    """The mask may be True on any keys, not only on the first ones."""
+    q, k, v, _ = inputs(part, 3, 3)
+    mask = torch.tensor([[True, False, True], [False, True, True]])[:, None]
+    found = call(part, net_of(part), q, k, v, mask)
+    right = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    if not same(found, right):
+        raise mistake("mask-as-length", found, right)
+
+
 def used_by(part: Part) -> list[str]:
     """The names of the arguments that are given in the way that was found."""
     assert part.adapter is not None

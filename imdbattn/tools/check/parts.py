@@ -166,6 +166,7 @@ EXTRA = {  # that sheets may add, by name
     "bilinear": Rule("bilinear", lab.bilinear, NEEDED),
     "attention-mask": Rule("attention-mask", lengths.attention_mask, NEEDED),
     "added-mask": Rule("added-mask", lengths.added_mask, NEEDED),
+    "any-mask": Rule("any-mask", lengths.any_mask, NEEDED),
     "sizes": Rule("sizes", lengths.sizes, NEEDED),
 }
 

@@ -32,6 +32,18 @@ def of_one(part: Part, net: nn.Module, key: int = 1) -> list[list[Tensor]]:
     return [of_query, of_key, of_both]
 
 
+def without_v(part: Part, net: nn.Module) -> Iterator[Choice]:
+    """The mistakes of a module without v; its W and U are those of equal numbers of units."""
+    of_q, of_k, _ = of_one(part, net)
+    for w, u in itertools.product(of_q, of_k):
+        if len(w) == len(u) == HIDDEN:
+            of_key = partial(apply, u[:, part.sizes["E"] :])
+            for what, reduce in (("summed", Tensor.sum), ("averaged", Tensor.mean)):
+                text = f"There is no v: the numbers are {what}."
+                names = {"W": of_query(part, w), "U": of_key}
+                yield "v-not-used", text, names | {"w": lambda x, reduce=reduce: reduce(x, -1)}
+
+
 def of_query(part: Part, w: Tensor) -> Call:
     return partial(apply, w[:, [*range(part.sizes["E"]), -1]])
 
@@ -39,6 +51,7 @@ def of_query(part: Part, w: Tensor) -> Call:
 def additive_choices(part: Part, net: nn.Module, results: list[Tensor]) -> Iterator[Choice]:
     yield from of_key_at(part, net, 1)
     if part.kind == "AdditiveAttention":
+        yield from without_v(part, net)
         for (_, _, names), average in itertools.product(of_key_at(part, net, 2), "vk"):
             yield *EXCHANGED[average], partial(scored_by_values, names, average)
 

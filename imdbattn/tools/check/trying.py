@@ -67,12 +67,16 @@ def result_of(part: Part) -> Tensor | None:
 
 def in_either_type(part: Part) -> Tensor | None:
     """As result_of, in float64 or else in float32, which stays the default type; the arguments of
-    the class are found.
+    the class are found. A model is given vectors of the words if it raises an exception for tokens.
     """
-    for dtype in (torch.float64, torch.float32):
-        torch.set_default_dtype(dtype)
-        if find_arguments(part) and (y := result_of(part)) is not None:
-            return y
+    adapter = part.adapter
+    for takes_vectors in (False, True) if part.kind == "Model" and adapter else (False,):
+        if adapter:
+            adapter.takes_vectors = takes_vectors
+        for dtype in (torch.float64, torch.float32):
+            torch.set_default_dtype(dtype)
+            if find_arguments(part) and (y := result_of(part)) is not None:
+                return y
     torch.set_default_dtype(torch.float64)
     return None
 

@@ -107,6 +107,7 @@ def find(wrong: Wrong, own: Own, seconds: float) -> Line | None:
     unchanged = with_definitions(part, name, code, own)
     before = results_of(unchanged or part) if is_compared else Results("", "")
     known = {before.text, ""}
+    least = parameter_count(part)
     for edit, one in sorted(edits, key=lambda pair: pair[0].rank):
         if time.process_time() > end:
             return None
@@ -120,6 +121,8 @@ def find(wrong: Wrong, own: Own, seconds: float) -> Line | None:
                 if results.text in known or results.parameters != before.parameters:
                     continue
                 known.add(results.text)
+            elif parameter_count(changed) < least:
+                continue
             if holds(first, changed) and all_hold(changed, rules, failed):
                 break
     else:
@@ -229,6 +232,17 @@ def results_of(part: Part) -> Results:
     except (Exception, TooLong):
         return Results(parameters, "")
     return Results(parameters, f"{tuple(y.shape)} " + " ".join(f"{float(x):.6g}" for x in sums))
+
+
+def parameter_count(part: Part) -> int:
+    """The number of parameters of the module; 0 if it cannot be built."""
+    try:
+        with limited():
+            net = Decoding(part).net if part.kind in ("Decoder", "Seq2Seq") else net_of(part)
+            is_module = isinstance(net, nn.Module)
+            return sum(p.numel() for p in net.parameters()) if is_module else 0
+    except (Exception, TooLong):
+        return 0
 
 
 def depends_on_padding(part: Part, net: Any, given: list[Tensor], y: Tensor) -> bool:
