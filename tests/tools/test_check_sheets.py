@@ -79,7 +79,7 @@ def test_right_solutions_of_each_sheet_pass_without_names(file):
         ("course_padding", "the mask is 1 on padding"),
         ("self_bias", "It is called by Sentiment with other arguments, and is checked there."),
         ("self_config", "Checked as SelfAttention."),
-        ("textbook_classic", "Its argument scores is changed in place"),
+        ("textbook_classic", "Its argument X is changed in place"),
         ("self_one_class", "Checked as ResidualLayer."),
         ("self_lengths", "LayerNorm or what follows the attention is another."),
         ("self_lengths", "reads the largest of the words, not the mean."),
@@ -1064,6 +1064,112 @@ def test_attention_may_be_called_with_an_axis_of_heads(new, wanted, tmp_path):
             "            pe[:, i] = torch.sin(position * div)[:, i]\n"
             "            pe[:, i + 1] = torch.cos(position * div)[:, i]",
         ),
+        (
+            "other-pairs",
+            "textbook_lazy",
+            "hidden = self.W_q(queries)[:, :, None] + self.W_k(keys)[:, None]",
+            "Q, T = queries.shape[1], keys.shape[1]\n"
+            "        q, k = self.W_q(queries).repeat(1, T, 1), self.W_k(keys).repeat(1, Q, 1)\n"
+            "        hidden = (q + k).unflatten(1, (Q, T))",
+        ),
+        (
+            "argument-not-used",
+            "textbook_lazy",
+            "hidden = self.W_q(queries)[:, :, None] + self.W_k(keys)[:, None]",
+            "hidden = self.W_q(queries)[:, :, None] * 0 + self.W_k(keys)[:, None]",
+        ),
+        (
+            "heads-mix-reviews",
+            "textbook_lazy",
+            "y = self.attention(q, k, v, valid_lens).unflatten(0, (-1, self.num_heads))",
+            "y = self.attention(q, k, v, valid_lens)\n"
+            "        y = y.unflatten(0, (self.num_heads, -1)).transpose(0, 1)",
+        ),
+        (
+            "lengths-of-other-reviews",
+            "textbook_lazy",
+            "y = self.attention(q, k, v, valid_lens).unflatten(0, (-1, self.num_heads))",
+            "q, k, v = (x.unflatten(0, (-1, self.num_heads)).transpose(0, 1).flatten(0, 1)\n"
+            "            for x in (q, k, v))\n"
+            "        y = self.attention(q, k, v, valid_lens).unflatten(0, (self.num_heads, -1))\n"
+            "        y = y.transpose(0, 1)",
+        ),
+        (
+            "one-head-used",
+            "textbook_lazy",
+            "self.cut(self.W_k(keys))",
+            "self.cut(self.W_k(keys).chunk(self.num_heads, -1)[0].repeat(1, 1, self.num_heads))",
+        ),
+        (
+            "sizes-exchanged",
+            "textbook_loops",
+            "self.qs = nn.ModuleList([nn.Linear(query_size, d",
+            "self.qs = nn.ModuleList([nn.Linear(key_size, d",
+        ),
+        (
+            "softmax-over-all",
+            "textbook_lazy",
+            "return X.masked_fill(hidden, -1e6).softmax(-1)",
+            "e = (X - X.amax(-1, keepdim=True)).exp() * ~hidden\n"
+            "    return e / e.sum((1, 2), keepdim=True)",
+        ),
+        (
+            "weights-do-not-sum-to-1",
+            "textbook_lazy",
+            "return X.masked_fill(hidden, -1e6).softmax(-1)",
+            "e = (X - X.amax(-1, keepdim=True)).exp() * ~hidden\n"
+            "    return e / (X.exp() * ~hidden).sum(-1, keepdim=True)",
+        ),
+        (
+            "function-of-scores",
+            "textbook_lazy",
+            "return X.masked_fill(hidden, -1e6).softmax(-1)",
+            "return (X - X.amax(1, keepdim=True)).masked_fill(hidden, -1e6).softmax(-1)",
+        ),
+        (
+            "no-softmax",
+            "course_bool",
+            "y = F.softmax(att, dim=-1) @ v",
+            "y = att.masked_fill(att == float('-inf'), -1e9) @ v",
+        ),
+        (
+            "changes-its-input",
+            "course_bool",
+            "scores = torch.matmul(query, key.transpose(-2, -1)) / math.sqrt(d_k)",
+            "query /= math.sqrt(d_k)\n    scores = torch.matmul(query, key.transpose(-2, -1))",
+        ),
+        (
+            "mask-as-length",
+            "course_bool",
+            "scores = scores.masked_fill(mask == 0, -1e9)",
+            "number = mask.sum(-1, keepdim=True)\n"
+            "        places = torch.arange(scores.shape[-1])\n"
+            "        scores = scores.masked_fill(places >= number, -1e9)",
+        ),
+        (
+            "wrong-angle",
+            "self_one_class",
+            "pe[:, 1::2] = torch.cos(position * div)",
+            "pe[:, 1::2] = torch.cos(position + div)",
+        ),
+        (
+            "not-sin-and-cos",
+            "self_one_class",
+            "pe[:, 1::2] = torch.cos(position * div)",
+            "pe[:, 1::2] = position * div",
+        ),
+        (
+            "not-a-mean",
+            "self_bias",
+            "mask.sum(1, keepdim=True))",
+            "mask.sum(1, keepdim=True) ** 3)",
+        ),
+        (
+            "state-of-another-review",
+            "lab_gru",
+            "query = hidden_state.transpose(0, 1)",
+            "query = hidden_state[:, -1:].expand_as(hidden_state).transpose(0, 1)",
+        ),
     ],
 )
 def test_what_differs_is_said(finding, file, old, new, tmp_path):
@@ -1147,3 +1253,225 @@ def test_attention_within_a_model_is_read_from_its_operations(finding, old, new,
     outcome = outcome_of(file)
     assert {name for _, name in findings(outcome)} == ({finding} if finding else set())
     assert "Classify" in outcome.parts
+
+
+HELPER = """
+import torch
+from torch import nn
+
+
+class AdditiveAttention(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.q, self.k, self.v = nn.Linear(n, n), nn.Linear(n, n), nn.Linear(n, 1)
+
+    def forward(self, query, memory, lens):
+        s = self.v(torch.tanh(self.q(query)[:, None] + self.k(memory)))[..., 0]
+        if lens is not None:
+            s = s.masked_fill(torch.arange(memory.shape[1]) >= lens[:, None], -1e9)
+        return (s.softmax(1)[..., None] * memory).sum(1)
+
+
+class Seq2SeqAttentionDecoder(nn.Module):
+    def __init__(self, vocab_size, embed_size, num_hiddens, num_layers, dropout=0):
+        super().__init__()
+        self.embed = nn.Embedding(vocab_size, embed_size)
+        self.attention = AdditiveAttention(num_hiddens)
+        self.rnn = nn.GRU(embed_size + num_hiddens, num_hiddens, num_layers)
+        self.out = nn.Linear(num_hiddens, vocab_size)
+
+    def init_state(self, enc_outputs, enc_valid_lens):
+        return enc_outputs[0].transpose(0, 1), enc_outputs[1], enc_valid_lens
+
+    def forward(self, X, state):
+        memory, h, lens = state
+        steps = []
+        for word in self.embed(X).transpose(0, 1):
+            context = self.attention(h[-1], memory, lens)
+            y, h = self.rnn(torch.cat([context, word], -1)[None], h)
+            steps.append(y)
+        return self.out(torch.cat(steps)).transpose(0, 1), (memory, h, lens)
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "wanted"),
+    [
+        ("", "", []),
+        (
+            "self.out(torch.cat(steps)).transpose(0, 1)",
+            "self.out(torch.cat(steps)).view(*X.shape, -1)",
+            [("Seq2SeqAttentionDecoder", "results-reshaped")],
+        ),
+        (
+            "s = self.v(torch.tanh(self.q(query)[:, None] + self.k(memory)))[..., 0]",
+            "s = (self.q(query)[:, None] @ self.k(memory).mT)[:, 0] / memory.shape[-1]",
+            [
+                ("Seq2SeqAttentionDecoder", "layer-not-used"),
+                ("Seq2SeqAttentionDecoder", "wrong-scale"),
+            ],
+        ),
+    ],
+)
+def test_a_decoder_may_have_an_attention_with_other_arguments(old, new, wanted, tmp_path):
+    (file := tmp_path / "mine.py").write_text(HELPER.replace(old, new, 1))
+    outcome = outcome_of(file)
+    assert (findings(outcome), outcome.error) == (wanted, "")
+    assert "It is called by Seq2SeqAttentionDecoder with other arguments" in sentences(outcome)
+
+
+LAYER = """
+import torch
+from torch import nn
+
+
+class Attentive(nn.Module):
+    def f(self, x, mask):
+        raise NotImplementedError
+
+    def forward(self, x, mask):
+        return self.norm(x + self.f(x, mask))
+
+
+class Auto(Attentive):
+    def __init__(self, d):
+        super().__init__()
+        self.q, self.k, self.v, self.o = (nn.Linear(d, d) for _ in range(4))
+        self.norm = nn.LayerNorm(d)
+
+    def f(self, x, mask):
+        q, k, v = (g(x).unflatten(-1, (2, -1)) for g in (self.q, self.k, self.v))
+        s = torch.einsum("bihd,bjhd->bhij", q, k) * q.shape[-1] ** -0.5
+        w = s.masked_fill(~mask[:, None, None], -1e9).softmax(-1)
+        return self.o(torch.einsum("bhij,bjhd->bihd", w, v).flatten(2))
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "wanted"),
+    [
+        ("", "", []),
+        ("(self.q, self.k, self.v))\n", "(self.q, self.k, self.k))\n", ["shared-projections"]),
+        ('torch.einsum("bihd,bjhd->bhij", q, k)', 'torch.einsum("bihd,bjhd->bhij", v, k)', None),
+        ("s.masked_fill(~mask[:, None, None], -1e9)", "(s * mask[:, None, None])", None),
+    ],
+)
+def test_layers_under_any_name_are_found_and_base_classes_are_not(old, new, wanted, tmp_path):
+    (file := tmp_path / "mine.py").write_text(LAYER.replace(old, new, 1))
+    outcome = outcome_of(file)
+    assert not outcome.error
+    assert {part for part, _ in findings(outcome)} <= {"Auto"}
+    names = [name for _, name in findings(outcome)]
+    assert names == wanted if wanted is not None else names
+
+
+MODEL = """
+import torch
+from torch import nn
+
+
+def attention(q, k, v, pad_mask):
+    s = q @ k.transpose(-1, -2) / q.size(-1) ** 0.5
+    return s.masked_fill(pad_mask[:, None, None, :], float("-inf")).softmax(-1) @ v
+
+
+class ResidualAttention(nn.Module):
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.heads = heads
+        self.qkv, self.out = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+
+    def forward(self, x, pad_mask):
+        qkv = self.qkv(x).chunk(3, -1)
+        q, k, v = (t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in qkv)
+        return x + self.out(attention(q, k, v, pad_mask).transpose(1, 2).flatten(2))
+
+
+class Classifieur(nn.Module):
+    def __init__(self, dim=8, heads=2):
+        super().__init__()
+        self.register_buffer("table", torch.arange(64.0)[:, None].expand(-1, dim).sin())
+        self.layers = nn.ModuleList(ResidualAttention(dim, heads) for _ in range(3))
+        self.head = nn.Linear(dim, 2)
+
+    def forward(self, x, pad_mask):
+        for layer in self.layers:
+            x = layer(x, pad_mask)
+        n = (~pad_mask).sum(1)
+        means = [x[b, : int(n[b])].mean(0) for b in range(len(x))]
+        return self.head(torch.stack(means))
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "wanted"),
+    [
+        ("", "", []),
+        ("x[b, : int(n[b])]", "x[b, 1 : int(n[b])]", [("Classifieur", "one-position-too-few")]),
+        (".mean(0)", ".sum(0) / x.shape[1]", [("Classifieur", "divides-by-padded-length")]),
+    ],
+)
+def test_a_model_of_word_vectors_may_have_a_table_of_positions(old, new, wanted, tmp_path):
+    (file := tmp_path / "mine.py").write_text(MODEL.replace(old, new, 1))
+    outcome = outcome_of(file)
+    assert (findings(outcome), outcome.error) == (wanted, "")
+
+
+def test_a_module_that_is_no_part_is_named_with_the_reason(tmp_path):
+    text = MODEL.replace("return self.head(torch.stack(means))", "return self.head(means)")
+    text = text.replace('self.register_buffer("table"', 'setattr(self, "table"')
+    (file := tmp_path / "mine.py").write_text(text)
+    assert "It was not checked: as a model it raises linear()" in sentences(outcome_of(file))
+
+
+@pytest.mark.parametrize(
+    ("said", "wanted"),
+    [("x is (T, B, D)", ["positions-of-reviews"]), ("x is (B, T, D)", []), ("", [])],
+)
+def test_positions_are_added_along_the_axis_that_the_docstring_says(said, wanted, tmp_path):
+    file = changed(
+        tmp_path,
+        "sheets/self_residual",
+        "        return x + self.pe[: x.size(1)]",
+        f'        """Adds the positions. {said}"""\n        return x + self.pe[: x.size(1)]',
+    )
+    found = [name for part, name in findings(outcome_of(file)) if part == "PositionalEncoding"]
+    assert found == wanted
+
+
+def test_the_lab_may_have_its_embeddings_as_parameters(tmp_path):
+    text = (FOLDER / "sheets/lab_loops.py").read_text()
+    assert "nn.Embedding" in text
+    table = "def Table(count, width):\n    return nn.Embedding(count, width).weight\n\n\nclass "
+    text = text.replace("class ", table, 1)
+    (file := tmp_path / "mine.py").write_text(text)
+    outcome = outcome_of(file)
+    assert (findings(outcome), outcome.error) == ([], "")
+
+
+@pytest.mark.parametrize(
+    ("mask", "finding"),
+    [
+        ("scores = scores + mask", None),
+        ("scores = scores + mask / 2", "added-mask-changed"),
+        ("scores = scores + scores + mask", "attention-mask-changes-scores"),
+    ],
+)
+def test_an_attn_mask_of_numbers_is_added_as_it_is(mask, finding, tmp_path):
+    file = changed(
+        tmp_path,
+        "sheets/course_additive",
+        "key_padding_mask=None, need_weights=True",
+        "key_padding_mask=None, need_weights=True, attn_mask=None",
+    )
+    text = file.read_text().replace(
+        "        weights = self.drop(scores.softmax(-1))",
+        "        if attn_mask is not None:\n"
+        "            mask = attn_mask\n"
+        "            if mask.dtype == torch.bool:\n"
+        "                mask = torch.zeros(mask.shape).masked_fill(mask, -1e9)\n"
+        f"            {mask}\n"
+        "        weights = self.drop(scores.softmax(-1))",
+    )
+    file.write_text(text)
+    assert [name for _, name in findings(outcome_of(file))] == ([finding] if finding else [])

@@ -196,9 +196,10 @@ def attention_choices(part: Part, net: nn.Module, results: list[Tensor]) -> Iter
     itself.
     """
     several, sources = part.kind.startswith("MultiHead"), len(part.arguments) - 2
+    has_heads = several or is_given_heads(part)
     for found in projections(part, net, sources):
         twice = {id(one) for one in found if is_applied_twice(one, found)}
-        if several or is_given_heads(part):
+        if has_heads:
             others = [one for one in found if not one.is_output or id(one) in twice]
             found = others if sum(not one.is_x for one in others) >= 3 else found
         found = found[:4] + [one for one in found[4:] if one.is_x or sources > 1]
@@ -218,9 +219,7 @@ def attention_choices(part: Part, net: nn.Module, results: list[Tensor]) -> Iter
                 text = f"The {' and '.join(again)} are projected twice by the same Linear."
             elif sources > 1 and [one.place for one in three] != [0, 1, 2]:
                 finding, text = "arguments-exchanged", exchanged(part, three)
-            elif (several or is_given_heads(part)) and (
-                repeated := [name for name, one in named if is_of_one_head(one)]
-            ):
+            elif has_heads and (repeated := [name for name, one in named if is_of_one_head(one)]):
                 finding = "one-head-used"
                 text = f"The {' and '.join(repeated)} of one head are used for all heads."
             elif missing in (["W_q"], ["W_k"]) and not is_parameter(
@@ -244,7 +243,7 @@ def attention_choices(part: Part, net: nn.Module, results: list[Tensor]) -> Iter
                 matrices = [one.matrix for one in three]
                 w_o = Fitted(results[0], alone=False)
                 yield "one-head-used", text, partial(attention_names, matrices, 1, False, w_o)
-            for heads in (HEADS,) if several or is_given_heads(part) else many:
+            for heads in (HEADS,) if has_heads else many:
                 if q == k and q % heads == v % heads == 0 and (heads > 1 or v == WIDTH):
                     output: Call = whole if heads == 1 else Fitted(results[0], alone=not several)
                     for alternate in (

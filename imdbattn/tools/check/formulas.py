@@ -44,10 +44,20 @@ def factor(scores: Tensor, values: Tensor, mask: Tensor, result: Tensor) -> Tens
     return number.where(number.abs() > 1e-6, float("nan"))  # equal weights are another mistake
 
 
-def ratio(found_BD: Tensor, sum_BD: Tensor) -> Tensor:
-    """(B, 1), the number that each row of the sum is multiplied by, if the result is a multiple."""
+def ratio(found_BD: Tensor, sum_BD: Tensor, count_B1: Tensor | None = None) -> Tensor:
+    """(B, 1), the number that each row of the sum is multiplied by, if the result is a multiple.
+
+    count_B1: the number of words; nan if the result is the same multiple of all means, which the
+    Linear after it may undo.
+    """
     size_B1 = sum_BD.square().sum(-1, keepdim=True).clamp(min=1e-30)
-    return (found_BD * sum_BD).sum(-1, keepdim=True) / size_B1
+    number_B1 = (found_BD * sum_BD).sum(-1, keepdim=True) / size_B1
+    if count_B1 is None:
+        return number_B1
+    of_mean_B1 = number_B1 * count_B1
+    if same(of_mean_B1, of_mean_B1.mean().expand_as(of_mean_B1)):
+        return number_B1 * float("nan")
+    return number_B1
 
 
 def first_position(pe_BTD: Tensor) -> Tensor:

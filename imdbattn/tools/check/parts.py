@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
 import torch
 
@@ -28,6 +29,7 @@ from imdbattn.tools.check.settling import is_given_a_mask, rank_of
 from imdbattn.tools.check.settling import settle as settle_among
 from imdbattn.tools.check.sheets import (
     OWN,
+    Entry,
     Match,
     Sheet,
     choose,
@@ -345,6 +347,7 @@ def with_those_tried(
     """What is found, with the classes that are models whatever their arguments' names are; layers
     under any name, if nothing is found.
     """
+    found = [one for one in found if not is_base(*one, own, file)]
     entry = model_entry(sheet)
     if not found and (layer := layer_entry(sheet)):
         found = [(layer, name, own[name]) for name in layers_of(own, layer, file, anywhere)]
@@ -356,6 +359,17 @@ def with_those_tried(
     models = [own[name] for name in names]
     others = [one for one in found if not is_one_of(one[2], models)]
     return others + [(entry, name, own[name]) for name in names]
+
+
+def is_base(entry: Entry, name: str, thing: Any, own: Own, file: str) -> bool:
+    """Whether a class under any name cannot be called by itself, and another class of the file is
+    derived from it.
+    """
+    classes = [one for one in own.values() if isinstance(one, type) and one is not thing]
+    if not entry.any_name or not any(issubclass(one, thing) for one in classes):
+        return False
+    tried = [Part(name, thing, file, own, kind, Adapter(entry, kind)) for kind in entry.rules]
+    return all(in_either_type(part) is None for part in tried)
 
 
 def is_one_of(thing: object, things: Iterable[object]) -> bool:
@@ -387,9 +401,6 @@ def settle(part: Part) -> None:
     if part.kind == "AdditiveAttention":
         try_equal_widths(candidates[0])
     is_callable = any(made) or any(in_either_type(one) is not None for one in candidates)
-    if not is_callable and entry.any_name and (derived := derived_from(part)):
-        adapter.unchecked = f"It is the base class of {derived}, which is checked."
-        return
     if not is_callable and (user := user_of(part, must_run=not entry.any_name)):
         adapter.unchecked = f"It is called by {user} with other arguments, and is checked there."
         return
@@ -400,16 +411,6 @@ def settle(part: Part) -> None:
         tried += [agrees, reference]
     best = settle_among(candidates, entry, called, tried)
     vars(part).update(vars(best))
-
-
-def derived_from(part: Part) -> str:
-    """The name of another part of the file whose class is derived from this one; "" if there is
-    none.
-    """
-    for other in part.others:
-        if isinstance(other.make, type) and issubclass(other.make, part.make):
-            return other.name
-    return ""
 
 
 def user_of(part: Part, must_run: bool) -> str:

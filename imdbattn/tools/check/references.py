@@ -312,6 +312,8 @@ def require_batch(part: Part) -> None:
     try:
         batch(part)
     except Mistake as found:
+        if part.kind == "DecoderAttention":
+            require_own_state(part)
         is_layer = part.kind in ("PlainLayer", "ResidualLayer")
         if not part.adapter or not is_layer or found.args[0] != "depends-on-padding":
             raise
@@ -327,6 +329,16 @@ def require_batch(part: Part) -> None:
             raise
         name = "mask-inverted" if same(before, other_word, 1e-6) else "no-key-mask"
         raise mistake(f"{name}-in-layer", before, other_padding) from found
+
+
+def require_own_state(part: Part) -> None:
+    """Raises Mistake if the state of one review is used for all of them."""
+    net, (state_BD, *others) = net_of(part), inputs(part, 3, 3, 3)
+    y = call(part, net, state_BD, *others)
+    for place, which in ((0, "first"), (-1, "last")):
+        one_BD = state_BD[place].expand_as(state_BD)
+        if same(y, call(part, net, one_BD, *others), 1e-6):
+            raise mistake("state-of-another-review", y[1], which=which)
 
 
 class Softmaxes(TorchDispatchMode):

@@ -96,16 +96,21 @@ def settle(
 
 
 def without_rare(part: Part, ways: list[Way], shape: Callable[[Part], object]) -> list[Way]:
-    """The ways without those that are only for solutions that raise an exception in the others, or
-    these alone.
+    """The ways without those that are only for solutions that raise an exception, or return another
+    shape, in the others; or these alone.
     """
     rare = [way for way in ways if way.if_raises]
     usual = [way for way in ways if not way.if_raises]
     if rare and usual:
+        best = {True: -1, False: -1}  # whether they are rare -> the highest rank
         for way in (*usual, *rare):
             adapter_of(part).way = way
-            if rank_of(shape, part) >= 0:
+            rank = rank_of(shape, part)
+            if rank == 3:
                 return rare if way.if_raises else usual
+            best[bool(way.if_raises)] = max(best[bool(way.if_raises)], rank)
+        if best[False] < 0 <= best[True]:
+            return rare
     return usual or rare
 
 
