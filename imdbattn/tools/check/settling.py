@@ -2,15 +2,21 @@
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import torch
 
+import imdbattn.tools.check.decoder as decoder
+import imdbattn.tools.check.references as references
+import imdbattn.tools.check.rules as rules
 from imdbattn.tools.check.adapter import Adapter
-from imdbattn.tools.check.numbers import Mistake, NotChecked
-from imdbattn.tools.check.part import Part
+from imdbattn.tools.check.numbers import Mistake, NotChecked, StudentError
+from imdbattn.tools.check.part import HIDDEN, SIZES, Part, net_of
 from imdbattn.tools.check.sheets import Entry, Way, agrees, meant, parameters_of, unknown
+from imdbattn.tools.check.trying import in_either_type
 
 # Findings that do not say which mistake it is
 GENERAL = (
@@ -42,7 +48,112 @@ def rank_of(rule: Callable[[Part], object], part: Part, unsaid: tuple[str, ...] 
     return 3
 
 
-def settle(
+def settle(part: Part) -> None:
+    """Finds out as which kind, and in which way, the part is called."""
+    adapter = part.adapter
+    assert adapter is not None
+    entry = adapter.entry
+    called = part.make
+    if isinstance(part.make, type):
+        called = partial(getattr(part.make, entry.method or "forward"), None)
+    candidates = []
+    for kind in entry.rules:
+        own = Adapter(entry, kind)
+        own.masked = entry.masked and is_given_a_mask(entry, called)
+        own.computed = adapter.computed  # the same for all kinds
+        candidate = Part(part.name, part.make, part.file, part.own, kind, own)
+        candidate.others = part.others
+        candidates.append(candidate)
+    if part.kind in ("Decoder", "Seq2Seq"):
+        return
+    made = [in_either_type(candidate) is not None for candidate in candidates]
+    if part.kind == "scaled_dot_product_attention" and not entry.sizes:
+        allow_equal_widths(candidates)
+    if part.kind == "AdditiveAttention":
+        try_equal_widths(candidates[0])
+    is_callable = any(made) or any(in_either_type(one) is not None for one in candidates)
+    if not is_callable and (user := user_of(part, must_run=not entry.any_name)):
+        adapter.unchecked = f"It is called by {user} with other arguments, and is checked there."
+        return
+    tried: list[Callable[[Part], object]] = [rules.shape, rules.numbers, rules.padding]
+    if part.kind in ("Model", "PositionalEncoding"):
+        tried.append(rules.batch)
+    if part.kind != "Model":
+        tried += [references.agrees, references.reference]
+    best = best_of(candidates, entry, called, tried)
+    vars(part).update(vars(best))
+
+
+def user_of(part: Part, must_run: bool) -> str:
+    """The name of another part of the file that has a module of this class; "" if there is none.
+
+    must_run: whether only a part counts that can be called.
+    """
+    for other in part.others:
+        if isinstance(other.make, type):
+            with suppress(StudentError, NotChecked, Mistake):
+                if not may_run(other) and must_run:
+                    continue
+                if any(type(module) is part.make for module in net_of(other).modules()):
+                    return other.name
+    return ""
+
+
+def may_run(part: Part) -> bool:
+    """Whether the part can be called; a decoder, too, whose result may be wrong."""
+    if part.kind in ("Decoder", "Seq2Seq"):
+        return rank_of(decoder.logits_shape, part) >= 0
+    return in_either_type(part) is not None
+
+
+def allow_equal_widths(candidates: list[Part]) -> None:
+    """Values are as wide as keys, if the function raises an exception for others in every way."""
+    for part in candidates:
+        assert part.adapter is not None
+        for way in part.adapter.entry.ways:
+            part.adapter.way = way
+            if rank_of(rules.shape, part) >= 0:
+                return
+    for part in candidates:
+        assert part.adapter is not None
+        part.adapter.widths = {"E": SIZES["D"]}
+
+
+def try_equal_widths(part: Part) -> None:
+    """Queries, keys, values and hidden units have the same width, if the class raises an exception
+    for others, and has no arguments for the widths of queries and keys or a known mistake.
+    """
+    assert part.adapter is not None
+    if rank_of(rules.shape, part) >= 0:
+        return
+    part.adapter.widths = dict.fromkeys("DEF", HIDDEN)
+    if rank_of(rules.shape, part) < 3:
+        part.adapter.widths = {}
+        return
+    wanted = part.adapter.entry.make
+    asked = {wanted.get(meant(name, wanted) or "") for name in parameters_of(part.make)}
+    if {"D", "E"} <= asked and rank_of(references.reference, part) != 2:
+        part.adapter.widths = {}
+
+
+def notes(part: Part) -> Iterator[str]:
+    """What was found out about the part, if it could have been otherwise."""
+    assert part.adapter is not None
+    entry = part.adapter.entry
+    if part.adapter.unchecked:
+        return
+    if part.adapter.way.says:
+        yield f"Found: {part.adapter.way.says}."
+    needs_mask = any(
+        "mask" in v or "lengths" in v for w in entry.ways for v in w.arguments.values()
+    )
+    if entry.masked and needs_mask and not part.adapter.masked:
+        yield "It is given no mask and no lengths: padding was not checked."
+    if len(entry.rules) > 1:
+        yield f"Checked as {part.kind}."
+
+
+def best_of(
     candidates: list[Part],
     entry: Entry,
     called: Callable[..., object],
