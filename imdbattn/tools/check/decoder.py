@@ -27,6 +27,7 @@ from imdbattn.tools.check.numbers import (
     same,
 )
 from imdbattn.tools.check.operations import (
+    Operation,
     Operations,
     is_of_attention,
     require_known,
@@ -482,39 +483,39 @@ def new_context(part: Part) -> None:
         if any(state.shape == cell.shape and same(state, cell, 1e-6) for cell in cells):
             raise mistake("query-of-the-cell", state, cells[0])
     if decoding.is_textbook:
-        require_outputs_averaged(decoding, found)
-        require_known_scale(decoding)
+        with Operations() as operations:
+            decoding.once()
+        require_outputs_averaged(decoding, operations.made, found)
+        require_known_scale(operations.made)
 
 
-def require_known_scale(decoding: Decoding) -> None:
+def require_known_scale(made: list[Operation]) -> None:
     """Raises Mistake if products of queries and keys are multiplied by another number than
     1 / sqrt(d); they may have no scale.
     """
-    with Operations() as operations:
-        decoding.once()
-    for one in softmaxes(operations.made):
+    for one in softmaxes(made):
         if is_of_attention(one, SHAPE):
             try:
-                require_scale(one, operations.made[: one.place], SHAPE)
+                require_scale(one, made[: one.place], SHAPE)
             except Mistake as found:
                 if found.args[0] == "wrong-scale":
                     raise
 
 
-def require_outputs_averaged(decoding: Decoding, weights: list[Tensor]) -> None:
+def require_outputs_averaged(
+    decoding: Decoding, made: list[Operation], weights: list[Tensor]
+) -> None:
     """Raises Mistake if the weights (B, T) are applied to what is added to the query for the
     scores: the projected keys.
     """
-    with Operations() as operations:
-        decoding.once()
     averaged = [
         x
-        for one in operations.made
+        for one in made
         if one.name in ("bmm", "mul") and has_one_of(one.given, weights)
         for x in one.given
         if isinstance(x, Tensor) and x.numel() == decoding.memory.outputs_BTH.numel()
     ]
-    for one in operations.made:
+    for one in made:
         for x in one.given if one.name == "add" else ():
             keys = [y for y in averaged if isinstance(x, Tensor) and is_equal(x, y)]
             if keys and not is_equal(keys[0], decoding.memory.outputs_BTH):
