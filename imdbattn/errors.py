@@ -1,11 +1,16 @@
-"""The exception for wrong input, and messages of one line."""
+"""The exception for wrong input, messages of one line, and text that is safe in a terminal."""
 
 import io
 import logging
+import re
 import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+# Control characters except tab and newline, and bidirectional controls: these could move the cursor
+# or hide text.
+CONTROL_CHARACTERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 class UserError(Exception):
@@ -27,6 +32,18 @@ def in_line(message: object, longest: int | None = 200) -> str:
 def in_shell(word: str) -> str:
     """The word as it is typed in a shell, in double quotes if that avoids quotes within quotes."""
     return f'"{word}"' if "'" in word and not set('"$`\\!') & set(word) else shlex.quote(word)
+
+
+def visible(text: str) -> str:
+    """Returns text with each control character replaced by the replacement character."""
+    return CONTROL_CHARACTERS.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+class VisibleFormatter(logging.Formatter):
+    """For all logs of the commands, because messages quote run folders and reviews."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return visible(super().format(record))
 
 
 def print_any_text() -> None:

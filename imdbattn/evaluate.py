@@ -2,11 +2,11 @@
 
 from typing import TYPE_CHECKING
 
+from imdbattn.errors import visible
 from imdbattn.launch.command import command
 from imdbattn.launch.hydra_config import COLUMNS
 from imdbattn.launch.process import without_gc
 from imdbattn.settings.keys import Plain
-from imdbattn.settings.safety import visible
 
 if TYPE_CHECKING:
     from imdbattn.runs.command_settings import Evaluate

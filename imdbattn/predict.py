@@ -5,10 +5,10 @@ import sys
 from omegaconf import DictConfig
 from tqdm import tqdm
 
+from imdbattn.errors import visible
 from imdbattn.launch.command import command, validated
 from imdbattn.launch.hydra_config import plain_dict, take_argument
 from imdbattn.launch.process import without_gc
-from imdbattn.settings.safety import visible
 
 KEYS = ("file", "column", "out", "data.glove.path", "data.cache_dir")
 

@@ -20,7 +20,7 @@ MAY_IMPORT = {
     "io": {"errors"},
     "settings": {"errors"},
     "nn": set(),
-    "data": {"errors", "io"},
+    "data": {"errors", "io", "settings"},
     "tasks": {"nn", "data", "runs", *BASE},
     "runs": {"data", "tasks", "tracking", "tools.export", *BASE},
     "tracking": {"tasks", "runs", "report", "tools.export", *BASE},

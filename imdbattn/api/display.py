@@ -3,7 +3,7 @@
 import os
 from typing import TYPE_CHECKING, Any
 
-from imdbattn.settings.safety import visible
+from imdbattn.errors import visible
 
 if TYPE_CHECKING:
     import pandas as pd

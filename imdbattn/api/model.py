@@ -238,8 +238,8 @@ class Model:
         Returns its size in bytes and facts about its models. Raises UserError for a model that a
         browser cannot compute: an encoder-decoder, phrases, a convolution, or a part of your own.
         """
+        from imdbattn.io.files import read_json
         from imdbattn.report.finished_runs import read_run
-        from imdbattn.settings.safety import read_json
         from imdbattn.tools.explore.onefile import Entry, write_explorer
         from imdbattn.tools.export.folder import METRICS, is_export
 

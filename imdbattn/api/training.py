@@ -15,13 +15,13 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from imdbattn.api.display import Metrics
-from imdbattn.errors import UserError
+from imdbattn.errors import UserError, VisibleFormatter
 from imdbattn.io.files import expanded
 from imdbattn.launch.composition import composed
 from imdbattn.launch.errors import remove_empty
 from imdbattn.launch.hydra_config import QUOTED, plain_dict
 from imdbattn.settings.keys import as_dict, named_overrides
-from imdbattn.settings.safety import VisibleFormatter, untrusted
+from imdbattn.settings.trust import untrusted
 from imdbattn.tasks.task import validate
 
 if TYPE_CHECKING:

@@ -209,8 +209,8 @@ def tokenizer_of(setting: object, words: Sequence[str]) -> AnyTokenizer:
     """
     if isinstance(setting, str):
         return Tokenizer(setting, words)
-    from imdbattn.data.callables import as_mapping
     from imdbattn.data.own_tokenizer import OwnTokenizer
+    from imdbattn.settings.objects import as_mapping
 
     return OwnTokenizer(as_mapping(setting), words)
 
@@ -219,8 +219,8 @@ def tokenizer_signature(setting: object) -> str:
     """Returns a string that changes whenever the tokens may change."""
     if isinstance(setting, str):
         return signature_of_rules(setting)
-    from imdbattn.data.callables import as_mapping
     from imdbattn.data.own_tokenizer import version_of
+    from imdbattn.settings.objects import as_mapping
 
     return version_of(as_mapping(setting))
 

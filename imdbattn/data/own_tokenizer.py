@@ -2,7 +2,7 @@
 
 data.tokenizer names it with `_target_`; other keys are its keyword arguments. A class is created
 with them, and its object is called. Whether a run folder may name it is checked by
-settings.safety.refuse_untrusted, as for classes.
+settings.trust.refuse_untrusted, as for classes.
 """
 
 import importlib
@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from imdbattn.data.callables import TARGET, as_mapping, callable_of, imported
 from imdbattn.data.tokens import FIRST_WORD, LETTER, UNK, Word
 from imdbattn.errors import UserError, in_line, naming
+from imdbattn.settings.objects import TARGET, as_mapping, load, load_callable
 
 Splitter = Callable[[str], list[str]]
 
@@ -34,7 +34,7 @@ def splitter_of(settings: object) -> Splitter:
 
 @cache
 def _splitter(settings: str) -> Splitter:
-    key, split = callable_of(json.loads(settings), "data.tokenizer")
+    key, split = load_callable(json.loads(settings), "data.tokenizer")
 
     def words_of(text: str) -> list[str]:
         with naming(key):
@@ -51,7 +51,7 @@ def version_of(settings: Mapping[str, object]) -> str:
     that defines the callable: its words are cached.
     """
     target = str(settings[TARGET])
-    split = imported(target, f"data.tokenizer.{TARGET}={target}")
+    split = load(target, f"data.tokenizer.{TARGET}")
     package = importlib.import_module(target.partition(".")[0])
     source = ""
     try:

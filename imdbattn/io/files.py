@@ -162,6 +162,15 @@ def build_once(folder: Path, build: Callable[[Path], None]) -> Path:
     return folder
 
 
+def read_json(file: Path, remedy: str = "") -> dict[str, Any]:
+    """Returns the object in a JSON file of a run folder. Raises UserError that names a file that is
+    not JSON.
+    """
+    with naming(f"{file} cannot be read", remedy):
+        content: dict[str, Any] = json.loads(file.read_text("utf-8"))
+    return content
+
+
 def sha256_of(path: Path) -> str:
     """Returns the hex digest of a file, read as a stream."""
     with open(path, "rb") as file:

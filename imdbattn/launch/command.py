@@ -4,7 +4,6 @@ Imports nothing slow: `--help` must not wait for torch or pydantic.
 """
 
 import functools
-import importlib
 import logging
 import os
 import signal
@@ -30,6 +29,7 @@ from imdbattn.launch.hydra_config import (
 )
 from imdbattn.launch.process import prepare
 from imdbattn.settings.keys import conf_dir
+from imdbattn.settings.objects import load
 
 
 def command(
@@ -117,8 +117,7 @@ def validated(kind: str, settings: dict[str, object]) -> Any:
     """
     from imdbattn.settings.schema import validate_as  # pydantic, which is slow to import
 
-    module, _, name = kind.rpartition(".")
-    return validate_as(getattr(importlib.import_module(f"imdbattn.{module}"), name), settings)
+    return validate_as(load(f"imdbattn.{kind}", "schema"), settings)
 
 
 class SweepCallback(Callback):

@@ -17,11 +17,10 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf.errors import OmegaConfBaseException
 
-from imdbattn.errors import UserError, in_line
+from imdbattn.errors import UserError, in_line, visible
 from imdbattn.launch.hydra_config import HYDRA_VERSION
 from imdbattn.settings.keys import as_dict, conf_dir, flat
 from imdbattn.settings.messages import no_setting
-from imdbattn.settings.safety import visible
 
 # environment variables: the number of this process on its machine
 RANKS = ("LOCAL_RANK", "SLURM_LOCALID")

@@ -13,8 +13,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from imdbattn.errors import UserError, naming
 from imdbattn.launch.process import SWEEP_PID
+from imdbattn.settings.credentials import refuse_credentials
 from imdbattn.settings.keys import ENCODER_DECODERS, NAME, PAIRS, Plain, job_digest, plain
-from imdbattn.settings.safety import refuse_credentials
 
 HYDRA_VERSION = {"version_base": "1.3"}  # of Hydra's behaviour
 

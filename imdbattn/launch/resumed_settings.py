@@ -22,7 +22,7 @@ from imdbattn.settings.keys import (
     within,
     without,
 )
-from imdbattn.settings.safety import read_settings
+from imdbattn.settings.trust import read_settings
 
 EPOCHS = "trainer.max_epochs"
 

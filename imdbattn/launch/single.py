@@ -17,8 +17,8 @@ from imdbattn.launch.hydra_config import plain_dict
 from imdbattn.launch.process import PARENT_PID, SWEEP_PID, end_with, without_gc
 from imdbattn.runs.run_folder import is_debug
 from imdbattn.settings.keys import as_dict, named_overrides
-from imdbattn.settings.safety import trust_option
 from imdbattn.settings.schema import Training
+from imdbattn.settings.trust import trust_option
 from imdbattn.tasks.task import task_of, validate
 
 log = logging.getLogger(__name__)

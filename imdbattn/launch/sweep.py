@@ -20,8 +20,8 @@ from imdbattn.launch.errors import fail, print_error, remove_empty
 from imdbattn.launch.hydra_config import quote
 from imdbattn.launch.job import LOG, forget_wandb_run, group_of, jobs_of
 from imdbattn.launch.process import SWEEP_PID, end_with
+from imdbattn.settings.credentials import refuse_credentials
 from imdbattn.settings.keys import defaults
-from imdbattn.settings.safety import refuse_credentials
 
 log = logging.getLogger(__name__)
 
@@ -80,13 +80,13 @@ class SweepReport:
         # runs the finally clauses
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         (sweep / LOG).write_text("")
-        from imdbattn.settings.safety import class_at
+        from imdbattn.settings.objects import load_class
         from imdbattn.tasks.task import Task
         from imdbattn.tracking.settings import wandb_parts
         from imdbattn.tracking.wandb_run import wandb_mode
 
         # Decided once for all jobs, which read it in multirun.yaml, see `job.decisions`.
-        task = class_at(config.task._target_, "task", Task)
+        task = load_class(config.task._target_, "task._target_", Task)
         if source := task.decided_source(config.data):
             config.data.source = source
         for part in wandb_parts(config.logger).values():

@@ -61,7 +61,6 @@ class Options(TypedDict, total=False):
     words: Mapping[str, Sequence[str]] | None
     disagreements: int
     metric: str
-    trust: str | list[str] | None
     paper: PaperOptions | None
 
 
@@ -159,13 +158,12 @@ def compare_set(
     disagreements: int = 20,
     against: str | None = None,
     metric: str = "accuracy",
-    trust: str | list[str] | None = None,
     paper: PaperOptions | None = None,
 ) -> ComparedSet:
     """Returns the comparison of runs that were scored on the same items.
 
-    metric: accuracy, macro_f1, or the dotted path of a function of a package in `trust`, of which
-    intervals and differences are. paper: the table and figures for print, as in
+    metric: accuracy, macro_f1, or the dotted path of a function of one's own, of which intervals
+    and differences are. paper: the table and figures for print, as in
     conf/compare.yaml; None omits them. Raises UserError for one that cannot be used.
     """
     runs = list(predictions)
@@ -179,7 +177,7 @@ def compare_set(
     counts_N = np.array([len(text.split()) for text in texts])  # the same for all tokenizers
     slices = statistics.length_slices(counts_N, unit) | statistics.word_slices(texts, words or {})
     largest = largest_class(reference.labels_N, first.labels)
-    measured = rights if metric == "accuracy" else pseudo_values_of(metric, trust, outputs)
+    measured = rights if metric == "accuracy" else pseudo_values_of(metric, outputs)
     compared = neighbours(ladder, against)
     rungs = []
     for variant, seeds, value_NS in zip(ladder, outputs, measured, strict=True):
@@ -235,11 +233,9 @@ def interval_of(metric: str, value_NS: np.ndarray, labels_N: np.ndarray) -> list
     return as_list(statistics.mean_of(value_NS).interval)
 
 
-def pseudo_values_of(
-    name: str, trust: str | list[str] | None, outputs: Sequence[Sequence[SplitPredictions]]
-) -> list[np.ndarray]:
+def pseudo_values_of(name: str, outputs: Sequence[Sequence[SplitPredictions]]) -> list[np.ndarray]:
     """Returns the pseudo-values (G, S) of a metric for each variant (statistics.pseudo_values)."""
-    metric = metric_of(name, trust, "metric")
+    metric = metric_of(name, "metric")
     measured = []
     for seeds in outputs:
         probabilities = []

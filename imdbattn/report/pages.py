@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Literal, TypedDict, Unpack
 
+from imdbattn.errors import visible
 from imdbattn.io.files import write_atomically, writing_into
 from imdbattn.report.content import Skipped
-from imdbattn.settings.safety import PAGE_POLICY, visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,6 +39,14 @@ class ConsoleOptions(TypedDict, total=False):
     force_jupyter: bool
     force_terminal: bool
     width: int | None
+
+
+# Content-Security-Policy of the pages, which quote reviews: a tag that was not escaped could load
+# and run nothing.
+PAGE_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action"
+    " 'none'"
+)
 
 
 # --- reports --------------------------------------------------------------------------------------

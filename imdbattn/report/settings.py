@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from imdbattn.io.files import expanded
-from imdbattn.settings.schema import FunctionName, Group, Natural, Text, Trust
+from imdbattn.settings.schema import FunctionName, Group, Natural, Text
 
 
 def folders_in(runs: object) -> list[str]:
@@ -55,6 +55,5 @@ class Compare(OfRuns):
     against: Text | None
     disagreements: Natural
     metric: Literal["accuracy", "macro_f1"] | FunctionName
-    trust: Trust
     paper: Paper
     words: dict[str, Annotated[list[Text], Field(min_length=1)]]

@@ -1,6 +1,5 @@
 """Trains one model from its settings, scores it, and writes its results into a run folder."""
 
-import importlib
 import logging
 import os
 from collections.abc import Mapping, Sized
@@ -13,7 +12,7 @@ from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, Mode
 
 from imdbattn.data.corpus import Corpus
 from imdbattn.errors import only_warning
-from imdbattn.io.files import make_folder, read_checkpoint, write_table, writing_into
+from imdbattn.io.files import make_folder, read_checkpoint, read_json, write_table, writing_into
 from imdbattn.runs.callbacks import AttentionEntropy, StopOnNaN, Throughput, Tracker
 from imdbattn.runs.environment import environment
 from imdbattn.runs.resume import ResumeCheckpoint, Stopped, exiting_on_signals
@@ -38,7 +37,7 @@ from imdbattn.runs.trainer import (
     try_step,
 )
 from imdbattn.settings.keys import FINGERPRINT, Plain, as_dict, explicit
-from imdbattn.settings.safety import read_json
+from imdbattn.settings.objects import load
 from imdbattn.settings.schema import LoggerPart, Training
 from imdbattn.tasks.learner import Learner, SplitScores
 from imdbattn.tasks.loaders import BatchData
@@ -271,8 +270,7 @@ def check_complete(scores: Mapping[str, SplitScores], splits: Mapping[str, Sized
 
 def draw_pictures(module: Learner, data: BatchData, folder: Path) -> None:
     """Draws the pictures of the task into pictures/ of a run folder."""
-    module_name, _, name = task_of(module.cfg).pictures.rpartition(".")
-    getattr(importlib.import_module(module_name), name)(module, data, folder)
+    load(task_of(module.cfg).pictures, "task.pictures")(module, data, folder)
 
 
 def summary(metrics: Plain, folder: Path) -> list[str]:

@@ -32,7 +32,7 @@ from lightning.pytorch.loops.progress import _Progress as Progress
 from imdbattn.errors import UserError, naming
 from imdbattn.io.files import Checkpoint, read_checkpoint, write_atomically
 from imdbattn.runs.callbacks import StopOnNaN
-from imdbattn.settings.safety import trust_option
+from imdbattn.settings.trust import trust_option
 from imdbattn.tasks.learner import from_all
 
 log = logging.getLogger(__name__)

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from imdbattn.errors import UserError, naming
-from imdbattn.io.files import Trained, expanded, read_checkpoint
+from imdbattn.io.files import Trained, expanded, read_checkpoint, read_json
 from imdbattn.runs.run_folder import finished, results_file
 from imdbattn.settings.keys import Plain
-from imdbattn.settings.safety import plain_settings, read_json, read_settings, refuse_untrusted
+from imdbattn.settings.trust import plain_settings, read_settings, refuse_untrusted
 
 if TYPE_CHECKING:
     import pandas as pd

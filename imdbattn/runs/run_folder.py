@@ -21,7 +21,7 @@ from omegaconf import OmegaConf
 from imdbattn.errors import UserError
 from imdbattn.io.files import acquired, atomically, write_atomically
 from imdbattn.settings.keys import as_dict, flat, within
-from imdbattn.settings.safety import read_settings
+from imdbattn.settings.trust import read_settings
 
 if TYPE_CHECKING:
     from imdbattn.settings.schema import Training

@@ -21,7 +21,7 @@ from imdbattn.runs.callbacks import Progress
 from imdbattn.runs.environment import keep_memory, use_onednn
 from imdbattn.runs.resume import AtomicCheckpointIO
 from imdbattn.settings.keys import as_dict
-from imdbattn.settings.safety import make
+from imdbattn.settings.objects import make
 from imdbattn.settings.schema import Trainer
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData

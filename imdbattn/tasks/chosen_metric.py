@@ -3,12 +3,10 @@
 Suffixes of arrays: N items, C classes.
 """
 
-import pkgutil
-
 import numpy as np
 
 from imdbattn.errors import UserError
-from imdbattn.settings.safety import untrusted
+from imdbattn.settings.objects import load
 from imdbattn.tasks.per_class import Metric, confusion, macro_f1, short_name
 
 # names of other values of a split in metrics.json
@@ -24,21 +22,15 @@ def macro_f1_of(labels_N: np.ndarray, probabilities_NC: np.ndarray) -> float:
     return macro_f1(confusion(labels_N, probabilities_NC.argmax(1), classes))
 
 
-def metric_of(name: str, trust: str | list[str] | None, setting: str) -> Metric:
+def metric_of(name: str, setting: str) -> Metric:
     """Returns the metric that a setting names: macro_f1, or the dotted path of a function.
 
-    trust: the packages whose code may run. Raises UserError for a function whose package is not
-    among them, that cannot be imported, or that has the name of another value of metrics.json.
+    Raises UserError for a function that cannot be imported, or that has the name of another value
+    of metrics.json.
     """
     if name == "macro_f1":
         return macro_f1_of
-    package = name.partition(".")[0]
-    if any(untrusted({setting: {"_target_": name}}, trust)):
-        raise UserError(f"{setting}={name} is your own code: add trust={package}")
     if short_name(name) in TAKEN:
         raise UserError(f"{setting}={name}: choose another name than {', '.join(TAKEN)}")
-    try:
-        metric: Metric = pkgutil.resolve_name(name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UserError(f"{setting}={name} cannot be imported: {error}") from error
+    metric: Metric = load(name, setting)
     return metric

@@ -18,7 +18,7 @@ from imdbattn.io.files import Checkpoint, Facts, Trained
 from imdbattn.nn.ladder import HEAD, Embedding
 from imdbattn.nn.watch import Attended
 from imdbattn.settings.keys import as_dict
-from imdbattn.settings.safety import make
+from imdbattn.settings.objects import make
 from imdbattn.settings.schema import Training
 from imdbattn.tasks.networks import CheckedPart
 from imdbattn.tasks.optim import Muon

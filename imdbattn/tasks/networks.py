@@ -17,7 +17,7 @@ from imdbattn.errors import naming
 from imdbattn.io.files import Weights
 from imdbattn.nn.ladder import Attention, Embedding
 from imdbattn.settings.keys import as_dict
-from imdbattn.settings.safety import make
+from imdbattn.settings.objects import make
 from imdbattn.settings.schema import AnyModel, ClassifierModel, PhraseSettings, ReviewDataSettings
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from imdbattn.errors import UserError
 from imdbattn.settings.keys import as_dict
-from imdbattn.settings.safety import Kind, class_at
+from imdbattn.settings.objects import Kind, load_class
 from imdbattn.settings.schema import Training
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Task:
         """
         given = getattr(cls, name)
         if isinstance(given, str):
-            return class_at(given, f"task.{name}", kind)
+            return load_class(given, f"task.{name}", kind)
         if not (isinstance(given, type) and issubclass(given, kind)):
             raise UserError(
                 f"task {cls.name}: {name} is not a subclass of {kind.__module__}.{kind.__name__}"
@@ -84,7 +84,7 @@ class Task:
 
 def task_of(settings: Training) -> type[Task]:
     """Returns the task that the settings of a run name."""
-    return class_at(settings.task.target, "task", Task)
+    return load_class(settings.task.target, "task._target_", Task)
 
 
 def validate(settings: Mapping[str, object] | Training) -> Training:
@@ -96,4 +96,4 @@ def validate(settings: Mapping[str, object] | Training) -> Training:
     target = (values.get("task") or {}).get("_target_")
     if target is None:
         raise UserError("task must be given, such as task=reviews")
-    return class_at(target, "task", Task).part("settings", Training).of(values)
+    return load_class(target, "task._target_", Task).part("settings", Training).of(values)

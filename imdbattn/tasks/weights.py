@@ -13,11 +13,10 @@ from torch import nn
 
 from imdbattn.data.corpus import Corpus
 from imdbattn.errors import UserError, naming
-from imdbattn.io.files import Checkpoint, Facts, Trained, Weights, read_checkpoint
+from imdbattn.io.files import Checkpoint, Facts, Trained, Weights, read_checkpoint, read_json
 from imdbattn.nn.ladder import HEAD
 from imdbattn.runs.run import Run
 from imdbattn.settings.keys import FINGERPRINT, Plain, as_dict, as_text, job_digest, within, without
-from imdbattn.settings.safety import read_json
 from imdbattn.settings.schema import AnyModel, Training
 from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.task import task_of

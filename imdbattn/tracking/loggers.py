@@ -15,8 +15,9 @@ from lightning.pytorch.loggers import CSVLogger, Logger
 from lightning.pytorch.utilities import rank_zero_only
 
 from imdbattn.errors import UserError, naming, only_warning
+from imdbattn.settings.credentials import without_credentials
 from imdbattn.settings.keys import Plain, as_dict, flat
-from imdbattn.settings.safety import class_at, make, without_credentials
+from imdbattn.settings.objects import load_class, make
 from imdbattn.settings.schema import Group, LoggerPart, validate_as
 from imdbattn.tasks.per_class import short_name
 
@@ -94,7 +95,7 @@ def check_loggers(parts: Mapping[str, LoggerPart]) -> None:
             raise UserError(f"logger={name} needs a package: pip install {part.needs}")
         key = f"logger.{name}"
         values = as_dict(part)
-        kind = class_at(part.target, key, Logger)
+        kind = load_class(part.target, f"{key}._target_", Logger)
         with naming(key):
             if issubclass(kind, RunLogger) and kind.settings is not None:
                 validate_as(kind.settings, values)
@@ -105,7 +106,7 @@ def callbacks_of(parts: Mapping[str, LoggerPart]) -> list[Callback]:
     """Returns the callbacks of the loggers in these settings."""
     callbacks: list[Callback] = []
     for name, part in parts.items():
-        kind = class_at(part.target, f"logger.{name}", Logger)
+        kind = load_class(part.target, f"logger.{name}._target_", Logger)
         if issubclass(kind, RunLogger):
             callbacks += kind.callbacks(arguments_of(as_dict(part)))
     return callbacks

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 
 from imdbattn.errors import in_line
 from imdbattn.io.network import http_status, result_within
+from imdbattn.settings.credentials import without_credentials
 from imdbattn.settings.keys import flat
-from imdbattn.settings.safety import without_credentials
 
 if TYPE_CHECKING:
     import wandb

@@ -646,9 +646,7 @@ def test_runs_are_compared_by_macro_f1(ladder):
 def test_runs_are_compared_by_a_function_of_ones_own(ladder, tmp_path, monkeypatch):
     write_cost(tmp_path / "own")
     monkeypatch.syspath_prepend(tmp_path / "own")
-    with pytest.raises(UserError, match=r"metric=costs\.cost is your own code: add trust=costs"):
-        quick(ladder, metric="costs.cost")
-    found = quick(ladder, metric="costs.cost", trust="costs")
+    found = quick(ladder, metric="costs.cost")
     rung = found["rungs"][0]
     tables = [
         pq.read_table(ladder / "day" / f"mean-{seed}" / "predictions.parquet") for seed in (1, 2, 3)
@@ -666,9 +664,9 @@ def test_runs_are_compared_by_a_function_of_ones_own(ladder, tmp_path, monkeypat
     assert report.sections[0].table[0][4:6] == ["cost", "95 % interval (cost)"]
     assert "biased upwards" in report.title, "no run has validation costs"
     with pytest.raises(UserError, match=r"metric=costs.broken failed: .*it is nan on some"):
-        quick(ladder, metric="costs.broken", trust="costs")
+        quick(ladder, metric="costs.broken")
     with pytest.raises(UserError, match=r"metric=costs.absent cannot be imported"):
-        quick(ladder, metric="costs.absent", trust="costs")
+        quick(ladder, metric="costs.absent")
 
 
 def test_encoder_decoders_have_no_metric_of_classes(by_range):

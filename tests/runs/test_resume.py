@@ -30,7 +30,7 @@ from imdbattn.runs import resume as resume_state
 from imdbattn.runs.fit import fit
 from imdbattn.runs.resume import STATE_KEY
 from imdbattn.settings.keys import as_dict
-from imdbattn.settings.safety import read_settings
+from imdbattn.settings.trust import read_settings
 from imdbattn.tasks.reviews.classifier import ReviewClassifier
 from imdbattn.tasks.task import validate
 

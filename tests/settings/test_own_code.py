@@ -147,6 +147,16 @@ def test_a_package_that_a_run_folder_names_is_imported_only_with_trust(
     assert imported.exists() == (command in ("evaluate", "predict"))  # init= reads the weights only
 
 
+def test_a_metric_that_a_run_folder_names_needs_trust(trained, composed, tmp_path):
+    run = shutil.copytree(trained("mean")[0], tmp_path / "run")
+    text = (run / "config.yaml").read_text()
+    (run / "config.yaml").write_text(text.replace("choose_by: accuracy", "choose_by: os.system"))
+    with pytest.raises(UserError, match=r"choose_by=os\.system is outside imdbattn: add trust=os"):
+        resumed(composed(), [], run)
+    own = ["choose_by=os.system"]  # typed in this call
+    assert resumed(composed(*own), own, run)["choose_by"] == "os.system"
+
+
 def test_lightnings_own_callbacks_in_a_run_folder_need_trust_too(trained, composed, tmp_path):
     """They can write files anywhere."""
     run = shutil.copytree(trained("mean")[0], tmp_path / "run")

@@ -14,14 +14,10 @@ from omegaconf import OmegaConf
 from imdbattn.data.glove import load_glove
 from imdbattn.errors import UserError
 from imdbattn.report.comparison_page import report_of
+from imdbattn.report.pages import PAGE_POLICY
 from imdbattn.runs.score import score_run
+from imdbattn.settings.credentials import credentials, refuse_credentials, without_credentials
 from imdbattn.settings.keys import conf_dir
-from imdbattn.settings.safety import (
-    PAGE_POLICY,
-    credentials,
-    refuse_credentials,
-    without_credentials,
-)
 from imdbattn.tasks.outputs import AttentionWeights, Classification, Translation
 from imdbattn.tools.explain.show import page
 from imdbattn.tools.faithfulness.page import report_of as faithfulness_report

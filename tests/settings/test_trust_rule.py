@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from imdbattn.settings.safety import TRUSTED, untrusted
+from imdbattn.settings.trust import TRUSTED, untrusted
 
 GROUPS = (*TRUSTED, "data", "anything")
 NAMES = st.text(string.ascii_lowercase + "_", min_size=1, max_size=12)

@@ -18,7 +18,7 @@ from imdbattn.data.ragged import Batch, Ragged
 from imdbattn.io.files import write_table
 from imdbattn.nn import ResidualLayer, Sinusoidal, padding_mask
 from imdbattn.settings.keys import as_dict
-from imdbattn.settings.safety import make
+from imdbattn.settings.objects import make
 from imdbattn.settings.schema import AnyModel, Count, Group, Training
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData

@@ -122,18 +122,14 @@ def test_a_metric_chooses_the_epoch_and_reaches_the_results(
     )
     monkeypatch.syspath_prepend(tmp_path)
     words = ["model=mean", "trainer.max_epochs=3", "logger=csv", f"choose_by={name}"]
-    if "." in name:
-        with pytest.raises(UserError, match=rf"choose_by={name} is your own code: add trust="):
-            fit(settings(*small, *words), tmp_path / "run")
-        assert not (tmp_path / "run" / "config.yaml").exists()
-    metrics = fit(settings(*small, *words, "trust=own_metric"), tmp_path / "run")
+    metrics = fit(settings(*small, *words), tmp_path / "run")
     short = name.rpartition(".")[2]
     log = pd.read_csv(tmp_path / "run" / "metrics.csv")[f"val/{short}"].dropna()
     assert len(log) == 3
     assert metrics[f"val_{short}"] == pytest.approx(log.max(), abs=1e-6)
     table = pq.read_table(tmp_path / "run" / "predictions.parquet").to_pydict()
     labels, probabilities = np.array(table["label"]), np.array(table["probabilities"])
-    function = metric_of(name, "own_metric", "choose_by")
+    function = metric_of(name, "choose_by")
     assert metrics[f"test_{short}"] == pytest.approx(function(labels, probabilities), abs=1e-6)
 
 
@@ -143,7 +139,7 @@ def test_a_metric_of_ones_own_that_is_not_a_number_is_named(small, settings, mon
         "def rank(labels, probabilities):\n    return float('nan')\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    words = ["model=mean", "trainer.max_epochs=2", "choose_by=no_number.rank", "trust=no_number"]
+    words = ["model=mean", "trainer.max_epochs=2", "choose_by=no_number.rank"]
     with pytest.raises(UserError, match="choose_by: rank is nan for 24 texts"):
         fit(settings(*small, *words), tmp_path / "run")
 

@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from imdbattn.data.callables import TARGET, as_mapping, callable_of
 from imdbattn.data.labels import as_label, names_of_labels, number_labels
 from imdbattn.data.split_names import split_named
 from imdbattn.data.splits import SPLITS, Source, Split, Texts, fingerprint
 from imdbattn.errors import UserError, in_line, naming
+from imdbattn.settings.objects import TARGET, as_mapping, load_callable
 
 Item = tuple[str, str]  # a text and its label, or a source and its target
 Items = dict[str, list[Item]]  # by the names in SPLITS; train alone is the split ""
@@ -63,7 +63,7 @@ def own_items(settings: object, item_of: Callable[[object, str, int], Item]) -> 
 
     item_of: returns an item, given what the callable returned, its split and its row.
     """
-    key, read = callable_of(settings, "data.source")
+    key, read = load_callable(settings, "data.source")
     with naming(key):
         returned = read()
         if not isinstance(returned, Mapping):

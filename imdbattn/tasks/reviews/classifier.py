@@ -331,13 +331,13 @@ def class_weights(setting: str | list[float] | None, corpus: ReviewCorpus) -> Te
 def chosen_metric(cfg: ReviewSettings) -> Metric | None:
     """Returns the metric that selects the best epoch; None for accuracy and loss.
 
-    Raises UserError for a function of one's own that `trust` does not name.
+    Raises UserError for a function of one's own that cannot be imported.
     """
     if cfg.choose_by in ("accuracy", "loss"):
         return None
     from imdbattn.tasks.chosen_metric import metric_of
 
-    return metric_of(cfg.choose_by, cfg.trust, "choose_by")
+    return metric_of(cfg.choose_by, "choose_by")
 
 
 def ids_to_tune(

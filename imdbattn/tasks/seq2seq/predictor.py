@@ -13,12 +13,11 @@ from torch.nn.utils.rnn import pad_sequence
 from imdbattn.data.pairs import PairCorpus, joined_symbols, prepare_pairs, split_text
 from imdbattn.data.ragged import EvalBatches
 from imdbattn.data.vocabulary import PAD, UNK, Vocabulary
-from imdbattn.errors import UserError
+from imdbattn.errors import UserError, visible
 from imdbattn.io.files import Facts, Trained
 from imdbattn.nn.encoder_decoder import EncoderDecoder, beam_search
 from imdbattn.runs.command_settings import Predict
 from imdbattn.settings.pairs import ReverseData, TranslationData
-from imdbattn.settings.safety import visible
 from imdbattn.tasks.networks import make_net
 from imdbattn.tasks.outputs import Translation
 from imdbattn.tasks.predictor import Predictor

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from imdbattn.errors import visible
 from imdbattn.io.files import write_atomically
 from imdbattn.report.pages import render, terminal
-from imdbattn.settings.safety import visible
 from imdbattn.tasks.outputs import DETAILED, Classification, Prediction, Translation
 from imdbattn.tools.explain.figures import attention_png
 

@@ -23,12 +23,11 @@ from tokenizers.normalizers import Sequence as Rewrites
 
 from imdbattn.data.tokens import FIRST_WORD, UNK, pipeline_of
 from imdbattn.errors import UserError
-from imdbattn.io.files import Trained, expanded, sha256_of, writing_into
+from imdbattn.io.files import Trained, expanded, read_json, sha256_of, writing_into
 from imdbattn.report.pages import plain, render
 from imdbattn.runs.run import EXPORTED, Run
 from imdbattn.runs.run_folder import RESULTS, write_json
 from imdbattn.settings.keys import as_dict
-from imdbattn.settings.safety import read_json
 from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 from imdbattn.tasks.task import task_of

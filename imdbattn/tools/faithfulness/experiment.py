@@ -7,7 +7,6 @@ Shape suffixes: B reviews of a batch, N reviews, T positions, S shares of the wo
 import copy
 import hashlib
 import json
-import pkgutil
 import time
 import zlib
 from collections import defaultdict
@@ -33,7 +32,7 @@ from imdbattn.runs.apply import with_changes
 from imdbattn.runs.environment import keep_memory, use_onednn
 from imdbattn.runs.run import Run
 from imdbattn.runs.score import check_fingerprint
-from imdbattn.settings.safety import untrusted
+from imdbattn.settings.objects import load
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 from imdbattn.tools.faithfulness import erasure, scores
 from imdbattn.tools.faithfulness.edited_pairs import Pair, edited_words, read_pairs
@@ -88,20 +87,16 @@ def run_experiment(folders: Sequence[str], out: Path, cfg: Faithfulness) -> list
 def own_scores(cfg: Faithfulness) -> dict[str, OwnScore]:
     """Returns the user's functions among the scores, by their `_target_`.
 
-    Raises UserError for an unknown name, or if the package of a function is not trusted.
+    Raises UserError for an unknown name, or a function that cannot be imported.
     """
     own = [score for score in cfg.scores if not isinstance(score, str)]
     for name in cfg.scores:
         if isinstance(name, str) and name not in scores.SCORES:
             raise UserError(f"scores: {name} is none of {', '.join(scores.SCORES)}")
-    settings = {"scores": [score.model_dump() for score in own]}
-    for _, target, package in untrusted(settings, cfg.trust):
-        raise UserError(f"scores: {target} is your own code: add trust={package}")
-    functions = {}
-    for score in own:
-        function = pkgutil.resolve_name(score.target)
-        functions[score.target] = partial(function, **(score.model_extra or {}))
-    return functions
+    return {
+        score.target: partial(load(score.target, "scores._target_"), **(score.model_extra or {}))
+        for score in own
+    }
 
 
 class Measurement(NamedTuple):

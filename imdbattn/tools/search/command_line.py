@@ -16,7 +16,7 @@ from imdbattn.launch.command import validated
 from imdbattn.launch.errors import explain
 from imdbattn.launch.hydra_config import PATHS, QUOTED, plain_dict, quote
 from imdbattn.settings.keys import absolute, conf_dir
-from imdbattn.settings.safety import read_settings
+from imdbattn.settings.trust import read_settings
 
 # settings that may differ in a resumed search
 CHANGEABLE = ("resume", "trust", "n_trials", "n_jobs", "seeds")

@@ -36,7 +36,7 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 from imdbattn.errors import UserError, in_shell
-from imdbattn.io.files import acquired, write_atomically, writing_into
+from imdbattn.io.files import acquired, read_json, write_atomically, writing_into
 from imdbattn.launch.composition import composed
 from imdbattn.launch.hydra_config import plain_dict, quote
 from imdbattn.launch.job import LOG, failure, jobs_of, resumable, search_path, started, stopping
@@ -48,8 +48,8 @@ from imdbattn.report.pages import Report, Section, as_table, print_reports, writ
 from imdbattn.runs.run import Run
 from imdbattn.runs.run_folder import finished
 from imdbattn.settings.keys import as_dict, as_text, within
-from imdbattn.settings.safety import read_json, refuse_untrusted
 from imdbattn.settings.schema import Training
+from imdbattn.settings.trust import refuse_untrusted
 from imdbattn.tasks.task import task_of, validate
 from imdbattn.tools.search.settings import Search
 

@@ -1,0 +1,69 @@
+"""Keeps credentials out of the files that a run writes."""
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+
+from imdbattn.errors import UserError
+from imdbattn.settings.keys import Plain
+
+SECRET_NAME = re.compile(
+    r"(^|[_.+-])(key|token|secrets?|pass|auth|credentials?)$|api_?key$|passw(or)?d$|passphrase$",
+    re.IGNORECASE,
+)
+# in an address
+SECRET_VALUE = re.compile(r"://[^/\s@]*:[^/\s@]+@|[?&](api_?key|(access_)?token|secret)=")
+
+
+def credentials(settings: object, name: str = "") -> Iterator[str]:
+    """Yields the dotted names of the settings that look like a credential: by their name, or by a
+    value that contains a password.
+
+    A password is one in a URL, or the value of an environment variable with such a name.
+    """
+    if settings in (None, "", True, False, {}, []):
+        return
+    if SECRET_NAME.search(name):
+        yield name
+    elif isinstance(settings, (Mapping, list)):
+        for key, value in (
+            settings.items() if isinstance(settings, Mapping) else enumerate(settings)
+        ):
+            yield from credentials(value, f"{name}.{key}" if name else str(key))
+    elif SECRET_VALUE.search(text := str(settings)):
+        yield name
+    elif variable := next((key for key, value in passwords().items() if value in text), None):
+        yield f"{name} (it contains the value of ${variable})"
+
+
+def passwords() -> dict[str, str]:
+    """Returns the environment variables with names of credentials, except short values and names of
+    files.
+    """
+    values = {
+        name: value
+        for name, value in os.environ.items()
+        if SECRET_NAME.search(name) and len(value) >= 8
+    }
+    return {name: value for name, value in values.items() if not os.path.exists(value)}
+
+
+def refuse_credentials(settings: object) -> None:
+    """Raises UserError naming a setting that looks like a credential."""
+    if name := next(credentials(settings), None):
+        raise UserError(
+            f"{name} looks like a credential, and settings are written into each run folder: omit"
+            " it, and use `wandb login`, `hf auth login` or the environment (WANDB_API_KEY,"
+            " HF_TOKEN)"
+        )
+
+
+def without_credentials(settings: Mapping[str, object]) -> Plain:
+    """Returns the settings without those that look like a credential."""
+    kept: Plain = {}
+    for name, value in settings.items():
+        if isinstance(value, Mapping) and not SECRET_NAME.search(name):
+            kept[name] = without_credentials(value)
+        elif not any(credentials(value, name)):
+            kept[name] = value
+    return kept

@@ -1,0 +1,106 @@
+"""Objects of the classes that settings name with `_target_`, and other things that settings name by
+a dotted path.
+
+Whether a run folder may name them is checked by settings.trust, before it is used.
+"""
+
+import difflib
+import importlib
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, TypeVar
+
+from imdbattn.errors import UserError, in_line, naming
+
+TARGET = "_target_"
+Kind = TypeVar("Kind")
+
+
+def load(path: str, key: str) -> Any:
+    """Returns what a dotted path names: a class or a function of a module.
+
+    key: the setting that names it. Raises UserError if it cannot be imported.
+    """
+    module, _, name = path.rpartition(".")
+    package = path.partition(".")[0]
+    try:
+        loaded = importlib.import_module(module)
+    except Exception as error:
+        is_missing = isinstance(error, ModuleNotFoundError) and error.name == package
+        remedy = f"; {package} must be installed (pip install -e .), or its folder be in PYTHONPATH"
+        raise UserError(
+            f"{key}={path} cannot be imported: {in_line(error, 600)}{remedy * is_missing}"
+        ) from error
+    if not hasattr(loaded, name):
+        near = difflib.get_close_matches(name, dir(loaded), 1)
+        nearest = f"; the nearest is {module}.{near[0]}" if near else ""
+        raise UserError(f"{key}={path} cannot be imported: {module} has no {name}{nearest}")
+    return getattr(loaded, name)
+
+
+def load_class(path: str, key: str, kind: type[Kind]) -> type[Kind]:
+    """Returns the class that a dotted path names. Raises UserError unless it is a subclass of
+    `kind`.
+    """
+    loaded = load(path, key)
+    if not (isinstance(loaded, type) and issubclass(loaded, kind)):
+        raise UserError(f"{key}={path} is not a subclass of {kind.__module__}.{kind.__name__}")
+    return loaded
+
+
+def load_callable(settings: object, group: str) -> tuple[str, Callable[..., Any]]:
+    """Returns the name of a callable for messages, and the callable with its keyword arguments:
+    `_target_` is a function, or a class whose object is called.
+
+    group: such as data.tokenizer. Raises UserError if it cannot be imported, or its class not be
+    created.
+    """
+    arguments = as_mapping(settings)
+    target = arguments.pop(TARGET)
+    key = f"{group}.{TARGET}"
+    loaded = load(target, key)
+    name = f"{key}={target}"
+    if not isinstance(loaded, type):
+        created = partial(loaded, **arguments) if callable(loaded) else loaded
+    else:
+        with naming(name):
+            created = loaded(**arguments)
+    if not callable(created):
+        raise UserError(f"{name} cannot be called")
+    return name, created
+
+
+def as_mapping(setting: Any) -> dict[str, Any]:
+    """Returns `_target_` and the keyword arguments of a callable, from settings or a mapping."""
+    return dict(setting.model_dump() if hasattr(setting, "model_dump") else setting)
+
+
+def make(settings: object, what: str, kind: type, key: str = "") -> Any:
+    """Returns what `instantiate` returns.
+
+    Raises UserError of one line that names `what`, or a `_target_` that is not a subclass of
+    `kind`.
+
+    settings: of the user, or of a run folder that `refuse_untrusted` has accepted. key: the dotted
+    name of the settings, where it is not `what`.
+    """
+    with naming(what):
+        return instantiate(settings, key or what, kind)
+
+
+def instantiate(node: object, key: str, kind: type) -> Any:
+    """Returns the settings with each group that has a `_target_` replaced by an object of that
+    class.
+
+    With `_partial_: true` it is a functools.partial instead. key: the dotted name of the settings.
+    """
+    if isinstance(node, list):
+        return [instantiate(value, f"{key}.{index}", kind) for index, value in enumerate(node)]
+    if not isinstance(node, Mapping):
+        return node
+    values = {name: instantiate(value, f"{key}.{name}", kind) for name, value in node.items()}
+    if (target := values.pop(TARGET, None)) is None:
+        return values
+    is_partial = values.pop("_partial_", False)
+    loaded: Callable[..., object] = load_class(target, f"{key}.{TARGET}", kind)
+    return partial(loaded, **values) if is_partial else loaded(**values)

@@ -1,0 +1,93 @@
+"""Reads the settings of a run folder, which may be somebody else's, and says which classes they may
+name. Imports none of them.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from imdbattn.errors import UserError, naming
+from imdbattn.settings.keys import Plain, plain
+
+TRUSTED = {  # group of settings -> packages whose classes a run folder may name
+    "model": ("imdbattn.nn", "torch.nn"),
+    "optim": ("torch.optim", "imdbattn.tasks.optim"),
+    "trainer": ("lightning.Trainer",),
+    "task": ("imdbattn.tasks",),
+    "logger": (
+        "lightning.pytorch.loggers",
+        "imdbattn.tracking",
+        "swanlab.integration.pytorch_lightning",
+    ),
+}
+
+
+def refuse_untrusted(
+    settings: Mapping[str, object],
+    file: Path,
+    trust: str | Sequence[str] | None,
+    own: Mapping[str, object] | None = None,
+) -> None:
+    """Raises UserError if settings from a run folder name a class that is not trusted. Imports
+    nothing.
+
+    settings: of `file`. trust: packages named by the user in this call. own: this call's own
+    settings, whose classes are trusted too.
+    """
+    named = {target for _, target in targets(own)}
+    for key, target, package in untrusted(settings, trust):
+        if target not in named:
+            raise UserError(
+                f"{file}: {key}={target} is outside imdbattn: add trust={package} if you trust that"
+                " package and this run folder"
+            )
+
+
+def untrusted(
+    settings: Mapping[str, object], trust: str | Sequence[str] | None = None
+) -> Iterator[tuple[str, str, str]]:
+    """Yields the dotted key, name and package of each class or function outside the trusted
+    packages. trust: further ones.
+    """
+    packages = [trust] if isinstance(trust, str) else trust or []
+    for group, node in settings.items():
+        trusted = tuple(f"{name}." for name in (*TRUSTED.get(group, ()), *packages))
+        for key, target in targets(node, group) if group != "hydra" else ():  # hydra is never read
+            if not f"{target}.".startswith(trusted):
+                yield key, target, target.partition(".")[0]
+
+
+def trust_option(file: Path) -> str:
+    """Returns the option ` trust=...` that commands need to read this run, or nothing."""
+    packages = ",".join(sorted({package for *_, package in untrusted(read_settings(file))}))
+    return f" 'trust=[{packages}]'" if "," in packages else f" trust={packages}" if packages else ""
+
+
+def targets(node: object, key: str = "") -> Iterator[tuple[str, str]]:
+    """Yields what nested settings name by a dotted path, with its dotted key: each `_target_`, and
+    `choose_by` if it is a function.
+    """
+    if isinstance(node, (Mapping, list)):
+        for name, value in node.items() if isinstance(node, Mapping) else enumerate(node):
+            yield from targets(value, f"{key}.{name}" if key else str(name))
+    elif key.endswith("_target_") or (key == "choose_by" and "." in str(node)):
+        yield key, str(node)
+
+
+def read_settings(file: Path) -> Plain:
+    """Returns a run's config.yaml, which may be untrusted. Raises UserError if it cannot be read.
+
+    ${...} is refused, because it could read the environment or create objects.
+    """
+    with naming(f"{file} cannot be read"):
+        settings = plain(OmegaConf.create(file.read_text("utf-8")))
+    return plain_settings(settings, file)
+
+
+def plain_settings(settings: Any, file: Path) -> Plain:
+    """Returns the settings in `file`. Raises UserError if they contain an interpolation."""
+    if "${" in str(settings):
+        raise UserError(f"{file} cannot be used: it contains an interpolation (${{...}})")
+    return settings
