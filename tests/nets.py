@@ -9,7 +9,8 @@ import torch
 import torch.nn.functional as F
 
 from imdbattn.data.glove import Glove
-from imdbattn.data.ragged import Batch, Ragged, ragged
+from imdbattn.data.phrases import with_words_before
+from imdbattn.data.ragged import Batch, Ragged, ragged, with_positions
 from imdbattn.nn.beyond.context import Phrases, folds_of
 from imdbattn.settings.schema import PhraseSettings
 from imdbattn.tasks.networks import build_classifier
@@ -94,11 +95,9 @@ def batch(
     positions.
     """
     phrases = model.context.phrases if model.context is not None else None
-    before = phrases.longest - 1 if phrases is not None else 0
+    given = ragged(reviews)
+    if phrases is not None:
+        given = with_words_before(given, phrases.longest)
     rows_B = torch.arange(len(reviews)) if order is None else torch.tensor(order)
-    made = ragged(reviews).batch(rows_B, before=before, **options)
-    tokens_BT, positions_BT = (
-        F.pad(x_BT, (0, padding)) for x_BT in (made.tokens_BT, made.positions_BT)
-    )
-    before_BTW = F.pad(made.before_BTW, (0, 0, 0, padding))
-    return made._replace(tokens_BT=tokens_BT, positions_BT=positions_BT, before_BTW=before_BTW)
+    made = given.batch(rows_B, **options)
+    return with_positions(made, lambda x: F.pad(x, (0, 0) * (x.ndim - 2) + (0, padding)))

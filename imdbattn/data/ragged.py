@@ -2,15 +2,14 @@
 
 Batches are gathered without a loop over tokens; the samplers assign items to batches, the same in
 every process.
-Shape suffixes: N reviews of a split, B reviews of a batch, T positions, W preceding words, F
-log-count ratios of a word.
+Shape suffixes: N reviews of a split, B reviews of a batch, T positions.
 """
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -29,13 +28,21 @@ class Batch(NamedTuple):
     lengths_B: Tensor  # int64 tokens in the batch, may be 0
     labels_B: Tensor  # int64
     items_B: Tensor  # int64
-    # int64 ids of the words before each token in its review, nearest first; 0 if none
-    before_BTW: Tensor
-    places_BT: Tensor  # int64 place of each token in the ids of its split; 0 on padding
     reviews: int  # in this batch, over all processes
-    # log-count ratios of the phrases that end at each token (nn/beyond/context), in training; None:
-    # they are looked up
-    ratios_BTF: Tensor | None = None
+
+
+AnyBatch = TypeVar("AnyBatch", bound=NamedTuple)
+
+
+def with_tensors(batch: AnyBatch, change: Callable[[Tensor], Tensor]) -> AnyBatch:
+    """Returns the batch with `change` applied to each of its tensors."""
+    columns: Any = (change(field) if isinstance(field, Tensor) else field for field in batch)
+    return type(batch)(*columns)
+
+
+def with_positions(batch: AnyBatch, change: Callable[[Tensor], Tensor]) -> AnyBatch:
+    """Returns the batch with `change` applied to each of its tensors (B, T, ...)."""
+    return with_tensors(batch, lambda tensor: change(tensor) if tensor.ndim > 1 else tensor)
 
 
 @dataclass(frozen=True)
@@ -75,11 +82,11 @@ class Ragged:
     def batches(
         self,
         items: Sequence[tuple[int, Tensor]],
+        *,
         max_tokens: int | None = None,
         head_share: float = 1.0,
         word_dropout: float = 0.0,
         multiple: int = 1,
-        before: int = 0,
         part: slice = slice(None),
         widths: Sequence[int] = (),
     ) -> list[Batch]:
@@ -88,31 +95,26 @@ class Ragged:
 
         Args:
             items: for each batch, the random seed of word dropout and the indices of its reviews
-            (on the CPU). The same
-                seed drops different words on different device types.
+                (on the CPU). The same seed drops different words on different device types.
             max_tokens: a longer review keeps its first `head_share` x max_tokens tokens and as many
-            of its last as fit.
+                of its last as fit.
             word_dropout: share of each review's tokens that are removed at random; the others keep
-            their positions.
+                their positions.
             multiple: the number of positions is rounded up to a multiple of this, but not beyond
-            max_tokens.
-            before: W, the number of words in `before_BTW`, which includes removed words.
+                max_tokens.
             part: the reviews of one process; random numbers are drawn for all of them.
             widths: numbers of positions to round up to, instead of `multiple`; see `padded`.
         """
         # 1. Sizes, on the CPU, so that nothing below synchronizes with the device.
         seeds, counts = [seed for seed, _ in items], [len(index_B) for _, index_B in items]
         index_B = torch.cat([index_B for _, index_B in items])
-        full_B = self.lengths[index_B]
-        lengths_B, kept_B = (
-            self.kept(full_B, max_tokens),
-            self.kept(full_B, max_tokens, word_dropout),
-        )
+        lengths_B = self.kept(self.lengths[index_B], max_tokens)
+        kept_B = self.kept(lengths_B, max_tokens, word_dropout)
         # Of each batch, before and after word dropout
         longest, sizes = longest_of(lengths_B, counts), longest_of(kept_B, counts)
         padded_sizes = [int(padded(size, multiple, max_tokens, widths)) for size in sizes]
-        index_B, full_B, lengths_B, kept_B = move(
-            torch.stack([index_B, full_B, lengths_B, kept_B]), self.ids.device
+        index_B, lengths_B, kept_B = move(
+            torch.stack([index_B, lengths_B, kept_B]), self.ids.device
         )
         # 2. The position of each token in its truncated review.
         if word_dropout > 0:
@@ -123,19 +125,13 @@ class Ragged:
         positions_BT = F.pad(positions_BT, (0, max(padded_sizes) - max(sizes)))
         word_BT = torch.arange(positions_BT.shape[1], device=self.ids.device) < kept_B[:, None]
         positions_BT = positions_BT * word_BT
-        # 3. Its place in `ids`. A truncated review is its head and its tail: positions from `head`
-        # are after the gap.
-        head, start_B1 = round((max_tokens or 0) * head_share), self.offsets[index_B][:, None]
-        place_BT = start_B1 + positions_BT + (full_B - lengths_B)[:, None] * (positions_BT >= head)
-        # 4. The ids of the tokens and of the words before them.
-        places_BT = place_BT * word_BT
-        tokens_BT = torch.zeros_like(place_BT)
+        # 3. The ids of the tokens.
+        tokens_BT = torch.zeros_like(positions_BT)
         if len(self.ids):
-            tokens_BT = self.ids[places_BT].long() * word_BT
-        before_BTW = self.before(place_BT, start_B1, before) * word_BT[..., None]
-        # 5. Separate batches.
-        labels_B = self.labels[index_B]
-        columns = (tokens_BT, positions_BT, kept_B, labels_B, index_B, before_BTW, places_BT)
+            indices_BT = self.indices(index_B, positions_BT, max_tokens, head_share) * word_BT
+            tokens_BT = self.ids[indices_BT].long() * word_BT
+        # 4. Separate batches.
+        columns = (tokens_BT, positions_BT, kept_B, self.labels[index_B], index_B)
         made = []
         for count, width, *own in zip(
             counts, padded_sizes, *(column.split(counts) for column in columns), strict=True
@@ -154,17 +150,24 @@ class Ragged:
         kept_N = self.kept(self.lengths, max_tokens, word_dropout).numpy()
         return padded(kept_N, options.get("multiple", 1), max_tokens, options.get("widths", ()))
 
-    def before(self, at: Tensor, start: Tensor, count: int) -> Tensor:
-        """Returns the ids of the `count` tokens before each place, nearest first, (..., count); 0
-        before the review's `start`.
+    def indices(
+        self,
+        items_B: Tensor,
+        positions_BT: Tensor,
+        max_tokens: int | None = None,
+        head_share: float = 1.0,
+    ) -> Tensor:
+        """Returns (B, T): the index in `ids` of the token at each position of a truncated review.
+
+        A truncated review is its head and its tail: a gap precedes the tail. Arguments: as in
+        `batches`.
         """
-        ids = at.new_zeros(*at.shape, count)
-        for back in range(1, count + 1 if len(self.ids) else 1):
-            inside = at - back >= start
-            ids[..., back - 1] = (
-                self.ids[((at - back) * inside).clamp(max=len(self.ids) - 1)].long() * inside
-            )
-        return ids
+        start_B = self.offsets[items_B]
+        indices_BT = start_B[:, None] + positions_BT
+        if max_tokens is None:
+            return indices_BT
+        gap_B = (self.offsets[items_B + 1] - start_B - max_tokens).clamp(min=0)
+        return indices_BT + gap_B[:, None] * (positions_BT >= round(max_tokens * head_share))
 
     @staticmethod
     def kept(lengths: Tensor, max_tokens: int | None, word_dropout: float = 0.0) -> Tensor:

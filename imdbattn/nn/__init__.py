@@ -1,15 +1,14 @@
 """Attention layers and related modules. They depend only on torch and can be used in any project
 (docs/own_parts.md).
 
-Sequences are (B, T, D). Modules are called with (x_BTD, mask). `mask` is None if no position is
-padding. Otherwise it is a bool mask that is True on words, such as padding_mask(lengths_B, T), as
-in F.scaled_dot_product_attention and inverse to the key_padding_mask of nn.MultiheadAttention; or a
-`Mask`, which also contains positions.
+Sequences are (B, T, D). Modules are called with (x_BTD, mask), a `Mask`. `Mask.of` makes it of a
+bool mask that is True on words, such as padding_mask(lengths_B, T), as in
+F.scaled_dot_product_attention and inverse to the key_padding_mask of nn.MultiheadAttention.
 
 >>> import torch
->>> from imdbattn.nn import SelfAttention, padding_mask
->>> mask_BT = padding_mask(torch.tensor([9, 4]), 9)  # sequences of 9 and of 4 words
->>> SelfAttention(64, heads=4)(torch.randn(2, 9, 64), mask_BT).shape
+>>> from imdbattn.nn import Mask, SelfAttention, padding_mask
+>>> mask = Mask.of(padding_mask(torch.tensor([9, 4]), 9))  # sequences of 9 and of 4 words
+>>> SelfAttention(64, heads=4)(torch.randn(2, 9, 64), mask).shape
 torch.Size([2, 9, 64])
 """
 

@@ -19,21 +19,16 @@ Columns = tuple[Tensor, Tensor]  # further columns of query and key, (..., Q, W)
 
 
 class Mask(NamedTuple):
-    """Which positions of x_BTD are words, and their positions. Every part also takes mask_BT alone,
-    or None: see `of`.
+    """Which positions of x_BTD are words, and their positions in the review. Every part of a model
+    receives it.
     """
 
     mask_BT: Tensor  # bool, False on padding
     positions_BT: Tensor  # int64, index of each word in its review; -1 is <cls>
 
     @classmethod
-    def of(cls, x_BTD: Tensor, mask: "Mask | Tensor | None" = None) -> "Mask":
-        """Converts mask_BT (None: all True) to a Mask, with positions from 0; returns a Mask
-        unchanged.
-        """
-        if isinstance(mask, Mask):
-            return mask
-        mask_BT = (x_BTD.new_ones(x_BTD.shape[:2]) if mask is None else mask).bool()
+    def of(cls, mask_BT: Tensor) -> "Mask":
+        """Returns the Mask of these words, whose positions are 0, 1, 2 and so on."""
         return cls(mask_BT, mask_BT.cumsum(1).clamp(min=1) - 1)
 
 
@@ -105,8 +100,7 @@ class SelfAttention(nn.Module):
         self.attention = Attention(score(width // heads, width // heads))
         self.distances = distances(heads) if distances else None
 
-    def forward(self, x_BTD: Tensor, mask: Mask | Tensor | None = None) -> Tensor:
-        mask = Mask.of(x_BTD, mask)
+    def forward(self, x_BTD: Tensor, mask: Mask) -> Tensor:
         q_BHTd, k_BHTd, v_BHTd = self.project(x_BTD, mask)
         mask_B11T = mask.mask_BT[:, None, None]  # an expanded mask would double the time on a CPU
         added = None if self.distances is None else self.distances(mask.positions_BT)
@@ -132,7 +126,7 @@ class PlainLayer(nn.Module):
         self.f = self.attention(width, **attention)
         self.g = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Dropout(dropout))
 
-    def forward(self, x_BTD: Tensor, mask: Mask | Tensor | None = None) -> Tensor:
+    def forward(self, x_BTD: Tensor, mask: Mask) -> Tensor:
         return self.g(self.f(x_BTD, mask))
 
 
@@ -147,14 +141,14 @@ class ResidualLayer(PlainLayer):
         super().__init__(width, **settings)
         self.norm = nn.LayerNorm(width)
 
-    def forward(self, x_BTD: Tensor, mask: Mask | Tensor | None = None) -> Tensor:
+    def forward(self, x_BTD: Tensor, mask: Mask) -> Tensor:
         return self.g(x_BTD + self.f(self.norm(x_BTD), mask))
 
 
 class NoPositions(nn.Identity):
     """Returns x unchanged: a bag-of-words model."""
 
-    def forward(self, x_BTD: Tensor, mask: Mask | Tensor | None = None) -> Tensor:
+    def forward(self, x_BTD: Tensor, mask: Mask) -> Tensor:  # type: ignore[override]
         return x_BTD
 
 
@@ -185,8 +179,8 @@ class Sinusoidal(nn.Module):
         self.scale = scale
         self.register_buffer("pe_TD", scale * sinusoids(length, width), persistent=False)
 
-    def forward(self, x_BTD: Tensor, mask: Mask | Tensor | None = None) -> Tensor:
-        return x_BTD + self.pe_TD[Mask.of(x_BTD, mask).positions_BT.clamp(max=len(self.pe_TD) - 1)]
+    def forward(self, x_BTD: Tensor, mask: Mask) -> Tensor:
+        return x_BTD + self.pe_TD[mask.positions_BT.clamp(max=len(self.pe_TD) - 1)]
 
 
 class Learned(nn.Module):
@@ -199,8 +193,8 @@ class Learned(nn.Module):
         self.table = nn.Embedding(length, width)
         nn.init.normal_(self.table.weight, std=std)
 
-    def forward(self, x_BTD: Tensor, mask: Mask | Tensor | None = None) -> Tensor:
-        return x_BTD + self.table(Mask.of(x_BTD, mask).positions_BT)
+    def forward(self, x_BTD: Tensor, mask: Mask) -> Tensor:
+        return x_BTD + self.table(mask.positions_BT)
 
 
 class Pooling(nn.Module):
@@ -209,22 +203,22 @@ class Pooling(nn.Module):
     def __init__(self, width: int):
         super().__init__()
 
-    def prepend(self, x_BTD: Tensor, mask: Mask | Tensor | None = None) -> tuple[Tensor, Mask]:
+    def prepend(self, x_BTD: Tensor, mask: Mask) -> tuple[Tensor, Mask]:
         """Returns the input of the layers: the words, after any vectors that the pooling adds."""
-        return x_BTD, Mask.of(x_BTD, mask)
+        return x_BTD, mask
 
 
 class MeanPooling(Pooling):
     """The mean of the words."""
 
-    def attention_weights(self, x_BTD: Tensor, mask: Mask | Tensor | None = None) -> Tensor:
+    def attention_weights(self, x_BTD: Tensor, mask: Mask) -> Tensor:
         """Returns (B, 1, 1, T), for one head and one query: 1 / length on each word, 0 on
         padding.
         """
-        mask_BT = Mask.of(x_BTD, mask).mask_BT.to(x_BTD.dtype)
+        mask_BT = mask.mask_BT.to(x_BTD.dtype)
         return (mask_BT / mask_BT.sum(1, keepdim=True).clamp(min=1))[:, None, None]
 
-    def forward(self, x_BTD: Tensor, mask: Mask | Tensor | None = None) -> Tensor:
+    def forward(self, x_BTD: Tensor, mask: Mask) -> Tensor:
         return (self.attention_weights(x_BTD, mask)[:, 0] @ x_BTD).squeeze(1)
 
 
@@ -237,17 +231,17 @@ class ClsPooling(Pooling):
         super().__init__(width)
         self.cls_D = nn.Parameter(torch.randn(width))
 
-    def prepend(self, x_BTD: Tensor, mask: Mask | Tensor | None = None) -> tuple[Tensor, Mask]:
+    def prepend(self, x_BTD: Tensor, mask: Mask) -> tuple[Tensor, Mask]:
         cls_B1D = self.cls_D.expand(x_BTD.shape[0], 1, -1).to(x_BTD.dtype)
-        mask_BT, positions_BT = Mask.of(x_BTD, mask)
-        mask = Mask(F.pad(mask_BT, (1, 0), value=True), F.pad(positions_BT, (1, 0), value=-1))
-        return torch.cat([cls_B1D, x_BTD], 1), mask
+        mask_BT = F.pad(mask.mask_BT, (1, 0), value=True)
+        positions_BT = F.pad(mask.positions_BT, (1, 0), value=-1)
+        return torch.cat([cls_B1D, x_BTD], 1), Mask(mask_BT, positions_BT)
 
-    def attention_weights(self, x_BTD: Tensor, mask: Mask | Tensor | None = None) -> Tensor:
+    def attention_weights(self, x_BTD: Tensor, mask: Mask) -> Tensor:
         # all on <cls>
         return torch.eye(1, x_BTD.shape[1]).to(x_BTD).expand(x_BTD.shape[0], 1, 1, -1)
 
-    def forward(self, x_BTD: Tensor, mask: Mask | Tensor | None = None) -> Tensor:
+    def forward(self, x_BTD: Tensor, mask: Mask) -> Tensor:
         return x_BTD[:, 0]
 
 
@@ -259,8 +253,8 @@ class LearnedQueryPooling(Pooling):
         self.query_D = nn.Parameter(torch.zeros(width))  # starts as the mean
         self.attention = Attention(score(width, width))
 
-    def forward(self, x_BTD: Tensor, mask: Mask | Tensor | None = None) -> Tensor:
-        mask_B11T = Mask.of(x_BTD, mask).mask_BT[:, None, None]
+    def forward(self, x_BTD: Tensor, mask: Mask) -> Tensor:
+        mask_B11T = mask.mask_BT[:, None, None]
         query_B11D = self.query_D.to(x_BTD.dtype).expand(x_BTD.shape[0], 1, 1, -1)
         # one head
         return self.attention(query_B11D, x_BTD[:, None], x_BTD[:, None], mask_B11T)[:, 0, 0]
@@ -274,12 +268,11 @@ class TextQueryPooling(Pooling):
         self.query, self.key, self.value = (nn.Linear(width, width) for _ in range(3))
         self.attention = Attention(score(width, width))
 
-    def forward(self, x_BTD: Tensor, mask: Mask | Tensor | None = None) -> Tensor:
+    def forward(self, x_BTD: Tensor, mask: Mask) -> Tensor:
         # one head
-        mask_B11T, x_B1TD = Mask.of(x_BTD, mask).mask_BT[:, None, None], x_BTD[:, None]
-        mean_B11D = (
-            masked_softmax(torch.zeros_like(mask_B11T, dtype=x_BTD.dtype), mask_B11T) @ x_B1TD
-        )
+        mask_B11T, x_B1TD = mask.mask_BT[:, None, None], x_BTD[:, None]
+        equal_B11T = torch.zeros_like(mask_B11T, dtype=x_BTD.dtype)
+        mean_B11D = masked_softmax(equal_B11T, mask_B11T) @ x_B1TD
         query_B11D = self.query(mean_B11D)
         return self.attention(query_B11D, self.key(x_B1TD), self.value(x_B1TD), mask_B11T)[:, 0, 0]
 

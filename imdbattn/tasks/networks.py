@@ -18,7 +18,7 @@ from imdbattn.io.files import Weights
 from imdbattn.nn.ladder import Attention, Embedding
 from imdbattn.settings.keys import as_dict
 from imdbattn.settings.objects import make
-from imdbattn.settings.schema import AnyModel, ClassifierModel, PhraseSettings, ReviewDataSettings
+from imdbattn.settings.schema import AnyModel, ClassifierModel, ReviewDataSettings
 
 if TYPE_CHECKING:
     from imdbattn.nn.beyond.context import Phrases
@@ -74,13 +74,11 @@ def trained_words(weights: Weights, embedding: str) -> Tensor | None:
     return None if slot_V is None else slot_V.nonzero()[:, 0]
 
 
-def batch_options(data: ReviewDataSettings, phrases: PhraseSettings | None) -> dict[str, Any]:
+def batch_options(data: ReviewDataSettings) -> dict[str, Any]:
     """Returns the options of Ragged.batch for training and evaluation."""
     return {
         "max_tokens": data.max_tokens,
         "head_share": data.head_share,
-        # words of the longest phrase that precede its last
-        "before": phrases.longest - 1 if phrases else 0,
         "multiple": data.pad_to,
     }
 

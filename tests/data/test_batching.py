@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from imdbattn.data.corpus import prepare_reviews
+from imdbattn.data.phrases import with_words_before
 from imdbattn.data.ragged import Batches, EvalBatches, TrainBatches, ragged, read_places
 from imdbattn.data.widths import best_widths
 from imdbattn.errors import UserError
@@ -149,7 +150,9 @@ def test_a_batch_has_the_head_and_tail_of_each_review_and_the_words_before_each(
         "word_dropout": share,
         "multiple": multiple,
     }
-    batch = ragged(reviews).batch(order, seed=7, before=before, **options)
+    batch = with_words_before(ragged(reviews), before + 1).batch(order, seed=7, **options)
+    plain = ragged(reviews).batch(order, seed=7, **options)
+    assert all(getattr(batch, name).equal(getattr(plain, name)) for name in plain._fields[:-1])
     assert batch.before_BTW.shape == (*batch.tokens_BT.shape, before)
     for row, review in enumerate(reviews[::-1]):
         length = int(batch.lengths_B[row])
@@ -174,7 +177,8 @@ def test_a_batch_has_the_head_and_tail_of_each_review_and_the_words_before_each(
     st.integers(0, 2),
 )
 def test_batches_made_together_equal_those_made_alone(reviews, first, share, before):
-    split, order = ragged(reviews), np.random.default_rng(0).permutation(len(reviews))
+    split = with_words_before(ragged(reviews), before + 1)
+    order = np.random.default_rng(0).permutation(len(reviews))
     items = [
         (seed, index) for seed, index in ((5, order[:first]), (9, order[first:])) if len(index)
     ]
@@ -183,7 +187,6 @@ def test_batches_made_together_equal_those_made_alone(reviews, first, share, bef
             "max_tokens": 20,
             "word_dropout": share,
             "multiple": 4,
-            "before": before,
             "widths": widths,
         }
         batches = Batches(split, 0, 2, **options)
@@ -211,9 +214,9 @@ def test_batches_are_planned_with_the_positions_that_reviews_take(
 
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_the_ranks_together_have_the_batch_of_one_process(ranks):
-    reviews = ragged([[3] * length for length in range(1, 60)])
+    reviews = with_words_before(ragged([[3] * length for length in range(1, 60)]), 3)
     item = (7, np.arange(10, 30))
-    cut = {"max_tokens": 40, "head_share": 0.75, "word_dropout": 0.5, "before": 2}
+    cut = {"max_tokens": 40, "head_share": 0.75, "word_dropout": 0.5}
     whole = Batches(reviews, **cut)[item]
     parts = [Batches(reviews, rank, ranks, **cut)[item] for rank in range(ranks)]
     assert all(part.reviews == whole.reviews == 20 for part in parts)

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from benchmarks.textbook import TextbookNet, collate
+from imdbattn.data.phrases import with_words_before
 from imdbattn.data.ragged import Batches, Ragged, ragged
 from imdbattn.nn import fast
 from imdbattn.nn.fast import blocked_attention
@@ -17,7 +18,6 @@ from imdbattn.runs.fit import fit
 from imdbattn.runs.trainer import compile_net
 from imdbattn.settings.models import BEYOND, RUNGS
 from imdbattn.tasks import loaders
-from imdbattn.tasks.networks import batch_options
 from tests.nets import WIDTH, WORDS, learner, net
 
 from ..marks import slow_except
@@ -126,6 +126,8 @@ def test_a_training_step_never_waits_for_the_device(settings, reviews, rung, mon
     # Tensors of the device "meta" have no values: whatever reads one on the host raises.
     cfg = settings(f"model={rung}", "model.embedding.trainable=true")
     whole = ragged(reviews)
+    if cfg.model.phrases:
+        whole = with_words_before(whole, cfg.model.phrases.longest)
     built = net(settings, rung, "model.embedding.trainable=true")
     ratios_MF = torch.zeros(len(whole.ids), 3 * 3) if cfg.model.phrases else None
     module = learner(cfg, built, ratios_MF=ratios_MF)
@@ -137,7 +139,7 @@ def test_a_training_step_never_waits_for_the_device(settings, reviews, rung, mon
     there.__dict__["lengths"] = whole.lengths
     monkeypatch.setattr(torch, "Generator", lambda device: torch.random.default_generator)
     cut = {"max_tokens": 512, "head_share": 0.75, "word_dropout": 0.5, "multiple": 16}
-    batches = Batches(there, before=batch_options(cfg.data, cfg.model.phrases)["before"], **cut)
+    batches = Batches(there, **cut)
     batch, _ = batches.several([(0, np.arange(20)), (1, np.arange(15))])
     assert isinstance(there, Ragged)
     assert batch.tokens_BT.is_meta

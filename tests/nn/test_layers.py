@@ -72,5 +72,5 @@ def test_uniform_is_the_residual_rung_with_equal_weights_before_and_after_traini
 @pytest.mark.parametrize("std", [0.02, 0.2])
 def test_learned_positions_start_with_the_spread_of_the_settings(std):
     positions = Learned(width=64, length=500, std=std)
-    added_BTD = positions(torch.zeros(1, 500, 64))
+    added_BTD = positions(torch.zeros(1, 500, 64), Mask.of(torch.ones(1, 500, dtype=torch.bool)))
     assert added_BTD.std().item() == pytest.approx(std, rel=0.05)

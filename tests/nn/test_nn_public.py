@@ -1,5 +1,5 @@
-"""imdbattn.nn is useful in other projects: examples that run, and masks, words and lengths that are
-optional.
+"""imdbattn.nn is useful in other projects: examples that run, and sequences that are padded on
+either side.
 """
 
 import doctest
@@ -50,7 +50,7 @@ MODULES = {
 class Cls(nn.ClsPooling):
     """With its two steps in one."""
 
-    def forward(self, x_BTD, mask=None):
+    def forward(self, x_BTD, mask):
         return super().forward(*self.prepend(x_BTD, mask))
 
 
@@ -74,17 +74,8 @@ def test_the_examples_of_docstrings_run():
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_without_words_every_position_is_a_word(name):
-    torch.manual_seed(0)
-    module, x_BTD = made(name), torch.randn(3, LENGTH, WIDTH, dtype=torch.float64)
-    full = nn.Mask(torch.ones(3, LENGTH, dtype=torch.bool), torch.arange(LENGTH).expand(3, -1))
-    torch.testing.assert_close(module(x_BTD), module(x_BTD, full), atol=0, rtol=0)
-    torch.testing.assert_close(module(x_BTD), module(x_BTD, nn.Mask.of(x_BTD)), atol=0, rtol=0)
-
-
-@pytest.mark.parametrize("name", MODULES)
 def test_a_sequence_is_the_same_alone_and_padded_on_either_side(name):
-    """A review scores the same alone and in a batch, from lengths and from integer masks."""
+    """A review scores the same alone and in a batch."""
 
     @given(
         st.integers(0, 10_000),
@@ -96,11 +87,10 @@ def test_a_sequence_is_the_same_alone_and_padded_on_either_side(name):
         torch.manual_seed(seed)
         module, x_BTD = made(name), torch.randn(len(lengths), LENGTH, WIDTH, dtype=torch.float64)
         mask_BT = padding_mask(torch.tensor(lengths), LENGTH)
-        mask_BT = mask_BT.flip(1).long() if left else mask_BT
-        together = module(x_BTD, nn.Mask.of(x_BTD, mask_BT))
-        assert module(x_BTD, mask_BT).equal(together)
-        for x_TD, mask_T, found in zip(x_BTD, mask_BT.bool(), together, strict=True):
-            (alone,) = module(x_TD[mask_T][None])
+        mask_BT = mask_BT.flip(1) if left else mask_BT
+        together = module(x_BTD, nn.Mask.of(mask_BT))
+        for x_TD, mask_T, found in zip(x_BTD, mask_BT, together, strict=True):
+            (alone,) = module(x_TD[mask_T][None], nn.Mask.of(mask_T[mask_T][None]))
             torch.testing.assert_close(found[mask_T] if len(found) == LENGTH else found, alone)
 
     holds()
@@ -137,4 +127,5 @@ def test_a_score_derived_from_a_product_uses_its_own_compare_method(method):
         part(x_BTD).unflatten(-1, (2, -1)).transpose(1, 2) for part in (f.query, f.key, f.value)
     )
     expected = (((q @ k.transpose(2, 3)) ** 2).softmax(-1) @ v).transpose(1, 2).flatten(2)
-    torch.testing.assert_close(f(x_BTD), expected)
+    everywhere = nn.Mask.of(torch.ones(2, LENGTH, dtype=torch.bool))
+    torch.testing.assert_close(f(x_BTD, everywhere), expected)

@@ -18,14 +18,15 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from imdbattn.data.corpus import prepare_reviews
+from imdbattn.data.phrases import with_words_before
 from imdbattn.data.ragged import Batch, Ragged, ragged
 from imdbattn.errors import UserError
-from imdbattn.nn.beyond.context import Phrases, count_phrases, folds_of, phrase_keys
+from imdbattn.nn.beyond.context import Phrases, folds_of, phrase_keys
 from imdbattn.runs.apply import open_settings
 from imdbattn.runs.score import score_run
-from imdbattn.settings import schema
+from imdbattn.settings.schema import PhraseSettings
 from imdbattn.tasks.reviews.classifier import ReviewClassifier
-from imdbattn.tasks.reviews.phrases import ids_before
+from imdbattn.tasks.reviews.phrases import phrases_of
 from imdbattn.tasks.weights import predictor_of
 
 from ..nets import learner, net, phrases, reviews
@@ -48,17 +49,15 @@ def counted(
     data: Ragged, classes: int, longest=3, least=2, folds=FOLDS, targets_NC: Tensor | None = None
 ) -> tuple[Phrases, Tensor]:
     """The phrases, and the ratios that each word of these texts is trained with, (M, F)."""
-    before_MW, review_M = ids_before(data, longest - 1)
     targets_NC = F.one_hot(data.labels, classes) if targets_NC is None else targets_NC
-    fold_N = folds_of(data.labels, folds)
-    return count_phrases(
-        (data.ids.long(), before_MW, review_M), fold_N, targets_NC, ROWS, least, folds
-    )
+    chosen = PhraseSettings(longest=longest, min_reviews=least, folds=folds)
+    return phrases_of(chosen, data, folds_of(data.labels, folds), targets_NC, ROWS)
 
 
 def found(phrases: Phrases, *texts: list[int]) -> Tensor:
     """The rows of the phrases that end at each word, (B, T, O)."""
-    batch = ragged(list(texts)).batch(torch.arange(len(texts)), before=phrases.longest - 1)
+    data = with_words_before(ragged(list(texts)), phrases.longest)
+    batch = data.batch(torch.arange(len(texts)))
     return phrases(batch.tokens_BT, batch.before_BTW)
 
 
@@ -127,7 +126,7 @@ def test_each_phrase_has_its_own_number_and_longer_phrases_have_larger_ones(data
 
 @pytest.mark.parametrize(("longest", "rows"), [(3, 2**21), (2, 3_037_000_500)])
 def test_a_vocabulary_that_is_too_large_for_the_numbers_is_refused(longest, rows):
-    chosen = schema.PhraseSettings(longest=longest, min_reviews=1, folds=2)
+    chosen = PhraseSettings(longest=longest, min_reviews=1, folds=2)
     with pytest.raises(
         UserError,
         match=rf"model\.phrases\.longest={longest} is too large .* set it to {longest - 1}$",
@@ -142,7 +141,7 @@ def test_the_known_phrases_are_found_where_they_end_and_no_others(train, texts, 
     row = {phrase: number for number, phrase in enumerate(known, 1)}
     phrases, _ = counted(labelled(train, 2), 2, longest, least)
     assert len(phrases.keys_P) == len(known)
-    batch = ragged(texts).batch(torch.arange(len(texts)), before=longest - 1)
+    batch = with_words_before(ragged(texts), longest).batch(torch.arange(len(texts)))
     found_BTO = phrases(batch.tokens_BT, batch.before_BTW)
     assert found_BTO.shape == (*batch.tokens_BT.shape, longest)
     for text, found_TO in zip(texts, found_BTO.tolist(), strict=True):
@@ -283,7 +282,8 @@ def read() -> Ragged:
 def test_training_uses_ratios_without_the_fold_of_a_review_and_evaluation_all(settings, read, rung):
     module = module_for(settings, rung, read)
     rows_B = torch.tensor([399, 3, 250, 0, 120])
-    batch = read.batch(rows_B, before=2, max_tokens=20, head_share=0.5, word_dropout=0.5)
+    options = {"max_tokens": 20, "head_share": 0.5, "word_dropout": 0.5}
+    batch = with_words_before(read, 3).batch(rows_B, **options)
     own = [module.ratios_MF[read.offsets[row] : read.offsets[row + 1]] for row in rows_B]
     ratios_BTF = torch.zeros(*batch.tokens_BT.shape, module.ratios_MF.shape[1])
     for number, ratios_TF in enumerate(own):

@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 
 import imdbattn
 from imdbattn.data import corpus, glove
-from imdbattn.data.ragged import ragged
 from imdbattn.data.tokens import FIRST_WORD, Tokenizer
 from imdbattn.errors import UserError
 from imdbattn.io.files import sha256_of
@@ -408,9 +407,9 @@ def test_both_graphs_of_every_rung_equal_the_model(settings, tmp_path, rung):
 @pytest.mark.parametrize("rung", ["residual_pe", "log_counts"])
 def test_what_a_graph_computes_equals_the_model(settings, rung):
     predictor = random_predictor(settings, rung)
-    before = predictor.batch_options["before"]
-    batch = ragged([[3, 4, 5], [], [6]]).batch(torch.arange(3), before=before)
-    inputs = (batch.tokens_BT, batch.lengths_B, batch.before_BTW)[: 3 if before else 2]
+    batch = nets.batch(predictor.net, [[3, 4, 5], [], [6]])
+    before = [batch.before_BTW] if rung == "log_counts" else []
+    inputs = (batch.tokens_BT, batch.lengths_B, *before)
     with torch.no_grad():
         torch.testing.assert_close(Graph(predictor.net)(*inputs), predictor.net(batch))
 

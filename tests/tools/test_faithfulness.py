@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from scipy.stats import spearmanr
 from sklearn.metrics import average_precision_score
 
+from imdbattn.data.phrases import with_words_before
+from imdbattn.data.ragged import with_positions
 from imdbattn.data.sources.order_probe import PAIRS, pair
 from imdbattn.errors import UserError
 from imdbattn.tools.faithfulness import erasure, scores
@@ -59,10 +61,10 @@ def score(name: str, net: torch.nn.Module, batch) -> torch.Tensor:
 @given(st.integers(0, 1000), st.sampled_from([0.2, 0.5, 0.8]), st.integers(0, 2))
 @hypothesis_settings(max_examples=20, deadline=None)
 def test_words_are_removed_as_by_word_dropout(seed, dropped, before):
-    reviews = nets.reviews(seed, count=6, longest=9)
+    reviews = with_words_before(nets.reviews(seed, count=6, longest=9), before + 1)
     rows_B = torch.arange(len(reviews))
-    whole = reviews.batch(rows_B, before=before)
-    thinned = reviews.batch(rows_B, before=before, word_dropout=dropped, seed=seed)
+    whole = reviews.batch(rows_B)
+    thinned = reviews.batch(rows_B, word_dropout=dropped, seed=seed)
     left_BT = torch.zeros(whole.tokens_BT.shape, dtype=torch.bool)
     left_BT.scatter_(1, thinned.positions_BT, words_of(thinned))
     # position 0 is also that of padding
@@ -223,12 +225,9 @@ def test_leave_one_out_is_the_change_when_a_word_is_removed(settings, rung):
     for review, word in ((0, 0), (0, 3), (1, 1)):
         left = [place for place in range(len(REVIEWS[review])) if place != word]
         without = take(nets.batch(net, REVIEWS[:2]), torch.tensor([review]))
-        without = without._replace(
-            tokens_BT=without.tokens_BT[:, left],
-            positions_BT=without.positions_BT[:, left],  # those of the whole review
-            before_BTW=without.before_BTW[:, left],
-            lengths_B=torch.tensor([len(left)]),
-        )
+        # with the positions of the whole review
+        without = with_positions(without, lambda x, left=left: x[:, left])
+        without = without._replace(lengths_B=torch.tensor([len(left)]))
         with torch.no_grad():
             change = log_odds(net(batch), label_B)[review] - log_odds(
                 net(without), label_B[review, None]

@@ -29,7 +29,7 @@ class ProjectedAttention(SelfAttention):
         super().__init__(width, **settings)
         self.output = torch.nn.Linear(width, width)
 
-    def forward(self, x_BTD: Tensor, mask: Mask | Tensor | None = None) -> Tensor:
+    def forward(self, x_BTD: Tensor, mask: Mask) -> Tensor:
         return self.output(super().forward(x_BTD, mask))
 
 
@@ -167,8 +167,8 @@ class LabelQueryPooling(Pooling):
         self.query_CD = nn.Parameter(torch.zeros(classes, width))  # starts as the mean
         self.attention = Attention(score(width, width))
 
-    def forward(self, x_BTD: Tensor, mask: Mask | Tensor | None = None) -> Tensor:
-        mask_B11T = Mask.of(x_BTD, mask).mask_BT[:, None, None]
+    def forward(self, x_BTD: Tensor, mask: Mask) -> Tensor:
+        mask_B11T = mask.mask_BT[:, None, None]
         query_BC1D = self.query_CD[:, None].to(x_BTD.dtype).expand(len(x_BTD), -1, -1, -1)
         x_BCTD = x_BTD[:, None].expand(-1, len(self.query_CD), -1, -1)
         return self.attention(query_BC1D, x_BCTD, x_BCTD, mask_B11T).squeeze(2)

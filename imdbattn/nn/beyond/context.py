@@ -162,7 +162,7 @@ class Context(nn.Module):
 
     def forward(self, x_BTD: Tensor, mask: Mask, batch: Any) -> Tensor:
         """(B, T, D) -> (B, T, D). batch: for phrases, their ratios_BTF in training, else tokens_BT
-        and before_BTW (data/ragged.Batch).
+        and before_BTW (data/phrases.PhraseBatch).
         """
         if self.phrases is not None:
             ratios_BTF = batch.ratios_BTF
@@ -185,8 +185,8 @@ class Convolution(nn.Module):
         self.kernel = kernel
         self.conv = nn.Conv1d(width, width, kernel)
 
-    def forward(self, x_BTD: Tensor, mask: Mask | Tensor | None = None) -> Tensor:
-        words_BTD = x_BTD * Mask.of(x_BTD, mask).mask_BT[..., None]
+    def forward(self, x_BTD: Tensor, mask: Mask) -> Tensor:
+        words_BTD = x_BTD * mask.mask_BT[..., None]
         # As images of one row with D channels last, the order in memory of x_BTD: a convolution of
         # x_BDT copies its input, its output and their gradients, and takes twice as long.
         x_BD1T = words_BTD.transpose(1, 2).unsqueeze(2)

@@ -7,7 +7,7 @@ vectors are trained, M words of the training reviews, F log-count ratios of a wo
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -50,8 +50,15 @@ class ReviewData(BatchData):
     def __init__(self, *args: Any, **options: Any):
         super().__init__(*args, **options)
         self.widths = self.cfg.data.padded_lengths
-        phrases = self.cfg.model.phrases if self.reads_phrases else None
-        self.options = batch_options(self.cfg.data, phrases)
+        self.options = batch_options(self.cfg.data)
+        if self.reads_phrases and (phrases := self.cfg.model.phrases):
+            from imdbattn.data.phrases import with_words_before
+
+            splits: dict[str, Ragged] = {
+                name: with_words_before(split, phrases.longest)
+                for name, split in self.corpus.splits.items()
+            }
+            self.corpus = replace(self.corpus, splits=splits)
         self.train_options = {"word_dropout": self.cfg.data.word_dropout}
 
     @staticmethod
@@ -226,10 +233,11 @@ class ReviewClassifier(Learner):
     def forward(self, batch: Batch) -> Tensor:
         return self.net(batch)
 
-    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         if self.ratios_MF is not None:
-            ratios_BTF = F.embedding(batch.places_BT, self.ratios_MF)
-            batch = batch._replace(ratios_BTF=ratios_BTF * (batch.tokens_BT != 0)[..., None])
+            from imdbattn.tasks.reviews.phrases import with_ratios
+
+            batch = with_ratios(batch, self.ratios_MF)
         penalty_B: Tensor | float = 0.0
         if self.cfg.attention_entropy:
             logits_BC, attended = self.watched(batch)

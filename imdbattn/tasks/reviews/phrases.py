@@ -1,6 +1,7 @@
 """Phrases of a classifier, counted in the training reviews (nn/beyond/context).
 
-Suffixes: N training reviews, C classes.
+Shape suffixes: N training reviews, M their words, W words before a word, C classes, B reviews of a
+batch, T positions, F log-count ratios of a word.
 """
 
 import torch
@@ -8,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from imdbattn.data.corpus import ReviewCorpus
+from imdbattn.data.phrases import PhraseBatch, ids_before
 from imdbattn.data.ragged import Ragged
 from imdbattn.errors import UserError
 from imdbattn.nn.beyond.context import Phrases, count_phrases, folds_of
@@ -48,14 +50,17 @@ def phrases_of(
             f"model.phrases.longest={longest} is too large for {rows:,} vectors: set it to"
             f" {longest - 1}"
         )
-    ids = train.ids.long(), *ids_before(train, longest - 1)
+    device = train.ids.device
+    review_M = torch.arange(len(train)).repeat_interleave(train.lengths).to(device)
+    indices_M = torch.arange(len(train.ids), device=device)
+    before_MW = ids_before(train.ids, indices_M, train.offsets[review_M], longest - 1)
+    ids = train.ids.long(), before_MW, review_M
     return count_phrases(ids, folds_N, targets_NC, rows, least, folds)
 
 
-def ids_before(reviews: Ragged, count: int) -> tuple[Tensor, Tensor]:
-    """Returns the ids of the `count` tokens before each token of all reviews, (tokens, count), and
-    the review of each token.
+def with_ratios(batch: PhraseBatch, ratios_MF: Tensor) -> PhraseBatch:
+    """Returns the training batch with the ratios of its words, from those of all words of the
+    training reviews.
     """
-    review = torch.arange(len(reviews)).repeat_interleave(reviews.lengths).to(reviews.ids.device)
-    places = torch.arange(len(reviews.ids), device=reviews.ids.device)
-    return reviews.before(places, reviews.offsets[review], count), review
+    ratios_BTF = F.embedding(batch.indices_BT, ratios_MF)
+    return batch._replace(ratios_BTF=ratios_BTF * (batch.tokens_BT != 0)[..., None])

@@ -15,7 +15,14 @@ from torch import Tensor, nn
 
 from imdbattn.data.corpus import ReviewCorpus, load_vectors, prepare_reviews, tokenizer_of
 from imdbattn.data.glove import Glove
-from imdbattn.data.ragged import Batch, Batches, EvalBatches, Ragged, read_places
+from imdbattn.data.ragged import (
+    Batch,
+    Batches,
+    EvalBatches,
+    Ragged,
+    read_places,
+    with_tensors,
+)
 from imdbattn.data.tokens import AnyTokenizer, Word
 from imdbattn.errors import UserError
 from imdbattn.io.files import Facts, Trained
@@ -38,7 +45,7 @@ class ReviewPredictor(Predictor):
 
     def __init__(self, cfg: ReviewSettings, net: nn.Module, facts: Facts, glove: Glove):
         super().__init__(cfg, net, facts)
-        self.glove, self.batch_options = glove, batch_options(cfg.data, cfg.model.phrases)
+        self.glove, self.batch_options = glove, batch_options(cfg.data)
         self.texts = self.empty = 0
 
     @classmethod
@@ -123,6 +130,10 @@ class ReviewPredictor(Predictor):
         reviews = Ragged(
             torch.from_numpy(ids), torch.from_numpy(offsets), labels_N, np.arange(len(labels_N))
         )
+        if self.cfg.model.phrases:
+            from imdbattn.data.phrases import with_words_before
+
+            reviews = with_words_before(reviews, self.cfg.model.phrases.longest)
         return Batches(reviews, **self.batch_options | {"multiple": multiple})
 
     def words_read(self, text: str) -> list[Word]:
@@ -135,8 +146,8 @@ class ReviewPredictor(Predictor):
 
     def probabilities(self, batch: Batch) -> Tensor:
         """Returns (B, C)."""
-        parts: Any = (part.to(self.device) if isinstance(part, Tensor) else part for part in batch)
-        return self.net(Batch(*parts)).double().softmax(1)
+        batch = with_tensors(batch, lambda tensor: tensor.to(self.device))
+        return self.net(batch).double().softmax(1)
 
     @torch.inference_mode()
     def classify(self, texts: Sequence[str]) -> Tensor:

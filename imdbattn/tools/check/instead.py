@@ -26,6 +26,18 @@ class Instead(nn.Module):
         return self.right(*[*given, *named.values()][:2])
 
 
+class Masked(nn.Module):
+    """Our layer, called with a mask (B, T), which is True on words, or without one."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        mask = x.new_ones(x.shape[:2]) if mask is None else mask
+        return self.layer(x, own.Mask.of(mask.bool()))
+
+
 def by_position(right: Any, *given: Any, **named: Any) -> Any:
     """A right function whose arguments may have other names."""
     return right(*given, *named.values())
@@ -88,15 +100,15 @@ class InsteadMasked(nn.Module):
 
 
 MODULES = {
-    "SelfAttention": own.SelfAttention,
-    "MultiHeadSelfAttention": own.SelfAttention,
-    "PlainLayer": own.PlainLayer,
-    "ResidualLayer": own.ResidualLayer,
+    "SelfAttention": lambda width: Masked(own.SelfAttention(width)),
+    "MultiHeadSelfAttention": lambda width: Masked(own.SelfAttention(width)),
+    "PlainLayer": lambda width: Masked(own.PlainLayer(width)),
+    "ResidualLayer": lambda width: Masked(own.ResidualLayer(width)),
 }
 INSTEAD: dict[str, Any] = {name: partial(Instead, right, 1) for name, right in MODULES.items()} | {
     "AdditiveScore": partial(Instead, own.Additive, 3),
     "masked_softmax": partial(by_position, softmax),
-    "masked_mean": partial(by_position, own.MeanPooling(1)),
+    "masked_mean": partial(by_position, Masked(own.MeanPooling(1))),
     "positional_encoding": partial(by_position, own.sinusoids),
     "scaled_dot_product_attention": partial(by_position, attention),
 }

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from imdbattn.data.ragged import Batch
+from imdbattn.data.ragged import Batch, with_positions
 from imdbattn.errors import UserError
 from imdbattn.nn.ladder import Attention
 from imdbattn.nn.scores import is_product
@@ -124,14 +124,8 @@ class Cell(Read):
 
     def padded(self, batch: Batch) -> Batch:
         """Returns the batch with padded positions after its review."""
-        tokens_BT = F.pad(batch.tokens_BT, (0, self.padding))
-        lengths_B = batch.lengths_B
-        if not self.masked:
-            lengths_B = torch.full_like(lengths_B, tokens_BT.shape[1])
-        return batch._replace(
-            tokens_BT=tokens_BT,
-            positions_BT=F.pad(batch.positions_BT, (0, self.padding)),
-            lengths_B=lengths_B,
-            before_BTW=F.pad(batch.before_BTW, (0, 0, 0, self.padding)),
-            places_BT=F.pad(batch.places_BT, (0, self.padding)),
-        )
+        batch = with_positions(batch, lambda x: F.pad(x, (0, 0) * (x.ndim - 2) + (0, self.padding)))
+        if self.masked:
+            return batch
+        size = batch.tokens_BT.shape[1]
+        return batch._replace(lengths_B=torch.full_like(batch.lengths_B, size))

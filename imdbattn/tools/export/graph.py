@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
+from imdbattn.data.phrases import PhraseBatch, with_words_before
 from imdbattn.data.ragged import Batch, ragged
 from imdbattn.errors import UserError
 from imdbattn.nn.scores import padding_mask
@@ -35,13 +36,13 @@ class Graph(nn.Module):
     ) -> Tensor:
         """Returns logits (B, C).
 
-        tokens_BT: ids, 0 after the end. before_BTW: see data/ragged.Batch, for phrases only.
+        tokens_BT: ids, 0 after the end. before_BTW: see data/phrases, for phrases only.
         """
         places_T = torch.arange(tokens_BT.shape[1], device=tokens_BT.device)
         positions_BT = places_T * padding_mask(lengths_B, tokens_BT.shape[1])
-        unused = lengths_B  # labels, items and places
-        columns = (tokens_BT, positions_BT, lengths_B, unused, unused, before_BTW, unused, 0, None)
-        return self.net(Batch._make(columns))
+        unused = lengths_B  # labels, items and indices
+        batch = Batch(tokens_BT, positions_BT, lengths_B, unused, unused, 0)
+        return self.net(batch if before_BTW is None else PhraseBatch(*batch, before_BTW, unused))
 
 
 def example(
@@ -51,11 +52,14 @@ def example(
     positions.
     """
     rng = np.random.default_rng(seed)
-    before = predictor.batch_options["before"]
     lengths = [positions, *rng.integers(positions + 1, size=reviews - 1)]
     ids = [rng.integers(1, len(predictor.glove.vectors), length).tolist() for length in lengths]
-    batch = ragged(ids).batch(torch.arange(reviews), before=before)
-    return (batch.tokens_BT, batch.lengths_B, batch.before_BTW)[: 3 if before else 2]
+    given, items_B = ragged(ids), torch.arange(reviews)
+    if (phrases := predictor.cfg.model.phrases) is None:
+        plain = given.batch(items_B)
+        return plain.tokens_BT, plain.lengths_B
+    (batch,) = with_words_before(given, phrases.longest).batches([(0, items_B)])
+    return batch.tokens_BT, batch.lengths_B, batch.before_BTW
 
 
 def to_program(predictor: ReviewPredictor) -> ExportedProgram:
@@ -91,7 +95,7 @@ def to_onnx(predictor: ReviewPredictor, path: Path) -> None:
 
     program = to_program(predictor)
     names = ["tokens_BT", "lengths_B"]
-    if predictor.batch_options["before"]:
+    if predictor.cfg.model.phrases:
         names.append("before_BTW")
     for library in ("onnx_ir", "onnxscript", "torch.onnx"):  # they log about a hundred lines
         logging.getLogger(library).setLevel(logging.ERROR)

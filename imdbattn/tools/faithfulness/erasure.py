@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from imdbattn.data.ragged import Batch
+from imdbattn.data.ragged import Batch, with_positions, with_tensors
 from imdbattn.nn.ladder import Classifier
 from imdbattn.nn.scores import padding_mask
 
@@ -42,21 +42,19 @@ def keep(batch: Batch, kept_BT: Tensor) -> Batch:
     size = max([1, *lengths_B.tolist()])
     order_BT = kept_BT.byte().argsort(dim=1, descending=True, stable=True)[:, :size]
     word_BT = padding_mask(lengths_B, size)
-    order_BTW = order_BT[..., None].expand(-1, -1, batch.before_BTW.shape[2])
-    before_BTW = batch.before_BTW.gather(1, order_BTW)
-    return batch._replace(
-        tokens_BT=batch.tokens_BT.gather(1, order_BT) * word_BT,
-        positions_BT=batch.positions_BT.gather(1, order_BT) * word_BT,
-        lengths_B=lengths_B,
-        before_BTW=before_BTW * word_BT[..., None],
-        places_BT=batch.places_BT.gather(1, order_BT) * word_BT,
-    )
+
+    def in_order(column: Tensor) -> Tensor:
+        order, word = (
+            x_BT.view(*x_BT.shape, *[1] * (column.ndim - 2)) for x_BT in (order_BT, word_BT)
+        )
+        return column.take_along_dim(order, 1) * word
+
+    return with_positions(batch, in_order)._replace(lengths_B=lengths_B)
 
 
 def take(batch: Batch, index_R: Tensor) -> Batch:
     """Returns the reviews `index_R` of a batch, which may repeat."""
-    columns = (column[index_R] if isinstance(column, Tensor) else column for column in batch)
-    return Batch(*columns)._replace(reviews=len(index_R))  # type: ignore[arg-type]
+    return with_tensors(batch, lambda column: column[index_R])._replace(reviews=len(index_R))
 
 
 def in_chunks(positions: int, *columns_R: Tensor) -> Iterator[tuple[Tensor, ...]]:
