@@ -200,9 +200,9 @@ def started(
     pid = str(os.getpid())
     env = {
         SWEEP_PID: pid,
+        "WANDB_RUN_GROUP": group_of(folder.parent),
         **os.environ,
         PARENT_PID: pid,
-        "WANDB_RUN_GROUP": group_of(folder.parent),
     }
     forget_wandb_run(env)
     # in a SLURM task Lightning would wait for the processes of srun

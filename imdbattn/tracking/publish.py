@@ -10,14 +10,14 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from imdbattn.errors import only_warning
 from imdbattn.runs.run_folder import SPLIT_FILES
 from imdbattn.settings.keys import Plain
-from imdbattn.tracking.wandb_run import WandbRunSettings, finish_wandb, start_wandb
+from imdbattn.tracking.wandb_run import finish_wandb, start_wandb
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -80,12 +80,12 @@ def send_model(run: wandb.Run, folder: Path, trust: str | list[str] | None) -> N
 
 
 def publish_comparison(
-    comparison: ComparedSet, out: Path, settings: WandbRunSettings, group: str | None
+    comparison: ComparedSet, out: Path, settings: Mapping[str, Any], group: str | None
 ) -> None:
     """Logs a comparison as a W&B run named `comparison`.
 
     out: folder of its comparison.html and figures/*.png. settings: of conf/logger/wandb.yaml.
-    group: in W&B, unless the settings have one.
+    group: in W&B, unless the settings or the environment have one.
     """
     config = {
         "split": comparison["split"],
@@ -96,7 +96,8 @@ def publish_comparison(
         "method": comparison["method"],
     }
     with only_warning(log, "W&B: the results of the comparison were not logged"):
-        run = start_wandb(settings, out, config, "comparison", "comparison", ["comparison"], group)
+        own = {**settings, "name": "comparison", "job_type": "comparison"}
+        run = start_wandb(own, out, config, run_group=group, run_tags=["comparison"])
         if run is None:
             return
         try:

@@ -1,35 +1,42 @@
 """Lightning's logger for W&B, which never stops a run (wandb_run) and has its results."""
 
+import inspect
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal, Unpack
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from lightning.pytorch import loggers
 from lightning.pytorch.callbacks import Callback
 from pydantic import Field
 
+from imdbattn.errors import UserError
 from imdbattn.settings.keys import Plain
-from imdbattn.settings.schema import Amount, Count, LoggerPart, Text
+from imdbattn.settings.schema import Amount, Count, LoggerPart
 from imdbattn.tracking.loggers import RunLogger, Start
 from imdbattn.tracking.predictions_over_time import PredictionsOverTime
 from imdbattn.tracking.publish import publish_run, send_changes, send_model
-from imdbattn.tracking.wandb_run import WandbRunSettings, finish_wandb, start_wandb
+from imdbattn.tracking.wandb_run import finish_wandb, start_wandb
 
 
-class WandbSettings(LoggerPart, extra="forbid"):
-    """The settings of conf/logger/wandb.yaml."""
+class WandbSettings(LoggerPart):
+    """The settings of conf/logger/wandb.yaml, and arguments of wandb.init."""
 
-    project: Text
-    entity: Text | None
-    group: Text | None
     mode: Literal["online", "offline", "disabled"] | None
     timeout: Amount
     table_rows: Annotated[int, Field(ge=0, le=10_000)]
     table_characters: Count
-    notes: Text | None
     git: bool
     artifacts: bool
+
+    def check(self) -> None:
+        import wandb
+
+        known = inspect.signature(wandb.init).parameters
+        if others := [name for name in self.model_extra or () if name not in known]:
+            from imdbattn.settings.messages import no_setting
+
+            raise UserError(no_setting(others[0], known))
 
 
 class WandbLogger(RunLogger, loggers.WandbLogger):
@@ -37,17 +44,8 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
 
     settings = WandbSettings
 
-    def __init__(
-        self,
-        table_rows: int,
-        table_characters: int,
-        artifacts: bool,
-        **settings: Unpack[WandbRunSettings],
-    ) -> None:
-        super().__init__(project=settings["project"])
-        self._rows = table_rows
-        self._characters = table_characters
-        self._sends_model = artifacts
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(project=settings.get("project") or "imdbattn")
         self._settings = settings
 
     @classmethod
@@ -66,16 +64,17 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
             tokenizer if isinstance(tokenizer, str) else "own tokenizer",
         ]
         config = {"rung": rung, **run.settings, "environment": run.environment}
-        self._experiment = start_wandb(
-            self._settings, run.folder, config, run.name, "train", tags, resume=run.resume
-        )
+        fields = {"run_name": run.name, "run_job_type": "train", "run_tags": tags}
+        self._experiment = start_wandb(self._settings, run.folder, config, run.resume, **fields)
         if self._experiment is not None and self._settings["git"]:
             send_changes(self._experiment)
         return self._experiment is not None
 
     def publish(self, folder: Path, metrics: Plain, values: Mapping[str, float]) -> None:
-        publish_run(self.experiment, folder, metrics, values, self._rows, self._characters)
-        if self._sends_model:
+        rows = self._settings["table_rows"]
+        characters = self._settings["table_characters"]
+        publish_run(self.experiment, folder, metrics, values, rows, characters)
+        if self._settings["artifacts"]:
             send_model(self.experiment, folder, self.experiment.config.get("trust"))
 
     def log_shares(self, shares: Mapping[str, np.ndarray], epoch: int, step: int) -> None:

@@ -6,10 +6,10 @@ W&B never stops a run: without a key or a network it writes its files into the r
 import logging
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypedDict
+from typing import TYPE_CHECKING, Any
 
 from imdbattn.errors import in_line
 from imdbattn.io.network import http_status, result_within
@@ -21,21 +21,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Mode = Literal["online", "offline", "disabled"]
-
 FINISH_SECONDS = 90.0  # after the 60 s in which W&B uploads at the end of a run
-
-
-class WandbRunSettings(TypedDict):
-    """Those of the settings of conf/logger/wandb.yaml that a W&B run needs."""
-
-    project: str
-    entity: str | None
-    group: str | None
-    mode: Mode | None
-    timeout: float
-    notes: str | None
-    git: bool
+# keys of conf/logger/wandb.yaml that are not arguments of wandb.init
+OWN_KEYS = ("_target_", "needs", "timeout", "table_rows", "table_characters", "git", "artifacts")
 
 
 def wandb_mode(mode: str | None, timeout: float) -> str:
@@ -83,76 +71,64 @@ def upload_command(folder: Path) -> str | None:
 
 
 def start_wandb(
-    settings: WandbRunSettings,
+    settings: Mapping[str, Any],
     folder: Path,
     config: Mapping[str, object],
-    name: str,
-    job_type: str,
-    tags: Sequence[str],
-    group: str | None = None,
     resume: bool = False,
+    **named: object,
 ) -> "wandb.Run | None":
     """Starts a W&B run; returns None after a warning if even an offline one fails.
 
-    The command line, host and package list are not sent, nor is the git remote, unless the settings
-    say so. settings: of conf/logger/wandb.yaml. group: used unless the settings have one.
-    resume: the run has the id of the folder's last W&B run; online that run continues, offline
-    another folder holds its next part.
+    Arguments of wandb.init are those in `settings`; of those without a value there, W&B's
+    environment variables, such as WANDB_TAGS; else `named`. The command line, host and package list
+    are not sent, nor is the git remote, unless the settings say so.
+
+    Args:
+        settings: of conf/logger/wandb.yaml.
+        folder: the run folder, in which W&B writes wandb/.
+        config: the settings and facts that W&B shows.
+        resume: the run has the id of the folder's last W&B run; online that run continues, offline
+            another folder holds its next part.
+        named: fields of wandb.Settings, such as run_name.
     """
     import wandb
 
-    config = without_credentials(config)
-    notes = {"notes": settings["notes"], **resumed_part(settings, folder if resume else None)}
-    for mode in dict.fromkeys((wandb_mode(settings["mode"], settings["timeout"]), "offline")):
+    given = {name: settings[name] for name in settings if name not in OWN_KEYS}
+    given = {name: value for name, value in given.items() if value is not None}
+    config = without_credentials({**config, **given.pop("config", {})})
+    fields = wandb.Settings(**{"project": "imdbattn", **named})  # type: ignore[arg-type]
+    fields.update_from_env_vars(dict(os.environ))
+    fields.update_from_dict(sent_by_wandb(settings) | given.pop("settings", {}))
+    if resume and (parts := parts_of(folder)):
+        note = f"part {len(parts) + 1}: resumes the previous part"
+        notes = filter(None, (given.get("notes", fields.run_notes), note))
+        given |= {"id": wandb_id(parts[-1]), "resume": "allow", "notes": "; ".join(notes)}
+    mode = wandb_mode(given.pop("mode", None), settings["timeout"])
+    # with create_new a run of the program that called stays active
+    given = {"dir": str(folder), "reinit": "create_new", **given}
+    for tried in dict.fromkeys((mode, "offline")):
         try:
-            run = wandb.init(
-                mode=mode,  # type: ignore[arg-type]
-                dir=str(folder),
-                project=settings["project"],
-                entity=settings["entity"],
-                # W&B itself reads $WANDB_RUN_GROUP once per process only.
-                group=settings["group"] or group or os.environ.get("WANDB_RUN_GROUP"),
-                job_type=job_type,
-                name=name,
-                tags=list(tags),
-                config=config,
-                reinit="create_new",  # a run of the program that called stays active
-                **notes,  # type: ignore[arg-type]
-                settings=sent_by_wandb(settings),
-            )
+            run = wandb.init(mode=tried, config=config, settings=fields, **given)  # type: ignore[arg-type]
             log_groups(run, config)
             return run
         except Exception as error:  # any exception: training continues
-            log.warning("W&B (%s) did not start: %s", mode, in_line(error, None))
+            log.warning("W&B (%s) did not start: %s", tried, in_line(error, None))
     return None
 
 
-def resumed_part(settings: WandbRunSettings, folder: Path | None) -> dict[str, str]:
-    """Returns the arguments of wandb.init that resume the last W&B run of a run folder."""
-    parts = parts_of(folder) if folder else []
-    if not parts:
-        return {}
-    notes = f"part {len(parts) + 1}: resumes the previous part"
-    if settings["notes"]:
-        notes = f"{settings['notes']}; {notes}"
-    return {"id": wandb_id(parts[-1]), "resume": "allow", "notes": notes}
-
-
-def sent_by_wandb(settings: WandbRunSettings) -> "wandb.Settings":
+def sent_by_wandb(settings: Mapping[str, Any]) -> dict[str, object]:
     """Returns settings of W&B with which nothing private is sent, unless ours say so."""
-    import wandb
-
-    return wandb.Settings(
-        init_timeout=settings["timeout"],
-        finish_timeout=60,
-        silent=True,
-        console="off",
-        host="",
-        disable_code=True,
-        disable_git=not settings["git"],
-        x_disable_meta=True,
-        x_save_requirements=False,
-    )
+    return {
+        "init_timeout": settings["timeout"],
+        "finish_timeout": 60,
+        "silent": True,
+        "console": "off",
+        "host": "",
+        "disable_code": True,
+        "disable_git": not settings["git"],
+        "x_disable_meta": True,
+        "x_save_requirements": False,
+    }
 
 
 def log_groups(run: "wandb.Run", config: Mapping[str, object]) -> None:

@@ -2,6 +2,7 @@
 secret.
 """
 
+import functools
 import json
 import os
 import re
@@ -18,12 +19,19 @@ import pytest
 import yaml
 
 import imdbattn
+from imdbattn.errors import UserError
 from imdbattn.runs.fit import fit
 from imdbattn.settings.keys import as_dict, conf_dir, flat
 from imdbattn.settings.models import RUNGS
 from imdbattn.settings.schema import LoggerPart
 from imdbattn.tracking import wandb_run
-from imdbattn.tracking.loggers import VALUES, build_loggers, finish_loggers, publish_results
+from imdbattn.tracking.loggers import (
+    VALUES,
+    build_loggers,
+    check_loggers,
+    finish_loggers,
+    publish_results,
+)
 from imdbattn.tracking.publish import publish_comparison
 from tests.conftest import ENVIRONMENT
 from tests.report.test_report import made_up
@@ -136,6 +144,47 @@ def test_a_run_has_its_name_group_tags_config_and_results(published):
         assert found.summary.get(name) == metrics.get(key)
 
 
+CONVENTIONS = {
+    "WANDB_NAME": "by hand",
+    "WANDB_TAGS": "first,second",
+    "WANDB_PROJECT": "course",
+    "WANDB_NOTES": "of the shell",
+    "WANDB_ENTITY": "class",
+    "WANDB_RUN_GROUP": "of the shell",
+}
+
+
+def header_of(settings, folder: Path, *overrides: str):
+    """The header of a run that is started with these settings, in the environment as it is."""
+    folder.mkdir()
+    loggers = build_loggers(wandb_settings(settings, *overrides), folder, CONFIG)
+    finish_loggers(loggers, False)
+    return read_back(folder).run
+
+
+def test_the_environment_of_wandb_counts_unless_a_setting_says_otherwise(
+    settings, tmp_path, monkeypatch
+):
+    for name, value in CONVENTIONS.items():
+        monkeypatch.setenv(name, value)
+    run = header_of(settings, tmp_path / "shell")
+    assert (run.display_name, run.project, run.entity) == ("by hand", "course", "class")
+    assert (run.notes, run.run_group) == ("of the shell", "of the shell")
+    assert set(run.tags) == {"first", "second"}
+    words = ["name=b", "tags=[a,b]", "project=own", "notes=mine", "entity=me", "group=g"]
+    run = header_of(settings, tmp_path / "typed", *(f"logger.wandb.{word}" for word in words))
+    assert (run.display_name, run.project, run.entity) == ("b", "own", "me")
+    assert (run.notes, run.run_group, set(run.tags)) == ("mine", "g", {"a", "b"})
+
+
+def test_any_argument_of_wandb_init_is_a_setting_and_nothing_else(settings, tmp_path):
+    words = ["+logger.wandb.job_type=try", "+logger.wandb.id=mine", "+logger.wandb.tags=[a,b]"]
+    run = header_of(settings, tmp_path / "run", *words)
+    assert (run.job_type, run.run_id, set(run.tags)) == ("try", "mine", {"a", "b"})
+    with pytest.raises(UserError, match=r"no setting jobtype; the nearest is job_type"):
+        check_loggers(wandb_settings(settings, "+logger.wandb.jobtype=try"))
+
+
 def test_confusion_matrix_predictions_picture_and_page_are_logged(published):
     found, metrics, page = published
     counts = {(a, b): n for a, b, n in table(found, "test/confusion_matrix_table")["data"]}
@@ -195,6 +244,7 @@ def test_a_run_of_the_program_that_trains_stays_active_and_receives_nothing(
         own.finish()
 
 
+CONFIG = {"seed": 1, "model": {"name": "mean"}, "data": {"source": "packaged", "tokenizer": "ptb"}}
 COMPARISON = made_up(("base", "residual layers=6"))
 
 
@@ -270,6 +320,17 @@ def test_the_parameters_of_a_sweep_are_settings_with_valid_values(settings, name
     assert sweep["metric"] == {"name": "val/accuracy", "goal": "maximize"}
 
 
+def test_a_run_of_the_tuning_sweep_has_validations_after_which_it_may_be_stopped(settings):
+    """Of runs with fewer validations than `min_iter`, Hyperband stops none."""
+    sweep = SWEEPS["tune"]
+    trainer = settings(*(word for word in sweep["command"] if "=" in word and "${" not in word))
+    trainer = trainer.trainer
+    validations = trainer.max_epochs / trainer.val_check_interval
+    rule = sweep["early_terminate"]
+    stops = [rule["min_iter"] * rule["eta"] ** power for power in range(10)]
+    assert len([stop for stop in stops if stop < validations]) >= 2
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["ladder", "tune"])
 def test_the_command_of_an_agent_trains_one_run_of_the_sweep(small, tmp_path, name):
@@ -313,9 +374,8 @@ HANGS = """
 import os, signal, subprocess, sys
 from imdbattn.tracking import wandb_run
 
-settings = dict(mode="offline", timeout=20, project="p", entity=None, group=None)
-settings |= dict(notes=None, git=False)
-run = wandb_run.start_wandb(settings, sys.argv[1], {}, "name", "train", [])
+settings = dict(mode="offline", timeout=20, project="p", git=False)
+run = wandb_run.start_wandb(settings, sys.argv[1], {})
 core = int(subprocess.check_output(["pgrep", "-P", str(os.getpid()), "-f", "wandb-core"]))
 os.kill(core, signal.SIGSTOP)
 print(core)
@@ -392,6 +452,7 @@ def test_a_run_without_an_account_leaves_an_offline_run_and_all_results(
 def test_wandb_that_fails_does_not_stop_training(settings, small, tmp_path, monkeypatch, caplog):
     import wandb
 
+    @functools.wraps(wandb.init)  # whose arguments are checked
     def init(**_):
         raise wandb.errors.CommError("server\nin flames")
 
