@@ -28,7 +28,10 @@ def main(settings: "Export") -> None:
     facts = write_export(predictor, settings.out, folder, **options)
     if facts:
         print("vectors of {words:,} of {of_words:,} words, {precision}".format_map(facts))
-        print("{changed_labels} of {reviews} {split} reviews change their label".format_map(facts))
+        line = "{changed_labels} of {reviews} {split} reviews change their label"
+        if facts["changed_labels"]:
+            line += ", because other words are omitted; vectors=all keeps them"
+        print(line.format_map(facts))
     print(f"exported: {settings.out}")
 
 

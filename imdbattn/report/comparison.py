@@ -68,6 +68,7 @@ def compare_sets(
     folders: Iterable[str | Path],
     split: str | None = None,
     against: str | None = None,
+    by_folder: bool = False,
     **options: Unpack[Options],
 ) -> list[ComparedSet]:
     """Compares the finished runs in `folders`, separately for each set of items; see
@@ -75,10 +76,11 @@ def compare_sets(
 
     split: None selects test where all runs of a test set have predictions of it, else validation.
     against: applies to the sets with a variant of that label, or with a single one of that model.
-    options: of `compare_set`. Returns a comparison for each set, which JSON can hold. Raises
-    UserError when there is nothing to compare, or for an `against` that is unknown or ambiguous.
+    by_folder: see `find_runs`. options: of `compare_set`. Returns a comparison for each set, which
+    JSON can hold. Raises UserError when there is nothing to compare, or for an `against` that is
+    unknown or ambiguous.
     """
-    runs, skipped = join_folds(*find_runs(folders))
+    runs, skipped = join_folds(*find_runs(folders, by_folder))
     comparisons = []
     for chosen, candidates in by_set(runs, split):
         predictions, without = read_predictions(candidates, chosen)

@@ -51,6 +51,7 @@ class CompareOptions(Options, total=False):
 
     split: str | None
     against: str | None
+    by_folder: bool
 
 
 def write_comparison(
@@ -255,7 +256,7 @@ def rung_table(comparison: ComparedSet) -> Table:
     for rung in rungs:
         row = {
             "rung": rung["label"],
-            "seeds": seeds_of(rung),
+            "runs": seeds_of(rung),
             "validation %": mean_and_sd(rung["validation"]),
             "test %": mean_and_sd(rung["test"]),
             folds: mean_and_sd(rung["folds"]),
@@ -286,8 +287,9 @@ def interval_head(comparison: ComparedSet) -> str:
 
 
 def seeds_of(rung: RungResults) -> str:
-    """Returns the number of seeds and their list, such as `3 (1, 2, 3)`."""
-    return f"{len(rung['seeds'])} ({', '.join(map(str, rung['seeds']))})"
+    """Returns the number of runs and their seeds, such as `3 (seeds 1, 2, 3)`."""
+    seeds = rung["seeds"]
+    return f"{len(seeds)} (seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))})"
 
 
 def pair_table(comparison: ComparedSet) -> Table:

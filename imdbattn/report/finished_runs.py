@@ -6,7 +6,7 @@ Suffixes of arrays: N items (reviews, strings or sentences), C classes.
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from statistics import mean
@@ -48,8 +48,10 @@ class SplitPredictions:
 
 @dataclass(frozen=True, eq=False)
 class FinishedRun:
-    """A finished run folder, or a cross-validation. parts: the runs of its folds; their reviews are
-    ordered by row.
+    """A finished run folder, or a cross-validation.
+
+    parts: the runs of its folds; their reviews are ordered by row. owner: the folder that it was
+    found in, such as a student's, where runs of different folders are no repetitions (`find_runs`).
     """
 
     folder: Path
@@ -58,6 +60,7 @@ class FinishedRun:
     environment: dict[str, Any]
     curves: Curves
     parts: Sequence["FinishedRun"] = ()
+    owner: str = ""
 
     @property
     def model(self) -> str:
@@ -98,6 +101,7 @@ class FinishedRun:
             None if is_fold else facts.get("train_fingerprint"),
             facts.get("start"),
             facts.get("tokenizer"),
+            self.owner,
         ]
 
     @property
@@ -198,26 +202,37 @@ def written(table: pd.DataFrame) -> SplitPredictions:
     )
 
 
-def find_runs(folders: Iterable[str | Path]) -> tuple[list[FinishedRun], list[Skipped]]:
+def find_runs(
+    folders: Iterable[str | Path], by_folder: bool = False
+) -> tuple[list[FinishedRun], list[Skipped]]:
     """Finds the finished runs in `folders` at any depth, each once, and the folders to skip.
 
-    Of runs with the same settings, seed and data the newest is used. Raises UserError if there is
-    no finished run, and OSError for a missing folder.
+    Of runs with the same settings, seed and data the newest is used; by_folder: within each of the
+    `folders`, or of a single one within each folder in it. Raises UserError if there is no finished
+    run, and OSError for a missing folder.
     """
     newest: dict[str, FinishedRun] = {}
     skipped: list[Skipped] = []
     roots = [Path(os.path.expanduser(folder)) for folder in folders]
-    distinct = dict.fromkeys(folder for root in roots for folder in run_folders(root))
-    for folder in distinct:
+    if by_folder and len(roots) == 1:
+        roots = sorted(path for path in roots[0].iterdir() if path.is_dir())
+    owners: dict[Path, str] = {}
+    for root in roots:
+        for folder in run_folders(root):
+            owners.setdefault(folder, root.name if by_folder else "")
+    for folder, owner in owners.items():
         try:
-            run = read_run(folder)
+            run = replace(read_run(folder), owner=owner)
             key = json.dumps([run.identity, run.metrics["seed"]], sort_keys=True)
         except Exception as error:  # any exception: a broken file must not stop the comparison
             skipped.append(skip(folder, error))
             continue
         old, new = sorted((newest.get(key, run), run), key=finished_at)
         if old is not new:
-            skipped.append({"folder": old.path, "reason": f"it was run again in {new.path}"})
+            reason = f"it was run again in {new.path}"
+            if not by_folder:
+                reason += "; imdbattn.compare by_folder=true shows runs of different folders"
+            skipped.append({"folder": old.path, "reason": reason})
         newest[key] = new
     if not newest:
         searched = ", ".join(map(str, roots)) or "runs="
@@ -343,8 +358,7 @@ def join(runs: Sequence[FinishedRun]) -> FinishedRun:
         FINGERPRINT["test"]: about["fingerprint"],
         FINGERPRINT["validation"]: sha256(fingerprints.encode()).hexdigest()[:16],
     }
-    curves = mean_curves(runs)
-    return FinishedRun(first.folder, first.settings, metrics, first.environment, curves, runs)
+    return replace(first, metrics=metrics, curves=mean_curves(runs), parts=runs)
 
 
 def mean_over_runs(runs: Sequence[FinishedRun], key: str) -> float | None:

@@ -51,6 +51,7 @@ class Paper(Group):
 
 
 class Compare(OfRuns):
+    by_folder: bool
     split: Literal["test", "validation"] | None
     against: Text | None
     disagreements: Natural

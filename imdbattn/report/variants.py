@@ -61,6 +61,12 @@ class Variant:
     def after(self) -> str | None:
         return self.runs[0].settings["model"].get("after")
 
+    @property
+    def owner(self) -> list[str]:
+        """The folder that its runs were found in, with a colon; [] unless folders are compared."""
+        owner = self.runs[0].owner
+        return [f"{owner}:"] if owner else []
+
 
 def variants(runs: Sequence[FinishedRun]) -> list[Variant]:
     """Groups the runs by all but seed and hardware, in the order of the ladder, then by the values
@@ -82,7 +88,7 @@ def variants(runs: Sequence[FinishedRun]) -> list[Variant]:
         times = Counter(rung.label for rung in ladder)
         for rung in ladder:
             if not rung.label or times[rung.label] > 1:
-                rung.label = " ".join([rung.model, *words(rung)])
+                rung.label = " ".join([*rung.owner, rung.model, *words(rung)])
     return ladder
 
 

@@ -247,10 +247,23 @@ def test_of_a_repeated_run_the_newest_counts_and_the_other_is_listed(tmp_path):
     new, old = write_run(tmp_path / "a", data__path="/elsewhere"), write_run(tmp_path / "b")
     os.utime(old / "metrics.json", (1, 1))
     runs, skipped = find_runs([tmp_path])
-    assert ([run.folder for run in runs], skipped[0]["reason"]) == (
-        [new],
-        f"it was run again in {new}",
-    )
+    assert [run.folder for run in runs] == [new]
+    assert skipped[0]["reason"].startswith(f"it was run again in {new}; ")
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_equal_runs_of_two_students_are_both_shown_by_folder(tmp_path, listed):
+    students = ("ali", "cem")
+    for student, accuracy in zip(students, (0.7, 0.8), strict=True):
+        write_run(tmp_path / student / "run", accuracy=accuracy)
+        write_run(tmp_path / student / "more" / "run", seed=2, accuracy=accuracy)
+    folders = [tmp_path / student for student in students] if listed else [tmp_path]
+    found = quick(*folders, by_folder=True)
+    assert labels_of(found) == ["ali: mean", "cem: mean"]
+    assert [rung["seeds"] for rung in found["rungs"]] == [[1, 2], [1, 2]]
+    assert steps_of(found) == [("ali: mean", "cem: mean")]
+    assert found["skipped"] == []
+    assert labels_of(quick(*folders)) == ["mean"]
 
 
 def not_finite(folder: Path) -> None:

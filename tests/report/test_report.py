@@ -210,7 +210,7 @@ def test_page_markdown_and_terminal_state_the_same_result(three):
         "residual against base: no difference shown, +0.1 points (−0.4 to +0.7), p = 0.310",
         "2 CPUs (Some CPU), 16.4 GB, threads: 1",
         "lightning 2.6.6; conf/ or imdbattn/ had uncommitted changes.",
-        "2 (1, 2)",
+        "2 (seeds 1, 2)",
         "runs/broken",
     ]
     texts = (
