@@ -257,7 +257,7 @@ def test_the_document_shows_what_is_printed():
     assert len(shown) == 3
     for name, text in shown:
         outcome = Outcome(name)
-        for message in check(str(FOLDER / "wrong" / name), {}, line_seconds=60):
+        for message in check(str(FOLDER / "wrong" / name), {}):
             outcome.take(message)
         lines = as_text(outcome).splitlines()
         kept = (

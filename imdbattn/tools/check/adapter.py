@@ -1,6 +1,5 @@
 """Makes and calls what a sheet asks for as one of the parts that the rules know."""
 
-import copy
 import inspect
 import re
 from collections.abc import Callable, Mapping
@@ -44,12 +43,6 @@ class Adapter:
         self.computed: dict[tuple[object, ...], list[Tensor]] = {}
         self.prepared: dict[tuple[object, ...], Any] = {}
         self.compared: dict[tuple[object, ...], str | Exception] = {}
-
-    def for_other_code(self) -> "Adapter":
-        """Returns an adapter with the same way, which remembers no results."""
-        other = copy.copy(self)
-        other.compared, other.computed, other.prepared = {}, {}, {}
-        return other
 
     def build(self, make: Callable[..., Any], sizes: dict[str, int], **names: Any) -> Any:
         """The module that the sheet describes."""

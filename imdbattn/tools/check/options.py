@@ -72,14 +72,6 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     )
     add("--seconds", type=positive, default=60.0, help="limit of time for each file (default: 60)")
     add(
-        "--line-seconds",
-        type=not_negative,
-        default=1.0,
-        metavar="SECONDS",
-        help="processor time for each file, checks included, in which lines are looked for whose"
-        " change makes a wrong part right; 0: none is looked for (default: 1)",
-    )
-    add(
         "--memory",
         type=positive,
         default=1.0,
@@ -105,10 +97,6 @@ def positive(text: str) -> float:
     if not 0 < float(text) < 1e6:
         raise ValueError
     return float(text)
-
-
-def not_negative(text: str) -> float:
-    return positive(text) if float(text) else 0.0
 
 
 def named(text: str) -> tuple[str, str]:

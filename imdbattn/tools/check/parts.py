@@ -1,15 +1,11 @@
 """The rules of each part, and the check of all parts of a file."""
 
-import time
-from collections.abc import Generator, Iterator, Mapping
-
-import torch
+from collections.abc import Iterator, Mapping
 
 import imdbattn.tools.check.classifier as classifier
 import imdbattn.tools.check.decoder as decoder
 import imdbattn.tools.check.lab as lab
 import imdbattn.tools.check.lengths as lengths
-import imdbattn.tools.check.lines.search as lines
 import imdbattn.tools.check.model as model
 import imdbattn.tools.check.rules as rules
 import imdbattn.tools.check.source as source
@@ -166,17 +162,12 @@ def rules_of(part: Part) -> list[Rule]:
     ]
 
 
-def check(
-    file: str, names: Mapping[str, str], sheet: str | None = None, line_seconds: float = 0
-) -> Iterator[Message]:
+def check(file: str, names: Mapping[str, str], sheet: str | None = None) -> Iterator[Message]:
     """Messages: {"parts": names of their checks, "near": names that other parts may have}, and
     those of running.run. sheet: its name; None for the one that the names in the file belong to.
 
-    Then {"done": True}, or {"error": message} for a UserError; and last, for a wrong part, {"line":
-    ...} if a line is found whose change makes the part right. line_seconds: processor time after
-    which no line is looked for, counted from the start of the checks.
+    Last comes {"done": True}, or {"error": message} for a UserError.
     """
-    end = time.process_time() + line_seconds
     try:
         yield {"doing": ["file", "import"]}
         own = vars(source.load(file))
@@ -191,15 +182,11 @@ def check(
         return
     near = {} if page else similar(own, {part.name: part for part in parts}, names)
     yield {"near": near}
-    wrong = yield from check_parts(parts, page, own, names)
+    yield from check_parts(parts, page, own, names)
     if page and (entry := model_entry(page)):
         for name, reason in unmatched(parts, own, entry, file):
             yield {"result": result_of(name, "sheet", None, None, f"It was not checked: {reason}.")}
     yield {"done": True}
-    for place, one in enumerate(wrong):
-        seconds = (end - time.process_time()) / (len(wrong) - place)
-        if seconds > 0 and (line := lines.find(one, own, seconds)):
-            yield {"line": {"part": one.part.name, **line._asdict()}}
 
 
 def check_objects(things: Own, sheet: str | None = None) -> Iterator[Message]:
@@ -226,11 +213,8 @@ def names_of_rules(part: Part) -> list[str]:
 
 def check_parts(
     parts: list[Part], page: Sheet | None, own: Own, names: Mapping[str, str]
-) -> Generator[Message, None, list[lines.Wrong]]:
-    """The messages of these parts. own: the names of the file, where wrong parts are replaced.
-    Returns the wrong parts.
-    """
-    wrong: list[lines.Wrong] = []
+) -> Iterator[Message]:
+    """The messages of these parts. own: the names of the file, where wrong parts are replaced."""
     checks = {part.name: names_of_rules(part) for part in parts}
     yield {"parts": checks}
     if page:
@@ -238,7 +222,7 @@ def check_parts(
     first = ["masked_softmax", "scaled_dot_product_attention", "MultiHeadAttention"]
     order = [*first, "MultiHeadSelfAttention", *SIGNATURES]  # what others use comes first
     for part in sorted(parts, key=lambda part: order.index(part.kind)) if page else parts:
-        failed: list[str] = []
+        is_wrong = False
         part.others = [other for other in parts if other is not part]
         if part.adapter:
             yield {"doing": [part.name, "shape"]}
@@ -249,13 +233,10 @@ def check_parts(
                 yield {"result": result_of(part.name, "sheet", None, None, note)}
         for message in run(rules_of(part), part):
             yield message
-            if message.get("result", {}).get("held") is False:
-                failed.append(message["result"]["check"])
-        if failed:
-            wrong.append(lines.Wrong(part, rules_of(part), failed, torch.get_default_dtype()))
+            is_wrong |= message.get("result", {}).get("held") is False
+        if is_wrong:
             # it is not found again in the parts that use it
             replace(own, part, names)
-    return wrong
 
 
 def replace(own: Own, part: Part, names: Mapping[str, str]) -> None:

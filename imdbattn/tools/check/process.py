@@ -35,14 +35,8 @@ def run_all(options: argparse.Namespace) -> int:
     for file in options.files:
         try:
             source.read(file)
-            outcome = run(
-                file,
-                dict(options.name),
-                options.seconds,
-                options.memory,
-                options.sheet,
-                options.line_seconds,
-            )
+            names = dict(options.name)
+            outcome = run(file, names, options.seconds, options.memory, options.sheet)
         except (UserError, OSError) as error:
             outcome = Outcome(file, error=in_line(error, None))
         if outcome.error and not several and kind != "gradescope":
@@ -67,11 +61,10 @@ def run(
     seconds: float,
     gibibytes: float,
     sheet: str | None = None,
-    line_seconds: float = 0,
 ) -> Outcome:
     """Checks the file. A check that does not end, or that ends the process, is a finding.
 
-    sheet, line_seconds: as for parts.check.
+    sheet: as for parts.check.
     """
     from tempfile import TemporaryFile  # which imports random, as students may call a file
 
@@ -93,7 +86,6 @@ def run(
             os.path.abspath(file),
             json.dumps(names),
             "" if sheet is None else sheet if sheet in OWN else os.path.abspath(sheet),
-            str(line_seconds),
         ]
         child = subprocess.Popen(
             [sys.executable, "-P", "-c", CALL, *arguments],
@@ -170,21 +162,19 @@ def child() -> None:
 
     gc.freeze()
     gc.enable()
-    descriptor, seconds, gibibytes, file, names, sheet, line_seconds = sys.argv[1:]
+    descriptor, seconds, gibibytes, file, names, sheet = sys.argv[1:]
     sys.argv[1:] = []
     owner = os.getpid()
     torch.set_num_threads(1)
     os.set_inheritable(int(descriptor), False)
     signal.setitimer(signal.ITIMER_REAL, float(seconds))
     limit(4 * float(gibibytes))
-    for message in check(file, json.loads(names), sheet or None, float(line_seconds)):
+    for message in check(file, json.loads(names), sheet or None):
         if "parts" in message:  # the file is imported, and with it other packages
             limit(float(gibibytes))
         if os.getpid() != owner:  # a fork that the file has made
             break
         os.write(int(descriptor), json.dumps(message).encode() + b"\n")
-        if "done" in message:  # a changed part may be endless within a call of C: this ends it
-            signal.setitimer(signal.ITIMER_PROF, 1 + float(line_seconds))
     os._exit(0)  # threads and exit handlers of the file do not delay the end
 
 

@@ -57,10 +57,6 @@ class Outcome:
         """A message of parts.check: a result, or values of other fields."""
         if "result" in message:
             self.results.append(message["result"])
-        elif "line" in message:
-            part = message["line"].pop("part")
-            found = next(r for r in self.of(False) if r["part"] == part)
-            found["line"] = message["line"]
         else:
             vars(self).update(message)
 
@@ -158,10 +154,6 @@ def explained(r: Result) -> str:
     """A finding with its example and what to change."""
     first = f"WRONG  {r['part']}: ", f"{r['finding']}. {r['sentence']}"
     lines = [first, ("       Example: ", r["example"]), ("       Change:  ", r["fix"])]
-    if line := r.get("line"):
-        lines.append((f"       {line['where']}: ", line["now"]))
-        how = f"with: {line['instead']}" if line["instead"] else "without this line."
-        lines.append(("       ", f"All checks of {r['part']} hold {how}"))
     return "\n".join(wrapped(start, text) for start, text in lines if text)
 
 

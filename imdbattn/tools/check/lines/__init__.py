@@ -1,1 +1,0 @@
-"""Looks for a line of a student's code whose change makes a wrong part right."""
