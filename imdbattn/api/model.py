@@ -125,7 +125,7 @@ class Model:
         >>> imdbattn.load("runs/latest").explain("A film about nothing.").words
         ['A', 'film', 'about', 'nothing', '.']
         """
-        return Explanation(*self._read([text], explain=True))
+        return Explanation(*self._read(listed([text]), explain=True))
 
     def _read(self, texts: list[str], **changes: float) -> tuple[Prediction, ...]:
         """Returns the predictions for texts. changes: of the options of imdbattn.predict."""
@@ -298,10 +298,16 @@ class Model:
 
 
 def listed(texts: str | Iterable[str] | StrPath | None) -> list[str]:
-    """Returns texts as a list. Raises UserError for a container whose items are not the texts."""
+    """Returns texts as a list. Raises UserError for items that are no texts, such as None, and for a
+    container whose items are not the texts.
+    """
     if isinstance(texts, str):
         return [texts]
     # their items would be names of columns
     if isinstance(texts, Mapping) or hasattr(texts, "columns"):
         raise UserError("give a text, or texts in a list or in one column of a data frame")
-    return list(texts)  # type: ignore[arg-type] # a TypeError names what is no list
+    items = list(texts)  # type: ignore[arg-type] # a TypeError names what is no list
+    for number, item in enumerate(items):
+        if not isinstance(item, str):
+            raise UserError(f"text {number} (counted from 0) is {item!r} instead of a text")
+    return items

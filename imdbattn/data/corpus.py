@@ -287,7 +287,7 @@ def write_entry(
     tokens = known = known_words = unknown_words = 0
     has_letter_V = np.array([LETTER.search(word) is not None for word in vectors.words], bool)
     for name, split in reviews.splits.items():
-        ids, offsets, unknown = tokenizer.encode_counting(split.texts)
+        ids, offsets, unknown = tokenizer.encode(split.texts)
         is_known = ids > UNK
         tokens += len(ids)
         known += int(is_known.sum())

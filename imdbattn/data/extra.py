@@ -70,7 +70,7 @@ def with_extra(
         dropped,
     )
     targets_UC, texts = targets_UC[kept], [texts[index] for index in kept]
-    ids, offsets = tokenizer_of(cfg.tokenizer, corpus.glove.words).encode_flat(texts)
+    ids, offsets, _ = tokenizer_of(cfg.tokenizer, corpus.glove.words).encode(texts)
     train = corpus.splits["train"]
     more = Ragged(
         torch.from_numpy(ids),

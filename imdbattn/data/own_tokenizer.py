@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from imdbattn.data.tokens import FIRST_WORD, LETTER, UNK, Word
+from imdbattn.data.tokens import FIRST_WORD, LETTER, UNK, Encoded, Word
 from imdbattn.errors import UserError, in_line, naming
 from imdbattn.settings.objects import TARGET, as_mapping, load, load_callable
 
@@ -73,19 +73,8 @@ class OwnTokenizer:
         self._split = splitter_of(settings)
         self._ids = dict(zip(words, count(FIRST_WORD), strict=False))
 
-    def encode(self, texts: Iterable[str]) -> list[list[int]]:
-        """Returns the ids of each text."""
-        return [list(map(self._id, self._split(text))) for text in texts]
-
-    def encode_flat(self, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the same ids as one array, (tokens,) int32, and the (N + 1,) int64 offsets of the
-        N texts in it.
-        """
-        ids, offsets, _ = self.encode_counting(texts)
-        return ids, offsets
-
-    def encode_counting(self, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray, int]:
-        """Returns what `encode_flat` returns, and the number of unknown words with a letter."""
+    def encode(self, texts: Iterable[str]) -> Encoded:
+        """Returns the ids of the texts, and the number of unknown words."""
         ids: list[int] = []
         offsets, unknown_words = [0], 0
         for text in texts:
@@ -93,7 +82,7 @@ class OwnTokenizer:
                 ids.append(self._id(word))
                 unknown_words += ids[-1] == UNK and LETTER.search(word) is not None
             offsets.append(len(ids))
-        return np.array(ids, np.int32), np.array(offsets, np.int64), unknown_words
+        return Encoded(np.array(ids, np.int32), np.array(offsets, np.int64), unknown_words)
 
     def words(self, text: str) -> list[Word]:
         """Returns the words of one text with their positions, where they occur in it in order; a

@@ -13,7 +13,7 @@ import warnings
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from itertools import count, pairwise
+from itertools import count
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -49,14 +49,19 @@ class Word(NamedTuple):
     id: int
 
 
+class Encoded(NamedTuple):
+    """N texts as ids: text n is `ids[offsets[n]:offsets[n + 1]]`."""
+
+    ids: np.ndarray  # (tokens,) int32
+    offsets: np.ndarray  # (N + 1,) int64
+    # that contain a letter: a number or a sign without a vector says little about the vectors
+    unknown_words: int
+
+
 class AnyTokenizer(Protocol):
     """What every tokenizer offers, see Tokenizer."""
 
-    def encode(self, texts: Iterable[str]) -> list[list[int]]: ...
-
-    def encode_flat(self, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]: ...
-
-    def encode_counting(self, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray, int]: ...
+    def encode(self, texts: Iterable[str]) -> Encoded: ...
 
     def words(self, text: str) -> list[Word]: ...
 
@@ -93,22 +98,8 @@ class Tokenizer:
     def __reduce__(self) -> tuple[type, tuple[str, Sequence[str]]]:  # the cache cannot be pickled
         return Tokenizer, self._arguments
 
-    def encode(self, texts: Iterable[str]) -> list[list[int]]:
-        """Returns the ids of each text."""
-        ids, offsets = self.encode_flat(texts)
-        return [ids[start:end].tolist() for start, end in pairwise(offsets)]
-
-    def encode_flat(self, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the same ids as one array, (tokens,) int32, and the (N + 1,) int64 offsets of the
-        N texts in it.
-        """
-        ids, offsets, _ = self.encode_counting(texts)
-        return ids, offsets
-
-    def encode_counting(self, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray, int]:
-        """Returns what `encode_flat` returns, and the number of unknown words that contain a
-        letter: a number or a sign without a vector says little about the vectors.
-        """
+    def encode(self, texts: Iterable[str]) -> Encoded:
+        """Returns the ids of the texts, and the number of unknown words."""
         flat, offsets = bytearray(), [0]
         collects = gc.isenabled()
         gc.disable()  # nothing here is cyclic garbage, and collecting takes a fifth of the time
@@ -125,7 +116,7 @@ class Tokenizer:
         ids = np.frombuffer(flat, np.int32)
         unknown_words = ids == UNKNOWN_WORD
         ids[unknown_words] = UNK
-        return ids, np.array(offsets), int(unknown_words.sum())
+        return Encoded(ids, np.array(offsets), int(unknown_words.sum()))
 
     def _pieces(self, text: str) -> list[str]:
         text = self._lower(text)

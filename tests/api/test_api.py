@@ -134,6 +134,14 @@ def test_predict_takes_text_in_any_container(model):
     assert empty.to_frame().empty
 
 
+def test_what_is_no_text_is_named(model):
+    for texts, row, item in (([None], 0, "None"), (pd.Series([TEXTS[0], np.nan]), 1, "nan")):
+        with pytest.raises(
+            imdbattn.UserError, match=rf"text {row} \(counted from 0\) is {item} instead"
+        ):
+            model.predict(texts)
+
+
 def test_threads_share_a_model(model, world):
     texts = [f"a {word} film" for word in (*GOOD, *BAD)] * 4
     with ThreadPoolExecutor(8) as pool:

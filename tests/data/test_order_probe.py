@@ -5,6 +5,7 @@ them.
 import hashlib
 from collections import Counter
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -65,7 +66,8 @@ def test_every_word_has_a_vector_and_every_tokenizer_finds_the_same_words():
     texts = generate(1, train=200)["train"].texts
     for name in set(RULES) - {"torchtext", "characters"}:
         found = Tokenizer(name, words).encode(texts)
-        assert [[words[id - 3] for id in ids] for ids in found] == [text.split() for text in texts]
+        assert [words[id - 3] for id in found.ids] == " ".join(texts).split()
+        assert np.diff(found.offsets).tolist() == [len(text.split()) for text in texts]
 
 
 def test_the_corpus_has_the_sizes_of_its_settings(data_settings):

@@ -92,13 +92,14 @@ def test_torchtext_and_basic_english_give_the_same_ids_on_every_packaged_review(
         Tokenizer(name, packaged_words()).encode(packaged_reviews())
         for name in ["basic_english", "torchtext"]
     )
-    assert ours == theirs
+    assert ours.ids.tolist() == theirs.ids.tolist()
+    assert ours.offsets.tolist() == theirs.offsets.tolist()
 
 
 @given(any_text)
 def test_the_words_of_torchtext_have_the_ids_that_it_encodes(text):
     tokenizer = Tokenizer("torchtext", WORDS)
-    assert tokenizer.encode([text]) == [[word.id for word in tokenizer.words(text)]]
+    assert tokenizer.encode([text]).ids.tolist() == [word.id for word in tokenizer.words(text)]
 
 
 def test_the_signature_contains_the_version_of_torchtext():

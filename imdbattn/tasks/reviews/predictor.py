@@ -120,7 +120,8 @@ class ReviewPredictor(Predictor):
         return lines
 
     def batches(self, texts: Sequence[str], multiple: int = 1) -> Batches:
-        return self.batches_of(*self.tokenizer.encode_flat(texts), multiple)
+        ids, offsets, _ = self.tokenizer.encode(texts)
+        return self.batches_of(ids, offsets, multiple)
 
     def batches_of(self, ids: np.ndarray, offsets: np.ndarray, multiple: int = 1) -> Batches:
         """Returns the batches of texts that are ids already: text n is ids[offsets[n] : offsets[n +
