@@ -298,8 +298,8 @@ class Model:
 
 
 def listed(texts: str | Iterable[str] | StrPath | None) -> list[str]:
-    """Returns texts as a list. Raises UserError for items that are no texts, such as None, and for a
-    container whose items are not the texts.
+    """Returns texts as a list. Raises UserError for items that are no texts, such as None, and for
+    a container whose items are not the texts.
     """
     if isinstance(texts, str):
         return [texts]

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-TOKENS_FORMAT = 13  # version of the cache entries; increment it when `write_entry` changes
+TOKENS_FORMAT = 14  # version of the cache entries; increment it when `write_entry` changes
 FEW_KNOWN = 0.7  # a smaller share of known words is a warning
 SEPARATORS = re.compile("[,;|/+&]")  # of several labels in one value
 VECTORS_REMEDY = (
@@ -145,6 +145,16 @@ def prepare_reviews(
                 source.name,
                 empty,
                 name,
+            )
+    for name, repeated in meta["facts"]["repeated_texts"].items():
+        if repeated["reviews"]:
+            log.info(
+                "%s: %d reviews of %s have one of %d texts that occur there several times;"
+                " intervals count each text once",
+                source.name,
+                repeated["reviews"],
+                name,
+                repeated["texts"],
             )
     warn_of_joined_labels(meta["label_names"], source.name)
     least = 0.0 if keep_splits else cfg.min_known
@@ -285,6 +295,7 @@ def write_entry(
     import pyarrow.parquet as pq
 
     tokens = known = known_words = unknown_words = 0
+    repeated = {}  # numbers of texts that occur several times in a split, and of their reviews
     has_letter_V = np.array([LETTER.search(word) is not None for word in vectors.words], bool)
     for name, split in reviews.splits.items():
         ids, offsets, unknown = tokenizer.encode(split.texts)
@@ -301,6 +312,8 @@ def write_entry(
             # one chunk, so that reading copies nothing
             stream.write_table(table, max_chunksize=max(len(table), 1))
         if name != "train":
+            times = [count for count in Counter(split.texts).values() if count > 1]
+            repeated[name] = {"texts": len(times), "reviews": sum(times)}
             texts = pa.table({"row": table["row"], "text": split.texts})
             pq.write_table(texts, folder / f"{name}_texts.parquet", compression="zstd")
     if reviews.dropped:
@@ -321,6 +334,7 @@ def write_entry(
             "labels": reviews.label_names,
             "known_tokens": known / max(tokens, 1),
             "known_words": share_of(known_words, known_words + unknown_words),
+            "repeated_texts": repeated,
             **reviews.facts,
         },
     }

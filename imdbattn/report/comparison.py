@@ -3,7 +3,7 @@ comparison_page displays.
 
 Accuracies and differences are fractions. Items are reviews, strings or sentences; their number is
 under "reviews".
-Suffixes of arrays: N items, V variants, S seeds.
+Suffixes of arrays: N items, T different texts, G groups of items, V variants, S seeds.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -179,7 +179,11 @@ def compare_set(
     counts_N = np.array([len(text.split()) for text in texts])  # the same for all tokenizers
     slices = statistics.length_slices(counts_N, unit) | statistics.word_slices(texts, words or {})
     largest = largest_class(reference.labels_N, first.labels)
-    measured = rights if metric == "accuracy" else pseudo_values_of(metric, outputs)
+    text_N = statistics.numbers_of(texts)
+    if metric == "accuracy":
+        measured = [statistics.by_text(right_NS, text_N) for right_NS in rights]
+    else:
+        measured = pseudo_values_of(metric, outputs, text_N)
     compared = neighbours(ladder, against)
     rungs = []
     for variant, seeds, value_NS in zip(ladder, outputs, measured, strict=True):
@@ -205,7 +209,7 @@ def compare_set(
         "paper": paper or {"columns": [], "width": None, "font": None},
         "slices": {name: int(mask_N.sum()) for name, mask_N in slices.items()},  # numbers of items
         "rungs": rungs,
-        "pairs": compare_pairs(ladder, compared.pairs, rights, measured, metric),
+        "pairs": compare_pairs(ladder, compared.pairs, rights, text_N, measured, metric),
         "remarks": compared.remarks,
         "disagreements": largest_disagreements(ladder, outputs, texts, first.labels, disagreements),
         "untested": [],
@@ -235,7 +239,9 @@ def interval_of(metric: str, value_NS: np.ndarray, labels_N: np.ndarray) -> list
     return as_list(statistics.mean_of(value_NS).interval)
 
 
-def pseudo_values_of(name: str, outputs: Sequence[Sequence[SplitPredictions]]) -> list[np.ndarray]:
+def pseudo_values_of(
+    name: str, outputs: Sequence[Sequence[SplitPredictions]], text_N: np.ndarray
+) -> list[np.ndarray]:
     """Returns the pseudo-values (G, S) of a metric for each variant (statistics.pseudo_values)."""
     metric = metric_of(name, "metric")
     measured = []
@@ -247,7 +253,7 @@ def pseudo_values_of(name: str, outputs: Sequence[Sequence[SplitPredictions]]) -
         if len(probabilities) < len(seeds):
             raise UserError(f"metric={name} needs probabilities of classes, as classifiers have")
         try:
-            values = statistics.pseudo_values(metric, seeds[0].labels_N, probabilities)
+            values = statistics.pseudo_values(metric, seeds[0].labels_N, probabilities, text_N)
         except Exception as error:  # any exception of the user's function
             raise UserError(f"metric={name} failed: {type(error).__name__}: {error}") from error
         measured.append(values)
@@ -418,15 +424,16 @@ def compare_pairs(
     ladder: Sequence[Variant],
     pairs: Sequence[tuple[int, int]],
     rights: Sequence[np.ndarray],
+    text_N: np.ndarray,
     measured: Sequence[np.ndarray],
     metric: str,
 ) -> list[RungPair]:
     """Returns the difference, interval and tests of each pair (from, to) of indices.
 
-    rights: (N, S) of each variant, 1 where a seed is right. measured: (N, S) the same, or the
-    pseudo-values (G, S) of another metric, which the difference is of. p and the interval are of
-    the same model of the uncertainty, and p decides the verdict; McNemar's test is about the right
-    answers of these trained models only.
+    rights: (N, S) of each variant, 1 where a seed is right. measured: (T, S) the same by text, or
+    the pseudo-values (G, S) of another metric, which the difference is of. p and the interval are
+    of the same model of the uncertainty, and p decides the verdict; McNemar's test is about the
+    right answers of these trained models only.
     """
     labels = [variant.label for variant in ladder]
     share_NV = np.stack([right_NS.mean(1) for right_NS in rights], axis=1)
@@ -450,7 +457,7 @@ def compare_pairs(
             "p": estimate.p,
             "holm_p": corrected,
             "verdict": statistics.verdict(corrected, estimate.mean),
-            "mcnemar_p": statistics.mcnemar(new_N - old_N),
+            "mcnemar_p": statistics.mcnemar(np.bincount(text_N, new_N - old_N)),
         }
         compared.append(pair)
     return compared

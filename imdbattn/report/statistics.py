@@ -9,7 +9,7 @@ Components"): seeds that agree by chance do not make an interval narrower than t
 would. Degrees of freedom are those of Satterthwaite 1946. benchmarks/coverage.py simulates how
 often these intervals contain the truth.
 
-Suffixes of arrays: N reviews, S seeds, C classes, G groups of reviews.
+Suffixes of arrays: N reviews, S seeds, C classes, G groups of reviews, T different texts.
 """
 
 import re
@@ -157,18 +157,44 @@ def difference_of(new_NS: np.ndarray, old_NS: np.ndarray, bounded: bool = True) 
     return Estimate(float(gain_N.mean()), interval, estimate.p)
 
 
+def numbers_of(texts: Sequence[str]) -> np.ndarray:
+    """Returns the number of each review's text, (N,), in order; equal texts have one number."""
+    numbers: dict[str, int] = {}
+    return np.array([numbers.setdefault(text, len(numbers)) for text in texts], dtype=int)
+
+
+def by_text(value_NS: np.ndarray, text_N: np.ndarray) -> np.ndarray:
+    """Returns (T, S): a value of each text, of which intervals are computed as of reviews.
+
+    A model predicts the same for equal texts, so that their reviews are no independent draws. The
+    value of a text is the mean over all reviews, plus T / N times the deviations of its own
+    reviews: the mean stays, and its variance is that of a sample of clusters of different sizes
+    (Cochran 1977, "Sampling Techniques", section 9A). Without equal texts nothing changes.
+
+    text_N: see `numbers_of`.
+    """
+    texts = int(text_N.max(initial=-1)) + 1
+    if texts == len(text_N):
+        return value_NS
+    mean_S = value_NS.mean(0)
+    deviations_TS = np.zeros((texts, value_NS.shape[1]))
+    np.add.at(deviations_TS, text_N, value_NS - mean_S)
+    return mean_S + deviations_TS * texts / len(text_N)
+
+
 def pseudo_values(
-    metric: Metric, labels_N: np.ndarray, probabilities: Sequence[np.ndarray]
+    metric: Metric, labels_N: np.ndarray, probabilities: Sequence[np.ndarray], text_N: np.ndarray
 ) -> np.ndarray:
     """Returns (G, S): a metric as means over groups of reviews, of which intervals are computed.
 
     They are the jackknife's pseudo-values (Tukey 1958) when one of GROUPS groups of reviews is
     omitted at a time, moved to the mean that the metric has on all reviews; of a metric that is a
-    mean over reviews they are the means of the groups. The groups take every G-th review.
-    probabilities: (N, C) of each seed. Raises ValueError if the metric is not a finite number.
+    mean over reviews they are the means of the groups. The groups take every G-th text.
+    probabilities: (N, C) of each seed. text_N: see `numbers_of`. Raises ValueError if the metric is
+    not a finite number.
     """
-    reviews = len(labels_N)
-    groups = min(GROUPS, reviews)
+    group_N = text_N % GROUPS
+    groups = int(group_N.max()) + 1
     columns = []
     for probabilities_NC in probabilities:
         whole = finite(metric(labels_N, probabilities_NC))
@@ -177,7 +203,7 @@ def pseudo_values(
             continue
         without_G = []
         for group in range(groups):
-            kept_N = np.arange(reviews) % groups != group
+            kept_N = group_N != group
             without_G.append(finite(metric(labels_N[kept_N], probabilities_NC[kept_N])))
         value_G = groups * whole - (groups - 1) * np.array(without_G)
         columns.append(value_G - value_G.mean() + whole)

@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from imdbattn.data.corpus import prepare_reviews
 from imdbattn.errors import UserError
 from imdbattn.report.comparison import compare_sets
 from imdbattn.report.comparison_page import report_of
@@ -39,8 +40,6 @@ def test_text_of_which_the_vectors_know_nothing_is_refused_unless_it_is_meant(
 def test_a_large_share_of_unknown_words_is_a_warning_and_a_small_one_a_line(
     data_settings, small, tmp_path, caplog
 ):
-    from imdbattn.data.corpus import prepare_reviews
-
     def levels(unknown):
         rows = [
             f"film was good {' '.join(f'x{n}y' for _ in range(unknown))},{n % 2}" for n in range(40)
@@ -54,6 +53,23 @@ def test_a_large_share_of_unknown_words_is_a_warning_and_a_small_one_a_line(
 
     assert levels(1) == (["INFO"], 0.75)
     assert levels(2) == (["WARNING"], 0.6)
+
+
+def test_texts_that_occur_several_times_in_a_split_are_reported(
+    data_settings, small, tmp_path, caplog
+):
+    for split in ("train", "validation", "test"):
+        rows = [f"{split} film number {n},{n % 2}" for n in range(20)]
+        rows += [f"{split} film number {n},{n % 2}" for n in (3, 3, 8)] if split == "test" else []
+        (tmp_path / f"{split}.csv").write_text("text,label\n" + "\n".join(rows) + "\n")
+    words = [*small, f"data.path={tmp_path}", "data.min_known=0"]
+    with caplog.at_level(logging.INFO):
+        corpus = prepare_reviews(data_settings(*words))
+    assert "5 reviews of test have one of 2 texts that occur there several times" in caplog.text
+    assert corpus.facts["repeated_texts"] == {
+        "validation": {"texts": 0, "reviews": 0},
+        "test": {"texts": 2, "reviews": 5},
+    }
 
 
 def test_pairs_whose_target_has_no_spaces_are_refused(settings, tmp_path):
@@ -109,8 +125,6 @@ def test_weights_of_classes_change_the_training_loss_alone(settings, small, worl
 
 
 def test_labels_that_share_parts_are_named(data_settings, small, tmp_path, caplog):
-    from imdbattn.data.corpus import prepare_reviews
-
     def warned(*labels):
         rows = [f'the film was good r{n},"{labels[n % len(labels)]}"' for n in range(60)]
         (tmp_path / "r.csv").write_text("text,label\n" + "\n".join(rows) + "\n")

@@ -232,6 +232,24 @@ def test_numbers_follow_from_the_predictions(ladder):
     assert sentence(pair) == f"base against mean: better {numbers}, p < 0.001"
 
 
+def test_equal_texts_count_once_in_intervals_and_tests(tmp_path):
+    """Reviews 200 to 399 have the texts of the first 200, and the same predictions."""
+    half, texts = REVIEWS // 2, TEXTS[: REVIEWS // 2] * 2
+    rights = {"mean": np.arange(half) % 4 > 0, "base": np.arange(half) % 7 > 0}
+    for model, right in rights.items():
+        folder = write_run(tmp_path / model, model, right=np.tile(right, 2))
+        rows = pa.table({"row": np.arange(REVIEWS) + 7, "text": texts})
+        pq.write_table(rows, folder / "reviews.parquet")
+    (found,) = compare_sets([tmp_path])
+    mean, base = (right[:, None].astype(float) for right in rights.values())
+    assert found["rungs"][0]["interval"] == pytest.approx(statistics.share_of(mean).interval)
+    (pair,) = found["pairs"]
+    expected = statistics.difference_of(base, mean)
+    assert pair["interval"] == pytest.approx(expected.interval)
+    assert pair["p"] == pytest.approx(expected.p)
+    assert pair["mcnemar_p"] == pytest.approx(statistics.mcnemar((base - mean)[:, 0]))
+
+
 def test_a_run_that_is_found_several_times_counts_once(ladder, tmp_path):
     (tmp_path / "latest").symlink_to(ladder / "day" / "mean-1")
     (tmp_path / "round").symlink_to(tmp_path)

@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import pandas as pd
 import pytest
+import statsmodels.api as sm
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -223,6 +224,50 @@ def test_numbers_that_do_not_vary_have_no_interval_and_show_nothing():
     assert statistics.mean_of(np.full((30, 2), 0.3)) == (pytest.approx(0.3), None, 1.0)
 
 
+# --- equal texts ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_reviews_with_equal_texts_count_as_one_text(seeds):
+    """A test set of which every review is there twice has the intervals of the half, and the
+    mean of one with a few equal texts is that of its reviews.
+    """
+    drawn = right_answers(np.random.default_rng(3), 300, (seeds, seeds), (0.3, 0.3))
+    new, old = (one.astype(float) for one in drawn)
+    twice_N = statistics.numbers_of([f"text {number}" for number in [*range(300)] * 2])
+    new_twice, old_twice = (statistics.by_text(np.tile(one, (2, 1)), twice_N) for one in (new, old))
+    np.testing.assert_allclose(statistics.share_of(new_twice)[1], statistics.share_of(new)[1])
+    found = statistics.difference_of(new_twice, old_twice)
+    expected = statistics.difference_of(new, old)
+    np.testing.assert_allclose(found.interval, expected.interval)
+    assert (found.mean, found.p) == pytest.approx((expected.mean, expected.p))
+    few_N = statistics.numbers_of(["a", "b", "a", *map(str, range(297))])
+    assert few_N.tolist()[:4] == [0, 1, 0, 2]
+    assert statistics.by_text(new, few_N).mean(0) == pytest.approx(new.mean(0))
+
+
+def test_the_variance_with_equal_texts_is_that_of_clusters_in_statsmodels():
+    rng = np.random.default_rng(5)
+    text_N = statistics.numbers_of(rng.integers(60, size=200).astype(str).tolist())
+    value_NS = rng.normal(size=(200, 1)) + text_N[:, None] / 30
+    model = sm.OLS(value_NS[:, 0], np.ones(200))
+    fitted = model.fit(cov_type="cluster", cov_kwds={"groups": text_N})
+    value_T = statistics.by_text(value_NS, text_N)[:, 0]
+    assert statistics.over_reviews(value_T).variance == pytest.approx(fitted.cov_params()[0, 0])
+
+
+def test_groups_of_pseudo_values_keep_equal_texts_together():
+    """A metric that is a mean has the same pseudo-values as its means by text."""
+    rng = np.random.default_rng(1)
+    text_N = np.array([*range(100), *range(20)])
+    labels_N, chances_NC = rng.integers(2, size=120), rng.dirichlet((1, 1), 120)
+    found = statistics.pseudo_values(accuracy, labels_N, [chances_NC], text_N)
+    assert len(found) == 100
+    right_N1 = (chances_NC.argmax(1) == labels_N).astype(float)[:, None]
+    expected = statistics.mean_of(statistics.by_text(right_N1, text_N)).interval
+    assert statistics.mean_of(found).interval == pytest.approx(expected, rel=0.03)
+
+
 # --- metrics --------------------------------------------------------------------------------------
 
 
@@ -235,7 +280,7 @@ def test_the_interval_of_a_metric_that_is_a_mean_is_that_of_the_mean(reviews):
     rng = np.random.default_rng(1)
     labels_N = rng.integers(2, size=reviews)
     chances = [rng.dirichlet((1, 1), reviews) for _ in range(2)]
-    values = statistics.pseudo_values(accuracy, labels_N, chances)
+    values = statistics.pseudo_values(accuracy, labels_N, chances, np.arange(reviews))
     right_NS = np.stack([one.argmax(1) == labels_N for one in chances], axis=1).astype(float)
     assert len(values) == min(reviews, statistics.GROUPS)
     assert values.mean(0) == pytest.approx(right_NS.mean(0))
@@ -252,13 +297,15 @@ def test_the_mean_of_pseudo_values_is_the_metric_of_all_reviews():
 
     rng = np.random.default_rng(1)
     labels_N, chances_NC = rng.integers(2, size=330), rng.dirichlet((1, 1), 330)
-    values_GS = statistics.pseudo_values(square, labels_N, [chances_NC])
+    values_GS = statistics.pseudo_values(square, labels_N, [chances_NC], np.arange(330))
     assert values_GS.mean() == pytest.approx(square(labels_N, chances_NC))
 
 
 def test_a_metric_that_is_not_finite_is_refused():
     with pytest.raises(ValueError, match="it is nan on some of the reviews"):
-        statistics.pseudo_values(lambda *_: np.nan, np.zeros(5, int), [np.ones((5, 2))])
+        statistics.pseudo_values(
+            lambda *_: np.nan, np.zeros(5, int), [np.ones((5, 2))], np.arange(5)
+        )
 
 
 @given(st.integers(0, 200), st.integers(0, 200))
