@@ -14,15 +14,13 @@ from omegaconf import DictConfig, OmegaConf
 from imdbattn.errors import UserError, naming
 from imdbattn.launch.process import SWEEP_PID
 from imdbattn.settings.credentials import refuse_credentials
-from imdbattn.settings.keys import ENCODER_DECODERS, NAME, PAIRS, Plain, job_digest, plain
+from imdbattn.settings.keys import NAME, Plain, conf_dir, job_digest, plain
 
 HYDRA_VERSION = {"version_base": "1.3"}  # of Hydra's behaviour
 
 # Paths among the settings of imdbattn.train
 PATHS = ("data.path", "data.extra", "data.glove.path", "data.cache_dir", "init", "resume")
 COLUMNS = ("data.text_column", "data.label_column")
-# Choices of data and of a model for pairs
-FOR_PAIRS = {*(("data", name) for name in PAIRS), *(("model", name) for name in ENCODER_DECODERS)}
 QUOTED = (*PATHS, *COLUMNS)  # settings of imdbattn.train whose values are quoted
 
 
@@ -39,19 +37,21 @@ def quote(argument: str, names: Collection[str]) -> str:
 
 
 def with_task(config_name: str, overrides: Sequence[str]) -> list[str]:
-    """Returns the overrides of imdbattn.train with the task of pairs, if they choose data or a
-    model for pairs, and no task; those of other commands unchanged.
+    """Returns the overrides of imdbattn.train with the task that their data or model belong to,
+    unless they choose one; those of other commands unchanged.
 
-    A choice that contradicts it is refused by the task's settings.
+    A file of conf/ says so in a line of its header, `# @task seq2seq`. Within Hydra only the task
+    can choose data and model, because it is composed first.
     """
     choices = dict(override.partition("=")[::2] for override in overrides)
-    chosen = {
-        *(("data", name) for name in choices.get("data", "").split(",")),
-        *(("model", name) for name in choices.get("model", "").split(",")),
-    }
-    if config_name != "train" or "task" in choices or chosen.isdisjoint(FOR_PAIRS):
+    if config_name != "train" or "task" in choices:
         return list(overrides)
-    return [*overrides, "task=seq2seq"]
+    for group in ("data", "model"):
+        for name in choices.get(group, "").split(","):
+            file = conf_dir() / group / f"{name}.yaml"
+            if file.is_file() and (task := re.search("(?m)^# @task (.+)$", file.read_text())):
+                return [*overrides, f"task={task[1]}"]
+    return list(overrides)
 
 
 def take_argument(name: str) -> str | None:

@@ -9,7 +9,6 @@ from typing import NamedTuple
 from imdbattn.errors import UserError
 from imdbattn.report.finished_runs import FinishedRun, grouped
 from imdbattn.settings.keys import (
-    ENCODER_DECODERS,
     HARDWARE,
     NO_EFFECT,
     SOURCES,
@@ -19,7 +18,7 @@ from imdbattn.settings.keys import (
     within,
     without,
 )
-from imdbattn.settings.models import BEYOND, CONTROLS, RUNGS
+from imdbattn.settings.models import BEYOND, CONTROLS, ENCODER_DECODERS, RUNGS
 
 MODELS = (*RUNGS, *CONTROLS, *BEYOND, *ENCODER_DECODERS)
 # Settings that the files of conf/model set: they belong to a rung, unless the command line has them

@@ -57,16 +57,6 @@ HARDWARE = tuple(
 )
 # files of conf/ whose settings have names of their own
 CHOICES = ("model", "task", "trainer", "debug")
-# files of conf/data and conf/model for pairs of sequences, which choose their task
-PAIRS = ("reverse", "translation")
-ENCODER_DECODERS = (
-    "seq2seq",
-    "seq2seq_attention",
-    "seq2seq_attention_dot",
-    "seq2seq_attention_scaled",
-    "seq2seq_attention_additive",
-    "seq2seq_bahdanau",
-)
 # split -> its fingerprint in metrics.json
 FINGERPRINT = {"test": "test_fingerprint", "validation": "val_fingerprint"}
 NAME = r"\w[\w.-]{0,99}"  # of a model: part of a folder's name

@@ -1,4 +1,4 @@
-"""The names of the classifiers in conf/model, in the order in which they are listed."""
+"""The names of the models in conf/model, in the order in which they are listed."""
 
 # The ladder, as in conf/experiment/ladder.yaml
 RUNGS = (
@@ -30,3 +30,11 @@ BEYOND = (
     "distilled",
 )
 CONTROLS = ("uniform",)  # of the tests of attention
+ENCODER_DECODERS = (
+    "seq2seq",
+    "seq2seq_attention",
+    "seq2seq_attention_dot",
+    "seq2seq_attention_scaled",
+    "seq2seq_attention_additive",
+    "seq2seq_bahdanau",
+)

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
 from imdbattn.errors import UserError
-from imdbattn.settings.keys import NAME, Plain, as_text, flat
+from imdbattn.settings.keys import NAME, Plain, as_text
 
 
 class Group(BaseModel):
@@ -228,27 +228,12 @@ class LoggerPart(ClassSettings):
     needs: Text | None = None
 
 
-# Keys of data and of networks for pairs, which no others have
-FOR_PAIRS = (("data.letters", "data.languages"), ("model.net.hidden",))
-PAIRS_TOGETHER = (
-    "task=seq2seq, data=reverse or translation, and a model for pairs (seq2seq, seq2seq_attention"
-    " and others) must be used together"
-)
-
-
-def are_for_pairs(settings: Mapping[str, object]) -> list[bool]:
-    """Returns whether the groups `data` and `model` are those of pairs of sequences."""
-    given = flat(settings)
-    return [not given.keys().isdisjoint(keys) for keys in FOR_PAIRS]
-
-
 class Training(Group):
     """The settings of conf/train.yaml that all tasks have."""
 
     @classmethod
     def of(cls, values: Mapping[str, object]) -> Self:
         """Returns the settings with these values. Raises UserError for a wrong one."""
-        cls.check_groups(values)
         settings = validate_as(cls, values)
         settings._given = copy.deepcopy(dict(values))
         return settings
@@ -256,10 +241,6 @@ class Training(Group):
     def as_given(self) -> Plain:
         """Returns nested dicts and lists, from which `of` makes the same settings."""
         return copy.deepcopy(dict(self._given))
-
-    @classmethod
-    def check_groups(cls, settings: Mapping[str, object]) -> None:
-        """Raises UserError for groups of another task, before single settings are checked."""
 
     # As they were given: with the order of their keys, and 1 is not 1.0
     _given: Mapping[str, object] = PrivateAttr()

@@ -16,9 +16,8 @@ from imdbattn.data.vocabulary import Vocabulary
 from imdbattn.launch.composition import composed as composed_by_commands
 from imdbattn.launch.hydra_config import plain_dict
 from imdbattn.launch.machine import has_plugin
-from imdbattn.settings.keys import ENCODER_DECODERS, PAIRS, as_dict, conf_dir, job_digest
-from imdbattn.settings.models import BEYOND, CONTROLS, RUNGS
-from imdbattn.settings.schema import are_for_pairs
+from imdbattn.settings.keys import as_dict, conf_dir, job_digest
+from imdbattn.settings.models import BEYOND, CONTROLS, ENCODER_DECODERS, RUNGS
 from imdbattn.tasks.networks import build_classifier, make_net
 from imdbattn.tasks.seq2seq import predictor as seq2seq
 from imdbattn.tasks.task import task_of, validate
@@ -26,6 +25,7 @@ from imdbattn.tasks.task import task_of, validate
 from ..nets import net, phrases, vectors
 
 FILES = sorted(file.relative_to(conf_dir()) for file in conf_dir().rglob("*.yaml"))
+PAIRS = ("reverse", "translation")
 CHOICES = [
     ["task=seq2seq"] * (file.stem in PAIRS) + [f"{file.parent}={file.stem}"]
     for file in FILES
@@ -56,15 +56,6 @@ def test_data_or_a_model_for_pairs_choose_the_task(choice):
     chosen = plain_dict(composed_by_commands("train", choice))
     assert chosen == plain_dict(composed_by_commands("train", ["task=seq2seq", *choice]))
     assert validate(chosen).task.target.endswith(".Seq2Seq")
-
-
-@pytest.mark.parametrize("group", ["data", "model"])
-def test_all_choices_for_pairs_are_known(composed, group):
-    """Those whose settings have the keys of pairs, and no others."""
-    names = [file.stem for file in FILES if file.parent.name == group]
-    index = ("data", "model").index(group)
-    paired = {name for name in names if are_for_pairs(composed(f"{group}={name}"))[index]}
-    assert paired == {*(PAIRS if group == "data" else ENCODER_DECODERS)}
 
 
 def test_slurm_sets_the_number_of_devices_and_machines(settings, monkeypatch):

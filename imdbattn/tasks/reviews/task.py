@@ -1,6 +1,5 @@
 """The task `reviews`: classification of reviews, and of other texts."""
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -8,13 +7,11 @@ from pydantic import Field
 from imdbattn.errors import UserError
 from imdbattn.settings.keys import as_text
 from imdbattn.settings.schema import (
-    PAIRS_TOGETHER,
     Amount,
     ClassifierModel,
     FunctionName,
     ReviewDataSettings,
     Training,
-    are_for_pairs,
 )
 from imdbattn.tasks.task import Task
 
@@ -24,11 +21,6 @@ if TYPE_CHECKING:
 
 class ReviewSettings(Training):
     """The settings of a run that classifies reviews."""
-
-    @classmethod
-    def check_groups(cls, settings: Mapping[str, object]) -> None:
-        if any(are_for_pairs(settings)):
-            raise UserError(PAIRS_TOGETHER)
 
     choose_by: Literal["accuracy", "loss", "macro_f1"] | FunctionName
     class_weights: Literal["balanced"] | Annotated[list[Amount], Field(min_length=2)] | None = None

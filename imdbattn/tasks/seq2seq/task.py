@@ -3,18 +3,17 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from imdbattn.errors import UserError
+from imdbattn.settings.keys import flat
 from imdbattn.settings.pairs import ReverseData, TranslationData
 from imdbattn.settings.schema import (
-    PAIRS_TOGETHER,
     AnyModel,
     ClassSettings,
     Count,
     Share,
     Training,
-    are_for_pairs,
 )
 from imdbattn.tasks.task import Task
 
@@ -41,10 +40,20 @@ def kind_of_data(data: ReverseData | TranslationData | Mapping[str, object]) -> 
 class Seq2SeqSettings(Training):
     """The settings of a run that learns pairs of sequences."""
 
+    @model_validator(mode="before")
     @classmethod
-    def check_groups(cls, settings: Mapping[str, object]) -> None:
-        if not all(are_for_pairs(settings)):
-            raise UserError(PAIRS_TOGETHER)
+    def check_groups(cls, settings: Mapping[str, object]) -> Mapping[str, object]:
+        """Raises UserError for data or a model of another task, before single settings are
+        checked.
+        """
+        given = flat(settings)
+        are_pairs = not given.keys().isdisjoint(("data.letters", "data.languages"))
+        if not are_pairs or "model.net.hidden" not in given:
+            raise UserError(
+                "task=seq2seq, data=reverse or translation, and a model for pairs (seq2seq,"
+                " seq2seq_attention and others) must be used together"
+            )
+        return settings
 
     choose_by: Literal["accuracy", "loss", "bleu"]
     data: Annotated[
