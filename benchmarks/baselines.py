@@ -36,8 +36,7 @@ from imdbattn.io.files import link_or_copy, make_folder, write_atomically
 from imdbattn.runs.environment import environment, version
 from imdbattn.runs.fit import run_facts, score_facts, write_predictions
 from imdbattn.runs.run_folder import SPLIT_FILES, write_json
-from imdbattn.settings.keys import as_dict, explicit
-from imdbattn.settings.schema import ReviewDataSettings, validate_as
+from imdbattn.settings.schema import ReviewDataSettings, with_places
 from imdbattn.tasks.reviews.classifier import Scores
 
 M_PERTURB = -6  # of glibc's mallopt
@@ -250,9 +249,8 @@ def read(overrides: Sequence[str]) -> Task:
 def task_of(data: ReviewDataSettings) -> Task:
     """Reads the reviews that the `data` settings describe."""
     corpus = prepare_reviews(data)
-    whole = explicit({"data": as_dict(data)}, corpus.source)["data"]
-    whole |= {"max_tokens": None, "word_dropout": 0.0}
-    data = validate_as(ReviewDataSettings, whole)
+    whole = {"max_tokens": None, "word_dropout": 0.0}
+    data = with_places(data, corpus.source).model_copy(update=whole)
     source = find_source(data)
     shares = {"validation": data.validation_share, "test": data.test_share}
     fold = (data.fold, data.folds) if data.fold and data.folds else None
@@ -297,7 +295,7 @@ def run(name: str, seed: int, task: Task, folder: Path) -> dict[str, Any]:
     baseline = BASELINES[name]
     best, features = fit_best(name, task, seed)
     described = {"name": name, "after": None, baseline.setting: list(baseline.grid)}
-    cfg = OmegaConf.create({"seed": seed, "model": described, "data": as_dict(task.data)})
+    cfg = OmegaConf.create({"seed": seed, "model": described, "data": task.data.dump()})
     metrics = run_facts(name, seed, task.corpus) | {
         "parameters": best.model.parameters,
         "train_reviews": len(task.words["train"]),

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from imdbattn.launch.composition import composed
 from imdbattn.launch.hydra_config import PATHS, plain_dict
-from imdbattn.settings.schema import Training
+from imdbattn.settings.schema import Training, validate_as
 from imdbattn.tasks.reviews.task import ReviewSettings
 from imdbattn.tasks.task import validate
 
@@ -142,4 +142,4 @@ def settings(*overrides: str) -> Training:
 
 def review_settings(*overrides: str) -> ReviewSettings:
     """Returns the same for the task of reviews."""
-    return ReviewSettings.of(plain_dict(composed("train", overrides, PATHS)))
+    return validate_as(ReviewSettings, plain_dict(composed("train", overrides, PATHS)))

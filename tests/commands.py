@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 from imdbattn.runs.apply import load_predictor, predictions_of
 from imdbattn.runs.command_settings import Predict
-from imdbattn.settings.keys import as_dict
+from imdbattn.settings.schema import Training
 from imdbattn.tasks.task import validate
 
 
@@ -18,9 +18,9 @@ def label_texts(cfg: Predict, texts: Sequence[str]) -> tuple[list[Any], Path]:
     return list(predictions_of(predictor, texts, cfg)), folder
 
 
-def changed(cfg: DictConfig, values: Mapping[str, Any]) -> DictConfig:
+def changed(cfg: Training, values: Mapping[str, Any]) -> Training:
     """The settings of a training run with these values of dotted keys."""
-    settings = OmegaConf.create(as_dict(cfg))
+    settings = OmegaConf.create(cfg.dump())
     for key, value in values.items():
         OmegaConf.update(settings, key, value)
     return validate(settings)

@@ -18,7 +18,7 @@ from imdbattn.errors import UserError
 from imdbattn.io.files import write_table
 from imdbattn.runs.apply import load_predictor, predictions_of
 from imdbattn.runs.command_settings import Evaluate, Predict
-from imdbattn.settings.keys import Plain, as_dict, defaults, overlay
+from imdbattn.settings.keys import Plain, defaults, overlay
 from imdbattn.settings.schema import validate_as
 from imdbattn.tasks.outputs import Prediction
 from imdbattn.tasks.predictor import Predictor
@@ -80,7 +80,7 @@ class Model:
     @property
     def settings(self) -> Plain:
         """All settings of the run, as in its config.yaml."""
-        return as_dict(self.predictor.cfg)
+        return dict(self.predictor.cfg.dump())
 
     @property
     def labels(self) -> list[str]:

@@ -20,7 +20,8 @@ from imdbattn.io.files import expanded
 from imdbattn.launch.composition import composed
 from imdbattn.launch.errors import remove_empty
 from imdbattn.launch.hydra_config import QUOTED, plain_dict
-from imdbattn.settings.keys import as_dict, named_overrides
+from imdbattn.settings.keys import named_overrides
+from imdbattn.settings.schema import Trainer
 from imdbattn.settings.trust import untrusted
 from imdbattn.tasks.task import validate
 
@@ -95,7 +96,7 @@ def train(
         planned = Plan(settings | own, run_folder)
     valid = validate(planned.settings)
     run_folder = planned.folder
-    if cfg.hydra.mode == RunMode.MULTIRUN or not one_process(as_dict(valid.trainer)):
+    if cfg.hydra.mode == RunMode.MULTIRUN or not one_process(valid.trainer):
         raise UserError(
             f"train() trains one model in one process; for more: {COMMAND} {' '.join(overrides)}"
         )
@@ -110,7 +111,7 @@ def train(
             end = stopped
         else:
             log_next_commands(valid, metrics, run_folder)
-            packages = {package for *_, package in untrusted(as_dict(valid))}
+            packages = {package for *_, package in untrusted(valid.dump())}
             return TrainedRun(Metrics(metrics), run_folder, tuple(sorted(packages)))
         finally:
             if fresh and run_folder.exists():
@@ -118,15 +119,13 @@ def train(
     raise_signal(end)
 
 
-def one_process(trainer: Mapping[str, object]) -> bool:
+def one_process(trainer: Trainer) -> bool:
     """Returns whether the settings of a Trainer need one process; others would repeat the program
     that called.
     """
-    nodes = trainer.get("num_nodes", 1)
-    if isinstance(nodes, int) and nodes > 1:
-        return False
-    devices = trainer.get("devices", 1)
-    return devices in (1, "1") or (isinstance(devices, list) and len(devices) == 1)
+    devices = trainer.devices
+    one_device = devices in (1, "1") or (isinstance(devices, list) and len(devices) == 1)
+    return one_device and trainer.num_nodes == 1
 
 
 def raise_signal(end: SystemExit) -> NoReturn:

@@ -29,7 +29,6 @@ from imdbattn.launch.hydra_config import (
 )
 from imdbattn.launch.process import prepare
 from imdbattn.settings.keys import conf_dir
-from imdbattn.settings.objects import load
 
 
 def command(
@@ -115,7 +114,9 @@ def validated(kind: str, settings: dict[str, object]) -> Any:
     """Returns the settings as an object of the class with this dotted path in imdbattn. Raises
     UserError.
     """
-    from imdbattn.settings.schema import validate_as  # pydantic, which is slow to import
+    # pydantic is slow to import
+    from imdbattn.settings.objects import load
+    from imdbattn.settings.schema import validate_as
 
     return validate_as(load(f"imdbattn.{kind}", "schema"), settings)
 

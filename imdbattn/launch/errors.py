@@ -19,7 +19,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from imdbattn.errors import UserError, in_line, visible
 from imdbattn.launch.hydra_config import HYDRA_VERSION
-from imdbattn.settings.keys import as_dict, conf_dir, flat
+from imdbattn.settings.keys import conf_dir, flat, plain
 from imdbattn.settings.messages import no_setting
 
 # environment variables: the number of this process on its machine
@@ -106,7 +106,7 @@ def keys_of(config_name: str, arguments: Sequence[str]) -> list[str]:
                 config_dir = hydra.initialize_config_dir(str(conf_dir()), **HYDRA_VERSION)
                 stack.enter_context(config_dir)
             composed = hydra.compose(config_name, overrides)
-            return [*flat(as_dict(composed))]
+            return [*flat(plain(composed))]
     return []
 
 

@@ -97,8 +97,10 @@ def register_resolvers() -> None:
 
 def digest_of_root(*, _root_: DictConfig) -> str:
     """Returns the digest of the settings; the job itself reports what is invalid."""
+    from imdbattn.tasks.task import validate  # pydantic, which is slow to import
+
     try:
-        return job_digest(plain_dict(_root_))
+        return job_digest(validate(plain_dict(_root_)).dump())
     except UserError:
         return "invalid"
 

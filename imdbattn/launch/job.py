@@ -25,7 +25,7 @@ from imdbattn.io.files import acquired, read_json
 from imdbattn.launch.hydra_config import plain_dict, quote
 from imdbattn.launch.machine import gpus, threads_of
 from imdbattn.launch.process import PARENT_PID, SWEEP_PID, end_with
-from imdbattn.runs.run_folder import finished, is_debug, results_file
+from imdbattn.runs.run_folder import finished, results_file
 from imdbattn.settings.keys import Plain, overlay
 from imdbattn.settings.schema import Training
 from imdbattn.settings.trust import read_settings
@@ -163,7 +163,7 @@ def run_child(folder: Path, settings: Training, decisions: Sequence[str]) -> tup
     reason = failure(process.returncode, folder)
     if process.returncode in (128 + signal.SIGINT, 128 + signal.SIGTERM):  # it has saved its state
         return "stopped", reason
-    if not (reason or is_debug(settings) or complete(folder, settings)):
+    if not (reason or settings.is_debug or complete(folder, settings)):
         reason = "it ended without its results"
     return "failed" if reason else "done", reason
 

@@ -15,14 +15,13 @@ from imdbattn.runs.run_folder import finished
 from imdbattn.settings.keys import (
     NO_EFFECT,
     Plain,
-    as_dict,
-    explicit,
     flat,
     plain,
     within,
     without,
 )
 from imdbattn.settings.trust import read_settings
+from imdbattn.tasks.task import validate
 
 EPOCHS = "trainer.max_epochs"
 
@@ -93,7 +92,7 @@ def resumed(settings: Plain, overrides: Sequence[str], folder: Path) -> Plain:
             f"resume={os.path.relpath(folder)} cannot be resumed, because it has no config.yaml:"
             " start a new run; to resume a sweep, repeat the command that started it"
         )
-    recorded = as_dict(Run(folder, settings.get("trust"), settings).settings)
+    recorded = Run(folder, settings.get("trust"), settings).settings.dump()
     keys = [override.lstrip("+~").partition("=")[0].partition("@")[0] for override in overrides]
     keys = [key for key in keys if key != "resume" and not within(key, "hydra")]
     epochs, before = (values["trainer"].get("max_epochs") for values in (settings, recorded))
@@ -137,7 +136,8 @@ def check_unchanged(settings: Plain, recorded: Plain, keys: list[str], folder: P
         keys = list(settings)
     data, recorded_data = settings["data"], recorded["data"]
     source = recorded_data.get("source") if data["source"] == "auto" else data["source"]
-    current = explicit(settings, source, data["batch_tokens"] or recorded_data.get("batch_tokens"))
+    batch_tokens = data["batch_tokens"] or recorded_data.get("batch_tokens")
+    current = validate(settings).resolved(source, batch_tokens).dump()
     values, recorded_values = without(current, *NO_EFFECT), without(recorded, *NO_EFFECT)
     for key in dict.fromkeys([*values, *recorded_values]):
         if within(key, *keys) and values.get(key) != recorded_values.get(key):

@@ -4,7 +4,6 @@ import importlib
 import logging
 import os
 import shlex
-import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -15,14 +14,14 @@ from omegaconf import DictConfig
 from imdbattn.errors import UserError
 from imdbattn.launch.hydra_config import plain_dict
 from imdbattn.launch.process import PARENT_PID, SWEEP_PID, end_with, without_gc
-from imdbattn.runs.run_folder import is_debug
-from imdbattn.settings.keys import as_dict, named_overrides
+from imdbattn.settings.keys import named_overrides
 from imdbattn.settings.schema import Training
 from imdbattn.settings.trust import trust_option
 from imdbattn.tasks.task import task_of, validate
 
 log = logging.getLogger(__name__)
 
+SOURCE = "IMDBATTN_SOURCE"  # environment variable: what data.source=auto stands for
 RESTARTS = ("SLURM_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT")  # above 0 in a restarted job
 
 
@@ -79,26 +78,25 @@ def was_restarted(folder: Path) -> bool:
 def with_decided_source(cfg: Training) -> Training:
     """Returns the settings of a run in several processes with what data.source=auto stands for.
 
-    Lightning starts the other processes with the same command line, to which it is added: their
-    data must not differ.
+    The processes that Lightning starts find it in their environment: their data must not differ.
     """
-    trainer = as_dict(cfg.trainer)
-    if trainer.get("devices") in (1, "1") and trainer.get("num_nodes", 1) == 1:
+    if cfg.trainer.devices in (1, "1") and cfg.trainer.num_nodes == 1:
         return cfg
     if getattr(cfg.data, "source", None) != "auto":  # else a data.path would be read twice
         return cfg
-    if (source := task_of(cfg).decided_source(cfg.data)) is None:
+    source = os.environ.get(SOURCE) or task_of(cfg).decided_source(cfg.data)
+    if source is None:
         return cfg
-    sys.argv.append(f"data.source={source}")
-    settings = as_dict(cfg)
-    return validate(settings | {"data": settings["data"] | {"source": source}})
+    os.environ[SOURCE] = source
+    data = cfg.data.model_copy(update={"source": source})
+    return cfg.model_copy(update={"data": data})
 
 
 def log_next_commands(cfg: Training, metrics: Mapping[str, object], folder: Path) -> None:
     """Logs commands that use a run, in one process and unless it is a debug run."""
     from lightning.pytorch.utilities import rank_zero_only
 
-    if rank_zero_only.rank or is_debug(cfg):  # type: ignore[attr-defined]
+    if rank_zero_only.rank or cfg.is_debug:  # type: ignore[attr-defined]
         return
     log.info("next:")
     for line in next_commands(metrics, folder):

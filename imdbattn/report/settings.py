@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from imdbattn.io.files import expanded
-from imdbattn.settings.schema import FunctionName, Group, Natural, Text
+from imdbattn.settings.schema import FunctionName, Group, Natural, Positive, Text
 
 
 def folders_in(runs: object) -> list[str]:
@@ -46,7 +46,7 @@ Column = Literal[
 
 class Paper(Group):
     columns: list[Column]
-    width: Annotated[float, Field(gt=0, le=40)] | None
+    width: Annotated[Positive, Field(le=40)] | None
     font: Text | None
 
 

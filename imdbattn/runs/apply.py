@@ -13,12 +13,12 @@ from imdbattn.runs.command_settings import OfRun, Predict
 from imdbattn.runs.environment import keep_memory, use_onednn
 from imdbattn.runs.run import Run
 from imdbattn.runs.run_folder import finished
-from imdbattn.settings.keys import Plain, as_dict, overlay
-from imdbattn.settings.schema import Training
+from imdbattn.settings.keys import Plain, overlay
+from imdbattn.settings.schema import Training, validate_as
 from imdbattn.tasks.outputs import Prediction
 from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.reviews.predictor import MeanPredictor
-from imdbattn.tasks.task import task_of, validate
+from imdbattn.tasks.task import task_of
 from imdbattn.tasks.weights import predictor_of
 from imdbattn.tools.export.folder import read_export
 
@@ -53,7 +53,7 @@ def with_changes(settings: Training, data: Plain) -> Training:
     """Returns a run's settings with the `data` settings of this call. Raises UserError for one that
     the run does not have.
     """
-    recorded = as_dict(settings)["data"]
+    recorded = settings.data.dump()
     changes = {key: value for key, value in overlay({}, data).items() if value != {}}
     if changes.get("path"):
         changes["source"] = "path"
@@ -64,15 +64,13 @@ def with_changes(settings: Training, data: Plain) -> Training:
         raise UserError(
             f"data.test_lengths={lengths} must be above the lengths of training, {trained}"
         )
-    changed = overlay(as_dict(settings), {"data": changes})
+    data = overlay(recorded, changes)
     if "cache_dir" in recorded:
         # never that of the run folder, which may be untrusted
-        changed["data"]["cache_dir"] = changes.get("cache_dir")
+        data["cache_dir"] = changes.get("cache_dir")
     if "source" in changes:  # replaces the run's own file or dataset, and is read completely
-        changed["data"] |= dict.fromkeys(
-            {"path", "hub", "limit"} & (recorded.keys() - changes.keys())
-        )
-    return validate(changed)
+        data |= dict.fromkeys({"path", "hub", "limit"} & (recorded.keys() - changes.keys()))
+    return settings.model_copy(update={"data": validate_as(type(settings.data), data, "data")})
 
 
 def load_predictor(cfg: OfRun) -> tuple[Any, Path]:

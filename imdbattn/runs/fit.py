@@ -23,7 +23,6 @@ from imdbattn.runs.run_folder import (
     check_folder,
     copy_training,
     finished,
-    is_debug,
     locked,
     refuse_finished,
     results_file,
@@ -36,13 +35,13 @@ from imdbattn.runs.trainer import (
     quiet,
     try_step,
 )
-from imdbattn.settings.keys import FINGERPRINT, Plain, as_dict, explicit
+from imdbattn.settings.keys import FINGERPRINT, Plain
 from imdbattn.settings.objects import load
 from imdbattn.settings.schema import LoggerPart, Training
 from imdbattn.tasks.learner import Learner, SplitScores
 from imdbattn.tasks.loaders import BatchData
 from imdbattn.tasks.per_class import is_uneven, short_name
-from imdbattn.tasks.task import task_of, validate
+from imdbattn.tasks.task import task_of
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +82,7 @@ def train(cfg: Training, folder: Path, resume: bool, earlier: Path | None) -> Pl
     task = task_of(cfg)
     data = task.part("data", BatchData)(cfg)
     corpus = data.corpus
-    cfg = validate(explicit(as_dict(cfg), corpus.source, data.batch_tokens))
+    cfg = cfg.resolved(corpus.source, data.batch_tokens)
 
     # Model
     checkpoints = folder / "checkpoints"
@@ -98,10 +97,10 @@ def train(cfg: Training, folder: Path, resume: bool, earlier: Path | None) -> Pl
         if trainer.is_global_zero:
             keep = state is not None and earlier is None
             facts = environment() | {"source_key": corpus.source_key}
-            begin_folder(folder, as_dict(cfg), facts, keep_training=keep)
+            begin_folder(folder, cfg, facts, keep_training=keep)
             if earlier:
                 copy_training(earlier, folder)
-        trainer.loggers = tracker.start(folder, as_dict(cfg), resume)
+        trainer.loggers = tracker.start(folder, cfg.dump(), resume)
 
     throughput, stop_on_nan = Throughput(), StopOnNaN(corpus.splits["train"].rows)
     fingerprints = {**corpus.fingerprints, "vectors": module.hparams.get("vectors")}
@@ -175,7 +174,7 @@ def train(cfg: Training, folder: Path, resume: bool, earlier: Path | None) -> Pl
             f"Debug run: {metrics['steps']} training steps and an evaluation ran; the numbers are"
             " not results"
         )
-        for line in [debug_line] if is_debug(cfg) else summary(metrics, folder):
+        for line in [debug_line] if cfg.is_debug else summary(metrics, folder):
             log.info(line)
     return metrics
 
@@ -237,7 +236,7 @@ def write_results(
     if cfg.test:
         trainer.test(module, data, verbose=False)
         scores["test"] = module.scores
-    if not is_debug(cfg):
+    if not cfg.is_debug:
         check_complete(scores, corpus.splits)
     starts = task_of(cfg).starts_model
     metrics = (

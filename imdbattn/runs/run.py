@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from imdbattn.errors import UserError, naming
 from imdbattn.io.files import Trained, expanded, read_checkpoint, read_json
-from imdbattn.runs.run_folder import finished, results_file
+from imdbattn.runs.run_folder import finished
 from imdbattn.settings.keys import Plain
 from imdbattn.settings.trust import plain_settings, read_settings, refuse_untrusted
 
@@ -112,7 +112,7 @@ class Run:
     @property
     def is_finished(self) -> bool:
         """Returns whether it has its results, for a debug run those in debug.json."""
-        return (self.folder / results_file(self.recorded)).exists()
+        return any((self.folder / name).exists() for name in ("metrics.json", "debug.json"))
 
     @property
     def is_result(self) -> bool:

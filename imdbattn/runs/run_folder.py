@@ -20,7 +20,7 @@ from omegaconf import OmegaConf
 
 from imdbattn.errors import UserError
 from imdbattn.io.files import acquired, atomically, write_atomically
-from imdbattn.settings.keys import as_dict, flat, within
+from imdbattn.settings.keys import flat, within
 from imdbattn.settings.trust import read_settings
 
 if TYPE_CHECKING:
@@ -34,13 +34,6 @@ SPLIT_TABLES = tuple(name for names in SPLIT_FILES.values() for name in names)
 TRAINING = ("metrics.csv", "checkpoints/last.ckpt", "checkpoints/best.ckpt")
 # folders of what commands compute with the best checkpoint
 RESULTS = ("pictures", "evaluations", "explanations")
-# settings of runs whose numbers are not results
-DEBUG = (
-    "trainer.fast_dev_run",
-    "trainer.overfit_batches",
-    "trainer.limit_val_batches",  # which score a part of a split only
-    "trainer.limit_test_batches",
-)
 RUN_KEYS = {
     "model.name",
     "data.source",
@@ -68,15 +61,9 @@ def attention_of(head: str) -> str:
     return head.rpartition("_head")[0]
 
 
-def is_debug(settings: "Training | Mapping[str, object]") -> bool:
-    """Returns whether the numbers of a run are not results, as with debug=fast."""
-    given = flat(as_dict(settings))
-    return any(given.get(key) for key in DEBUG)
-
-
-def results_file(settings: "Training | Mapping[str, object]") -> str:
+def results_file(settings: "Training") -> str:
     """Returns the name of the file with a run's numbers, which is written last."""
-    return "debug.json" if is_debug(settings) else "metrics.json"
+    return "debug.json" if settings.is_debug else "metrics.json"
 
 
 def finished(folder: Path, test: bool = False) -> bool:
@@ -157,7 +144,7 @@ def refuse_finished(folder: Path) -> None:
 
 def begin_folder(
     folder: Path,
-    cfg: Mapping[str, object],
+    cfg: "Training",
     environment: Mapping[str, object],
     keep_training: bool,
 ) -> None:
@@ -172,10 +159,10 @@ def begin_folder(
         remove(folder, "debug.json", *SPLIT_TABLES)
     if not keep_training:
         remove(folder, *TRAINING, *RESULTS)
-    write_atomically(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(dict(cfg))))
+    write_atomically(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(cfg.dump())))
     write_json(folder / "environment.json", environment)
     runs = Path("runs").resolve()
-    if not is_debug(cfg) and runs in folder.resolve().parents:
+    if not cfg.is_debug and runs in folder.resolve().parents:
         with suppress(OSError):  # a file system without links
             link = runs / f".latest-{os.getpid()}"
             link.symlink_to(os.path.relpath(folder.resolve(), runs))

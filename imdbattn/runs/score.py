@@ -50,7 +50,7 @@ def evaluate(cfg: Evaluate, predictor: Predictor, folder: Path, write: bool) -> 
         precision := cfg.trainer.precision or settings.trainer.precision
     ) != settings.trainer.precision:
         changed["precision"] = precision
-    trainer = build_trainer(cfg.trainer.model_dump(exclude_unset=True) | {"precision": precision})
+    trainer = build_trainer(cfg.trainer.model_copy(update={"precision": precision}))
     task = task_of(settings)
     data = task.part("data", BatchData)(settings, corpus, split)
     module = task.part("module", Learner)(predictor.net, predictor.cfg, predictor.facts)

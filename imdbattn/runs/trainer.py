@@ -4,7 +4,7 @@ import copy
 import logging
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,8 +20,7 @@ from imdbattn.errors import UserError, naming
 from imdbattn.runs.callbacks import Progress
 from imdbattn.runs.environment import keep_memory, use_onednn
 from imdbattn.runs.resume import AtomicCheckpointIO
-from imdbattn.settings.keys import as_dict
-from imdbattn.settings.objects import make
+from imdbattn.settings.objects import load_class, make
 from imdbattn.settings.schema import Trainer
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
@@ -52,27 +51,32 @@ def quiet() -> None:
 
 
 def build_trainer(
-    settings: Trainer | Mapping[str, object],
+    settings: Trainer,
     callbacks: Sequence[L.Callback] = (),
     **arguments: object,
 ) -> L.Trainer:
     """Returns the Trainer that the `trainer` settings describe; `arguments` are further ones."""
-    values = as_dict(settings)
+    values = settings.given()
+    trainer_class = load_class(values.pop("_target_"), "trainer._target_", L.Trainer)
     own_callbacks = make(values.pop("callbacks", None) or [], "trainer.callbacks", L.Callback)
-    trainer_class = make({**values, "_partial_": True}, "trainer", L.Trainer)
+    own_plugins = make(values.pop("plugins", None) or [], "trainer.plugins", object)
+    # such as a strategy that is given with its own arguments
+    values = make(values, "trainer", object)
     # With `deterministic` torch fills new memory with NaN; nothing here reads uninitialized memory.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     callbacks = [
         *callbacks,
         *own_callbacks,
-        *([Progress()] if values["enable_progress_bar"] else []),
+        *([Progress()] if settings.enable_progress_bar else []),
     ]
-    plugins: list[object] = [AtomicCheckpointIO()]
+    plugins: list[object] = [AtomicCheckpointIO(), *own_plugins]
     if SLURMEnvironment.detect():
         # ResumeCheckpoint requeues, between two steps
         plugins.append(SLURMEnvironment(auto_requeue=False))
     arguments |= {"callbacks": callbacks, "plugins": plugins, "enable_progress_bar": False}
-    trainer = trainer_class(use_distributed_sampler=False, logger=False, **arguments)
+    ours: dict[str, Any] = {"use_distributed_sampler": False, "logger": False, **arguments}
+    with naming("trainer"):
+        trainer = trainer_class(**(values | ours))
     if isinstance(trainer.accelerator, CPUAccelerator):
         use_onednn()
         keep_memory()
@@ -85,8 +89,7 @@ def check_hardware(settings: Trainer) -> None:
     It is called before data are read.
     """
     instead = "use trainer=ddp_cpu, or trainer=cpu for one process"
-    given = as_dict(settings)
-    accelerator, machines = given.get("accelerator"), given.get("num_nodes") or 1
+    accelerator, machines = settings.accelerator, settings.num_nodes
     has_gpu = torch.cuda.is_available() or (
         accelerator == "gpu" and torch.backends.mps.is_available()
     )

@@ -72,18 +72,6 @@ def plain(cfg: DictConfig | ListConfig, resolve: bool = False) -> Plain:
     return settings
 
 
-def as_dict(settings: Any) -> Plain:
-    """Returns the settings as nested dicts and lists, without defaults that were not given."""
-    # Of settings.schema, which this module does not import
-    if hasattr(settings, "as_given"):
-        return dict(settings.as_given())
-    if hasattr(settings, "model_dump"):
-        return dict(settings.model_dump(exclude_unset=True))
-    if isinstance(settings, DictConfig):
-        return plain(settings)
-    return dict(settings)
-
-
 def flat(settings: Mapping[str, object], prefix: str = "") -> Plain:
     """Returns nested settings as one dict with dotted keys. Lists remain values."""
     values: Plain = {}
@@ -100,14 +88,12 @@ def within(key: str, *names: str) -> bool:
     return any(key == name or key.startswith(f"{name}.") for name in names)
 
 
-def without(settings: object, *skipped: str) -> Plain:
+def without(settings: Mapping[str, object], *skipped: str) -> Plain:
     """Returns the settings, flat, without the keys and groups in `skipped`."""
-    return {
-        key: value for key, value in flat(as_dict(settings)).items() if not within(key, *skipped)
-    }
+    return {key: value for key, value in flat(settings).items() if not within(key, *skipped)}
 
 
-def variant(settings: object) -> str:
+def variant(settings: Mapping[str, object]) -> str:
     """Returns a digest that runs share if they differ only in seed, fold, number of epochs,
     hardware and the location of their files.
 
@@ -136,7 +122,7 @@ def named_overrides(overrides: Iterable[str], settings: Plain) -> list[str]:
     )
 
 
-def job_digest(settings: object) -> str:
+def job_digest(settings: Mapping[str, object]) -> str:
     """Returns the digest of all settings that change results, except the seed: part of the name of
     a job's folder.
     """
@@ -165,27 +151,6 @@ def overlay(settings: Plain, changes: Plain) -> Plain:
 
 def absolute(path: str | None) -> str | None:
     return path and os.path.realpath(os.path.expanduser(path))
-
-
-def explicit(settings: object, source: str | None, batch_tokens: int | None = None) -> Plain:
-    """Returns the settings with absolute paths, with the values that `auto` and null stand for, and
-    with their digest.
-    """
-    given = as_dict(settings)
-    data = given["data"]
-    values: Plain = {"batch_tokens": batch_tokens}
-    if isinstance(data.get("source", ""), str):  # else it is one's own
-        values["source"] = source
-    values |= {
-        name: absolute(data[name]) for name in ("path", "cache_dir", "extra") if name in data
-    }
-    if "glove" in data:
-        values["glove"] = {"path": absolute(data["glove"]["path"])}
-    known = {
-        "init": absolute(given.get("init")),
-        "variant": given.get("variant") or variant(given),
-    }
-    return overlay(given, {"data": values, **known})
 
 
 def as_text(value: object) -> str:

@@ -17,9 +17,9 @@ QUOTED_TEXT = (
 )
 
 
-def in_one_line(errors: "ValidationError", settings: Any) -> str:
-    """Returns the first error, as `key=value must be ...`."""
-    error, keys, value = errors.errors()[0], list[str](), settings
+def in_one_line(errors: "ValidationError", settings: Any, group: str = "") -> str:
+    """Returns the first error, as `key=value must be ...`. group: the name of the settings."""
+    error, keys, value = errors.errors()[0], [group] if group else [], settings
     for part in error["loc"]:
         with suppress(KeyError, IndexError, TypeError):  # the name of a union's member is not a key
             value = value[part]

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from imdbattn.errors import UserError, in_line, naming
+from imdbattn.settings.schema import ClassSettings, Group
 
 TARGET = "_target_"
 Kind = TypeVar("Kind")
@@ -72,7 +73,7 @@ def load_callable(settings: object, group: str) -> tuple[str, Callable[..., Any]
 
 def as_mapping(setting: Any) -> dict[str, Any]:
     """Returns `_target_` and the keyword arguments of a callable, from settings or a mapping."""
-    return dict(setting.model_dump() if hasattr(setting, "model_dump") else setting)
+    return setting.dump() if isinstance(setting, ClassSettings) else dict(setting)
 
 
 def make(settings: object, what: str, kind: type, key: str = "") -> Any:
@@ -94,6 +95,8 @@ def instantiate(node: object, key: str, kind: type) -> Any:
 
     With `_partial_: true` it is a functools.partial instead. key: the dotted name of the settings.
     """
+    if isinstance(node, Group):
+        node = node.given()
     if isinstance(node, list):
         return [instantiate(value, f"{key}.{index}", kind) for index, value in enumerate(node)]
     if not isinstance(node, Mapping):

@@ -6,25 +6,28 @@ from pydantic import Field
 
 from imdbattn.settings.schema import (
     HUB_NAME_PATTERN,
+    Amount,
     ClassSettings,
     Count,
     Files,
+    Flag,
     Group,
     Lengths,
     Natural,
+    Several,
     Text,
     check_source,
 )
 
 # word_dropout of pairs: debug=overfit sets it for all tasks
-Zero = Annotated[int | float, Field(ge=0, le=0)]
-Strings = Annotated[int, Field(ge=1, le=10_000_000)]
+Zero = Annotated[Amount, Field(le=0)]
+Strings = Annotated[Count, Field(le=10_000_000)]
 
 
 class ReverseData(Group):
     source: Literal["reverse"]
     seed: Natural
-    letters: Annotated[int, Field(ge=2, le=26)]
+    letters: Annotated[Several, Field(le=26)]
     lengths: Lengths
     test_lengths: Lengths | None
     train: Strings
@@ -43,7 +46,7 @@ class TranslationData(Files):
     hub: Annotated[str | None, Field(pattern=HUB_NAME_PATTERN)]
     hub_config: Text | None
     languages: Annotated[list[Text], Field(min_length=2, max_length=2)]
-    lower: bool
+    lower: Flag
     min_frequency: Count
     tokenizer: SideTokenizer | Annotated[list[SideTokenizer], Field(min_length=2, max_length=2)] = (
         "words"

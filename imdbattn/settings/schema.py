@@ -4,14 +4,15 @@ A command receives an object of its class, and so does everything that it calls.
 `--help`, because pydantic is slow to import.
 """
 
-import copy
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, WrapValidator
 
 from imdbattn.errors import UserError
-from imdbattn.settings.keys import NAME, Plain, as_text
+from imdbattn.settings.keys import NAME, Plain, absolute, as_text, variant
 
 
 class Group(BaseModel):
@@ -34,15 +35,49 @@ class Group(BaseModel):
     def model_post_init(self, context: object) -> None:
         self.check()
 
+    def given(self) -> Plain:
+        """Returns the settings that were given, without defaults; groups among them as objects."""
+        fields = type(self).model_fields
+        return {
+            (fields[name].alias or name) if name in fields else name: value
+            for name, value in self
+            if name in self.model_fields_set
+        }
 
+    def dump(self) -> Plain:
+        """Returns the settings that were given as nested dicts and lists, for a file or a digest:
+        1 is not 1.0.
+        """
+        return self.model_dump(exclude_unset=True)
+
+
+AnyGroup = TypeVar("AnyGroup", bound=Group)
+
+
+def read_text(value: object, check: Callable[[object], Any]) -> object:
+    """Returns a number, or true or false, which may be given as text, as ${oc.env:SEED} gives it.
+    An integer remains one where any number may stand.
+    """
+    if isinstance(value, str):
+        with suppress(ValueError):  # which `check` refuses
+            value = json.loads(value)
+    checked = check(value)
+    return value if type(value) is int else checked
+
+
+FromText = WrapValidator(read_text)
+Flag = Annotated[bool, FromText]
+Number = Annotated[float, FromText]
 Text = Annotated[str, Field(min_length=1)]
-Count = Annotated[int, Field(ge=1)]
-Natural = Annotated[int, Field(ge=0)]
-Amount = Annotated[float, Field(ge=0)]
-Share = Annotated[float, Field(ge=0, le=1)]
-InnerShare = Annotated[float, Field(gt=0, lt=1)]
-DropShare = Annotated[float, Field(ge=0, lt=1)]
-Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
+Count = Annotated[int, Field(ge=1), FromText]
+Natural = Annotated[int, Field(ge=0), FromText]
+Amount = Annotated[float, Field(ge=0), FromText]
+Positive = Annotated[float, Field(gt=0), FromText]
+Share = Annotated[float, Field(ge=0, le=1), FromText]
+InnerShare = Annotated[float, Field(gt=0, lt=1), FromText]
+DropShare = Annotated[float, Field(ge=0, lt=1), FromText]
+Seed = Annotated[int, Field(ge=0, le=2**32 - 1), FromText]
+Several = Annotated[int, Field(ge=2), FromText]
 Errors = Literal["strict", "replace"]
 # a function of one's own, such as mypkg.cost
 FunctionName = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$")]
@@ -72,15 +107,15 @@ class AnyModel(Group):
 
 
 class EmbeddingSettings(Group):
-    trainable: bool
-    standardize: bool
+    trainable: Flag
+    standardize: Flag
     mixout: DropShare
 
 
 class PhraseSettings(Group):
-    longest: Annotated[int, Field(ge=1, le=3)]
+    longest: Annotated[Count, Field(le=3)]
     min_reviews: Count
-    folds: Annotated[int, Field(ge=2)]
+    folds: Several
 
 
 class ClassifierNet(ClassSettings):
@@ -107,7 +142,7 @@ GLOVE_WIDTHS = (50, 100, 200, 300)  # of GloVe 6B
 GloveSource = Literal["auto", "wheel", "official", "torchtext"]
 Even = Annotated[Count, Field(multiple_of=2)]  # reviews come in pairs
 # from, to
-Lengths = Annotated[list[Annotated[int, Field(ge=1, le=1000)]], Field(min_length=2, max_length=2)]
+Lengths = Annotated[list[Annotated[Count, Field(le=1000)]], Field(min_length=2, max_length=2)]
 
 
 TokenizerName = Literal["ptb", "basic_english", "whitespace", "torchtext", "characters"]
@@ -162,7 +197,7 @@ class ReviewDataSettings(Files):
     hub_config: Text | None = None
     hub_splits: dict[Literal["train", "validation", "test"], Text] | None = None
     hub_timeout: Annotated[Amount, Field(le=60)]
-    folds: Annotated[int | None, Field(ge=2)]
+    folds: Several | None
     fold: Count | None
     tokenizer: TokenizerName | ClassSettings
     cache_dir: Text | None
@@ -212,14 +247,19 @@ class Optimizer(ClassSettings):
 
 
 class Trainer(ClassSettings):
-    """Lightning's Trainer, with the arguments that it would not check before it trains."""
+    """Lightning's Trainer, with the arguments that it would not check before it trains, or that we
+    read.
+    """
 
     precision: Any
     strategy: Any = "auto"
+    accelerator: Any = "auto"
+    devices: Any = "auto"
+    num_nodes: Count = 1
     max_epochs: Count | None = None
     check_val_every_n_epoch: Count | None = 1
     accumulate_grad_batches: Count = 1
-    enable_progress_bar: bool = True
+    enable_progress_bar: Flag = True
 
 
 class LoggerPart(ClassSettings):
@@ -231,35 +271,21 @@ class LoggerPart(ClassSettings):
 class Training(Group):
     """The settings of conf/train.yaml that all tasks have."""
 
-    @classmethod
-    def of(cls, values: Mapping[str, object]) -> Self:
-        """Returns the settings with these values. Raises UserError for a wrong one."""
-        settings = validate_as(cls, values)
-        settings._given = copy.deepcopy(dict(values))
-        return settings
-
-    def as_given(self) -> Plain:
-        """Returns nested dicts and lists, from which `of` makes the same settings."""
-        return copy.deepcopy(dict(self._given))
-
-    # As they were given: with the order of their keys, and 1 is not 1.0
-    _given: Mapping[str, object] = PrivateAttr()
-
     task: ClassName
     choose_by: str
     data: Group
     model: AnyModel
     seed: Seed
-    threads: Annotated[int | None, Field(ge=1, le=1024)]
+    threads: Annotated[Count, Field(le=1024)] | None
     compile: Literal["inductor", "reduce-overhead", "aot_eager"] | None
-    test: bool
+    test: Flag
     optim: Optimizer
     embedding_lr: Amount | None
     warmup: Share
     decay: Literal["cosine", "linear", "none"]
     init: Text | None
     label_smoothing: Share
-    pictures: bool
+    pictures: Flag
     attention_reviews: Natural
     resume: Text | None
     trust: Trust
@@ -267,21 +293,59 @@ class Training(Group):
     patience: Count | None
     trainer: Trainer
     logger: dict[str, LoggerPart]
-    position_scale: float | None = None  # read only in conf/model
+    position_scale: Number | None = None  # read only in conf/model
     variant: Text | None = None  # of settings.keys.variant; a run records it
     overrides: list[Text] = []  # settings.keys.named_overrides of the command line
+
+    def resolved(self, source: str | None, batch_tokens: int | None = None) -> Self:
+        """Returns the settings with absolute paths, with the values that `auto` and null stand for,
+        and with their digest.
+        """
+        known = {
+            "data": with_places(self.data, source, batch_tokens),
+            "variant": self.variant or variant(self.dump()),
+        }
+        if self.init:
+            known["init"] = absolute(self.init)
+        return self.model_copy(update=known)
+
+    @property
+    def is_debug(self) -> bool:
+        """Returns whether the numbers of a run are not results, as with debug=fast."""
+        given = self.trainer.given()
+        return any(given.get(name) for name in DEBUG)
+
+
+# Arguments of the Trainer that train or score a part of the data only
+DEBUG = ("fast_dev_run", "overfit_batches", "limit_val_batches", "limit_test_batches")
+
+
+def with_places(data: AnyGroup, source: str | None, batch_tokens: int | None = None) -> AnyGroup:
+    """Returns `data` settings with absolute paths, and with the values that `auto` and null stand
+    for, which are None for those that are known already.
+    """
+    paths = ("path", "cache_dir", "extra")
+    values: Plain = {name: absolute(getattr(data, name, None)) for name in paths}
+    values["batch_tokens"] = batch_tokens
+    if isinstance(getattr(data, "source", None), str):  # else it is one's own
+        values["source"] = source
+    known = {name: value for name, value in values.items() if value is not None}
+    glove = getattr(data, "glove", None)
+    if glove is not None and glove.path:
+        known["glove"] = glove.model_copy(update={"path": absolute(glove.path)})
+    return data.model_copy(update=known)
 
 
 # --- validation -----------------------------------------------------------------------------------
 
-AnyGroup = TypeVar("AnyGroup", bound=Group)
 
-
-def validate_as(kind: type[AnyGroup], settings: Mapping[str, object]) -> AnyGroup:
-    """Returns the settings as an object of that class. Raises UserError as `validate` does."""
+def validate_as(kind: type[AnyGroup], settings: Mapping[str, object], group: str = "") -> AnyGroup:
+    """Returns the settings as an object of that class. Raises UserError that names the first wrong
+    one. group: the dotted name of the settings, such as data.
+    """
     try:
         return kind.model_validate(settings)
     except ValidationError as error:
         from imdbattn.settings.messages import in_one_line
 
-        raise UserError(in_one_line(error, settings)) from None
+        raise UserError(in_one_line(error, settings, group)) from None

@@ -17,7 +17,6 @@ from imdbattn.errors import UserError
 from imdbattn.io.files import Checkpoint, Facts, Trained
 from imdbattn.nn.ladder import HEAD, Embedding
 from imdbattn.nn.watch import Attended
-from imdbattn.settings.keys import as_dict
 from imdbattn.settings.objects import make
 from imdbattn.settings.schema import Training
 from imdbattn.tasks.networks import CheckedPart
@@ -130,8 +129,8 @@ class Learner(L.LightningModule):
     def __init__(self, net: nn.Module, cfg: Training, facts: Facts):
         super().__init__()
         self.net, self.cfg = net, cfg
-        self.make_optimizer = make(as_dict(cfg.optim), "optim", torch.optim.Optimizer)
-        self.save_hyperparameters({"config": as_dict(cfg), **facts}, logger=False)
+        self.make_optimizer = make(cfg.optim, "optim", torch.optim.Optimizer)
+        self.save_hyperparameters({"config": cfg.dump(), **facts}, logger=False)
         # Buffers are constants; DDP must not broadcast into memory-mapped vectors.
         self._ddp_params_and_buffers_to_ignore = [name for name, _ in self.named_buffers()]
         # of each step of this epoch: sum of losses, correct answers, answers

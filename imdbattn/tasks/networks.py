@@ -16,7 +16,6 @@ from imdbattn.data.ragged import as_tensor
 from imdbattn.errors import naming
 from imdbattn.io.files import Weights
 from imdbattn.nn.ladder import Attention, Embedding
-from imdbattn.settings.keys import as_dict
 from imdbattn.settings.objects import make
 from imdbattn.settings.schema import AnyModel, ClassifierModel, ReviewDataSettings
 
@@ -29,7 +28,7 @@ def make_net(model: AnyModel, *arguments: object, **options: object) -> nn.Modul
     with the data.
     """
     what = f"model={model.name}"
-    make_it = make(as_dict(model.net), what, nn.Module, "model.net")
+    make_it = make(model.net, what, nn.Module, "model.net")
     with naming(what):
         net: nn.Module = make_it(*arguments, **options)
     return net
@@ -60,8 +59,8 @@ def build_classifier(
 
         convolution = None
         if model.convolution:
-            settings = as_dict(model.convolution)
-            convolution = make(settings, f"model={model.name}", nn.Module, "model.convolution")
+            what = f"model={model.name}"
+            convolution = make(model.convolution, what, nn.Module, "model.convolution")
         context["context"] = partial(Context, phrases=phrases, convolution=convolution)
     return make_net(model, embedding, classes, **context)
 

@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from imdbattn.errors import UserError
-from imdbattn.settings.keys import as_dict
 from imdbattn.settings.objects import Kind, load_class
-from imdbattn.settings.schema import Training
+from imdbattn.settings.schema import Training, validate_as
 
 if TYPE_CHECKING:
     from imdbattn.tasks.learner import Learner
@@ -87,13 +86,13 @@ def task_of(settings: Training) -> type[Task]:
     return load_class(settings.task.target, "task._target_", Task)
 
 
-def validate(settings: Mapping[str, object] | Training) -> Training:
+def validate(settings: Mapping[str, Any]) -> Training:
     """Returns the settings of a training run as an object of its task's class.
 
     Raises UserError that names the first wrong setting.
     """
-    values = as_dict(settings)
-    target = (values.get("task") or {}).get("_target_")
+    target = (settings.get("task") or {}).get("_target_")
     if target is None:
         raise UserError("task must be given, such as task=reviews")
-    return load_class(target, "task._target_", Task).part("settings", Training).of(values)
+    task = load_class(target, "task._target_", Task)
+    return validate_as(task.part("settings", Training), settings)

@@ -16,7 +16,7 @@ from imdbattn.errors import UserError, naming
 from imdbattn.io.files import Checkpoint, Facts, Trained, Weights, read_checkpoint, read_json
 from imdbattn.nn.ladder import HEAD
 from imdbattn.runs.run import Run
-from imdbattn.settings.keys import FINGERPRINT, Plain, as_dict, as_text, job_digest, within, without
+from imdbattn.settings.keys import FINGERPRINT, Plain, as_text, job_digest, within, without
 from imdbattn.settings.schema import AnyModel, Training
 from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.task import task_of
@@ -82,10 +82,9 @@ def read_initial(cfg: Training, corpus: Corpus, resumed: Checkpoint | None = Non
     metrics = read_json(
         Path(init) / "metrics.json", "init needs a finished run; null starts from new weights"
     )
-    run_of_init = Run(init, cfg.trust, as_dict(cfg))
+    run_of_init = Run(init, cfg.trust, cfg.dump())
     run_of_init.require(run_of_init.settings_file, run_of_init.file)
     other = run_of_init.settings
-    settings = as_dict(other)
     weights, facts = run_of_init.weights
     prefix = task_of(other).encoder
     if prefix and cfg.task != other.task:
@@ -103,14 +102,15 @@ def read_initial(cfg: Training, corpus: Corpus, resumed: Checkpoint | None = Non
                 f"{run} has another {split} split, and may have trained on this one: use the same"
                 " data"
             )
+    settings = other.dump() | {"init": facts.get("start")}
     if settings["data"].get("fold"):  # the same digest for all folds
         settings["data"]["fold"] = None
-    return Trained(weights, {**facts, "start": job_digest(settings | {"init": facts.get("start")})})
+    return Trained(weights, {**facts, "start": job_digest(settings)})
 
 
 def encoder_settings(model: AnyModel) -> Plain:
     """Returns the settings of a model, flat, on which the weights of its encoder depend."""
-    settings = without(as_dict(model), "net.layer.dropout", "embedding.mixout")
+    settings = without(model.dump(), "net.layer.dropout", "embedding.mixout")
     return {key: value for key, value in settings.items() if within(key, *ENCODER)}
 
 

@@ -16,7 +16,7 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from imdbattn.errors import UserError, naming, only_warning
 from imdbattn.settings.credentials import without_credentials
-from imdbattn.settings.keys import Plain, as_dict, flat
+from imdbattn.settings.keys import Plain, flat
 from imdbattn.settings.objects import load_class, make
 from imdbattn.settings.schema import Group, LoggerPart, validate_as
 from imdbattn.tasks.per_class import short_name
@@ -94,7 +94,7 @@ def check_loggers(parts: Mapping[str, LoggerPart]) -> None:
         if part.needs and find_spec(part.needs) is None:
             raise UserError(f"logger={name} needs a package: pip install {part.needs}")
         key = f"logger.{name}"
-        values = as_dict(part)
+        values = part.given()
         kind = load_class(part.target, f"{key}._target_", Logger)
         with naming(key):
             if issubclass(kind, RunLogger) and kind.settings is not None:
@@ -108,7 +108,7 @@ def callbacks_of(parts: Mapping[str, LoggerPart]) -> list[Callback]:
     for name, part in parts.items():
         kind = load_class(part.target, f"logger.{name}._target_", Logger)
         if issubclass(kind, RunLogger):
-            callbacks += kind.callbacks(arguments_of(as_dict(part)))
+            callbacks += kind.callbacks(arguments_of(part.given()))
     return callbacks
 
 
@@ -137,7 +137,7 @@ def build_loggers(
     run = Start(folder, name, without_credentials(config), without_credentials(environment), resume)
     for choice, part in parts.items():
         key = f"logger.{choice}"
-        logger: Logger = make(with_places(as_dict(part), run), key, Logger)
+        logger: Logger = make(with_places(part.given(), run), key, Logger)
         started = True
         with naming(key):
             if isinstance(logger, RunLogger):

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TypeVar
 
-from imdbattn.settings.schema import Group, Text
+from imdbattn.settings.schema import Flag, Group, Text
 
 
 class Dashboard(Group):
@@ -11,9 +11,9 @@ class Dashboard(Group):
     project: Text
     group: Text | None
     by: Text
-    report: bool
+    report: Flag
     runs: Text | list[Text]
-    dry_run: bool
+    dry_run: Flag
     out: Text
 
 

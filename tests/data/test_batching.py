@@ -19,7 +19,6 @@ from imdbattn.data.widths import best_widths
 from imdbattn.errors import UserError
 from imdbattn.launch.resumed_settings import resumed
 from imdbattn.runs.fit import fit
-from imdbattn.settings.keys import as_dict
 from imdbattn.tasks.reviews.classifier import ReviewData
 from imdbattn.tasks.task import validate
 
@@ -237,12 +236,12 @@ def test_the_size_of_a_batch_is_decided_once_and_recorded(settings, small, tmp_p
     many = replace(corpus, splits={"train": ragged([[3] * 9] * 100_000)})
     assert ReviewData(cfg, many).batch_tokens == 1024, "tokens beyond data.max_tokens do not count"
     for typed in ("data.batch_tokens=null", "data.batch_tokens=512"):
-        assert resumed(as_dict(cfg), [typed], tmp_path) == recorded
+        assert resumed(cfg.dump(), [typed], tmp_path) == recorded
     other = settings(
         *small, "data.batch_tokens=1024", "data.max_tokens=5", "model=mean", "trainer.max_epochs=1"
     )
     with pytest.raises(UserError, match=r"data\.batch_tokens=512, not 1024"):
-        resumed(as_dict(other), ["data.batch_tokens=1024"], tmp_path)
+        resumed(other.dump(), ["data.batch_tokens=1024"], tmp_path)
 
 
 def test_the_first_epochs_read_the_tokens_of_the_curriculum_in_as_many_batches(

@@ -19,7 +19,6 @@ from imdbattn.launch.job import complete
 from imdbattn.runs.fit import fit
 from imdbattn.runs.run import Run
 from imdbattn.runs.score import score_run
-from imdbattn.settings.keys import as_dict
 from imdbattn.tasks.masked_words.module import MaskedWordData
 from imdbattn.tasks.reviews.classifier import ReviewClassifier, ReviewData
 from imdbattn.tasks.reviews.phrases import training_folds
@@ -192,7 +191,7 @@ def test_a_finished_run_does_not_need_its_table_and_an_export_does_not_name_its_
     shutil.copytree(folder, tmp_path / "run")
     own = Run(folder).settings
     assert complete(folder, own), "a resumed sweep keeps it"
-    assert portable(as_dict(own))["data"]["extra"] == "labelled.csv"
+    assert portable(own.dump())["data"]["extra"] == "labelled.csv"
     config = tmp_path / "run" / "config.yaml"
     text, count = re.subn(r"(?m)^  extra: .*", "  extra: /nowhere.csv", config.read_text())
     assert count == 1

@@ -15,7 +15,6 @@ from imdbattn.runs.apply import load_predictor
 from imdbattn.runs.fit import write_results
 from imdbattn.runs.run import Run
 from imdbattn.runs.trainer import build_trainer
-from imdbattn.settings.keys import as_dict
 from imdbattn.tasks.reviews.classifier import ReviewClassifier, ReviewData
 from imdbattn.tasks.task import validate
 from imdbattn.tasks.weights import predictor_of
@@ -49,7 +48,7 @@ def maps(figure) -> list[np.ndarray]:
 @pytest.mark.parametrize(("rung", "count"), [("residual_learned", 2), ("residual_pe_cls", 1)])
 def test_the_heat_map_is_pe_times_pe_of_the_trained_model(trained, reader, rung, count):
     found = reader(rung)
-    scale = as_dict(found.cfg.model.net)["positions"].get("scale")
+    scale = found.cfg.model.net.dump()["positions"].get("scale")
     checkpoint = torch.load(trained(rung)[0] / "checkpoints" / "best.ckpt", weights_only=True)
     own_TD = sinusoids(512, 10) if scale else checkpoint["state_dict"]["net.positions.table.weight"]
     tables = position_tables(found.net, 512)
@@ -132,7 +131,7 @@ def test_a_picture_that_fails_gives_only_a_warning(trained, tmp_path, monkeypatc
     run = Run(trained("base")[0])
     cfg, predictor = run.settings, predictor_of(run.settings, run.checkpoint)
     module = ReviewClassifier(
-        predictor.net, validate(as_dict(cfg) | {"test": False, "pictures": True}), predictor.facts
+        predictor.net, validate(cfg.dump() | {"test": False, "pictures": True}), predictor.facts
     )
     with caplog.at_level(logging.WARNING):
         write_results(

@@ -29,7 +29,6 @@ from imdbattn.report.variants import variants
 from imdbattn.runs import resume as resume_state
 from imdbattn.runs.fit import fit
 from imdbattn.runs.resume import STATE_KEY
-from imdbattn.settings.keys import as_dict
 from imdbattn.settings.trust import read_settings
 from imdbattn.tasks.reviews.classifier import ReviewClassifier
 from imdbattn.tasks.task import validate
@@ -487,13 +486,13 @@ def test_settings_come_from_the_run_and_only_those_that_affect_no_results_may_ch
         2,
         "/elsewhere",
     )
-    assert found["model"] == as_dict(cfg.model)
-    assert found["trainer"] == as_dict(cfg.trainer)
+    assert found["model"] == cfg.model.dump()
+    assert found["trainer"] == cfg.trainer.dump()
     # the same words
     again = [*small, *RUN]
-    assert resumed(composed(*again), again, folder)["model"] == as_dict(cfg.model)
+    assert resumed(composed(*again), again, folder)["model"] == cfg.model.dump()
     alone = [f"resume={folder}", "seed=1"]  # only what is typed is compared
-    assert resumed(composed(*alone), alone, folder)["trainer"] == as_dict(cfg.trainer)
+    assert resumed(composed(*alone), alone, folder)["trainer"] == cfg.trainer.dump()
     with pytest.raises(UserError, match="uses that run's own settings"):
         resumed(composed("debug=fast"), ["debug=fast"], folder)
     for more in ("optim.lr=0.5", "model=base", "seed=2"):
@@ -605,7 +604,7 @@ def test_a_signal_outside_of_training_also_ends_the_run(whole, monkeypatch, tmp_
 @pytest.mark.slow
 def test_the_parts_of_a_resumed_run_are_one_run_in_wandb(whole, stopping, tmp_path, settings):
     cfg, _ = whole()
-    cfg = changed(cfg, {"logger": as_dict(settings("logger=wandb"))["logger"]})
+    cfg = changed(cfg, {"logger": settings("logger=wandb").dump()["logger"]})
     stopping(20, signal.SIGTERM)
     with pytest.raises(SystemExit):
         fit(cfg, tmp_path)

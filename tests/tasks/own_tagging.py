@@ -17,7 +17,6 @@ from imdbattn.data.corpus import Corpus
 from imdbattn.data.ragged import Batch, Ragged
 from imdbattn.io.files import write_table
 from imdbattn.nn import ResidualLayer, Sinusoidal, padding_mask
-from imdbattn.settings.keys import as_dict
 from imdbattn.settings.objects import make
 from imdbattn.settings.schema import AnyModel, Count, Group, Training
 from imdbattn.tasks.learner import Learner
@@ -162,7 +161,7 @@ class TaggingModule(Learner):
 
 
 def tagger(model: AnyModel) -> nn.Module:
-    net: nn.Module = make(as_dict(model.net), "model.net", nn.Module)
+    net: nn.Module = make(model.net, "model.net", nn.Module)
     return net
 
 

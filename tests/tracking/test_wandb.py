@@ -21,7 +21,7 @@ import yaml
 import imdbattn
 from imdbattn.errors import UserError
 from imdbattn.runs.fit import fit
-from imdbattn.settings.keys import as_dict, conf_dir, flat
+from imdbattn.settings.keys import conf_dir, flat
 from imdbattn.settings.models import RUNGS
 from imdbattn.settings.schema import LoggerPart
 from imdbattn.tracking import wandb_run
@@ -256,7 +256,7 @@ def test_a_comparison_is_a_separate_run_in_the_group_of_the_sweep(settings, tmp_
     (tmp_path / "comparison.html").write_text(
         "<html><head></head><body>residual beats base</body></html>"
     )
-    publish_comparison(COMPARISON, tmp_path, as_dict(wandb_settings(settings)["wandb"]), "a-sweep")
+    publish_comparison(COMPARISON, tmp_path, wandb_settings(settings)["wandb"].dump(), "a-sweep")
     found = read_back(tmp_path)
     assert (found.run.display_name, found.run.job_type) == ("comparison", "comparison")
     assert found.run.run_group == "a-sweep"
@@ -312,7 +312,7 @@ def test_the_parameters_of_a_sweep_are_settings_with_valid_values(settings, name
     """And its metric is one that a run logs each epoch."""
     sweep = SWEEPS[name]
     fixed = [word for word in sweep["command"] if "=" in word and "${" not in word]
-    known = flat(as_dict(settings(*fixed))) | {"model": None}
+    known = flat(settings(*fixed).dump()) | {"model": None}
     for parameter, choices in sweep["parameters"].items():
         assert parameter in known
         for value in choices.get("values", [choices.get("min"), choices.get("max")]):

@@ -1,10 +1,8 @@
 """The task `masked_words`: pretraining of a classifier's encoder."""
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Field
-
-from imdbattn.settings.schema import Group, InnerShare
+from imdbattn.settings.schema import Group, InnerShare, Several
 from imdbattn.tasks.reviews.task import Reviews, ReviewSettings
 
 
@@ -12,7 +10,7 @@ class Masked(Group):
     """Which words are masked."""
 
     share: InnerShare
-    words: Annotated[int, Field(ge=2)]
+    words: Several
 
 
 class MaskedWordSettings(ReviewSettings):

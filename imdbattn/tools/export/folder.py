@@ -27,7 +27,6 @@ from imdbattn.io.files import Trained, expanded, read_json, sha256_of, writing_i
 from imdbattn.report.pages import plain, render
 from imdbattn.runs.run import EXPORTED, Run
 from imdbattn.runs.run_folder import RESULTS, write_json
-from imdbattn.settings.keys import as_dict
 from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 from imdbattn.tasks.task import task_of
@@ -136,7 +135,7 @@ def write_config(folder: Path, predictor: Predictor, facts: ExportFacts) -> None
         "model_type": KIND,
         "format": FORMAT,
         "version": import_module("imdbattn").__version__,  # an import of its API would be a cycle
-        "settings": portable(as_dict(predictor.cfg)),
+        "settings": portable(predictor.cfg.dump()),
         "facts": dict(predictor.facts),
         "export": facts,
     }

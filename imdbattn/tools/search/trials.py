@@ -47,7 +47,7 @@ from imdbattn.report.comparison_page import mean_and_sd
 from imdbattn.report.pages import Report, Section, as_table, print_reports, write_report
 from imdbattn.runs.run import Run
 from imdbattn.runs.run_folder import finished
-from imdbattn.settings.keys import as_dict, as_text, within
+from imdbattn.settings.keys import as_text, within
 from imdbattn.settings.schema import Training
 from imdbattn.settings.trust import refuse_untrusted
 from imdbattn.tasks.task import task_of, validate
@@ -111,7 +111,7 @@ def check_space(cfg: Search, file: Path) -> tuple[Space, Training]:
         point = {name: values[min(index, len(values) - 1)] for name, values in ends.items()}
         settings = trial_settings([*cfg.train, *as_words(point)])
         if cfg.resume:
-            refuse_untrusted(as_dict(settings), file, cfg.trust)
+            refuse_untrusted(settings.dump(), file, cfg.trust)
     if source := task_of(settings).decided_source(settings.data):
         cfg.train.append(f"data.source={source}")
     return space, trial_settings(cfg.train)
