@@ -8,6 +8,7 @@ from omegaconf import OmegaConf
 
 from imdbattn.runs.apply import load_predictor, predictions_of
 from imdbattn.runs.command_settings import Predict
+from imdbattn.settings.keys import plain
 from imdbattn.settings.schema import Training
 from imdbattn.tasks.task import validate
 
@@ -23,4 +24,4 @@ def changed(cfg: Training, values: Mapping[str, Any]) -> Training:
     settings = OmegaConf.create(cfg.dump())
     for key, value in values.items():
         OmegaConf.update(settings, key, value)
-    return validate(settings)
+    return validate(plain(settings))

@@ -85,7 +85,7 @@ def test_custom_layers_and_callbacks_train_and_their_run_is_used_again_with_trus
     refused = shell("predict", "run=run", "text=good", cwd=folder)
     assert refused.returncode == 2
     assert (
-        "run/config.yaml: trainer.callbacks.0._target_=mypkg.layers.Count is outside imdbattn"
+        "run/config.yaml: model.net.layer._target_=mypkg.layers.Halved is outside imdbattn"
         in refused.stderr
     )
     assert "add trust=mypkg" in refused.stderr

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from imdbattn.data.corpus import Corpus
 from imdbattn.data.ragged import Batch, Ragged
 from imdbattn.io.files import write_table
-from imdbattn.nn import ResidualLayer, Sinusoidal, padding_mask
+from imdbattn.nn import Mask, ResidualLayer, Sinusoidal, padding_mask
 from imdbattn.settings.objects import make
 from imdbattn.settings.schema import AnyModel, Count, Group, Training
 from imdbattn.tasks.learner import Learner
@@ -60,9 +60,9 @@ class Tagger(nn.Module):
         self.head = nn.Linear(width, 1)
 
     def forward(self, batch: Batch) -> Tensor:
-        mask_BT = padding_mask(batch.lengths_B, batch.tokens_BT.shape[1])
-        x_BTD = self.positions(self.letters(batch.tokens_BT), batch.positions_BT)
-        return self.head(self.layer(x_BTD, mask_BT))[..., 0]
+        mask = Mask.of(padding_mask(batch.lengths_B, batch.tokens_BT.shape[1]))
+        x_BTD = self.positions(self.letters(batch.tokens_BT), mask)
+        return self.head(self.layer(x_BTD, mask))[..., 0]
 
 
 def tags(tokens_BT: Tensor) -> Tensor:
