@@ -32,10 +32,10 @@ from imdbattn.data.ragged import as_tensor
 from imdbattn.data.splits import cut_reviews
 from imdbattn.data.tokens import AnyTokenizer
 from imdbattn.errors import UserError
+from imdbattn.folders.run_folder import SPLIT_FILES, write_json
 from imdbattn.io.files import link_or_copy, make_folder, write_atomically
 from imdbattn.runs.environment import environment, version
 from imdbattn.runs.fit import run_facts, score_facts, write_predictions
-from imdbattn.runs.run_folder import SPLIT_FILES, write_json
 from imdbattn.settings.schema import ReviewDataSettings, with_places
 from imdbattn.tasks.reviews.classifier import Scores
 

@@ -21,8 +21,8 @@ from omegaconf import OmegaConf
 
 from benchmarks import baselines
 from imdbattn.errors import UserError
+from imdbattn.folders.run_folder import SPLIT_FILES
 from imdbattn.report.finished_runs import REVIEWS, FinishedRun, read_run
-from imdbattn.runs.run_folder import SPLIT_FILES
 from imdbattn.settings.keys import FINGERPRINT
 from imdbattn.tasks.reviews.classifier import Scores
 

@@ -29,6 +29,7 @@ from benchmarks import baselines
 from benchmarks.common import table
 from imdbattn.data.corpus import tokenizer_of
 from imdbattn.errors import UserError
+from imdbattn.folders.run_folder import SPLIT_FILES
 from imdbattn.io.files import write_atomically
 from imdbattn.report import statistics
 from imdbattn.report.comparison import by_set, read_predictions
@@ -50,7 +51,6 @@ from imdbattn.report.finished_runs import (
 )
 from imdbattn.report.pages import png
 from imdbattn.report.variants import variants
-from imdbattn.runs.run_folder import SPLIT_FILES
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 
 CONTRAST = Path(__file__).with_name("contrast.tsv")

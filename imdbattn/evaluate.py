@@ -9,13 +9,13 @@ from imdbattn.launch.process import without_gc
 from imdbattn.settings.keys import Plain
 
 if TYPE_CHECKING:
-    from imdbattn.runs.command_settings import Evaluate
+    from imdbattn.settings.command_settings import Evaluate
 
 
 KEYS = ("run", "data.path", "data.glove.path", "data.cache_dir", *COLUMNS)
 
 
-@command("evaluate", *KEYS, schema="runs.command_settings.Evaluate")
+@command("evaluate", *KEYS, schema="settings.command_settings.Evaluate")
 def main(settings: "Evaluate") -> None:
     """Prints the accuracy, and writes evaluations/<split>-<fingerprint>.json and .parquet into the
     run folder.

@@ -6,7 +6,7 @@ from imdbattn.launch.command import command
 from imdbattn.launch.process import without_gc
 
 if TYPE_CHECKING:
-    from imdbattn.tools.export.settings import Export
+    from imdbattn.exports.settings import Export
 
 
 @command(
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     "out",
     "data.glove.path",
     "data.cache_dir",
-    schema="tools.export.settings.Export",
+    schema="exports.settings.Export",
 )
 def main(settings: "Export") -> None:
     """Prints what was written, and how many labels it changes."""
     with without_gc():
+        from imdbattn.exports.folder import write_export
         from imdbattn.runs.apply import load_predictor
-        from imdbattn.tools.export.folder import write_export
 
     predictor, folder = load_predictor(settings)
     options = settings.model_dump(include={"vectors", "precision", "graph", "onnx"})

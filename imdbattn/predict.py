@@ -16,7 +16,7 @@ KEYS = ("file", "column", "out", "data.glove.path", "data.cache_dir")
 def predict(cfg: DictConfig, text: str | None) -> None:
     """Prints a line per text, with explain=true also a page; with out= writes a table instead."""
     given = {} if text is None else {"text": text}
-    settings = validated("runs.command_settings.Predict", plain_dict(cfg) | given)
+    settings = validated("settings.command_settings.Predict", plain_dict(cfg) | given)
     from imdbattn.launch.labeling import open_texts, write_table_of
 
     texts, kept = open_texts(settings)

@@ -7,7 +7,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from imdbattn.runs.apply import load_predictor, predictions_of
-from imdbattn.runs.command_settings import Predict
+from imdbattn.settings.command_settings import Predict
 from imdbattn.settings.keys import plain
 from imdbattn.settings.schema import Training
 from imdbattn.tasks.task import validate

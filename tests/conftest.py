@@ -24,15 +24,15 @@ from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 
+from imdbattn.exports import settings as export
 from imdbattn.launch.hydra_config import plain_dict, register_resolvers, with_task
 from imdbattn.launch.process import SWEEP_PID
 from imdbattn.report import settings as comparison
-from imdbattn.runs import command_settings as runs
+from imdbattn.settings import command_settings as runs
 from imdbattn.settings import schema
 from imdbattn.settings.keys import conf_dir
 from imdbattn.tasks.task import validate
 from imdbattn.tools.explore import settings as explore
-from imdbattn.tools.export import settings as export
 from imdbattn.tools.faithfulness import settings as faithfulness
 from imdbattn.tools.search import settings as search
 from imdbattn.tracking import settings as tracking

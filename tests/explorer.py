@@ -80,7 +80,7 @@ class Page:
         return opened(self.ask("read", run=self.run(label), text=text, changes=changes))
 
     def net(self, label: str) -> Any:
-        return self.runs.model(self.run(label)).net
+        return self.runs.predictor(self.run(label)).net
 
 
 def opened(content: bytes) -> SimpleNamespace:

@@ -15,20 +15,20 @@ from torch import nn
 from imdbattn.api.display import Metrics, StrPath
 from imdbattn.api.predictions import Explanation, Predictions
 from imdbattn.errors import UserError
+from imdbattn.exports.folder import FILES, write_export
+from imdbattn.exports.settings import Export
 from imdbattn.io.files import write_table
 from imdbattn.runs.apply import load_predictor, predictions_of
-from imdbattn.runs.command_settings import Evaluate, Predict
+from imdbattn.settings.command_settings import Evaluate, Predict
 from imdbattn.settings.keys import Plain, defaults, overlay
 from imdbattn.settings.schema import validate_as
 from imdbattn.tasks.outputs import Prediction
 from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
-from imdbattn.tools.export.folder import FILES, write_export
-from imdbattn.tools.export.settings import Export
 
 if TYPE_CHECKING:
+    from imdbattn.exports.vectors import ExportFacts
     from imdbattn.tools.explore.onefile import PageFacts, PageOptions
-    from imdbattn.tools.export.vectors import ExportFacts
 
 if hasattr(os, "register_at_fork"):  # not on Windows
     # A forked process does not have the threads that OpenMP has started, and would wait for them.
@@ -238,10 +238,10 @@ class Model:
         Returns its size in bytes and facts about its models. Raises UserError for a model that a
         browser cannot compute: an encoder-decoder, phrases, a convolution, or a part of your own.
         """
+        from imdbattn.exports.folder import METRICS, is_export
         from imdbattn.io.files import read_json
         from imdbattn.report.finished_runs import read_run
         from imdbattn.tools.explore.onefile import Entry, write_explorer
-        from imdbattn.tools.export.folder import METRICS, is_export
 
         run = None if is_export(self.folder) else read_run(self.folder)
         metrics = read_json(self.folder / METRICS, "finish the run") if run is None else run.metrics

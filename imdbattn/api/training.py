@@ -132,7 +132,7 @@ def raise_signal(end: SystemExit) -> NoReturn:
     """Raises the exception of the signal that stopped a run, or one of a callback of the user's
     own.
     """
-    from imdbattn.runs.process import SIGNALS
+    from imdbattn.runs.resume import SIGNALS
 
     if (number := int(end.code or 0) - 128) not in SIGNALS:
         raise end

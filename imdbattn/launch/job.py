@@ -21,11 +21,11 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from imdbattn.errors import UserError, in_line
+from imdbattn.folders.run_folder import finished, results_file
 from imdbattn.io.files import acquired, read_json
 from imdbattn.launch.hydra_config import plain_dict, quote
 from imdbattn.launch.machine import gpus, threads_of
 from imdbattn.launch.process import PARENT_PID, SWEEP_PID, end_with
-from imdbattn.runs.run_folder import finished, results_file
 from imdbattn.settings.keys import Plain, overlay
 from imdbattn.settings.schema import Training
 from imdbattn.settings.trust import read_settings

@@ -12,9 +12,9 @@ from tqdm import tqdm
 
 from imdbattn.data.user_files.tables import Lines, kept_columns, open_lines, write_chunks
 from imdbattn.errors import UserError
+from imdbattn.folders.run import Run
 from imdbattn.io.files import expanded
-from imdbattn.runs.command_settings import Predict
-from imdbattn.runs.run import Run
+from imdbattn.settings.command_settings import Predict
 
 if TYPE_CHECKING:
     from imdbattn.tasks.predictor import Predictor

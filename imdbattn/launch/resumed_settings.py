@@ -9,9 +9,9 @@ from typing import NamedTuple
 from omegaconf import OmegaConf
 
 from imdbattn.errors import UserError
+from imdbattn.folders.run import Run
+from imdbattn.folders.run_folder import finished
 from imdbattn.io.files import expanded
-from imdbattn.runs.run import Run
-from imdbattn.runs.run_folder import finished
 from imdbattn.settings.keys import (
     NO_EFFECT,
     Plain,
@@ -21,7 +21,7 @@ from imdbattn.settings.keys import (
     without,
 )
 from imdbattn.settings.trust import read_settings
-from imdbattn.tasks.task import validate
+from imdbattn.tasks.task import settings_of, validate
 
 EPOCHS = "trainer.max_epochs"
 
@@ -92,7 +92,7 @@ def resumed(settings: Plain, overrides: Sequence[str], folder: Path) -> Plain:
             f"resume={os.path.relpath(folder)} cannot be resumed, because it has no config.yaml:"
             " start a new run; to resume a sweep, repeat the command that started it"
         )
-    recorded = Run(folder, settings.get("trust"), settings).settings.dump()
+    recorded = settings_of(Run(folder, settings.get("trust"), settings)).dump()
     keys = [override.lstrip("+~").partition("=")[0].partition("@")[0] for override in overrides]
     keys = [key for key in keys if key != "resume" and not within(key, "hydra")]
     epochs, before = (values["trainer"].get("max_epochs") for values in (settings, recorded))

@@ -16,6 +16,8 @@ import numpy as np
 import pandas as pd
 
 from imdbattn.errors import UserError
+from imdbattn.folders.run import Curves
+from imdbattn.folders.run_folder import ATTENTION_SHARE, attention_of
 from imdbattn.report import statistics
 from imdbattn.report.content import (
     Bleu,
@@ -39,8 +41,6 @@ from imdbattn.report.finished_runs import (
     skip,
 )
 from imdbattn.report.variants import Variant, neighbours, shared_overrides, variants
-from imdbattn.runs.run import Curves
-from imdbattn.runs.run_folder import ATTENTION_SHARE, attention_of
 from imdbattn.settings.keys import flat
 from imdbattn.tasks.chosen_metric import metric_of
 from imdbattn.tasks.per_class import confusion, is_uneven, macro_f1, short_name

@@ -16,9 +16,9 @@ import numpy as np
 import pandas as pd
 
 from imdbattn.errors import UserError, in_line
+from imdbattn.folders.run import Curves, Run
+from imdbattn.folders.run_folder import SPLIT_FILES
 from imdbattn.report.content import Skipped
-from imdbattn.runs.run import Curves, Run
-from imdbattn.runs.run_folder import SPLIT_FILES
 from imdbattn.settings.keys import FINGERPRINT, as_text, flat, variant
 
 REVIEWS = "reviews"  # the items of a classifier

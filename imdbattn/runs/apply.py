@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from imdbattn.errors import UserError
+from imdbattn.exports.folder import read_export
+from imdbattn.folders.run import Run
+from imdbattn.folders.run_folder import finished
 from imdbattn.io.files import expanded
-from imdbattn.runs.command_settings import OfRun, Predict
 from imdbattn.runs.environment import keep_memory, use_onednn
-from imdbattn.runs.run import Run
-from imdbattn.runs.run_folder import finished
+from imdbattn.settings.command_settings import OfRun, Predict
 from imdbattn.settings.keys import Plain, overlay
 from imdbattn.settings.schema import Training, validate_as
 from imdbattn.tasks.outputs import Prediction
 from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.reviews.predictor import MeanPredictor
-from imdbattn.tasks.task import task_of
+from imdbattn.tasks.task import settings_of, task_of
 from imdbattn.tasks.weights import predictor_of
-from imdbattn.tools.export.folder import read_export
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ def open_settings(cfg: OfRun) -> tuple[Training, Path]:
     Raises UserError for wrong input.
     """
     run = Run(cfg.run, cfg.trust)
-    checkpoint, settings = run.checkpoint, run.settings
+    checkpoint, settings = run.checkpoint, settings_of(run)
     task = task_of(settings)
     if model := task.starts_model:
         raise UserError(

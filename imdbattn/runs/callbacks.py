@@ -1,5 +1,5 @@
 """What watches a run: callbacks for progress, throughput, a loss that is not finite and the
-attention to some reviews; and the loggers.
+attention to some reviews.
 
 Shape suffixes: B reviews of a batch, H heads, Q queries, N reviews that are measured.
 """
@@ -9,19 +9,16 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import lightning as L
 import numpy as np
 import torch
-from lightning.pytorch.loggers import CSVLogger, Logger
 from torch import Tensor, nn
 from tqdm import tqdm
 
 from imdbattn.errors import UserError
-from imdbattn.runs.run_folder import head_name
-from imdbattn.settings.keys import Plain
+from imdbattn.folders.run_folder import head_name
 from imdbattn.tasks.learner import Learner, from_all
 from imdbattn.tasks.loaders import BatchData
 
@@ -175,30 +172,6 @@ class StopOnNaN(L.Callback):
         if first := next(filter(None, from_all(trainer, message)), None):
             raise UserError(first)
         self.unchecked.clear()
-
-
-class Tracker:
-    """What a run logs to: the learning curves in metrics.csv.
-
-    tracking.tracker.LoggersTracker is for a run that has further loggers.
-    """
-
-    def callbacks(self) -> Sequence[L.Callback]:
-        """Returns further callbacks of the Trainer."""
-        return ()
-
-    def start(self, folder: Path, settings: Plain, resume: bool) -> list[Logger]:
-        """Returns the loggers of a run that begins or, with `resume`, continues in its folder."""
-        return [CSVLogger(str(folder), name="", version="")]
-
-    def log_shares(self, shares: Mapping[str, np.ndarray], epoch: int, step: int) -> None:
-        """Logs numbers from 0 to 1 by name, to be shown as histograms."""
-
-    def publish(self, folder: Path, metrics: Plain, choose_by: str) -> None:
-        """Logs the results of a finished run. metrics: content of metrics.json."""
-
-    def finish(self, failed: bool) -> None:
-        """Ends the loggers, also those of a run that failed or was stopped."""
 
 
 # --- the attention of the validation reviews ------------------------------------------------------

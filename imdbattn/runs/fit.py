@@ -12,11 +12,7 @@ from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, Mode
 
 from imdbattn.data.corpus import Corpus
 from imdbattn.errors import only_warning
-from imdbattn.io.files import make_folder, read_checkpoint, read_json, write_table, writing_into
-from imdbattn.runs.callbacks import AttentionEntropy, StopOnNaN, Throughput, Tracker
-from imdbattn.runs.environment import environment
-from imdbattn.runs.resume import ResumeCheckpoint, Stopped, exiting_on_signals
-from imdbattn.runs.run_folder import (
+from imdbattn.folders.run_folder import (
     OTHER_RUN_DIR,
     SPLIT_FILES,
     begin_folder,
@@ -28,6 +24,10 @@ from imdbattn.runs.run_folder import (
     results_file,
     write_json,
 )
+from imdbattn.io.files import make_folder, read_checkpoint, read_json, write_table, writing_into
+from imdbattn.runs.callbacks import AttentionEntropy, StopOnNaN, Throughput
+from imdbattn.runs.environment import environment
+from imdbattn.runs.resume import ResumeCheckpoint, Stopped, exiting_on_signals
 from imdbattn.runs.trainer import (
     build_trainer,
     check_hardware,
@@ -37,11 +37,12 @@ from imdbattn.runs.trainer import (
 )
 from imdbattn.settings.keys import FINGERPRINT, Plain
 from imdbattn.settings.objects import load
-from imdbattn.settings.schema import LoggerPart, Training
+from imdbattn.settings.schema import Training
 from imdbattn.tasks.learner import Learner, SplitScores
 from imdbattn.tasks.loaders import BatchData
 from imdbattn.tasks.per_class import is_uneven, short_name
 from imdbattn.tasks.task import task_of
+from imdbattn.tracking.loggers import Tracker
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +73,7 @@ def fit(cfg: Training, folder: Path, resume: bool = False, earlier: Path | None 
 
 def train(cfg: Training, folder: Path, resume: bool, earlier: Path | None) -> Plain:
     """Does what `fit` does, in a folder that no other process uses."""
-    tracker = tracker_of(cfg.logger)
+    tracker = Tracker(cfg.logger)
     check_hardware(cfg.trainer)
     L.seed_everything(cfg.seed, workers=True, verbose=False)
     if cfg.threads:
@@ -177,18 +178,6 @@ def train(cfg: Training, folder: Path, resume: bool, earlier: Path | None) -> Pl
         for line in [debug_line] if cfg.is_debug else summary(metrics, folder):
             log.info(line)
     return metrics
-
-
-def tracker_of(loggers: Mapping[str, LoggerPart]) -> Tracker:
-    """Returns the tracker of a run with these loggers in addition to metrics.csv.
-
-    Raises UserError for a logger that cannot be used.
-    """
-    if not loggers:
-        return Tracker()
-    from imdbattn.tracking.tracker import LoggersTracker
-
-    return LoggersTracker(loggers)
 
 
 # --- results --------------------------------------------------------------------------------------

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from imdbattn.data.corpus import Corpus
 from imdbattn.errors import UserError
+from imdbattn.folders.run_folder import write_json
 from imdbattn.io.files import read_json
 from imdbattn.runs.apply import load_predictor, with_changes
-from imdbattn.runs.command_settings import Evaluate
 from imdbattn.runs.fit import check_complete, run_facts, score_facts, write_predictions
-from imdbattn.runs.run_folder import write_json
 from imdbattn.runs.trainer import build_trainer, quiet
+from imdbattn.settings.command_settings import Evaluate
 from imdbattn.settings.keys import FINGERPRINT, Plain, overlay
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData

@@ -11,7 +11,7 @@ from torch import nn
 
 from imdbattn.data.corpus import Corpus
 from imdbattn.io.files import Facts, Trained
-from imdbattn.runs.command_settings import Predict
+from imdbattn.settings.command_settings import Predict
 from imdbattn.settings.schema import Training
 from imdbattn.tasks.outputs import Prediction
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from imdbattn.errors import UserError
+from imdbattn.errors import UserError, naming
+from imdbattn.folders.run import Run
 from imdbattn.settings.objects import Kind, load_class
 from imdbattn.settings.schema import Training, validate_as
 
@@ -96,3 +97,12 @@ def validate(settings: Mapping[str, Any]) -> Training:
         raise UserError("task must be given, such as task=reviews")
     task = load_class(target, "task._target_", Task)
     return validate_as(task.part("settings", Training), settings)
+
+
+def settings_of(run: Run) -> Training:
+    """Returns the checked settings of a run. Raises UserError for a wrong or missing value, and for
+    a class that is not trusted.
+    """
+    recorded = run.trusted
+    with naming(run.settings_file):
+        return validate(recorded)

@@ -13,13 +13,13 @@ from torch import nn
 
 from imdbattn.data.corpus import Corpus
 from imdbattn.errors import UserError, naming
+from imdbattn.folders.run import Run
 from imdbattn.io.files import Checkpoint, Facts, Trained, Weights, read_checkpoint, read_json
 from imdbattn.nn.ladder import HEAD
-from imdbattn.runs.run import Run
 from imdbattn.settings.keys import FINGERPRINT, Plain, as_text, job_digest, within, without
 from imdbattn.settings.schema import AnyModel, Training
 from imdbattn.tasks.predictor import Predictor
-from imdbattn.tasks.task import task_of
+from imdbattn.tasks.task import settings_of, task_of
 
 if TYPE_CHECKING:
     from imdbattn.tasks.learner import Learner
@@ -84,7 +84,7 @@ def read_initial(cfg: Training, corpus: Corpus, resumed: Checkpoint | None = Non
     )
     run_of_init = Run(init, cfg.trust, cfg.dump())
     run_of_init.require(run_of_init.settings_file, run_of_init.file)
-    other = run_of_init.settings
+    other = settings_of(run_of_init)
     weights, facts = run_of_init.weights
     prefix = task_of(other).encoder
     if prefix and cfg.task != other.task:

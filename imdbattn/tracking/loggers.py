@@ -1,9 +1,8 @@
 """The loggers of a run: metrics.csv always, and those that conf/logger names by `_target_`."""
 
 import inspect
-import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,6 +14,7 @@ from lightning.pytorch.loggers import CSVLogger, Logger
 from lightning.pytorch.utilities import rank_zero_only
 
 from imdbattn.errors import UserError, naming, only_warning
+from imdbattn.io.files import read_json
 from imdbattn.settings.credentials import without_credentials
 from imdbattn.settings.keys import Plain, flat
 from imdbattn.settings.objects import load_class, make
@@ -86,30 +86,93 @@ def log_settings(logger: Logger, run: Start) -> None:
     logger.log_hyperparams(flat(run.settings | {"environment": run.environment}))
 
 
-def check_loggers(parts: Mapping[str, LoggerPart]) -> None:
-    """Raises UserError for a missing package, a `_target_` that is not a Logger, or wrong
-    arguments.
+class Tracker:
+    """The loggers of a run: that of metrics.csv, then those that conf/logger names.
+
+    parts: the setting `logger`. Raises UserError for a missing package, a `_target_` that is not a
+    Logger, or wrong arguments.
     """
-    for name, part in parts.items():
-        if part.needs and find_spec(part.needs) is None:
-            raise UserError(f"logger={name} needs a package: pip install {part.needs}")
-        key = f"logger.{name}"
-        values = part.given()
-        kind = load_class(part.target, f"{key}._target_", Logger)
-        with naming(key):
-            if issubclass(kind, RunLogger) and kind.settings is not None:
-                validate_as(kind.settings, values)
-            inspect.signature(kind).bind(**arguments_of(values))
 
+    def __init__(self, parts: Mapping[str, LoggerPart]):
+        self.loggers: list[Logger] = []
+        self.parts: dict[str, Plain] = {}  # `_target_` and arguments
+        self.kinds: dict[str, type[Logger]] = {}
+        for name, part in parts.items():
+            if part.needs and find_spec(part.needs) is None:
+                raise UserError(f"logger={name} needs a package: pip install {part.needs}")
+            key, values = f"logger.{name}", part.given()
+            kind = load_class(part.target, f"{key}._target_", Logger)
+            with naming(key):
+                if issubclass(kind, RunLogger) and kind.settings is not None:
+                    validate_as(kind.settings, values)
+                inspect.signature(kind).bind(**arguments_of(values))
+            self.parts[name], self.kinds[name] = values, kind
 
-def callbacks_of(parts: Mapping[str, LoggerPart]) -> list[Callback]:
-    """Returns the callbacks of the loggers in these settings."""
-    callbacks: list[Callback] = []
-    for name, part in parts.items():
-        kind = load_class(part.target, f"logger.{name}._target_", Logger)
-        if issubclass(kind, RunLogger):
-            callbacks += kind.callbacks(arguments_of(part.given()))
-    return callbacks
+    def callbacks(self) -> list[Callback]:
+        """Returns the callbacks of the Trainer that these loggers need."""
+        callbacks: list[Callback] = []
+        for name, kind in self.kinds.items():
+            if issubclass(kind, RunLogger):
+                callbacks += kind.callbacks(arguments_of(self.parts[name]))
+        return callbacks
+
+    def start(self, folder: Path, settings: Plain, resume: bool) -> list[Logger]:
+        """Builds the loggers of a run; processes other than the first have metrics.csv only.
+
+        settings: of the run. resume: whether it continues the run in the folder. Raises UserError
+        of one line that names the logger.
+        """
+        self.loggers = [CSVLogger(str(folder), name="", version="")]
+        if rank_zero_only.rank != 0 or not self.kinds:  # type: ignore[attr-defined]
+            return self.loggers
+        fold = settings["data"].get("fold")
+        name = f"{settings['model']['name']}-s{settings['seed']}"
+        if fold:
+            name += f"-fold{fold}"
+        file = folder / "environment.json"
+        environment = without_credentials(read_json(file) if file.exists() else {})
+        run = Start(folder, name, without_credentials(settings), environment, resume)
+        for choice, part in self.parts.items():
+            key = f"logger.{choice}"
+            logger: Logger = make(with_places(part, run), key, Logger)
+            started = True
+            with naming(key):
+                if isinstance(logger, RunLogger):
+                    started = logger.start(run)
+                else:
+                    log_settings(logger, run)
+            if started:
+                self.loggers.append(logger)
+        return self.loggers
+
+    def log_shares(self, shares: Mapping[str, np.ndarray], epoch: int, step: int) -> None:
+        """Logs histograms to the loggers that have them. A failure causes only a warning."""
+        for logger in self.loggers:
+            if isinstance(logger, RunLogger):
+                with only_warning(log, f"{type(logger).__name__}: histograms were not logged"):
+                    logger.log_shares(shares, epoch, step)
+
+    def publish(self, folder: Path, metrics: Plain, choose_by: str) -> None:
+        """Logs the results in a run folder. A failure causes only a warning.
+
+        metrics: content of metrics.json. choose_by: see `values_of`.
+        """
+        values = values_of(metrics, choose_by)
+        for logger in self.loggers[1:]:  # the first one is that of metrics.csv
+            with only_warning(log, f"{type(logger).__name__}: results were not logged"):
+                if isinstance(logger, RunLogger):
+                    logger.publish(folder, metrics, values)
+                else:
+                    logger.log_metrics(values, step=metrics["steps"])
+
+    def finish(self, failed: bool) -> None:
+        """Ends the loggers, so that nothing of the next job in this process is logged to them."""
+        for logger in self.loggers[1:]:
+            with only_warning(log, f"{type(logger).__name__} did not end"):
+                if isinstance(logger, RunLogger):
+                    logger.end(failed)
+                elif hasattr(logger, "close"):
+                    logger.close()
 
 
 def arguments_of(part: Plain) -> Plain:
@@ -117,49 +180,17 @@ def arguments_of(part: Plain) -> Plain:
     return {key: value for key, value in part.items() if key not in (NEEDS, "_target_")}
 
 
-def build_loggers(
-    parts: Mapping[str, LoggerPart], folder: Path, config: Plain, resume: bool = False
-) -> list[Logger]:
-    """Builds the loggers of a training run: that of metrics.csv, then those of `parts`.
-
-    Only the first process has those. config: the settings of the run. resume: whether it continues
-    the run in the folder. Raises UserError of one line that names the logger.
-    """
-    loggers: list[Logger] = [CSVLogger(str(folder), name="", version="")]
-    if rank_zero_only.rank != 0:  # type: ignore[attr-defined]
-        return loggers
-    fold = config["data"].get("fold")
-    name = f"{config['model']['name']}-s{config['seed']}"
-    if fold:
-        name += f"-fold{fold}"
-    file = folder / "environment.json"
-    environment = json.loads(file.read_text()) if file.exists() else {}
-    run = Start(folder, name, without_credentials(config), without_credentials(environment), resume)
-    for choice, part in parts.items():
-        key = f"logger.{choice}"
-        logger: Logger = make(with_places(part.given(), run), key, Logger)
-        started = True
-        with naming(key):
-            if isinstance(logger, RunLogger):
-                started = logger.start(run)
-            else:
-                log_settings(logger, run)
-        if started:
-            loggers.append(logger)
-    return loggers
-
-
 def with_places(part: Plain, run: Start) -> Plain:
     """Returns `_target_` and arguments, with the run's values for {run}, {parent} and {name}."""
     folder = run.folder.resolve()
     replaced = {"{run}": str(folder), "{parent}": str(folder.parent), "{name}": run.name}
-    arguments = {"_target_": part["_target_"], **arguments_of(part)}
-    for key, value in arguments.items():
+    filled = {"_target_": part["_target_"], **arguments_of(part)}
+    for key, value in filled.items():
         if isinstance(value, str):
             for mark, text in replaced.items():
                 value = value.replace(mark, text)
-            arguments[key] = value
-    return arguments
+            filled[key] = value
+    return filled
 
 
 def values_of(metrics: Plain, choose_by: str = "accuracy") -> dict[str, float]:
@@ -170,36 +201,3 @@ def values_of(metrics: Plain, choose_by: str = "accuracy") -> dict[str, float]:
     chosen = short_name(choose_by)
     names = VALUES | {f"best/val_{chosen}": f"val_{chosen}", f"test/{chosen}": f"test_{chosen}"}
     return {name: metrics[key] for name, key in names.items() if key in metrics}
-
-
-def publish_results(
-    loggers: Sequence[Logger], folder: Path, metrics: Plain, choose_by: str
-) -> None:
-    """Logs the results in a run folder. A failure causes only a warning."""
-    values = values_of(metrics, choose_by)
-    for logger in loggers[1:]:  # the first one is that of metrics.csv
-        with only_warning(log, f"{type(logger).__name__}: results were not logged"):
-            if isinstance(logger, RunLogger):
-                logger.publish(folder, metrics, values)
-            else:
-                logger.log_metrics(values, step=metrics["steps"])
-
-
-def log_shares(
-    loggers: Sequence[Logger], shares: Mapping[str, np.ndarray], epoch: int, step: int
-) -> None:
-    """Logs histograms to the loggers that have them. A failure causes only a warning."""
-    for logger in loggers:
-        if isinstance(logger, RunLogger):
-            with only_warning(log, f"{type(logger).__name__}: histograms were not logged"):
-                logger.log_shares(shares, epoch, step)
-
-
-def finish_loggers(loggers: Sequence[Logger], failed: bool) -> None:
-    """Finishes their runs, so that nothing of the next job in this process is logged to them."""
-    for logger in loggers[1:]:
-        with only_warning(log, f"{type(logger).__name__} did not end"):
-            if isinstance(logger, RunLogger):
-                logger.end(failed)
-            elif hasattr(logger, "close"):
-                logger.close()

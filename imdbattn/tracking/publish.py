@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from imdbattn.errors import only_warning
-from imdbattn.runs.run_folder import SPLIT_FILES
+from imdbattn.folders.run_folder import SPLIT_FILES
 from imdbattn.settings.keys import Plain
 from imdbattn.tracking.wandb_run import finish_wandb, start_wandb
 
@@ -66,14 +66,15 @@ def send_model(run: wandb.Run, folder: Path, trust: str | list[str] | None) -> N
     import wandb
 
     with only_warning(log, "W&B: the model was not uploaded"):
-        from imdbattn.runs.run import Run
+        from imdbattn.exports.folder import write_export
+        from imdbattn.folders.run import Run
+        from imdbattn.tasks.task import settings_of
         from imdbattn.tasks.weights import predictor_of
-        from imdbattn.tools.export.folder import write_export
 
         opened = Run(folder, trust)
         with TemporaryDirectory() as temporary:
             model = Path(temporary, "model")
-            write_export(predictor_of(opened.settings, opened.checkpoint), model, folder)
+            write_export(predictor_of(settings_of(opened), opened.checkpoint), model, folder)
             artifact = wandb.Artifact(f"{run.name}-{run.id}", type="model")
             artifact.add_dir(str(model))
             run.log_artifact(artifact)

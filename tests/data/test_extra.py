@@ -15,14 +15,15 @@ from hypothesis import strategies as st
 
 from imdbattn.data.corpus import read_texts
 from imdbattn.errors import UserError
+from imdbattn.exports.folder import portable
+from imdbattn.folders.run import Run
 from imdbattn.launch.job import complete
 from imdbattn.runs.fit import fit
-from imdbattn.runs.run import Run
 from imdbattn.runs.score import score_run
 from imdbattn.tasks.masked_words.module import MaskedWordData
 from imdbattn.tasks.reviews.classifier import ReviewClassifier, ReviewData
 from imdbattn.tasks.reviews.phrases import training_folds
-from imdbattn.tools.export.folder import portable
+from imdbattn.tasks.task import settings_of
 
 from ..commands import label_texts
 from ..nets import learner, net, reviews
@@ -189,7 +190,7 @@ def test_a_finished_run_does_not_need_its_table_and_an_export_does_not_name_its_
 ):
     folder, metrics = trained("distilled")
     shutil.copytree(folder, tmp_path / "run")
-    own = Run(folder).settings
+    own = settings_of(Run(folder))
     assert complete(folder, own), "a resumed sweep keeps it"
     assert portable(own.dump())["data"]["extra"] == "labelled.csv"
     config = tmp_path / "run" / "config.yaml"

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from imdbattn.errors import UserError
+from imdbattn.folders.run import Run, read_curves
 from imdbattn.io.files import read_checkpoint
 from imdbattn.nn.watch import Attended
 from imdbattn.runs.apply import load_predictor
 from imdbattn.runs.callbacks import evaluation_mode
 from imdbattn.runs.fit import fit
-from imdbattn.runs.run import Run, read_curves
 
 from ..nets import batch, learner, net
 

@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from imdbattn.data.corpus import prepare_reviews
+from imdbattn.folders.run import Run
 from imdbattn.nn.ladder import Mask, sinusoids
 from imdbattn.runs.apply import load_predictor
 from imdbattn.runs.fit import write_results
-from imdbattn.runs.run import Run
 from imdbattn.runs.trainer import build_trainer
 from imdbattn.tasks.reviews.classifier import ReviewClassifier, ReviewData
-from imdbattn.tasks.task import validate
+from imdbattn.tasks.task import settings_of, validate
 from imdbattn.tasks.weights import predictor_of
 from imdbattn.tools.explain.figures import (
     by_distance,
@@ -129,7 +129,7 @@ def test_rotary_positions_show_the_products_of_a_rotated_vector(reader):
 def test_a_picture_that_fails_gives_only_a_warning(trained, tmp_path, monkeypatch, caplog):
     monkeypatch.delattr("imdbattn.tools.explain.pictures.write_attention")
     run = Run(trained("base")[0])
-    cfg, predictor = run.settings, predictor_of(run.settings, run.checkpoint)
+    cfg, predictor = settings_of(run), predictor_of(settings_of(run), run.checkpoint)
     module = ReviewClassifier(
         predictor.net, validate(cfg.dump() | {"test": False, "pictures": True}), predictor.facts
     )

@@ -461,7 +461,7 @@ def test_other_reviews_and_other_vectors_are_refused(stopped, tmp_path):
 
 def test_a_run_that_is_still_active_is_not_resumed(stopped, monkeypatch):
     cfg, folder = stopped
-    monkeypatch.setattr("imdbattn.runs.run_folder.LOCK_SECONDS", 0.1)
+    monkeypatch.setattr("imdbattn.folders.run_folder.LOCK_SECONDS", 0.1)
     with FileLock(folder / ".lock"):
         refused(cfg, folder, "another run is active in .*: wait for it")
 

@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from imdbattn.errors import UserError
+from imdbattn.folders.run_folder import SPLIT_FILES
 from imdbattn.runs import environment
 from imdbattn.runs.fit import fit
-from imdbattn.runs.run_folder import SPLIT_FILES
 from imdbattn.runs.score import score_run
 from imdbattn.settings.models import BEYOND, RUNGS
 

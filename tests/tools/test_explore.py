@@ -100,9 +100,9 @@ def changed(page, labels) -> Callable[..., tuple[SimpleNamespace, Any, Any]]:
     """changed(rung, changes...): what the page shows, a copy of its net, and the batch of TEXT."""
 
     def get(rung: str, **changes: Any) -> tuple[SimpleNamespace, Any, Any]:
-        model = page.runs.model(page.run(labels[rung]))
-        batch = model.predictor.batches([TEXT])[0, np.arange(1)]
-        return page.read(labels[rung], **changes), copy.deepcopy(model.net), batch
+        predictor = page.runs.predictor(page.run(labels[rung]))
+        batch = predictor.batches([TEXT])[0, np.arange(1)]
+        return page.read(labels[rung], **changes), copy.deepcopy(predictor.net), batch
 
     return get
 
@@ -326,7 +326,7 @@ def test_positions_are_the_products_of_the_position_vectors(page, labels):
 
 def test_the_encoder_decoder_gives_the_output_of_predict(page, labels):
     run = page.run(labels[WRITER[0]])
-    model = page.runs.model(run)
+    model = imdbattn.load(page.runs.run(run).folder)
     for beams, source in itertools.product((1, 4), ("ABC", "FEDC", "A")):
         found = page.ask("write", run=run, text=source, beams=beams)
         expected = model.predict([source], beams=beams)[0]

@@ -287,8 +287,9 @@ def test_classify_gives_labels_words_probabilities_and_weights(page, written, op
     own = names_of(page, tab)[page.run(page.runs.labels[next(iter(page.runs.by_id))])]
     name = next(key for key, value in names_of(page, tab).items() if value == own)
     found = tab.evaluate("([text, model]) => imdbattn.classify(text, model)", [TEXT, own])
-    expected = page.runs.model(name).explain(TEXT)
-    assert found["labels"] == page.runs.model(name).labels
+    model = imdbattn.load(page.runs.run(name).folder)
+    expected = model.explain(TEXT)
+    assert found["labels"] == model.labels
     assert found["tokens"] == expected.words
     assert found["label"] == expected.label
     assert sum(found["probabilities"]) == pytest.approx(1)

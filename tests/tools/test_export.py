@@ -21,15 +21,15 @@ import imdbattn
 from imdbattn.data import corpus, glove
 from imdbattn.data.tokens import FIRST_WORD, Tokenizer
 from imdbattn.errors import UserError
+from imdbattn.exports import folder as export
+from imdbattn.exports.folder import is_export, read_export, write_export
+from imdbattn.exports.graph import Graph, example, to_onnx, to_program
+from imdbattn.exports.vectors import with_vectors
 from imdbattn.io.files import sha256_of
 from imdbattn.runs.apply import load_predictor
 from imdbattn.runs.score import score_run
 from imdbattn.settings.models import BEYOND, RUNGS
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
-from imdbattn.tools.export import folder as export
-from imdbattn.tools.export.folder import is_export, read_export, write_export
-from imdbattn.tools.export.graph import Graph, example, to_onnx, to_program
-from imdbattn.tools.export.vectors import with_vectors
 
 from .. import nets
 from ..commands import changed
@@ -114,7 +114,7 @@ def test_it_states_how_many_labels_change(model, monkeypatch, tmp_path):
     predictor, run = model("residual_pe")
     assert write_export(predictor, tmp_path / "none", run, vectors="all")["changed_labels"] == 0
     keep = torch.arange(FIRST_WORD, FIRST_WORD + len(FILLER))
-    monkeypatch.setattr("imdbattn.tools.export.vectors.training_words", lambda *_: keep)
+    monkeypatch.setattr("imdbattn.exports.vectors.training_words", lambda *_: keep)
     facts = write_export(predictor, tmp_path / "m", run)
     texts = corpus.read_texts(run / "reviews.parquet")
     labels = [[r.output for r in p.label(texts)] for p in (predictor, read_export(tmp_path / "m"))]

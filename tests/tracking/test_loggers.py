@@ -9,7 +9,7 @@ from lightning.pytorch.loggers import Logger
 
 from imdbattn.errors import UserError
 from imdbattn.runs.fit import fit
-from imdbattn.tracking.loggers import check_loggers, values_of
+from imdbattn.tracking.loggers import Tracker, values_of
 
 OWN = """
 import json
@@ -107,7 +107,7 @@ def test_a_wrong_argument_of_a_logger_is_one_line_before_data_are_read(
 def test_what_is_no_logger_is_one_line(settings, small):
     words = [*small, "+logger.x._target_=collections.OrderedDict"]
     with pytest.raises(UserError, match=r"logger\.x\._target_=.* is not a subclass of"):
-        check_loggers(settings(*words).logger)
+        Tracker(settings(*words).logger)
 
 
 def test_mlflow_has_curves_settings_results_and_files(settings, small, tmp_path):

@@ -25,13 +25,7 @@ from imdbattn.settings.keys import conf_dir, flat
 from imdbattn.settings.models import RUNGS
 from imdbattn.settings.schema import LoggerPart
 from imdbattn.tracking import wandb_run
-from imdbattn.tracking.loggers import (
-    VALUES,
-    build_loggers,
-    check_loggers,
-    finish_loggers,
-    publish_results,
-)
+from imdbattn.tracking.loggers import VALUES, Tracker
 from imdbattn.tracking.publish import publish_comparison
 from tests.conftest import ENVIRONMENT
 from tests.report.test_report import made_up
@@ -127,9 +121,10 @@ def published(trained, settings, tmp_path_factory):
             patch.setenv(name, value)
         patch.setenv("WANDB_RUN_GROUP", "a-sweep")  # as a sweep sets it for its jobs
         patch.setitem(config, "password", "open sesame")
-        loggers = build_loggers(logger, folder, config)
-        publish_results(loggers, folder, metrics, config["choose_by"])
-        finish_loggers(loggers, False)
+        tracker = Tracker(logger)
+        tracker.start(folder, config, resume=False)
+        tracker.publish(folder, metrics, config["choose_by"])
+        tracker.finish(failed=False)
     return read_back(folder), metrics, page
 
 
@@ -157,8 +152,9 @@ CONVENTIONS = {
 def header_of(settings, folder: Path, *overrides: str):
     """The header of a run that is started with these settings, in the environment as it is."""
     folder.mkdir()
-    loggers = build_loggers(wandb_settings(settings, *overrides), folder, CONFIG)
-    finish_loggers(loggers, False)
+    tracker = Tracker(wandb_settings(settings, *overrides))
+    tracker.start(folder, CONFIG, resume=False)
+    tracker.finish(failed=False)
     return read_back(folder).run
 
 
@@ -182,7 +178,7 @@ def test_any_argument_of_wandb_init_is_a_setting_and_nothing_else(settings, tmp_
     run = header_of(settings, tmp_path / "run", *words)
     assert (run.job_type, run.run_id, set(run.tags)) == ("try", "mine", {"a", "b"})
     with pytest.raises(UserError, match=r"no setting jobtype; the nearest is job_type"):
-        check_loggers(wandb_settings(settings, "+logger.wandb.jobtype=try"))
+        Tracker(wandb_settings(settings, "+logger.wandb.jobtype=try"))
 
 
 def test_confusion_matrix_predictions_picture_and_page_are_logged(published):

@@ -220,11 +220,12 @@ class ReviewClassifier(Learner):
         trust: packages whose classes the run's settings may name. Raises UserError for anything
         but tensors and plain values, and for a class that is not trusted.
         """
-        from imdbattn.runs.run import Run
+        from imdbattn.folders.run import Run
+        from imdbattn.tasks.task import settings_of
         from imdbattn.tasks.weights import predictor_of
 
         run = Run(checkpoint_path, trust)
-        predictor: Any = predictor_of(run.settings, run.checkpoint)
+        predictor: Any = predictor_of(settings_of(run), run.checkpoint)
         return cls(predictor.net, predictor.cfg, predictor.facts).to(map_location)
 
     def parts(self) -> Iterator[CheckedPart]:

@@ -29,7 +29,7 @@ from imdbattn.io.files import Facts, Trained
 from imdbattn.nn.beyond.attention import LabelQueryPooling
 from imdbattn.nn.ladder import ClsPooling, MeanPooling
 from imdbattn.nn.watch import rollout, watch
-from imdbattn.runs.command_settings import Predict
+from imdbattn.settings.command_settings import Predict
 from imdbattn.settings.schema import ReviewDataSettings
 from imdbattn.tasks.networks import batch_options, build_classifier, trained_words
 from imdbattn.tasks.outputs import DETAILED, AttentionWeights, Classification

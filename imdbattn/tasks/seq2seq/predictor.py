@@ -16,7 +16,7 @@ from imdbattn.data.vocabulary import PAD, UNK, Vocabulary
 from imdbattn.errors import UserError, visible
 from imdbattn.io.files import Facts, Trained
 from imdbattn.nn.encoder_decoder import EncoderDecoder, beam_search
-from imdbattn.runs.command_settings import Predict
+from imdbattn.settings.command_settings import Predict
 from imdbattn.settings.pairs import ReverseData, TranslationData
 from imdbattn.tasks.networks import make_net
 from imdbattn.tasks.outputs import Translation

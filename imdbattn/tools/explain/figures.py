@@ -16,12 +16,12 @@ import numpy as np
 import torch
 from torch import nn
 
+from imdbattn.folders.run import Curves
+from imdbattn.folders.run_folder import ATTENTION_SHARE, attention_of
 from imdbattn.io.files import write_atomically
 from imdbattn.nn.beyond.attention import RotaryAttention
 from imdbattn.nn.ladder import Learned, Sinusoidal, sinusoids
 from imdbattn.report.pages import integer_ticks, new_figure, png, style
-from imdbattn.runs.run import Curves
-from imdbattn.runs.run_folder import ATTENTION_SHARE, attention_of
 from imdbattn.tasks.outputs import AttentionWeights, Classification, Prediction, Translation
 
 if TYPE_CHECKING:

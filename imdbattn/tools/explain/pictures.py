@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from imdbattn.data.pairs import joined_symbols
+from imdbattn.folders.run import read_curves
+from imdbattn.folders.run_folder import ATTENTION_SHARE
 from imdbattn.io.files import write_atomically
 from imdbattn.report.pages import png
 from imdbattn.runs.callbacks import fixed_batches, measure
-from imdbattn.runs.run import read_curves
-from imdbattn.runs.run_folder import ATTENTION_SHARE
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 from imdbattn.tasks.seq2seq.predictor import Seq2SeqPredictor
 from imdbattn.tools.explain.figures import attention_over_epochs, draw_positions, learning_curves

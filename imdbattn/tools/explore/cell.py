@@ -54,17 +54,18 @@ class Cell(Read):
         Raises UserError for a part of one's own that does not use `Attention`.
         """
         reading = self.reading(runs)
-        attention = self.attention(reading.model.net)
+        attention = self.attention(reading.predictor.net)
         probabilities, inputs, output_1HQV = self.computed(reading, attention)
         arrays = self.arrays(attention, inputs, output_1HQV)
         keys = len(arrays["mask"])
         words = [reading.text[start:end] for start, end in reading.read_places] or ["<pad>"]
         before = ["<cls>"] * (keys - self.padding - len(words))
+        labels = reading.predictor.facts["labels"]
         facts = {
             "names": [*before, *words, *["<pad>"] * self.padding],
             "score": type(attention.score).__name__,
             "scale": getattr(attention.score, "scale", None),
-            "probabilities": dict(zip(reading.model.labels, probabilities, strict=True)),
+            "probabilities": dict(zip(labels, probabilities, strict=True)),
             "shapes": {name: list(array.shape) for name, array in arrays.items()},
         }
         return framed(facts, [array.float().cpu().numpy() for array in arrays.values()])
@@ -90,7 +91,7 @@ class Cell(Read):
         hook = attention.register_forward_hook(
             lambda _, *call: calls.append(call), with_kwargs=True
         )
-        with hook, changed(reading.model.net, reading.changes):
+        with hook, changed(reading.predictor.net, reading.changes):
             probability_BC = reading.predictor.probabilities(self.padded(reading.batch))
         ((positional, named, output_1HQV),) = calls
         bound = inspect.signature(attention.forward).bind(*positional, **named)

@@ -23,13 +23,13 @@ from torch import Tensor
 from imdbattn.data.sources.order_probe import SLOTS
 from imdbattn.data.tokens import FIRST_WORD, RULES, pipeline_of
 from imdbattn.errors import UserError, in_line
+from imdbattn.exports.vectors import SLOTS as SLOT_WEIGHTS
+from imdbattn.exports.vectors import build
+from imdbattn.folders.run_folder import SPLIT_FILES
 from imdbattn.io.files import expanded, write_atomically, writing_into
 from imdbattn.report.finished_runs import FinishedRun
-from imdbattn.runs.run_folder import SPLIT_FILES
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 from imdbattn.tools.explore.description import Network, described, offsets_VD, weights_of
-from imdbattn.tools.export.vectors import SLOTS as SLOT_WEIGHTS
-from imdbattn.tools.export.vectors import build
 
 log = logging.getLogger(__name__)
 

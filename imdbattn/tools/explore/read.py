@@ -18,7 +18,6 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from imdbattn.api.model import Model
 from imdbattn.data.tokens import UNK
 from imdbattn.errors import UserError
 from imdbattn.tasks.outputs import AttentionWeights, Classification, Prediction, entropy
@@ -40,9 +39,8 @@ class Reading:
     that are not read.
     """
 
-    def __init__(self, model: Model, text: str, changes: Changes):
-        self.model = model
-        self.predictor = predictor = cast(ReviewPredictor, model.predictor)
+    def __init__(self, predictor: ReviewPredictor, text: str, changes: Changes):
+        self.predictor = predictor
         self.text = text
         self.changes = changes
         words = predictor.words_read(text)
@@ -77,7 +75,7 @@ class Reading:
     def explained(self) -> tuple[Classification, str | None]:
         """Returns the prediction, and why it has no attention weights, if it has none."""
         predictor = self.predictor
-        net = self.model.net
+        net = predictor.net
         places = self.read_places
         with changed(net, self.changes), torch.no_grad():
             try:
@@ -151,7 +149,8 @@ class Read(Message):
     changes: Changes = Changes()
 
     def reading(self, runs: Runs) -> Reading:
-        return Reading(runs.model(self.run), self.text, self.changes)
+        predictor = cast(ReviewPredictor, runs.predictor(self.run))
+        return Reading(predictor, self.text, self.changes)
 
     def prediction(self, runs: Runs) -> Prediction:
         return self.reading(runs).explained()[0]
@@ -159,7 +158,7 @@ class Read(Message):
     def answer(self, runs: Runs) -> bytes:
         """Returns, as `framed`, facts and the weights (H, Q, K) of layers and of the pooling."""
         reading = self.reading(runs)
-        model = reading.model
+        net = reading.predictor.net
         prediction, note = reading.explained()
         attention = prediction.attention
         attentions = [] if attention is None else attentions_of(attention)
@@ -173,9 +172,9 @@ class Read(Message):
             "unread": reading.unread,
             "keys": attention.keys if attention else [],
             "cls": bool(attention and attention.cls),
-            "layers": len(getattr(model.net, "layers", ())),
+            "layers": len(getattr(net, "layers", ())),
             "attentions": [about for about, _ in attentions],
-            "has_positions": bool(positional(model.net)),
+            "has_positions": bool(positional(net)),
             "note": note,
         }
         if self.changes:
@@ -217,7 +216,7 @@ class Positions(Message):
 
     def answer(self, runs: Runs) -> bytes:
         """Returns, as `framed`, the products pe_i . pe_j (T, T), and what distances add."""
-        net = runs.model(self.run).net
+        net = runs.predictor(self.run).net
         tables = position_tables(net, self.length) if hasattr(net, "positions") else {}
         layers = scores_by_distance(net) if hasattr(net, "layers") else {}
         products = [pe_TD @ pe_TD.T for pe_TD in tables.values()]

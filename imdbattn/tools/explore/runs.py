@@ -10,8 +10,8 @@ from typing import TypedDict, cast
 
 from pydantic import BaseModel, ConfigDict
 
-from imdbattn.api.model import Model, load
 from imdbattn.errors import UserError, in_line
+from imdbattn.folders.run_folder import SPLIT_FILES
 from imdbattn.io.files import expanded
 from imdbattn.report.content import Skipped
 from imdbattn.report.finished_runs import (
@@ -20,7 +20,9 @@ from imdbattn.report.finished_runs import (
     read_run,
 )
 from imdbattn.report.variants import Variant, in_short, variants
-from imdbattn.runs.run_folder import SPLIT_FILES
+from imdbattn.runs.apply import load_predictor
+from imdbattn.settings.command_settings import OfRun
+from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 from imdbattn.tools.explore.onefile import (
     Entry,
@@ -66,9 +68,7 @@ class Runs:
         # Called with the name of a run and its version, so that a run that is trained again is read
         # again.
         self.read = lru_cache(None)(lambda name, _: read_run(self.by_id[name].folder))
-        self.load = lru_cache(LOADED)(
-            lambda name, _: load(self.by_id[name].folder, cfg.trust, **cfg.data.model_dump())
-        )
+        self.load = lru_cache(LOADED)(lambda name, _: self.loaded(self.by_id[name].folder))
         # One model computes at a time: threads would compete for the processor, and explanations
         # change a model.
         self.lock = threading.Lock()
@@ -93,14 +93,19 @@ class Runs:
     def run(self, name: str) -> FinishedRun:
         return self.read(name, self.version(name))
 
-    def model(self, name: str) -> Model:
+    def loaded(self, folder: Path) -> Predictor:
+        settings = OfRun(run=str(folder), trust=self.cfg.trust, data=self.cfg.data)
+        predictor, _ = load_predictor(settings)
+        return predictor
+
+    def predictor(self, name: str) -> Predictor:
         """Returns the model of a run. Call it while holding `lock`."""
         return self.load(name, self.version(name))
 
     def entry(self, name: str) -> Entry:
         """Returns a run as a model of a file. Call it while holding `lock`."""
         run = self.run(name)
-        predictor = cast(ReviewPredictor, self.model(name).predictor)  # `Entry.refuse` checks it
+        predictor = cast(ReviewPredictor, self.predictor(name))  # `Entry.refuse` checks it
         return Entry(self.labels[name], predictor, run.metrics, run)
 
     def listed(self) -> Listed:

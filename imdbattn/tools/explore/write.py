@@ -10,7 +10,6 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from imdbattn.api.model import Model
 from imdbattn.data.vocabulary import EOS, MARKERS, PAD
 from imdbattn.nn.encoder_decoder import NEVER, beam_search
 from imdbattn.tasks.outputs import Translation
@@ -57,7 +56,7 @@ class Write(Message):
 
     def prediction(self, runs: Runs) -> Translation:
         """Returns the output. Raises UserError for a source without symbols."""
-        predictor = predictor_of(runs.model(self.run))
+        predictor = cast(Seq2SeqPredictor, runs.predictor(self.run))
         (written,) = predictor.write([self.text], self.beams, self.length_penalty)
         predictor.warnings()  # clears those that commands print at the end
         return written
@@ -66,7 +65,7 @@ class Write(Message):
     def answer(self, runs: Runs) -> Written:
         """Returns the output, its steps, and all beams."""
         written = self.prediction(runs)
-        predictor = predictor_of(runs.model(self.run))
+        predictor = cast(Seq2SeqPredictor, runs.predictor(self.run))
         source_vocabulary, vocabulary = predictor.vocabularies
         ids = source_vocabulary.encode(written.source)
         source_1S = torch.tensor([ids], device=predictor.device)
@@ -114,7 +113,3 @@ def step_of(token: int, probability_V: Tensor, names: Sequence[str]) -> Step:
         "probability": probability_V[token].item(),
         "alternatives": list(zip(symbols, shares.tolist(), strict=True)),
     }
-
-
-def predictor_of(model: Model) -> Seq2SeqPredictor:
-    return cast(Seq2SeqPredictor, model.predictor)

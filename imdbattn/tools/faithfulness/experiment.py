@@ -25,15 +25,16 @@ from imdbattn.data.corpus import prepare_reviews, read_texts
 from imdbattn.data.ragged import Batch, Batches, EvalBatches, read_places
 from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.errors import UserError
+from imdbattn.folders.run import Run
 from imdbattn.io.files import expanded, make_folder, sha256_of, write_table
 from imdbattn.nn.ladder import Classifier
 from imdbattn.report.finished_runs import FinishedRun, find_runs, grouped, skip
 from imdbattn.runs.apply import with_changes
 from imdbattn.runs.environment import keep_memory, use_onednn
-from imdbattn.runs.run import Run
 from imdbattn.runs.score import check_fingerprint
 from imdbattn.settings.objects import load
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
+from imdbattn.tasks.task import settings_of
 from imdbattn.tools.faithfulness import erasure, scores
 from imdbattn.tools.faithfulness.edited_pairs import Pair, edited_words, read_pairs
 from imdbattn.tools.faithfulness.settings import Faithfulness
@@ -135,7 +136,7 @@ class Subject:
         checkpoint = opened.checkpoint
         self.key = sha256_of(checkpoint)[:8]  # identifies the weights
         self.folder = out / "runs" / f"{checkpoint.parents[1].name}-{self.key}"
-        self.settings = with_changes(opened.settings, cfg.data.model_dump())
+        self.settings = with_changes(settings_of(opened), cfg.data.model_dump())
         self.corpus = prepare_reviews(self.settings.data)  # type: ignore[arg-type]
         check_fingerprint(run.folder, cfg.split, self.corpus)
         self.fingerprint = self.corpus.fingerprints[cfg.split]

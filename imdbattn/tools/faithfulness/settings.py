@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from imdbattn.report.settings import OfRuns
-from imdbattn.runs.command_settings import LocalData
+from imdbattn.settings.command_settings import LocalData
 from imdbattn.settings.schema import (
     ClassSettings,
     Count,

@@ -36,6 +36,8 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 from imdbattn.errors import UserError, in_shell
+from imdbattn.folders.run import Run
+from imdbattn.folders.run_folder import finished
 from imdbattn.io.files import acquired, read_json, write_atomically, writing_into
 from imdbattn.launch.composition import composed
 from imdbattn.launch.hydra_config import plain_dict, quote
@@ -45,8 +47,6 @@ from imdbattn.launch.process import SWEEP_PID
 from imdbattn.report.comparison import spread
 from imdbattn.report.comparison_page import mean_and_sd
 from imdbattn.report.pages import Report, Section, as_table, print_reports, write_report
-from imdbattn.runs.run import Run
-from imdbattn.runs.run_folder import finished
 from imdbattn.settings.keys import as_text, within
 from imdbattn.settings.schema import Training
 from imdbattn.settings.trust import refuse_untrusted

@@ -1,7 +1,6 @@
 """A run, opened from its folder, from an export of its model, or from one of its checkpoints.
 
-Imports nothing slow: torch, pandas and pydantic are loaded when weights, tables or checked settings
-are read.
+Imports nothing slow: torch and pandas are loaded when weights or tables are read.
 """
 
 import csv
@@ -12,16 +11,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from imdbattn.errors import UserError, naming
+from imdbattn.errors import UserError
+from imdbattn.folders.run_folder import finished
 from imdbattn.io.files import Trained, expanded, read_checkpoint, read_json
-from imdbattn.runs.run_folder import finished
 from imdbattn.settings.keys import Plain
 from imdbattn.settings.trust import plain_settings, read_settings, refuse_untrusted
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from imdbattn.settings.schema import Training
 
 Curves = dict[str, dict[int, float]]  # name such as val/loss -> epoch counted from 1 -> value
 EXPORTED = "config.json"  # the file with the settings of an export
@@ -68,17 +65,13 @@ class Run:
         return plain_settings(read_json(self.settings_file).get("settings"), self.settings_file)
 
     @cached_property
-    def settings(self) -> "Training":
-        """Returns the checked settings. Raises UserError for a wrong or missing value, and for a
-        class that is not trusted.
+    def trusted(self) -> Plain:
+        """Returns the settings as `recorded`. Raises UserError for a class that is not trusted;
+        `tasks.task.settings_of` checks types and values.
         """
-        # imports pydantic, which is slow and not needed for `--help`
-        from imdbattn.tasks.task import validate
-
         self.require(self.settings_file)
         refuse_untrusted(self.recorded, self.settings_file, self.trust, self.own)
-        with naming(self.settings_file):
-            return validate(self.recorded)
+        return self.recorded
 
     @property
     def settings_file(self) -> Path:

@@ -23,14 +23,14 @@ from tokenizers.normalizers import Sequence as Rewrites
 
 from imdbattn.data.tokens import FIRST_WORD, UNK, pipeline_of
 from imdbattn.errors import UserError
+from imdbattn.exports.vectors import VECTORS, ExportFacts, build, smaller
+from imdbattn.folders.run import EXPORTED, Run
+from imdbattn.folders.run_folder import RESULTS, write_json
 from imdbattn.io.files import Trained, expanded, read_json, sha256_of, writing_into
 from imdbattn.report.pages import plain, render
-from imdbattn.runs.run import EXPORTED, Run
-from imdbattn.runs.run_folder import RESULTS, write_json
 from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
-from imdbattn.tasks.task import task_of
-from imdbattn.tools.export.vectors import VECTORS, ExportFacts, build, smaller
+from imdbattn.tasks.task import settings_of, task_of
 
 KIND = "imdbattn"  # model_type in config.json
 FORMAT = 1  # the version of the folder's format
@@ -96,7 +96,7 @@ def write_export(
             (folder / WORDS).write_text(words, "utf-8")
         if graph or onnx:
             # for which the others do not wait
-            from imdbattn.tools.export.graph import to_onnx, to_program
+            from imdbattn.exports.graph import to_onnx, to_program
 
             if graph:
                 torch.export.save(to_program(reviews(predictor)), folder / PROGRAM)
@@ -259,7 +259,7 @@ def read_export(folder: Path | str, trust: str | list[str] | None = None) -> Pre
     """
     folder = expanded(folder)
     facts = read_config(folder)["facts"]
-    cfg = Run(folder, trust).settings
+    cfg = settings_of(Run(folder, trust))
     tensors = safetensors.torch.load_file(folder / WEIGHTS)
     kind = task_of(cfg).part("predictor", Predictor)
     if not issubclass(kind, ReviewPredictor):

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from imdbattn.runs.command_settings import OfRun
+from imdbattn.settings.command_settings import OfRun
 from imdbattn.settings.schema import Flag, Text
 
 

@@ -17,8 +17,8 @@ from imdbattn.data.corpus import read_texts
 from imdbattn.data.glove import Glove
 from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.errors import UserError
+from imdbattn.folders.run_folder import SPLIT_FILES
 from imdbattn.io.files import Trained
-from imdbattn.runs.run_folder import SPLIT_FILES
 from imdbattn.settings.keys import FINGERPRINT
 from imdbattn.tasks.networks import trained_words
 from imdbattn.tasks.reviews.predictor import ReviewPredictor

@@ -1,0 +1,1 @@
+"""The folder of a run: its files, how a run begins in it, and the class that opens it."""
