@@ -1,6 +1,9 @@
 """Optimizers: Muon for the matrices of layers, and AdamW that updates only the rows of large tables
 that a batch uses.
 
+Learning rates are numbers or, in a recorded step, tensors on the device (tasks/recorded); on a GPU
+no step reads a value from the device.
+
 Shape suffixes: N matrices, R rows, C columns.
 """
 
@@ -28,7 +31,6 @@ class LazyAdamW(torch.optim.AdamW):
                     raise ValueError(
                         f"LazyAdamW does not support {name}: omit it, or use torch.optim.AdamW"
                     )
-            # loading a state would move `step` to the GPU, and reading it synchronizes
             param_group["fused"] = False
         super().add_param_group(param_group)
 
@@ -66,14 +68,17 @@ class LazyAdamW(torch.optim.AdamW):
         gradient is not zero.
         """
         state, (beta1, beta2) = self.state[parameter], group["betas"]
+        # On a GPU a count on the host would be frozen in a recorded step; MPS has no float64.
+        on_device = parameter.device.type not in ("cpu", "mps")
         if not state:
-            state["step"] = torch.zeros(())
+            state["step"] = torch.zeros((), device=parameter.device if on_device else "cpu")
             state["exp_avg"], state["exp_avg_sq"] = (
                 torch.zeros_like(parameter),
                 torch.zeros_like(parameter),
             )
         state["step"] += 1
-        step, lr = state["step"].item(), float(group["lr"])
+        step = state["step"].double() if on_device else state["step"].item()
+        lr = group["lr"]
         tables = state["exp_avg"], state["exp_avg_sq"], parameter
         used_R = gradient.abs().sum(-1) != 0  # the same as any(-1), several times faster
 
@@ -83,8 +88,8 @@ class LazyAdamW(torch.optim.AdamW):
             mean = mean.lerp(g, 1 - beta1)
             square = square.mul(beta2).addcmul_(g, g, value=1 - beta2)
             root = (square / (1 - beta2**step)).sqrt_().add_(group["eps"])
-            weight = weight.mul(1 - lr * group["weight_decay"])
-            return mean, square, weight.addcdiv_(mean, root, value=-lr / (1 - beta1**step))
+            change = (mean * (lr / (1 - beta1**step))).div_(root)
+            return mean, square, weight.mul(1 - lr * group["weight_decay"]).sub_(change)
 
         if gradient.is_cpu:  # at most a tenth of the rows
             rows = used_R.nonzero()[:, 0]
@@ -154,10 +159,12 @@ class Muon(LazyAdamW):
         for (rows, columns), parameters in by_shape.items():
             directions = [self.direction(p, p.grad, group["momentum"]) for p in parameters]
             updates = orthogonalized(torch.stack(directions))
-            lr = float(group["lr"])
-            torch._foreach_mul_(parameters, 1 - lr * group["weight_decay"])
-            scale = max(1.0, rows / columns) ** 0.5
-            torch._foreach_add_(parameters, updates.unbind(), alpha=-lr * scale)
+            scale = group["lr"] * max(1.0, rows / columns) ** 0.5
+            torch._foreach_mul_(parameters, 1 - group["lr"] * group["weight_decay"])
+            if isinstance(scale, torch.Tensor):
+                torch._foreach_sub_(parameters, (updates * scale).unbind())
+            else:
+                torch._foreach_add_(parameters, updates.unbind(), alpha=-scale)
 
     def direction(self, parameter: torch.Tensor, gradient: Any, momentum: float) -> torch.Tensor:
         """Returns the average of the gradients of a matrix, with Nesterov's step ahead."""
@@ -166,7 +173,6 @@ class Muon(LazyAdamW):
             # AdamW reads `step` of every parameter when it loads a state
             state["step"] = torch.zeros(())
             state["exp_avg"] = torch.zeros_like(parameter)
-        state["step"] += 1
         average = state["exp_avg"].lerp_(gradient, 1 - momentum)
         return torch.lerp(gradient, average, momentum)
 
