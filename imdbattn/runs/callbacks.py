@@ -21,6 +21,7 @@ from imdbattn.errors import UserError
 from imdbattn.folders.run_folder import head_name
 from imdbattn.tasks.learner import Learner, from_all
 from imdbattn.tasks.loaders import BatchData
+from imdbattn.tasks.recorded import Step
 
 log = logging.getLogger(__name__)
 BAR = "{desc} |{bar:30}| {n_fmt}/{total_fmt} {remaining} {postfix}"
@@ -35,7 +36,8 @@ class Progress(L.Callback):
     def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx) -> None:
         # reading the loss waits for a GPU
         every = 10 if module.device.type == "cpu" else trainer.log_every_n_steps
-        if batch_idx % every or not trainer.is_global_zero:
+        done = trainer.fit_loop.epoch_loop.batch_idx + 1  # of several steps, the last
+        if done % every or not trainer.is_global_zero:
             return
         if self.bar is None:  # disable=None: without a terminal
             total = trainer.num_training_batches
@@ -43,7 +45,7 @@ class Progress(L.Callback):
                 desc=epoch_name(trainer), total=total, bar_format=BAR, leave=False, disable=None
             )
         loss, _, answers = torch.stack(module.epoch_sums[-every:]).sum(0).tolist()
-        self.bar.update(batch_idx + 1 - self.bar.n)
+        self.bar.update(done - self.bar.n)
         self.bar.set_postfix_str(f"loss {loss / answers:.4f}")
 
     def on_validation_end(self, trainer, module) -> None:
@@ -89,7 +91,8 @@ class Throughput(L.Callback):
         self.epoch_seconds, self.tokens, self.since = 0.0, torch.tensor(0), time.perf_counter()
 
     def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx) -> None:
-        self.tokens = self.tokens + batch.lengths_B.sum()
+        batches = [step.batch for step in outputs.get("steps", ())] or [batch]
+        self.tokens = self.tokens + torch.cat([each.lengths_B for each in batches]).sum()
 
     def on_validation_start(self, trainer, module) -> None:
         self.tokens.item()  # waits for the device, so that its pending work counts as training
@@ -130,45 +133,42 @@ class StopOnNaN(L.Callback):
 
     def __init__(self, rows_N: np.ndarray):
         self.rows_N, self.lr = rows_N, 0.0
-        self.unchecked: list[tuple[torch.Tensor, torch.Tensor, str]] = []  # loss, items_B, step
+        self.unchecked: list[Step] = []
+        self.last: Step | None = None
 
     def on_train_batch_start(self, trainer, module, batch, batch_idx) -> None:
         self.lr = trainer.optimizers[0].param_groups[0]["lr"]
 
     def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx) -> None:
-        self.unchecked.append((outputs["loss"], batch.items_B, self.step_of(trainer)))
-        if (batch_idx + 1) % trainer.log_every_n_steps == 0:
+        only = Step(batch, outputs["loss"], trainer.global_step, trainer.current_epoch, self.lr)
+        steps = outputs.get("steps", [only])
+        self.unchecked += steps
+        self.last = steps[-1]
+        if (trainer.fit_loop.epoch_loop.batch_idx + 1) % trainer.log_every_n_steps == 0:
             self.check(trainer)
 
     def on_validation_start(self, trainer, module) -> None:
         if trainer.state.fn == "fit":  # the best weights are saved after it
             self.check(trainer, module)
 
-    def step_of(self, trainer: L.Trainer) -> str:
-        """Returns step, epoch and learning rate, for messages."""
-        return (
-            f"step {trainer.global_step} (epoch {trainer.current_epoch + 1}, learning rate"
-            f" {self.lr:.3g})"
-        )
-
     def check(self, trainer: L.Trainer, module: L.LightningModule | None = None) -> None:
         """Raises UserError if a loss, or a weight of the module, is not finite; must be called in
         all processes.
         """
         message = ""
-        losses = [loss for loss, *_ in self.unchecked]
+        losses = [step.loss for step in self.unchecked]
         finite = torch.stack(losses).isfinite().tolist() if losses else []
         if not all(finite):
-            loss, items_B, step = self.unchecked[finite.index(False)]
-            rows = np.sort(self.rows_N[items_B.cpu().numpy()])
+            step = self.unchecked[finite.index(False)]
+            rows = np.sort(self.rows_N[step.batch.items_B.cpu().numpy()])
             more = f" and {len(rows) - 10} more" if len(rows) > 10 else ""
             message = (
-                f"the loss is {loss.item()} in {step} for the reviews in rows"
+                f"the loss is {step.loss.item()} in {step} for the reviews in rows"
                 f" {', '.join(map(str, rows[:10]))}"
             )
             message += f"{more} of the source: try a lower optim.lr, or check these reviews"
         elif module and not all(bool(weight.isfinite().all()) for weight in module.parameters()):
-            message = f"weights are not finite after {self.step_of(trainer)}: try a lower optim.lr"
+            message = f"weights are not finite after {self.last}: try a lower optim.lr"
         if first := next(filter(None, from_all(trainer, message)), None):
             raise UserError(first)
         self.unchecked.clear()

@@ -74,7 +74,7 @@ def fit(cfg: Training, folder: Path, resume: bool = False, earlier: Path | None 
 def train(cfg: Training, folder: Path, resume: bool, earlier: Path | None) -> Plain:
     """Does what `fit` does, in a folder that no other process uses."""
     tracker = Tracker(cfg.logger)
-    check_hardware(cfg.trainer)
+    check_hardware(cfg)
     L.seed_everything(cfg.seed, workers=True, verbose=False)
     if cfg.threads:
         torch.set_num_threads(cfg.threads)

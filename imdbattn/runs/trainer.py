@@ -21,9 +21,10 @@ from imdbattn.runs.callbacks import Progress
 from imdbattn.runs.environment import keep_memory, use_onednn
 from imdbattn.runs.resume import AtomicCheckpointIO
 from imdbattn.settings.objects import load_class, make
-from imdbattn.settings.schema import Trainer
+from imdbattn.settings.schema import Trainer, Training
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
+from imdbattn.tasks.recorded import obstacle_in_settings
 
 IGNORED_WARNINGS = (
     "does not have many workers",
@@ -83,13 +84,14 @@ def build_trainer(
     return trainer
 
 
-def check_hardware(settings: Trainer) -> None:
-    """Raises UserError if the settings need a GPU or a job of SLURM that is not there.
+def check_hardware(cfg: Training) -> None:
+    """Raises UserError if the settings need a GPU or a job of SLURM that is not there, or
+    recorded steps where they are not possible.
 
     It is called before data are read.
     """
     instead = "use trainer=ddp_cpu, or trainer=cpu for one process"
-    accelerator, machines = settings.accelerator, settings.num_nodes
+    accelerator, machines = cfg.trainer.accelerator, cfg.trainer.num_nodes
     has_gpu = torch.cuda.is_available() or (
         accelerator == "gpu" and torch.backends.mps.is_available()
     )
@@ -101,6 +103,8 @@ def check_hardware(settings: Trainer) -> None:
             f"trainer.num_nodes={machines}: this process was started by neither srun nor torchrun;"
             f" {instead}"
         )
+    if cfg.record_steps is True and (obstacle := obstacle_in_settings(cfg)):
+        raise UserError(f"record_steps=true: {obstacle}")
 
 
 def compile_net(net: torch.nn.Module, backend: str) -> None:

@@ -37,6 +37,7 @@ NO_EFFECT: tuple[str, ...] = (
     "resume",
     "save_minutes",
     "threads",
+    "record_steps",
     "trust",
     "test",
     "variant",

@@ -278,6 +278,7 @@ class Training(Group):
     seed: Seed
     threads: Annotated[Count, Field(le=1024)] | None
     compile: Literal["inductor", "reduce-overhead", "aot_eager"] | None
+    record_steps: Literal["auto"] | Flag
     test: Flag
     optim: Optimizer
     embedding_lr: Amount | None

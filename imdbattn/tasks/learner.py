@@ -21,6 +21,7 @@ from imdbattn.settings.objects import make
 from imdbattn.settings.schema import Training
 from imdbattn.tasks.networks import CheckedPart
 from imdbattn.tasks.optim import Muon
+from imdbattn.tasks.recorded import BFLOAT16, Recorder, recorder_of
 
 Value = TypeVar("Value")
 
@@ -59,9 +60,6 @@ def from_all(trainer: L.Trainer, value: Value) -> list[Value]:
     values: list[Any] = [None] * trainer.world_size
     torch.distributed.all_gather_object(values, value)
     return values
-
-
-BFLOAT16 = "bf16-mixed"  # the mixed precision in which gradients are not scaled
 
 
 def parameter_groups(
@@ -138,6 +136,7 @@ class Learner(L.LightningModule):
         # of each step of this epoch, before clipping
         self.gradient_norms: list[Tensor] = []
         self.outputs: list[tuple[Tensor, ...]] = []  # of each batch of this evaluation
+        self.recorder: Recorder | None = None  # in training, if its steps are recorded
 
     @classmethod
     def new(cls, cfg: Any, corpus: Any, resumed: Checkpoint | None = None) -> Self:
@@ -154,7 +153,8 @@ class Learner(L.LightningModule):
 
             load_initial(self, initial, resumed)
 
-    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+    def training_loss(self, batch: Any) -> Tensor:
+        """Returns the loss of a training batch, and calls `add_to_epoch` once."""
         raise NotImplementedError
 
     def evaluate_batch(self, batch: Any) -> tuple[Tensor, ...]:
@@ -176,6 +176,36 @@ class Learner(L.LightningModule):
     def parts(self) -> Iterator[CheckedPart]:
         """Yields the parts of the net that settings name, whose outputs are checked once."""
         yield from ()
+
+    # --- training ---------------------------------------------------------------------------------
+
+    def on_train_start(self) -> None:
+        self.recorder = recorder_of(self)
+
+    def on_train_end(self) -> None:
+        self.recorder = None
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        """Returns the loss; or, where steps are recorded, the last loss and `steps`, of which there
+        may be several.
+        """
+        if self.recorder is None:
+            return self.training_loss(batch)
+        steps = self.recorder.train(batch)
+        return {"loss": steps[-1].loss, "steps": steps}
+
+    def backward(self, loss: Tensor) -> None:
+        if loss.requires_grad:  # that of a recorded step has been propagated
+            super().backward(loss)
+
+    def optimizer_step(
+        self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None
+    ) -> None:
+        """Recorded steps, which the closure makes, have updated the weights."""
+        if self.recorder is None:
+            super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
+        else:
+            optimizer_closure()
 
     def add_to_epoch(self, losses: Tensor, right: Tensor, answers: Tensor | int) -> None:
         """Adds a step to the sums of the epoch: losses, which answers are correct, and their
@@ -204,6 +234,8 @@ class Learner(L.LightningModule):
             values |= {"train/gradient_norm": norms.mean(), "train/gradient_norm_max": norms.max()}
             self.gradient_norms.clear()
         self.log_dict(values, rank_zero_only=False, sync_dist=False)
+
+    # --- evaluation -------------------------------------------------------------------------------
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         if len(batch.items_B):
@@ -235,6 +267,8 @@ class Learner(L.LightningModule):
 
     def on_test_epoch_end(self) -> None:
         self.log_scores("test")
+
+    # --- the optimizer ----------------------------------------------------------------------------
 
     def configure_optimizers(self) -> Any:
         optimizer = self.make_optimizer(self.parameter_groups(), **self.fused())

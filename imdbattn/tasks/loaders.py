@@ -4,6 +4,7 @@ Shape suffix: N items of a split.
 """
 
 import math
+from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -44,6 +45,7 @@ class Loader:
 
     def __init__(self, batches: Batches, sampler: Plan, together: int):
         self.batches, self.sampler, self.together = batches, sampler, together
+        self.made: deque[Any] = deque()  # batches made together with the last one
 
     def __len__(self) -> int:
         return len(self.sampler)
@@ -51,10 +53,18 @@ class Loader:
     def __iter__(self) -> Iterator[Any]:
         items = iter(self.sampler)
         while chunk := list(islice(items, self.together)):
-            if self.together > 1:
-                yield from self.batches.several(chunk)
-            else:
-                yield from map(self.batches.__getitem__, chunk)
+            if self.together == 1:
+                yield self.batches[chunk[0]]
+                continue
+            self.made = deque(self.batches.several(chunk))
+            while self.made:
+                yield self.made.popleft()
+
+    def take(self, count: int) -> list[Any]:
+        """Returns at most `count` of the next batches, those that are made already. They are not
+        iterated over again.
+        """
+        return [self.made.popleft() for _ in range(min(count, len(self.made)))]
 
 
 class Curriculum:
@@ -82,6 +92,9 @@ class Curriculum:
 
     def __len__(self) -> int:
         return len(self.last)
+
+    def take(self, count: int) -> list[Any]:
+        return self.current.take(count)
 
     def __iter__(self) -> Iterator[Any]:
         yield from self.current  # read at the first batch: Lightning may set the epoch after `iter`

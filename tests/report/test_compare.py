@@ -459,10 +459,10 @@ def test_settings_that_differ_without_an_override_are_named_by_the_experiment_or
         run = write_run(tmp_path / name, metrics={"val_fingerprint": "v2"} if name == "c" else None)
         config = OmegaConf.load(run / "config.yaml")
         if name == "b":  # its file sets the learning rate
-            config.overrides, config.optim.lr = ["experiment=large_batches"], 1.0
+            config.overrides, config.optim.lr = ["experiment=curriculum"], 1.0
         OmegaConf.save(config, run / "config.yaml")
     first, *others = sorted(labels_of(quick(tmp_path)), reverse=True)
-    assert first == "mean experiment=large_batches"
+    assert first == "mean experiment=curriculum"
     assert all(re.fullmatch("mean #[0-9a-f]{12}", label) for label in others)
     assert len(set(others)) == 2
 

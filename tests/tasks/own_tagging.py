@@ -147,7 +147,7 @@ class TaggingModule(Learner):
         right_B = (((logits_BT > 0) == tags_BT) | ~words_BT).all(1)
         return (losses_BT * words_BT).sum(1), right_B
 
-    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+    def training_loss(self, batch: Batch) -> Tensor:
         losses_B, right_B = self.losses(batch)
         self.add_to_epoch(losses_B, right_B, len(right_B))
         return losses_B.sum() * (self.trainer.world_size / batch.reviews)

@@ -112,7 +112,7 @@ class MaskedWordModule(Learner):
         )
         return losses_M, logits_MG.detach().argmax(1) == words_M, masked_BT.nonzero()[:, 0]
 
-    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+    def training_loss(self, batch: Batch) -> Tensor:
         masked_BT = torch.rand(batch.tokens_BT.shape, device=self.device) < self.cfg.masked.share
         losses_M, right_M, _ = self.predict(batch, masked_BT, self.cfg.label_smoothing)
         self.add_to_epoch(losses_M, right_M, len(losses_M))

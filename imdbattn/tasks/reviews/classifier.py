@@ -234,7 +234,7 @@ class ReviewClassifier(Learner):
     def forward(self, batch: Batch) -> Tensor:
         return self.net(batch)
 
-    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+    def training_loss(self, batch: Any) -> Tensor:
         if self.ratios_MF is not None:
             from imdbattn.tasks.reviews.phrases import with_ratios
 

@@ -123,7 +123,7 @@ class Seq2SeqModule(Learner):
             if isinstance(owner, Decoder) and owner.score is not None:
                 yield CheckedPart("model.net.score", owner.score, shape_of_scores, "compare")
 
-    def training_step(self, batch: PairBatch, batch_idx: int) -> Tensor:
+    def training_loss(self, batch: PairBatch) -> Tensor:
         logits_BTV = self.net(batch.source_BS, batch.lengths_or_none_B, batch.target_BT)
         losses_BT = self.losses(logits_BTV, batch.target_BT, self.cfg.label_smoothing)
         right_BT = (logits_BTV.detach().argmax(-1) == batch.target_BT) & (batch.target_BT != PAD)

@@ -1,0 +1,470 @@
+"""Training steps that are recorded once for each shape of a batch, and replayed.
+
+A step of a small network starts hundreds of kernels, and on a GPU starting them takes ten times as
+long as running them. A CUDA graph starts all of them with one call. It repeats the recorded
+kernels on the same memory: whatever Python computes during a step is frozen into it. So batches
+and learning rates are copied into tensors that the recording reads, and each recording is compared
+with an eager step before it is used.
+"""
+
+import logging
+import math
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import lightning as L
+import torch
+from lightning.pytorch.strategies import SingleDeviceStrategy
+from torch import Tensor
+
+from imdbattn.errors import UserError
+from imdbattn.settings.keys import as_dict
+from imdbattn.settings.schema import Training
+
+if TYPE_CHECKING:
+    from imdbattn.tasks.learner import Learner
+
+log = logging.getLogger(__name__)
+
+BFLOAT16 = "bf16-mixed"  # the mixed precision in which gradients are not scaled
+MOST_SHAPES = 64  # recordings, each of which has static tensors
+# largest difference between a recorded and an eager step, relative to the eager one; the kernels
+# are the same, and a frozen number makes a difference of about 1
+ROUNDING = 0.01
+# called within a step, which a replay does not do
+HOOKS = (
+    "on_before_zero_grad",
+    "on_before_backward",
+    "on_after_backward",
+    "on_before_optimizer_step",
+)
+
+
+class Step(NamedTuple):
+    """A training step that has been made."""
+
+    batch: Any
+    loss: Tensor  # detached
+    number: int  # of steps made until then, with this one
+    epoch: int  # counted from 0
+    lr: float  # of the first group of parameters
+
+    def __str__(self) -> str:
+        return f"step {self.number} (epoch {self.epoch + 1}, learning rate {self.lr:.3g})"
+
+
+class Backend(Protocol):
+    """Records work on a device."""
+
+    def aside(self) -> AbstractContextManager[None]:
+        """Returns the context in which steps are warmed up, recorded and checked."""
+        ...
+
+    def refusing_reads(self) -> AbstractContextManager[None]:
+        """Returns a context in which reading a value from the device raises an exception."""
+        ...
+
+    def record(self, work: Callable[[], Tensor]) -> tuple[Callable[[], object], Tensor]:
+        """Records `work`. Returns a function that replays it, and the tensor that `work` returned,
+        which each replay fills again.
+        """
+        ...
+
+
+class CudaGraphs:
+    """Records CUDA graphs, which share their memory: they are never replayed at the same time."""
+
+    def __init__(self, device: torch.device):
+        self.stream = torch.cuda.Stream(device)
+        self.pool = torch.cuda.graph_pool_handle()
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        # All eager steps are made on the stream of the recordings, because the gradient of a
+        # weight stays tied to the stream that first computed it.
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            yield
+        torch.cuda.current_stream().wait_stream(self.stream)
+
+    @contextmanager
+    def refusing_reads(self) -> Iterator[None]:
+        before = torch.cuda.get_sync_debug_mode()
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            yield
+        finally:
+            torch.cuda.set_sync_debug_mode(before)
+
+    def record(self, work: Callable[[], Tensor]) -> tuple[Callable[[], object], Tensor]:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
+            result = work()
+        return graph.replay, result
+
+
+# by type of device; tests add one for the CPU
+BACKENDS: dict[str, Callable[[torch.device], Backend]] = {"cuda": CudaGraphs}
+
+
+@dataclass(frozen=True)
+class Recording:
+    batch: Any  # static tensors, which `replay` reads
+    replay: Callable[[], object]
+    result: Tensor  # what `Recorder.whole_step` returned; each replay fills it again
+
+
+class Recorder:
+    """Makes the training steps of a run with one optimizer on one device.
+
+    Each shape of a batch is recorded when it first occurs. The first step of all is eager: it
+    creates the optimizer's state. If a recording fails, or does not compute what an eager step
+    computes, all further steps are eager, and a line of the log says so; with record_steps=true
+    UserError is raised instead.
+    """
+
+    def __init__(self, module: "Learner", backend: Backend):
+        self.module, self.backend = module, backend
+        self.trainer: L.Trainer = module.trainer
+        self.optimizer: torch.optim.Optimizer = self.trainer.optimizers[0]
+        groups = self.optimizer.param_groups
+        self.lrs = [torch.zeros((), device=module.device) for _ in groups]
+        self.recordings: dict[tuple[object, ...], Recording] = {}
+        self.is_warm = self.gave_up = False
+        self.recorded_with = self.constants()
+        # A callback of the user's sees each step.
+        own = as_dict(module.cfg.trainer).get("callbacks")
+        hooks = ("on_train_batch_start", "on_train_batch_end")
+        self.one_by_one = bool(own) or any(overrides(module, hook) for hook in hooks)
+
+    # --- several steps in one call of Lightning's loop --------------------------------------------
+
+    def train(self, batch: Any) -> list[Step]:
+        """Trains on a batch and on those that follow it and are already made, up to the next one
+        after which Lightning or a callback has something to do.
+        """
+        if (constants := self.constants()) != self.recorded_with:
+            self.recordings.clear()
+            self.recorded_with = constants
+        steps = [self.step(batch)]
+        loader: Any = self.trainer.train_dataloader
+        if not self.one_by_one and hasattr(loader, "take"):
+            for following in loader.take(steps_to_next_stop(self.trainer) - 1):
+                count_step(self.trainer)
+                steps.append(self.step(following))
+        if self.gave_up:
+            self.module.recorder = None
+        return steps
+
+    def step(self, batch: Any) -> Step:
+        """Makes one step, and adds its sums to those of the epoch."""
+        number, epoch = self.trainer.global_step + 1, self.trainer.current_epoch
+        lr = self.optimizer.param_groups[0]["lr"]
+        result = self.result_of(batch)
+        loss, sums_3, *norms = result[0], result[1:4], *result[4:]
+        self.module.epoch_sums.append(sums_3)
+        self.module.gradient_norms += norms
+        return Step(batch, loss, number, epoch, lr)
+
+    # --- one step ---------------------------------------------------------------------------------
+
+    def result_of(self, batch: Any) -> Tensor:
+        """Makes one step, eagerly or by a replay. Returns what `whole_step` returns."""
+        key = shape_of(batch)
+        if self.gave_up or not self.is_warm:
+            self.is_warm = True
+            return self.eager_step(batch)
+        if key not in self.recordings:
+            if len(self.recordings) == MOST_SHAPES:
+                return self.give_up(batch, f"there are more than {MOST_SHAPES} shapes of batches")
+            return self.record(batch, key)
+        recording = self.recordings[key]
+        copy_tensors(batch, recording.batch)
+        self.set_rates()
+        recording.replay()
+        return recording.result.clone()
+
+    def eager_step(self, batch: Any) -> Tensor:
+        with self.backend.aside(), self.device_numbers():
+            return self.whole_step(batch)
+
+    def whole_step(self, batch: Any) -> Tensor:
+        """Makes one step: gradients, clipping and update. Returns (4,) or (5,): the loss, the sums
+        that `Learner.add_to_epoch` adds and, if gradients are clipped, their norm.
+        """
+        module, trainer = self.module, self.trainer
+        self.optimizer.zero_grad()
+        bfloat16, device = trainer.precision == BFLOAT16, module.device.type
+        # A weight that is cast once would be frozen as it is then.
+        with torch.autocast(device, torch.bfloat16, enabled=bfloat16, cache_enabled=False):
+            loss = module.training_loss(batch)
+        loss.backward()
+        clipped = len(module.gradient_norms)
+        module.configure_gradient_clipping(
+            self.optimizer, trainer.gradient_clip_val, trainer.gradient_clip_algorithm
+        )
+        self.optimizer.step()
+        values = [loss.detach().float()[None], module.epoch_sums.pop()]
+        if len(module.gradient_norms) > clipped:
+            values.append(module.gradient_norms.pop().float()[None])
+        return torch.cat(values)
+
+    def record(self, batch: Any, key: tuple[object, ...]) -> Tensor:
+        """Records a shape and makes the step of its first batch, by a replay that is compared with
+        an eager step.
+        """
+        reason, before = "", self.state()
+        static = type(batch)(*[part.clone() if is_tensor(part) else part for part in batch])
+        try:
+            with self.backend.aside():
+                with self.backend.refusing_reads(), self.device_numbers():
+                    expected = self.whole_step(static)
+                stepped = self.weights()
+                # With weights, counts and rates that are not those of the check: one that is
+                # frozen in the recording makes a difference there.
+                with self.device_numbers(factor=2.0, more=1e-3):
+                    replay, result = self.backend.record(lambda: self.whole_step(static))
+                self.restore(before)
+                self.set_rates()
+                replay()
+                reason = self.difference(before.weights, stepped, expected, result)
+        except Exception as error:  # any: the step can be made without a recording
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        if reason:
+            self.restore(before)
+            return self.give_up(batch, reason)
+        self.recordings[key] = Recording(static, replay, result)
+        return result.clone()
+
+    def give_up(self, batch: Any, reason: str) -> Tensor:
+        """Makes a step without a recording, as all that follow."""
+        if self.module.cfg.record_steps is True:
+            raise UserError(f"record_steps=true: a training step cannot be recorded: {reason}")
+        log.warning("Training steps are not recorded from here on: %s", reason)
+        self.recordings.clear()
+        self.gave_up = True
+        return self.eager_step(batch)
+
+    def difference(
+        self, before: list[Tensor], eager: list[Tensor], expected: Tensor, result: Tensor
+    ) -> str:
+        """Returns how the replayed step differs from the eager one beyond rounding; or nothing.
+
+        before, eager: the weights of each group of parameters. expected, result: of `whole_step`.
+        """
+        names = {0: "loss", 4: "norm of the gradient"}
+        for place, (one, other) in enumerate(zip(expected.tolist(), result.tolist(), strict=True)):
+            if place in names and not close(other, one, of=abs(one)):
+                name = names[place]
+                return f"a recorded step has a {name} of {other:g}, an eager one of {one:g}"
+        for start, stepped, replayed in zip(before, eager, self.weights(), strict=True):
+            moved, error = (stepped - start).norm().item(), (replayed - stepped).norm().item()
+            if not close(error, 0.0, of=moved):
+                return f"weights that an eager step moves by {moved:g} differ by {error:g}"
+        return ""
+
+    # --- what a recording reads -------------------------------------------------------------------
+
+    @contextmanager
+    def device_numbers(self, factor: float = 1.0, more: float = 0.0) -> Iterator[None]:
+        """Lets the optimizer read its learning rates, times `factor` plus `more`, and its counts of
+        steps from the device.
+        """
+        groups = self.optimizer.param_groups
+        given = [{key: group[key] for key in ("lr", "capturable")} for group in groups]
+        for group, lr in zip(groups, self.lrs, strict=True):
+            lr.fill_(group["lr"] * factor + more)
+            group |= {"lr": lr, "capturable": True}
+        try:
+            yield
+        finally:
+            for group, values in zip(groups, given, strict=True):
+                group |= values
+
+    def set_rates(self) -> None:
+        for group, lr in zip(self.optimizer.param_groups, self.lrs, strict=True):
+            lr.fill_(group["lr"])
+
+    def constants(self) -> tuple[object, ...]:
+        """Returns what is frozen in recordings, though a callback could change it."""
+        groups = []
+        for group in self.optimizer.param_groups:
+            varying = ("params", "lr", "initial_lr")
+            groups.append(repr([(key, group[key]) for key in group if key not in varying]))
+        weights = [(weight.data_ptr(), weight.requires_grad) for weight in self.parameters()]
+        return (*groups, *weights, *[part.training for part in self.module.net.modules()])
+
+    def parameters(self) -> Iterator[Tensor]:
+        for group in self.optimizer.param_groups:
+            yield from group["params"]
+
+    # --- the state before a step ------------------------------------------------------------------
+
+    def weights(self) -> list[Tensor]:
+        """Returns a copy of the weights of each group of parameters, as one vector."""
+        copies = []
+        for group in self.optimizer.param_groups:
+            copies.append(torch.cat([weight.detach().flatten() for weight in group["params"]]))
+        return copies
+
+    def state(self) -> "State":
+        # with buffers that training changes
+        tensors = [*self.module.state_dict().values()]
+        for values in self.optimizer.state.values():
+            tensors += filter(is_tensor, values.values())
+        copies = [tensor.clone() for tensor in tensors]
+        return State(tensors, copies, random_states(self.module.device), self.weights())
+
+    def restore(self, state: "State") -> None:
+        with torch.no_grad():
+            for tensor, copy in zip(state.tensors, state.copies, strict=True):
+                tensor.copy_(copy)
+        set_random_states(state.random, self.module.device)
+
+
+class State(NamedTuple):
+    tensors: list[Tensor]
+    copies: list[Tensor]
+    random: list[Tensor]
+    weights: list[Tensor]
+
+
+def close(value: float, expected: float, of: float) -> bool:
+    """Returns whether two numbers differ by rounding, in computations with numbers such as `of`.
+
+    If an eager step is not finite, a replay need not be.
+    """
+    return not math.isfinite(of) or abs(value - expected) <= ROUNDING * max(of, 1e-9)
+
+
+def is_tensor(value: object) -> bool:
+    return isinstance(value, Tensor)
+
+
+def shape_of(batch: Any) -> tuple[object, ...]:
+    """Returns the shapes of the tensors of a batch, and its other values, which are frozen in a
+    recording.
+    """
+    return tuple((part.shape, part.dtype) if is_tensor(part) else part for part in batch)
+
+
+def copy_tensors(batch: Any, static: Any) -> None:
+    pairs = [(to, part) for to, part in zip(static, batch, strict=True) if is_tensor(part)]
+    torch._foreach_copy_([to for to, _ in pairs], [part for _, part in pairs])
+
+
+def random_states(device: torch.device) -> list[Tensor]:
+    """Returns the states of torch's generators of the CPU and of a GPU."""
+    states = [torch.get_rng_state()]
+    if device.type == "cuda":
+        states.append(torch.cuda.get_rng_state(device))
+    return states
+
+
+def set_random_states(states: list[Tensor], device: torch.device) -> None:
+    torch.set_rng_state(states[0])
+    for state in states[1:]:
+        torch.cuda.set_rng_state(state, device)
+
+
+# --- Lightning's loop -----------------------------------------------------------------------------
+
+
+def steps_to_next_stop(trainer: L.Trainer) -> int:
+    """Returns the number of steps, from that of the current batch, to the next one after which
+    Lightning validates or stops, or callbacks read losses.
+    """
+    loop, done = trainer.fit_loop.epoch_loop, trainer.fit_loop.epoch_loop.batch_idx
+    every = trainer.log_every_n_steps  # type: ignore[attr-defined]
+    stops = [trainer.num_training_batches - done, every - done % every]
+    if trainer.max_steps >= 0:
+        stops.append(trainer.max_steps - trainer.global_step)
+    between: Any = trainer.val_check_batch
+    if between is not None and between != float("inf"):
+        at = loop.total_batch_idx if trainer.check_val_every_n_epoch is None else done
+        stops.append(between - at % between)
+    return max(1, int(min(stops)))
+
+
+def count_step(trainer: L.Trainer) -> None:
+    """Lets Lightning's loop count the step that was made, and begin the next one, as it does
+    itself between two batches.
+    """
+    loop = trainer.fit_loop.epoch_loop
+    batches, steps = loop.batch_progress, loop.automatic_optimization.optim_progress.optimizer.step
+    steps.increment_completed()
+    batches.increment_processed()
+    loop.update_lr_schedulers("step", update_plateau_schedulers=False)
+    batches.increment_completed()
+    loop._batches_that_stepped += 1  # the step that loggers write
+    batches.increment_ready()
+    batches.increment_started()
+    steps.increment_ready()
+
+
+# --- whether steps can be recorded ----------------------------------------------------------------
+
+
+def recorder_of(module: "Learner") -> Recorder | None:
+    """Returns the recorder of a run that starts; None if its steps are not recorded. A line of the
+    log says why, if there is a GPU.
+
+    Raises UserError with record_steps=true.
+    """
+    setting = module.cfg.record_steps
+    if setting is False:
+        return None
+    reason = obstacle(module)
+    if reason is None:
+        return Recorder(module, BACKENDS[module.device.type](module.device))
+    if setting is True:
+        raise UserError(f"record_steps=true: {reason}")
+    if module.device.type in BACKENDS:
+        log.info("Training steps are not recorded: %s", reason)
+    return None
+
+
+def obstacle_in_settings(cfg: Training) -> str | None:
+    """Returns why steps cannot be recorded with these settings on this machine, or None."""
+    trainer = as_dict(cfg.trainer)
+    accelerator, has_gpu = trainer.get("accelerator", "auto"), torch.cuda.is_available()
+    on_gpu = accelerator in ("gpu", "cuda") or (accelerator == "auto" and has_gpu)
+    if ("cuda" if on_gpu else "cpu") not in BACKENDS or (on_gpu and not has_gpu):
+        return "only steps on a CUDA device can be recorded"
+    if cfg.compile:
+        return f"compile={cfg.compile} is set"
+    if trainer.get("precision") not in ("32-true", BFLOAT16):
+        return f"trainer.precision is {trainer.get('precision')}, not 32-true or {BFLOAT16}"
+    if trainer.get("accumulate_grad_batches", 1) > 1:
+        return "trainer.accumulate_grad_batches is above 1"
+    return "trainer.detect_anomaly is true" if trainer.get("detect_anomaly") else None
+
+
+def obstacle(module: "Learner") -> str | None:
+    """Returns why the steps of a run that starts cannot be recorded, or None."""
+    if reason := obstacle_in_settings(module.cfg):
+        return reason
+    trainer, optimizers = module.trainer, module.trainer.optimizers
+    if trainer.world_size > 1 or not isinstance(trainer.strategy, SingleDeviceStrategy):
+        return "there are several processes, or a strategy of their own"
+    if len(optimizers) != 1 or any("capturable" not in g for g in optimizers[0].param_groups):
+        names = ", ".join(type(optimizer).__name__ for optimizer in optimizers)
+        return f"{names} reads numbers on the host: it has no option `capturable`"
+    for name in ("training_step", "backward", "optimizer_step", "optimizer_zero_grad", *HOOKS):
+        if overrides(module, name):
+            return f"{type(module).__name__} has its own {name}: define training_loss instead"
+    for callback in trainer.callbacks:  # type: ignore[attr-defined]
+        for name in HOOKS:
+            if getattr(type(callback), name) is not getattr(L.Callback, name):
+                return f"{type(callback).__name__} has a hook within the step, {name}"
+    return None
+
+
+def overrides(module: "Learner", name: str) -> bool:
+    """Returns whether a task's module, or this object, has its own method of that name."""
+    from imdbattn.tasks.learner import Learner
+
+    own = getattr(module, name)
+    return getattr(own, "__func__", own) is not getattr(Learner, name)

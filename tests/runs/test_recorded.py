@@ -1,0 +1,248 @@
+"""A training step that is recorded and replayed computes what an eager one computes, and a run of
+recorded steps counts, logs, validates, stops and resumes as one of eager steps.
+
+On a CPU, with the stand-in for CUDA graphs in tests/recording.py.
+"""
+
+import csv
+import logging
+import os
+import signal
+
+import lightning as L
+import pytest
+import torch
+
+from imdbattn.data.ragged import Batches
+from imdbattn.errors import UserError
+from imdbattn.runs.fit import fit
+from imdbattn.tasks.optim import Muon
+from imdbattn.tasks.recorded import Recorder
+from imdbattn.tasks.reviews.classifier import ReviewClassifier
+
+from ..recording import Tapes, record_on_cpu
+from .test_resume import differences, timeless
+
+RUN = (
+    "model=residual_pe",
+    "model.net.layers=1",
+    "model.net.layer.dropout=0.1",
+    "trainer.max_epochs=2",
+    "trainer.log_every_n_steps=5",
+    "data.batch_tokens=128",
+    "label_smoothing=0.1",
+)
+
+
+@pytest.fixture
+def tapes(monkeypatch) -> Tapes:
+    return record_on_cpu(monkeypatch)
+
+
+@pytest.fixture
+def run(small, settings, tmp_path):
+    """run(name, overrides...): the folder of that run."""
+
+    def train(name: str, *overrides: str):
+        fit(settings(*small, *RUN, *overrides), tmp_path / name)
+        return tmp_path / name
+
+    return train
+
+
+def curve(folder) -> list[dict[str, str]]:
+    return [timeless(row) for row in csv.DictReader((folder / "metrics.csv").open())]
+
+
+def state(folder) -> dict:
+    return torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)
+
+
+def assert_equal_up_to_rounding(one, other) -> None:
+    """Compares the learning curves, the counts of Lightning's loops, and the last weights."""
+    first, second = curve(one), curve(other)
+    assert [{*row} for row in first] == [{*row} for row in second]
+    for row, same in zip(first, second, strict=True):
+        assert [bool(value) for value in row.values()] == [bool(value) for value in same.values()]
+        for name in row:
+            tolerance = 0.02 if "accuracy" in name else 2e-3  # of accuracy, one of 240 reviews
+            close = pytest.approx(float(same[name] or 0), rel=2e-3, abs=tolerance)
+            assert float(row[name] or 0) == close, name
+    first, second = state(one), state(other)
+    for loops in (first["loops"], second["loops"]):  # of the last batch; Lightning sees one of many
+        loops["fit_loop"]["epoch_loop.batch_progress"].pop("is_last_batch")
+        loops["fit_loop"].pop("epoch_loop.automatic_optimization.optim_progress")
+    assert first["loops"] == second["loops"]
+    assert first["global_step"] == second["global_step"]
+    assert first["lr_schedulers"] == second["lr_schedulers"]
+    weights = [torch.cat([w.flatten() for w in s["state_dict"].values()]) for s in (first, second)]
+    assert (weights[0] - weights[1]).norm() < 1e-3 * weights[0].norm()
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        (),
+        ("trainer.val_check_interval=7",),
+        ("trainer.val_check_interval=8", "trainer.check_val_every_n_epoch=null"),
+        ("trainer.max_steps=29",),
+        ("trainer.limit_train_batches=11", "optim=lazy_adamw"),
+        ("trainer.log_every_n_steps=1000", "trainer.gradient_clip_val=null", "optim=adamw"),
+        ("data.curriculum=[4]",),
+    ],
+)
+def test_a_recorded_run_counts_logs_and_learns_as_an_eager_one(run, tapes, more):
+    eager = run("eager", "record_steps=false", *more)
+    assert tapes.recorded == 0
+    assert_equal_up_to_rounding(eager, run("recorded", "record_steps=true", *more))
+    assert tapes.recorded > 1
+
+
+def test_a_learning_rate_that_is_frozen_in_a_recording_is_noticed(run, tapes, monkeypatch):
+    """The silent fault of recorded steps: the first rate is used in all of them."""
+    monkeypatch.setattr(Recorder, "set_rates", lambda self: None)
+    with pytest.raises(UserError, match=r"cannot be recorded: weights that an eager step moves by"):
+        run("recorded", "record_steps=true")
+
+
+class Counting(Muon):
+    """Counts its steps on the host: the count of the recorded step would be repeated."""
+
+    steps = 0
+
+    def step(self, closure=None):
+        self.steps += 1
+        for group in self.param_groups:
+            group["weight_decay"] = 0.1 * self.steps
+        return super().step(closure)
+
+
+COUNTING = f"optim._target_={Counting.__module__}.Counting"
+
+
+def test_a_run_whose_recording_differs_goes_on_eagerly_and_says_so(run, tapes, caplog):
+    with caplog.at_level(logging.WARNING):
+        folder = run("recorded", COUNTING, "trust=tests")
+    lines = [line for line in caplog.messages if "not recorded" in line]
+    assert len(lines) == 1
+    assert "from here on: weights that an eager step moves by" in lines[0]
+    assert state(folder)["global_step"] == 44
+
+
+def test_a_loss_that_reads_a_value_is_not_recorded(run, tapes, caplog, monkeypatch):
+    loss = ReviewClassifier.training_loss
+
+    def reading(self, batch):
+        return loss(self, batch) * (2 if batch.tokens_BT.sum().item() else 1)
+
+    monkeypatch.setattr(ReviewClassifier, "training_loss", reading)
+    eager = run("eager", "record_steps=false")
+    recorded = run("recorded")
+    assert "from here on: RuntimeError: a value is read within a step" in caplog.text
+    assert_equal_up_to_rounding(eager, recorded)
+
+
+class Freezes(L.Callback):
+    """Freezes the positions after an epoch, and sees each step."""
+
+    seen = 0
+
+    def on_train_epoch_start(self, trainer, module):
+        if trainer.current_epoch:
+            module.net.layers.requires_grad_(False)
+
+    def on_train_batch_end(self, *arguments):
+        Freezes.seen += 1
+
+
+def test_what_a_callback_changes_is_recorded_again(run, tapes):
+    callback = f"+trainer.callbacks=[{{_target_: {Freezes.__module__}.Freezes}}]"
+    eager = run("eager", "record_steps=false", callback, "trust=tests")
+    seen, Freezes.seen = Freezes.seen, 0
+    recorded = run("recorded", "record_steps=true", callback, "trust=tests")
+    assert Freezes.seen == seen
+    assert_equal_up_to_rounding(eager, recorded)
+
+
+class Watches(L.Callback):
+    def on_after_backward(self, *arguments):
+        """Sees gradients."""
+
+
+@pytest.mark.parametrize(
+    ("overrides", "reason"),
+    [
+        (("trainer.accumulate_grad_batches=2",), "accumulate_grad_batches is above 1"),
+        (("trainer.precision=bf16-true",), "precision is bf16-true"),
+        (("optim._target_=torch.optim.SGD", "~optim.matrix_lr", "~optim.momentum"), "SGD reads"),
+        (
+            (f"+trainer.callbacks=[{{_target_: {Watches.__module__}.Watches}}]", "trust=tests"),
+            "Watches has a hook within the step, on_after_backward",
+        ),
+    ],
+)
+def test_steps_that_cannot_be_recorded_are_eager_or_an_error(run, tapes, caplog, overrides, reason):
+    with caplog.at_level(logging.INFO):
+        run("auto", *overrides)
+    assert [reason in line for line in caplog.messages if "not recorded" in line] == [True]
+    with pytest.raises(UserError, match=rf"record_steps=true: .*{reason}"):
+        run("true", *overrides, "record_steps=true")
+    assert not tapes.recorded
+
+
+# --- stopping and resuming ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("call", [2, 3])
+def test_a_recorded_run_that_was_stopped_equals_one_that_was_not(
+    run,
+    tapes,
+    monkeypatch,
+    settings,
+    small,
+    tmp_path,
+    call,
+):
+    """The signal comes while batches are made together, the first or the second time of an epoch;
+    the state is saved before the next ones, and at other places after a resume.
+    """
+    whole, several = run("whole"), Batches.several
+    calls = []
+
+    def made(self, items):
+        calls.append(len(items))
+        if len(calls) == call:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return several(self, items)
+
+    monkeypatch.setattr(Batches, "several", made)
+    with pytest.raises(SystemExit):
+        run("stopped")
+    monkeypatch.setattr(Batches, "several", several)
+    stopped = tmp_path / "stopped"
+    assert 0 < state(stopped)["global_step"] < state(whole)["global_step"]
+    more = ("trainer.log_every_n_steps=3",)  # further stops
+    fit(settings(*small, *RUN, *more), stopped, resume=True)
+    assert not differences(whole, stopped)
+
+
+def test_a_loss_that_is_not_finite_names_its_own_step_and_rows(run, tapes, monkeypatch):
+    make, spoilt = Batches.several, []
+
+    def several(self, items):
+        batches = make(self, items)
+        if len(items) > 3 and not spoilt and "word_dropout" in self.options:
+            spoilt.append(sorted(self.split.rows[batches[3].items_B]))
+            batches[3] = batches[3]._replace(labels_B=batches[3].labels_B * 0 + 1)
+        return batches
+
+    loss = ReviewClassifier.training_loss
+
+    def endless(self, batch):
+        return loss(self, batch) / (batch.labels_B == 0).any()
+
+    monkeypatch.setattr(Batches, "several", several)
+    monkeypatch.setattr(ReviewClassifier, "training_loss", endless)
+    with pytest.raises(UserError, match=r"the loss is inf in step 4 \(epoch 1") as error:
+        run("recorded")
+    assert f"in rows {', '.join(map(str, spoilt[0][:10]))}" in str(error.value)
