@@ -36,6 +36,7 @@ IGNORED_WARNINGS = (
     "Checkpoint directory .* exists and is not empty",
     "Experiment logs directory .* exists and is not empty",
     r"`isinstance\(treespec, LeafSpec\)` is deprecated",
+    "GPU available but not used",  # ddp_cpu
 )
 
 

@@ -172,10 +172,12 @@ class Recorder:
 
     def result_of(self, batch: Any) -> Tensor:
         """Makes one step, eagerly or by a replay. Returns what `whole_step` returns."""
-        key = shape_of(batch)
         if self.gave_up or not self.is_warm:
             self.is_warm = True
             return self.eager_step(batch)
+        if not is_flat(batch):
+            return self.give_up(batch, "a batch is no tuple of tensors and numbers")
+        key = shape_of(batch)
         if key not in self.recordings:
             if len(self.recordings) == MOST_SHAPES:
                 return self.give_up(batch, f"there are more than {MOST_SHAPES} shapes of batches")
@@ -341,6 +343,11 @@ def close(value: float, expected: float, of: float) -> bool:
 
 def is_tensor(value: object) -> bool:
     return isinstance(value, Tensor)
+
+
+def is_flat(batch: object) -> bool:
+    plain = (Tensor, int, float, str, type(None))
+    return isinstance(batch, tuple) and all(isinstance(part, plain) for part in batch)
 
 
 def shape_of(batch: Any) -> tuple[object, ...]:
