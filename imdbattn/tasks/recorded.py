@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import lightning as L
 import torch
+from lightning.pytorch.plugins import MixedPrecision, Precision
 from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import Tensor
 
 from imdbattn.errors import UserError
-from imdbattn.settings.keys import as_dict
 from imdbattn.settings.schema import Training
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class Recorder:
         self.is_warm = self.gave_up = False
         self.recorded_with = self.constants()
         # A callback of the user's sees each step.
-        own = as_dict(module.cfg.trainer).get("callbacks")
+        own = module.cfg.trainer.given().get("callbacks")
         hooks = ("on_train_batch_start", "on_train_batch_end")
         self.one_by_one = bool(own) or any(overrides(module, hook) for hook in hooks)
 
@@ -435,18 +435,15 @@ def recorder_of(module: "Learner") -> Recorder | None:
 
 def obstacle_in_settings(cfg: Training) -> str | None:
     """Returns why steps cannot be recorded with these settings on this machine, or None."""
-    trainer = as_dict(cfg.trainer)
-    accelerator, has_gpu = trainer.get("accelerator", "auto"), torch.cuda.is_available()
+    accelerator, has_gpu = cfg.trainer.accelerator, torch.cuda.is_available()
     on_gpu = accelerator in ("gpu", "cuda") or (accelerator == "auto" and has_gpu)
     if ("cuda" if on_gpu else "cpu") not in BACKENDS or (on_gpu and not has_gpu):
         return "only steps on a CUDA device can be recorded"
     if cfg.compile:
         return f"compile={cfg.compile} is set"
-    if trainer.get("precision") not in ("32-true", BFLOAT16):
-        return f"trainer.precision is {trainer.get('precision')}, not 32-true or {BFLOAT16}"
-    if trainer.get("accumulate_grad_batches", 1) > 1:
+    if cfg.trainer.accumulate_grad_batches > 1:
         return "trainer.accumulate_grad_batches is above 1"
-    return "trainer.detect_anomaly is true" if trainer.get("detect_anomaly") else None
+    return "trainer.detect_anomaly is set" if cfg.trainer.given().get("detect_anomaly") else None
 
 
 def obstacle(module: "Learner") -> str | None:
@@ -456,6 +453,9 @@ def obstacle(module: "Learner") -> str | None:
     trainer, optimizers = module.trainer, module.trainer.optimizers
     if trainer.world_size > 1 or not isinstance(trainer.strategy, SingleDeviceStrategy):
         return "there are several processes, or a strategy of their own"
+    plain = type(trainer.precision_plugin) in (Precision, MixedPrecision)
+    if not plain or trainer.precision not in ("32-true", BFLOAT16):
+        return f"the precision is {trainer.precision}, or one of your own"
     if len(optimizers) != 1 or any("capturable" not in g for g in optimizers[0].param_groups):
         names = ", ".join(type(optimizer).__name__ for optimizer in optimizers)
         return f"{names} reads numbers on the host: it has no option `capturable`"

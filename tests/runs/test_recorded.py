@@ -173,7 +173,7 @@ class Watches(L.Callback):
     ("overrides", "reason"),
     [
         (("trainer.accumulate_grad_batches=2",), "accumulate_grad_batches is above 1"),
-        (("trainer.precision=bf16-true",), "precision is bf16-true"),
+        (("trainer.precision=bf16-true",), "the precision is bf16-true"),
         (("optim._target_=torch.optim.SGD", "~optim.matrix_lr", "~optim.momentum"), "SGD reads"),
         (
             (f"+trainer.callbacks=[{{_target_: {Watches.__module__}.Watches}}]", "trust=tests"),
