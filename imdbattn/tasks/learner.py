@@ -180,7 +180,7 @@ class Learner(L.LightningModule):
     # --- training ---------------------------------------------------------------------------------
 
     def on_train_start(self) -> None:
-        self.recorder = recorder_of(self)
+        self.recorder = recorder_of(self, Learner)
 
     def on_train_end(self) -> None:
         self.recorder = None

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import lightning as L
 import torch
@@ -22,9 +22,6 @@ from torch import Tensor
 
 from imdbattn.errors import UserError
 from imdbattn.settings.schema import Training
-
-if TYPE_CHECKING:
-    from imdbattn.tasks.learner import Learner
 
 log = logging.getLogger(__name__)
 
@@ -123,10 +120,12 @@ class Recorder:
     creates the optimizer's state. If a recording fails, or does not compute what an eager step
     computes, all further steps are eager, and a line of the log says so; with record_steps=true
     UserError is raised instead.
+
+    module: a tasks.learner.Learner. one_by_one: whether each call of Lightning's loop makes one step only.
     """
 
-    def __init__(self, module: "Learner", backend: Backend):
-        self.module, self.backend = module, backend
+    def __init__(self, module: Any, backend: Backend, one_by_one: bool):
+        self.module, self.backend, self.one_by_one = module, backend, one_by_one
         self.trainer: L.Trainer = module.trainer
         self.optimizer: torch.optim.Optimizer = self.trainer.optimizers[0]
         groups = self.optimizer.param_groups
@@ -134,10 +133,6 @@ class Recorder:
         self.recordings: dict[tuple[object, ...], Recording] = {}
         self.is_warm = self.gave_up = False
         self.recorded_with = self.constants()
-        # A callback of the user's sees each step.
-        own = module.cfg.trainer.given().get("callbacks")
-        hooks = ("on_train_batch_start", "on_train_batch_end")
-        self.one_by_one = bool(own) or any(overrides(module, hook) for hook in hooks)
 
     # --- several steps in one call of Lightning's loop --------------------------------------------
 
@@ -414,18 +409,23 @@ def count_step(trainer: L.Trainer) -> None:
 # --- whether steps can be recorded ----------------------------------------------------------------
 
 
-def recorder_of(module: "Learner") -> Recorder | None:
+def recorder_of(module: Any, base: type) -> Recorder | None:
     """Returns the recorder of a run that starts; None if its steps are not recorded. A line of the
     log says why, if there is a GPU.
 
-    Raises UserError with record_steps=true.
+    base: tasks.learner.Learner, whose hooks a recorded step replaces. Raises UserError with
+    record_steps=true.
     """
     setting = module.cfg.record_steps
     if setting is False:
         return None
-    reason = obstacle(module)
+    reason = obstacle(module, base)
     if reason is None:
-        return Recorder(module, BACKENDS[module.device.type](module.device))
+        # Callbacks and methods of the user's see each step.
+        hooks = ("on_train_batch_start", "on_train_batch_end")
+        own = any(overrides(module, hook, base) for hook in hooks)
+        one_by_one = own or bool(module.cfg.trainer.given().get("callbacks"))
+        return Recorder(module, BACKENDS[module.device.type](module.device), one_by_one)
     if setting is True:
         raise UserError(f"record_steps=true: {reason}")
     if module.device.type in BACKENDS:
@@ -446,7 +446,7 @@ def obstacle_in_settings(cfg: Training) -> str | None:
     return "trainer.detect_anomaly is set" if cfg.trainer.given().get("detect_anomaly") else None
 
 
-def obstacle(module: "Learner") -> str | None:
+def obstacle(module: Any, base: type) -> str | None:
     """Returns why the steps of a run that starts cannot be recorded, or None."""
     if reason := obstacle_in_settings(module.cfg):
         return reason
@@ -460,18 +460,16 @@ def obstacle(module: "Learner") -> str | None:
         names = ", ".join(type(optimizer).__name__ for optimizer in optimizers)
         return f"{names} reads numbers on the host: it has no option `capturable`"
     for name in ("training_step", "backward", "optimizer_step", "optimizer_zero_grad", *HOOKS):
-        if overrides(module, name):
+        if overrides(module, name, base):
             return f"{type(module).__name__} has its own {name}: define training_loss instead"
-    for callback in trainer.callbacks:  # type: ignore[attr-defined]
+    for callback in trainer.callbacks:
         for name in HOOKS:
             if getattr(type(callback), name) is not getattr(L.Callback, name):
                 return f"{type(callback).__name__} has a hook within the step, {name}"
     return None
 
 
-def overrides(module: "Learner", name: str) -> bool:
-    """Returns whether a task's module, or this object, has its own method of that name."""
-    from imdbattn.tasks.learner import Learner
-
+def overrides(module: object, name: str, base: type) -> bool:
+    """Returns whether an object has another method of that name than its base class."""
     own = getattr(module, name)
-    return getattr(own, "__func__", own) is not getattr(Learner, name)
+    return getattr(own, "__func__", own) is not getattr(base, name)
