@@ -121,7 +121,8 @@ class Recorder:
     computes, all further steps are eager, and a line of the log says so; with record_steps=true
     UserError is raised instead.
 
-    module: a tasks.learner.Learner. one_by_one: whether each call of Lightning's loop makes one step only.
+    module: a tasks.learner.Learner. one_by_one: whether each call of Lightning's loop makes one
+    step only.
     """
 
     def __init__(self, module: Any, backend: Backend, one_by_one: bool):
