@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Unpack, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import nn
@@ -28,7 +28,6 @@ from imdbattn.tasks.reviews.predictor import ReviewPredictor
 
 if TYPE_CHECKING:
     from imdbattn.exports.vectors import ExportFacts
-    from imdbattn.tools.explore.onefile import PageFacts, PageOptions
 
 if hasattr(os, "register_at_fork"):  # not on Windows
     # A forked process does not have the threads that OpenMP has started, and would wait for them.
@@ -227,7 +226,7 @@ class Model:
         chosen = settings.model_dump(include={"vectors", *options})
         return write_export(self.predictor, Path(out), self.folder, **chosen)
 
-    def page(self, out: StrPath, **options: "Unpack[PageOptions]") -> "PageFacts":
+    def page(self, out: StrPath, **options: Any) -> dict[str, Any]:
         """Writes one HTML file that shows and computes this model in any browser, without a server.
 
         Args:

@@ -5,7 +5,7 @@ Shape suffix: N reviews.
 
 import re
 from collections.abc import Sequence
-from typing import Annotated, Literal, TypedDict
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field
@@ -18,23 +18,12 @@ CONFIDENT = 0.9  # least probability of the predicted label
 LONG = 400  # least number of words
 
 
-class Selected(TypedDict):
-    """A selected review. place: among the `matching` ones, from 1. of: the number of all."""
-
-    row: int
-    text: str
-    label: str
-    place: int
-    matching: int
-    of: int
-
-
 class Next(Message):
     """Asks for the next review (step -1: the previous) of the test set of `run` after the row
     `after`; the first after the last.
 
-    It fulfills all conditions that are set. disagree: the predictions of `runs` are not the same;
-    contains: a word. `answer` raises UserError if there is none.
+    It fulfills all conditions that are set. disagree: the predictions of `runs` are not the same.
+    contains: a word.
     """
 
     run: str
@@ -47,8 +36,11 @@ class Next(Message):
     long: bool = False
     contains: Annotated[str, Field(max_length=200)] = ""
 
-    def answer(self, runs: Runs) -> Selected:
-        """Returns the review. Raises UserError if none fulfills the conditions."""
+    def answer(self, runs: Runs) -> dict[str, Any]:
+        """Returns the review, its place among the `matching` ones, from 1, and the number of all.
+
+        Raises UserError if none fulfills the conditions.
+        """
         run = runs.run(self.run)
         others = list(map(runs.run, self.runs))
         own = run.predictions("test")

@@ -5,7 +5,7 @@ values; T positions.
 """
 
 import inspect
-from typing import Annotated, Any, NotRequired, TypedDict, cast
+from typing import Annotated, Any
 
 import torch
 import torch.nn.functional as F
@@ -17,18 +17,9 @@ from imdbattn.errors import UserError
 from imdbattn.nn.ladder import Attention
 from imdbattn.nn.scores import is_product
 from imdbattn.tools.explore.changes import changed
-from imdbattn.tools.explore.read import Read, Reading, framed
+from imdbattn.tools.explore.onefile import framed
+from imdbattn.tools.explore.read import Read, Reading, as_bytes
 from imdbattn.tools.explore.runs import Runs
-
-
-class Inputs(TypedDict):
-    """The arguments of an attention that were given."""
-
-    query: Tensor
-    key: Tensor
-    value: Tensor
-    mask: NotRequired[Tensor | None]
-    added: NotRequired[tuple[Tensor, Tensor] | None]
 
 
 class Cell(Read):
@@ -68,7 +59,7 @@ class Cell(Read):
             "probabilities": dict(zip(labels, probabilities, strict=True)),
             "shapes": {name: list(array.shape) for name, array in arrays.items()},
         }
-        return framed(facts, [array.float().cpu().numpy() for array in arrays.values()])
+        return framed(facts, [as_bytes(array.float().cpu().numpy()) for array in arrays.values()])
 
     def attention(self, net: Any) -> Attention:
         """Returns the attention of the layer or of the pooling. Raises UserError unless there is
@@ -85,7 +76,7 @@ class Cell(Read):
 
     def computed(
         self, reading: Reading, attention: Attention
-    ) -> tuple[list[float], Inputs, Tensor]:
+    ) -> tuple[list[float], dict[str, Any], Tensor]:
         """Returns the probabilities of the classes, and the inputs and output of the attention."""
         calls: list[tuple[tuple[object, ...], dict[str, object], Tensor]] = []
         hook = attention.register_forward_hook(
@@ -96,10 +87,10 @@ class Cell(Read):
         ((positional, named, output_1HQV),) = calls
         bound = inspect.signature(attention.forward).bind(*positional, **named)
         (probabilities,) = probability_BC.tolist()
-        return probabilities, cast(Inputs, bound.arguments), output_1HQV
+        return probabilities, bound.arguments, output_1HQV
 
     def arrays(
-        self, attention: Attention, inputs: Inputs, output_1HQV: Tensor
+        self, attention: Attention, inputs: dict[str, Any], output_1HQV: Tensor
     ) -> dict[str, Tensor]:
         """Returns the numbers of the query by name."""
         row = (0, self.head - 1, self.query)

@@ -3,7 +3,7 @@
 Shape suffixes: D width, V rows of the vectors, R rows with an offset.
 """
 
-from typing import Any, NotRequired, TypedDict
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -44,36 +44,6 @@ POOLINGS = (
 OMITTED = ("embedding.slot_V", "embedding.offset_RD", "embedding.vectors_VD")
 
 
-class PositionFacts(TypedDict):
-    """kind: of a Sinusoidal with its scale and the number of its positions."""
-
-    kind: str
-    scale: NotRequired[float]
-    length: NotRequired[int]
-
-
-class Layer(TypedDict):
-    skip: bool
-    attention: str
-    heads: int
-    score: str
-    distances: str | None
-
-
-class Pooling(TypedDict):
-    kind: str
-    score: str | None
-
-
-class Network(TypedDict):
-    """The parts of a classifier, by the names of their classes."""
-
-    width: int
-    positions: PositionFacts
-    layers: list[Layer]
-    pooling: Pooling
-
-
 def kind(part: nn.Module, known: tuple[type, ...]) -> str:
     """Returns the name of the class of a part. Raises UserError unless it is one of `known`."""
     if type(part) not in known:
@@ -82,8 +52,9 @@ def kind(part: nn.Module, known: tuple[type, ...]) -> str:
     return type(part).__name__
 
 
-def described(net: Any) -> Network:
-    """Returns the parts of a classifier as static/network.js reads them.
+def described(net: Any) -> dict[str, Any]:
+    """Returns the parts of a classifier, by the names of their classes, as static/network.js reads
+    them.
 
     Raises UserError for a net with a part that it does not compute: a convolution, a GRU, phrases,
     or a part of one's own.
@@ -95,7 +66,7 @@ def described(net: Any) -> Network:
         what = {BidirectionalGRU: "a GRU"}.get(type(net.context.convolution), "a convolution")
         raise UserError(f"{what} cannot be computed in the browser")
     positions = net.positions
-    about: PositionFacts = {"kind": kind(positions, POSITIONS)}
+    about: dict[str, Any] = {"kind": kind(positions, POSITIONS)}
     if isinstance(positions, Sinusoidal):
         about["scale"] = positions.scale
         about["length"] = len(positions.pe_TD)
@@ -111,7 +82,7 @@ def described(net: Any) -> Network:
     }
 
 
-def described_layer(layer: Any) -> Layer:
+def described_layer(layer: Any) -> dict[str, Any]:
     """Returns the parts of a layer."""
     kind(layer, LAYERS)
     distances = layer.f.distances

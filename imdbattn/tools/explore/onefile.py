@@ -14,7 +14,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -29,7 +29,7 @@ from imdbattn.folders.run_folder import SPLIT_FILES
 from imdbattn.io.files import expanded, write_atomically, writing_into
 from imdbattn.report.finished_runs import FinishedRun
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
-from imdbattn.tools.explore.description import Network, described, offsets_VD, weights_of
+from imdbattn.tools.explore.description import described, offsets_VD, weights_of
 
 log = logging.getLogger(__name__)
 
@@ -45,80 +45,6 @@ EXPORT = re.compile(r"^export (?=(?:async )?(?:function|class|const|let) (\w+))"
 # --- the models -----------------------------------------------------------------------------------
 
 
-class PageOptions(TypedDict, total=False):
-    """Options of `write_explorer`."""
-
-    words: int | None
-    precision: Precision
-    reviews: int
-
-
-class Review(TypedDict):
-    """A test review. row: in the source."""
-
-    row: int
-    text: str
-    label: str
-
-
-class Matrix(TypedDict):
-    """How static/model.js finds a matrix. start, scales: places among the arrays."""
-
-    type: Precision
-    rows: int
-    columns: int
-    start: int
-    scales: NotRequired[int]
-
-
-class Vectors(TypedDict):
-    """The words of a page, one a line, and their vectors."""
-
-    words: str
-    table: Matrix
-
-
-class RunFacts(TypedDict):
-    """What a page lists of a run. browsable: whether it has test reviews."""
-
-    id: str
-    label: str
-    seed: int
-    folder: str
-    kind: str
-    accuracy: float
-    split: str
-    browsable: bool
-
-
-class ModelFacts(RunFacts):
-    """What the page shows of a model, and how it computes it.
-
-    accuracy_here: of all test reviews, with the words and vectors of the page. vectors, reviews:
-    numbers of its vectors and test reviews among those of the page.
-    """
-
-    accuracy_here: float | None
-    words: int
-    of_words: int
-    precision: Precision
-    labels: list[str]
-    tokenizer: str
-    max_tokens: int | None
-    head: int
-    network: Network
-    weights: dict[str, Matrix]
-    vectors: int
-    reviews: int
-
-
-class PageFacts(TypedDict):
-    """size: in bytes."""
-
-    size: int
-    models: list[ModelFacts]
-
-
 @dataclass(frozen=True)
 class Entry:
     """A model of the page. name: for display. run: its finished run, None for an exported model."""
@@ -127,10 +53,6 @@ class Entry:
     predictor: ReviewPredictor
     metrics: Mapping[str, Any]
     run: FinishedRun | None = None
-
-    @property
-    def seed(self) -> int:
-        return self.metrics["seed"]
 
     def refuse(self) -> None:
         """Raises UserError, naming the model, unless the page can compute it."""
@@ -144,8 +66,10 @@ class Entry:
         except UserError as error:
             raise UserError(f"{self.name}: {error}") from error
 
-    def test_reviews(self) -> list[Review]:
-        """Returns row, text and label of all test reviews; [] if the run has none."""
+    def test_reviews(self) -> list[dict[str, Any]]:
+        """Returns row (in the source), text and label of all test reviews; [] if the run has
+        none.
+        """
         if self.run is None or not self.run.has("test"):
             return []
         if not (self.run.folder / SPLIT_FILES["test"][1]).exists():
@@ -247,12 +171,12 @@ class Pack:
         self.size += len(padded)
         return start
 
-    def add(self, values: Tensor, precision: Precision = "float32") -> Matrix:
-        """Appends a matrix and returns how static/model.js finds it.
+    def add(self, values: Tensor, precision: Precision = "float32") -> dict[str, Any]:
+        """Appends a matrix and returns its type, its size, and its place among the bytes.
 
         float16: all low bytes, then all high bytes, which gzip compresses better.
         """
-        about: Matrix = {
+        about: dict[str, Any] = {
             "type": precision,
             "rows": len(values),
             "columns": values.shape[1],
@@ -270,26 +194,12 @@ class Pack:
         return about
 
 
-class TokenRule(TypedDict):
-    """A pattern of a tokenizer and what replaces it."""
-
-    pattern: str
-    regex: bool
-    content: str
-
-
-class Rules(TypedDict):
-    """The rules of a tokenizer. replacements: None is NFC."""
-
-    replacements: list[TokenRule | None]
-    word: str
-    normalizes: bool
-
-
-def rules_of(name: str) -> Rules:
-    """Returns the rules of a tokenizer as static/tokens.js reads them."""
+def rules_of(name: str) -> dict[str, Any]:
+    """Returns the rules of a tokenizer as static/tokens.js reads them; a replacement that is None
+    is NFC.
+    """
     pipeline = json.loads(pipeline_of(name).to_str())
-    replacements: list[TokenRule | None] = []
+    replacements: list[dict[str, Any] | None] = []
     for rule in pipeline["normalizer"]["normalizers"]:
         if rule["type"] == "NFC":
             replacements.append(None)
@@ -303,15 +213,15 @@ def rules_of(name: str) -> Rules:
 
 def packed(
     entries: Sequence[Entry], words: int | None, precision: Precision, reviews: int
-) -> tuple[bytes, list[ModelFacts]]:
+) -> tuple[bytes, list[dict[str, Any]]]:
     """Returns the data of a page, which static/model.js reads, and facts about its models.
 
-    The length of the JSON (uint32), the JSON, and the arrays, little-endian.
+    The data are the length of the JSON (uint32), the JSON, and the arrays, little-endian.
     """
     pack = Pack()
-    models: list[ModelFacts] = []
-    vectors: list[Vectors] = []
-    tests: dict[str, list[Review]] = {}
+    models = []
+    vectors: list[dict[str, Any]] = []
+    tests: dict[str, list[dict[str, Any]]] = {}
     for same in by_vectors(entries):
         words_K = chosen_words(same, words)
         for number, entry in enumerate(same):
@@ -324,8 +234,7 @@ def packed(
             step = max(1, len(all_reviews) // reviews) if reviews else 1
             tests.setdefault(key, all_reviews[::step][:reviews])
             about = model_facts(entry, small, all_reviews, pack, precision)
-            about["vectors"] = len(vectors) - 1
-            about["reviews"] = list(tests).index(key)
+            about |= {"vectors": len(vectors) - 1, "reviews": list(tests).index(key)}
             models.append(about)
     order = [entry.name for entry in entries]
     models.sort(key=lambda about: order.index(about["label"]))
@@ -338,9 +247,7 @@ def packed(
         "reviews": list(tests.values()),
         "slots": SLOTS,
     }
-    header = json.dumps(facts, ensure_ascii=False).encode("utf-8", "replace")
-    header += b" " * (-len(header) % 4)
-    return b"".join([struct.pack("<I", len(header)), header, *pack.parts]), models
+    return framed(facts, pack.parts), models
 
 
 def by_vectors(entries: Sequence[Entry]) -> list[list[Entry]]:
@@ -364,28 +271,37 @@ def ids_of(entries: Sequence[Entry]) -> list[str]:
 def model_facts(
     entry: Entry,
     small: ReviewPredictor,
-    reviews: Sequence[Review],
+    reviews: Sequence[Mapping[str, Any]],
     pack: Pack,
     precision: Precision,
-) -> ModelFacts:
-    """Returns the facts about a model, without its place among those of the page.
+) -> dict[str, Any]:
+    """Returns what the page shows of a model, and how it computes it.
 
-    small: the model with the words and vectors of the page. reviews: all test reviews.
+    accuracy_here: the accuracy on all test reviews with the words and vectors of the page.
+
+    Args:
+        small: the model with the words and vectors of the page.
+        reviews: all test reviews.
     """
     data = small.cfg.data
-    assert isinstance(data.tokenizer, str)  # own tokenizers are refused before
-    metrics = entry.metrics
-    split = "validation" if metrics.get("test_accuracy") is None else "test"
-    weights = weights_of(small.net)
+    weights = {name: pack.add(weight) for name, weight in weights_of(small.net).items()}
     offset_VD = offsets_VD(small.net)
-    facts: ModelFacts = {
+    if offset_VD is not None:
+        weights["offset"] = pack.add(offset_VD, precision)
+    accuracy = None
+    if reviews:
+        results = small.label([review["text"] for review in reviews])
+        right = [
+            result.output == review["label"]
+            for result, review in zip(results, reviews, strict=True)
+        ]
+        accuracy = sum(right) / len(right)
+    return {
+        **summary(entry.metrics),
         "label": entry.name,
-        "seed": entry.seed,
         "folder": entry.name,
         "kind": "classifier",
-        "accuracy": metrics["test_accuracy" if split == "test" else "val_accuracy"],
-        "split": split,
-        "accuracy_here": None,
+        "accuracy_here": accuracy,
         "browsable": bool(reviews),
         "words": len(small.glove.words),
         "of_words": len(entry.predictor.glove.words),
@@ -395,20 +311,25 @@ def model_facts(
         "max_tokens": data.max_tokens,
         "head": round((data.max_tokens or 0) * data.head_share),
         "network": described(small.net),
-        "weights": {name: pack.add(weight) for name, weight in weights.items()},
-        "vectors": 0,
-        "reviews": 0,
-        "id": "",
+        "weights": weights,
     }
-    if offset_VD is not None:
-        facts["weights"]["offset"] = pack.add(offset_VD, precision)
-    if reviews:
-        results = small.label([review["text"] for review in reviews])
-        right = 0
-        for result, review in zip(results, reviews, strict=True):
-            right += result.output == review["label"]
-        facts["accuracy_here"] = right / len(reviews)
-    return facts
+
+
+def summary(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the seed of a run and its accuracy on test, else on validation."""
+    split = "validation" if metrics.get("test_accuracy") is None else "test"
+    accuracy = metrics["test_accuracy" if split == "test" else "val_accuracy"]
+    return {"seed": metrics["seed"], "accuracy": accuracy, "split": split}
+
+
+def framed(facts: Mapping[str, object], arrays: Sequence[bytes]) -> bytes:
+    """Returns the length of the JSON (uint32), the JSON, and the arrays, little-endian.
+
+    Spaces after the JSON let the arrays begin at a multiple of four bytes.
+    """
+    header = json.dumps(facts, ensure_ascii=False).encode("utf-8", "replace")
+    header += b" " * (-len(header) % 4)
+    return b"".join([struct.pack("<I", len(header)), header, *arrays])
 
 
 # --- the page -------------------------------------------------------------------------------------
@@ -450,7 +371,7 @@ def write_explorer(
     words: int | None = 20_000,
     precision: Precision = "float16",
     reviews: int = 48,
-) -> PageFacts:
+) -> dict[str, Any]:
     """Writes the page as one HTML file, and returns facts: its size in bytes, and its models.
 
     Args:
@@ -482,7 +403,7 @@ def refuse_other_file(out: Path) -> None:
 
 def page_of(
     entries: Sequence[Entry], words: int | None, precision: Precision, reviews: int
-) -> tuple[bytes, list[ModelFacts]]:
+) -> tuple[bytes, list[dict[str, Any]]]:
     """Returns the page and facts about its models. For the arguments see `write_explorer`."""
     data, models = packed(entries, words, precision, reviews)
     script = program()
@@ -513,7 +434,7 @@ def hash_of(source: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()}"
 
 
-def lines_of(facts: PageFacts) -> Iterator[str]:
+def lines_of(facts: Mapping[str, Any]) -> Iterator[str]:
     """Yields the lines that the command prints about a page."""
     for about in facts["models"]:
         line = "{label}, seed {seed}: {words:,} of {of_words:,} words, {precision}"

@@ -6,13 +6,11 @@ Also its position vectors, and what its distances add to the scores.
 Shape suffixes: B reviews, H heads, Q queries, K keys, T words that are read, or positions; D width.
 """
 
-import json
-import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import compress
-from typing import Annotated, NotRequired, TypedDict, cast
+from typing import Annotated, Any, cast
 
 import numpy as np
 import torch
@@ -24,6 +22,7 @@ from imdbattn.tasks.outputs import AttentionWeights, Classification, Prediction,
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 from imdbattn.tools.explain.figures import position_tables, scores_by_distance
 from imdbattn.tools.explore.changes import Changes, changed, positional, shares, shuffled
+from imdbattn.tools.explore.onefile import framed
 from imdbattn.tools.explore.runs import Message, Runs
 from imdbattn.tools.faithfulness.erasure import keep
 
@@ -102,19 +101,8 @@ def places_of(names: Sequence[str]) -> list[tuple[int, int]]:
     return places
 
 
-class Attended(TypedDict):
-    """An attention of the page. layer: its number. labels: of the queries of a pooling."""
-
-    name: str
-    layer: NotRequired[int]
-    labels: NotRequired[list[str]]
-    heads: int
-    queries: int
-    entropies: list[float]
-
-
-def attended(name: str, weights_HQK: np.ndarray) -> Attended:
-    """Returns facts about the weights of an attention."""
+def attended(name: str, weights_HQK: np.ndarray) -> dict[str, Any]:
+    """Returns the name of an attention, its numbers of heads and queries, and its entropies."""
     return {
         "name": name,
         "heads": len(weights_HQK),
@@ -123,8 +111,11 @@ def attended(name: str, weights_HQK: np.ndarray) -> Attended:
     }
 
 
-def attentions_of(weights: AttentionWeights) -> list[tuple[Attended, np.ndarray]]:
-    """Returns facts and weights (H, Q, K) of each enabled layer, then of the pooling."""
+def attentions_of(weights: AttentionWeights) -> list[tuple[dict[str, Any], np.ndarray]]:
+    """Returns facts and weights (H, Q, K) of each enabled layer, then of the pooling.
+
+    The facts of a layer have its number, those of a pooling with a query for each label the labels.
+    """
     attentions = []
     for number, weights_HQK in weights.numbered():
         about = attended(f"layer {number}", weights_HQK)
@@ -139,6 +130,11 @@ def attentions_of(weights: AttentionWeights) -> list[tuple[Attended, np.ndarray]
         weights_11K = weights.pooling[None, None]
         attentions.append((attended("pooling", weights_11K), weights_11K))
     return attentions
+
+
+def as_bytes(array: np.ndarray) -> bytes:
+    """Returns the numbers of an array as float32, little-endian."""
+    return array.astype("<f4").tobytes()
 
 
 class Read(Message):
@@ -179,25 +175,17 @@ class Read(Message):
         }
         if self.changes:
             facts["before"] = dict(reading.predictor.label([self.text])[0].probabilities)
-        return framed(facts, [weights_HQK for _, weights_HQK in attentions])
+        return framed(facts, [as_bytes(weights_HQK) for _, weights_HQK in attentions])
 
 
-class WordFacts(TypedDict):
-    """start, end: in the text that is shown. place: in the text that was sent."""
-
-    start: int
-    end: int
-    place: int
-    share: float | None
-    removed: bool
-
-
-def word_facts(reading: Reading, prediction: Classification) -> list[WordFacts]:
-    """Returns the words that are read, in the order in which they are shown."""
+def word_facts(reading: Reading, prediction: Classification) -> list[dict[str, Any]]:
+    """Returns the words that are read, in the order in which they are shown: start and end in the
+    text that is shown, place in the text that was sent, share, and whether it is removed.
+    """
     shares_T = np.full(len(reading.order_T), None)
     if prediction.words:
         shares_T[reading.kept_T] = [share for *_, share in prediction.words]
-    words: list[WordFacts] = []
+    words = []
     order = reading.order_T.tolist()
     kept = reading.kept_T.tolist()
     columns = zip(reading.places, order, shares_T, kept, strict=True)
@@ -222,15 +210,4 @@ class Positions(Message):
         products = [pe_TD @ pe_TD.T for pe_TD in tables.values()]
         sizes = [{"name": name, "size": len(pe_TD)} for name, pe_TD in tables.items()]
         distances = [{"name": name, "added": added.tolist()} for name, added in layers.items()]
-        return framed({"tables": sizes, "distances": distances}, products)
-
-
-def framed(facts: Mapping[str, object], arrays: Sequence[np.ndarray]) -> bytes:
-    """Returns the length of the JSON (uint32), the JSON, and float32 numbers, little-endian.
-
-    Spaces after the JSON let the numbers begin at a multiple of four bytes.
-    """
-    header = json.dumps(facts, ensure_ascii=False).encode("utf-8", "replace")
-    header += b" " * (-len(header) % 4)
-    numbers = [array.astype("<f4").tobytes() for array in arrays]
-    return b"".join([struct.pack("<I", len(header)), header, *numbers])
+        return framed({"tables": sizes, "distances": distances}, list(map(as_bytes, products)))

@@ -6,31 +6,20 @@ import threading
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TypedDict, cast
+from typing import Any, cast
 
 from pydantic import BaseModel, ConfigDict
 
 from imdbattn.errors import UserError, in_line
 from imdbattn.folders.run_folder import SPLIT_FILES
 from imdbattn.io.files import expanded
-from imdbattn.report.content import Skipped
-from imdbattn.report.finished_runs import (
-    FinishedRun,
-    find_runs,
-    read_run,
-)
-from imdbattn.report.variants import Variant, in_short, variants
+from imdbattn.report.finished_runs import FinishedRun, find_runs, read_run
+from imdbattn.report.variants import variants
 from imdbattn.runs.apply import load_predictor
 from imdbattn.settings.command_settings import OfRun
 from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
-from imdbattn.tools.explore.onefile import (
-    Entry,
-    PageFacts,
-    RunFacts,
-    refuse_other_file,
-    write_explorer,
-)
+from imdbattn.tools.explore.onefile import Entry, refuse_other_file, summary, write_explorer
 from imdbattn.tools.explore.settings import Explore
 
 LOADED = 12  # models in memory
@@ -44,14 +33,6 @@ class Message(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class Listed(TypedDict):
-    """source: an example for encoder-decoders."""
-
-    runs: list[RunFacts]
-    skipped: list[Skipped]
-    source: str
-
-
 class Runs:
     """The finished runs in `folders`. Raises UserError if there is none."""
 
@@ -60,11 +41,10 @@ class Runs:
         runs, self.skipped = find_runs(folders)
         self.by_id: dict[str, FinishedRun] = {}
         self.labels: dict[str, str] = {}
-        ladder = variants(runs)
-        for variant, label in zip(ladder, short_labels(ladder), strict=True):
+        for variant in variants(runs):
             for run in variant.runs:
                 self.by_id[run_id(run)] = run
-                self.labels[run_id(run)] = label
+                self.labels[run_id(run)] = variant.label
         # Called with the name of a run and its version, so that a run that is trained again is read
         # again.
         self.read = lru_cache(None)(lambda name, _: read_run(self.by_id[name].folder))
@@ -108,8 +88,10 @@ class Runs:
         predictor = cast(ReviewPredictor, self.predictor(name))  # `Entry.refuse` checks it
         return Entry(self.labels[name], predictor, run.metrics, run)
 
-    def listed(self) -> Listed:
-        """Returns what the page shows before a run is chosen."""
+    def listed(self) -> dict[str, Any]:
+        """Returns what the page shows before a run is chosen, with an example of a source for
+        encoder-decoders.
+        """
         writers = [run for run in self.by_id.values() if not run.is_classifier and run.has("test")]
         source = writers[0].read(SPLIT_FILES["test"][1])["text"][0] if writers else ""
         return {
@@ -118,24 +100,21 @@ class Runs:
             "source": source,
         }
 
-    def facts(self, name: str) -> RunFacts:
+    def facts(self, name: str) -> dict[str, Any]:
         """Returns what the page lists of a run."""
         run = self.by_id[name]
-        split = "validation" if run.metrics.get("test_accuracy") is None else "test"
         files = [run.folder / file for file in SPLIT_FILES["test"]]
         return {
+            **summary(run.metrics),
             "id": name,
             "label": self.labels[name],
-            "seed": run.metrics["seed"],
             "folder": run.path,
             "kind": "classifier" if run.is_classifier else "encoder-decoder",
-            "accuracy": run.metrics["test_accuracy" if split == "test" else "val_accuracy"],
-            "split": split,
             "browsable": run.is_classifier and all(file.exists() for file in files),
         }
 
 
-def write_runs(runs: Runs, out: str) -> PageFacts:
+def write_runs(runs: Runs, out: str) -> dict[str, Any]:
     """Writes a file with the runs that a browser can compute (see `onefile.write_explorer`), adds
     the others to `runs.skipped`, and returns facts about the file. Raises UserError if there is
     none.
@@ -154,27 +133,6 @@ def write_runs(runs: Runs, out: str) -> PageFacts:
         raise UserError(f"no run can be computed in the browser: {reasons}")
     cfg = runs.cfg
     return write_explorer(entries, out, cfg.words, cfg.precision, cfg.reviews)
-
-
-def short_labels(ladder: Sequence[Variant]) -> list[str]:
-    """Returns the model of each variant, and overrides that distinguish it from other variants of
-    the same model.
-
-    Of overrides that the same variants have, the first is used: of a group (`data=reverse`) before
-    a single setting.
-    """
-    labels = []
-    for variant in ladder:
-        mates = [other for other in ladder if other.model == variant.model]
-        first: dict[tuple[bool, ...], str] = {}  # which mates have a word -> the first such word
-        for word in sorted(variant.overrides, key=lambda word: ("." in word, word)):
-            first.setdefault(tuple(word in mate.overrides for mate in mates), in_short(word))
-        own = [word for having, word in first.items() if not all(having)]
-        labels.append(" ".join([variant.model, *own]))
-    unique = []
-    for variant, label in zip(ladder, labels, strict=True):
-        unique.append(variant.label if labels.count(label) > 1 else label)
-    return unique
 
 
 def run_id(run: FinishedRun) -> str:

@@ -4,7 +4,7 @@ Shape suffixes: S source symbols, T output symbols, V vocabulary, K beams.
 """
 
 from collections.abc import Sequence
-from typing import Annotated, TypedDict, cast
+from typing import Annotated, Any, cast
 
 import torch
 from pydantic import Field
@@ -17,33 +17,6 @@ from imdbattn.tasks.seq2seq.predictor import Seq2SeqPredictor
 from imdbattn.tools.explore.runs import Message, Runs
 
 ALTERNATIVES = 5
-
-
-class Step(TypedDict):
-    """A written symbol. alternatives: the most probable symbols and their probabilities."""
-
-    symbol: str
-    probability: float
-    alternatives: list[tuple[str, float]]
-
-
-class Beam(TypedDict):
-    output: str
-    log_probability: float
-    score: float
-    ended: bool
-
-
-class Written(TypedDict):
-    """The output for a source. weights: (T, S)."""
-
-    output: str
-    source: list[str]
-    probability: float
-    unknown: list[str]
-    weights: list[list[float]] | None
-    steps: list[Step]
-    beams: list[Beam]
 
 
 class Write(Message):
@@ -62,8 +35,8 @@ class Write(Message):
         return written
 
     @torch.no_grad()
-    def answer(self, runs: Runs) -> Written:
-        """Returns the output, its steps, and all beams."""
+    def answer(self, runs: Runs) -> dict[str, Any]:
+        """Returns the output, its steps, its attention weights (T, S), and all beams."""
         written = self.prediction(runs)
         predictor = cast(Seq2SeqPredictor, runs.predictor(self.run))
         source_vocabulary, vocabulary = predictor.vocabularies
@@ -80,12 +53,12 @@ class Write(Message):
         steps = []
         for token, probability_V in zip(tokens_T.tolist(), probability_TV, strict=True):
             steps.append(step_of(token, probability_V, names))
-        beams: list[Beam] = []
+        beams = []
         for k in range(self.beams):
             if not search.log_probability_BK[0, k].isfinite():
                 continue
             tokens = search.tokens_BKT[0, k]
-            beam: Beam = {
+            beam = {
                 "output": predictor.joined(vocabulary.decode(tokens.tolist())),
                 "log_probability": search.log_probability_BK[0, k].item(),
                 "score": search.score_BK[0, k].item(),
@@ -104,8 +77,8 @@ class Write(Message):
         }
 
 
-def step_of(token: int, probability_V: Tensor, names: Sequence[str]) -> Step:
-    """Returns the symbol of a step and its alternatives."""
+def step_of(token: int, probability_V: Tensor, names: Sequence[str]) -> dict[str, Any]:
+    """Returns the symbol of a step, and the most probable symbols with their probabilities."""
     shares, numbers = probability_V.topk(min(ALTERNATIVES, len(names) - EOS))
     symbols = [names[number] for number in numbers.tolist()]
     return {
