@@ -6,7 +6,7 @@ Accuracies are in percent.
 import math
 import re
 from collections.abc import Iterable, Sequence
-from typing import TypedDict, Unpack
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -24,13 +24,6 @@ ORANGE = "#D55E00"
 GREY = "#8C8C8C"
 COLORS = (BLUE, ORANGE, "#009E73", "#CC79A7", "#E69F00", "#000000", "#56B4E9")
 MARKERS = "os^Dv<>P"  # with COLORS: 56 different markers
-
-
-class LineStyle(TypedDict, total=False):
-    """Arguments of Axes.plot."""
-
-    ls: str
-    marker: str | None
 
 
 def accuracies(comparison: ComparedSet) -> Figure:
@@ -130,9 +123,9 @@ def entropy_names(rung: RungResults) -> list[str]:
     return [name for name in rung["curves"] if name.startswith(ENTROPY)]
 
 
-def band(axes: Axes, curve: Curve, factor: float, color: str, **line: Unpack[LineStyle]) -> None:
+def band(axes: Axes, curve: Curve, factor: float, color: str, **line: Any) -> None:
     """Draws a line at the mean over the seeds that reached each x, and a band from the lowest to
-    the highest of them.
+    the highest of them. line: arguments of Axes.plot.
     """
     values_SX = factor * np.array(curve["values"], dtype=float)  # NaN instead of None
     reached = np.isfinite(values_SX).any(0)

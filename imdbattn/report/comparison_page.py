@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Literal, Unpack
+from typing import Unpack
 
 from imdbattn.errors import in_line
 from imdbattn.report.comparison import Options, compare_sets
@@ -243,36 +243,60 @@ def rung_table(comparison: ComparedSet) -> Table:
     rungs = comparison["rungs"]
     split = comparison["split"]
     metric = comparison["metric"]
-    interval = interval_head(comparison)
     over = rungs[0]["folds"]
-    folds = f"over {len(over['values'])} folds %" if over else "over folds %"
     largest = comparison["largest_class"]
-    uneven = bool(largest and largest["uneven"])
-    share = percent(largest["share"]) if largest and uneven else ""
-    scored: Literal["test", "validation"] = "validation"
-    if any(rung["bleu"]["test"] for rung in rungs):
-        scored = "test"
+    bleu = "test BLEU" if any(rung["bleu"]["test"] for rung in rungs) else "validation BLEU"
+    heads = {
+        "runs": "runs",
+        "validation": "validation %",
+        "test": "test %",
+        "folds": f"over {len(over['values'])} folds %" if over else "",
+        "metric": "" if in_percent(metric) else metric,
+        "largest_class": f"largest class of {split} %" if largest and largest["uneven"] else "",
+        "macro_f1": "",
+        "interval": interval_head(comparison),
+        bleu: bleu,
+        "parameters": "parameters",
+        "tokens_per_s": "tokens/s",
+        "minutes": "training min",
+    }
+    if heads["largest_class"] or metric == "macro_f1":
+        heads["macro_f1"] = f"{split} macro F1 %"
     rows = []
     for rung in rungs:
-        row = {
-            "rung": rung["label"],
-            "runs": seeds_of(rung),
-            "validation %": mean_and_sd(rung["validation"]),
-            "test %": mean_and_sd(rung["test"]),
-            folds: mean_and_sd(rung["folds"]),
-            metric: "" if in_percent(metric) else mean_and_sd(rung["metric"], 1, ".4g"),
-            f"largest class of {split} %": share,
-            f"{split} macro F1 %": "",
-            interval: between(rung["interval"], metric),
-            f"{scored} BLEU": mean_and_sd(rung["bleu"][scored], factor=1),
-            "parameters": count(rung["parameters"]),
-            "tokens/s": count(rung["tokens_per_s"]),
-            "training min": minutes(rung["train_seconds"]),
-        }
-        if uneven or metric == "macro_f1":
-            row[f"{split} macro F1 %"] = mean_and_sd(rung["macro_f1"])
+        row = {"rung": rung["label"]}
+        cells = cells_of(rung, metric)
+        for name, head in heads.items():
+            if head:
+                row[head] = cells[name]
         rows.append(row)
     return as_table(rows)
+
+
+def cells_of(rung: RungResults, metric: str) -> dict[str, str]:
+    """Returns the cells of a rung by the names of columns in conf/compare.yaml, and some that only
+    the page has.
+    """
+    seeds = list(map(str, rung["seeds"]))
+    listed = ", ".join(seeds)
+    factor, form = (100.0, ".1f") if in_percent(metric) else (1.0, ".4g")
+    return {
+        "seeds": str(len(seeds)),
+        "seed_list": listed,
+        "runs": f"{len(seeds)} (seed{'s' * (len(seeds) > 1)} {listed})",
+        "validation": mean_and_sd(rung["validation"]),
+        "test": mean_and_sd(rung["test"]),
+        "folds": mean_and_sd(rung["folds"]),
+        "metric": mean_and_sd(rung["metric"], factor, form),
+        "largest_class": percent(rung["largest_class"]),
+        "macro_f1": mean_and_sd(rung["macro_f1"]),
+        "interval": between(rung["interval"], metric),
+        "test BLEU": mean_and_sd(rung["bleu"]["test"], factor=1),
+        "validation BLEU": mean_and_sd(rung["bleu"]["validation"], factor=1),
+        "parameters": count(rung["parameters"]),
+        "tokens_per_s": count(rung["tokens_per_s"]),
+        "minutes": minutes(rung["train_seconds"]),
+    }
 
 
 def interval_head(comparison: ComparedSet) -> str:
@@ -284,12 +308,6 @@ def interval_head(comparison: ComparedSet) -> str:
     if comparison["split"] == "validation" and any(rung["test"] for rung in comparison["rungs"]):
         head += " (validation)"
     return head
-
-
-def seeds_of(rung: RungResults) -> str:
-    """Returns the number of runs and their seeds, such as `3 (seeds 1, 2, 3)`."""
-    seeds = rung["seeds"]
-    return f"{len(seeds)} (seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))})"
 
 
 def pair_table(comparison: ComparedSet) -> Table:
@@ -504,7 +522,12 @@ def latex_table(comparison: ComparedSet) -> str:
     pairs = {pair["to"]: pair for pair in reversed(comparison["pairs"])}  # the first of each rung
     lines = []
     for rung in comparison["rungs"]:
-        cells = cells_of(rung, pairs.get(rung["label"]), comparison["metric"])
+        cells = cells_of(rung, comparison["metric"])
+        pair = pairs.get(rung["label"])
+        cells |= cells_of_pair(pair, comparison["metric"])
+        cells = {name: in_latex(cell) for name, cell in cells.items()}
+        if pair is not None and pair["verdict"] != "undecided":
+            cells["difference"] = rf"\textbf{{{cells['difference']}}}"
         row = [in_latex(rung["label"]), *(cells[name] for name in columns)]
         lines.append("  " + " & ".join(row) + r" \\")
     heads = {
@@ -537,26 +560,9 @@ def metric_head(metric: str) -> str:
     return rf"{name} (\%)" if in_percent(metric) else name
 
 
-def cells_of(rung: RungResults, pair: RungPair | None, metric: str) -> dict[str, str]:
-    """Returns the cells of a rung by column. pair: with the rung that it is compared with."""
-    factor, form = (100.0, ".1f") if in_percent(metric) else (1.0, ".4g")
-    cells = {
-        "seeds": str(len(rung["seeds"])),
-        "seed_list": ", ".join(map(str, rung["seeds"])),
-        "validation": mean_and_sd(rung["validation"]),
-        "test": mean_and_sd(rung["test"]),
-        "metric": mean_and_sd(rung["metric"], factor, form),
-        "largest_class": percent(rung["largest_class"]),
-        "macro_f1": mean_and_sd(rung["macro_f1"]),
-        "interval": between(rung["interval"], metric),
-        "parameters": count(rung["parameters"]),
-        "minutes": minutes(rung["train_seconds"]),
-    } | dict.fromkeys(("difference", "against", "p"), "")
-    cells = {name: in_latex(text) for name, text in cells.items()}
-    if pair is not None:
-        difference = in_latex(with_sign(pair["difference"], metric))
-        decided = pair["verdict"] != "undecided"
-        cells["difference"] = rf"\textbf{{{difference}}}" if decided else difference
-        cells["against"] = in_latex(pair["from"])
-        cells["p"] = in_latex(p_number(pair["holm_p"]))
-    return cells
+def cells_of_pair(pair: RungPair | None, metric: str) -> dict[str, str]:
+    """Returns the cells of the pair of a rung and the one that it is compared with."""
+    if pair is None:
+        return dict.fromkeys(("difference", "against", "p"), "")
+    difference = with_sign(pair["difference"], metric)
+    return {"difference": difference, "against": pair["from"], "p": p_number(pair["holm_p"])}

@@ -19,7 +19,7 @@ from imdbattn.errors import UserError, in_line
 from imdbattn.folders.run import Curves, Run
 from imdbattn.folders.run_folder import SPLIT_FILES
 from imdbattn.report.content import Skipped
-from imdbattn.settings.keys import FINGERPRINT, as_text, flat, variant
+from imdbattn.settings.keys import FINGERPRINT, variant
 
 REVIEWS = "reviews"  # the items of a classifier
 # of folds: their means
@@ -68,9 +68,8 @@ class FinishedRun:
 
     @property
     def overrides(self) -> list[str]:
-        """The words of its command line that name its variant, single settings each."""
-        words = self.settings.get("overrides", [])
-        return sorted(single for word in words for single in single_settings(word))
+        """The overrides of its command line that name its variant."""
+        return sorted(self.settings.get("overrides", []))
 
     @property
     def variant(self) -> str:
@@ -156,21 +155,6 @@ class FinishedRun:
         for run in self.parts or [self]:
             tables.append(Run(run.folder).table(name))
         return pd.concat(tables).sort_values("row") if self.parts else tables[0]
-
-
-def single_settings(word: str) -> list[str]:
-    """Returns `optim.lr=0.1` for each setting of a group as in `optim={lr:0.1}`; else the word."""
-    key, _, text = word.partition("=")
-    if not text.startswith("{"):
-        return [word]
-    from hydra.core.override_parser.overrides_parser import OverridesParser  # slow, and rare
-
-    try:
-        value = OverridesParser.create().parse_override(f"x={text}").value()
-    except Exception:  # any exception of a word that somebody has edited
-        return [word]
-    group = key.partition("@")[0]
-    return [f"{name}={as_text(leaf)}" for name, leaf in flat({group: value}).items()]
 
 
 def classified(table: pd.DataFrame) -> SplitPredictions:

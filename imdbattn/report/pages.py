@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal
 
 from imdbattn.errors import visible
 from imdbattn.io.files import write_atomically, writing_into
@@ -30,15 +30,6 @@ if TYPE_CHECKING:
 
 
 Table = Sequence[Sequence[str]]
-
-
-class ConsoleOptions(TypedDict, total=False):
-    """Arguments of rich's Console."""
-
-    file: IO[str]
-    force_jupyter: bool
-    force_terminal: bool
-    width: int | None
 
 
 # Content-Security-Policy of the pages, which quote reviews: a tag that was not escaped could load
@@ -299,9 +290,9 @@ def png(figure: Figure, bbox_inches: str | None = None) -> bytes:
     return buffer.getvalue()
 
 
-def terminal(**options: Unpack[ConsoleOptions]) -> Console:
+def terminal(**options: Any) -> Console:
     """Returns a rich console that prints text literally, because reports quote run folders and
-    reviews.
+    reviews. options: arguments of rich's Console.
     """
     from rich.console import Console
 

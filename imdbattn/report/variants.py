@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import NamedTuple
 
 from imdbattn.errors import UserError
@@ -83,7 +84,7 @@ def variants(runs: Sequence[FinishedRun]) -> list[Variant]:
         ladder.append(Variant(group[0].model, own, by_seed))
     order = [*MODELS, *sorted({rung.model for rung in ladder} - {*MODELS})]
     ladder.sort(key=lambda rung: (order.index(rung.model), list(map(sort_key, rung.overrides))))
-    for words in (short_words, whole_words, words_and_init, words_and_digest):
+    for words in (short_words, attrgetter("overrides"), words_and_init, words_and_digest):
         times = Counter(rung.label for rung in ladder)
         for rung in ladder:
             if not rung.label or times[rung.label] > 1:
@@ -103,11 +104,6 @@ def short_words(variant: Variant) -> list[str]:
         if times[word.partition("=")[0]] > 1:  # two settings of the same last name
             short[index] = words[index]
     return short
-
-
-def whole_words(variant: Variant) -> list[str]:
-    """Returns the overrides as they are."""
-    return variant.overrides
 
 
 def words_and_init(variant: Variant) -> list[str]:

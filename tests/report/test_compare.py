@@ -554,24 +554,6 @@ def test_the_setting_that_a_rung_has_of_its_own_is_no_other_difference(tmp_path)
     assert steps_of(quick(tmp_path)) == [("base", "residual scale=2")]
 
 
-def test_a_group_is_named_by_its_settings_that_not_all_runs_have(tmp_path):
-    for name, word in {
-        "a": "optim={lr:0.1,weight_decay:0.5}",
-        "b": "optim={lr:0.1,weight_decay:0}",
-        "c": "data.extra=/far/away/labelled.parquet",
-    }.items():
-        run = write_run(tmp_path / name)
-        config = OmegaConf.load(run / "config.yaml")
-        config.overrides = [word]
-        config.optim.weight_decay = {"a": 0.5, "b": 0}.get(name, 0.01)
-        OmegaConf.save(config, run / "config.yaml")
-    assert sorted(labels_of(quick(tmp_path))) == [
-        "mean extra=labelled.parquet",
-        "mean weight_decay=0",
-        "mean weight_decay=0.5",
-    ]
-
-
 def test_against_a_model_is_its_only_variant_or_refused_with_the_labels_to_choose_from(tmp_path):
     write_run(tmp_path / "mean", "mean")
     write_run(tmp_path / "base", "base", optim__lr=0.2)
