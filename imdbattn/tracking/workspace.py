@@ -4,12 +4,14 @@ Needs the extra `dashboard`. Nothing is sent before they are saved.
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Literal, TypedDict
 
 import wandb_workspaces.reports.v2 as wr
 import wandb_workspaces.workspaces as ws
 from wandb_workspaces.reports.v2.interface import BlockTypes, PanelTypes
 
+from imdbattn.errors import in_line
 from imdbattn.report.content import ComparedSet
 
 CURVE_METRICS = ("val/accuracy", "val/loss", "train/accuracy", "train/loss")
@@ -178,45 +180,25 @@ def build_report(
     figures of the runs in the project.
     """
     from imdbattn.report.comparison_page import report_of  # not for a workspace
+    from imdbattn.report.pages import markdown
 
     reports = list(map(report_of, comparisons))
     blocks: list[BlockTypes] = []
     for report in reports:
-        blocks.append(wr.H1(one_line(report.title)))
-        blocks += [wr.P(one_line(report.about)), wr.P(one_line(report.lead))]
-        blocks.append(wr.UnorderedList(list(map(one_line, report.points)) or ["one model"]))
-        for section in report.sections:
-            if section.table:
-                blocks += [wr.H2(section.title), wr.P(one_line(section.text))]
-                blocks.append(wr.MarkdownBlock(markdown_table(section.table)))
-        blocks.append(wr.UnorderedList(list(map(one_line, report.notes))))
+        # W&B shows figures of the runs in the project; folders of this machine are not sent
+        sections = [replace(each, pictures=()) for each in report.sections if each.table]
+        sent = replace(report, sections=sections, skipped=())
+        blocks.append(wr.MarkdownBlock(markdown(sent)))
     grouped = grouping(by)
     shown = {name: panels for name, panels in panels_by_section(grouped).items() if name in FIGURES}
     runs = wr.Runset(entity=entity, project=project, filters=in_group(group))
     for name, panels in shown.items():
         blocks += [wr.H2(name), wr.PanelGrid(runsets=[runs], panels=panels)]
-    title = one_line(reports[0].title)
-    title = title if len(title) <= TITLE else f"{title[: TITLE - 1]}…"
+    title = in_line(reports[0].title, TITLE)
     return wr.Report(project=project, entity=entity, title=title, blocks=blocks, width="fluid")
 
 
 FIGURES = ("Accuracy", "Learning curves", "Attention over time", "Comparison")
-
-
-def one_line(text: str) -> str:
-    """Returns text without line breaks."""
-    return " ".join(text.split())
-
-
-def markdown_table(rows: Iterable[Iterable[str]]) -> str:
-    """Returns a table in Markdown, in which | and < have no effect, as cells may be of reviews."""
-    escape = str.maketrans({"|": r"\|", "<": "&lt;", "\n": " "})
-    lines = []
-    for row in rows:
-        cells = [cell.translate(escape) for cell in row]
-        lines.append(f"| {' | '.join(cells)} |")
-    columns = lines[0].count(" | ") + 1
-    return "\n".join([lines[0], f"|{' --- |' * columns}", *lines[1:]])
 
 
 # --- JSON -----------------------------------------------------------------------------------------
