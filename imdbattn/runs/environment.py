@@ -37,7 +37,7 @@ def use_onednn() -> bool:
     float64.
     """
     matmul = matmul_backend()
-    unsuitable = torch.cuda.is_available() or torch.cpu._is_amx_tile_supported()
+    unsuitable = torch.cuda.is_available() or may_have_amx()
     if matmul is None or unsuitable or not torch.backends.mkldnn.is_available():
         return False
     before = matmul.fp32_precision
@@ -45,6 +45,16 @@ def use_onednn() -> bool:
     if product_error() > MAX_ERROR:
         matmul.fp32_precision = before
     return matmul.fp32_precision == "bf16"
+
+
+def may_have_amx() -> bool:
+    """Returns whether the processor has AMX, or torch does not say so.
+
+    torch's function is private: tried with torch 2.13. Older versions have none, and then torch's
+    own products are used.
+    """
+    supported = getattr(torch.cpu, "_is_amx_tile_supported", None)
+    return supported is None or bool(supported())
 
 
 def float32_products() -> str:

@@ -102,6 +102,20 @@ def test_blocked_attention_has_the_values_and_gradients_of_the_kernel_of_torch(m
         torch.testing.assert_close(one, other)
 
 
+def test_everything_runs_without_the_private_functions_of_torch(
+    settings, small, onednn, monkeypatch, tmp_path
+):
+    words = (*small, "model=residual_pe", "trainer.max_epochs=1", "pictures=false")
+    losses = []
+    for folder in ("with", "without"):
+        metrics = fit(settings(*words), tmp_path / folder)
+        losses.append(metrics["test_loss"])
+        assert environment.use_onednn() <= (folder == "with")
+        monkeypatch.delattr(torch, "_softmax_backward_data", raising=False)
+        monkeypatch.delattr(torch.cpu, "_is_amx_tile_supported", raising=False)
+    assert losses[1] == pytest.approx(losses[0], abs=1e-4)
+
+
 def test_onednn_is_not_used_where_its_products_are_not_as_exact_as_float32(monkeypatch, onednn):
     matmul = torch.backends.mkldnn.matmul
     matmul.fp32_precision = "none"
