@@ -188,22 +188,21 @@ def check_known(share: float, items: str, remedy: str, name: str, least: float) 
 
 
 def warn_of_joined_labels(names: list[str], source: str) -> None:
-    """Warns if labels consist of parts that other labels have too, such as neg,action and
+    """Warns if labels consist of pieces that other labels have too, such as neg,action and
     pos,action: these are classes of their own.
     """
-    parts: Counter[str] = Counter()
+    pieces: Counter[str] = Counter()
     for name in names:
-        named = {part.strip() for part in SEPARATORS.split(name)}
-        parts.update(named - {""})
-    shared = [part for part, count in parts.items() if count > 1]
+        pieces.update({piece.strip() for piece in SEPARATORS.split(name)} - {""})
+    shared = [piece for piece, count in pieces.items() if count > 1]
     joined = [name for name in names if SEPARATORS.search(name)]
     if shared and joined:
         log.warning(
             "%s: %s are separate classes, although they share %s: several labels per text are not"
             " supported",
             source,
-            in_line(", ".join(repr(name) for name in joined), 100),
-            in_line(", ".join(repr(part) for part in shared), 100),
+            in_line(", ".join(map(repr, joined)), 100),
+            in_line(", ".join(map(repr, shared)), 100),
         )
 
 
@@ -236,7 +235,7 @@ def tokenizer_signature(setting: object) -> str:
 
 
 def own_tokenizer_version(setting: object) -> str:
-    """Returns a digest that changes with the code of one's own tokenizer; "" for ours."""
+    """Returns a checksum that changes with the code of one's own tokenizer; "" for ours."""
     if isinstance(setting, str):
         return ""
     return sha256(tokenizer_signature(setting).encode()).hexdigest()[:16]

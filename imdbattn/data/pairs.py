@@ -91,9 +91,9 @@ class Pairs:
         """Returns (N,) symbols of source and target, including EOS."""
         return (self.source.lengths + self.target.lengths).numpy()
 
-    def batch(self, index_B: Tensor, seed: int = 0, part: slice = slice(None)) -> PairBatch:
-        """Returns the pairs `index_B` (on the CPU), each side padded to its longest; returns the
-        `part` of one process.
+    def batch(self, index_B: Tensor, seed: int = 0, own: slice = slice(None)) -> PairBatch:
+        """Returns the pairs `index_B` (on the CPU), each side padded to its longest; returns
+        the `own` of this process.
 
         seed: not used.
         """
@@ -107,10 +107,10 @@ class Pairs:
             source.items_B,
         )
         columns = (*sides, source.lengths_B + target.lengths_B)
-        # Computed on the CPU, without waiting for the device. An empty part (too few pairs) is not
+        # Computed on the CPU, without waiting for the device. An empty batch (too few pairs) is not
         # padded.
-        padded = bool((self.source.lengths[index_B][part] != source.tokens_BT.shape[1]).any())
-        return PairBatch._make([*(column[part] for column in columns), pairs, symbols, padded])
+        padded = bool((self.source.lengths[index_B][own] != source.tokens_BT.shape[1]).any())
+        return PairBatch._make([*(column[own] for column in columns), pairs, symbols, padded])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,7 +176,7 @@ def prepare_pairs(
         source=source.kind,
         source_key=source.checksum,
         test_set=texts.test_set,
-        fingerprints={name: fingerprint(parts(split)) for name, split in groups.items()},
+        fingerprints={name: fingerprint(with_targets(split)) for name, split in groups.items()},
         facts={
             "items": items,
             **sizes,
@@ -197,12 +197,12 @@ def cut_pairs(texts: Texts, name: str, shares: Mapping[str, float] | None) -> Te
     """
     given = {
         text
-        for split, part in texts.splits.items()
+        for split, pairs in texts.splits.items()
         if split not in ("", "train")
-        for text in part.texts
+        for text in pairs.texts
     }
 
-    def places(train: Split, missing: dict[str, float]) -> dict[str, list[int]]:
+    def indices(train: Split, missing: dict[str, float]) -> dict[str, list[int]]:
         index: dict[str, list[int]] = {split: [] for split in (*missing, "train")}
         ends = [*accumulate(missing.values())]
         for at, text in enumerate(train.texts):
@@ -212,7 +212,7 @@ def cut_pairs(texts: Texts, name: str, shares: Mapping[str, float] | None) -> Te
         return index
 
     cut = divided(
-        texts, name, shares, places, f"{(shares or {}).get('test', 0):.0%} of its source sentences"
+        texts, name, shares, indices, f"{(shares or {}).get('test', 0):.0%} of its source sentences"
     )
     if shares is not None:
         check_splits(cut, name)
@@ -232,7 +232,7 @@ def by_source(split: Split) -> Split:
     )
 
 
-def parts(split: Split) -> Iterator[str]:
+def with_targets(split: Split) -> Iterator[str]:
     """Returns what a fingerprint covers: sources and all their targets."""
     return (
         "\0".join([source, *targets, "\n"])
@@ -356,24 +356,24 @@ def hub_pairs(cfg: "TranslationData") -> Source:
     """Returns a dataset of the Hugging Face hub with a column `translation`."""
     hub = str(cfg.hub)
     dataset = load_hub(hub, name=cfg.hub_config)
-    parts = {split: dataset[name] for name in dataset if (split := split_named(name)[0])}
+    tables = {split: dataset[name] for name in dataset if (split := split_named(name)[0])}
     if others := [name for name in dataset if not split_named(name)[0]]:
         log.warning("%s: not used: %s", hub, ", ".join(others))
 
-    def read(part: Any) -> Iterator[Pair]:
-        rows = range(min(len(part), cfg.limit or len(part)))
+    def read(table: Any) -> Iterator[Pair]:
+        rows = range(min(len(table), cfg.limit or len(table)))
         # {"en": "...", "fr": "..."}
-        for row, sides in enumerate(part.select(rows)["translation"][:]):
+        for row, sides in enumerate(table.select(rows)["translation"][:]):
             source, target = (str(sides[language] or "") for language in cfg.languages)
             yield row, source, target
 
     def load() -> Texts:
-        whole = list(parts) == ["train"]
+        whole = list(tables) == ["train"]
         return clean(
-            {"" if whole else split: read(part) for split, part in parts.items()}, hub, cfg
+            {"" if whole else split: read(table) for split, table in tables.items()}, hub, cfg
         )
 
-    fingerprints = [part._fingerprint for part in parts.values()]
+    fingerprints = [table._fingerprint for table in tables.values()]
     return Source(
         "hub",
         hub,

@@ -87,7 +87,7 @@ class Ragged:
         head_share: float = 1.0,
         word_dropout: float = 0.0,
         multiple: int = 1,
-        part: slice = slice(None),
+        own: slice = slice(None),
         widths: Sequence[int] = (),
     ) -> list[Batch]:
         """Makes several batches with as many operations as one. Each is padded to its longest
@@ -102,7 +102,7 @@ class Ragged:
                 their positions.
             multiple: the number of positions is rounded up to a multiple of this, but not beyond
                 max_tokens.
-            part: the reviews of one process; random numbers are drawn for all of them.
+            own: the reviews of this process; random numbers are drawn for all of them.
             widths: numbers of positions to round up to, instead of `multiple`; see `padded`.
         """
         # 1. Sizes, on the CPU, so that nothing below synchronizes with the device.
@@ -133,14 +133,14 @@ class Ragged:
         # 4. Separate batches.
         columns = (tokens_BT, positions_BT, kept_B, self.labels[index_B], index_B)
         made = []
-        for count, width, *own in zip(
+        for count, width, *rows in zip(
             counts, padded_sizes, *(column.split(counts) for column in columns), strict=True
         ):
-            own = [
-                (column[part, :width] if column.ndim > 1 else column[part]).contiguous()
-                for column in own
+            own_rows = [
+                (column[own, :width] if column.ndim > 1 else column[own]).contiguous()
+                for column in rows
             ]
-            made.append(Batch(*own, reviews=count))  # type: ignore[misc]
+            made.append(Batch(*own_rows, reviews=count))  # type: ignore[misc]
         return made
 
     def batch_lengths(
@@ -219,7 +219,7 @@ def padded(
 
 def longest_of(lengths_B: Tensor, counts: list[int]) -> list[int]:
     """Returns the longest length of each batch, at least 1. counts: of the items of each batch."""
-    return [max(part.tolist(), default=0) or 1 for part in lengths_B.split(counts)]
+    return [max(lengths.tolist(), default=0) or 1 for lengths in lengths_B.split(counts)]
 
 
 def move(tensor: Tensor, device: torch.device) -> Tensor:
@@ -288,8 +288,8 @@ class TrainBatches(Sampler[tuple[int, np.ndarray]]):
     order.
 
     Determined by seed and epoch; their number is the same in each epoch. All processes plan the
-    same batches, and each takes its part of every batch, which may be empty. Yields (random seed of
-    the batch, indices of its items).
+    same batches, and each takes its items of every batch, perhaps none. Yields (random seed of the
+    batch, indices of its items).
 
     Args:
         lengths_N: positions that each item takes in a batch.
@@ -403,19 +403,19 @@ class Batches(Dataset[Any]):
     """
 
     def __init__(self, split: Any, rank: int = 0, ranks: int = 1, **options: Any):
-        self.split, self.part, self.options = split, slice(rank, None, ranks), options
+        self.split, self.own, self.options = split, slice(rank, None, ranks), options
 
     def __len__(self) -> int:
         return len(self.split)
 
     def __getitem__(self, item: tuple[int, np.ndarray]) -> Any:
         seed, index = item
-        return self.split.batch(torch.from_numpy(index), seed=seed, part=self.part, **self.options)
+        return self.split.batch(torch.from_numpy(index), seed=seed, own=self.own, **self.options)
 
     def several(self, items: Sequence[tuple[int, np.ndarray]]) -> list[Any]:
         """Returns the batches of several items of a `Ragged` split, made together."""
         seeded = [(seed, torch.from_numpy(index)) for seed, index in items]
-        return self.split.batches(seeded, part=self.part, **self.options)
+        return self.split.batches(seeded, own=self.own, **self.options)
 
     def lengths_N(self) -> np.ndarray:
         """Returns the positions that each item takes in a batch."""

@@ -72,7 +72,7 @@ def divided(
     texts: Texts,
     name: str,
     shares: Mapping[str, float] | None,
-    places: Callable[[Split, dict[str, float]], Mapping[str, Sequence[int] | np.ndarray]],
+    indices: Callable[[Split, dict[str, float]], Mapping[str, Sequence[int] | np.ndarray]],
     cut: str,
 ) -> Texts:
     """Returns train, validation and test. Missing splits are taken from training, which then loses
@@ -83,14 +83,14 @@ def divided(
         name: that of the source, for messages.
         shares: of validation and test. None leaves the splits as they are, for scoring; a single
         file is a test set.
-        places: given the training split and the shares of missing ones, the places of the items of
-        train and of these.
+        indices: given the training split and the shares of missing ones, the indices of the items
+            of train and of these.
         cut: describes a test set that is taken from training.
 
     Raises UserError if there is no training split.
     """
     whole = "test" if shares is None else "train"
-    splits = {split or whole: part for split, part in texts.splits.items()}
+    splits = {name or whole: split for name, split in texts.splits.items()}
     test_set, dropped = "all" if "" in texts.splits else "test", texts.dropped
     if shares is not None:
         if "train" not in splits:
@@ -98,7 +98,7 @@ def divided(
                 f"{name} has no training data: give train/<label>/*.txt, or a table named train"
             )
         rest = splits["train"]
-        index = places(
+        index = indices(
             rest, {split: share for split, share in shares.items() if split not in splits}
         )
         splits |= {split: rest.take(own) for split, own in index.items()}
@@ -133,11 +133,11 @@ def check_splits(texts: Texts, name: str) -> None:
         )
 
 
-def fingerprint(parts: Iterable[str]) -> str:
-    """Returns 16 hex digits of the parts of a split, in order."""
+def fingerprint(contents: Iterable[str]) -> str:
+    """Returns 16 hex digits of the contents of a split, in order."""
     digest = hashlib.sha256()
-    for part in parts:
-        digest.update(part.encode("utf-8", "surrogatepass"))
+    for content in contents:
+        digest.update(content.encode("utf-8", "surrogatepass"))
     return digest.hexdigest()[:16]
 
 
@@ -159,7 +159,7 @@ def cut_reviews(
     splits of its own.
     """
 
-    def places(train: Split, missing: dict[str, float]) -> dict[str, np.ndarray]:
+    def indices(train: Split, missing: dict[str, float]) -> dict[str, np.ndarray]:
         if not fold:
             return block_cut(train.labels, missing)
         if len(missing) < 2:
@@ -172,13 +172,16 @@ def cut_reviews(
     test_set = (
         f"fold {fold[0]} of {fold[1]}" if fold else f"a cut of {(shares or {}).get('test', 0):.0%}"
     )
-    cut = divided(reviews, name, shares, places, f"{test_set} in consecutive blocks per class")
+    cut = divided(reviews, name, shares, indices, f"{test_set} in consecutive blocks per class")
     if fold:
         (whole,) = reviews.splits.values()
-        digest = fingerprint([f"{fold[1]} folds\0", *whole.labelled()])  # the same for all folds
+        # the same for all folds
+        of_whole = fingerprint([f"{fold[1]} folds\0", *whole.labelled()])
         cut = replace(
             cut,
-            facts={"cross_validation": {"folds": fold[1], "fold": fold[0], "fingerprint": digest}},
+            facts={
+                "cross_validation": {"folds": fold[1], "fold": fold[0], "fingerprint": of_whole}
+            },
         )
     cut = limited(cut, limit) if limit else cut
     if shares is not None:
@@ -193,20 +196,20 @@ def limited(reviews: Texts, limit: int) -> Texts:
     limit.
     """
     cells = []  # split, label and, in random order, the reviews of each
-    for split, part in reviews.splits.items():
-        for label in np.unique(part.labels):
-            rng = np.random.default_rng((SPLITS.index(split), label))
-            cells.append((split, label, rng.permutation(np.flatnonzero(part.labels == label))))
+    for name, split in reviews.splits.items():
+        for label in np.unique(split.labels):
+            rng = np.random.default_rng((SPLITS.index(name), label))
+            cells.append((name, label, rng.permutation(np.flatnonzero(split.labels == label))))
     sizes = [len(order) for *_, order in cells]
-    places = np.concatenate([(np.arange(size) + 0.5) / size for size in sizes])
-    chosen = np.argsort(places, kind="stable")[:limit]
+    quantiles = np.concatenate([(np.arange(size) + 0.5) / size for size in sizes])
+    chosen = np.argsort(quantiles, kind="stable")[:limit]
     counts = np.bincount(np.repeat(np.arange(len(cells)), sizes)[chosen], minlength=len(cells))
     kept: dict[str, list[np.ndarray]] = {}
-    for (split, _, order), count in zip(cells, counts, strict=True):
-        kept.setdefault(split, []).append(order[:count])
+    for (name, _, order), count in zip(cells, counts, strict=True):
+        kept.setdefault(name, []).append(order[:count])
     splits = {
-        split: reviews.splits[split].take(np.sort(np.concatenate(parts)))
-        for split, parts in kept.items()
+        name: reviews.splits[name].take(np.sort(np.concatenate(indices)))
+        for name, indices in kept.items()
     }
     # the number of omitted reviews is that of the whole source, not of this part
     test_set = f"{reviews.test_set}, data.limit={limit}"
@@ -251,6 +254,6 @@ def indices_of_splits(
 ) -> dict[str, np.ndarray]:
     """Returns the indices of each split, ascending, of those of each class."""
     return {
-        name: np.sort(np.concatenate(parts))
-        for name, parts in zip(names, zip(*classes, strict=True), strict=True)
+        name: np.sort(np.concatenate(indices))
+        for name, indices in zip(names, zip(*classes, strict=True), strict=True)
     }

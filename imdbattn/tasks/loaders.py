@@ -26,7 +26,7 @@ def on_gpu(batches: Batches) -> bool:
     return isinstance(batches.split, Ragged) and batches.split.ids.is_cuda
 
 
-class Plan(Protocol):
+class Sampler(Protocol):
     """The batches of an epoch: for each a random seed and the indices of its items."""
 
     def __iter__(self) -> Iterator[tuple[int, np.ndarray]]: ...
@@ -43,7 +43,7 @@ class Loader:
 
     batch_sampler = None  # Lightning reads it, and calls `set_epoch` of the sampler
 
-    def __init__(self, batches: Batches, sampler: Plan, together: int):
+    def __init__(self, batches: Batches, sampler: Sampler, together: int):
         self.batches, self.sampler, self.together = batches, sampler, together
         self.made: deque[Any] = deque()  # batches made together with the last one
 
@@ -179,7 +179,7 @@ class BatchData(L.LightningDataModule):
         """Returns the number or share of batches that every epoch repeats; 0 is all."""
         return self.trainer.overfit_batches if self.trainer else 0  # type: ignore[attr-defined]
 
-    def loader(self, batches: Batches, sampler: Plan) -> Loader:
+    def loader(self, batches: Batches, sampler: Sampler) -> Loader:
         if overfit := self.overfit():  # the same items in every epoch
             count = int(overfit if overfit >= 1 else overfit * len(sampler)) or 1
             sampler = list(islice(sampler, count))

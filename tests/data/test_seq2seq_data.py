@@ -20,9 +20,9 @@ from imdbattn.data.pairs import (
     Pairs,
     find_pair_source,
     normalised,
-    parts,
     prepare_pairs,
     split_text,
+    with_targets,
 )
 from imdbattn.data.ragged import ragged
 from imdbattn.data.sources import reverse
@@ -273,7 +273,7 @@ def test_fingerprints_and_keys_depend_on_every_text_and_on_nothing_else(file):
         replace(pairs, labels=[["d"], ["f", "e"]]),
         replace(pairs, texts=["c", "a b"]),
     ]
-    assert len({fingerprint(parts(each)) for each in (pairs, *others)}) == 5
+    assert len({fingerprint(with_targets(each)) for each in (pairs, *others)}) == 5
     path = file(many())
     corpus = prepare_pairs(sentences(path))
     again = prepare_pairs(sentences(file(many(), "elsewhere.txt")))

@@ -56,24 +56,24 @@ def reviews_of(dataset: Any, kind: str, name: str, title: str, cfg: Any, state: 
     split or a column that is missing.
     """
     if isinstance(dataset, Mapping):
-        parts = chosen_splits(dataset, title, cfg.hub_splits)
+        tables = chosen_splits(dataset, title, cfg.hub_splits)
     else:
-        parts = {"": dataset}
+        tables = {"": dataset}
     columns = (cfg.text_column, cfg.label_column)
-    for part in parts.values():
+    for table in tables.values():
         for setting, column in zip(("text", "label"), columns, strict=True):
-            if column not in part.column_names:
-                known = ", ".join(f"'{known_column}'" for known_column in part.column_names)
+            if column not in table.column_names:
+                known = ", ".join(f"'{known_column}'" for known_column in table.column_names)
                 raise UserError(
                     f"{title}: no column '{column}'; it has {in_line(known)}: set"
-                    f" data.{setting}_column{proposal(setting, part.column_names)}"
+                    f" data.{setting}_column{proposal(setting, table.column_names)}"
                 )
     label_names = list(cfg.label_names) if cfg.label_names else None
-    given = next(iter(parts.values())).features[cfg.label_column]
+    given = next(iter(tables.values())).features[cfg.label_column]
     class_names = list(getattr(given, "names", None) or ())
 
     def load() -> Texts:
-        read = {split: read_part(part, columns, title) for split, part in parts.items()}
+        read = {split: read_table(table, columns, title) for split, table in tables.items()}
         trained: list[str] = [split for split in ("", "train") if split in read] or [*read]
         labels = [label for split in trained for label in read[split][1]]
         names = label_names or class_names or names_of_labels(labels, name, columns[1])
@@ -85,13 +85,13 @@ def reviews_of(dataset: Any, kind: str, name: str, title: str, cfg: Any, state: 
             )
         return Texts(splits, names)
 
-    prints = {split: part._fingerprint for split, part in parts.items()}
+    prints = {split: table._fingerprint for split, table in tables.items()}
     key = repr((name, prints, state, columns, label_names))
     return Source(kind, name, key, load)
 
 
 def chosen_splits(
-    dataset: Mapping[str, Any], place: str, wanted: Mapping[str, str] | None
+    dataset: Mapping[str, Any], title: str, wanted: Mapping[str, str] | None
 ) -> dict[str, Any]:
     """Returns the splits by their names in SPLITS; a data set with one split, `train`, is the split
     "".
@@ -99,42 +99,38 @@ def chosen_splits(
     wanted: data.hub_splits. Raises UserError if a split is missing, or two have one name.
     """
     known = ", ".join(dataset)
-    if wanted:
-        for ours, theirs in wanted.items():
-            if theirs not in dataset:
-                raise UserError(
-                    f"{place}: no split {theirs} (data.hub_splits.{ours}); it has {known}"
-                )
-        parts = {ours: dataset[theirs] for ours, theirs in wanted.items()}
-    else:
-        parts = {}
-        for theirs in dataset:
-            known_as, _ = split_named(theirs)
-            if known_as in parts:
-                raise UserError(
-                    f"{place}: several splits are {known_as} ({known}): set data.hub_splits"
-                )
-            if known_as is not None:
-                parts[known_as] = dataset[theirs]
-    if not parts:
+    chosen: dict[str, str] = dict(wanted or {})
+    for ours, theirs in chosen.items():
+        if theirs not in dataset:
+            raise UserError(f"{title}: no split {theirs} (data.hub_splits.{ours}); it has {known}")
+    for theirs in () if wanted else dataset:
+        known_as, _ = split_named(theirs)
+        if known_as in chosen:
+            raise UserError(
+                f"{title}: several splits are {known_as} ({known}): set data.hub_splits"
+            )
+        if known_as is not None:
+            chosen[known_as] = theirs
+    if not chosen:
         raise UserError(
-            f"{place}: its splits {known} are none of {', '.join(SPLITS)}: set data.hub_splits,"
+            f"{title}: its splits {known} are none of {', '.join(SPLITS)}: set data.hub_splits,"
             " such as {train: <its name>}"
         )
-    used = {id(part) for part in parts.values()}
-    if others := [theirs for theirs in dataset if id(dataset[theirs]) not in used]:
-        log.warning("%s: not used: %s", place, ", ".join(others))
-    return {"": parts["train"]} if list(parts) == ["train"] else parts
+    if others := [theirs for theirs in dataset if theirs not in chosen.values()]:
+        log.warning("%s: not used: %s", title, ", ".join(others))
+    if list(chosen) == ["train"]:
+        return {"": dataset[chosen["train"]]}
+    return {ours: dataset[theirs] for ours, theirs in chosen.items()}
 
 
-def read_part(part: Any, columns: tuple[str, str], place: str) -> tuple[list[str], list[str]]:
+def read_table(table: Any, columns: tuple[str, str], title: str) -> tuple[list[str], list[str]]:
     """Returns the texts and labels of a split. Raises UserError for a row without one of them."""
     text_column, label_column = columns
-    texts, values = list(part[text_column][:]), list(part[label_column][:])
-    names = getattr(part.features[label_column], "names", None)
+    texts, values = list(table[text_column][:]), list(table[label_column][:])
+    names = getattr(table.features[label_column], "names", None)
     labels = []
     for row, (text, value) in enumerate(zip(texts, values, strict=True)):
-        where = f"{place}: row {row} (counted from 0)"
+        where = f"{title}: row {row} (counted from 0)"
         if not isinstance(text, str):
             raise UserError(f"{where} has no text in '{text_column}': remove it")
         if value is None or (names and not 0 <= value < len(names)):

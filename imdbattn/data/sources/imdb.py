@@ -67,22 +67,22 @@ def packaged_source() -> Source:
 
 def hub_source() -> Source:
     """Returns both official halves from the Hugging Face hub."""
-    parts = {
+    halves = {
         name: load_hub(IMDB_ON_HUB, split=name, revision=HUB_REVISION) for name in ("train", "test")
     }
 
     def load() -> Texts:
         columns = {
-            name: (list(part["text"][:]), np.asarray(part["label"][:]))
-            for name, part in parts.items()
+            name: (list(half["text"][:]), np.asarray(half["label"][:]))
+            for name, half in halves.items()
         }
         splits = {name: Split(*both, np.arange(len(both[1]))) for name, both in columns.items()}
-        return Texts(splits, list(parts["train"].features["label"].names))
+        return Texts(splits, list(halves["train"].features["label"].names))
 
     return Source(
         "hub",
         "IMDB official halves (hub)",
-        "-".join(part._fingerprint for part in parts.values()),
+        "-".join(half._fingerprint for half in halves.values()),
         load,
     )
 

@@ -51,7 +51,7 @@ def path_source(path: Path, cfg: "ReviewDataSettings") -> Source:
             ]
         else:
             sums = [sha256_of(file) for file in group]
-        states += [f"{split}={digest}" for digest in sums]
+        states += [f"{split}={checksum}" for checksum in sums]
 
     def load() -> Texts:
         read: dict[str, tuple[list[str], list[str]]] = {}  # texts and labels

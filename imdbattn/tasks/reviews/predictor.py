@@ -183,8 +183,8 @@ class ReviewPredictor(Predictor):
         detailed: bool = True,
         shares: Callable[[list[Tensor], list[bool]], Tensor] = rollout,
     ) -> Classification:
-        """Does what `explain` does, for a batch of one review. places: start and end of its words
-        in `text`. shares: see `rollout`.
+        """Explains a batch of one review. places: start and end of its words in `text`. shares: see
+        `rollout`.
         """
         net, model = self.net, f"model={self.cfg.model.name}"
         (probability_C,), weights, skips = watched(net, lambda: self.probabilities(batch), model)
