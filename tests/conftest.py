@@ -6,46 +6,35 @@ import gc
 import hashlib
 import json
 import os
-import pickle
 import re
 import shutil
-import subprocess
-import sys
+from collections.abc import Mapping
+from copy import deepcopy
 from functools import cache
-from itertools import compress
 from pathlib import Path
 from typing import Any
 
 import hypothesis
 import pytest
 from filelock import FileLock
-from hydra import compose, initialize_config_dir
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
 
 from imdbattn.exports import settings as export
-from imdbattn.launch.hydra_config import plain_dict, register_resolvers, with_task
+from imdbattn.launch.composition import composed as compose
+from imdbattn.launch.hydra_config import plain_dict
 from imdbattn.launch.process import SWEEP_PID
 from imdbattn.report import settings as comparison
 from imdbattn.settings import command_settings as runs
 from imdbattn.settings import schema
-from imdbattn.settings.keys import conf_dir
 from imdbattn.tasks.task import validate
 from imdbattn.tools.explore import settings as explore
 from imdbattn.tools.faithfulness import settings as faithfulness
 from imdbattn.tools.search import settings as search
 from imdbattn.tracking import settings as tracking
-from tests.once import ask_once, parse_once
-from tests.processes import READ_LATE, ROOT, WarmCommands
+from tests.commands import Done, run_here, run_process
+from tests.processes import ENVIRONMENT, environment
 from tests.world import write_world
 
-# No test waits for the hub or uses a W&B account; commands import this checkout.
-os.environ |= {"HF_HUB_OFFLINE": "1", "WANDB_MODE": "offline", "PYTHONPATH": str(ROOT)}
-# The environment of commands, without what libraries set while tests train in this process.
-ENVIRONMENT = dict(os.environ)
-
-ask_once()
+os.environ |= ENVIRONMENT
 
 # A first example may import torchmetrics or scikit-learn, which takes seconds on a busy machine.
 hypothesis.settings.register_profile("busy machine", deadline=None, max_examples=30)
@@ -76,7 +65,6 @@ def pytest_collection_finish() -> None:
     """Garbage collections take a twentieth of the tests' time if each goes through all modules and
     tests again.
     """
-    parse_once()  # Hydra searches for its plugins, which the controller of pytest-xdist need not
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
@@ -135,54 +123,17 @@ def small(world, data_cache) -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def choose(shared):
-    """choose(config, choices, slurm): the config of these files, pickled; slurm: the environment
-    variables that conf/ reads.
-
-    Hydra composes them in 0.1 s, once for all workers.
-    """
-
-    @cache
-    def get(config: str, choices: tuple[str, ...], slurm: tuple[str | None, ...]) -> bytes:
-        digest = hashlib.sha256(repr((config, choices, slurm)).encode()).hexdigest()
-        file = shared / "composed" / digest
-        file.parent.mkdir(exist_ok=True)
-        with FileLock(f"{file}.lock"):
-            if not file.exists():
-                with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-                    file.write_bytes(pickle.dumps(compose(config, overrides=list(choices))))
-        return file.read_bytes()
-
-    return get
-
-
-@pytest.fixture(scope="session")
-def composed(choose):
+def composed():
     """composed(overrides..., config="train"): the settings of a command line as a dict, not
-    validated.
-
-    Overrides that choose no file are applied to a copy of the config of the files, in 0.01 s, and
-    those of the same words once.
+    validated; composed once for the same overrides.
     """
-    register_resolvers()
 
     @cache
-    def parsed(word: str) -> Override:
-        (override,) = OverridesParser.create().parse_overrides([word])
-        return override
+    def compose_once(config: str, overrides: tuple[str, ...], *slurm: str | None) -> dict:
+        return plain_dict(compose(config, overrides))
 
-    @cache
-    def apply(given: tuple[str, ...], config: str, environment: tuple[str | None, ...]) -> bytes:
-        overrides = with_task(config, given)
-        keys = [word.lstrip("+~").partition("=")[0] for word in overrides]
-        chosen = [key.startswith("hydra") or (conf_dir() / key).is_dir() for key in keys]
-        cfg = pickle.loads(choose(config, tuple(compress(overrides, chosen)), environment))
-        others = [word for word, choice in zip(overrides, chosen, strict=True) if not choice]
-        ConfigLoaderImpl._apply_overrides_to_config([*map(parsed, others)], cfg)
-        return pickle.dumps(plain_dict(cfg))
-
-    def get(*given: str, config: str = "train") -> dict:
-        return pickle.loads(apply(given, config, tuple(map(os.environ.get, SLURM))))
+    def get(*overrides: str, config: str = "train") -> dict:
+        return deepcopy(compose_once(config, overrides, *map(os.environ.get, SLURM)))
 
     return get
 
@@ -209,57 +160,28 @@ def data_settings(settings):
 
 
 @pytest.fixture(scope="session")
-def warm_commands(shared):
-    started: list[WarmCommands] = []
-
-    def get() -> WarmCommands:
-        if not started:
-            started.append(WarmCommands(ENVIRONMENT, shared))
-        return started[0]
-
-    yield get
-    for commands in started:
-        commands.close()
-
-
-@pytest.fixture(scope="session")
-def shell(warm_commands, tmp_path_factory):
+def shell(tmp_path_factory):
     """shell("train", "model=mean", ...): runs a command as a user would, in an empty folder;
-    returns the process.
+    returns its exit status and output.
 
-    In a fork of a process that has imported everything, or with real=True, or with environment
-    variables that imports may read, in a new process. input: text for its standard input, which is
-    empty otherwise.
+    In this process, or with real=True in one of its own: for signals, DDP, sweeps, and what
+    imports do. env: further environment variables, or None to remove one. input: text for its
+    standard input, which is empty otherwise.
     """
 
     def run(
         command: str,
         *arguments: str,
         cwd: Path | None = None,
-        env: dict | None = None,
-        input: str | None = None,
+        env: Mapping[str, str | None] | None = None,
+        input: str = "",
         real: bool = False,
-    ) -> subprocess.CompletedProcess:
+    ) -> Done:
         folder = cwd or tmp_path_factory.mktemp("cwd")
-        late = {name: value for name, value in os.environ.items() if name.startswith(READ_LATE)}
-        merged = {
-            name: value
-            for name, value in {**ENVIRONMENT, **late, **(env or {})}.items()
-            if value is not None
-        }
-        if not real and warm_commands().suits(merged):
-            return warm_commands().run(
-                f"imdbattn.{command}", arguments, folder, merged, input or ""
-            )
-        return subprocess.run(
-            [sys.executable, "-m", f"imdbattn.{command}", *arguments],
-            cwd=folder,
-            text=True,
-            capture_output=True,
-            timeout=240,
-            check=False,
-            env=merged,
-            input=input or "",
+        if not real:
+            return run_here(command, arguments, folder, environment(env), input)
+        return run_process(
+            ["-m", f"imdbattn.{command}", *arguments], folder, environment(env), input
         )
 
     return run

@@ -7,8 +7,10 @@ import json
 import pytest
 from filelock import FileLock
 
+from .commands import run_process
 from .golden import FILE, LOSSES
 from .marks import slow_except
+from .processes import ENVIRONMENT
 
 EXPECTED = json.loads(FILE.read_text())
 
@@ -18,7 +20,7 @@ QUICK = ("mean", "residual_pe_cls", "wide", "masked_words", "distilled", "seq2se
 
 
 @pytest.fixture(scope="module")
-def measured(warm_commands, shared):
+def measured(shared):
     """measured(models): their numbers in this checkout, measured in a process of their own; all
     without models.
     """
@@ -29,9 +31,8 @@ def measured(warm_commands, shared):
         with FileLock(f"{folder}.lock"):
             if not file.exists():
                 folder.mkdir()
-                done = warm_commands().run(
-                    "tests.golden", [str(folder), str(file), *models], shared
-                )
+                words = ["-m", "tests.golden", str(folder), str(file), *models]
+                done = run_process(words, shared, ENVIRONMENT)
                 assert done.returncode == 0, done.stderr
         return json.loads(file.read_text())
 

@@ -125,7 +125,7 @@ def test_commands_run_on_small_data(command, shell, small, world, trained, tmp_p
     trains = name == "train" and "--cfg" not in arguments and "--help" not in arguments
     if trains:
         arguments = shrunk(arguments, small, tmp_path)
-    piped = shlex.split(command.partition("|")[0])[1] if command.startswith("echo ") else None
+    piped = shlex.split(command.partition("|")[0])[1] if command.startswith("echo ") else ""
     done = shell(name, *arguments, cwd=tmp_path, input=piped)
     assert done.returncode == 0, done.stderr
     if trains:
@@ -196,10 +196,11 @@ def test_a_sweep_resumes(shell, small, tmp_path):
     (experiment,) = (word for word in words_of(RESUMED) if word.startswith("experiment="))
     (resume,) = (word for word in words_of(RESUMED) if word.startswith("resume="))
     job = [experiment, "seed=1", "model=mean", "model.net.layers=0", *small, "trainer.max_epochs=1"]
-    first = shell("train", *job, f"hydra.sweep.dir={resume.removeprefix('resume=')}", cwd=tmp_path)
+    folder = f"hydra.sweep.dir={resume.removeprefix('resume=')}"
+    first = shell("train", *job, folder, cwd=tmp_path, real=True)
     assert first.returncode == 0, first.stderr
     assert len(list(tmp_path.rglob("metrics.json"))) == 1
-    again = shell("train", *job, resume, cwd=tmp_path)
+    again = shell("train", *job, resume, cwd=tmp_path, real=True)
     assert again.returncode == 0, again.stderr
     assert "1 job: 1 kept" in again.stdout
 

@@ -130,7 +130,8 @@ def test_any_exception_of_a_command_is_one_line_and_its_traceback_is_in_a_file(
         own = [word for word in small if command == "train"]
         keys = {word.partition("=")[0] for word in words}
         own = [word for word in own if word.partition("=")[0] not in keys and "resume" not in keys]
-        done = shell(command, *own, *(word.format(**known) for word in words))
+        words = [word.format(**known) for word in words]
+        done = shell(command, *own, *words, real="-m" in words)
         lines = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
         assert (name, done.returncode, len(lines), "Traceback" in done.stderr + done.stdout) == (
             name,

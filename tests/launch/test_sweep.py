@@ -85,7 +85,7 @@ def test_a_killed_sweep_leaves_no_process_and_resumes_where_it_was(jobs, shell, 
         wait_for(lambda: not processes_about(folder), 20)
     assert statuses(folder) == {"mean-s1": "done", "mean-s2": "stopped"}
 
-    done = shell("train", "-m", *jobs, "seed=1,2", f"resume={folder}", cwd=tmp_path)
+    done = shell("train", "-m", *jobs, "seed=1,2", f"resume={folder}", cwd=tmp_path, real=True)
     assert done.returncode == 0, done.stderr
     assert statuses(folder) == {"mean-s1": "kept", "mean-s2": "done"}
     assert "2 jobs: 1 done, 1 kept" in done.stdout
@@ -309,7 +309,7 @@ def test_jobs_run_on_a_cluster(jobs, shell, tmp_path, launcher):
         f"hydra/launcher={launcher}",
         f"hydra.sweep.dir={folder}",
     ]
-    done = shell("train", *arguments, cwd=tmp_path)
+    done = shell("train", *arguments, cwd=tmp_path, real=True)
     assert done.returncode == 1, done.stderr
     assert sorted(job["status"] for job in one_job.jobs_of(folder).values()) == ["done", "failed"]
     assert "optim.lr=-1 must be greater than or equal to 0" in done.stdout + done.stderr
@@ -339,6 +339,7 @@ def test_several_processes_inside_a_sweep_share_one_folder_and_one_wandb_run(
         *arguments,
         cwd=tmp_path,
         env={f"SLURM_{name}": value for name, value in task.items()},
+        real=True,
     )
     assert done.returncode == 0, done.stderr + done.stdout
     found = {
@@ -358,15 +359,14 @@ def test_several_processes_inside_a_sweep_share_one_folder_and_one_wandb_run(
 @pytest.mark.parametrize("name", slow_except(["it's 1, 2"], ["sweep", "my sweep", "it's 1, 2"]))
 def test_the_end_of_a_failed_sweep_says_how_to_resume_it(jobs, shell, tmp_path, name):
     words = ["-m", *jobs, "optim.lr=-1"]
-    done = shell(
-        "train", *words, quote(f"hydra.sweep.dir={name}", ["hydra.sweep.dir"]), cwd=tmp_path
-    )
+    folder = quote(f"hydra.sweep.dir={name}", ["hydra.sweep.dir"])
+    done = shell("train", *words, folder, cwd=tmp_path, real=True)
     assert done.returncode == 1, done.stderr
     (resume,) = re.findall(
         "^resume it with:  the same command with (.*)$", done.stdout, re.MULTILINE
     )
     (tmp_path / name / one_job.LOG).write_text("")
-    done = shell("train", *words, *shlex.split(resume), cwd=tmp_path)
+    done = shell("train", *words, *shlex.split(resume), cwd=tmp_path, real=True)
     assert done.returncode == 1, done.stderr
     assert list(statuses(tmp_path / name).values()) == ["failed"]
 

@@ -699,6 +699,7 @@ def test_the_command_compares_the_runs_that_training_wrote(trained, shell, tmp_p
         f"runs={runs}",
         "against=mean",
         env={"PYTHONPROFILEIMPORTTIME": "1"},
+        real=True,
     )
     assert done.returncode == 0, done.stderr
     found = json.loads((runs / "comparison" / "comparison.json").read_text())

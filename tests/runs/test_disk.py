@@ -201,7 +201,15 @@ def test_a_sweep_on_such_a_disk_with_the_id_of_one_wandb_run_makes_a_run_for_eac
         f"data.cache_dir={tmp_path / 'cache'}",
     ]
     done = shell(
-        "train", "-m", *small, *words, "seed=1,2", "hydra.sweep.dir=sweep", cwd=tmp_path, env=env
+        "train",
+        "-m",
+        *small,
+        *words,
+        "seed=1,2",
+        "hydra.sweep.dir=sweep",
+        cwd=tmp_path,
+        env=env,
+        real=True,
     )
     assert done.returncode == 0, done.stderr
     assert "file locks do not work here" in done.stdout

@@ -129,12 +129,17 @@ def test_the_experiment_trains_each_fold_once_and_resumes(launcher, small, shell
     ]
     command = ["experiment=folds", "data.folds=2", f"hydra/launcher={launcher}", *words]
     first = shell(
-        "train", *command, "data.fold=2", f"hydra.sweep.dir={tmp_path}/sweep", cwd=tmp_path
+        "train",
+        *command,
+        "data.fold=2",
+        f"hydra.sweep.dir={tmp_path}/sweep",
+        cwd=tmp_path,
+        real=True,
     )
     assert first.returncode == 0, first.stderr
     assert "no test predictions of fold 1 of 2" in first.stdout + first.stderr
     assert not (tmp_path / "sweep" / "comparison").exists()
-    done = shell("train", *command, f"resume={tmp_path}/sweep", cwd=tmp_path)
+    done = shell("train", *command, f"resume={tmp_path}/sweep", cwd=tmp_path, real=True)
     assert done.returncode == 0, done.stderr
     jobs = {
         name.rpartition("-")[0]: job["status"] for name, job in jobs_of(tmp_path / "sweep").items()

@@ -52,7 +52,7 @@ def job(small):
 
 
 @pytest.fixture(scope="session")
-def ran(job, warm_commands, tmp_path_factory):
+def ran(job, tmp_path_factory):
     """ran(processes): losses of the steps, metrics and folder of a job on so many processes, once
     in a session.
     """
@@ -62,12 +62,9 @@ def ran(job, warm_commands, tmp_path_factory):
         if processes not in runs:
             folder = tmp_path_factory.mktemp(f"processes{processes}")
             (folder / "told.py").write_text(TOLD)
-            if processes == 1:
-                done = warm_commands().run("told", [*job, "trainer=cpu"], folder)
-                assert done.returncode == 0, done.stderr
-            else:
-                trainer = ["trainer=ddp_cpu", f"trainer.devices={processes}"]
-                start([sys.executable, "told.py", *job, *trainer], folder)
+            several = ["trainer=ddp_cpu", f"trainer.devices={processes}"]
+            trainer = ["trainer=cpu"] if processes == 1 else several
+            start([sys.executable, "told.py", *job, *trainer], folder)
             (losses,) = map(json.loads, (folder / "losses.jsonl").read_text().splitlines())
             (metrics,) = folder.glob("runs/20*/*/metrics.json")
             runs[processes] = (losses, json.loads(metrics.read_text()), folder)

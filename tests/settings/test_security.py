@@ -292,9 +292,8 @@ def test_a_command_with_a_credential_ends_in_one_line_and_writes_it_nowhere(
         "trainer.max_epochs=1",
         f"+logger.api_key={SECRETS['typed']}",
     ]
-    done = shell(
-        "train", *(["-m", "seed=1,2"] if sweep else []), *overrides, cwd=tmp_path, env=SECRETS
-    )
+    words = [*(["-m", "seed=1,2"] if sweep else []), *overrides]
+    done = shell("train", *words, cwd=tmp_path, env=SECRETS, real=sweep)
     assert done.returncode == 2
     assert re.fullmatch(r"error: logger\.api_key looks like a credential[^\n]*\n", done.stderr)
     said = "".join(

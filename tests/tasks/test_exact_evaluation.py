@@ -1,10 +1,7 @@
 """Each review is scored exactly once, on any number of processes."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 
 import numpy as np
@@ -16,9 +13,10 @@ from imdbattn.errors import UserError
 from imdbattn.runs.fit import fit
 from imdbattn.runs.score import score_run
 
-from ..commands import label_texts
-from ..processes import ROOT
+from ..commands import label_texts, run_process
+from ..processes import environment
 
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 SCRIPT = """
 import json, sys
 import torch
@@ -71,7 +69,7 @@ for size in SIZES:
 
 
 @pytest.fixture
-def evaluate(warm_commands, tmp_path) -> Callable[..., list[tuple[list, list, float]]]:
+def evaluate(tmp_path) -> Callable[..., list[tuple[list, list, float]]]:
     """evaluate(3, 7, 2): rows, lengths and accuracy of test sets of 7 and of 2 reviews, which the
     same three processes score one after another.
 
@@ -81,14 +79,7 @@ def evaluate(warm_commands, tmp_path) -> Callable[..., list[tuple[list, list, fl
     def run(processes: int, *sizes: int, strategy: str) -> list[tuple[list, list, float]]:
         (tmp_path / "script.py").write_text(SCRIPT)
         arguments = [strategy, str(processes), *map(str, sizes)]
-        if strategy == "ddp_fork":
-            done = warm_commands().run("script", arguments, tmp_path)
-        else:
-            command = [sys.executable, str(tmp_path / "script.py"), *arguments]
-            env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-            done = subprocess.run(
-                command, capture_output=True, text=True, timeout=180, check=False, env=env
-            )
+        done = run_process(["script.py", *arguments], tmp_path, environment(ONE_THREAD))
         lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT")]
         assert len(lines) == len(sizes), done.stderr[-2000:]
         return [json.loads(line.removeprefix("RESULT")) for line in lines]

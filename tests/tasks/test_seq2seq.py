@@ -255,7 +255,7 @@ def test_beam_search_equals_a_simple_implementation(score, beams, length_penalty
             )
         found = [token for token in written.tokens_BKT[row, 0].tolist() if token != PAD]
         assert found == list(tokens)
-        assert written.log_probability_BK[row, 0].item() == pytest.approx(total, abs=1e-4)
+        assert written.log_probability_BK[row, 0].item() == pytest.approx(total, rel=1e-4)
 
 
 @pytest.mark.parametrize(("score", "cell", "layers"), FORMS)

@@ -177,7 +177,7 @@ def test_pairs_of_edited_reviews_and_a_function_of_ones_own(trained, shell, tmp_
     # fewer than pairs
     own = ("scores=[rollout,{_target_:own.first}]", f"pairs_of={tmp_path}/pairs", "reviews=4")
     command = ("faithfulness", f"runs={folder}", f"out={tmp_path}/out", *own, *SMALL[1:])
-    done = shell(*command, cwd=tmp_path, env={"PYTHONPATH": f"{ROOT}:{tmp_path}"})
+    done = shell(*command, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     found = numbers(summary(tmp_path / "out"), "residual")
     assert found["human", "own.first"]["mean"] == 1

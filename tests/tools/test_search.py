@@ -3,7 +3,6 @@ the best on test.
 """
 
 import json
-import os
 import shlex
 import shutil
 import signal
@@ -18,26 +17,26 @@ import pytest
 from imdbattn.report.finished_runs import find_runs
 from imdbattn.settings.keys import defaults
 
+from ..commands import run_process
 from ..launch.test_sweep import processes_about
-from ..processes import ROOT, started, wait_for
+from ..processes import environment, started, wait_for
 
 WORDS = ["space.optim.lr={low: 1e-4, high: 1e-1, log: true}", "space={model.net.layers:[1,2,3]}"]
 WORDS += ["model=base", "data.source=packaged", "trainer.max_epochs=4", "seeds=0"]
 
 
 @pytest.fixture
-def search(warm_commands, tmp_path):
+def search(tmp_path):
     """search(words...): a search in tmp_path/search whose trials train nothing; see
     tests/stand_in.py.
     """
 
     def run(
-        *words: str, folder: Path = tmp_path / "search", **environment: str
+        *words: str, folder: Path = tmp_path / "search", **more: str
     ) -> subprocess.CompletedProcess:
         resumed = any(word.startswith("resume=") for word in words)
         arguments = words if resumed else (*WORDS, f"hydra.run.dir={folder}", *words)
-        environment = {**warm_commands().environment, **environment}
-        return warm_commands().run("tests.stand_in", arguments, tmp_path, environment)
+        return run_process(["-m", "tests.stand_in", *arguments], tmp_path, environment(more))
 
     return run
 
@@ -85,12 +84,11 @@ def test_a_killed_search_resumes_and_loses_or_repeats_no_trial(search, tmp_path,
     """
     folder, pause = tmp_path / "search", {"IMDBATTN_TEST_PAUSE": "0.25"}
     command = [sys.executable, "-m", "tests.stand_in"]
-    environment = {**os.environ, **pause, "PYTHONPATH": str(ROOT)}
     words = [*WORDS, "n_trials=5", f"n_jobs={n_jobs}", "pruner=none", f"hydra.run.dir={folder}"]
     for _ in range(kills):
         before = len(epochs_of(folder)) if folder.exists() else 0
         with started(
-            [*command, *words], cwd=tmp_path, env=environment, stdout=subprocess.PIPE
+            [*command, *words], cwd=tmp_path, env=environment(pause), stdout=subprocess.PIPE
         ) as run:
             wait_for(lambda: (folder / "trained.log").exists() and len(epochs_of(folder)) > before)  # noqa: B023
             time.sleep(0.1)

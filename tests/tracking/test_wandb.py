@@ -27,7 +27,7 @@ from imdbattn.settings.schema import LoggerPart
 from imdbattn.tracking import wandb_run
 from imdbattn.tracking.loggers import VALUES, Tracker
 from imdbattn.tracking.publish import publish_comparison
-from tests.conftest import ENVIRONMENT
+from tests.processes import environment
 from tests.report.test_report import made_up
 
 SECRETS = {
@@ -339,13 +339,15 @@ def test_the_command_of_an_agent_trains_one_run_of_the_sweep(small, tmp_path, na
     }
     (tmp_path / "parameters.yaml").write_text(yaml.safe_dump({"wandb_version": 1, **chosen}))
     words += [*small, "logger=wandb", "model.net.layers=1", "trainer.max_epochs=2"]
-    env = ENVIRONMENT | SECRETS | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    env |= {
+    env = SECRETS | {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "WANDB_SWEEP_ID": "sweep1",
         "WANDB_RUN_ID": "run1",
         "WANDB_SWEEP_PARAM_PATH": f"{tmp_path}/parameters.yaml",
     }
-    done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        words, cwd=tmp_path, env=environment(env), capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     rung = {"ladder": RUNGS[0], "tune": "residual_pe"}[name]
     folder = tmp_path / "runs" / "wandb-sweep1" / f"{rung}-s1-run1"
@@ -382,12 +384,11 @@ wandb_run.finish_wandb(run)
 
 @pytest.mark.slow
 def test_a_hanging_wandb_does_not_hold_a_finished_run(tmp_path):
-    # A pipe would stay open as long as W&B's process, which without ENVIRONMENT would be that of
-    # another test.
+    # a pipe would stay open as long as W&B's process
     out, err = tmp_path / "out", tmp_path / "err"
     with out.open("w") as stdout, err.open("w") as stderr:
         command = [sys.executable, "-c", HANGS, str(tmp_path)]
-        with subprocess.Popen(command, stdout=stdout, stderr=stderr, env=ENVIRONMENT) as process:
+        with subprocess.Popen(command, stdout=stdout, stderr=stderr, env=environment()) as process:
             try:
                 assert process.wait(60) == 0, err.read_text()
             finally:
