@@ -6,8 +6,8 @@ from omegaconf import DictConfig
 from tqdm import tqdm
 
 from imdbattn.errors import visible
-from imdbattn.launch.command import command, validated
-from imdbattn.launch.hydra_config import plain_dict, take_argument
+from imdbattn.launch.command import run_command, validated
+from imdbattn.launch.hydra_config import plain_dict, split_text
 from imdbattn.launch.process import without_gc
 
 KEYS = ("file", "column", "out", "data.glove.path", "data.cache_dir")
@@ -41,11 +41,11 @@ def predict(cfg: DictConfig, text: str | None) -> None:
 
 
 def main() -> None:
-    text = take_argument("text")
+    text, arguments = split_text("text", sys.argv[1:])
     # which Hydra has to parse
-    lists_runs = any(argument.startswith("run=[") for argument in sys.argv)
+    lists_runs = any(argument.startswith("run=[") for argument in arguments)
     keys = KEYS if lists_runs else ("run", *KEYS)
-    command("predict", *keys)(lambda cfg: predict(cfg, text))()
+    run_command("predict", lambda cfg: predict(cfg, text), arguments, *keys)
 
 
 if __name__ == "__main__":

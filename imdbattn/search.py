@@ -1,13 +1,15 @@
 """Searches for good settings: `python -m imdbattn.search +search=residual n_trials=30`."""
 
-from imdbattn.launch.command import command
-from imdbattn.tools.search.command_line import search, take_others
+import sys
+
+from imdbattn.launch.command import run_command
+from imdbattn.tools.search.command_line import search, split_others
 
 
 def main() -> None:
     """Settings that conf/search.yaml does not have apply to all trials."""
-    others = take_others()
-    command("search", "resume")(lambda cfg: search(cfg, others))()
+    arguments, others = split_others(sys.argv[1:])
+    run_command("search", lambda cfg: search(cfg, others), arguments, "resume")
 
 
 if __name__ == "__main__":

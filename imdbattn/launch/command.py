@@ -34,73 +34,83 @@ from imdbattn.settings.keys import conf_dir
 def command(
     config_name: str, *paths: str, schema: str | None = None
 ) -> Callable[[Callable[[Any], object]], Callable[[], object]]:
-    """Decorates like hydra.main, with conf/. Any exception ends in one line and exit status 2, see
+    """Decorates like hydra.main, with conf/: the result calls `run_command` with the arguments of
+    the process.
+    """
+
+    def decorate(task: Callable[[Any], object]) -> Callable[[], object]:
+        @functools.wraps(task)
+        def main() -> object:
+            return run_command(config_name, task, sys.argv[1:], *paths, schema=schema)
+
+        return main
+
+    return decorate
+
+
+def run_command(
+    config_name: str,
+    task: Callable[[Any], object],
+    arguments: Sequence[str],
+    *paths: str,
+    schema: str | None = None,
+) -> object:
+    """Runs a command with these arguments. Any exception ends in one line and exit status 2, see
     `fail`.
 
     paths: settings whose values are quoted before Hydra parses them, because , { [ ( and = are
     special there. In a sweep they are not, because there a comma separates values. See also
     `quote`.
-    schema: a class in imdbattn; the command receives an object of it, else the config.
+    schema: a class in imdbattn; the task receives an object of it, else the config.
     """
+    prepare()
+    register_resolvers()
+    print_any_text()
+    # a log whose reader has ended, as after `| head`, prints no traceback
+    logging.raiseExceptions = False
+    # Hydra then raises its exceptions instead of printing them
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    # Hydra does not accept a flag between two settings.
+    arguments = sorted(arguments, key=lambda argument: argument not in ("-m", "--multirun"))
+    arguments = with_task(config_name, arguments)
+    is_sweep = arguments and arguments[0] in ("-m", "--multirun")
+    existing = existing_folders(arguments)
 
-    named: set[Path] = set()  # folders that the command line names and that exist before
+    def run(cfg: DictConfig) -> object:
+        job = HydraConfig.get()
+        # also with hydra.job.chdir: paths are relative to where the command was typed
+        os.chdir(job.runtime.cwd)
+        try:
+            result = task(validated(schema, plain_dict(cfg)) if schema else cfg)
+            sys.stdout.flush()
+            return result
+        except Exception as error:
+            if in_sweep():  # run_job has recorded the error of a job
+                raise
+            from imdbattn.launch.errors import fail
 
-    def decorate(task: Callable[[Any], object]) -> Callable[[], object]:
-        @functools.wraps(task)
-        def run(cfg: DictConfig) -> object:
-            job = HydraConfig.get()
-            # also with hydra.job.chdir: paths are relative to where the command was typed
-            os.chdir(job.runtime.cwd)
-            try:
-                result = task(validated(schema, plain_dict(cfg)) if schema else cfg)
-                sys.stdout.flush()
-                return result
-            except Exception as error:
-                if in_sweep():  # run_job has recorded the error of a job
-                    raise
-                from imdbattn.launch.errors import fail
+            # Hydra would print more lines
+            folder = Path(job.runtime.output_dir)
+            fail(error, config_name, folder, keep=folder.resolve() in existing)
 
-                # Hydra would print more lines
-                folder = Path(job.runtime.output_dir)
-                fail(error, config_name, folder, keep=folder.resolve() in named)
+    run.__doc__ = task.__doc__
+    run_hydra = hydra.main(str(conf_dir()), config_name, **HYDRA_VERSION)(run)
+    # Hydra reads them there, and Lightning starts its processes with them
+    sys.argv[1:] = [quote(argument, () if is_sweep else paths) for argument in arguments]
+    try:
+        refuse_typed_credentials(arguments)  # the message of another error would quote them
+        if {"-h", "--help"} & {*arguments}:
+            from imdbattn.launch.help import print_help
 
-        with_config = hydra.main(str(conf_dir()), config_name, **HYDRA_VERSION)
-        run_hydra = with_config(run)
+            print_help(run_hydra, config_name, arguments)
+            return None
+        return run_hydra()
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
+    except Exception as error:
+        from imdbattn.launch.errors import explain, fail
 
-        def main() -> object:
-            prepare()
-            register_resolvers()
-            print_any_text()
-            # a log whose reader has ended, as after `| head`, prints no traceback
-            logging.raiseExceptions = False
-            # Hydra then raises its exceptions instead of printing them
-            os.environ["HYDRA_FULL_ERROR"] = "1"
-            # Hydra does not accept a flag between two settings.
-            arguments = sorted(
-                sys.argv[1:], key=lambda argument: argument not in ("-m", "--multirun")
-            )
-            arguments = with_task(config_name, arguments)
-            sweep = arguments and arguments[0] in ("-m", "--multirun")
-            named.update(existing_folders(arguments))
-            sys.argv[1:] = [quote(argument, () if sweep else paths) for argument in arguments]
-            try:
-                refuse_typed_credentials(arguments)  # the message of another error would quote them
-                if {"-h", "--help"} & {*arguments}:
-                    from imdbattn.launch.help import print_help
-
-                    print_help(run_hydra, config_name, arguments)
-                    return None
-                return run_hydra()
-            except KeyboardInterrupt:
-                sys.exit(128 + signal.SIGINT)
-            except Exception as error:
-                from imdbattn.launch.errors import explain, fail
-
-                fail(explain(error, config_name, arguments), config_name)
-
-        return main
-
-    return decorate
+        fail(explain(error, config_name, arguments), config_name)
 
 
 def existing_folders(arguments: Sequence[str]) -> set[Path]:

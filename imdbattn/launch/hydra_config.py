@@ -6,12 +6,12 @@ Imports nothing slow.
 
 import os
 import re
-import sys
 from collections.abc import Callable, Collection, Sequence
 
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
-from imdbattn.errors import UserError, naming
+from imdbattn.errors import UserError
 from imdbattn.launch.process import SWEEP_PID
 from imdbattn.settings.credentials import refuse_credentials
 from imdbattn.settings.keys import NAME, Plain, conf_dir, job_digest, plain
@@ -21,6 +21,7 @@ HYDRA_VERSION = {"version_base": "1.3"}  # of Hydra's behaviour
 # Paths among the settings of imdbattn.train
 PATHS = ("data.path", "data.extra", "data.glove.path", "data.cache_dir", "init", "resume")
 COLUMNS = ("data.text_column", "data.label_column")
+QUOTED_VALUE = re.compile(r"""'([^'\\]|\\.)*'|"([^"\\]|\\.)*\"""", re.DOTALL)
 QUOTED = (*PATHS, *COLUMNS)  # settings of imdbattn.train whose values are quoted
 
 
@@ -29,7 +30,7 @@ def quote(argument: str, names: Collection[str]) -> str:
     the value is not quoted yet.
     """
     name, equals, value = argument.partition("=")
-    if name not in names or not equals or value == "null" or value[:1] in ("'", '"'):
+    if name not in names or not equals or value == "null" or QUOTED_VALUE.fullmatch(value):
         return argument
     # Backslashes are special only before a quote: one in the value, or the closing one.
     value = re.sub(r"(\\+)(?='|$)", r"\1\1", value).replace("'", "\\'")
@@ -54,13 +55,16 @@ def with_task(config_name: str, overrides: Sequence[str]) -> list[str]:
     return list(overrides)
 
 
-def take_argument(name: str) -> str | None:
-    """Removes `name=value` from sys.argv and returns the value: for text that may contain even
-    ${...}.
+def split_text(name: str, arguments: Sequence[str]) -> tuple[str | None, list[str]]:
+    """Returns the value of `name=value`, which Hydra does not see because it may contain even
+    ${...}, and the other arguments. A value in quotes is what stands between them, as for Hydra.
     """
-    given = [argument for argument in sys.argv[1:] if argument.startswith(f"{name}=")]
-    sys.argv[1:] = [argument for argument in sys.argv[1:] if argument not in given]
-    return given[-1].removeprefix(f"{name}=") if given else None
+    others = [argument for argument in arguments if not argument.startswith(f"{name}=")]
+    given = [argument for argument in arguments if argument not in others]
+    if not given:
+        return None, others
+    value = given[-1].removeprefix(f"{name}=")
+    return (value[1:-1] if QUOTED_VALUE.fullmatch(value) else value), others
 
 
 def refuse_typed_credentials(overrides: Sequence[str]) -> None:
@@ -79,12 +83,15 @@ def plain_dict(cfg: DictConfig) -> Plain:
     credential.
     """
     cfg = OmegaConf.masked_copy(cfg, [str(key) for key in cfg if key != "hydra"])
-    if missing := sorted(OmegaConf.missing_keys(cfg)):
+    try:
+        missing = sorted(OmegaConf.missing_keys(cfg))
+        settings = {} if missing else plain(cfg, resolve=True)
+    except OmegaConfBaseException as error:
+        raise UserError(f"{error.full_key}: {str(error).splitlines()[0]}") from error
+    if missing:
         raise UserError(
             f"these settings are required: {', '.join(f'{key}=' for key in missing)}; see --help"
         )
-    with naming("config"):
-        settings = plain(cfg, resolve=True)
     refuse_credentials(settings)
     return settings
 

@@ -36,7 +36,7 @@ from imdbattn.runs.trainer import (
     try_step,
 )
 from imdbattn.settings.keys import FINGERPRINT, Plain
-from imdbattn.settings.objects import load
+from imdbattn.settings.objects import check_arguments, load
 from imdbattn.settings.schema import Training
 from imdbattn.tasks.learner import Learner, SplitScores
 from imdbattn.tasks.loaders import BatchData
@@ -75,6 +75,9 @@ def train(cfg: Training, folder: Path, resume: bool, earlier: Path | None) -> Pl
     """Does what `fit` does, in a folder that no other process uses."""
     tracker = Tracker(cfg.logger)
     check_hardware(cfg)
+    check_arguments(cfg.trainer, "trainer", L.Trainer)
+    check_arguments(cfg.optim, "optim", torch.optim.Optimizer)
+    check_arguments(cfg.model.net, "model.net", torch.nn.Module, torch.nn.Module)
     L.seed_everything(cfg.seed, workers=True, verbose=False)
     if cfg.threads:
         torch.set_num_threads(cfg.threads)

@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -39,25 +39,32 @@ def in_one_line(errors: "ValidationError", settings: Any, group: str = "") -> st
 
 # Names of settings in other programs -> the last part of their key here
 ALIASES = {"learning_rate": "lr", "epochs": "max_epochs", "batch_size": "batch_tokens"}
+# classes of which a setting may be an argument
+CLASSES = ("model.net", "model.convolution", "optim", "trainer", "data.tokenizer")
 
 
-def no_setting(key: str, known: Iterable[str]) -> str:
-    """Returns a message that there is no such setting, with the most similar of the settings
-    `known` and of their groups.
+def no_setting(key: str, known: Iterable[str], more: Sequence[str] = CLASSES) -> str:
+    """Returns a message that there is no such setting, with the most similar one: of its own group,
+    else of all settings `known` and of their groups.
+
+    more: classes that have further arguments, which + adds.
     """
-    last_parts = {
-        name: name.rpartition(".")[2]
-        for key in known
-        for name in (key, key.rpartition(".")[0])
-        if name
-    }
-    group, _, last = key.rpartition(".")
-    last = ALIASES.get(last, last)
-    similar = difflib.get_close_matches(last, {*last_parts.values()})
-    names = [name for name, part in last_parts.items() if part in similar]
-    near = difflib.get_close_matches(f"{group}.{last}".lstrip("."), names, 1, cutoff=0)
-    remedies = [f"the nearest is {near[0]}"] if near else []
-    # perhaps an argument
-    if within(key, "model.net", "model.convolution", "optim", "trainer", "data.tokenizer"):
+    near = nearest(key, {*known})
+    remedies = [f"the nearest is {near}"] if near else []
+    if within(key, *more):
         remedies.append(f"+{key}=... passes it to the class")
     return f"there is no setting {key}; {', or '.join(remedies) or '--help lists them all'}"
+
+
+def nearest(key: str, known: set[str]) -> str:
+    """Returns the known setting that is most similar to `key`, or nothing if none is."""
+    group, _, last = key.rpartition(".")
+    siblings = {name.rpartition(".")[2] for name in known if name.rpartition(".")[0] == group}
+    if found := difflib.get_close_matches(last, siblings, 1):
+        return f"{group}.{found[0]}".lstrip(".")
+    last = ALIASES.get(last, last)
+    names = {*known, *(name.rpartition(".")[0] for name in known)} - {""}
+    last_parts = {name.rpartition(".")[2] for name in names}
+    similar = difflib.get_close_matches(last, last_parts, cutoff=0.75)
+    candidates = sorted(name for name in names if name.rpartition(".")[2] in similar)
+    return (difflib.get_close_matches(f"{group}.{last}".lstrip("."), candidates, 1, 0) or [""])[0]

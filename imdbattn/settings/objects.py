@@ -6,6 +6,7 @@ Whether a run folder may name them is checked by settings.trust, before it is us
 
 import difflib
 import importlib
+import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
@@ -74,6 +75,32 @@ def load_callable(settings: object, group: str) -> tuple[str, Callable[..., Any]
 def as_mapping(setting: Any) -> dict[str, Any]:
     """Returns `_target_` and the keyword arguments of a callable, from settings or a mapping."""
     return setting.dump() if isinstance(setting, ClassSettings) else dict(setting)
+
+
+def check_arguments(node: object, key: str, kind: type | None, inner: type | None = None) -> None:
+    """Raises UserError for a class among the settings that cannot be loaded, or that has not all of
+    the arguments which are given: before data are read, after which `make` creates its objects.
+
+    key: the dotted name of the settings. kind: of the outermost class. inner: of the classes of its
+    arguments; None for any.
+    """
+    given = node.given() if isinstance(node, Group) else node
+    if not isinstance(given, Mapping):
+        return
+    if path := given.get(TARGET):
+        target = f"{key}.{TARGET}"
+        loaded = load_class(path, target, kind) if kind else load(path, target)
+        parameters = inspect.signature(loaded).parameters
+        takes_any = any(known.kind == known.VAR_KEYWORD for known in parameters.values())
+        for name in given:
+            if not (takes_any or name in parameters or name in (TARGET, "_partial_")):
+                from imdbattn.settings.messages import nearest
+
+                near = nearest(f"{key}.{name}", {f"{key}.{known}" for known in parameters})
+                remedy = f"; the nearest is {near}" if near else ""
+                raise UserError(f"{key}.{name} is not an argument of {path}{remedy}")
+    for name, value in given.items():
+        check_arguments(value, f"{key}.{name}", inner, inner)
 
 
 def make(settings: object, what: str, kind: type, key: str = "") -> Any:

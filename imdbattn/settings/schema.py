@@ -60,7 +60,7 @@ def read_text(value: object, check: Callable[[object], Any]) -> object:
     """
     if isinstance(value, str):
         with suppress(ValueError):  # which `check` refuses
-            value = json.loads(value)
+            value = json.loads(value.lower())
     checked = check(value)
     return value if type(value) is int else checked
 
@@ -246,6 +246,14 @@ class Optimizer(ClassSettings):
     weight_decay: Amount = 0.0
 
 
+# Arguments of the Trainer that the package sets
+OURS = {
+    "logger": "logger= selects loggers, such as logger=csv",
+    "default_root_dir": "hydra.run.dir= is the run folder",
+    "use_distributed_sampler": "our own sampler scores each item once",
+}
+
+
 class Trainer(ClassSettings):
     """Lightning's Trainer, with the arguments that it would not check before it trains, or that we
     read.
@@ -259,7 +267,15 @@ class Trainer(ClassSettings):
     max_epochs: Count | None = None
     check_val_every_n_epoch: Count | None = 1
     accumulate_grad_batches: Count = 1
+    limit_train_batches: Positive | None = None
+    limit_val_batches: Positive | None = None
+    limit_test_batches: Positive | None = None
     enable_progress_bar: Flag = True
+
+    def check(self) -> None:
+        for name, instead in OURS.items():
+            if name in self.given():
+                raise UserError(f"trainer.{name} cannot be set: {instead}")
 
 
 class LoggerPart(ClassSettings):

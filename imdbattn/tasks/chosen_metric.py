@@ -5,7 +5,7 @@ Suffixes of arrays: N items, C classes.
 
 import numpy as np
 
-from imdbattn.errors import UserError
+from imdbattn.errors import UserError, naming
 from imdbattn.settings.objects import load
 from imdbattn.tasks.per_class import Metric, confusion, macro_f1, short_name
 
@@ -25,12 +25,18 @@ def macro_f1_of(labels_N: np.ndarray, probabilities_NC: np.ndarray) -> float:
 def metric_of(name: str, setting: str) -> Metric:
     """Returns the metric that a setting names: macro_f1, or the dotted path of a function.
 
-    Raises UserError for a function that cannot be imported, or that has the name of another value
-    of metrics.json.
+    Raises UserError for a function that cannot be imported, that has the name of another value of
+    metrics.json, or that returns something else than a number.
     """
     if name == "macro_f1":
         return macro_f1_of
     if short_name(name) in TAKEN:
         raise UserError(f"{setting}={name}: choose another name than {', '.join(TAKEN)}")
     metric: Metric = load(name, setting)
+    try:
+        value = metric(np.arange(20) % 2, np.full((20, 2), 0.5))
+    except Exception:  # any exception: it may be meant for other labels
+        return metric
+    with naming(f"{setting}={name} does not return a number"):
+        float(value)
     return metric

@@ -58,6 +58,19 @@ def test_help_explains_each_setting(help_of, words):
     assert ("data/sources/order_probe.py" in settings) == ("data=order_probe" in words)
 
 
+def test_quotes_within_an_argument_are_those_of_hydra(shell, trained, tmp_path):
+    """In every setting that may contain a comma: a value in quotes is what stands between them."""
+    (tmp_path / "t.csv").write_text("Review Text\ngood film\n")
+    run = f"run={trained('mean')[0]}"
+    texts = {'"good, film"': "good, film", 'a "good" film': 'a "good" film', "${a}": "${a}"}
+    for typed, read in texts.items():
+        done = shell("predict", run, f"text={typed}", cwd=tmp_path)
+        assert done.stdout.endswith(f"%  {read}\n"), done.stderr
+    for column in ('"Review Text"', "Review Text"):
+        done = shell("predict", run, "file=t.csv", f"column={column}", cwd=tmp_path)
+        assert done.stdout.endswith("%  good film\n"), done.stderr
+
+
 @pytest.mark.parametrize(
     "words",
     slow_except(

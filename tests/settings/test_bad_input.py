@@ -132,6 +132,22 @@ HYDRA: dict[str, tuple[Arguments, str]] = {  # of imdbattn.train
         typed("epochs=3"),
         r"no setting epochs; the nearest is trainer\.max_epochs\n$",
     ),
+    "a name of its own group first": (
+        typed("trainer.acumulate_grad_batches=2"),
+        r"the nearest is trainer\.accumulate_grad_batches",
+    ),
+    "an argument of a class": (
+        typed("optim.betas=1"),
+        r"no setting optim\.betas; \+optim\.betas=\.\.\. passes it to the class\n$",
+    ),
+    "nothing that is near": (
+        typed("data.num_workers=1"),
+        r"no setting data\.num_workers; --help lists them all\n$",
+    ),
+    "a variable that is not set": (
+        typed("optim.lr=${oc.env:IMDBATTN_NO_LR}"),
+        r"error: optim\.lr: .*'IMDBATTN_NO_LR' not found",
+    ),
     "unknown rung": (
         typed("model=residul"),
         "model=residul is not a choice: model=residual is the nearest of base, ",
@@ -158,6 +174,28 @@ COMPOSED: dict[str, tuple[Arguments, str]] = {  # of imdbattn.train, after Hydra
     "a width that GloVe does not have": (
         typed("data.glove.path=null", "data.glove.dim=51"),
         r"data\.glove\.dim=51: .* have 50, 100, 200, 300 dimensions; data\.glove\.path names",
+    ),
+    "validation of nothing": (typed("trainer.limit_val_batches=0"), "must be greater than 0"),
+    "a setting without an effect": (
+        typed("+trainer.logger=false"),
+        r"trainer\.logger cannot be set: logger= selects loggers",
+    ),
+    # before data are read
+    "an argument that the Trainer does not have": (
+        typed("+trainer.acumulate_grad_batches=1", "data.path=/nothing.csv"),
+        r"is not an argument of lightning\.Trainer; the nearest is trainer\.accumulate_grad_b",
+    ),
+    "an argument that the network does not have": (
+        typed("+model.net.heads=2", "data.path=/nothing.csv"),
+        r"model\.net\.heads is not an argument of imdbattn\.nn\.ladder\.Classifier",
+    ),
+    "a class that is misspelt": (
+        typed("optim._target_=torch.optim.Adagradd", "data.path=/nothing.csv"),
+        r"torch\.optim has no Adagradd; the nearest is torch\.optim\.Adagrad$",
+    ),
+    "a metric that is no number": (
+        typed("choose_by=builtins.zip", "data.path=/nothing.csv"),
+        r"choose_by=builtins\.zip does not return a number",
     ),
     # parts
     "heads that do not divide": (
@@ -207,6 +245,7 @@ SEQ2SEQ: dict[str, tuple[Arguments, str]] = {  # training of an encoder-decoder
     ),
 }
 OTHERS: dict[str, tuple[str, Arguments, str]] = {
+    "no runs": ("compare", typed("runs=nothing*"), r"runs=nothing\*: there is no such folder"),
     "no run": ("predict", typed("text=good"), "these settings are required: run=; see --help"),
     "code in a checkpoint": ("predict", with_code, r"best\.ckpt.*"),
     "labels that the run does not know": (

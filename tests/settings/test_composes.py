@@ -88,7 +88,7 @@ def test_every_launcher_composes(launcher):
 @pytest.mark.parametrize("config", ENTRIES)
 def test_every_entry_points_config_composes(settings, config):
     needed = [
-        f"{name}=a"
+        f"{name}=."
         for name in OmegaConf.missing_keys(OmegaConf.load(conf_dir() / f"{config}.yaml"))
     ]
     other = {"dashboard": ["dry_run=true"], "search": ["+search=residual"]}
@@ -229,6 +229,23 @@ REPEATED = {  # overrides of keys that another file explains
     "output_subdir: null",
     "_target_: lightning.Trainer",
 }
+
+
+def test_numbers_and_switches_may_come_from_the_environment(settings, monkeypatch):
+    monkeypatch.setenv("IMDBATTN_LR", "2e-3")
+    words = ["optim.lr=${oc.env:IMDBATTN_LR}", "seed='2'", "pictures=${oc.env:IMDBATTN_NO,false}"]
+    read = settings("model=mean", *words)
+    assert (read.optim.lr, read.seed, read.pictures) == (0.002, 2, False)
+    typed = settings("model=mean", "optim.lr=2e-3", "seed=2", "pictures=false")
+    assert job_digest(read.dump()) == job_digest(typed.dump())
+
+
+def test_a_pattern_names_all_runs_that_it_matches(settings, tmp_path):
+    for name in ("day1", "day2", "night"):
+        (tmp_path / name).mkdir()
+    for config in ("compare", "explore", "faithfulness"):
+        read = settings(f"runs={tmp_path}/day*", config=config)
+        assert read.runs == [f"{tmp_path}/day1", f"{tmp_path}/day2"]
 
 
 def test_validated_settings_equal_the_composed_ones(composed):

@@ -2,7 +2,7 @@
 
 import os
 import re
-import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +23,15 @@ CHANGEABLE = ("resume", "trust", "n_trials", "n_jobs", "seeds")
 FILE = "search.yaml"  # the settings of a search, in conf/ and in its folder
 
 
-def take_others() -> list[str]:
-    """Removes the overrides of settings that conf/search.yaml does not have from sys.argv, and
-    returns them: they apply to all trials.
+def split_others(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Returns the arguments of the search, and the overrides of settings that conf/search.yaml does
+    not have, which apply to all trials.
     """
-    own = {"search", "hydra", *OmegaConf.load(conf_dir() / FILE)} - {"space"}
-    overrides = [word for word in sys.argv[1:] if "=" in word and word[0] != "-"]
-    others = [word for word in overrides if group_of(word) not in own]
-    sys.argv[1:] = [word for word in sys.argv[1:] if word not in others]
-    return [prepared(word) for word in others]
+    known = {"search", "hydra", *OmegaConf.load(conf_dir() / FILE)} - {"space"}
+    overrides = [word for word in arguments if "=" in word and word[0] != "-"]
+    others = [word for word in overrides if group_of(word) not in known]
+    own = [word for word in arguments if word not in others]
+    return own, [prepared(word) for word in others]
 
 
 def group_of(word: str) -> str:
