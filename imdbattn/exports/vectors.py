@@ -34,7 +34,7 @@ PHRASES = "context.phrases.keys_P"
 class ExportFacts(TypedDict, total=False):
     """Facts about the vectors of an export; empty for an encoder-decoder.
 
-    asked: the setting `vectors`. split: of the reviews that the run and the export label.
+    asked: The setting `vectors`. split: The split of the reviews that the run and the export label.
     """
 
     vectors: Literal["all", "training"]
@@ -159,7 +159,12 @@ def build(
     vectors_VD: Tensor,
     words: list[str],
 ) -> ReviewPredictor:
-    """Returns a predictor from the weights of its net. facts: see `Learner`. file: for messages."""
+    """Returns a predictor from the weights of its net.
+
+    Args:
+        facts: The facts that a `Learner` stores in its checkpoint.
+        file: The file that messages name.
+    """
     # the actual mean and standard deviation are among the weights
     zeros_D = np.zeros(vectors_VD.shape[1], np.float32)
     glove = Glove(file.parent, facts["vectors"], vectors_VD.numpy(), zeros_D, zeros_D + 1)

@@ -108,9 +108,9 @@ def run_command(
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
     except Exception as error:
-        from imdbattn.launch.errors import explain, fail
+        from imdbattn.launch.errors import as_user_error, fail
 
-        fail(explain(error, config_name, arguments), config_name)
+        fail(as_user_error(error, config_name, arguments), config_name)
 
 
 def existing_folders(arguments: Sequence[str]) -> set[Path]:

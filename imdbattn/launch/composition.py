@@ -7,7 +7,7 @@ import hydra
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig
 
-from imdbattn.launch.errors import explain
+from imdbattn.launch.errors import as_user_error
 from imdbattn.launch.hydra_config import (
     HYDRA_VERSION,
     quote,
@@ -36,6 +36,6 @@ def composed(
             with hydra.initialize_config_dir(str(conf_dir()), **HYDRA_VERSION):
                 return hydra.compose(config_name, quoted, return_hydra_config=True)
         except Exception as error:
-            raise explain(error, config_name, quoted) from error
+            raise as_user_error(error, config_name, quoted) from error
         finally:
             GlobalHydra.instance().hydra = outer

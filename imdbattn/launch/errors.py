@@ -69,7 +69,7 @@ def fail(
     sys.exit(2)
 
 
-def explain(error: Exception, config_name: str, arguments: Sequence[str]) -> Exception:
+def as_user_error(error: Exception, config_name: str, arguments: Sequence[str]) -> Exception:
     """Returns an error of Hydra as a UserError, of an unknown setting or choice with the nearest
     one; other errors as given.
     """

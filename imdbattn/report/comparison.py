@@ -71,14 +71,20 @@ def compare_sets(
     by_folder: bool = False,
     **options: Unpack[Options],
 ) -> list[ComparedSet]:
-    """Compares the finished runs in `folders`, separately for each set of items; see
-    conf/compare.yaml.
+    """Compares finished runs, separately for each set of items, and returns a comparison for each
+    set, which JSON can hold.
 
-    split: None selects test where all runs of a test set have predictions of it, else validation.
-    against: applies to the sets with a variant of that label, or with a single one of that model.
-    by_folder: see `find_runs`. options: of `compare_set`. Returns a comparison for each set, which
-    JSON can hold. Raises UserError when there is nothing to compare, or for an `against` that is
-    unknown or ambiguous.
+    Args:
+        folders: The folders in which the runs are, at any depth.
+        split: The predictions to compare; None selects test if all runs of a test set have
+            predictions of it, else validation.
+        against: The label of the variant, or the model, that the others are compared with, in the
+            sets that have it.
+        by_folder: Whether runs of different folders are different variants (`find_runs`).
+        options: The other settings of conf/compare.yaml, see `compare_set`.
+
+    Raises UserError if there is nothing to compare, or for an `against` that is unknown or
+    ambiguous.
     """
     runs, skipped = join_folds(*find_runs(folders, by_folder))
     comparisons = []
@@ -230,7 +236,7 @@ def right_of(seeds: Sequence[SplitPredictions]) -> np.ndarray:
 
 
 def interval_of(metric: str, value_NS: np.ndarray, labels_N: np.ndarray) -> list[float] | None:
-    """Returns the interval of a metric. value_NS: as in `compare_pairs`."""
+    """Returns the interval of a metric, given its values (`compare_pairs` describes them)."""
     if metric == "accuracy":
         return as_list(statistics.share_of(value_NS).interval)
     if metric == "macro_f1":
@@ -302,7 +308,10 @@ def describe(
     interval: list[float] | None,
     largest: LargestClass | None,
 ) -> RungResults:
-    """Returns the results of a variant's runs. value_NS: of the metric, as in `compare_pairs`."""
+    """Returns the results of a variant's runs.
+
+    value_NS: The values of the metric, which `compare_pairs` describes.
+    """
     runs = variant.runs
     right_NS = right_of(seeds)
     calibration_S = [
@@ -357,7 +366,7 @@ def over_runs(runs: Sequence[FinishedRun], key: str) -> Spread | None:
 
 def paths_of(runs: Sequence[FinishedRun]) -> list[str]:
     """Returns the folders of the runs, for display; of a cross-validation those of its folds."""
-    return [part.path for run in runs for part in run.parts or [run]]
+    return [fold.path for run in runs for fold in run.folds or [run]]
 
 
 def spread(values: Sequence[float]) -> Spread:
@@ -428,12 +437,17 @@ def compare_pairs(
     measured: Sequence[np.ndarray],
     metric: str,
 ) -> list[RungPair]:
-    """Returns the difference, interval and tests of each pair (from, to) of indices.
+    """Returns the difference, its interval, and tests for each pair of variants.
 
-    rights: (N, S) of each variant, 1 where a seed is right. measured: (T, S) the same by text, or
-    the pseudo-values (G, S) of another metric, which the difference is of. p and the interval are
-    of the same model of the uncertainty, and p decides the verdict; McNemar's test is about the
-    right answers of these trained models only.
+    The interval and p come from the same model of the uncertainty, and p decides the verdict.
+    McNemar's test is about the right answers of these trained models only.
+
+    Args:
+        pairs: Indices (from, to) in `ladder`.
+        rights: For each variant (N, S), 1 where a seed is right.
+        text_N: The number of the text of each item; equal texts have one number.
+        measured: The values whose means are compared: those in `rights` by text (T, S) for
+            accuracy, else the pseudo-values (G, S) of the metric.
     """
     labels = [variant.label for variant in ladder]
     share_NV = np.stack([right_NS.mean(1) for right_NS in rights], axis=1)
@@ -475,10 +489,11 @@ def largest_disagreements(
     labels: Sequence[str],
     count: int,
 ) -> list[Disagreement]:
-    """Returns the items on which variants differ most: by the standard deviation of the label's
-    mean probability.
+    """Returns the items on which the variants differ most, measured by the standard deviation of
+    the probability of the label.
 
-    labels: names of the classes; empty where the label is the first reference itself.
+    labels: The names of the classes; empty for an encoder-decoder, whose label is the first
+        reference.
     """
     first = outputs[0][0]
     true_NV = np.stack([mean_probability(seeds) for seeds in outputs], axis=1)
@@ -527,8 +542,8 @@ def as_rows(entries: Sequence[Mapping[str, object]]) -> list[dict[str, TableCell
 def environments(runs: Sequence[FinishedRun]) -> list[dict[str, object]]:
     """Returns the different machines and versions of the runs."""
     different: list[dict[str, object]] = []
-    for part in (part for run in runs for part in run.parts or [run]):
-        recorded = part.environment
+    for fold in (fold for run in runs for fold in run.folds or [run]):
+        recorded = fold.environment
         if not recorded:
             continue
         versions = recorded.get("versions") or {}

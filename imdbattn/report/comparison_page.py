@@ -57,9 +57,11 @@ class CompareOptions(Options, total=False):
 def write_comparison(
     folders: Iterable[str | Path], out: Path, **options: Unpack[CompareOptions]
 ) -> tuple[Path, dict[Path, ComparedSet]]:
-    """Compares finished runs, writes the reports and prints them. options: of compare_sets.
+    """Compares finished runs, writes the reports and prints them.
 
-    Returns the page to open, and folder -> comparison of each set.
+    options: Further arguments of `compare_sets`.
+
+    Returns the page to open, and the comparison of each set by its folder.
     """
     comparisons = compare_sets(folders, **options)
     reports = list(map(report_of, comparisons))
@@ -475,9 +477,12 @@ def sentence(pair: RungPair) -> str:
 
 
 def notes(content: Mapping[str, object], level: float, others: Sequence[str] = ()) -> list[str]:
-    """Returns sentences on intervals, data and machines, with the others.
+    """Returns sentences on intervals, data and machines.
 
-    content: of a comparison or of the tests of faithfulness. level: of the intervals.
+    Args:
+        content: The content of comparison.json or faithfulness.json.
+        level: The level of the intervals.
+        others: Further sentences, inserted after the first.
     """
     template = Path(__file__).with_name("notes.txt.jinja")
     text = render(template, **content, level=as_percent(level), others=others)

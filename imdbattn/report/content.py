@@ -18,14 +18,17 @@ class Spread(TypedDict):
 
 
 class Curve(TypedDict, total=False):
-    """values: a list for each seed, with a value for each of `x`, or None. Empty without values."""
+    """A curve over epochs or lengths; empty without values.
+
+    values: For each seed a list with a value, or None, for each x.
+    """
 
     x: list[int]
     values: list[list[float | None]]
 
 
 class LargestClass(TypedDict):
-    """share: the accuracy of a model that always answers the label."""
+    """The largest class. share: The accuracy of a model that always predicts it."""
 
     label: str
     share: float
@@ -38,10 +41,10 @@ class Bleu(TypedDict):
 
 
 class RungResults(TypedDict):
-    """The results of a variant: of runs that differ in their seed only.
+    """The results of a variant: runs that differ in their seed only.
 
-    trained_on: the shortest and the longest string of training. lengths: the accuracy by length,
-    of an encoder-decoder. largest_class: its share.
+    trained_on: The lengths of the shortest and the longest training string. lengths: The accuracy
+    of an encoder-decoder by length. largest_class: The share of the largest class.
     """
 
     label: str
@@ -90,7 +93,7 @@ RungPair = TypedDict(
 
 
 class Disagreement(TypedDict):
-    """probability: of the label, by rung."""
+    """An item on which rungs differ. probability: The probability of the label by rung."""
 
     row: int
     label: str

@@ -29,11 +29,17 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class SplitPredictions:
-    """A run's predictions of a split.
+    """A run's predictions for a split.
 
-    rows_N: row numbers in the source. labels_N: the true class, or the first reference as text.
-    confidence_N: the probability of the model's own output, true_N: of the label. lengths_N: source
-    tokens read. predicted_N, probabilities_NC: of the classes; None for an encoder-decoder.
+    Attributes:
+        rows_N: Row numbers in the source.
+        labels_N: True classes, or first references as text.
+        right_N: Whether each prediction is correct.
+        confidence_N: Probabilities of the model's own outputs.
+        true_N: Probabilities of the labels.
+        lengths_N: Numbers of source tokens that were read.
+        predicted_N: Predicted classes; None for an encoder-decoder.
+        probabilities_NC: Probabilities of the classes; None for an encoder-decoder.
     """
 
     rows_N: np.ndarray
@@ -50,8 +56,8 @@ class SplitPredictions:
 class FinishedRun:
     """A finished run folder, or a cross-validation.
 
-    parts: the runs of its folds; their reviews are ordered by row. owner: the folder that it was
-    found in, such as a student's, where runs of different folders are no repetitions (`find_runs`).
+    folds: The runs of the folds of a cross-validation. owner: The folder in which it was found,
+    such as a student's, if runs of different folders are compared (`find_runs`).
     """
 
     folder: Path
@@ -59,7 +65,7 @@ class FinishedRun:
     metrics: dict[str, Any]
     environment: dict[str, Any]
     curves: Curves
-    parts: Sequence["FinishedRun"] = ()
+    folds: Sequence["FinishedRun"] = ()
     owner: str = ""
 
     @property
@@ -127,7 +133,7 @@ class FinishedRun:
 
     def has(self, split: str) -> bool:
         """Returns whether it has predictions of a split, its accuracy and its fingerprint."""
-        if self.parts:
+        if self.folds:
             return split == "test"
         scored = split == "validation" or self.metrics.get("test_accuracy") is not None
         return (
@@ -152,9 +158,9 @@ class FinishedRun:
     def read(self, name: str) -> pd.DataFrame:
         """Reads a Parquet file of the run folder, or of all folds."""
         tables = []
-        for run in self.parts or [self]:
+        for run in self.folds or [self]:
             tables.append(Run(run.folder).table(name))
-        return pd.concat(tables).sort_values("row") if self.parts else tables[0]
+        return pd.concat(tables).sort_values("row") if self.folds else tables[0]
 
 
 def classified(table: pd.DataFrame) -> SplitPredictions:
@@ -342,7 +348,7 @@ def join(runs: Sequence[FinishedRun]) -> FinishedRun:
         FINGERPRINT["test"]: about["fingerprint"],
         FINGERPRINT["validation"]: sha256(fingerprints.encode()).hexdigest()[:16],
     }
-    return replace(first, metrics=metrics, curves=mean_curves(runs), parts=runs)
+    return replace(first, metrics=metrics, curves=mean_curves(runs), folds=runs)
 
 
 def mean_over_runs(runs: Sequence[FinishedRun], key: str) -> float | None:

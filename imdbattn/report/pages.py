@@ -45,7 +45,7 @@ PAGE_POLICY = (
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure of a report. draw: makes it when the report is written."""
+    """A figure of a report. draw: A function that makes it when the report is written."""
 
     name: str
     draw: Callable[[], Figure]
@@ -56,7 +56,7 @@ class Picture:
 class Printed:
     """How figures look in a printed document.
 
-    width: of a column, in inches. font: a family that is installed, such as serif or "Times New
+    width: The width of a column in inches. font: An installed family, such as serif or "Times New
     Roman"; None is that of the page.
     """
 
@@ -68,9 +68,11 @@ class Printed:
 class Section:
     """A section of a report.
 
-    names: number of columns of the table that hold names. short: the table for a terminal, which
-    omits sections without one. folded: the page shows only the title until a reader opens it.
-    link: to another page.
+    Attributes:
+        names: The number of columns of the table that hold names.
+        short: The table for a terminal, which omits sections without one.
+        folded: Whether the page shows only the title until a reader opens it.
+        link: The address of another page.
     """
 
     title: str
@@ -87,9 +89,14 @@ class Section:
 class Report:
     """What a page says, and the files beside it.
 
-    name: of its files. about: the data, in one line. points: the results in sentences. content:
-    of the JSON file. folder: for this report, if several are written at once. texts: further files
-    by name. printed: how figures are written as PDF and SVG; None omits it.
+    Attributes:
+        name: The name of its files.
+        about: The data, in one line.
+        points: The results in sentences.
+        content: The content of the JSON file.
+        folder: The folder for this report if several are written at once.
+        texts: Further files by name.
+        printed: How figures are written as PDF and SVG; None writes PNG only.
     """
 
     name: str
@@ -203,7 +210,7 @@ def print_reports(reports: Sequence[Report], console: Console | None = None) -> 
 def print_table(rows: Table, console: Console, names: int = 1) -> None:
     """Prints a table, which may be wider than the console.
 
-    names: number of columns that hold names.
+    names: The number of columns that hold names.
     """
     from rich.table import Table as RichTable
 
@@ -236,7 +243,7 @@ def as_table(rows: Sequence[Mapping[str, str]]) -> Table:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """Returns a figure whose layout fits its content. width, height: in inches."""
+    """Returns a figure of this size in inches, whose layout fits its content."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")

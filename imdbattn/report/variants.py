@@ -170,13 +170,15 @@ class Pairs(NamedTuple):
 def neighbours(ladder: Sequence[Variant], against: str | None = None) -> Pairs:
     """Returns the pairs to compare.
 
-    Each rung is compared with the one that it extends (`model.after`), or where that is absent with
-    the one before it, unless `after` is null: with the variant of it that differs least. It must
-    differ only in settings that rungs set themselves (OF_RUNGS); a sentence names those that the
-    command line changed. Further variants of a rung are compared with its first, and with the one
-    of equal overrides of the rung that they extend.
-    against: the variant that all others are compared with instead, if it is in the ladder
-    (`find_variant`).
+    The first variant of a rung is compared with the rung that it extends (`model.after`), or, if
+    that is absent, with the one before it, unless `after` is null. Of several variants of that
+    rung, the one that differs least is chosen. The two may differ only in settings that rungs set
+    themselves (OF_RUNGS); a sentence names those that the command line changed. Further variants of
+    a rung are compared with its first variant, and with the variant of the rung they extend that
+    has equal overrides.
+
+    against: The variant that all others are compared with instead, if it is in the ladder
+        (`find_variant`).
     """
     if against is not None and (chosen := find_variant(ladder, against)) is not None:
         return Pairs([(chosen, to) for to in range(len(ladder)) if to != chosen], [])
@@ -195,14 +197,15 @@ def neighbours(ladder: Sequence[Variant], against: str | None = None) -> Pairs:
             continue
         if not candidates:
             candidates = [i for i, model in enumerate(models) if model == models[index - 1]]
-        found = {i: differences(to, ladder[i]) for i in candidates}
-        nearest = min(candidates, key=lambda i: (len(found[i].others), len(found[i].of_rungs)))
-        if found[nearest].others:
-            remarks.append(omission(to, ladder[nearest], found[nearest].others))
+        by_candidate = {i: differences(to, ladder[i]) for i in candidates}
+        nearest = min(by_candidate, key=lambda i: tuple(map(len, reversed(by_candidate[i]))))
+        of_rungs, others = by_candidate[nearest]
+        if others:
+            remarks.append(omission(to, ladder[nearest], others))
             continue
         pairs.append((nearest, index))
-        if found[nearest].of_rungs:
-            also = " and ".join(found[nearest].of_rungs)
+        if of_rungs:
+            also = " and ".join(of_rungs)
             remarks.append(f"{to.label} and {ladder[nearest].label} also differ in {also}.")
     return Pairs(pairs, remarks)
 
@@ -242,7 +245,7 @@ def differences(new: Variant, old: Variant) -> Differences:
     others = without(other.settings, *IGNORED)
     typed = named_keys(run, other)
     of_rungs = []
-    found = []
+    different = []
     for key in sorted(settings.keys() | others.keys()):
         if settings.get(key) == others.get(key):
             continue
@@ -250,15 +253,15 @@ def differences(new: Variant, old: Variant) -> Differences:
         named = within(key, *typed)
         text = f"{key} ({as_text(others.get(key))}, not {as_text(settings.get(key))})"
         if not within(key, *OF_RUNGS):
-            found += [text] if known or named else []
+            different += [text] if known or named else []
         elif known and named:
             of_rungs.append(text)
     for fact, name in FACTS.items():
         pair = run.metrics.get(fact), other.metrics.get(fact)
         explained = fact == "train_fingerprint" and of_other_reviews(run, other)
         if None not in pair and pair[0] != pair[1] and not explained:
-            found.append(name)
-    return Differences(of_rungs, found)
+            different.append(name)
+    return Differences(of_rungs, different)
 
 
 def named_keys(run: FinishedRun, other: FinishedRun) -> list[str]:

@@ -28,7 +28,9 @@ class PredictionsOverTime(L.Callback):
     """Logs a table under one key, to which each validation adds its rows (`log_mode` INCREMENTAL),
     so that W&B shows how the prediction of an item changes.
 
-    rows: at most, of each validation. characters: at most of a text.
+    Args:
+        rows: The largest number of rows of each validation.
+        characters: The largest number of characters of a text.
     """
 
     def __init__(self, rows: int, characters: int):

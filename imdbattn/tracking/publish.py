@@ -38,8 +38,8 @@ def publish_run(
 ) -> None:
     """Logs the results in a run folder to its W&B run.
 
-    These are the best validation and test values, a confusion matrix, a table of predictions, and
-    the pictures. rows, characters: of the table, see conf/logger/wandb.yaml.
+    These are the best validation and test values, a confusion matrix, a table of predictions with
+    at most `rows` rows and `characters` characters of a text, and the pictures.
     """
     with only_warning(log, "W&B: best values were not logged"):
         run.summary.update(dict(values))  # not as curves of one point
@@ -85,8 +85,10 @@ def publish_comparison(
 ) -> None:
     """Logs a comparison as a W&B run named `comparison`.
 
-    out: folder of its comparison.html and figures/*.png. settings: of conf/logger/wandb.yaml.
-    group: in W&B, unless the settings or the environment have one.
+    Args:
+        out: The folder of its comparison.html and figures/*.png.
+        settings: The settings in conf/logger/wandb.yaml.
+        group: The group of the run, unless the settings or the environment have another.
     """
     config = {
         "split": comparison["split"],
@@ -173,7 +175,10 @@ def table_of_predictions(
 ) -> pd.DataFrame:
     """Returns a table of some predictions, half of them the most confident mistakes.
 
-    scores: of `read_scores`. rows: of the table. characters: of a text.
+    Args:
+        scores: The predictions and texts that `read_scores` returns.
+        rows: The largest number of rows.
+        characters: The largest number of characters of a text.
     """
     columns = ["source", "reference", "output", "probability"]
     read = ["text", "label", "predicted", "probability"]

@@ -54,11 +54,11 @@ def parts_of(folder: Path) -> list[Path]:
     return sorted((folder / "wandb").glob("*run-*-*"), key=os.path.getmtime)
 
 
-def wandb_id(part: Path) -> str:
+def wandb_id(folder: Path) -> str:
     """Returns the id of a W&B run, from the name of its folder, such as
     offline-run-20261125_010203-<id>.
     """
-    return part.name.split("run-", 1)[1].partition("-")[2]
+    return folder.name.split("run-", 1)[1].partition("-")[2]
 
 
 def upload_command(folder: Path) -> str | None:
@@ -79,17 +79,18 @@ def start_wandb(
 ) -> "wandb.Run | None":
     """Starts a W&B run; returns None after a warning if even an offline one fails.
 
-    Arguments of wandb.init are those in `settings`; of those without a value there, W&B's
-    environment variables, such as WANDB_TAGS; else `named`. The command line, host and package list
-    are not sent, nor is the git remote, unless the settings say so.
+    The arguments of wandb.init are those in `settings`. One that is null there is W&B's environment
+    variable, such as WANDB_TAGS, and without that variable the one in `named`. The command line,
+    the host and the list of packages are not sent, nor is the git remote, unless the settings say
+    so.
 
     Args:
-        settings: of conf/logger/wandb.yaml.
-        folder: the run folder, in which W&B writes wandb/.
-        config: the settings and facts that W&B shows.
-        resume: the run has the id of the folder's last W&B run; online that run continues, offline
+        settings: The settings in conf/logger/wandb.yaml.
+        folder: The run folder, in which W&B writes wandb/.
+        config: The settings and facts that W&B shows.
+        resume: Whether the last W&B run of the folder continues, under the same id. Offline,
             another folder holds its next part.
-        named: fields of wandb.Settings, such as run_name.
+        named: Fields of wandb.Settings, such as run_name.
     """
     import wandb
 

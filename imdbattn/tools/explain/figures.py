@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def learning_curves(curves: Curves, training: str, validation: str) -> Figure:
-    """Draws loss and accuracy over epochs of one run. training, validation: labels of the lines."""
+    """Draws loss and accuracy over epochs of one run, with the given labels of the lines."""
     figure = new_figure(9, 3.6)
     kinds = (("loss", "cross-entropy", 1), ("accuracy", "accuracy (%)", 100))
     for axes, (quantity, unit, factor) in zip(figure.subplots(1, 2), kinds, strict=True):
@@ -51,11 +51,14 @@ def learning_curves(curves: Curves, training: str, validation: str) -> Figure:
 
 
 def attention_over_epochs(curves: Curves, query_shares: Mapping[str, np.ndarray]) -> Figure:
-    """Draws the entropy of each attention, a row each: over epochs by head, over epochs of right
-    and wrong reviews, and its histogram over queries.
+    """Draws a row for each attention: its entropy over epochs by head, the same for right and wrong
+    reviews, and a histogram over queries.
 
-    Entropies are shares of those of equal weights. curves: of metrics.csv. query_shares: of
-    runs.callbacks.measure.
+    Entropies are shares of those of equal weights.
+
+    Args:
+        curves: The curves in metrics.csv.
+        query_shares: The entropies of queries by head, from runs.callbacks.measure.
     """
     rows: dict[str, list[str]] = {}
     for head in query_shares:
@@ -216,9 +219,10 @@ def review_attention(weights: AttentionWeights, words: int = 40) -> Figure:
     """Draws the weight that each word receives, one row per layer, and below it a map per layer and
     head, query by key.
 
-    words: number of the first words in the figure, of a text that has over a tenth more. Weights to
-    later words are omitted. The size is such that a dozen words and five heads are legible at a
-    width of 800 pixels.
+    A dozen words and five heads are legible at a width of 800 pixels.
+
+    words: The number of words after which a text is cut if it has over a tenth more; weights to
+        later words are omitted.
     """
     received = weights.received()
     total = len(weights.keys)
@@ -250,7 +254,7 @@ def draw_maps(
 ) -> None:
     """Draws a map for each layer and head below the first row of the grid.
 
-    names: of the first words, which the maps show.
+    names: The names of the first words, which the maps show.
     """
     from matplotlib.colors import PowerNorm
 

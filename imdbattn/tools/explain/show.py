@@ -72,9 +72,11 @@ def page(
     images: Iterable[bytes | None] | None = None,
     template: str = "page",
 ) -> str:
-    """Returns one HTML page of at least one prediction.
+    """Returns one HTML page with at least one prediction.
 
-    images: PNG of each, or None. template: or "fragment", of a page.
+    Args:
+        images: A PNG or None for each prediction; by default they are drawn.
+        template: "page" or "fragment", for a part of another page.
     """
     shown = list(zip(predictions, images or map(attention_png, predictions), strict=True))
     file = Path(__file__).with_name(f"{template}.html.jinja")

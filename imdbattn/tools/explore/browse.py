@@ -19,11 +19,11 @@ LONG = 400  # least number of words
 
 
 class Next(Message):
-    """Asks for the next review (step -1: the previous) of the test set of `run` after the row
-    `after`; the first after the last.
+    """Asks for the next or, with step -1, the previous review of the test set of `run` that meets
+    all conditions, starting from the row `after`. The first one follows the last.
 
-    It fulfills all conditions that are set. disagree: the predictions of `runs` are not the same.
-    contains: a word.
+    disagree: Whether the predictions of `runs` must differ. contains: A word that the review must
+    contain.
     """
 
     run: str
@@ -37,7 +37,7 @@ class Next(Message):
     contains: Annotated[str, Field(max_length=200)] = ""
 
     def answer(self, runs: Runs) -> dict[str, Any]:
-        """Returns the review, its place among the `matching` ones, from 1, and the number of all.
+        """Returns the review, its number among the matching ones, and how many of all match.
 
         Raises UserError if none fulfills the conditions.
         """
@@ -50,19 +50,19 @@ class Next(Message):
             fingerprint = run.metrics["test_fingerprint"]
             same = [run for run in others if run.metrics.get("test_fingerprint") == fingerprint]
             chosen_N &= disagreeing(same, own)
-        places = np.flatnonzero(chosen_N)
-        if not len(places):
+        matching = np.flatnonzero(chosen_N)
+        if not len(matching):
             raise UserError(
                 f"none of the {len(texts):,} test reviews meets these conditions: remove one"
             )
-        at = self.following(places, own.rows_N)
-        place = int(places[at])
+        number = self.following(matching, own.rows_N)
+        review = int(matching[number])
         return {
-            "row": int(own.rows_N[place]),
-            "text": texts[place],
-            "label": run.labels[int(own.labels_N[place])],
-            "place": at + 1,
-            "matching": len(places),
+            "row": int(own.rows_N[review]),
+            "text": texts[review],
+            "label": run.labels[int(own.labels_N[review])],
+            "place": number + 1,
+            "matching": len(matching),
             "of": len(texts),
         }
 
@@ -80,16 +80,16 @@ class Next(Message):
             chosen_N &= np.array([pattern.search(text) is not None for text in texts])
         return chosen_N
 
-    def following(self, places: np.ndarray, rows_N: np.ndarray) -> int:
-        """Returns which of the places comes next after the row `after`."""
+    def following(self, matching: np.ndarray, rows_N: np.ndarray) -> int:
+        """Returns which of the matching reviews comes next after the row `after`."""
         known = np.flatnonzero(rows_N == (-1 if self.after is None else self.after))
         if self.step == 1:
-            start = known[0] if len(known) else -1
-            at = np.searchsorted(places, start + 1)
+            current = known[0] if len(known) else -1
+            number = np.searchsorted(matching, current + 1)
         else:
-            start = known[0] if len(known) else 0
-            at = np.searchsorted(places, start) - 1
-        return int(at % len(places))
+            current = known[0] if len(known) else 0
+            number = np.searchsorted(matching, current) - 1
+        return int(number % len(matching))
 
 
 def disagreeing(others: Sequence[FinishedRun], own: SplitPredictions) -> np.ndarray:

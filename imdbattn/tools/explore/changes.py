@@ -22,12 +22,15 @@ Number = Annotated[int, Field(ge=1)]
 class Changes(BaseModel):
     """What is disabled or changed.
 
-    heads: pairs of layer and head; layers and heads count from 1. words: places among the words
-    that are read.
-
     A disabled head outputs zeros, a disabled layer is skipped, and a disabled word is removed; the
-    others keep their positions. positions: true removes positions and distances. shuffle: seed of a
-    random order of the words.
+    others keep their positions.
+
+    Attributes:
+        heads: Pairs of layer and head, both counted from 1.
+        layers: Numbers of layers, from 1.
+        words: Indices among the words that are read.
+        positions: Whether positions and distances are removed.
+        shuffle: The seed of a random order of the words.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -42,7 +45,7 @@ class Changes(BaseModel):
         return self != Changes()
 
     def kept_layers(self, layers: int) -> list[int]:
-        """Returns the numbers of the layers, out of so many, that are not disabled."""
+        """Returns the numbers of those of `layers` layers that are not disabled."""
         return [number for number in range(1, 1 + layers) if number not in self.layers]
 
     def heads_of(self, layer: int) -> list[int]:
@@ -51,10 +54,10 @@ class Changes(BaseModel):
 
 
 def shuffled(size: int, seed: int) -> list[int]:
-    """Returns a random order of so many places: a shuffle with a generator of Lehmer.
+    """Returns a random permutation of `size` indices, from a Lehmer generator.
 
-    static/model.js has the same, so that a link means the same order in a served page and in a
-    file.
+    static/model.js computes the same one, so that a link means the same order in a served page and
+    in a file.
     """
     order = list(range(size))
     state = seed % 2147483646 + 1

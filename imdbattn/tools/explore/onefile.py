@@ -47,7 +47,7 @@ EXPORT = re.compile(r"^export (?=(?:async )?(?:function|class|const|let) (\w+))"
 
 @dataclass(frozen=True)
 class Entry:
-    """A model of the page. name: for display. run: its finished run, None for an exported model."""
+    """A model of the page. name: How it is shown. run: Its finished run; None for an export."""
 
     name: str
     predictor: ReviewPredictor
@@ -105,10 +105,11 @@ def word_counts(entries: Sequence[Entry]) -> np.ndarray | None:
 
 
 def chosen_words(entries: Sequence[Entry], words: int | None) -> Tensor:
-    """Returns the ids of the words that the page keeps, ascending, (K,).
+    """Returns the ids of the words that the page keeps, in ascending order, (K,).
 
-    words: so many of the most frequent words of the training reviews; None is all that occur.
-    Without training reviews, the first words of the vectors, which are ordered by frequency.
+    These are the `words` most frequent words of the training reviews; None keeps all that occur in
+    them. If training reviews are not available, the first rows of the vectors are kept, which are
+    ordered by frequency.
     """
     counts_V = word_counts(entries)
     if counts_V is None:
@@ -160,19 +161,19 @@ def reduced(predictor: ReviewPredictor, words_K: Tensor, precision: Precision) -
 class Pack:
     """Arrays as bytes, one after the other, each at a multiple of four bytes."""
 
-    parts: list[bytes] = field(default_factory=list)
+    arrays: list[bytes] = field(default_factory=list)
     size: int = 0
 
     def bytes_at(self, content: bytes) -> int:
-        """Appends bytes and returns their place."""
+        """Appends bytes and returns the index of the first."""
         start = self.size
         padded = content + b"\0" * (-len(content) % 4)
-        self.parts.append(padded)
+        self.arrays.append(padded)
         self.size += len(padded)
         return start
 
     def add(self, values: Tensor, precision: Precision = "float32") -> dict[str, Any]:
-        """Appends a matrix and returns its type, its size, and its place among the bytes.
+        """Appends a matrix and returns its type, its size, and the index of its first byte.
 
         float16: all low bytes, then all high bytes, which gzip compresses better.
         """
@@ -247,7 +248,7 @@ def packed(
         "reviews": list(tests.values()),
         "slots": SLOTS,
     }
-    return framed(facts, pack.parts), models
+    return framed(facts, pack.arrays), models
 
 
 def by_vectors(entries: Sequence[Entry]) -> list[list[Entry]]:
@@ -375,11 +376,13 @@ def write_explorer(
     """Writes the page as one HTML file, and returns facts: its size in bytes, and its models.
 
     Args:
-        entries: the models. Raises UserError for one that the page cannot compute.
-        out: the file. Raises UserError if it is another file than a page of this function.
-        words: the number of the most frequent training words that it keeps; None is all of them.
-        precision: of the vectors.
-        reviews: number of test reviews that it contains.
+        entries: The models.
+        out: The file; an earlier page is replaced.
+        words: The number of the most frequent training words that are kept; None keeps all.
+        precision: The precision of the vectors.
+        reviews: The number of test reviews on the page.
+
+    Raises UserError for a model that the page cannot compute, or if `out` is another file.
     """
     out = expanded(out)
     refuse_other_file(out)

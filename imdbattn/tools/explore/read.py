@@ -33,9 +33,13 @@ MAPS = 1024
 class Reading:
     """A text as a model reads it: shuffled, and with words removed, as the changes say.
 
-    Attributes: batch of one review; text, shuffled; for each word of `text` in order: places (start
-    and end), order_T (original place), kept_T (is it read); unread, number of words in the middle
-    that are not read.
+    Attributes:
+        batch: A batch of this review.
+        text: The text, with its words in the shuffled order.
+        places: The start and end of each word in `text`.
+        order_T: The original index of each word in `text`.
+        kept_T: Whether each word in `text` is read.
+        unread: The number of words in the middle of the text that are not read.
     """
 
     def __init__(self, predictor: ReviewPredictor, text: str, changes: Changes):
@@ -68,7 +72,7 @@ class Reading:
 
     @property
     def read_places(self) -> list[tuple[int, int]]:
-        """The places of the words that are not removed."""
+        """The start and end of each word that is not removed."""
         return list(compress(self.places, self.kept_T))
 
     def explained(self) -> tuple[Classification, str | None]:

@@ -72,7 +72,7 @@ class Probe(Message):
 
 
 class Save(Message):
-    """Asks for a page of what is shown. notes: of each run, its changes in words."""
+    """Asks for a page of what is shown. notes: The changes of each run in words."""
 
     readings: Annotated[list[Read], Field(max_length=12)]
     written: Annotated[list[Write], Field(max_length=12)]

@@ -168,11 +168,15 @@ def beam_search(
 ) -> float:
     """Returns the largest mean loss of growing sets of removed words.
 
-    loss: of sets of words (P, T), returns (P,). counts: sizes of the sets, and how many shares have
-    each. Keeps `beam` sets at a time. The next words are those whose removal alone causes the
-    largest loss; at most STEP of the words are removed at once, then the loss without each other
-    word is measured again. With a step of one word, a beam of all sets finds the largest loss of
-    all orders.
+    The words that are removed next are those whose removal alone causes the largest loss. At most
+    STEP of the words are removed at once; then the loss without each other word is measured again.
+    With a step of one word, a beam of all sets finds the largest loss of all orders.
+
+    Args:
+        loss: A function from sets of words (P, T) to their losses (P,).
+        words: The number of words.
+        counts: The sizes of the sets, and how many shares have each size.
+        beam: The number of sets that are kept at a time.
     """
     removed_PT = torch.zeros(1, max(words, 1), dtype=torch.bool)
     total_P = torch.zeros(1, dtype=torch.float64)

@@ -118,10 +118,9 @@ class Measurement(NamedTuple):
 
 
 class Subject:
-    """A finished run whose explanations are tested: its network, and the reviews of a split that
-    are used.
+    """A finished run whose explanations are tested: its network, and the reviews that are used.
 
-    folder: of the measurements, in `out`, named by the run and its checkpoint. Raises UserError if
+    folder: The folder of the measurements, named by the run and its checkpoint. Raises UserError if
     the run is not of a Classifier, if a part does not record its attention, or if its files or data
     are damaged or have changed.
     """
@@ -214,7 +213,10 @@ class Subject:
         return " ".join(text[word.start : word.end] for word in words)
 
     def score(self, name: str, batch: Batch, texts: Sequence[str]) -> Tensor:
-        """Returns (B, T), for the label that is predicted. texts: of all reviews of the source."""
+        """Returns the scores of the words (B, T) for the predicted label.
+
+        texts: The texts of all reviews of the source, which a user's function reads.
+        """
         if name not in self.own:
             return scores.SCORES[name][1](self.net, batch, scores.predicted(self.net, batch))
         read = [self.read_part(texts[row]) for row in batch.items_B.tolist()]

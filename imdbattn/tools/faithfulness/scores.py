@@ -76,9 +76,9 @@ def see(net: Classifier, batch: Batch) -> list[Seen]:
 
 
 def weights(seen: Seen, skips: bool = False) -> Tensor:
-    """Returns the mean over heads of the attention weights.
+    """Returns the mean over heads of the attention weights A.
 
-    skips: as (A + I) / 2 in layers with a skip connection.
+    skips: Whether layers with a skip connection have (A + I) / 2 instead.
     """
     row_BQK = seen.weights_BHQK.mean(1)
     if skips and getattr(seen.part, "skip", False):
@@ -90,9 +90,10 @@ def norms(seen: Seen, skips: bool = False) -> Tensor:
     """Returns the norm of each weighed value (Kobayashi et al. 2020), divided by their sum for each
     query.
 
-    Heads are concatenated; the value has no further projection W_O in our layers. skips: with x
-    itself added to the value of its own position (Kobayashi et al. 2021), in layers with a skip
-    connection.
+    Heads are concatenated; the value has no further projection W_O in our layers.
+
+    skips: Whether, in layers with a skip connection, x is added to the weighed value of its own
+        position (Kobayashi et al. 2021).
     """
     row_BQK = (seen.weights_BHQK * seen.value_BHKV.norm(dim=-1)[:, :, None]).square().sum(1).sqrt()
     if skips and getattr(seen.part, "skip", False):

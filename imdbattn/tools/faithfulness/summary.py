@@ -232,7 +232,10 @@ def summarize(
     """Returns the content of faithfulness.json for runs on the same reviews.
 
     A claim needs FEWEST_REVIEWS; the numbers of those with fewer are listed without a claim.
-    measured: the runs and their tables. fingerprint: of the split.
+
+    Args:
+        measured: The runs and their tables.
+        fingerprint: The fingerprint of the split.
     """
     tables = {run.folder: of_run for run, of_run in measured}
     runs = [run for run, _ in measured]

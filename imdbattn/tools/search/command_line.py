@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from imdbattn.errors import UserError
 from imdbattn.launch.command import validated
-from imdbattn.launch.errors import explain
+from imdbattn.launch.errors import as_user_error
 from imdbattn.launch.hydra_config import PATHS, QUOTED, plain_dict, quote
 from imdbattn.settings.keys import absolute, conf_dir
 from imdbattn.settings.trust import read_settings
@@ -84,7 +84,7 @@ def new(values: dict[str, Any], others: list[str], folder: Path) -> dict[str, An
     try:
         typed_space = OverridesParser.create().parse_overrides(in_space)
     except HydraException as error:
-        raise explain(error, "search", others) from error
+        raise as_user_error(error, "search", others) from error
     space = values["space"]
     for override in typed_space:
         name = override.key_or_group.partition("space.")[2]

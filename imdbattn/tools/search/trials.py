@@ -68,8 +68,9 @@ STATES = {"COMPLETE": "finished", "PRUNED": "pruned", "FAIL": "failed"}
 
 
 def run_search(cfg: Search, folder: Path, file: str) -> None:
-    """Runs the trials, then trains the best settings with several seeds. file: name of the file
-    with the settings.
+    """Runs the trials, then trains the best settings with several seeds.
+
+    file: The name of the file in which the settings are written.
     """
     space, settings = check_space(cfg, folder / file)
     shown = os.path.relpath(folder)
@@ -96,10 +97,10 @@ def run_search(cfg: Search, folder: Path, file: str) -> None:
 
 
 def check_space(cfg: Search, file: Path) -> tuple[Space, Training]:
-    """Returns the space, and the settings that all trials share. Raises UserError for wrong ones.
+    """Returns the space, and the settings that all trials share.
 
-    file: their source, if a search is resumed. If data.source is `auto`, one source is chosen for
-    all trials.
+    If data.source is `auto`, one source is chosen for all trials. Raises UserError for wrong
+    settings, or for untrusted classes in those of a search that is resumed, read from `file`.
     """
     space = {name: distribution(values) for name, values in cfg.space.items()}
     for word in (*space, *cfg.train):
@@ -139,7 +140,7 @@ def as_words(params: Params) -> list[str]:
 
 
 def as_word(name: str, value: object) -> str:
-    """Returns a setting as on a command line; a number of over ten characters gets four digits."""
+    """Returns a setting as on a command line; long numbers are rounded to four digits."""
     if isinstance(value, str) and not re.fullmatch(r"[A-Za-z_][\w./-]*", value):
         return quote(f"{name}={value}", [name])
     if isinstance(value, float) and len(repr(value)) > 10:
@@ -198,7 +199,9 @@ def run_trials(
     """Runs trials until cfg.n_trials are finished or pruned, starting with those that an earlier
     process left running.
 
-    settings: those that all trials share. Raises UserError after FAILURES failed trials in a row.
+    settings: The settings that all trials share.
+
+    Raises UserError after FAILURES failed trials in a row.
     """
 
     def trials(*states: TrialState) -> list[FrozenTrial]:
