@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from statistics import mean
 from typing import TYPE_CHECKING, Literal
 
 from imdbattn.errors import UserError
@@ -160,3 +161,13 @@ def read_curves(metrics_csv: Path) -> Curves:
             if value and name not in ("epoch", "step") and line.get("epoch"):
                 curves.setdefault(name, {})[int(float(line["epoch"])) + 1] = float(value)
     return curves
+
+
+def mean_curve(curves: Sequence[Mapping[int, float]]) -> dict[int, float]:
+    """Returns the mean of several curves, at the epochs that all of them have."""
+    means = {}
+    for epoch in curves[0]:
+        values = [curve[epoch] for curve in curves if epoch in curve]
+        if len(values) == len(curves):
+            means[epoch] = mean(values)
+    return means

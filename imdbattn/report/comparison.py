@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from imdbattn.errors import UserError
-from imdbattn.folders.run import Curves
+from imdbattn.folders.run import Curves, mean_curve
 from imdbattn.folders.run_folder import ATTENTION_SHARE, attention_of
 from imdbattn.report import statistics
 from imdbattn.report.content import (
@@ -412,14 +412,6 @@ def entropies(curves: Curves) -> Curves:
             attention = attention_of(name.removeprefix(ATTENTION_SHARE))
             heads.setdefault(attention, []).append(values)
     return {f"{ENTROPY}{name}": mean_curve(of_heads) for name, of_heads in heads.items()}
-
-
-def mean_curve(curves: Sequence[Mapping[int, float]]) -> dict[int, float]:
-    """Returns the mean of several curves over the same epochs."""
-    means = {}
-    for epoch in curves[0]:
-        means[epoch] = mean(curve[epoch] for curve in curves)
-    return means
 
 
 def by_length(right_NS: np.ndarray, lengths_N: np.ndarray) -> Curve:

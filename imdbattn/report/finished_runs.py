@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from imdbattn.errors import UserError, in_line
-from imdbattn.folders.run import Curves, Run
+from imdbattn.folders.run import Curves, Run, mean_curve
 from imdbattn.folders.run_folder import SPLIT_FILES
 from imdbattn.report.content import Skipped
 from imdbattn.settings.keys import FINGERPRINT, variant
@@ -359,12 +359,8 @@ def mean_over_runs(runs: Sequence[FinishedRun], key: str) -> float | None:
 
 def mean_curves(runs: Sequence[FinishedRun]) -> Curves:
     """Returns the means of the learning curves, at the epochs that all folds have."""
-    total = pd.DataFrame(runs[0].curves)
-    for run in runs[1:]:
-        total = total + pd.DataFrame(run.curves)  # NaN where a fold has no value
-    means = total / len(runs)
     curves: Curves = {}
-    for name, column in means.items():
-        if column.notna().any():
-            curves[str(name)] = column.dropna().to_dict()
+    for name in runs[0].curves:
+        if means := mean_curve([run.curves.get(name, {}) for run in runs]):
+            curves[name] = means
     return curves

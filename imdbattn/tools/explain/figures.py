@@ -9,14 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import mean
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
 from torch import nn
 
-from imdbattn.folders.run import Curves
+from imdbattn.folders.run import Curves, mean_curve
 from imdbattn.folders.run_folder import ATTENTION_SHARE, attention_of
 from imdbattn.io.files import write_atomically
 from imdbattn.nn.beyond.attention import RotaryAttention
@@ -73,7 +72,8 @@ def attention_over_epochs(curves: Curves, query_shares: Mapping[str, np.ndarray]
             color = line.get_color()
             queries.hist(100 * query_shares[head], bins=bins, histtype="step", color=color)
         for answer, color in (("right", "tab:blue"), ("wrong", "tab:red")):
-            means = mean_of_heads(curves, f"attention_share_{answer}", heads)
+            of_heads = [curves.get(f"attention_share_{answer}/{head}", {}) for head in heads]
+            means = mean_curve(of_heads)
             label = f"{answer} reviews"
             by_answer.plot([*means], percent_of(means), "o-", ms=3, color=color, label=label)
         title = name.replace("layer", "layer ")
@@ -90,15 +90,6 @@ def attention_over_epochs(curves: Curves, query_shares: Mapping[str, np.ndarray]
             queries.legend(by_head.get_lines(), names, frameon=False, fontsize=8, **beside)
         by_answer.legend(frameon=False, fontsize=8)
     return figure
-
-
-def mean_of_heads(curves: Curves, kind: str, heads: Sequence[str]) -> dict[int, float]:
-    """Returns the mean over heads of their curves, at each epoch."""
-    by_head = [curves.get(f"{kind}/{head}", {}) for head in heads]
-    means = {}
-    for epoch in by_head[0]:
-        means[epoch] = mean(points[epoch] for points in by_head)
-    return means
 
 
 def percent_of(points: Mapping[int, float]) -> list[float]:

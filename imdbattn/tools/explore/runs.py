@@ -26,11 +26,13 @@ LOADED = 12  # models in memory
 
 
 class Message(BaseModel):
-    """What the page sends. A subclass has a method `answer(runs)` that returns JSON values, bytes
-    or a Response.
-    """
+    """What the page sends."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
+
+    def answer(self, runs: "Runs") -> object:
+        """Returns JSON values, bytes or a Response."""
+        raise NotImplementedError
 
 
 class Runs:

@@ -14,7 +14,7 @@ import threading
 import webbrowser
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Annotated, Protocol, cast
+from typing import Annotated
 
 import uvicorn
 from pydantic import Field, ValidationError
@@ -56,12 +56,6 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-
-
-class Answered(Protocol):
-    """A message with an answer: JSON values, bytes or a Response."""
-
-    def answer(self, runs: Runs) -> object: ...
 
 
 class Probe(Message):
@@ -129,7 +123,7 @@ def endpoint(kind: type[Message], runs: Runs) -> Callable[[Request], Awaitable[R
     Nothing is computed if the page has been closed.
     """
 
-    def answer(message: Answered) -> Response:
+    def answer(message: Message) -> Response:
         with runs.lock:
             return encoded(message.answer(runs))
 
@@ -137,7 +131,7 @@ def endpoint(kind: type[Message], runs: Runs) -> Callable[[Request], Awaitable[R
         message = kind.model_validate_json(await request.body())
         if await request.is_disconnected():
             return Response(status_code=499)
-        return await run_in_threadpool(answer, cast(Answered, message))
+        return await run_in_threadpool(answer, message)
 
     return handle
 

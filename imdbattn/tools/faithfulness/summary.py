@@ -8,7 +8,7 @@ Suffixes of arrays: N reviews, S seeds.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -68,27 +68,10 @@ class Claim(MeasuredNumber):
     verdict: str
 
 
-class SearchMethod(TypedDict):
-    reviews: int
-    beam: int
-
-
-class TestMethod(TypedDict):
-    level: float
-    fewest: int
-    split: str
-    seed: int
-    reviews: int
-    shares: list[float]
-    costly_reviews: int
-    search: SearchMethod
-    random_reviews: int
-
-
 class Summary(ScoredItems):
-    """The content of faithfulness.json."""
+    """The content of faithfulness.json. method: The settings, and what the tests assume."""
 
-    method: TestMethod
+    method: dict[str, Any]
     environments: list[dict[str, object]]
     folders: list[str]
     rungs: list[RungFacts]
@@ -257,23 +240,13 @@ def summarize(
     corrected = holm([difference["p"] for difference in differences])
     for difference, p in zip(differences, corrected, strict=True):
         claims.append({**difference, "holm_p": p, "verdict": verdict(p, difference["mean"])})
-    method: TestMethod = {
-        "level": LEVEL,
-        "fewest": FEWEST_REVIEWS,
-        "split": cfg.split,
-        "seed": cfg.seed,
-        "reviews": cfg.reviews,
-        "shares": cfg.shares,
-        "costly_reviews": cfg.costly_reviews,
-        "search": {"reviews": cfg.search.reviews, "beam": cfg.search.beam},
-        "random_reviews": cfg.random_reviews,
-    }
+    kept = {"split", "seed", "reviews", "shares", "costly_reviews", "search", "random_reviews"}
     return {
         "split": cfg.split,
         "test_set": runs[0].metrics["test_set"],
         "fingerprint": fingerprint,
         "reviews": len(rungs[0].column(RANDOM, "right")),
-        "method": method,
+        "method": {"level": LEVEL, "fewest": FEWEST_REVIEWS, **cfg.model_dump(include=kept)},
         "environments": environments(runs),
         "folders": paths_of(runs),
         "rungs": [rung.facts() for rung in rungs],
