@@ -300,8 +300,8 @@ MISTAKES = {  # bytes, and what the message says
         as_zip(**{"a.2d.txt": b"", "a.3d.txt": b""}),
         r"several files of vectors \(a.2d.txt, a.3d.txt\)",
     ),
-    "another width": (GOOD.replace(b" 4\n", b"\n"), "most lines have 3: omit data.glove.dim=4"),
-    "another width in the header": (b"6 3\n" + GOOD, "3 dimensions: omit data.glove.dim=4"),
+    "another width": (GOOD.replace(b" 4\n", b"\n"), "it has 3 dimensions: omit data.glove.dim=4"),
+    "another width in the header": (b"6 3\n" + GOOD.replace(b" 4\n", b"\n"), "it has 3 dimensions"),
     "a header that announces more": (b"9 4\n" + GOOD, "announces 9 words, but it has 6"),
     "a header that announces fewer": (b"5 4\n" + GOOD, "announces 5 words, but it has 6"),
     "binary named .txt": (b"6 4\nthe " + VECTORS[:6].tobytes(), "must be named .bin"),
@@ -323,7 +323,11 @@ BAD_BINARIES = {  # name, bytes, and what the message says
     "cut off in a word": ("v.bin", lambda data: data[:6], "it ends in word 1 of 3"),
     "more than announced": ("v.bin", lambda data: b"2" + data[1:], "but more follow"),
     "fewer than announced": ("v.bin", lambda data: b"4" + data[1:], "it ends in word 4 of 4"),
-    "another width": ("v.bin", lambda data: data.replace(b" 4", b" 3", 1), "it has 3 dimensions"),
+    "another width": (
+        "v.bin",
+        lambda data: as_binary(["a", "b"], np.ones((2, 3))),
+        "it has 3 dimensions",
+    ),
     "text": ("v.bin", lambda data: GOOD, "it does not begin with two counts"),
     "fastText's model": ("v.bin", lambda data: b"\xba\x16\x4f\x2f", "use its .vec file"),
     "nan": (

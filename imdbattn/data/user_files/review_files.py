@@ -36,49 +36,43 @@ def path_source(path: Path, cfg: "ReviewDataSettings") -> Source:
     columns = (cfg.text_column, cfg.label_column, cfg.encoding_errors)
     label_names = cfg.label_names and [*cfg.label_names]
     files = given_splits(path, *columns[:2]) if path.is_dir() else {"": [path]}
-    in_folders = {
-        split: path.is_dir() and tables.suffix_of(group[0]) == ".txt"
-        for split, group in files.items()
-    }
-    # the checksum of each table; of texts, of which there may be many, one of sizes and
-    # modification times
-    states = []
-    for split, group in files.items():
-        if in_folders[split]:
-            stats = ((file.relative_to(path), file.stat()) for file in group)
-            sums = [
-                fingerprint(f"{name} {stat.st_size} {stat.st_mtime_ns}\n" for name, stat in stats)
-            ]
-        else:
-            sums = [sha256_of(file) for file in group]
-        states += [f"{split}={checksum}" for checksum in sums]
+    states = [
+        f"{split}={state}" for split, group in files.items() for state in states_of(group, path)
+    ]
+
+    def read(file: Path) -> tuple[list[str], list[str]]:
+        if tables.suffix_of(file) == ".txt" and file != path:
+            return [tables.read_text(file, cfg.encoding_errors)], [file.parent.name]
+        return read_reviews(file, *columns, label_names or ())
 
     def load() -> Texts:
-        read: dict[str, tuple[list[str], list[str]]] = {}  # texts and labels
+        texts: dict[str, list[str]] = {}
+        labels: dict[str, list[str]] = {}
         for split, group in files.items():
-            if in_folders[split]:
-                texts = [tables.read_text(file, cfg.encoding_errors) for file in group]
-                read[split] = texts, [label_folder(path, file) for file in group]
-            else:
-                parts = [read_reviews(file, *columns, label_names or ()) for file in group]
-                read[split] = (
-                    [*chain(*(texts for texts, _ in parts))],
-                    [*chain(*(labels for _, labels in parts))],
-                )
+            by_file = [read(file) for file in group]
+            texts[split] = [*chain.from_iterable(own for own, _ in by_file)]
+            labels[split] = [*chain.from_iterable(own for _, own in by_file)]
         # a label of another split only is an error
-        trained = {"", "train"} & read.keys() or read.keys()
-        names = label_names or names_of_labels(
-            [*chain(*(read[split][1] for split in trained))], path, columns[1]
-        )
+        trained = {"", "train"} & labels.keys() or labels.keys()
+        known = [*chain.from_iterable(labels[split] for split in trained)]
+        names = label_names or names_of_labels(known, path, columns[1])
         splits = {}
-        for split, (texts, labels) in read.items():
-            numbers = number_labels(
-                labels, names, files[split][0] if len(files[split]) == 1 else path
-            )
-            splits[split] = Split(texts, numbers, np.arange(len(texts)))
+        for split, group in files.items():
+            numbers = number_labels(labels[split], names, group[0] if len(group) == 1 else path)
+            splits[split] = Split(texts[split], numbers, np.arange(len(numbers)))
         return Texts(splits, names)
 
     return Source("path", str(path.resolve()), repr((states, columns, label_names)), load)
+
+
+def states_of(files: Sequence[Path], path: Path) -> list[str]:
+    """Returns what changes when the content of files does: the checksum of each table; of texts, of
+    which there may be many, one of their names in `path`, sizes and modification times.
+    """
+    if tables.suffix_of(files[0]) != ".txt":
+        return [sha256_of(file) for file in files]
+    stats = ((file.relative_to(path), file.stat()) for file in files)
+    return [fingerprint(f"{name} {stat.st_size} {stat.st_mtime_ns}\n" for name, stat in stats)]
 
 
 def given_splits(path: Path, text_column: str, label_column: str) -> dict[str, list[Path]]:
@@ -87,80 +81,70 @@ def given_splits(path: Path, text_column: str, label_column: str) -> dict[str, l
 
     Names of splits are compared without case. A split may be in several tables,
     train-00000-of-00002 and so on. The log names the tables and folders that are not used.
-    Raises UserError if there is no split, or if it is not known which files belong to one.
+    Raises UserError if it is not known which files belong to a split.
     """
-    contents: dict[Path, list[Path]] = {}  # tables, and folders of labels with their texts
     visible = tables.visible_in(path)
-    for entry in visible:
-        if entry.is_file() and tables.suffix_of(entry) in tables.SUFFIXES:
-            contents[entry] = [entry]
-        elif entry.is_dir() and split_named(entry.name)[0]:
-            below = (file for file in tables.files_below(entry, UNLABELLED) if file.parent != entry)
-            if texts := tables.numbered(below):
-                contents[entry] = texts
-        elif entry.is_dir():
-            labels = [
-                label for label in entry.glob("*/") if label.name.casefold() not in UNLABELLED
-            ]
-            if one_of_each := [text for label in labels for text in [*label.glob("*.txt")][:1]]:
-                contents[entry] = one_of_each
-    # their numbers and places
-    parts: dict[str | None, list[tuple[tuple[int, int], Path]]] = {None: []}
+    contents = {entry: files for entry in visible if (files := files_of(entry))}
+    entries: dict[str, list[tuple[tuple[int, int], Path]]] = {}  # of each split, with their numbers
+    others = []
     for entry in contents:
-        split, part = split_named(
-            tables.stem_of(entry) if contents[entry] == [entry] else entry.name
-        )
-        parts.setdefault(split, []).append((part, entry))
-    others = [entry for _, entry in parts.pop(None)]
+        split, number = split_named(tables.stem_of(entry) if entry.is_file() else entry.name)
+        if split is None:
+            others.append(entry)
+        else:
+            entries.setdefault(split, []).append((number, entry))
     for entry in visible:
-        if (split := split_named(entry.name.partition(".")[0])[0]) and split not in parts:
+        split, _ = split_named(entry.name.partition(".")[0])
+        if split and split not in entries:
             formats = ", ".join(tables.SUFFIXES)
             named = f"a table named {split} ({formats}) nor a folder with <label>/*.txt"
             raise UserError(f"{entry} is neither {named}: rename it, or move it elsewhere")
     files: dict[str, list[Path]] = {}
-    for split, numbered_entries in parts.items():
-        names = ", ".join(entry.name for _, entry in sorted(numbered_entries))
-        if sorted(part for part, _ in numbered_entries) != [
-            (number, len(numbered_entries)) for number in range(len(numbered_entries))
-        ]:
+    for split, numbered in entries.items():
+        numbered.sort()
+        count = len(numbered)
+        if [number for number, _ in numbered] != [(number, count) for number in range(count)]:
+            names = ", ".join(entry.name for _, entry in numbered)
             remedy = f"keep one, or all parts from {split}-00000-of-n on"
             raise UserError(f"data.path={path} has {names} for the split {split}: {remedy}")
-        files[str(split)] = [
-            file for _, entry in sorted(numbered_entries) for file in contents[entry]
-        ]
-    for entry in () if files else visible:
-        if any(split_named(tables.stem_of(inner))[0] for inner in entry.glob("*")):
-            raise UserError(f"{path} has no splits, but {entry} has: set data.path to that folder")
-    known = {
-        folded(label_folder(path, file))
-        for group in files.values()
-        for file in group
-        if file not in contents
-    }
+        files[split] = [file for _, entry in numbered for file in contents[entry]]
+    used = {folded(file.parent.name) for group in files.values() for file in group}
     for entry in others:
-        if contents[entry] != [entry]:
-            labeled = not known.isdisjoint(
-                folded(label_folder(path, file)) for file in contents[entry]
-            )
-        elif labeled := tables.stem_of(entry).casefold().partition("-")[0] not in UNLABELLED:
-            try:
-                labeled = {text_column, label_column} <= {*tables.open_table(entry)[0]}
-            except Exception:  # a file of another program
-                labeled = False
-        if labeled:
-            names = ", ".join(SPLITS)
+        if entry.is_dir():
+            labelled = not used.isdisjoint(folded(file.parent.name) for file in contents[entry])
+        else:
+            labelled = has_columns(entry, {text_column, label_column})
+        if labelled:
             raise UserError(
-                f"{entry} has labeled reviews, but is not named {names}: rename it, or move it"
-                " elsewhere"
+                f"{entry} has labeled reviews, but is not named {', '.join(SPLITS)}: rename it, or"
+                " move it elsewhere"
             )
     if others:
         log.warning("%s: not used: %s", path, ", ".join(entry.name for entry in others))
     return files
 
 
-def label_folder(path: Path, file: Path) -> str:
-    """Returns the label of a text, in <split>/<label>/ or in a folder below it."""
-    return file.relative_to(path).parts[1]
+def files_of(entry: Path) -> list[Path]:
+    """Returns a table, or the texts in <entry>/<label>/*.txt in numeric order, of a folder that is
+    not named as a split one for each label; else nothing.
+    """
+    if entry.is_file():
+        return [entry] if tables.suffix_of(entry) in tables.SUFFIXES else []
+    folders = [inner for inner in tables.visible_in(entry) if inner.is_dir()]
+    labels = [folder for folder in folders if folder.name.casefold() not in UNLABELLED]
+    if split_named(entry.name)[0]:
+        return [text for label in labels for text in tables.numbered(tables.visible_in(label))]
+    return [text for label in labels for text in [*label.glob("*.txt")][:1]]
+
+
+def has_columns(file: Path, columns: set[str]) -> bool:
+    """Returns whether a table that is not named as a split has these columns."""
+    if tables.stem_of(file).casefold().partition("-")[0] in UNLABELLED:
+        return False
+    try:
+        return columns <= {*tables.open_table(file)[0]}
+    except Exception:  # a file of another program
+        return False
 
 
 def read_reviews(

@@ -1,7 +1,6 @@
 """Reads and writes tables (CSV, TSV, JSON Lines, Parquet), and reads texts and streams of lines."""
 
 import bz2
-import csv
 import gzip
 import json
 import logging
@@ -9,13 +8,14 @@ import lzma
 import os
 import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, NamedTuple, cast
+from typing import Any, BinaryIO, NamedTuple, cast
 
 from imdbattn.data.labels import proposal
+from imdbattn.data.user_files.delimited import read_delimited
 from imdbattn.errors import UserError, in_line, naming
 from imdbattn.io.files import atomically, expanded
 
@@ -23,21 +23,7 @@ log = logging.getLogger(__name__)
 
 LINES = (".csv", ".tsv", ".jsonl", ".json")  # tables that are text, and may be compressed
 SUFFIXES = (*LINES, ".parquet", ".xlsx")
-OTHERS = (  # tables and documents that are not read as lines
-    *(
-        ".ndjson",
-        ".tab",
-        ".xls",
-        ".ods",
-        ".arrow",
-        ".feather",
-        ".orc",
-        ".avro",
-        ".pkl",
-        ".db",
-    ),
-    *(".gz", ".bz2", ".xz", ".zst", ".zip", ".docx", ".pdf"),
-)
+OTHERS = (".ndjson", ".tab")  # tables that are text, and are not read as lines
 # files of Windows and macOS in any folder
 OF_SYSTEMS = ("thumbs.db", "ehthumbs.db", "desktop.ini", "icon\r")
 WRITTEN = (".csv", ".tsv", ".jsonl", ".parquet")
@@ -80,49 +66,17 @@ def is_hidden(name: str) -> bool:
     return name[0] == "." or name == "__MACOSX"
 
 
-def log_hidden(folder: Path, count: int) -> None:
-    if count:
+def visible_in(folder: Path) -> list[Path]:
+    """Returns the files and folders in a folder, sorted. The number of hidden ones is logged."""
+    entries = sorted(folder.iterdir())
+    visible = [entry for entry in entries if not is_hidden(entry.name)]
+    if count := len(entries) - len(visible):
         log.info(
             "%s: skipped %d hidden files or folders, such as .ipynb_checkpoints and ._*",
             folder,
             count,
         )
-
-
-def visible_in(folder: Path) -> list[Path]:
-    """Returns the files and folders in a folder, sorted. The number of hidden ones is logged."""
-    entries = sorted(folder.iterdir())
-    visible = [entry for entry in entries if not is_hidden(entry.name)]
-    log_hidden(folder, len(entries) - len(visible))
     return visible
-
-
-def files_below(folder: Path, without: Collection[str] = ()) -> Iterator[Path]:
-    """Yields the visible files in a folder and the folders below it, also linked ones. Raises
-    OSError for an unreadable one.
-
-    without: names, in lower case, of folders in `folder` that are not read. The number of hidden
-    files is logged.
-    """
-
-    def fail(error: OSError) -> None:
-        raise error
-
-    hidden = 0
-    for below, folders, names in os.walk(folder, onerror=fail, followlinks=True):
-        hidden += sum(map(is_hidden, [*folders, *names]))
-        yield from (Path(below, name) for name in names if not is_hidden(name))
-        skipped = without if Path(below) == folder else ()
-        folders[:] = [
-            name for name in folders if not is_hidden(name) and name.casefold() not in skipped
-        ]
-        if links := [name for name in folders if os.path.islink(os.path.join(below, name))]:
-            around = {os.path.realpath(parent) for parent in (Path(below), *Path(below).parents)}
-            cycles = [
-                name for name in links if os.path.realpath(os.path.join(below, name)) in around
-            ]
-            folders[:] = [name for name in folders if name not in cycles]
-    log_hidden(folder, hidden)
 
 
 def numbered(files: Iterable[Path]) -> list[Path]:
@@ -138,11 +92,12 @@ def numbered(files: Iterable[Path]) -> list[Path]:
             f"{others[0]} is not a .txt file{more}: rename them, or move them elsewhere"
         )
 
-    def key(file: Path) -> tuple:
-        parts = file.stem.split("_")
-        return file.parent, [
-            (not part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in parts
-        ]
+    def key(file: Path) -> list[tuple[bool, int, str]]:
+        keys = []
+        for piece in file.stem.split("_"):
+            number = int(piece) if piece.isdecimal() else 0
+            keys.append((not piece.isdecimal(), number, piece))
+        return keys
 
     return sorted(files, key=key)
 
@@ -431,127 +386,6 @@ def text_of_cell(value: object) -> str | None:
     if isinstance(value, str):
         return re.sub("[\ud800-\udfff]", "\ufffd", value)
     return None if value is None else str(value).lower()
-
-
-# --- CSV and TSV ----------------------------------------------------------------------------------
-# Programs write quotes in three ways. A value may be enclosed in quotes, and its own quotes are
-# DOUBLED, or ESCAPED by a backslash; or quotes are characters like others (LITERAL).
-
-DOUBLED, ESCAPED, LITERAL = "doubled", "escaped", "literal"
-VALUES = {  # with a quote; of LITERAL those that have no meaning in the other ways
-    DOUBLED: re.compile(r'"([^"]|"")*"'),
-    ESCAPED: re.compile(r'"([^"\\]|\\.)*"'),
-    LITERAL: re.compile(r'(?!".*"$|.*\\").*'),
-}
-# stands for \" within a row; does not occur in text that is decoded from UTF-8
-ESCAPED_QUOTE = "\udc22"
-AMBIGUOUS = (
-    "quotes may enclose values or belong to them: write all values in quotes, and double the quotes"
-    " within them"
-)
-
-
-def read_delimited(lines: Callable[[], Iterator[str]], delimiter: str) -> Iterator[list[str]]:
-    """Returns the header and the rows. lines: returns those of the file, which is read several
-    times.
-
-    The file is read in each of the three ways, and is refused if it is a table in none of them. If
-    it is one without quoting, its quotes must have one meaning: either all values are enclosed, or
-    no value spans several lines and all values with a quote are of one way. Raises ValueError.
-    """
-    if not any('"' in line for line in lines()):
-        for number, line in enumerate(lines(), 1):
-            if line.rstrip("\r\n").endswith("\\"):
-                raise ValueError(
-                    f"line {number}: its last backslash may escape the line break: write all values"
-                    " in quotes"
-                )
-        return delimited_rows(lines(), delimiter, LITERAL)
-    rows: dict[str, int] = {}  # their number in each way
-    errors = {}
-    for way in VALUES:
-        try:
-            rows[way] = sum(1 for _ in delimited_rows(lines(), delimiter, way))
-        except ValueError as error:
-            errors[way] = error
-    if not rows:
-        raise errors[DOUBLED]
-    ways, where = list(rows), ""
-    if LITERAL in ways:
-        unlike = {way: first_unlike(lines(), delimiter, VALUES[way]) for way in ways}
-        where = f"line {unlike[ways[0]] or 1}: "
-        by_line = len(set(rows.values())) == 1
-        ways = [
-            way
-            for way in ways
-            if (by_line and not unlike[way]) or all_enclosed(lines, delimiter, way)
-        ]
-    if len(ways) != 1:
-        raise ValueError(where + AMBIGUOUS)
-    return delimited_rows(lines(), delimiter, ways[0])
-
-
-def first_unlike(lines: Iterable[str], delimiter: str, form: re.Pattern[str]) -> int | None:
-    """Returns the number of the first line that has a value with a quote, but not of this form."""
-    for number, line in enumerate(lines, 1):
-        if '"' in line:
-            for value in line.rstrip("\r\n").split(delimiter):
-                if '"' in value and not form.fullmatch(value):
-                    return number
-    return None
-
-
-def all_enclosed(lines: Callable[[], Iterator[str]], delimiter: str, way: str) -> bool:
-    """Returns whether all values are enclosed in quotes: then the file has two for each value, and
-    those within values.
-    """
-    if way == LITERAL:
-        return False
-    within = 2 if way == DOUBLED else 1
-    values = chain.from_iterable(delimited_rows(lines(), delimiter, way))
-    return sum(line.count('"') for line in lines()) == sum(
-        2 + within * value.count('"') for value in values
-    )
-
-
-def delimited_rows(lines: Iterable[str], delimiter: str, way: str) -> Iterator[list[str]]:
-    """Yields the header and the rows, without blank lines. Raises ValueError with the lines of a
-    wrong row.
-
-    If quotes are escaped, other backslashes are all doubled, as by Python and MySQL, or none is, as
-    by R.
-    """
-    csv.field_size_limit(sys.maxsize)
-    followers = set()  # what follows the backslashes: quotes, backslashes, or "" for all others
-
-    def marked(match: re.Match[str]) -> str:
-        followers.add(match[1])
-        return ESCAPED_QUOTE if match[1] == '"' else "\\"
-
-    if way == ESCAPED:
-        lines = (re.sub(r'\\([\\"]?)', marked, line) if "\\" in line else line for line in lines)
-    quoting: Literal[0, 3] = csv.QUOTE_NONE if way == LITERAL else csv.QUOTE_MINIMAL
-    reader = csv.reader(lines, delimiter=delimiter, strict=True, quoting=quoting)
-    first, width = 1, 0
-    try:
-        for row in reader:
-            if row:
-                width = width or len(row)
-                if len(row) != width:
-                    raise csv.Error(f"expected {width} columns, got {len(row)}")
-                if way == ESCAPED:
-                    if any('"' in value for value in row) or {"\\", ""} <= followers:
-                        raise csv.Error("a quote or backslash is not escaped")
-                    row = [value.replace(ESCAPED_QUOTE, '"') for value in row]
-                yield row
-            first = reader.line_num + 1
-        if way == ESCAPED and '"' not in followers:
-            raise csv.Error("no quote is escaped")
-    except csv.Error as error:
-        last = reader.line_num
-        raise ValueError(
-            f"lines {first} to {last}: {error}" if last > first else f"line {first}: {error}"
-        ) from error
 
 
 # --- writing tables -------------------------------------------------------------------------------

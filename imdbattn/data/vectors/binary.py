@@ -15,11 +15,11 @@ COUNTS = re.compile(rb"(\d{1,10})[ \t](\d{1,6})[ \t]*\r?\n")
 FASTTEXT = b"\xba\x16\x4f\x2f"  # first bytes of fastText's own models
 
 
-def read_binary(stream: BinaryIO, dim: int | None) -> tuple[list[str], np.ndarray]:
+def read_binary(stream: BinaryIO) -> tuple[list[str], np.ndarray]:
     """Reads all words and their vectors (V, D).
 
-    dim: D, or None if it follows from the file. Raises ValueError that names the word which is
-    wrong, and for a file with fewer or more words than its first line announces.
+    Raises ValueError that names the word which is wrong, and for a file with fewer or more words
+    than its first line announces.
     """
     reader = cast(BinaryIO, io.BufferedReader(cast(io.RawIOBase, stream), 1 << 20))
     first = reader.readline(100)
@@ -30,8 +30,6 @@ def read_binary(stream: BinaryIO, dim: int | None) -> tuple[list[str], np.ndarra
             f"it does not begin with two counts, as word2vec's .bin does; it is {form}"
         )
     count, width = int(match[1]), int(match[2])
-    if dim not in (None, width):
-        raise ValueError(f"it has {width} dimensions: omit data.glove.dim={dim}")
     words: dict[str, int] = {}
     rows = []
     for number in range(1, count + 1):

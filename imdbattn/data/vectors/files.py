@@ -7,27 +7,20 @@
 Each may be compressed as .gz, .bz2 or .xz, or be in a .zip. Shapes: V words, D numbers per word.
 """
 
-import bz2
-import gzip
-import lzma
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePath
 from typing import BinaryIO, cast
 
 import numpy as np
 
+from imdbattn.data.user_files.tables import COMPRESSED, open_bytes
 from imdbattn.data.vectors.binary import read_binary
 from imdbattn.data.vectors.text import read_text_vectors
 from imdbattn.errors import UserError, naming
 
 Table = tuple[list[str], np.ndarray]  # V words, and their vectors (V, D)
-OPENERS: dict[str, Callable[[Path], object]] = {
-    ".gz": gzip.open,
-    ".bz2": bz2.open,
-    ".xz": lzma.open,
-}
 NAMES = (".txt", ".vec", ".bin")  # of the file in an archive
 PICKLED = (".kv", ".model", ".wordvectors", ".pkl", ".pickle")
 
@@ -45,9 +38,14 @@ def read_vectors(path: Path, dim: int | None) -> Table:
         )
     with naming(path), opened(path, dim) as (name, stream):
         read = read_binary if PurePath(name).suffix.lower() == ".bin" else read_text_vectors
-        words, vectors_VD = read(stream, dim)
+        words, vectors_VD = read(stream)
         if not words:
             raise ValueError("it has no vectors")
+        if dim not in (None, vectors_VD.shape[1]):
+            raise ValueError(
+                f"it has {vectors_VD.shape[1]} dimensions: omit data.glove.dim={dim}, they follow"
+                " from the file"
+            )
         return words, vectors_VD
 
 
@@ -58,8 +56,8 @@ def opened(path: Path, dim: int | None) -> Iterator[tuple[str, BinaryIO]]:
     Of several files in a .zip, the one whose name ends in .{dim}d.txt is chosen.
     """
     suffix = path.suffix.lower()
-    if suffix in OPENERS:
-        with cast(BinaryIO, OPENERS[suffix](path)) as stream:
+    if suffix in COMPRESSED:
+        with open_bytes(path) as stream:
             yield path.stem, stream
     elif suffix == ".zip":
         with zipfile.ZipFile(path) as archive:

@@ -8,7 +8,6 @@ import math
 import re
 from array import array
 from collections import Counter
-from collections.abc import Iterable
 from contextlib import suppress
 from itertools import chain, islice
 from typing import BinaryIO
@@ -20,19 +19,18 @@ COUNTS = re.compile(rb"(\d+)[ \t](\d+)[ \t\r\n]*")  # V and D, as word2vec write
 LOOKED_AT = 100  # lines from which D is inferred
 
 
-def read_text_vectors(stream: BinaryIO, dim: int | None) -> tuple[list[str], np.ndarray]:
+def read_text_vectors(stream: BinaryIO) -> tuple[list[str], np.ndarray]:
     """Reads all words and their vectors (V, D).
 
-    dim: D, or None if it follows from the file. Raises ValueError that names the line unless all
-    are different words with D finite numbers each, as many as the first line announces.
+    Raises ValueError that names the line unless all are different words with D finite numbers each,
+    as many as the first line announces.
     """
     lines = iter(stream)
     start = list(islice(lines, 1 + LOOKED_AT))
     start[:1] = [line.removeprefix(MARK) for line in start[:1]]
     announced = counts_of(start)
+    width = announced[1] if announced else width_of(start)
     header = 0 if announced is None else 1
-    width = announced[1] if announced else dim or width_of(start)
-    check_width(width, dim, announced is not None)
     words: dict[str, int] = {}
     numbers = array("f")
     rest = chain(start[header:], lines)
@@ -48,7 +46,10 @@ def read_text_vectors(stream: BinaryIO, dim: int | None) -> tuple[list[str], np.
         except ValueError as error:
             if not text.strip() and not any(map(bytes.strip, rest)):
                 break  # blank lines at the end
-            raise ValueError(problem(line, text, width, dim, start)) from error
+            raise ValueError(
+                f"line {line} is not a new word and {width} finite numbers, separated by single"
+                f" spaces; it starts with {ascii(text[:60])[1:]}"
+            ) from error
         if added in words:
             raise ValueError(
                 f"line {line} is not a new word: line {words[added]} has {added!r}, too; remove one"
@@ -72,7 +73,7 @@ def counts_of(start: list[bytes]) -> tuple[int, int] | None:
     return (int(match[1]), int(match[2])) if len(start[1].split(b" ")) > 2 else None
 
 
-def width_of(lines: Iterable[bytes]) -> int:
+def width_of(lines: list[bytes]) -> int:
     """Returns D, from the numbers at the ends of the first lines; words may end in numbers, too."""
     counts: Counter[int] = Counter()
     for line in lines:
@@ -81,42 +82,15 @@ def width_of(lines: Iterable[bytes]) -> int:
         while numbers < len(fields) - 1 and is_number(fields[-1 - numbers]):
             numbers += 1
         counts[numbers] += 1
-    width = counts.most_common(1)[0][0] if counts else 0
-    if width == 0:
+    if not counts:
+        raise ValueError("it has no vectors")
+    width = counts.most_common(1)[0][0]
+    if width == 0 or COUNTS.fullmatch(lines[0]):  # two counts are followed by something else
         raise ValueError(
             "its lines do not end in numbers that single spaces separate; word2vec's binary form"
             " must be named .bin"
         )
     return width
-
-
-def check_width(width: int, dim: int | None, in_header: bool) -> None:
-    if in_header and dim not in (None, width):
-        raise ValueError(
-            f"its first line announces {width} dimensions: omit data.glove.dim={dim}, it follows"
-            " from the file"
-        )
-
-
-def problem(line: int, text: bytes, width: int, dim: int | None, start: list[bytes]) -> str:
-    """Returns what is wrong with a line, and the remedy if there is one that is true."""
-    message = (
-        f"line {line} is not a new word and {width} finite numbers, separated by single spaces; it"
-        f" starts with {ascii(text[:60])[1:]}"
-    )
-    usual_width = None
-    with suppress(ValueError):
-        usual_width = width_of(start[-LOOKED_AT:])
-    if dim is not None and usual_width not in (None, dim):
-        return f"{message}; most lines have {usual_width}: omit data.glove.dim={dim}"
-    if header_alone(start):
-        return f"{message}; word2vec's binary form must be named .bin"
-    return message
-
-
-def header_alone(start: list[bytes]) -> bool:
-    """Returns whether two counts are followed by something that is no text of vectors."""
-    return COUNTS.fullmatch(start[0]) is not None and counts_of(start) is None
 
 
 def is_number(text: bytes) -> bool:
