@@ -84,7 +84,7 @@ def given_splits(path: Path, text_column: str, label_column: str) -> dict[str, l
     Raises UserError if it is not known which files belong to a split.
     """
     visible = tables.visible_in(path)
-    contents = {entry: files for entry in visible if (files := files_of(entry))}
+    contents = {entry: inside for entry in visible if (inside := files_of(entry))}
     entries: dict[str, list[tuple[tuple[int, int], Path]]] = {}  # of each split, with their numbers
     others = []
     for entry in contents:
