@@ -135,13 +135,14 @@ class Seq2SeqModule(Learner):
     @staticmethod
     def losses(logits_BTV: Tensor, target_BT: Tensor, label_smoothing: float = 0.0) -> Tensor:
         """Returns the cross-entropy of each symbol (B, T); 0 after the end."""
-        return F.cross_entropy(
-            logits_BTV.transpose(1, 2),
-            target_BT,
+        losses = F.cross_entropy(  # torch has a deterministic kernel for matrices only
+            logits_BTV.flatten(0, 1),
+            target_BT.flatten(),
             ignore_index=PAD,
             reduction="none",
             label_smoothing=label_smoothing,
         )
+        return losses.view_as(target_BT)
 
     def attention(self, batch: PairBatch) -> tuple[dict[str, Attended], Tensor]:
         """Returns the attention of the decoder to the source; an answer is right if all its symbols
