@@ -98,6 +98,12 @@ def test_a_recorded_run_counts_logs_and_learns_as_an_eager_one(run, tapes, more)
     assert tapes.recorded > 1
 
 
+def test_masked_words_are_recorded_with_a_fixed_number_of_places(run, tapes):
+    words = ("task=masked_words", "model=pretrained", "model.phrases=null", "optim=adamw")
+    eager = run("eager", "record_steps=false", *words)
+    assert_equal_up_to_rounding(eager, run("recorded", "record_steps=true", *words))
+
+
 def test_a_learning_rate_that_is_frozen_in_a_recording_is_noticed(run, tapes, monkeypatch):
     """The silent fault of recorded steps: the first rate is used in all of them."""
     monkeypatch.setattr(Recorder, "set_rates", lambda self: None)

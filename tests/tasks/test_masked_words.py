@@ -16,7 +16,7 @@ from imdbattn.nn.beyond.masked_words import MaskedWords
 from imdbattn.report.finished_runs import find_runs
 from imdbattn.runs.fit import fit
 from imdbattn.runs.score import score_run
-from imdbattn.tasks.masked_words.module import evaluation_mask
+from imdbattn.tasks.masked_words.module import MaskedWordModule, evaluation_mask
 from imdbattn.tasks.reviews.classifier import ReviewClassifier
 
 from ..commands import label_texts
@@ -169,3 +169,17 @@ def test_a_stopped_classifier_resumes_without_its_pretraining(
 def test_pretraining_has_no_place_in_a_comparison(pretrained):
     with pytest.raises(UserError, match="a pretraining, which predicts words"):
         find_runs([pretrained[0]])
+
+
+def test_a_fixed_number_of_places_gives_the_losses_of_the_masked_words(settings):
+    """A recorded step predicts as many words whatever is masked."""
+    model = guesser(settings)
+    module = MaskedWordModule(model, settings("model=pretrained", "task=masked_words"), {})
+    batch = batch_of([[3, 5, 4, 7, 9], [5, 3], [4]])
+    masked = torch.tensor([[1, 1, 1, 0, 0], [1, 0, 1, 0, 0], [1, 0, 0, 0, 0]]).bool()
+    exact, fixed = (module.predict(batch, masked, most=most) for most in (None, 9))
+    assert len(exact[0]) == int(exact[3].sum()) == 3
+    assert len(fixed[0]) == 9
+    for found, expected in zip(fixed, exact, strict=True):
+        torch.testing.assert_close(found[fixed[3]], expected)
+        assert not fixed[0][~fixed[3]].any()

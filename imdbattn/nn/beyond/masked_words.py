@@ -44,15 +44,20 @@ class MaskedWords(nn.Module):
         """Returns (B, T) bool: which words may be masked."""
         return self.place_V[tokens_BT] >= 0
 
-    def forward(self, batch: Any, masked_BT: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the logits (M, G) of the words where `masked_BT` is True, all maskable, and their
-        indices in `guessed_G` (M,).
+    def forward(
+        self, batch: Any, masked_BT: Tensor, places_M: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Returns the logits (M, G) of the words where `masked_BT` is True, which are hidden, and
+        their indices in `guessed_G` (M,), -1 for words that are not maskable.
+
+        places_M: other places in flattened `masked_BT` whose words are predicted.
         """
+        if places_M is None:
+            places_M = masked_BT.flatten().nonzero()[:, 0]
         x_BTE = self.encoder.embedding(batch.tokens_BT)
         x_BTE = torch.where(masked_BT[..., None], self.mask_E.to(x_BTE.dtype), x_BTE)
         x_BTD, mask = self.encoder.encode(x_BTE, batch)
         x_BTD = x_BTD[:, mask.mask_BT.shape[1] - masked_BT.shape[1] :]  # without <cls>
         vectors_GE = self.encoder.embedding(self.guessed_G)
-        return self.guess(x_BTD[masked_BT]) @ vectors_GE.T + self.bias_G, self.place_V[
-            batch.tokens_BT[masked_BT]
-        ]
+        logits_MG = self.guess(x_BTD.flatten(0, 1)[places_M]) @ vectors_GE.T + self.bias_G
+        return logits_MG, self.place_V[batch.tokens_BT.flatten()[places_M]]

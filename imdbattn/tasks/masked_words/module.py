@@ -5,6 +5,7 @@ Shape suffixes: B reviews of a batch, T positions, M masked words of a batch, N 
 R words with trained vectors, G words that may be masked.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -74,6 +75,18 @@ def evaluation_mask(items_B: Tensor, positions_BT: Tensor, share: float) -> Tens
     return hash_BT < share * 2**32
 
 
+def places_of(masked_BT: Tensor, most: int | None) -> tuple[Tensor, Tensor]:
+    """Returns the indices (M,) of flattened positions that are True, and whether they are; with
+    `most`, always as many, the last of which may not be, because their number is not read.
+    """
+    if most is None:
+        places_M = masked_BT.flatten().nonzero()[:, 0]
+    else:
+        order = masked_BT.flatten().byte().argsort(descending=True, stable=True)
+        places_M = order[: min(most, len(order))]
+    return places_M, masked_BT.flatten()[places_M]
+
+
 class MaskedWordModule(Learner):
     """Trains and scores nn.beyond.masked_words.MaskedWords. For the arguments see Learner."""
 
@@ -100,28 +113,44 @@ class MaskedWordModule(Learner):
         yield from parts_of_classifiers(self.net)
 
     def predict(
-        self, batch: Batch, masked_BT: Tensor, label_smoothing: float = 0.0
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns for each masked word (M,) its loss, whether it is predicted correctly, and the
-        index of its review.
+        self,
+        batch: Batch,
+        masked_BT: Tensor,
+        label_smoothing: float = 0.0,
+        most: int | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Returns for each masked word (M,) its loss, whether it is predicted correctly, the index
+        of its review, and True; with `most`, for so many positions, of which those that are not
+        masked have a loss of 0 and False.
         """
         masked_BT = masked_BT & self.net.maskable(batch.tokens_BT)
-        logits_MG, words_M = self.net(batch, masked_BT)
+        places_M, is_masked_M = places_of(masked_BT, most)
+        logits_MG, words_M = self.net(batch, masked_BT, places_M)
         losses_M = F.cross_entropy(
-            logits_MG.float(), words_M, reduction="none", label_smoothing=label_smoothing
+            logits_MG.float(),
+            words_M.clamp(min=0),
+            reduction="none",
+            label_smoothing=label_smoothing,
         )
-        return losses_M, logits_MG.detach().argmax(1) == words_M, masked_BT.nonzero()[:, 0]
+        right_M = (logits_MG.detach().argmax(1) == words_M) & is_masked_M
+        return losses_M * is_masked_M, right_M, places_M // masked_BT.shape[1], is_masked_M
 
     def training_loss(self, batch: Batch) -> Tensor:
-        masked_BT = torch.rand(batch.tokens_BT.shape, device=self.device) < self.cfg.masked.share
-        losses_M, right_M, _ = self.predict(batch, masked_BT, self.cfg.label_smoothing)
-        self.add_to_epoch(losses_M, right_M, len(losses_M))
+        share, words = self.cfg.masked.share, batch.tokens_BT.numel()
+        # A recorded step has a fixed number of positions, which chance exceeds once in 10^9.
+        most = math.ceil(share * words + 6 * math.sqrt(share * words)) if self.recorder else None
+        masked_BT = torch.rand(batch.tokens_BT.shape, device=self.device) < share
+        losses_M, right_M, _, is_masked_M = self.predict(
+            batch, masked_BT, self.cfg.label_smoothing, most
+        )
+        masked = is_masked_M.sum()
+        self.add_to_epoch(losses_M, right_M, masked)
         # with several processes, DDP takes the mean of these means
-        return losses_M.sum() / max(len(losses_M), 1)
+        return losses_M.sum() / masked.clamp(min=1)
 
     def evaluate_batch(self, batch: Batch) -> tuple[Tensor, ...]:
         mask_BT = evaluation_mask(batch.items_B, batch.positions_BT, self.cfg.masked.share)
-        losses_M, right_M, review_M = self.predict(batch, mask_BT)
+        losses_M, right_M, review_M, _ = self.predict(batch, mask_BT)
         values = (torch.ones_like(review_M), right_M.to(review_M.dtype), losses_M)
         sums = (
             value_M.new_zeros(len(batch.items_B)).index_add_(0, review_M, value_M)
