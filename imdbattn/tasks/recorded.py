@@ -121,18 +121,19 @@ class Recorder:
     computes, all further steps are eager, and a line of the log says so; with record_steps=true
     UserError is raised instead.
 
-    module: a tasks.learner.Learner. one_by_one: whether each call of Lightning's loop makes one
-    step only.
+    module: a tasks.learner.Learner. records: False makes all steps eagerly, with the same bits.
+    one_by_one: whether each call of Lightning's loop makes one step only.
     """
 
-    def __init__(self, module: Any, backend: Backend, one_by_one: bool):
-        self.module, self.backend, self.one_by_one = module, backend, one_by_one
+    def __init__(self, module: Any, backend: Backend, records: bool, one_by_one: bool):
+        self.module, self.backend = module, backend
+        self.records, self.one_by_one = records, one_by_one
         self.trainer: L.Trainer = module.trainer
         self.optimizer: torch.optim.Optimizer = self.trainer.optimizers[0]
         groups = self.optimizer.param_groups
         self.lrs = [torch.zeros((), device=module.device) for _ in groups]
         self.recordings: dict[tuple[object, ...], Recording] = {}
-        self.is_warm = self.gave_up = False
+        self.is_warm = False
         self.recorded_with = self.constants()
 
     # --- several steps in one call of Lightning's loop --------------------------------------------
@@ -150,8 +151,6 @@ class Recorder:
             for following in loader.take(steps_to_next_stop(self.trainer) - 1):
                 count_step(self.trainer)
                 steps.append(self.step(following))
-        if self.gave_up:
-            self.module.recorder = None
         return steps
 
     def step(self, batch: Any) -> Step:
@@ -168,7 +167,7 @@ class Recorder:
 
     def result_of(self, batch: Any) -> Tensor:
         """Makes one step, eagerly or by a replay. Returns what `whole_step` returns."""
-        if self.gave_up or not self.is_warm:
+        if not (self.records and self.is_warm):
             self.is_warm = True
             return self.eager_step(batch)
         if not is_flat(batch):
@@ -242,7 +241,7 @@ class Recorder:
             raise UserError(f"record_steps=true: a training step cannot be recorded: {reason}")
         log.warning("Training steps are not recorded from here on: %s", reason)
         self.recordings.clear()
-        self.gave_up = True
+        self.records = False
         return self.eager_step(batch)
 
     def difference(
@@ -411,25 +410,24 @@ def count_step(trainer: L.Trainer) -> None:
 
 
 def recorder_of(module: Any, base: type) -> Recorder | None:
-    """Returns the recorder of a run that starts; None if its steps are not recorded. A line of the
-    log says why, if there is a GPU.
+    """Returns what makes the steps of a run that starts; None if Lightning does, because they
+    cannot be recorded. A line of the log says why, if there is a GPU.
 
     base: tasks.learner.Learner, whose hooks a recorded step replaces. Raises UserError with
     record_steps=true.
     """
     setting = module.cfg.record_steps
-    if setting is False:
-        return None
     reason = obstacle(module, base)
     if reason is None:
         # Callbacks and methods of the user's see each step.
         hooks = ("on_train_batch_start", "on_train_batch_end")
         own = any(overrides(module, hook, base) for hook in hooks)
         one_by_one = own or bool(module.cfg.trainer.given().get("callbacks"))
-        return Recorder(module, BACKENDS[module.device.type](module.device), one_by_one)
+        backend = BACKENDS[module.device.type](module.device)
+        return Recorder(module, backend, setting is not False, one_by_one)
     if setting is True:
         raise UserError(f"record_steps=true: {reason}")
-    if module.device.type in BACKENDS:
+    if setting == "auto" and module.device.type in BACKENDS:
         log.info("Training steps are not recorded: %s", reason)
     return None
 
