@@ -1,46 +1,55 @@
 """Training on a GPU, measured in less than ten minutes, and the operations that a training step
 starts.
 
-python -m benchmarks.gpu                        epochs of residual_pe, compiled, textbook, ladder
-python -m benchmarks.gpu --device cpu --reviews 200 --parts epochs textbook    a trial without a GPU
+python -m benchmarks.gpu                        recorded steps, their equality, a command, a sweep
+python -m benchmarks.gpu --parts compile        residual_pe compiled
+python -m benchmarks.gpu --device cpu --reviews 200 --parts equality    a trial without a GPU
 python -m benchmarks.gpu --parts operations     operations per step of each rung, counted on a CPU
 
+Each part runs in its own process and within its own time, so that one that hangs costs no other.
 A ratio is printed only if both of its sides were measured; the reason for a missing value is below
 the table.
 """
 
 import argparse
+import json
+import os
 import platform
 import re
+import signal
 import statistics
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 from unittest.mock import patch
 
 import lightning as L
 import numpy as np
 import torch
+from lightning.pytorch.callbacks import LambdaCallback
 from torch import Tensor
 from torch._inductor.utils import run_and_get_code
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from benchmarks import training
+from benchmarks import common, training
 from benchmarks.common import run, seconds, table
 from benchmarks.training import fit, settings, small_corpus
-from imdbattn.data.corpus import ReviewCorpus
+from imdbattn.data.corpus import Corpus, ReviewCorpus
 from imdbattn.nn import fast
-from imdbattn.runs.trainer import compile_net, quiet
+from imdbattn.runs.trainer import build_trainer, compile_net, quiet
 from imdbattn.settings.models import RUNGS
 from imdbattn.settings.schema import Training
-from imdbattn.tasks.loaders import GPU_CHUNK
+from imdbattn.tasks.learner import Learner
+from imdbattn.tasks.loaders import GPU_CHUNK, BatchData
 from imdbattn.tasks.reviews.classifier import ReviewClassifier, ReviewData
+from imdbattn.tasks.task import task_of
 
+ALSO_BFLOAT16 = ("residual_pe", "wide", "seq2seq_attention")
 EPOCHS = 4
-SEEDS = 5
 ALL = 10**6  # more than the number of reviews
 COLUMNS = {
     "epoch": "epoch, s",
@@ -50,6 +59,18 @@ COLUMNS = {
 }
 Result = TypeVar("Result")
 Precision = Literal["32-true", "bf16-mixed"]
+PRECISIONS: dict[Precision, torch.dtype | None] = {"32-true": None, "bf16-mixed": torch.bfloat16}
+STEPS = 80  # whose losses are compared
+COMPARED = {  # each model, with what its recorded steps might get wrong
+    "residual_pe": ["model=residual_pe", "model.net.layer.dropout=0.1"],
+    "residual_cls": ["model=residual_cls", "label_smoothing=0.1"],
+    "tuned": ["model=tuned"],
+    "log_counts": ["model=log_counts"],
+    "wide": ["model=wide", "model.embedding.mixout=0.9"],
+    "gru_query": ["model=gru_query", "decay=linear"],
+    "seq2seq_attention": ["task=seq2seq", "model=seq2seq_attention", "data=reverse"],
+    "masked words": ["task=masked_words", "model=pretrained"],
+}
 PHASES = ("batch", "forward", "backward", "update")
 NO_KERNEL = "empty|detach|lift_fresh|_local_scalar|profiler"  # names of operations that start none
 
@@ -130,58 +151,139 @@ def theirs(reviews: int, device: str, dtype: torch.dtype | None) -> dict[str, fl
     return {"epoch": epoch, "tokens_per_s": int(lengths.clamp(max=512).sum()) / epoch}
 
 
-def ladder(words: Sequence[str], reviews: int) -> dict[str, float]:
-    """Runs the sweep of the ladder with SEEDS seeds, as a user starts it. epoch: seconds of the
-    whole command.
-    """
-    seeds = ",".join(map(str, range(1, SEEDS + 1)))
-    options = [f"seed={seeds}", "data.source=packaged", "pictures=false", "logger=csv"]
-    options += [f"data.limit={reviews}"] * bool(reviews)
-    with tempfile.TemporaryDirectory() as folder:  # the second experiment has the models
-        command = [
-            sys.executable,
-            "-m",
-            "imdbattn.train",
-            "experiment=[large_batches,ladder]",
-            *words,
-            *options,
-        ]
-        command.append(f"hydra.sweep.dir={folder}/sweep")
-        return {"epoch": seconds(lambda: run(command, timeout=3600))}
+def kind(device: str) -> str:
+    """Returns the choice of `trainer`."""
+    return "gpu" if device == "cuda" else "cpu"
 
 
-def times(device: str, reviews: int, parts: Sequence[str]) -> str:
-    """Returns the table of seconds."""
+def rung(device: str, precision: Precision, *words: str) -> list[str]:
+    """Returns the overrides of residual_pe with the batches of a GPU."""
+    trainer = [f"trainer={kind(device)}", f"trainer.precision={precision}"]
+    return ["model=residual_pe", *trainer, "data.padded_lengths=6", *words]
+
+
+def recorded(device: str, reviews: int) -> str:
+    """Measures epochs of recorded and eager steps, and of the textbook loop."""
     corpus = small_corpus(reviews or ALL)
     results = Table(COLUMNS)
     ratios: list[tuple[str, str]] = []
-    kind = "gpu" if device == "cuda" else "cpu"
-    for name, precision, dtype in (
-        ("float32", "32-true", None),
-        ("bfloat16", "bf16-mixed", torch.bfloat16),
-    ):
-        small = [
-            "model=residual_pe",
-            f"trainer={kind}",
-            f"trainer.precision={precision}",
-            "data.padded_lengths=6",
-        ]
-        large = [*small, "data.batch_tokens=65536"]
-        best = f"{name}, 65,536 tokens"
-        if "epochs" in parts:
-            results.measure(f"{name}, 8,192 tokens", partial(ours, corpus, small))
-            results.measure(best, partial(ours, corpus, large))
-        if "compile" in parts:
-            for backend in ("inductor", "reduce-overhead"):
-                results.measure(f"{best}, compile={backend}", partial(ours, corpus, large, backend))
-        if "textbook" in parts:
-            loop = f"textbook, {name}, batch 64"
-            results.measure(loop, partial(theirs, reviews or ALL, device, dtype))
-            ratios += [(row, loop) for row in results.rows if row.startswith(name)]
-    if "ladder" in parts:
-        name = f"the ladder, {SEEDS} seeds, whole command"
-        results.measure(name, partial(ladder, [f"trainer={kind}"], reviews))
-    return results.report(ratios) + "\n"
+    for precision, dtype in PRECISIONS.items():
+        loop = f"textbook, {precision}, batch 64"
+        results.measure(loop, partial(theirs, reviews or ALL, device, dtype))
+        for tokens in (8192, 65536):
+            for record in ("auto", "false"):
+                name = f"{precision}, {tokens} tokens, record_steps={record}"
+                more = (f"data.batch_tokens={tokens}", f"record_steps={record}")
+                results.measure(name, partial(ours, corpus, rung(device, precision, *more)))
+                ratios.append((name, loop))
+    return results.report(ratios)
+
+
+def compiled_epochs(device: str, reviews: int) -> str:
+    """Measures epochs of the compiled network, with 65,536 tokens in a batch."""
+    corpus = small_corpus(reviews or ALL)
+    results = Table(COLUMNS)
+    for precision in PRECISIONS:
+        for backend in ("inductor", "reduce-overhead"):
+            words = rung(device, precision, "data.batch_tokens=65536", "record_steps=false")
+            name = f"{precision}, compile={backend}"
+            results.measure(name, partial(ours, corpus, words, backend))
+    return results.report()
+
+
+class Losses(L.Callback):
+    """Keeps the loss of each training step, and counts those that the Learner itself made."""
+
+    def __init__(self) -> None:
+        self.losses: list[Tensor] = []
+        self.own = 0
+
+    def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx) -> None:
+        steps = outputs.get("steps", [])
+        self.own += len(steps)
+        self.losses += [step.loss for step in steps] or [outputs["loss"]]
+
+
+def losses(words: Sequence[str], corpus: Corpus | None) -> tuple[Tensor, int, Corpus]:
+    """Returns the losses of STEPS training steps, and how many shapes were recorded."""
+    L.seed_everything(1, verbose=False)
+    cfg = common.settings(*words)
+    task, kept = task_of(cfg), Losses()
+    data = task.part("data", BatchData)(cfg, corpus)
+    module = task.part("module", Learner).new(cfg, data.corpus)
+    shapes: list[int] = []
+    ended = LambdaCallback(
+        on_train_epoch_end=lambda *_: shapes.append(len(getattr(module.recorder, "recordings", ())))
+    )
+    limits: dict[str, Any] = {"limit_train_batches": STEPS, "limit_val_batches": 0}
+    trainer = build_trainer(
+        cfg.trainer, [kept, ended], enable_checkpointing=False, max_epochs=1, **limits
+    )
+    trainer.fit(module, data)
+    return torch.stack(kept.losses).cpu(), shapes[-1], data.corpus
+
+
+def equality(device: str, reviews: int) -> str:
+    """Compares the losses of recorded steps with those of eager ones."""
+    results = Table(
+        {
+            "steps": "steps",
+            "shapes": "shapes recorded",
+            "difference": "largest difference of losses",
+        }
+    )
+
+    def compare(words: Sequence[str]) -> dict[str, float]:
+        shared = ["logger=none", "trainer.enable_progress_bar=false", *words]
+        if "task=seq2seq" not in words:
+            shared += ["data.source=packaged", *[f"data.limit={reviews}"] * bool(reviews)]
+        eager, _, corpus = losses([*shared, "record_steps=false"], None)
+        replayed, shapes, _ = losses([*shared, "record_steps=auto"], corpus)
+        difference = (eager - replayed).abs().max().item()
+        return {"steps": len(eager), "shapes": shapes, "difference": difference}
+
+    for precision in PRECISIONS:
+        trainer = [f"trainer={kind(device)}", f"trainer.precision={precision}"]
+        for name, words in COMPARED.items():
+            if precision == "32-true" or name in ALSO_BFLOAT16:
+                results.measure(f"{name}, {precision}", partial(compare, [*words, *trainer]))
+    return results.report()
+
+
+def command(device: str, reviews: int) -> str:
+    """Measures the command of `make train`, the second time, by phase."""
+    results = Table({"seconds": "seconds"})
+    options = [f"trainer={kind(device)}", "logger=csv", "data.source=packaged"]
+    options += [f"data.limit={reviews}"] * bool(reviews)
+    imports = [sys.executable, "-c", "import torch, lightning, wandb"]
+
+    def whole(folder: str) -> dict[str, float]:
+        words = [sys.executable, "-m", "imdbattn.train", "model=residual_pe", *options]
+        words.append(f"hydra.run.dir={folder}")
+        return {"seconds": seconds(lambda: run(words, timeout=100))}
+
+    with tempfile.TemporaryDirectory() as folder:
+        results.measure("the command, first time", partial(whole, f"{folder}/first"))
+        results.measure("the command", partial(whole, f"{folder}/second"))
+        metrics = json.loads(Path(folder, "second", "metrics.json").read_text())
+        results.rows["of it training, without validation"] = {"seconds": metrics["train_seconds"]}
+        results.measure("imports", lambda: {"seconds": seconds(lambda: run(imports))})
+    return results.report() + f"\n- test accuracy {100 * metrics['test_accuracy']:.2f} %"
+
+
+def sweep(device: str, reviews: int) -> str:
+    """Measures the ladder with two seeds, twelve jobs at a time on a GPU."""
+    results = Table({"seconds": "seconds"})
+    words = [f"trainer={kind(device)}", "experiment=ladder", "seed=1,2", "logger=csv"]
+    words += ["pictures=false", "data.source=packaged", "hydra/launcher=local"]
+    words.append(f"hydra.launcher.n_jobs={12 if device == 'cuda' else 2}")
+    words += [f"data.limit={reviews}"] * bool(reviews)
+    with tempfile.TemporaryDirectory() as folder:
+        words.append(f"hydra.sweep.dir={folder}/sweep")
+        train = [sys.executable, "-m", "imdbattn.train", *words]
+        work = partial(run, train, timeout=LIMITS["sweep"])
+        results.measure("the ladder, two seeds", lambda: {"seconds": seconds(work)})
+    return results.report()
 
 
 class Operations(TorchDispatchMode):
@@ -270,7 +372,34 @@ def operation_table() -> str:
     return results.report()
 
 
-PARTS = ("epochs", "compile", "textbook", "ladder", "operations")
+PARTS: dict[str, Callable[[str, int], str]] = {
+    "recorded": recorded,
+    "equality": equality,
+    "command": command,
+    "sweep": sweep,
+    "compile": compiled_epochs,
+    "operations": lambda device, reviews: operation_table(),
+}
+LIMITS = {"recorded": 160, "equality": 170, "command": 100, "sweep": 150}  # seconds
+DEFAULT = tuple(LIMITS)
+MOST = 280  # seconds of the other parts
+
+
+def apart(part: str, options: argparse.Namespace) -> str:
+    """Returns the text of a part that runs in its own process, or why there is none."""
+    command = [sys.executable, "-m", "benchmarks.gpu", "--here", "--device", options.device]
+    command += ["--reviews", str(options.reviews), "--parts", part]
+    limit = LIMITS.get(part, MOST)
+    try:
+        # Its own group: a sweep's jobs end with it.
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, process_group=0
+        )
+        text, _ = process.communicate(timeout=limit)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        return f"- not finished within {limit} s\n"
+    return text if process.returncode == 0 else f"- failed with status {process.returncode}\n"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -279,7 +408,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--reviews", type=int, default=0, help="training reviews; 0 is all")
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=DEFAULT)
+    parser.add_argument("--here", action="store_true", help="in this process, without a limit")
     parser.add_argument(
         "--out", type=Path, help="file for the tables; they are printed in any case"
     )
@@ -289,16 +419,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if needs_gpu and not has_gpu:
         parser.error("no GPU is available: give --device cpu --reviews 300, or --parts operations")
     quiet()
+    if options.here:
+        for part in options.parts:
+            print(PARTS[part](options.device, options.reviews))
+        return
     name = torch.cuda.get_device_name() if has_gpu else platform.processor() or "CPU"
     versions = f"torch {torch.__version__}, lightning {L.__version__}"
     text = f"{name}, Python {platform.python_version()}, {versions}\n"
-    if set(options.parts) - {"operations"}:
-        text += "\n" + times(options.device, options.reviews, options.parts)
-    if "operations" in options.parts:
-        text += "\n" + operation_table()
+    for part in options.parts:
+        text += f"\n{part}\n\n{apart(part, options)}"
+        if options.out:
+            options.out.write_text(text)
     print(text)
-    if options.out:
-        options.out.write_text(text)
 
 
 if __name__ == "__main__":
