@@ -463,7 +463,7 @@ def obstacle(module: Any, base: type) -> str | None:
             return f"{type(module).__name__} has its own {name}: define training_loss instead"
     for callback in trainer.callbacks:
         for name in HOOKS:
-            if getattr(type(callback), name) is not getattr(L.Callback, name):
+            if overrides(callback, name, L.Callback):
                 return f"{type(callback).__name__} has a hook within the step, {name}"
     return None
 
