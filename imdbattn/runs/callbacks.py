@@ -174,6 +174,28 @@ class StopOnNaN(L.Callback):
         self.unchecked.clear()
 
 
+class StepCurves(L.Callback):
+    """Logs every `log_every_n_steps` the mean loss of the steps since, over all processes, and the
+    learning rate of the last one.
+
+    It reads what `Learner.add_to_epoch` and StopOnNaN keep, when StopOnNaN waits for the device.
+    """
+
+    def __init__(self, stop_on_nan: StopOnNaN):
+        self.stop_on_nan = stop_on_nan
+
+    def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx) -> None:
+        every = trainer.log_every_n_steps
+        if (trainer.fit_loop.epoch_loop.batch_idx + 1) % every or not module.epoch_sums:
+            return
+        sums_3 = torch.stack(module.epoch_sums[-every:]).sum(0)
+        loss, _, answers = trainer.strategy.reduce(sums_3, reduce_op="sum").tolist()
+        last = self.stop_on_nan.last
+        values = {"train/loss_step": loss / answers, "train/lr_step": float(last.lr)}
+        for logger in trainer.loggers:
+            logger.log_metrics(values, step=last.number)
+
+
 # --- the attention of the validation reviews ------------------------------------------------------
 
 REVIEWS_PER_BATCH = 2  # reviews in a batch: all weights of all layers are in memory

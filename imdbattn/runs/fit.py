@@ -25,7 +25,7 @@ from imdbattn.folders.run_folder import (
     write_json,
 )
 from imdbattn.io.files import make_folder, read_checkpoint, read_json, write_table, writing_into
-from imdbattn.runs.callbacks import AttentionEntropy, StopOnNaN, Throughput
+from imdbattn.runs.callbacks import AttentionEntropy, StepCurves, StopOnNaN, Throughput
 from imdbattn.runs.environment import environment
 from imdbattn.runs.resume import ResumeCheckpoint, Stopped, exiting_on_signals
 from imdbattn.runs.trainer import (
@@ -122,6 +122,7 @@ def train(cfg: Training, folder: Path, resume: bool, earlier: Path | None) -> Pl
     callbacks: list[L.Callback] = [
         resume_checkpoint,
         stop_on_nan,
+        StepCurves(stop_on_nan),
         throughput,
         best,
         LearningRateMonitor("epoch"),

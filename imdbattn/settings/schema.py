@@ -267,6 +267,7 @@ class Trainer(ClassSettings):
     max_epochs: Count | None = None
     check_val_every_n_epoch: Count | None = 1
     accumulate_grad_batches: Count = 1
+    log_every_n_steps: Count = 50
     limit_train_batches: Positive | None = None
     limit_val_batches: Positive | None = None
     limit_test_batches: Positive | None = None

@@ -105,6 +105,22 @@ def test_matrices_follow_the_same_schedule_at_their_own_rate(
     torch.testing.assert_close(actual, torch.tensor(expected), rtol=1e-5, atol=1e-9)
 
 
+def test_loss_and_learning_rate_are_logged_every_few_steps(small, settings, tmp_path):
+    words = ["trainer.max_epochs=1", "trainer.limit_train_batches=6", "decay=linear", "warmup=0"]
+    words += ["model=mean", "optim.lr=0.006"]
+    for every in (2, 6):
+        run = tmp_path / str(every)
+        fit(settings(*small, *words, f"trainer.log_every_n_steps={every}"), run)
+        table = pd.read_csv(run / "metrics.csv")
+        rows = table[table["train/loss_step"].notna()]
+        steps = range(every, 7, every)
+        assert rows["step"].tolist() == [*steps]
+        rates = [0.006 * (1 - (step - 1) / 6) for step in steps]
+        assert rows["train/lr_step"].tolist() == pytest.approx(rates)
+    # of all six steps, as over the epoch
+    assert rows["train/loss_step"].item() == pytest.approx(table["train/loss"].dropna().item())
+
+
 def test_training_without_a_number_of_steps_is_one_line(small, settings, tmp_path):
     words = ["trainer.max_epochs=null", "+trainer.max_time=00:00:00:03"]
     with pytest.raises(UserError, match=r"set trainer\.max_epochs"):
