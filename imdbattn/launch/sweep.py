@@ -15,7 +15,7 @@ from filelock import BaseFileLock
 from omegaconf import DictConfig, OmegaConf
 
 from imdbattn.errors import UserError, in_shell
-from imdbattn.io.files import acquired, make_folder
+from imdbattn.io.files import acquired, expanded, make_folder
 from imdbattn.launch.errors import fail, print_error, remove_empty
 from imdbattn.launch.hydra_config import quote
 from imdbattn.launch.job import LOG, forget_wandb_run, group_of, jobs_of
@@ -61,6 +61,10 @@ class SweepReport:
         sweep = Path(str(config.hydra.sweep.dir))
         # multirun.yaml will contain them
         refuse_credentials(OmegaConf.to_container(config, resolve=False))
+        if config.resume and expanded(config.resume).resolve() != sweep.resolve():
+            raise UserError(
+                f"resume={config.resume} and hydra.sweep.dir={sweep} are two folders: omit one"
+            )
         exists = [(sweep / name).exists() for name in (LOG, "multirun.yaml")]
         self.new = not any(exists)
         if not (all(exists) or (self.new and config.resume is None)):
