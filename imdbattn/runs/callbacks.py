@@ -185,12 +185,11 @@ class StepCurves(L.Callback):
         self.stop_on_nan = stop_on_nan
 
     def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx) -> None:
-        every = trainer.log_every_n_steps
-        if (trainer.fit_loop.epoch_loop.batch_idx + 1) % every or not module.epoch_sums:
+        every, last = trainer.log_every_n_steps, self.stop_on_nan.last
+        if (trainer.fit_loop.epoch_loop.batch_idx + 1) % every or last is None:
             return
         sums_3 = torch.stack(module.epoch_sums[-every:]).sum(0)
         loss, _, answers = trainer.strategy.reduce(sums_3, reduce_op="sum").tolist()
-        last = self.stop_on_nan.last
         values = {"train/loss_step": loss / answers, "train/lr_step": float(last.lr)}
         for logger in trainer.loggers:
             logger.log_metrics(values, step=last.number)
