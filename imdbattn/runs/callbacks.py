@@ -28,25 +28,28 @@ BAR = "{desc} |{bar:30}| {n_fmt}/{total_fmt} {remaining} {postfix}"
 
 
 class Progress(L.Callback):
-    """Shows a progress bar for each epoch, in a terminal only, and logs a line per epoch."""
+    """Logs a line per epoch. has_bar: and shows a progress bar for each, in a terminal only."""
 
-    bar: tqdm | None = None
-    scores: dict[str, float] | None = None  # of the validation of this epoch
+    def __init__(self, has_bar: bool):
+        self.has_bar = has_bar
+        self.bar: tqdm | None = None
+        self.scores: dict[str, float] | None = None  # of the validation of this epoch
 
     def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx) -> None:
         # reading the loss waits for a GPU
         every = 10 if module.device.type == "cpu" else trainer.log_every_n_steps
         done = trainer.fit_loop.epoch_loop.batch_idx + 1  # of several steps, the last
-        if done % every or not trainer.is_global_zero:
+        if done % every or not (self.has_bar and trainer.is_global_zero):
             return
         if self.bar is None:  # disable=None: without a terminal
             total = trainer.num_training_batches
             self.bar = tqdm(
                 desc=epoch_name(trainer), total=total, bar_format=BAR, leave=False, disable=None
             )
-        loss, _, answers = torch.stack(module.epoch_sums[-every:]).sum(0).tolist()
         self.bar.update(done - self.bar.n)
-        self.bar.set_postfix_str(f"loss {loss / answers:.4f}")
+        if module.epoch_sums:
+            loss, _, answers = torch.stack(module.epoch_sums[-every:]).sum(0).tolist()
+            self.bar.set_postfix_str(f"loss {loss / answers:.4f}")
 
     def on_validation_end(self, trainer, module) -> None:
         if not trainer.sanity_checking:
@@ -54,7 +57,9 @@ class Progress(L.Callback):
 
     def on_train_epoch_end(self, trainer, module) -> None:
         self.on_exception(trainer, module, None)
-        line = f"{epoch_name(trainer)}  train loss {module.epoch_means()[0].item():.4f}"
+        line = epoch_name(trainer)
+        if means := module.epoch_means():
+            line += f"  train loss {means['train/loss'].item():.4f}"
         if scores := self.scores:
             line += f"  val loss {scores['loss']:.4f}, accuracy {100 * scores['accuracy']:.2f} %"
             line += f", BLEU {scores['bleu']:.1f}" if "bleu" in scores else ""
@@ -91,7 +96,7 @@ class Throughput(L.Callback):
         self.epoch_seconds, self.tokens, self.since = 0.0, torch.tensor(0), time.perf_counter()
 
     def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx) -> None:
-        batches = [step.batch for step in outputs.get("steps", ())] or [batch]
+        batches = [step.batch for step in outputs.get("recorded_steps", ())] or [batch]
         self.tokens = self.tokens + torch.cat([each.lengths_B for each in batches]).sum()
 
     def on_validation_start(self, trainer, module) -> None:
@@ -137,13 +142,15 @@ class StopOnNaN(L.Callback):
         self.last: Step | None = None
 
     def on_train_batch_start(self, trainer, module, batch, batch_idx) -> None:
-        self.lr = trainer.optimizers[0].param_groups[0]["lr"]
+        groups = trainer.optimizers[0].param_groups  # none, if `configure_optimizers` returns None
+        self.lr = groups[0]["lr"] if groups else 0.0
 
     def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx) -> None:
-        only = Step(batch, outputs["loss"], trainer.global_step, trainer.current_epoch, self.lr)
-        steps = outputs.get("steps", [only])
-        self.unchecked += steps
-        self.last = steps[-1]
+        loss = outputs.get("loss")  # none, if `training_step` returns None
+        if loss is not None:
+            only = Step(batch, loss, trainer.global_step, trainer.current_epoch, self.lr)
+            self.unchecked += outputs.get("recorded_steps", [only])
+            self.last = self.unchecked[-1]
         if (trainer.fit_loop.epoch_loop.batch_idx + 1) % trainer.log_every_n_steps == 0:
             self.check(trainer)
 

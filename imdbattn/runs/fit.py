@@ -29,11 +29,10 @@ from imdbattn.runs.callbacks import AttentionEntropy, StepCurves, StopOnNaN, Thr
 from imdbattn.runs.environment import environment
 from imdbattn.runs.resume import ResumeCheckpoint, Stopped, exiting_on_signals
 from imdbattn.runs.trainer import (
+    FirstBatch,
     build_trainer,
     check_hardware,
-    compile_net,
     quiet,
-    try_step,
 )
 from imdbattn.settings.keys import FINGERPRINT, Plain
 from imdbattn.settings.objects import check_arguments, load
@@ -126,6 +125,7 @@ def train(cfg: Training, folder: Path, resume: bool, earlier: Path | None) -> Pl
         throughput,
         best,
         LearningRateMonitor("epoch"),
+        FirstBatch(cfg.compile),
     ]
     if cfg.attention_reviews:
         callbacks.append(AttentionEntropy(cfg.attention_reviews, tracker.log_shares))
@@ -134,9 +134,6 @@ def train(cfg: Training, folder: Path, resume: bool, earlier: Path | None) -> Pl
         early = EarlyStopping(monitor, patience=cfg.patience, mode=mode, strict=False)
         callbacks.append(early)
     trainer = build_trainer(cfg.trainer, callbacks, default_root_dir=folder)
-    try_step(module, data, trainer)
-    if cfg.compile:
-        compile_net(module.net, cfg.compile)
 
     failed = True
     try:

@@ -1,19 +1,17 @@
-"""Lightning's Trainer, and one step before training."""
+"""Lightning's Trainer, and the check of parts of one's own in the first batch."""
 
-import copy
 import logging
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import lightning as L
-import numpy as np
 import torch
 from lightning.pytorch.accelerators import CPUAccelerator
+from lightning.pytorch.callbacks import ProgressBar
 from lightning.pytorch.plugins.environments import SLURMEnvironment
-from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor
 
 from imdbattn.errors import UserError, naming
@@ -23,7 +21,7 @@ from imdbattn.runs.resume import AtomicCheckpointIO
 from imdbattn.settings.objects import load_class, make
 from imdbattn.settings.schema import Trainer, Training
 from imdbattn.tasks.learner import Learner
-from imdbattn.tasks.loaders import BatchData
+from imdbattn.tasks.networks import CheckedPart
 from imdbattn.tasks.recorded import obstacle_in_settings
 
 IGNORED_WARNINGS = (
@@ -32,6 +30,9 @@ IGNORED_WARNINGS = (
     "but have no `val_dataloader`",
     "your dataloader is not resumable",  # our sampler is
     "You requested to overfit but enabled .* shuffling",  # the items are the same in every epoch
+    # of a run that ends before its first validation: the last weights are scored
+    "could not find the monitored key",
+    "Early stopping conditioned on metric",
     "sync_dist=True",  # the logged values are the same in all processes
     "Checkpoint directory .* exists and is not empty",
     "Experiment logs directory .* exists and is not empty",
@@ -60,22 +61,21 @@ def build_trainer(
     """Returns the Trainer that the `trainer` settings describe; `arguments` are further ones."""
     values = settings.given()
     trainer_class = load_class(values.pop("_target_"), "trainer._target_", L.Trainer)
-    own_callbacks = make(values.pop("callbacks", None) or [], "trainer.callbacks", L.Callback)
+    own_callbacks = callbacks_of(values.pop("callbacks", None))
     own_plugins = make(values.pop("plugins", None) or [], "trainer.plugins", object)
     # such as a strategy that is given with its own arguments
     values = make(values, "trainer", object)
     # With `deterministic` torch fills new memory with NaN; nothing here reads uninitialized memory.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-    callbacks = [
-        *callbacks,
-        *own_callbacks,
-        *([Progress()] if settings.enable_progress_bar else []),
-    ]
+    own_bar = any(isinstance(callback, ProgressBar) for callback in own_callbacks)
+    callbacks = [*callbacks, *own_callbacks]
+    if settings.enable_progress_bar:
+        callbacks.append(Progress(has_bar=not own_bar))
     plugins: list[object] = [AtomicCheckpointIO(), *own_plugins]
     if SLURMEnvironment.detect():
         # ResumeCheckpoint requeues, between two steps
         plugins.append(SLURMEnvironment(auto_requeue=False))
-    arguments |= {"callbacks": callbacks, "plugins": plugins, "enable_progress_bar": False}
+    arguments |= {"callbacks": callbacks, "plugins": plugins, "enable_progress_bar": own_bar}
     ours: dict[str, Any] = {"use_distributed_sampler": False, "logger": False, **arguments}
     with naming("trainer"):
         trainer = trainer_class(**(values | ours))
@@ -83,6 +83,14 @@ def build_trainer(
         use_onednn()
         keep_memory()
     return trainer
+
+
+def callbacks_of(settings: Any) -> list[L.Callback]:
+    """Returns the callbacks of trainer.callbacks: a list, a mapping of names, or one callback."""
+    made = make(settings or [], "trainer.callbacks", L.Callback)
+    if isinstance(made, Mapping):
+        made = [callback for callback in made.values() if callback is not None]
+    return made if isinstance(made, list) else [made]
 
 
 def check_hardware(cfg: Training) -> None:
@@ -114,36 +122,38 @@ def compile_net(net: torch.nn.Module, backend: str) -> None:
     net.compile(dynamic=True, **how)
 
 
-# --- a step before training: the model and its optimizer may be of one's own ----------------------
+# --- the parts of one's own in the first batch ----------------------------------------------------
 
 
-def try_step(module: Learner, data: BatchData, trainer: L.Trainer) -> None:
-    """Evaluates a copy of the module on two training items, and trains it on them for one step.
+class FirstBatch(L.Callback):
+    """Checks the parts of a net in the first batch, which is that of Lightning's sanity check,
+    before anything is written; without it that of the first step. Then compiles the net.
 
     Raises UserError that names the part which fails or returns a wrong shape, which could be
-    broadcast without an error. The module and the random states stay the same.
+    broadcast without an error. compile_backend: None does not compile.
     """
-    # Buffers that are not in checkpoints are constants, such as memory-mapped vectors: they are not
-    # copied.
-    saved = module.state_dict().keys()
-    constants = {id(buffer): buffer for name, buffer in module.named_buffers() if name not in saved}
-    batches, device = data.train_batches(), trainer.strategy.root_device
-    with isolate_rng():
-        trial = copy.deepcopy(module, constants).to(device)
-        trial.trainer = trainer
-        for key, part, shape, method in trial.parts():
+
+    def __init__(self, compile_backend: str | None):
+        self.compile_backend, self.is_done = compile_backend, False
+        self.checked: list[CheckedPart] = []
+
+    def on_fit_start(self, trainer: L.Trainer, module: Learner) -> None:  # type: ignore[override]
+        self.checked = list(module.parts())
+        for key, part, shape, method in self.checked:
             name = f"{key} ({type(part).__module__}.{type(part).__qualname__})"
-            with naming(name):
-                setattr(part, method, partial(checked, getattr(part, method), name, shape))
-        with naming(f"model={module.cfg.model.name} fails on two training items"):
-            items = batches[0, np.arange(min(2, len(batches)))]
-            batch = trial.transfer_batch_to_device(items, device, 0)
-            trial.eval().evaluate_batch(batch)
-            loss: Tensor = trial.train().training_step(batch, 0)
-            loss.backward()
-        with naming("optim"):
-            optimizer: Any = trial.make_optimizer(trial.parameter_groups())
-            optimizer.step(lambda: loss)
+            setattr(part, method, partial(checked, getattr(part, method), name, shape))
+
+    def on_sanity_check_end(self, trainer: L.Trainer, module: Any) -> None:
+        self.on_train_batch_end(trainer, module)
+
+    def on_train_batch_end(self, trainer: L.Trainer, module: Any, *more: object) -> None:
+        if self.is_done:
+            return
+        self.is_done = True
+        for _, part, _, method in self.checked:
+            vars(part).pop(method, None)  # the method of its class is called again
+        if self.compile_backend:
+            compile_net(module.net, self.compile_backend)
 
 
 def checked(

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from imdbattn.data.corpus import Corpus
-from imdbattn.errors import UserError
+from imdbattn.errors import UserError, naming
 from imdbattn.io.files import Checkpoint, Facts, Trained
 from imdbattn.nn.ladder import HEAD, Embedding
 from imdbattn.nn.watch import Attended
@@ -186,13 +186,13 @@ class Learner(L.LightningModule):
         self.recorder = None
 
     def training_step(self, batch: Any, batch_idx: int) -> Any:
-        """Returns the loss; or, where steps are recorded, the last loss and `steps`, of which there
-        may be several.
+        """Returns the loss; or, where steps are recorded, the last loss and `recorded_steps`, of
+        which there may be several.
         """
         if self.recorder is None:
             return self.training_loss(batch)
         steps = self.recorder.train(batch)
-        return {"loss": steps[-1].loss, "steps": steps}
+        return {"loss": steps[-1].loss, "recorded_steps": steps}
 
     def backward(self, loss: Tensor) -> None:
         if loss.requires_grad:  # that of a recorded step has been propagated
@@ -216,18 +216,21 @@ class Learner(L.LightningModule):
             torch.stack([total, right.sum().float(), total.new_zeros(()) + answers])
         )
 
-    def epoch_means(self) -> tuple[Tensor, Tensor]:
-        """Returns the loss and accuracy of this epoch, over all processes; must be called in all of
-        them.
+    def epoch_means(self) -> dict[str, Tensor]:
+        """Returns train/loss and train/accuracy of this epoch, over all processes; must be called
+        in all of them. Without `add_to_epoch`, which a training_step of one's own need not call,
+        there are none.
         """
+        if not self.epoch_sums:
+            return {}
         loss, right, answers = self.trainer.strategy.reduce(
             torch.stack(self.epoch_sums).sum(0), reduce_op="sum"
         )
-        return loss / answers, right / answers
+        return {"train/loss": loss / answers, "train/accuracy": right / answers}
 
     def on_train_epoch_end(self) -> None:
         # Lightning's own averaging takes a millisecond per step.
-        values = dict(zip(("train/loss", "train/accuracy"), self.epoch_means(), strict=True))
+        values = self.epoch_means()
         self.epoch_sums.clear()
         if self.gradient_norms:
             norms = torch.stack(self.gradient_norms)
@@ -263,7 +266,10 @@ class Learner(L.LightningModule):
         self.log_dict(values, prog_bar=name == "val", rank_zero_only=False, sync_dist=False)
 
     def on_validation_epoch_end(self) -> None:
-        self.log_scores("val")
+        if self.trainer.sanity_checking:  # a part of the split, for which a metric may not exist
+            self.outputs.clear()
+        else:
+            self.log_scores("val")
 
     def on_test_epoch_end(self) -> None:
         self.log_scores("test")
@@ -271,7 +277,8 @@ class Learner(L.LightningModule):
     # --- the optimizer ----------------------------------------------------------------------------
 
     def configure_optimizers(self) -> Any:
-        optimizer = self.make_optimizer(self.parameter_groups(), **self.fused())
+        with naming("optim"):
+            optimizer = self.make_optimizer(self.parameter_groups(), **self.fused())
         batches = self.trainer.estimated_stepping_batches
         if not math.isfinite(batches):
             raise UserError("the learning rate needs a number of steps: set trainer.max_epochs")
