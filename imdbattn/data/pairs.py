@@ -1,17 +1,14 @@
-"""Reads pairs of source and target, splits them, converts them to ids, and pads them to batches.
+"""Pairs of source and target as ids, split and padded to batches.
 
 Shape suffixes: N items of a split, B sequences of a batch, S source positions, T target positions.
 """
 
 import hashlib
 import logging
-import re
-import unicodedata
 from bisect import bisect
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import accumulate, chain, islice
-from pathlib import Path
+from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -20,17 +17,12 @@ from torch import Tensor
 
 from imdbattn.data.corpus import Corpus, check_known, share_of
 from imdbattn.data.ragged import Ragged, ragged
-from imdbattn.data.sources.reverse import reverse_source
-from imdbattn.data.split_names import split_named
-from imdbattn.data.splits import Source, Split, Texts, check_splits, divided, fingerprint
-from imdbattn.data.user_files.pair_files import Pair, aligned_files, read_aligned, read_pairs
+from imdbattn.data.sources.pairs import find_pair_source
+from imdbattn.data.splits import Split, Texts, check_splits, divided, fingerprint
 from imdbattn.data.vocabulary import EOS, UNK, Vocabulary
-from imdbattn.errors import UserError
-from imdbattn.io.files import expanded, sha256_of
-from imdbattn.io.network import load_hub
 
 if TYPE_CHECKING:
-    from imdbattn.settings.pairs import SideTokenizer, TranslationData
+    pass
 
 log = logging.getLogger(__name__)
 
@@ -38,10 +30,6 @@ SYMBOLS_REMEDY = (
     "there may be too few pairs (min_frequency drops rare words), or no spaces between words (set"
     " data.tokenizer=characters)"
 )
-SPACE = "\N{LOWER ONE EIGHTH BLOCK}"  # a space within a symbol, as SentencePiece writes it
-PACKAGED = Path(__file__).with_name("pairs_en-fr.tsv")  # named by its columns
-# each is a separate symbol; apostrophes and hyphens belong to words
-SIGNS = re.compile('([.,!?;:…"«»“”„‹›])')
 
 
 class PairBatch(NamedTuple):
@@ -238,183 +226,3 @@ def with_targets(split: Split) -> Iterator[str]:
         "\0".join([source, *targets, "\n"])
         for source, targets in zip(split.texts, split.labels, strict=True)
     )
-
-
-# --- text -----------------------------------------------------------------------------------------
-
-
-def split_text(text: str, cfg: Any) -> list[str]:
-    """Returns a text as symbols: capital letters without spaces, or words as in the data; [] if it
-    is blank.
-    """
-    if cfg.source == "reverse":
-        return list("".join(text.split()).upper())
-    return symbols_of(text, cfg.lower, tokenizers_of(cfg)[0]).split()
-
-
-def tokenizers_of(cfg: "TranslationData") -> tuple["SideTokenizer", "SideTokenizer"]:
-    """Returns data.tokenizer of source and of target."""
-    setting = cfg.tokenizer
-    if not isinstance(setting, (list, tuple)):
-        return setting, setting
-    source, target = setting
-    return source, target
-
-
-def symbols_of(text: str, lower: bool, tokenizer: "SideTokenizer") -> str:
-    """Returns the symbols of a text, joined by single spaces: words and punctuation, characters, or
-    the words of a callable. A space within them is SPACE.
-    """
-    if tokenizer == "words":
-        return normalised(text, lower)
-    text = unicodedata.normalize("NFC", text.lower() if lower else text)
-    if tokenizer == "characters":
-        return " ".join(SPACE.join(text.split()))
-    from imdbattn.data.own_tokenizer import splitter_of
-
-    return " ".join(SPACE.join(word.split()) for word in splitter_of(tokenizer)(text))
-
-
-def joined_symbols(symbols: Iterable[str], cfg: Any, side: int) -> str:
-    """Returns the text of symbols, for people. side: 0 of a source, 1 of a target."""
-    if cfg.source == "reverse":
-        return "".join(symbols)
-    if tokenizers_of(cfg)[side] == "characters":
-        return "".join(symbols).replace(SPACE, " ")
-    return " ".join(symbols).replace(SPACE, " ")
-
-
-def normalised(text: str, lower: bool) -> str:
-    """Returns words and punctuation, joined by single spaces: "C’est à toi !" is "c'est à toi !".
-
-    Combining accents are joined to their letter, and ’ becomes ', so that a word has only one form.
-    """
-    text = unicodedata.normalize("NFC", text.lower() if lower else text)
-    # split() also splits at no-break spaces
-    return " ".join(SIGNS.sub(r" \1 ", text.replace("’", "'")).split())
-
-
-# --- sources --------------------------------------------------------------------------------------
-
-
-def find_pair_source(cfg: Any) -> Source:
-    """Returns the source that the `data` settings name."""
-    if not isinstance(cfg.source, str):
-        return own_source(cfg)
-    if cfg.source == "reverse":
-        return reverse_source(cfg)
-    if cfg.hub:
-        return hub_pairs(cfg)
-    name = f"Packaged pairs {'-'.join(cfg.languages)}, of few words and patterns"
-    columns = sorted(cfg.languages)
-    path, swapped = PACKAGED.with_name(f"pairs_{'-'.join(columns)}.tsv"), cfg.languages != columns
-    if cfg.path:
-        path = expanded(cfg.path)
-        name, swapped = str(path.resolve()), False
-        if path.is_dir():
-            return aligned_source(path, name, cfg)
-    key = repr((sha256_of(path), swapped, cfg.encoding_errors, cfg.limit))
-    chosen = "path" if cfg.path else "packaged"
-    return Source(
-        chosen,
-        name,
-        key,
-        lambda: clean({"": read_pairs(path, cfg.encoding_errors, swapped)}, name, cfg),
-    )
-
-
-def own_source(cfg: "TranslationData") -> Source:
-    """Returns the pairs of a callable of one's own."""
-    from imdbattn.data.sources.own import content_of, name_of, own_pairs
-
-    name, items = name_of(cfg.source), own_pairs(cfg.source)
-
-    def load() -> Texts:
-        tables = {}
-        for split, pairs in items.items():
-            tables[split] = [(row, *sides) for row, sides in enumerate(pairs)]
-        return clean(tables, name, cfg)
-
-    return Source("own", name, repr((name, content_of(items), cfg.limit)), load)
-
-
-def aligned_source(folder: Path, name: str, cfg: "TranslationData") -> Source:
-    """Returns two aligned files for each split in a folder, such as train.en and train.fr."""
-    files = aligned_files(folder, list(cfg.languages))
-    sums = {}
-    for split, sides in files.items():
-        sums[split] = [(file.name, sha256_of(file)) for file in sides]
-
-    def load() -> Texts:
-        pairs = {split: read_aligned(sides, cfg.encoding_errors) for split, sides in files.items()}
-        return clean(pairs, name, cfg)
-
-    return Source("path", name, repr((sums, cfg.encoding_errors, cfg.limit)), load)
-
-
-def hub_pairs(cfg: "TranslationData") -> Source:
-    """Returns a dataset of the Hugging Face hub with a column `translation`."""
-    hub = str(cfg.hub)
-    dataset = load_hub(hub, name=cfg.hub_config)
-    tables = {split: dataset[name] for name in dataset if (split := split_named(name)[0])}
-    if others := [name for name in dataset if not split_named(name)[0]]:
-        log.warning("%s: not used: %s", hub, ", ".join(others))
-
-    def read(table: Any) -> Iterator[Pair]:
-        rows = range(min(len(table), cfg.limit or len(table)))
-        # {"en": "...", "fr": "..."}
-        for row, sides in enumerate(table.select(rows)["translation"][:]):
-            source, target = (str(sides[language] or "") for language in cfg.languages)
-            yield row, source, target
-
-    def load() -> Texts:
-        whole = list(tables) == ["train"]
-        return clean(
-            {"" if whole else split: read(table) for split, table in tables.items()}, hub, cfg
-        )
-
-    fingerprints = [table._fingerprint for table in tables.values()]
-    return Source(
-        "hub",
-        hub,
-        repr((hub, cfg.hub_config, cfg.languages, cfg.limit, fingerprints)),
-        load,
-    )
-
-
-def clean(tables: Mapping[str, Iterable[Pair]], name: str, cfg: "TranslationData") -> Texts:
-    """Returns the normalized pairs of each split, without duplicates and overlong pairs. Raises
-    UserError for an empty side.
-    """
-    longest, splits, dropped = cfg.max_tokens, {}, 0
-    for split, pairs in tables.items():
-        rows: dict[tuple[str, str], int] = {}  # of each pair, its first
-        for row, *sides in islice(pairs, cfg.limit):
-            source, target = (
-                symbols_of(side, cfg.lower, tokenizer)
-                for side, tokenizer in zip(sides, tokenizers_of(cfg), strict=True)
-            )
-            if not source or not target:
-                where, side = (
-                    f"{name}, {split}" if split else name,
-                    "target" if source else "source",
-                )
-                raise UserError(
-                    f"{where}: row {row} (counted from 0) has an empty {side}: fill it, or"
-                    " remove the row"
-                )
-            # n words have n - 1 spaces between them
-            if longest is not None and max(source.count(" "), target.count(" ")) >= longest:
-                dropped += 1
-            else:
-                rows.setdefault((source, target), row)
-        texts, targets = [source for source, _ in rows], [[target] for _, target in rows]
-        splits[split] = Split(texts, targets, np.array(list(rows.values()), dtype=np.int64))
-    if dropped:
-        log.info(
-            "%s: omitted %d pairs with a side longer than data.max_tokens=%d",
-            name,
-            dropped,
-            longest,
-        )
-    return Texts(splits, dropped=dropped)

@@ -7,8 +7,8 @@ import lzma
 import datasets
 import pytest
 
-from imdbattn.data import pairs
 from imdbattn.data.corpus import find_source
+from imdbattn.data.sources import pairs
 from imdbattn.errors import UserError
 from imdbattn.runs.fit import fit
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from imdbattn.data.corpus import find_source
-from imdbattn.data.pairs import find_pair_source
+from imdbattn.data.sources.pairs import find_pair_source
 from imdbattn.errors import UserError
 from imdbattn.launch.resumed_settings import resumed
 from imdbattn.runs.apply import load_predictor

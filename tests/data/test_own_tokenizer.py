@@ -10,7 +10,7 @@ import pytest
 
 import imdbattn
 from imdbattn.data.own_tokenizer import OwnTokenizer
-from imdbattn.data.pairs import joined_symbols, split_text, symbols_of
+from imdbattn.data.symbols import joined_symbols, split_text, symbols_of
 from imdbattn.data.tokens import UNK, Tokenizer
 from imdbattn.errors import UserError
 from imdbattn.runs.fit import fit

@@ -16,18 +16,13 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 from omegaconf import DictConfig, OmegaConf
 
-from imdbattn.data.pairs import (
-    Pairs,
-    find_pair_source,
-    normalised,
-    prepare_pairs,
-    split_text,
-    with_targets,
-)
+from imdbattn.data.pairs import Pairs, prepare_pairs, with_targets
 from imdbattn.data.ragged import ragged
 from imdbattn.data.sources import reverse
+from imdbattn.data.sources.pairs import find_pair_source
 from imdbattn.data.sources.reverse import generate
 from imdbattn.data.splits import Split, fingerprint
+from imdbattn.data.symbols import normalised, split_text
 from imdbattn.data.vocabulary import EOS, MARKERS, UNK, Vocabulary
 from imdbattn.errors import UserError
 from imdbattn.settings.keys import conf_dir

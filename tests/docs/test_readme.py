@@ -13,7 +13,7 @@ import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
-from imdbattn.data.pairs import PACKAGED
+from imdbattn.data.sources.pairs import PACKAGED
 from imdbattn.launch.hydra_config import plain_dict
 from imdbattn.settings.keys import conf_dir, flat, within
 from imdbattn.tasks.networks import build_classifier

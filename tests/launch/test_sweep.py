@@ -18,7 +18,7 @@ from types import SimpleNamespace
 import pytest
 from omegaconf import OmegaConf
 
-from imdbattn.data import pairs as pairs_of
+from imdbattn.data.sources import pairs as pairs_of
 from imdbattn.errors import UserError
 from imdbattn.launch import job as one_job
 from imdbattn.launch import machine, sweep

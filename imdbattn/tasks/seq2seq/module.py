@@ -14,7 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from imdbattn.data.pairs import PairBatch, PairCorpus, joined_symbols, prepare_pairs, tokenizers_of
+from imdbattn.data.pairs import PairBatch, PairCorpus, prepare_pairs
+from imdbattn.data.symbols import joined_symbols, tokenizers_of
 from imdbattn.data.vocabulary import PAD
 from imdbattn.io.files import Checkpoint, write_table
 from imdbattn.nn.encoder_decoder import Decoder, EncoderDecoder, beam_search, shifted

@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from imdbattn.data.pairs import PairCorpus, joined_symbols, prepare_pairs, split_text
+from imdbattn.data.pairs import PairCorpus, prepare_pairs
 from imdbattn.data.ragged import EvalBatches
+from imdbattn.data.symbols import joined_symbols, split_text
 from imdbattn.data.vocabulary import PAD, UNK, Vocabulary
 from imdbattn.errors import UserError, visible
 from imdbattn.io.files import Facts, Trained

@@ -76,6 +76,6 @@ class Seq2Seq(Task):
     @classmethod
     def same_data(cls, data: Any, source: str, key: str | None) -> bool:
         """Returns whether the files are those of a run."""
-        from imdbattn.data import pairs
+        from imdbattn.data.sources import pairs
 
         return bool(pairs.find_pair_source(data).checksum == str(key).split("-")[0])

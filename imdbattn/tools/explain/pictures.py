@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from imdbattn.data.pairs import joined_symbols
+from imdbattn.data.symbols import joined_symbols
 from imdbattn.folders.run import read_curves
 from imdbattn.folders.run_folder import ATTENTION_SHARE
 from imdbattn.io.files import write_atomically

@@ -1,0 +1,148 @@
+"""The sources of pairs: a file, aligned files, the hub, a callable, or generated strings."""
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from imdbattn.data.sources.reverse import reverse_source
+from imdbattn.data.split_names import split_named
+from imdbattn.data.splits import Source, Split, Texts
+from imdbattn.data.symbols import symbols_of, tokenizers_of
+from imdbattn.data.user_files.pair_files import Pair, aligned_files, read_aligned, read_pairs
+from imdbattn.errors import UserError
+from imdbattn.io.files import expanded, sha256_of
+from imdbattn.io.network import load_hub
+
+if TYPE_CHECKING:
+    from imdbattn.settings.pairs import TranslationData
+
+log = logging.getLogger(__name__)
+
+PACKAGED = Path(__file__).parents[1] / "pairs_en-fr.tsv"  # named by its columns
+
+
+def find_pair_source(cfg: Any) -> Source:
+    """Returns the source that the `data` settings name."""
+    if not isinstance(cfg.source, str):
+        return own_source(cfg)
+    if cfg.source == "reverse":
+        return reverse_source(cfg)
+    if cfg.hub:
+        return hub_pairs(cfg)
+    name = f"Packaged pairs {'-'.join(cfg.languages)}, of few words and patterns"
+    columns = sorted(cfg.languages)
+    path, swapped = PACKAGED.with_name(f"pairs_{'-'.join(columns)}.tsv"), cfg.languages != columns
+    if cfg.path:
+        path = expanded(cfg.path)
+        name, swapped = str(path.resolve()), False
+        if path.is_dir():
+            return aligned_source(path, name, cfg)
+    key = repr((sha256_of(path), swapped, cfg.encoding_errors, cfg.limit))
+    chosen = "path" if cfg.path else "packaged"
+    return Source(
+        chosen,
+        name,
+        key,
+        lambda: clean({"": read_pairs(path, cfg.encoding_errors, swapped)}, name, cfg),
+    )
+
+
+def own_source(cfg: "TranslationData") -> Source:
+    """Returns the pairs of a callable of one's own."""
+    from imdbattn.data.sources.own import content_of, name_of, own_pairs
+
+    name, items = name_of(cfg.source), own_pairs(cfg.source)
+
+    def load() -> Texts:
+        tables = {}
+        for split, pairs in items.items():
+            tables[split] = [(row, *sides) for row, sides in enumerate(pairs)]
+        return clean(tables, name, cfg)
+
+    return Source("own", name, repr((name, content_of(items), cfg.limit)), load)
+
+
+def aligned_source(folder: Path, name: str, cfg: "TranslationData") -> Source:
+    """Returns two aligned files for each split in a folder, such as train.en and train.fr."""
+    files = aligned_files(folder, list(cfg.languages))
+    sums = {}
+    for split, sides in files.items():
+        sums[split] = [(file.name, sha256_of(file)) for file in sides]
+
+    def load() -> Texts:
+        pairs = {split: read_aligned(sides, cfg.encoding_errors) for split, sides in files.items()}
+        return clean(pairs, name, cfg)
+
+    return Source("path", name, repr((sums, cfg.encoding_errors, cfg.limit)), load)
+
+
+def hub_pairs(cfg: "TranslationData") -> Source:
+    """Returns a dataset of the Hugging Face hub with a column `translation`."""
+    hub = str(cfg.hub)
+    dataset = load_hub(hub, name=cfg.hub_config)
+    tables = {split: dataset[name] for name in dataset if (split := split_named(name)[0])}
+    if others := [name for name in dataset if not split_named(name)[0]]:
+        log.warning("%s: not used: %s", hub, ", ".join(others))
+
+    def read(table: Any) -> Iterator[Pair]:
+        rows = range(min(len(table), cfg.limit or len(table)))
+        # {"en": "...", "fr": "..."}
+        for row, sides in enumerate(table.select(rows)["translation"][:]):
+            source, target = (str(sides[language] or "") for language in cfg.languages)
+            yield row, source, target
+
+    def load() -> Texts:
+        whole = list(tables) == ["train"]
+        return clean(
+            {"" if whole else split: read(table) for split, table in tables.items()}, hub, cfg
+        )
+
+    fingerprints = [table._fingerprint for table in tables.values()]
+    return Source(
+        "hub",
+        hub,
+        repr((hub, cfg.hub_config, cfg.languages, cfg.limit, fingerprints)),
+        load,
+    )
+
+
+def clean(tables: Mapping[str, Iterable[Pair]], name: str, cfg: "TranslationData") -> Texts:
+    """Returns the normalized pairs of each split, without duplicates and overlong pairs. Raises
+    UserError for an empty side.
+    """
+    longest, splits, dropped = cfg.max_tokens, {}, 0
+    for split, pairs in tables.items():
+        rows: dict[tuple[str, str], int] = {}  # of each pair, its first
+        for row, *sides in islice(pairs, cfg.limit):
+            source, target = (
+                symbols_of(side, cfg.lower, tokenizer)
+                for side, tokenizer in zip(sides, tokenizers_of(cfg), strict=True)
+            )
+            if not source or not target:
+                where, side = (
+                    f"{name}, {split}" if split else name,
+                    "target" if source else "source",
+                )
+                raise UserError(
+                    f"{where}: row {row} (counted from 0) has an empty {side}: fill it, or"
+                    " remove the row"
+                )
+            # n words have n - 1 spaces between them
+            if longest is not None and max(source.count(" "), target.count(" ")) >= longest:
+                dropped += 1
+            else:
+                rows.setdefault((source, target), row)
+        texts, targets = [source for source, _ in rows], [[target] for _, target in rows]
+        splits[split] = Split(texts, targets, np.array(list(rows.values()), dtype=np.int64))
+    if dropped:
+        log.info(
+            "%s: omitted %d pairs with a side longer than data.max_tokens=%d",
+            name,
+            dropped,
+            longest,
+        )
+    return Texts(splits, dropped=dropped)

@@ -1,0 +1,64 @@
+"""The symbols of one side of the pairs: words, characters, or what a callable returns."""
+
+import re
+import unicodedata
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from imdbattn.settings.pairs import SideTokenizer, TranslationData
+
+SPACE = "\N{LOWER ONE EIGHTH BLOCK}"  # a space within a symbol, as SentencePiece writes it
+# each is a separate symbol; apostrophes and hyphens belong to words
+SIGNS = re.compile('([.,!?;:…"«»“”„‹›])')
+
+
+def split_text(text: str, cfg: Any) -> list[str]:
+    """Returns a text as symbols: capital letters without spaces, or words as in the data; [] if it
+    is blank.
+    """
+    if cfg.source == "reverse":
+        return list("".join(text.split()).upper())
+    return symbols_of(text, cfg.lower, tokenizers_of(cfg)[0]).split()
+
+
+def tokenizers_of(cfg: "TranslationData") -> tuple["SideTokenizer", "SideTokenizer"]:
+    """Returns data.tokenizer of source and of target."""
+    setting = cfg.tokenizer
+    if not isinstance(setting, (list, tuple)):
+        return setting, setting
+    source, target = setting
+    return source, target
+
+
+def symbols_of(text: str, lower: bool, tokenizer: "SideTokenizer") -> str:
+    """Returns the symbols of a text, joined by single spaces: words and punctuation, characters, or
+    the words of a callable. A space within them is SPACE.
+    """
+    if tokenizer == "words":
+        return normalised(text, lower)
+    text = unicodedata.normalize("NFC", text.lower() if lower else text)
+    if tokenizer == "characters":
+        return " ".join(SPACE.join(text.split()))
+    from imdbattn.data.own_tokenizer import splitter_of
+
+    return " ".join(SPACE.join(word.split()) for word in splitter_of(tokenizer)(text))
+
+
+def joined_symbols(symbols: Iterable[str], cfg: Any, side: int) -> str:
+    """Returns the text of symbols, for people. side: 0 of a source, 1 of a target."""
+    if cfg.source == "reverse":
+        return "".join(symbols)
+    if tokenizers_of(cfg)[side] == "characters":
+        return "".join(symbols).replace(SPACE, " ")
+    return " ".join(symbols).replace(SPACE, " ")
+
+
+def normalised(text: str, lower: bool) -> str:
+    """Returns words and punctuation, joined by single spaces: "C’est à toi !" is "c'est à toi !".
+
+    Combining accents are joined to their letter, and ’ becomes ', so that a word has only one form.
+    """
+    text = unicodedata.normalize("NFC", text.lower() if lower else text)
+    # split() also splits at no-break spaces
+    return " ".join(SIGNS.sub(r" \1 ", text.replace("’", "'")).split())
