@@ -1,6 +1,8 @@
 """`--help`: the settings with the comments that the files in conf/ have beside them."""
 
+import argparse
 import io
+import os
 import re
 import shutil
 import textwrap
@@ -19,9 +21,13 @@ COLUMN = 36  # of the comments
 
 def print_help(run_hydra: Callable[[], object], config_name: str, arguments: Sequence[str]) -> None:
     """Prints Hydra's help with the comments of conf/."""
-    choices = composed(
-        config_name, [argument for argument in arguments if not argument.startswith("-")]
-    ).hydra.runtime.choices
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--config-dir", "-cd")
+    options, words = parser.parse_known_args(arguments)
+    words = [word for word in words if not word.startswith("-")]
+    if options.config_dir:
+        words.append(f"hydra.searchpath=['file://{os.path.abspath(options.config_dir)}']")
+    choices = composed(config_name, words).hydra.runtime.choices
     # Hydra exits after its help
     with redirect_stdout(io.StringIO()) as printed, suppress(SystemExit):
         run_hydra()

@@ -193,7 +193,11 @@ class StepCurves(L.Callback):
 
     def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx) -> None:
         every, last = trainer.log_every_n_steps, self.stop_on_nan.last
-        if (trainer.fit_loop.epoch_loop.batch_idx + 1) % every or last is None:
+        if (
+            (trainer.fit_loop.epoch_loop.batch_idx + 1) % every
+            or last is None
+            or not module.epoch_sums
+        ):
             return
         sums_3 = torch.stack(module.epoch_sums[-every:]).sum(0)
         loss, _, answers = trainer.strategy.reduce(sums_3, reduce_op="sum").tolist()

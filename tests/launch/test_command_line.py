@@ -48,6 +48,15 @@ def test_help_lists_the_choices(help_of):
     assert "split=validation" in help_of("evaluate")
 
 
+def test_help_knows_a_folder_of_settings_of_ones_own(shell, tmp_path):
+    (tmp_path / "conf" / "experiment").mkdir(parents=True)
+    (tmp_path / "conf" / "experiment" / "mine.yaml").write_text(
+        "# @package _global_\nlabel_smoothing: 0.125\n"
+    )
+    done = shell("train", "--config-dir", "conf", "experiment=mine", "--help", cwd=tmp_path)
+    assert re.search("label_smoothing: 0.125  *# label smoothing of", done.stdout), done.stderr
+
+
 @pytest.mark.parametrize("words", ["", "data=order_probe", "model=seq2seq_attention data=reverse"])
 def test_help_explains_each_setting(help_of, words):
     settings = help_of("train", *words.split()).partition("Settings and their defaults:")[2]

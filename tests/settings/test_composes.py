@@ -134,6 +134,22 @@ def test_every_job_of_an_experiment_composes_and_builds(settings, experiment, ev
     assert len(jobs) > 1
 
 
+def test_the_experiment_file_of_the_guide_is_a_sweep(tmp_path):
+    page = (conf_dir().parent / "docs" / "guide.md").read_text()
+    section = page.partition("### An experiment of your own")[2].partition("\n## ")[0]
+    (tmp_path / "experiment").mkdir()
+    file = tmp_path / "experiment" / "heads.yaml"
+    file.write_text(section.partition("```yaml\n")[2].partition("```")[0])
+    words = [f"hydra.searchpath=[file://{tmp_path}]", "experiment=heads"]
+    cfg = composed_by_commands("train", words)
+    assert cfg.hydra.mode.name == "MULTIRUN"
+    job = [f"{key}={str(values).split(',')[0]}" for key, values in cfg.hydra.sweeper.params.items()]
+    settings = validate(plain_dict(composed_by_commands("train", [*words, *job])))
+    assert settings.optim.target == "torch.optim.AdamW"
+    assert settings.data.batch_tokens == 4096
+    assert (settings.trainer.max_epochs, settings.data.word_dropout) == (4, 0.3)
+
+
 def test_the_ladder_experiment_has_every_rung_in_order():
     params = OmegaConf.load(conf_dir() / "experiment" / "ladder.yaml").hydra.sweeper.params
     assert tuple(params.model.split(",")) == RUNGS
