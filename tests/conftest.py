@@ -21,7 +21,6 @@ from filelock import FileLock
 from imdbattn.exports import settings as export
 from imdbattn.launch.composition import composed as compose
 from imdbattn.launch.hydra_config import plain_dict
-from imdbattn.launch.process import SWEEP_PID
 from imdbattn.report import settings as comparison
 from imdbattn.settings import command_settings as runs
 from imdbattn.settings import schema
@@ -68,12 +67,6 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
-
-
-@pytest.fixture(autouse=True)
-def outside_of_a_sweep(monkeypatch):
-    """A sweep that a test starts in this process does not affect the next test."""
-    monkeypatch.setenv(SWEEP_PID, "")
 
 
 @pytest.fixture(scope="session")

@@ -1,12 +1,10 @@
 """A search whose trials train nothing, so that they take milliseconds: `python -m tests.stand_in
 +search=residual ...`.
 
-The search starts this file instead of Python. As a trial it writes the files of a run, saves its
-state after each epoch and on SIGTERM, and ends with the process that started it. Its accuracy
-follows from its settings. As a sweep it gives each seed the same test accuracy.
+Instead of training, a trial writes the files of a run, and saves its state after each epoch and on
+SIGTERM. Its accuracy follows from its settings. A sweep gives each seed the same test accuracy.
 """
 
-import ctypes
 import json
 import math
 import os
@@ -18,14 +16,14 @@ from pathlib import Path
 
 
 def search() -> None:
+    from imdbattn.launch import job
     from imdbattn.search import main
     from imdbattn.tools.search import trials
 
     trials.POLL = 0.05  # seconds
-    python = Path("python").resolve()
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} -S {__file__} "$@"\n')
-    python.chmod(0o755)
-    sys.executable = str(python)
+    trials.execute = sweep
+    job.import_for_training = lambda settings: None
+    job.run_single = lambda cfg: trial(list(cfg.hydra.overrides.task), cfg.hydra.runtime.output_dir)
     main()
 
 
@@ -33,11 +31,9 @@ def settings_of(words: list[str]) -> dict[str, str]:
     return {name: value.strip("'") for name, _, value in (word.partition("=") for word in words)}
 
 
-def trial(words: list[str]) -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+def trial(words: list[str], output: str) -> None:
     settings = settings_of(words)
-    folder = Path(settings["hydra.run.dir"])
+    folder = Path(output)
     log = folder.parent / "trained.log"
     lr, epochs = float(settings["optim.lr"]), int(settings.get("trainer.max_epochs", 4))
     if settings.get("model.net.layers") == "4":
@@ -78,9 +74,4 @@ def sweep(words: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:4] == ["-m", "imdbattn.train", "-m"]:
-        sweep(sys.argv[4:])
-    elif sys.argv[1:3] == ["-m", "imdbattn.train"]:
-        trial(sys.argv[3:])
-    else:
-        search()
+    search()

@@ -20,8 +20,8 @@ from imdbattn.io.files import expanded
 from imdbattn.launch.composition import composed
 from imdbattn.launch.errors import remove_empty
 from imdbattn.launch.hydra_config import QUOTED, plain_dict
+from imdbattn.launch.machine import one_process
 from imdbattn.settings.keys import named_overrides
-from imdbattn.settings.schema import Trainer
 from imdbattn.settings.trust import untrusted
 from imdbattn.tasks.task import validate
 
@@ -117,15 +117,6 @@ def train(
             if fresh and run_folder.exists():
                 remove_empty(run_folder, "train.log")
     raise_signal(end)
-
-
-def one_process(trainer: Trainer) -> bool:
-    """Returns whether the settings of a Trainer need one process; others would repeat the program
-    that called.
-    """
-    devices = trainer.devices
-    one_device = devices in (1, "1") or (isinstance(devices, list) and len(devices) == 1)
-    return one_device and trainer.num_nodes == 1
 
 
 def raise_signal(end: SystemExit) -> NoReturn:

@@ -76,7 +76,7 @@ def as_user_error(error: Exception, config_name: str, arguments: Sequence[str]) 
     text = in_line(error, None)
     if "hydra/launcher" in text or "hydra/sweeper" in text:
         return UserError(
-            f"{text}; others are extras: pip install -e '.[joblib]', [submitit], [ray] or [search]"
+            f"{text}; others are extras: pip install -e '.[submitit]', [ray] or [search]"
         )
     if isinstance(error, MissingConfigException) and error.options:
         group, _, choice = (error.missing_cfg_file or "").rpartition("/")

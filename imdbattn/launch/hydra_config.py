@@ -12,7 +12,6 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from imdbattn.errors import UserError
-from imdbattn.launch.process import SWEEP_PID
 from imdbattn.settings.credentials import refuse_credentials
 from imdbattn.settings.keys import NAME, Plain, conf_dir, job_digest, plain
 
@@ -112,13 +111,6 @@ def digest_of_root(*, _root_: DictConfig) -> str:
         return "invalid"
 
 
-def parallel_jobs() -> int:
-    """Returns how many jobs run in parallel."""
-    from imdbattn.launch import machine
-
-    return machine.slots()
-
-
 def folder_name(name: str) -> str:
     return name if re.fullmatch(NAME, name) else "invalid"
 
@@ -134,8 +126,7 @@ def run_name(now: str, name: str, digest: str) -> str:
     and after a requeue.
     """
     job = os.environ.get("SLURM_JOB_ID")
-    in_slurm = job and not os.environ.get(SWEEP_PID)
-    return f"slurm-{job}-{folder_name(name)}-{digest}" if in_slurm else f"{now}-{folder_name(name)}"
+    return f"slurm-{job}-{folder_name(name)}-{digest}" if job else f"{now}-{folder_name(name)}"
 
 
 def resumed_folder(*, _root_: DictConfig) -> str:
@@ -155,5 +146,4 @@ RESOLVERS: dict[str, Callable[..., object]] = {
     "fold_suffix": fold_suffix,
     "resumed_folder": resumed_folder,
     "run_name": run_name,
-    "slots": parallel_jobs,
 }

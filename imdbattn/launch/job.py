@@ -1,32 +1,37 @@
-"""One job of a sweep: an ordinary run in a child process.
+"""One job of a sweep: an ordinary run in a process of its own.
 
 Its folder is <sweep folder>/<model>-s<seed>[-fold<k>]-<digest of its settings>, so that a repeated
-sweep finds the results of the same job. sweep.jsonl in the sweep folder records the status of each
-job.
+sweep finds the results of the same job. metrics.json in it says that the job is finished.
+sweep.jsonl in the sweep folder has a line for each job that has ended, with the reason if it has
+failed: launchers may run jobs in processes, or on machines, that the sweep does not know.
 """
 
+import copy
+import importlib
 import json
 import logging
 import os
 import signal
-import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator, MutableMapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from collections.abc import Mapping, MutableMapping, Sequence
+from functools import partial
+from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig, OmegaConf
+from hydra.core.utils import configure_log
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
-from imdbattn.errors import UserError, in_line
+from imdbattn.errors import in_line
 from imdbattn.folders.run_folder import finished, results_file
-from imdbattn.io.files import acquired, read_json
+from imdbattn.io.files import read_json
+from imdbattn.launch.errors import fail
+from imdbattn.launch.fork import ERRORS, start, stop
 from imdbattn.launch.hydra_config import plain_dict, quote
-from imdbattn.launch.machine import gpus, threads_of
-from imdbattn.launch.process import PARENT_PID, SWEEP_PID, end_with
-from imdbattn.settings.keys import Plain, overlay
+from imdbattn.launch.machine import one_process
+from imdbattn.launch.process import without_gc
+from imdbattn.launch.single import import_wandb, run_single
 from imdbattn.settings.schema import Training
 from imdbattn.settings.trust import read_settings
 from imdbattn.tasks.task import task_of, validate
@@ -35,74 +40,91 @@ from imdbattn.tracking.settings import wandb_parts
 log = logging.getLogger(__name__)
 
 LOG = "sweep.jsonl"
-ERRORS = "stderr.log"  # what the job wrote there
-PATIENCE = 20  # seconds in which a job must save its state; SLURM kills it after 30
+
+
+class Job(NamedTuple):
+    """A job of a sweep. cfg: its config, with `hydra`. settings: the same, validated. varied: its
+    overrides in which it differs from other jobs of the sweep.
+    """
+
+    folder: Path
+    cfg: DictConfig
+    settings: Training
+    varied: str
+
+    def complete(self) -> bool:
+        """Returns whether its folder contains its results, on the current data."""
+        return complete(self.folder, self.settings)
+
+
+def job_of(cfg: DictConfig, sweep: Any, folder: Path) -> Job:
+    """Returns the job with this config, which has `hydra`. sweep: the config of the sweep.
+
+    Raises UserError for wrong settings.
+    """
+    common = {word.lower() for word in sweep.hydra.overrides.task}
+    varied = " ".join(word for word in cfg.hydra.overrides.task if word.lower() not in common)
+    cfg = with_values(cfg, {"resume": None, **decisions(cfg, sweep)})
+    return Job(folder, cfg, validate(plain_dict(cfg)), varied)
 
 
 def run_job(cfg: DictConfig) -> float | None:
-    """Runs one job of a multirun, unless its folder already contains its results.
+    """Runs one job in the process of a launcher that is not ours, such as SLURM's, unless its
+    folder already contains its results.
 
     Returns the best validation accuracy, or None for a failed or stopped job, as Optuna expects.
     """
-    if os.environ.get(SWEEP_PID) == str(os.getppid()):
-        end_with(os.getppid())  # joblib's workers would continue without their sweep
-    folder = Path(HydraConfig.get().runtime.output_dir)
-    status, reason = "failed", ""
-    # Optuna may try the same settings twice: the second job waits
-    with acquired(folder / ".job.lock"):
+    hydra: Any = HydraConfig.get()
+    folder = Path(hydra.runtime.output_dir)
+    try:
+        config = copy.deepcopy(cfg)
+        with open_dict(config):
+            config.hydra = hydra
+        job = job_of(config, OmegaConf.load(folder.parent / "multirun.yaml"), folder)
+        if job.complete():
+            return ended(folder, "kept", settings=job.settings)
+        # a process of Ray has threads, which a fork does not copy
+        cpus = OmegaConf.select(hydra, "launcher.ray.remote.num_cpus")
+        process = start_run(job.cfg, job.settings, folder, cpus, anew=True)
         try:
-            values = plain_dict(cfg)
-            overrides = decisions(values)
-            settings = validate(with_overrides(values, overrides))
-            if complete(folder, settings):  # by this sweep, or by an earlier one
-                done = jobs_of(sweep_dir()).get(folder.name, {}).get("status") == "done"
-                status = "done" if done else "kept"
-            else:
-                status, reason = run_child(folder, settings, overrides)
-            metrics = {} if reason else read_json(folder / results_file(settings))
-        except Exception as error:  # any exception: the other jobs have to run
-            reason = in_line(error, None)
-        except BaseException:  # Ctrl-C or SIGTERM
-            status, reason = "stopped", "stopped with its sweep"
+            process.join()
+        except BaseException as reason:
+            stop([process], reason)
             raise
-        finally:
-            record(folder.name, status, reason)
-    if reason:
-        log.error("%-7s %s: %s", status, folder.name, reason)
-        return None
-    test = f", test {100 * metrics['test_accuracy']:.2f} %" if "test_accuracy" in metrics else ""
-    log.info(
-        "%s    %s: validation %.2f %%%s", status, folder.name, 100 * metrics["val_accuracy"], test
-    )
-    return metrics["val_accuracy"]
+        return ended(folder, *outcome(job, process), settings=job.settings)
+    except Exception as error:  # any exception: the other jobs have to run
+        return ended(folder, "failed", in_line(error, None))
+    except BaseException:  # Ctrl-C or SIGTERM
+        ended(folder, "stopped", "stopped with its sweep")
+        raise
 
 
-def decisions(settings: Plain) -> list[str]:
-    """Returns as overrides what the sweep has decided once for all its jobs: what
-    data.source=auto and the mode null of W&B stand for.
+def decisions(cfg: DictConfig, sweep: Any) -> dict[str, str]:
+    """Returns the settings of a job that the sweep has decided once for all of them: what
+    data.source=auto and the mode null of W&B stand for. sweep: its config.
     """
-    sweep, overrides = OmegaConf.load(sweep_dir() / "multirun.yaml"), []
-    data = settings["data"]
+    data, source, decided = cfg.data, sweep.data.source, {}
     # hub_timeout: `auto` of other data does not choose between the hub and the wheel
-    if data["source"] == "auto" and not data.get("path") and "hub_timeout" in data:
-        overrides += [f"data.source={sweep.data.source}"] * (
-            sweep.data.source in ("hub", "packaged")
-        )
-    for name, part in wandb_parts(settings["logger"]).items():
+    open_choice = data.source == "auto" and not data.get("path") and "hub_timeout" in data
+    if open_choice and source in ("hub", "packaged"):
+        decided["data.source"] = source
+    for name, part in wandb_parts(cfg.logger).items():
         if part["mode"] is None and name in sweep.logger:
-            overrides.append(f"logger.{name}.mode={sweep.logger[name].mode}")
-    return overrides
+            decided[f"logger.{name}.mode"] = sweep.logger[name].mode
+    return decided
 
 
-def with_overrides(settings: Plain, overrides: Sequence[str]) -> Plain:
-    """Returns the settings with these overrides, whose values are plain text."""
-    for override in overrides:
-        key, _, value = override.partition("=")
-        change: Any = value
-        for name in reversed(key.split(".")):
-            change = {name: change}
-        settings = overlay(settings, change)
-    return settings
+def with_values(cfg: DictConfig, values: Mapping[str, object]) -> DictConfig:
+    """Returns a copy of a config with these values of dotted keys, also on its command line."""
+    cfg = copy.deepcopy(cfg)
+    with open_dict(cfg), read_write(cfg.hydra):
+        words = [w for w in cfg.hydra.overrides.task if w.partition("=")[0] not in values]
+        for key, value in values.items():
+            OmegaConf.update(cfg, key, value)
+            if value is not None:
+                words.append(quote(f"{key}={value}", ["resume"]))
+        cfg.hydra.overrides.task = words
+    return cfg
 
 
 # --- results that exist ---------------------------------------------------------------------------
@@ -133,106 +155,78 @@ def same_data(settings: Training, source: str, key: str | None) -> bool:
     return task_of(settings).same_data(settings.data, source, key)
 
 
-# --- the child process ----------------------------------------------------------------------------
+# --- the process of a run -------------------------------------------------------------------------
 
 
-def run_child(folder: Path, settings: Training, decisions: Sequence[str]) -> tuple[str, str]:
-    """Runs the job in a child process, with the overrides `decisions` in addition to its own.
-    Returns its status, and the reason unless that is `done`.
-    """
-    record(folder.name, "started")
-    hydra, resume = HydraConfig.get(), resumable(folder, settings)
-    state = "resumes from its last checkpoint" if resume else "starts again"
-    common = {
-        override.lower()
-        for override in OmegaConf.load(sweep_dir() / "multirun.yaml").hydra.overrides.task
-    }
-    varied = [override for override in hydra.overrides.task if override.lower() not in common]
-    suffix = [f"({state})"] if (folder / "config.yaml").exists() else []
-    log.info("run     %s", " ".join([f"{folder.name}:", *varied, *suffix]).removesuffix(":"))
-    one_by_one = hydra.launcher._target_.endswith("BasicLauncher")
-    threads = None if one_by_one else threads_of(hydra.launcher)
-    overrides = [
-        override for override in hydra.overrides.task if not override.startswith("resume=")
-    ]
-    overrides += decisions
-    with started(
-        folder, settings, overrides, resume, threads, hydra.job.num, one_by_one
-    ) as process:
-        process.wait()
-    reason = failure(process.returncode, folder)
-    if process.returncode in (128 + signal.SIGINT, 128 + signal.SIGTERM):  # it has saved its state
-        return "stopped", reason
-    if not (reason or settings.is_debug or complete(folder, settings)):
-        reason = "it ended without its results"
-    return "failed" if reason else "done", reason
-
-
-@contextmanager
-def started(
-    folder: Path,
+def start_run(
+    cfg: DictConfig,
     settings: Training,
-    overrides: Sequence[str],
-    resume: bool,
+    folder: Path,
     threads: int | None,
-    number: int,
-    console: bool = False,
-) -> Iterator[subprocess.Popen]:
-    """Starts a run as `python -m imdbattn.train overrides... hydra.mode=RUN`, which an exception
-    stops.
+    gpu: str | None = None,
+    anew: bool = False,
+) -> BaseProcess:
+    """Starts a run in a process of its own, which writes into the run folder, and continues from
+    the last checkpoint in it.
 
-    A child process frees its memory and its GPU at its end, has its own W&B run, can start further
-    processes (DDP), and can crash without ending the sweep. Its output is in console.log unless
-    `console`, its errors in stderr.log.
+    A process of its own frees its memory and its GPU at its end, has its own W&B run, and can crash
+    without ending the sweep.
 
-    settings: of these overrides. threads: unless the settings have a number. number: of the job,
-    which selects a GPU where there are more jobs than GPUs.
+    cfg: its config, with `hydra`. settings: the same, validated. threads: unless the settings have
+    a number. gpu: the only one that it sees, by its name in CUDA_VISIBLE_DEVICES. anew: the process
+    is `python -m imdbattn.train` and not a fork of this one; so is one that needs several
+    processes, and each outside of Linux.
     """
-    overrides = [override for override in overrides if not override.startswith("threads=")]
-    overrides += [
-        f"threads={settings.threads or threads or 'null'}",
-        "hydra.mode=RUN",
-        *search_path(),
-    ]
-    overrides += [
-        quote(f"{name}={folder}", [name]) for name in ("hydra.run.dir", *["resume"] * resume)
-    ]
-    pid = str(os.getpid())
-    env = {
-        SWEEP_PID: pid,
-        "WANDB_RUN_GROUP": group_of(folder.parent),
-        **os.environ,
-        PARENT_PID: pid,
-    }
-    forget_wandb_run(env)
+    folder.mkdir(parents=True, exist_ok=True)
+    resume = str(folder) if resumable(folder, settings) else None
+    cfg = with_values(cfg, {"threads": settings.threads or threads, "resume": resume})
+    environment = {"WANDB_RUN_GROUP": group_of(folder.parent), **os.environ}
+    forget_wandb_run(environment)
     # in a SLURM task Lightning would wait for the processes of srun
-    env["SLURM_JOB_NAME"] = "interactive"
-    output = nullcontext() if console else (folder / "console.log").open("w")
-    with (
-        reserved_gpu(settings.trainer, number) as gpu,
-        (folder / ERRORS).open("w") as errors,
-        output as stdout,
-    ):
-        command = [sys.executable, "-m", "imdbattn.train", *overrides]
-        with (
-            subprocess.Popen(command, env=env | gpu, stdout=stdout, stderr=errors) as process,
-            stopping(process),
-        ):
-            yield process
+    environment["SLURM_JOB_NAME"] = "interactive"
+    if gpu is not None:
+        environment["CUDA_VISIBLE_DEVICES"] = gpu
+    if anew or not one_process(settings.trainer) or sys.platform != "linux":
+        words = [*cfg.hydra.overrides.task, "hydra.mode=RUN", *search_path()]
+        words.append(quote(f"hydra.run.dir={folder}", ["hydra.run.dir"]))
+        return start(partial(execute, words), environment, folder)
+    import_for_training(settings)
+    return start(partial(train, cfg, folder), environment, folder)
 
 
-@contextmanager
-def stopping(process: subprocess.Popen) -> Iterator[None]:
-    """Stops the process after an exception; it has PATIENCE seconds to save its state."""
+def execute(words: Sequence[str]) -> None:
+    """Replaces this process by `python -m imdbattn.train words...`."""
+    os.execv(sys.executable, [sys.executable, "-m", "imdbattn.train", *words])
+
+
+def train(cfg: DictConfig, folder: Path) -> None:
+    """Trains in this process as `python -m imdbattn.train` does. cfg: with `hydra`."""
+    with read_write(cfg.hydra):
+        cfg.hydra.runtime.output_dir, cfg.hydra.job.name = str(folder), "train"
+    HydraConfig.instance().set_config(cfg)
+    configure_log(cfg.hydra.job_logging, cfg.hydra.verbose)
+    os.environ |= {name: str(value) for name, value in cfg.hydra.job.env_set.items()}
     try:
-        yield
-    except BaseException as stop:
-        if not isinstance(stop, KeyboardInterrupt):  # the process receives Ctrl-C, too
-            process.terminate()
-        with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
-            process.wait(PATIENCE)
-        process.kill()
-        raise
+        run_single(cfg)
+    except Exception as error:
+        fail(error, "train", folder)
+
+
+def import_for_training(settings: Training) -> None:
+    """Imports what runs with these settings import, and what a sweep needs at its end: a fork
+    imports nothing again.
+
+    Classes of the user's own are left to the runs.
+    """
+    with without_gc():
+        import_wandb(settings.dump()["logger"])
+        task = task_of(settings)
+        for name in (task.data, task.module, task.predictor, task.pictures):
+            if isinstance(name, str) and name.startswith("imdbattn."):
+                importlib.import_module(name.rpartition(".")[0])
+
+        import imdbattn.report.comparison_page
+        import imdbattn.runs.fit  # noqa: F401
 
 
 def search_path() -> list[str]:
@@ -243,15 +237,25 @@ def search_path() -> list[str]:
     return [f"hydra.searchpath=[{','.join(urls)}]"] if folders else []
 
 
-def failure(status: int, folder: Path) -> str:
-    """Returns why a job failed: the last line in its stderr.log. An empty string if it did not
-    fail; the file is removed.
+def outcome(job: Job, process: BaseProcess) -> tuple[str, str]:
+    """Returns the status of a job whose process has ended, and the reason unless that is `done`."""
+    reason = failure(process, job.folder)
+    if process.exitcode in (128 + signal.SIGINT, 128 + signal.SIGTERM):  # it has saved its state
+        return "stopped", reason
+    if not (reason or job.settings.is_debug or job.complete()):
+        reason = "it ended without its results"
+    return "failed" if reason else "done", reason
+
+
+def failure(process: BaseProcess, folder: Path) -> str:
+    """Returns why a run failed whose process has ended: the last line in its stderr.log. An empty
+    string if it did not fail; the file is removed.
     """
+    status, errors = process.exitcode or 0, folder / ERRORS
     if status < 0:
         return f"killed by {signal.Signals(-status).name}"
-    errors = folder / ERRORS
     if not status:
-        errors.unlink()
+        errors.unlink(missing_ok=True)
         return ""
     lines = [line for line in errors.read_text(errors="replace").splitlines() if line.strip()]
     lines = (
@@ -260,34 +264,7 @@ def failure(status: int, folder: Path) -> str:
     return f"{lines[-1].strip().removeprefix('error: ')} (see {errors})"
 
 
-@contextmanager
-def reserved_gpu(trainer: Any, number: int) -> Iterator[dict[str, str]]:
-    """Yields environment variables that give a job on one device a GPU which no other job of this
-    user has reserved.
-
-    With more jobs than GPUs, jobs share them. Empty for jobs on several devices or on the CPU, and
-    without a GPU.
-    """
-    single = trainer.devices in (1, "1") or (
-        trainer.devices == "auto" and "ddp" not in str(trainer.strategy)
-    )
-    names = gpus() if single and trainer.accelerator != "cpu" else []
-    with ExitStack() as stack:
-        for gpu in names:
-            with suppress(UserError):
-                lock = Path(tempfile.gettempdir()) / f"imdbattn-{os.getuid()}-gpu-{gpu}.lock"
-                stack.enter_context(acquired(lock, "reserved"))
-                break
-        else:  # all are reserved, or there is none
-            gpu = names[number % len(names)] if names else ""
-        yield {"CUDA_VISIBLE_DEVICES": gpu} if gpu else {}
-
-
 # --- the sweep folder -----------------------------------------------------------------------------
-
-
-def sweep_dir() -> Path:
-    return Path(HydraConfig.get().sweep.dir)
 
 
 def forget_wandb_run(environment: MutableMapping[str, str]) -> None:
@@ -303,22 +280,33 @@ def group_of(sweep: Path) -> str:
     return "-".join(sweep.resolve().parts[-2:])
 
 
-def record(job: str, status: str, reason: str = "") -> None:
-    """Appends a line about a job to sweep.jsonl; short lines that several processes append do not
-    mix.
+def ended(
+    folder: Path,
+    status: str,
+    reason: str = "",
+    settings: Training | None = None,
+    about: str = "",
+) -> float | None:
+    """Appends a line about a job that has ended to sweep.jsonl, and logs one. Returns its
+    validation accuracy if it is `done` or `kept`.
+
+    Short lines that several processes append do not mix. settings: of the job, if they are right.
+    about: more for the log.
     """
-    with (sweep_dir() / LOG).open("a") as file:
-        file.write(json.dumps({"job": job, "status": status, "reason": reason}) + "\n")
+    with (folder.parent / LOG).open("a") as file:
+        file.write(json.dumps({"job": folder.name, "status": status, "reason": reason}) + "\n")
+    if reason or settings is None:
+        log.error("%-7s %s: %s", status, folder.name, reason)
+        return None
+    metrics = read_json(folder / results_file(settings))
+    results = [f"validation {100 * metrics['val_accuracy']:.2f} %"]
+    if "test_accuracy" in metrics:
+        results.append(f"test {100 * metrics['test_accuracy']:.2f} %")
+    log.info("%-7s %s: %s", status, folder.name, ", ".join([*results, *[about] * bool(about)]))
+    return float(metrics["val_accuracy"])
 
 
 def jobs_of(sweep: Path) -> dict[str, dict[str, str]]:
-    """Returns the last line about each job: name of its folder -> {"job", "status", "reason"};
-    stopped if it did not end.
-    """
-    jobs = {
-        entry["job"]: entry for entry in map(json.loads, (sweep / LOG).read_text().splitlines())
-    }
-    for entry in jobs.values():
-        if entry["status"] == "started":
-            entry |= {"status": "stopped", "reason": "its process died"}
-    return jobs
+    """Returns the last line about each job: name of its folder -> {"job", "status", "reason"}."""
+    lines = (sweep / LOG).read_text().splitlines()
+    return {entry["job"]: entry for entry in map(json.loads, lines)}

@@ -1,12 +1,18 @@
-"""Finds the CPU cores, GPUs and launchers of this machine without importing torch."""
+"""Finds the CPU cores and GPUs of this machine, and how many jobs they take, without importing
+torch.
+"""
 
-import importlib.util
 import os
 import shutil
 import subprocess
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
-from imdbattn.settings.keys import Plain
+from imdbattn.settings.schema import Trainer, Training
+
+JOBS_PER_GPU = 12  # rungs of the ladder, measured on an H200 with 16 cores
+GPU_MB = 1200  # memory of such a job on its GPU, about half of it CUDA's own
+LARGE_WIDTH = 512  # of layers that keep a GPU busy
 
 
 def cores() -> int:
@@ -18,31 +24,64 @@ def gpus() -> list[str]:
     """Returns the GPUs that this process may use, by their names in CUDA_VISIBLE_DEVICES."""
     if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
         return [name.strip() for name in visible.split(",") if name.strip()]
+    return [str(number) for number in range(len(gpu_memories()))]
+
+
+def gpu_memories() -> list[int]:
+    """Returns the memory of each GPU of this machine in MB; an empty list without NVIDIA's
+    driver.
+    """
     if shutil.which("nvidia-smi") is None:
         return []
-    listed = subprocess.run(
-        ["nvidia-smi", "-L"], capture_output=True, text=True, check=False
-    ).stdout
-    return [str(number) for number in range(listed.count("GPU "))]
+    command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    lines = subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()
+    return [int(line) for line in lines if line.strip().isdigit()]
 
 
-def slots() -> int:
-    """Returns how many jobs to run in parallel: one per GPU, or one per core without a GPU."""
-    return len(gpus()) or cores()
-
-
-def threads_of(launcher: Plain) -> int:
-    """Returns the CPU threads per job: its CPUs in Ray, else its share of the cores; n_jobs=-1 is
-    one job per core.
+def gpus_for(settings: Training) -> list[str]:
+    """Returns the GPUs among which jobs with these settings are dealt out: none if they train on
+    the CPU, or on several devices, which they choose themselves.
     """
-    if "ray" in launcher:
-        return max(1, int(launcher["ray"]["remote"].get("num_cpus") or 1))
-    jobs = launcher.get("n_jobs") or 1
-    return max(1, cores() // jobs) if jobs > 0 else 1
+    on_cpu = settings.trainer.accelerator == "cpu"
+    return gpus() if one_process(settings.trainer) and not on_cpu else []
 
 
-def has_plugin(name: str) -> bool:
-    """Returns whether a package of Hydra's plugins is installed."""
-    with suppress(ModuleNotFoundError):
-        return importlib.util.find_spec(f"hydra_plugins.{name}") is not None
-    return False
+def least_used(names: Sequence[str], used: Iterable[str | None]) -> str | None:
+    """Returns the GPU among `names` with the fewest jobs, the first of several; None without
+    GPUs. used: the GPU of each job that is running.
+    """
+    jobs = Counter(used)
+    return min(names, key=lambda name: jobs[name]) if names else None
+
+
+def jobs_side_by_side(settings: Training, names: Sequence[str]) -> int:
+    """Returns how many jobs with these settings to run at once: on the CPU one per core; on GPUs
+    JOBS_PER_GPU on each, as far as cores and memory suffice, or one on each if the layers are wide;
+    one if a job uses several devices.
+
+    names: of the GPUs for them.
+    """
+    if not one_process(settings.trainer):
+        return 1
+    if not names:
+        return cores()
+    if (getattr(settings.model.net, "width", None) or 0) >= LARGE_WIDTH:
+        return len(names)
+    room = min(gpu_memories(), default=GPU_MB * JOBS_PER_GPU) // GPU_MB
+    return max(len(names), min(len(names) * min(JOBS_PER_GPU, room), cores() * 3 // 4))
+
+
+def threads_each(jobs: int) -> int | None:
+    """Returns the CPU threads of each of so many jobs side by side; None, torch's default, for
+    one.
+    """
+    return max(1, cores() // jobs) if jobs > 1 else None
+
+
+def one_process(trainer: Trainer) -> bool:
+    """Returns whether the settings of a Trainer need one process; others start the command again
+    for each device.
+    """
+    devices = trainer.devices
+    one_device = devices in (1, "1") or (isinstance(devices, list) and len(devices) == 1)
+    return one_device and trainer.num_nodes == 1

@@ -9,9 +9,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# environment variables by which the processes of one command know each other:
-PARENT_PID = "IMDBATTN_PARENT_PID"  # the imdbattn process that started this one
-SWEEP_PID = "IMDBATTN_SWEEP_PID"  # the process of the sweep or search that this one belongs to
+# environment variable: the process that started this one, for the processes of DDP
+PARENT_PID = "IMDBATTN_PARENT_PID"
 PR_SET_PDEATHSIG = 1  # Linux: send this process a signal when its parent ends
 
 

@@ -13,7 +13,7 @@ from omegaconf import DictConfig
 
 from imdbattn.errors import UserError
 from imdbattn.launch.hydra_config import plain_dict
-from imdbattn.launch.process import PARENT_PID, SWEEP_PID, end_with, without_gc
+from imdbattn.launch.process import PARENT_PID, end_with, without_gc
 from imdbattn.settings.keys import named_overrides
 from imdbattn.settings.schema import Training
 from imdbattn.settings.trust import trust_option
@@ -43,7 +43,7 @@ def run_single(cfg: DictConfig) -> float:
     else:
         settings |= {"overrides": named_overrides(overrides, settings)}
     valid = validate(settings)
-    if os.environ.get(SWEEP_PID) or os.environ.get("LOCAL_RANK", "0") != "0":
+    if os.environ.get("LOCAL_RANK", "0") != "0":
         end_with(int(os.environ.get(PARENT_PID, os.getppid())))
     os.environ[PARENT_PID] = str(os.getpid())  # for the processes that DDP starts
     # these imports take seconds, and error messages do not need them
@@ -53,8 +53,7 @@ def run_single(cfg: DictConfig) -> float:
         from imdbattn.runs.fit import fit
     valid = with_decided_source(valid)
     metrics = fit(valid, folder, resume, earlier)
-    if not os.environ.get(SWEEP_PID):  # a sweep ends with its comparison
-        log_next_commands(valid, metrics, folder)
+    log_next_commands(valid, metrics, folder)
     return float(metrics["val_accuracy"])
 
 

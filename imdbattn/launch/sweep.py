@@ -19,7 +19,6 @@ from imdbattn.io.files import acquired, expanded, make_folder
 from imdbattn.launch.errors import fail, print_error, remove_empty
 from imdbattn.launch.hydra_config import quote
 from imdbattn.launch.job import LOG, forget_wandb_run, group_of, jobs_of
-from imdbattn.launch.process import SWEEP_PID, end_with
 from imdbattn.settings.credentials import refuse_credentials
 from imdbattn.settings.keys import defaults
 
@@ -77,9 +76,6 @@ class SweepReport:
             f"{sweep} belongs to a sweep that is still running: wait for it, or {OTHER_SWEEP_DIR}"
         )
         lock = acquired(sweep / ".lock", busy).lock
-        if os.environ.get(SWEEP_PID) == str(os.getppid()):
-            end_with(os.getppid())  # it was started by a search
-        os.environ[SWEEP_PID] = str(os.getpid())
         forget_wandb_run(os.environ)
         # runs the finally clauses
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))

@@ -2,30 +2,32 @@
 sweep.
 """
 
+import json
 import os
+import pty
+import random
 import re
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
-import time
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+import termios
+from collections import Counter
+from contextlib import suppress
 from pathlib import Path
-from types import SimpleNamespace
 
+import numpy as np
 import pytest
+from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from imdbattn.data.sources import pairs as pairs_of
 from imdbattn.errors import UserError
+from imdbattn.launch import fork, machine, sweep
 from imdbattn.launch import job as one_job
-from imdbattn.launch import machine, sweep
-from imdbattn.launch.hydra_config import quote
-from imdbattn.launch.machine import has_plugin
-from imdbattn.launch.process import SWEEP_PID
-from imdbattn.settings.keys import job_digest, variant
+from imdbattn.launch.hydra_config import quote, with_task
+from imdbattn.settings.keys import conf_dir, job_digest, variant
 from imdbattn.tracking.settings import TARGET
 
 from ..commands import changed
@@ -63,76 +65,72 @@ def processes_about(path: Path) -> list[int]:
     return found
 
 
+def processes_in(folder: str) -> list[int]:
+    """Processes of runs whose folder begins so: their standard error goes into it."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if os.readlink(entry / "fd" / "2").startswith(folder):
+                found.append(int(entry.name))
+    return found
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-@pytest.mark.parametrize("launcher", ["basic", "local"])
-def test_a_killed_sweep_leaves_no_process_and_resumes_where_it_was(jobs, shell, tmp_path, launcher):
+@pytest.mark.parametrize("side_by_side", [1, 2])
+def test_a_killed_sweep_leaves_no_process_and_resumes_where_it_was(
+    jobs, shell, tmp_path, side_by_side
+):
+    """The sweep is the process whose forks its jobs are."""
     folder = tmp_path / "sweep"
-    jobs = [*jobs, f"hydra/launcher={launcher}"]
+    jobs = [
+        *jobs,
+        "trainer.max_epochs=60",
+        "patience=null",
+        f"hydra.launcher.n_jobs={side_by_side}",
+    ]
     command = [sys.executable, "-m", "imdbattn.train", "-m", *jobs, "seed=1,2"]
-    command += ["hydra.launcher.n_jobs=1"] if launcher == "local" else []
     env = {**os.environ, "PYTHONPATH": ROOT}
     with started(
         [*command, f"hydra.sweep.dir={folder}"], cwd=tmp_path, env=env, stdout=subprocess.PIPE
     ) as run:
-        wait_for(lambda: (folder / one_job.LOG).exists() and statuses(folder).get("mean-s2"))
-        wait_for(
-            lambda: any(
-                "s2" in Path(f"/proc/{p}/cmdline").read_text() for p in processes_about(folder)
-            )
-        )
+        wait_for(lambda: len(list(folder.glob(f"mean-s{side_by_side}*/checkpoints/last.ckpt"))))
         run.send_signal(signal.SIGKILL)
         wait_for(lambda: not processes_about(folder), 20)
-    assert statuses(folder) == {"mean-s1": "done", "mean-s2": "stopped"}
+    before = statuses(folder)
+    assert len(before) < 2, "it was not killed in the middle"
 
     done = shell("train", "-m", *jobs, "seed=1,2", f"resume={folder}", cwd=tmp_path, real=True)
     assert done.returncode == 0, done.stderr
-    assert statuses(folder) == {"mean-s1": "kept", "mean-s2": "done"}
-    assert "2 jobs: 1 done, 1 kept" in done.stdout
+    kept = dict.fromkeys(before, "kept")
+    assert statuses(folder) == {"mean-s1": "done", "mean-s2": "done"} | kept
     assert len(list(folder.rglob("metrics.json"))) == 2
     assert (folder / "comparison" / "comparison.html").exists()
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-def test_jobs_run_in_parallel_and_a_failed_or_killed_one_does_not_stop_the_others(
-    jobs, shell, tmp_path
-):
-    """With the joblib launcher: a job that is wrong, one that is killed, and two that are right, on
-    two GPUs.
-    """
+def test_a_job_that_fails_or_is_killed_does_not_stop_the_others(jobs, tmp_path):
+    """Two are wrong, one is killed, and one is right."""
     folder = tmp_path / "sweep"
-    command = [
-        sys.executable,
-        "-m",
-        "imdbattn.train",
-        "-m",
-        *jobs,
-        "seed=1,2",
-        "data.tokenizer=ptb,scissors",
-    ]
-    command += ["hydra/launcher=local", f"hydra.sweep.dir={folder}"]
-    env = {**os.environ, "PYTHONPATH": ROOT, "CUDA_VISIBLE_DEVICES": "0,1"}
+    command = [sys.executable, "-m", "imdbattn.train", "-m", *jobs, "seed=1,2"]
+    command += ["data.tokenizer=ptb,scissors", "trainer.max_epochs=40", "patience=null"]
+    command += ["hydra.launcher.n_jobs=2", f"hydra.sweep.dir={folder}"]
     with started(
-        command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True, stderr=subprocess.STDOUT
+        command,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": ROOT},
+        stdout=subprocess.PIPE,
+        text=True,
+        stderr=subprocess.STDOUT,
     ) as run:
-        wait_for(
-            lambda: any(
-                "seed=2" in Path(f"/proc/{p}/cmdline").read_text()
-                for p in processes_about(folder / "mean-s2")
-            )
-        )
-        (victim, *_) = processes_about(folder / "mean-s2")
+        wait_for(lambda: processes_in(f"{folder}/mean-s2"))
+        (victim,) = processes_in(f"{folder}/mean-s2")
         os.kill(victim, signal.SIGKILL)
         output, _ = run.communicate(timeout=240)
     assert run.returncode == 1, output
     found = one_job.jobs_of(folder)
-    assert sorted(job["status"] for job in found.values()) == [
-        "done",
-        "failed",
-        "failed",
-        "failed",
-    ], output
+    assert Counter(job["status"] for job in found.values()) == {"done": 1, "failed": 3}, output
     reasons = " ".join(job["reason"] for job in found.values())
     assert "killed by SIGKILL" in reasons
     assert "data.tokenizer=scissors must be 'ptb'" in reasons
@@ -142,64 +140,108 @@ def test_jobs_run_in_parallel_and_a_failed_or_killed_one_does_not_stop_the_other
     assert (folder / "comparison" / "comparison.html").exists()
 
 
-@pytest.fixture
-def job(monkeypatch, tmp_path):
-    """Inside the sixth job of a sweep in `tmp_path`."""
-    overrides = SimpleNamespace(task=[])
-    hydra = SimpleNamespace(
-        job=SimpleNamespace(num=5),
-        sweep=SimpleNamespace(dir=str(tmp_path)),
-        runtime=SimpleNamespace(output_dir=str(tmp_path / "mean-s1-123456")),
-        overrides=overrides,
+def test_jobs_are_dealt_out_to_gpus_train_once_and_compute_what_single_runs_compute(
+    jobs, shell, tmp_path
+):
+    """Also with several threads, which a fork of a process that has used them would wait for.
+
+    CUDA_VISIBLE_DEVICES stands in for two GPUs, which do not exist: the jobs use the CPU.
+    """
+    jobs = [*jobs, "model=residual", "threads=2", "trainer=default"]
+    jobs += ["trainer.enable_progress_bar=false"]
+    words = [*jobs, "seed=1,2,2", "hydra/launcher=local", "hydra.launcher.n_jobs=3"]
+    words += ["hydra.sweep.dir=sweep"]
+    gpus = {"CUDA_VISIBLE_DEVICES": "4,7"}
+    done = shell("train", "-m", *words, cwd=tmp_path, env=gpus, real=True)
+    assert done.returncode == 0, done.stderr
+    assert "3 jobs side by side on GPU 4, 7" in done.stdout
+    environments = (tmp_path / "sweep").glob("residual-s*/environment.json")
+    visible = Counter(json.loads(file.read_text())["visible_devices"] for file in environments)
+    assert visible == {"4": 1, "7": 1}
+    lines = [line.split()[0] for line in done.stdout.splitlines() if "residual-s2-" in line]
+    assert lines == ["done", "kept"]
+    alone = shell("train", *jobs, "seed=2", "hydra.run.dir=alone", cwd=tmp_path)
+    assert alone.returncode == 0, alone.stderr
+    (job,) = tmp_path.glob("sweep/residual-s2-*")
+    for name in ("predictions.parquet", "config.yaml"):
+        assert (job / name).read_bytes() == (tmp_path / "alone" / name).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("words", "visible", "jobs"),
+    [
+        (["trainer=cpu"], "0", 16),
+        (["trainer=gpu"], "", 16),
+        (["trainer=gpu"], "0", 12),
+        (["trainer=gpu"], "0,1,2", 12),
+        (["trainer=gpu", "model.net.width=512", "model.net.layers=6"], "0,1,2", 3),
+        (["trainer=ddp"], "0,1,2", 1),
+    ],
+)
+def test_a_gpu_takes_twelve_small_jobs_or_a_large_one(settings, monkeypatch, words, visible, jobs):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    monkeypatch.setattr(machine, "cores", lambda: 16)
+    cfg = settings("model=residual_pe", *words)
+    assert machine.jobs_side_by_side(cfg, machine.gpus_for(cfg)) == jobs
+
+
+def test_jobs_fit_into_the_memory_of_the_smallest_gpu(settings, monkeypatch, tmp_path):
+    """A script stands in for nvidia-smi."""
+    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho 81559\necho 8188\n")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(machine, "cores", lambda: 64)
+    cfg = settings("model=residual_pe", "trainer=gpu")
+    assert machine.gpus_for(cfg) == ["0", "1"]
+    assert machine.jobs_side_by_side(cfg, ["0", "1"]) == 12
+
+
+def test_forks_do_not_share_random_numbers(tmp_path):
+    def draw() -> None:
+        os.write(1, f"{random.random()} {np.random.random()} ".encode())
+
+    processes = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        processes.append(fork.start(draw, os.environ, tmp_path / name))
+    for process in processes:
+        process.join()
+    drawn = "".join((tmp_path / name / fork.CONSOLE).read_text() for name in ("one", "two"))
+    assert len(set(drawn.split())) == 4, drawn
+
+
+@pytest.mark.slow
+def test_a_terminal_shows_the_progress_of_the_sweep(jobs, tmp_path):
+    terminal, inside = pty.openpty()
+    termios.tcsetwinsize(inside, (40, 160))
+    command = [
+        sys.executable,
+        "-m",
+        "imdbattn.train",
+        "-m",
+        *jobs,
+        "seed=1,2,3",
+        "optim.lr=0.01,-1",
+    ]
+    command += [f"hydra.sweep.dir={tmp_path}/sweep", "trainer.max_epochs=4"]
+    with started(
+        command,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": ROOT},
+        stdout=inside,
+        stderr=inside,
+    ) as run:
+        os.close(inside)
+        shown = b""
+        with suppress(OSError):  # the end of the terminal
+            while part := os.read(terminal, 4096):
+                shown += part
+        assert run.wait(60) == 1
+    text = shown.decode()
+    assert re.search(r"2 done, 1 running, 3 failed, \d+ s left, best \d+\.\d+ % \(mean-s", text), (
+        text
     )
-    monkeypatch.setattr(one_job.HydraConfig, "get", lambda: hydra)
-    (tmp_path / one_job.LOG).write_text("")
-    (tmp_path / "mean-s1-123456").mkdir()
-    OmegaConf.save({"hydra": {"overrides": {"task": []}}}, tmp_path / "multirun.yaml")
-    return tmp_path
-
-
-def test_each_job_on_one_device_has_its_own_gpu(monkeypatch, job, settings):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
-    monkeypatch.setattr(one_job.tempfile, "gettempdir", lambda: str(job))
-    gpu, cpu, many = (settings(f"trainer={name}").trainer for name in ("gpu", "cpu", "ddp"))
-    reserved_gpu = partial(one_job.reserved_gpu, number=5)
-    with (
-        reserved_gpu(gpu) as first,
-        reserved_gpu(gpu.model_copy(update={"devices": "auto"})) as second,
-    ):
-        assert [first, second] == [{"CUDA_VISIBLE_DEVICES": "4"}, {"CUDA_VISIBLE_DEVICES": "7"}]
-        with reserved_gpu(gpu) as third:  # more jobs than GPUs: shared in turn
-            assert third == {"CUDA_VISIBLE_DEVICES": "7"}
-    for free in (cpu, many, gpu.model_copy(update={"devices": 2})):  # DDP takes what it wants
-        with reserved_gpu(free) as chosen:
-            assert chosen == {}
-    with reserved_gpu(gpu) as again:
-        assert again == {"CUDA_VISIBLE_DEVICES": "4"}
-    assert machine.slots() == 2
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    with reserved_gpu(gpu) as none:
-        assert none == {}
-    assert machine.slots() == machine.cores()
-
-
-def test_jobs_with_the_same_settings_train_once(job, trained, composed, small, monkeypatch):
-    """Also in parallel: the second job waits for the first and returns its accuracy."""
-    run, metrics = trained("mean")
-    calls = []
-
-    def train(folder, *_):
-        calls.append(folder)
-        time.sleep(0.5)
-        shutil.copytree(run, folder, dirs_exist_ok=True)
-        return "done", ""
-
-    monkeypatch.setattr(one_job, "run_child", train)
-    cfg = OmegaConf.create(composed(*small, "model=mean", "trainer.max_epochs=20", "patience=null"))
-    with ThreadPoolExecutor() as pool:
-        assert list(pool.map(one_job.run_job, [cfg, cfg])) == [metrics["val_accuracy"]] * 2
-    assert calls == [job / "mean-s1-123456"]
-    assert statuses(job) == {"mean-s1": "done"}
 
 
 @pytest.mark.slow
@@ -226,17 +268,11 @@ def test_a_stopped_sweep_lets_its_jobs_save_and_can_be_resumed(jobs, tmp_path):
         [*command, f"resume={folder}"], **pipe, stderr=subprocess.STDOUT, timeout=240, check=False
     )
     assert done.returncode == 0, done.stdout
-    assert "resumes from its last checkpoint" in done.stdout
     assert len((next(folder.glob("*/metrics.csv"))).read_text().splitlines()) > before
 
 
 def test_two_sweeps_never_share_a_folder_and_each_looks_for_wandb_once(monkeypatch, tmp_path):
-    for name, value in {
-        SWEEP_PID: "1",
-        "WANDB_MODE": "",
-        "WANDB_API_KEY": "",
-        "NETRC": "/nowhere",
-    }.items():
+    for name, value in {"WANDB_MODE": "", "WANDB_API_KEY": "", "NETRC": "/nowhere"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(sweep.signal, "signal", lambda *_: None)
     data, logger = (
@@ -257,21 +293,17 @@ def test_two_sweeps_never_share_a_folder_and_each_looks_for_wandb_once(monkeypat
     report.start(config).release()
 
 
-def test_a_sweep_decides_the_source_once_and_passes_it_to_its_jobs(composed, monkeypatch, tmp_path):
+def test_a_sweep_decides_the_source_once_and_passes_it_to_its_jobs():
     """As a setting, where a job leaves the choice open."""
-    monkeypatch.setattr(one_job, "sweep_dir", lambda: tmp_path)
-    sweep_config = {
-        "data": {"source": "packaged"},
-        "logger": {"wandb": {"_target_": TARGET, "mode": "offline"}},
-    }
-    OmegaConf.save(OmegaConf.create(sweep_config), tmp_path / "multirun.yaml")
-    both = ["data.source=packaged", "logger.wandb.mode=offline"]
-    assert one_job.decisions(composed()) == both
-    settings = one_job.with_overrides(composed(), both)
-    assert settings["data"]["source"] == "packaged"
-    assert settings["logger"]["wandb"]["mode"] == "offline"
-    for words in ("data.source=hub", "data=order_probe", "task=seq2seq", "data.path=mine.csv"):
-        assert one_job.decisions(composed(words, "logger=csv")) == [], words
+    logger = {"wandb": {"_target_": TARGET, "mode": "offline"}}
+    sweep_config = OmegaConf.create({"data": {"source": "packaged"}, "logger": logger})
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        open_choice = compose("train")
+        decided = {"data.source": "packaged", "logger.wandb.mode": "offline"}
+        assert one_job.decisions(open_choice, sweep_config) == decided
+        for word in ("data.source=hub", "data=order_probe", "data=reverse", "data.path=mine.csv"):
+            cfg = compose("train", with_task("train", [word, "logger=csv"]))
+            assert one_job.decisions(cfg, sweep_config) == {}, word
 
 
 def test_results_and_checkpoints_on_other_data_are_not_used(trained, settings, small, tmp_path):
@@ -298,8 +330,8 @@ def test_jobs_run_on_a_cluster(jobs, shell, tmp_path, launcher):
     """Submitit's local mode stands in for SLURM: same pickling, same processes, no queue. Ray
     starts one here.
     """
-    if launcher == "ray_cluster" and not has_plugin("hydra_ray_launcher"):
-        pytest.skip("the extra ray lives in an environment of its own")
+    if launcher == "ray_cluster":  # the extra ray lives in an environment of its own
+        pytest.importorskip("hydra_plugins.hydra_ray_launcher")
     folder = tmp_path / "sweep"
     arguments = [
         "-m",

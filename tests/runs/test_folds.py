@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from imdbattn.data.splits import Split, Texts, cut_reviews
 from imdbattn.errors import UserError
 from imdbattn.launch.job import jobs_of
-from imdbattn.launch.machine import has_plugin
 from imdbattn.report.comparison_page import report_of
 from imdbattn.report.pages import markdown
 from imdbattn.runs.score import score_run
@@ -120,8 +119,6 @@ def test_the_run_of_a_fold_records_it_and_is_scored_again(trained, settings, sma
 @pytest.mark.slow
 @pytest.mark.parametrize("launcher", ["basic", "local"])
 def test_the_experiment_trains_each_fold_once_and_resumes(launcher, small, shell, tmp_path):
-    if launcher == "local" and not has_plugin("hydra_joblib_launcher"):
-        pytest.skip("needs the extra joblib")
     words = [
         *(word for word in small if not word.startswith("threads=")),
         "model=mean",

@@ -10,15 +10,15 @@ import os
 import random
 import re
 import signal
-import subprocess
 import sys
 import time
 import warnings
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import TypedDict
+from typing import NamedTuple, TypedDict
 
 import optuna
 from omegaconf import OmegaConf
@@ -40,10 +40,10 @@ from imdbattn.folders.run import Run
 from imdbattn.folders.run_folder import finished
 from imdbattn.io.files import acquired, read_json, write_atomically, writing_into
 from imdbattn.launch.composition import composed
+from imdbattn.launch.fork import start, stop
 from imdbattn.launch.hydra_config import plain_dict, quote
-from imdbattn.launch.job import LOG, failure, jobs_of, resumable, search_path, started, stopping
-from imdbattn.launch.machine import has_plugin, threads_of
-from imdbattn.launch.process import SWEEP_PID
+from imdbattn.launch.job import LOG, execute, failure, jobs_of, resumable, search_path, start_run
+from imdbattn.launch.machine import gpus_for, least_used, threads_each
 from imdbattn.report.comparison import spread
 from imdbattn.report.comparison_page import mean_and_sd
 from imdbattn.report.pages import Report, Section, as_table, print_reports, write_report
@@ -77,7 +77,6 @@ def run_search(cfg: Search, folder: Path, file: str) -> None:
     lock = acquired(
         folder / ".lock", f"{shown} belongs to a search that is still running: wait for it"
     )
-    os.environ[SWEEP_PID] = str(os.getpid())  # trials end with this process
     # runs the finally clauses
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with lock, writing_into(folder, "choose another hydra.run.dir"):
@@ -193,6 +192,13 @@ def open_study(journal: Path, cfg: Search, max_epochs: int | None) -> optuna.Stu
     )
 
 
+class RunningTrial(NamedTuple):
+    """steps: of `run_trial`. gpu: that it uses."""
+
+    steps: Generator[None]
+    gpu: str | None
+
+
 def run_trials(
     study: optuna.Study, cfg: Search, space: Space, settings: Training, folder: Path
 ) -> None:
@@ -208,21 +214,23 @@ def run_trials(
         return study.get_trials(deepcopy=False, states=states)
 
     waiting = [Trial(study, trial._trial_id) for trial in trials(TrialState.RUNNING)]
-    running: list[Generator[None]] = []
+    names = gpus_for(settings)
+    running: list[RunningTrial] = []
     try:
         while True:
             done = len(trials(TrialState.COMPLETE, TrialState.PRUNED))
             while len(running) < cfg.n_jobs and (waiting or done + len(running) < cfg.n_trials):
                 trial = waiting.pop(0) if waiting else ask(study, cfg, space)
-                running.append(run_trial(trial, cfg, settings, folder))
+                gpu = least_used(names, (one.gpu for one in running))
+                running.append(RunningTrial(run_trial(trial, cfg, settings, folder, gpu), gpu))
             if not running:
                 break
             time.sleep(POLL)
-            running = [run for run in running if next(run, "ended") != "ended"]
-    except BaseException as stop:
-        for run in running:
+            running = [one for one in running if next(one.steps, "ended") != "ended"]
+    except BaseException as reason:
+        for one in running:
             with suppress(BaseException):
-                run.throw(stop)  # stops its process
+                one.steps.throw(reason)  # stops its process
         raise
 
 
@@ -254,11 +262,13 @@ def ask(study: optuna.Study, cfg: Search, space: Space) -> Trial:
     return Trial(study, study.get_trials(deepcopy=False)[-1]._trial_id)
 
 
-def run_trial(trial: Trial, cfg: Search, settings: Training, folder: Path) -> Generator[None]:
+def run_trial(
+    trial: Trial, cfg: Search, settings: Training, folder: Path, gpu: str | None
+) -> Generator[None]:
     """Runs a trial and records its result in the study. Yields while it is running.
 
     A run folder that exists already is resumed from its last checkpoint; without one it starts
-    again.
+    again. gpu: the one for it, None without GPUs.
     """
     run = folder / f"trial-{trial.number:03}"
     pruned = False
@@ -270,14 +280,17 @@ def run_trial(trial: Trial, cfg: Search, settings: Training, folder: Path) -> Ge
         chosen = as_words(trial.params)
         log.info("run     %s: %s%s", run.name, " ".join(chosen), " (resumes)" if resume else "")
         words = ["pictures=false", *cfg.train, *chosen, f"seed={cfg.seed}", "test=false"]
-        threads = threads_of({"n_jobs": cfg.n_jobs}) if cfg.n_jobs > 1 else None
-        with started(run, settings, words, resume, threads, trial.number) as process:
-            while process.poll() is None:
+        process = start_run(composed("train", words), settings, run, threads_each(cfg.n_jobs), gpu)
+        try:
+            while process.exitcode is None:
                 yield
                 if not pruned and report(trial, run, last):
                     pruned = True
                     process.terminate()  # it saves its state
-        reason = failure(process.returncode, run)
+        except BaseException as error:
+            stop([process], error)
+            raise
+        reason = failure(process, run)
     if pruned or report(trial, run, last):  # also if it has finished meanwhile
         ended = trial.study.tell(trial, state=TrialState.PRUNED)
         accuracy = 100 * ended.values[0]
@@ -342,13 +355,15 @@ def retrain(cfg: Search, words: list[str], folder: Path) -> list[float]:
     sweep = folder / "best"
     key = "resume" if (sweep / LOG).exists() else "hydra.sweep.dir"
     words = [*words, quote(f"{key}={sweep}", [key]), *search_path()]
-    if cfg.n_jobs > 1 and has_plugin("hydra_joblib_launcher"):
-        words += ["hydra/launcher=local", f"hydra.launcher.n_jobs={cfg.n_jobs}"]
-    command = [sys.executable, "-m", "imdbattn.train", "-m", *words]
-    with subprocess.Popen(command) as process, stopping(process):
-        process.wait()
-    if process.returncode:
-        sys.exit(process.returncode)  # the sweep has printed why
+    words += ["-m", f"hydra.launcher.n_jobs={cfg.n_jobs}"]
+    process = start(partial(execute, words), os.environ)
+    try:
+        process.join()
+    except BaseException as reason:
+        stop([process], reason)
+        raise
+    if process.exitcode:
+        sys.exit(process.exitcode)  # the sweep has printed why
     return [read_json(sweep / name / "metrics.json")["test_accuracy"] for name in jobs_of(sweep)]
 
 

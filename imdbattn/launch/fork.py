@@ -1,0 +1,75 @@
+"""The processes in which the runs of a sweep or a search train.
+
+They are forks of a process that has imported everything. That process must neither have computed
+with torch, because a fork has no threads but the one that calls, nor have used CUDA.
+"""
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from multiprocessing import get_context
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+from imdbattn.launch.process import end_with
+
+PATIENCE = 20  # seconds in which a run must save its state; SLURM kills it after 30
+CONSOLE, ERRORS = "console.log", "stderr.log"  # what a run has written there
+
+
+def start(
+    work: Callable[[], object], environment: Mapping[str, str], folder: Path | None = None
+) -> BaseProcess:
+    """Starts a fork of this process that calls `work`, and ends when this process ends.
+
+    folder: receives its output, in CONSOLE and ERRORS.
+    """
+    arguments = (work, dict(environment), folder, os.getpid())
+    process = get_context("fork").Process(target=run_in_fork, args=arguments)
+    process.start()
+    return process
+
+
+def run_in_fork(
+    work: Callable[[], object], environment: Mapping[str, str], folder: Path | None, parent: int
+) -> None:
+    """Does in a fork what `start` says. parent: the process that called it."""
+    end_with(parent)
+    for number in (signal.SIGTERM, signal.SIGINT):  # until the run handles them
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
+    if folder is not None:
+        for descriptor, name in ((1, CONSOLE), (2, ERRORS)):
+            with open(folder / name, "w") as file:
+                os.dup2(file.fileno(), descriptor)
+    os.environ.clear()
+    os.environ.update(environment)
+    forget_shared_state()
+    work()
+
+
+def forget_shared_state() -> None:
+    """Replaces what all forks would share. Python's own random numbers are new in each; torch's
+    follow from the settings of a run.
+    """
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed()
+    if "tqdm" in sys.modules:  # a run that is killed would keep the lock of all
+        sys.modules["tqdm"].tqdm.set_lock(threading.RLock())
+
+
+def stop(processes: Sequence[BaseProcess], reason: BaseException) -> None:
+    """Stops processes because of an exception; they have PATIENCE seconds to save their state."""
+    if not isinstance(reason, KeyboardInterrupt):  # the processes receive Ctrl-C, too
+        for process in processes:
+            process.terminate()
+    end = time.monotonic() + PATIENCE
+    with suppress(KeyboardInterrupt):
+        while any(process.exitcode is None for process in processes) and time.monotonic() < end:
+            time.sleep(0.05)
+    for process in processes:
+        process.kill()
+        process.join()

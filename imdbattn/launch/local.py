@@ -1,0 +1,173 @@
+"""Runs the jobs of a sweep on this machine, one after another or side by side."""
+
+import logging
+import time
+from collections.abc import Sequence
+from contextlib import nullcontext
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from statistics import mean
+from typing import NamedTuple
+
+from hydra.core.config_loader import ConfigLoader
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.utils import JobReturn, JobStatus, configure_log
+from omegaconf import DictConfig, open_dict
+from tqdm import tqdm
+from tqdm.contrib.logging import logging_redirect_tqdm
+
+from imdbattn.errors import UserError, in_line
+from imdbattn.launch.fork import CONSOLE, stop
+from imdbattn.launch.job import Job, ended, job_of, outcome, start_run
+from imdbattn.launch.machine import gpus_for, jobs_side_by_side, least_used, threads_each
+from imdbattn.settings.schema import Training
+
+log = logging.getLogger(__name__)
+
+POLL = 0.05  # seconds between two looks at the processes
+
+
+class Line(tqdm):
+    """The progress of a sweep, in a terminal only."""
+
+    monitor_interval = 0  # no thread, because jobs are forks
+
+    def __init__(self, jobs: int):
+        super().__init__(total=jobs, bar_format="|{bar:20}| {desc}", leave=False, disable=None)
+
+
+class Running(NamedTuple):
+    """A job that is running. number: in the sweep. since: on the clock of time.monotonic."""
+
+    number: int
+    job: Job
+    process: BaseProcess
+    gpu: str | None
+    since: float
+
+
+class LocalJobs:
+    """The jobs of a sweep; each is a fork of this process, see `fork.start_training`.
+
+    config: of the sweep. n_jobs: how many run side by side; None: what the machine takes of jobs
+    like the first one.
+    """
+
+    def __init__(self, config: DictConfig, loader: ConfigLoader, n_jobs: int | None):
+        if n_jobs is not None and n_jobs < 1:
+            raise UserError(f"hydra.launcher.n_jobs={n_jobs} must be greater than 0, or null")
+        self.config, self.loader, self.n_jobs = config, loader, n_jobs
+        self.places = 0  # for jobs that run side by side; chosen for the first one
+        self.gpus: list[str] = []
+        self.running: list[Running] = []
+        self.accuracies: dict[int, float | None] = {}  # number of a job that has ended -> result
+        self.seconds: list[float] = []  # of the jobs that have run
+        self.best = self.shown = ""  # in the progress line
+
+    def run(self, batch: Sequence[Sequence[str]], first: int) -> list[JobReturn]:
+        """Runs jobs with these overrides and returns what Hydra's sweepers expect: the validation
+        accuracies, None for a failed job. first: the number of the first one.
+        """
+        configure_log(self.config.hydra.hydra_logging, self.config.hydra.verbose)
+        self.line = Line(len(batch))
+        in_terminal = not self.line.disable
+        with self.line, logging_redirect_tqdm() if in_terminal else nullcontext():
+            try:
+                for number, overrides in enumerate(batch, first):
+                    self.begin(number, overrides)
+                while self.running:
+                    self.wait()
+            except BaseException as reason:
+                stop([one.process for one in self.running], reason)
+                for one in self.running:
+                    ended(one.job.folder, "stopped", "stopped with its sweep")
+                raise
+        results = []
+        for number, overrides in enumerate(batch, first):
+            result = JobReturn(overrides=overrides, status=JobStatus.COMPLETED)
+            result.return_value = self.accuracies[number]
+            results.append(result)
+        return results
+
+    def begin(self, number: int, overrides: Sequence[str]) -> None:
+        """Starts a job as soon as there is a place for it, unless its results exist."""
+        config = self.loader.load_sweep_config(self.config, list(overrides))
+        with open_dict(config):
+            config.hydra.job.num = config.hydra.job.id = number
+        HydraConfig.instance().set_config(config)
+        folder = Path(config.hydra.sweep.dir, config.hydra.sweep.subdir)
+        while any(one.job.folder == folder for one in self.running):
+            self.wait()  # Optuna may try the same settings twice
+        try:
+            job = job_of(config, self.config, folder)
+            complete = job.complete()
+        except Exception as error:  # any exception: the other jobs have to run
+            self.end(number, folder, "failed", in_line(error, None))
+            return
+        if complete:
+            self.end(number, folder, "kept", settings=job.settings)
+            return
+        if not self.places:
+            self.choose_places(job.settings)
+        while len(self.running) >= self.places:
+            self.wait()
+        gpu = least_used(self.gpus, (one.gpu for one in self.running))
+        process = start_run(job.cfg, job.settings, folder, threads_each(self.places), gpu)
+        self.running.append(Running(number, job, process, gpu, time.monotonic()))
+
+    def choose_places(self, settings: Training) -> None:
+        """Decides from the settings of a job how many run side by side, and on which GPUs."""
+        self.gpus = gpus_for(settings)
+        places = self.n_jobs or jobs_side_by_side(settings, self.gpus)
+        self.places = min(places, self.line.total)
+        where = f"GPU {', '.join(self.gpus)}" if self.gpus else "the CPU"
+        threads = threads_each(self.places)
+        how = f"{self.places} jobs side by side" if threads else "One job after another"
+        threads_text = f", {threads} CPU thread{'s' * (threads != 1)} each" if threads else ""
+        log.info("%s on %s%s; output: <job>/%s", how, where, threads_text, CONSOLE)
+
+    def wait(self) -> None:
+        """Waits a moment, and takes note of the jobs that have ended."""
+        time.sleep(POLL)
+        for one in self.running[:]:
+            if one.process.exitcode is None:
+                continue
+            self.running.remove(one)
+            seconds = time.monotonic() - one.since
+            self.seconds.append(seconds)
+            status, reason = outcome(one.job, one.process)
+            about = f"{seconds:.0f} s  {one.job.varied}"
+            self.end(one.number, one.job.folder, status, reason, one.job.settings, about)
+        self.show()
+
+    def end(
+        self,
+        number: int,
+        folder: Path,
+        status: str,
+        reason: str = "",
+        settings: Training | None = None,
+        about: str = "",
+    ) -> None:
+        """Takes note of a job that has ended; see `job.ended`."""
+        accuracy = ended(folder, status, reason, settings, about)
+        self.accuracies[number] = accuracy
+        values = [value for value in self.accuracies.values() if value is not None]
+        if accuracy is not None and accuracy == max(values):
+            self.best = f", best {100 * accuracy:.2f} % ({folder.name})"
+        self.line.n += 1
+        self.show()
+
+    def show(self) -> None:
+        """Writes the progress line again if it has changed."""
+        done = sum(value is not None for value in self.accuracies.values())
+        counts = {"done": done, "running": len(self.running), "failed": self.line.n - done}
+        text = ", ".join(f"{count} {name}" for name, count in counts.items())
+        if self.seconds:
+            now, each = time.monotonic(), mean(self.seconds)
+            waiting = self.line.total - self.line.n - len(self.running)
+            left = sum(max(each - (now - one.since), 0) for one in self.running) + each * waiting
+            text += f", {left / self.places:.0f} s left"
+        if text + self.best != self.shown:
+            self.shown = text + self.best
+            self.line.set_description_str(self.shown)
