@@ -101,7 +101,7 @@ class Decoder(nn.Module):
         )
         self.head = nn.Linear(hidden, vocabulary)
 
-    def start(
+    def initial_state(
         self, outputs_SBH: Tensor, recurrent: Recurrent, lengths_B: Tensor | None = None
     ) -> State:
         """Returns the state before the first symbol, from what the encoder returns."""
@@ -167,7 +167,7 @@ class EncoderDecoder(nn.Module):
     def encode(self, source_BS: Tensor, lengths_B: Tensor | None = None) -> State:
         """Returns the decoder's state before the first symbol."""
         outputs_SBH, recurrent = self.encoder(source_BS, lengths_B)
-        return self.decoder.start(outputs_SBH, recurrent, lengths_B)
+        return self.decoder.initial_state(outputs_SBH, recurrent, lengths_B)
 
     def forward(self, source_BS: Tensor, lengths_B: Tensor | None, target_BT: Tensor) -> Tensor:
         """Returns the logits (B, T, V) of each target symbol, given the source and the symbols

@@ -76,7 +76,7 @@ def test_the_shapes_of_the_worked_example(score, cell):
     # hidden, and memory
     assert [part.shape for part in recurrent] == [(2, 4, 16)] * (2 if cell == "lstm" else 1)
     decoder = Decoder(10, 8, 16, score=SCORES[score], layers=2, cell=cell)
-    logits_BTV, state = decoder(zeros_BS, decoder.start(outputs_SBH, recurrent))
+    logits_BTV, state = decoder(zeros_BS, decoder.initial_state(outputs_SBH, recurrent))
     assert logits_BTV.shape == (4, 7, 10)
     assert state.outputs_BSH.shape == (4, 7, 16)
     assert [part.shape for part in state.recurrent] == [part.shape for part in recurrent]

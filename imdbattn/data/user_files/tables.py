@@ -290,8 +290,6 @@ def open_table(
         raise UserError(f"{file} is not one of {', '.join(SUFFIXES)}: convert it to one of them")
     delimiter, header = "," if suffix_of(file) == ".csv" else "\t", next(lines(), "").strip()
     others = [sign for sign in ",;|\t" if sign in header]
-    if header.startswith("sep="):
-        raise ValueError("its first line, sep=, is Excel's: remove it")
     if others and delimiter not in others and header.strip('"') not in columns:
         raise ValueError(
             f"its columns are separated by {others[0]!r}: write it with commas as .csv, or with"

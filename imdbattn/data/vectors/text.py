@@ -26,14 +26,14 @@ def read_text_vectors(stream: BinaryIO) -> tuple[list[str], np.ndarray]:
     as many as the first line announces.
     """
     lines = iter(stream)
-    start = list(islice(lines, 1 + LOOKED_AT))
-    start[:1] = [line.removeprefix(MARK) for line in start[:1]]
-    announced = counts_of(start)
-    width = announced[1] if announced else width_of(start)
+    first_lines = list(islice(lines, 1 + LOOKED_AT))
+    first_lines[:1] = [line.removeprefix(MARK) for line in first_lines[:1]]
+    announced = counts_of(first_lines)
+    width = announced[1] if announced else width_of(first_lines)
     header = 0 if announced is None else 1
     words: dict[str, int] = {}
     numbers = array("f")
-    rest = chain(start[header:], lines)
+    rest = chain(first_lines[header:], lines)
     for line, text in enumerate(rest, 1 + header):
         word, *row = text.rstrip(b" \r\n").rsplit(b" ", width)  # fastText writes a blank at the end
         try:
@@ -63,14 +63,14 @@ def read_text_vectors(stream: BinaryIO) -> tuple[list[str], np.ndarray]:
     return list(words), np.frombuffer(numbers, np.float32).reshape(-1, width)
 
 
-def counts_of(start: list[bytes]) -> tuple[int, int] | None:
+def counts_of(first_lines: list[bytes]) -> tuple[int, int] | None:
     """Returns V and D if the first line has only these, and the second has more; else None."""
-    match = COUNTS.fullmatch(start[0]) if len(start) > 1 else None
+    match = COUNTS.fullmatch(first_lines[0]) if len(first_lines) > 1 else None
     if match is None or int(match[2]) < 1:
         return None
-    if int(match[2]) == 1 and len(start[1].split()) == 2:
+    if int(match[2]) == 1 and len(first_lines[1].split()) == 2:
         return int(match[1]), 1
-    return (int(match[1]), int(match[2])) if len(start[1].split(b" ")) > 2 else None
+    return (int(match[1]), int(match[2])) if len(first_lines[1].split(b" ")) > 2 else None
 
 
 def width_of(lines: list[bytes]) -> int:

@@ -149,8 +149,8 @@ class Seq2SeqModule(Learner):
         """Returns the attention of the decoder to the source; an answer is right if all its symbols
         are, with teacher forcing.
         """
-        start = self.net.encode(batch.source_BS, batch.lengths_or_none_B)
-        logits_BTV, state = self.net.decoder(shifted(batch.target_BT), start)
+        state = self.net.encode(batch.source_BS, batch.lengths_or_none_B)
+        logits_BTV, state = self.net.decoder(shifted(batch.target_BT), state)
         target_BT, weights_BTS = batch.target_BT, state.weights_BTS
         right_B = ((logits_BTV.argmax(-1) == target_BT) | (target_BT == PAD)).all(1)
         if weights_BTS is None:
