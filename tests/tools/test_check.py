@@ -23,32 +23,27 @@ import torch
 import imdbattn.check
 from imdbattn.errors import UserError
 from imdbattn.tools.check.options import parse
-from imdbattn.tools.check.parts import RULES, check
+from imdbattn.tools.check.parts import check
 from imdbattn.tools.check.report import Outcome, as_text
+from imdbattn.tools.check.sheets import FOLDER as OWN_SHEETS
+from imdbattn.tools.check.sheets import OWN, load
 from imdbattn.tools.check.tables import PARTS, TABLES, Table
-
-from ..solutions.changes import CHANGES
-from ..solutions.mutations import MUTATIONS
 
 FOLDER = Path(__file__).parents[1] / "solutions"
 RIGHT, WRONG = sorted(FOLDER.glob("right/*.py")), sorted(FOLDER.glob("wrong/*.py"))
+SHEETS = sorted(FOLDER.glob("sheets/[!_]*.py"))
 LINEARS, SCORES = ((FOLDER / "right" / f"{name}.py").read_text() for name in ("linears", "scores"))
-LOOPS = {
-    "SelfAttention": "Attend",
-    "masked_mean": "pool",
-    "positional_encoding": "encode",
-    "PlainLayer": "Rung",
-}
-LOOPS |= {"test_accuracy": "accuracy"}
-# Checks that do not apply: the vectors that the last Linear reads are not recognized.
-UNKNOWN = {("fused", "cls-read"), ("multihead", "cls-read"), ("loops", "cls-read")}
-# Mistakes that the classifier shows, too, checked with it: they are still one finding. Others are
-# checked without it.
-WHOLE = {
-    change[3]
-    for change in CHANGES
-    if change[0] in ("no-key-mask", "nan-at-padding", "changes-its-input")
-}
+TITLES = {"textbook": "textbook", "lab": "lab", "self": "self-attention", "course": "Courses"}
+
+
+def mistakes() -> list[list[str]]:
+    """Those of mistakes.txt: file, part, finding, text of the file, text in its place."""
+    lines = (FOLDER / "mistakes.txt").read_text().splitlines()
+    rows = [line.split(" | ") for line in lines if not line.startswith("#")]
+    return [[*row[:3], *(text.replace("\\n", "\n") for text in row[3:])] for row in rows]
+
+
+MISTAKES = mistakes()
 
 
 @pytest.fixture(autouse=True)
@@ -69,19 +64,26 @@ def command(shell, tmp_path) -> Callable[..., subprocess.CompletedProcess]:
 
 
 @cache
-def messages_of(file: Path) -> list[dict]:
-    """Those of a solution of this folder, at which several tests look."""
-    return list(check(str(file), {}))
+def judged(file: Path) -> Outcome:
+    """That of a solution of this folder, at which several tests look."""
+    return outcome_of(file)
 
 
-def results(file: Path, names: dict[str, str] | None = None) -> list[dict]:
-    is_shared = FOLDER in file.parents and not names
-    return results_among(messages_of(file) if is_shared else list(check(str(file), names or {})))
+def outcome_of(file: Path, sheet: str | None = None) -> Outcome:
+    outcome = Outcome(str(file))
+    for message in check(str(file), {}, sheet):
+        outcome.take(message)
+    return outcome
 
 
-def results_among(messages: list[dict]) -> list[dict]:
-    assert messages[-1] == {"done": True}
-    return [message["result"] for message in messages if "result" in message]
+def results(file: Path) -> list[dict]:
+    outcome = judged(file) if FOLDER in file.parents else outcome_of(file)
+    assert (outcome.done, outcome.error) == (True, "")
+    return outcome.results
+
+
+def sentences(outcome: Outcome) -> str:
+    return " ".join(result["sentence"] for result in outcome.of(None))
 
 
 def findings(found: list[dict]) -> list[dict]:
@@ -119,31 +121,40 @@ def changed(part: str, old: str, new: str) -> str:
     assert old in right[start:], "the change is of a line that is not in the file"
     text = right[:start] + right[start:].replace(old, new, 1)
     text = text.replace("range(3))", "range(1))")  # layers
-    if part == "Classifier" or new in WHOLE:
-        return text
-    return related(without(text, "Classifier"), part)
+    return text if part == "Classifier" else related(without(text, "Classifier"), part)
 
 
 @pytest.mark.parametrize("file", RIGHT, ids=lambda file: file.stem)
 def test_correct_solutions_pass_all_checks(file):
-    found = results(file, LOOPS if file.stem == "loops" else None)
+    found = results(file)
     assert findings(found) == []
     assert all(result["sentence"].endswith(".") for result in found)
-    for result in found:  # only what the file does not have is not checked
-        assert (
-            result["held"]
-            or "has no argument" in result["sentence"]
-            or (file.stem, result["check"]) in UNKNOWN
-        ), result
+    unmade = [result["sentence"] for result in found if result["held"] is None]
+    assert all("has no argument" in one or "Where CLS is read" in one for one in unmade)
 
 
-def test_correct_solutions_with_all_parts_are_checked_by_all_rules():
-    found = [one for name in ("scores", "linears") for one in results(FOLDER / f"right/{name}.py")]
-    assert {(r["part"], r["check"]) for r in found} == {
-        (part, rule.name) for part in RULES for rule in RULES[part]
-    }
-    assert list(RULES) == list(PARTS)
-    assert all(result["held"] for result in found)
+@pytest.mark.parametrize("file", SHEETS, ids=lambda file: file.stem)
+def test_right_solutions_of_each_sheet_pass_without_names(file):
+    outcome = judged(file)
+    assert (findings(outcome.results), outcome.error, outcome.status) == ([], "", 0)
+    assert TITLES[file.stem.partition("_")[0]] in outcome.sheet
+
+
+@pytest.mark.parametrize(
+    ("file", "note"),
+    [
+        ("self_padding_mask", "batch_first=False, x is (T, B, D)"),
+        ("self_padding_mask", "the mask is True on padding"),
+        ("course_additive", "the mask is added to the scores"),
+        ("course_padding", "the mask is 1 on padding"),
+        ("textbook_classic", "Its argument X is changed in place"),
+        ("self_one_class", "Checked as ResidualLayer."),
+        ("self_lengths", "Results were not compared"),
+        ("self_lengths", "reads the largest of the words, not the mean."),
+    ],
+)
+def test_what_could_have_been_otherwise_is_noted(file, note):
+    assert note in sentences(judged(FOLDER / "sheets" / f"{file}.py"))
 
 
 @pytest.mark.parametrize("file", WRONG, ids=lambda file: file.stem)
@@ -157,49 +168,24 @@ def test_wrong_solutions_are_reported_by_name(file):
 
 
 @pytest.mark.parametrize(
-    ("expected", "part", "old", "new"),
+    ("file", "part", "expected", "old", "new"),
     [
-        pytest.param(*change, marks=pytest.mark.slow if number % 4 else ())
-        for number, change in enumerate(CHANGES)
+        pytest.param(*row, marks=pytest.mark.slow if number % 4 else ())
+        for number, row in enumerate(MISTAKES)
     ],
-    ids=[f"{change[1]}-{change[0]}" for change in CHANGES],
+    ids=["-".join(row[:3]) for row in MISTAKES],
 )
-def test_one_mistake_is_one_finding(expected, part, old, new, tmp_path):
-    (file := tmp_path / "mine.py").write_text(changed(part, old, new))
-    (found,) = findings(results(file))
-    assert (found["part"], found["finding"]) == (part, expected)
-    assert found["example"]
-
-
-@pytest.mark.parametrize(
-    ("file", "old", "new"),
-    [
-        pytest.param(f, *change, id=f"{f}-{what}", marks=pytest.mark.slow if number % 4 else ())
-        for number, (f, what, *change) in enumerate(MUTATIONS)
-    ],
-)
-def test_mutations_that_were_written_without_the_rules_are_refused(file, old, new, tmp_path):
-    text = (FOLDER / "right" / f"{file}.py").read_text()
-    assert old in text
-    (mine := tmp_path / "mine.py").write_text(text.replace(old, new, 1))
-    assert findings(results(mine, LOOPS if file == "loops" else None))
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("return self.head(pooled)", "return self.head(pooled) / 2 + self.head(pooled / 3) + 1"),
-        (
-            "x = layer(x, mask)",
-            "x = torch.cat([layer(*one) for one in zip(x.split(1), mask.split(1))])",
-        ),
-        ("nn.Linear(width, classes)", "torch.jit.script(nn.Linear(width, classes))"),
-    ],
-    ids=["affine", "each-review", "scripted"],
-)
-def test_unusual_classifiers_pass(old, new, tmp_path):
-    (file := tmp_path / "mine.py").write_text(changed("Classifier", old, new))
-    assert findings(results(file)) == []
+def test_mistakes_are_reported_by_name(file, part, expected, old, new, tmp_path):
+    if file.startswith("right"):
+        text = changed(part, old, new)
+    else:
+        right = (FOLDER / f"{file}.py").read_text()
+        assert old in right
+        text = right.replace(old, new, 1)
+    (mine := tmp_path / "mine.py").write_text(text)
+    found = findings(results(mine))
+    assert (part, expected) in [(one["part"], one["finding"]) for one in found]
+    assert all(one["example"] for one in found)
 
 
 def test_a_scripted_module_is_checked(tmp_path):
@@ -221,7 +207,7 @@ def test_a_mistake_blocks_the_checks_that_depend_on_it():
 
 def test_an_exception_in_the_checker_is_no_finding(monkeypatch):
     monkeypatch.setitem(TABLES, "masked_mean", Table({}, {"y": "unknown"}, []))
-    found = results_among(list(check(str(FOLDER / "wrong" / "padding_in_mean.py"), {})))
+    found = outcome_of(FOLDER / "wrong" / "padding_in_mean.py").results
     (reference,) = [result for result in found if result["check"] == "reference"]
     assert (reference["held"], reference["finding"]) == (None, "not-checked")
     assert "the checker raised NameError" in reference["sentence"]
@@ -238,27 +224,13 @@ def test_an_error_in_one_part_does_not_block_the_others(tmp_path):
     assert names == {("SelfAttention", "no-key-mask"), ("ResidualLayer", "no-norm")}
 
 
-def test_a_part_may_call_a_wrong_part_by_keywords(tmp_path):
-    text = SCORES.replace(
-        "scores.masked_fill(~words, -1e9).softmax(dim=-1)", "scores.softmax(dim=-1)"
-    )
-    text = text.replace(
-        "scores.masked_fill(~mask, -1e9).softmax(dim=1)",
-        "masked_softmax(scores[:, None], valid_lengths=mask.sum(1))[:, 0]",
-    )
-    assert text.count("masked_softmax") == 2
-    (file := tmp_path / "mine.py").write_text(text)
-    assert {result["part"] for result in findings(results(file))} == {"masked_softmax"}
-
-
 def test_the_document_shows_what_is_printed():
     document = (FOLDER.parents[1] / "docs" / "check.md").read_text()
     shown = re.findall(r"/wrong/(\w+\.py)\).*?```text\n(.*?)```", document, re.DOTALL)
     assert len(shown) == 3
     for name, text in shown:
-        outcome = Outcome(name)
-        for message in check(str(FOLDER / "wrong" / name), {}):
-            outcome.take(message)
+        outcome = outcome_of(FOLDER / "wrong" / name)
+        outcome.file = name
         lines = as_text(outcome).splitlines()
         kept = (
             lines
@@ -266,6 +238,106 @@ def test_the_document_shows_what_is_printed():
             else [line for line in lines if not line.startswith("ok")][1:]
         )
         assert text.splitlines() == kept, name
+
+
+# --- sheets ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("said", ["True marks the words.", "1 for words and 0 for pads", ""])
+@pytest.mark.parametrize("masked", ["mask", "~mask"])
+def test_what_a_docstring_says_about_a_mask_decides_nothing(said, masked, tmp_path):
+    (file := tmp_path / "mine.py").write_text(
+        "def scaled_dot_product_attention(query, key, value, mask):\n"
+        f"    '''{said}'''\n"
+        "    scores = query @ key.mT * query.shape[-1] ** -0.5\n"
+        f"    return scores.masked_fill({masked}, -1e9).softmax(-1) @ value\n"
+    )
+    outcome = outcome_of(file)
+    assert outcome.status == 0
+    on = "padding" if masked == "mask" else "words"
+    assert f"the mask is True{', or 1,' * (on == 'words')} on {on}" in sentences(outcome)
+
+
+def test_points_and_requirements_go_by_the_kind_of_a_part(here, tmp_path):
+    text = (FOLDER / "sheets" / "self_cls.py").read_text()
+    (tmp_path / "mine.py").write_text(text)
+    points = "SelfAttention: 4\nResidualLayer: 3\nmodel: 2\nPositionalEncoding: 1\n"
+    (tmp_path / "points.yaml").write_text(points.replace("PositionalEncoding: 1\n", ""))
+    done = here("mine.py", "--points", "points.yaml", "--require", "SentimentModel,ResidualBlock")
+    assert (done.returncode, "9 of 9 points." in done.stdout) == (0, True), done.stdout
+    (tmp_path / "mine.py").write_text(text.replace(".softmax(-1)", ".softmax(1)"))
+    done = here("mine.py", "--points", "points.yaml")
+    assert (done.returncode, "7 of 9 points." in done.stdout) == (1, True)
+
+
+def test_only_parts_of_the_sheet_are_listed_as_absent():
+    text = as_text(judged(FOLDER / "sheets" / "self_cls.py"))
+    assert "Not in the file: masked_mean.\n" in text
+
+
+SOFT = "import torch\n\ndef soft(a, n):\n    return {}\n"
+RIGHT_SOFT = "a.masked_fill(torch.arange(a.shape[-1]) >= n[:, None, None], -1e9).softmax(-1)"
+MINE = """title: My sheet
+parts:
+  soft:
+    rules: masked_softmax
+    signature: soft(a, n)
+    calls: {a: scores, n: valid_lengths}
+    change: Mask first.
+    stub: "def soft(a, n):\\n    raise NotImplementedError"
+"""
+
+
+def test_a_teacher_adds_a_sheet_as_a_yaml_file(here, tmp_path):
+    (tmp_path / "my_sheet.yaml").write_text(MINE)
+    (tmp_path / "right.py").write_text(SOFT.format(RIGHT_SOFT))
+    (tmp_path / "wrong.py").write_text(SOFT.format("a.softmax(-1)"))
+    options = ["--sheet", "my_sheet.yaml", "--json"]
+    done = here("right.py", *options)
+    assert (done.returncode, done.stderr) == (0, "")
+    done = here("wrong.py", *options, "--require", "soft")
+    (found,) = [one for one in json.loads(done.stdout)["checks"] if one["held"] is False]
+    assert (found["part"], found["finding"]) == ("soft", "lengths-ignored")
+    assert found["fix"].endswith(" As a whole: Mask first.")
+    assert "def soft(a, n):" in here("--stub", "my_sheet.yaml").stdout
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "error"),
+    [
+        ("masked_softmax", "masked_softmx", "there are no rules 'masked_softmx'"),
+        ("change", "chance", "the key 'chance'"),
+        ("calls: {a: scores, n: valid_lengths}", "calls:", "calls"),
+        ("change", "names: ['soft(']\n    change", r"'soft\(' is no regular expression"),
+        ("change", "sizes: 3\n    change", "sizes is names with what is given for them"),
+    ],
+)
+def test_a_sheet_with_a_mistake_is_refused_by_name(old, new, error, tmp_path):
+    (file := tmp_path / "my_sheet.yaml").write_text(MINE.replace(old, new, 1))
+    with pytest.raises(UserError, match=error):
+        load(str(file))
+
+
+@pytest.mark.parametrize("sheet", OWN)
+def test_the_stub_of_a_sheet_is_recognized_and_unwritten(sheet, here, tmp_path):
+    (file := tmp_path / "stub.py").write_text(here("--stub", sheet).stdout)
+    outcome = outcome_of(file)
+    assert outcome.sheet == load(sheet).title
+    assert {one["finding"] for one in findings(outcome.results)} == {"not-written-yet"}
+
+
+@pytest.mark.parametrize("value", ["note", "wrong"])
+def test_a_sheet_decides_whether_a_review_without_words_may_be_nan(value, tmp_path):
+    text = (OWN_SHEETS / "self_attention.yaml").read_text()
+    rules = "rules: Model\n"
+    assert text.count(rules) == 1
+    (sheet := tmp_path / "my_sheet.yaml").write_text(
+        text.replace(rules, f"{rules}    without_words: {value}\n")
+    )
+    text = (FOLDER / "sheets" / "self_padding_mask.py").read_text()
+    (file := tmp_path / "mine.py").write_text(text.replace(".clamp(min=1.0)", ""))
+    found = [one["finding"] for one in findings(outcome_of(file, str(sheet)).results)]
+    assert found == ["nan-without-words"] * (value == "wrong")
 
 
 # --- the command ----------------------------------------------------------------------------------
@@ -312,7 +384,7 @@ def test_json_is_one_object_with_the_same_status(command, tmp_path):
     assert page["score"] == {"held": 3, "of": 4}
     assert page["printed"] == "seen"
     keys = {"part", "check", "held", "finding", "sentence", "example", "fix"}
-    assert all(set(result) - {"line"} == keys for result in page["checks"])
+    assert all(set(result) == keys for result in page["checks"])
 
 
 @pytest.mark.slow
@@ -527,15 +599,15 @@ def graded(here, tmp_path) -> Callable[..., subprocess.CompletedProcess]:
 
 def test_points_count_checks_that_could_be_made(graded):
     page = json.loads(graded("--format", "gradescope", "--points", "points.yaml").stdout)
-    assert page["score"] == 8 * 4 / 5 + 2
+    assert page["score"] == 8 / 2 + 2, "a part that computes another function has at most half"
     assert {test["name"]: (test.get("score"), test["max_score"]) for test in page["tests"]} == {
-        "SelfAttention": (6.4, 8),
+        "SelfAttention": (4, 8),
         "masked_mean": (2, 2),
         "PlainLayer": (0, 1),
     }
     assert all(test["visibility"] == "visible" for test in page["tests"])
     assert "softmax-over-queries" in page["tests"][0]["output"]
-    assert "8.4 of 11 points." in page["output"]
+    assert "6 of 11 points." in page["output"]
 
 
 @pytest.mark.slow
@@ -576,7 +648,7 @@ def test_several_files_are_rows(graded, tmp_path):
         "11",
         "14",
         "4",
-        "8.4",
+        "6.0",
         "11",
     ]
     assert mine["findings"].startswith("SelfAttention: softmax-over-queries; positional_encoding: ")

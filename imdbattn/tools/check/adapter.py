@@ -18,15 +18,14 @@ from imdbattn.tools.check.sheets import (
     parameters_of,
     unknown_among,
 )
-from imdbattn.tools.check.tables import SIGNATURES
 
 
 class Adapter:
     """An entry of a sheet for one class or function, called in one of its ways."""
 
-    def __init__(self, entry: Entry, kind: str) -> None:
+    def __init__(self, entry: Entry, signature: str) -> None:
         self.entry, self.way = entry, entry.ways[0]
-        call = SIGNATURES[kind].partition(": ")[2].partition(" ->")[0]
+        call = signature.partition(": ")[2].partition(" ->")[0]
         self.given = re.findall(r"(\w+)(?:,|$| \()", re.sub(r"\([^)]*\)", "(", call))
         self.sizes: dict[str, int] = {}
         self.widths: dict[str, int] = {}  # instead of the usual ones
@@ -39,10 +38,11 @@ class Adapter:
         self.latest: list[tuple[str, Tensor, Tensor]] = []
         self.unchecked = ""  # why the part is not checked by itself
         self.settled = False  # whether the way is the solution's
-        # of affine.computed and of references, by the way, the default type and sizes
-        self.computed: dict[tuple[object, ...], list[Tensor]] = {}
-        self.prepared: dict[tuple[object, ...], Any] = {}
-        self.compared: dict[tuple[object, ...], str | Exception] = {}
+
+    @property
+    def state(self) -> tuple[object, ...]:
+        """What the results depend on besides the solution."""
+        return id(self.way), tuple(self.widths.items()), self.masked
 
     def build(self, make: Callable[..., Any], sizes: dict[str, int], **names: Any) -> Any:
         """The module that the sheet describes."""

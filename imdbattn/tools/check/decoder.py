@@ -17,36 +17,21 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 import imdbattn.tools.check.instead as instead
-from imdbattn.tools.check.numbers import (
-    Mistake,
-    NotChecked,
-    StudentError,
-    mistake,
-    named,
-    normal,
-    same,
-)
-from imdbattn.tools.check.operations import (
-    Operation,
-    Operations,
-    is_of_attention,
-    require_known,
-    require_scale,
-    require_softmax,
-    softmaxes,
-)
-from imdbattn.tools.check.part import Part, Recorder, net_of, student
-from imdbattn.tools.check.rules import require_no_lists, require_shape
-from imdbattn.tools.check.tables import describe
+from imdbattn.tools.check import rules
+from imdbattn.tools.check.adapter import hidden_size
+from imdbattn.tools.check.numbers import NotChecked, StudentError, mistake, named, normal, same
+from imdbattn.tools.check.part import Part, Recorder, Rule, net_of, randomize, student
+from imdbattn.tools.check.sheets import parameters_of
 
 REVIEWS, STEPS, WORDS = 3, 4, 5
 LENGTHS = (5, 2, 3)  # of the encoder's reviews
 LAYERS, WIDTH, VOCABULARY = 2, 8, 11
-SHAPE = {"B": REVIEWS, "T": WORDS, "H": 2}  # as for require_known
 EXACT = 1e-6  # a smaller effect is none
-ATTENTIONS = ("AdditiveAttention", "scaled_dot_product_attention")
 WITHOUT_WEIGHTS = "no weights (B, T) were recognized"
 LENGTH = re.compile(".*(len|seq|steps|max).*", re.IGNORECASE)  # names of a number of steps
+# patterns of the names of arguments
+TOKENS = re.compile("y|.*([xX]|tok|word|mot|char|inp|ids|entree|jeton|tgt|trg|target|cible).*")
+HIDDEN = re.compile("[hs]|h_.*|.*(hid|stat|etat|état|memo).*")
 
 
 class Memory(NamedTuple):
@@ -86,14 +71,15 @@ def changed_at(tokens_BS: Tensor, step: int, vocabulary: int) -> Tensor:
 class Decoding:
     """A module that turns tokens (B, S) into logits (B, S, V), however it is called."""
 
-    def __init__(self, part: Part) -> None:
-        self.part, self.net = part, made(part)
-        self.is_textbook = part.kind == "Decoder"
+    def __init__(self, part: Part, seed: int = 0) -> None:
+        self.part, self.net = part, made(part, seed)
+        self.is_textbook = part.kind.name == "Decoder"
         self.vocabulary, self.source_BT, self.constant = VOCABULARY, torch.empty(0), ""
         if self.is_textbook:
             self.memory = memory_of(self.net)
-            student(self.once)
-            self.net = materialized(self.net)
+            student(self.once)  # the parameters of lazy layers exist now, if they are used
+            made_now = [p for p in self.net.parameters() if not nn.parameter.is_lazy(p)]
+            randomize(nn.ParameterList(made_now), seed)
             return
         sizes = [m.num_embeddings for m in self.net.modules() if isinstance(m, nn.Embedding)]
         tables = [p for p in self.net.parameters(recurse=False) if p.ndim == 2]
@@ -101,9 +87,8 @@ class Decoding:
         if not sizes:
             raise NotChecked("It was not checked: the model has no nn.Embedding.")
         self.vocabulary = min(sizes)
-        self.source_BT = (torch.arange(REVIEWS * WORDS).view(REVIEWS, WORDS) * 7 + 2) % (
-            self.vocabulary
-        )
+        words = torch.arange(REVIEWS * WORDS).view(REVIEWS, WORDS) * 7 + 2
+        self.source_BT = words % self.vocabulary
         self.find_constant()
 
     def find_constant(self) -> None:
@@ -136,57 +121,35 @@ class Decoding:
     def once(self) -> Any:
         return self(target(self.vocabulary))
 
-    def with_gradients(self) -> Tensor:
-        """The result as it is returned, not detached."""
-        tokens_BS = target(self.vocabulary)
-        if self.is_textbook:
-            y = self.net(tokens_BS, self.start(self.memory))
-        else:
-            with self.steps_of(tokens_BS):
-                y = self.net(self.source_BT, tokens_BS)
-        first: Tensor = y[0] if isinstance(y, tuple | list) else y
-        return first
-
     def start(self, memory: Memory) -> Any:
         states = memory.states[0] if len(memory.states) == 1 else tuple(memory.states)
         return self.net.init_state((memory.outputs_BTH.transpose(0, 1), states), memory.lengths_B)
 
-    def __call__(self, tokens_BS: Tensor, given: Any = None) -> Tensor:
-        """given: other memory, or another source, than the usual one."""
+    def with_gradients(self, tokens_BS: Tensor, given: Any = None) -> Any:
+        """The result as it is returned, not detached."""
         if self.is_textbook:
             state = student(self.start, self.memory if given is None else given)
             y = student(self.net, tokens_BS, state)
         else:
             with self.steps_of(tokens_BS):
                 y = student(self.net, self.source_BT if given is None else given, tokens_BS)
-        y = y[0] if isinstance(y, tuple | list) and y else y
+        return y[0] if isinstance(y, tuple | list) and y else y
+
+    def __call__(self, tokens_BS: Tensor, given: Any = None) -> Tensor:
+        """given: other memory, or another source, than the usual one."""
+        y = self.with_gradients(tokens_BS, given)
         if not self.is_textbook and isinstance(y, Tensor) and y.ndim == 2:
-            y = by_review(y, tokens_BS, self.source_BT if given is None else given)
+            # as the lab returns them; a model that decodes the encoder's words returns (B * T, V)
+            for words in (tokens_BS, self.source_BT if given is None else given):
+                if len(y) == words.numel():
+                    y = y.view(*words.shape, -1)
+                    break
         if not isinstance(y, Tensor) or y.ndim != 3:
             shape = (*tokens_BS.shape, self.vocabulary)
-            require_shape(y, shape, f"For tokens {tuple(tokens_BS.shape)}, the result", self.part)
+            rules.require_shape(
+                y, shape, f"For tokens {tuple(tokens_BS.shape)}, the result", self.part
+            )
         return y.detach()
-
-
-def by_review(y: Tensor, tokens_BS: Tensor, source_BT: Tensor) -> Tensor:
-    """Logits (B * S, V), as the lab returns them, are returned as (B, S, V); others unchanged.
-
-    A model that decodes the encoder's words returns (B * T, V), which becomes (B, T, V).
-    """
-    for words in (tokens_BS, source_BT):
-        if len(y) == words.numel():
-            return y.view(*words.shape, -1)
-    return y
-
-
-def materialized(net: nn.Module) -> nn.Module:
-    """The module with random parameters; those of lazy layers exist now, if they are used."""
-    for number, parameter in enumerate(net.parameters()):
-        if nn.parameter.is_lazy(parameter):
-            continue
-        torch.default_generator.manual_seed(100 + number)
-        nn.init.normal_(parameter, std=(1, *parameter.squeeze().shape)[-1] ** -0.5)
-    return net
 
 
 def require_effect(finding: str, first: Tensor, second: Tensor, **values: object) -> None:
@@ -204,7 +167,7 @@ def logits_shape(part: Part) -> None:
         right = (reviews, steps, VOCABULARY if decoding.is_textbook else y.shape[-1])
         if y.shape[:2] == right[:2] and y.shape != right:
             registered(part)
-        require_shape(y, right, f"For tokens ({reviews}, {steps}), the result", part)
+        rules.require_shape(y, right, f"For tokens ({reviews}, {steps}), the result", part)
 
 
 def repeatable(part: Part) -> None:
@@ -216,33 +179,38 @@ def repeatable(part: Part) -> None:
 
 
 def registered(part: Part) -> None:
-    """Every layer is registered, and used."""
+    """Every layer and every weight is registered, and used."""
     decoding = Decoding(part)
-    require_no_lists(decoding.net)
+    net = decoding.net
+    rules.require_no_lists(net)
+    rules.require_parameters(net, Decoding(part, seed=1).net, decoding.once)
+    decoding = Decoding(part)
     calls: set[nn.Module] = set()
     with nn.modules.module.register_module_forward_hook(lambda module, *_: calls.add(module)):
-        y = student(decoding.with_gradients)
+        y = decoding.with_gradients(target(decoding.vocabulary))
     if not y.requires_grad:
-        return
+        raise mistake("no-gradient", count="All", names="the result has no gradient")
     student(lambda: y.square().sum().backward())
     method = getattr(type(decoding.net), "get_context_vector", None)
     if method is not None and method.__module__ == instead.__name__:
         return  # it was replaced by a right one, which does not use them
     for name, module in decoding.net.named_modules():
-        is_linear = isinstance(module, nn.Linear) and module not in calls
-        if is_linear and module.weight.grad is None:
+        own = list(module.parameters(recurse=False))
+        is_layer = isinstance(module, nn.Linear | nn.RNNBase | nn.RNNCellBase | nn.Embedding)
+        if is_layer and all(p.grad is None for p in own if p.requires_grad) and own:
             if decoding.is_textbook and is_without_attention(decoding):
                 return  # the rule of the context says it
+            if module in calls and not decoding.is_textbook:
+                continue
             raise mistake("layer-not-used", name=name)
+    own = [p for name, p in decoding.net.named_parameters(recurse=False) if p.requires_grad]
+    if any(p.ndim == 2 and p.grad is None for p in own):
+        raise mistake("no-gradient", count=len(own), names="a matrix of the model")
 
 
 def is_without_attention(decoding: Decoding) -> bool:
     """Whether the context is the same for all states."""
-    try:
-        require_weights(decoding)
-    except Mistake:
-        return True
-    return False
+    return context_without_attention(decoding) != ""
 
 
 def returns_logits(part: Part) -> None:
@@ -273,32 +241,7 @@ def batch(part: Part) -> None:
         return
     if same(together, alone.transpose(0, 1).reshape(together.shape)):
         raise mistake("results-reshaped", alone, together)
-    if decoding.is_textbook:
-        outputs = decoding.memory.outputs_BTH
-        reshaped = outputs.transpose(0, 1).reshape(outputs.shape)
-        state = student(decoding.start, decoding.memory)
-        if any(isinstance(x, Tensor) and same(x, reshaped) for x in tree_leaves(state)):
-            raise mistake("outputs-reshaped", alone, together)
-    require_batch_first(decoding, alone, together)
-    with Operations() as operations:
-        decoding.once()
-    require_known(operations.made, SHAPE, [WORDS] * REVIEWS, is_scaled=False)
     raise named("depends-on-batch", "depends-on-batch-in-decoder", alone, together)
-
-
-def require_batch_first(decoding: Decoding, alone: Tensor, together: Tensor) -> None:
-    """Raises Mistake if a recurrent layer takes the axis of reviews for that of words."""
-
-    def keep(module: nn.Module, given: tuple[Any, ...]) -> None:
-        is_time_first = isinstance(module, nn.RNNBase) and not module.batch_first
-        x = given[0] if given else None
-        if is_time_first and isinstance(x, Tensor) and x.shape[:2] in reviews_first:
-            name = next(key for key, one in decoding.net.named_modules() if one is module)
-            raise mistake("not-batch-first", alone, together, name=name)
-
-    reviews_first = [(REVIEWS, WORDS), (REVIEWS, STEPS), (REVIEWS, 1)]
-    with nn.modules.module.register_module_forward_pre_hook(keep):
-        decoding.once()
 
 
 def steps(part: Part) -> None:
@@ -343,12 +286,116 @@ def encoder(part: Part) -> None:
         raise mistake("encoder-not-used", y)
 
 
+# --- states ---------------------------------------------------------------------------------------
+
+
+class Calls:
+    """What the methods and recurrent layers of a model are given and return, within a with block.
+
+    contexts: of get_context_vector, the state that it is given and its result. states: of each call
+    of a recurrent layer or cell, the states before and after it, (h,) or (h, c), and its outputs.
+    """
+
+    def __init__(self, net: nn.Module) -> None:
+        self.net = net
+        self.contexts: list[tuple[Tensor, Tensor]] = []
+        self.states: list[tuple[nn.Module, list[Tensor], list[Tensor]]] = []
+        self.outputs: list[tuple[Any, Any]] = []
+
+    def __enter__(self) -> "Calls":
+        register = nn.modules.module.register_module_forward_hook
+        self.handle = register(self.keep, with_kwargs=True)
+        method = getattr(self.net, "get_context_vector", None)
+        if method is not None:
+            object.__setattr__(self.net, "get_context_vector", partial(self.context, method))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.handle.remove()
+        vars(self.net).pop("get_context_vector", None)
+
+    def context(self, method: Callable[..., Any], *given: Any, **named: Any) -> Any:
+        y = method(*given, **named)
+        state = [*given, *named.values()][-1]
+        state = state[0] if isinstance(state, tuple | list) else state
+        if isinstance(y, Tensor) and isinstance(state, Tensor):
+            self.contexts.append((state.detach().clone(), y.detach().clone()))
+        return y
+
+    def keep(self, module: nn.Module, given: Any, named: Any, y: Any) -> None:
+        if isinstance(module, nn.RNNBase | nn.RNNCellBase):
+            rest = [*given[1:], *named.values()]
+            after = y if isinstance(module, nn.RNNCellBase) else y[1]
+            before = rest[0] if rest else None
+            self.states.append((module, state_kept(before), state_kept(after)))
+            self.outputs.append((module, y))
+
+
+def state_kept(state: Any) -> list[Tensor]:
+    """Copies of h, or of h and c; none if there is no state."""
+    tensors = [x for x in tree_leaves(state) if isinstance(x, Tensor)]
+    return [x.detach().clone() for x in tensors]
+
+
+def state_carried(part: Part) -> None:
+    """Each step of the decoder starts with the state after the step before, the first with that of
+    the encoder.
+    """
+    decoding = Decoding(part)
+    with Calls(decoding.net) as calls:
+        decoding.once()
+    by_layer: dict[int, list[tuple[list[Tensor], list[Tensor]]]] = {}
+    for module, before, after in calls.states:
+        by_layer.setdefault(id(module), []).append((before, after))
+    for rows in by_layer.values():
+        if len(rows) != STEPS:
+            continue
+        for step, ((_, after), (before, _)) in enumerate(itertools.pairwise(rows), 2):
+            before = before or [torch.zeros_like(x) for x in after]
+            for what, old, new in zip(("hidden state", "cell"), after, before, strict=False):
+                if old.shape == new.shape and not same(old, new, 1e-6):
+                    raise mistake("state-of-another-step", new, old, step=step, what=what)
+    if not decoding.is_textbook and len({id(module) for module, _, _ in calls.states}) == 2:
+        encoder, _, last = calls.states[0]
+        _, before, _ = next(one for one in calls.states if one[0] is not encoder)
+        require_encoder_state(last, before)
+
+
+def require_encoder_state(last: list[Tensor], before: list[Tensor]) -> None:
+    """Raises Mistake if the decoder does not start with the encoder's last state, and cell."""
+    if not before or not any(bool(x.any()) for x in before):
+        raise mistake("encoder-state-not-used", what="state")
+    if len(last) == len(before) == 2:
+        for x, what in zip(before, ("hidden state", "cell"), strict=True):
+            if not bool(x.any()):
+                raise mistake("encoder-state-not-used", what=what)
+        h, c, new_h, new_c = (x.flatten() for x in (*last, *before))
+        if same(h, new_c) and same(c, new_h):
+            raise mistake("encoder-state-exchanged", new_h, h)
+
+
+def carried(part: Part) -> None:
+    """One call for all words gives the results of calls word by word, with the returned state."""
+    decoding = Decoding(part)
+    tokens = target(decoding.vocabulary)
+    y, state = decoding(tokens), student(decoding.start, decoding.memory)
+    single = []
+    for step in range(STEPS):
+        result = student(decoding.net, tokens[:, step : step + 1], state)
+        if not isinstance(result, tuple | list) or len(result) < 2:
+            raise mistake("state-not-returned", y[0, 0], y[0, 1])
+        state = result[1]
+        single.append(result[0].detach())
+    if not same(z := torch.cat(single, 1), y):
+        raise mistake("state-not-returned", z, y)
+
+
 # --- attention ------------------------------------------------------------------------------------
 
 
 def weights_of(decoding: Decoding, given: Any = None, tokens: Tensor | None = None) -> list[Tensor]:
     """The weights over the encoder's words, (B, T), of each step: tensors that are not negative and
-    sum to 1 along an axis of T words. Equal ones that follow each other count once.
+    sum to 1 along an axis of T words. Equal ones count once.
     """
     with Recorder() as recorder:
         decoding(target(decoding.vocabulary) if tokens is None else tokens, given)
@@ -373,96 +420,18 @@ def steps_of(x: Tensor) -> list[Tensor]:
     return [x_BT if x_BT.shape[-1] == WORDS else x_BT.mT]
 
 
-class Calls:
-    """What the methods and recurrent layers of a model are given and return, within a with block.
-
-    contexts: of get_context_vector, the state that it is given and its result. states: of each call
-    of a decoder's recurrent layer or cell, the states before and after it, (h,) or (h, c).
-    """
-
-    def __init__(self, decoding: Decoding) -> None:
-        self.net = decoding.net
-        self.contexts: list[tuple[Tensor, Tensor]] = []
-        self.states: list[tuple[nn.Module, list[Tensor], list[Tensor]]] = []
-        self.outputs: list[Tensor | None] = []  # of each call of a recurrent layer, (B, T, H)
-
-    def __enter__(self) -> "Calls":
-        register = nn.modules.module.register_module_forward_hook
-        self.handle = register(self.keep, with_kwargs=True)
-        method = getattr(self.net, "get_context_vector", None)
-        if method is not None:
-            object.__setattr__(self.net, "get_context_vector", partial(self.context, method))
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.handle.remove()
-        vars(self.net).pop("get_context_vector", None)
-
-    def context(self, method: Callable[..., Any], *given: Any, **named: Any) -> Any:
-        y = method(*given, **named)
-        state = [*given, *named.values()][-1]
-        state = state[0] if isinstance(state, tuple | list) else state
-        if isinstance(y, Tensor) and isinstance(state, Tensor):
-            self.contexts.append((state.detach().clone(), y.detach().clone()))
-        return y
-
-    def keep(self, module: nn.Module, given: Any, named: Any, y: Any) -> None:
-        if not isinstance(module, nn.RNNBase | nn.RNNCellBase):
-            return
-        rest = [*given[1:], *named.values()]
-        after = y if isinstance(module, nn.RNNCellBase) else y[1]
-        before = rest[0] if rest else None
-        self.states.append((module, state_kept(before), state_kept(after)))
-        is_batched = isinstance(module, nn.RNNBase) and isinstance(y[0], Tensor) and y[0].ndim == 3
-        outputs = y[0].detach() if is_batched else None
-        if outputs is not None and not module.batch_first:
-            outputs = outputs.transpose(0, 1)
-        self.outputs.append(outputs)
-
-
-def state_kept(state: Any) -> list[Tensor]:
-    """Copies of h, or of h and c; none if there is no state."""
-    tensors = [x for x in tree_leaves(state) if isinstance(x, Tensor)]
-    return [x.detach().clone() for x in tensors]
-
-
-@contextmanager
-def known_attention(part: Part) -> Iterator[bool]:
-    """Within a with block, the file's classes of attention are right ones, whose weights are
-    recognized. Yields whether there are any.
-    """
-    before = dict(part.own)
-    for other in part.others:
-        if isinstance(other.make, type) and other.kind in ATTENTIONS:
-            right = instead.instead(other)
-            part.own.update({name: right for name, one in before.items() if one is other.make})
-    try:
-        yield any(part.own[name] is not one for name, one in before.items())
-    finally:
-        part.own.update(before)
-
-
-def of_weights(rule: Callable[[Part], None], part: Part) -> None:
-    """The rule; with a right attention in the file if no weights are recognized with its own."""
-    try:
-        rule(part)
-    except NotChecked as reason:
-        if WITHOUT_WEIGHTS in str(reason):
-            with known_attention(part) as is_replaced:
-                if is_replaced:
-                    return rule(part)
-        raise
+def distinct(tensors: list[Tensor]) -> list[Tensor]:
+    found: list[Tensor] = []
+    for x in tensors:
+        if not any(same(x, y) for y in found):
+            found.append(x)
+    return found
 
 
 def context(part: Part) -> None:
     """The context is computed anew at each step, from the state of that step."""
-    of_weights(new_context, part)
-
-
-def new_context(part: Part) -> None:
-    """As context, for an attention whose weights are recognized."""
     decoding = Decoding(part)
-    with Calls(decoding) as calls:
+    with Calls(decoding.net) as calls:
         decoding.once()
     found = weights_of(decoding)
     if len(calls.contexts) >= STEPS:  # it is called at each step: are the states those of the step?
@@ -470,9 +439,8 @@ def new_context(part: Part) -> None:
     if not found and not calls.contexts:
         if not decoding.is_textbook and not hasattr(decoding.net, "get_context_vector"):
             raise NotChecked("The model has no attention: its context was not checked.")
-        if decoding.is_textbook:
-            require_weights(decoding)
-            require_known_attention(decoding)
+        if decoding.is_textbook and (what := context_without_attention(decoding)):
+            raise mistake("context-without-attention", decoding.once(), what=what)
         raise NotChecked(f"The context was not checked: {WITHOUT_WEIGHTS}.")
     if len(found) < STEPS:
         weights = weights_of(decoding) or [y for _, y in calls.contexts]
@@ -482,69 +450,12 @@ def new_context(part: Part) -> None:
     for state, _ in calls.contexts:
         if any(state.shape == cell.shape and same(state, cell, 1e-6) for cell in cells):
             raise mistake("query-of-the-cell", state, cells[0])
-    if decoding.is_textbook:
-        with Operations() as operations:
-            decoding.once()
-        require_outputs_averaged(decoding, operations.made, found)
-        require_known_scale(operations.made)
 
 
-def require_known_scale(made: list[Operation]) -> None:
-    """Raises Mistake if products of queries and keys are multiplied by another number than
-    1 / sqrt(d); they may have no scale.
+def context_without_attention(decoding: Decoding) -> str:
+    """What the context is, if it is the same for all states: the mean of the outputs, or one of
+    them; "" if it is not.
     """
-    for one in softmaxes(made):
-        if is_of_attention(one, SHAPE):
-            try:
-                require_scale(one, made[: one.place], SHAPE)
-            except Mistake as found:
-                if found.args[0] == "wrong-scale":
-                    raise
-
-
-def require_outputs_averaged(
-    decoding: Decoding, made: list[Operation], weights: list[Tensor]
-) -> None:
-    """Raises Mistake if the weights (B, T) are applied to what is added to the query for the
-    scores: the projected keys.
-    """
-    averaged = [
-        x
-        for one in made
-        if one.name in ("bmm", "mul") and has_one_of(one.given, weights)
-        for x in one.given
-        if isinstance(x, Tensor) and x.numel() == decoding.memory.outputs_BTH.numel()
-    ]
-    for one in made:
-        for x in one.given if one.name == "add" else ():
-            keys = [y for y in averaged if isinstance(x, Tensor) and is_equal(x, y)]
-            if keys and not is_equal(keys[0], decoding.memory.outputs_BTH):
-                raise mistake("keys-not-outputs", keys[0], decoding.memory.outputs_BTH)
-
-
-def has_one_of(given: list[Any], weights: list[Tensor]) -> bool:
-    """Whether one of these arguments is one of the weights, in another shape."""
-    tensors = [x for x in given if isinstance(x, Tensor)]
-    return any(is_equal(x, y) for x in tensors for y in weights)
-
-
-def is_equal(x: Tensor, y: Tensor) -> bool:
-    """Whether they have the same numbers in the same order."""
-    if not x.is_floating_point() or x.numel() != y.numel():
-        return False
-    return same(x.flatten(), y.flatten(), EXACT)
-
-
-def require_known_attention(decoding: Decoding) -> None:
-    """Raises Mistake if the operations show why no weights are recognized."""
-    with Operations() as operations:
-        decoding.once()
-    require_softmax(operations.made)
-    require_known(operations.made, SHAPE, [WORDS] * REVIEWS, is_scaled=False)
-
-
-def require_weights(decoding: Decoding) -> None:
-    """Raises Mistake if the context is the same for all states: the mean of the outputs, or one."""
     outputs, states, lengths_B = decoding.memory
     assert lengths_B is not None
     is_word = (torch.arange(WORDS) < lengths_B[:, None])[..., None].to(outputs)
@@ -555,68 +466,12 @@ def require_weights(decoding: Decoding) -> None:
         "the first output": outputs[:, :1],
         "the output of the last word": outputs[torch.arange(REVIEWS), lengths_B - 1][:, None],
     }
-    y = decoding.once()
-    tokens = target(decoding.vocabulary)
+    y, tokens = decoding.once(), target(decoding.vocabulary)
     for what, context in same_for_all.items():
         memory = Memory(context.expand_as(outputs), states, lengths_B)
         if same(y, decoding(tokens, memory)):
-            raise mistake("context-without-attention", y, what=what)
-
-
-def distinct(tensors: list[Tensor]) -> list[Tensor]:
-    found: list[Tensor] = []
-    for x in tensors:
-        if not any(same(x, y) for y in found):
-            found.append(x)
-    return found
-
-
-def state_carried(part: Part) -> None:
-    """Each step of the decoder starts with the state after the step before, the first with that of
-    the encoder.
-    """
-    decoding = Decoding(part)
-    with Calls(decoding) as calls:
-        decoding.once()
-    by_layer: dict[int, list[tuple[list[Tensor], list[Tensor]]]] = {}
-    for module, before, after in calls.states:
-        by_layer.setdefault(id(module), []).append((before, after))
-    for rows in by_layer.values():
-        if len(rows) != STEPS:
-            continue
-        for step, ((_, after), (before, _)) in enumerate(itertools.pairwise(rows), 2):
-            before = before or [torch.zeros_like(x) for x in after]
-            for what, old, new in zip(("hidden state", "cell"), after, before, strict=False):
-                if old.shape == new.shape and not same(old, new, 1e-6):
-                    raise mistake("state-of-another-step", new, old, step=step, what=what)
-    if not decoding.is_textbook and len({id(module) for module, _, _ in calls.states}) == 2:
-        encoder, _, last = calls.states[0]
-        _, before, _ = next(one for one in calls.states if one[0] is not encoder)
-        require_encoder_state(calls.outputs[0], last, before)
-
-
-def require_encoder_state(outputs: Tensor | None, last: list[Tensor], before: list[Tensor]) -> None:
-    """Raises Mistake if the decoder does not start with the encoder's last state.
-
-    outputs: the encoder's, (B, T, H). last, before: the state, and the cell.
-    """
-    if not before or not any(bool(x.any()) for x in before):
-        raise mistake("encoder-state-not-used", what="state")
-    if len(last) == len(before) == 2:
-        for x, what in zip(before, ("hidden state", "cell"), strict=True):
-            if not bool(x.any()):
-                raise mistake("encoder-state-not-used", what=what)
-        h, c, new_h, new_c = (x.flatten() for x in (*last, *before))
-        if same(h, new_c) and same(c, new_h):
-            raise mistake("encoder-state-exchanged", new_h, h)
-    if outputs is None or last[0].numel() != before[0].numel():
-        return
-    start, right = before[0].flatten(), last[0].flatten()
-    if start.numel() == outputs[:, 0].numel() and not same(start, right):
-        if same(start, outputs[:, 0].flatten()):
-            raise mistake("encoder-first-state", start, right, what="state after the first word")
-        if same(start, outputs.mean(1).flatten()):
-            raise mistake("encoder-first-state", start, right, what="mean of the outputs")
+            return what
+    return ""
 
 
 def lengths(part: Part) -> None:
@@ -638,11 +493,6 @@ def lengths(part: Part) -> None:
 
 def query(part: Part) -> None:
     """The query is the state of the decoder's last layer."""
-    of_weights(query_of_last_layer, part)
-
-
-def query_of_last_layer(part: Part) -> None:
-    """As query, for an attention whose weights are recognized."""
     decoding = Decoding(part)
     outputs, states, lengths_B = decoding.memory
     tokens = target(decoding.vocabulary)[:, :1]
@@ -669,17 +519,177 @@ def query_of_last_layer(part: Part) -> None:
     require_effect("state-not-used", before[0], first(*moved(0, -1))[0], fix="Use state[-1].")
 
 
-def carried(part: Part) -> None:
-    """One call for all words gives the results of calls word by word, with the returned state."""
+def context_used(part: Part) -> None:
+    """The context has an effect on the logits."""
     decoding = Decoding(part)
-    tokens = target(decoding.vocabulary)
-    y, state = decoding(tokens), student(decoding.start, decoding.memory)
-    single = []
-    for step in range(STEPS):
-        result = student(decoding.net, tokens[:, step : step + 1], state)
-        if not isinstance(result, tuple | list) or len(result) < 2:
-            raise Mistake(*describe("state-not-returned", "one result", "another state"))
-        state = result[1]
-        single.append(result[0].detach())
-    if not same(z := torch.cat(single, 1), y):
-        raise mistake("state-not-returned", z, y)
+    method = getattr(decoding.net, "get_context_vector", None)
+    if method is None:
+        raise NotChecked("The model has no get_context_vector: its context was not checked.")
+    with Calls(decoding.net) as calls:
+        y = decoding.once()
+    if not calls.contexts and weights_of(decoding):
+        raise NotChecked("forward does not call get_context_vector: its context was not checked.")
+    object.__setattr__(decoding.net, "get_context_vector", lambda *a, **k: method(*a, **k) * 0)
+    require_effect("context-not-used", y, decoding.once())
+
+
+# --- the prediction of the lab's model ------------------------------------------------------------
+
+
+def encoded(decoding: Decoding) -> tuple[Tensor, Any]:
+    """The encoder's outputs (B, T, H) and its state: of the first recurrent layer called."""
+    with Calls(decoding.net) as calls:
+        decoding.once()
+    found = [(module, y) for module, y in calls.outputs if isinstance(module, nn.RNNBase)]
+    if found and isinstance(found[0][1][0], Tensor):
+        module, (outputs, state) = found[0]
+        outputs = outputs if module.batch_first else outputs.transpose(0, 1)
+        if outputs.shape[:2] == (REVIEWS, WORDS):
+            return outputs.detach(), state
+    size = hidden_size(decoding.net)
+    return normal(REVIEWS, WORDS, size, seed=6), normal(1, REVIEWS, size, seed=7)
+
+
+def next_token(decoding: Decoding, values: list[Any], name: str = "get_next_token") -> Any:
+    """The result of a method for the encoder's outputs, tokens (B, 1) and a state."""
+    method = getattr(decoding.net, name)
+    names = [*parameters_of(method)]
+    values = values[-len(names) :]
+    kinds = kinds_of(names)
+    wanted = [1, 2] if len(values) == 2 else [0, 1, 2]
+    if sorted(kinds) == wanted:  # in the order of the method's arguments
+        values = [values[wanted.index(kind)] for kind in kinds]
+    return student(method, *values)
+
+
+def kinds_of(names: list[str]) -> list[int]:
+    """For each argument 1 for tokens, 2 for a state, and 0 for the encoder's outputs."""
+    return [2 if HIDDEN.fullmatch(name) else 1 if TOKENS.fullmatch(name) else 0 for name in names]
+
+
+def step_methods(net: nn.Module) -> list[str]:
+    """The methods of the class that are called with tokens and a state, such as decoding."""
+    names = []
+    for name, method in vars(type(net)).items():
+        if name not in ("forward", "get_context_vector") and callable(method):
+            given = [one for one in parameters_of(method) if one != "self"]
+            if not name.startswith("_") and sorted(kinds_of(given)) in ([1, 2], [0, 1, 2]):
+                names.append(name)
+    return names
+
+
+def prediction(part: Part) -> None:
+    """get_next_token, word by word, gives the largest logits of forward for the same words."""
+    decoding = Decoding(part)
+    for name in step_methods(decoding.net):
+        require_new_state(decoding, name)
+    if getattr(decoding.net, "get_next_token", None) is None:
+        raise NotChecked("The model has no get_next_token: the prediction was not compared.")
+    for seed in range(3):
+        decoding = Decoding(part, seed)
+        tokens = target(decoding.vocabulary, seed)
+        y = decoding(tokens)
+        outputs, state = encoded(decoding)
+        for step in range(STEPS):
+            values = [outputs, tokens[:, step : step + 1], state]
+            result = next_token(decoding, values)
+            found = list(result) if isinstance(result, tuple | list) else [result]
+            best, token = y[:, step].argmax(-1), token_of(found, y.shape[-1])
+            if torch.equal(token, y[:, step].argmin(-1)):
+                raise mistake("prediction-not-largest", token, best, step=step + 1)
+            if not torch.equal(token, best):
+                require_inputs(decoding, values)
+                raise mistake("prediction-differs", token, best, step=step + 1)
+            state = state_of(found, decoding)
+            if len(found) < 2 or state is None:
+                break  # without the state there is no next step
+
+
+def token_of(found: list[Any], size: int) -> Tensor:
+    """(B,), the token among the results, or that of the largest logit."""
+    for x in found:
+        if isinstance(x, Tensor) and not x.is_floating_point():
+            return x.reshape(-1)
+        if isinstance(x, Tensor) and x.shape[-1] == size:
+            return x.reshape(-1, size).argmax(-1)
+    raise NotChecked("The prediction was not compared: it has neither a token nor logits.")
+
+
+def state_of(found: list[Any], decoding: Decoding) -> Any:
+    """The state among the results of get_next_token; None if there is none."""
+    size = hidden_size(decoding.net)
+
+    def is_state(x: Any) -> bool:
+        return isinstance(x, Tensor) and x.is_floating_point() and x.shape[-1] == size
+
+    states = [x for x in found if isinstance(x, tuple) or is_state(x)]
+    return states[-1] if states else None
+
+
+def as_list(state: Any) -> list[Tensor]:
+    return [state] if isinstance(state, Tensor) else [*state]
+
+
+def require_new_state(decoding: Decoding, name: str) -> None:
+    """Raises Mistake if the method returns the state, or the cell, that it is given."""
+    outputs, state = encoded(decoding)
+    try:
+        result = next_token(decoding, [outputs, target(decoding.vocabulary)[:, :1], state], name)
+    except (StudentError, NotChecked):  # it is called in another way
+        return
+    new = state_of(list(result), decoding) if isinstance(result, tuple | list) else None
+    pairs = zip(as_list(new), as_list(state), strict=False) if new is not None else ()
+    for (after, before), what in zip(pairs, ("hidden state", "cell"), strict=False):
+        if after.numel() == before.numel() and same(after.flatten(), before.flatten()):
+            raise mistake("prediction-old-state", after, name=name, what=what)
+
+
+def require_inputs(decoding: Decoding, values: list[Any]) -> None:
+    """Raises Mistake if the token, the state or the outputs have no effect on the logits of
+    get_next_token.
+    """
+    size = decoding.once().shape[-1]  # of the decoder's vocabulary
+
+    def logits(*changed: Any) -> Tensor | None:
+        with Recorder() as recorder:
+            next_token(decoding, [*changed])
+        found = [x for x in recorder.made if x.shape[-1] == size]
+        return found[-1] if found else None
+
+    outputs, tokens, state = values
+    before = logits(*values)
+    moved = [x + normal(*x.shape, seed=4) for x in as_list(state)]
+    others = {
+        "token": (outputs, (tokens + 1) % decoding.vocabulary, state),
+        "state": (outputs, tokens, moved[0] if isinstance(state, Tensor) else tuple(moved)),
+    }
+    if hasattr(decoding.net, "get_context_vector"):
+        others["context"] = (outputs + normal(*outputs.shape, seed=5), tokens, state)
+    for what, changed in others.items():
+        after = logits(*changed)
+        if before is not None and after is not None and same(after, before, EXACT):
+            raise mistake(f"prediction-without-{what}", before)
+
+
+FOR_ALL = [
+    Rule("shape", logits_shape),
+    Rule("repeatable", repeatable),
+    Rule("registered", registered, ("repeatable",)),
+    Rule("logits", returns_logits, ("repeatable",)),
+    Rule("batch", batch, ("repeatable", "logits")),
+    Rule("encoder", encoder, ("repeatable", "batch")),
+    Rule("steps", steps, ("repeatable", "batch", "encoder")),
+    Rule("state-carried", state_carried, ("repeatable", "steps", "encoder")),
+    Rule("context", context, ("repeatable", "steps", "encoder", "state-carried")),
+]
+DECODER = [
+    *FOR_ALL,
+    Rule("lengths", lengths, ("repeatable", "batch", "context")),
+    Rule("query", query, ("repeatable", "context", "encoder")),
+    Rule("state", carried, ("repeatable", "steps", "context", "state-carried")),
+]
+SEQ2SEQ = [
+    *FOR_ALL,
+    Rule("context-used", context_used, ("repeatable", "context")),
+    Rule("prediction", prediction, ("steps", "encoder", "context", "state-carried")),
+]

@@ -1,31 +1,34 @@
 """Formulas of the tables in mistakes/, computed and compared with results."""
 
-import itertools
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from functools import cache, cached_property
+from functools import cache
 from types import CodeType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from imdbattn.tools.check.affine import Fitted
 from imdbattn.tools.check.numbers import Mistake, NotChecked, NotCompared, mistake, same, show
 from imdbattn.tools.check.part import Part
 from imdbattn.tools.check.tables import Table, Variant
 
 Names = dict[str, Any]  # what the expressions of a table use
 Call = Callable[..., Any]
-# finding and sentence of a mistake, or RIGHT or GUESS and ""; names of inputs
-Binding = tuple[str, str, Call]
-Choice = tuple[str, str, Any]  # the same, or with the names that are not arguments
-Candidate = tuple[str, str, dict[str, str], Call]  # a mistake: finding, sentence, steps; bind
-# a guess may be right, but results that differ from it are not therefore wrong; rare ones may be
-# right, too, but mistakes in them are not looked for
-RIGHT, GUESS, RARE = "", "guess", "rare"
+RIGHT = ""
 NOTE = "note"  # instead of a finding: it differs from the sheet, and is defensible
+
+
+class Binding(NamedTuple):
+    """names: those that a formula uses, of the arguments of an example. finding: RIGHT, or that of
+    a mistake, with its sentence. is_usual: whether mistakes are looked for with these names.
+    """
+
+    names: Call
+    finding: str = RIGHT
+    sentence: str = ""
+    is_usual: bool = True
 
 
 def factor(scores: Tensor, values: Tensor, mask: Tensor, result: Tensor) -> Tensor:
@@ -84,16 +87,8 @@ def base_of(pe_BTD: Tensor) -> Tensor:
     return torch.atan2(sine, cosine).clamp(min=1e-30) ** (-width / (width - 2))
 
 
-TOOLS: Names = {
-    "torch": torch,
-    "F": F,
-    "inf": float("inf"),
-    "factor": factor,
-    "ratio": ratio,
-    "first_position": first_position,
-    "distance": distance,
-    "base_of": base_of,
-}
+TOOLS: Names = {"torch": torch, "F": F, "inf": float("inf")}
+TOOLS |= {one.__name__: one for one in (factor, ratio, first_position, distance, base_of)}
 
 
 @cache
@@ -105,26 +100,13 @@ def evaluate(steps: dict[str, str], names: Names) -> Any:
     """The last of the steps in their order; None if one cannot be computed for tensors of these
     shapes.
     """
-    return computed_steps(steps, names).get([*steps][-1])
-
-
-def computed_steps(steps: dict[str, str], names: Names) -> Names:
-    """The names, and the steps up to the first that cannot be computed."""
     names = TOOLS | names
     for name in steps:
         names.pop(name, None)
     with suppress(RuntimeError, IndexError):
         for name, expression in steps.items():
             names[name] = eval(compiled(expression), names)
-    return names
-
-
-def from_first_change(steps: dict[str, str], changes: dict[str, str]) -> dict[str, str]:
-    """The steps that differ, from the first one that is changed on."""
-    order = [*steps]
-    first = min((order.index(name) for name in changes if name in steps), default=0)
-    changed = steps | changes
-    return {name: changed[name] for name in [*changed][first:]}
+    return names.get([*steps][-1])
 
 
 def whole(y: Tensor, *given: Any) -> Tensor:
@@ -135,7 +117,7 @@ def words_only(y_BTD: Tensor, x_BTD: Tensor, words_BT: Tensor) -> Tensor:
     return y_BTD[words_BT]
 
 
-def with_other_fills(table: Table, results: list[Tensor]) -> list[list[Variant]]:
+def with_other_fills(table: Table, results: list[Tensor]) -> list[Variant]:
     """The mistakes where masked scores are -inf instead of -1e9, if a result is nan, or 0, as that
     of a query without keys may be then.
     """
@@ -144,40 +126,21 @@ def with_other_fills(table: Table, results: list[Tensor]) -> list[list[Variant]]
     is_zero = any(bool((y == 0).all(-1).any()) for y in results)
     if not masked or "weights" not in table.steps or not (is_nan or is_zero):
         return []
-    nan, zero = [], []
+    found: list[Variant] = []
     for finding, sentence, steps in table.variants:
-        if finding != NOTE:
-            changed = masked | {k: v.replace("-1e9", "-inf") for k, v in steps.items()}
-            weights = changed.get("weights", table.steps["weights"])
-            nan.append((finding, sentence, changed))
-            zero.append((finding, sentence, changed | {"weights": f"({weights}).nan_to_num(0)"}))
-    return [nan] * is_nan + [zero] * is_zero
-
-
-def linear_of(names: Names) -> Fitted | None:
-    """The Linear of the formula that is found by its result; None if it has none."""
-    return next((one for one in names.values() if isinstance(one, Fitted)), None)
-
-
-def keeps_its_linear(steps: dict[str, str], names: Names) -> bool:
-    """Lets a Linear that is found by its result be that of these steps, those of a mistake.
-
-    Returns whether there is none, or it was found.
-    """
-    linear = linear_of(names)
-    if linear is None:
-        return True
-    linear.matrix = None
-    evaluate(steps, names)
-    linear.kept = linear.matrix is not None
-    return linear.kept
+        changed = masked | {k: v.replace("-1e9", "-inf") for k, v in steps.items()}
+        weights = changed.get("weights", table.steps["weights"])
+        zero = changed | {"weights": f"({weights}).nan_to_num(0)"}
+        found += [(finding, sentence, changed), (finding, sentence, zero)]
+    return found
 
 
 class Comparison:
-    """Results of a part beside those of the reference and of its known mistakes.
+    """Results of a part beside those of the formula and of its known mistakes.
 
-    examples: the inputs of each result by their description. keep: what the reference defines. In
-    the steps, found is the result itself.
+    examples: the inputs of each result by their description. keep: what of a result the formula
+    defines. is_known: whether one of the right bindings must be that of the part. In the steps,
+    found is the result itself.
     """
 
     def __init__(
@@ -188,162 +151,95 @@ class Comparison:
         bindings: Iterable[Binding],
         examples: Names,
         keep: Call = whole,
+        is_known: bool = True,
     ) -> None:
-        self.part, self.table, self.examples, self.keep = part, table, examples, keep
-        self.bindings, self.results = list(bindings), results
-        self.rights = [bind for finding, _, bind in self.bindings if finding in (RIGHT, GUESS)]
-        self.named: dict[tuple[Call, str], Names] = {}
-        self.computed: dict[tuple[Call, str], Names] = {}
+        self.part, self.table, self.results, self.keep = part, table, results, keep
+        self.bindings, self.examples, self.is_known = list(bindings), examples, is_known
+        self.rights = [one.names for one in self.bindings if one.finding == RIGHT]
+        self.usual = [b.names for b in self.bindings if b.finding == RIGHT and b.is_usual]
 
-    @cached_property
+    @torch.no_grad()
     def is_right(self) -> bool:
-        """Whether the reference gives the results."""
-        rare = [bind for finding, _, bind in self.bindings if finding == RARE]
-        with torch.no_grad():
-            return any(self.holds({}, bind) for bind in (*self.rights, *rare))
-
-    def names_of(self, bind: Call, text: str) -> Names:
-        """The names for one of the examples, and its result."""
-        if (bind, text) not in self.named:
-            place = [*self.examples].index(text)
-            names = bind(*self.examples[text]) | {"found": self.results[place]}
-            self.named[bind, text] = names
-        return self.named[bind, text]
-
-    def right_steps(self, bind: Call, text: str) -> Names:
-        """The names, and the steps of the reference."""
-        if (bind, text) not in self.computed:
-            names = self.names_of(bind, text)
-            self.computed[bind, text] = computed_steps(self.table.steps, names)
-        return self.computed[bind, text]
+        """Whether the formula gives the results."""
+        return any(self.holds({}, names) for names in self.rights)
 
     def differences(
-        self, changes: dict[str, str], bind: Call, keep: Call, without: str = ""
-    ) -> Iterator[tuple[str, Tensor, Tensor]]:
+        self, changes: dict[str, str], names: Call, keep: Call | None = None
+    ) -> Iterator[tuple[str, Any, Any]]:
         """The examples for which the changed steps give another result, with both results."""
-        steps = from_first_change(self.table.steps, changes) if changes else self.table.steps
-        is_changed = bool(changes) and next(iter(steps)) in self.table.steps
+        keep = keep or self.keep
+        steps = self.table.steps | changes
         for (text, given), y in zip(self.examples.items(), self.results, strict=True):
-            if text == without:
-                continue
-            names = self.right_steps(bind, text) if is_changed else self.names_of(bind, text)
-            z = evaluate(steps, names)
+            z = evaluate(steps, names(*given) | {"found": y})
             if z is None or not same(z := keep(z, *given), y := keep(y, *given)):
                 yield text, y, z
 
-    def holds(
-        self, changes: dict[str, str], bind: Call, keep: Call | None = None, without: str = ""
-    ) -> bool:
-        """Whether the changed steps give the results, with one of the targets of a Linear."""
-        linear = linear_of(self.names_of(bind, next(iter(self.examples))))
-        if linear is None:
-            return self.agrees(changes, bind, keep, without)
-        linear.number = 0
-        while not self.agrees(changes, bind, keep, without):
-            linear.number += 1
-            if linear.number >= linear.count:
-                linear.number = 0
-                return False
-        return True
+    def holds(self, changes: dict[str, str], names: Call, keep: Call | None = None) -> bool:
+        """Whether the changed steps give the results."""
+        return next(self.differences(changes, names, keep), None) is None
 
-    def agrees(
-        self, changes: dict[str, str], bind: Call, keep: Call | None = None, without: str = ""
-    ) -> bool:
-        """As holds, with the target that the Linear has now."""
-        found = self.differences(changes, bind, keep or self.keep, without)
-        return next(found, None) is None
-
-    def differs(self, other: str, bind: Call) -> Mistake:
-        found = self.differences({}, bind, self.keep)
+    def differs(self, other: str, names: Call) -> Mistake:
+        found = [one for one in self.differences({}, names) if one[2] is not None]
         text, y, z = min(found, key=lambda one: one[1].numel())
         change = self.part.change("", self.table)
         values = {"other": other, "text": text, "part": self.part.name, "fix": change}
         return mistake("differs-from-reference", y, z, **values)
 
-    def example(self, steps: dict[str, str], bind: Call) -> str:
-        """The smallest example with the right result, or, if this is not known, without it."""
-        right = bind if steps or not self.rights else self.rights[0]
-        text = next(iter(self.examples))
-        is_found = keeps_its_linear(self.table.steps | steps, self.names_of(right, text))
-        if is_found and not self.agrees({}, right):
-            return str(self.differs("right", right).args[2])
+    def example(self, names: Call) -> str:
+        """The smallest example, with the right result if it is known."""
+        if next((one for one in self.differences({}, names) if one[2] is not None), None):
+            return str(self.differs("right", names).args[2])
         numbers = show(self.results[0].flatten()[:3].tolist())
-        return f"For {text}, the result is {numbers}."
+        return f"For {next(iter(self.examples))}, the result is {numbers}."
 
-    def mistakes(self) -> Iterator[Candidate]:
-        """Those of the bindings, and then those of the table with each right binding."""
-        for name, sentence, bind in self.bindings:
-            if name not in (RIGHT, GUESS, RARE):
-                yield name, sentence, {}, bind
-        for variants in (self.table.variants, *with_other_fills(self.table, self.results)):
-            for variant in variants:
-                for bind in self.rights:
-                    yield *variant, bind
+    def mistakes(self) -> Iterator[tuple[Variant, Call]]:
+        """Those of the table with each right binding, and then those of the bindings."""
+        variants = [*self.table.variants, *with_other_fills(self.table, self.results)]
+        for variant in variants:
+            for names in self.usual:
+                yield variant, names
+        for names, finding, sentence, _ in self.bindings:
+            if finding != RIGHT:
+                yield (finding, sentence, {}), names
 
-    def holding(self, padded: str, near: list[Candidate]) -> Iterator[Candidate]:
-        """The mistakes that give the results.
-
-        Those that give all but the results with padding are added to near.
+    def known(self) -> tuple[Variant, Call] | None:
+        """The first mistake that gives the results; or one that gives those of padding, too, which
+        may tell them apart.
         """
+        found = None
         for one in self.mistakes():
-            if self.holds(one[2], one[3], without=padded):
-                if not padded or self.holds(one[2], one[3]):
-                    yield one
-                else:
-                    near.append(one)
-
-    def matching(self, padded: str, near: list[Candidate]) -> Candidate | None:
-        """The first of those that hold, or one that gives the results for padding, too, which may
-        tell them apart.
-        """
-        found = self.holding(padded, near)
-        first = next(found, None)
-        if first is None:
-            return None
-        for one in itertools.chain([first], found):
-            if self.holds(one[2], one[3], whole):
-                return one
-        self.holds(first[2], first[3])  # its Linear is found again
-        return first
+            if self.holds(one[0][2], one[1]):
+                found = found or one
+                if self.keep is whole or self.holds(one[0][2], one[1], whole):
+                    return one
+        return found
 
     @torch.no_grad()
-    def diagnose(self, padded: str = "") -> Exception:
-        """Raises Mistake for the known mistake that gives the results.
-
-        Otherwise returns the exception: the Mistake that they differ, or NotChecked if no binding
-        must be right.
-        padded: the description of the examples with padding: a mistake that gives only the other
-        results is one of two, the second with the mask.
+    def diagnose(self) -> Exception:
+        """The known mistake that gives the results, or else that they differ; NotCompared if no
+        binding must be that of the part.
         """
-        near: list[Candidate] = []
-        if one := self.matching(padded, near):
-            name, sentence, steps, bind = one
-            if name == NOTE:
+        if one := self.known():
+            (finding, sentence, steps), names = one
+            if finding == NOTE:
                 return NotChecked(f"Differs from the sheet: {sentence}")
-            change = self.part.change(name, self.table)
-            raise Mistake(name, sentence, self.example(steps, bind), change)
-        near = [one for one in near if one[0] != NOTE]
-        if near and not any(self.holds({}, bind, without=padded) for bind in self.rights):
-            name, sentence, steps, bind = near[0]
-            self.holds(steps, bind, without=padded)  # its Linear is found again
-            also = f"{sentence} The results with padding differ from this mistake's, too."
-            change = self.part.change(name, self.table)
-            raise Mistake(name, also, self.example(steps, bind), change)
-        if RIGHT not in [finding for finding, *_ in self.bindings]:
+            right = names if steps or not self.usual else self.usual[0]
+            change = self.part.change(finding, self.table)
+            return Mistake(finding, sentence, self.example(right), change)
+        if not self.is_known or not self.usual:
             return NotCompared(
                 "Results were not compared: the parameters of the formula were not recognized."
             )
-        _, *rest = self.differs("the closest that was found", self.rights[0]).args
+        _, *rest = self.differs("that of the formula", self.usual[0]).args
         return Mistake(self.table.texts.get("differs", "differs-from-reference"), *rest)
 
 
 def diagnose(
-    part: Part,
-    table: Table,
-    results: list[Tensor],
-    bindings: Iterable[Binding],
-    examples: Names,
+    part: Part, table: Table, result: Tensor, names: list[Names], text: str
 ) -> Exception | None:
-    """None if the reference gives the results; if not, as Comparison.diagnose."""
-    comparison = Comparison(part, table, results, bindings, examples)
-    return None if comparison.is_right else comparison.diagnose()
+    """None if the formula gives this one result with one of the names; if not, as
+    Comparison.diagnose.
+    """
+    bindings = [Binding(lambda one=one: one) for one in names]
+    comparison = Comparison(part, table, [result], bindings, {text: ()})
+    return None if comparison.is_right() else comparison.diagnose()

@@ -1,34 +1,39 @@
 """Finds the parts of a file by the names, arguments and results of what it defines."""
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
+from torch import nn
 
-from imdbattn.errors import UserError
-from imdbattn.tools.check.adapter import Adapter
-from imdbattn.tools.check.part import Own, Part
-from imdbattn.tools.check.sheets import OWN, Entry, Match, Sheet, choose, load, matches
-from imdbattn.tools.check.tables import PARTS
-from imdbattn.tools.check.trying import (
-    in_either_type,
-    layer_entry,
-    layers_of,
-    model_entry,
-    models_of,
+from imdbattn.errors import UserError, in_line
+from imdbattn.tools.check.kinds import KINDS
+from imdbattn.tools.check.numbers import Mistake, NotChecked, StudentError, normal, same
+from imdbattn.tools.check.part import CLASSES, WIDTH, Own, Part, call, inputs, net_of
+from imdbattn.tools.check.settling import adapter_of, as_kind, in_either_type
+from imdbattn.tools.check.sheets import (
+    OWN,
+    Entry,
+    Match,
+    Sheet,
+    choose,
+    load,
+    matches,
+    parameters_of,
 )
+from imdbattn.tools.check.source import loaded
+from imdbattn.tools.check.tables import PARTS
+
+LAYERS = ["ResidualLayer", "PlainLayer"]
 
 
 def sheet_of(own: Own, names: Mapping[str, str], sheet: str | None) -> Sheet | None:
     """The sheet of this name, or the one that the file is recognized as."""
     if sheet:
         return load(sheet)
-    plain = {
-        part: own[names.get(part, part)]
-        for part in PARTS
-        if callable(own.get(names.get(part, part)))
-    }
+    plain = {part: own.get(names.get(part, part)) for part in PARTS}
+    plain = {part: thing for part, thing in plain.items() if callable(thing)}
     if names and not set(names) - set(PARTS):
         return None
     page = choose(own, plain)
@@ -46,51 +51,57 @@ def sheet_of(own: Own, names: Mapping[str, str], sheet: str | None) -> Sheet | N
     return page
 
 
+def model_entry(sheet: Sheet) -> Entry | None:
+    """What the sheet says about models under any name."""
+    return next((e for e in sheet.entries if e.any_name and e.rules == ["Model"]), None)
+
+
+def layer_entry(sheet: Sheet) -> Entry | None:
+    """What the sheet says about layers of which it is not known whether they are residual."""
+    return next((e for e in sheet.entries if e.any_name and e.rules[:2] == LAYERS), None)
+
+
 def parts_of(
-    sheet: Sheet,
-    own: Own,
-    file: str,
-    names: Mapping[str, str],
-    anywhere: bool = False,
+    sheet: Sheet, own: Own, file: str, names: Mapping[str, str], anywhere: bool = False
 ) -> list[Part]:
     """The parts of the sheet that the file has. Raises UserError if there is none."""
-    for part, name in names.items():
-        if not callable(own.get(name)):
-            raise UserError(f"--name {part}={name}: {file} has no class or function {name}")
-    named = {part: own[name] for part, name in names.items()}
+    named = {part: required(own, part, name, file) for part, name in names.items()}
     parts: dict[str, Part] = {}
     found = matches(sheet, named | own, anywhere)
     for entry, name, thing in with_those_tried(sheet, found, named | own, file, anywhere):
         shown = name if entry.any_name or entry.name in parts else entry.name
-        adapter = Adapter(entry, entry.rules[0])
         if shown not in parts:
-            parts[shown] = Part(shown, thing, file, own, entry.rules[0], adapter)
+            parts[shown] = as_kind(shown, thing, entry, KINDS[entry.rules[0]], file, own)
     if not parts:
         known = ", ".join(names_of(sheet))
         raise UserError(f"{file or 'it'} has none of {known}: --stub {sheet.name} prints them")
     return list(parts.values())
 
 
+def required(own: Own, part: str, name: str, file: str) -> Any:
+    """The class or function that --name gives for a part. Raises UserError if there is none."""
+    if not callable(own.get(name)):
+        raise UserError(f"--name {part}={name}: {file} has no class or function {name}")
+    return own[name]
+
+
 def find(own: Own, file: str, names: Mapping[str, str]) -> list[Part]:
     """The parts in the order of PARTS. Raises UserError if one of the names, or every part, is
     missing.
     """
-    for part, name in names.items():
-        if not callable(own.get(name)):
-            raise UserError(f"--name {part}={name}: {file} has no class or function {name}")
-    makes = {part: own.get(names.get(part, part)) for part in PARTS}
-    foreign = [
-        p for p, make in makes.items() if str(getattr(make, "__module__", "")).startswith("torch")
-    ]
-    foreign = [p for p in foreign if not isinstance(makes[p], torch.jit.ScriptFunction)]
-    makes = {
-        p: make for p, make in makes.items() if callable(make) and (p in names or p not in foreign)
-    }
+    named = {part: required(own, part, name, file) for part, name in names.items()}
+    makes: dict[str, Any] = {}
+    for part in PARTS:
+        make = named.get(part, own.get(part))
+        is_torchs = str(getattr(make, "__module__", "")).startswith("torch")
+        is_scripted = isinstance(make, torch.jit.ScriptFunction)
+        if callable(make) and (part in names or is_scripted or not is_torchs):
+            makes[part] = make
     if not makes:
         raise UserError(
             f"{file} has none of {', '.join(PARTS)}: --stub prints a file with all of them"
         )
-    return [Part(name, make, file, own) for name, make in makes.items()]
+    return [Part(name, make, KINDS[name], file, own) for name, make in makes.items()]
 
 
 def with_those_tried(
@@ -105,11 +116,11 @@ def with_those_tried(
         found = [(layer, name, own[name]) for name in layers_of(own, layer, file, anywhere)]
     if entry is None:
         return found
-    layers = [thing for one, _, thing in found if one.any_name and one is not entry]
-    taken = [thing for _, _, thing in found if not is_one_of(thing, layers)]
+    layers = {id(thing) for one, _, thing in found if one.any_name and one is not entry}
+    taken = [thing for _, _, thing in found if id(thing) not in layers]
     names = list(models_of(own, taken, entry, file, anywhere))
-    models = [own[name] for name in names]
-    others = [one for one in found if not is_one_of(one[2], models)]
+    models = {id(own[name]) for name in names}
+    others = [one for one in found if id(one[2]) not in models]
     return others + [(entry, name, own[name]) for name in names]
 
 
@@ -120,8 +131,77 @@ def is_base(entry: Entry, name: str, thing: Any, own: Own, file: str) -> bool:
     classes = [one for one in own.values() if isinstance(one, type) and one is not thing]
     if not entry.any_name or not any(issubclass(one, thing) for one in classes):
         return False
-    tried = [Part(name, thing, file, own, kind, Adapter(entry, kind)) for kind in entry.rules]
+    tried = [as_kind(name, thing, entry, KINDS[kind], file, own) for kind in entry.rules]
     return all(in_either_type(part) is None for part in tried)
+
+
+def modules_of(own: Own, taken: list[Any], anywhere: bool) -> Iterator[tuple[str, Any]]:
+    """The names and classes of the file's modules that are called with two arguments or more.
+
+    taken: classes without these. anywhere: as for sheets.matches.
+    """
+    for name, thing in own.items():
+        foreign = not anywhere and getattr(thing, "__module__", "") != "_checked_file"
+        is_module = isinstance(thing, type) and issubclass(thing, nn.Module)
+        if foreign or not is_module or any(thing is one for one in taken):
+            continue
+        if len(parameters_of(thing.forward)) >= 2:
+            yield name, thing
+
+
+def models_of(own: Own, taken: list[Any], entry: Entry, file: str, anywhere: bool) -> Iterator[str]:
+    """The names of the file's classes whose results are those of a model, (B, 2), whatever the
+    names of their arguments are.
+
+    taken, anywhere: as for modules_of.
+    """
+    for name, thing in modules_of(own, taken, anywhere):
+        y = in_either_type(as_kind(name, thing, entry, KINDS["Model"], file, own))
+        if y is not None and y.ndim == 2 and y.shape[1] in (2, CLASSES):
+            yield name
+
+
+def layers_of(own: Own, entry: Entry, file: str, anywhere: bool) -> Iterator[str]:
+    """The names of the file's classes whose results are as wide as their input, and in which words
+    have an effect on each other.
+    """
+    for name, thing in modules_of(own, [], anywhere):
+        part = as_kind(name, thing, entry, KINDS[entry.rules[0]], file, own)
+        y = in_either_type(part)
+        x_BTD, mask_BT = inputs(part, 3, 2)
+        if y is not None and y.shape == x_BTD.shape:
+            x_BTD[:, 0] += normal(WIDTH, seed=3)
+            z = call(part, net_of(part), x_BTD, mask_BT)
+            if not same(y[0, 1], z[0, 1], 1e-6):
+                yield name
+
+
+def unmatched(parts: list[Part], own: Own, entry: Entry, file: str) -> Iterator[tuple[str, str]]:
+    """The names of the file's modules that are no part and that no other class uses, and why they
+    are no model.
+    """
+    classes = [thing for thing in own.values() if isinstance(thing, type)]
+    for name, thing in modules_of(own, [part.make for part in parts], anywhere=False):
+        others = [one for one in classes if one is not thing]
+        if any(issubclass(one, thing) or name in names_in(one) for one in others):
+            continue
+        part = as_kind(name, thing, entry, KINDS["Model"], file, own)
+        reason = "its result is not that of a model or a layer"
+        for way in entry.ways:
+            adapter_of(part).way = way
+            try:
+                call(part, net_of(part), *inputs(part, 3, 2))
+            except StudentError as error:
+                reason = f"as a model it raises {in_line(error.args[0], None)}"
+            except (NotChecked, Mistake) as error:
+                reason = str(error.args[-1])
+        yield name, reason
+
+
+def names_in(thing: type) -> set[str]:
+    """The names that the methods of a class use."""
+    codes = [getattr(one, "__code__", None) for one in vars(thing).values()]
+    return set().union(*(loaded(code) for code in codes if code))
 
 
 def names_of(sheet: Sheet) -> list[str]:
@@ -129,29 +209,17 @@ def names_of(sheet: Sheet) -> list[str]:
     return [entry.name for entry in sheet.entries if not (entry.any_name or entry.optional)]
 
 
-def similar(own: Own, checks: Mapping[str, object], names: Mapping[str, str]) -> dict[str, str]:
+def similar(own: Own, found: list[Part], names: Mapping[str, str]) -> dict[str, str]:
     """Parts that are absent -> names of classes and functions of the file that may be meant."""
-    mine = [
-        name
-        for name, v in own.items()
-        if callable(v) and getattr(v, "__module__", "") == "_checked_file"
-    ]
-    plain = {
-        n.replace("_", "").lower(): n for n in mine if n not in PARTS and n not in names.values()
+    mine = {
+        name.replace("_", "").lower(): name
+        for name, thing in own.items()
+        if callable(thing) and getattr(thing, "__module__", "") == "_checked_file"
+        if name not in PARTS and name not in names.values()
     }
-    absent = [part for part in PARTS if part not in checks]
-    found = {
-        part: difflib.get_close_matches(part.replace("_", "").lower(), plain, 1, 0.75)
-        for part in absent
-    }
-    near = {part: plain[names[0]] for part, names in found.items() if names}
-    return {
-        part: name
-        for part, name in near.items()
-        if isinstance(own[name], type) == part[0].isupper()
-    }
-
-
-def is_one_of(thing: object, things: Iterable[object]) -> bool:
-    """Whether it is one of these objects itself; equality may be a student's own."""
-    return any(thing is one for one in things)
+    near = {}
+    for part in PARTS.keys() - {one.name for one in found}:
+        close = difflib.get_close_matches(part.replace("_", "").lower(), mine, 1, 0.75)
+        if close and isinstance(own[mine[close[0]]], type) == part[0].isupper():
+            near[part] = mine[close[0]]
+    return near

@@ -162,19 +162,19 @@ def instead(part: Part) -> Any:
             setattr(part.make, part.adapter.entry.method, method_of(part))
             return part.make
         is_module = part.adapter.entry.is_module
-        if part.kind == "scaled_dot_product_attention" and is_module:
+        if part.kind.name == "scaled_dot_product_attention" and is_module:
             return InsteadDotProduct
-        if part.kind == "AdditiveAttention":
+        if part.kind.name == "AdditiveAttention":
             return InsteadAdditive
         heads = [name for name in parameters_of(part.make) if "head" in name or name == "h"]
         is_width_first = not heads or next(iter(parameters_of(part.make))) != heads[0]
-        if part.kind in MODULES and is_width_first:
+        if part.kind.name in MODULES and is_width_first:
             is_padding = "~" in "".join(part.adapter.way.arguments.values())
-            return partial(InsteadMasked, MODULES[part.kind], is_padding)
-        if part.kind == "scaled_dot_product_attention":
+            return partial(InsteadMasked, MODULES[part.kind.name], is_padding)
+        if part.kind.name == "scaled_dot_product_attention":
             return attention_as(part)
-        same_call = part.kind in ("masked_softmax", "masked_mean", "positional_encoding")
-        return INSTEAD[part.kind] if same_call and not is_module else part.make
+        same_call = part.kind.name in ("masked_softmax", "masked_mean", "positional_encoding")
+        return INSTEAD[part.kind.name] if same_call and not is_module else part.make
     right = INSTEAD.get(part.name, part.make)
     with suppress(StudentError):
         is_attention = part.name == "scaled_dot_product_attention"

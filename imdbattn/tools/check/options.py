@@ -86,8 +86,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     asked = [*dict(options.name), *options.require, *options.points]
     own = OWN if asked else []
     sheets = [load(sheet) for sheet in ([options.sheet] if options.sheet else own)]
-    allowed = [entry.name for sheet in sheets for entry in sheet.entries]
-    allowed = list(dict.fromkeys([*(() if options.sheet else PARTS), *allowed]))
+    entries = [entry for sheet in sheets for entry in sheet.entries]
+    allowed = [name for one in entries for name in (one.name, *one.stub_names, *one.rules)]
+    allowed = list(dict.fromkeys([*PARTS, *allowed]))
     for part in asked:
         require_known(part, allowed)
     return options

@@ -154,6 +154,7 @@ def child() -> None:
     argument.
     """
     import gc
+    import warnings
 
     gc.disable()  # what is imported remains
     import torch
@@ -172,6 +173,7 @@ def child() -> None:
     for message in check(file, json.loads(names), sheet or None):
         if "parts" in message:  # the file is imported, and with it other packages
             limit(float(gibibytes))
+            warnings.simplefilter("ignore")  # of what the checks do with it
         if os.getpid() != owner:  # a fork that the file has made
             break
         os.write(int(descriptor), json.dumps(message).encode() + b"\n")

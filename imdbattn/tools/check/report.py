@@ -18,6 +18,9 @@ Message = dict[str, Any]  # of a check: see parts.check
 # of a part without findings; True: its results could not be compared
 HELD = {False: "All checks hold.", True: "The checks hold, but the results were not compared."}
 
+# Checks that may fail in a part that computes the right function of reviews with words.
+SAME_FUNCTION = ("input-unchanged", "registered", "finite", "gradients", "slopes")
+
 
 def result_of(
     part: str,
@@ -42,6 +45,8 @@ class Outcome:
     file: str = ""
     # parts of the file -> names of their checks
     parts: dict[str, list[str]] = field(default_factory=dict)
+    # parts of the file -> further names: of the sheet, of its stub, of the kind of part
+    labels: dict[str, list[str]] = field(default_factory=dict)
     # parts that are missing -> names in the file that may be meant
     near: dict[str, str] = field(default_factory=dict)
     results: list[Result] = field(default_factory=list)
@@ -65,9 +70,15 @@ class Outcome:
         imported.
         """
         for part in parts if self.parts else ():
-            if part not in self.parts:
+            if not self.called(part):
                 sentence = f"{part} is not in the file.{self.hint(part)}"
                 self.results.append(result_of(part, "present", False, "missing", sentence))
+
+    def called(self, name: str) -> list[str]:
+        """The parts of the file with this name, or of the kind with this name."""
+        if name in self.parts:
+            return [name]
+        return [part for part in self.parts if name in self.labels.get(part, ())]
 
     def hint(self, part: str) -> str:
         if part not in self.near:
@@ -93,13 +104,17 @@ class Outcome:
         return [result["part"] for result in self.results if result["finding"] == "not-compared"]
 
     def scored(self) -> dict[str, float | None]:
-        """The points of each part: in proportion to the checks that hold; None if none could be
-        made.
+        """The points of each part: in proportion to the checks that hold, and at most half if it
+        computes another function; None if no check could be made.
         """
         scores: dict[str, float | None] = {}
-        for part, most in (self.points or dict.fromkeys(self.parts, 1.0)).items():
-            held = [r["held"] for r in self.results if r["part"] == part and r["held"] is not None]
-            scores[part] = round(most * sum(held) / len(held), 4) if held else None
+        for name, most in (self.points or dict.fromkeys(self.parts, 1.0)).items():
+            parts = {name, *self.called(name)}
+            made = [r for r in self.results if r["part"] in parts and r["held"] is not None]
+            share = sum(r["held"] for r in made) / max(1, len(made))
+            if any(not r["held"] and r["check"] not in SAME_FUNCTION for r in made):
+                share = min(share, 0.5)
+            scores[name] = round(most * share, 4) if made else None
         return scores
 
     @property
@@ -207,8 +222,9 @@ def as_gradescope(outcomes: list[Outcome]) -> str:
     """
     (outcome,), tests = outcomes, []
     for part, value in outcome.scored().items():
+        parts = {part, *outcome.called(part)}
         text = "\n".join(
-            explained(result) for result in outcome.of(False) if result["part"] == part
+            explained(result) for result in outcome.of(False) if result["part"] in parts
         )
         test = {"name": part, "max_score": outcome.points.get(part, 1.0), "visibility": "visible"}
         if value is None:
@@ -217,7 +233,7 @@ def as_gradescope(outcomes: list[Outcome]) -> str:
             test |= {
                 "score": value,
                 "status": "failed" if text else "passed",
-                "output": text or HELD[part in outcome.uncompared],
+                "output": text or HELD[bool(parts & {*outcome.uncompared})],
             }
         tests.append(test)
     text = outcome.error or as_text(outcome)

@@ -3,7 +3,7 @@
 These are: shape, same results, finite numbers, registered weights, gradients, unchanged inputs.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -18,32 +18,21 @@ from imdbattn.tools.check.numbers import (
     normal,
     same,
 )
-from imdbattn.tools.check.operations import require_known_in
 from imdbattn.tools.check.part import (
     WIDTH,
     Part,
+    Rule,
     call,
     cut,
     inputs,
-    like_torch,
     net_of,
     nets,
     student,
-    with_other_padding,
 )
 
 # of a tensor, to find slopes; rounding affects small ones, and a ReLU large ones
 STEPS = (1e-3, 1e-6, 1e-5, 1e-4)
-
-
-# Arguments that a caller does not need again: a change of them reaches no other result.
-SPENT = {
-    "masked_softmax": ("scores",),
-    "PositionalEncoding": ("x",),
-    "masked_mean": ("x",),
-    "scaled_dot_product_attention": ("q",),
-}
-
+NONE = 1e-6  # a smaller effect is none
 WITHOUT_WORDS = "The result, or a gradient, is nan for a review without words."
 
 
@@ -61,49 +50,40 @@ def require_shape(value: object, right: tuple[int, ...], text: str, part: Part) 
 def shape(part: Part) -> None:
     """The result has the documented shape, also for one review and for one word."""
     net = net_of(part)
-    for reviews, length in ((2, 3), (1, 3), (2, 1), (1, 1)):
-        sizes = part.sizes | {"B": reviews, "T": length, "Q": length}
-        right = tuple(sizes[letter] for letter in part.arguments[-1][1])
-        given = inputs(part, *[length] * reviews)
+    for lengths in ((3, 3), (3,), (1, 1), (1,)):
+        sizes = part.sizes | {"B": len(lengths), "T": lengths[0], "Q": lengths[0]}
+        text = f"For {len(lengths)} reviews of {lengths[0]} words, the result"
+        given = inputs(part, *lengths)
         y = call(part, net, *given)
         try:
-            require_shape(y, right, f"For {reviews} reviews of {length} words, the result", part)
+            require_shape(y, tuple(sizes[letter] for letter in part.result), text, part)
         except Mistake:
             require_all_used(part, net, given, y)
             raise
     given = [x[1:] for x in inputs(part, 3, 2, 1)]
-    right = tuple(
-        (part.sizes | {"B": 2, "T": 3, "Q": 3})[letter] for letter in part.arguments[-1][1]
-    )
-    require_shape(
-        call(part, net, *given),
-        right,
-        "For reviews of 2 words and 1 word with 3 positions, the result",
-        part,
-    )
+    sizes = part.sizes | {"B": 2, "T": 3, "Q": 3}
+    text = "For reviews of 2 words and 1 word with 3 positions, the result"
+    right = tuple(sizes[letter] for letter in part.result)
+    require_shape(call(part, net, *given), right, text, part)
+
+
+def unused(part: Part, net: Callable[..., Any], given: list[Tensor], y: Tensor) -> Iterator[str]:
+    """The solution's names of the arguments that have no effect on the result."""
+    for place, (name, _) in enumerate(part.arguments[:-1]):
+        if given[place].is_floating_point():
+            moved = [x + normal(*x.shape, seed=7) if x is given[place] else x for x in given]
+            if same(call(part, net, *moved), y, NONE):
+                yield part.name_of(name)
 
 
 def require_all_used(part: Part, net: Callable[..., Any], given: list[Tensor], y: Any) -> None:
-    """Raises Mistake if an argument has no effect on a result of the wrong shape."""
+    """Raises Mistake if an argument has no effect on the result."""
     if not isinstance(y, Tensor) or not y.is_floating_point():
         return
-    for place, (name, _) in enumerate(part.arguments[:-1]):
-        if not given[place].is_floating_point():
-            continue
-        moved = [x + normal(*x.shape, seed=7) if x is given[place] else x for x in given]
-        if not same(y, call(part, net, *moved), 1e-6):
-            continue
-        shown = part.name_of(name)
-        example = mistake("argument-not-used", y, name=shown, fix="").args[2]
-        if part.kind == "PositionalEncoding":
-            sentence = "The positions are returned, not added to x."
-            raise Mistake(
-                "positions-not-added", sentence, example, part.change("positions-not-added")
-            )
-        if name == "v":
-            sentence = "The values have no effect: something else is averaged, of another width."
-            raise Mistake("keys-not-values", sentence, example, part.change("keys-not-values"))
-        raise mistake("argument-not-used", y, name=shown, fix=part.change("argument-not-used"))
+    if names := list(unused(part, net, given, y)):
+        fix = part.change("argument-not-used")
+        texts = "argument-not-used" if len(names) == 1 else "arguments-not-used"
+        raise named("argument-not-used", texts, y, name=" and ".join(names), fix=fix)
 
 
 def repeatable(part: Part) -> None:
@@ -126,27 +106,26 @@ def unchanged(part: Part) -> None:
     lengths = (3, 1) if without_words_is_a_note(part) else (3, 0)
     given, net = inputs(part, *lengths), net_of(part)
     student(lambda: net(*given))
-    for (name, _), before, after in zip(
-        part.arguments, inputs(part, *lengths), given, strict=False
-    ):
-        if not torch.equal(before, after):
-            if name in SPENT.get(part.kind, ()):
-                require_own_arguments(part, net, name)
-                reason = f"Its argument {part.name_of(name)} is changed in place"
-                raise NotChecked(f"{reason}; a caller does not need it again.")
-            raise mistake("changes-its-input", before, after, name=part.name_of(name))
+    before = dict(zip(part.names, inputs(part, *lengths), strict=False))
+    for name, after in zip(part.names, given, strict=False):
+        if not torch.equal(before[name], after):
+            if name not in part.kind.spent:
+                raise mistake("changes-its-input", before[name], after, name=part.name_of(name))
+            require_own_arguments(part, net, name)
+            reason = f"Its argument {part.name_of(name)} is changed in place"
+            raise NotChecked(f"{reason}; a caller does not need it again.")
     # a mask that the sheet computes for the call, such as ~mask
-    for name, after, before in part.adapter.latest if part.adapter else ():
+    for name, after, copy in part.adapter.latest if part.adapter else ():
         is_given = any(after is x for x in given)
-        if not is_given and after.dtype == torch.bool and not torch.equal(before, after):
-            raise mistake("changes-its-input", before, after, name=name)
+        if not is_given and after.dtype == torch.bool and not torch.equal(copy, after):
+            raise mistake("changes-its-input", copy, after, name=name)
 
 
 def require_own_arguments(part: Part, net: Any, name: str) -> None:
     """Raises Mistake if one tensor as queries, keys and values gives another result than copies of
     it, because the argument with this name is changed in place.
     """
-    if part.kind != "scaled_dot_product_attention":
+    if part.names[:3] != ["q", "k", "v"]:
         return
     q, _, _, mask = inputs(part, 3, 3)
     copies = student(lambda: net(q.clone(), q.clone(), q.clone(), mask))
@@ -158,12 +137,24 @@ def require_own_arguments(part: Part, net: Any, name: str) -> None:
 
 def padding(part: Part) -> None:
     """The values at padded positions have no effect on the results of the words."""
-    net, given, result = net_of(part), inputs(part, 4, 2), part.arguments[-1][1]
+    net, given, result = net_of(part), inputs(part, 4, 2), part.result
     y = call(part, net, *given)
     z = call(part, net, *with_other_padding(part, given, inputs(part, 4, 2, seed=1), 2))
     if not same(cut(y[1:], result, 2), cut(z[1:], result, 2)):
-        require_known_in(part, net)
         raise mistake("depends-on-padding", y[1], z[1], text="", length=2, more=2)
+
+
+def with_other_padding(
+    part: Part, given: list[Tensor], other: list[Tensor], length: int
+) -> list[Tensor]:
+    """The arguments with the padding of others after the last review, which has so many words."""
+    moved = []
+    for (_, letters), x, y in zip(part.arguments, given, other, strict=False):
+        if letters[:2] == ["B", "T"] and x.dtype != torch.bool:
+            x = x.clone()
+            x[-1, length:] = y[-1, length:]
+        moved.append(x)
+    return moved
 
 
 def numbers(part: Part) -> None:
@@ -177,7 +168,7 @@ def batch(part: Part) -> None:
     """A review gives the same result alone, with padding, and in a batch with other reviews."""
     *dimensions, (_, result) = part.arguments
     for text, net in nets(part):
-        if part.kind != "Classifier" and isinstance(net, nn.Module):
+        if not part.kind.is_model and isinstance(net, nn.Module):
             for name, module in net.named_modules():
                 if isinstance(module, nn.BatchNorm1d):
                     raise mistake("batch-norm", name=name)
@@ -186,23 +177,39 @@ def batch(part: Part) -> None:
         together = call(part, net, *given)
         for row, length in enumerate(lengths):
             one = [x[row : row + 1] for x in given]
-            alone = call(
-                part,
-                net,
-                *(cut(x, letters, length) for x, (_, letters) in zip(one, dimensions, strict=True)),
-            )
+            short = [
+                cut(x, letters, length) for x, (_, letters) in zip(one, dimensions, strict=True)
+            ]
+            alone = call(part, net, *short)
             values = {"text": text, "length": length, "more": 4 - length}
-            if not same(padded := cut(call(part, net, *one), result, length), alone, 2e-3):
-                other = call(part, net, *inputs(part, length, seed=1)) if length > 1 else padded
-                if bool(padded.isfinite().all()) and (
-                    bool(alone.isnan().all()) or same(other, alone, 1e-5)
-                ):
+            padded = cut(call(part, net, *one), result, length)
+            if not same(padded, alone, 2e-3):
+                if padded.isfinite().all() and alone.isnan().all():
                     raise named("mask-inverted", "only-padding-read", alone, padded, **values)
-                require_known_in(part, net)
+                require_mask(part, net)
                 raise mistake("depends-on-padding", alone, padded, **values)
-            if not same(other := cut(together[row : row + 1], result, length), alone, 2e-3):
-                require_known_in(part, net)
+            other = cut(together[row : row + 1], result, length)
+            if not same(other, alone, 2e-3):
                 raise mistake("depends-on-batch", alone, other, **values)
+
+
+def require_mask(part: Part, net: Callable[..., Any]) -> None:
+    """Raises Mistake for a part with vectors and a mask if padding has an effect on the result of a
+    word: another one if other words have none.
+    """
+    if part.names != ["x", "mask"]:
+        return
+    x_BTD, mask_BT = inputs(part, 5, 3)
+    results = []
+    for place in (0, 1, 4):  # the word itself, another word, and padding
+        moved_BTD = x_BTD.clone()
+        moved_BTD[1, place] += normal(WIDTH, seed=3) * (place > 0)
+        results.append(call(part, net, moved_BTD, mask_BT)[1, 0])
+    before, other_word, other_padding = results
+    if same(before, other_padding, NONE):
+        return
+    name = "mask-inverted" if same(before, other_word, NONE) else "no-key-mask"
+    raise mistake(f"{name}-in-layer", before, other_padding)
 
 
 def trained(part: Part, net: nn.Module, *given: Tensor) -> set[str]:
@@ -218,7 +225,7 @@ def finite(part: Part) -> None:
     """Padding, and a review without words, have finite results and gradients."""
     for finding, lengths in (("nan-at-padding", (1, 2)), ("nan-without-words", (0, 2))):
         for text, net in nets(part):
-            if 0 in lengths and like_torch(part, net):
+            if 0 in lengths and getattr(net, "like_torch", False):
                 return  # torch's own gives NaN for it
             given = [
                 x.requires_grad_() if x.is_floating_point() else x for x in inputs(part, *lengths)
@@ -232,35 +239,26 @@ def finite(part: Part) -> None:
                 raise
             if y.requires_grad and bool(y.isfinite().all()):
                 student(lambda y=y: y.square().sum().backward())
-            arguments = zip(part.arguments, given, strict=False)
-            tensors = [(part.name_of(name), x) for (name, _), x in arguments]
+            tensors = [(part.name_of(k), x) for k, x in zip(part.names, given, strict=False)]
             tensors += net.named_parameters() if isinstance(net, nn.Module) else []
-            gradients = [
+            found = [("result", "the result", y)]
+            found += [
                 ("gradient", f"the gradient of {name}", x.grad)
                 for name, x in tensors
                 if x.grad is not None
             ]
-            for what, name, values in [("result", "the result", y), *gradients]:
+            for what, name, values in found:
                 if not bool(values.isfinite().all()):
-                    if 0 in lengths and only_without_words(part, what, values):
+                    is_other = what == "result" and not bool(values[1:].isfinite().all())
+                    if 0 in lengths and without_words_is_a_note(part) and not is_other:
                         raise NotChecked(WITHOUT_WORDS)
-                    raise mistake(
-                        finding, values[~values.isfinite()], text=text, what=what, name=name
-                    )
-
-
-def only_without_words(part: Part, what: str, values: Tensor) -> bool:
-    """Whether it is a note for the part that these values of a review without words, the first one,
-    are not finite. Other reviews must have finite results.
-    """
-    is_note = without_words_is_a_note(part)
-    return is_note and (what != "result" or bool(values[1:].isfinite().all()))
+                    wrong = values[~values.isfinite()]
+                    raise mistake(finding, wrong, text=text, what=what, name=name)
 
 
 def without_words_is_a_note(part: Part) -> bool:
     """Whether it is not wrong if a review without words has no finite result."""
-    called = getattr(part.make, "forward", part.make)
-    return part.adapter is not None and part.adapter.entry.may_be_nan(called)
+    return part.adapter is not None and part.adapter.entry.without_words == "note"
 
 
 def require_no_lists(net: nn.Module) -> None:
@@ -281,30 +279,31 @@ def registered(part: Part) -> None:
     """Every layer and every weight is registered."""
     *_, (_, net) = nets(part)
     require_no_lists(net)
-    if part.kind in ("Classifier", "Model"):  # its vectors and positions are no weights
-        return
-    second = net_of(part, seed=1)
-    given, others = inputs(part, 3, 2), dict(second.named_buffers())
-    before = call(part, net, *given)
-    # Buffers that do not depend on the seed, such as positions or an identity, are constants.
-    constants = [
-        id(x) for name, x in net.named_buffers() if name in others and others[name].equal(x)
-    ]
+    if not part.kind.is_model:  # whose vectors and positions are no weights
+        require_parameters(net, net_of(part, seed=1), lambda: call(part, net, *inputs(part, 3, 2)))
+
+
+def require_parameters(net: nn.Module, second: nn.Module, run: Callable[[], Tensor]) -> None:
+    """Raises Mistake if a tensor that has an effect on the result is random, and no parameter.
+
+    second: the module made with another seed; what is the same in both, such as positions or an
+    identity, is a constant. run: calls the module.
+    """
+    before = run()
     for child, twin in zip(net.modules(), second.modules(), strict=False):
-        for key, value in vars(child).items():
-            other = vars(twin).get(key)
-            if isinstance(value, Tensor) and isinstance(other, Tensor) and value.equal(other):
-                constants.append(id(value))
-    ours = [child for child in net.modules() if not type(child).__module__.startswith("torch.")]
-    for key, value in [
-        one for c in ours for one in (*vars(c).items(), *c.named_buffers(recurse=False))
-    ]:
-        if not isinstance(value, Tensor) or id(value) in constants:
+        if type(child).__module__.startswith("torch."):
             continue
-        if value.is_floating_point() and value.numel() >= WIDTH:
-            value.data += 1  # a result that is only stored has no effect
-            if not same(after := call(part, net, *given), before, 1e-5):
-                raise mistake("not-registered", before, after, key=key, shape=tuple(value.shape))
+        own = vars(child) | dict(child.named_buffers(recurse=False))
+        others = vars(twin) | dict(twin.named_buffers(recurse=False))
+        for key, value in own.items():
+            if not isinstance(value, Tensor) or not value.is_floating_point():
+                continue
+            is_constant = isinstance(others.get(key), Tensor) and value.equal(others[key])
+            if value.numel() >= WIDTH and not is_constant:
+                value.data += 1  # a result that is only stored has no effect
+                if not same(after := run(), before, 1e-5):
+                    shape = tuple(value.shape)
+                    raise mistake("not-registered", before, after, key=key, shape=shape)
 
 
 def gradients(part: Part) -> None:
@@ -312,14 +311,14 @@ def gradients(part: Part) -> None:
     made = [net for _, net in nets(part)]
     # CLS is unused without it
     used = set().union(*(trained(part, net, *inputs(part, 3, 3, 3, 3)) for net in made))
-    unused = [(k, p) for k, p in made[0].named_parameters() if p.requires_grad and k not in used]
+    left = [(k, p) for k, p in made[0].named_parameters() if p.requires_grad and k not in used]
     # the gradient of a bias may be 0
-    without = [k for k, p in unused if p.grad is None or p.ndim > 1]
-    if without:
-        names = ", ".join(without[:4]) + ", ..." * (len(without) > 4)
+    if without := [k for k, p in left if p.grad is None or p.ndim > 1]:
         if not isinstance(made[0], torch.jit.ScriptModule):  # whose modules have no hooks
             require_called(made[0], without, lambda: call(part, made[0], *inputs(part, 3, 3)))
-        require_attention(part, made[0])
+        if part.names[:1] == ["x"] and part.result[:2] == ["B", "T"]:
+            require_attention(part, made[0])
+        names = ", ".join(without[:4]) + ", ..." * (len(without) > 4)
         raise mistake("no-gradient", count=len(without), names=names)
 
 
@@ -337,11 +336,11 @@ def require_called(net: nn.Module, unused: list[str], run: Callable[[], object])
     with nn.modules.module.register_module_forward_hook(count):
         run()
     name = unused[0].rpartition(".")[0]
-    if not name:
-        return
     while "." in name and is_unused(net, name.rpartition(".")[0], unused):
         name = name.rpartition(".")[0]
     module = net.get_submodule(name)
+    if not name or isinstance(module, nn.modules.linear.NonDynamicallyQuantizableLinear):
+        return  # torch's own attention uses its parameters without a call of it
     values = {"unused": name, "names": ", ".join(unused[:4])}
     if module in calls:
         if is_unused(net, name, unused):
@@ -353,8 +352,6 @@ def require_called(net: nn.Module, unused: list[str], run: Callable[[], object])
         if is_like and calls.get(other, 0) > 1:
             values |= {"used": used, "count": str(calls[other])}
             raise named("shared-projections", "module-instead-of-another", **values)
-    if is_a_function(module):
-        return
     raise mistake("module-not-called", **values)
 
 
@@ -371,66 +368,78 @@ def is_unused(net: nn.Module, name: str, unused: list[str]) -> bool:
 
 def require_attention(part: Part, net: nn.Module) -> None:
     """Raises Mistake if the words of a review have no effect on each other."""
-    if part.arguments[0][0] != "x" or part.arguments[-1][1][:2] != ["B", "T"]:
-        return
     given = inputs(part, 3, 3)
     moved = given[0].clone()
     moved[:, -1] += normal(moved.shape[-1], seed=7)
     y, z = (call(part, net, x, *given[1:]) for x in (given[0], moved))
-    if same(y[:, 0], z[:, 0], 1e-6):
+    if same(y[:, 0], z[:, 0], NONE):
         raise mistake("words-do-not-attend", y[0, 0])
-
-
-def is_a_function(module: nn.Module) -> bool:
-    """Whether its parameters may be used without a call of it: torch's own attention does it."""
-    return isinstance(module, nn.modules.linear.NonDynamicallyQuantizableLinear)
 
 
 def slopes(part: Part) -> None:
     """Gradients are the slopes of the result: no step cuts them."""
     for text, net in nets(part):
         given = inputs(part, 3, 3)
-        arguments = zip(part.arguments, given, strict=False)
-        moved: list[Any] = [(part.name_of(name), x) for (name, _), x in arguments]
-        moved = [(name, [x.requires_grad_()]) for name, x in moved if x.is_floating_point()]
-        own = []
-        if isinstance(net, nn.Module):
-            own = [(k, [p]) for k, p in net.named_parameters() if p.requires_grad]
-        if part.kind in ("Classifier", "Model"):  # one by one would take long
-            own = [("all parameters", [p for _, (p,) in own])]
+        named_inputs = zip(part.names, given, strict=False)
+        groups = [
+            (part.name_of(name), [x.requires_grad_()])
+            for name, x in named_inputs
+            if x.is_floating_point()
+        ]
+        own = list(net.named_parameters()) if isinstance(net, nn.Module) else []
+        own = [(name, p) for name, p in own if p.requires_grad]
+        if part.kind.is_model:  # one by one would take long
+            groups.append(("all parameters", [p for _, p in own]))
+        else:
+            groups += [(name, [p]) for name, p in own]
         y = call(part, net, *given)
         weights = normal(*y.shape, seed=1)
         total = (y * weights).sum()
-        for name, group in [*moved, *own]:
-            directions = [
-                normal(x.numel(), seed=place).view(x.shape) for place, x in enumerate(group)
-            ]
-            found = torch.zeros(())
-            if y.requires_grad:
-                gradients = torch.autograd.grad(total, group, retain_graph=True, allow_unused=True)
-                found = sum(
-                    (
-                        (g * d).sum()
-                        for g, d in zip(gradients, directions, strict=True)
-                        if g is not None
-                    ),
-                    found,
-                )
+
+        def result(net: Any = net, given: Any = given, weights: Tensor = weights) -> Tensor:
+            return (call(part, net, *given).detach() * weights).sum()
+
+        for name, group in groups:
+            directions = [normal(x.numel(), seed=n).view(x.shape) for n, x in enumerate(group)]
+            found = slope_by_gradient(total, group, directions)
             for step in STEPS:
-                results = []
-                for move in (step, -2 * step):
-                    shift(group, directions, move)
-                    results.append((call(part, net, *given).detach() * weights).sum())
-                shift(group, directions, step)  # as before
-                slope = (results[0] - results[1]) / (2 * step)
-                if (slope - found).abs() <= 0.02 * max(
-                    slope.abs(), found.abs()
-                ) + 1e-4 * total.abs():
+                slope = slope_by_steps(result, group, directions, step)
+                close = 0.02 * max(slope.abs(), found.abs()) + 1e-4 * total.abs()
+                if (slope - found).abs() <= close:
                     break
             else:
                 raise mistake("gradient-cut", found, slope, text=text, name=name)
 
 
+def slope_by_gradient(total: Tensor, group: list[Tensor], directions: list[Tensor]) -> Tensor:
+    """The slope of a number along these directions of tensors, from their gradients."""
+    if not total.requires_grad:
+        return torch.zeros(())
+    gradients = torch.autograd.grad(total, group, retain_graph=True, allow_unused=True)
+    pairs = zip(gradients, directions, strict=True)
+    return sum(((g * d).sum() for g, d in pairs if g is not None), torch.zeros(()))
+
+
+def slope_by_steps(
+    result: Callable[[], Tensor], group: list[Tensor], directions: list[Tensor], step: float
+) -> Tensor:
+    """As slope_by_gradient, from the results for steps in both directions."""
+    results = []
+    for move in (step, -2 * step):
+        shift(group, directions, move)
+        results.append(result())
+    shift(group, directions, step)  # as before
+    return (results[0] - results[1]) / (2 * step)
+
+
 def shift(tensors: list[Tensor], directions: list[Tensor], step: float) -> None:
     for x, direction in zip(tensors, directions, strict=True):
         x.data += step * direction
+
+
+FIRST = [
+    Rule("shape", shape),
+    Rule("repeatable", repeatable),
+    Rule("input-unchanged", unchanged),
+]
+REGISTERED = Rule("registered", registered, ("repeatable", "input-unchanged"))

@@ -2,26 +2,15 @@
 
 import traceback
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from imdbattn.errors import in_line
 from imdbattn.tools.check.numbers import Mistake, NotChecked, NotCompared, StudentError
-from imdbattn.tools.check.part import Part
+from imdbattn.tools.check.part import Part, Rule
 from imdbattn.tools.check.report import Message, result_of
 from imdbattn.tools.check.tables import PARTS, describe
-
-
-class Rule(NamedTuple):
-    """test: raises Mistake; returns the sentence if the rule holds, or None for that of its
-    docstring.
-    """
-
-    name: str
-    test: Callable[[Part], str | None]
-    needs: tuple[str, ...] = ()  # rules that must hold first
-    option: str | None = None  # an argument without which the rule does not apply
 
 
 def sentence(test: Callable[..., object]) -> str:

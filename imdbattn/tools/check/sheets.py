@@ -29,9 +29,7 @@ KEYS = {
     *("attributes", "free", "other_pooling"),
 }
 
-# What nan for a review without words is. Without the key, it is a note if the part has an argument
-# key_padding_mask, as torch.nn.MultiheadAttention, whose result is nan then, and wrong if not.
-WITHOUT_WORDS = ("note", "wrong")
+NOTE_OR_WRONG = ("note", "wrong")
 
 
 @dataclass
@@ -43,14 +41,18 @@ class Way:
     arguments: dict[str, str]
     says: str = ""  # what is noted if this is the way of the solution
     result: str = "y"  # the part's result, from that of the call
-    if_said: str = ""  # a pattern; only if the solution's text has it: see said
-    unless_said: str = ""  # a pattern; not if the solution's text has it
     if_raises: str = ""  # "true": only if the solution raises exceptions in all other ways
 
     @property
     def masks(self) -> list[str]:
         """The patterns of the arguments that are a mask or lengths."""
         return [k for k, v in self.arguments.items() if "mask" in v or "lengths" in v]
+
+    @property
+    def is_given_padding(self) -> bool:
+        """Whether it is given a mask that is True, or 1, on padding."""
+        values = self.arguments.values()
+        return any("~mask" in value and "torch.zeros" not in value for value in values)
 
 
 def meant(name: str, wanted: Iterable[str]) -> str | None:
@@ -78,7 +80,7 @@ class Entry:
     any_name: bool = False  # the name does not show that the sheet is meant
     also: list[str] = field(default_factory=list)  # further rules, of parts.EXTRA
     optional: bool = False  # it is not listed as absent
-    without_words: str = ""  # nan for a review without words: see WITHOUT_WORDS
+    without_words: str = "note"  # nan for a review without words: note or wrong
     other_pooling: str = "note"  # the largest of the words instead of their mean: note or wrong
     change: str = ""
     stub: str = ""
@@ -124,11 +126,20 @@ class Entry:
                 return True
         return False
 
-    def may_be_nan(self, called: Any) -> bool:
-        """Whether nan for a review without words is a note only, for this function."""
-        if self.without_words:
-            return self.without_words == "note"
-        return "key_padding_mask" in parameters_of(called)
+    @property
+    def stub_names(self) -> list[str]:
+        """The classes and functions that the stub defines."""
+        return re.findall(r"(?m)^(?:class|def) (\w+)", self.stub)
+
+    @property
+    def is_tried(self) -> bool:
+        """Whether there may be several ways to call it; a decoder has one."""
+        return not {"Decoder", "Seq2Seq"} & {*self.rules}
+
+    @property
+    def is_compared_in_batches(self) -> bool:
+        """Whether reviews alone and in a batch tell its ways apart."""
+        return bool({"Model", "PositionalEncoding"} & {*self.rules})
 
     @property
     def is_module(self) -> bool:
@@ -183,7 +194,7 @@ def read(name: str, file: Path) -> Sheet:
         raise UserError(f"{name} is no sheet: it has no parts")
     entries = [entry_of(name, part, keys) for part, keys in page["parts"].items()]
     if page.get("with"):
-        entries += [replace(entry, optional=True, stub="") for entry in load(page["with"]).entries]
+        entries += [replace(entry, optional=True) for entry in load(page["with"]).entries]
     return Sheet(file.stem, str(page.get("title", file.stem)), entries)
 
 
@@ -208,16 +219,16 @@ def entry_of(sheet: str, part: str, keys: Any) -> Entry:
     for call in calls:
         if not isinstance(call, dict):
             raise UserError(f"{where}: calls are names of arguments with what is given for them")
-        known = ("says", "result", "if_said", "unless_said", "if_raises")
+        known = ("says", "result", "if_raises")
         arguments = {k: str(v) for k, v in call.items() if k not in known}
         ways.append(Way(arguments, **{k: str(v) for k, v in call.items() if k in known}))
     for key in ("without_words", "other_pooling"):
-        if keys.get(key, "note") not in WITHOUT_WORDS:
-            raise UserError(f"{where}: {key} is one of {', '.join(WITHOUT_WORDS)}")
+        if keys.get(key, "note") not in NOTE_OR_WRONG:
+            raise UserError(f"{where}: {key} is one of {', '.join(NOTE_OR_WRONG)}")
     patterns = [*keys.get("names", ()), *keys.get("needs", ()), *keys.get("unless", ())]
     patterns += [*(keys.get("make") or ()), keys.get("attributes", "")]
     for way in ways:
-        patterns += [*way.arguments, way.if_said, way.unless_said]
+        patterns += [*way.arguments]
     for pattern in patterns:
         require_pattern(where, str(pattern))
     others = {k: v for k, v in keys.items() if k not in ("rules", "calls", "names", "signature")}
@@ -342,9 +353,9 @@ def unknown_among(given: Mapping[str, inspect.Parameter], wanted: Iterable[str])
     return [name for name in required if meant(name, wanted) is None]
 
 
-def agrees(called: Callable[..., object], way: Way) -> bool:
-    """Whether the function can be called in this way."""
-    return not unknown(called, way.arguments)
+def can_be_called(called: Callable[..., object], way: Way) -> bool:
+    """Whether the function can be called with these arguments in their order."""
+    return len(parameters_of(called)) >= len(way.arguments) >= len(unknown(called, ()))
 
 
 def evaluate(expression: str, names: Mapping[str, Any]) -> Any:

@@ -1,0 +1,761 @@
+"""The kinds of parts: how each is made, its rules, and the formula that it is compared with.
+
+The parameters of a student's module are copied into the formula (see weights.py); the mistakes of a
+formula are in mistakes/. Shape suffixes: B reviews, T positions, D width.
+"""
+
+import inspect
+import itertools
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import imdbattn.tools.check.instead as instead
+from imdbattn.tools.check import decoder, model, rules
+from imdbattn.tools.check.accuracy import TEST, TRAIN, FirstWord, accuracy_examples, share
+from imdbattn.tools.check.context import bindings_of_context
+from imdbattn.tools.check.formulas import (
+    Binding,
+    Call,
+    Comparison,
+    Names,
+    evaluate,
+    whole,
+    words_only,
+)
+from imdbattn.tools.check.numbers import (
+    Mistake,
+    NotCompared,
+    StudentError,
+    mask,
+    mistake,
+    normal,
+    same,
+)
+from imdbattn.tools.check.part import (
+    HEADS,
+    HIDDEN,
+    WIDTH,
+    Kind,
+    Part,
+    Rule,
+    call,
+    inputs,
+    net_of,
+    student,
+)
+from imdbattn.tools.check.sheets import parameters_of
+from imdbattn.tools.check.tables import TABLES
+from imdbattn.tools.check.weights import Linear, Roles, readings, repeated, roles, stored
+
+PADDED = "3 reviews of 2, 4 and 3 words and padding"
+
+
+def agrees(part: Part) -> None:
+    """The result is that of the formula; known mistakes are not looked for."""
+    if not part.kind.comparison(part).is_right():
+        raise Mistake("differs-from-reference", "", "", "")
+
+
+def reference(part: Part) -> str:
+    """The result is that of the formula. Returns the sentence."""
+    comparison = part.kind.comparison(part)
+    if not comparison.is_right():
+        raise why_it_differs(part, comparison)
+    require_single_precision(part)
+    return comparison.table.texts["holds"]
+
+
+def why_it_differs(part: Part, comparison: Comparison) -> Exception:
+    """Raises or returns what is wrong with a part whose results are not those of the formula, or
+    why this is not known: a mistake of the table, or else a property that does not hold.
+    """
+    found = comparison.diagnose()
+    is_named = found.args[0] not in (
+        "differs-from-reference",
+        comparison.table.texts.get("differs"),
+    )
+    if isinstance(found, Mistake) and not is_named and part.arguments[:-1]:
+        rules.batch(part)
+        net, given = net_of(part), inputs(part, 3, 3)
+        rules.require_all_used(part, net, given, call(part, net, *given))
+        if isinstance(net, nn.Module):
+            rules.gradients(part)
+    if isinstance(found, NotCompared):
+        part.kind.require_properties(part)
+    return found
+
+
+def require_single_precision(part: Part) -> None:
+    """Raises Mistake if the result in float32 is another one than in float64, in which parts are
+    compared. In a sum with 1e9, float32 keeps no digit after the point.
+    """
+    if torch.get_default_dtype() != torch.float64 or not part.arguments[:-1]:
+        return
+    net, given = net_of(part), inputs(part, 6, 2, 4, 3)
+    y = call(part, net, *given)
+    torch.set_default_dtype(torch.float32)
+    try:
+        single = net_of(part)
+        if isinstance(net, nn.Module):
+            for parameter, exact in zip(single.parameters(), net.parameters(), strict=True):
+                parameter.data.copy_(exact.data)
+        z = call(part, single, *(x.float() if x.is_floating_point() else x for x in given))
+    except StudentError:  # it is written for float64
+        return
+    finally:
+        torch.set_default_dtype(torch.float64)
+    if isinstance(z, Tensor) and not same(z.double(), y, 1e-2):
+        raise mistake("lost-in-float32", z, y, fix=part.change("lost-in-float32"))
+
+
+RESULTS = [
+    Rule("reference", reference, ("repeatable", "registered")),
+    Rule("batch", rules.batch, ("repeatable", "registered", "reference")),
+    Rule("finite", rules.finite, ("registered", "reference", "input-unchanged")),
+]
+GRADIENTS = Rule("gradients", rules.gradients, ("registered", "reference", "input-unchanged"))
+SLOPES = Rule("slopes", rules.slopes, ("reference", "input-unchanged", "gradients"))
+
+
+class Formula(Kind):
+    """A part whose result is that of the formula with the same name in mistakes/."""
+
+    is_module = True
+
+    def rules(self) -> list[Rule]:
+        if self.is_module:
+            return [*rules.FIRST, rules.REGISTERED, *RESULTS, GRADIENTS, SLOPES]
+        return [*rules.FIRST, *RESULTS, SLOPES]
+
+    def examples(self, part: Part) -> Names:
+        """The inputs that are compared, by their description; the last ones have padding."""
+        return {
+            "16 reviews of 3 words": inputs(part, *[3] * 16),
+            "1 review of 1 word": inputs(part, 1),
+            "1 review of 2 words": inputs(part, 2),
+            PADDED: [x[1:] for x in inputs(part, 6, 2, 4, 3)],
+        }
+
+    def bindings(self, part: Part, net: Any, results: list[Tensor]) -> tuple[list[Binding], bool]:
+        """What the formula uses besides the arguments; whether one of these must be right."""
+        return [Binding(self.names(part))], True
+
+    def names(self, part: Part, **more: Any) -> Call:
+        """The names of the arguments, and more, of those of an example."""
+        return lambda *given: dict(zip(part.names, given, strict=True)) | more
+
+    def comparison(self, part: Part) -> Comparison:
+        """As Kind.comparison; it is remembered for a way to call the part."""
+        key = (torch.get_default_dtype(), *(part.adapter.state if part.adapter else ()))
+        memory = vars(part).setdefault("compared", {})
+        if key not in memory:
+            memory[key] = self.compare(part)
+        found: Comparison = memory[key]
+        return found
+
+    def compare(self, part: Part) -> Comparison:
+        """As comparison, without the memory."""
+        net = net_of(part)
+        examples = self.examples(part)
+        results = [self.result(part, net, given) for given in examples.values()]
+        bindings, is_known = self.bindings(part, net, results)
+        is_of_words = part.names == ["x", "mask"] and "T" in part.result
+        keep = words_only if is_of_words else whole
+        return Comparison(part, TABLES[self.name], results, bindings, examples, keep, is_known)
+
+    def result(self, part: Part, net: Any, given: Any) -> Tensor:
+        y = call(part, net, *given)
+        if not isinstance(y, Tensor):
+            rules.require_shape(y, (), "The result", part)
+        return y.detach()
+
+    def right(self, part: Part) -> Any:
+        return instead.instead(part)
+
+
+class Function(Formula):
+    is_module = False
+
+
+class MaskedSoftmax(Function):
+    spent = ("scores",)
+
+
+class MaskedMean(Function):
+    spent = ("x",)
+
+    def examples(self, part: Part) -> Names:
+        x_BTD, numbers = normal(3, 4, WIDTH), torch.zeros(1, 3, WIDTH)
+        x_BTD[0, 1], x_BTD[1, 0, 2], numbers[0, :, 0] = 0, 0, torch.tensor([2.0, 4.0, 30.0])
+        text = "the words 2 and 4 and padding of 30 as the first numbers"
+        examples = {
+            text: (numbers, mask(2, size=3)),
+            "3 reviews of 4, 2 and 3 words": (x_BTD, mask(4, 2, 3)),
+        }
+        return examples
+
+
+class DotProduct(Function):
+    returns_weights, spent = True, ("q",)
+
+    def bindings(self, part: Part, net: Any, results: list[Tensor]) -> tuple[list[Binding], bool]:
+        return [Binding(partial(attention_names, None, 0, None))], True
+
+
+class Positions(Function):
+    """A function of numbers."""
+
+    def rules(self) -> list[Rule]:
+        return [Rule("reference", reference)]
+
+    def examples(self, part: Part) -> Names:
+        sizes = (1, 2), (2, 4), (5, 6), (30, 8)
+        return {f"length {length} and width {width}": (length, width) for length, width in sizes}
+
+    def result(self, part: Part, net: Any, given: Any) -> Tensor:
+        y = call(part, net, *given)
+        rules.require_shape(y, given, f"positional_encoding{given}", part)
+        return y.detach()
+
+
+class Accuracy(Positions):
+    """A function of a model and two loaders."""
+
+    def examples(self, part: Part) -> Names:
+        return accuracy_examples(part)
+
+    def bindings(self, part: Part, net: Any, results: list[Tensor]) -> tuple[list[Binding], bool]:
+        return [Binding(self.names(part, share=share, train=TRAIN, test=TEST))], True
+
+    def result(self, part: Part, net: Any, given: Any) -> Tensor:
+        y = call(part, net, *given)
+        tested: FirstWord = given[0]
+        if tested.scale.item() != 1:
+            raise mistake("changes-its-input", torch.ones(1), tested.scale, name="model")
+        return torch.tensor([student(float, y)])
+
+
+class Encoding(Formula):
+    """A module that adds positions to vectors."""
+
+    is_module, spent = False, ("x",)
+
+    def rules(self) -> list[Rule]:
+        return [
+            *rules.FIRST,
+            Rule("trained", positions_trained),
+            Rule("reference", reference, ("repeatable", "trained")),
+            Rule("batch", rules.batch, ("repeatable", "reference")),
+        ]
+
+    def examples(self, part: Part) -> Names:
+        """The vectors are small, so that small differences of the positions are seen."""
+        lengths = {
+            "16 reviews of 3 words": [3] * 16,
+            "1 review of 1 word": [1],
+            "1 review of 2 words": [2],
+            "2 reviews of 20": [20, 20],
+        }
+        return {text: [x / 4 for x in inputs(part, *one)] for text, one in lengths.items()}
+
+    def bindings(self, part: Part, net: Any, results: list[Tensor]) -> tuple[list[Binding], bool]:
+        names = lambda x: {"x": x, "length": x.shape[1], "width": x.shape[2]}  # noqa: E731
+        return [Binding(names)], True
+
+
+def positions_trained(part: Part) -> None:
+    """The positions are not trained."""
+    net = net_of(part)
+    if isinstance(net, nn.Module):
+        for name, parameter in net.named_parameters():
+            if parameter.requires_grad and parameter.ndim > 1:
+                raise mistake("positions-trained", name=name, shape=tuple(parameter.shape))
+
+
+# --- attention ------------------------------------------------------------------------------------
+
+NAMES = ("queries", "keys", "values")
+
+
+def attention_names(
+    three: tuple[Call, Call, Call] | None, heads: int, output: Call | None, *given: Tensor
+) -> Names:
+    """The names of the formula of attention. three: W_q, W_k and W_v. output: W_O.
+
+    heads: their number; 0 if the arguments are those of one head. given: x, or query, key and
+    value; the mask.
+    """
+    *sources, m = given
+    sources = sources * 3 if len(sources) == 1 else sources
+    Q, K, V = (w(x) for w, x in zip(three, sources, strict=True)) if three else sources
+    apply = output or whole
+
+    def merge(y: Tensor, added: Tensor | None = None) -> Tensor:
+        y = apply(y.transpose(1, 2).flatten(2) if heads else y)
+        return y if added is None else y + added
+
+    names: Names = {"query": sources[0], "m": m, "split": whole, "merge": merge}
+    names |= {"Q": Q, "K": K, "V": V}
+    if heads:
+        names["m"] = m[:, None, None]
+        names["split"] = lambda x: x.unflatten(-1, (heads, -1)).transpose(1, 2)
+    return names | {
+        "B": len(Q),
+        "T": Q.shape[-2],
+        "D": Q.shape[-1],
+        "d": Q.shape[-1] // (heads or 1),
+    }
+
+
+class Attention(Formula):
+    """Self-attention, of any number of heads."""
+
+    heads: tuple[int, ...] = (1, 2, 4, 8)
+
+    def numbers_of_heads(self, part: Part, one: Roles) -> list[int]:
+        q, _, v = (w.outputs for w in one.three)
+        is_given = part.adapter is not None and "heads" in part.adapter.asked
+        allowed = (HEADS,) if is_given else self.heads
+        return [heads for heads in allowed if q % heads == v % heads == 0]
+
+    def bindings(self, part: Part, net: Any, results: list[Tensor]) -> tuple[list[Binding], bool]:
+        """Each order of the matrices; and the mistakes of using one twice, or none."""
+        found: list[Binding] = []
+        wrong: list[Binding] = []
+        is_known = False
+        for pieces in readings(net):
+            orders = list(roles(pieces))
+            complete = [one for one in orders if not one.rest]
+            is_known |= bool(complete) or (len(pieces) == 4 and bool(orders))
+            for one in self.with_value(part, complete or orders, results):
+                for heads in self.numbers_of_heads(part, one):
+                    is_usual = heads <= HEADS and len(complete) > 0
+                    found += self.of_sources(part, one, heads, is_usual)
+            if len(pieces) < 5:
+                wrong += [
+                    Binding(partial(attention_names, one.three, heads, one.output), finding, text)
+                    for finding, text, one in repeated(pieces)
+                    for heads in self.numbers_of_heads(part, one)
+                    if heads <= HEADS
+                ]
+        return found + wrong, is_known
+
+    def with_value(self, part: Part, orders: list[Roles], results: list[Tensor]) -> list[Roles]:
+        """The orders in which W_v and W_O give the result of one word; all if there is none."""
+        values = inputs(part, 1)[-2]
+
+        def gives(one: Roles) -> bool:
+            y = one.three[2](values)
+            return same(one.output(y) if one.output else y, results[1])
+
+        fitting = [one for one in orders if gives(one)]
+        return fitting or orders
+
+    def of_sources(self, part: Part, one: Roles, heads: int, is_usual: bool) -> list[Binding]:
+        names = partial(attention_names, one.three, heads, one.output)
+        return [Binding(names, is_usual=is_usual)]
+
+
+class MultiHead(Attention):
+    heads: tuple[int, ...] = (HEADS,)
+    returns_weights = True
+
+    def make(self, part: Part, vectors_VD: Tensor, options: dict[str, Any]) -> Any:
+        """The module; as torch.nn.MultiheadAttention, if it has a key_padding_mask, which is True
+        on padding.
+        """
+        if "batch_first" in inspect.signature(part.make).parameters:
+            options = options | {"batch_first": True}
+        module = super().make(part, vectors_VD, options)
+        forward: Call = getattr(module, "forward", whole)
+        if "key_padding_mask" in parameters_of(getattr(type(module), "forward", None)):
+            module.like_torch = True
+            module.forward = lambda *given: forward(*given[:-1], key_padding_mask=~given[-1])[0]
+        return module
+
+    def of_sources(self, part: Part, one: Roles, heads: int, is_usual: bool) -> list[Binding]:
+        """Also the mistakes of applying a matrix to another argument."""
+        right = partial(attention_names, one.three, heads, one.output)
+        found = [Binding(right, is_usual=is_usual)]
+        if len(part.names) < 4:
+            return found
+        shown = [part.name_of(name) for name in part.names]
+        for places in itertools.product(range(3), repeat=3):
+            if places != (0, 1, 2):
+                parts = [
+                    f"{what} are computed from {shown[place]}, not from {shown[number]}"
+                    for number, (what, place) in enumerate(zip(NAMES, places, strict=True))
+                    if place != number
+                ]
+                text = f"{', and '.join(parts).capitalize()}."
+                names = partial(of_other_sources, right, places)
+                found.append(Binding(names, "arguments-exchanged", text))
+        return found
+
+
+def of_other_sources(right: Call, places: tuple[int, ...], *given: Tensor) -> Names:
+    names: Names = right(*(given[place] for place in places), given[-1])
+    return names | {"query": given[0]}
+
+
+class MultiHeadSelf(MultiHead):
+    returns_weights, also_called = False, ("SelfAttention", "MultiHeadAttention")
+
+
+class Causal(MultiHeadSelf):
+    heads = Attention.heads
+
+
+# --- layers ---------------------------------------------------------------------------------------
+
+
+def attention_of(one: Roles, heads: int, steps: dict[str, str], x: Tensor, m: Tensor) -> Tensor:
+    """The result of the formula, or of a mistake in it, with these matrices."""
+    y: Tensor | None = evaluate(steps, attention_names(one.three, heads, one.output, x, m))
+    if y is None:
+        raise RuntimeError("The steps cannot be computed for these shapes.")
+    return y
+
+
+def attending(module: nn.Module) -> list[Call]:
+    """A module as functions of (x, mask) with an effect of words on each other, but not of padding
+    if one of them has none; [] if it is no attention.
+    """
+
+    def heads(x: Tensor, m: Tensor) -> Tensor:
+        x, padding = x if module.batch_first else x.transpose(0, 1), ~m & m.any(1, keepdim=True)
+        y = module(x, x, x, key_padding_mask=padding)[0]
+        return y if module.batch_first else y.transpose(0, 1)
+
+    ways: list[Call] = [heads]
+    if not isinstance(module, nn.MultiheadAttention):
+        ways = [
+            lambda x, m: module(x, m),
+            lambda x, m: module(x, ~m),
+            lambda x, m: module(x, m.sum(1)),
+            lambda x, m: module(x, m[:, None, None]),
+            lambda x, m: module(x, m[:, None]),
+            lambda x, m: module(x),
+        ]
+    found = [way for way in ways if is_attention(way)]
+    return [way for way in found if ignores_padding(way)] or found
+
+
+def is_attention(way: Call) -> bool:
+    x = normal(1, 2, WIDTH)
+    with suppress(Exception):  # it has another signature
+        y = way(x, mask(2))
+        return y.shape == x.shape and not same(y[:, :1], way(x[:, :1], mask(1)), 1e-6)
+    return False
+
+
+def ignores_padding(way: Call) -> bool:
+    """Whether the results of two words are the same with a third position, of padding."""
+    x = normal(1, 3, WIDTH)
+    with suppress(Exception):
+        return same(way(x, mask(2, size=3))[:, :2], way(x[:, :2], mask(2)))
+    return False
+
+
+class Layer(Formula):
+    """g(f(x)) or g(x + f(LN(x))): f is one of its modules, or computed by the layer itself."""
+
+    inner = "SelfAttention"
+
+    def bindings(self, part: Part, net: Any, results: list[Tensor]) -> tuple[list[Binding], bool]:
+        children = list(net.modules())[1:]
+        inner = [(child, way) for child in children for way in attending(child)]
+        if inner:
+            is_inside = {one for child, _ in inner for one in child.modules()}
+            outer = [child for child, _ in inner]
+            left = [one for one in children if one not in is_inside]
+            found = [
+                Binding(partial(layer_names, way, norm=norm, g=g))
+                for _, way in inner
+                for norm in norms([net, *left])
+                for g in linears_for_g(net, outer)
+            ]
+            extra = [p for one in left for p in one.parameters(recurse=False)]
+            return found, bool(found) and len(extra) <= 4
+        return self.computed_inside(net)
+
+    def require_properties(self, part: Part) -> None:
+        """Raises Mistake if a residual layer does not depend on x when its attention is 0."""
+        if self.name != "ResidualLayer":
+            return
+        net, (x_BTD, mask_BT) = net_of(part), inputs(part, 3, 3)
+        attentions = [child for child in list(net.modules())[1:] if attending(child)]
+        for parameter in [p for child in attentions for p in child.parameters()]:
+            parameter.data.zero_()
+        y, z = (call(part, net, x, mask_BT) for x in (x_BTD, x_BTD + normal(WIDTH, seed=3)))
+        if attentions and same(y, z, rules.NONE):
+            raise mistake("input-not-added", y, what="attention", fix=part.change("no-skip"))
+
+    def computed_inside(self, net: nn.Module) -> tuple[list[Binding], bool]:
+        """The bindings of a layer that computes attention itself, with the mistakes of that."""
+        found: list[Binding] = []
+        wrong: list[Binding] = []
+        of_layer = [
+            (one, norm)
+            for pieces in readings(net)
+            for one in roles(pieces)
+            for norm in norms(net.modules())
+            if len(one.rest) == 1 and one.rest[0].inputs == one.rest[0].outputs == WIDTH
+        ]
+        for (one, norm), heads in itertools.product(of_layer, (1, HEADS)):
+            table = TABLES["SelfAttention" if heads == 1 else "MultiHeadSelfAttention"]
+            names = partial(layer_names, norm=norm, g=one.rest[0])
+            right = partial(attention_of, one, heads, table.steps)
+            found.append(Binding(partial(names, right)))
+            for finding, text, steps in table.variants if len(wrong) < MOST_INSIDE else ():
+                if finding not in NOT_INSIDE:
+                    inside = partial(attention_of, one, heads, table.steps | steps)
+                    wrong.append(Binding(partial(names, inside), finding, text))
+        return found + wrong, bool(found)
+
+
+MOST_INSIDE = 1500  # mistakes of attention in a layer that are tried
+# Of attention alone: in a layer they are right, or cannot be told.
+NOT_INSIDE = ("skip-in-attention", "no-output-projection", "no-attention", "one-head")
+
+
+def layer_names(attention: Call, x: Tensor, m: Tensor, norm: Call, g: Call) -> Names:
+    return {"x": x, "mask": m, "attention": attention, "n": norm, "g": g}
+
+
+def norms(modules: Iterable[nn.Module]) -> list[Call]:
+    """LayerNorm with the weights and biases of the modules that have them; or without any."""
+    found: list[Call] = []
+    for module in modules:
+        every = [p for p in module.parameters(recurse=False) if p.requires_grad]
+        own = [p.detach() for p in every if p.shape == (WIDTH,)]
+        has_matrices = any(p.ndim > 1 for p in every)
+        is_plain = not every and "norm" in type(module).__name__.lower()
+        if is_plain or len(own) == 2 or (own and not has_matrices):
+            w, b = [*own, torch.ones(WIDTH), torch.zeros(WIDTH)][:: 1 if len(own) != 1 else 2][:2]
+            found.append(partial(F.layer_norm, normalized_shape=(WIDTH,), weight=w, bias=b))
+    return found or [partial(F.layer_norm, normalized_shape=(WIDTH,))]
+
+
+def linears_for_g(net: nn.Module, attentions: list[nn.Module]) -> list[Call]:
+    """The square matrices outside of the attention; nothing if there is none."""
+    both = [one for t in (False, True) for one in stored(net, t, attentions)]
+    found: list[Call] = [one for one in both if one.inputs == one.outputs == WIDTH]
+    return found or [nothing]
+
+
+def nothing(x: Tensor) -> Tensor:
+    """The result of a Linear that is not there."""
+    return x * float("nan")
+
+
+# --- scores ---------------------------------------------------------------------------------------
+
+
+class Scores(Formula):
+    """Scores of queries and keys, with or without the softmax and the sum of the values."""
+
+    def bindings(self, part: Part, net: Any, results: list[Tensor]) -> tuple[list[Binding], bool]:
+        found: list[Binding] = []
+        seen = []
+        for is_transposed in (True, False):
+            pieces = stored(net, is_transposed)
+            for w, u, rest in pairs(pieces, part.sizes["E"]):
+                found += self.of_pair(part, w, u, rest, pieces)
+                seen.append(rest)
+        return found, bool(found)
+
+    def of_pair(
+        self, part: Part, w: Linear, u: Linear, rest: list[Linear], pieces: list[Linear]
+    ) -> Iterator[Binding]:
+        raise NotImplementedError
+
+
+def pairs(pieces: list[Linear], size: int) -> Iterator[tuple[Linear, Linear, list[Linear]]]:
+    """The matrices of queries, of this size, and of keys, that have as many rows; the others. One
+    matrix of both side by side is cut.
+    """
+    for w, u in itertools.permutations(pieces, 2):
+        if (w.inputs, u.inputs) == (
+            size,
+            WIDTH if size != HIDDEN else size,
+        ) and w.outputs == u.outputs:
+            yield w, u, [one for one in pieces if one is not w and one is not u]
+    for both in pieces:
+        key = both.inputs - size
+        if key == (WIDTH if size != HIDDEN else size):
+            rest = [one for one in pieces if one is not both]
+            for order in ((slice(0, size), slice(size, None)), (slice(key, None), slice(0, key))):
+                w, u = both.columns(*order)
+                yield w, u, rest
+
+
+class Additive(Scores):
+    """The name of v in the formula is another one in the table of AdditiveAttention."""
+
+    v = "v"
+
+    def of_pair(
+        self, part: Part, w: Linear, u: Linear, rest: list[Linear], pieces: list[Linear]
+    ) -> Iterator[Binding]:
+        net = net_of(part)
+        vectors = [one for one in rest if one.outputs == 1 or one.inputs == 1]
+        candidates = [as_vector(one) for one in vectors]
+        own = [p.detach() for p in net.parameters() if p.ndim == 1 and p.requires_grad]
+        candidates += [partial(torch.matmul, other=p) for p in own if len(p) == w.outputs]
+        for v in candidates:
+            yield Binding(self.names(part, **{"W": w, "U": u, self.v: v}))
+            if w.inputs == u.inputs:
+                text = "One Linear is used for the queries and for the keys."
+                names = self.names(part, **{"W": w, "U": w, self.v: v})
+                yield Binding(names, "shared-projections", text)
+        if not candidates:
+            for what, reduce in (("summed", Tensor.sum), ("averaged", Tensor.mean)):
+                text = f"There is no v: the numbers are {what}."
+                of_hidden = lambda x, reduce=reduce: reduce(x, -1)  # noqa: E731
+                names = self.names(part, **{"W": w, "U": u, self.v: of_hidden})
+                yield Binding(names, "v-not-used", text)
+
+
+def as_vector(one: Linear) -> Call:
+    """A function to one number for each word."""
+    if one.outputs == 1:
+        return lambda x: one(x)[..., 0]
+    return lambda x: x @ one.weight_MD[:, 0]
+
+
+class AdditiveAttention(Additive):
+    v = "w"
+
+    def of_pair(
+        self, part: Part, w: Linear, u: Linear, rest: list[Linear], pieces: list[Linear]
+    ) -> Iterator[Binding]:
+        """Also the mistakes of scores from the values."""
+        for one in super().of_pair(part, w, u, rest, pieces):
+            yield one
+            for average, text in EXCHANGED.items():
+                names = partial(scored_by_values, one.names, average)
+                if one.finding == "":
+                    yield Binding(names, "arguments-exchanged", text)
+
+
+EXCHANGED = {
+    "v": "The scores are computed from the values, not from the keys.",
+    "k": "Keys and values are exchanged.",
+}
+
+
+def scored_by_values(names: Call, average: str, *given: Tensor) -> Names:
+    """The names of the formula if W_k is applied to the values.
+
+    average: "v" if the values are averaged, "k" if the keys are.
+    """
+    q, k, v, m = given
+    found: Names = names(q, v, v if average == "v" else k, m)
+    return found
+
+
+class Bilinear(Scores):
+    def bindings(self, part: Part, net: Any, results: list[Tensor]) -> tuple[list[Binding], bool]:
+        found, _ = super().bindings(part, net, results)
+        size = part.sizes["E"]
+        biases = [p.detach() for p in net.parameters() if p.numel() == 1] or [torch.zeros(1)]
+        for is_transposed in (True, False):
+            for one in stored(net, is_transposed):
+                if (one.inputs, one.outputs) == (size, WIDTH):
+                    found.append(Binding(self.names(part, W=one, U=whole, b=biases[0])))
+                if (one.inputs, one.outputs) == (WIDTH, size):
+                    found.append(Binding(self.names(part, W=whole, U=one, b=biases[0])))
+        return found, bool(found)
+
+    def of_pair(
+        self, part: Part, w: Linear, u: Linear, rest: list[Linear], pieces: list[Linear]
+    ) -> Iterator[Binding]:
+        yield Binding(self.names(part, W=w, U=u, b=0))
+
+
+class Context(Formula):
+    """The context of a decoder: see context.py."""
+
+    returns_weights = True
+
+    def rules(self) -> list[Rule]:
+        return [*rules.FIRST, rules.REGISTERED, *RESULTS, SLOPES]
+
+    def examples(self, part: Part) -> Names:
+        given = inputs(part, 4, 2, 3)
+        first = [x[:1] for x in given]
+        return {"1 review of 4 words": first, "3 reviews of 4, 2 and 3 words": given}
+
+    def bindings(self, part: Part, net: Any, results: list[Tensor]) -> tuple[list[Binding], bool]:
+        return bindings_of_context(part, net, self.names), True
+
+
+class Classifier(Kind):
+    """The model of --stub, which is given vectors, positions and cls."""
+
+    gain = 1.6  # with 1, plain layers make words so similar that mistakes have small effects
+    is_model = True
+    variants: tuple[dict[str, Any], ...] = (
+        {},
+        {"positions": "sinusoidal"},
+        {"cls": True},
+        {"positions": "sinusoidal", "cls": True},
+    )
+
+    def rules(self) -> list[Rule]:
+        return model.CLASSIFIER
+
+    def make(self, part: Part, vectors_VD: Tensor, options: dict[str, Any]) -> Any:
+        return student(part.make, vectors_VD, 3, **options)
+
+
+class Model(Classifier):
+    """A model under any name."""
+
+    also_called = ("Classifier", "model")
+    variants: tuple[dict[str, Any], ...] = ({},)
+
+    def rules(self) -> list[Rule]:
+        return model.MODEL
+
+
+class Decoder(Kind):
+    def rules(self) -> list[Rule]:
+        return decoder.DECODER
+
+
+class Seq2Seq(Kind):
+    def rules(self) -> list[Rule]:
+        return decoder.SEQ2SEQ
+
+
+CLASSES: dict[str, type[Kind]] = {
+    "scaled_dot_product_attention": DotProduct,
+    "masked_softmax": MaskedSoftmax,
+    "SelfAttention": Attention,
+    "masked_mean": MaskedMean,
+    "positional_encoding": Positions,
+    "PlainLayer": Layer,
+    "ResidualLayer": Layer,
+    "Classifier": Classifier,
+    "test_accuracy": Accuracy,
+    "AdditiveScore": Additive,
+    "BilinearScore": Bilinear,
+    "MultiHeadAttention": MultiHead,
+    "DecoderAttention": Context,
+    "AdditiveAttention": AdditiveAttention,
+    "PositionalEncoding": Encoding,
+    "CausalSelfAttention": Causal,
+    "MultiHeadSelfAttention": MultiHeadSelf,
+    "Model": Model,
+    "Decoder": Decoder,
+    "Seq2Seq": Seq2Seq,
+}
+KINDS: dict[str, Kind] = {name: make(name) for name, make in CLASSES.items()}

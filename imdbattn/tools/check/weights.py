@@ -1,0 +1,199 @@
+"""The matrices that a student's module stores, and the roles that they may have in a formula.
+
+Shape suffixes: M outputs, D inputs of a matrix.
+"""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from imdbattn.tools.check.part import HEADS, WIDTH
+
+MOST = 5  # matrices of one module whose orders are all tried
+
+
+@dataclass(frozen=True, eq=False)
+class Linear:
+    """A function of vectors that a module stores as a matrix, with or without a bias."""
+
+    weight_MD: Tensor
+    bias_M: Tensor
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x @ self.weight_MD.mT + self.bias_M
+
+    @property
+    def outputs(self) -> int:
+        return self.weight_MD.shape[0]
+
+    @property
+    def inputs(self) -> int:
+        return self.weight_MD.shape[1]
+
+    def columns(self, *columns: slice) -> "list[Linear]":
+        """The function of each group of its inputs; the bias belongs to the first one."""
+        cut = [self.weight_MD[:, one] for one in columns]
+        biases = [self.bias_M, *(torch.zeros_like(self.bias_M) for _ in cut[1:])]
+        return [Linear(*pair) for pair in zip(cut, biases, strict=True)]
+
+    def rows(self, index_M: Tensor) -> "Linear":
+        return Linear(self.weight_MD[index_M], self.bias_M[index_M])
+
+
+def identity() -> Linear:
+    return Linear(torch.eye(WIDTH), torch.zeros(WIDTH))
+
+
+def joined(parts: Sequence[Linear]) -> Linear:
+    """Their results side by side."""
+    weights = torch.cat([one.weight_MD for one in parts])
+    return Linear(weights, torch.cat([one.bias_M for one in parts]))
+
+
+def stored(net: nn.Module, is_transposed: bool, left_out: Sequence[nn.Module] = ()) -> list[Linear]:
+    """The matrices of a module in the order in which they are registered.
+
+    is_transposed: whether the parameters of the student's own classes are multiplied from the
+    right, as in x @ W. left_out: modules whose matrices do not count.
+    """
+    found: list[Linear] = []
+    omitted = {id(child) for module in left_out for child in module.modules()}
+    for module in net.modules():
+        own = [] if id(module) in omitted else list(module.named_parameters(recurse=False))
+        biases = [p.detach() for _, p in own if p.ndim == 1 and p.requires_grad]
+        matrices = [p for _, p in own if p.ndim > 1]
+        if len(biases) > sum(1 if p.ndim == 2 else len(p) for p in matrices):  # of LayerNorm, too
+            biases = []
+        for _, parameter in own:
+            is_raw = is_transposed and not type(module).__module__.startswith("torch.")
+            for weight_MD in matrices_of(parameter.detach(), is_raw):
+                fitting = [one for one in biases if len(one) == len(weight_MD)]
+                bias_M = fitting[0] if fitting else torch.zeros(len(weight_MD))
+                biases = [one for one in biases if one is not bias_M]
+                found.append(Linear(weight_MD, bias_M.to(weight_MD)))
+    return found
+
+
+def matrices_of(x: Tensor, is_transposed: bool) -> list[Tensor]:
+    """A parameter as matrices (M, D); one of three axes may hold those of all heads."""
+    if x.ndim == 2:
+        return [x.mT if is_transposed else x]
+    if x.ndim != 3:
+        return []
+    if is_transposed and x.shape[0] * x.shape[1] == x.shape[2] == WIDTH:  # W_O of all heads
+        return [x.flatten(0, 1).mT]
+    if is_transposed and x.shape[0] == WIDTH and x.shape != (WIDTH, 1, WIDTH):
+        return [x.flatten(1).mT]
+    return [one.mT if is_transposed else one for one in x]
+
+
+def readings(net: nn.Module, left_out: Sequence[nn.Module] = ()) -> Iterator[list[Linear]]:
+    """Lists of the matrices of a module: those of all projections are cut, and those of single
+    heads joined.
+    """
+    seen: list[list[Linear]] = []
+    for is_transposed in (True, False):
+        plain = stored(net, is_transposed, left_out)
+        for cut in (thirds, thirds_of_heads, heads_in_turn, heads_in_blocks):
+            pieces = cut(plain)
+            if not any(are_equal(pieces, one) for one in seen):
+                seen.append(pieces)
+                yield pieces
+
+
+def are_equal(first: list[Linear], second: list[Linear]) -> bool:
+    pairs = zip(first, second, strict=False)
+    is_same = all(torch.equal(one.weight_MD, other.weight_MD) for one, other in pairs)
+    return len(first) == len(second) and is_same
+
+
+def is_fused(one: Linear) -> bool:
+    return one.inputs == WIDTH < one.outputs and one.outputs % 3 == 0
+
+
+def thirds(plain: list[Linear]) -> list[Linear]:
+    """A matrix of Q, K and V is cut into three, one of two of them into two."""
+    pieces: list[Linear] = []
+    for one in plain:
+        count = 3 if is_fused(one) else 2 if one.outputs == 2 * WIDTH == 2 * one.inputs else 1
+        pieces += [one.rows(rows) for rows in torch.arange(one.outputs).chunk(count)]
+    return pieces
+
+
+def thirds_of_heads(plain: list[Linear]) -> list[Linear]:
+    """A matrix of Q, K and V has those of one head after those of another."""
+    pieces: list[Linear] = []
+    for one in plain:
+        if is_fused(one) and one.outputs % (3 * HEADS) == 0:
+            rows = torch.arange(one.outputs).view(HEADS, 3, -1)
+            pieces += [one.rows(rows[:, place].flatten()) for place in range(3)]
+        else:
+            pieces.append(one)
+    return pieces
+
+
+def narrow(plain: list[Linear]) -> list[Linear]:
+    """The projections of single heads, if there are those of several."""
+    found = [one for one in plain if one.inputs == WIDTH == HEADS * one.outputs]
+    return found if len(found) > 3 and len(found) % 3 == 0 else []
+
+
+def heads_in_turn(plain: list[Linear]) -> list[Linear]:
+    """Each head has three projections."""
+    of_heads = narrow(plain)
+    three = [joined(of_heads[place::3]) for place in range(3)] if of_heads else []
+    return three + [one for one in plain if one not in of_heads]
+
+
+def heads_in_blocks(plain: list[Linear]) -> list[Linear]:
+    """The queries of all heads come first, then the keys, and then the values."""
+    of_heads = narrow(plain)
+    count = len(of_heads) // 3
+    three = [joined(of_heads[n * count : (n + 1) * count]) for n in range(3)] if of_heads else []
+    return three + [one for one in plain if one not in of_heads]
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Which matrices are W_q, W_k, W_v and W_O; the others are the rest."""
+
+    three: tuple[Linear, Linear, Linear]
+    output: Linear | None
+    rest: list[Linear]
+
+
+def roles(pieces: list[Linear], extra: Sequence[Linear] = ()) -> Iterator[Roles]:
+    """The orders of three of the matrices that have fitting shapes; with extra ones, or if one of
+    the matrices is used several times, those in which it is.
+    """
+    if len(pieces) > MOST:
+        return
+    every = [*pieces, *extra]
+    triples = itertools.product(every, repeat=3) if extra else itertools.permutations(pieces, 3)
+    for three in triples:
+        q, k, v = three
+        if {one.inputs for one in three} != {WIDTH} or q.outputs != k.outputs:
+            continue
+        rest = [one for one in pieces if not any(one is other for other in three)]
+        for output in rest:
+            if output.inputs == v.outputs and output.outputs == WIDTH:
+                others = [one for one in rest if one is not output]
+                yield Roles((q, k, v), output, others)
+        if v.outputs == WIDTH:
+            yield Roles((q, k, v), None, rest)
+
+
+def repeated(pieces: list[Linear]) -> Iterator[tuple[str, str, Roles]]:
+    """The mistakes of using a matrix for several projections, or none for one of them."""
+    eye = identity()
+    for one in roles(pieces, [eye]):
+        named = zip(("W_q", "W_k", "W_v"), one.three, strict=True)
+        missing = [name for name, w in named if w is eye]
+        if missing:
+            yield "no-projection", f"There is no {' and no '.join(missing)}.", one
+        elif len({id(w) for w in one.three}) < 3:
+            text = "One Linear is used for several of W_q, W_k, W_v and W_O."
+            yield "shared-projections", text, one
