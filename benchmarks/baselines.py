@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -354,20 +354,6 @@ def run_all(
             yield run(name, seed, task, folder / f"{name}-s{seed}")
 
 
-@contextmanager
-def one_line_errors(*errors: type[Exception]) -> Iterator[None]:
-    """Prints one line for UserError, `errors` and a missing package, and exits."""
-    caught: tuple[type[Exception], ...] = (UserError, ModuleNotFoundError, *errors)
-    try:
-        yield
-    except caught as error:
-        hint = (
-            ": pip install 'imdbattn[baselines]'" if isinstance(error, ModuleNotFoundError) else ""
-        )
-        print(f"error: {error}{hint}", file=sys.stderr)
-        sys.exit(2)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -387,13 +373,12 @@ def main() -> None:
     options = parser.parse_intermixed_args()
     print("| baseline | seed | chosen | validation % | test % | parameters | s to count and fit |")
     print("|---|---|---|---|---|---|---|", flush=True)
-    with one_line_errors():
-        for metrics in run_all(options.only, options.seeds, options.overrides, options.folder):
-            ((setting, value),) = metrics["chosen"].items()
-            cells = [f"`{metrics['model']}`", str(metrics["seed"]), f"{setting} {value:g}"]
-            cells += [f"{100 * metrics[f'{split}_accuracy']:.1f}" for split in ("val", "test")]
-            cells += [f"{metrics['parameters']:,}", f"{metrics['train_seconds']:.1f}"]
-            print(f"| {' | '.join(cells)} |", flush=True)
+    for metrics in run_all(options.only, options.seeds, options.overrides, options.folder):
+        ((setting, value),) = metrics["chosen"].items()
+        cells = [f"`{metrics['model']}`", str(metrics["seed"]), f"{setting} {value:g}"]
+        cells += [f"{100 * metrics[f'{split}_accuracy']:.1f}" for split in ("val", "test")]
+        cells += [f"{metrics['parameters']:,}", f"{metrics['train_seconds']:.1f}"]
+        print(f"| {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":

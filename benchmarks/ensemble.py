@@ -22,7 +22,7 @@ from omegaconf import OmegaConf
 from benchmarks import baselines
 from imdbattn.errors import UserError
 from imdbattn.folders.run_folder import SPLIT_FILES
-from imdbattn.report.finished_runs import REVIEWS, FinishedRun, read_run
+from imdbattn.report.finished_runs import FinishedRun, read_run
 from imdbattn.settings.keys import FINGERPRINT
 from imdbattn.tasks.reviews.classifier import Scores
 
@@ -49,16 +49,11 @@ def ensemble(folders: Sequence[Path], out: Path, name: str, seed: int) -> dict[s
     """Writes the run folder and returns its metrics. Raises UserError for runs that cannot be
     combined.
     """
-    if len(folders) < 2:
-        raise UserError("an ensemble has at least two members: name more runs")
     if out.exists() and any(out.iterdir()):
         raise UserError(f"{out} is not empty: choose another --folder")
     if len({folder.resolve() for folder in folders}) < len(folders):
         raise UserError("a run is named twice: name each once")
     first, *others = runs = [read_run(folder) for folder in folders]
-    for run in runs:
-        if run.items != REVIEWS:
-            raise UserError(f"{run.path} is not a classifier: it has no probabilities to average")
     for run in others:
         for key in SAME:
             if run.metrics.get(key) != first.metrics.get(key):
@@ -91,12 +86,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1, help="number of this ensemble among several")
     parser.add_argument("runs", type=Path, nargs="+", help="run folders of at least two members")
     options = parser.parse_args()
-    with baselines.one_line_errors(OSError, ValueError, KeyError):
-        metrics = ensemble(options.runs, options.folder, options.name, options.seed)
-        accuracies = " and ".join(
-            f"{100 * metrics[f'{split}_accuracy']:.2f} % on {split}" for split in ("val", "test")
-        )
-        print(f"{metrics['model']} of {', '.join(metrics['members'])}: {accuracies}")
+    metrics = ensemble(options.runs, options.folder, options.name, options.seed)
+    accuracies = " and ".join(
+        f"{100 * metrics[f'{split}_accuracy']:.2f} % on {split}" for split in ("val", "test")
+    )
+    print(f"{metrics['model']} of {', '.join(metrics['members'])}: {accuracies}")
 
 
 if __name__ == "__main__":

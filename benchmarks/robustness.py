@@ -322,8 +322,6 @@ def measure(
     """Labels the reviews of a split, or `limit` evenly spaced ones, after each change, and the
     pairs.
     """
-    if limit is not None and limit < 1:
-        raise UserError(f"--limit {limit} must be at least 1")
     predictions, skipped = classifiers(folders, split)
     runs = list(predictions)
     recorded = predictions[runs[0]]
@@ -361,11 +359,6 @@ def chosen(predictions: SplitPredictions, chosen_N: np.ndarray) -> SplitPredicti
     return SplitPredictions(**columns)
 
 
-def paired_intervals(gains_VNS: np.ndarray) -> list[tuple[float, float]]:
-    """Returns the intervals of V mean gains, over reviews and seeds."""
-    return [statistics.mean_of(gain_NS).interval or (0.0, 0.0) for gain_NS in gains_VNS]
-
-
 def row_name(judge: Judge) -> str:
     """Returns the label of a judge, and its number of seeds if it has several."""
     seeds = len(judge.answers)
@@ -383,11 +376,10 @@ def of_changes(results: Results) -> str:
     lines = [["*reviews that it changes*", *(f"{100 * share:.0f}" for share in shares)]]
     for judge in results.judges:
         before_NS, *after = (results.right_NS(judge, change).astype(float) for change in CHANGES)
-        gains_VNS = np.stack([right_NS - before_NS for right_NS in after])
         cells = [row_name(judge), f"{100 * before_NS.mean():.1f}"]
-        for right_NS, gain_NS, (low, high) in zip(
-            after, gains_VNS, paired_intervals(gains_VNS), strict=True
-        ):
+        for right_NS in after:
+            gain_NS = right_NS - before_NS
+            low, high = statistics.mean_of(gain_NS).interval or (0.0, 0.0)
             difference = f"{signed(gain_NS.mean())} ({signed(low)} to {signed(high)})"
             cells.append(f"{100 * right_NS.mean():.1f}, {difference}")
         lines.append(cells)
@@ -475,14 +467,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--limit", type=int, help="number of reviews, evenly spaced over the split")
     parser.add_argument("--out", type=Path, help="folder for robustness.md and robustness.png")
     options = parser.parse_args(arguments)
-    with baselines.one_line_errors(OSError):
-        results = measure(options.runs, options.split, options.limit, options.baseline)
-        for skipped in results.skipped:
-            print(f"skipped: {skipped['folder']} ({skipped['reason']})", file=sys.stderr)
-        print(markdown(results), end="")
-        if options.out:
-            write_atomically(options.out / "robustness.md", markdown(results))
-            write_atomically(options.out / "robustness.png", png(picture(results)))
+    results = measure(options.runs, options.split, options.limit, options.baseline)
+    for skipped in results.skipped:
+        print(f"skipped: {skipped['folder']} ({skipped['reason']})", file=sys.stderr)
+    print(markdown(results), end="")
+    if options.out:
+        write_atomically(options.out / "robustness.md", markdown(results))
+        write_atomically(options.out / "robustness.png", png(picture(results)))
 
 
 if __name__ == "__main__":

@@ -391,13 +391,9 @@ def curves_over_seeds(runs: Sequence[FinishedRun]) -> dict[str, Curve]:
         seeds = [curves[name] for curves in by_run if name in curves]
         if seeds:
             epochs = sorted(set().union(*seeds))
-            by_name[name] = {"x": epochs, "values": [at_epochs(seed, epochs) for seed in seeds]}
+            values = [list(map(seed.get, epochs)) for seed in seeds]
+            by_name[name] = {"x": epochs, "values": values}
     return by_name
-
-
-def at_epochs(values: Mapping[int, float], epochs: Sequence[int]) -> list[float | None]:
-    """Returns the value of each epoch, None without one."""
-    return [values.get(epoch) for epoch in epochs]
 
 
 def entropies(curves: Curves) -> Curves:
@@ -488,7 +484,8 @@ def largest_disagreements(
         reference.
     """
     first = outputs[0][0]
-    true_NV = np.stack([mean_probability(seeds) for seeds in outputs], axis=1)
+    means = [np.mean([seed.true_N for seed in seeds], axis=0) for seeds in outputs]
+    true_NV = np.stack(means, axis=1)
     spread_N = true_NV.std(1)
     names = [variant.label for variant in ladder]
     items: list[Disagreement] = []
@@ -505,11 +502,6 @@ def largest_disagreements(
         }
         items.append(item)
     return items
-
-
-def mean_probability(seeds: Sequence[SplitPredictions]) -> np.ndarray:
-    """Returns (N,): the mean over seeds of the probability of the label."""
-    return np.mean([seed.true_N for seed in seeds], axis=0)
 
 
 def as_rows(entries: Sequence[Mapping[str, object]]) -> list[dict[str, TableCell]]:

@@ -42,6 +42,10 @@ from imdbattn.report.variants import in_short
 VERDICTS = ("better", "worse", "undecided")
 CHARACTERS = 300  # of a text on which rungs disagree
 BAND = "Line: mean over seeds; band: from the lowest to the highest seed."
+DIFFERENCES = (
+    "“Gained” are the {items} that only the first rung gets right, “lost” those that only the"
+    " second gets right; means over pairs of seeds."
+)
 CONFUSION = "Mean numbers of reviews over seeds by true label (rows) and predicted label (columns)."
 WIDE = ("parameters", "tokens/s")  # columns that a terminal omits
 
@@ -100,7 +104,7 @@ def sections(comparison: ComparedSet) -> list[Section]:
     every = [
         rung_section(comparison),
         Section("Accuracy by length", pictures=length_pictures(comparison)),
-        Section("Differences", differences_text(comparison), pair_table(comparison)),
+        Section("Differences", DIFFERENCES.format_map(comparison), pair_table(comparison)),
         Section("Learning curves", pictures=curve_pictures(comparison), folded=True),
         Section("Attention over time", pictures=entropy_pictures(comparison), folded=True),
         Section("Slices", slices_text(comparison), slice_table(comparison), folded=True),
@@ -154,13 +158,6 @@ def entropy_pictures(comparison: ComparedSet) -> list[Picture]:
     measured = "Mean over heads of the same validation reviews"
     caption = f"{BAND} {measured}; 100 % is the entropy of equal weights."
     return [Picture("entropy", partial(entropies_of_seeds, comparison), caption)]
-
-
-def differences_text(comparison: ComparedSet) -> str:
-    return (
-        f"“Gained” are the {comparison['items']} that only the first rung gets right, “lost” those"
-        " that only the second gets right; means over pairs of seeds."
-    )
 
 
 def slices_text(comparison: ComparedSet) -> str:
@@ -409,7 +406,12 @@ def headline(comparison: ComparedSet) -> str:
     metric = comparison["metric"]
     known = all(rung["metric_validation"] for rung in rungs)
     by = "validation" if comparison["one_validation"] and known else split
-    best = max(rungs, key=validation_mean if by == "validation" else metric_mean)
+
+    def chosen_by(rung: RungResults) -> float:
+        own = rung["metric_validation"] if by == "validation" else None
+        return (own or rung["metric"])["mean"]
+
+    best = max(rungs, key=chosen_by)
     ends = " to ".join(as_text(end, metric) for end in best["interval"] or ())
     reached = as_text(best["metric"]["mean"], metric) + " %" * in_percent(metric)
     if metric != "accuracy":
@@ -421,16 +423,6 @@ def headline(comparison: ComparedSet) -> str:
     if len(rungs) > 1 and split == by:
         text += "; biased upwards, because the same set selected this rung"
     return text
-
-
-def metric_mean(rung: RungResults) -> float:
-    """Returns the mean of the metric on the compared split."""
-    return rung["metric"]["mean"]
-
-
-def validation_mean(rung: RungResults) -> float:
-    """Returns the mean of the metric on validation; that of the compared split without one."""
-    return (rung["metric_validation"] or rung["metric"])["mean"]
 
 
 def by_verdict(verdicts: Iterable[str]) -> list[str]:

@@ -256,9 +256,11 @@ def differences(new: Variant, old: Variant) -> Differences:
             different += [text] if known or named else []
         elif known and named:
             of_rungs.append(text)
+    # a rung may have further reviews
+    has_extra = settings.get("data.extra") != others.get("data.extra")
     for fact, name in FACTS.items():
         pair = run.metrics.get(fact), other.metrics.get(fact)
-        explained = fact == "train_fingerprint" and of_other_reviews(run, other)
+        explained = fact == "train_fingerprint" and has_extra
         if None not in pair and pair[0] != pair[1] and not explained:
             different.append(name)
     return Differences(of_rungs, different)
@@ -277,12 +279,6 @@ def named_keys(run: FinishedRun, other: FinishedRun) -> list[str]:
         typed += [leaf for leaf in inside if leaf not in ("optim.lr", "optim.weight_decay")]
         typed += [] if inside else [key]
     return typed
-
-
-def of_other_reviews(run: FinishedRun, other: FinishedRun) -> bool:
-    """Returns whether only one of two runs has further reviews, as a rung may."""
-    extras = [(each.settings.get("data") or {}).get("extra") for each in (run, other)]
-    return extras[0] != extras[1]
 
 
 def omission(new: Variant, nearest: Variant, different: Sequence[str]) -> str:

@@ -117,12 +117,15 @@ def predictions_as_media(
     """Returns a confusion matrix (classifiers only) and a table of predictions of a run."""
     import wandb
 
-    media: dict[str, object] = {}
     # of a pretraining predictions.parquet holds counts only
     if metrics.get("starts_model"):
-        return media
+        return {}
     split, prefix = scored_split(metrics)
     scores = read_scores(folder, split)
+    shown = table_of_predictions(scores, metrics, rows, characters)
+    media: dict[str, object] = {}
+    if len(shown):
+        media[f"{prefix}/predictions"] = wandb.Table(dataframe=shown)
     if "labels" in metrics:
         media[f"{prefix}/confusion_matrix"] = wandb.plot.confusion_matrix(
             y_true=scores["label"],
@@ -130,23 +133,18 @@ def predictions_as_media(
             class_names=[*map(str, metrics["labels"])],
             title=f"Confusion, {split}",
         )
-    shown = table_of_predictions(scores, metrics, rows, characters)
-    if len(shown):
-        media[f"{prefix}/predictions"] = wandb.Table(dataframe=shown)
     return media
 
 
-def tables_of_results(
-    folder: Path, metrics: Plain, rows: int = 200, characters: int = 500
-) -> dict[str, pd.DataFrame]:
+def tables_of_results(folder: Path, metrics: Plain) -> dict[str, pd.DataFrame]:
     """Returns tables of some predictions of a run, and of a classifier's confusion matrix."""
     import pandas as pd
 
     if metrics.get("starts_model"):
         return {}
     split, prefix = scored_split(metrics)
-    scores = read_scores(folder, split)
-    tables = {f"{split}_predictions": table_of_predictions(scores, metrics, rows, characters)}
+    shown = table_of_predictions(read_scores(folder, split), metrics, rows=200, characters=500)
+    tables = {f"{split}_predictions": shown}
     if "labels" in metrics:
         names = [f"predicted {label}" for label in metrics["labels"]]
         counts = pd.DataFrame(metrics[f"{prefix}_confusion"], columns=names)

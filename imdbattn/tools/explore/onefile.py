@@ -23,11 +23,10 @@ from torch import Tensor
 from imdbattn.data.sources.order_probe import SLOTS
 from imdbattn.data.tokens import FIRST_WORD, RULES, pipeline_of
 from imdbattn.errors import UserError, in_line
-from imdbattn.exports.vectors import SLOTS as SLOT_WEIGHTS
-from imdbattn.exports.vectors import build
+from imdbattn.exports.vectors import build, with_vectors
 from imdbattn.folders.run_folder import SPLIT_FILES
 from imdbattn.io.files import expanded, write_atomically, writing_into
-from imdbattn.report.finished_runs import FinishedRun
+from imdbattn.report.finished_runs import FinishedRun, grouped
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 from imdbattn.tools.explore.description import described, offsets_VD, weights_of
 
@@ -140,18 +139,12 @@ def quantized(vectors: Tensor) -> tuple[Tensor, Tensor]:
 
 def reduced(predictor: ReviewPredictor, words_K: Tensor, precision: Precision) -> ReviewPredictor:
     """Returns the predictor with the words that the page keeps, and its vectors rounded."""
-    net = predictor.net
-    tensors = dict(net.state_dict())
-    rows_K = torch.cat([torch.arange(FIRST_WORD), words_K])
-    if SLOT_WEIGHTS in tensors:
-        slots_K = tensors[SLOT_WEIGHTS][rows_K].long()
-        own_K = slots_K > 0
-        offsets = tensors[OFFSETS][torch.cat([torch.zeros(1, dtype=torch.int64), slots_K[own_K]])]
-        tensors[OFFSETS] = rounded(offsets, precision)
-        tensors[SLOT_WEIGHTS] = (own_K.cumsum(0) * own_K).to(torch.int32)
-    words = [predictor.glove.words[row - FIRST_WORD] for row in words_K.tolist()]
-    vectors_VD = rounded(net.embedding.vectors_VD[rows_K], precision)
-    return build(predictor.cfg, Path(), tensors, predictor.facts, vectors_VD, words)
+    small = with_vectors(predictor, words_K)
+    tensors = dict(small.net.state_dict())
+    if OFFSETS in tensors:
+        tensors[OFFSETS] = rounded(tensors[OFFSETS], precision)
+    vectors_VD = rounded(small.net.embedding.vectors_VD, precision)
+    return build(small.cfg, Path(), tensors, small.facts, vectors_VD, small.glove.words)
 
 
 # --- the data -------------------------------------------------------------------------------------
@@ -223,7 +216,7 @@ def packed(
     models = []
     vectors: list[dict[str, Any]] = []
     tests: dict[str, list[dict[str, Any]]] = {}
-    for same in by_vectors(entries):
+    for same in grouped(entries, lambda entry: entry.predictor.facts["vectors"]):
         words_K = chosen_words(same, words)
         for number, entry in enumerate(same):
             small = reduced(entry.predictor, words_K, precision)
@@ -249,14 +242,6 @@ def packed(
         "slots": SLOTS,
     }
     return framed(facts, pack.arrays), models
-
-
-def by_vectors(entries: Sequence[Entry]) -> list[list[Entry]]:
-    """Groups the models with the same vectors."""
-    groups: dict[str, list[Entry]] = {}
-    for entry in entries:
-        groups.setdefault(entry.predictor.facts["vectors"], []).append(entry)
-    return list(groups.values())
 
 
 def ids_of(entries: Sequence[Entry]) -> list[str]:

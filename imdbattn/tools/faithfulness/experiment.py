@@ -403,18 +403,15 @@ def randomized(net: Classifier, seed: int) -> dict[str, Classifier]:
     networks = {}
     for name, starts in parts.items():
         net = copy.deepcopy(net, {id(net.embedding): net.embedding})
-        weights = weights_below(net, starts)
+        weights = [
+            weight
+            for start in starts
+            for weight_name, weight in net.named_parameters()
+            if weight_name.startswith(start)
+        ]
         for weight in weights:
             deviation = weight.std(correction=0).item()
             nn.init.normal_(weight, weight.mean().item(), deviation, generator)
         if weights:
             networks[name] = net
     return networks
-
-
-def weights_below(net: nn.Module, starts: Iterable[str]) -> list[nn.Parameter]:
-    """Returns the weights whose names start with one of these, in the order of the starts."""
-    weights = []
-    for start in starts:
-        weights += [weight for name, weight in net.named_parameters() if name.startswith(start)]
-    return weights

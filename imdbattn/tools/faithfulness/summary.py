@@ -7,6 +7,7 @@ uncertainty over reviews and seeds (report/statistics), and p is corrected for t
 Suffixes of arrays: N reviews, S seeds.
 """
 
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, TypedDict
 
@@ -191,11 +192,10 @@ class Rung:
 
 def spearman(first: ArrayLike, second: ArrayLike) -> float:
     """Returns the rank correlation; NaN for fewer than two words, or if all scores are equal."""
-    from scipy.stats import rankdata
+    from scipy.stats import spearmanr
 
-    ranks = [rankdata(scores) for scores in (first, second)]
-    distinct = all(each.size and np.ptp(each) for each in ranks)
-    return float(np.corrcoef(*ranks)[0, 1]) if distinct else float("nan")
+    with warnings.catch_warnings(action="ignore"):  # of NaN
+        return float(spearmanr(first, second).statistic)
 
 
 def wrong_sign(scores: Sequence[float], truth: Sequence[float]) -> float:
