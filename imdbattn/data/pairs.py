@@ -6,23 +6,21 @@ Shape suffixes: N items of a split, B sequences of a batch, S source positions, 
 import hashlib
 import logging
 from bisect import bisect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from imdbattn.data.corpus import Corpus, check_known, share_of
-from imdbattn.data.ragged import Ragged, ragged
+from imdbattn.data.ragged import Ragged, padded, ragged
 from imdbattn.data.sources.pairs import find_pair_source
 from imdbattn.data.splits import Split, Texts, check_splits, divided, fingerprint
 from imdbattn.data.vocabulary import EOS, UNK, Vocabulary
-
-if TYPE_CHECKING:
-    pass
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +42,7 @@ class PairBatch(NamedTuple):
     items_B: Tensor  # int64
     lengths_B: Tensor  # int64 symbols, source and target
     reviews: int  # pairs in this batch, over all processes
-    symbols: int  # target symbols in this batch, including EOS, over all processes
+    symbols: Tensor  # () int64 target symbols in this batch, including EOS, over all processes
     padded: bool  # whether a source is padded
 
     @property
@@ -75,30 +73,56 @@ class Pairs:
     def to(self, device: torch.device) -> "Pairs":
         return replace(self, source=self.source.to(device), target=self.target.to(device))
 
-    def batch_lengths(self) -> np.ndarray:
-        """Returns (N,) symbols of source and target, including EOS."""
+    @property
+    def is_cuda(self) -> bool:
+        return self.source.is_cuda
+
+    def side_lengths(self) -> np.ndarray:
+        """Returns (N,) symbols of the longer side, including EOS."""
+        return torch.maximum(self.source.lengths, self.target.lengths).numpy()
+
+    def batch_lengths(self, widths: Sequence[int] = ()) -> np.ndarray:
+        """Returns (N,) symbols of source and target, including EOS; or positions with `widths`."""
+        if widths:
+            return 2 * padded(self.side_lengths(), 1, None, widths)
         return (self.source.lengths + self.target.lengths).numpy()
 
-    def batch(self, index_B: Tensor, seed: int = 0, own: slice = slice(None)) -> PairBatch:
-        """Returns the pairs `index_B` (on the CPU), each side padded to its longest; returns
-        the `own` of this process.
+    def batch(self, index_B: Tensor, seed: int = 0, **options: Any) -> PairBatch:
+        """Returns the pairs `index_B` (on the CPU). options: see `batches`. The seed is unused."""
+        return self.batches([(seed, index_B)], **options)[0]
 
-        seed: not used.
+    def batches(
+        self,
+        items: Sequence[tuple[int, Tensor]],
+        own: slice = slice(None),
+        widths: Sequence[int] = (),
+    ) -> list[PairBatch]:
+        """Makes several batches with as many operations as one.
+
+        Args:
+            items: for each batch, a seed that is not used, and the indices of its pairs.
+            own: the pairs of one process.
+            widths: numbers of positions, to one of which both sides are padded; by default, each
+            side of a batch is padded to its longest.
         """
-        symbols, pairs = int(self.target.lengths[index_B].sum()), len(index_B)
-        source, target = self.source.batch(index_B), self.target.batch(index_B)
-        sides = (
-            source.tokens_BT,
-            source.lengths_B,
-            target.tokens_BT,
-            target.lengths_B,
-            source.items_B,
-        )
-        columns = (*sides, source.lengths_B + target.lengths_B)
-        # Computed on the CPU, without waiting for the device. An empty batch (too few pairs) is not
-        # padded.
-        padded = bool((self.source.lengths[index_B][own] != source.tokens_BT.shape[1]).any())
-        return PairBatch._make([*(column[own] for column in columns), pairs, symbols, padded])
+        sides = (side.batches(items, widths=widths) for side in (self.source, self.target))
+        made = []
+        for (_, index_B), source, target in zip(items, *sides, strict=True):
+            source_BS, target_BT = source.tokens_BT, target.tokens_BT
+            if widths:
+                width = max(source_BS.shape[1], target_BT.shape[1])
+                source_BS, target_BT = (
+                    F.pad(ids, (0, width - ids.shape[1])) for ids in (source_BS, target_BT)
+                )
+            lengths_B = source.lengths_B + target.lengths_B
+            columns = (source_BS, source.lengths_B, target_BT, target.lengths_B)
+            kept = [column[own] for column in (*columns, source.items_B, lengths_B)]
+            # Read on the CPU, without waiting for the device. An empty batch (too few pairs) is
+            # not padded.
+            shorter = self.source.lengths[index_B][own] != source_BS.shape[1]
+            symbols, is_padded = target.lengths_B.sum(), bool(widths) or bool(shorter.any())
+            made.append(PairBatch._make([*kept, len(index_B), symbols, is_padded]))
+        return made
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -60,6 +60,10 @@ class Ragged:
     def __len__(self) -> int:
         return len(self.labels)
 
+    @property
+    def is_cuda(self) -> bool:
+        return self.ids.is_cuda
+
     @cached_property
     def lengths(self) -> Tensor:
         """Returns (N,) tokens of each review, before truncation. On the CPU, where batches are
@@ -397,7 +401,7 @@ class Batches(Dataset[Any]):
     """Makes padded batches from the items of a sampler.
 
     Args:
-        split: `Ragged`, or another type with `batch` and `batch_lengths`.
+        split: `Ragged`, or another type with `batch` and `batch_lengths`; on a GPU, `batches`, too.
         rank, ranks: this process gets every `ranks`-th item of each batch, starting with `rank`.
         options: arguments of `split.batch`.
     """
@@ -413,10 +417,17 @@ class Batches(Dataset[Any]):
         return self.split.batch(torch.from_numpy(index), seed=seed, own=self.own, **self.options)
 
     def several(self, items: Sequence[tuple[int, np.ndarray]]) -> list[Any]:
-        """Returns the batches of several items of a `Ragged` split, made together."""
+        """Returns the batches of several items, made together."""
         seeded = [(seed, torch.from_numpy(index)) for seed, index in items]
         return self.split.batches(seeded, own=self.own, **self.options)
 
     def lengths_N(self) -> np.ndarray:
         """Returns the positions that each item takes in a batch."""
         return self.split.batch_lengths(**self.options)
+
+    def limit_widths(self, count: int) -> None:
+        """Pads to at most `count` lengths, those with the least padding."""
+        from imdbattn.data.widths import best_widths
+
+        side_lengths = getattr(self.split, "side_lengths", self.split.batch_lengths)
+        self.options["widths"] = best_widths(side_lengths(**self.options), count)

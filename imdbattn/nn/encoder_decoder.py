@@ -67,6 +67,14 @@ class Encoder(nn.Module):
         embedded_SBE = self.dropout(self.embedding(source_BS)).transpose(0, 1)
         if lengths_B is None:
             outputs_SBH, state = self.net(embedded_SBE)
+        elif not source_BS.is_cpu and isinstance(self.net, nn.GRU) and self.net.num_layers == 1:
+            # Packing would wait for the lengths. This reads padding, too, but after the symbols;
+            # its state at any of them is its output.
+            outputs_SBH, _ = self.net(embedded_SBE)
+            last_1B1 = (lengths_B - 1)[None, :, None]
+            state = outputs_SBH.gather(0, last_1B1.expand(1, -1, outputs_SBH.shape[2]))
+            is_symbol_BS = padding_mask(lengths_B, source_BS.shape[1])
+            outputs_SBH = outputs_SBH * is_symbol_BS.T[..., None]
         else:  # packed: the state is that of the last symbol, and padding is never read
             packed = pack_padded_sequence(embedded_SBE, lengths_B.cpu(), enforce_sorted=False)
             packed_outputs, state = self.net(packed)

@@ -15,15 +15,15 @@ import numpy as np
 import torch
 
 from imdbattn.data.corpus import Corpus
-from imdbattn.data.ragged import Batches, EvalBatches, Ragged, TrainBatches
+from imdbattn.data.ragged import Batches, EvalBatches, TrainBatches
 
 GPU_WIDTHS = 6  # padded lengths of the batches of a split: 13 % padding on IMDB instead of 6 %
 GPU_CHUNK = 16  # batches that are made together, which takes about as many operations as one alone
 
 
 def on_gpu(batches: Batches) -> bool:
-    """Returns whether these are batches of reviews that are made on a GPU."""
-    return isinstance(batches.split, Ragged) and batches.split.ids.is_cuda
+    """Returns whether these batches are made on a GPU, several together."""
+    return getattr(batches.split, "is_cuda", False)
 
 
 class Sampler(Protocol):
@@ -160,9 +160,7 @@ class BatchData(L.LightningDataModule):
             self.corpus.splits[split].to(device), *ranks, **{**self.options, **options}
         )
         if count := self.widths or (GPU_WIDTHS if on_gpu(batches) else None):
-            from imdbattn.data.widths import best_widths
-
-            batches.options["widths"] = best_widths(batches.lengths_N(), count)
+            batches.limit_widths(count)
         return batches
 
     def train_batches(self, **options: Any) -> Batches:

@@ -17,6 +17,7 @@ from imdbattn.data.ragged import Batches
 from imdbattn.errors import UserError
 from imdbattn.runs.fit import fit
 from imdbattn.tasks import recorded
+from imdbattn.tasks.loaders import GPU_CHUNK, GPU_WIDTHS
 from imdbattn.tasks.optim import Muon
 from imdbattn.tasks.recorded import Recorder
 from imdbattn.tasks.reviews.classifier import ReviewClassifier
@@ -115,6 +116,18 @@ def test_masked_words_are_recorded_with_a_fixed_number_of_places(run, tapes):
     assert_equal_up_to_rounding(eager, run("recorded", "record_steps=true", *words))
 
 
+def test_encoder_decoders_have_few_shapes_and_are_recorded(settings, tapes, monkeypatch, tmp_path):
+    monkeypatch.setattr(torch.Tensor, "is_cpu", False)  # as on a GPU, sources are not packed
+    words = ["task=seq2seq", "model=seq2seq_attention", "data=reverse", "data.train=300"]
+    words += ["data.lengths=[1,12]", "data.validation=20", "data.test=20", "data.batch_tokens=256"]
+    words += ["model.net.hidden=8", "logger=csv", "trainer=cpu", "trainer.max_epochs=1"]
+    words += ["pictures=false", "trainer.enable_progress_bar=false", "threads=1"]
+    for record in ("false", "true"):
+        fit(settings(*words, f"record_steps={record}"), tmp_path / record)
+    assert 1 < tapes.recorded <= GPU_WIDTHS + 1
+    assert not differences(tmp_path / "false", tmp_path / "true")
+
+
 def test_a_learning_rate_that_is_frozen_in_a_recording_is_noticed(run, tapes, monkeypatch):
     """The silent fault of recorded steps: the first rate is used in all of them."""
     monkeypatch.setattr(Recorder, "set_rates", lambda self: None)
@@ -210,18 +223,12 @@ def test_steps_that_cannot_be_recorded_are_eager_or_an_error(run, tapes, caplog,
 # --- stopping and resuming ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("call", [2, 3])
+@pytest.mark.parametrize(("call", "how"), [(2, "signal"), (3, "signal"), (2, "crash")])
 def test_a_recorded_run_that_was_stopped_equals_one_that_was_not(
-    run,
-    tapes,
-    monkeypatch,
-    settings,
-    small,
-    tmp_path,
-    call,
+    run, tapes, monkeypatch, settings, small, tmp_path, call, how
 ):
-    """The signal comes while batches are made together, the first or the second time of an epoch;
-    the state is saved before the next ones, and at other places after a resume.
+    """While batches are made together a signal comes, so that the state is saved before the next of
+    them; or the run crashes, so that it resumes from a state within those before.
     """
     whole, several = run("whole"), Batches.several
     calls = []
@@ -229,17 +236,20 @@ def test_a_recorded_run_that_was_stopped_equals_one_that_was_not(
     def made(self, items):
         calls.append(len(items))
         if len(calls) == call:
+            if how == "crash":
+                raise RuntimeError("the machine is gone")
             os.kill(os.getpid(), signal.SIGTERM)
         return several(self, items)
 
     monkeypatch.setattr(Batches, "several", made)
-    with pytest.raises(SystemExit):
-        run("stopped")
+    with pytest.raises(SystemExit if how == "signal" else RuntimeError):
+        run("stopped", "save_minutes=0")
     monkeypatch.setattr(Batches, "several", several)
     stopped = tmp_path / "stopped"
-    assert 0 < state(stopped)["global_step"] < state(whole)["global_step"]
-    more = ("trainer.log_every_n_steps=3",)  # further stops
-    fit(settings(*small, *RUN, *more), stopped, resume=True)
+    step = state(stopped)["global_step"]
+    assert 0 < step < state(whole)["global_step"]
+    assert (step % GPU_CHUNK > 0) == (how == "crash" or call == 3)
+    fit(settings(*small, *RUN), stopped, resume=True)
     assert not differences(whole, stopped)
 
 

@@ -135,6 +135,16 @@ def test_a_source_gives_the_same_output_alone_in_any_batch_and_with_any_padding(
             assert not any(theirs[len(mine) :])
 
 
+def test_an_encoder_on_a_gpu_that_does_not_pack_gives_the_same(monkeypatch):
+    model = net("additive", "gru", 1)
+    source_BS, lengths_B = batch(3, 9, 1, 6)
+    packed = model.encode(source_BS, lengths_B)
+    monkeypatch.setattr(torch.Tensor, "is_cpu", False)
+    whole = model.encode(source_BS, lengths_B)
+    torch.testing.assert_close(whole.outputs_BSH, packed.outputs_BSH)
+    torch.testing.assert_close(whole.recurrent, packed.recurrent)
+
+
 def test_the_context_equals_the_formula():
     """Bahdanau's: alpha = softmax(v^T tanh(W_k h + W_q s)) over the true length, context = sum of
     alpha h.
