@@ -88,13 +88,14 @@ def train(
     from imdbattn.launch.resumed_settings import Plan, plan
     from imdbattn.launch.single import log_next_commands
 
-    run_folder = expanded(folder if folder is not None else cfg.hydra.run.dir).resolve()
     if resume:
-        planned = plan(settings, overrides, run_folder)
+        planned = plan(settings, overrides, expanded(cfg.hydra.run.dir).resolve())
+        valid = validate(planned.settings)
     else:  # config may be that of another run
-        own = {"variant": None, "overrides": named_overrides(overrides, settings)}
-        planned = Plan(settings | own, run_folder)
-    valid = validate(planned.settings)
+        settings |= {"variant": None, "overrides": named_overrides(overrides, settings)}
+        valid = validate(settings)  # before hydra.run.dir, which names the model
+        run_folder = expanded(folder if folder is not None else cfg.hydra.run.dir).resolve()
+        planned = Plan(settings, run_folder)
     run_folder = planned.folder
     if cfg.hydra.mode == RunMode.MULTIRUN or not one_process(valid.trainer):
         raise UserError(
@@ -111,7 +112,7 @@ def train(
             end = stopped
         else:
             log_next_commands(valid, metrics, run_folder)
-            packages = {package for *_, package in untrusted(valid.dump())}
+            packages = {package for *_, package in untrusted(planned.settings)}
             return TrainedRun(Metrics(metrics), run_folder, tuple(sorted(packages)))
         finally:
             if fresh and run_folder.exists():
@@ -138,7 +139,6 @@ def compose(overrides: tuple[str, ...], config: Mapping[str, object] | None) -> 
     if config is None:
         return cfg
     own = {name: config[name] for name in config if name != "hydra"}
-    validate(plain_dict(OmegaConf.create(own)))  # hydra.run.dir is made from these
     return OmegaConf.create({"resume": None, **own, "hydra": cfg.hydra})
 
 

@@ -5,9 +5,9 @@ with them, and its object is called. Whether a run folder may name it is checked
 settings.trust.refuse_untrusted, as for classes.
 """
 
-import importlib
 import inspect
 import json
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from hashlib import sha256
@@ -52,7 +52,7 @@ def version_of(settings: Mapping[str, object]) -> str:
     """
     target = str(settings[TARGET])
     split = load(target, f"data.tokenizer.{TARGET}")
-    package = importlib.import_module(target.partition(".")[0])
+    package = sys.modules[target.partition(".")[0]]
     source = ""
     try:
         file = inspect.getsourcefile(inspect.unwrap(split))

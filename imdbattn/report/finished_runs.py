@@ -198,12 +198,15 @@ def find_runs(
     """Finds the finished runs in `folders` at any depth, each once, and the folders to skip.
 
     Of runs with the same settings, seed and data the newest is used; by_folder: within each of the
-    `folders`, or of a single one within each folder in it. Raises UserError if there is no finished
-    run, and OSError for a missing folder.
+    `folders`, or of a single one within each folder in it. Raises UserError if a folder is missing,
+    or if there is no finished run.
     """
     newest: dict[str, FinishedRun] = {}
     skipped: list[Skipped] = []
     roots = [Path(os.path.expanduser(folder)) for folder in folders]
+    for root in roots:
+        if not root.is_dir():
+            raise UserError(f"runs={root}: there is no such folder")
     if by_folder and len(roots) == 1:
         roots = sorted(path for path in roots[0].iterdir() if path.is_dir())
     owners: dict[Path, str] = {}
@@ -239,8 +242,8 @@ def finished_at(run: FinishedRun) -> float:
 def run_folders(root: Path) -> Iterator[Path]:
     """Yields the folders with a config.yaml, sorted by path, without the trials of searches.
 
-    A link is followed only to a run folder, which prevents cycles. Raises OSError unless `root` is
-    a folder.
+    A link is followed only to a run folder, which prevents cycles. Raises OSError for a folder that
+    cannot be read.
     """
     os.listdir(root)  # os.walk ignores errors
     for path, inside, files in os.walk(root):

@@ -8,29 +8,22 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from imdbattn.errors import UserError
 from imdbattn.io.files import expanded
 from imdbattn.settings.schema import FunctionName, Group, Natural, Positive, Text
 
 
 def folders_in(runs: Any) -> list[str]:
-    """Returns the folders in `runs`: one folder, a list, or text such as "[a,b]"; each may be a
-    pattern such as runs/day*. Raises UserError if there is none.
+    """Returns the folders in `runs`: one folder, a list, or text such as "[a,b]"; instead of a
+    pattern such as runs/day* those that it matches.
     """
     is_listed = isinstance(runs, str) and runs.startswith("[") and runs.endswith("]")
     if isinstance(runs, str) and is_listed and not expanded(runs).exists():
         runs = [name.strip(" '\"") for name in runs[1:-1].split(",")]
-    folders = runs if isinstance(runs, list) else [runs]
     found: list[str] = []
-    for folder in folders:
-        if folder in (None, ""):
-            continue
-        matching = [str(folder)]
-        if not os.path.exists(expanded(folder)):
-            matching = sorted(glob(os.path.expanduser(folder)))
-        if not matching:
-            raise UserError(f"runs={folder}: there is no such folder")
-        found += matching
+    for folder in runs if isinstance(runs, list) else [runs]:
+        if folder not in (None, ""):
+            matching = [] if os.path.exists(expanded(folder)) else glob(os.path.expanduser(folder))
+            found += sorted(matching) or [str(folder)]
     return found
 
 

@@ -104,7 +104,7 @@ class Tracker:
             kind = load_class(part.target, f"{key}._target_", Logger)
             with naming(key):
                 if issubclass(kind, RunLogger) and kind.settings is not None:
-                    validate_as(kind.settings, values)
+                    values = validate_as(kind.settings, values).given()
                 inspect.signature(kind).bind(**arguments_of(values))
             self.parts[name], self.kinds[name] = values, kind
 
