@@ -56,8 +56,6 @@ LEARNED = dict.fromkeys(("mean", "learned_query", "tuned_mean"), ("trainer.max_e
 LEARNED |= dict.fromkeys(
     ("base", "residual", "residual_pe"), ("trainer.max_epochs=8", "optim.lr=0.02")
 )
-# Quick tests that need a run of each rung use these: one of each kind.
-KINDS = ("mean", "text_query", "residual_pe", "residual_pe_cls", "wide", "distilled")
 
 
 def pytest_collection_finish() -> None:

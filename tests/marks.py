@@ -5,6 +5,9 @@ from typing import Any
 
 import pytest
 
+# Quick tests that need a run of each rung use these: one of each kind.
+KINDS = ("mean", "text_query", "residual_pe", "residual_pe_cls", "wide", "distilled")
+
 
 def slow_except(quick: Collection[Any], cases: Iterable[Any]) -> list[Any]:
     """The cases of a parametrized test, all but `quick` for `make test-slow` only."""

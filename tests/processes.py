@@ -48,3 +48,16 @@ def wait_for(condition: Callable[[], Any], seconds: float = 120.0) -> None:
     while not condition():
         assert time.monotonic() < end, "waited in vain"
         time.sleep(0.02)
+
+
+def processes_about(path: Path) -> list[int]:
+    """Processes that have `path` on their command line."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (entry / "cmdline").read_bytes().decode(errors="replace")
+        except OSError:
+            continue
+        if str(path) in words and int(entry.name) != os.getpid():
+            found.append(int(entry.name))
+    return found

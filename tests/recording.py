@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from imdbattn.nn import fast
 from imdbattn.tasks import loaders, recorded
@@ -39,9 +38,15 @@ class Tape(TorchDispatchMode):
         """Repeats the operations: results are written into the tensors of the first time."""
         for func, args, kwargs, result in self.operations:
             again = func(*args, **kwargs)
-            for old, new in zip(tree_leaves(result), tree_leaves(again), strict=True):
-                if isinstance(old, Tensor) and not shares_memory(old, new):
+            for old, new in zip(tensors_in(result), tensors_in(again), strict=True):
+                if not shares_memory(old, new):
                     old.copy_(new)
+
+
+def tensors_in(result: Any) -> list[Tensor]:
+    """Returns the tensors among the results of an operation."""
+    results = result if isinstance(result, tuple | list) else [result]
+    return [one for one in results if isinstance(one, Tensor)]
 
 
 def shares_memory(one: Tensor, other: Tensor) -> bool:

@@ -27,6 +27,37 @@ FILLER = (
 )
 
 
+# Overrides with which an encoder-decoder learns in a second
+SMALL = [
+    "task=seq2seq",
+    "logger=csv",
+    "trainer=cpu",
+    "trainer.enable_progress_bar=false",
+    "threads=1",
+]
+
+
+SMALL += [
+    "model.net.hidden=16",
+    "model.net.width=8",
+    "optim.lr=0.01",
+    "patience=null",
+    "pictures=false",
+]
+REVERSE = [
+    *SMALL,
+    "data.train=200",
+    "data.validation=40",
+    "data.test=60",
+    "data.lengths=[1,4]",
+    "data.letters=6",
+]
+
+
+REVERSE += ["data.batch_tokens=128", "trainer.max_epochs=4"]
+TRANSLATION = [*SMALL, "data=translation", "data.limit=300", "trainer.max_epochs=4"]
+
+
 def write_world(folder: Path) -> None:
     """Writes glove.txt (10 dimensions), reviews.csv (240 reviews, neg and pos), unlabelled.txt and
     labelled.csv (60).

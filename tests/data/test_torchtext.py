@@ -16,7 +16,7 @@ from hypothesis import given
 
 from imdbattn.data.glove import load_glove
 from imdbattn.data.tokens import FIRST_WORD, Tokenizer, signature_of_rules
-from tests.data.test_tokenization import WORDS, any_text, nasty_text, split
+from tests.texts import WORDS, any_text, nasty_text, split
 
 try:
     import torchtext

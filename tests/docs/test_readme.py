@@ -6,43 +6,32 @@ import math
 import re
 import shlex
 import shutil
-from pathlib import Path
 
 import pytest
 import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
-from imdbattn.data.sources.pairs import PACKAGED
 from imdbattn.launch.hydra_config import plain_dict
 from imdbattn.settings.keys import conf_dir, flat, within
 from imdbattn.tasks.networks import build_classifier
 from imdbattn.tasks.task import validate
+from tests.documents import (
+    COMMANDS,
+    EXPERIMENTS,
+    LINES,
+    PAGES,
+    RESUMED,
+    SINGLE,
+    SWEEPS,
+    TEXT,
+    jobs_of,
+    shrunk,
+    words_of,
+)
 
 from ..nets import vectors
 from ..processes import ROOT
-from ..settings.test_composes import EXPERIMENTS, jobs_of
-
-PAGES = {
-    page: page.read_text() for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
-}
-TEXT = "\n".join(PAGES.values())
-BLOCKS = re.findall(r"```bash\n(.*?)```", TEXT, re.DOTALL)
-LINES = [
-    line.split("  #")[0].strip()
-    for block in BLOCKS
-    for line in block.replace("\\\n", " ").splitlines()
-]
-COMMANDS = [
-    line for line in dict.fromkeys(LINES) if re.match(r"(echo .*\| *)?python -m imdbattn\.", line)
-]
-SWEEPS = [line for line in COMMANDS if "imdbattn.train -m " in line or "experiment=" in line]
-RESUMED = next(line for line in SWEEPS if "resume=" in line)
-
-
-def words_of(command: str) -> list[str]:
-    """The command's name and its arguments."""
-    return shlex.split(command.partition("python -m imdbattn.")[2])
 
 
 def kind_of(command: str) -> tuple[str, ...]:
@@ -53,7 +42,6 @@ def kind_of(command: str) -> tuple[str, ...]:
     return name, *sorted(apart & {argument.partition("=")[0] for argument in arguments})
 
 
-SINGLE = [line for line in COMMANDS if line not in SWEEPS]
 # of commands that tests/docs/test_own_data_commands.py runs on data of these forms
 FORMS = ("data.hub=", "my_saved_dataset", "mypkg", "chinese", "trust=jieba", "moses", "cmn.txt")
 FIRST = {kind_of(line): line for line in reversed(SINGLE)}  # of each kind, which always runs
@@ -142,34 +130,6 @@ def test_commands_compose(command, settings):
     """Those that only the slow tests run: every setting exists and has a value that is allowed."""
     name, *arguments = words_of(command)
     assert settings(*(a for a in arguments if not a.startswith("text=")), config=name)
-
-
-def shrunk(arguments: list[str], small: list[str], folder: Path) -> list[str]:
-    """Arguments with which the model trains for one epoch on little data."""
-    pairs = ("seq2seq", "data=translation", "data=reverse")
-    if any(name in a for a in arguments for name in pairs):  # they have their own data
-        common = ("logger=", "trainer", "threads=", "pictures=")
-        small = [
-            *(a for a in small if a.startswith(common)),
-            "model.net.hidden=8",
-            "model.net.width=8",
-        ]
-        if not any("translation" in a for a in arguments):
-            small += ["data.train=60", "data.validation=10", "data.test=10"]
-        pairs = (PACKAGED.read_text().splitlines()[row] for row in range(0, 900, 3))
-        (folder / "fra.txt").write_text("\n".join(pairs))
-    if any("order_probe" in a for a in arguments):  # it has its own reviews
-        small = [a for a in small if not a.startswith("data.path=")]
-        small += ["data.probe.train=40", "data.probe.validation=10", "data.probe.test=10"]
-        small.append("data.min_known=0")  # the small vectors lack most of its words
-    mine = {argument.split("=")[0] for argument in arguments}
-    small = [argument for argument in small if argument.split("=")[0] not in mine]
-    kept = [
-        a
-        for a in arguments
-        if not a.startswith(("data.source=", "data.glove", "data.tokenizer=torchtext", "init="))
-    ]
-    return [*kept, *small, "trainer.max_epochs=1"]
 
 
 @pytest.mark.parametrize("command", SWEEPS, ids=lambda command: command[10:60])

@@ -20,9 +20,9 @@ import pytest
 import imdbattn
 from imdbattn import api
 from imdbattn.api import training
+from tests.documents import PAGES, shrunk
 
 from ..marks import slow_except
-from .test_readme import PAGES, shrunk
 
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 BLOCKS = {

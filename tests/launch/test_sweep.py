@@ -29,6 +29,7 @@ from imdbattn.launch import job as one_job
 from imdbattn.launch.hydra_config import quote, with_task
 from imdbattn.settings.keys import conf_dir, job_digest, variant
 from imdbattn.tracking.settings import TARGET
+from tests.processes import processes_about
 
 from ..commands import changed
 from ..marks import slow_except
@@ -50,19 +51,6 @@ def jobs(small):
 def statuses(folder: Path) -> dict[str, str]:
     """Rung and seed of each job -> its status in sweep.jsonl."""
     return {name.rsplit("-", 1)[0]: job["status"] for name, job in one_job.jobs_of(folder).items()}
-
-
-def processes_about(path: Path) -> list[int]:
-    """Processes that have `path` on their command line."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (entry / "cmdline").read_bytes().decode(errors="replace")
-        except OSError:
-            continue
-        if str(path) in words and int(entry.name) != os.getpid():
-            found.append(int(entry.name))
-    return found
 
 
 def processes_in(folder: str) -> list[int]:

@@ -157,7 +157,7 @@ def test_a_training_step_never_waits_for_the_device(settings, reviews, rung, mon
     batch, _ = batches.several([(0, np.arange(20)), (1, np.arange(15))])
     assert isinstance(there, Ragged)
     assert batch.tokens_BT.is_meta
-    module._trainer = type("Trainer", (), {"world_size": 1})()
+    module.trainer = type("Trainer", (), {"world_size": 1})()
     module.training_step(batch, 0).backward()
     torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
     optimizer = module.make_optimizer(module.parameter_groups())

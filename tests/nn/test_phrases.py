@@ -263,7 +263,7 @@ def module_for(settings, rung: str, data: Ragged, classes: int = 2) -> ReviewCla
 def trained_on(module: ReviewClassifier, batch: Batch) -> Tensor:
     """The logits of a training step."""
     logits = []
-    module._trainer = SimpleNamespace(world_size=1)
+    module.trainer = SimpleNamespace(world_size=1)
     with module.net.register_forward_hook(lambda net, inputs, output: logits.append(output)):
         module.train().training_step(batch, 0)
     return logits[0]

@@ -174,7 +174,7 @@ def test_a_penalty_without_attention_is_refused_before_anything_is_written(
 
 
 def test_histograms_are_in_wandb_and_tensorboard(settings, small, tmp_path):
-    from tests.tracking.test_wandb import read_back
+    from tests.wandb_files import read_back
 
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator

@@ -14,10 +14,9 @@ from imdbattn.errors import UserError
 from imdbattn.runs.fit import fit
 from imdbattn.runs.score import score_run
 from imdbattn.tasks.reviews.classifier import ReviewClassifier
+from tests.resuming import contents, stops
 
 from ..commands import label_texts
-from .test_nothing_is_lost import contents
-from .test_resume import stops
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,7 @@ from imdbattn.launch.job import jobs_of
 from imdbattn.report.comparison_page import report_of
 from imdbattn.report.pages import markdown
 from imdbattn.runs.score import score_run
-
-from ..report.test_compare import REVIEWS, quick, quick_sets, write_run
+from tests.written_runs import REVIEWS, quick, quick_sets, write_run
 
 
 def whole(labels, texts=None) -> Texts:

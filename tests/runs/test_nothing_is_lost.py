@@ -3,19 +3,11 @@ kept.
 """
 
 import shutil
-from pathlib import Path
 
 import pytest
 
 from imdbattn.runs.fit import fit
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {
-        str(file.relative_to(folder)): file.read_bytes()
-        for file in folder.rglob("*")
-        if file.is_file()
-    }
+from tests.resuming import contents
 
 
 def test_a_command_that_is_refused_leaves_a_finished_run_as_it_is(trained, shell, small, tmp_path):

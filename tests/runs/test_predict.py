@@ -12,16 +12,11 @@ from imdbattn.data.user_files.tables import stream_lines
 from imdbattn.launch.hydra_config import quote, take_argument
 from imdbattn.runs.apply import load_predictor, predictions_of
 from imdbattn.settings.models import BEYOND, RUNGS
+from tests.texts import HARD_TEXT
 from tests.world import BAD, FILLER, GOOD
 
 from ..commands import label_texts
-from ..conftest import KINDS
-from ..marks import slow_except
-
-NASTY = (
-    "It's \"good\", {really} [so] = 5, a=b, #1 $x ${y} \\ 'quoted' <script>alert(1)</script>"
-    " 100% \\"
-)
+from ..marks import KINDS, slow_except
 
 
 @pytest.mark.parametrize("rung", slow_except(KINDS, [*RUNGS, *BEYOND]))
@@ -85,7 +80,7 @@ def test_any_path_and_any_text_can_be_given_on_the_command_line(monkeypatch):
         "text=a",
         "my dir/r (1).csv",
     ]
-    for text in (NASTY, *special):
+    for text in (HARD_TEXT, *special):
         monkeypatch.setattr("sys.argv", ["predict", f"text={text}", "explain=true"])
         assert take_argument("text") == text
         assert sys.argv == ["predict", "explain=true"]

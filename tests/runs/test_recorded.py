@@ -21,9 +21,9 @@ from imdbattn.tasks.loaders import GPU_CHUNK, GPU_WIDTHS
 from imdbattn.tasks.optim import Muon
 from imdbattn.tasks.recorded import Recorder
 from imdbattn.tasks.reviews.classifier import ReviewClassifier
+from tests.resuming import differences, timeless
 
 from ..recording import Tapes, record_on_cpu
-from .test_resume import differences, timeless
 
 RUN = (
     "model=residual_pe",

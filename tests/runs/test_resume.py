@@ -12,9 +12,7 @@ import subprocess
 import sys
 import time
 from contextlib import AbstractContextManager
-from itertools import zip_longest
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -32,17 +30,11 @@ from imdbattn.runs.resume import STATE_KEY
 from imdbattn.settings.trust import read_settings
 from imdbattn.tasks.reviews.classifier import ReviewClassifier
 from imdbattn.tasks.task import validate
+from tests.resuming import differences, stops
 
 from ..commands import changed
 from ..processes import ROOT, started, wait_for
 
-TIMES = {
-    "train_seconds",
-    "epoch_seconds",
-    "tokens_per_s",
-    "train/epoch_seconds",
-    "train/tokens_per_s",
-}
 STEPS = 12  # of an epoch of the small world at 256 tokens
 # With dropout, whose random numbers a resumed run continues; a second layer would take longer.
 RUN = (
@@ -51,56 +43,6 @@ RUN = (
     "model.net.layer.dropout=0.1",
     "trainer.max_epochs=4",
 )
-
-
-def timeless(values: dict) -> dict:
-    return {name: value for name, value in values.items() if name not in TIMES}
-
-
-def differences(one: Path, other: Path) -> list:
-    """Where the results of two runs differ: numbers, weights, learning curve, predictions."""
-    found = []
-    results = "metrics.json" if (one / "metrics.json").exists() else "debug.json"
-    first, second = (timeless(json.loads((run / results).read_text())) for run in (one, other))
-    found += [
-        (name, first[name], second.get(name)) for name in first if first[name] != second.get(name)
-    ]
-    for name in ("best", "last"):
-        files = (run / "checkpoints" / f"{name}.ckpt" for run in (one, other))
-        first, second = (torch.load(file, weights_only=True)["state_dict"] for file in files)
-        found += [f"{name}: {key}" for key in first if not torch.equal(first[key], second[key])]
-    first, second = (
-        [*map(timeless, csv.DictReader((run / "metrics.csv").open()))] for run in (one, other)
-    )
-    found += [(a, b) for a, b in zip_longest(first, second) if a != b]
-    found += [
-        file.name
-        for file in one.glob("*.parquet")
-        if file.read_bytes() != (other / file.name).read_bytes()
-    ]
-    return found
-
-
-def stops(monkeypatch, kind):
-    """stopping(step, how): in that step a module of that kind gets a signal, or crashes (how=None);
-    (None): never.
-    """
-    plan = SimpleNamespace(step=None, how=None)
-    train = kind.training_step
-
-    def training_step(self, batch, batch_idx):
-        trainer, first = self.trainer, batch_idx % self.trainer.accumulate_grad_batches == 0
-        if trainer.training and trainer.global_step == plan.step and first:
-            if plan.how is None:
-                raise RuntimeError("the machine is gone")
-            os.kill(os.getpid(), plan.how)
-        return train(self, batch, batch_idx)
-
-    def stop(step, how=None):
-        plan.step, plan.how = step, how
-
-    monkeypatch.setattr(kind, "training_step", training_step)
-    return stop
 
 
 @pytest.fixture

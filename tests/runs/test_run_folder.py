@@ -20,8 +20,7 @@ from imdbattn.runs.score import score_run
 from imdbattn.settings.models import BEYOND, RUNGS
 
 from ..commands import label_texts
-from ..conftest import KINDS
-from ..marks import slow_except
+from ..marks import KINDS, slow_except
 
 FILES = {
     "config.yaml",

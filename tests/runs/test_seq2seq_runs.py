@@ -22,35 +22,12 @@ from imdbattn.runs.fit import fit
 from imdbattn.runs.score import score_run
 from imdbattn.tasks.seq2seq.module import Seq2SeqModule, Seq2SeqScores
 from imdbattn.tasks.weights import predictor_of
+from tests.resuming import differences, stops
+from tests.world import REVERSE, TRANSLATION
 
 from ..commands import label_texts
 from ..marks import slow_except
-from .test_resume import differences, stops
 
-SMALL = [
-    "task=seq2seq",
-    "logger=csv",
-    "trainer=cpu",
-    "trainer.enable_progress_bar=false",
-    "threads=1",
-]
-SMALL += [
-    "model.net.hidden=16",
-    "model.net.width=8",
-    "optim.lr=0.01",
-    "patience=null",
-    "pictures=false",
-]
-REVERSE = [
-    *SMALL,
-    "data.train=200",
-    "data.validation=40",
-    "data.test=60",
-    "data.lengths=[1,4]",
-    "data.letters=6",
-]
-REVERSE += ["data.batch_tokens=128", "trainer.max_epochs=4"]
-TRANSLATION = [*SMALL, "data=translation", "data.limit=300", "trainer.max_epochs=4"]
 KINDS = {"reverse": REVERSE, "translation": TRANSLATION}
 
 

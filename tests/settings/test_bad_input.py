@@ -3,19 +3,14 @@ nothing behind.
 """
 
 import json
-import logging
 import re
-import runpy
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from hydra._internal.hydra import Hydra
-from hydra.types import RunMode
 
 from imdbattn.data.corpus import find_source
 from imdbattn.errors import UserError
@@ -284,28 +279,6 @@ def place(tmp_path, trained, small, settings, monkeypatch) -> Place:
     return Place(tmp_path, trained, small, settings)
 
 
-@pytest.fixture
-def start(monkeypatch, capfd):
-    """start("train", arguments): runs a command's main here; returns its exit status and its
-    standard error.
-    """
-    handlers, level = logging.root.handlers[:], logging.root.level
-
-    def run(command: str, arguments: list[str]) -> tuple[int, str]:
-        monkeypatch.setenv("HYDRA_FULL_ERROR", "0")  # set back after the test
-        monkeypatch.setattr(sys, "argv", [f"imdbattn-{command}", *arguments])
-        mode = RunMode.MULTIRUN if "-m" in arguments else RunMode.RUN
-        # Hydra composes all settings to look at one
-        monkeypatch.setattr(Hydra, "get_mode", lambda *_, **__: mode)
-        capfd.readouterr()
-        with pytest.raises(SystemExit) as end:
-            runpy.run_module(f"imdbattn.{command}", run_name="__main__")
-        return end.value.code, capfd.readouterr().err
-
-    yield run
-    logging.root.handlers[:], logging.root.level = handlers, level
-
-
 def arguments_of(name: str, place: Place) -> list[str]:
     command, make, _ = CASES[name]
     made = make(place)
@@ -337,13 +310,13 @@ def test_training_prints_one_line_and_leaves_nothing_behind(name, place, setting
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name not in AFTER_HYDRA])
-def test_a_command_prints_one_line_and_leaves_nothing_behind(name, place, start, data_cache):
+def test_a_command_prints_one_line_and_leaves_nothing_behind(name, place, shell, data_cache):
     command, _, message = CASES[name]
     arguments = arguments_of(name, place)
     before = left_in(place.folder, data_cache)
-    status, stderr = start(command, arguments)
-    assert status == 2
-    is_one_line(stderr, message)
+    done = shell(command, *arguments, cwd=place.folder, real="-m" in arguments)
+    assert done.returncode == 2
+    is_one_line(done.stderr, message)
     assert left_in(place.folder, data_cache) == before
 
 

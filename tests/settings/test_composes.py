@@ -1,13 +1,11 @@
 """Every file in conf/ composes and builds what it names, and every key has a comment."""
 
-import itertools
 import json
 import re
 
 import pytest
 import torch
 from hydra import compose, initialize_config_dir
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from torch import nn
@@ -20,10 +18,10 @@ from imdbattn.settings.models import BEYOND, CONTROLS, ENCODER_DECODERS, RUNGS
 from imdbattn.tasks.networks import build_classifier, make_net
 from imdbattn.tasks.seq2seq import predictor as seq2seq
 from imdbattn.tasks.task import task_of, validate
+from tests.documents import EXPERIMENTS, FILES, jobs_of
 
 from ..nets import net, phrases, vectors
 
-FILES = sorted(file.relative_to(conf_dir()) for file in conf_dir().rglob("*.yaml"))
 PAIRS = ("reverse", "translation")
 CHOICES = [
     ["task=seq2seq"] * (file.stem in PAIRS) + [f"{file.parent}={file.stem}"]
@@ -36,7 +34,6 @@ CHOICES += [
     for writer in ENCODER_DECODERS
     for data in PAIRS
 ]
-EXPERIMENTS = [file.stem for file in FILES if file.parent.name == "experiment"]
 LETTERS = Vocabulary.count(["ABC"])
 ENTRIES = [file.stem for file in FILES if not file.parent.parts]
 
@@ -92,21 +89,6 @@ def test_every_entry_points_config_composes(settings, config):
     ]
     other = {"dashboard": ["dry_run=true"], "search": ["+search=residual"]}
     assert settings(*needed, *other.get(config, []), config=config)
-
-
-def jobs_of(experiment: str) -> list[tuple[str, ...]]:
-    """The overrides of each of its jobs."""
-    params = OmegaConf.load(conf_dir() / "experiment" / f"{experiment}.yaml").hydra.sweeper.params
-    assert [key for key in params if key == "seed"]
-    parse = OverridesParser.create().parse_override
-    varied = [parse(f"{key}={values}") for key, values in params.items()]
-    values = [
-        [f"{one.key_or_group}={value}" for value in one.sweep_string_iterator()]
-        if one.is_sweep_override()
-        else [one.input_line]
-        for one in varied
-    ]
-    return list(itertools.product(*values))
 
 
 @pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.slow)])

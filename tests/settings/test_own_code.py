@@ -16,11 +16,11 @@ from imdbattn.launch.resumed_settings import resumed
 from imdbattn.runs.apply import load_predictor
 from imdbattn.runs.fit import fit
 from imdbattn.runs.score import score_run
+from tests.resuming import differences
 
 from ..commands import label_texts
 from ..marks import slow_except
 from ..processes import ROOT
-from ..runs.test_resume import differences
 
 LAYERS = """
 from pathlib import Path

@@ -21,8 +21,7 @@ from imdbattn.settings.keys import conf_dir
 from imdbattn.tasks.outputs import AttentionWeights, Classification, Translation
 from imdbattn.tools.explain.show import page
 from imdbattn.tools.faithfulness.page import report_of as faithfulness_report
-from tests.report.test_report import Page, drawn_page, made_up
-from tests.tools.test_faithfulness_report import made_up as faithfulness_made_up
+from tests.made_up import Page, drawn_page, made_up, made_up_faithfulness
 
 from ..commands import label_texts
 
@@ -166,7 +165,7 @@ def hostile_comparison() -> dict:
 
 
 def hostile_faithfulness() -> dict:
-    summary = faithfulness_made_up(HOSTILE)
+    summary = made_up_faithfulness(HOSTILE)
     summary |= {"test_set": HOSTILE[0], "fingerprint": HOSTILE[1]}
     summary["skipped"] = [{"folder": text, "reason": text} for text in HOSTILE]
     for rung, text in zip(summary["rungs"], HOSTILE, strict=True):

@@ -9,9 +9,9 @@ from imdbattn.errors import UserError
 from imdbattn.report.finished_runs import find_runs
 from imdbattn.report.variants import variants
 from imdbattn.runs.fit import fit
+from tests.world import REVERSE, TRANSLATION
 
 from ..marks import slow_except
-from ..runs.test_seq2seq_runs import REVERSE, TRANSLATION
 
 STILL = ("trainer.max_epochs=1", "optim.lr=0.0", "embedding_lr=0.0")  # training changes nothing
 KINDS = {

@@ -40,7 +40,7 @@ def test_every_review_has_the_same_weight_in_the_training_loss(settings, smoothi
     rows_B1 = rows_B[:, None]
     batch = Batch(rows_B1, rows_B1, lengths_B, labels_B, rows_B, reviews=2)
     module = ReviewClassifier(lambda *_: logits_BC, settings(f"label_smoothing={smoothing}"), {})
-    module._trainer = SimpleNamespace(world_size=1)
+    module.trainer = SimpleNamespace(world_size=1)
     own, other = (math.log(2) + math.log(8)) / 2, (math.log(2) + math.log(8 / 7)) / 2
     expected = (1 - smoothing / 2) * own + smoothing / 2 * other
     assert module.training_step(batch, 0).item() == pytest.approx(expected, rel=1e-6)
@@ -191,7 +191,7 @@ def test_the_norm_of_the_gradient_is_kept_as_it_was_before_clipping(settings):
     weight = torch.nn.Parameter(torch.zeros(2))
     weight.grad = torch.tensor([3.0, 4.0])
     module = ReviewClassifier(torch.nn.Identity(), settings("model=mean"), {"vectors": ""})
-    module._trainer, module._fabric = SimpleNamespace(precision="32-true"), None
+    module.trainer = SimpleNamespace(precision="32-true")
     module.configure_gradient_clipping(torch.optim.SGD([weight], 0.1), 1.0)
     torch.testing.assert_close(torch.stack(module.gradient_norms), torch.tensor([5.0]))
     torch.testing.assert_close(weight.grad, torch.tensor([0.6, 0.8]))

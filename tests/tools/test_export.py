@@ -30,11 +30,11 @@ from imdbattn.runs.apply import load_predictor
 from imdbattn.runs.score import score_run
 from imdbattn.settings.models import BEYOND, RUNGS
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
+from tests.texts import HARD_TEXT
 
 from .. import nets
 from ..commands import changed
 from ..processes import ROOT
-from ..runs.test_predict import NASTY
 from ..world import BAD, FILLER, GOOD
 
 TEXTS = [
@@ -42,7 +42,7 @@ TEXTS = [
     "",
     "zzz qqq",
     "dull " * 600,
-    NASTY,
+    HARD_TEXT,
     "a poor word3 plot",
 ]
 

@@ -5,67 +5,7 @@ measured.
 import pytest
 
 from imdbattn.tools.faithfulness import page
-
-SHARES = [0.01, 0.05, 0.1, 0.2, 0.5]
-MEANS = {"rollout": 0.12, "norms": 0.14, "gradient": 0.16, "leave_one_out": 0.24, "random": 0.03}
-
-
-def row(rung, measure, about, mean):
-    return {
-        "rung": rung,
-        "measure": measure,
-        "about": about,
-        "mean": mean,
-        "interval": [mean - 0.01, mean + 0.01],
-    } | {"reviews": 500, "few": False}
-
-
-def claim(rung, measure, about, mean):
-    made = row(rung, measure, about, mean)
-    verdict = (
-        "better" if made["interval"][0] > 0 else "worse" if made["interval"][1] < 0 else "undecided"
-    )
-    p = 0.4 if verdict == "undecided" else 1e-5
-    return made | {"p": p, "holm_p": p, "verdict": verdict}
-
-
-def made_up(names=("base", "residual"), fingerprint="fc45bb824bf15091"):
-    """Invented results."""
-    numbers, claims = [], []
-    for name in names:
-        for score, mean in MEANS.items():
-            numbers += [
-                row(name, measure, score, mean)
-                for measure in ("normalized", "comprehensiveness", "randomized")
-            ]
-            claims += [claim(name, "comprehensiveness", score, mean - MEANS["random"])] * (
-                score != "random"
-            )
-        numbers.append(row(name, "pairs", "both", -0.02))
-    machine = {"python": "3.11.7", "platform": "Linux", "cpus": 2, "threads": 1, "gpu": None}
-    machine |= {"processor": None, "memory_gb": None, "uncommitted": None}
-    rung = {
-        "seeds": [1, 2, 3],
-        "folders": ["runs/a"],
-        "accuracy": {"mean": 0.86, "sd": 0.01, "values": [0.86]},
-    }
-    return {
-        "split": "test",
-        "test_set": "packaged: every fifth block",
-        "fingerprint": fingerprint,
-        "reviews": 500,
-        "method": {"fewest": 10, "seed": 0, "level": 0.95, "shares": SHARES}
-        | {"search": {"reviews": 50, "beam": 2}},
-        "environments": [machine | {"torch": "2.13.0", "lightning": "2.6.6"}],
-        "folders": ["runs"],
-        "rungs": [
-            rung | {"label": name, "by_share": {score: [0.1] * 5 for score in MEANS}}
-            for name in names
-        ],
-        "numbers": numbers,
-        "claims": claims,
-        "skipped": [{"folder": "runs/mean", "reason": "it has no attention"}],
-    }
+from tests.made_up import MEANS, claim, made_up_faithfulness, row
 
 
 @pytest.mark.parametrize(
@@ -89,7 +29,7 @@ def made_up(names=("base", "residual"), fingerprint="fc45bb824bf15091"):
     ],
 )
 def test_the_answer_follows_from_the_claims(differences, answer):
-    summary = made_up(tuple(differences))
+    summary = made_up_faithfulness(tuple(differences))
     summary["claims"] = [
         claim(rung, "comprehensiveness", score, value)
         for rung, scores in differences.items()
@@ -100,7 +40,7 @@ def test_the_answer_follows_from_the_claims(differences, answer):
 
 
 def test_tables_have_a_row_for_each_score_and_a_column_for_each_rung():
-    found = {section.title: section for section in page.report_of(made_up()).sections}
+    found = {section.title: section for section in page.report_of(made_up_faithfulness()).sections}
     table = found["Normalized AOPC"].table
     assert table[0] == ["Normalized AOPC", "reviews", "base", "residual"]
     assert table[1] == [
@@ -115,7 +55,7 @@ def test_tables_have_a_row_for_each_score_and_a_column_for_each_rung():
 
 
 def test_sentences_name_changed_orders_and_scores_that_do_not_change():
-    summary = made_up()
+    summary = made_up_faithfulness()
     # another order than that of AOPC, and the same
     moved = {("norms", "residual"): 0.01, ("rollout", "base"): 0.01}
     for one in [one for one in summary["numbers"] if one["measure"] == "normalized"]:
@@ -139,7 +79,7 @@ def test_sentences_name_changed_orders_and_scores_that_do_not_change():
 
 
 def test_numbers_of_few_reviews_are_marked_and_claim_nothing():
-    summary = made_up()
+    summary = made_up_faithfulness()
     for one in summary["numbers"]:
         one |= {"reviews": 4, "few": True}
     summary["claims"] = []

@@ -16,9 +16,9 @@ import pytest
 
 from imdbattn.report.finished_runs import find_runs
 from imdbattn.settings.keys import defaults
+from tests.processes import processes_about
 
 from ..commands import run_process
-from ..launch.test_sweep import processes_about
 from ..processes import environment, started, wait_for
 
 WORDS = ["space.optim.lr={low: 1e-4, high: 1e-1, log: true}", "space={model.net.layers:[1,2,3]}"]

@@ -14,8 +14,9 @@ from imdbattn.report.comparison_page import report_of
 from imdbattn.tracking import publish
 from imdbattn.tracking.loggers import values_of
 from imdbattn.tracking.predictions_over_time import KEY as KEY_OF_PREDICTIONS
+from tests.made_up import made_up
 
-from .test_wandb import COMPARISON
+COMPARISON = made_up(("base", "residual layers=6"))
 
 KEY = r"(?:train|val|test|best|pictures|comparison|predictions)/\w+|train_seconds|parameters|epoch"
 OVER_TIME = copy.deepcopy(COMPARISON)

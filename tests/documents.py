@@ -1,0 +1,84 @@
+"""The commands in README and docs/, and how they run on small data."""
+
+import itertools
+import re
+import shlex
+from pathlib import Path
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf
+
+from imdbattn.data.sources.pairs import PACKAGED
+from imdbattn.settings.keys import conf_dir
+from tests.processes import ROOT
+
+PAGES = {
+    page: page.read_text() for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+}
+TEXT = "\n".join(PAGES.values())
+BLOCKS = re.findall(r"```bash\n(.*?)```", TEXT, re.DOTALL)
+LINES = [
+    line.split("  #")[0].strip()
+    for block in BLOCKS
+    for line in block.replace("\\\n", " ").splitlines()
+]
+COMMANDS = [
+    line for line in dict.fromkeys(LINES) if re.match(r"(echo .*\| *)?python -m imdbattn\.", line)
+]
+SWEEPS = [line for line in COMMANDS if "imdbattn.train -m " in line or "experiment=" in line]
+RESUMED = next(line for line in SWEEPS if "resume=" in line)
+
+
+def words_of(command: str) -> list[str]:
+    """The command's name and its arguments."""
+    return shlex.split(command.partition("python -m imdbattn.")[2])
+
+
+SINGLE = [line for line in COMMANDS if line not in SWEEPS]
+
+
+def shrunk(arguments: list[str], small: list[str], folder: Path) -> list[str]:
+    """Arguments with which the model trains for one epoch on little data."""
+    pairs = ("seq2seq", "data=translation", "data=reverse")
+    if any(name in a for a in arguments for name in pairs):  # they have their own data
+        common = ("logger=", "trainer", "threads=", "pictures=")
+        small = [
+            *(a for a in small if a.startswith(common)),
+            "model.net.hidden=8",
+            "model.net.width=8",
+        ]
+        if not any("translation" in a for a in arguments):
+            small += ["data.train=60", "data.validation=10", "data.test=10"]
+        pairs = (PACKAGED.read_text().splitlines()[row] for row in range(0, 900, 3))
+        (folder / "fra.txt").write_text("\n".join(pairs))
+    if any("order_probe" in a for a in arguments):  # it has its own reviews
+        small = [a for a in small if not a.startswith("data.path=")]
+        small += ["data.probe.train=40", "data.probe.validation=10", "data.probe.test=10"]
+        small.append("data.min_known=0")  # the small vectors lack most of its words
+    mine = {argument.split("=")[0] for argument in arguments}
+    small = [argument for argument in small if argument.split("=")[0] not in mine]
+    kept = [
+        a
+        for a in arguments
+        if not a.startswith(("data.source=", "data.glove", "data.tokenizer=torchtext", "init="))
+    ]
+    return [*kept, *small, "trainer.max_epochs=1"]
+
+
+FILES = sorted(file.relative_to(conf_dir()) for file in conf_dir().rglob("*.yaml"))
+EXPERIMENTS = [file.stem for file in FILES if file.parent.name == "experiment"]
+
+
+def jobs_of(experiment: str) -> list[tuple[str, ...]]:
+    """The overrides of each of its jobs."""
+    params = OmegaConf.load(conf_dir() / "experiment" / f"{experiment}.yaml").hydra.sweeper.params
+    assert [key for key in params if key == "seed"]
+    parse = OverridesParser.create().parse_override
+    varied = [parse(f"{key}={values}") for key, values in params.items()]
+    values = [
+        [f"{one.key_or_group}={value}" for value in one.sweep_string_iterator()]
+        if one.is_sweep_override()
+        else [one.input_line]
+        for one in varied
+    ]
+    return list(itertools.product(*values))
