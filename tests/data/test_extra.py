@@ -138,7 +138,7 @@ def test_the_loss_is_the_cross_entropy_with_these_probabilities(settings, smooth
     cfg = settings("model=mean", f"label_smoothing={smoothing}")
     module = learner(cfg, net(settings, "mean", classes=2), 2)
     module.register_buffer("targets_NC", torch.zeros(6, 2))
-    module._trainer = type("Trainer", (), {"world_size": 1})()
+    module.trainer = type("Trainer", (), {"world_size": 1})()
 
     @given(st.lists(st.floats(0, 1), min_size=6, max_size=6))
     def holds(chances):

@@ -73,6 +73,7 @@ def test_commands_run_on_small_data(command, shell, small, world, trained, tmp_p
         )
         return
     if name == "explore":  # tests/tools/test_explore.py starts one
+        (tmp_path / "runs").mkdir()
         assert shell(name, *arguments, "port=99999", cwd=tmp_path).stderr.startswith(
             "error: port=99999 must be"
         )
@@ -126,8 +127,11 @@ def test_commands_run_on_small_data(command, shell, small, world, trained, tmp_p
     [line for line in SINGLE if line not in FIRST.values() and words_of(line)[0] != "check"],
     ids=lambda command: command[10:60],
 )
-def test_commands_compose(command, settings):
+def test_commands_compose(command, settings, tmp_path, monkeypatch):
     """Those that only the slow tests run: every setting exists and has a value that is allowed."""
+    monkeypatch.chdir(tmp_path)
+    for folder in re.findall(r"runs/\w+", command):
+        Path(folder).mkdir(parents=True, exist_ok=True)
     name, *arguments = words_of(command)
     assert settings(*(a for a in arguments if not a.startswith("text=")), config=name)
 

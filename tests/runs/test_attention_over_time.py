@@ -125,7 +125,7 @@ def test_the_penalty_adds_the_mean_entropy_of_each_review(settings):
 
     def loss(coefficient: float) -> torch.Tensor:
         module = learner(settings("model=base", f"attention_entropy={coefficient}"), model)
-        module._trainer, module._fabric = SimpleNamespace(world_size=1), None
+        module.trainer = SimpleNamespace(world_size=1)
         return module.training_step(reviews, 0)
 
     words_B, entropies_B = [3, 1, 2], []

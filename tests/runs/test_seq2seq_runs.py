@@ -133,7 +133,7 @@ def test_every_symbol_has_the_same_weight_in_the_training_loss(settings, smoothi
         ones_B[:, None], ones_B, target_BT, torch.tensor([2, 1]), ones_B, ones_B, 2, 3, False
     )
     module = Seq2SeqModule(lambda *_: logits_BTV, settings(f"label_smoothing={smoothing}"), {})
-    module._trainer = SimpleNamespace(world_size=1)
+    module.trainer = SimpleNamespace(world_size=1)
     alike = -np.mean([(np.log(p) + 7 * np.log((1 - p) / 7)) / 8 for p in (1 / 2, 1 / 4, 1 / 8)])
     expected = (1 - smoothing) * 2 * np.log(2) + smoothing * alike
     assert module.training_step(batch, 0).item() == pytest.approx(expected, rel=1e-6)
