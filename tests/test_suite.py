@@ -14,7 +14,7 @@ ALLOWED = {
         "torch.utils._python_dispatch.TorchDispatchMode",
         "torch.ops.aten._local_scalar_dense",
         "torch.ops.aten._local_scalar_dense.default",
-    }
+    },
 }
 
 

@@ -6,6 +6,7 @@ import math
 import re
 import shlex
 import shutil
+from pathlib import Path
 
 import pytest
 import yaml
