@@ -6,6 +6,7 @@ from omegaconf import DictConfig
 
 from imdbattn.launch.command import command, in_sweep
 from imdbattn.launch.hydra_config import QUOTED
+from imdbattn.runs.signals import BEFORE_TRAINING, Signals
 
 
 @command("train", *QUOTED)
@@ -17,9 +18,10 @@ def main(cfg: DictConfig) -> float | None:
 
         return run_job(cfg)
 
-    from imdbattn.launch.single import run_single
+    with Signals(BEFORE_TRAINING) as signals:
+        from imdbattn.launch.single import run_single
 
-    return run_single(cfg)
+        return run_single(cfg, signals)
 
 
 if __name__ == "__main__":

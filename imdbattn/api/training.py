@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
@@ -104,11 +104,12 @@ def train(
     fresh = not run_folder.exists()
     from imdbattn.runs.environment import preserved_torch_settings
     from imdbattn.runs.fit import fit
+    from imdbattn.runs.signals import Stopped
 
     with log_to_stdout(), preserved_torch_settings():
         try:
             metrics = fit(valid, run_folder, planned.resume, planned.earlier)
-        except SystemExit as stopped:
+        except Stopped as stopped:
             end = stopped
         else:
             log_next_commands(valid, metrics, run_folder)
@@ -117,20 +118,9 @@ def train(
         finally:
             if fresh and run_folder.exists():
                 remove_empty(run_folder, "train.log")
-    raise_signal(end)
-
-
-def raise_signal(end: SystemExit) -> NoReturn:
-    """Raises the exception of the signal that stopped a run, or one of a callback of the user's
-    own.
-    """
-    from imdbattn.runs.resume import SIGNALS
-
-    if (number := int(end.code or 0) - 128) not in SIGNALS:
-        raise end
-    if number != signal.SIGINT:
-        signal.raise_signal(number)  # for the program's own handler, which usually ends it
-    raise KeyboardInterrupt("; ".join(getattr(end, "lines", ()))) from None
+    if end.number != signal.SIGINT:
+        signal.raise_signal(end.number)  # for the program's own handler, which usually ends it
+    raise KeyboardInterrupt(end.line)
 
 
 def compose(overrides: tuple[str, ...], config: Mapping[str, object] | None) -> DictConfig:

@@ -106,6 +106,8 @@ def run_command(
             return None
         return run_hydra()
     except KeyboardInterrupt:
+        if not is_sweep:  # which has logged what it was doing
+            print("SIGINT: stopped", file=sys.stderr)
         sys.exit(128 + signal.SIGINT)
     except Exception as error:
         from imdbattn.launch.errors import as_user_error, fail

@@ -32,6 +32,7 @@ from imdbattn.launch.hydra_config import plain_dict, quote
 from imdbattn.launch.machine import one_process
 from imdbattn.launch.process import without_gc
 from imdbattn.launch.single import import_wandb, run_single
+from imdbattn.runs.signals import BEFORE_TRAINING, Signals
 from imdbattn.settings.schema import Training
 from imdbattn.settings.trust import read_settings
 from imdbattn.tasks.task import task_of, validate
@@ -207,7 +208,8 @@ def train(cfg: DictConfig, folder: Path) -> None:
     configure_log(cfg.hydra.job_logging, cfg.hydra.verbose)
     os.environ |= {name: str(value) for name, value in cfg.hydra.job.env_set.items()}
     try:
-        run_single(cfg)
+        with Signals(BEFORE_TRAINING) as signals:
+            run_single(cfg, signals)
     except Exception as error:
         fail(error, "train", folder)
 

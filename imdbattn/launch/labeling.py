@@ -44,13 +44,14 @@ def write_table_of(
 ) -> None:
     """Writes the predictions for all texts into the table `out`, which is complete or absent."""
     from imdbattn.runs.apply import predict_columns
-    from imdbattn.runs.resume import exiting_on_signals
+    from imdbattn.runs.signals import Signals
 
     out = expanded(str(options.out))
     chunks = predict_columns(predictor, texts.lines, options)
     if kept is not None:
         chunks = with_kept_columns(chunks, kept)
-    with exiting_on_signals(), tqdm(total=texts.total, unit=" texts", delay=1, disable=None) as bar:
+    signals = Signals(f"stopped; {options.out} is not written")
+    with signals, tqdm(total=texts.total, unit=" texts", delay=1, disable=None) as bar:
 
         def counted() -> Iterator[dict[str, list[object]]]:
             for columns in chunks:

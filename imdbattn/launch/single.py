@@ -14,6 +14,7 @@ from omegaconf import DictConfig
 from imdbattn.errors import UserError
 from imdbattn.launch.hydra_config import plain_dict
 from imdbattn.launch.process import PARENT_PID, end_with, without_gc
+from imdbattn.runs.signals import Signals
 from imdbattn.settings.keys import named_overrides
 from imdbattn.settings.schema import Training
 from imdbattn.settings.trust import trust_option
@@ -25,8 +26,11 @@ SOURCE = "IMDBATTN_SOURCE"  # environment variable: what data.source=auto stands
 RESTARTS = ("SLURM_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT")  # above 0 in a restarted job
 
 
-def run_single(cfg: DictConfig) -> float:
-    """Trains the model that `cfg` describes, and returns its best validation accuracy."""
+def run_single(cfg: DictConfig, signals: Signals) -> float:
+    """Trains the model that `cfg` describes, and returns its best validation accuracy.
+
+    signals: those of the command, for which the run is finished afterwards.
+    """
     settings, job = plain_dict(cfg), HydraConfig.get()
     named = any(override.startswith("hydra.run.dir=") for override in job.overrides.hydra)
     if "TORCHELASTIC_RUN_ID" in os.environ and not named and not settings["resume"]:
@@ -53,6 +57,7 @@ def run_single(cfg: DictConfig) -> float:
         from imdbattn.runs.fit import fit
     valid = with_decided_source(valid)
     metrics = fit(valid, folder, resume, earlier)
+    signals.text = "stopped after training; the run is finished, its results are written"
     log_next_commands(valid, metrics, folder)
     return float(metrics["val_accuracy"])
 

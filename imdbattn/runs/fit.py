@@ -27,7 +27,7 @@ from imdbattn.folders.run_folder import (
 from imdbattn.io.files import make_folder, read_checkpoint, read_json, write_table, writing_into
 from imdbattn.runs.callbacks import AttentionEntropy, StepCurves, StopOnNaN, Throughput
 from imdbattn.runs.environment import environment
-from imdbattn.runs.resume import ResumeCheckpoint, Stopped, exiting_on_signals
+from imdbattn.runs.resume import ResumeCheckpoint, RunSignals
 from imdbattn.runs.trainer import (
     FirstBatch,
     build_trainer,
@@ -59,18 +59,21 @@ def fit(cfg: Training, folder: Path, resume: bool = False, earlier: Path | None 
     quiet()
     check_folder(folder)
     make_folder(folder, OTHER_RUN_DIR)
-    with writing_into(folder, OTHER_RUN_DIR), locked(folder), exiting_on_signals():
+    signals = RunSignals(cfg, folder, has_state=resume)
+    with writing_into(folder, OTHER_RUN_DIR), locked(folder), signals:
         if not resume:
             refuse_finished(folder)
         if not (resume and finished(folder, cfg.test)):
-            return train(cfg, folder, resume, earlier)
+            return train(cfg, folder, resume, earlier, signals)
     metrics = read_json(folder / "metrics.json")
     for line in ("This run is already finished:", *summary(metrics, folder)):
         log.info(line)
     return metrics
 
 
-def train(cfg: Training, folder: Path, resume: bool, earlier: Path | None) -> Plain:
+def train(
+    cfg: Training, folder: Path, resume: bool, earlier: Path | None, signals: RunSignals
+) -> Plain:
     """Does what `fit` does, in a folder that no other process uses."""
     tracker = Tracker(cfg.logger)
     check_hardware(cfg)
@@ -107,7 +110,9 @@ def train(cfg: Training, folder: Path, resume: bool, earlier: Path | None) -> Pl
 
     throughput, stop_on_nan = Throughput(), StopOnNaN(corpus.splits["train"].rows)
     fingerprints = {**corpus.fingerprints, "vectors": module.hparams.get("vectors")}
-    resume_checkpoint = ResumeCheckpoint(folder, fingerprints, stop_on_nan, cfg.save_minutes, begin)
+    resume_checkpoint = ResumeCheckpoint(
+        folder, fingerprints, stop_on_nan, cfg.save_minutes, begin, signals
+    )
     monitor = f"val/{short_name(cfg.choose_by)}"
     mode = "min" if cfg.choose_by == "loss" else "max"
     best = ModelCheckpoint(
@@ -165,10 +170,6 @@ def train(cfg: Training, folder: Path, resume: bool, earlier: Path | None) -> Pl
         metrics = write_results(folder, trainer, module, data, facts)
         tracker.publish(folder, metrics, cfg.choose_by)
         failed = False
-    except Stopped as stopped:
-        for line in stopped.lines:
-            log.warning(line)
-        raise
     finally:
         tracker.finish(failed)
     if trainer.is_global_zero:

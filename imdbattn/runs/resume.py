@@ -1,5 +1,5 @@
-"""Signals that stop a run, and a state from which it resumes at any step, on a CPU with the same
-bits as a run that was not interrupted.
+"""The state from which a run resumes at any step, on a CPU with the same bits as a run that was not
+interrupted, and what a signal does to a run.
 
 checkpoints/last.ckpt contains the complete state of a run. Lightning's checkpoint has weights,
 optimizer, schedule, loops and callbacks. Added here, under STATE_KEY, are the random state and the
@@ -8,34 +8,28 @@ and states are saved between two steps.
 """
 
 import io
-import logging
 import os
 import shlex
-import shutil
-import signal
-import subprocess
-import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from math import inf
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import lightning as L
 import torch
 from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 from lightning.pytorch.loops.progress import _Progress as Progress
+from lightning.pytorch.utilities import rank_zero_only
 
 from imdbattn.errors import UserError, naming
+from imdbattn.folders.run_folder import finished, results_file
 from imdbattn.io.files import Checkpoint, read_checkpoint, write_atomically
 from imdbattn.runs.callbacks import StopOnNaN
+from imdbattn.runs.signals import Signals
+from imdbattn.settings.schema import Training
 from imdbattn.settings.trust import trust_option
 from imdbattn.tasks.learner import from_all
-
-log = logging.getLogger(__name__)
 
 STATE_KEY = "imdbattn_resume_state"  # of what is added to Lightning's checkpoint
 # request that processes exchange: 0 (none), SAVE, or the number of a signal (all are above 1)
@@ -63,14 +57,33 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         return read_checkpoint(Path(path))
 
 
-class Stopped(SystemExit):
-    """Raised after a signal. lines: describe where training stopped and how to resume, for the end
-    of the log.
+class RunSignals(Signals):
+    """The signals of a run. The line says where it was, whether its state is saved and how to
+    continue.
+
+    has_state: whether the state in the folder, if there is one, is of this run.
     """
 
-    def __init__(self, code: int, lines: list[str]):
-        super().__init__(code)
-        self.lines = lines
+    def __init__(self, cfg: Training, folder: Path, has_state: bool):
+        super().__init__("")
+        self.cfg, self.folder, self.has_state = cfg, folder, has_state
+        self.place = "before training"
+
+    def describe(self) -> str:
+        if rank_zero_only.rank:  # type: ignore[attr-defined]
+            return ""
+        has_results = (self.folder / results_file(self.cfg)).exists()
+        is_finished = self.cfg.is_debug or finished(self.folder, self.cfg.test)
+        if self.has_state and has_results and is_finished:
+            return f"stopped {self.place}; the run is finished, its results are written"
+        if self.has_state and (self.folder / "checkpoints" / "last.ckpt").exists():
+            run = shlex.quote(os.path.relpath(self.folder))
+            trust = trust_option(self.folder / "config.yaml")
+            return (
+                f"stopped {self.place}; the state is saved, resume it with:"
+                f"  python -m imdbattn.train resume={run}{trust}"
+            )
+        return f"stopped {self.place}; nothing is saved, repeat the command"
 
 
 class ResumeCheckpoint(L.Callback):
@@ -92,11 +105,12 @@ class ResumeCheckpoint(L.Callback):
         stop_on_nan: StopOnNaN,
         minutes: float | None,
         begin: Callable[[L.Trainer], None],
+        signals: RunSignals,
     ):
         self.folder, self.stop_on_nan, self.minutes = folder, stop_on_nan, minutes
         self.fingerprints, self.begin, self.begun = fingerprints, begin, False
         self.file, self.curve = folder / "checkpoints" / "last.ckpt", folder / "metrics.csv"
-        self.signal = 0  # number of the signal that this process has received
+        self.signals = signals
         # steps since the processes exchanged their requests
         self.saved_at, self.steps_since_sync = time.monotonic(), 0
         # of each process: random state, and the sums of this epoch's steps
@@ -110,6 +124,7 @@ class ResumeCheckpoint(L.Callback):
             return
         self.begun = True
         self.begin(trainer)
+        self.signals.has_state = True
         if self.loaded_curve and trainer.is_global_zero:
             csv_logger: Any = trainer.loggers[0]
             writer = csv_logger.experiment  # creating it removes the file
@@ -128,23 +143,18 @@ class ResumeCheckpoint(L.Callback):
             torch.set_rng_state(self.loaded_state["random"])
             if "cuda" in self.loaded_state and module.device.type == "cuda":
                 torch.cuda.set_rng_state(self.loaded_state["cuda"], module.device)
-        set_handlers(self.receive)  # Lightning restores the previous handlers
-
-    def receive(self, number: int, frame: FrameType | None) -> None:
-        """Handles a signal: training stops before its next step; a second signal exits at once."""
-        self.signal = number
-        signal.signal(number, exit_now)
+        self.signals.wait()  # training stops before its next step
 
     def on_validation_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         # there is nothing to save, and Lightning would exit with status 0
         if trainer.state.fn != "fit":
-            set_handlers(exit_now)
+            self.signals.stop_at_once()
 
     def on_test_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
-        set_handlers(exit_now)
+        self.signals.stop_at_once()
 
     def on_train_epoch_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
-        request = max(from_all(trainer, self.signal))
+        request = max(from_all(trainer, self.signals.received))
         if request or trainer.current_epoch:
             # as the loop itself does next
             trainer.fit_loop.epoch_loop.batch_progress.reset_on_run()
@@ -169,7 +179,7 @@ class ResumeCheckpoint(L.Callback):
         ):
             return
         due = self.minutes is not None and time.monotonic() - self.saved_at > 60 * self.minutes
-        request = self.signal or SAVE * due
+        request = self.signals.received or SAVE * due
         if trainer.world_size > 1:
             # an exchange takes time
             if self.steps_since_sync < trainer.log_every_n_steps:  # type: ignore[attr-defined]
@@ -181,37 +191,24 @@ class ResumeCheckpoint(L.Callback):
 
     def on_train_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         self.save(trainer, module)
-        self.stop_if(max(from_all(trainer, self.signal)), trainer)
+        self.stop_if(max(from_all(trainer, self.signals.received)), trainer)
 
     def end(self, trainer: L.Trainer) -> None:
         """Starts and stops what `fit` did not; must be called after it."""
         self.begin_once(trainer)  # if all steps were done before
-        if trainer.is_global_zero:
-            self.stop_if(self.signal, trainer)  # received after the last step
+        self.signals.place = "after training"
+        self.signals.stop_at_once()
 
     def stop_if(self, request: int, trainer: L.Trainer) -> None:
-        """Raises Stopped if the request is a signal; SIGUSR1 also requeues the SLURM job."""
+        """Raises Stopped if the request is a signal."""
         if request <= SAVE:
             return
         if not trainer.is_global_zero:
-            raise Stopped(0, [])  # Lightning kills the other processes when one fails
+            raise SystemExit(0)  # Lightning kills the other processes when one fails
         last = trainer.max_epochs or -1
         epoch = min(trainer.current_epoch + 1, last if last > 0 else inf)  # after the last one
-        # as with debug=fast
-        saved = "the state is saved" if self.file.exists() else "nothing is saved"
-        folder = shlex.quote(os.path.relpath(self.folder)) + trust_option(
-            self.folder / "config.yaml"
-        )
-        if request == signal.SIGUSR1:
-            requeue()
-        lines = [
-            (
-                f"{signal.Signals(request).name}: stopped in epoch {epoch}, step"
-                f" {trainer.global_step}; {saved}"
-            ),
-            f"resume it with:  python -m imdbattn.train resume={folder}",
-        ]
-        raise Stopped(128 + request, lines)
+        self.signals.place = f"in epoch {epoch}, step {trainer.global_step}"
+        raise self.signals.stopped(request)
 
     # --- what to save -----------------------------------------------------------------------------
 
@@ -282,52 +279,3 @@ class ResumeCheckpoint(L.Callback):
             "last_model_path": "",
         }
         state["best_k_models"] = {name: state["best_model_score"]} if name else {}
-
-
-# --- signals, and the requeue of a SLURM job ------------------------------------------------------
-
-Handler = Callable[[int, FrameType | None], object] | int | None  # what signal.signal accepts
-# the last two: sbatch's and submitit's
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
-
-
-def set_handlers(handlers: Handler | Mapping[signal.Signals, Handler]) -> None:
-    """Sets one handler for all SIGNALS, or a dict of them. Only the main thread may; elsewhere
-    nothing is done.
-    """
-    if threading.current_thread() is threading.main_thread():
-        for number in SIGNALS:
-            signal.signal(number, handlers[number] if isinstance(handlers, Mapping) else handlers)
-
-
-def exit_now(number: int, frame: FrameType | None) -> None:
-    """Exits with status 128 + number; a second signal kills the process."""
-    signal.signal(number, signal.SIG_DFL)
-    if number == signal.SIGUSR1 and os.environ.get("SLURM_PROCID", "0") == "0":
-        requeue()
-    sys.exit(128 + number)
-
-
-@contextmanager
-def exiting_on_signals() -> Iterator[None]:
-    """Lets signals exit the process, except during training, which handles them itself."""
-    previous = {number: signal.getsignal(number) for number in SIGNALS}
-    set_handlers(exit_now)
-    try:
-        yield
-    finally:
-        set_handlers(previous)
-
-
-def requeue() -> None:
-    """Requeues the SLURM job of this process, if there is one, and logs the outcome."""
-    job = os.environ.get("SLURM_JOB_ID")
-    if array := os.environ.get("SLURM_ARRAY_JOB_ID"):
-        job = f"{array}_{os.environ['SLURM_ARRAY_TASK_ID']}"
-    if job is None or shutil.which("scontrol") is None:
-        return
-    done = subprocess.run(["scontrol", "requeue", job], capture_output=True, text=True, check=False)
-    outcome = "is requeued"
-    if done.returncode != 0:
-        outcome = f"is not requeued: {' '.join(done.stderr.split())}"
-    log.warning("SLURM job %s %s", job, outcome)

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from imdbattn.errors import UserError, naming
-from imdbattn.folders.run import Run
 from imdbattn.settings.objects import Kind, load_class
 from imdbattn.settings.schema import Training, validate_as
 
 if TYPE_CHECKING:
+    from imdbattn.folders.run import Run
     from imdbattn.tasks.learner import Learner
     from imdbattn.tasks.loaders import BatchData
     from imdbattn.tasks.predictor import Predictor

@@ -24,15 +24,17 @@ from imdbattn.launch import job as one_job
 from imdbattn.launch.resumed_settings import resumed
 from imdbattn.report.finished_runs import find_runs
 from imdbattn.report.variants import variants
-from imdbattn.runs import resume as resume_state
 from imdbattn.runs.fit import fit
 from imdbattn.runs.resume import STATE_KEY
 from imdbattn.settings.trust import read_settings
-from imdbattn.tasks.reviews.classifier import ReviewClassifier
+from imdbattn.tasks.learner import Learner
+from imdbattn.tasks.reviews.classifier import ReviewClassifier, ReviewData
 from imdbattn.tasks.task import validate
+from imdbattn.tracking.loggers import Tracker
 from tests.resuming import differences, stops
 
 from ..commands import changed
+from ..marks import slow_except
 from ..processes import ROOT, started, wait_for
 
 STEPS = 12  # of an epoch of the small world at 256 tokens
@@ -504,39 +506,56 @@ def test_weights_that_are_not_finite_are_never_saved(whole, monkeypatch, tmp_pat
     assert not kept or files["last.ckpt"]["global_step"] == kept
 
 
-# --- signals where there is nothing to save -------------------------------------------------------
+# --- signals at any other moment -------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("place", "how"),
-    [
-        ("validation_step", signal.SIGTERM),
-        pytest.param("on_test_end", signal.SIGINT, marks=pytest.mark.slow),
-        ("on_train_end", signal.SIGUSR1),
-    ],
-)
-def test_a_signal_outside_of_training_also_ends_the_run(whole, monkeypatch, tmp_path, place, how):
-    """While it is scored, between two parts of it, and after the last step: never with exit status
-    0.
+MOMENTS = {  # what is patched, when, and what the line says
+    "reading data": (ReviewData, "read", None, "before training; nothing is saved, repeat"),
+    "before the first step": (
+        ReviewClassifier,
+        "on_fit_start",
+        None,
+        "before training; nothing is saved, repeat",
+    ),
+    "after the last step": (ReviewClassifier, "on_train_end", None, "after training; the state is"),
+    "between two parts": (Learner, "load_state_dict", None, "after training; the state is saved"),
+    "validation": (ReviewClassifier, "validation_step", "validate", "after training; the state is"),
+    "test": (ReviewClassifier, "on_test_end", "test", "after training; the state is saved"),
+    "writing": (ReviewData, "save_texts", None, "after training; the state is saved"),
+    "publishing": (Tracker, "publish", None, "after training; the run is finished"),
+}
+
+
+@pytest.mark.parametrize("moment", slow_except(["reading data", "validation", "writing"], MOMENTS))
+def test_a_signal_ends_a_run_at_any_moment_in_one_line(
+    whole, monkeypatch, tmp_path, caplog, moment
+):
+    """Outside of steps, too: never with exit status 0; the line says what is saved and how to
+    continue.
     """
-    cfg, reference = whole("model=mean", "patience=1")
+    owner, name, during, words = MOMENTS[moment]
+    how = signal.SIGUSR1 if moment == "after the last step" else signal.SIGTERM
+    cfg, reference = whole("model=mean", "patience=null")
     asked = []
-    monkeypatch.setattr(resume_state, "requeue", lambda: asked.append(1))
+    monkeypatch.setattr("imdbattn.runs.signals.requeue", lambda: asked.append(1))
     with monkeypatch.context() as patch:
-        hook = getattr(ReviewClassifier, place)
+        done = getattr(owner, name)
 
-        def then(self, *arguments):
-            if place == "on_train_end" or self.trainer.state.fn != "fit":
+        def then(*arguments, **more):
+            if during is None or arguments[0].trainer.state.fn == during:
                 os.kill(os.getpid(), how)
-            return hook(self, *arguments)
+            return done(*arguments, **more)
 
-        patch.setattr(ReviewClassifier, place, then)
+        patch.setattr(owner, name, staticmethod(then) if name == "read" else then)
         with pytest.raises(SystemExit) as stopped:
             fit(cfg, tmp_path)
     assert stopped.value.code == 128 + how
     assert len(asked) == (how == signal.SIGUSR1)
-    assert not (tmp_path / "metrics.json").exists()
-    fit(cfg, tmp_path, resume=True)
+    (line,) = [line for line in caplog.messages if ": stopped" in line]
+    assert line.startswith(f"{how.name}: stopped {words}")
+    assert (tmp_path / "checkpoints" / "last.ckpt").exists() == ("nothing" not in words)
+    assert (tmp_path / "metrics.json").exists() == ("finished" in words)
+    fit(cfg, tmp_path, resume="nothing" not in words)
     assert differences(reference, tmp_path) == []
 
 

@@ -1,0 +1,112 @@
+"""The signals that stop a run or a command: each ends it in one line. Imports nothing slow."""
+
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import threading
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Self
+
+log = logging.getLogger(__name__)
+
+Handler = Callable[[int, FrameType | None], object] | int | None  # what signal.signal accepts
+# the last two: sbatch's and submitit's
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
+BEFORE_TRAINING = "stopped before training; nothing is saved, repeat the command"
+
+
+class Stopped(SystemExit):
+    """Raised after a signal, with exit status 128 + its number.
+
+    number: of the signal. line: says what was stopped, what is saved and how to continue; empty in
+    all processes of a run but the first.
+    """
+
+    def __init__(self, number: int, line: str):
+        super().__init__(128 + number)
+        self.number, self.line = number, line
+        self.is_logged = False
+
+
+class Signals:
+    """Raises Stopped in its context after one of SIGNALS, and logs its line at the end.
+
+    text: the line without the name of the signal. Outside of the main thread, which alone can
+    handle signals, it does nothing.
+    """
+
+    def __init__(self, text: str):
+        self.text = text
+        self.received = 0  # number of the signal that this process has received
+
+    def describe(self) -> str:
+        """Returns the line without the name of the signal."""
+        return self.text
+
+    def __enter__(self) -> Self:
+        self.previous = {number: signal.getsignal(number) for number in SIGNALS}
+        self.stop_at_once()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for number, handler in self.previous.items():
+            set_handler(number, handler)
+        if isinstance(error, Stopped) and not error.is_logged:
+            error.is_logged = True
+            if error.line:
+                log.warning(error.line)
+
+    def stop_at_once(self) -> None:
+        """Lets signals raise Stopped as soon as they come, or now if one has come."""
+        for number in SIGNALS:
+            set_handler(number, self.stop)
+        if self.received:
+            raise self.stopped(self.received)
+
+    def wait(self) -> None:
+        """Lets signals only be noted in `received`; a second one raises Stopped at once."""
+        for number in SIGNALS:
+            set_handler(number, self.note)
+
+    def note(self, number: int, frame: FrameType | None) -> None:
+        self.received = number
+        set_handler(number, self.stop)
+
+    def stop(self, number: int, frame: FrameType | None) -> None:
+        self.received = number
+        set_handler(number, signal.SIG_DFL)  # a second signal kills the process
+        raise self.stopped(number)
+
+    def stopped(self, number: int) -> Stopped:
+        """Returns the exception; SIGUSR1 also requeues the SLURM job."""
+        if number == signal.SIGUSR1 and os.environ.get("SLURM_PROCID", "0") == "0":
+            requeue()
+        text = self.describe()
+        return Stopped(number, f"{signal.Signals(number).name}: {text}" if text else "")
+
+
+def set_handler(number: int, handler: Handler) -> None:
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(number, handler)
+
+
+def requeue() -> None:
+    """Requeues the SLURM job of this process, if there is one, and logs the outcome."""
+    job = os.environ.get("SLURM_JOB_ID")
+    if array := os.environ.get("SLURM_ARRAY_JOB_ID"):
+        job = f"{array}_{os.environ['SLURM_ARRAY_TASK_ID']}"
+    if job is None or shutil.which("scontrol") is None:
+        return
+    done = subprocess.run(["scontrol", "requeue", job], capture_output=True, text=True, check=False)
+    outcome = "is requeued"
+    if done.returncode != 0:
+        outcome = f"is not requeued: {' '.join(done.stderr.split())}"
+    log.warning("SLURM job %s %s", job, outcome)

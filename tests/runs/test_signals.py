@@ -1,0 +1,137 @@
+"""Signals that reach real processes end each in one line that says what is saved and how to
+continue.
+"""
+
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from ..processes import ROOT, started, wait_for
+
+RUN = ("model=mean", "trainer.max_epochs=6", "patience=null", "pictures=true", "seed=3")
+LINE = re.compile(
+    r"^(SIG\w+): stopped( before training| in epoch \d+, step \d+| after training)?"
+    r"(?:; (nothing is saved, repeat the command|the run is finished, its results are written"
+    r"|the state is saved, resume it with:  python -m imdbattn\.train resume=run))?$",
+    re.MULTILINE,
+)
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+
+
+def train(folder: Path, *words: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "imdbattn.train", *words]
+    return subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True)
+
+
+def stopped(folder: Path, words: list[str], number: signal.Signals, after: float) -> str:
+    """Sends the signal so many seconds after the start, checks the end, and returns its line."""
+    command = [sys.executable, "-m", "imdbattn.train", *words, "hydra.run.dir=run"]
+    output = folder / "output.txt"
+    with (
+        output.open("w") as file,
+        started(command, cwd=folder, env=environment(), stdout=file, stderr=file) as process,
+    ):
+        time.sleep(after)
+        process.send_signal(number)
+        code = process.wait(240)
+    text = output.read_text()
+    assert "Traceback" not in text, text
+    lines = [match[0] for match in LINE.finditer(text)]
+    if code == 0:  # the run was finished before
+        assert lines == [], text
+        return "finished"
+    if code in (-number, 1) or "KeyboardInterrupt" in text:
+        return f"killed while Python started (exit status {code})"
+    assert code == 128 + number, text
+    (line,) = lines
+    assert line.startswith(number.name), line
+    assert (folder / "run" / "checkpoints" / "last.ckpt").exists() == (
+        "the state" in line or "finished" in line
+    )
+    return line
+
+
+@pytest.mark.slow
+def test_signals_at_fifty_random_moments(small, tmp_path):
+    """Each run is continued as its line says, and ends with its results. Prints how many signals
+    came at which moment.
+    """
+    words = [*small, *RUN]
+    start = time.monotonic()
+    assert train(tmp_path, *words, "hydra.run.dir=whole").returncode == 0
+    seconds, draw, ends = time.monotonic() - start, random.Random(0), Counter[str]()
+    for number in range(50):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        kind = draw.choice([signal.SIGINT, signal.SIGTERM])
+        end = stopped(folder, words, kind, draw.uniform(0, seconds))
+        ends[re.sub(r"\d+", "N", end)] += 1
+        if number % 5 == 0 and "the state is saved" in end:
+            assert train(folder, "resume=run").returncode == 0
+            assert (folder / "run" / "metrics.json").exists()
+    print(*ends.most_common(), sep="\n")
+    assert sum(count for end, count in ends.items() if "killed" in end) <= 10
+
+
+PROGRAM = """
+import os, signal, sys, threading, time
+import imdbattn
+
+def on_sigterm(number, frame):
+    raise RuntimeError("the program's own handler")
+
+signal.signal(signal.SIGTERM, on_sigterm)
+
+def send(folder, number):
+    while not os.path.exists(f"{folder}/checkpoints/last.ckpt"):
+        time.sleep(0.01)
+    os.kill(os.getpid(), number)
+
+def stopped(folder, number):
+    threading.Thread(target=send, args=(folder, number), daemon=True).start()
+    try:
+        imdbattn.train(*sys.argv[1:], folder=folder)
+    except BaseException as error:
+        print(f"{folder}: {type(error).__name__}: {error}")
+
+stopped("a", signal.SIGINT)
+stopped("b", signal.SIGTERM)
+print("resumed:", imdbattn.train("resume=a", "trainer.enable_progress_bar=false").metrics.epochs)
+"""
+
+
+def test_signals_during_train_from_python_reach_the_program(small, tmp_path):
+    """Ctrl-C is a KeyboardInterrupt that says what is saved; SIGTERM has the program's handler."""
+    words = [*small, "model=mean", "trainer.max_epochs=40", "patience=null", "test=false"]
+    command = [sys.executable, "-c", PROGRAM, *words]
+    done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True)
+    lines = [line for line in done.stdout.splitlines() if re.match("[ab]: |resumed", line)]
+    assert re.fullmatch(r"a: KeyboardInterrupt: SIGINT: stopped .*resume=a", lines[0]), done.stderr
+    assert lines[1:] == ["b: RuntimeError: the program's own handler", "resumed: 40"]
+
+
+def test_a_signal_before_training_ends_the_command_in_one_line(small, tmp_path):
+    """In a process of its own, while torch is imported or data are read."""
+    command = [sys.executable, "-m", "imdbattn.train", *small, *RUN, "hydra.run.dir=run"]
+    with started(
+        command, cwd=tmp_path, env=environment(), stderr=subprocess.STDOUT, stdout=subprocess.PIPE
+    ) as process:
+        wait_for(lambda: process.poll() is not None or (tmp_path / "run").exists())
+        time.sleep(0.2)
+        process.send_signal(signal.SIGTERM)
+        text = process.communicate(timeout=120)[0].decode()
+    assert process.returncode == 128 + signal.SIGTERM, text
+    assert text.splitlines()[-1] == (
+        "SIGTERM: stopped before training; nothing is saved, repeat the command"
+    )
