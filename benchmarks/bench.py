@@ -18,7 +18,8 @@ PARTS = {  # part -> function that returns its rows
     "training": "training.rows",
     "seq2seq": "training.string_rows",
     **{
-        name: f"commands.{name}_rows" for name in ("preparation", "startup", "prediction", "memory")
+        name: f"commands.{name}_rows"
+        for name in ("preparation", "startup", "sweep", "prediction", "memory")
     },
     "growth": "training.growth_rows",
 }

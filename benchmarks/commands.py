@@ -4,6 +4,9 @@ times the reviews.
 Startup: seconds until `--help`, the settings, and the first optimizer step of a training run, with
 warm caches. The other side only imports what such a command needs at least.
 
+Sweep: six jobs of a second each and their comparison, against importing torch and Lightning six
+times; seconds, and CPU time, which other programs disturb less.
+
 Prediction: CPU time of a process that loads a run and labels one text.
 
 Preparation: from the 25,000 packaged reviews to the first training batch, after the imports, with
@@ -21,6 +24,7 @@ import resource
 import subprocess
 import sys
 import tempfile
+import time
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -104,11 +108,42 @@ def startup_rows() -> list[Row]:
 
 
 def cpu_seconds(*arguments: str) -> float:
-    """Returns the CPU time of a new Python process."""
+    """Returns the CPU time of a new Python process and its children."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     run([sys.executable, *arguments])
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+class Cost(NamedTuple):
+    """In seconds."""
+
+    wall: float
+    cpu: float
+
+
+def cost(*arguments: str, times: int = 1) -> Cost:
+    """Measures a new Python process and its children, which is run so many times."""
+    start = time.perf_counter()
+    cpu = sum(cpu_seconds(*arguments) for _ in range(times))
+    return Cost(time.perf_counter() - start, cpu)
+
+
+def six_jobs() -> Cost:
+    """Measures a sweep of six jobs."""
+    words = ["model=mean", "data.limit=500", "trainer.max_epochs=1", "seed=1,2,3,4,5,6"]
+    with tempfile.TemporaryDirectory() as folder:
+        words += ["data.source=packaged", "logger=csv", f"hydra.sweep.dir={folder}/sweep"]
+        return cost("-m", "imdbattn.train", "-m", *words)
+
+
+def sweep_rows() -> list[Row]:
+    six_jobs()  # fills the caches
+    pairs = in_turn(six_jobs, partial(cost, "-c", "import torch, lightning", times=6), 3)
+    name = "six jobs of a sweep, against importing torch and Lightning six times"
+    walls = [(ours.wall, theirs.wall) for ours, theirs in pairs]
+    cpus = [(ours.cpu, theirs.cpu) for ours, theirs in pairs]
+    return [row(name, "s", "<= 0.55", walls), row(f"{name}: CPU time", "s", "<= 0.55", cpus)]
 
 
 def prediction_rows() -> list[Row]:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from imdbattn.launch.composition import composed
 from imdbattn.launch.hydra_config import PATHS, plain_dict
@@ -20,6 +20,7 @@ from imdbattn.settings.schema import Training, validate_as
 from imdbattn.tasks.reviews.task import ReviewSettings
 from imdbattn.tasks.task import validate
 
+T = TypeVar("T")
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -86,9 +87,7 @@ def write(rows: Sequence[Row], folder: Path) -> None:
     (folder / "results.md").write_text(markdown(rows))
 
 
-def in_turn(
-    ours: Callable[[], float], theirs: Callable[[], float], rounds: int
-) -> list[tuple[float, float]]:
+def in_turn(ours: Callable[[], T], theirs: Callable[[], T], rounds: int) -> list[tuple[T, T]]:
     """Calls both sides `rounds` times, each of them first in every other round, and returns their
     results.
     """

@@ -12,8 +12,9 @@ import pytest
 
 import imdbattn
 
+from ..commands import run_process
 from ..marks import slow_except
-from ..processes import ROOT
+from ..processes import ROOT, environment
 
 HEAVY = {
     "torch",
@@ -124,6 +125,33 @@ def test_import_changes_nothing_in_the_process():
     assert done.stdout.split() == ["True", "[]", "False", "True"]
 
 
+IMPORTED = """
+import os, sys, torch
+used = []
+for name in ("init", "is_available", "device_count", "_lazy_init"):
+    setattr(torch.cuda, name, lambda *_, name=name: used.append(name))
+from imdbattn.launch.composition import composed
+from imdbattn.launch.hydra_config import plain_dict
+from imdbattn.launch.job import import_for_training
+from imdbattn.tasks.task import validate
+import_for_training(validate(plain_dict(composed("train", sys.argv[1:]))))
+threads = [open(f"/proc/self/task/{task}/comm").read() for task in os.listdir("/proc/self/task")]
+print(used, len([name for name in threads if not name.startswith("jemalloc")]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_the_process_that_forks_has_no_threads_and_has_not_used_a_gpu():
+    """Except those of OpenBLAS, which end before a fork, and of pyarrow, which begin again."""
+    done = run_process(
+        ["-c", IMPORTED, "model=residual_pe", "logger=wandb"],
+        ROOT,
+        environment({"OPENBLAS_NUM_THREADS": "1"}),
+    )
+    assert done.stdout == "[] 1\n", done.stderr
+
+
 def test_threads_do_not_wait_in_a_loop_beside_a_busy_process_unless_the_user_says_so():
     busy = subprocess.Popen(
         [sys.executable, "-c", "print(1, flush=True)\nwhile True: pass"], stdout=subprocess.PIPE
@@ -157,6 +185,7 @@ def site(tmp_path_factory) -> Path:
 def test_the_wheel_contains_conf_and_types_but_no_tests(site):
     assert (site / "imdbattn" / "py.typed").exists()
     assert (site / "imdbattn" / "conf" / "train.yaml").exists()
+    assert (site / "hydra_plugins" / "imdbattn_launcher.py").exists()
     assert not (site / "tests").exists()
     package = ROOT / "imdbattn"
     files = {
