@@ -227,8 +227,14 @@ def import_for_training(settings: Training) -> None:
             if isinstance(name, str) and name.startswith("imdbattn."):
                 importlib.import_module(name.rpartition(".")[0])
 
+        import matplotlib.backends.backend_agg  # noqa: F401
+        import pyarrow.parquet  # noqa: F401
+
         import imdbattn.report.comparison_page
         import imdbattn.runs.fit  # noqa: F401
+
+        if settings.logger:  # tables of W&B
+            import pandas  # noqa: F401
 
 
 def search_path() -> list[str]:
