@@ -189,6 +189,7 @@ def test_forks_do_not_share_random_numbers(tmp_path):
     def draw() -> None:
         os.write(1, f"{random.random()} {np.random.random()} ".encode())
 
+    np.random.random()  # which makes the state that forks would share
     processes = []
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
