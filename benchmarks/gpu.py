@@ -199,7 +199,7 @@ class Losses(L.Callback):
         self.own = 0
 
     def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx) -> None:
-        steps = outputs.get("steps", [])
+        steps = outputs.get("recorded_steps", [])
         self.own += len(steps)
         self.losses += [step.loss for step in steps] or [outputs["loss"]]
 

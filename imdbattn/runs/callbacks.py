@@ -20,7 +20,7 @@ from tqdm import tqdm
 from imdbattn.errors import UserError
 from imdbattn.folders.run_folder import head_name
 from imdbattn.tasks.learner import Learner, from_all
-from imdbattn.tasks.loaders import BatchData
+from imdbattn.tasks.loaders import BatchData, on_gpu
 from imdbattn.tasks.recorded import Step
 
 log = logging.getLogger(__name__)
@@ -209,6 +209,7 @@ class StepCurves(L.Callback):
 # --- the attention of the validation reviews ------------------------------------------------------
 
 REVIEWS_PER_BATCH = 2  # reviews in a batch: all weights of all layers are in memory
+ON_GPU = 12  # the same on a GPU, where starting the operations of a batch takes most of the time
 
 
 @dataclass(frozen=True)
@@ -250,8 +251,9 @@ def fixed_batches(data: BatchData, count: int) -> list[object]:
     lengths_N = batches.lengths_N()
     items_N = np.unique(np.linspace(0, len(lengths_N) - 1, count).round().astype(int))
     items_N = items_N[np.argsort(lengths_N[items_N], kind="stable")]  # less padding
-    starts = range(0, len(items_N), REVIEWS_PER_BATCH)
-    return [batches[0, items_N[start : start + REVIEWS_PER_BATCH]] for start in starts]
+    size = ON_GPU if on_gpu(batches) else REVIEWS_PER_BATCH
+    starts = range(0, len(items_N), size)
+    return [batches[0, items_N[start : start + size]] for start in starts]
 
 
 @torch.no_grad()

@@ -9,6 +9,7 @@ with an eager step before it is used.
 
 import logging
 import math
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ MOST_SHAPES = 64  # recordings, each of which has static tensors
 # largest difference between a recorded and an eager step, relative to the eager one; the kernels
 # are the same, and a frozen number makes a difference of about 1
 ROUNDING = 0.01
+# sizes of what `Recorder.whole_step` returns
+WITH_SUMS, WITH_NORM = (4, 5), (2, 5)
 # called within a step, which a replay does not do
 HOOKS = (
     "on_before_zero_grad",
@@ -74,7 +77,7 @@ class CudaGraphs:
     """Records CUDA graphs, which share their memory: they are never replayed at the same time."""
 
     def __init__(self, device: torch.device):
-        self.stream = torch.cuda.Stream(device)
+        self.device, self.stream = device, torch.cuda.Stream(device)
         self.pool = torch.cuda.graph_pool_handle()
 
     @contextmanager
@@ -82,14 +85,18 @@ class CudaGraphs:
         # All eager steps are made on the stream of the recordings, because the gradient of a
         # weight stays tied to the stream that first computed it.
         self.stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self.stream):
-            yield
-        torch.cuda.current_stream().wait_stream(self.stream)
+        try:
+            with torch.cuda.stream(self.stream):
+                yield
+        finally:
+            torch.cuda.current_stream().wait_stream(self.stream)
 
     @contextmanager
     def refusing_reads(self) -> Iterator[None]:
         before = torch.cuda.get_sync_debug_mode()
-        torch.cuda.set_sync_debug_mode("error")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it does not detect all of them; recording does
+            torch.cuda.set_sync_debug_mode("error")
         try:
             yield
         finally:
@@ -97,8 +104,14 @@ class CudaGraphs:
 
     def record(self, work: Callable[[], Tensor]) -> tuple[Callable[[], object], Tensor]:
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
-            result = work()
+        try:
+            with torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
+                result = work()
+        except Exception:
+            # The generator would refuse to draw outside of the recording that has failed.
+            generator = torch.cuda.default_generators[self.device.index or 0]
+            generator.graphsafe_set_state(torch.Generator(self.device).graphsafe_get_state())
+            raise
         return graph.replay, result
 
 
@@ -158,10 +171,11 @@ class Recorder:
         number, epoch = self.trainer.global_step + 1, self.trainer.current_epoch
         lr = self.optimizer.param_groups[0]["lr"]
         result = self.result_of(batch)
-        loss, sums_3, *norms = result[0], result[1:4], *result[4:]
-        self.module.epoch_sums.append(sums_3)
-        self.module.gradient_norms += norms
-        return Step(batch, loss, number, epoch, lr)
+        if len(result) in WITH_SUMS:
+            self.module.epoch_sums.append(result[1:4])
+        if len(result) in WITH_NORM:
+            self.module.gradient_norms.append(result[-1])
+        return Step(batch, result[0], number, epoch, lr)
 
     # --- one step ---------------------------------------------------------------------------------
 
@@ -188,22 +202,24 @@ class Recorder:
             return self.whole_step(batch)
 
     def whole_step(self, batch: Any) -> Tensor:
-        """Makes one step: gradients, clipping and update. Returns (4,) or (5,): the loss, the sums
-        that `Learner.add_to_epoch` adds and, if gradients are clipped, their norm.
+        """Makes one step: gradients, clipping and update. Returns the loss, the three sums that
+        `Learner.add_to_epoch` adds if it is called and, if gradients are clipped, their norm.
         """
         module, trainer = self.module, self.trainer
+        added, clipped = len(module.epoch_sums), len(module.gradient_norms)
         self.optimizer.zero_grad()
         bfloat16, device = trainer.precision == BFLOAT16, module.device.type
         # A weight that is cast once would be frozen as it is then.
         with torch.autocast(device, torch.bfloat16, enabled=bfloat16, cache_enabled=False):
             loss = module.training_loss(batch)
         loss.backward()
-        clipped = len(module.gradient_norms)
         module.configure_gradient_clipping(
             self.optimizer, trainer.gradient_clip_val, trainer.gradient_clip_algorithm
         )
         self.optimizer.step()
-        values = [loss.detach().float()[None], module.epoch_sums.pop()]
+        values = [loss.detach().float()[None]]
+        if len(module.epoch_sums) > added:
+            values.append(module.epoch_sums.pop())
         if len(module.gradient_norms) > clipped:
             values.append(module.gradient_norms.pop().float()[None])
         return torch.cat(values)
@@ -251,10 +267,10 @@ class Recorder:
 
         before, eager: the weights of each group of parameters. expected, result: of `whole_step`.
         """
-        names = {0: "loss", 4: "norm of the gradient"}
-        for place, (one, other) in enumerate(zip(expected.tolist(), result.tolist(), strict=True)):
-            if place in names and not close(other, one, of=abs(one)):
-                name = names[place]
+        names = {"loss": 0} | ({"norm of the gradient": -1} if len(result) in WITH_NORM else {})
+        for name, place in names.items():
+            one, other = expected[place].item(), result[place].item()
+            if not close(other, one, of=abs(one)):
                 return f"a recorded step has a {name} of {other:g}, an eager one of {one:g}"
         for start, stepped, replayed in zip(before, eager, self.weights(), strict=True):
             moved, error = (stepped - start).norm().item(), (replayed - stepped).norm().item()
@@ -427,7 +443,7 @@ def recorder_of(module: Any, base: type) -> Recorder | None:
         return Recorder(module, backend, setting is not False, one_by_one)
     if setting is True:
         raise UserError(f"record_steps=true: {reason}")
-    if setting == "auto" and module.device.type in BACKENDS:
+    if setting == "auto" and module.device.type in BACKENDS and module.trainer.is_global_zero:
         log.info("Training steps are not recorded: %s", reason)
     return None
 

@@ -28,3 +28,14 @@ def test_several_machines_without_srun_are_reported_before_data_are_read(
     )
     with pytest.raises(UserError, match=r"num_nodes=2: .* neither srun nor torchrun"):
         fit(settings(*small, "model=mean", "trainer=ddp_cpu", "trainer.num_nodes=2"), tmp_path)
+
+
+def test_recorded_steps_without_a_gpu_are_reported_before_data_are_read(
+    small, settings, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(
+        "imdbattn.tasks.reviews.classifier.prepare_reviews", lambda _: pytest.fail("read")
+    )
+    with pytest.raises(UserError, match=r"record_steps=true: only steps on a CUDA device"):
+        fit(settings(*small, "model=mean", "record_steps=true"), tmp_path)
