@@ -1,6 +1,7 @@
 """Trains one model from its settings, scores it, and writes its results into a run folder."""
 
 import logging
+import math
 import os
 from collections.abc import Mapping, Sized
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import lightning as L
 import numpy as np
 import torch
-from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, ModelCheckpoint
+from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, ModelCheckpoint, Timer
 
 from imdbattn.data.corpus import Corpus
 from imdbattn.errors import only_warning
@@ -63,6 +64,14 @@ def fit(cfg: Training, folder: Path, resume: bool = False, earlier: Path | None 
     with writing_into(folder, OTHER_RUN_DIR), locked(folder), signals:
         if not resume:
             refuse_finished(folder)
+            if (folder / "checkpoints" / "last.ckpt").exists():
+                name = os.path.relpath(folder)
+                log.warning(
+                    "%s has the state of a stopped run, which this run replaces; resume=%s"
+                    " continues it",
+                    name,
+                    name,
+                )
         if not (resume and finished(folder, cfg.test)):
             return train(cfg, folder, resume, earlier, signals)
     metrics = read_json(folder / "metrics.json")
@@ -157,6 +166,7 @@ def train(
             "train_seconds": throughput.seconds,
             "epoch_seconds": throughput.seconds / max(trainer.current_epoch, 1),
             "tokens_per_s": throughput.rate,
+            **early_end(trainer),
             **{key: value for key, value in module.hparams.items() if key == "start"},
         }
 
@@ -180,6 +190,28 @@ def train(
         for line in [debug_line] if cfg.is_debug else summary(metrics, folder):
             log.info(line)
     return metrics
+
+
+def early_end(trainer: L.Trainer) -> Plain:
+    """Returns `ended_early` if training ended before trainer.max_epochs: the number of epochs, with
+    the share of the last one, and the reason.
+    """
+    last, batches = trainer.max_epochs or -1, trainer.num_training_batches
+    done = trainer.fit_loop.epoch_loop.batch_progress.current.completed
+    share = done / batches if 0 < batches < math.inf else 1.0
+    epochs = max(trainer.current_epoch - 1 + min(share, 1.0), 0.0)
+    if trainer.fast_dev_run or not 0 <= epochs < last:  # type: ignore[attr-defined]
+        return {}
+    reason = "a callback, or the module, has set trainer.should_stop"
+    if 0 <= trainer.max_steps <= trainer.global_step:
+        reason = f"trainer.max_steps={trainer.max_steps} is reached"
+    for callback in trainer.callbacks:  # type: ignore[attr-defined]
+        if isinstance(callback, Timer) and (callback.time_remaining() or 0) <= 0:
+            reason = "trainer.max_time is over"
+        if isinstance(callback, EarlyStopping) and callback.wait_count >= callback.patience:
+            s = "s" * (callback.patience != 1)
+            reason = f"{callback.monitor} did not improve in {callback.patience} validation{s}"
+    return {"ended_early": {"epochs": round(epochs, 1), "of": last, "reason": reason}}
 
 
 # --- results --------------------------------------------------------------------------------------
@@ -265,11 +297,15 @@ def draw_pictures(module: Learner, data: BatchData, folder: Path) -> None:
 
 def summary(metrics: Plain, folder: Path) -> list[str]:
     """Returns the results as lines of text."""
-    training = (
-        "{model}, seed {seed}: {epochs:d} epoch{s} in {train_seconds:.0f} s, {tokens_per_s:.0f}"
-        " tokens/s"
-    )
-    lines = ["", training.format(s="s" * (metrics["epochs"] != 1), **metrics)]
+    early = metrics.get("ended_early")
+    epochs = f"{metrics['epochs']} epoch" + "s" * (metrics["epochs"] != 1)
+    if early:
+        epochs = f"{early['epochs']:g} of {early['of']} epochs"
+    seconds, rate = metrics["train_seconds"], metrics["tokens_per_s"]
+    training = f"{epochs} in {seconds:.0f} s, {rate:.0f} tokens/s"
+    lines = ["", f"{metrics['model']}, seed {metrics['seed']}: {training}"]
+    if early:
+        lines.append(f"ended early          {early['reason']}")
     items = metrics.get("items", "reviews")
     for split, name in (("val", "validation accuracy"), ("test", "test accuracy")):
         if f"{split}_accuracy" in metrics:

@@ -345,7 +345,47 @@ def test_a_run_that_patience_has_ended_is_not_trained_on_when_it_is_resumed(
     assert (metrics["epochs"], metrics["steps"]) == (2, ended["steps"])
 
 
-def test_a_new_run_in_the_folder_of_an_old_one_uses_nothing_of_it(whole, stopping, tmp_path):
+EARLY_ENDS = {
+    "patience": (["patience=1"], (2, "val/accuracy did not improve in 1 validation")),
+    "within an epoch": (
+        ["patience=2", "trainer.val_check_interval=5"],
+        (0.8, "val/accuracy did not improve in 2 validations"),
+    ),
+    "steps": (["trainer.max_steps=30"], (1.5, "trainer.max_steps=30 is reached")),
+    "time": (["trainer.max_time='00:00:00:00'"], (None, "trainer.max_time is over")),
+    "a callback": (["+trainer.callbacks=[{_target_: stopper.Stops}]"], (1, "a callback, or")),
+    "the last epoch": (["trainer.max_epochs=1"], None),
+}
+
+
+@pytest.mark.parametrize("case", EARLY_ENDS)
+def test_a_run_says_why_it_ended_early(settings, small, tmp_path, monkeypatch, caplog, case):
+    (tmp_path / "stopper.py").write_text(
+        "import lightning as L\n\n\nclass Stops(L.Callback):\n"
+        "    def on_train_epoch_end(self, trainer, module):\n        trainer.should_stop = True\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    words, expected = EARLY_ENDS[case]
+    small = [*small, "model=mean", "optim.lr=0.0", "trainer.max_epochs=6", *words]
+    with caplog.at_level("INFO"):
+        metrics = fit(settings(*small), tmp_path / "run")
+    if expected is None:
+        assert "ended_early" not in metrics
+        assert any("1 epoch in" in line for line in caplog.messages)
+        return
+    epochs, reason = expected
+    found = metrics["ended_early"]
+    assert found["of"] == 6
+    assert found["reason"].startswith(reason)
+    assert epochs in (None, found["epochs"])
+    assert any(f": {found['epochs']:g} of 6 epochs in" in line for line in caplog.messages)
+    assert f"ended early          {found['reason']}" in caplog.messages
+
+
+def test_a_new_run_in_the_folder_of_an_old_one_uses_nothing_of_it(
+    whole, stopping, tmp_path, caplog
+):
+    """Before it replaces the state of the old one, it says so."""
     cfg, reference = whole()
     other = changed(cfg, {"seed": 7})
     stopping(20, signal.SIGTERM)
@@ -354,6 +394,7 @@ def test_a_new_run_in_the_folder_of_an_old_one_uses_nothing_of_it(whole, stoppin
     stopping(0)
     with pytest.raises(RuntimeError):
         fit(cfg, tmp_path)
+    assert "has the state of a stopped run, which this run replaces" in caplog.text
     assert not (tmp_path / "checkpoints" / "last.ckpt").exists(), (
         "resume= would use the other run's weights"
     )
