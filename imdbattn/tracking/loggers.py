@@ -33,11 +33,15 @@ VALUES = {  # name in loggers -> name in metrics.json
 
 
 @dataclass(frozen=True)
-class Start:
+class StartedRun:
     """What a logger receives when a run starts.
 
-    folder: of the run. name: model and seed. settings: without credentials. environment: content of
-    environment.json. resume: whether it continues the run in its folder.
+    Attributes:
+        folder: The run folder.
+        name: The model and the seed.
+        settings: The settings, without credentials.
+        environment: The content of environment.json.
+        resume: Whether it continues the run in its folder.
     """
 
     folder: Path
@@ -57,7 +61,7 @@ class RunLogger(Logger):
 
     settings: ClassVar[type[Group] | None] = None
 
-    def start(self, run: Start) -> bool:
+    def start(self, run: StartedRun) -> bool:
         """Called before the first step. Returns False, after a warning, to be left out."""
         log_settings(self, run)
         return True
@@ -65,7 +69,10 @@ class RunLogger(Logger):
     def publish(self, folder: Path, metrics: Plain, values: Mapping[str, float]) -> None:
         """Called when a run is finished.
 
-        folder: of the run. metrics: content of metrics.json. values: those of `values_of`.
+        Args:
+            folder: The run folder.
+            metrics: The content of metrics.json.
+            values: The results by their names in loggers, see `values_of`.
         """
         self.log_metrics(dict(values), step=metrics["steps"])
 
@@ -81,7 +88,7 @@ class RunLogger(Logger):
         return []
 
 
-def log_settings(logger: Logger, run: Start) -> None:
+def log_settings(logger: Logger, run: StartedRun) -> None:
     """Logs the settings of a run, with dotted keys."""
     logger.log_hyperparams(flat(run.settings | {"environment": run.environment}))
 
@@ -131,10 +138,10 @@ class Tracker:
             name += f"-fold{fold}"
         file = folder / "environment.json"
         environment = without_credentials(read_json(file) if file.exists() else {})
-        run = Start(folder, name, without_credentials(settings), environment, resume)
+        run = StartedRun(folder, name, without_credentials(settings), environment, resume)
         for choice, part in self.parts.items():
             key = f"logger.{choice}"
-            logger: Logger = make(with_places(part, run), key, Logger)
+            logger: Logger = make(filled_in(part, run), key, Logger)
             started = True
             with naming(key):
                 if isinstance(logger, RunLogger):
@@ -180,7 +187,7 @@ def arguments_of(part: Plain) -> Plain:
     return {key: value for key, value in part.items() if key not in (NEEDS, "_target_")}
 
 
-def with_places(part: Plain, run: Start) -> Plain:
+def filled_in(part: Plain, run: StartedRun) -> Plain:
     """Returns `_target_` and arguments, with the run's values for {run}, {parent} and {name}."""
     folder = run.folder.resolve()
     replaced = {"{run}": str(folder), "{parent}": str(folder.parent), "{name}": run.name}

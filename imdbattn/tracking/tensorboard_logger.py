@@ -8,14 +8,14 @@ import pandas as pd
 from lightning.pytorch import loggers
 
 from imdbattn.settings.keys import Plain, flat
-from imdbattn.tracking.loggers import RunLogger, Start
+from imdbattn.tracking.loggers import RunLogger, StartedRun
 from imdbattn.tracking.publish import tables_of_results
 
 
 class TensorBoardLogger(RunLogger, loggers.TensorBoardLogger):
     """Logs curves; settings with the scores under HPARAMS; tables as text, and pictures."""
 
-    def start(self, run: Start) -> bool:
+    def start(self, run: StartedRun) -> bool:
         self._run_settings = flat(run.settings)
         rows = [(name, str(value)) for name, value in self._run_settings.items()]
         table = pd.DataFrame(rows, columns=["setting", "value"])

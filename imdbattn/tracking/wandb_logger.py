@@ -13,7 +13,7 @@ from pydantic import Field
 from imdbattn.errors import UserError
 from imdbattn.settings.keys import Plain
 from imdbattn.settings.schema import Amount, Count, LoggerPart
-from imdbattn.tracking.loggers import RunLogger, Start
+from imdbattn.tracking.loggers import RunLogger, StartedRun
 from imdbattn.tracking.predictions_over_time import PredictionsOverTime
 from imdbattn.tracking.publish import publish_run, send_changes, send_model
 from imdbattn.tracking.wandb_run import finish_wandb, start_wandb
@@ -53,7 +53,7 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
         rows = arguments["table_rows"]
         return [PredictionsOverTime(rows, arguments["table_characters"])] if rows else []
 
-    def start(self, run: Start) -> bool:
+    def start(self, run: StartedRun) -> bool:
         rung = run.settings["model"]["name"]
         data = run.settings["data"]
         source = data["source"]
