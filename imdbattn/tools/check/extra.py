@@ -1,7 +1,5 @@
 """Rules that sheets add: lengths of each query, no lengths, other masks, and other sizes."""
 
-from functools import partial
-
 import torch
 from torch import nn
 
@@ -9,8 +7,6 @@ from imdbattn.errors import in_line
 from imdbattn.tools.check.context import bilinear
 from imdbattn.tools.check.numbers import NotChecked, StudentError, mistake, same
 from imdbattn.tools.check.part import IN_SHEETS, Part, Rule, call, inputs, net_of, normal, student
-from imdbattn.tools.check.rules import with_other_padding
-from imdbattn.tools.check.sheets import meant, parameters_of
 
 
 def given_lengths(part: Part, *values: list[int] | int) -> list[torch.Tensor]:
@@ -62,41 +58,6 @@ def none(part: Part) -> None:
         raise mistake("none-hides-words", found, right)
 
 
-def attention_mask(part: Part) -> None:
-    """A bool attn_mask is True where a word must not attend, as of torch.nn.MultiheadAttention."""
-    assert part.adapter is not None
-    names = parameters_of(getattr(part.make, "forward", part.make))
-    is_given = meant("attn_mask", part.adapter.way.arguments) is not None
-    if "attn_mask" not in names or is_given:
-        raise NotChecked(f"{part.name} has no attn_mask beside the mask of padding.")
-    net, given = net_of(part), inputs(part, 3, 3)
-    moved = [*(x.clone() for x in given[:-1]), given[-1]]
-    for x in moved[:-1]:
-        x[:, -1] += 1
-    later, nothing = torch.ones(3, 3).triu(1) > 0, torch.zeros(3, 3) > 0
-
-    def result(x: list[torch.Tensor], mask: torch.Tensor | None) -> torch.Tensor:
-        found: torch.Tensor = call(part, partial(net, attn_mask=mask), *x)
-        return found.detach()
-
-    without = result(given, None)
-    try:
-        y, z = (result(x, later) for x in (given, moved))
-    except StudentError as error:
-        raise NotChecked("attn_mask was not checked: it is no bool (T, T).") from error
-    if same(y, without, 1e-6):
-        raise mistake("attention-mask-not-used", y)
-    if not same(y[:, 0], z[:, 0], 1e-6):
-        raise mistake("attention-mask-inverted", y[0, 0], z[0, 0])
-    if not same(y := result(given, nothing), without):
-        raise mistake("attention-mask-changes-scores", y, without)
-    shorter = inputs(part, 3, 2)
-    others = with_other_padding(part, shorter, inputs(part, 3, 2, seed=1), 2)
-    y, z = (result(x, nothing)[1, :2] for x in (shorter, others))
-    if not same(y, z, 1e-5):
-        raise mistake("attention-mask-alone", y[0], z[0])
-
-
 def any_mask(part: Part) -> None:
     """The mask may be True on any keys, not only on the first ones."""
     q, k, v, _ = inputs(part, 3, 3)
@@ -127,7 +88,6 @@ EXTRA = {  # by the name in a sheet
     "lengths-of-queries": Rule("lengths-of-queries", of_queries, NEEDED),
     "no-lengths": Rule("no-lengths", none, NEEDED),
     "bilinear": Rule("bilinear", bilinear, NEEDED),
-    "attention-mask": Rule("attention-mask", attention_mask, NEEDED),
     "any-mask": Rule("any-mask", any_mask, NEEDED),
     "sizes": Rule("sizes", sizes, NEEDED),
 }

@@ -222,7 +222,6 @@ def mean_or_cls(part: Part) -> None:
         raise
     require_lengths(part)
     if not is_read:
-        require_mean_of_logits(part)
         if len(places := read_positions(part, 4)) < 4:
             raise mistake("words-not-read", places=", ".join(map(str, places)))
         raise NotChecked("What the head reads was not compared: it is no result (B, D) of words.")
@@ -238,17 +237,6 @@ def require_trained_cls(part: Part, cls_D: Tensor) -> None:
     firsts = [x[0, 0] for x in with_others if x.ndim == 3 and x.shape[:2] == (2, 5)]
     if firsts and same(firsts[0], cls_D):
         raise mistake("cls-not-trained", count=sum(p.requires_grad for p in net.parameters()))
-
-
-def require_mean_of_logits(part: Part) -> None:
-    """Raises Mistake if the logits of the words are summed."""
-    lengths_B = torch.tensor([4, 2])
-    made = tensors(part, [[5, 8, 6, 7], [9, 5, 8, 6]], lengths_B.tolist())
-    words_BT1 = (torch.arange(4) < lengths_B[:, None])[..., None]
-    for y_BTC in [x for x in made if x.ndim == 3 and x.shape[:2] == (2, 4)]:
-        sum_BC = (y_BTC * words_BT1).sum(1)
-        if same(sum_BC, made[-1]) and sum_BC.shape == made[-1].shape:
-            raise mistake("logits-summed", sum_BC, sum_BC / lengths_B[:, None])
 
 
 # --- the model of --stub --------------------------------------------------------------------------
@@ -400,13 +388,8 @@ def padding(part: Part) -> None:
     y, z = (logits(part, one, lengths=lengths_B) for one in (tokens_BT, other_BT))
     if same(y, z):
         return
-    zeros_BT = tokens_BT.masked_fill(padding_BT, 0)
-    rows = zip(tokens_BT, lengths_B.tolist(), strict=True)
-    alone = torch.cat([logits(part, row[None, :length]) for row, length in rows])
-    if same(logits(part, zeros_BT, lengths=lengths_B), alone):
-        raise mistake("mask-from-tokens", y[1], z[1])
     with suppress(NotChecked):
-        read(part, False)
+        mean_or_cls(part)  # which may say why
     raise mistake("depends-on-padding", y[1], z[1], text="", length=3, more=2)
 
 
@@ -544,7 +527,6 @@ CLASSIFIER = [
         ("ids", "repeatable", "mean", "order", "positions", "cls-trained", "cls-read"),
     ),
     Rule("finite", rules.finite, ("batch", "input-unchanged")),
-    Rule("slopes", rules.slopes, ("gradients", "frozen-vectors", "cls-trained", "cls-read")),
 ]
 MODEL = [
     *rules.FIRST,

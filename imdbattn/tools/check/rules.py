@@ -30,8 +30,6 @@ from imdbattn.tools.check.part import (
     student,
 )
 
-# of a tensor, to find slopes; rounding affects small ones, and a ReLU large ones
-STEPS = (1e-3, 1e-6, 1e-5, 1e-4)
 NONE = 1e-6  # a smaller effect is none
 WITHOUT_WORDS = "The result, or a gradient, is nan for a review without words."
 
@@ -111,7 +109,6 @@ def unchanged(part: Part) -> None:
         if not torch.equal(before[name], after):
             if name not in part.kind.spent:
                 raise mistake("changes-its-input", before[name], after, name=part.name_of(name))
-            require_own_arguments(part, net, name)
             reason = f"Its argument {part.name_of(name)} is changed in place"
             raise NotChecked(f"{reason}; a caller does not need it again.")
     # a mask that the sheet computes for the call, such as ~mask
@@ -119,20 +116,6 @@ def unchanged(part: Part) -> None:
         is_given = any(after is x for x in given)
         if not is_given and after.dtype == torch.bool and not torch.equal(copy, after):
             raise mistake("changes-its-input", copy, after, name=name)
-
-
-def require_own_arguments(part: Part, net: Any, name: str) -> None:
-    """Raises Mistake if one tensor as queries, keys and values gives another result than copies of
-    it, because the argument with this name is changed in place.
-    """
-    if part.names[:3] != ["q", "k", "v"]:
-        return
-    q, _, _, mask = inputs(part, 3, 3)
-    copies = student(lambda: net(q.clone(), q.clone(), q.clone(), mask))
-    one = student(lambda: net(q, q, q, mask))
-    right, y = (x[0] if isinstance(x, tuple) else x for x in (copies, one))
-    if not same(right, y):
-        raise named("changes-its-input", "changes-all-three", right, y, name=part.name_of(name))
 
 
 def padding(part: Part) -> None:
@@ -316,8 +299,6 @@ def gradients(part: Part) -> None:
     if without := [k for k, p in left if p.grad is None or p.ndim > 1]:
         if not isinstance(made[0], torch.jit.ScriptModule):  # whose modules have no hooks
             require_called(made[0], without, lambda: call(part, made[0], *inputs(part, 3, 3)))
-        if part.names[:1] == ["x"] and part.result[:2] == ["B", "T"]:
-            require_attention(part, made[0])
         names = ", ".join(without[:4]) + ", ..." * (len(without) > 4)
         raise mistake("no-gradient", count=len(without), names=names)
 
@@ -364,77 +345,6 @@ def is_unused(net: nn.Module, name: str, unused: list[str]) -> bool:
     return not isinstance(module, nn.ModuleList | nn.ModuleDict) and all(
         f"{name}.{k}" in unused for k, p in parameters if p.requires_grad and p.ndim > 1
     )
-
-
-def require_attention(part: Part, net: nn.Module) -> None:
-    """Raises Mistake if the words of a review have no effect on each other."""
-    given = inputs(part, 3, 3)
-    moved = given[0].clone()
-    moved[:, -1] += normal(moved.shape[-1], seed=7)
-    y, z = (call(part, net, x, *given[1:]) for x in (given[0], moved))
-    if same(y[:, 0], z[:, 0], NONE):
-        raise mistake("words-do-not-attend", y[0, 0])
-
-
-def slopes(part: Part) -> None:
-    """Gradients are the slopes of the result: no step cuts them."""
-    for text, net in nets(part):
-        given = inputs(part, 3, 3)
-        named_inputs = zip(part.names, given, strict=False)
-        groups = [
-            (part.name_of(name), [x.requires_grad_()])
-            for name, x in named_inputs
-            if x.is_floating_point()
-        ]
-        own = list(net.named_parameters()) if isinstance(net, nn.Module) else []
-        own = [(name, p) for name, p in own if p.requires_grad]
-        if part.kind.is_model:  # one by one would take long
-            groups.append(("all parameters", [p for _, p in own]))
-        else:
-            groups += [(name, [p]) for name, p in own]
-        y = call(part, net, *given)
-        weights = normal(*y.shape, seed=1)
-        total = (y * weights).sum()
-
-        def result(net: Any = net, given: Any = given, weights: Tensor = weights) -> Tensor:
-            return (call(part, net, *given).detach() * weights).sum()
-
-        for name, group in groups:
-            directions = [normal(x.numel(), seed=n).view(x.shape) for n, x in enumerate(group)]
-            found = slope_by_gradient(total, group, directions)
-            for step in STEPS:
-                slope = slope_by_steps(result, group, directions, step)
-                close = 0.02 * max(slope.abs(), found.abs()) + 1e-4 * total.abs()
-                if (slope - found).abs() <= close:
-                    break
-            else:
-                raise mistake("gradient-cut", found, slope, text=text, name=name)
-
-
-def slope_by_gradient(total: Tensor, group: list[Tensor], directions: list[Tensor]) -> Tensor:
-    """The slope of a number along these directions of tensors, from their gradients."""
-    if not total.requires_grad:
-        return torch.zeros(())
-    gradients = torch.autograd.grad(total, group, retain_graph=True, allow_unused=True)
-    pairs = zip(gradients, directions, strict=True)
-    return sum(((g * d).sum() for g, d in pairs if g is not None), torch.zeros(()))
-
-
-def slope_by_steps(
-    result: Callable[[], Tensor], group: list[Tensor], directions: list[Tensor], step: float
-) -> Tensor:
-    """As slope_by_gradient, from the results for steps in both directions."""
-    results = []
-    for move in (step, -2 * step):
-        shift(group, directions, move)
-        results.append(result())
-    shift(group, directions, step)  # as before
-    return (results[0] - results[1]) / (2 * step)
-
-
-def shift(tensors: list[Tensor], directions: list[Tensor], step: float) -> None:
-    for x, direction in zip(tensors, directions, strict=True):
-        x.data += step * direction
 
 
 FIRST = [
