@@ -8,7 +8,7 @@ from imdbattn.settings.keys import flat, job_digest, variant, within
 
 # Settings that change no number of a result, groups included.
 NO_NUMBERS = (
-    *("resume", "trust", "threads", "test", "pictures", "save_minutes", "logger"),
+    *("resume", "trust", "threads", "record_steps", "test", "pictures", "save_minutes", "logger"),
     "attention_reviews",
     *("data.cache_dir", "data.hub_timeout", "data.min_known"),
     *("trainer.enable_progress_bar", "trainer.enable_model_summary"),
