@@ -41,6 +41,7 @@ class Signals:
     def __init__(self, text: str):
         self.text = text
         self.received = 0  # number of the signal that this process has received
+        self.raised: Stopped | None = None
 
     def describe(self) -> str:
         """Returns the line without the name of the signal."""
@@ -59,10 +60,15 @@ class Signals:
     ) -> None:
         for number, handler in self.previous.items():
             set_handler(number, handler)
-        if isinstance(error, Stopped) and not error.is_logged:
-            error.is_logged = True
-            if error.line:
-                log.warning(error.line)
+        stopped = error if isinstance(error, Stopped) else self.raised
+        if stopped is None:
+            return
+        if not stopped.is_logged:
+            stopped.is_logged = True
+            if stopped.line:
+                log.warning(stopped.line)
+        if error is not stopped:  # a library has caught it, or raised an exception of its own
+            raise stopped from error
 
     def stop_at_once(self) -> None:
         """Lets signals raise Stopped as soon as they come, or now if one has come."""
@@ -90,7 +96,8 @@ class Signals:
         if number == signal.SIGUSR1 and os.environ.get("SLURM_PROCID", "0") == "0":
             requeue()
         text = self.describe()
-        return Stopped(number, f"{signal.Signals(number).name}: {text}" if text else "")
+        self.raised = Stopped(number, f"{signal.Signals(number).name}: {text}" if text else "")
+        return self.raised
 
 
 def set_handler(number: int, handler: Handler) -> None:

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from imdbattn.runs.signals import Signals, Stopped
+
 from ..processes import ROOT, started, wait_for
 
 RUN = ("model=mean", "trainer.max_epochs=6", "patience=null", "pictures=true", "seed=3")
@@ -119,6 +121,23 @@ def test_signals_during_train_from_python_reach_the_program(small, tmp_path):
     lines = [line for line in done.stdout.splitlines() if re.match("[ab]: |resumed", line)]
     assert re.fullmatch(r"a: KeyboardInterrupt: SIGINT: stopped .*resume=a", lines[0]), done.stderr
     assert lines[1:] == ["b: RuntimeError: the program's own handler", "resumed: 40"]
+
+
+@pytest.mark.parametrize("wrapped", [RuntimeError, None])
+def test_a_library_that_catches_what_a_signal_raises_does_not_hide_it(caplog, wrapped):
+    """As pydantic does, which raises an exception of its own."""
+
+    def catch() -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        except BaseException:
+            if wrapped:
+                raise wrapped("another one") from None
+
+    with pytest.raises(Stopped) as stopped, Signals("stopped; nothing is saved"):
+        catch()
+    assert stopped.value.code == 128 + signal.SIGTERM
+    assert caplog.messages == ["SIGTERM: stopped; nothing is saved"]
 
 
 def test_a_signal_before_training_ends_the_command_in_one_line(small, tmp_path):
