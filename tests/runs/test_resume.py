@@ -567,7 +567,7 @@ MOMENTS = {  # what is patched, when, and what the line says
 }
 
 
-@pytest.mark.parametrize("moment", slow_except(["reading data", "validation", "writing"], MOMENTS))
+@pytest.mark.parametrize("moment", slow_except(["reading data", "validation", "test", "writing"], MOMENTS))
 def test_a_signal_ends_a_run_at_any_moment_in_one_line(
     whole, monkeypatch, tmp_path, caplog, moment
 ):

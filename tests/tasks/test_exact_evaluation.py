@@ -198,15 +198,25 @@ def test_numbers_of_a_part_of_a_split_are_no_results(settings, small, tmp_path):
     assert not (tmp_path / "metrics.json").exists()
 
 
-def test_a_run_in_which_an_item_was_not_scored_fails(settings, small, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (lambda batches: batches[:-1], r"\d+ of \d+ items of the validation split were scored"),
+        (lambda batches: [*batches, batches[-1]], "an item was scored twice"),
+    ],
+    ids=["not scored", "scored twice"],
+)
+def test_a_run_in_which_an_item_was_not_scored_or_twice_fails(
+    settings, small, tmp_path, monkeypatch, changed, message
+):
     make = EvalBatches.__init__
 
-    def make_without_last(self, *arguments):
+    def make_changed(self, *arguments):
         make(self, *arguments)
-        self.batches = self.batches[:-1]
+        self.batches = changed(self.batches)
 
-    monkeypatch.setattr(EvalBatches, "__init__", make_without_last)
-    with pytest.raises(RuntimeError, match=r"\d+ of \d+ items of the validation split were scored"):
+    monkeypatch.setattr(EvalBatches, "__init__", make_changed)
+    with pytest.raises(RuntimeError, match=message):
         fit(
             settings(*small, "model=mean", "trainer.max_epochs=1", "data.eval_batch_tokens=64"),
             tmp_path,
