@@ -36,7 +36,9 @@ from tests.world import write_world
 os.environ |= ENVIRONMENT
 
 # A first example may import torchmetrics or scikit-learn, which takes seconds on a busy machine.
-hypothesis.settings.register_profile("busy machine", deadline=None, max_examples=30)
+hypothesis.settings.register_profile(
+    "busy machine", deadline=None, max_examples=30, derandomize=True
+)
 hypothesis.settings.load_profile("busy machine")
 
 COMMANDS = {

@@ -194,23 +194,6 @@ def test_batches_made_together_equal_those_made_alone(reviews, first, share, bef
                 assert one.equal(other) if isinstance(one, torch.Tensor) else one == other
 
 
-@pytest.mark.parametrize("multiple", [1, 16])
-@pytest.mark.parametrize("word_dropout", [0.0, 0.5])
-@pytest.mark.parametrize("max_tokens", [None, 40])
-def test_batches_are_planned_with_the_positions_that_reviews_take(
-    max_tokens, word_dropout, multiple
-):
-    cut = {
-        "max_tokens": max_tokens,
-        "head_share": 0.75,
-        "word_dropout": word_dropout,
-        "multiple": multiple,
-    }
-    batches = Batches(ragged([[3] * length for length in range(60)]), **cut)
-    taken = [batches[0, np.array([row])].tokens_BT.shape[1] for row in range(60)]
-    assert batches.lengths_N().tolist() == taken
-
-
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_the_ranks_together_have_the_batch_of_one_process(ranks):
     reviews = with_words_before(ragged([[3] * length for length in range(1, 60)]), 3)

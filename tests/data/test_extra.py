@@ -170,21 +170,6 @@ def test_training_uses_the_targets_of_its_own_reviews(student, tmp_path, monkeyp
     assert (metrics["train_reviews"], metrics["extra_texts"]) == (len(seen), 60)
 
 
-def test_a_run_is_not_resumed_with_other_probabilities(student, world, tmp_path):
-    table = shutil.copy(world / "labelled.csv", tmp_path)
-    fit(student(extra=table), tmp_path / "run")
-    lines = (tmp_path / "labelled.csv").read_text()
-    (tmp_path / "labelled.csv").write_text(
-        re.sub(r"0\.3\d+,0\.6\d+\n", "0.4,0.6\n", lines, count=1)
-    )
-    with pytest.raises(UserError, match="was trained with other data"):
-        fit(
-            student("trainer.max_epochs=2", extra=table),
-            tmp_path / "longer",
-            earlier=tmp_path / "run",
-        )
-
-
 def test_a_finished_run_does_not_need_its_table_and_an_export_does_not_name_its_folder(
     trained, settings, tmp_path
 ):
@@ -257,9 +242,3 @@ def test_texts_without_labels_are_used_for_pretraining(
     assert more.splits["validation"].ids.equal(plain.splits["validation"].ids)
     assert more.fingerprints != plain.fingerprints, "going on with other reviews is refused"
     assert more.source_key != plain.source_key
-
-
-def test_a_folder_with_subfolders_is_not_read_as_texts(settings, small, unsup):
-    """aclImdb/train has urls_unsup.txt beside its folders of reviews."""
-    with pytest.raises(UserError, match="has subfolders"):
-        MaskedWordData.read(settings(*small, "task=masked_words", f"data.extra={unsup.parent}"))

@@ -24,7 +24,6 @@ from imdbattn.data import glove
 from imdbattn.data.corpus import prepare_reviews
 from imdbattn.data.glove import load_glove
 from imdbattn.data.vectors import downloads
-from imdbattn.data.vectors import files as text_vectors
 from imdbattn.errors import UserError
 from imdbattn.runs.fit import fit
 from imdbattn.tasks.reviews.classifier import ReviewClassifier
@@ -234,23 +233,6 @@ def test_a_dimension_without_information_becomes_zero(
     assert scaled_VD[:, :-1].std(0) == pytest.approx(1, abs=1e-5)
 
 
-@pytest.mark.parametrize("source", ["wheel", "path"])
-def test_the_second_load_does_not_read_the_source(source, tmp_path, monkeypatch):
-    if source == "wheel":
-        pytest.importorskip(glove.WHEEL)
-    asked = (
-        {"path": write(tmp_path / "v.txt", TEXT), "dim": DIM}
-        if source == "path"
-        else {"source": "wheel"}
-    )
-    first = load_glove(**asked, cache_dir=str(tmp_path))
-    for name in ("read_wheel", "store"):
-        monkeypatch.delattr(glove, name)
-    monkeypatch.delattr(text_vectors, "read_vectors")
-    second = load_glove(**asked, cache_dir=str(tmp_path))
-    assert (second.fingerprint, second.words) == (first.fingerprint, first.words)
-
-
 def test_a_file_of_vectors_that_has_changed_is_read_again(tmp_path):
     """Also if its size is the same, as for numbers with as many digits."""
     path = write(tmp_path / "v.txt", b"good 0.5 1.5\nbad 0.5 2.5\n")
@@ -275,14 +257,6 @@ def test_a_flipped_bit_in_the_cache_is_named_with_the_folder_to_delete(name, tmp
         match=rf"the cache is damaged: .*/{name} has the wrong .* delete the folder {folder}",
     ):
         load_glove(dim=DIM, path=path, cache_dir=str(tmp_path))
-
-
-def test_blank_lines_at_the_end_are_no_words(tmp_path):
-    path = write(tmp_path / "blank.txt", GOOD + b"\n \n")
-    assert len(load_glove(path=path, cache_dir=str(tmp_path)).words) == 6
-    path = write(tmp_path / "within.txt", GOOD + b"\nx 1 2 3 4\n")
-    with pytest.raises(UserError, match="line 7 is not a new word"):
-        load_glove(path=path, cache_dir=str(tmp_path))
 
 
 GOOD = b"".join(b"word%d 1 2 3 4\n" % i for i in range(6))

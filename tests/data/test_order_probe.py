@@ -10,11 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from imdbattn.data.corpus import find_source
 from imdbattn.data.glove import read_wheel
 from imdbattn.data.sources import order_probe
 from imdbattn.data.sources.order_probe import SLOTS, generate
-from imdbattn.data.splits import cut_reviews
 from imdbattn.data.tokens import RULES, Tokenizer
 
 WORDS = {word for slot in SLOTS for choice in slot for word in choice.split()} | {
@@ -68,24 +66,6 @@ def test_every_word_has_a_vector_and_every_tokenizer_finds_the_same_words():
         found = Tokenizer(name, words).encode(texts)
         assert [words[id - 3] for id in found.ids] == " ".join(texts).split()
         assert np.diff(found.offsets).tolist() == [len(text.split()) for text in texts]
-
-
-def test_the_corpus_has_the_sizes_of_its_settings(data_settings):
-    data = data_settings(
-        "data=order_probe", "data.probe.train=60", "data.probe.validation=20", "data.probe.test=30"
-    )
-    source = find_source(data)
-    reviews = cut_reviews(source.load(), source.name, {"validation": 0.1, "test": 0.2})
-    assert {name: len(split) for name, split in reviews.splits.items()} == {
-        "train": 60,
-        "validation": 20,
-        "test": 30,
-    }
-    assert reviews.label_names == ["neg", "pos"]
-    expected = generate(1, train=60, validation=20, test=30)
-    for name, split in reviews.splits.items():
-        assert split.texts == expected[name].texts
-        assert split.labels.tolist() == [0, 1] * (len(split) // 2)
 
 
 @pytest.fixture

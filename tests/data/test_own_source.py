@@ -9,7 +9,6 @@ import pytest
 import yaml
 
 from imdbattn.data.corpus import find_source
-from imdbattn.data.sources.pairs import find_pair_source
 from imdbattn.errors import UserError
 from imdbattn.launch.resumed_settings import resumed
 from imdbattn.runs.apply import load_predictor
@@ -169,11 +168,6 @@ def test_a_wrong_source_is_one_line_before_anything_is_written(
     assert not (tmp_path / "run" / "config.yaml").exists()
 
 
-def test_a_source_and_a_file_at_once_are_refused(package, settings, small):
-    with pytest.raises(UserError, match=r"data\.path=x\.csv.* select different data"):
-        settings(*words_for(small, "dated"), "data.path=x.csv")
-
-
 @pytest.mark.parametrize(
     "index", [0, pytest.param(4, marks=pytest.mark.slow)], ids=["quick", "all"]
 )
@@ -232,22 +226,3 @@ def test_pairs_of_ones_own_train_with_the_commands_of_the_page(shell, tmp_path):
         assert done.returncode == 0, (line, done.stderr)
     metrics = json.loads((tmp_path / "runs" / "phrases" / "metrics.json").read_text())
     assert metrics["test_set"].startswith("mypkg.pairs.phrases(file=phrases.csv): 10%")
-
-
-def test_pairs_without_texts_are_refused(package, settings, tmp_path):
-    words = ["task=seq2seq", "data=translation", "+data.source._target_=filmsets.counted", *SHORT]
-    with pytest.raises(UserError, match=r"row 0 .* is \('a film', 1\) instead of a source and"):
-        fit(settings(*words), tmp_path / "run")
-    assert not (tmp_path / "run" / "config.yaml").exists()
-
-
-def test_changed_pairs_are_other_data(package, settings):
-    data = settings(
-        *("task=seq2seq", "data=translation"),
-        *("+data.source._target_=filmsets.Songs", "+data.source.count=20"),
-    ).data
-    first = find_pair_source(data).checksum
-    assert find_pair_source(data).checksum == first
-    package.write_text(SOURCES.replace("le film", "la chanson"))
-    del sys.modules["filmsets"]
-    assert find_pair_source(data).checksum != first

@@ -11,12 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from imdbattn.data.corpus import find_source, prepare_reviews
-from imdbattn.data.ragged import Batches, TrainBatches
 from imdbattn.data.sources import imdb as sources
 from imdbattn.data.splits import Split, Texts, block_cut, cut_reviews
 from imdbattn.data.user_files import review_files as user_files
 from imdbattn.errors import UserError
-from imdbattn.tasks.reviews.classifier import ReviewData
 
 TEXTS = [
     'Good, "very" good',
@@ -245,26 +243,6 @@ PACKAGED = (
 )
 
 
-@pytest.mark.slow
-def test_real_reviews_need_less_than_two_percent_padding_and_have_known_words(
-    settings, data_settings
-):
-    corpus = prepare_reviews(data_settings(*PACKAGED))
-    assert corpus.facts["known_tokens"] >= 0.996
-    for overrides in ((), ("data.max_tokens=256",), ("data.word_dropout=0.9",)):
-        assert ReviewData(settings(*PACKAGED, *overrides), corpus).batch_tokens == 8192
-    for word_dropout in (0.0, 0.5):
-        batches = Batches(
-            corpus.splits["train"], max_tokens=512, head_share=0.75, word_dropout=word_dropout
-        )
-        lengths = batches.lengths_N()
-        sampler = TrainBatches(lengths, 8192, seed=1)
-        for epoch in range(3):
-            sampler.set_epoch(epoch)
-            padded = sum(lengths[index].max() * len(index) for _, index in sampler)
-            assert padded / lengths.sum() <= 1.02
-
-
 def test_another_order_of_classes_is_not_read_from_the_cache(data_settings, small, tmp_path):
     rows = [f"{('dull', 'good')[n % 2]} film number {n},{('neg', 'pos')[n % 2]}" for n in range(40)]
     (tmp_path / "r.csv").write_text("text,label\n" + "\n".join(rows) + "\n")
@@ -273,12 +251,3 @@ def test_another_order_of_classes_is_not_read_from_the_cache(data_settings, smal
     second = prepare_reviews(data_settings(*words, "data.label_names=[pos,neg]"))
     assert (first.label_names, second.label_names) == (["neg", "pos"], ["pos", "neg"])
     assert torch.equal(second.splits["train"].labels, 1 - first.splits["train"].labels)
-
-
-def test_words_and_vectors_are_cached_in_the_folder_of_the_settings(
-    small, data_settings, tmp_path, monkeypatch
-):
-    monkeypatch.setenv("IMDBATTN_CACHE", str(tmp_path / "other"))
-    prepare_reviews(data_settings(*small, f"data.cache_dir={tmp_path}/mine"))
-    assert {folder.name for folder in tmp_path.iterdir()} == {"mine"}
-    assert {folder.name for folder in (tmp_path / "mine").iterdir()} == {"glove", "tokens"}

@@ -48,10 +48,6 @@ def test_a_translated_page_has_the_same_code_blocks(english, language):
     assert BLOCK.findall(translated.read_text()) == blocks
 
 
-def test_the_figures_of_the_exercises_are_small():
-    assert sum(file.stat().st_size for file in (ROOT / "docs" / "exercises").iterdir()) < 300_000
-
-
 if __name__ == "__main__":
     for page in PAGES:
         (ROOT / page).write_text(numbered(page))

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from imdbattn.nn.beyond.context import Convolution
-from imdbattn.nn.ladder import Learned, Mask, PlainLayer, ResidualLayer
+from imdbattn.nn.ladder import Mask, PlainLayer, ResidualLayer
 from imdbattn.nn.scores import padding_mask
 from imdbattn.nn.watch import watch
 
@@ -67,10 +67,3 @@ def test_uniform_is_the_residual_rung_with_equal_weights_before_and_after_traini
     for part in (layer.f.query, layer.f.key):
         assert part.weight.grad is not None, "DDP requires a gradient of every parameter"
         assert not part.weight.grad.any()
-
-
-@pytest.mark.parametrize("std", [0.02, 0.2])
-def test_learned_positions_start_with_the_spread_of_the_settings(std):
-    positions = Learned(width=64, length=500, std=std)
-    added_BTD = positions(torch.zeros(1, 500, 64), Mask.of(torch.ones(1, 500, dtype=torch.bool)))
-    assert added_BTD.std().item() == pytest.approx(std, rel=0.05)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from imdbattn.nn.beyond.attention import ClippedDistances, Distances, RotaryAttention
-from imdbattn.nn.ladder import Mask, SelfAttention, Sinusoidal, sinusoids
+from imdbattn.nn.ladder import Mask, SelfAttention, sinusoids
 from imdbattn.settings.models import BEYOND, RUNGS
 
 from ..nets import WORDS, batch, net
@@ -71,12 +71,6 @@ def test_sinusoids_equal_the_formula_of_the_exercise():
             )
             expected = angle.sin() if h % 2 == 0 else angle.cos()
             torch.testing.assert_close(table[i, h], expected, atol=1e-6, rtol=0)
-
-
-def test_positions_after_the_last_sinusoid_use_the_last():
-    mask = Mask(torch.ones(1, 3, dtype=torch.bool), torch.tensor([[3, 4, 9]]))
-    added_1TD = Sinusoidal(10, length=4)(torch.zeros(1, 3, 10), mask)
-    assert added_1TD[0].equal(sinusoids(4, 10)[3].expand(3, 10))
 
 
 def added(distances: torch.nn.Module, positions: list[int]) -> torch.Tensor:

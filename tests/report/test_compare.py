@@ -20,7 +20,6 @@ from imdbattn.report import statistics
 from imdbattn.report.comparison import compare_sets
 from imdbattn.report.comparison_page import about, p_value, report_of, sentence, verdicts
 from imdbattn.report.finished_runs import find_runs
-from imdbattn.settings.keys import named_overrides
 from tests.written_runs import (
     LABELS,
     REVIEWS,
@@ -289,14 +288,6 @@ def test_hardware_logging_and_paths_divide_no_variant(tmp_path):
     assert len(found["rungs"][0]["seeds"]) == len(changes) + 1
 
 
-def test_a_precision_that_the_file_of_a_trainer_sets_names_the_variant(composed):
-    values = composed("trainer=gpu")
-    assert values["trainer"]["precision"] != "32-true"
-    named = f"trainer.precision={values['trainer']['precision']}"
-    assert named_overrides(["trainer=gpu"], values) == [named]
-    assert named_overrides(["trainer=cpu"], composed("trainer=cpu")) == []
-
-
 def test_a_variant_is_named_by_the_overrides_that_not_all_runs_have_and_the_page_states_the_others(
     tmp_path,
 ):
@@ -378,14 +369,6 @@ def test_variants_are_compared_with_their_rung_and_with_equal_ones_of_the_rung_i
     }
 
 
-def test_where_the_extended_rung_is_missing_the_one_before_replaces_it(tmp_path):
-    for model in ("mean", "base_pe", "nb_svm", "residual_pe"):
-        write_run(tmp_path / model, model)
-    assert steps_of(quick(tmp_path)) == [("mean", "base_pe"), ("base_pe", "residual_pe")], (
-        "nb_svm extends none"
-    )
-
-
 def test_a_rung_is_compared_with_a_variant_of_its_parent_on_the_same_data(tmp_path):
     """The first variant of base has another tokenizer than the residual rung, its second has not;
     the mean has other vectors than both.
@@ -431,15 +414,6 @@ def test_against_a_model_is_its_only_variant_or_refused_with_the_labels_to_choos
     write_run(tmp_path / "other", "base", optim__lr=0.3)
     with pytest.raises(UserError, match=r'choose one of "base lr=0.2", "base lr=0.3"'):
         quick(tmp_path, against="base")
-
-
-def test_the_metric_that_chose_the_epochs_is_stated_unless_it_is_accuracy(tmp_path):
-    write_run(tmp_path / "a", choose_by="loss")
-    assert "was chosen by its validation loss." in about(quick(tmp_path))
-    write_run(tmp_path / "b", "base", choose_by="mypkg.cost")
-    assert "by its validation loss or mypkg.cost." in about(quick(tmp_path))
-    write_run(tmp_path / "only" / "c")
-    assert "chosen by" not in about(quick(tmp_path / "only"))
 
 
 def test_all_variants_can_be_compared_with_one_in_the_sets_that_have_it(ladder, tmp_path):
@@ -550,11 +524,6 @@ def test_runs_are_compared_by_a_function_of_ones_own(ladder, tmp_path, monkeypat
         quick(ladder, metric="costs.broken")
     with pytest.raises(UserError, match=r"metric=costs.absent cannot be imported"):
         quick(ladder, metric="costs.absent")
-
-
-def test_encoder_decoders_have_no_metric_of_classes(by_range):
-    with pytest.raises(UserError, match="metric=macro_f1 needs probabilities of classes"):
-        quick(by_range, metric="macro_f1")
 
 
 # --- details --------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ runs lack.
 
 import io
 import json
-import re
 
 import pytest
 
@@ -94,19 +93,6 @@ def test_the_table_for_print_sets_only_decided_differences_in_bold(three):
     assert rows[3] == r"residual & 2 & 86.0 $\pm$ 0.1 & +0.1 & 0.310 \\"
     assert lines[1] == "% The largest class, neg, has 50.2 %"
     assert "% seeds: 1, 2;" in lines[2]
-
-
-def test_figures_for_print_have_the_width_of_a_column_and_the_font_that_was_asked_for(tmp_path):
-    comparison = made_up(("mean",))
-    comparison["paper"] |= {"font": "serif", "width": 2.5}
-    comparison["rungs"][0]["curves"] = {}
-    write_report(report_of(comparison), tmp_path)
-    box = re.search(
-        rb"/MediaBox \[ 0 0 ([\d.]+)", (tmp_path / "figures/accuracies.pdf").read_bytes()
-    )
-    assert float(box[1]) == pytest.approx(2.5 * 72, abs=1)
-    assert b"DejaVuSerif" in (tmp_path / "figures/accuracies.pdf").read_bytes()
-    assert 'width="180pt"' in (tmp_path / "figures/accuracies.svg").read_text()
 
 
 def test_nothing_is_half_written_and_only_figures_of_an_earlier_report_are_removed(

@@ -108,17 +108,6 @@ def test_each_head_with_a_query_is_measured_and_nothing_else(
     assert {name.partition("/")[2] for name in curves} == names
 
 
-@pytest.mark.parametrize(("rung", "count"), [("seq2seq", 0), ("seq2seq_attention", 1)])
-def test_the_decoder_of_pairs_is_measured(settings, tmp_path, rung, count):
-    words = ["task=seq2seq", f"model={rung}", "data.train=60", "data.validation=9", "data.test=9"]
-    words += ["data.lengths=[1,4]", "trainer=cpu", "trainer.max_epochs=1", "threads=1"]
-    quiet = ("logger=csv", "trainer.enable_progress_bar=false", "pictures=false")
-    curves = of_attention(train(settings, words, tmp_path, *quiet))
-    assert len({name.partition("/")[2] for name in curves}) == count
-    if count:
-        assert 0.5 < curves["attention_share/decoder_head1"][1] <= 1
-
-
 def test_the_penalty_adds_the_mean_entropy_of_each_review(settings):
     model = net(settings, "residual_heads").train()
     reviews = batch(model, [[3, 4, 5], [6], [7, 8]])

@@ -16,7 +16,6 @@ from imdbattn.errors import UserError
 from imdbattn.launch.job import jobs_of
 from imdbattn.report.comparison_page import report_of
 from imdbattn.report.pages import markdown
-from imdbattn.runs.score import score_run
 from tests.written_runs import REVIEWS, quick, quick_sets, write_run
 
 
@@ -97,22 +96,6 @@ def test_the_fingerprint_of_folds_covers_all_reviews_in_order_and_the_number_of_
     ]
     assert [len(each) for each in found] == [1] * 5
     assert len(set.union(*found)) == 5
-
-
-def test_the_run_of_a_fold_records_it_and_is_scored_again(trained, settings, small):
-    """On the reviews that `cut_reviews` gives that fold."""
-    folder, metrics = trained("mean", "data.folds=3", "data.fold=2", "trainer.max_epochs=1")
-    facts = metrics["cross_validation"]
-    assert (facts["folds"], facts["fold"], metrics["test_reviews"]) == (3, 2, 80)
-    assert metrics["test_set"].endswith(": fold 2 of 3 in consecutive blocks per class")
-    assert pq.read_table(folder / "predictions.parquet")["row"].to_pylist() == list(range(80, 160))
-    found = score_run(settings(f"run={folder}", "trainer=cpu", config="evaluate"))
-    assert (found["accuracy"], found["cross_validation"]) == (metrics["test_accuracy"], facts)
-    (path,) = (word for word in small if word.startswith("data.path="))
-    found = score_run(settings(f"run={folder}", "trainer=cpu", path, config="evaluate"))
-    assert (found["reviews"], "cross_validation" in found) == (240, False), (
-        "other data is read completely"
-    )
 
 
 @pytest.mark.slow

@@ -110,22 +110,6 @@ def test_the_matrices_are_the_softmax_of_the_scores_of_the_model(reader, rung, h
         np.testing.assert_allclose(shown_QK, 100 * weights_QK, rtol=1e-6)
 
 
-def test_the_weights_are_those_of_the_cls_query_or_of_the_mean_query(reader):
-    cls = reader("residual_cls", "model.net.layer.heads=2").explain(TEXT).attention
-    mean = reader("base").explain(TEXT).attention
-    np.testing.assert_allclose(cls.received()["layer 3, <cls>"], cls.layers[2][:, 0].mean(0))
-    np.testing.assert_allclose(
-        mean.received()["layer 1, mean query"], mean.layers[0].mean((0, 1)), rtol=1e-5
-    )
-
-
-def test_rotary_positions_show_the_products_of_a_rotated_vector(reader):
-    (rotated_TD,) = position_tables(reader("residual_rope").net, 20).values()
-    np.testing.assert_allclose(
-        rotated_TD @ rotated_TD.T, 2 * sinusoids(20, 10) @ sinusoids(20, 10).T, atol=1e-4
-    )
-
-
 def test_a_picture_that_fails_gives_only_a_warning(trained, tmp_path, monkeypatch, caplog):
     monkeypatch.delattr("imdbattn.tools.explain.pictures.write_attention")
     run = Run(trained("base")[0])

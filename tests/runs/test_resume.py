@@ -31,6 +31,7 @@ from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.reviews.classifier import ReviewClassifier, ReviewData
 from imdbattn.tasks.task import validate
 from imdbattn.tracking.loggers import Tracker
+from tests.marks import slow
 from tests.resuming import differences, stops
 
 from ..commands import changed
@@ -114,16 +115,16 @@ QUICK = [  # within an epoch by a signal and by a crash, and between two epochs
     ("first step of an epoch", signal.SIGTERM),
     ("vectors that train, uneven epochs, early stopping", signal.SIGTERM),
 ]
-# of the other cases a signal is enough
-CRASHES = ("last step of an epoch", "gradients of several batches")
-STOPPED = [*QUICK, *((case, None) for case in CRASHES), ("in the middle", signal.SIGINT)]
-STOPPED += [(case, signal.SIGTERM) for case in CASES if (case, signal.SIGTERM) not in QUICK]
+OTHERS = [
+    slow("in the middle", signal.SIGINT),
+    slow("last step of an epoch", None),
+    slow("gradients of several batches", None),
+    # of the other cases a signal is enough
+    *(slow(case, signal.SIGTERM) for case in CASES if (case, signal.SIGTERM) not in QUICK),
+]
 
 
-@pytest.mark.parametrize(
-    ("case", "how"),
-    [pytest.param(*one, marks=() if one in QUICK else pytest.mark.slow) for one in STOPPED],
-)
+@pytest.mark.parametrize(("case", "how"), [*QUICK, *OTHERS])
 def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(
     whole, stopping, tmp_path, caplog, case, how
 ):
@@ -217,7 +218,12 @@ MORE = {
 
 
 @pytest.mark.parametrize(
-    "case", [pytest.param(one, marks=pytest.mark.slow if MORE[one] else ()) for one in MORE]
+    "case",
+    [
+        "by default",
+        slow("vectors that train, with early stopping"),
+        slow("gradients of several batches"),
+    ],
 )
 def test_a_finished_run_with_more_epochs_equals_one_that_had_them_from_the_start(
     whole, longer, stopping, tmp_path, case, caplog
@@ -238,7 +244,10 @@ def test_a_finished_run_with_more_epochs_equals_one_that_had_them_from_the_start
     assert "max_epochs: 4" in (run / "config.yaml").read_text()
 
 
-@pytest.mark.parametrize("files", [0, 1, 2, 3])
+@pytest.mark.parametrize(
+    "files",
+    [slow(0), 1, slow(2), slow(3)],
+)
 def test_a_run_with_more_epochs_that_is_killed_at_its_start_resumes(
     whole, longer, monkeypatch, tmp_path, files
 ):
@@ -567,7 +576,9 @@ MOMENTS = {  # what is patched, when, and what the line says
 }
 
 
-@pytest.mark.parametrize("moment", slow_except(["reading data", "validation", "test", "writing"], MOMENTS))
+@pytest.mark.parametrize(
+    "moment", slow_except(["reading data", "validation", "test", "writing"], MOMENTS)
+)
 def test_a_signal_ends_a_run_at_any_moment_in_one_line(
     whole, monkeypatch, tmp_path, caplog, moment
 ):

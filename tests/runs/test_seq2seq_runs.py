@@ -13,11 +13,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-import yaml
 
 from imdbattn.data.pairs import PairBatch, prepare_pairs
 from imdbattn.data.vocabulary import PAD
-from imdbattn.launch.resumed_settings import resumed
 from imdbattn.runs.fit import fit
 from imdbattn.runs.score import score_run
 from imdbattn.tasks.seq2seq.module import Seq2SeqModule, Seq2SeqScores
@@ -176,16 +174,6 @@ def test_evaluate_gives_the_numbers_that_training_gave(ran, scored, kind):
         assert [line["predicted"] for line in rows_of(file)] == [line["predicted"] for line in kept]
 
 
-def test_other_lengths_are_scored_with_the_letters_of_training(ran, scored):
-    folder, metrics = ran("reverse")
-    found = scored(folder, "data.test_lengths=[6,7]")
-    assert found["test_set"] == "6 letters, lengths 6 to 7, seed 1"
-    assert found["changed"] == {"test_lengths": [6, 7]}
-    assert (found["source_symbols"], found["reviews"]) == (metrics["source_symbols"], 60)
-    (file,) = (folder / "evaluations").glob("test-*-*.parquet")
-    assert {line["length"] for line in rows_of(file)} == {6, 7}
-
-
 UNTRAINED = ("model=seq2seq_attention", "optim.lr=0")  # writes until it is stopped
 MODELS = [("model=seq2seq",), ("model=seq2seq_attention",), ("model=seq2seq_bahdanau",), UNTRAINED]
 
@@ -220,20 +208,6 @@ def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(
     stopping(None)
     fit(cfg, tmp_path, resume=True)
     assert differences(reference, tmp_path) == []
-
-
-def test_resume_uses_the_task_and_settings_of_the_run(ran, composed):
-    """The command line has the settings of reviews then."""
-    for kind in KINDS:
-        folder, _ = ran(kind)
-        theirs = yaml.safe_load((folder / "config.yaml").read_text())
-        assert resumed(composed(), [f"resume={folder}"], folder) == theirs
-        for words in (KINDS[kind], ["task=seq2seq"]):
-            assert resumed(composed(*words), words, folder) == theirs
-        other = composed("logger=none")["logger"]
-        assert resumed(composed("logger=none"), ["logger=none"], folder) == theirs | {
-            "logger": other
-        }
 
 
 @pytest.mark.parametrize("overrides", slow_except([MODELS[1]], MODELS))

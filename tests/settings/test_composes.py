@@ -131,11 +131,6 @@ def test_the_experiment_file_of_the_guide_is_a_sweep(tmp_path):
     assert (settings.trainer.max_epochs, settings.data.word_dropout) == (4, 0.3)
 
 
-def test_the_ladder_experiment_has_every_rung_in_order():
-    params = OmegaConf.load(conf_dir() / "experiment" / "ladder.yaml").hydra.sweeper.params
-    assert tuple(params.model.split(",")) == RUNGS
-
-
 def test_every_rung_extends_the_one_that_it_inherits_from(settings):
     """model.after, which comparisons use, is the file that the rung inherits from."""
     for rung in (*RUNGS, *CONTROLS, *BEYOND, *ENCODER_DECODERS):

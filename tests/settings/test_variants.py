@@ -99,9 +99,3 @@ def test_seed_hardware_logging_and_places_of_files_divide_no_variant(composed):
     keys = [key for key in flat(settings) if within(key, *ignored)]
     changed = {variant(with_value(settings, key, other(flat(settings)[key]))) for key in keys}
     assert changed == {variant(settings)}
-
-
-def test_a_digest_has_twelve_hex_digits(composed):
-    settings = composed("model=mean")
-    assert len(variant(settings)) == len(job_digest(settings)) == 12
-    assert int(variant(settings), 16) != int(job_digest(settings), 16)

@@ -13,7 +13,6 @@ from imdbattn.data.corpus import prepare_reviews
 from imdbattn.data.ragged import ragged
 from imdbattn.errors import UserError
 from imdbattn.nn.beyond.masked_words import MaskedWords
-from imdbattn.report.finished_runs import find_runs
 from imdbattn.runs.fit import fit
 from imdbattn.runs.score import score_run
 from imdbattn.tasks.masked_words.module import MaskedWordModule, evaluation_mask
@@ -164,11 +163,6 @@ def test_a_stopped_classifier_resumes_without_its_pretraining(
     (tmp_path / "again" / "metrics.json").unlink()
     again = fit(cfg, tmp_path / "again", resume=True)
     assert all(again[key] == whole[key] for key in ("val_loss", "test_loss", "start"))
-
-
-def test_pretraining_has_no_place_in_a_comparison(pretrained):
-    with pytest.raises(UserError, match="a pretraining, which predicts words"):
-        find_runs([pretrained[0]])
 
 
 def test_a_fixed_number_of_places_gives_the_losses_of_the_masked_words(settings):

@@ -53,15 +53,6 @@ def test_an_update_has_singular_values_near_one_and_the_directions_of_the_gradie
         assert (found - torch.diag_embed(values)).abs().max() < 1e-3
 
 
-def test_a_matrix_without_gradient_stays_and_a_zero_gradient_gives_finite_weights():
-    still, moved = matrices((4, 4), (4, 4))
-    before = still.detach().clone()
-    moved.grad = torch.zeros(4, 4)
-    Muon([{"params": [still, moved], "matrices": True}]).step()
-    assert torch.equal(still, before)
-    assert moved.isfinite().all()
-
-
 def test_parameters_that_are_no_matrices_of_layers_move_as_by_adamw(settings):
     """Vectors, norms, biases, the last Linear and the rows of trained vectors."""
     model = "model.embedding.trainable=true"

@@ -12,8 +12,7 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from benchmarks import textbook
-from imdbattn.data import vocabulary
-from imdbattn.nn.encoder_decoder import BOS, EOS, PAD, Decoder, Encoder, EncoderDecoder, beam_search
+from imdbattn.nn.encoder_decoder import BOS, EOS, PAD, EncoderDecoder, beam_search
 from imdbattn.nn.scores import Additive, Bilinear, Dot, ScaledDot
 
 SCORES = {
@@ -60,29 +59,6 @@ def weighed(model, source_BS, lengths_B, target_BT) -> tuple[torch.Tensor, torch
     attends = model.decoder.score is not None
     weights_BTS = model.attention_weights(source_BS, lengths_B, target_BT) if attends else None
     return model(source_BS, lengths_B, target_BT), weights_BTS
-
-
-def test_the_markers_are_those_of_the_vocabulary():
-    assert (PAD, BOS, EOS) == (vocabulary.PAD, vocabulary.BOS, vocabulary.EOS)
-
-
-@pytest.mark.parametrize("cell", ["gru", "lstm"])
-@pytest.mark.parametrize("score", SCORES)
-def test_the_shapes_of_the_worked_example(score, cell):
-    """Vocabulary 10, embedding 8, hidden 16, two layers, zeros (4, 7)."""
-    zeros_BS = torch.zeros(4, 7, dtype=torch.long)
-    outputs_SBH, recurrent = Encoder(10, 8, 16, layers=2, cell=cell)(zeros_BS)
-    assert outputs_SBH.shape == (7, 4, 16)
-    # hidden, and memory
-    assert [part.shape for part in recurrent] == [(2, 4, 16)] * (2 if cell == "lstm" else 1)
-    decoder = Decoder(10, 8, 16, score=SCORES[score], layers=2, cell=cell)
-    logits_BTV, state = decoder(zeros_BS, decoder.initial_state(outputs_SBH, recurrent))
-    assert logits_BTV.shape == (4, 7, 10)
-    assert state.outputs_BSH.shape == (4, 7, 16)
-    assert [part.shape for part in state.recurrent] == [part.shape for part in recurrent]
-    assert (
-        (state.weights_BTS is None) if score == "none" else (state.weights_BTS.shape == (4, 7, 7))
-    )
 
 
 @pytest.mark.parametrize(("score", "cell", "layers"), FORMS)

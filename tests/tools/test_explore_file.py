@@ -360,21 +360,6 @@ def test_names_and_texts_of_a_colleague_cannot_put_html_into_the_file(
     assert not re.search(r"https?:|'self'|\*", policy)
 
 
-def test_every_text_of_the_page_has_a_chinese_one():
-    static = onefile.STATIC
-    sources = {file.name: file.read_text("utf-8") for file in static.glob("*.js")}
-    known = set(re.findall(r'^  (?:"((?:[^"\\]|\\.)*)"|(\w+)):', sources.pop("texts.js"), re.M))
-    known_texts = {one or other for one, other in known}
-    used = set[str]()
-    for source in sources.values():
-        for call in re.findall(r'\bt\((?:[^"`()]* \? )?("[^"]+"(?: : "[^"]+")?)', source):
-            used |= set(re.findall(r'"([^"]+)"', call))
-    for pieces in re.findall(r">([^<>{}]+)<", (static / "index.html").read_text("utf-8")):
-        used.add(pieces.strip())
-    assert used - known_texts == {"", "English", "中文"}
-    assert len(used) > 80
-
-
 def test_the_command_writes_one_file_and_names_what_it_leaves_out(shell, folder_of, tmp_path):
     folders = f"runs=[{folder_of('mean')},{folder_of('convolved')}]"
     done = shell("explore", folders, "out=page.html", "precision=int8", cwd=tmp_path)
@@ -403,15 +388,6 @@ def test_a_model_writes_its_page_and_an_export_too(folder_of, tmp_path, open_fil
         assert "1 word not in the model's vocabulary" in tab.locator(".panel").inner_text()
     with pytest.raises(UserError, match="convolution"):
         imdbattn.load(folder_of("convolved")).page(tmp_path / "other.html")
-
-
-def test_the_served_page_writes_the_same_file(page, open_file, tmp_path):
-    names = list(page.runs.by_id)[:2]
-    answer = page.client.post("api/page", json={"runs": names})
-    assert answer.status_code == 200
-    (tmp_path / "page.html").write_bytes(answer.content)
-    tab = open_file(tmp_path / "page.html")
-    assert tab.evaluate("imdbattn.models.length") == 2
 
 
 def test_a_deleted_run_is_named(trained, page_of, tmp_path):

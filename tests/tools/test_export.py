@@ -109,23 +109,6 @@ def test_training_words_are_kept_and_a_review_of_training_words_scores_the_same(
     assert again.tokenizer.encode([dropped]).ids.tolist() == [1]
 
 
-def test_it_states_how_many_labels_change(model, monkeypatch, tmp_path):
-    """Without the decisive words, most labels change."""
-    predictor, run = model("residual_pe")
-    assert write_export(predictor, tmp_path / "none", run, vectors="all")["changed_labels"] == 0
-    keep = torch.arange(FIRST_WORD, FIRST_WORD + len(FILLER))
-    monkeypatch.setattr("imdbattn.exports.vectors.training_words", lambda *_: keep)
-    facts = write_export(predictor, tmp_path / "m", run)
-    texts = corpus.read_texts(run / "reviews.parquet")
-    labels = [[r.output for r in p.label(texts)] for p in (predictor, read_export(tmp_path / "m"))]
-    changed = sum(one != other for one, other in zip(*labels, strict=True))
-    assert facts["changed_labels"] == changed > 5
-    assert (
-        f"Of the {len(texts)} test reviews, {changed} get a different label"
-        in (tmp_path / "m/README.md").read_text()
-    )
-
-
 def test_vectors_are_float16_only_if_no_label_changes(model, tmp_path):
     predictor, run = model("residual_pe")
     assert write_export(predictor, tmp_path / "half", run)["precision"] == "float16"
@@ -412,11 +395,6 @@ def test_what_a_graph_computes_equals_the_model(settings, rung):
     inputs = (batch.tokens_BT, batch.lengths_B, *before)
     with torch.no_grad():
         torch.testing.assert_close(Graph(predictor.net)(*inputs), predictor.net(batch))
-
-
-def test_a_recurrent_network_has_no_graph(settings):
-    with pytest.raises(UserError, match="model=gru_query has a recurrent network"):
-        to_program(random_predictor(settings, "gru_query"))
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ import pytest
 
 from imdbattn.report.finished_runs import find_runs
 from imdbattn.settings.keys import defaults
+from tests.marks import slow
 from tests.processes import processes_about
 
 from ..commands import run_process
@@ -112,20 +113,6 @@ def test_a_killed_search_resumes_and_loses_or_repeats_no_trial(search, tmp_path,
 
 
 @pytest.mark.slow
-def test_a_trial_that_ended_after_its_search_is_not_run_again(search, tmp_path):
-    """Killed between the end of a run and Optuna's record."""
-    folder = tmp_path / "search"
-    assert search("n_trials=3", "pruner=none").returncode == 0
-    journal = (folder / "journal.log").read_bytes().splitlines(keepends=True)
-    last = max(place for place, line in enumerate(journal) if b'"op_code":6' in line)
-    before, trials = epochs_of(folder), trials_of(folder)
-    # cut in a line
-    (folder / "journal.log").write_bytes(b"".join(journal[:last]) + journal[last][:20])
-    assert search(f"resume={folder}").returncode == 0
-    assert (trials_of(folder), epochs_of(folder)) == (trials, before)
-
-
-@pytest.mark.slow
 def test_failed_trials_are_named_and_avoided(search, tmp_path):
     folder = tmp_path / "search"
     done = search("space.model.net.layers=[1,2,4]", "n_trials=6", "pruner=none")  # four layers fail
@@ -140,23 +127,20 @@ def test_failed_trials_are_named_and_avoided(search, tmp_path):
 
 WRONG = [
     (["n_trial=3"], "there is no setting n_trial; the nearest is n_trials"),
-    (["test=true"], "test=true: the search decides this setting"),
-    (["space={optim.lr:[1,-1]}"], "optim.lr=-1 must be"),
+    slow(["test=true"], "test=true: the search decides this setting"),
+    slow(["space={optim.lr:[1,-1]}"], "optim.lr=-1 must be"),
     (
         ["space={model.net.layers:{low:1.0,high:3.0}}"],
         "model.net.layers=1.0 must be a valid integer",
     ),
-    ([], "space={} must have at least 1 item"),
-    (["resume=nowhere"], "{tmp}/nowhere/search.yaml cannot be read"),
+    slow([], "space={} must have at least 1 item"),
+    slow(["resume=nowhere"], "{tmp}/nowhere/search.yaml cannot be read"),
 ]
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
-    [
-        pytest.param(*one, marks=() if n % 3 == 0 else pytest.mark.slow)
-        for n, one in enumerate(WRONG)
-    ],
+    WRONG,
 )
 def test_wrong_input_ends_in_one_line_and_writes_nothing(shell, tmp_path, words, message):
     own = not words or words[0].startswith(("space", "resume=", "+search="))

@@ -88,19 +88,6 @@ def test_every_panel_shows_a_quantity_that_runs_log(written, trained, tmp_path, 
     } <= asked
 
 
-def test_a_sweep_has_its_panels(written, trained):
-    kinds = {panel["viewType"] for panel in panels(written)}
-    assert {"Parallel Coordinates Plot", "Parameter Importance", "Run Comparer"} <= kinds
-    folder, _ = trained("residual_pe")
-    with (folder / "metrics.csv").open(newline="") as file:
-        logged = next(csv.reader(file))
-    shown = [panel["config"] for panel in panels(written) if "metricRegex" in panel["config"]]
-    assert len(shown) == 4  # the learning rate, and the entropy of all, right and wrong reviews
-    for config in shown:
-        assert config["useMetricRegex"]
-        assert any(re.fullmatch(config["metricRegex"], name) for name in logged), config
-
-
 def test_a_report_has_the_verdicts_and_tables_of_the_comparison(shell, trained, tmp_path):
     """Without an account; a cell may have any text."""
     folders = [trained(rung)[0] for rung in ("mean", "residual_pe")]

@@ -5,7 +5,6 @@ settings and results.
 import json
 
 import pytest
-from lightning.pytorch.loggers import Logger
 
 from imdbattn.errors import UserError
 from imdbattn.runs.fit import fit
@@ -58,22 +57,6 @@ def test_a_logger_of_ones_own_receives_curves_settings_and_results(
     assert sum("val/accuracy" in line for line in lines) == 2
     assert lines[-1] == {"step": metrics["steps"], **values_of(metrics)}
     assert (tmp_path / "run" / "metrics.csv").exists()
-
-
-def test_loggers_receive_validation_and_test_under_their_own_names():
-    metrics = {"val_accuracy": 0.5, "test_accuracy": 0.25, "val_loss": 1.0, "test_loss": 2.0}
-    values = values_of(metrics, "loss")
-    assert (values["best/val_accuracy"], values["test/accuracy"]) == (0.5, 0.25)
-    assert (values["best/val_loss"], values["test/loss"]) == (1.0, 2.0)
-
-
-def test_several_loggers_at_once(settings, small, own, tmp_path):
-    pytest.importorskip("tensorboard")
-    words = ["logger=[wandb,tensorboard]", *own[1:]]
-    train(settings, small, tmp_path / "run", *words)
-    assert (tmp_path / "run" / "mean-s1.jsonl").exists()
-    assert list((tmp_path / "run" / "tensorboard").glob("events.*"))
-    assert list((tmp_path / "run" / "wandb").glob("offline-run-*"))
 
 
 def test_an_unknown_package_is_one_line_before_data_are_read(
@@ -172,8 +155,3 @@ def test_swanlab_writes_a_local_run(settings, small, tmp_path):
     pytest.importorskip("swanlab")
     train(settings, small, tmp_path / "run", "logger=swanlab")
     assert list((tmp_path / "run" / "swanlab").glob("run-*"))
-
-
-def test_our_loggers_are_subclasses_of_lightnings():
-    trackio = pytest.importorskip("imdbattn.tracking.trackio_logger")
-    assert issubclass(trackio.TrackioLogger, Logger)

@@ -258,17 +258,6 @@ def test_the_parameters_of_a_sweep_are_settings_with_valid_values(settings, name
     assert sweep["metric"] == {"name": "val/accuracy", "goal": "maximize"}
 
 
-def test_a_run_of_the_tuning_sweep_has_validations_after_which_it_may_be_stopped(settings):
-    """Of runs with fewer validations than `min_iter`, Hyperband stops none."""
-    sweep = SWEEPS["tune"]
-    trainer = settings(*(word for word in sweep["command"] if "=" in word and "${" not in word))
-    trainer = trainer.trainer
-    validations = trainer.max_epochs / trainer.val_check_interval
-    rule = sweep["early_terminate"]
-    stops = [rule["min_iter"] * rule["eta"] ** power for power in range(10)]
-    assert len([stop for stop in stops if stop < validations]) >= 2
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["ladder", "tune"])
 def test_the_command_of_an_agent_trains_one_run_of_the_sweep(small, tmp_path, name):
@@ -360,10 +349,9 @@ def test_it_is_online_only_with_a_key_and_a_server(nobody):
     assert wandb_run.wandb_mode(None, 10) == "disabled"
 
 
-@pytest.mark.parametrize("value", ["true", "1"])
-def test_wandb_disabled_writes_no_run_of_wandb(nobody, shell, small, tmp_path, value):
+def test_wandb_disabled_writes_no_run_of_wandb(nobody, shell, small, tmp_path):
     arguments = [*small, "logger=wandb", "model=mean", "trainer.max_epochs=1"]
-    env = {"WANDB_MODE": None, "WANDB_DISABLED": value}
+    env = {"WANDB_MODE": None, "WANDB_DISABLED": "true"}
     done = shell("train", *arguments, "hydra.run.dir=run", cwd=tmp_path, env=env)
     assert done.returncode == 0, done.stderr
     assert "wandb" not in done.stdout + done.stderr
@@ -399,16 +387,6 @@ def test_wandb_that_fails_does_not_stop_training(settings, small, tmp_path, monk
     metrics = fit(settings(*small, "logger=wandb", "model=mean", "trainer.max_epochs=1"), tmp_path)
     assert json.loads((tmp_path / "metrics.json").read_text()) == metrics
     assert "server in flames" in caplog.text
-
-
-@pytest.mark.parametrize("logger", ["csv", "none", "tensorboard", "wandb"])
-def test_metrics_csv_is_always_written(settings, small, tmp_path, logger):
-    if logger == "tensorboard":
-        pytest.importorskip("tensorboard")
-    fit(settings(*small, f"logger={logger}", "model=mean", "trainer.max_epochs=1"), tmp_path)
-    header = (tmp_path / "metrics.csv").read_text().splitlines()[0]
-    assert "val/accuracy" in header
-    assert "train/tokens_per_s" in header
 
 
 def committed(folder: Path) -> None:
