@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 import zipfile
+from collections.abc import Iterable
 from pathlib import Path
 
 
@@ -23,15 +24,15 @@ def search() -> None:
     trials.POLL = 0.05  # seconds
     trials.execute = sweep
     job.import_for_training = lambda settings: None
-    job.run_single = lambda cfg: trial(list(cfg.hydra.overrides.task), cfg.hydra.runtime.output_dir)
+    job.run_single = lambda cfg, _: trial(cfg.hydra.overrides.task, cfg.hydra.runtime.output_dir)
     main()
 
 
-def settings_of(words: list[str]) -> dict[str, str]:
+def settings_of(words: Iterable[str]) -> dict[str, str]:
     return {name: value.strip("'") for name, _, value in (word.partition("=") for word in words)}
 
 
-def trial(words: list[str], output: str) -> None:
+def trial(words: Iterable[str], output: str) -> None:
     settings = settings_of(words)
     folder = Path(output)
     log = folder.parent / "trained.log"
