@@ -141,7 +141,8 @@ class FirstBatch(L.Callback):
         self.checked = list(module.parts())
         for key, part, shape, method in self.checked:
             name = f"{key} ({type(part).__module__}.{type(part).__qualname__})"
-            setattr(part, method, partial(checked, getattr(part, method), name, shape))
+            with naming(name):  # such as a score without `compare`
+                setattr(part, method, partial(checked, getattr(part, method), name, shape))
 
     def on_sanity_check_end(self, trainer: L.Trainer, module: Any) -> None:
         self.on_train_batch_end(trainer, module)
