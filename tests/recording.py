@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from imdbattn.nn import fast
-from imdbattn.tasks import loaders, recorded
+from imdbattn.tasks import learner, loaders, recorded
 
 READS = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.nonzero.default)
 
@@ -78,6 +78,7 @@ def record_on_cpu(monkeypatch: pytest.MonkeyPatch) -> Tapes:
     """Lets steps be recorded on the CPU, on batches that are made together, as on a GPU."""
     backend = Tapes()
     monkeypatch.setitem(recorded.BACKENDS, "cpu", lambda device: backend)
+    monkeypatch.setattr(learner, "RECORDED_ON", ("cpu",))
     monkeypatch.setattr(loaders, "on_gpu", lambda batches: True)
     monkeypatch.setattr(fast, "use_blocks", lambda *_: False)
     return backend

@@ -22,7 +22,6 @@ from imdbattn.settings.objects import load_class, make
 from imdbattn.settings.schema import Trainer, Training
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.networks import CheckedPart
-from imdbattn.tasks.recorded import obstacle_in_settings
 
 IGNORED_WARNINGS = (
     "does not have many workers",
@@ -112,8 +111,11 @@ def check_hardware(cfg: Training) -> None:
             f"trainer.num_nodes={machines}: this process was started by neither srun nor torchrun;"
             f" {instead}"
         )
-    if cfg.record_steps is True and (obstacle := obstacle_in_settings(cfg)):
-        raise UserError(f"record_steps=true: {obstacle}")
+    if cfg.record_steps is True:
+        from imdbattn.tasks.recorded import obstacle_in_settings
+
+        if obstacle := obstacle_in_settings(cfg):
+            raise UserError(f"record_steps=true: {obstacle}")
 
 
 def compile_net(net: torch.nn.Module, backend: str) -> None:

@@ -21,9 +21,10 @@ from imdbattn.settings.objects import make
 from imdbattn.settings.schema import Training
 from imdbattn.tasks.networks import CheckedPart
 from imdbattn.tasks.optim import Muon
-from imdbattn.tasks.recorded import BFLOAT16, Recorder, recorder_of
+from imdbattn.tasks.steps import BFLOAT16
 
 Value = TypeVar("Value")
+RECORDED_ON = ("cuda",)  # types of devices on which tasks/recorded makes the steps
 
 
 class SplitScores(Protocol):
@@ -136,7 +137,8 @@ class Learner(L.LightningModule):
         # of each step of this epoch, before clipping
         self.gradient_norms: list[Tensor] = []
         self.outputs: list[tuple[Tensor, ...]] = []  # of each batch of this evaluation
-        self.recorder: Recorder | None = None  # in training, if its steps are recorded
+        # in training, if it makes the steps: tasks.recorded.Recorder
+        self.recorder: Any = None
 
     @classmethod
     def new(cls, cfg: Any, corpus: Any, resumed: Checkpoint | None = None) -> Self:
@@ -180,7 +182,10 @@ class Learner(L.LightningModule):
     # --- training ---------------------------------------------------------------------------------
 
     def on_train_start(self) -> None:
-        self.recorder = recorder_of(self, Learner)
+        if self.device.type in RECORDED_ON:
+            from imdbattn.tasks.recorded import recorder_of
+
+            self.recorder = recorder_of(self, Learner)
 
     def on_train_end(self) -> None:
         self.recorder = None

@@ -23,10 +23,10 @@ from torch import Tensor
 
 from imdbattn.errors import UserError
 from imdbattn.settings.schema import Training
+from imdbattn.tasks.steps import BFLOAT16, Step
 
 log = logging.getLogger(__name__)
 
-BFLOAT16 = "bf16-mixed"  # the mixed precision in which gradients are not scaled
 MOST_SHAPES = 64  # recordings, each of which has static tensors
 # largest difference between a recorded and an eager step, relative to the eager one; the kernels
 # are the same, and a frozen number makes a difference of about 1
@@ -40,19 +40,6 @@ HOOKS = (
     "on_after_backward",
     "on_before_optimizer_step",
 )
-
-
-class Step(NamedTuple):
-    """A training step that has been made."""
-
-    batch: Any
-    loss: Tensor  # detached
-    number: int  # of steps made until then, with this one
-    epoch: int  # counted from 0
-    lr: float  # of the first group of parameters
-
-    def __str__(self) -> str:
-        return f"step {self.number} (epoch {self.epoch + 1}, learning rate {self.lr:.3g})"
 
 
 class Backend(Protocol):
