@@ -321,7 +321,9 @@ class Attention(Formula):
         return found + wrong, is_known
 
     def with_value(self, part: Part, orders: list[Roles], results: list[Tensor]) -> list[Roles]:
-        """The orders in which W_v and W_O give the result of one word; all if there is none."""
+        """The orders in which W_v and W_O give the result of one word; the first ones if there is
+        none.
+        """
         values = inputs(part, 1)[-2]
 
         def gives(one: Roles) -> bool:
@@ -329,7 +331,7 @@ class Attention(Formula):
             return same(one.output(y) if one.output else y, results[1])
 
         fitting = [one for one in orders if gives(one)]
-        return fitting or orders
+        return fitting or orders[:6]
 
     def of_sources(self, part: Part, one: Roles, heads: int, is_usual: bool) -> list[Binding]:
         names = partial(attention_names, one.three, heads, one.output)
@@ -494,7 +496,7 @@ class Layer(Formula):
         return found + wrong, bool(found)
 
 
-MOST_INSIDE = 1500  # mistakes of attention in a layer that are tried
+MOST_INSIDE = 700  # mistakes of attention in a layer that are tried
 # Of attention alone: in a layer they are right, or cannot be told.
 NOT_INSIDE = ("skip-in-attention", "no-output-projection", "no-attention", "one-head")
 

@@ -29,6 +29,10 @@ GENERAL = (
     "wrong-wavelengths",
     "wrong-mean",
     "nan-at-padding",
+    "no-key-mask-in-layer",
+    "mask-inverted-in-layer",
+    "argument-not-used",
+    "result-not-used",
 )
 # What a required argument of a class may be, the most frequent first; of a layer, and of a model.
 OF_LAYER = ("D", "heads", "4 * D")
