@@ -30,6 +30,9 @@ from imdbattn.launch.hydra_config import (
 from imdbattn.launch.process import prepare
 from imdbattn.settings.keys import conf_dir
 
+# Hydra looks for launchers in packages named hydra_plugins in the folders of sys.path.
+PLUGINS = str(Path(__file__).parent / "plugins")
+
 
 def command(
     config_name: str, *paths: str, schema: str | None = None
@@ -64,6 +67,8 @@ def run_command(
     schema: a class in imdbattn; the task receives an object of it, else the config.
     """
     prepare()
+    if PLUGINS not in sys.path:
+        sys.path.append(PLUGINS)
     register_resolvers()
     print_any_text()
     # a log whose reader has ended, as after `| head`, prints no traceback

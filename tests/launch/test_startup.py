@@ -185,7 +185,6 @@ def site(tmp_path_factory) -> Path:
 def test_the_wheel_contains_conf_and_types_but_no_tests(site):
     assert (site / "imdbattn" / "py.typed").exists()
     assert (site / "imdbattn" / "conf" / "train.yaml").exists()
-    assert (site / "hydra_plugins" / "imdbattn_launcher.py").exists()
     assert not (site / "tests").exists()
     package = ROOT / "imdbattn"
     files = {
