@@ -190,6 +190,7 @@ def test_forks_do_not_share_random_numbers(tmp_path):
         os.write(1, f"{random.random()} {np.random.random()} ".encode())
 
     np.random.random()  # which makes the state that forks would share
+    np.random.random()  # numpy makes its random state when it is first used
     processes = []
     for name in ("one", "two"):
         (tmp_path / name).mkdir()

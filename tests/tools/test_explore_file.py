@@ -18,6 +18,7 @@ import imdbattn
 from imdbattn.data.tokens import Tokenizer
 from imdbattn.errors import UserError
 from imdbattn.tools.explore import onefile
+from tests.marks import slow
 
 from ..explorer import TEXT, opened, settle
 
@@ -264,7 +265,7 @@ def assert_probabilities(
 
 @pytest.mark.parametrize(
     ("precision", "tolerance", "rungs"),
-    [("float32", 1e-4, ("tuned",)), ("float16", 2e-3, ("residual_pe",))],
+    [slow("float32", 1e-4, ("tuned",)), ("float16", 2e-3, ("residual_pe",))],
 )
 def test_probabilities_of_200_texts_are_those_of_predict(
     page, written, open_file, precision, tolerance, rungs
