@@ -20,11 +20,11 @@ are as large as any later ones.
 """
 
 import os
-import resource
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -32,13 +32,19 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.common import ROOT, Row, environment, in_turn, row, run, seconds
+from benchmarks.common import ROOT, Row, environment, in_turn, row
 from imdbattn.data.sources.imdb import packaged_source
 
 REVIEWS = 25_000
 HYDRA = "import hydra, omegaconf"
+IMPORTS = "import torch, lightning"
 # without the clean-up of the process, like FIRST_STEP
 TORCH = "import os, torch, lightning; os._exit(0)"
+SIX_TIMES = f"""
+import subprocess, sys
+for _ in range(6):
+    subprocess.run([sys.executable, "-c", {IMPORTS!r}])
+"""
 STEPPED = 42  # exit status
 # Ends imdbattn.train after its first optimizer step. The hook is set when imdbattn.runs.fit is
 # imported: importing torch any earlier would change the order of the command's imports.
@@ -74,143 +80,130 @@ SHORT += [
 ]
 
 
-def first_step(*overrides: str) -> None:
-    """Runs a training until its first optimizer step."""
+class Process(NamedTuple):
+    """A process that has ended, with its children.
+
+    wall, cpu: in seconds. peak: the largest resident memory of one of them, in MB.
+    """
+
+    output: str
+    wall: float
+    cpu: float
+    peak: float
+
+
+def python(*arguments: str, status: int = 0) -> Process:
+    """Runs Python and measures it. Raises RuntimeError for another exit status."""
+    command = [sys.executable, *arguments]
+    with tempfile.TemporaryFile("w+") as output:
+        start = time.perf_counter()
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=environment(), stdout=output, stderr=output
+        )
+        _, ended, usage = os.wait4(process.pid, 0)
+        wall = time.perf_counter() - start
+        process.returncode = os.waitstatus_to_exitcode(ended)
+        output.seek(0)
+        text = output.read()
+    if process.returncode != status:
+        raise RuntimeError(f"{' '.join(arguments[-9:])} failed:\n{text[-2000:]}")
+    return Process(text, wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024 / 1e6)
+
+
+def in_folder(key: str, *arguments: str, status: int = 0) -> Process:
+    """Measures a command that writes to a temporary folder, which this setting names."""
     # W&B's process still writes for a moment
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        run([sys.executable, "-c", FIRST_STEP, f"hydra.run.dir={folder}", *overrides], STEPPED)
+        return python(*arguments, f"{key}={folder}/run", status=status)
+
+
+def first_step(*overrides: str) -> Process:
+    """Measures a training until its first optimizer step."""
+    return in_folder("hydra.run.dir", "-c", FIRST_STEP, *overrides, status=STEPPED)
+
+
+Pairs = list[tuple[Process, Process]]
+
+
+def against(code: str, ours: Callable[[], Process], rounds: int) -> Pairs:
+    """Measures our side and a Python process that runs `code`, in turn."""
+    return in_turn(ours, partial(python, "-c", code), rounds)
+
+
+def wall_row(name: str, goal: str, pairs: Pairs) -> Row:
+    return row(name, "s", goal, [(ours.wall, theirs.wall) for ours, theirs in pairs])
+
+
+def cpu_row(name: str, goal: str, pairs: Pairs, unit: str = "s") -> Row:
+    return row(name, unit, goal, [(ours.cpu, theirs.cpu) for ours, theirs in pairs])
 
 
 def startup_rows() -> list[Row]:
     first_step()  # fills the caches, including those of compiled Python modules
-    command = [sys.executable, "-m", "imdbattn.train"]
-    help_ = partial(run, [*command, "--help"])
-    cfg = partial(run, [*command, "--cfg", "job"])
-    light = "<= 1.5 x + 0.5 s"
-    packaged = ["data.source=packaged", "logger=csv"]
-    rows = []
-    for name, goal, ours, imports, rounds in (
-        ("train --help, against importing Hydra", light, help_, HYDRA, 7),
-        ("train --cfg job, against importing Hydra", light, cfg, HYDRA, 7),
-        (
-            "train to its first step, against importing torch and Lightning",
-            "<= 2.5",
-            first_step,
-            TORCH,
-            3,
-        ),
-        (f"the same, {' '.join(packaged)}", "<= 2.5", partial(first_step, *packaged), TORCH, 3),
-    ):
-        theirs = partial(run, [sys.executable, "-c", imports])
-        pairs = in_turn(partial(seconds, ours), partial(seconds, theirs), rounds)
-        rows.append(row(name, "s", goal, pairs))
-    return rows
-
-
-def cpu_seconds(*arguments: str) -> float:
-    """Returns the CPU time of a new Python process and its children."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    run([sys.executable, *arguments])
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-
-class Cost(NamedTuple):
-    """In seconds."""
-
-    wall: float
-    cpu: float
-
-
-def cost(*arguments: str, times: int = 1) -> Cost:
-    """Measures a new Python process and its children, which is run so many times."""
-    start = time.perf_counter()
-    cpu = sum(cpu_seconds(*arguments) for _ in range(times))
-    return Cost(time.perf_counter() - start, cpu)
-
-
-def six_jobs() -> Cost:
-    """Measures a sweep of six jobs."""
-    words = ["model=mean", "data.limit=500", "trainer.max_epochs=1", "seed=1,2,3,4,5,6"]
-    with tempfile.TemporaryDirectory() as folder:
-        words += ["data.source=packaged", "logger=csv", f"hydra.sweep.dir={folder}/sweep"]
-        return cost("-m", "imdbattn.train", "-m", *words)
+    command = "-m", "imdbattn.train"
+    help_, cfg = partial(python, *command, "--help"), partial(python, *command, "--cfg", "job")
+    light, hydra = "<= 1.5 x + 0.5 s", "against importing Hydra"
+    step = "train to its first step, against importing torch and Lightning"
+    packaged = "data.source=packaged", "logger=csv"
+    short = partial(first_step, *packaged)
+    return [
+        wall_row(f"train --help, {hydra}", light, against(HYDRA, help_, 7)),
+        wall_row(f"train --cfg job, {hydra}", light, against(HYDRA, cfg, 7)),
+        wall_row(step, "<= 2.5", against(TORCH, first_step, 3)),
+        wall_row(f"the same, {' '.join(packaged)}", "<= 2.5", against(TORCH, short, 3)),
+    ]
 
 
 def sweep_rows() -> list[Row]:
-    six_jobs()  # fills the caches
-    pairs = in_turn(six_jobs, partial(cost, "-c", "import torch, lightning", times=6), 3)
+    words = ["model=mean", "data.limit=500", "trainer.max_epochs=1", "seed=1,2,3,4,5,6"]
+    words += ["data.source=packaged", "logger=csv"]
+    jobs = partial(in_folder, "hydra.sweep.dir", "-m", "imdbattn.train", "-m", *words)
+    jobs()  # fills the caches
+    pairs = against(SIX_TIMES, jobs, 3)
     name = "six jobs of a sweep, against importing torch and Lightning six times"
-    walls = [(ours.wall, theirs.wall) for ours, theirs in pairs]
-    cpus = [(ours.cpu, theirs.cpu) for ours, theirs in pairs]
-    return [row(name, "s", "<= 0.55", walls), row(f"{name}: CPU time", "s", "<= 0.55", cpus)]
+    return [wall_row(name, "<= 0.55", pairs), cpu_row(f"{name}: CPU time", "<= 0.55", pairs)]
 
 
 def prediction_rows() -> list[Row]:
     """Measures the CPU time of the first prediction in a new process, against importing torch."""
+    train = ["-m", "imdbattn.train", "model=residual_pe", "data.source=packaged"]
+    train += ["data.limit=1000", "logger=none", "pictures=false", "trainer.max_epochs=1"]
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        run_folder = f"{folder}/run"
+        run = f"{folder}/run"
+        python(*train, f"hydra.run.dir={run}")
+        code = f"import imdbattn; imdbattn.load({run!r}).predict('A fine film.')"
+        load = partial(python, "-c", code)
+        command = partial(python, "-m", "imdbattn.predict", f"run={run}", "text=A fine film.")
         rows = []
-        short = [
-            "data.source=packaged",
-            "data.limit=1000",
-            "logger=none",
-            "pictures=false",
-            "trainer.max_epochs=1",
-        ]
-        train_command = [sys.executable, "-m", "imdbattn.train", "model=residual_pe"]
-        run([*train_command, f"hydra.run.dir={run_folder}", *short])
-        load = f"import imdbattn; imdbattn.load({run_folder!r}).predict('A fine film.')"
-        command = ["-m", "imdbattn.predict", f"run={run_folder}", "text=A fine film."]
-        for name, goal, words in (
-            ("imdbattn.load(run).predict(text), against importing torch", "<= 1.6", ["-c", load]),
-            ("imdbattn.predict text=, against importing torch", "<= 2", command),
+        for name, goal, ours in (
+            ("imdbattn.load(run).predict(text)", "<= 1.6", load),
+            ("imdbattn.predict text=", "<= 2", command),
         ):
-            ours = partial(cpu_seconds, *words)
-            theirs = partial(cpu_seconds, "-c", "import torch")
-            rows.append(row(name, "s of CPU", goal, in_turn(ours, theirs, 5)))
+            pairs = against("import torch", ours, 5)
+            rows.append(cpu_row(f"{name}, against importing torch", goal, pairs, "s of CPU"))
     return rows
 
 
-def prepare(cache: str) -> float:
-    """Returns the seconds from raw reviews to the first batch, with the caches in `cache`."""
-    words = ["data.source=packaged", f"data.cache_dir={cache}"]
-    return float(run([sys.executable, "-c", OURS, *words]).split()[-1])
+def prepared(cache: Path, *overrides: str) -> tuple[float, float, float]:
+    """Returns the CPU time and the wall-clock time from raw reviews to the first batch, in seconds,
+    and the largest resident memory in MB. cache: the folder of the caches.
+    """
+    process = python("-c", OURS, f"data.cache_dir={cache}", *overrides)
+    cpu, wall = process.output.split()[-2:]
+    return float(cpu), float(wall), process.peak
 
 
 def preparation_rows() -> list[Row]:
     with tempfile.TemporaryDirectory() as cache:
-        first = prepare(cache)
-        pairs = [(prepare(cache), first) for _ in range(3)]
-    return [
-        row("prepared and first batch, the second time, against the first", "s", "ours < 1", pairs)
-    ]
+        first, *later = (prepared(Path(cache), "data.source=packaged")[1] for _ in range(4))
+    name = "prepared and first batch, the second time, against the first"
+    return [row(name, "s", "ours < 1", [(wall, first) for wall in later])]
 
 
-def observed(*arguments: str) -> tuple[str, float]:
-    """Runs Python. Returns its output and its largest resident memory in MB. Raises RuntimeError if
-    it fails.
-    """
-    with tempfile.TemporaryFile("w+") as output:
-        command = [sys.executable, *arguments]
-        process = subprocess.Popen(
-            command, cwd=ROOT, env=environment(), stdout=output, stderr=output
-        )
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        output.seek(0)
-        text = output.read()
-    if status:
-        raise RuntimeError(f"{' '.join(arguments[-9:])} failed:\n{text[-2000:]}")
-    return text, usage.ru_maxrss * 1024 / 1e6
-
-
-def train(cache: Path, *overrides: str) -> float:
-    """Returns the largest resident memory of a short training run."""
-    # W&B's process still writes for a moment
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        folders = f"hydra.run.dir={folder}", f"data.cache_dir={cache}"
-        return observed("-m", "imdbattn.train", *folders, *SHORT, *overrides)[1]
+def peak(cache: Path, *overrides: str) -> float:
+    """Returns the largest resident memory of a short training run, in MB."""
+    words = f"data.cache_dir={cache}", *SHORT, *overrides
+    return in_folder("hydra.run.dir", "-m", "imdbattn.train", *words).peak
 
 
 def write_reviews(folder: Path) -> list[Path]:
@@ -245,35 +238,21 @@ def memory_rows() -> list[Row]:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         for state in ("an empty cache", "a warm cache"):
-            peak = train(folder / "packaged", "data.source=packaged")
+            whole = peak(folder / "packaged", "data.source=packaged")
             name = f"`make train` from {state}: peak memory against the limit"
-            add(name, "MB", "< 1", peak, LIMIT)
-        files = write_reviews(folder)
-        caches = [folder / "once", folder / "often"]
-        few, many = (preparation_of(cache, file) for cache, file in zip(caches, files, strict=True))
-        # Processor time: on a virtual machine new memory can take minutes.
+            add(name, "MB", "< 1", whole, LIMIT)
+        once, often = write_reviews(folder)
+        few, many = folder / "once", folder / "often"  # caches
+        few_cpu, _, few_peak = prepared(few, f"data.path={once}")
+        many_cpu, _, many_peak = prepared(many, f"data.path={often}")
+        # CPU time: on a virtual machine new memory can take minutes.
         name = f"preparing {TIMES}x: processor time per review, against 1x"
-        each = 1e6 * many.busy / (TIMES * REVIEWS)
-        add(name, "µs", "<= 1.1", each, 1e6 * few.busy / REVIEWS)
+        add(name, "µs", "<= 1.1", 1e6 * many_cpu / (TIMES * REVIEWS), 1e6 * few_cpu / REVIEWS)
         name = f"preparing {TIMES}x: extra peak against the extra text"
-        extra_text = (TIMES - 1) * pq.read_table(files[0])["text"].nbytes / 1e6
-        add(name, "MB", "", many.peak - few.peak, extra_text)
+        extra_text = (TIMES - 1) * pq.read_table(once)["text"].nbytes / 1e6
+        add(name, "MB", "", many_peak - few_peak, extra_text)
         name = f"training on {TIMES}x: extra peak against the extra ids"
-        short = ["logger=csv", "pictures=false"]
-        once = train(caches[0], f"data.path={files[0]}", *short)
-        often = train(caches[1], f"data.path={files[1]}", *short)
-        add(name, "MB", "< 1", often - once, ids_mb(caches[1]) - ids_mb(caches[0]))
+        short = "logger=csv", "pictures=false"
+        extra = peak(many, f"data.path={often}", *short) - peak(few, f"data.path={once}", *short)
+        add(name, "MB", "< 1", extra, ids_mb(many) - ids_mb(few))
     return results
-
-
-class Prepared(NamedTuple):
-    """Processor time in seconds, and the largest resident memory in MB."""
-
-    busy: float
-    peak: float
-
-
-def preparation_of(cache: Path, file: Path) -> Prepared:
-    """Measures the preparation of a file of reviews."""
-    output, peak = observed("-c", OURS, f"data.path={file}", f"data.cache_dir={cache}")
-    return Prepared(float(output.split()[-2]), peak)

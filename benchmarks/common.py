@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import get_context
@@ -122,12 +122,16 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(ROOT), "WANDB_MODE": "offline"}
 
 
-def run(command: Sequence[str | Path], status: int = 0, timeout: float = 300) -> str:
-    """Runs a command and returns its output. Raises RuntimeError for another exit status."""
+def run(
+    command: Sequence[str | Path], timeout: float | None = 300, env: Mapping[str, str] | None = None
+) -> str:
+    """Runs a command and returns its output. env: instead of `environment()`. Raises RuntimeError
+    if it fails.
+    """
     done = subprocess.run(
-        command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=timeout
+        command, cwd=ROOT, env=env or environment(), capture_output=True, text=True, timeout=timeout
     )
-    if done.returncode != status:
+    if done.returncode:
         raise RuntimeError(
             f"{' '.join(map(str, command))} ended with {done.returncode}:\n{done.stderr[-2000:]}"
         )

@@ -13,18 +13,15 @@ test split untouched and compares the validation accuracy with the goal.
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 from statistics import mean, median, stdev
 from typing import NamedTuple
 
-from benchmarks.common import ROOT, table
+from benchmarks.common import environment, run, seconds, table
 
 HEAD = (
     "date",
@@ -71,23 +68,16 @@ def main(arguments: Sequence[str]) -> None:
 
 def train(settings: Sequence[str], seed: int, test: bool) -> Trial:
     """Trains one seed in a process of its own, and measures the piece of work around it."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     fixed = [f"seed={seed}", "threads=1", "logger=csv", "pictures=false", f"test={test}".lower()]
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "imdbattn.train", *settings, *fixed]
         works = [seconds_of_work()]
-        subprocess.run(
-            [*command, f"hydra.run.dir={folder}/run"],
-            check=True,
-            env=environment,
-            stdout=subprocess.DEVNULL,
-        )
+        env = environment() | {"OMP_NUM_THREADS": "1"}
+        run([*command, f"hydra.run.dir={folder}/run"], timeout=None, env=env)
         works.append(seconds_of_work())
         metrics = json.loads(Path(folder, "run", "metrics.json").read_text())
-    seconds = metrics["train_seconds"]
-    return Trial(
-        metrics["val_accuracy"], metrics.get("test_accuracy"), seconds, seconds / mean(works)
-    )
+    took = metrics["train_seconds"]
+    return Trial(metrics["val_accuracy"], metrics.get("test_accuracy"), took, took / mean(works))
 
 
 def seconds_of_work(repetitions: int = 5) -> float:
@@ -99,13 +89,12 @@ def seconds_of_work(repetitions: int = 5) -> float:
     torch.set_num_threads(1)
     draw = torch.Generator().manual_seed(0)
     left, right = (torch.randn(1024, 1024, generator=draw) for _ in range(2))
-    times = []
-    for _ in range(repetitions):
-        start = time.perf_counter()
+
+    def work() -> None:
         for _ in range(50):
             (left @ right).softmax(-1)
-        times.append(time.perf_counter() - start)
-    return median(times)
+
+    return median(seconds(work) for _ in range(repetitions))
 
 
 def described(trial: Trial) -> str:
@@ -134,11 +123,11 @@ def summary(trials: Sequence[Trial], goal: float) -> str:
     split = "validation" if trials[0].test is None else "test"
     p = p_value(values, goal)
     verdict = "reached" if mean(values) >= goal else "not reached"
-    seconds = median(trial.seconds for trial in trials)
+    took = median(trial.seconds for trial in trials)
     works = median(trial.works for trial in trials)
     return (
         f"{split} {mean(values):.2f} ± {stdev(values):.2f} % of {len(values)} seeds: the goal of"
-        f" {goal:g} % is {verdict} (p = {p:.3f}); median {seconds:.1f} s, {works:.1f} works"
+        f" {goal:g} % is {verdict} (p = {p:.3f}); median {took:.1f} s, {works:.1f} works"
     )
 
 
@@ -169,8 +158,7 @@ def lines_since(commit: str) -> str:
 
 
 def git(*arguments: str) -> str:
-    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True)
-    return done.stdout.strip()
+    return run(["git", *arguments]).strip()
 
 
 if __name__ == "__main__":
