@@ -73,3 +73,13 @@ def stop(processes: Sequence[BaseProcess], reason: BaseException) -> None:
     for process in processes:
         process.kill()
         process.join()
+
+
+def joined(process: BaseProcess) -> BaseProcess:
+    """Waits until a process has ended, and returns it. Stops it because of an exception here."""
+    try:
+        process.join()
+    except BaseException as reason:
+        stop([process], reason)
+        raise
+    return process

@@ -13,11 +13,12 @@ import logging
 import os
 import signal
 import sys
+import time
 from collections.abc import Mapping, MutableMapping, Sequence
 from functools import partial
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import configure_log
@@ -27,9 +28,9 @@ from imdbattn.errors import in_line
 from imdbattn.folders.run_folder import finished, results_file
 from imdbattn.io.files import read_json
 from imdbattn.launch.errors import fail
-from imdbattn.launch.fork import ERRORS, start, stop
+from imdbattn.launch.fork import ERRORS, joined, start, stop
 from imdbattn.launch.hydra_config import plain_dict, quote
-from imdbattn.launch.machine import one_process
+from imdbattn.launch.machine import least_used, one_process, threads_each
 from imdbattn.launch.process import without_gc
 from imdbattn.launch.single import import_wandb, run_single
 from imdbattn.runs.signals import BEFORE_TRAINING, Signals
@@ -41,6 +42,7 @@ from imdbattn.tracking.settings import wandb_parts
 log = logging.getLogger(__name__)
 
 LOG = "sweep.jsonl"
+POLL = 0.1  # seconds between two looks at the processes
 
 
 class Job(NamedTuple):
@@ -86,12 +88,7 @@ def run_job(cfg: DictConfig) -> float | None:
             return ended(folder, "kept", settings=job.settings)
         # a process of Ray has threads, which a fork does not copy
         cpus = OmegaConf.select(hydra, "launcher.ray.remote.num_cpus")
-        process = start_run(job.cfg, job.settings, folder, cpus, anew=True)
-        try:
-            process.join()
-        except BaseException as reason:
-            stop([process], reason)
-            raise
+        process = joined(start_run(job.cfg, job.settings, folder, cpus, anew=True))
         return ended(folder, *outcome(job, process), settings=job.settings)
     except Exception as error:  # any exception: the other jobs have to run
         return ended(folder, "failed", in_line(error, None))
@@ -270,6 +267,47 @@ def failure(process: BaseProcess, folder: Path) -> str:
         [line for line in lines if line.startswith("error: ")] or lines or [f"exit status {status}"]
     )
     return f"{lines[-1].strip().removeprefix('error: ')} (see {errors})"
+
+
+class Running(NamedTuple):
+    """A run that is training. since: when it started, on the clock of time.monotonic."""
+
+    number: int
+    folder: Path
+    process: BaseProcess
+    gpu: str | None
+    since: float
+
+
+class SideBySide:
+    """The runs of a sweep or a search that are training; an exception in its context stops them.
+
+    gpus: among which the runs are dealt out. places: how many run at once.
+    """
+
+    def __init__(self, gpus: Sequence[str] = (), places: int = 0):
+        self.gpus, self.places = gpus, places
+        self.running: list[Running] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, reason: BaseException | None, traceback: object) -> None:
+        if reason is not None:
+            stop([one.process for one in self.running], reason)
+
+    def start(self, number: int, cfg: DictConfig, settings: Training, folder: Path) -> None:
+        """Starts a run: see `start_run`."""
+        gpu = least_used(self.gpus, (one.gpu for one in self.running))
+        process = start_run(cfg, settings, folder, threads_each(self.places), gpu)
+        self.running.append(Running(number, folder, process, gpu, time.monotonic()))
+
+    def wait(self) -> list[Running]:
+        """Waits a moment, and returns the runs that have ended."""
+        time.sleep(POLL)
+        ended = [one for one in self.running if one.process.exitcode is not None]
+        self.running = [one for one in self.running if one not in ended]
+        return ended
 
 
 # --- the sweep folder -----------------------------------------------------------------------------

@@ -4,10 +4,8 @@ import logging
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from statistics import mean
-from typing import NamedTuple
 
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.hydra_config import HydraConfig
@@ -17,14 +15,12 @@ from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from imdbattn.errors import UserError, in_line
-from imdbattn.launch.fork import CONSOLE, stop
-from imdbattn.launch.job import Job, ended, job_of, outcome, start_run
-from imdbattn.launch.machine import gpus_for, jobs_side_by_side, least_used, threads_each
+from imdbattn.launch.fork import CONSOLE
+from imdbattn.launch.job import Job, SideBySide, ended, job_of, outcome
+from imdbattn.launch.machine import gpus_for, jobs_side_by_side, threads_each
 from imdbattn.settings.schema import Training
 
 log = logging.getLogger(__name__)
-
-POLL = 0.05  # seconds between two looks at the processes
 
 
 class Line(tqdm):
@@ -36,18 +32,8 @@ class Line(tqdm):
         super().__init__(total=jobs, bar_format="|{bar:20}| {desc}", leave=False, disable=None)
 
 
-class Running(NamedTuple):
-    """A job that is running. number: in the sweep. since: on the clock of time.monotonic."""
-
-    number: int
-    job: Job
-    process: BaseProcess
-    gpu: str | None
-    since: float
-
-
 class LocalJobs:
-    """The jobs of a sweep; each is a fork of this process, see `fork.start_training`.
+    """The jobs of a sweep; each is a fork of this process, see `job.start_run`.
 
     config: of the sweep. n_jobs: how many run side by side; None: what the machine takes of jobs
     like the first one.
@@ -57,9 +43,8 @@ class LocalJobs:
         if n_jobs is not None and n_jobs < 1:
             raise UserError(f"hydra.launcher.n_jobs={n_jobs} must be greater than 0, or null")
         self.config, self.loader, self.n_jobs = config, loader, n_jobs
-        self.places = 0  # for jobs that run side by side; chosen for the first one
-        self.gpus: list[str] = []
-        self.running: list[Running] = []
+        self.runs = SideBySide()  # its places are chosen for the first job
+        self.jobs: dict[int, Job] = {}  # number of a job that has started -> job
         self.accuracies: dict[int, float | None] = {}  # number of a job that has ended -> result
         self.seconds: list[float] = []  # of the jobs that have run
         self.best = self.shown = ""  # in the progress line
@@ -71,17 +56,17 @@ class LocalJobs:
         configure_log(self.config.hydra.hydra_logging, self.config.hydra.verbose)
         self.line = Line(len(batch))
         in_terminal = not self.line.disable
-        with self.line, logging_redirect_tqdm() if in_terminal else nullcontext():
-            try:
+        redirected = logging_redirect_tqdm() if in_terminal else nullcontext()
+        try:
+            with self.line, redirected, self.runs:
                 for number, overrides in enumerate(batch, first):
                     self.begin(number, overrides)
-                while self.running:
+                while self.runs.running:
                     self.wait()
-            except BaseException as reason:
-                stop([one.process for one in self.running], reason)
-                for one in self.running:
-                    ended(one.job.folder, "stopped", "stopped with its sweep")
-                raise
+        except BaseException:
+            for one in self.runs.running:
+                ended(one.folder, "stopped", "stopped with its sweep")
+            raise
         results = []
         for number, overrides in enumerate(batch, first):
             result = JobReturn(overrides=overrides, status=JobStatus.COMPLETED)
@@ -96,7 +81,7 @@ class LocalJobs:
             config.hydra.job.num = config.hydra.job.id = number
         HydraConfig.instance().set_config(config)
         folder = Path(config.hydra.sweep.dir, config.hydra.sweep.subdir)
-        while any(one.job.folder == folder for one in self.running):
+        while any(one.folder == folder for one in self.runs.running):
             self.wait()  # Optuna may try the same settings twice
         try:
             job = job_of(config, self.config, folder)
@@ -107,37 +92,33 @@ class LocalJobs:
         if complete:
             self.end(number, folder, "kept", settings=job.settings)
             return
-        if not self.places:
+        if not self.runs.places:
             self.choose_places(job.settings)
-        while len(self.running) >= self.places:
+        while len(self.runs.running) >= self.runs.places:
             self.wait()
-        gpu = least_used(self.gpus, (one.gpu for one in self.running))
-        process = start_run(job.cfg, job.settings, folder, threads_each(self.places), gpu)
-        self.running.append(Running(number, job, process, gpu, time.monotonic()))
+        self.jobs[number] = job
+        self.runs.start(number, job.cfg, job.settings, folder)
 
     def choose_places(self, settings: Training) -> None:
         """Decides from the settings of a job how many run side by side, and on which GPUs."""
-        self.gpus = gpus_for(settings)
-        places = self.n_jobs or jobs_side_by_side(settings, self.gpus)
-        self.places = min(places, self.line.total)
-        where = f"GPU {', '.join(self.gpus)}" if self.gpus else "the CPU"
-        threads = threads_each(self.places)
-        how = f"{self.places} jobs side by side" if threads else "One job after another"
+        gpus = gpus_for(settings)
+        places = min(self.n_jobs or jobs_side_by_side(settings, gpus), self.line.total)
+        self.runs.gpus, self.runs.places = gpus, places
+        where = f"GPU {', '.join(gpus)}" if gpus else "the CPU"
+        threads = threads_each(places)
+        how = f"{places} jobs side by side" if threads else "One job after another"
         threads_text = f", {threads} CPU thread{'s' * (threads != 1)} each" if threads else ""
         log.info("%s on %s%s; output: <job>/%s", how, where, threads_text, CONSOLE)
 
     def wait(self) -> None:
         """Waits a moment, and takes note of the jobs that have ended."""
-        time.sleep(POLL)
-        for one in self.running[:]:
-            if one.process.exitcode is None:
-                continue
-            self.running.remove(one)
+        for one in self.runs.wait():
+            job = self.jobs[one.number]
             seconds = time.monotonic() - one.since
             self.seconds.append(seconds)
-            status, reason = outcome(one.job, one.process)
-            about = f"{seconds:.0f} s  {one.job.varied}"
-            self.end(one.number, one.job.folder, status, reason, one.job.settings, about)
+            status, reason = outcome(job, one.process)
+            about = f"{seconds:.0f} s  {job.varied}"
+            self.end(one.number, one.folder, status, reason, job.settings, about)
         self.show()
 
     def end(
@@ -161,13 +142,14 @@ class LocalJobs:
     def show(self) -> None:
         """Writes the progress line again if it has changed."""
         done = sum(value is not None for value in self.accuracies.values())
-        counts = {"done": done, "running": len(self.running), "failed": self.line.n - done}
+        running = self.runs.running
+        counts = {"done": done, "running": len(running), "failed": self.line.n - done}
         text = ", ".join(f"{count} {name}" for name, count in counts.items())
         if self.seconds:
             now, each = time.monotonic(), mean(self.seconds)
-            waiting = self.line.total - self.line.n - len(self.running)
-            left = sum(max(each - (now - one.since), 0) for one in self.running) + each * waiting
-            text += f", {left / self.places:.0f} s left"
+            waiting = self.line.total - self.line.n - len(running)
+            left = sum(max(each - (now - one.since), 0) for one in running) + each * waiting
+            text += f", {left / self.runs.places:.0f} s left"
         if text + self.best != self.shown:
             self.shown = text + self.best
             self.line.set_description_str(self.shown)

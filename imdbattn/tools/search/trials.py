@@ -11,14 +11,12 @@ import random
 import re
 import signal
 import sys
-import time
 import warnings
 from collections import Counter
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypedDict
+from typing import TypedDict
 
 import optuna
 from omegaconf import OmegaConf
@@ -40,10 +38,18 @@ from imdbattn.folders.run import Run
 from imdbattn.folders.run_folder import finished
 from imdbattn.io.files import acquired, read_json, write_atomically, writing_into
 from imdbattn.launch.composition import composed
-from imdbattn.launch.fork import start, stop
+from imdbattn.launch.fork import joined, start
 from imdbattn.launch.hydra_config import plain_dict, quote
-from imdbattn.launch.job import LOG, execute, failure, jobs_of, resumable, search_path, start_run
-from imdbattn.launch.machine import gpus_for, least_used, threads_each
+from imdbattn.launch.job import (
+    LOG,
+    SideBySide,
+    execute,
+    failure,
+    jobs_of,
+    resumable,
+    search_path,
+)
+from imdbattn.launch.machine import gpus_for
 from imdbattn.report.comparison import spread
 from imdbattn.report.comparison_page import mean_and_sd
 from imdbattn.report.pages import Report, Section, as_table, print_reports, write_report
@@ -60,7 +66,6 @@ warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
 Space = dict[str, BaseDistribution]  # setting -> its values
 Choice = str | int | float | bool | None
 Params = Mapping[str, object]  # setting -> the value of a trial
-POLL = 0.2  # seconds between two readings of the learning curves of running trials
 FAILURES = 10  # consecutive failed trials that end a search
 FEWEST_TRIALS = 4  # finished trials that an importance requires
 TABLE_ROWS = 10  # trials in the table
@@ -192,18 +197,11 @@ def open_study(journal: Path, cfg: Search, max_epochs: int | None) -> optuna.Stu
     )
 
 
-class RunningTrial(NamedTuple):
-    """steps: of `run_trial`. gpu: that it uses."""
-
-    steps: Generator[None]
-    gpu: str | None
-
-
 def run_trials(
     study: optuna.Study, cfg: Search, space: Space, settings: Training, folder: Path
 ) -> None:
     """Runs trials until cfg.n_trials are finished or pruned, starting with those that an earlier
-    process left running.
+    process left running. A trial whose run folder exists is resumed from its last checkpoint.
 
     settings: The settings that all trials share.
 
@@ -214,24 +212,26 @@ def run_trials(
         return study.get_trials(deepcopy=False, states=states)
 
     waiting = [Trial(study, trial._trial_id) for trial in trials(TrialState.RUNNING)]
-    names = gpus_for(settings)
-    running: list[RunningTrial] = []
-    try:
+    started: dict[int, Trial] = {}  # trials by their numbers
+    pruned: set[int] = set()
+    with SideBySide(gpus_for(settings), cfg.n_jobs) as runs:
         while True:
-            done = len(trials(TrialState.COMPLETE, TrialState.PRUNED))
-            while len(running) < cfg.n_jobs and (waiting or done + len(running) < cfg.n_trials):
+            while len(runs.running) < runs.places:
+                done = len(trials(TrialState.COMPLETE, TrialState.PRUNED))
+                if not waiting and done + len(runs.running) >= cfg.n_trials:
+                    break
                 trial = waiting.pop(0) if waiting else ask(study, cfg, space)
-                gpu = least_used(names, (one.gpu for one in running))
-                running.append(RunningTrial(run_trial(trial, cfg, settings, folder, gpu), gpu))
-            if not running:
+                started[trial.number] = trial
+                start_trial(trial, cfg, settings, folder, runs)
+            if not runs.running:
                 break
-            time.sleep(POLL)
-            running = [one for one in running if next(one.steps, "ended") != "ended"]
-    except BaseException as reason:
-        for one in running:
-            with suppress(BaseException):
-                one.steps.throw(reason)  # stops its process
-        raise
+            for one in runs.wait():
+                reason = failure(one.process, one.folder)
+                end_trial(started[one.number], settings, one.folder, one.number in pruned, reason)
+            for one in runs.running:
+                if one.number not in pruned and report(started[one.number], settings, one.folder):
+                    pruned.add(one.number)
+                    one.process.terminate()  # it saves its state
 
 
 def ask(study: optuna.Study, cfg: Search, space: Space) -> Trial:
@@ -262,36 +262,28 @@ def ask(study: optuna.Study, cfg: Search, space: Space) -> Trial:
     return Trial(study, study.get_trials(deepcopy=False)[-1]._trial_id)
 
 
-def run_trial(
-    trial: Trial, cfg: Search, settings: Training, folder: Path, gpu: str | None
-) -> Generator[None]:
-    """Runs a trial and records its result in the study. Yields while it is running.
-
-    A run folder that exists already is resumed from its last checkpoint; without one it starts
-    again. gpu: the one for it, None without GPUs.
-    """
+def start_trial(
+    trial: Trial, cfg: Search, settings: Training, folder: Path, runs: SideBySide
+) -> None:
+    """Starts the run of a trial, or records its result if it is finished."""
     run = folder / f"trial-{trial.number:03}"
-    pruned = False
-    reason = ""
-    last = trial.params.get("trainer.max_epochs", settings.trainer.max_epochs)
-    if not finished(run):
-        run.mkdir(exist_ok=True)
-        resume = resumable(run, settings)
-        chosen = as_words(trial.params)
-        log.info("run     %s: %s%s", run.name, " ".join(chosen), " (resumes)" if resume else "")
-        words = ["pictures=false", *cfg.train, *chosen, f"seed={cfg.seed}", "test=false"]
-        process = start_run(composed("train", words), settings, run, threads_each(cfg.n_jobs), gpu)
-        try:
-            while process.exitcode is None:
-                yield
-                if not pruned and report(trial, run, last):
-                    pruned = True
-                    process.terminate()  # it saves its state
-        except BaseException as error:
-            stop([process], error)
-            raise
-        reason = failure(process, run)
-    if pruned or report(trial, run, last):  # also if it has finished meanwhile
+    if finished(run):
+        end_trial(trial, settings, run, False, "")
+        return
+    run.mkdir(exist_ok=True)
+    chosen = as_words(trial.params)
+    resumes = " (resumes)" if resumable(run, settings) else ""
+    log.info("run     %s: %s%s", run.name, " ".join(chosen), resumes)
+    words = ["pictures=false", *cfg.train, *chosen, f"seed={cfg.seed}", "test=false"]
+    runs.start(trial.number, composed("train", words), settings, run)
+
+
+def end_trial(trial: Trial, settings: Training, run: Path, pruned: bool, reason: str) -> None:
+    """Records the result of a trial in the study. reason: why its run failed, if it did.
+
+    Raises UserError after FAILURES failed trials in a row.
+    """
+    if pruned or report(trial, settings, run):  # also if it has finished meanwhile
         ended = trial.study.tell(trial, state=TrialState.PRUNED)
         accuracy = 100 * ended.values[0]
         epoch = ended.last_step
@@ -314,12 +306,13 @@ def latest_states(study: optuna.Study) -> list[TrialState]:
     return [states[time] for time in sorted(filter(None, states))[-FAILURES:]]
 
 
-def report(trial: Trial, run: Path, last: int | None) -> bool:
+def report(trial: Trial, settings: Training, run: Path) -> bool:
     """Reports the validation accuracy of each new epoch, up to the one at which the pruner stops
     the trial.
 
-    Returns whether it does. last: the trial's last epoch, at which it is not stopped.
+    Returns whether it does, which is not at the trial's last epoch. settings: shared by all trials.
     """
+    last = trial.params.get("trainer.max_epochs", settings.trainer.max_epochs)
     accuracies = Run(run).curves.get("val/accuracy", {})
     recorded = trial.study.get_trials(deepcopy=False)[trial.number].intermediate_values
     for epoch in sorted(accuracies.keys() - recorded):
@@ -356,12 +349,7 @@ def retrain(cfg: Search, words: list[str], folder: Path) -> list[float]:
     key = "resume" if (sweep / LOG).exists() else "hydra.sweep.dir"
     words = [*words, quote(f"{key}={sweep}", [key]), *search_path()]
     words += ["-m", f"hydra.launcher.n_jobs={cfg.n_jobs}"]
-    process = start(partial(execute, words), os.environ)
-    try:
-        process.join()
-    except BaseException as reason:
-        stop([process], reason)
-        raise
+    process = joined(start(partial(execute, words), os.environ))
     if process.exitcode:
         sys.exit(process.exitcode)  # the sweep has printed why
     return [read_json(sweep / name / "metrics.json")["test_accuracy"] for name in jobs_of(sweep)]
