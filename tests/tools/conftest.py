@@ -13,7 +13,7 @@ from imdbattn.tools.check import process
 from imdbattn.tools.check.parts import check
 from imdbattn.tools.check.report import Outcome
 
-from ..explorer import chromium
+from ..explorer import chromium, settle
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +25,38 @@ def browser() -> Iterator[Any]:
             pytest.skip("no browser: apt-get install chromium, or playwright install chromium")
         yield browser
         browser.close()
+
+
+@pytest.fixture
+def open_page(browser) -> Iterator[Callable[..., Any]]:
+    """open_page(address, fragment): a tab with the interactive page. Nothing fails, is blocked, or
+    is requested from elsewhere.
+
+    options: of the browser's context, such as viewport.
+    """
+    contexts: list[Any] = []
+    problems: list[str] = []
+
+    def get(address: str, fragment: str = "", **options: Any) -> Any:
+        def note(request: Any) -> None:
+            if not request.url.startswith((address, "blob:", "data:")):
+                problems.append(request.url)
+
+        context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}} | options)
+        contexts.append(context)
+        tab = context.new_page()
+        tab.set_default_timeout(30_000)
+        tab.on("pageerror", lambda error: problems.append(str(error)))
+        tab.on("console", lambda message: problems.append(message.text))
+        tab.on("request", note)
+        tab.goto(f"{address}#{fragment}")
+        settle(tab)
+        return tab
+
+    yield get
+    for context in contexts:
+        context.close()
+    assert problems == []
 
 
 @pytest.fixture

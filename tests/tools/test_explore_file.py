@@ -6,7 +6,7 @@ import json
 import random
 import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -93,33 +93,9 @@ def written(page, tmp_path_factory) -> Callable[..., Path]:
 
 
 @pytest.fixture
-def open_file(browser) -> Iterator[Callable[..., Any]]:
-    """open_file(path): a tab with the file, offline. Nothing fails, is blocked or is requested."""
-    contexts: list[Any] = []
-    problems: list[str] = []
-
-    def get(file: Path, fragment: str = "", **options: Any) -> Any:
-        context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}} | options)
-        context.set_offline(True)
-        contexts.append(context)
-        tab = context.new_page()
-        tab.set_default_timeout(30_000)
-        tab.on("pageerror", lambda error: problems.append(str(error)))
-        tab.on("console", lambda message: problems.append(message.text))
-        tab.on("request", lambda request: requests_of(request, file, problems))
-        tab.goto(f"{file.as_uri()}#{fragment}")
-        settle(tab)
-        return tab
-
-    yield get
-    for context in contexts:
-        context.close()
-    assert problems == []
-
-
-def requests_of(request: Any, file: Path, problems: list[str]) -> None:
-    if not request.url.startswith((file.as_uri(), "blob:", "data:")):
-        problems.append(request.url)
+def open_file(open_page) -> Callable[..., Any]:
+    """open_file(path): a tab with the file, offline."""
+    return lambda file, *more, **options: open_page(file.as_uri(), *more, offline=True, **options)
 
 
 def ask(tab: Any, kind: str, **values: Any) -> Any:
@@ -149,9 +125,9 @@ def random_text(rng: random.Random, pieces: int) -> str:
     ("name", "count"),
     [
         ("ptb", 1_500),
-        pytest.param("ptb", 10_000, marks=pytest.mark.slow),
-        pytest.param("whitespace", 10_000, marks=pytest.mark.slow),
-        pytest.param("basic_english", 10_000, marks=pytest.mark.slow),
+        slow("ptb", 10_000),
+        slow("whitespace", 10_000),
+        slow("basic_english", 10_000),
     ],
 )
 def test_words_of_random_texts_are_those_of_the_tokenizer(browser, written, open_file, name, count):
@@ -246,10 +222,20 @@ def texts_200(longest: int) -> list[str]:
     return fixed + others
 
 
-def assert_probabilities(
-    tab: Any, page: Any, tolerance: float, rungs: Sequence[str], longest: int
-) -> None:
-    """Whether 200 texts have the probabilities of `predict`, in the models of these rungs."""
+@pytest.mark.parametrize(
+    ("precision", "tolerance", "rungs", "longest"),
+    [
+        ("float32", 1e-4, ("tuned",), 30),
+        ("float16", 2e-3, ("residual_pe",), 30),
+        slow("float32", 1e-4, RUNGS, 120),
+        slow("float16", 2e-3, RUNGS, 120),
+    ],
+)
+def test_probabilities_of_200_texts_are_those_of_predict(
+    page, written, open_file, precision, tolerance, rungs, longest
+):
+    """longest: the time that a text takes grows with the square of its words."""
+    tab = open_file(written(precision, rungs))
     texts = texts_200(longest)
     for name, own in names_of(page, tab, rungs).items():
         model = imdbattn.load(page.runs.by_id[name].folder)
@@ -263,30 +249,9 @@ def assert_probabilities(
         assert difference <= tolerance, (name, difference)
 
 
-@pytest.mark.parametrize(
-    ("precision", "tolerance", "rungs"),
-    [slow("float32", 1e-4, ("tuned",)), ("float16", 2e-3, ("residual_pe",))],
-)
-def test_probabilities_of_200_texts_are_those_of_predict(
-    page, written, open_file, precision, tolerance, rungs
-):
-    """The time that a text takes grows with the square of its words: most have up to 30 here."""
-    tab = open_file(written(precision, rungs))
-    assert_probabilities(tab, page, tolerance, rungs, longest=30)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("precision", "tolerance"), [("float32", 1e-4), ("float16", 2e-3)])
-def test_probabilities_of_200_texts_are_those_of_predict_in_all_models(
-    page, written, open_file, precision, tolerance
-):
-    assert_probabilities(open_file(written(precision)), page, tolerance, RUNGS, longest=120)
-
-
 def test_classify_gives_labels_words_probabilities_and_weights(page, written, open_file):
     tab = open_file(written())
-    own = names_of(page, tab)[page.run(page.runs.labels[next(iter(page.runs.by_id))])]
-    name = next(key for key, value in names_of(page, tab).items() if value == own)
+    name, own = next(iter(names_of(page, tab, ("residual_pe",)).items()))
     found = tab.evaluate("([text, model]) => imdbattn.classify(text, model)", [TEXT, own])
     model = imdbattn.load(page.runs.run(name).folder)
     expected = model.explain(TEXT)
@@ -294,10 +259,6 @@ def test_classify_gives_labels_words_probabilities_and_weights(page, written, op
     assert found["tokens"] == expected.words
     assert found["label"] == expected.label
     assert sum(found["probabilities"]) == pytest.approx(1)
-    residual = next(key for key, run in page.runs.by_id.items() if run.model == "residual_pe")
-    found = tab.evaluate(
-        "([text, model]) => imdbattn.classify(text, model)", [TEXT, names_of(page, tab)[residual]]
-    )
     weights_LHQK = np.array([one["heads"] for one in found["attention"][:3]])
     assert weights_LHQK.shape[2:] == (len(found["keys"]),) * 2
     np.testing.assert_allclose(weights_LHQK.sum(-1), 1, atol=1e-5)
@@ -305,9 +266,8 @@ def test_classify_gives_labels_words_probabilities_and_weights(page, written, op
 
 
 def test_a_file_works_offline_on_a_phone_and_restores_its_link(page, written, open_file):
-    residual = names_of(page, tab := open_file(written()))[
-        next(key for key, run in page.runs.by_id.items() if run.model == "residual_pe")
-    ]
+    tab = open_file(written())
+    residual = next(iter(names_of(page, tab, ("residual_pe",)).values()))
     state = {"runs": residual, "text": TEXT, "cells": f"{residual}:1.1.4.2.0.1", "lang": "zh"}
     phone = open_file(
         written(), urlencode(state), viewport={"width": 390, "height": 844}, color_scheme="dark"

@@ -3,7 +3,6 @@ shared, it can be used with the keyboard alone, and problems (a deleted run, a s
 in the text) are displayed.
 """
 
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -34,22 +33,10 @@ NUMBERS = """async () => {
 
 
 @pytest.fixture(scope="module")
-def serve() -> Iterator[Callable[[Any], Server]]:
-    """serve(page): a server of this page until the end of the tests."""
-    servers: list[Server] = []
-
-    def get(page: Any) -> Server:
-        servers.append(Server(page))
-        return servers[-1]
-
-    yield get
-    for server in servers:
-        server.stop()
-
-
-@pytest.fixture(scope="module")
-def server(serve, page_of, folder_of) -> Server:
-    return serve(page_of(*map(folder_of, (*RUNGS, WRITER[0]))))
+def server(page_of, folder_of) -> Iterator[Server]:
+    server = Server(page_of(*map(folder_of, (*RUNGS, WRITER[0]))))
+    yield server
+    server.stop()
 
 
 @pytest.fixture
@@ -59,44 +46,14 @@ def run(server) -> dict[str, str]:
 
 
 @pytest.fixture
-def open_tab(browser, server, run) -> Iterator[Callable[..., Any]]:
-    """open_tab("base", text=...): a tab that shows these rungs. No script fails and nothing is
-    blocked.
+def open_tab(open_page, server, run) -> Callable[..., Any]:
+    """open_tab("base"): a tab that shows these rungs."""
 
-    options: of the browser's context, such as viewport.
-    """
-    contexts, problems = [], []
-
-    def get(
-        *rungs: str, text: str = TEXT, fragment: str = "", at: Server = server, **options: Any
-    ) -> Any:
-        context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}} | options)
-        contexts.append(context)
-        tab = context.new_page()
-        tab.set_default_timeout(30_000)
-        tab.on("pageerror", lambda error: problems.append(str(error)))
-        tab.on(
-            "console",
-            lambda message: problems.append(message.text) if is_problem(message) else None,
-        )
+    def get(*rungs: str, **options: Any) -> Any:
         shown = {"runs": ",".join(run[rung] for rung in rungs)} if rungs else {}
-        tab.goto(f"{at.address}#{urlencode(shown | {'text': text})}{fragment}")
-        settle(tab)
-        return tab
+        return open_page(server.address, urlencode(shown | {"text": TEXT}), **options)
 
-    yield get
-    for context in contexts:
-        context.close()
-    assert problems == []
-
-
-def is_problem(message: Any) -> bool:
-    """Whether it is a script's error or something that the policy has blocked, not a refused
-    request.
-    """
-    return message.type in ("error", "warning") and not re.search(
-        "status of 4|ERR_FAILED|ERR_CONN", message.text
-    )
+    return get
 
 
 def visit(tab: Any, address: str) -> None:
