@@ -539,12 +539,10 @@ class Scores(Formula):
 
     def bindings(self, part: Part, net: Any, results: list[Tensor]) -> tuple[list[Binding], bool]:
         found: list[Binding] = []
-        seen = []
-        for is_transposed in (True, False):
-            pieces = stored(net, is_transposed)
+        for is_transposed, own_biases in itertools.product((True, False), repeat=2):
+            pieces = stored(net, is_transposed, own_biases=own_biases)
             for w, u, rest in pairs(pieces, part.sizes["E"]):
                 found += self.of_pair(part, w, u, rest, pieces)
-                seen.append(rest)
         return found, bool(found)
 
     def of_pair(

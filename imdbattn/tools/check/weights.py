@@ -53,11 +53,17 @@ def joined(parts: Sequence[Linear]) -> Linear:
     return Linear(weights, torch.cat([one.bias_M for one in parts]))
 
 
-def stored(net: nn.Module, is_transposed: bool, left_out: Sequence[nn.Module] = ()) -> list[Linear]:
+def stored(
+    net: nn.Module,
+    is_transposed: bool,
+    left_out: Sequence[nn.Module] = (),
+    own_biases: bool = True,
+) -> list[Linear]:
     """The matrices of a module in the order in which they are registered.
 
     is_transposed: whether the parameters of the student's own classes are multiplied from the
-    right, as in x @ W. left_out: modules whose matrices do not count.
+    right, as in x @ W. own_biases: whether their vectors are biases. left_out: modules whose
+    matrices do not count.
     """
     found: list[Linear] = []
     omitted = {id(child) for module in left_out for child in module.modules()}
@@ -67,9 +73,11 @@ def stored(net: nn.Module, is_transposed: bool, left_out: Sequence[nn.Module] = 
         matrices = [p for _, p in own if p.ndim > 1]
         if len(biases) > sum(1 if p.ndim == 2 else len(p) for p in matrices):  # of LayerNorm, too
             biases = []
+        is_own = not type(module).__module__.startswith("torch.")
+        if is_own and not own_biases:
+            biases = []
         for _, parameter in own:
-            is_raw = is_transposed and not type(module).__module__.startswith("torch.")
-            for weight_MD in matrices_of(parameter.detach(), is_raw):
+            for weight_MD in matrices_of(parameter.detach(), is_transposed and is_own):
                 fitting = [one for one in biases if len(one) == len(weight_MD)]
                 bias_M = fitting[0] if fitting else torch.zeros(len(weight_MD))
                 biases = [one for one in biases if one is not bias_M]
@@ -95,8 +103,8 @@ def readings(net: nn.Module, left_out: Sequence[nn.Module] = ()) -> Iterator[lis
     heads joined.
     """
     seen: list[list[Linear]] = []
-    for is_transposed in (True, False):
-        plain = stored(net, is_transposed, left_out)
+    for is_transposed, own_biases in itertools.product((True, False), repeat=2):
+        plain = stored(net, is_transposed, left_out, own_biases)
         for cut in (thirds, thirds_of_heads, heads_in_turn, heads_in_blocks):
             pieces = cut(plain)
             if not any(are_equal(pieces, one) for one in seen):
@@ -105,9 +113,12 @@ def readings(net: nn.Module, left_out: Sequence[nn.Module] = ()) -> Iterator[lis
 
 
 def are_equal(first: list[Linear], second: list[Linear]) -> bool:
-    pairs = zip(first, second, strict=False)
-    is_same = all(torch.equal(one.weight_MD, other.weight_MD) for one, other in pairs)
-    return len(first) == len(second) and is_same
+    if len(first) != len(second):
+        return False
+    return all(
+        torch.equal(one.weight_MD, other.weight_MD) and torch.equal(one.bias_M, other.bias_M)
+        for one, other in zip(first, second, strict=True)
+    )
 
 
 def is_fused(one: Linear) -> bool:
