@@ -67,7 +67,7 @@ def job_of(cfg: DictConfig, sweep: Any, folder: Path) -> Job:
     """
     common = {word.lower() for word in sweep.hydra.overrides.task}
     varied = " ".join(word for word in cfg.hydra.overrides.task if word.lower() not in common)
-    cfg = with_values(cfg, {"resume": None, **decisions(cfg, sweep)})
+    cfg = with_values(cfg, {"resume": None, **wandb_modes(cfg, sweep)})
     return Job(folder, cfg, validate(plain_dict(cfg)), varied)
 
 
@@ -97,19 +97,15 @@ def run_job(cfg: DictConfig) -> float | None:
         raise
 
 
-def decisions(cfg: DictConfig, sweep: Any) -> dict[str, str]:
-    """Returns the settings of a job that the sweep has decided once for all of them: what
-    data.source=auto and the mode null of W&B stand for. sweep: its config.
+def wandb_modes(cfg: DictConfig, sweep: Any) -> dict[str, str]:
+    """Returns the settings that name the mode of W&B where a job does not: what null stands for was
+    decided once for all jobs. sweep: its config.
     """
-    data, source, decided = cfg.data, sweep.data.source, {}
-    # hub_timeout: `auto` of other data does not choose between the hub and the wheel
-    open_choice = data.source == "auto" and not data.get("path") and "hub_timeout" in data
-    if open_choice and source in ("hub", "packaged"):
-        decided["data.source"] = source
-    for name, part in wandb_parts(cfg.logger).items():
-        if part["mode"] is None and name in sweep.logger:
-            decided[f"logger.{name}.mode"] = sweep.logger[name].mode
-    return decided
+    return {
+        f"logger.{name}.mode": sweep.logger[name].mode
+        for name, part in wandb_parts(cfg.logger).items()
+        if part["mode"] is None and name in sweep.logger
+    }
 
 
 def with_values(cfg: DictConfig, values: Mapping[str, object]) -> DictConfig:

@@ -18,11 +18,10 @@ from imdbattn.runs.signals import Signals
 from imdbattn.settings.keys import named_overrides
 from imdbattn.settings.schema import Training
 from imdbattn.settings.trust import trust_option
-from imdbattn.tasks.task import task_of, validate
+from imdbattn.tasks.task import validate
 
 log = logging.getLogger(__name__)
 
-SOURCE = "IMDBATTN_SOURCE"  # environment variable: what data.source=auto stands for
 RESTARTS = ("SLURM_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT")  # above 0 in a restarted job
 
 
@@ -55,7 +54,6 @@ def run_single(cfg: DictConfig, signals: Signals) -> float:
         if settings["logger"]:
             import_wandb(settings["logger"])
         from imdbattn.runs.fit import fit
-    valid = with_decided_source(valid)
     metrics = fit(valid, folder, resume, earlier)
     signals.text = "stopped after training; the run is finished, its results are written"
     log_next_commands(valid, metrics, folder)
@@ -77,23 +75,6 @@ def was_restarted(folder: Path) -> bool:
     """Returns whether SLURM or torchrun has restarted this job, and `folder` contains its run."""
     restarted = any(os.environ.get(name, "0") not in ("", "0") for name in RESTARTS)
     return restarted and (folder / "config.yaml").exists()
-
-
-def with_decided_source(cfg: Training) -> Training:
-    """Returns the settings of a run in several processes with what data.source=auto stands for.
-
-    The processes that Lightning starts find it in their environment: their data must not differ.
-    """
-    if cfg.trainer.devices in (1, "1") and cfg.trainer.num_nodes == 1:
-        return cfg
-    if getattr(cfg.data, "source", None) != "auto":  # else a data.path would be read twice
-        return cfg
-    source = os.environ.get(SOURCE) or task_of(cfg).decided_source(cfg.data)
-    if source is None:
-        return cfg
-    os.environ[SOURCE] = source
-    data = cfg.data.model_copy(update={"source": source})
-    return cfg.model_copy(update={"data": data})
 
 
 def log_next_commands(cfg: Training, metrics: Mapping[str, object], folder: Path) -> None:

@@ -85,10 +85,9 @@ class SweepReport:
         from imdbattn.tracking.settings import wandb_parts
         from imdbattn.tracking.wandb_run import wandb_mode
 
-        # Decided once for all jobs, which read it in multirun.yaml, see `job.decisions`.
-        task = load_class(config.task._target_, "task._target_", Task)
-        if source := task.decided_source(config.data):
-            config.data.source = source
+        # Decided once for all jobs, whose processes inherit the source, and read the mode of W&B in
+        # multirun.yaml
+        load_class(config.task._target_, "task._target_", Task).decided_source(config.data)
         for part in wandb_parts(config.logger).values():
             if part.mode is None:
                 part.mode = wandb_mode(None, part.timeout)

@@ -75,7 +75,9 @@ class Task:
 
     @classmethod
     def decided_source(cls, data: Any) -> str | None:
-        """Returns the source that data.source=auto stands for, or None if that is not used.
+        """Returns the source that data.source=auto stands for, also in all processes that this one
+        starts from now on; None if that is not used. data: settings, typed or as Hydra composes
+        them.
 
         Raises an exception for data that cannot be found, before the first of many jobs.
         """

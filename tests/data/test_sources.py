@@ -2,6 +2,8 @@
 
 import csv
 import socket
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 
 from imdbattn.data.corpus import find_source, prepare_reviews
 from imdbattn.data.sources import imdb as sources
+from imdbattn.data.sources.imdb import DECIDED
 from imdbattn.data.splits import Split, Texts, block_cut, cut_reviews
 from imdbattn.data.user_files import review_files as user_files
 from imdbattn.errors import UserError
@@ -146,11 +149,11 @@ def undecided(monkeypatch, tmp_path):
     """A process in which `auto` has not decided yet, with an empty hub cache and the network left
     to the test.
     """
-    sources.decided.cache_clear()
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "0")
-    yield monkeypatch
-    sources.decided.cache_clear()
+    monkeypatch.setenv(DECIDED, "")  # which the end of the test restores
+    monkeypatch.delenv(DECIDED)
+    return monkeypatch
 
 
 def test_auto_prefers_the_path_then_the_hub_then_the_wheel(
@@ -163,10 +166,13 @@ def test_auto_prefers_the_path_then_the_hub_then_the_wheel(
     assert "not the official test half" in caplog.text
     undecided.setattr(sources, "hub_available", lambda timeout: True)
     assert find_source(cfg).kind == "packaged", "decided once in a process"
-    sources.decided.cache_clear()
+    command = "from imdbattn.data.sources.imdb import decided; print(decided(0))"
+    started = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True)
+    assert started.stdout == "packaged\n", "and those that it starts"
+    undecided.delenv(DECIDED)
     undecided.setattr(sources, "hub_source", lambda: 1 / 0)
     assert find_source(cfg).kind == "packaged", "the hub answers without data"
-    sources.decided.cache_clear()
+    undecided.delenv(DECIDED)
     undecided.setattr(sources, "hub_source", lambda: "the hub")
     assert find_source(cfg) == "the hub"
 

@@ -26,7 +26,7 @@ from imdbattn.data.sources import pairs as pairs_of
 from imdbattn.errors import UserError
 from imdbattn.launch import fork, machine, sweep
 from imdbattn.launch import job as one_job
-from imdbattn.launch.hydra_config import quote, with_task
+from imdbattn.launch.hydra_config import quote
 from imdbattn.settings.keys import conf_dir, job_digest, variant
 from imdbattn.tracking.settings import TARGET
 from tests.processes import processes_about
@@ -283,17 +283,13 @@ def test_two_sweeps_never_share_a_folder_and_each_looks_for_wandb_once(monkeypat
     report.start(config).release()
 
 
-def test_a_sweep_decides_the_source_once_and_passes_it_to_its_jobs():
-    """As a setting, where a job leaves the choice open."""
+def test_a_sweep_decides_the_mode_of_wandb_once_for_its_jobs():
     logger = {"wandb": {"_target_": TARGET, "mode": "offline"}}
-    sweep_config = OmegaConf.create({"data": {"source": "packaged"}, "logger": logger})
+    sweep_config = OmegaConf.create({"logger": logger})
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        open_choice = compose("train")
-        decided = {"data.source": "packaged", "logger.wandb.mode": "offline"}
-        assert one_job.decisions(open_choice, sweep_config) == decided
-        for word in ("data.source=hub", "data=order_probe", "data=reverse", "data.path=mine.csv"):
-            cfg = compose("train", with_task("train", [word, "logger=csv"]))
-            assert one_job.decisions(cfg, sweep_config) == {}, word
+        modes = {"logger.wandb.mode": "offline"}
+        assert one_job.wandb_modes(compose("train"), sweep_config) == modes
+        assert one_job.wandb_modes(compose("train", ["logger=csv"]), sweep_config) == {}
 
 
 def test_results_and_checkpoints_on_other_data_are_not_used(trained, settings, small, tmp_path):

