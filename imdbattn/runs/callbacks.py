@@ -28,7 +28,7 @@ BAR = "{desc} |{bar:30}| {n_fmt}/{total_fmt} {remaining} {postfix}"
 
 
 class Progress(L.Callback):
-    """Logs a line per epoch. has_bar: and shows a progress bar for each, in a terminal only."""
+    """Logs a line per epoch. has_bar: whether a progress bar is shown too, in a terminal only."""
 
     def __init__(self, has_bar: bool):
         self.has_bar = has_bar
@@ -52,8 +52,7 @@ class Progress(L.Callback):
             self.bar.set_postfix_str(f"loss {loss / answers:.4f}")
 
     def on_validation_end(self, trainer, module) -> None:
-        if not trainer.sanity_checking:
-            self.scores = module.scores.values()
+        self.scores = module.scores.values()
 
     def on_train_epoch_end(self, trainer, module) -> None:
         self.on_exception(trainer, module, None)
@@ -237,7 +236,7 @@ class AttentionEntropy(L.Callback):
         self.batches: list[object] = []
 
     def on_validation_epoch_end(self, trainer: Any, module: Any) -> None:
-        if trainer.state.fn != "fit" or trainer.sanity_checking or not trainer.is_global_zero:
+        if trainer.state.fn != "fit" or not trainer.is_global_zero:
             return
         self.batches = self.batches or fixed_batches(trainer.datamodule, self.reviews)
         measured = measure(module, self.batches)

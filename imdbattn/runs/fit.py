@@ -30,7 +30,7 @@ from imdbattn.runs.callbacks import AttentionEntropy, StepCurves, StopOnNaN, Thr
 from imdbattn.runs.environment import environment
 from imdbattn.runs.resume import ResumeCheckpoint, RunSignals
 from imdbattn.runs.trainer import (
-    FirstBatch,
+    CheckParts,
     build_trainer,
     check_hardware,
     quiet,
@@ -139,7 +139,7 @@ def train(
         throughput,
         best,
         LearningRateMonitor("epoch"),
-        FirstBatch(cfg.compile),
+        CheckParts(cfg.compile),
     ]
     if cfg.attention_reviews:
         callbacks.append(AttentionEntropy(cfg.attention_reviews, tracker.log_shares))

@@ -1,4 +1,4 @@
-"""Lightning's Trainer, and the check of parts of one's own in the first batch."""
+"""Lightning's Trainer, and the check of parts of one's own before training."""
 
 import logging
 import os
@@ -12,16 +12,15 @@ import torch
 from lightning.pytorch.accelerators import CPUAccelerator
 from lightning.pytorch.callbacks import ProgressBar
 from lightning.pytorch.plugins.environments import SLURMEnvironment
+from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor
 
 from imdbattn.errors import UserError, naming
-from imdbattn.runs.callbacks import Progress
+from imdbattn.runs.callbacks import Progress, evaluation_mode, fixed_batches
 from imdbattn.runs.environment import keep_memory, use_onednn
 from imdbattn.runs.resume import AtomicCheckpointIO
 from imdbattn.settings.objects import load_class, make
 from imdbattn.settings.schema import Trainer, Training
-from imdbattn.tasks.learner import Learner
-from imdbattn.tasks.networks import CheckedPart
 
 IGNORED_WARNINGS = (
     "does not have many workers",
@@ -75,7 +74,12 @@ def build_trainer(
         # ResumeCheckpoint requeues, between two steps
         plugins.append(SLURMEnvironment(auto_requeue=False))
     arguments |= {"callbacks": callbacks, "plugins": plugins, "enable_progress_bar": own_bar}
-    ours: dict[str, Any] = {"use_distributed_sampler": False, "logger": False, **arguments}
+    ours: dict[str, Any] = {
+        "use_distributed_sampler": False,
+        "logger": False,
+        "num_sanity_val_steps": 0,  # CheckParts comes before anything is written
+        **arguments,
+    }
     with naming("trainer"):
         trainer = trainer_class(**(values | ours))
     if isinstance(trainer.accelerator, CPUAccelerator):
@@ -124,36 +128,32 @@ def compile_net(net: torch.nn.Module, backend: str) -> None:
     net.compile(dynamic=True, **how)
 
 
-# --- the parts of one's own in the first batch ----------------------------------------------------
+# --- the parts of one's own -----------------------------------------------------------------------
 
 
-class FirstBatch(L.Callback):
-    """Checks the parts of a net in the first batch, which is that of Lightning's sanity check,
-    before anything is written; without it that of the first step. Then compiles the net.
+class CheckParts(L.Callback):
+    """Evaluates two validation items before anything is written. Then compiles the net.
 
     Raises UserError that names the part which fails or returns a wrong shape, which could be
     broadcast without an error. compile_backend: None does not compile.
     """
 
     def __init__(self, compile_backend: str | None):
-        self.compile_backend, self.is_done = compile_backend, False
-        self.checked: list[CheckedPart] = []
+        self.compile_backend = compile_backend
 
-    def on_fit_start(self, trainer: L.Trainer, module: Learner) -> None:  # type: ignore[override]
-        self.checked = list(module.parts())
-        for key, part, shape, method in self.checked:
+    @torch.no_grad()
+    def on_fit_start(self, trainer: Any, module: Any) -> None:
+        parts = list(module.parts())
+        for key, part, shape, method in parts:
             name = f"{key} ({type(part).__module__}.{type(part).__qualname__})"
             with naming(name):  # such as a score without `compare`
                 setattr(part, method, partial(checked, getattr(part, method), name, shape))
-
-    def on_sanity_check_end(self, trainer: L.Trainer, module: Any) -> None:
-        self.on_train_batch_end(trainer, module)
-
-    def on_train_batch_end(self, trainer: L.Trainer, module: Any, *more: object) -> None:
-        if self.is_done:
-            return
-        self.is_done = True
-        for _, part, _, method in self.checked:
+        (batch,) = fixed_batches(trainer.datamodule, 2)
+        batch = module.transfer_batch_to_device(batch, module.device, 0)
+        precision = trainer.precision_plugin.val_step_context()
+        with precision, isolate_rng(), evaluation_mode(module.net):
+            module.evaluate_batch(batch)
+        for _, part, _, method in parts:
             vars(part).pop(method, None)  # the method of its class is called again
         if self.compile_backend:
             compile_net(module.net, self.compile_backend)

@@ -251,6 +251,7 @@ OURS = {
     "logger": "logger= selects loggers, such as logger=csv",
     "default_root_dir": "hydra.run.dir= is the run folder",
     "use_distributed_sampler": "our own sampler scores each item once",
+    "num_sanity_val_steps": "two items are evaluated before training",
 }
 
 

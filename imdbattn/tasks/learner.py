@@ -271,10 +271,7 @@ class Learner(L.LightningModule):
         self.log_dict(values, prog_bar=name == "val", rank_zero_only=False, sync_dist=False)
 
     def on_validation_epoch_end(self) -> None:
-        if self.trainer.sanity_checking:  # a part of the split, for which a metric may not exist
-            self.outputs.clear()
-        else:
-            self.log_scores("val")
+        self.log_scores("val")
 
     def on_test_epoch_end(self) -> None:
         self.log_scores("test")

@@ -41,7 +41,7 @@ class PredictionsOverTime(L.Callback):
 
     def on_validation_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         assert isinstance(module, Learner)
-        if trainer.state.fn != "fit" or trainer.sanity_checking:
+        if trainer.state.fn != "fit":
             return
         for logger in trainer.loggers:
             if isinstance(logger, WandbLogger):
