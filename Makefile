@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup train test test-slow test-torchtext notebooks bench lint clean
+.PHONY: help setup train test test-slow test-torchtext notebooks bench clean
 
 PYTHON ?= python3
 VENV   := .venv

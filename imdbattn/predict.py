@@ -17,7 +17,7 @@ def predict(cfg: DictConfig, text: str | None) -> None:
     """Prints a line per text, with explain=true also a page; with out= writes a table instead."""
     given = {} if text is None else {"text": text}
     settings = validated("settings.command_settings.Predict", plain_dict(cfg) | given)
-    from imdbattn.launch.labeling import open_texts, write_table_of
+    from imdbattn.launch.texts import open_texts, write_table_of
 
     texts, kept = open_texts(settings)
     with without_gc():

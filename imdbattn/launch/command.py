@@ -41,10 +41,10 @@ def command(
     the process.
     """
 
-    def decorate(task: Callable[[Any], object]) -> Callable[[], object]:
-        @functools.wraps(task)
+    def decorate(function: Callable[[Any], object]) -> Callable[[], object]:
+        @functools.wraps(function)
         def main() -> object:
-            return run_command(config_name, task, sys.argv[1:], *paths, schema=schema)
+            return run_command(config_name, function, sys.argv[1:], *paths, schema=schema)
 
         return main
 
@@ -53,7 +53,7 @@ def command(
 
 def run_command(
     config_name: str,
-    task: Callable[[Any], object],
+    function: Callable[[Any], object],
     arguments: Sequence[str],
     *paths: str,
     schema: str | None = None,
@@ -64,7 +64,7 @@ def run_command(
     paths: settings whose values are quoted before Hydra parses them, because , { [ ( and = are
     special there. In a sweep they are not, because there a comma separates values. See also
     `quote`.
-    schema: a class in imdbattn; the task receives an object of it, else the config.
+    schema: a class in imdbattn; the function receives an object of it, else the config.
     """
     prepare()
     if PLUGINS not in sys.path:
@@ -86,7 +86,7 @@ def run_command(
         # also with hydra.job.chdir: paths are relative to where the command was typed
         os.chdir(job.runtime.cwd)
         try:
-            result = task(validated(schema, plain_dict(cfg)) if schema else cfg)
+            result = function(validated(schema, plain_dict(cfg)) if schema else cfg)
             sys.stdout.flush()
             return result
         except Exception as error:
@@ -98,7 +98,7 @@ def run_command(
             folder = Path(job.runtime.output_dir)
             fail(error, config_name, folder, keep=folder.resolve() in existing)
 
-    run.__doc__ = task.__doc__
+    run.__doc__ = function.__doc__
     run_hydra = hydra.main(str(conf_dir()), config_name, **HYDRA_VERSION)(run)
     # Hydra reads them there, and Lightning starts its processes with them
     sys.argv[1:] = [quote(argument, () if is_sweep else paths) for argument in arguments]

@@ -23,11 +23,11 @@ def print_help(run_hydra: Callable[[], object], config_name: str, arguments: Seq
     """Prints Hydra's help with the comments of conf/."""
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--config-dir", "-cd")
-    options, words = parser.parse_known_args(arguments)
-    words = [word for word in words if not word.startswith("-")]
+    options, overrides = parser.parse_known_args(arguments)
+    overrides = [given for given in overrides if not given.startswith("-")]
     if options.config_dir:
-        words.append(f"hydra.searchpath=['file://{os.path.abspath(options.config_dir)}']")
-    choices = composed(config_name, words).hydra.runtime.choices
+        overrides.append(f"hydra.searchpath=['file://{os.path.abspath(options.config_dir)}']")
+    choices = composed(config_name, overrides).hydra.runtime.choices
     # Hydra exits after its help
     with redirect_stdout(io.StringIO()) as printed, suppress(SystemExit):
         run_hydra()

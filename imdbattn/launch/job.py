@@ -65,8 +65,10 @@ def job_of(cfg: DictConfig, sweep: Any, folder: Path) -> Job:
 
     Raises UserError for wrong settings.
     """
-    common = {word.lower() for word in sweep.hydra.overrides.task}
-    varied = " ".join(word for word in cfg.hydra.overrides.task if word.lower() not in common)
+    common = {override.lower() for override in sweep.hydra.overrides.task}
+    varied = " ".join(
+        override for override in cfg.hydra.overrides.task if override.lower() not in common
+    )
     cfg = with_values(cfg, {"resume": None, **wandb_modes(cfg, sweep)})
     return Job(folder, cfg, validate(plain_dict(cfg)), varied)
 
@@ -112,12 +114,14 @@ def with_values(cfg: DictConfig, values: Mapping[str, object]) -> DictConfig:
     """Returns a copy of a config with these values of dotted keys, also on its command line."""
     cfg = copy.deepcopy(cfg)
     with open_dict(cfg), read_write(cfg.hydra):
-        words = [w for w in cfg.hydra.overrides.task if w.partition("=")[0] not in values]
+        overrides = [
+            given for given in cfg.hydra.overrides.task if given.partition("=")[0] not in values
+        ]
         for key, value in values.items():
             OmegaConf.update(cfg, key, value)
             if value is not None:
-                words.append(quote(f"{key}={value}", ["resume"]))
-        cfg.hydra.overrides.task = words
+                overrides.append(quote(f"{key}={value}", ["resume"]))
+        cfg.hydra.overrides.task = overrides
     return cfg
 
 
@@ -166,10 +170,10 @@ def start_run(
     A process of its own frees its memory and its GPU at its end, has its own W&B run, and can crash
     without ending the sweep.
 
-    cfg: its config, with `hydra`. settings: the same, validated. threads: unless the settings have
-    a number. gpu: the only one that it sees, by its name in CUDA_VISIBLE_DEVICES. anew: the process
-    is `python -m imdbattn.train` and not a fork of this one; so is one that needs several
-    processes, and each outside of Linux.
+    cfg: its config, with `hydra`. settings: the same, validated. threads: their number,
+    if the settings have none. gpu: the only one that it sees, by its name in CUDA_VISIBLE_DEVICES.
+    anew: the process is `python -m imdbattn.train` and not a fork of this one; so is one that needs
+    several processes, and each outside of Linux.
     """
     folder.mkdir(parents=True, exist_ok=True)
     resume = str(folder) if resumable(folder, settings) else None
@@ -181,20 +185,20 @@ def start_run(
     if gpu is not None:
         environment["CUDA_VISIBLE_DEVICES"] = gpu
     if anew or not one_process(settings.trainer) or sys.platform != "linux":
-        words = [*cfg.hydra.overrides.task, "hydra.mode=RUN", *search_path()]
-        words.append(quote(f"hydra.run.dir={folder}", ["hydra.run.dir"]))
-        return start(partial(execute, words), environment, folder)
+        overrides = [*cfg.hydra.overrides.task, "hydra.mode=RUN", *search_path()]
+        overrides.append(quote(f"hydra.run.dir={folder}", ["hydra.run.dir"]))
+        return start(partial(execute, overrides), environment, folder)
     import_for_training(settings)
-    return start(partial(train, cfg, folder), environment, folder)
+    return start(partial(train_in_fork, cfg, folder), environment, folder)
 
 
-def execute(words: Sequence[str]) -> None:
-    """Replaces this process by `python -m imdbattn.train words...`."""
-    os.execv(sys.executable, [sys.executable, "-m", "imdbattn.train", *words])
+def execute(overrides: Sequence[str]) -> None:
+    """Replaces this process by `python -m imdbattn.train overrides...`."""
+    os.execv(sys.executable, [sys.executable, "-m", "imdbattn.train", *overrides])
 
 
-def train(cfg: DictConfig, folder: Path) -> None:
-    """Trains in this process as `python -m imdbattn.train` does. cfg: with `hydra`."""
+def train_in_fork(cfg: DictConfig, folder: Path) -> None:
+    """Trains in this process, a fork, as `python -m imdbattn.train` does. cfg: with `hydra`."""
     with read_write(cfg.hydra):
         cfg.hydra.runtime.output_dir, cfg.hydra.job.name = str(folder), "train"
     HydraConfig.instance().set_config(cfg)

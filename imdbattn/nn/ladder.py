@@ -94,7 +94,7 @@ class SelfAttention(nn.Module):
     ):
         super().__init__()
         if width % heads:
-            raise ValueError(f"model.net.layer.heads={heads} does not divide the width {width}")
+            raise ValueError(f"heads={heads} does not divide the width {width}")
         self.heads = heads
         self.query, self.key, self.value = (nn.Linear(width, width) for _ in range(3))
         self.attention = Attention(score(width // heads, width // heads))

@@ -79,40 +79,47 @@ def variants(runs: Sequence[FinishedRun]) -> list[Variant]:
     common = {*shared_overrides(runs), *equal_settings(runs)}
     ladder = []
     for group in grouped(runs, lambda run: run.identity):
-        own = [word for word in shared_overrides(group) if word not in common]
+        own = [override for override in shared_overrides(group) if override not in common]
         by_seed = sorted(group, key=lambda run: run.metrics["seed"])
         ladder.append(Variant(group[0].model, own, by_seed))
     order = [*MODELS, *sorted({rung.model for rung in ladder} - {*MODELS})]
     ladder.sort(key=lambda rung: (order.index(rung.model), list(map(sort_key, rung.overrides))))
-    for words in (short_words, attrgetter("overrides"), words_and_init, words_and_digest):
+    for overrides_of in (
+        shortened,
+        attrgetter("overrides"),
+        overrides_and_init,
+        overrides_and_digest,
+    ):
         times = Counter(rung.label for rung in ladder)
         for rung in ladder:
             if not rung.label or times[rung.label] > 1:
-                rung.label = " ".join([*rung.owner, rung.model, *words(rung)])
+                rung.label = " ".join([*rung.owner, rung.model, *overrides_of(rung)])
     return ladder
 
 
 # --- labels ---------------------------------------------------------------------------------------
 
 
-def short_words(variant: Variant) -> list[str]:
+def shortened(variant: Variant) -> list[str]:
     """Returns the overrides in short, without the experiment."""
-    words = [word for word in variant.overrides if not word.startswith(NOT_IN_LABELS)]
-    short = list(map(in_short, words))
-    times = Counter(word.partition("=")[0] for word in short)
-    for index, word in enumerate(short):
-        if times[word.partition("=")[0]] > 1:  # two settings of the same last name
-            short[index] = words[index]
+    overrides = [
+        override for override in variant.overrides if not override.startswith(NOT_IN_LABELS)
+    ]
+    short = list(map(in_short, overrides))
+    times = Counter(override.partition("=")[0] for override in short)
+    for index, override in enumerate(short):
+        if times[override.partition("=")[0]] > 1:  # two settings of the same last name
+            short[index] = overrides[index]
     return short
 
 
-def words_and_init(variant: Variant) -> list[str]:
+def overrides_and_init(variant: Variant) -> list[str]:
     """Returns the overrides, and the digest of `init` if the model starts from another."""
     metrics = variant.runs[0].metrics
     return [*variant.overrides, *([f"init={metrics['start']}"] if "start" in metrics else [])]
 
 
-def words_and_digest(variant: Variant) -> list[str]:
+def overrides_and_digest(variant: Variant) -> list[str]:
     """Returns the overrides, and a digest that no other variant has."""
     return [*variant.overrides, f"#{hexdigest({'': variant.runs[0].identity})}"]
 
@@ -127,20 +134,20 @@ def equal_settings(runs: Sequence[FinishedRun]) -> set[str]:
     `trainer.max_epochs=3` where an experiment sets it for the others.
     """
     every = [flat(run.settings) for run in runs]
-    words = {word for run in runs for word in run.overrides}
+    overrides = {override for run in runs for override in run.overrides}
     equal = set()
-    for word in words:
-        key = word.partition("=")[0]
+    for override in overrides:
+        key = override.partition("=")[0]
         if all(key in settings and settings[key] == every[0].get(key) for settings in every):
-            equal.add(word)
+            equal.add(override)
     return equal
 
 
-def in_short(word: str) -> str:
+def in_short(override: str) -> str:
     """Returns the last part of its key, and its value: `lr=0.003`; of a class its name, of a path
     its last part.
     """
-    key, _, value = word.partition("=")
+    key, _, value = override.partition("=")
     if key.endswith("._target_"):
         key = key.removesuffix("._target_")
         _, _, value = value.rpartition(".")
@@ -149,9 +156,9 @@ def in_short(word: str) -> str:
     return f"{key.rpartition('.')[2]}={value}"
 
 
-def sort_key(word: str) -> tuple[str, list[float], str]:
+def sort_key(override: str) -> tuple[str, list[float], str]:
     """Returns the setting, then the numbers in its value."""
-    key, _, value = word.partition("=")
+    key, _, value = override.partition("=")
     return key, list(map(float, re.findall(r"\d+\.?\d*(?:e-?\d+)?", value))), value
 
 
@@ -269,12 +276,13 @@ def differences(new: Variant, old: Variant) -> Differences:
 def named_keys(run: FinishedRun, other: FinishedRun) -> list[str]:
     """Returns the settings in the overrides of only one of two runs.
 
-    A file of a group, as in `optim=adamw`, is all its settings but those that rungs set themselves.
+    A choice of a file, such as `optim=adamw`, stands for all settings in that file
+    except those that rungs set themselves.
     """
-    words = set(run.overrides) ^ set(other.overrides)
+    overrides = set(run.overrides) ^ set(other.overrides)
     leaves = [*flat(run.settings), *flat(other.settings)]
     typed = []
-    for key in (word.partition("=")[0] for word in words):
+    for key in (override.partition("=")[0] for override in overrides):
         inside = [leaf for leaf in leaves if leaf.startswith(f"{key}.")]
         typed += [leaf for leaf in inside if leaf not in ("optim.lr", "optim.weight_decay")]
         typed += [] if inside else [key]

@@ -73,17 +73,17 @@ def fit(cfg: Training, folder: Path, resume: bool = False, earlier: Path | None 
                     name,
                 )
         if not (resume and finished(folder, cfg.test)):
-            return train(cfg, folder, resume, earlier, signals)
+            return fit_locked(cfg, folder, resume, earlier, signals)
     metrics = read_json(folder / "metrics.json")
     for line in ("This run is already finished:", *summary(metrics, folder)):
         log.info(line)
     return metrics
 
 
-def train(
+def fit_locked(
     cfg: Training, folder: Path, resume: bool, earlier: Path | None, signals: RunSignals
 ) -> Plain:
-    """Does what `fit` does, in a folder that no other process uses."""
+    """Trains, scores and fills the folder, whose lock this process has."""
     tracker = Tracker(cfg.logger)
     check_hardware(cfg)
     check_arguments(cfg.trainer, "trainer", L.Trainer)

@@ -108,7 +108,8 @@ def named_overrides(overrides: Iterable[str], settings: Plain) -> list[str]:
     """Returns the overrides of a command line that name its variant: sorted, without those that
     `variant` ignores.
 
-    settings: of these overrides. A choice of trainer is hardware, but its precision is not.
+    settings: what the overrides result in. A choice of trainer is hardware, but its precision is
+    not.
     """
     unnamed = ("seed", "data.fold", "hydra", *NO_EFFECT, *HARDWARE, *SOURCES)
     named = {

@@ -29,7 +29,7 @@ def load(path: str, key: str) -> Any:
         loaded = importlib.import_module(module)
     except Exception as error:
         is_missing = isinstance(error, ModuleNotFoundError) and error.name == package
-        remedy = f"; {package} must be installed (pip install -e .), or its folder be in PYTHONPATH"
+        remedy = f"; {package} must be installed, or its folder be in PYTHONPATH"
         raise UserError(
             f"{key}={path} cannot be imported: {in_line(error, 600)}{remedy * is_missing}"
         ) from error
@@ -78,8 +78,8 @@ def as_mapping(setting: Any) -> dict[str, Any]:
 
 
 def check_arguments(node: object, key: str, kind: type | None, inner: type | None = None) -> None:
-    """Raises UserError for a class among the settings that cannot be loaded, or that has not all of
-    the arguments which are given: before data are read, after which `make` creates its objects.
+    """Raises UserError for a class among the settings that cannot be loaded, or that does not
+    accept one of the given arguments. Called before data are read; `make` creates the objects.
 
     key: the dotted name of the settings. kind: of the outermost class. inner: of the classes of its
     arguments; None for any.

@@ -137,7 +137,7 @@ class Learner(L.LightningModule):
         # of each step of this epoch, before clipping
         self.gradient_norms: list[Tensor] = []
         self.outputs: list[tuple[Tensor, ...]] = []  # of each batch of this evaluation
-        # in training, if it makes the steps: tasks.recorded.Recorder
+        # in training, if it makes the steps: tasks.recorded.StepRecorder
         self.recorder: Any = None
 
     @classmethod

@@ -31,7 +31,7 @@ MOST_SHAPES = 64  # recordings, each of which has static tensors
 # largest difference between a recorded and an eager step, relative to the eager one; the kernels
 # are the same, and a frozen number makes a difference of about 1
 ROUNDING = 0.01
-# sizes of what `Recorder.whole_step` returns
+# sizes of what `StepRecorder.whole_step` returns
 WITH_SUMS, WITH_NORM = (4, 5), (2, 5)
 # called within a step, which a replay does not do
 HOOKS = (
@@ -110,10 +110,10 @@ BACKENDS: dict[str, Callable[[torch.device], Backend]] = {"cuda": CudaGraphs}
 class Recording:
     batch: Any  # static tensors, which `replay` reads
     replay: Callable[[], object]
-    result: Tensor  # what `Recorder.whole_step` returned; each replay fills it again
+    result: Tensor  # what `StepRecorder.whole_step` returned; each replay fills it again
 
 
-class Recorder:
+class StepRecorder:
     """Makes the training steps of a run with one optimizer on one device.
 
     Each shape of a batch is recorded when it first occurs. The first step of all is eager: it
@@ -412,7 +412,7 @@ def count_step(trainer: L.Trainer) -> None:
 # --- whether steps can be recorded ----------------------------------------------------------------
 
 
-def recorder_of(module: Any, base: type) -> Recorder | None:
+def recorder_of(module: Any, base: type) -> StepRecorder | None:
     """Returns what makes the steps of a run that starts; None if Lightning does, because they
     cannot be recorded. A line of the log says why, if there is a GPU.
 
@@ -427,7 +427,7 @@ def recorder_of(module: Any, base: type) -> Recorder | None:
         own = any(overrides(module, hook, base) for hook in hooks)
         one_by_one = own or bool(module.cfg.trainer.given().get("callbacks"))
         backend = BACKENDS[module.device.type](module.device)
-        return Recorder(module, backend, setting is not False, one_by_one)
+        return StepRecorder(module, backend, setting is not False, one_by_one)
     if setting is True:
         raise UserError(f"record_steps=true: {reason}")
     if setting == "auto" and module.device.type in BACKENDS and module.trainer.is_global_zero:

@@ -19,7 +19,7 @@ from imdbattn.runs.fit import fit
 from imdbattn.tasks import recorded
 from imdbattn.tasks.loaders import GPU_CHUNK, GPU_WIDTHS
 from imdbattn.tasks.optim import Muon
-from imdbattn.tasks.recorded import Recorder
+from imdbattn.tasks.recorded import StepRecorder
 from imdbattn.tasks.reviews.classifier import ReviewClassifier
 from tests.resuming import differences, timeless
 
@@ -130,7 +130,7 @@ def test_encoder_decoders_have_few_shapes_and_are_recorded(settings, tapes, monk
 
 def test_a_learning_rate_that_is_frozen_in_a_recording_is_noticed(run, tapes, monkeypatch):
     """The silent fault of recorded steps: the first rate is used in all of them."""
-    monkeypatch.setattr(Recorder, "set_rates", lambda self: None)
+    monkeypatch.setattr(StepRecorder, "set_rates", lambda self: None)
     with pytest.raises(UserError, match=r"cannot be recorded: weights that an eager step moves by"):
         run("recorded", "record_steps=true")
 

@@ -195,7 +195,7 @@ COMPOSED: dict[str, tuple[Arguments, str]] = {  # of imdbattn.train, after Hydra
     # parts
     "heads that do not divide": (
         typed("model.net.layer.heads=3"),
-        r"model\.net\.layer\.heads=3 does not divide the width 10",
+        r"heads=3 does not divide the width 10",
     ),
     "no model part": (
         typed("model.net.layer._target_=os.system"),

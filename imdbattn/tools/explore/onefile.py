@@ -45,7 +45,7 @@ EXPORT = re.compile(r"^export (?=(?:async )?(?:function|class|const|let) (\w+))"
 
 
 @dataclass(frozen=True)
-class Entry:
+class PageModel:
     """A model of the page. name: How it is shown. run: Its finished run; None for an export."""
 
     name: str
@@ -80,7 +80,7 @@ class Entry:
         return [{"row": row, "text": text, "label": label} for row, text, label in columns]
 
 
-def word_counts(entries: Sequence[Entry]) -> np.ndarray | None:
+def word_counts(entries: Sequence[PageModel]) -> np.ndarray | None:
     """Returns how often each id occurs in the training reviews of models with the same vectors,
     (V,). None, with a warning, if the reviews of one are not available.
     """
@@ -103,7 +103,7 @@ def word_counts(entries: Sequence[Entry]) -> np.ndarray | None:
     return counts_V
 
 
-def chosen_words(entries: Sequence[Entry], words: int | None) -> Tensor:
+def chosen_words(entries: Sequence[PageModel], words: int | None) -> Tensor:
     """Returns the ids of the words that the page keeps, in ascending order, (K,).
 
     These are the `words` most frequent words of the training reviews; None keeps all that occur in
@@ -206,7 +206,7 @@ def rules_of(name: str) -> dict[str, Any]:
 
 
 def packed(
-    entries: Sequence[Entry], words: int | None, precision: Precision, reviews: int
+    entries: Sequence[PageModel], words: int | None, precision: Precision, reviews: int
 ) -> tuple[bytes, list[dict[str, Any]]]:
     """Returns the data of a page, which static/model.js reads, and facts about its models.
 
@@ -244,7 +244,7 @@ def packed(
     return framed(facts, pack.arrays), models
 
 
-def ids_of(entries: Sequence[Entry]) -> list[str]:
+def ids_of(entries: Sequence[PageModel]) -> list[str]:
     """Returns a different name for each model, which an address can contain."""
     ids: list[str] = []
     for entry in entries:
@@ -255,7 +255,7 @@ def ids_of(entries: Sequence[Entry]) -> list[str]:
 
 
 def model_facts(
-    entry: Entry,
+    entry: PageModel,
     small: ReviewPredictor,
     reviews: Sequence[Mapping[str, Any]],
     pack: Pack,
@@ -352,7 +352,7 @@ def program() -> str:
 
 
 def write_explorer(
-    entries: Sequence[Entry],
+    entries: Sequence[PageModel],
     out: Path | str,
     words: int | None = 20_000,
     precision: Precision = "float16",
@@ -390,7 +390,7 @@ def refuse_other_file(out: Path) -> None:
 
 
 def page_of(
-    entries: Sequence[Entry], words: int | None, precision: Precision, reviews: int
+    entries: Sequence[PageModel], words: int | None, precision: Precision, reviews: int
 ) -> tuple[bytes, list[dict[str, Any]]]:
     """Returns the page and facts about its models. For the arguments see `write_explorer`."""
     data, models = packed(entries, words, precision, reviews)

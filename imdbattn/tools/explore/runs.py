@@ -19,7 +19,7 @@ from imdbattn.runs.apply import load_predictor
 from imdbattn.settings.command_settings import OfRun
 from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
-from imdbattn.tools.explore.onefile import Entry, refuse_other_file, summary, write_explorer
+from imdbattn.tools.explore.onefile import PageModel, refuse_other_file, summary, write_explorer
 from imdbattn.tools.explore.settings import Explore
 
 LOADED = 12  # models in memory
@@ -84,11 +84,11 @@ class Runs:
         """Returns the model of a run. Call it while holding `lock`."""
         return self.load(name, self.version(name))
 
-    def entry(self, name: str) -> Entry:
+    def entry(self, name: str) -> PageModel:
         """Returns a run as a model of a file. Call it while holding `lock`."""
         run = self.run(name)
-        predictor = cast(ReviewPredictor, self.predictor(name))  # `Entry.refuse` checks it
-        return Entry(self.labels[name], predictor, run.metrics, run)
+        predictor = cast(ReviewPredictor, self.predictor(name))  # `PageModel.refuse` checks it
+        return PageModel(self.labels[name], predictor, run.metrics, run)
 
     def listed(self) -> dict[str, Any]:
         """Returns what the page shows before a run is chosen, with an example of a source for

@@ -73,7 +73,7 @@ export class Models {
     return this.model(values.run)[kind](values);
   }
 
-  /** Both sentences of a random pair of the order probe (data/order_probe.py). */
+  /** Both sentences of a random pair of the order probe (data/sources/order_probe.py). */
   probe() {
     const [front, they, know, we, enjoy, film, behind] = this.facts.slots.map((choices) => choices[Math.floor(Math.random() * choices.length)]);
     return {
