@@ -42,7 +42,7 @@ from imdbattn.tasks.learner import Learner, SplitScores
 from imdbattn.tasks.loaders import BatchData
 from imdbattn.tasks.per_class import is_uneven, short_name
 from imdbattn.tasks.task import task_of
-from imdbattn.tracking.loggers import Tracker
+from imdbattn.tracking.csv import CsvTracker
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +84,11 @@ def fit_locked(
     cfg: Training, folder: Path, resume: bool, earlier: Path | None, signals: RunSignals
 ) -> Plain:
     """Trains, scores and fills the folder, whose lock this process has."""
-    tracker = Tracker(cfg.logger)
+    tracker = CsvTracker()
+    if cfg.logger:
+        from imdbattn.tracking.loggers import Tracker
+
+        tracker = Tracker(cfg.logger)
     check_hardware(cfg)
     check_arguments(cfg.trainer, "trainer", L.Trainer)
     check_arguments(cfg.optim, "optim", torch.optim.Optimizer)

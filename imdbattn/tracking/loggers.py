@@ -1,4 +1,4 @@
-"""The loggers of a run: metrics.csv always, and those that conf/logger names by `_target_`."""
+"""The loggers that conf/logger names by `_target_`."""
 
 import inspect
 import logging
@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from lightning.pytorch.callbacks import Callback
-from lightning.pytorch.loggers import CSVLogger, Logger
+from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
 
 from imdbattn.errors import UserError, naming, only_warning
@@ -20,6 +20,7 @@ from imdbattn.settings.keys import Plain, flat
 from imdbattn.settings.objects import load_class, make
 from imdbattn.settings.schema import Group, LoggerPart, validate_as
 from imdbattn.tasks.per_class import short_name
+from imdbattn.tracking.csv import CsvTracker
 
 log = logging.getLogger(__name__)
 
@@ -62,8 +63,10 @@ class RunLogger(Logger):
     settings: ClassVar[type[Group] | None] = None
 
     def start(self, run: StartedRun) -> bool:
-        """Called before the first step. Returns False, after a warning, to be left out."""
-        log_settings(self, run)
+        """Called before the first step. Logs the settings with dotted keys. Returns False, after a
+        warning, to be left out.
+        """
+        self.log_hyperparams(flat(run.settings | {"environment": run.environment}))
         return True
 
     def publish(self, folder: Path, metrics: Plain, values: Mapping[str, float]) -> None:
@@ -81,6 +84,8 @@ class RunLogger(Logger):
 
     def end(self, failed: bool) -> None:
         """Called at the end of a run, also of one that failed or was stopped."""
+        if hasattr(self, "close"):
+            self.close()
 
     @classmethod
     def callbacks(cls, arguments: Plain) -> list[Callback]:
@@ -88,12 +93,13 @@ class RunLogger(Logger):
         return []
 
 
-def log_settings(logger: Logger, run: StartedRun) -> None:
-    """Logs the settings of a run, with dotted keys."""
-    logger.log_hyperparams(flat(run.settings | {"environment": run.environment}))
+def call(logger: Logger, name: str, *arguments: object) -> Any:
+    """Calls a method of RunLogger, which a logger that is none need not have."""
+    method = getattr(type(logger) if isinstance(logger, RunLogger) else RunLogger, name)
+    return method(logger, *arguments)
 
 
-class Tracker:
+class Tracker(CsvTracker):
     """The loggers of a run: that of metrics.csv, then those that conf/logger names.
 
     parts: the setting `logger`. Raises UserError for a missing package, a `_target_` that is not a
@@ -101,7 +107,7 @@ class Tracker:
     """
 
     def __init__(self, parts: Mapping[str, LoggerPart]):
-        self.loggers: list[Logger] = []
+        super().__init__()
         self.parts: dict[str, Plain] = {}  # `_target_` and arguments
         self.kinds: dict[str, type[Logger]] = {}
         for name, part in parts.items():
@@ -116,7 +122,6 @@ class Tracker:
             self.parts[name], self.kinds[name] = values, kind
 
     def callbacks(self) -> list[Callback]:
-        """Returns the callbacks of the Trainer that these loggers need."""
         callbacks: list[Callback] = []
         for name, kind in self.kinds.items():
             if issubclass(kind, RunLogger):
@@ -124,14 +129,12 @@ class Tracker:
         return callbacks
 
     def start(self, folder: Path, settings: Plain, resume: bool) -> list[Logger]:
-        """Builds the loggers of a run; processes other than the first have metrics.csv only.
-
-        settings: of the run. resume: whether it continues the run in the folder. Raises UserError
-        of one line that names the logger.
+        """Processes other than the first have metrics.csv only. Raises UserError of one line that
+        names the logger.
         """
-        self.loggers = [CSVLogger(str(folder), name="", version="")]
-        if rank_zero_only.rank != 0 or not self.kinds:  # type: ignore[attr-defined]
-            return self.loggers
+        loggers = super().start(folder, settings, resume)
+        if rank_zero_only.rank != 0:  # type: ignore[attr-defined]
+            return loggers
         fold = settings["data"].get("fold")
         name = f"{settings['model']['name']}-s{settings['seed']}"
         if fold:
@@ -142,44 +145,26 @@ class Tracker:
         for choice, part in self.parts.items():
             key = f"logger.{choice}"
             logger: Logger = make(filled_in(part, run), key, Logger)
-            started = True
             with naming(key):
-                if isinstance(logger, RunLogger):
-                    started = logger.start(run)
-                else:
-                    log_settings(logger, run)
-            if started:
-                self.loggers.append(logger)
-        return self.loggers
+                if call(logger, "start", run):
+                    self.loggers.append(logger)
+        return [*loggers, *self.loggers]
 
     def log_shares(self, shares: Mapping[str, np.ndarray], epoch: int, step: int) -> None:
-        """Logs histograms to the loggers that have them. A failure causes only a warning."""
         for logger in self.loggers:
-            if isinstance(logger, RunLogger):
-                with only_warning(log, f"{type(logger).__name__}: histograms were not logged"):
-                    logger.log_shares(shares, epoch, step)
+            with only_warning(log, f"{type(logger).__name__}: histograms were not logged"):
+                call(logger, "log_shares", shares, epoch, step)
 
     def publish(self, folder: Path, metrics: Plain, choose_by: str) -> None:
-        """Logs the results in a run folder. A failure causes only a warning.
-
-        metrics: content of metrics.json. choose_by: see `values_of`.
-        """
         values = values_of(metrics, choose_by)
-        for logger in self.loggers[1:]:  # the first one is that of metrics.csv
+        for logger in self.loggers:
             with only_warning(log, f"{type(logger).__name__}: results were not logged"):
-                if isinstance(logger, RunLogger):
-                    logger.publish(folder, metrics, values)
-                else:
-                    logger.log_metrics(values, step=metrics["steps"])
+                call(logger, "publish", folder, metrics, values)
 
     def finish(self, failed: bool) -> None:
-        """Ends the loggers, so that nothing of the next job in this process is logged to them."""
-        for logger in self.loggers[1:]:
+        for logger in self.loggers:
             with only_warning(log, f"{type(logger).__name__} did not end"):
-                if isinstance(logger, RunLogger):
-                    logger.end(failed)
-                elif hasattr(logger, "close"):
-                    logger.close()
+                call(logger, "end", failed)
 
 
 def arguments_of(part: Plain) -> Plain:

@@ -30,7 +30,7 @@ from imdbattn.settings.trust import read_settings
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.reviews.classifier import ReviewClassifier, ReviewData
 from imdbattn.tasks.task import validate
-from imdbattn.tracking.loggers import Tracker
+from imdbattn.tracking.csv import CsvTracker
 from tests.marks import slow
 from tests.resuming import differences, stops
 
@@ -572,7 +572,7 @@ MOMENTS = {  # what is patched, when, and what the line says
     "validation": (ReviewClassifier, "validation_step", "validate", "after training; the state is"),
     "test": (ReviewClassifier, "on_test_end", "test", "after training; the state is saved"),
     "writing": (ReviewData, "save_texts", None, "after training; the state is saved"),
-    "publishing": (Tracker, "publish", None, "after training; the run is finished"),
+    "publishing": (CsvTracker, "publish", None, "after training; the run is finished"),
 }
 
 
