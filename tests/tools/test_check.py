@@ -216,12 +216,15 @@ def test_an_exception_in_the_checker_is_no_finding(monkeypatch):
     assert Outcome().status == 2, "no check is no success"
 
 
-def test_an_error_in_one_part_does_not_block_the_others(tmp_path):
+def test_an_error_in_one_part_blocks_only_what_fails_in_the_parts_that_use_it(tmp_path):
     text = changed("SelfAttention", "scores.masked_fill(~mask[:, None, :], -1e9)", "scores")
     text = text.replace("self.g(x + self.f(self.norm(x), mask))", "self.g(x + self.f(x, mask))")
     (file := tmp_path / "mine.py").write_text(text)
-    names = {(result["part"], result["finding"]) for result in findings(results(file))}
-    assert names == {("SelfAttention", "no-key-mask"), ("ResidualLayer", "no-norm")}
+    found = results(file)
+    names = [(result["part"], result["finding"]) for result in findings(found)]
+    assert names == [("SelfAttention", "no-key-mask")]
+    held = {one["check"]: one["held"] for one in found if one["part"] == "ResidualLayer"}
+    assert (held["registered"], held["reference"]) == (True, None)
 
 
 def test_the_document_shows_what_is_printed():
@@ -280,7 +283,7 @@ RIGHT_SOFT = "a.masked_fill(torch.arange(a.shape[-1]) >= n[:, None, None], -1e9)
 MINE = """title: My sheet
 parts:
   soft:
-    rules: masked_softmax
+    kind: masked_softmax
     signature: soft(a, n)
     calls: {a: scores, n: valid_lengths}
     change: Mask first.
@@ -305,7 +308,7 @@ def test_a_teacher_adds_a_sheet_as_a_yaml_file(here, tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "error"),
     [
-        ("masked_softmax", "masked_softmx", "there are no rules 'masked_softmx'"),
+        ("masked_softmax", "masked_softmx", "there is no kind 'masked_softmx'"),
         ("change", "chance", "the key 'chance'"),
         ("calls: {a: scores, n: valid_lengths}", "calls:", "calls"),
         ("change", "names: ['soft(']\n    change", r"'soft\(' is no regular expression"),
@@ -329,10 +332,10 @@ def test_the_stub_of_a_sheet_is_recognized_and_unwritten(sheet, here, tmp_path):
 @pytest.mark.parametrize("value", ["note", "wrong"])
 def test_a_sheet_decides_whether_a_review_without_words_may_be_nan(value, tmp_path):
     text = (OWN_SHEETS / "self_attention.yaml").read_text()
-    rules = "rules: Model\n"
-    assert text.count(rules) == 1
+    kind = "kind: Model\n"
+    assert text.count(kind) == 1
     (sheet := tmp_path / "my_sheet.yaml").write_text(
-        text.replace(rules, f"{rules}    without_words: {value}\n")
+        text.replace(kind, f"{kind}    without_words: {value}\n")
     )
     text = (FOLDER / "sheets" / "self_padding_mask.py").read_text()
     (file := tmp_path / "mine.py").write_text(text.replace(".clamp(min=1.0)", ""))
@@ -358,7 +361,7 @@ def test_exit_status_and_text(command, here, tmp_path):
     done = here(str(FOLDER / "wrong" / "softmax_over_queries.py"))
     assert (done.returncode, done.stderr) == (1, "")
     assert done.stdout.index("ok  ") < done.stdout.index(
-        "WRONG  SelfAttention: softmax-over-queries."
+        "WRONG  SelfAttention, line 16: softmax-over-queries."
     )
     assert max(map(len, done.stdout.splitlines())) <= 100
     assert not list(tmp_path.rglob("__pycache__"))
@@ -383,7 +386,7 @@ def test_json_is_one_object_with_the_same_status(command, tmp_path):
     assert (page["version"], page["file"], page["parts"]) == (1, "mine.py", ["masked_mean"])
     assert page["score"] == {"held": 3, "of": 4}
     assert page["printed"] == "seen"
-    keys = {"part", "check", "held", "finding", "sentence", "example", "fix"}
+    keys = {"part", "check", "held", "finding", "sentence", "example", "fix", "line"}
     assert all(set(result) == keys for result in page["checks"])
 
 
@@ -551,7 +554,7 @@ def notebook(tmp_path) -> Path:
 def test_definitions_of_a_notebook_are_checked(here, notebook):
     done = here(notebook.name)
     assert (done.returncode, done.stderr) == (1, "")
-    assert "WRONG  masked_mean: nan-without-words." in done.stdout
+    assert re.search(r"WRONG  masked_mean, line \d+ of cell 3: nan-without-words.", done.stdout)
 
 
 def test_an_exception_names_the_cell(notebook):

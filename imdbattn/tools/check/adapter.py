@@ -4,6 +4,7 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from imdbattn.tools.check.numbers import NotChecked
 from imdbattn.tools.check.sheets import (
     Entry,
+    Way,
     arguments_of,
     evaluate,
     meant,
@@ -20,29 +22,33 @@ from imdbattn.tools.check.sheets import (
 )
 
 
+@dataclass(eq=False)
 class Adapter:
     """An entry of a sheet for one class or function, called in one of its ways."""
 
-    def __init__(self, entry: Entry, signature: str) -> None:
-        self.entry, self.way = entry, entry.ways[0]
-        call = signature.partition(": ")[2].partition(" ->")[0]
-        self.given = re.findall(r"(\w+)(?:,|$| \()", re.sub(r"\([^)]*\)", "(", call))
-        self.sizes: dict[str, int] = {}
-        self.widths: dict[str, int] = {}  # instead of the usual ones
-        self.made_with: dict[str, str] = {}  # of the class: expressions that were found by trial
-        self.masked = entry.masked
-        self.asked: set[str] = set()  # what the class was given when it was built: expressions
-        self.vectors_VD: Tensor | None = None  # given as vectors of the words instead of tokens
-        self.takes_vectors = False  # whether it raises an exception for tokens
-        # of the latest call: the tensors that were given by name, and copies from before it
-        self.latest: list[tuple[str, Tensor, Tensor]] = []
-        self.unchecked = ""  # why the part is not checked by itself
-        self.settled = False  # whether the way is the solution's
+    entry: Entry
+    signature: str
+    way: Way
+    masked: bool
+    widths: dict[str, int] = field(default_factory=dict)  # instead of the usual ones
+    # of the class: expressions that were found by trial
+    made_with: dict[str, str] = field(default_factory=dict)
+    takes_vectors: bool = False  # whether it raises an exception for tokens
+    unchecked: str = ""  # why the part is not checked by itself
+    settled: bool = False  # whether the way is the solution's
+    # Of the latest module that was built: sizes of dimensions, the expressions that its class was
+    # given, and the vectors of the words if it is given these instead of tokens.
+    sizes: dict[str, int] = field(default_factory=dict, init=False)
+    asked: set[str] = field(default_factory=set, init=False)
+    vectors_VD: Tensor | None = field(default=None, init=False)
+    # of the latest call: the tensors that were given by name, and copies from before it
+    latest: list[tuple[str, Tensor, Tensor]] = field(default_factory=list, init=False)
 
     @property
-    def state(self) -> tuple[object, ...]:
-        """What the results depend on besides the solution."""
-        return id(self.way), tuple(self.widths.items()), self.masked
+    def given(self) -> list[str]:
+        """The names of the arguments of the kind of part."""
+        call = self.signature.partition(": ")[2].partition(" ->")[0]
+        return re.findall(r"(\w+)(?:,|$| \()", re.sub(r"\([^)]*\)", "(", call))
 
     def build(self, make: Callable[..., Any], sizes: dict[str, int], **names: Any) -> Any:
         """The module that the sheet describes."""

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-import imdbattn.tools.check.instead as instead
 from imdbattn.tools.check import rules
 from imdbattn.tools.check.adapter import hidden_size
 from imdbattn.tools.check.numbers import NotChecked, StudentError, mistake, named, normal, same
@@ -191,21 +190,25 @@ def registered(part: Part) -> None:
     if not y.requires_grad:
         raise mistake("no-gradient", count="All", names="the result has no gradient")
     student(lambda: y.square().sum().backward())
-    method = getattr(type(decoding.net), "get_context_vector", None)
-    if method is not None and method.__module__ == instead.__name__:
-        return  # it was replaced by a right one, which does not use them
     for name, module in decoding.net.named_modules():
         own = list(module.parameters(recurse=False))
         is_layer = isinstance(module, nn.Linear | nn.RNNBase | nn.RNNCellBase | nn.Embedding)
         if is_layer and all(p.grad is None for p in own if p.requires_grad) and own:
             if decoding.is_textbook and is_without_attention(decoding):
                 return  # the rule of the context says it
-            if module in calls and not decoding.is_textbook:
-                continue
-            raise mistake("layer-not-used", name=name)
-    own = [p for name, p in decoding.net.named_parameters(recurse=False) if p.requires_grad]
-    if any(p.ndim == 2 and p.grad is None for p in own):
-        raise mistake("no-gradient", count=len(own), names="a matrix of the model")
+            if module not in calls:
+                raise mistake("layer-not-used", name=name)
+
+
+def gradients(part: Part) -> None:
+    """Every parameter receives a gradient."""
+    decoding = Decoding(part)
+    y = decoding.with_gradients(target(decoding.vocabulary))
+    student(lambda: y.square().sum().backward())
+    every = decoding.net.named_parameters()
+    without = [name for name, p in every if p.requires_grad and p.grad is None]
+    if without:
+        raise mistake("no-gradient", count=len(without), names=", ".join(without[:4]))
 
 
 def is_without_attention(decoding: Decoding) -> bool:
@@ -550,9 +553,9 @@ def encoded(decoding: Decoding) -> tuple[Tensor, Any]:
     return normal(REVIEWS, WORDS, size, seed=6), normal(1, REVIEWS, size, seed=7)
 
 
-def next_token(decoding: Decoding, values: list[Any], name: str = "get_next_token") -> Any:
-    """The result of a method for the encoder's outputs, tokens (B, 1) and a state."""
-    method = getattr(decoding.net, name)
+def next_token(decoding: Decoding, values: list[Any]) -> Any:
+    """The result of get_next_token for the encoder's outputs, tokens (B, 1) and a state."""
+    method = decoding.net.get_next_token
     names = [*parameters_of(method)]
     values = values[-len(names) :]
     kinds = kinds_of(names)
@@ -567,22 +570,9 @@ def kinds_of(names: list[str]) -> list[int]:
     return [2 if HIDDEN.fullmatch(name) else 1 if TOKENS.fullmatch(name) else 0 for name in names]
 
 
-def step_methods(net: nn.Module) -> list[str]:
-    """The methods of the class that are called with tokens and a state, such as decoding."""
-    names = []
-    for name, method in vars(type(net)).items():
-        if name not in ("forward", "get_context_vector") and callable(method):
-            given = [one for one in parameters_of(method) if one != "self"]
-            if not name.startswith("_") and sorted(kinds_of(given)) in ([1, 2], [0, 1, 2]):
-                names.append(name)
-    return names
-
-
 def prediction(part: Part) -> None:
     """get_next_token, word by word, gives the largest logits of forward for the same words."""
     decoding = Decoding(part)
-    for name in step_methods(decoding.net):
-        require_new_state(decoding, name)
     if getattr(decoding.net, "get_next_token", None) is None:
         raise NotChecked("The model has no get_next_token: the prediction was not compared.")
     for seed in range(3):
@@ -598,7 +588,6 @@ def prediction(part: Part) -> None:
             if torch.equal(token, y[:, step].argmin(-1)):
                 raise mistake("prediction-not-largest", token, best, step=step + 1)
             if not torch.equal(token, best):
-                require_inputs(decoding, values)
                 raise mistake("prediction-differs", token, best, step=step + 1)
             state = state_of(found, decoding)
             if len(found) < 2 or state is None:
@@ -626,51 +615,6 @@ def state_of(found: list[Any], decoding: Decoding) -> Any:
     return states[-1] if states else None
 
 
-def as_list(state: Any) -> list[Tensor]:
-    return [state] if isinstance(state, Tensor) else [*state]
-
-
-def require_new_state(decoding: Decoding, name: str) -> None:
-    """Raises Mistake if the method returns the state, or the cell, that it is given."""
-    outputs, state = encoded(decoding)
-    try:
-        result = next_token(decoding, [outputs, target(decoding.vocabulary)[:, :1], state], name)
-    except (StudentError, NotChecked):  # it is called in another way
-        return
-    new = state_of(list(result), decoding) if isinstance(result, tuple | list) else None
-    pairs = zip(as_list(new), as_list(state), strict=False) if new is not None else ()
-    for (after, before), what in zip(pairs, ("hidden state", "cell"), strict=False):
-        if after.numel() == before.numel() and same(after.flatten(), before.flatten()):
-            raise mistake("prediction-old-state", after, name=name, what=what)
-
-
-def require_inputs(decoding: Decoding, values: list[Any]) -> None:
-    """Raises Mistake if the token, the state or the outputs have no effect on the logits of
-    get_next_token.
-    """
-    size = decoding.once().shape[-1]  # of the decoder's vocabulary
-
-    def logits(*changed: Any) -> Tensor | None:
-        with Recorder() as recorder:
-            next_token(decoding, [*changed])
-        found = [x for x in recorder.made if x.shape[-1] == size]
-        return found[-1] if found else None
-
-    outputs, tokens, state = values
-    before = logits(*values)
-    moved = [x + normal(*x.shape, seed=4) for x in as_list(state)]
-    others = {
-        "token": (outputs, (tokens + 1) % decoding.vocabulary, state),
-        "state": (outputs, tokens, moved[0] if isinstance(state, Tensor) else tuple(moved)),
-    }
-    if hasattr(decoding.net, "get_context_vector"):
-        others["context"] = (outputs + normal(*outputs.shape, seed=5), tokens, state)
-    for what, changed in others.items():
-        after = logits(*changed)
-        if before is not None and after is not None and same(after, before, EXACT):
-            raise mistake(f"prediction-without-{what}", before)
-
-
 FOR_ALL = [
     Rule("shape", logits_shape),
     Rule("repeatable", repeatable),
@@ -681,6 +625,7 @@ FOR_ALL = [
     Rule("steps", steps, ("repeatable", "batch", "encoder")),
     Rule("state-carried", state_carried, ("repeatable", "steps", "encoder")),
     Rule("context", context, ("repeatable", "steps", "encoder", "state-carried")),
+    Rule("gradients", gradients, ("registered", "encoder", "steps", "context")),
 ]
 DECODER = [
     *FOR_ALL,

@@ -11,7 +11,7 @@ from imdbattn.errors import UserError, in_line
 from imdbattn.tools.check.kinds import KINDS
 from imdbattn.tools.check.numbers import Mistake, NotChecked, StudentError, normal, same
 from imdbattn.tools.check.part import CLASSES, WIDTH, Own, Part, call, inputs, net_of
-from imdbattn.tools.check.settling import adapter_of, as_kind, in_either_type
+from imdbattn.tools.check.settling import as_kind, changed, in_either_type
 from imdbattn.tools.check.sheets import (
     OWN,
     Entry,
@@ -53,12 +53,12 @@ def sheet_of(own: Own, names: Mapping[str, str], sheet: str | None) -> Sheet | N
 
 def model_entry(sheet: Sheet) -> Entry | None:
     """What the sheet says about models under any name."""
-    return next((e for e in sheet.entries if e.any_name and e.rules == ["Model"]), None)
+    return next((e for e in sheet.entries if e.any_name and e.kinds == ["Model"]), None)
 
 
 def layer_entry(sheet: Sheet) -> Entry | None:
     """What the sheet says about layers of which it is not known whether they are residual."""
-    return next((e for e in sheet.entries if e.any_name and e.rules[:2] == LAYERS), None)
+    return next((e for e in sheet.entries if e.any_name and e.kinds[:2] == LAYERS), None)
 
 
 def parts_of(
@@ -71,7 +71,7 @@ def parts_of(
     for entry, name, thing in with_those_tried(sheet, found, named | own, file, anywhere):
         shown = name if entry.any_name or entry.name in parts else entry.name
         if shown not in parts:
-            parts[shown] = as_kind(shown, thing, entry, KINDS[entry.rules[0]], file, own)
+            parts[shown] = as_kind(shown, thing, entry, KINDS[entry.kinds[0]], file, own)
     if not parts:
         known = ", ".join(names_of(sheet))
         raise UserError(f"{file or 'it'} has none of {known}: --stub {sheet.name} prints them")
@@ -131,8 +131,8 @@ def is_base(entry: Entry, name: str, thing: Any, own: Own, file: str) -> bool:
     classes = [one for one in own.values() if isinstance(one, type) and one is not thing]
     if not entry.any_name or not any(issubclass(one, thing) for one in classes):
         return False
-    tried = [as_kind(name, thing, entry, KINDS[kind], file, own) for kind in entry.rules]
-    return all(in_either_type(part) is None for part in tried)
+    tried = [as_kind(name, thing, entry, KINDS[kind], file, own) for kind in entry.kinds]
+    return not any(in_either_type(part) for part in tried)
 
 
 def modules_of(own: Own, taken: list[Any], anywhere: bool) -> Iterator[tuple[str, Any]]:
@@ -156,8 +156,8 @@ def models_of(own: Own, taken: list[Any], entry: Entry, file: str, anywhere: boo
     taken, anywhere: as for modules_of.
     """
     for name, thing in modules_of(own, taken, anywhere):
-        y = in_either_type(as_kind(name, thing, entry, KINDS["Model"], file, own))
-        if y is not None and y.ndim == 2 and y.shape[1] in (2, CLASSES):
+        found = in_either_type(as_kind(name, thing, entry, KINDS["Model"], file, own))
+        if found and found[1].ndim == 2 and found[1].shape[1] in (2, CLASSES):
             yield name
 
 
@@ -166,10 +166,12 @@ def layers_of(own: Own, entry: Entry, file: str, anywhere: bool) -> Iterator[str
     have an effect on each other.
     """
     for name, thing in modules_of(own, [], anywhere):
-        part = as_kind(name, thing, entry, KINDS[entry.rules[0]], file, own)
-        y = in_either_type(part)
+        found = in_either_type(as_kind(name, thing, entry, KINDS[entry.kinds[0]], file, own))
+        if found is None:
+            continue
+        part, y = found
         x_BTD, mask_BT = inputs(part, 3, 2)
-        if y is not None and y.shape == x_BTD.shape:
+        if y.shape == x_BTD.shape:
             x_BTD[:, 0] += normal(WIDTH, seed=3)
             z = call(part, net_of(part), x_BTD, mask_BT)
             if not same(y[0, 1], z[0, 1], 1e-6):
@@ -188,9 +190,9 @@ def unmatched(parts: list[Part], own: Own, entry: Entry, file: str) -> Iterator[
         part = as_kind(name, thing, entry, KINDS["Model"], file, own)
         reason = "its result is not that of a model or a layer"
         for way in entry.ways:
-            adapter_of(part).way = way
+            one = changed(part, way=way)
             try:
-                call(part, net_of(part), *inputs(part, 3, 2))
+                call(one, net_of(one), *inputs(one, 3, 2))
             except StudentError as error:
                 reason = f"as a model it raises {in_line(error.args[0], None)}"
             except (NotChecked, Mistake) as error:
@@ -198,10 +200,29 @@ def unmatched(parts: list[Part], own: Own, entry: Entry, file: str) -> Iterator[
         yield name, reason
 
 
-def names_in(thing: type) -> set[str]:
-    """The names that the methods of a class use."""
-    codes = [getattr(one, "__code__", None) for one in vars(thing).values()]
+def names_in(thing: Any) -> set[str]:
+    """The names that a function, or the methods of a class, use."""
+    functions = vars(thing).values() if isinstance(thing, type) else [thing]
+    codes = [getattr(one, "__code__", None) for one in functions]
     return set().union(*(loaded(code) for code in codes if code))
+
+
+def uses(thing: Any, others: list[Any], own: Own) -> bool:
+    """Whether a class or function of the file is one of the others, or uses it, also through
+    others of the file.
+    """
+    seen: list[Any] = []
+    left = [thing]
+    while left:
+        one = left.pop()
+        if any(one is other for other in others):
+            return True
+        if str(getattr(one, "__module__", "")).startswith("torch") or one in seen:
+            continue
+        seen.append(one)
+        left += getattr(one, "__bases__", ())
+        left += [own[name] for name in names_in(one) if callable(own.get(name))]
+    return False
 
 
 def names_of(sheet: Sheet) -> list[str]:

@@ -15,7 +15,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-import imdbattn.tools.check.instead as instead
 from imdbattn.tools.check import decoder, model, rules
 from imdbattn.tools.check.accuracy import TEST, TRAIN, FirstWord, accuracy_examples, share
 from imdbattn.tools.check.context import bindings_of_context
@@ -125,16 +124,13 @@ class Formula(Kind):
         return lambda *given: dict(zip(part.names, given, strict=True)) | more
 
     def comparison(self, part: Part) -> Comparison:
-        """As Kind.comparison; it is remembered for a way to call the part."""
-        key = (torch.get_default_dtype(), *(part.adapter.state if part.adapter else ()))
-        memory = vars(part).setdefault("compared", {})
-        if key not in memory:
-            memory[key] = self.compare(part)
-        found: Comparison = memory[key]
-        return found
+        """As Kind.comparison; it is made once for each default type."""
+        dtype = torch.get_default_dtype()
+        if dtype not in part.compared:
+            part.compared[dtype] = self.compare(part)
+        return part.compared[dtype]
 
     def compare(self, part: Part) -> Comparison:
-        """As comparison, without the memory."""
         net = net_of(part)
         examples = self.examples(part)
         results = [self.result(part, net, given) for given in examples.values()]
@@ -148,9 +144,6 @@ class Formula(Kind):
         if not isinstance(y, Tensor):
             rules.require_shape(y, (), "The result", part)
         return y.detach()
-
-    def right(self, part: Part) -> Any:
-        return instead.instead(part)
 
 
 class Function(Formula):

@@ -87,7 +87,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     own = OWN if asked else []
     sheets = [load(sheet) for sheet in ([options.sheet] if options.sheet else own)]
     entries = [entry for sheet in sheets for entry in sheet.entries]
-    allowed = [name for one in entries for name in (one.name, *one.stub_names, *one.rules)]
+    allowed = [name for one in entries for name in (one.name, *one.stub_names, *one.kinds)]
     allowed = list(dict.fromkeys([*PARTS, *allowed]))
     for part in asked:
         require_known(part, allowed)

@@ -66,10 +66,6 @@ class Kind:
         """The results of the part, beside those of the formula."""
         raise NotImplementedError
 
-    def right(self, part: "Part") -> Any:
-        """A right part, with which those that use a wrong one are still checked."""
-        return part.make
-
     def require_properties(self, part: "Part") -> None:
         """Raises Mistake for what is wrong with a part that could not be compared."""
 
@@ -96,6 +92,7 @@ class Part:
         self.name, self.make, self.kind = name, make, kind
         self.file, self.adapter = file, adapter
         self.others: list[Part] = []  # of the same file
+        self.compared: dict[torch.dtype, Comparison] = {}  # by the default type
         self.own = getattr(make, "__globals__", {}) if own is None else own
         self.signature = kind.signature
         forward = getattr(make, "forward", None)
@@ -117,6 +114,17 @@ class Part:
         """Those of the arguments, also of such as have no dimensions."""
         call = self.signature.partition(": ")[2].partition(" ->")[0]
         return re.sub(r" \([^)]*\)", "", call).split(", ")
+
+    @property
+    def line(self) -> str:
+        """Where a function, or the method that a class is called with, is defined, such as "line 12
+        of cell 3"; "" if that is not in the file.
+        """
+        method = self.adapter.entry.method if self.adapter else ""
+        code = getattr(getattr(self.make, method or "forward", self.make), "__code__", None)
+        if code is None or not self.file or not code.co_filename.startswith(self.file):
+            return ""
+        return f"line {code.co_firstlineno}{code.co_filename[len(self.file) :]}"
 
     @property
     def shown(self) -> str:

@@ -1,6 +1,7 @@
 """The check of all parts of a file."""
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import imdbattn.tools.check.source as source
 from imdbattn.errors import UserError
@@ -13,10 +14,11 @@ from imdbattn.tools.check.in_file import (
     sheet_of,
     similar,
     unmatched,
+    uses,
 )
 from imdbattn.tools.check.kinds import KINDS
 from imdbattn.tools.check.part import Own, Part, Rule
-from imdbattn.tools.check.report import Message, result_of
+from imdbattn.tools.check.report import Message, Result, result_of
 from imdbattn.tools.check.running import explain, run
 from imdbattn.tools.check.settling import notes, settle
 from imdbattn.tools.check.sheets import Sheet, choose, load
@@ -48,7 +50,7 @@ def check(file: str, names: Mapping[str, str], sheet: str | None = None) -> Iter
         yield {"done": True}
         return
     yield {"near": {} if page else similar(own, parts, names)}
-    yield from check_parts(parts, page, own, names)
+    yield from check_parts(parts, page, own)
     if page and (entry := model_entry(page)):
         for name, reason in unmatched(parts, own, entry, file):
             yield {"result": result_of(name, "sheet", None, None, f"It was not checked: {reason}.")}
@@ -70,52 +72,50 @@ def check_objects(things: Own, sheet: str | None = None) -> Iterator[Message]:
             raise UserError(
                 f"{name} is none of {', '.join(known)}: write score(SelfAttention={name})"
             )
-    yield from check_parts(parts, page, dict(things), {})
+    yield from check_parts(parts, page, dict(things))
 
 
-def check_parts(
-    parts: list[Part], page: Sheet | None, own: Own, names: Mapping[str, str]
-) -> Iterator[Message]:
-    """The messages of these parts. own: the names of the file, where wrong parts are replaced."""
+def check_parts(parts: list[Part], page: Sheet | None, own: Own) -> Iterator[Message]:
+    """The messages of these parts. own: the names of the file."""
     checks = {part.name: [rule.name for rule in rules_of(part)] for part in parts}
     yield {"parts": checks}
     if page:
         yield {"sheet": page.title, "expected": list({**dict.fromkeys(names_of(page)), **checks})}
         order = [*KINDS]  # what others use comes first
         parts = sorted(parts, key=lambda part: order.index(part.kind.name))
-    for part in parts:
+    wrong: list[Any] = []  # the classes and functions of the parts in which a check fails
+    for number, part in enumerate(parts):
         part.others = [other for other in parts if other is not part]
         if part.adapter:
             yield {"doing": [part.name, "shape"]}
-            settle(part)
+            part = parts[number] = settle(part)
             checks[part.name] = [rule.name for rule in rules_of(part)]
             yield {"parts": checks, "labels": {part.name: labels_of(part, page) for part in parts}}
             for note in notes(part):
                 yield {"result": result_of(part.name, "sheet", None, None, note)}
-        is_wrong = False
+        uses_wrong, is_wrong = uses(part.make, wrong, own), False
         for message in run(rules_of(part), part):
+            if message.get("result", {}).get("held") is False:
+                is_wrong = True
+                message = {"result": blocked(message["result"])} if uses_wrong else message
             yield message
-            is_wrong |= message.get("result", {}).get("held") is False
-        if is_wrong:
-            # it is not found again in the parts that use it
-            replace(own, part, names)
+        wrong += [part.make] if is_wrong else []
 
 
 def labels_of(part: Part, page: Sheet | None) -> list[str]:
     """Further names of the part: of its kind, of the sheet, and of the sheet's stub."""
     labels = [part.kind.name, *part.kind.also_called]
     for entry in page.entries if page else ():
-        if entry.rules[0] == part.kind.name:
+        if entry.kinds[0] == part.kind.name:
             labels += [entry.name, *entry.stub_names]
     return labels
 
 
-def replace(own: Own, part: Part, names: Mapping[str, str]) -> None:
-    """Puts a right part in the place of a wrong one, under each of its names."""
-    right = part.kind.right(part)
-    if right is part.make:
-        return
-    own[names.get(part.name, part.name)] = right
-    for name, thing in list(own.items()):
-        if thing is part.make:
-            own[name] = right
+def blocked(result: Result) -> Result:
+    """What is reported instead of a finding in a part that uses a wrong one, which may be its
+    cause.
+    """
+    if result["finding"] == "not-written-yet":
+        return result
+    reason = "Not checked before the part that it uses is corrected."
+    return result_of(result["part"], result["check"], None, "blocked", reason)

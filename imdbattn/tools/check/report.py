@@ -30,10 +30,12 @@ def result_of(
     sentence: str,
     example: str = "",
     fix: str = "",
+    line: str = "",
 ) -> Result:
     """held: None if it could not be checked. finding: "blocked" if a rule that must hold first does
     not, "not-checked" if the checker itself raised an exception, "not-compared" if the results
     could not be compared with those of the reference. sentence: what holds, or what is wrong.
+    line: where a part with a finding is defined.
     """
     return locals()
 
@@ -167,7 +169,8 @@ def wrapped(start: str, text: str) -> str:
 
 def explained(r: Result) -> str:
     """A finding with its example and what to change."""
-    first = f"WRONG  {r['part']}: ", f"{r['finding']}. {r['sentence']}"
+    line = f", {r['line']}" if r["line"] else ""
+    first = f"WRONG  {r['part']}{line}: ", f"{r['finding']}. {r['sentence']}"
     lines = [first, ("       Example: ", r["example"]), ("       Change:  ", r["fix"])]
     return "\n".join(wrapped(start, text) for start, text in lines if text)
 

@@ -169,30 +169,10 @@ def batch(part: Part) -> None:
             if not same(padded, alone, 2e-3):
                 if padded.isfinite().all() and alone.isnan().all():
                     raise named("mask-inverted", "only-padding-read", alone, padded, **values)
-                require_mask(part, net)
                 raise mistake("depends-on-padding", alone, padded, **values)
             other = cut(together[row : row + 1], result, length)
             if not same(other, alone, 2e-3):
                 raise mistake("depends-on-batch", alone, other, **values)
-
-
-def require_mask(part: Part, net: Callable[..., Any]) -> None:
-    """Raises Mistake for a part with vectors and a mask if padding has an effect on the result of a
-    word: another one if other words have none.
-    """
-    if part.names != ["x", "mask"]:
-        return
-    x_BTD, mask_BT = inputs(part, 5, 3)
-    results = []
-    for place in (0, 1, 4):  # the word itself, another word, and padding
-        moved_BTD = x_BTD.clone()
-        moved_BTD[1, place] += normal(WIDTH, seed=3) * (place > 0)
-        results.append(call(part, net, moved_BTD, mask_BT)[1, 0])
-    before, other_word, other_padding = results
-    if same(before, other_padding, NONE):
-        return
-    name = "mask-inverted" if same(before, other_word, NONE) else "no-key-mask"
-    raise mistake(f"{name}-in-layer", before, other_padding)
 
 
 def trained(part: Part, net: nn.Module, *given: Tensor) -> set[str]:
@@ -297,54 +277,8 @@ def gradients(part: Part) -> None:
     left = [(k, p) for k, p in made[0].named_parameters() if p.requires_grad and k not in used]
     # the gradient of a bias may be 0
     if without := [k for k, p in left if p.grad is None or p.ndim > 1]:
-        if not isinstance(made[0], torch.jit.ScriptModule):  # whose modules have no hooks
-            require_called(made[0], without, lambda: call(part, made[0], *inputs(part, 3, 3)))
         names = ", ".join(without[:4]) + ", ..." * (len(without) > 4)
         raise mistake("no-gradient", count=len(without), names=names)
-
-
-def require_called(net: nn.Module, unused: list[str], run: Callable[[], object]) -> None:
-    """Raises Mistake if the parameters that are not used are those of a module that is not called,
-    or whose result has no effect.
-
-    unused: their names. run: calls the module.
-    """
-    calls: dict[nn.Module, int] = {}
-
-    def count(module: nn.Module, given: object, y: object) -> None:
-        calls[module] = calls.get(module, 0) + 1
-
-    with nn.modules.module.register_module_forward_hook(count):
-        run()
-    name = unused[0].rpartition(".")[0]
-    while "." in name and is_unused(net, name.rpartition(".")[0], unused):
-        name = name.rpartition(".")[0]
-    module = net.get_submodule(name)
-    if not name or isinstance(module, nn.modules.linear.NonDynamicallyQuantizableLinear):
-        return  # torch's own attention uses its parameters without a call of it
-    values = {"unused": name, "names": ", ".join(unused[:4])}
-    if module in calls:
-        if is_unused(net, name, unused):
-            raise mistake("result-not-used", **values)
-        return
-    shape = next(iter(module.parameters())).shape
-    for used, other in net.named_modules():
-        is_like = type(other) is type(module) and next(iter(other.parameters())).shape == shape
-        if is_like and calls.get(other, 0) > 1:
-            values |= {"used": used, "count": str(calls[other])}
-            raise named("shared-projections", "module-instead-of-another", **values)
-    raise mistake("module-not-called", **values)
-
-
-def is_unused(net: nn.Module, name: str, unused: list[str]) -> bool:
-    """Whether all matrices of the module with this name are among the parameters not used. Lists
-    are no modules that could be called.
-    """
-    module = net.get_submodule(name)
-    parameters = module.named_parameters()
-    return not isinstance(module, nn.ModuleList | nn.ModuleDict) and all(
-        f"{name}.{k}" in unused for k, p in parameters if p.requires_grad and p.ndim > 1
-    )
 
 
 FIRST = [

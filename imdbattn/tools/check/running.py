@@ -33,7 +33,8 @@ def run(rules: list[Rule], part: Part) -> Iterator[Message]:
             found = attempt(rule, part, set())
         if found[0] is False or found[1] == "blocked":
             failed.add(rule.name)
-        yield {"result": result_of(part.name, rule.name, *found)}
+        result = result_of(part.name, rule.name, *found)
+        yield {"result": result | {"line": part.line if found[0] is False else ""}}
 
 
 def attempt(rule: Rule, part: Part, failed: set[str]) -> tuple[Any, ...]:

@@ -7,6 +7,8 @@ Each way is tried; the one is taken under which most of the properties hold.
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from copy import copy
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -29,10 +31,7 @@ GENERAL = (
     "wrong-wavelengths",
     "wrong-mean",
     "nan-at-padding",
-    "no-key-mask-in-layer",
-    "mask-inverted-in-layer",
     "argument-not-used",
-    "result-not-used",
 )
 # What a required argument of a class may be, the most frequent first; of a layer, and of a model.
 OF_LAYER = ("D", "heads", "4 * D")
@@ -41,8 +40,13 @@ MOST = 3  # arguments that are tried
 
 
 def as_kind(name: str, make: Any, entry: Entry, kind: Kind, file: str, own: Own) -> Part:
-    """A class or function as a part of this kind."""
-    return Part(name, make, kind, file, own, Adapter(entry, kind.signature))
+    """A class or function as a part of this kind, called in the first of the sheet's ways."""
+    called = make
+    if isinstance(make, type):
+        called = partial(getattr(make, entry.method or "forward"), None)
+    is_masked = entry.masked and (not entry.is_tried or is_given_a_mask(entry, called))
+    adapter = Adapter(entry, kind.signature, entry.ways[0], is_masked)
+    return Part(name, make, kind, file, own, adapter)
 
 
 def adapter_of(part: Part) -> Adapter:
@@ -51,47 +55,53 @@ def adapter_of(part: Part) -> Adapter:
     return part.adapter
 
 
+def changed(part: Part, **values: Any) -> Part:
+    """The part with another adapter, which has these values."""
+    other = copy(part)
+    other.adapter, other.compared = replace(adapter_of(part), **values), {}
+    return other
+
+
 # --- the arguments of a class ---------------------------------------------------------------------
 
+Called = tuple[Part, Tensor]  # a part with what it needs to be called, and its result
 
-def result_of(part: Part) -> Tensor | None:
-    """The result for two reviews, in the first way in which the class can be made and called."""
+
+def in_a_way(part: Part) -> Called | None:
+    """The first way in which the class can be made and called, with the result for two reviews."""
     for way in adapter_of(part).entry.ways:
-        adapter_of(part).way = way
+        one = changed(part, way=way)
         with suppress(Exception):  # of the class, if this is not what its arguments are
-            y = call(part, net_of(part), *inputs(part, 3, 2))
+            y = call(one, net_of(one), *inputs(one, 3, 2))
             if isinstance(y, Tensor) and y.is_floating_point():
-                return y
+                return one, y
     return None
 
 
-def with_arguments(part: Part) -> Tensor | None:
-    """As result_of; required arguments of the class that the sheet does not know are found."""
-    adapter = adapter_of(part)
-    is_known = not adapter.entry.free or not isinstance(part.make, type)
-    if is_known or not unknown(part.make, adapter.entry.make):
-        return result_of(part)
+def with_arguments(part: Part) -> Called | None:
+    """As in_a_way; required arguments of the class that the sheet does not know are found."""
+    entry = adapter_of(part).entry
+    if not entry.free or not isinstance(part.make, type) or not unknown(part.make, entry.make):
+        return in_a_way(part)
     guesses = OF_MODEL if part.kind.is_model else OF_LAYER
-    for names in (unknown(part.make, adapter.entry.make), unknown(part.make, ())):
+    for names in (unknown(part.make, entry.make), unknown(part.make, ())):
         if 0 < len(names) <= MOST:
             for values in itertools.product(guesses, repeat=len(names)):
-                adapter.made_with = dict(zip(names, values, strict=True))
-                if (y := result_of(part)) is not None:
-                    return y
-    adapter.made_with = {}
+                made_with = dict(zip(names, values, strict=True))
+                if found := in_a_way(changed(part, made_with=made_with)):
+                    return found
     return None
 
 
-def in_either_type(part: Part) -> Tensor | None:
+def in_either_type(part: Part) -> Called | None:
     """As with_arguments, in float64 or else in float32, which stays the default type. A model is
     given vectors of the words if it raises an exception for tokens.
     """
     for takes_vectors in (False, True) if part.kind.is_model else (False,):
-        adapter_of(part).takes_vectors = takes_vectors
         for dtype in (torch.float64, torch.float32):
             torch.set_default_dtype(dtype)
-            if (y := with_arguments(part)) is not None:
-                return y
+            if found := with_arguments(changed(part, takes_vectors=takes_vectors)):
+                return found
     torch.set_default_dtype(torch.float64)
     return None
 
@@ -117,29 +127,24 @@ def rank_of(rule: Callable[[Part], object], part: Part, unsaid: tuple[str, ...] 
     return 3
 
 
-def settle(part: Part) -> None:
-    """Lets the part be called in the way, and be of the kind, that fit it best."""
+def settle(part: Part) -> Part:
+    """The part, called in the way, and of the kind, that fit it best."""
     entry = adapter_of(part).entry
     if not entry.is_tried:  # a decoder, which has one way
-        return
-    called = part.make
-    if isinstance(part.make, type):
-        called = partial(getattr(part.make, entry.method or "forward"), None)
+        return part
     candidates = []
-    for name in entry.rules:
+    for name in entry.kinds:
         one = as_kind(part.name, part.make, entry, KINDS[name], part.file, part.own)
-        adapter_of(one).masked = entry.masked and is_given_a_mask(entry, called)
         one.others = part.others
         candidates.append(one)
-    made = [in_either_type(candidate) is not None for candidate in candidates]
-    for one in candidates:
-        try_equal_widths(one)
-    is_callable = any(made) or any(in_either_type(one) is not None for one in candidates)
+    tried = [in_either_type(candidate) for candidate in candidates]
+    found = [one[0] if one else other for one, other in zip(tried, candidates, strict=True)]
+    candidates = [with_equal_widths(one) for one in found]
+    is_callable = any(tried) or any(in_either_type(one) for one in candidates)
     if not is_callable and (user := user_of(part, must_run=not entry.any_name)):
         reason = f"It is called by {user} with other arguments, and is checked there."
-        adapter_of(part).unchecked = reason
-        return
-    vars(part).update(vars(best_of(candidates, entry, called)))
+        return changed(part, unchecked=reason)
+    return best_of(candidates, entry)
 
 
 def user_of(part: Part, must_run: bool) -> str:
@@ -151,34 +156,37 @@ def user_of(part: Part, must_run: bool) -> str:
         if isinstance(other.make, type):
             with suppress(StudentError, NotChecked, Mistake):
                 is_tried = adapter_of(other).entry.is_tried
-                if must_run and is_tried and in_either_type(other) is None:
+                if must_run and is_tried and not in_either_type(other):
                     continue
                 if any(type(module) is part.make for module in net_of(other).modules()):
                     return other.name
     return ""
 
 
-def try_equal_widths(part: Part) -> None:
-    """Queries, keys and values have the same width, if the part raises an exception for others, and
-    its class has no arguments for both widths.
+def with_equal_widths(part: Part) -> Part:
+    """The part with queries, keys and values of the same width, if it raises an exception for
+    others, and its class has no arguments for both widths.
     """
     adapter = adapter_of(part)
     letters = {letter for _, one in part.arguments[:-1] for letter in one}
-    if "E" not in letters or adapter.entry.sizes or rank_of(rules.shape, part) >= 0:
-        return
+    if "E" not in letters or adapter.entry.sizes:
+        return part
+    for one in (part, *in_ways(part, adapter.entry.ways)):
+        if rank_of(rules.shape, one) >= 0:
+            return one
     hidden = SIZES["D"] if "F" not in letters else HIDDEN
-    for way in adapter.entry.ways:
-        adapter.way = way
-        if rank_of(rules.shape, part) >= 0:
-            return
-    adapter.widths = dict.fromkeys("DEF", hidden)
+    equal = changed(part, way=adapter.entry.ways[-1], widths=dict.fromkeys("DEF", hidden))
     wanted = adapter.entry.make
     asked = {wanted.get(meant(name, wanted) or "") for name in parameters_of(part.make)}
-    if {"D", "E"} <= asked and rank_of(reference, part) != 2:
-        adapter.widths = {}
+    is_wrong = {"D", "E"} <= asked and rank_of(reference, equal) != 2
+    return part if is_wrong else equal
 
 
-def best_of(candidates: list[Part], entry: Entry, called: Callable[..., object]) -> Part:
+def in_ways(part: Part, ways: list[Way]) -> list[Part]:
+    return [changed(part, way=way) for way in ways]
+
+
+def best_of(candidates: list[Part], entry: Entry) -> Part:
     """The candidate, with the way to call it, that most of the rules hold for, in their order.
 
     candidates: the same part for each kind that it may be. A rule is tried only for those ways that
@@ -186,13 +194,16 @@ def best_of(candidates: list[Part], entry: Entry, called: Callable[..., object])
     decide.
     """
     first = candidates[0]
+    called = first.make
+    if isinstance(first.make, type):
+        called = partial(getattr(first.make, entry.method or "forward"), None)
     ways = [way for way in entry.ways if not unknown(called, way.arguments)]
     ways = ways or [way for way in entry.ways if can_be_called(called, way)] or entry.ways
     if any("pad" in name for name in parameters_of(called)):
         ways = [way for way in ways if way.is_given_padding] or ways
     ways = [way for way in ways if is_as_others(way, called, first)] or ways
     ways = without_rare(first, ways)
-    left = [(part, way) for part in candidates for way in ways]
+    left = [one for part in candidates for one in in_ways(part, ways)]
     # a mask that may be True on words or on padding is not inverted by mistake
     meanings = {way.is_given_padding for way in ways if way.masks}
     unsaid = ("mask-inverted",) if len(meanings) > 1 else ()
@@ -204,16 +215,13 @@ def best_of(candidates: list[Part], entry: Entry, called: Callable[..., object])
         if len(left) == 1 or (rule is reference and max(ranks) == 3):
             break
         ranks = []
-        for part, way in left:
-            adapter_of(part).way = way
+        for part in left:
             ranks.append(rank_of(rule, part, unsaid))
             if rule is reference and ranks[-1] >= 2:  # the first kind with a known mistake
                 break
         left = [one for one, rank in zip(left, ranks, strict=False) if rank == max(ranks)]
-    part, way = left[0]
-    adapter_of(part).way = way
-    adapter_of(part).settled = True
-    return part
+    adapter_of(left[0]).settled = True
+    return left[0]
 
 
 def without_rare(part: Part, ways: list[Way]) -> list[Way]:
@@ -223,13 +231,10 @@ def without_rare(part: Part, ways: list[Way]) -> list[Way]:
     rare = [way for way in ways if way.if_raises]
     usual = [way for way in ways if not way.if_raises]
     if rare and usual:
-        best = {True: -1, False: -1}  # whether they are rare -> the highest rank
-        for way in (*usual, *rare):
-            adapter_of(part).way = way
-            is_rare = bool(way.if_raises)
-            best[is_rare] = max(best[is_rare], rank_of(rules.shape, part))
-        if best[True] > best[False]:
-            return rare
+        best, best_rare = (
+            max(rank_of(rules.shape, one) for one in in_ways(part, some)) for some in (usual, rare)
+        )
+        return rare if best_rare > best else usual
     return usual or rare
 
 
@@ -267,5 +272,5 @@ def notes(part: Part) -> Iterator[str]:
         yield f"Found: {adapter.way.says}."
     if entry.masked and any(way.masks for way in entry.ways) and not adapter.masked:
         yield "It is given no mask and no lengths: padding was not checked."
-    if len(entry.rules) > 1:
+    if len(entry.kinds) > 1:
         yield f"Checked as {part.kind.name}."

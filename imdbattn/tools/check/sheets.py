@@ -24,7 +24,7 @@ from imdbattn.tools.check.tables import SIGNATURES
 FOLDER = Path(__file__).parent / "sheets"
 OWN = sorted(file.stem for file in FOLDER.glob("*.yaml"))
 KEYS = {
-    *("names", "rules", "signature", "make", "calls", "method", "sizes", "needs"),
+    *("names", "kind", "signature", "make", "calls", "method", "sizes", "needs"),
     *("unless", "masked", "change", "stub", "any_name", "also", "optional", "without_words"),
     *("attributes", "free", "other_pooling"),
 }
@@ -62,11 +62,11 @@ def meant(name: str, wanted: Iterable[str]) -> str | None:
 
 @dataclass
 class Entry:
-    """What a sheet asks for. Several rules: the first kind that the solution agrees with."""
+    """What a sheet asks for. Several kinds: the first one that the solution agrees with."""
 
     name: str
     names: list[str]  # patterns of the names that it may have
-    rules: list[str]
+    kinds: list[str]
     signature: str
     ways: list[Way]
     make: dict[str, str] = field(default_factory=dict)
@@ -134,16 +134,16 @@ class Entry:
     @property
     def is_tried(self) -> bool:
         """Whether there may be several ways to call it; a decoder has one."""
-        return not {"Decoder", "Seq2Seq"} & {*self.rules}
+        return not {"Decoder", "Seq2Seq"} & {*self.kinds}
 
     @property
     def is_compared_in_batches(self) -> bool:
         """Whether reviews alone and in a batch tell its ways apart."""
-        return bool({"Model", "PositionalEncoding"} & {*self.rules})
+        return bool({"Model", "PositionalEncoding"} & {*self.kinds})
 
     @property
     def is_module(self) -> bool:
-        return "(" in SIGNATURES[self.rules[0]].partition(":")[0] or bool(self.make)
+        return "(" in SIGNATURES[self.kinds[0]].partition(":")[0] or bool(self.make)
 
     def agreement(self, thing: Any) -> int:
         """The number of the arguments of the class or function whose names are the sheet's."""
@@ -201,8 +201,8 @@ def read(name: str, file: Path) -> Sheet:
 def entry_of(sheet: str, part: str, keys: Any) -> Entry:
     """Raises UserError for what is missing or not known, by name."""
     where = f"{sheet}: {part}"
-    if not isinstance(keys, dict) or not {"rules", "calls"} <= keys.keys():
-        raise UserError(f"{where} needs rules and calls")
+    if not isinstance(keys, dict) or not {"kind", "calls"} <= keys.keys():
+        raise UserError(f"{where} needs kind and calls")
     if unknown := sorted(keys.keys() - KEYS):
         raise UserError(f"{where} has the key {unknown[0]!r}, which is none of {sorted(KEYS)}")
     for key in ("names", "needs", "unless", "also"):  # one pattern, or a list of them
@@ -211,9 +211,9 @@ def entry_of(sheet: str, part: str, keys: Any) -> Entry:
     for key in ("make", "sizes"):
         if not isinstance(keys.get(key) or {}, dict):
             raise UserError(f"{where}: {key} is names with what is given for them")
-    rules = keys["rules"] if isinstance(keys["rules"], list) else [keys["rules"]]
-    if wrong := [rule for rule in rules if rule not in SIGNATURES]:
-        raise UserError(f"{where}: there are no rules {wrong[0]!r}; {', '.join(SIGNATURES)}")
+    kinds = keys["kind"] if isinstance(keys["kind"], list) else [keys["kind"]]
+    if wrong := [kind for kind in kinds if kind not in SIGNATURES]:
+        raise UserError(f"{where}: there is no kind {wrong[0]!r}; {', '.join(SIGNATURES)}")
     calls = keys["calls"] if isinstance(keys["calls"], list) else [keys["calls"]]
     ways = []
     for call in calls:
@@ -231,11 +231,11 @@ def entry_of(sheet: str, part: str, keys: Any) -> Entry:
         patterns += [*way.arguments]
     for pattern in patterns:
         require_pattern(where, str(pattern))
-    others = {k: v for k, v in keys.items() if k not in ("rules", "calls", "names", "signature")}
+    others = {k: v for k, v in keys.items() if k not in ("kind", "calls", "names", "signature")}
     for key in ("make", "sizes"):
         others[key] = {k: str(v) for k, v in (others.get(key) or {}).items()}
     signature = keys.get("signature", part)
-    return Entry(part, keys.get("names", [re.escape(part)]), rules, signature, ways, **others)
+    return Entry(part, keys.get("names", [re.escape(part)]), kinds, signature, ways, **others)
 
 
 def require_pattern(where: str, pattern: str) -> None:
