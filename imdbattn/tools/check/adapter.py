@@ -41,8 +41,6 @@ class Adapter:
     sizes: dict[str, int] = field(default_factory=dict, init=False)
     asked: set[str] = field(default_factory=set, init=False)
     vectors_VD: Tensor | None = field(default=None, init=False)
-    # of the latest call: the tensors that were given by name, and copies from before it
-    latest: list[tuple[str, Tensor, Tensor]] = field(default_factory=list, init=False)
 
     @property
     def given(self) -> list[str]:
@@ -91,8 +89,6 @@ class Adapter:
                 names["tokens"] = self.vectors_VD[names["tokens"]]
             given, named = arguments_of(parameters, self.way.arguments, names)
             named |= {name: value for name, value in more.items() if name in parameters}
-            everything = [*zip(parameters, given, strict=False), *named.items()]
-            self.latest = [(k, x, x.clone()) for k, x in everything if isinstance(x, Tensor)]
             y = called(*given, **named)
             if isinstance(y, tuple) and self.way.result == "y":
                 y = y[0]

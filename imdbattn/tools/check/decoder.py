@@ -88,26 +88,18 @@ class Decoding:
         self.vocabulary = min(sizes)
         words = torch.arange(REVIEWS * WORDS).view(REVIEWS, WORDS) * 7 + 2
         self.source_BT = words % self.vocabulary
-        self.find_constant()
-
-    def find_constant(self) -> None:
-        """Finds the constant of the file, such as SEQ_LENGTH, that is the number of steps, if the
-        model decodes so many and cannot decode fewer.
-        """
-        try:
-            student(self.once)
-        except StudentError:
-            for name, value in self.part.own.items():
-                if isinstance(value, int) and value > STEPS and LENGTH.fullmatch(name):
-                    self.constant = name
-                    with suppress(StudentError):
-                        student(self.once)
-                        return
-            self.constant = ""
+        lengths = [name for name, x in self.part.own.items() if isinstance(x, int) and x > STEPS]
+        for name in ("", *filter(LENGTH.fullmatch, lengths), ""):
+            self.constant = name
+            with suppress(StudentError):
+                student(self.once)
+                break
 
     @contextmanager
     def steps_of(self, tokens_BS: Tensor) -> Iterator[None]:
-        """The constant is the number of these steps within a with block."""
+        """Within a with block, the constant of the file, such as SEQ_LENGTH, is the number of these
+        steps, if the model decodes so many and cannot decode fewer.
+        """
         before = self.part.own.get(self.constant)
         try:
             if self.constant:

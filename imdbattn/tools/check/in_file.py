@@ -9,8 +9,8 @@ from torch import nn
 
 from imdbattn.errors import UserError, in_line
 from imdbattn.tools.check.kinds import KINDS
-from imdbattn.tools.check.numbers import Mistake, NotChecked, StudentError, normal, same
-from imdbattn.tools.check.part import CLASSES, WIDTH, Own, Part, call, inputs, net_of
+from imdbattn.tools.check.numbers import Mistake, NotChecked, StudentError
+from imdbattn.tools.check.part import CLASSES, Own, Part, call, inputs, net_of
 from imdbattn.tools.check.settling import as_kind, changed, in_either_type
 from imdbattn.tools.check.sheets import (
     OWN,
@@ -24,8 +24,6 @@ from imdbattn.tools.check.sheets import (
 )
 from imdbattn.tools.check.source import loaded
 from imdbattn.tools.check.tables import PARTS
-
-LAYERS = ["ResidualLayer", "PlainLayer"]
 
 
 def sheet_of(own: Own, names: Mapping[str, str], sheet: str | None) -> Sheet | None:
@@ -44,21 +42,12 @@ def sheet_of(own: Own, names: Mapping[str, str], sheet: str | None) -> Sheet | N
             taken = [thing for _, _, thing in matches(page, own)] if page else []
             if any(models_of(own, taken, entry, "", anywhere=False)):
                 return other
-    for other in () if plain or page else map(load, OWN):
-        entry = layer_entry(other)
-        if entry and any(layers_of(own, entry, "", anywhere=False)):
-            return other
     return page
 
 
 def model_entry(sheet: Sheet) -> Entry | None:
     """What the sheet says about models under any name."""
     return next((e for e in sheet.entries if e.any_name and e.kinds == ["Model"]), None)
-
-
-def layer_entry(sheet: Sheet) -> Entry | None:
-    """What the sheet says about layers of which it is not known whether they are residual."""
-    return next((e for e in sheet.entries if e.any_name and e.kinds[:2] == LAYERS), None)
 
 
 def parts_of(
@@ -107,13 +96,9 @@ def find(own: Own, file: str, names: Mapping[str, str]) -> list[Part]:
 def with_those_tried(
     sheet: Sheet, found: list[Match], own: Own, file: str, anywhere: bool = False
 ) -> list[Match]:
-    """What is found, with the classes that are models whatever their arguments' names are; layers
-    under any name, if nothing is found.
-    """
+    """What is found, with the classes that are models whatever their arguments' names are."""
     found = [one for one in found if not is_base(*one, own, file)]
     entry = model_entry(sheet)
-    if not found and (layer := layer_entry(sheet)):
-        found = [(layer, name, own[name]) for name in layers_of(own, layer, file, anywhere)]
     if entry is None:
         return found
     layers = {id(thing) for one, _, thing in found if one.any_name and one is not entry}
@@ -159,23 +144,6 @@ def models_of(own: Own, taken: list[Any], entry: Entry, file: str, anywhere: boo
         found = in_either_type(as_kind(name, thing, entry, KINDS["Model"], file, own))
         if found and found[1].ndim == 2 and found[1].shape[1] in (2, CLASSES):
             yield name
-
-
-def layers_of(own: Own, entry: Entry, file: str, anywhere: bool) -> Iterator[str]:
-    """The names of the file's classes whose results are as wide as their input, and in which words
-    have an effect on each other.
-    """
-    for name, thing in modules_of(own, [], anywhere):
-        found = in_either_type(as_kind(name, thing, entry, KINDS[entry.kinds[0]], file, own))
-        if found is None:
-            continue
-        part, y = found
-        x_BTD, mask_BT = inputs(part, 3, 2)
-        if y.shape == x_BTD.shape:
-            x_BTD[:, 0] += normal(WIDTH, seed=3)
-            z = call(part, net_of(part), x_BTD, mask_BT)
-            if not same(y[0, 1], z[0, 1], 1e-6):
-                yield name
 
 
 def unmatched(parts: list[Part], own: Own, entry: Entry, file: str) -> Iterator[tuple[str, str]]:

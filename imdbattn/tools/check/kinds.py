@@ -467,9 +467,8 @@ class Layer(Formula):
             raise mistake("input-not-added", y, what="attention", fix=part.change("no-skip"))
 
     def computed_inside(self, net: nn.Module) -> tuple[list[Binding], bool]:
-        """The bindings of a layer that computes attention itself, with the mistakes of that."""
+        """The bindings of a layer that computes attention itself."""
         found: list[Binding] = []
-        wrong: list[Binding] = []
         of_layer = [
             (one, norm)
             for pieces in readings(net)
@@ -482,16 +481,7 @@ class Layer(Formula):
             names = partial(layer_names, norm=norm, g=one.rest[0])
             right = partial(attention_of, one, heads, table.steps)
             found.append(Binding(partial(names, right)))
-            for finding, text, steps in table.variants if len(wrong) < MOST_INSIDE else ():
-                if finding not in NOT_INSIDE:
-                    inside = partial(attention_of, one, heads, table.steps | steps)
-                    wrong.append(Binding(partial(names, inside), finding, text))
-        return found + wrong, bool(found)
-
-
-MOST_INSIDE = 700  # mistakes of attention in a layer that are tried
-# Of attention alone: in a layer they are right, or cannot be told.
-NOT_INSIDE = ("skip-in-attention", "no-output-projection", "no-attention", "one-head")
+        return found, bool(found)
 
 
 def layer_names(attention: Call, x: Tensor, m: Tensor, norm: Call, g: Call) -> Names:
@@ -599,33 +589,6 @@ def as_vector(one: Linear) -> Call:
 
 class AdditiveAttention(Additive):
     v = "w"
-
-    def of_pair(
-        self, part: Part, w: Linear, u: Linear, rest: list[Linear], pieces: list[Linear]
-    ) -> Iterator[Binding]:
-        """Also the mistakes of scores from the values."""
-        for one in super().of_pair(part, w, u, rest, pieces):
-            yield one
-            for average, text in EXCHANGED.items():
-                names = partial(scored_by_values, one.names, average)
-                if one.finding == "":
-                    yield Binding(names, "arguments-exchanged", text)
-
-
-EXCHANGED = {
-    "v": "The scores are computed from the values, not from the keys.",
-    "k": "Keys and values are exchanged.",
-}
-
-
-def scored_by_values(names: Call, average: str, *given: Tensor) -> Names:
-    """The names of the formula if W_k is applied to the values.
-
-    average: "v" if the values are averaged, "k" if the keys are.
-    """
-    q, k, v, m = given
-    found: Names = names(q, v, v if average == "v" else k, m)
-    return found
 
 
 class Bilinear(Scores):

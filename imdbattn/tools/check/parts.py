@@ -19,7 +19,7 @@ from imdbattn.tools.check.in_file import (
 from imdbattn.tools.check.kinds import KINDS
 from imdbattn.tools.check.part import Own, Part, Rule
 from imdbattn.tools.check.report import Message, Result, result_of
-from imdbattn.tools.check.running import explain, run
+from imdbattn.tools.check.running import finding_of, run
 from imdbattn.tools.check.settling import notes, settle
 from imdbattn.tools.check.sheets import Sheet, choose, load
 from imdbattn.tools.check.tables import PARTS
@@ -46,7 +46,7 @@ def check(file: str, names: Mapping[str, str], sheet: str | None = None) -> Iter
         yield {"error": str(error)}
         return
     except (Exception, SystemExit) as error:
-        yield {"result": result_of("file", "import", False, *explain(error, "file", file))}
+        yield {"result": result_of("file", "import", False, *finding_of(error, "file", file))}
         yield {"done": True}
         return
     yield {"near": {} if page else similar(own, parts, names)}

@@ -111,11 +111,6 @@ def unchanged(part: Part) -> None:
                 raise mistake("changes-its-input", before[name], after, name=part.name_of(name))
             reason = f"Its argument {part.name_of(name)} is changed in place"
             raise NotChecked(f"{reason}; a caller does not need it again.")
-    # a mask that the sheet computes for the call, such as ~mask
-    for name, after, copy in part.adapter.latest if part.adapter else ():
-        is_given = any(after is x for x in given)
-        if not is_given and after.dtype == torch.bool and not torch.equal(copy, after):
-            raise mistake("changes-its-input", copy, after, name=name)
 
 
 def padding(part: Part) -> None:

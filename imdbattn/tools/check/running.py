@@ -1,4 +1,4 @@
-"""How rules are run, and how an exception of the student's code is explained."""
+"""How rules are run, and the finding for an exception of the student's code."""
 
 import traceback
 from collections.abc import Callable, Iterator
@@ -58,7 +58,7 @@ def attempt(rule: Rule, part: Part, failed: set[str]) -> tuple[Any, ...]:
     except NotChecked as error:
         return None, None, str(error)
     except StudentError as error:
-        return False, *explain(error.args[0], part.name, part.file, part.shown)
+        return False, *finding_of(error.args[0], part.name, part.file, part.shown)
     except Exception as error:  # of the checker itself
         reason = (
             f"{rule.name} was not checked: the checker raised {type(error).__name__}:"
@@ -67,7 +67,9 @@ def attempt(rule: Rule, part: Part, failed: set[str]) -> tuple[Any, ...]:
         return None, "not-checked", reason
 
 
-def explain(error: BaseException, part: str, file: str, signature: str | None = None) -> list[str]:
+def finding_of(
+    error: BaseException, part: str, file: str, signature: str | None = None
+) -> list[str]:
     """The finding for an exception of the student's code."""
     values = {
         "part": part,
