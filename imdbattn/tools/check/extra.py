@@ -1,12 +1,10 @@
-"""Rules that sheets add: lengths of each query, no lengths, other masks, and other sizes."""
+"""Rules that sheets add: lengths of each query, no lengths, and bilinear scores."""
 
 import torch
-from torch import nn
 
-from imdbattn.errors import in_line
 from imdbattn.tools.check.context import bilinear
 from imdbattn.tools.check.numbers import NotChecked, StudentError, mistake, same
-from imdbattn.tools.check.part import IN_SHEETS, Part, Rule, call, inputs, net_of, normal, student
+from imdbattn.tools.check.part import Part, Rule, call, inputs, net_of
 
 
 def given_lengths(part: Part, *values: list[int] | int) -> list[torch.Tensor]:
@@ -58,36 +56,9 @@ def none(part: Part) -> None:
         raise mistake("none-hides-words", found, right)
 
 
-def any_mask(part: Part) -> None:
-    """The mask may be True on any keys, not only on the first ones."""
-    q, k, v, _ = inputs(part, 3, 3)
-    mask = torch.tensor([[True, False, True], [False, True, True]])[:, None]
-    found = call(part, net_of(part), q, k, v, mask)
-    right = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-    if not same(found, right):
-        raise mistake("mask-as-length", found, right)
-
-
-def sizes(part: Part) -> None:
-    """Queries, keys and values may have sizes of their own."""
-    adapter = part.adapter
-    assert adapter is not None
-    widths = {"query_width": 5, "key_width": 6, "value_width": 7}
-    module = student(adapter.build, part.make, part.sizes | IN_SHEETS | widths)
-    adapter.attach(module)
-    given = [normal(2, 3, width) for width in widths.values()]
-    try:
-        call(part, module.eval(), *given, inputs(part, 3, 3)[-1])
-    except StudentError as error:
-        reason = in_line(error.args[0], None)
-        raise mistake("sizes-exchanged", error=reason, **widths) from error
-
-
 NEEDED = ("repeatable", "reference")
 EXTRA = {  # by the name in a sheet
     "lengths-of-queries": Rule("lengths-of-queries", of_queries, NEEDED),
     "no-lengths": Rule("no-lengths", none, NEEDED),
     "bilinear": Rule("bilinear", bilinear, NEEDED),
-    "any-mask": Rule("any-mask", any_mask, NEEDED),
-    "sizes": Rule("sizes", sizes, NEEDED),
 }

@@ -467,8 +467,9 @@ class Layer(Formula):
             raise mistake("input-not-added", y, what="attention", fix=part.change("no-skip"))
 
     def computed_inside(self, net: nn.Module) -> tuple[list[Binding], bool]:
-        """The bindings of a layer that computes attention itself."""
+        """The bindings of a layer that computes attention itself, with the mistakes of that."""
         found: list[Binding] = []
+        wrong: list[Binding] = []
         of_layer = [
             (one, norm)
             for pieces in readings(net)
@@ -481,7 +482,16 @@ class Layer(Formula):
             names = partial(layer_names, norm=norm, g=one.rest[0])
             right = partial(attention_of, one, heads, table.steps)
             found.append(Binding(partial(names, right)))
-        return found, bool(found)
+            for finding, text, steps in table.variants if len(wrong) < MOST_INSIDE else ():
+                if finding not in NOT_INSIDE:
+                    inside = partial(attention_of, one, heads, table.steps | steps)
+                    wrong.append(Binding(partial(names, inside), finding, text))
+        return found + wrong, bool(found)
+
+
+MOST_INSIDE = 700  # mistakes of attention in a layer that are tried
+# Of attention alone: in a layer they are right, or cannot be told.
+NOT_INSIDE = ("skip-in-attention", "no-output-projection", "no-attention", "one-head")
 
 
 def layer_names(attention: Call, x: Tensor, m: Tensor, norm: Call, g: Call) -> Names:
