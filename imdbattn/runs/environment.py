@@ -145,29 +145,34 @@ def environment() -> Plain:
     }
 
 
-@functools.cache
-def git_commit() -> str | None:
-    """Returns the commit of this checkout, with + if files were changed; None in an installed
-    package or without git.
+def git(*arguments: str) -> str | None:
+    """Returns what a command of git prints about this checkout; None in an installed package,
+    without git, or if the command fails.
+
+    Git takes no lock, which a run that is killed would leave behind.
     """
     if not (PACKAGE.parent / ".git").exists() or shutil.which("git") is None:
         return None
-    describe = ["describe", "--always", "--exclude=*", "--abbrev=40", "--dirty=+"]
-    command = ["git", "-C", str(PACKAGE), *describe]
+    command = ["git", "--no-optional-locks", "-C", str(PACKAGE.parent), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.stdout.strip() or None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+@functools.cache
+def git_commit() -> str | None:
+    """Returns the commit of this checkout, with + if files were changed; None as in `git`."""
+    commit = git("rev-parse", "HEAD")
+    changed = git("status", "--porcelain", "--untracked-files=no")
+    return commit and commit + "+" * bool(changed)
 
 
 @functools.cache
 def uncommitted() -> bool | None:
     """Returns whether conf/ or imdbattn/ of this checkout has changed or untracked files, so that
-    `git_commit` does not describe the code; None as in `git_commit`.
+    `git_commit` does not describe the code; None as in `git`.
     """
-    if git_commit() is None:
-        return None
-    command = ["git", "-C", str(PACKAGE.parent), "status", "--porcelain", "--", "conf", "imdbattn"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return bool(done.stdout.strip()) if done.returncode == 0 else None
+    changed = git("status", "--porcelain", "--", "conf", "imdbattn")
+    return None if changed is None else bool(changed)
 
 
 def processor() -> str | None:
