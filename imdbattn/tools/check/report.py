@@ -65,7 +65,8 @@ class Outcome:
         if "result" in message:
             self.results.append(message["result"])
         else:
-            vars(self).update(message)
+            for name, value in message.items():
+                setattr(self, name, value)
 
     def require(self, parts: Iterable[str]) -> None:
         """Adds a finding for each of these parts that the file does not have, if it could be

@@ -41,12 +41,16 @@ MOST = 3  # arguments that are tried
 
 def as_kind(name: str, make: Any, entry: Entry, kind: Kind, file: str, own: Own) -> Part:
     """A class or function as a part of this kind, called in the first of the sheet's ways."""
-    called = make
-    if isinstance(make, type):
-        called = partial(getattr(make, entry.method or "forward"), None)
-    is_masked = entry.masked and (not entry.is_tried or is_given_a_mask(entry, called))
+    is_masked = entry.masked and (not entry.is_tried or is_given_a_mask(entry, called(make, entry)))
     adapter = Adapter(entry, kind.signature, entry.ways[0], is_masked)
     return Part(name, make, kind, file, own, adapter)
+
+
+def called(make: Any, entry: Entry) -> Callable[..., Any]:
+    """A function, or the method of a class that is called, without self."""
+    if not isinstance(make, type):
+        return make
+    return partial(getattr(make, entry.method or "forward"), None)
 
 
 def adapter_of(part: Part) -> Adapter:
@@ -194,14 +198,12 @@ def best_of(candidates: list[Part], entry: Entry) -> Part:
     decide.
     """
     first = candidates[0]
-    called = first.make
-    if isinstance(first.make, type):
-        called = partial(getattr(first.make, entry.method or "forward"), None)
-    ways = [way for way in entry.ways if not unknown(called, way.arguments)]
-    ways = ways or [way for way in entry.ways if can_be_called(called, way)] or entry.ways
-    if any("pad" in name for name in parameters_of(called)):
+    function = called(first.make, entry)
+    ways = [way for way in entry.ways if not unknown(function, way.arguments)]
+    ways = ways or [way for way in entry.ways if can_be_called(function, way)] or entry.ways
+    if any("pad" in name for name in parameters_of(function)):
         ways = [way for way in ways if way.is_given_padding] or ways
-    ways = [way for way in ways if is_as_others(way, called, first)] or ways
+    ways = [way for way in ways if is_as_others(way, function, first)] or ways
     ways = without_rare(first, ways)
     left = [one for part in candidates for one in in_ways(part, ways)]
     # a mask that may be True on words or on padding is not inverted by mistake
