@@ -43,7 +43,7 @@ from imdbattn.tools.faithfulness.scores import (
     change_from_zero,
     predicted,
 )
-from imdbattn.tools.faithfulness.summary import FEWEST_REVIEWS, estimated, wrong_sign
+from imdbattn.tools.faithfulness.summary import FEWEST_REVIEWS, estimated
 from tests.marks import slow
 
 from .. import nets
@@ -376,11 +376,6 @@ def test_few_reviews_and_undefined_values_do_not_show_a_difference():
     ] == [True, False]
 
 
-def test_the_share_of_wrong_signs_omits_words_without_a_sign():
-    assert wrong_sign([1, -1, 0, 2, -3], [1, 1, 1, 0, -1]) == pytest.approx(1 / 3)
-    assert np.isnan(wrong_sign([0], [1]))
-
-
 def test_edited_words_are_those_replaced_or_deleted():
     original, edited = (
         ["a", "bad", "film", "of", "a", "story"],
@@ -413,35 +408,3 @@ def test_value_zeroing_of_a_masked_word_changes_nothing(settings):
             more_BQK[0, : len(own_BQK[0]), :length], own_BQK[0], rtol=1e-3, atol=1e-5
         )
         torch.testing.assert_close(own_BQK.sum(-1), torch.ones(own_BQK.shape[:2]))
-
-
-def test_the_smooth_form_is_the_mean_over_noise_that_is_the_same_for_a_word_and_all_networks(
-    settings, monkeypatch
-):
-    net = nets.net(settings, "residual", classes=2)
-    batch = nets.batch(net, [[5, 6, 5, 7], [5, 8]])
-    label_B, gradient, own = (
-        predicted(net, batch),
-        SCORES["gradient"][1],
-        score("gradient", net, batch),
-    )
-    one_BT, two_BT = scores.smoothed(gradient, [net, net], batch, label_B, 0)
-    assert torch.equal(one_BT, two_BT)
-    assert not torch.allclose(one_BT, own)
-    assert one_BT[0, 0] == one_BT[0, 2]
-    assert torch.equal(score("gradient", net, batch), own)  # the noise is gone
-    monkeypatch.setattr(scores, "NOISE", 0)
-    torch.testing.assert_close(scores.smoothed(gradient, [net], batch, label_B, 0)[0], own)
-
-
-def test_complexity_rises_from_one_important_word_to_evenly_spread_scores():
-    one, spread = np.array([0.0] * 9 + [1.0]), np.linspace(0, 1, 10)
-    before = -0.9 * np.log(0.9) - 0.1 * np.log(0.1)
-    assert scores.rise_of_complexity(one, spread) == pytest.approx(np.log(10) / before - 1)
-    assert scores.rise_of_complexity(spread, spread) == 0
-    for equal in (
-        np.zeros(5),
-        np.zeros(0),
-        np.array([0.2, 0.2, np.nextafter(np.float32(0.2), np.float32(1))], np.float32),
-    ):
-        assert np.isnan(scores.rise_of_complexity(equal, spread))

@@ -128,18 +128,12 @@ def test_an_interrupted_command_keeps_what_it_has_measured(runs, measured, shell
         wait_for(lambda: len(list(out.rglob("*.parquet"))) > 3)
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 130
-        assert (
-            process.stderr.read().splitlines()[-1]
-            == f"stopped; the same command continues what is in {out}"
-        )
+        assert f"stopped; the same command continues what is in {out}" in process.stderr.read()
     files = {file: file.stat().st_mtime_ns for file in out.rglob("*.parquet")}
     assert not list(out.rglob("*.tmp"))
     assert shell("faithfulness", f"runs={runs}", f"out={out}", *SMALL).returncode == 0
     assert all(file.stat().st_mtime_ns == time for file, time in files.items())
-    found, whole = summary(out), summary(measured[0])
-    for one in (found, whole):
-        one["numbers"] = [row for row in one["numbers"] if row["measure"] != "speed"]
-    assert found == whole
+    assert summary(out) == summary(measured[0])
 
 
 def test_on_the_order_probe_the_true_words_are_known(trained, world, shell, tmp_path):

@@ -131,6 +131,10 @@ class ReviewPredictor(Predictor):
         reviews = Ragged(
             torch.from_numpy(ids), torch.from_numpy(offsets), labels_N, np.arange(len(labels_N))
         )
+        return self.batches_of_split(reviews, multiple)
+
+    def batches_of_split(self, reviews: Ragged, multiple: int = 1) -> Batches:
+        """Returns batches as the model reads them, with the words before each word for phrases."""
         if self.cfg.model.phrases:
             from imdbattn.data.phrases import with_words_before
 

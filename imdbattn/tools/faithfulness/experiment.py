@@ -7,7 +7,7 @@ Shape suffixes: B reviews of a batch, N reviews, T positions, S shares of the wo
 import copy
 import hashlib
 import json
-import time
+import warnings
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -38,9 +38,9 @@ from imdbattn.tasks.task import settings_of
 from imdbattn.tools.faithfulness import erasure, scores
 from imdbattn.tools.faithfulness.edited_pairs import Pair, edited_words, read_pairs
 from imdbattn.tools.faithfulness.settings import Faithfulness
-from imdbattn.tools.faithfulness.summary import Summary, Tables, spearman, summarize
+from imdbattn.tools.faithfulness.summary import Summary, Tables, summarize
 
-VERSION = 4  # of the measurements; increment it when they change
+VERSION = 5  # of the measurements; increment it when they change
 BATCH_POSITIONS = 8_192  # of a batch
 
 # name -> an element for each review of a batch
@@ -145,7 +145,7 @@ class Subject:
             raise UserError(
                 f"its model is a {type(self.net).__name__}, not an imdbattn.nn.Classifier"
             )
-        self.batches = Batches(self.corpus.splits[cfg.split], **self.predictor.batch_options)
+        self.batches = self.predictor.batches_of_split(self.corpus.splits[cfg.split])
         order_N = np.random.default_rng(cfg.seed).permutation(len(self.batches))
         self.chosen_N = order_N[: cfg.reviews]
         scores.see(self.net, self.batches[0, self.chosen_N[:1]])  # raises UserError
@@ -232,19 +232,14 @@ class Subject:
         return scores_BT
 
     def explained(self, name: str, batch: Batch) -> Columns:
-        """Returns the scores of the words, the seconds that they took, and their evaluation by
-        erasure and known rationales.
-        """
-        start = time.perf_counter()
+        """Returns the scores of the words, and their evaluation by erasure and known rationales."""
         scores_BT = self.score(name, batch, self.texts if name in self.own else ())
-        seconds = (time.perf_counter() - start) / len(scores_BT)
         label_B = scores.predicted(self.net, batch)
         ranks_BT = erasure.ranks(scores_BT, batch)
         erased_BS, kept_BS = erasure.erase(self.net, batch, ranks_BT, self.cfg.shares)
         lengths = batch.lengths_B.tolist()
         columns: Columns = {
             "right": label_B == batch.labels_B,
-            "seconds": [seconds] * len(lengths),
             "scores": [
                 scores_T[:length].tolist()
                 for scores_T, length in zip(scores_BT, lengths, strict=True)
@@ -252,10 +247,6 @@ class Subject:
             "comprehensiveness": erased_BS,
             "sufficiency": kept_BS,
         }
-        if name == "integrated_gradients":
-            change_B = scores.change_from_zero(self.net, batch, label_B)
-            missed_B = (scores_BT.sum(1) - change_B).abs()
-            columns["incompleteness"] = missed_B / change_B.abs().clamp(min=1e-6)
         if self.negation is not None:
             true_BT = erasure.true_words(batch, self.negation)
             columns["auprc"] = erasure.average_precision(ranks_BT, true_BT)
@@ -264,30 +255,18 @@ class Subject:
     def correlated(self, name: str, stages: Mapping[str, Classifier], batch: Batch) -> Columns:
         """Returns rank correlations with the scores of each randomized network, for the label that
         the trained one predicts.
-
-        efficient, smooth: the forms of Hedström et al. 2024 for the network whose weights are all
-        random, see `scores.rise_of_complexity` and `scores.smoothed`. Scores that take long have no
-        smooth form.
         """
         label_B = scores.predicted(self.net, batch)
         score = scores.SCORES[name][1]
-
-        def compared(compare: Callable[..., float], *both: Tensor) -> list[float]:
-            rows = zip(*both, batch.lengths_B.tolist(), strict=True)
-            return [
-                compare(one_T[:length].numpy(), other_T[:length].numpy())
-                for one_T, other_T, length in rows
-            ]
-
         trained_BT = score(self.net, batch, label_B)
+        lengths = batch.lengths_B.tolist()
         columns: Columns = {}
         for stage, net in stages.items():
             other_BT = score(net, batch, label_B)
-            columns[stage] = compared(spearman, trained_BT, other_BT)
-        columns["efficient"] = compared(scores.rise_of_complexity, trained_BT, other_BT)
-        if name not in scores.COSTLY:
-            both = scores.smoothed(score, (self.net, net), batch, label_B, self.cfg.seed)
-            columns["smooth"] = compared(spearman, *both)
+            columns[stage] = [
+                spearman(own_T[:length], other_T[:length])
+                for own_T, other_T, length in zip(trained_BT, other_BT, lengths, strict=True)
+            ]
         return columns
 
     def measurements_of_pairs(
@@ -381,6 +360,14 @@ class Subject:
         for measurement in self.measurements:
             tables[measurement.name] = pq.read_table(self.folder / measurement.file)
         return tables
+
+
+def spearman(first_T: Tensor, second_T: Tensor) -> float:
+    """Returns the rank correlation; NaN for fewer than two words, or if all scores are equal."""
+    from scipy.stats import spearmanr
+
+    with warnings.catch_warnings(action="ignore"):  # of NaN
+        return float(spearmanr(first_T, second_T).statistic)
 
 
 def in_order(values: Sequence[object], order: Iterable[int]) -> list[object]:

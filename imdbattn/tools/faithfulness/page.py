@@ -73,7 +73,7 @@ def measure_sections(summary: Summary) -> list[Section]:
             by_score = pivoted(title, rows)
             short = () if folded else by_score
             sections.append(Section(title, text, by_score, short=short, folded=folded))
-        folded |= name == "incompleteness"
+        folded |= name == "randomized"
     return sections
 
 
@@ -108,8 +108,6 @@ def pivoted(title: str, rows: Sequence[MeasuredNumber]) -> Table:
         numbers = sorted({row["reviews"] for row in rows if row["about"] == about})
         reviews = f"{numbers[0]:,}" + f" to {numbers[-1]:,}" * (len(numbers) > 1)
         table.append([shown(about), reviews, *(cells.get((about, rung), "") for rung in rungs)])
-    if all(row["measure"] == "speed" for row in rows):  # a number of each seed
-        table = [[line[0], *line[2:]] for line in table]
     return table
 
 
@@ -120,9 +118,7 @@ def shown(about: str) -> str:
 
 
 def number(value: float, sign: str = "") -> str:
-    """Returns a number with three decimals; from 10 on without. sign: "+" writes it."""
-    if abs(value) >= 10:
-        return shared.count(value)
+    """Returns a number with three decimals. sign: "+" writes it."""
     return f"{round(value, 3) + 0.0:{sign}.3f}".replace("-", "−")  # + 0.0: no −0.000
 
 
@@ -131,7 +127,7 @@ def cell(row: MeasuredNumber) -> str:
     text = number(row["mean"])
     if row["few"]:
         return f"{text} (too few reviews)"
-    if row["measure"] == "speed" or row["interval"] is None:
+    if row["interval"] is None:
         return text
     low, high = map(number, row["interval"])
     return f"{text} ({low} to {high})"
@@ -194,26 +190,12 @@ def is_above(claim: Claim, attention: Claim | None) -> bool:
     return bool(claim["interval"][0] > attention["interval"][1])
 
 
-Means = dict[tuple[str, str], float]  # (score, rung) -> mean
-
-
-def means_of(rows: Sequence[MeasuredNumber], measure: str) -> Means:
-    """Returns the means of one measure."""
-    return {(row["about"], row["rung"]): row["mean"] for row in rows if row["measure"] == measure}
-
-
-def order_by(means: Means, score: str) -> str:
-    """Returns the rungs from the highest to the lowest mean of one score."""
-    ordered = sorted((-mean, rung) for (name, rung), mean in means.items() if name == score)
-    return " > ".join(rung for _, rung in ordered)
-
-
 def sentences(summary: Summary) -> list[str]:
-    """Returns what a reader of the tables could miss: attention beside the best scores, changed
-    orders, failed tests.
+    """Returns what a reader of the tables could miss: attention beside the best scores, and failed
+    tests.
     """
     rows = [row for row in summary["numbers"] if not row["few"]]
-    lines = [*best_scores(rows), *changed_orders(rows)]
+    lines = best_scores(rows)
     if randomized := [row for row in rows if row["measure"] == "randomized"]:
         lines.append(failed_scores(randomized))
     if len(rows) < len(summary["numbers"]):
@@ -224,7 +206,8 @@ def sentences(summary: Summary) -> list[str]:
 
 def best_scores(rows: Sequence[MeasuredNumber]) -> list[str]:
     """Returns a sentence for each rung: its highest normalized AOPC by groups of scores."""
-    means = means_of(rows, "normalized")
+    normalized = [row for row in rows if row["measure"] == "normalized"]
+    means = {(row["about"], row["rung"]): row["mean"] for row in normalized}
     names = list(dict.fromkeys(name for name, _ in means))
     groups = {"attention weights": RAW, "norms and value zeroing": WITH_VALUES, "all scores": names}
     lines = []
@@ -234,25 +217,8 @@ def best_scores(rows: Sequence[MeasuredNumber]) -> list[str]:
             mean, best = max((means.get((name, rung), -1), name) for name in members)
             if mean > -1:
                 parts.append(f"{group} {number(mean)} ({shown(best)})")
-        of_rung = [row for row in rows if (row["measure"], row["rung"]) == ("normalized", rung)]
-        reviews = min(row["reviews"] for row in of_rung)
+        reviews = min(row["reviews"] for row in normalized if row["rung"] == rung)
         lines.append(f"{rung}, highest normalized AOPC of {reviews:,} reviews: {', '.join(parts)}.")
-    return lines
-
-
-def changed_orders(rows: Sequence[MeasuredNumber]) -> list[str]:
-    """Returns a sentence for each score by which normalization changes the order of the rungs."""
-    raw = means_of(rows, "searched")
-    normalized = means_of(rows, "normalized")
-    lines = []
-    for name in dict.fromkeys(name for name, _ in normalized):
-        before = order_by(raw, name)
-        after = order_by(normalized, name)
-        if before != after and name != "random":
-            lines.append(
-                f"Normalization changes the order of models by {shown(name)}: {before}; now"
-                f" {after}."
-            )
     return lines
 
 

@@ -12,10 +12,8 @@ each.
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from functools import partial
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -32,10 +30,7 @@ SUM_TOLERANCE = 0.02  # of the sum of integrated gradients, relative to the chan
 STEPS = [2**power for power in range(6, 18)]  # of the path of integrated gradients
 # steps times positions after which they are not doubled: 8,192 steps for 256 positions
 LARGEST = 2**21
-SAMPLES = 5  # noisy copies of a review
-NOISE = 0.2  # standard deviation of their noise, relative to that of the word vectors
 SMALLEST = 1e-10  # cosine distance of float32 vectors that is not counted as 0
-ROUNDING = 1e-5  # relative differences between scores that are not counted
 
 
 class Seen(NamedTuple):
@@ -238,56 +233,6 @@ def leave_one_out(net: Classifier, batch: Batch, label_B: Tensor) -> Tensor:
         without_R = net(keep(take(batch, r), place_T != t[:, None]))
         scores_BT[r, t] = whole_B[r] - log_odds(without_R, label_B[r])
     return scores_BT
-
-
-def smoothed(
-    score: Score, nets: Sequence[Classifier], batch: Batch, label_B: Tensor, seed: int
-) -> list[Tensor]:
-    """Returns (B, T) for each network: the mean of the scores for SAMPLES times noise on the word
-    vectors.
-
-    The networks share their embedding. The noise is Gaussian with NOISE standard deviations of the
-    vectors, and the same for all occurrences of a word and all networks.
-    """
-    embedding = nets[0].embedding
-    generator = torch.Generator().manual_seed(seed)
-    ids = int(batch.tokens_BT.max()) + 1
-    spread_E = embedding(batch.tokens_BT)[words_of(batch)].std(0, correction=0)
-    totals = [torch.zeros(batch.tokens_BT.shape) for _ in nets]
-    for _ in range(SAMPLES):
-        noise_VE = NOISE * spread_E * torch.randn(ids, len(spread_E), generator=generator)
-        noise_VE[0] = 0  # <pad>
-        with embedding.register_forward_hook(partial(with_noise, noise_VE)):
-            for total_BT, net in zip(totals, nets, strict=True):
-                total_BT += score(net, batch, label_B) / SAMPLES
-    return totals
-
-
-def with_noise(noise_VE: Tensor, _: nn.Module, tokens: tuple[Tensor], x_BTE: Tensor) -> Tensor:
-    """Returns the output of an embedding with noise: a hook."""
-    return x_BTE + noise_VE[tokens[0]]
-
-
-def rise_of_complexity(trained_T: np.ndarray, random_T: np.ndarray) -> float:
-    """Returns by how much the entropy of the histogram of a review's scores rises, relative to the
-    trained network's.
-
-    NaN if the trained network's scores are equal, up to rounding, as those of one word are.
-    """
-    if not len(trained_T):
-        return float("nan")
-    before = complexity(trained_T)
-    return (complexity(random_T) - before) / before if before else float("nan")
-
-
-def complexity(scores_T: np.ndarray) -> float:
-    """Returns the entropy of the histogram of scores; 0 if they are equal, up to rounding."""
-    from scipy.stats import entropy
-
-    if np.std(scores_T) > ROUNDING * np.abs(scores_T).mean():
-        counts, _ = np.histogram(scores_T, bins=10)
-        return float(entropy(counts))
-    return 0.0
 
 
 SCORES: dict[str, tuple[str, Score]] = {  # name -> how it is shown, function

@@ -7,13 +7,11 @@ uncertainty over reviews and seeds (report/statistics), and p is corrected for t
 Suffixes of arrays: N reviews, S seeds.
 """
 
-import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, TypedDict
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import ArrayLike
 
 from imdbattn.report.comparison import as_list, environments, paths_of, spread
 from imdbattn.report.content import ScoredItems, Skipped, Spread
@@ -24,10 +22,6 @@ from imdbattn.tools.faithfulness.settings import Faithfulness
 
 Tables = dict[str, pa.Table]  # name of the measurement -> its table
 RANDOM = "random"
-# of the test with random weights, beside the correlations after each part
-FORMS = ("efficient", "smooth")
-# else -1 and 1
-LIMITS = {"speed": (0, np.inf), "incompleteness": (0, np.inf), "randomized_efficient": (-1, np.inf)}
 SHARES = ("pairs",)  # whose values are from 0 to 1, and often at an end
 FEWEST_REVIEWS = 10  # reviews of a claim
 # Measures of scores that are compared with random words; 1 if more is better.
@@ -103,60 +97,33 @@ class Rung:
         value = np.stack(seeds, axis=1)
         return value.mean(-1) if value.ndim == 3 else value
 
-    def words(self, score: str) -> list[list[list[float]]]:
-        """Returns the scores of the words of each review, for each seed."""
-        return [tables[score]["scores"].to_pylist() for tables in self.tables]
-
     def quantities(self) -> Iterator[tuple[str, str, np.ndarray]]:
         """Yields a measure; the score or text that it is of; its value (N, S) for each review and
         seed.
         """
-        searched = self.searched()
+        normalized = self.normalized()
         for score in self.scores:
             for name in self.columns[score]:
-                if name not in ("right", "seconds", "scores"):
+                if name not in ("right", "scores"):
                     yield name, score, self.column(score, name)
-            seconds_1S = self.column(score, "seconds").mean(0, keepdims=True)
-            yield "speed", score, 1 / seconds_1S.clip(1e-9)
-            if score in searched:
-                aopc_NS, normalized_NS = searched[score]
-                yield "searched", score, aopc_NS
-                yield "normalized", score, normalized_NS
+            if score in normalized:
+                yield "normalized", score, normalized[score]
             if f"human-{score}" in self.columns:
                 yield "human", score, self.column(f"human-{score}", "human")
-            yield from self.randomized(score)
-            yield from self.wrong_signs(score)
+            stages = self.columns.get(f"randomized-{score}", ())
+            for name in stages:
+                value_NS = self.column(f"randomized-{score}", name)
+                yield "randomized_by_part", f"{score}, {name}", value_NS
+            if stages:  # after the last one, all weights are random
+                yield "randomized", score, value_NS
         for name in self.columns.get("pairs", ()):
             yield "pairs", name, self.column("pairs", name)
 
-    def randomized(self, score: str) -> Iterator[tuple[str, str, np.ndarray]]:
-        """Yields the quantities of the test with random weights."""
-        last_NS = None
-        for name in self.columns.get(f"randomized-{score}", ()):
-            value_NS = self.column(f"randomized-{score}", name)
-            if name in FORMS:
-                yield f"randomized_{name}", score, value_NS
-            else:
-                yield "randomized_by_part", f"{score}, {name}", value_NS
-                last_NS = value_NS
-        if last_NS is not None:
-            yield "randomized", score, last_NS
+    def normalized(self) -> dict[str, np.ndarray]:
+        """Returns (N, S) for each score: where its AOPC is between the lowest (0) and the highest
+        (1) that the search and all scores found.
 
-    def wrong_signs(self, score: str) -> Iterator[tuple[str, str, np.ndarray]]:
-        """Yields the share of words with another sign than by leave one out, of a signed score."""
-        is_signed = any(min(scores) < 0 for scores in self.words(score)[0] if scores)
-        if not is_signed or score == "leave_one_out" or "leave_one_out" not in self.scores:
-            return
-        seeds = []
-        for own, truth in zip(self.words(score), self.words("leave_one_out"), strict=True):
-            seeds.append(list(map(wrong_sign, own, truth)))
-        yield "wrong_sign", score, np.array(seeds).T
-
-    def searched(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """Returns (N, S) of each score: its AOPC, and where that is between the lowest (0) and the
-        highest (1) that the search and all scores found.
-
-        NaN where all orders have the same, and in the reviews that a costly score omits.
+        NaN where all orders have the same AOPC, and in the reviews that a costly score omits.
         """
         if "extremes" not in self.columns:
             return {}
@@ -168,12 +135,8 @@ class Rung:
             aopc_NS[: len(measured_NS)] = measured_NS
             low_NS = np.fmin(low_NS, aopc_NS)
             high_NS = np.fmax(high_NS, aopc_NS)
-        both = {}
-        for score, aopc_NS in aopc.items():
-            with np.errstate(invalid="ignore"):
-                normalized_NS = (aopc_NS - low_NS) / (high_NS - low_NS)
-            both[score] = (np.where(np.isnan(normalized_NS), np.nan, aopc_NS), normalized_NS)
-        return both
+        with np.errstate(invalid="ignore"):
+            return {name: (aopc_NS - low_NS) / (high_NS - low_NS) for name, aopc_NS in aopc.items()}
 
     def facts(self) -> RungFacts:
         """Returns the label, the runs and the accuracy of the rung, and the numbers of a figure."""
@@ -188,22 +151,6 @@ class Rung:
             "accuracy": spread(self.column(RANDOM, "right").mean(0).tolist()),
             "by_share": by_share,
         }
-
-
-def spearman(first: ArrayLike, second: ArrayLike) -> float:
-    """Returns the rank correlation; NaN for fewer than two words, or if all scores are equal."""
-    from scipy.stats import spearmanr
-
-    with warnings.catch_warnings(action="ignore"):  # of NaN
-        return float(spearmanr(first, second).statistic)
-
-
-def wrong_sign(scores: Sequence[float], truth: Sequence[float]) -> float:
-    """Returns the share of words with another sign than in `truth`, without words whose score is 0;
-    NaN if there is none.
-    """
-    product = np.array(scores) * np.array(truth)
-    return float(np.mean(product[product != 0] < 0)) if product.any() else float("nan")
 
 
 def summarize(
@@ -259,25 +206,22 @@ def summarize(
 def estimated(names: Names, value_NS: np.ndarray) -> list[MeasuredNumber]:
     """Returns a row with the mean of a measure, its interval, p and the number of reviews.
 
-    Reviews for which the value is undefined are omitted; the list is empty if it is so for all. The
-    measure `speed` is a number of each seed, not of reviews.
+    Reviews for which the value is undefined are omitted; the list is empty if it is so for all.
     """
     defined_NS = value_NS[np.isfinite(value_NS).all(1)]
     reviews = len(defined_NS)
     if not reviews:
         return []
-    measure = names["measure"]
-    estimate = share_of(defined_NS) if measure in SHARES else mean_of(defined_NS)
+    estimate = share_of(defined_NS) if names["measure"] in SHARES else mean_of(defined_NS)
     interval = estimate.interval
     if interval is not None:
-        low, high = LIMITS.get(measure, (-1, 1))
-        interval = (max(interval[0], low), min(interval[1], high))
+        interval = (max(interval[0], -1.0), min(interval[1], 1.0))
     number: MeasuredNumber = {
         **names,
         "mean": estimate.mean,
         "interval": as_list(interval),
         "p": estimate.p,
         "reviews": reviews,
-        "few": measure != "speed" and reviews < FEWEST_REVIEWS,
+        "few": reviews < FEWEST_REVIEWS,
     }
     return [number]
