@@ -149,12 +149,11 @@ def prepare_reviews(
     for name, repeated in meta["facts"]["repeated_texts"].items():
         if repeated["reviews"]:
             log.info(
-                "%s: %d reviews of %s have one of %d texts that occur there several times;"
-                " intervals count each text once",
+                "%s: %d texts occur several times in %s (%d reviews); intervals count each once",
                 source.name,
-                repeated["reviews"],
-                name,
                 repeated["texts"],
+                name,
+                repeated["reviews"],
             )
     warn_of_joined_labels(meta["label_names"], source.name)
     least = 0.0 if keep_splits else cfg.min_known

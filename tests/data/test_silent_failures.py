@@ -65,7 +65,7 @@ def test_texts_that_occur_several_times_in_a_split_are_reported(
     words = [*small, f"data.path={tmp_path}", "data.min_known=0"]
     with caplog.at_level(logging.INFO):
         corpus = prepare_reviews(data_settings(*words))
-    assert "5 reviews of test have one of 2 texts that occur there several times" in caplog.text
+    assert "2 texts occur several times in test (5 reviews)" in caplog.text
     assert corpus.facts["repeated_texts"] == {
         "validation": {"texts": 0, "reviews": 0},
         "test": {"texts": 2, "reviews": 5},

@@ -113,6 +113,29 @@ def test_a_killed_search_resumes_and_loses_or_repeats_no_trial(search, tmp_path,
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_a_stopped_search_lets_its_trials_save_and_can_be_resumed(search, tmp_path):
+    folder = tmp_path / "search"
+    command = [sys.executable, "-m", "tests.stand_in", *WORDS, "n_trials=3", "n_jobs=2"]
+    with started(
+        [*command, f"hydra.run.dir={folder}"],
+        cwd=tmp_path,
+        env=environment({"IMDBATTN_TEST_PAUSE": "0.5"}),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as run:
+        wait_for(lambda: (folder / "trained.log").exists())
+        run.terminate()
+        output, _ = run.communicate(timeout=60)
+    assert run.returncode == 128 + signal.SIGTERM
+    assert f"python -m imdbattn.search resume={folder.name}" in output
+    assert not processes_about(folder)
+    assert search(f"resume={folder}").returncode == 0
+    assert epochs_of(folder) == {f"trial-{number:03}": [1, 2, 3, 4] for number in range(3)}
+
+
+@pytest.mark.slow
 def test_failed_trials_are_named_and_avoided(search, tmp_path):
     folder = tmp_path / "search"
     done = search("space.model.net.layers=[1,2,4]", "n_trials=6", "pruner=none")  # four layers fail
