@@ -216,7 +216,7 @@ def early_end(trainer: L.Trainer) -> Plain:
         if isinstance(callback, EarlyStopping) and callback.wait_count >= callback.patience:
             s = "s" * (callback.patience != 1)
             reason = f"{callback.monitor} did not improve in {callback.patience} validation{s}"
-    return {"ended_early": {"epochs": round(epochs, 1), "of": last, "reason": reason}}
+    return {"ended_early": {"epochs": round(epochs, 2), "of": last, "reason": reason}}
 
 
 # --- results --------------------------------------------------------------------------------------

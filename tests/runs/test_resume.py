@@ -358,7 +358,7 @@ EARLY_ENDS = {
     "patience": (["patience=1"], (2, "val/accuracy did not improve in 1 validation")),
     "within an epoch": (
         ["patience=2", "trainer.val_check_interval=5"],
-        (0.8, "val/accuracy did not improve in 2 validations"),
+        (0.75, "val/accuracy did not improve in 2 validations"),
     ),
     "steps": (["trainer.max_steps=30"], (1.5, "trainer.max_steps=30 is reached")),
     "time": (["trainer.max_time='00:00:00:00'"], (None, "trainer.max_time is over")),
