@@ -32,7 +32,7 @@ CLASSIFIERS = (
     "convolved",
     "log_counts",
 )
-CLASSIFIERS += ("label_query", "gru_query", "residual_rope", "residual_relative")
+CLASSIFIERS += ("label_query", "residual_rope")
 WRITER = (
     "seq2seq_attention",
     "task=seq2seq",

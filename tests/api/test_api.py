@@ -5,14 +5,12 @@ in one line.
 import json
 import logging
 import os
-import pickle
 import random
 import shutil
 import signal
 import subprocess
 import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -140,23 +138,6 @@ def test_what_is_no_text_is_named(model):
             imdbattn.UserError, match=rf"text {row} \(counted from 0\) is {item} instead"
         ):
             model.predict(texts)
-
-
-def test_threads_share_a_model(model, world):
-    texts = [f"a {word} film" for word in (*GOOD, *BAD)] * 4
-    with ThreadPoolExecutor(8) as pool:
-        explained = list(pool.map(lambda text: (model.explain(text), model.predict(text)), texts))
-        scored = list(pool.map(lambda _: model.evaluate(world / "reviews.csv").accuracy, range(4)))
-    for text, (explanation, predictions) in zip(texts, explained, strict=True):
-        assert explanation.probability == pytest.approx(predictions[0].probability)
-        assert explanation.weights == pytest.approx(model.explain(text).weights)
-    assert len(set(scored)) == 1
-
-
-def test_a_model_can_be_pickled(model):
-    copied = pickle.loads(pickle.dumps(model))
-    assert [*copied.predict(TEXTS)] == [*model.predict(TEXTS)]
-    assert copied.explain(TEXTS[0]).weights == pytest.approx(model.explain(TEXTS[0]).weights)
 
 
 def test_an_encoder_decoder_generates_sequences(writer, settings):

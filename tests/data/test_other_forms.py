@@ -143,15 +143,6 @@ def test_a_sheet_of_excel_is_read_as_its_csv(data_settings, tmp_path):
         find_source(data_settings(f"data.path={tmp_path}/two.xlsx")).load()
 
 
-@pytest.mark.parametrize(
-    ("header", "proposed"), [("review,sentiment", "review"), ("id,Content", "Content")]
-)
-def test_a_column_with_a_usual_name_is_proposed(data_settings, tmp_path, header, proposed):
-    (tmp_path / "r.csv").write_text(TABLE.replace("text,label", header))
-    with pytest.raises(UserError, match=rf"set data\.text_column, perhaps to {proposed}"):
-        find_source(data_settings(f"data.path={tmp_path}/r.csv")).load()
-
-
 def write_sides(folder, count=60, **more):
     folder.mkdir(exist_ok=True)
     for name, lines in {"train": count, **more}.items():

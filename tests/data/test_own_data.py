@@ -1,6 +1,5 @@
 """A user's own table is read as a stream, labeled, scored by class, and limited."""
 
-import csv
 import json
 import os
 from itertools import pairwise
@@ -16,13 +15,10 @@ from sklearn.metrics import confusion_matrix, f1_score, recall_score
 
 from imdbattn.data.splits import Split, Texts, cut_reviews
 from imdbattn.data.user_files.tables import WRITTEN, open_lines, read_columns, write_chunks
-from imdbattn.runs.fit import fit
 from imdbattn.runs.score import score_run
 from imdbattn.tasks.per_class import confusion, details
-from tests.marks import slow
 
 from ..commands import label_texts
-from ..world import BAD, GOOD
 
 TEXTS = ["a good film", "", 'a "dull", bad\nfilm\twith an é', "the plot was lovely", "awful " * 700]
 
@@ -57,7 +53,7 @@ def test_a_table_read_as_a_stream_has_the_values_that_training_reads(
     assert read_columns(file, {"column": "a, b"}) == [texts]
 
 
-@pytest.mark.parametrize("suffix", [".csv", slow(".tsv"), ".jsonl", slow(".parquet")])
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
 def test_a_table_is_labeled_into_a_table(trained, settings, shell, tmp_path, suffix):
     folder, metrics = trained("residual_pe")
     file, out = (
@@ -135,74 +131,24 @@ def test_scores_of_classes_equal_those_of_scikit_learn(pairs):
         assert found[name] == [pytest.approx(theirs[c]) if c in known else None for c in classes]
 
 
-@pytest.fixture(scope="module")
-def three(small, settings, tmp_path_factory) -> tuple[Path, dict]:
-    """Run folder and metrics of a model with three classes of 200, 100 and 30 texts."""
-    folder, draw = tmp_path_factory.mktemp("three"), np.random.default_rng(0)
-    words = {"good": GOOD, "bad": BAD, "plain": ("story", "plot")}
-    rows = [
-        (
-            (
-                f"the {draw.choice(words[name])} {draw.choice(words[name])} film"
-                f" word{draw.integers(76)} r{n}"
-            ),
-            name,
-        )
-        for name, count in (("good", 200), ("bad", 100), ("plain", 30))
-        for n in range(count)
-    ]
-    with (folder / "three.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([("text", "label"), *rows])
-    words = [
-        *small,
-        f"data.path={folder}/three.csv",
-        "model=residual",
-        "trainer.max_epochs=2",
-        "optim.lr=0.02",
-    ]
-    return folder / "run", fit(settings(*words), folder / "run")
-
-
-def test_metrics_have_the_scores_of_each_class_of_the_predictions(three):
-    folder, metrics = three
-    for prefix, name in (("test", "predictions"), ("val", "validation_predictions")):
-        table = pq.read_table(folder / f"{name}.parquet").to_pydict()
-        assert (
-            metrics[f"{prefix}_confusion"]
-            == confusion_matrix(table["label"], table["predicted"]).tolist()
-        )
-    assert json.loads((folder / "metrics.json").read_text()) == metrics
-
-
-def test_other_reviews_may_have_other_names_for_the_classes(three, settings, tmp_path, caplog):
+def test_other_reviews_may_have_other_names_for_the_classes(
+    trained, settings, world, tmp_path, caplog
+):
     """By their names in the order of the classes, or by their numbers, which gives a warning."""
-    folder, _ = three
-    table = pd.read_csv(folder.parent / "three.csv").sample(frac=1, random_state=0)
-    names = sorted(table["label"].unique())
+    table = pd.read_csv(world / "reviews.csv").sample(frac=1, random_state=0)
     results = []
-    for labels in (names, ["schlecht", "gut", "mittel"], ["0", "1", "2"]):
+    for names in (["neg", "pos"], ["schlecht", "gut"], ["0", "1"]):
         caplog.clear()
-        table.assign(label=table["label"].map(dict(zip(names, labels, strict=True)))).to_csv(
-            tmp_path / "other.csv"
-        )
-        given = (
-            f"data.label_names=[{','.join(labels)}]" if "gut" in labels else "data.label_names=null"
-        )
-        words = [f"run={folder}", f"data.path={tmp_path}/other.csv", "trainer=cpu", given]
+        labels = table["label"].map(dict(zip(["neg", "pos"], names, strict=True)))
+        table.assign(label=labels).to_csv(tmp_path / "other.csv")
+        given = "[schlecht,gut]" if "gut" in names else "null"
+        words = [f"run={trained('mean')[0]}", f"data.path={tmp_path}/other.csv", "trainer=cpu"]
+        words.append(f"data.label_names={given}")
         metrics = score_run(settings(*words, config="evaluate"))
-        warnings = [
-            record.getMessage() for record in caplog.records if "are read as" in record.getMessage()
-        ]
-        assert [line.partition(": ")[2] for line in warnings] == (
-            [f"the labels 0, 1, 2 are read as {', '.join(names)}"] if labels[0] == "0" else []
-        )
-        results.append(
-            {
-                key: metrics[key]
-                for key in ("accuracy", "loss", "confusion", "labels", "test_fingerprint")
-            }
-        )
-    assert results[0]["labels"] == names
+        assert ("the labels 0, 1 are read as neg, pos" in caplog.text) == (names[0] == "0")
+        keys = ("accuracy", "loss", "confusion", "labels", "test_fingerprint")
+        results.append({key: metrics[key] for key in keys})
+    assert results[0]["labels"] == ["neg", "pos"]
     assert results[1:] == results[:1] * 2
 
 

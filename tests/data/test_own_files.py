@@ -83,7 +83,7 @@ WORDS = {  # changes of a label after which it looks the same, or nearly
 
 
 @given(data=st.data(), fault=st.sampled_from([None, None, None, *FAULTS, *WORDS]))
-@examples(max_examples=25, deadline=None, phases=PHASES)
+@examples(max_examples=12, deadline=None, phases=PHASES)
 def test_every_visible_row_is_read_once_in_its_split_or_the_folder_is_refused(
     data_settings, tmp_path_factory, data, fault
 ):

@@ -4,15 +4,19 @@ unless it is trusted.
 
 import random
 import re
+import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import imdbattn
+from imdbattn.data.corpus import prepare_reviews
 from imdbattn.data.own_tokenizer import OwnTokenizer
 from imdbattn.data.symbols import joined_symbols, split_text, symbols_of
 from imdbattn.data.tokens import UNK, Tokenizer
 from imdbattn.errors import UserError
+from imdbattn.launch.job import complete
 from imdbattn.runs.fit import fit
 
 GOOD, BAD, NEUTRAL = (
@@ -108,42 +112,19 @@ def test_what_is_no_tokenizer_is_one_line(package):
     assert "unexpected keyword" in message(_target_="zhcut.cut", all=True)
 
 
-def test_a_changed_file_of_the_callable_is_read_again(data_settings, small, package, chinese):
-    import sys
-
-    from imdbattn.data.corpus import prepare_reviews
-
-    first = prepare_reviews(data_settings(*small, *chinese)).folder
-    assert prepare_reviews(data_settings(*small, *chinese)).folder == first
-    file = package / "zhcut.py"
-    file.write_text(file.read_text("utf-8") + "# changed\n", "utf-8")
-    del sys.modules["zhcut"]
-    assert prepare_reviews(data_settings(*small, *chinese)).folder != first
-
-
-def test_runs_with_changed_code_of_the_tokenizer_are_not_seeds_of_one_variant(
+def test_a_changed_file_of_the_callable_is_read_again_and_its_runs_are_others(
     settings, small, package, chinese, tmp_path
 ):
-    import sys
-
-    from imdbattn.launch.job import complete
-    from imdbattn.report.comparison import compare_sets
-
-    words = [*small, "model=mean", "trainer.max_epochs=1", *chinese]
-    first = settings(*words, "seed=1")
-    fit(first, tmp_path / "runs" / "1")
-    fit(settings(*words, "seed=2"), tmp_path / "runs" / "2")
-    assert complete(tmp_path / "runs" / "1", first)
-    (comparison,) = compare_sets([tmp_path / "runs"])
-    assert [rung["seeds"] for rung in comparison["rungs"]] == [[1, 2]]
-
+    cfg = settings(*small, "model=mean", "trainer.max_epochs=1", *chinese)
+    fit(cfg, tmp_path / "run")
+    first = prepare_reviews(cfg.data).folder
+    assert complete(tmp_path / "run", cfg)
+    assert prepare_reviews(cfg.data).folder == first
     file = package / "zhcut.py"
     file.write_text(file.read_text("utf-8").replace("(text, longest", "(text, most"), "utf-8")
     del sys.modules["zhcut"]
-    assert not complete(tmp_path / "runs" / "1", first)
-    fit(settings(*words, "seed=3"), tmp_path / "runs" / "3")
-    (comparison,) = compare_sets([tmp_path / "runs"])
-    assert [rung["seeds"] for rung in comparison["rungs"]] == [[1, 2], [3]]
+    assert prepare_reviews(cfg.data).folder != first
+    assert not complete(tmp_path / "run", cfg)
 
 
 def test_words_have_the_places_where_they_occur(package):
@@ -164,8 +145,6 @@ def test_characters_are_symbols_and_are_joined_again(composed):
     assert Tokenizer("characters", ["很", "好"]).encode(["很 好 x"]).ids.tolist() == [3, 4, UNK]
     assert symbols_of("Ab 我很", True, "characters") == "a b ▁ 我 很"
     data = composed("task=seq2seq", "data=translation", "data.tokenizer=[words,characters]")["data"]
-    from types import SimpleNamespace
-
     cfg = SimpleNamespace(**data)
     assert split_text("I like it.", cfg) == ["i", "like", "it", "."]
     assert joined_symbols(["我", "很", "▁", "好"], cfg, 1) == "我很 好"

@@ -149,17 +149,13 @@ REVIEWS = [
 @pytest.mark.parametrize(
     "writer", sorted({*WRITERS} - {"python, none, escaped", "google sheets", "joined"})
 )
-@pytest.mark.parametrize("order", [("text", "label"), ("label", "text")])
 @pytest.mark.parametrize("lines", [1, 3])
-def test_what_programs_write_is_read(tmp_path, writer, order, lines):
+def test_what_programs_write_is_read(tmp_path, writer, lines):
     suffix, write = WRITERS[writer]
     reviews = (
         REVIEWS if lines == 3 else [(text.replace("\n", " "), label) for text, label in REVIEWS]
     )
-    rows = [dict(zip(("text", "label"), row, strict=True)) for row in reviews]
-    (tmp_path / f"r{suffix}").write_bytes(
-        write([order, *([row[name] for name in order] for row in rows)]).encode()
-    )
+    (tmp_path / f"r{suffix}").write_bytes(write([("text", "label"), *reviews]).encode())
     assert read_columns(tmp_path / f"r{suffix}", COLUMNS) == [
         list(values) for values in zip(*reviews, strict=True)
     ]

@@ -8,7 +8,6 @@ import time
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -177,11 +176,11 @@ def test_auto_prefers_the_path_then_the_hub_then_the_wheel(
     assert find_source(cfg) == "the hub"
 
 
-def test_a_hub_that_does_not_respond_is_abandoned_within_five_seconds(undecided):
+def test_a_hub_that_does_not_respond_is_abandoned(undecided):
     undecided.setattr(socket, "getaddrinfo", lambda *_, **__: time.sleep(30))
     start = time.perf_counter()
-    assert not sources.hub_available(3)
-    assert time.perf_counter() - start < 5
+    assert not sources.hub_available(0.5)
+    assert time.perf_counter() - start < 2
 
 
 def test_the_hub_gives_the_official_halves(monkeypatch, data_settings):
@@ -207,12 +206,6 @@ def test_the_hub_gives_the_official_halves(monkeypatch, data_settings):
     assert reviews.splits["validation"].texts == ["train 9", "train 19"]
 
 
-def test_invalid_utf8_is_replaced_if_the_settings_allow_it(data_settings, tmp_path):
-    (tmp_path / "r.csv").write_bytes(b"text,label\ncaf\xe9,pos\nx,neg\n")
-    source = find_source(data(data_settings, tmp_path / "r.csv", "data.encoding_errors=replace"))
-    assert source.load().splits[""].texts == ["caf\ufffd", "x"]
-
-
 def test_the_cache_is_keyed_by_content_and_settings_and_is_used(
     data_settings, small, tmp_path, monkeypatch
 ):
@@ -235,25 +228,8 @@ def test_the_cache_is_keyed_by_content_and_settings_and_is_used(
     with monkeypatch.context() as patch:
         patch.setattr(user_files, "read_reviews", lambda *_: pytest.fail("read again"))
         assert len(keys("data.batch_tokens=99")) == 1
-    assert len(keys("data.tokenizer=whitespace")) == 2
-    assert len(keys("data.test_share=0.3")) == 3
+    for more in ("data.tokenizer=whitespace", "data.test_share=0.3", "data.label_names=[pos,neg]"):
+        before = keys()
+        assert keys(more) > before, more
     path.write_text(path.read_text() + "one more,pos\n")
-    assert len(keys()) == 4
-
-
-PACKAGED = (
-    "data.source=packaged",
-    "logger=csv",
-    "trainer=cpu",
-    "trainer.enable_progress_bar=false",
-)
-
-
-def test_another_order_of_classes_is_not_read_from_the_cache(data_settings, small, tmp_path):
-    rows = [f"{('dull', 'good')[n % 2]} film number {n},{('neg', 'pos')[n % 2]}" for n in range(40)]
-    (tmp_path / "r.csv").write_text("text,label\n" + "\n".join(rows) + "\n")
-    words = [*small, f"data.path={tmp_path}/r.csv", "data.min_known=0"]
-    first = prepare_reviews(data_settings(*words, "data.label_names=[neg,pos]"))
-    second = prepare_reviews(data_settings(*words, "data.label_names=[pos,neg]"))
-    assert (first.label_names, second.label_names) == (["neg", "pos"], ["pos", "neg"])
-    assert torch.equal(second.splits["train"].labels, 1 - first.splits["train"].labels)
+    assert len(keys()) == 5

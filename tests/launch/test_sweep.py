@@ -4,7 +4,6 @@ sweep.
 
 import json
 import os
-import pty
 import random
 import re
 import shlex
@@ -12,7 +11,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import termios
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
@@ -32,7 +30,6 @@ from imdbattn.tracking.settings import TARGET
 from tests.processes import processes_about
 
 from ..commands import changed
-from ..marks import slow_except
 from ..processes import started, wait_for
 
 ROOT = str(Path(__file__).parent.parent)
@@ -202,39 +199,6 @@ def test_forks_do_not_share_random_numbers(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_terminal_shows_the_progress_of_the_sweep(jobs, tmp_path):
-    terminal, inside = pty.openpty()
-    termios.tcsetwinsize(inside, (40, 160))
-    command = [
-        sys.executable,
-        "-m",
-        "imdbattn.train",
-        "-m",
-        *jobs,
-        "seed=1,2,3",
-        "optim.lr=0.01,-1",
-    ]
-    command += [f"hydra.sweep.dir={tmp_path}/sweep", "trainer.max_epochs=4"]
-    with started(
-        command,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": ROOT},
-        stdout=inside,
-        stderr=inside,
-    ) as run:
-        os.close(inside)
-        shown = b""
-        with suppress(OSError):  # the end of the terminal
-            while part := os.read(terminal, 4096):
-                shown += part
-        assert run.wait(60) == 1
-    text = shown.decode()
-    assert re.search(r"2 done, 1 running, 3 failed, \d+ s left, best \d+\.\d+ % \(mean-s", text), (
-        text
-    )
-
-
-@pytest.mark.slow
 def test_a_stopped_sweep_lets_its_jobs_save_and_can_be_resumed(jobs, tmp_path):
     """SIGTERM, as from a cluster; the second sweep trains the rest of the epochs only."""
     folder = tmp_path / "sweep"
@@ -374,8 +338,9 @@ def test_several_processes_inside_a_sweep_share_one_folder_and_one_wandb_run(
     assert not [path for path in tmp_path.iterdir() if path != folder and path.name != "runs"]
 
 
-@pytest.mark.parametrize("name", slow_except(["it's 1, 2"], ["sweep", "my sweep", "it's 1, 2"]))
-def test_the_end_of_a_failed_sweep_says_how_to_resume_it(jobs, shell, tmp_path, name):
+@pytest.mark.slow
+def test_the_end_of_a_failed_sweep_says_how_to_resume_it(jobs, shell, tmp_path):
+    name = "it's 1, 2"
     words = ["-m", *jobs, "optim.lr=-1"]
     folder = quote(f"hydra.sweep.dir={name}", ["hydra.sweep.dir"])
     done = shell("train", *words, folder, cwd=tmp_path, real=True)

@@ -2,8 +2,6 @@
 padding; an empty one, or one of unknown words only, gives finite logits and gradients.
 """
 
-import copy
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -28,14 +26,6 @@ VARIANTS = [
         "residual_pe",
         ("model.net.layer.score._target_=imdbattn.nn.scores.Additive", "model.net.width=6"),
     ),
-    (
-        "base",
-        (
-            "model.net.layer.score._target_=imdbattn.nn.scores.Bilinear",
-            "model.embedding.trainable=true",
-        ),
-    ),
-    ("learned_query", ("model.net.layers=2",)),
     ("tuned", ("model.net.layers=2", "model.net.pooling._target_=imdbattn.nn.ladder.ClsPooling")),
 ]
 
@@ -49,23 +39,15 @@ def scores(model, reviews: list[list[int]], order: list[int], padding: int = 0) 
     ("rung", "overrides"), VARIANTS, ids=lambda value: value if isinstance(value, str) else ""
 )
 def test_a_review_scores_the_same_alone_and_in_any_batch(settings, rung, overrides):
-    model = net(settings, rung, *overrides)
-    exact_model = copy.deepcopy(model).double()
+    model = net(settings, rung, *overrides).double()
 
     @given(REVIEWS, st.randoms(use_true_random=False), st.integers(0, 9))
     @examples(max_examples=6)
     def holds(reviews, random, padding):
         alone = torch.cat([scores(model, reviews, [row]) for row in range(len(reviews))])
         order = random.sample(range(len(reviews)), len(reviews))
-        # Logits of these weights reach hundreds: one near zero is a difference of such numbers,
-        # with their rounding.
-        exact = 1e-5 * max(1.0, alone.abs().max().item())
         torch.testing.assert_close(
-            scores(model, reviews, order, padding), alone[order], atol=exact, rtol=1e-4
-        )
-        alone = torch.cat([scores(exact_model, reviews, [row]) for row in range(len(reviews))])
-        torch.testing.assert_close(
-            scores(exact_model, reviews, order, padding), alone[order], atol=1e-9, rtol=1e-9
+            scores(model, reviews, order, padding), alone[order], atol=1e-9, rtol=1e-9
         )
 
     holds()
@@ -91,12 +73,11 @@ EMPTY, UNKNOWN, ORDINARY = [], [1, 1, 1], [5, 6, 7, 8]
 BATCHES = {"empty": [EMPTY], "unknown": [UNKNOWN], "mixed": [EMPTY, ORDINARY, UNKNOWN]}
 
 
-@pytest.mark.parametrize("rung", [*RUNGS, *BEYOND])
-@pytest.mark.parametrize("score", ["ScaledDot", "Additive"])
-def test_finite_logits_and_gradients(settings, rung, score):
-    model = net(
-        settings, rung, f"model.net.layer.score._target_=imdbattn.nn.scores.{score}"
-    ).train()
+@pytest.mark.parametrize(
+    ("rung", "overrides"), VARIANTS, ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_finite_logits_and_gradients(settings, rung, overrides):
+    model = net(settings, rung, *overrides).train()
     for name, reviews in BATCHES.items():
         model.zero_grad()
         logits = model(read := batch(model, reviews, word_dropout=0.5))

@@ -335,14 +335,6 @@ def test_runs_of_other_data_vectors_or_first_weights_are_never_one_variant(tmp_p
     assert sorted(len(rung["seeds"]) for rung in quick(tmp_path)["rungs"]) == [1, 2]
 
 
-def test_runs_of_other_numbers_of_epochs_are_never_one_variant(tmp_path):
-    for seed, epochs in enumerate((2, 2, 4)):
-        write_run(tmp_path / str(seed), seed=seed, trainer__max_epochs=epochs)
-    found = quick(tmp_path)
-    assert labels_of(found) == ["mean max_epochs=2", "mean max_epochs=4"]
-    assert [len(rung["seeds"]) for rung in found["rungs"]] == [2, 1]
-
-
 def test_variants_are_compared_with_their_rung_and_with_equal_ones_of_the_rung_it_extends(
     tmp_path,
 ):
@@ -395,25 +387,6 @@ def test_a_rung_is_compared_with_a_variant_of_its_parent_on_the_same_data(tmp_pa
         " them.",
         "residual tokenizer=ptb lr=0.2 and base also differ in optim.lr (0.1, not 0.2).",
     ]
-
-
-def test_the_setting_that_a_rung_has_of_its_own_is_no_other_difference(tmp_path):
-    write_run(tmp_path / "base", "base", optim__lr=0.5)
-    write_run(tmp_path / "residual", "residual", optim__lr=0.5, model__net__residual__scale=2)
-    for name in ("base", "residual"):  # as files of conf/model set it
-        config = OmegaConf.load(tmp_path / name / "config.yaml")
-        config.patience = len(name)
-        OmegaConf.save(config, tmp_path / name / "config.yaml")
-    assert steps_of(quick(tmp_path)) == [("base", "residual scale=2")]
-
-
-def test_against_a_model_is_its_only_variant_or_refused_with_the_labels_to_choose_from(tmp_path):
-    write_run(tmp_path / "mean", "mean")
-    write_run(tmp_path / "base", "base", optim__lr=0.2)
-    assert steps_of(quick(tmp_path, against="base")) == [("base lr=0.2", "mean")]
-    write_run(tmp_path / "other", "base", optim__lr=0.3)
-    with pytest.raises(UserError, match=r'choose one of "base lr=0.2", "base lr=0.3"'):
-        quick(tmp_path, against="base")
 
 
 def test_all_variants_can_be_compared_with_one_in_the_sets_that_have_it(ladder, tmp_path):
@@ -484,22 +457,6 @@ def write_cost(folder):
     )
 
 
-def test_runs_are_compared_by_macro_f1(ladder):
-    found = quick(ladder, metric="macro_f1")
-    for rung, by_accuracy in zip(found["rungs"], quick(ladder)["rungs"], strict=True):
-        assert rung["metric"]["values"] == pytest.approx(rung["macro_f1"]["values"])
-        assert rung["metric"]["mean"] != rung["test"]["mean"]
-        assert rung["interval"] == pytest.approx(by_accuracy["interval"], abs=0.02)
-    first, second = (rung["macro_f1"]["mean"] for rung in found["rungs"][:2])
-    pair = found["pairs"][0]
-    assert pair["difference"] == pytest.approx(second - first)
-    assert sentence(pair).startswith(
-        f"base against mean: better by {100 * (second - first):.1f} points of macro F1 ("
-    )
-    title = report_of(found).title
-    assert f"reaches macro F1 {100 * found['rungs'][2]['metric']['mean']:.1f} % on" in title
-
-
 def test_runs_are_compared_by_a_function_of_ones_own(ladder, tmp_path, monkeypatch):
     write_cost(tmp_path / "own")
     monkeypatch.syspath_prepend(tmp_path / "own")
@@ -533,22 +490,13 @@ def test_the_command_compares_the_runs_that_training_wrote(trained, shell, tmp_p
     runs = tmp_path / "my runs, a=b"
     for rung in ("mean", "residual"):
         shutil.copytree(trained(rung)[0], runs / rung, ignore=shutil.ignore_patterns("checkpoints"))
-    done = shell(
-        "compare",
-        f"runs={runs}",
-        "against=mean",
-        env={"PYTHONPROFILEIMPORTTIME": "1"},
-        real=True,
-    )
+    done = shell("compare", f"runs={runs}", "against=mean")
     assert done.returncode == 0, done.stderr
     found = json.loads((runs / "comparison" / "comparison.json").read_text())
     assert (labels_of(found), found["environments"][0]["threads"]) == (["mean", "residual"], 1)
     assert found["rungs"][1]["test"]["mean"] == trained("residual")[1]["test_accuracy"]
     assert "val/accuracy" in found["rungs"][1]["curves"]
     assert sentence(found["pairs"][0]) in " ".join(done.stdout.split())
-    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
-    assert "scipy" in imported
-    assert not imported & {"torch", "lightning", "datasets", "wandb"}
 
 
 @pytest.fixture(scope="module")

@@ -177,21 +177,6 @@ def test_degrees_of_freedom_are_those_of_welchs_test(variances, seeds):
     assert statistics.added(parts) == pytest.approx((sum(variances), expected))
 
 
-def test_a_single_seed_adds_no_variance_and_no_degrees_of_freedom():
-    assert statistics.over_seeds(np.ones((5, 1))) == (0, 0)
-    parts = [statistics.Variance(0.5, 4), statistics.Variance(0.0, 0)]
-    assert statistics.added(parts) == pytest.approx((0.5, 4))
-
-
-def test_the_seeds_of_both_models_widen_the_interval_of_their_difference():
-    """The order of the models changes the sign only."""
-    one_seed = errors(81, range(4))
-    _, (low, high), p = statistics.difference_of(FOUR_EACH, one_seed)
-    estimate = statistics.difference_of(one_seed, FOUR_EACH)
-    assert estimate.interval == pytest.approx((-high, -low))
-    assert estimate.p == pytest.approx(p)
-
-
 @pytest.mark.parametrize("seeds", [5, 20])
 def test_many_seeds_give_no_narrower_interval_than_the_reviews_allow(seeds):
     right_NS = (np.random.default_rng(0).random((100, seeds)) < 0.8).astype(float)
@@ -211,17 +196,6 @@ def test_the_difference_of_two_models_is_that_of_bonett_and_price():
     assert (low + high) / 2 == pytest.approx(gained - lost)
     assert (high - low) / 2 == pytest.approx(stats.t.ppf(0.975, 401) * error, rel=0.002)
     assert p == pytest.approx(2 * stats.t.sf((gained - lost) / error, 401), rel=0.01)
-
-
-@given(st.integers(0, 10**6))
-def test_p_is_below_5_percent_where_the_interval_excludes_0(draw):
-    old, new = right_answers(np.random.default_rng(draw), 60, (2, 3), (0.3, 0.3), shift=0.5)
-    _, (low, high), p = statistics.difference_of(new.astype(float), old.astype(float))
-    assert (p < 0.05) == (not low <= 0 <= high)
-
-
-def test_numbers_that_do_not_vary_have_no_interval_and_show_nothing():
-    assert statistics.mean_of(np.full((30, 2), 0.3)) == (pytest.approx(0.3), None, 1.0)
 
 
 # --- equal texts ----------------------------------------------------------------------------------
@@ -334,12 +308,6 @@ def test_few_discordant_reviews_are_tested_by_all_signs_of_their_gains(gains):
     assert statistics.mcnemar(np.array([*gains, 0.0])) == pytest.approx(as_large.mean())
 
 
-def test_a_verdict_is_that_of_the_test():
-    assert statistics.verdict(0.05, 0.2) == "undecided"
-    assert statistics.verdict(0.049, 0.2) == "better"
-    assert statistics.verdict(0.049, -0.2) == "worse"
-
-
 @given(st.integers(2, 4), st.integers(0, 2**32 - 1))
 def test_calibration_error_equals_that_of_torchmetrics(classes, seed):
     rng = np.random.default_rng(seed)
@@ -370,7 +338,6 @@ def test_each_review_is_in_the_length_slice_whose_name_matches_its_length(length
         ("I do not like it", ["not"], True),
         ("nothing, and a knot", ["not"], False),
         ("I DON’T", ["n't"], True),
-        ("I don\x92t", ["n't"], True),
         ("can'tankerous", ["n't"], False),
         ("a button, a rebut", ["but"], False),
         ("is this a.b?", ["a.b"], True),

@@ -99,14 +99,13 @@ def test_the_fingerprint_of_folds_covers_all_reviews_in_order_and_the_number_of_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("launcher", ["basic", "local"])
-def test_the_experiment_trains_each_fold_once_and_resumes(launcher, small, shell, tmp_path):
+def test_the_experiment_trains_each_fold_once_and_resumes(small, shell, tmp_path):
     words = [
         *(word for word in small if not word.startswith("threads=")),
         "model=mean",
         "trainer.max_epochs=2",
     ]
-    command = ["experiment=folds", "data.folds=2", f"hydra/launcher={launcher}", *words]
+    command = ["experiment=folds", "data.folds=2", *words]
     first = shell(
         "train",
         *command,

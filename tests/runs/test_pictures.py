@@ -77,9 +77,7 @@ def test_lines_show_what_the_trained_model_adds_for_a_distance(reader):
     assert scores_by_distance(reader("base").net) == {}
 
 
-@pytest.mark.parametrize(
-    ("rung", "heads"), [("residual_cls", 2), ("residual_pe_cls", 1), ("base", 1)]
-)
+@pytest.mark.parametrize(("rung", "heads"), [("residual_cls", 2), ("base", 1)])
 def test_the_matrices_are_the_softmax_of_the_scores_of_the_model(reader, rung, heads):
     found = reader(rung, *(["model.net.layer.heads=2"] if heads == 2 else []))
     net, batch = found.net, found.batches([TEXT])[0, np.arange(1)]

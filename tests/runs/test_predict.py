@@ -154,18 +154,3 @@ def test_a_labelled_table_keeps_the_columns_that_are_asked_for(
     assert [name for name in found.columns if name.removeprefix("input_") in kept][: len(kept)] == [
         f"input_{name}" if name == "label" else name for name in kept
     ]
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["file=new.csv", "keep=id"], "keep= copies columns of a table into another: add file="),
-        (["text=good", "keep=id"], "keep= and text= cannot be combined"),
-        (["file=new.csv", "keep=idd", "out=o.csv"], "no single column 'idd'; it has 'id', 'text'"),
-    ],
-)
-def test_columns_that_cannot_be_kept_are_refused(trained, shell, tmp_path, words, message):
-    (tmp_path / "new.csv").write_text("id,text\n7,a great film\n")
-    done = shell("predict", f"run={trained('mean')[0]}", *words, cwd=tmp_path)
-    assert (done.returncode, message in done.stderr) == (2, True), done.stderr
-    assert not (tmp_path / "o.csv").exists()

@@ -91,10 +91,8 @@ def assert_equal_up_to_rounding(one, other) -> None:
     [
         (),
         ("trainer.val_check_interval=7",),
-        ("trainer.val_check_interval=8", "trainer.check_val_every_n_epoch=null"),
         ("trainer.max_steps=29",),
         ("trainer.limit_train_batches=11", "optim=lazy_adamw"),
-        ("trainer.log_every_n_steps=1000", "trainer.gradient_clip_val=null", "optim=adamw"),
         ("data.curriculum=[4]",),
     ],
 )
@@ -203,7 +201,6 @@ class Watches(L.Callback):
     ("overrides", "reason"),
     [
         (("trainer.accumulate_grad_batches=2",), "accumulate_grad_batches is above 1"),
-        (("trainer.precision=bf16-true",), "the precision is bf16-true"),
         (("optim._target_=torch.optim.SGD", "~optim.matrix_lr", "~optim.momentum"), "SGD reads"),
         (
             (f"+trainer.callbacks=[{{_target_: {Watches.__module__}.Watches}}]", "trust=tests"),
@@ -213,7 +210,7 @@ class Watches(L.Callback):
 )
 def test_steps_that_cannot_be_recorded_are_eager_or_an_error(run, tapes, caplog, overrides, reason):
     with caplog.at_level(logging.INFO):
-        run("auto", *overrides)
+        run("auto", *overrides, "trainer.max_epochs=1")
     assert [reason in line for line in caplog.messages if "not recorded" in line] == [True]
     with pytest.raises(UserError, match=rf"record_steps=true: .*{reason}"):
         run("true", *overrides, "record_steps=true")
@@ -223,7 +220,7 @@ def test_steps_that_cannot_be_recorded_are_eager_or_an_error(run, tapes, caplog,
 # --- stopping and resuming ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("call", "how"), [(2, "signal"), (3, "signal"), (2, "crash")])
+@pytest.mark.parametrize(("call", "how"), [(3, "signal"), (2, "crash")])
 def test_a_recorded_run_that_was_stopped_equals_one_that_was_not(
     run, tapes, monkeypatch, settings, small, tmp_path, call, how
 ):

@@ -32,7 +32,7 @@ from imdbattn.tasks.reviews.classifier import ReviewClassifier, ReviewData
 from imdbattn.tasks.task import validate
 from imdbattn.tracking.csv import CsvTracker
 from tests.marks import slow
-from tests.resuming import differences, stops
+from tests.resuming import contents, differences, stops
 
 from ..commands import changed
 from ..marks import slow_except
@@ -74,10 +74,6 @@ def whole(small, settings, tmp_path_factory):
     return run
 
 
-MINE = (
-    "+trainer.callbacks=[{_target_: lightning.pytorch.callbacks.ModelCheckpoint, save_top_k: 2,"
-    " filename: mine, "
-)
 EARLY = ("model=mean", "model.embedding.trainable=true", "optim.lr=1.0", "decay=none", "patience=2")
 CASES = {
     "first step": (0, ()),
@@ -90,18 +86,6 @@ CASES = {
     "gradients of several batches": (5, ("trainer.accumulate_grad_batches=3",)),
     "two validations an epoch": (29, ("trainer.val_check_interval=0.5",)),
     "a limit of steps": (28, ("trainer.max_steps=40",)),
-    "double precision": (31, ("trainer.precision=64-true",)),
-    "checkpoints of the user's own": (31, (MINE + "monitor: val/loss}]",)),
-    "another optimizer": (
-        31,
-        (
-            "optim=adamw",
-            "optim._target_=torch.optim.LBFGS",
-            "~optim.weight_decay",
-            "+optim.max_iter=2",
-            "optim.lr=0.1",
-        ),
-    ),
     "a linear schedule without validation in each epoch": (
         13,
         ("decay=linear", "trainer.check_val_every_n_epoch=2"),
@@ -116,9 +100,7 @@ QUICK = [  # within an epoch by a signal and by a crash, and between two epochs
     ("vectors that train, uneven epochs, early stopping", signal.SIGTERM),
 ]
 OTHERS = [
-    slow("in the middle", signal.SIGINT),
     slow("last step of an epoch", None),
-    slow("gradients of several batches", None),
     # of the other cases a signal is enough
     *(slow(case, signal.SIGTERM) for case in CASES if (case, signal.SIGTERM) not in QUICK),
 ]
@@ -148,7 +130,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(
 def test_a_run_resumes_any_number_of_times_and_from_any_folder(whole, stopping, tmp_path):
     cfg, reference = whole()
     folder = tmp_path / "0"
-    for number, step in enumerate((7, 8, 20, 2 * STEPS, 40)):
+    for number, step in enumerate((7, 8, 2 * STEPS)):
         stopping(step, signal.SIGTERM)
         with pytest.raises(SystemExit):
             fit(cfg, folder, resume=number > 0)
@@ -202,51 +184,28 @@ def longer(composed):
     return get
 
 
-def files_of(run: Path) -> dict[Path, bytes]:
-    return {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
-
-
-MORE = {
-    "by default": (),
-    "vectors that train, with early stopping": (
-        "model=mean",
-        "model.embedding.trainable=true",
-        "patience=3",
-    ),
-    "gradients of several batches": ("trainer.accumulate_grad_batches=5",),
-}
-
-
-@pytest.mark.parametrize(
-    "case",
-    [
-        "by default",
-        slow("vectors that train, with early stopping"),
-        slow("gradients of several batches"),
-    ],
-)
 def test_a_finished_run_with_more_epochs_equals_one_that_had_them_from_the_start(
-    whole, longer, stopping, tmp_path, case, caplog
+    whole, longer, stopping, tmp_path, caplog
 ):
     """In a new folder, also if it is stopped meanwhile: the finished run stays as it is."""
-    _, reference = whole(*CONSTANT, *MORE[case])
-    finished = whole(*CONSTANT, *MORE[case], "trainer.max_epochs=2")[1]
-    before = files_of(finished)
+    _, reference = whole(*CONSTANT)
+    finished = whole(*CONSTANT, "trainer.max_epochs=2")[1]
+    before = contents(finished)
     run = tmp_path / "longer"
-    stopping(3 * STEPS // 5 if "accumulate" in str(MORE[case]) else 3 * STEPS + 5, signal.SIGTERM)
+    stopping(3 * STEPS + 5, signal.SIGTERM)
     with pytest.raises(SystemExit):
         fit(longer(finished), run, earlier=finished)
     assert f"resume={os.path.relpath(run)}\n" in caplog.text
     stopping(None)
     fit(longer(run, f"resume={run}"), run, resume=True)
     assert differences(reference, run) == []
-    assert files_of(finished) == before
+    assert contents(finished) == before
     assert "max_epochs: 4" in (run / "config.yaml").read_text()
 
 
 @pytest.mark.parametrize(
     "files",
-    [slow(0), 1, slow(2), slow(3)],
+    [1, slow(3)],
 )
 def test_a_run_with_more_epochs_that_is_killed_at_its_start_resumes(
     whole, longer, monkeypatch, tmp_path, files
@@ -277,11 +236,11 @@ def test_the_command_that_trains_longer_makes_a_new_folder_and_continues_it(smal
     assert not shell(
         "train", *first, "trainer.max_epochs=1", "hydra.run.dir=a", cwd=tmp_path
     ).stderr
-    before = files_of(tmp_path / "a")
+    before = contents(tmp_path / "a")
     more = ("resume=a", "trainer.max_epochs=2")
     done = shell("train", *more, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert files_of(tmp_path / "a") == before
+    assert contents(tmp_path / "a") == before
     assert {file.name for file in tmp_path.iterdir()} == {"a", "a-2-epochs"}
     first_epoch, _ = seconds_of_epochs(tmp_path / "a-2-epochs")
     assert [first_epoch] == seconds_of_epochs(tmp_path / "a"), "the first epoch was trained again"
@@ -355,13 +314,11 @@ def test_a_run_that_patience_has_ended_is_not_trained_on_when_it_is_resumed(
 
 
 EARLY_ENDS = {
-    "patience": (["patience=1"], (2, "val/accuracy did not improve in 1 validation")),
     "within an epoch": (
         ["patience=2", "trainer.val_check_interval=5"],
         (0.75, "val/accuracy did not improve in 2 validations"),
     ),
     "steps": (["trainer.max_steps=30"], (1.5, "trainer.max_steps=30 is reached")),
-    "time": (["trainer.max_time='00:00:00:00'"], (None, "trainer.max_time is over")),
     "a callback": (["+trainer.callbacks=[{_target_: stopper.Stops}]"], (1, "a callback, or")),
     "the last epoch": (["trainer.max_epochs=1"], None),
 }
@@ -386,7 +343,7 @@ def test_a_run_says_why_it_ended_early(settings, small, tmp_path, monkeypatch, c
     found = metrics["ended_early"]
     assert found["of"] == 6
     assert found["reason"].startswith(reason)
-    assert epochs in (None, found["epochs"])
+    assert epochs == found["epochs"]
     assert any(f": {found['epochs']:g} of 6 epochs in" in line for line in caplog.messages)
     assert f"ended early          {found['reason']}" in caplog.messages
 
@@ -497,9 +454,8 @@ def test_settings_come_from_the_run_and_only_those_that_affect_no_results_may_ch
 # --- losses that are no numbers -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_a_loss_that_is_not_finite_ends_the_run_and_names_step_learning_rate_and_rows(
-    whole, monkeypatch, tmp_path, value
+    whole, monkeypatch, tmp_path
 ):
     cfg, _ = whole()
     lines = Path(cfg.data.path).read_text().splitlines()
@@ -515,12 +471,12 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_names_step_learning_rate_and
             seen.append(
                 sorted(self.trainer.datamodule.corpus.splits["train"].rows[batch.items_B.numpy()])
             )
-            return loss * value
+            return loss * float("nan")
         return loss
 
     monkeypatch.setattr(ReviewClassifier, "training_step", training_step)
     with pytest.raises(
-        UserError, match=rf"the loss is {value} in step 31 \(epoch 3, learning rate 0\.000"
+        UserError, match=r"the loss is nan in step 31 \(epoch 3, learning rate 0\.000"
     ) as error:
         fit(cfg, tmp_path / "run")
     assert f"in rows {', '.join(map(str, seen[0][:10]))}" in str(error.value)
@@ -612,20 +568,6 @@ def test_a_signal_ends_a_run_at_any_moment_in_one_line(
 
 
 # --- W&B ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_the_parts_of_a_resumed_run_are_one_run_in_wandb(whole, stopping, tmp_path, settings):
-    cfg, _ = whole()
-    cfg = changed(cfg, {"logger": settings("logger=wandb").dump()["logger"]})
-    stopping(20, signal.SIGTERM)
-    with pytest.raises(SystemExit):
-        fit(cfg, tmp_path)
-    stopping(None)
-    time.sleep(1)  # the names of its folders have seconds
-    fit(cfg, tmp_path, resume=True)
-    first, second = (tmp_path / "wandb").glob("offline-run-*/run-*.wandb")
-    assert first.name == second.name  # run-<id>.wandb
 
 
 # --- from outside ---------------------------------------------------------------------------------

@@ -174,8 +174,7 @@ def test_evaluate_gives_the_numbers_that_training_gave(ran, scored, kind):
         assert [line["predicted"] for line in rows_of(file)] == [line["predicted"] for line in kept]
 
 
-UNTRAINED = ("model=seq2seq_attention", "optim.lr=0")  # writes until it is stopped
-MODELS = [("model=seq2seq",), ("model=seq2seq_attention",), ("model=seq2seq_bahdanau",), UNTRAINED]
+MODELS = [("model=seq2seq",), ("model=seq2seq_attention",)]
 
 
 @pytest.fixture
@@ -189,7 +188,6 @@ def stopping(monkeypatch):
 LSTM = ("model.net.cell=lstm", "model.net.layers=2", "model.net.dropout=0.2")
 STOPS = {
     "in the middle": ("reverse", *LSTM),
-    "without attention": ("reverse", "model=seq2seq", "model.net.dropout=0.2"),
     "words": ("translation", *LSTM, "choose_by=loss"),
 }
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from imdbattn.data.corpus import find_source
 from imdbattn.errors import UserError
@@ -100,32 +99,12 @@ def table(content: str | bytes, *more: str, name: str = "r.csv") -> Arguments:
     return make
 
 
-class Harm:
-    def __reduce__(self):
-        return (print, ("code ran",))
-
-
-def with_code(place: Place) -> list[str]:
-    """A checkpoint that runs code where it is unpickled."""
-    file = place.run() / "checkpoints" / "best.ckpt"
-    torch.save(torch.load(file, weights_only=True) | {"harm": Harm()}, file)
-    return [f"run={file.parents[1]}", "text=good"]
-
-
 # --- the table ------------------------------------------------------------------------------------
 
 HYDRA: dict[str, tuple[Arguments, str]] = {  # of imdbattn.train
-    "misspelt group": (
-        typed("modle=mean"),
-        r"error: there is no setting modle; the nearest is model\n$",
-    ),
     "misspelt deep down": (
         typed("data.glove.pth=x"),
         r"no setting data\.glove\.pth; the nearest is data\.glove\.path",
-    ),
-    "a name of other tools": (
-        typed("epochs=3"),
-        r"no setting epochs; the nearest is trainer\.max_epochs\n$",
     ),
     "a name of its own group first": (
         typed("trainer.acumulate_grad_batches=2"),
@@ -143,14 +122,8 @@ HYDRA: dict[str, tuple[Arguments, str]] = {  # of imdbattn.train
         typed("optim.lr=${oc.env:IMDBATTN_NO_LR}"),
         r"error: optim\.lr: .*'IMDBATTN_NO_LR' not found",
     ),
-    "unknown rung": (
-        typed("model=residul"),
-        "model=residul is not a choice: model=residual is the nearest of base, ",
-    ),
-    "several values": (typed("seed=1,2"), "'seed=1,2' .* To sweep over it, add --multirun"),
 }
 VALUES = {
-    "seed=-1": "be greater than or equal to 0",
     "optim.lr=nan": "be a finite number",
     "model.name=../../up": "match pattern",
 }
@@ -242,7 +215,6 @@ SEQ2SEQ: dict[str, tuple[Arguments, str]] = {  # training of an encoder-decoder
 OTHERS: dict[str, tuple[str, Arguments, str]] = {
     "no runs": ("compare", typed("runs=nothing*"), r"runs=nothing\*: there is no such folder"),
     "no run": ("predict", typed("text=good"), "these settings are required: run=; see --help"),
-    "code in a checkpoint": ("predict", with_code, r"best\.ckpt.*"),
     "labels that the run does not know": (
         "evaluate",
         lambda place: [f"run={place.run()}", *reviews(csv_text(["good", "bad"] * 20))(place)],

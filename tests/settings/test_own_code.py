@@ -18,7 +18,6 @@ from imdbattn.runs.fit import fit
 from imdbattn.runs.score import score_run
 
 from ..commands import label_texts
-from ..marks import slow_except
 from ..processes import ROOT
 
 LAYERS = """
@@ -156,21 +155,6 @@ def test_a_metric_that_a_run_folder_names_needs_trust(trained, composed, tmp_pat
     assert resumed(composed(*own), own, run)["choose_by"] == "os.system"
 
 
-def test_lightnings_own_callbacks_in_a_run_folder_need_trust_too(trained, composed, tmp_path):
-    """They can write files anywhere."""
-    run = shutil.copytree(trained("mean")[0], tmp_path / "run")
-    callback = (
-        "  callbacks: [{_target_: lightning.pytorch.callbacks.ModelCheckpoint, dirpath:"
-        f" {tmp_path}}}]\n"
-    )
-    text = (run / "config.yaml").read_text()
-    (run / "config.yaml").write_text(text.replace("trainer:\n", f"trainer:\n{callback}"))
-    with pytest.raises(
-        UserError, match=r"trainer\.callbacks\.0\._target_=lightning.* add trust=lightning"
-    ):
-        resumed(composed(), [], run)
-
-
 PAGE = (ROOT / "docs" / "own_parts.md").read_text()
 TEMPLATE = PAGE.partition("## Template")[2].partition("\n## ")[0]
 
@@ -264,12 +248,6 @@ class Shifted(NoPositions):
         return x_BTD + mask.positions_BT[..., None] / 100
 
 
-class LastWord(Pooling):
-    def forward(self, x_BTD, mask):
-        last_B = mask.mask_BT.sum(1) - 1
-        return x_BTD[torch.arange(len(x_BTD)), last_B]
-
-
 class Nearness(Score):
     def __init__(self, query_width, key_width):
         super().__init__()
@@ -316,7 +294,6 @@ class NoModule(Reviews):
 """
 POOLING = "model.net.pooling._target_=kinds."
 KIND = {
-    "pooling": ["model=mean", POOLING + "LastWord"],
     "score of a layer": [
         "model=residual",
         "model.net.layers=1",
@@ -327,7 +304,6 @@ KIND = {
         "model.net.layers=1",
         "model.net.positions._target_=kinds.Shifted",
     ],
-    "convolution": ["model=convolved", "model.convolution._target_=kinds.Neighbours"],
     "module": ["model=mean", "task._target_=kinds.DoubledTask"],
 }
 
@@ -340,7 +316,7 @@ def kinds(tmp_path, monkeypatch) -> Iterator[Path]:
     sys.modules.pop("kinds", None)
 
 
-@pytest.mark.parametrize("name", slow_except(["score of a layer", "positions", "module"], KIND))
+@pytest.mark.parametrize("name", KIND)
 def test_each_kind_of_part_trains_and_is_scored_and_explained(kinds, settings, small, name):
     overrides = KIND[name]
     run = kinds / "run"
@@ -352,10 +328,6 @@ def test_each_kind_of_part_trains_and_is_scored_and_explained(kinds, settings, s
     cfg = settings(f"run={run}", "trust=kinds", config="predict")
     ((result,), _) = label_texts(cfg, ["a good film"])
     predictor, _ = load_predictor(cfg)
-    if POOLING + "LastWord" in overrides:
-        with pytest.raises(UserError, match=r"kinds\.LastWord has no method `attention_weights`"):
-            predictor.explain("a good film")
-        return
     explained = predictor.explain("a good film")
     assert explained.output == result.output
     assert sum(share for *_, share in explained.words) == pytest.approx(1)

@@ -14,6 +14,7 @@ from imdbattn.runs.fit import fit
 from imdbattn.runs.score import score_run
 
 from ..commands import label_texts, run_process
+from ..marks import slow
 from ..processes import environment
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
@@ -91,10 +92,7 @@ def evaluate(tmp_path) -> Callable[..., list[tuple[list, list, float]]]:
     ("processes", "strategy"),
     [
         (3, "ddp_fork"),
-        *(
-            pytest.param(*one, marks=pytest.mark.slow)
-            for one in ((1, "auto"), (2, "ddp"), (3, "ddp"))
-        ),
+        slow(3, "ddp"),
     ],
 )
 def test_each_review_is_scored_once_on_any_number_of_processes(evaluate, processes, strategy):

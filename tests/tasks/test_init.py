@@ -11,7 +11,7 @@ from imdbattn.report.variants import variants
 from imdbattn.runs.fit import fit
 from tests.world import REVERSE, TRANSLATION
 
-from ..marks import slow_except
+from ..marks import slow, slow_except
 
 STILL = ("trainer.max_epochs=1", "optim.lr=0.0", "embedding_lr=0.0")  # training changes nothing
 KINDS = {
@@ -44,7 +44,7 @@ def finished(settings, small, tmp_path_factory):
     return get
 
 
-@pytest.mark.parametrize("kind", slow_except(["trained vectors, phrases", "reverse"], KINDS))
+@pytest.mark.parametrize("kind", slow_except(["trained vectors, phrases"], KINDS))
 def test_a_run_starts_from_the_weights_of_a_finished_run(finished, settings, tmp_path, kind):
     words, start, expected = finished(kind)
     found = fit(settings(*words, f"init={start}", "seed=7", *STILL), tmp_path)
@@ -67,8 +67,7 @@ def test_a_run_starts_from_the_weights_of_a_finished_run(finished, settings, tmp
             r"Unexpected key\(s\) in state_dict: \"layers\.1\.",
         ),
         ("frozen vectors", ["data.label_names=[pos,neg]"], "has another test split"),
-        ("masked_words", ["masked.words=5"], "size mismatch for"),
-        (
+        slow(
             "translation",
             ["data.min_frequency=9"],
             "was trained with other source symbols: use the same data",

@@ -59,20 +59,19 @@ def test_rows_that_no_batch_uses_stay_bit_for_bit():
     assert torch.equal(table[still], between[still])
 
 
-@pytest.mark.parametrize("width", [4, 50, 100])
-def test_rows_chosen_by_a_mask_move_like_gathered_rows_bit_for_bit(monkeypatch, width):
+def test_rows_chosen_by_a_mask_move_like_gathered_rows_bit_for_bit(monkeypatch):
     """Other devices take the mask: the number of rows is not known without waiting for them."""
     tables = []
     for gathered in (True, False):
         draw = torch.Generator().manual_seed(1)
-        table = torch.nn.Parameter(torch.randn(300, width, generator=draw))
+        table = torch.nn.Parameter(torch.randn(300, 50, generator=draw))
         optimizer = LazyAdamW(
             [{"params": [table], "lazy": True}], lr=0.01, weight_decay=0.1, fused=True
         )
         monkeypatch.setattr(torch.Tensor, "is_cpu", gathered)
         for _ in range(5):
             used = (torch.rand(300, 1, generator=draw) < 0.3).float()
-            table.grad = torch.randn(300, width, generator=draw) * used
+            table.grad = torch.randn(300, 50, generator=draw) * used
             optimizer.step()
         tables.append(
             [table.detach(), *(optimizer.state[table][name] for name in ("exp_avg", "exp_avg_sq"))]

@@ -11,14 +11,12 @@ from hypothesis import strategies as st
 
 from imdbattn.data.corpus import prepare_reviews
 from imdbattn.data.ragged import ragged
-from imdbattn.errors import UserError
 from imdbattn.nn.beyond.masked_words import MaskedWords
 from imdbattn.runs.fit import fit
 from imdbattn.runs.score import score_run
 from imdbattn.tasks.masked_words.module import MaskedWordModule, evaluation_mask
 from imdbattn.tasks.reviews.classifier import ReviewClassifier
 
-from ..commands import label_texts
 from ..nets import WORDS, net
 
 PLAIN = ("model.phrases=null",)
@@ -136,18 +134,6 @@ def test_a_finished_classifier_does_not_need_its_pretraining(trained, settings, 
     )
     found = score_run(settings(f"run={tmp_path}/run", "trainer=cpu", config="evaluate"))
     assert found["accuracy"] == metrics["test_accuracy"]
-
-
-def test_a_pretraining_is_not_a_classifier(pretrained, settings):
-    folder, _ = pretrained
-    for config, call in (
-        ("predict", lambda cfg: label_texts(cfg, ["good"])),
-        ("evaluate", score_run),
-    ):
-        with pytest.raises(
-            UserError, match=f"{folder} is a run of task=masked_words: train a classifier from it"
-        ):
-            call(settings(f"run={folder}", config=config))
 
 
 @pytest.mark.slow

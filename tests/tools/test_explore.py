@@ -254,27 +254,6 @@ def test_the_arithmetic_of_a_row_gives_the_numbers_of_the_network(page, labels, 
         assert without.probabilities != pytest.approx(found.probabilities, abs=1e-6)
 
 
-@torch.no_grad()
-def test_without_mask_padding_is_read_as_words(page, labels, changed):
-    _, net, batch = changed("base")
-    row = {
-        "run": page.run(labels["base"]),
-        "text": TEXT,
-        "layer": 1,
-        "query": 0,
-        "padding": 2,
-        "masked": False,
-    }
-    found = opened(page.ask("cell", **row))
-    tokens_BT, positions_BT = (
-        torch.nn.functional.pad(part, (0, 2)) for part in (batch.tokens_BT, batch.positions_BT)
-    )
-    longer = batch._replace(
-        tokens_BT=tokens_BT, positions_BT=positions_BT, lengths_B=batch.lengths_B + 2
-    )
-    assert [*found.probabilities.values()] == pytest.approx(logits(net, longer), abs=1e-6)
-
-
 def test_test_reviews_are_filtered_by_the_predictions(page, labels):
     runs = [page.run(labels[rung]) for rung in ("base", "mean")]
     own, other = (page.runs.run(name).predictions("test") for name in runs)

@@ -49,8 +49,7 @@ SCORES = (
 )
 CHANGES = (
     {},
-    {"words": [0, 3, 9], "shuffle": 5},
-    {"heads": [[1, 1]], "layers": [2], "positions": True, "words": [2]},
+    {"heads": [[1, 1]], "layers": [2], "positions": True, "words": [2], "shuffle": 5},
 )
 # Pieces of texts that the tokenizers split, normalize or replace.
 LINE = (
@@ -124,14 +123,14 @@ def random_text(rng: random.Random, pieces: int) -> str:
 @pytest.mark.parametrize(
     ("name", "count"),
     [
-        ("ptb", 1_500),
+        ("ptb", 500),
         slow("ptb", 10_000),
         slow("whitespace", 10_000),
         slow("basic_english", 10_000),
     ],
 )
 def test_words_of_random_texts_are_those_of_the_tokenizer(browser, written, open_file, name, count):
-    """Texts of up to 23 of 95 pieces: each piece is in hundreds of 1,500 texts."""
+    """Texts of up to 23 of 95 pieces: each piece is in dozens of 500 texts."""
     rng = random.Random(1)
     texts = [random_text(rng, 24) for _ in range(count)]
     tokenizer = Tokenizer(name, [])
@@ -226,7 +225,6 @@ def texts_200(longest: int) -> list[str]:
     ("precision", "tolerance", "rungs", "longest"),
     [
         ("float32", 1e-4, ("tuned",), 30),
-        ("float16", 2e-3, ("residual_pe",), 30),
         slow("float32", 1e-4, RUNGS, 120),
         slow("float16", 2e-3, RUNGS, 120),
     ],

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-import numpy as np
 import pytest
 
-from ..explorer import TEXT, WRITER, Server, opened, settle
+from ..explorer import TEXT, WRITER, Server, settle
 
 playwright = pytest.importorskip(
     "playwright.sync_api", reason="no browser tests: pip install playwright"
@@ -152,76 +151,7 @@ def test_each_control_changes_the_numbers_and_can_be_undone(open_tab, server, ru
     assert tab.locator("#reset").is_disabled()
 
 
-def shown_steps(panel: Any) -> dict[str, float]:
-    """The numbers from the product to the weight, by their names."""
-    return {
-        one.get_attribute("data-step"): float(one.get_attribute("data-value"))
-        for one in panel.locator("[data-step]").all()
-    }
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("width", [1280, 390])
-def test_a_cell_that_is_clicked_or_chosen_by_keys_shows_its_arithmetic(
-    open_tab, server, run, width
-):
-    tab = open_tab("residual_pe", viewport={"width": width, "height": 844})
-    panel, name = tab.locator(f"[data-run={run['residual_pe']}]"), run["residual_pe"]
-    canvas = panel.locator("canvas[role=application]").first
-    canvas.scroll_into_view_if_needed()
-    origin = "const { panels } = await import('./main.js'); const [map] = panels.get(name).maps"
-    (left, above), size = tab.evaluate(
-        f"async (name) => {{ {origin}; return [map.origin, map.cell]; }}", name
-    )
-    canvas.click(position={"x": left + 2.5 * size, "y": above + 4.5 * size})  # query 4, key 2
-    settle(tab)
-    row = {"run": name, "text": TEXT, "layer": 1, "head": 1, "query": 4}
-    found = opened(server.page.ask("cell", **row))
-
-    def assert_shown(found: Any, key: int) -> None:
-        product = float(found.projected @ found.keys[key])
-        exp = np.exp(found.scores.astype(float) - found.scores[found.mask > 0].max()) * found.mask
-        expected = [product, product * found.scale, found.scores[key], exp[key], found.weights[key]]
-        assert [*shown_steps(panel).values()] == pytest.approx(expected, abs=1e-5)
-        assert (
-            f"“{found.names[4]}” → “{found.names[key]}”" in panel.locator(".cell h4").inner_text()
-        )
-
-    assert_shown(found, 2)
-    canvas.focus()
-    for key in ("ArrowDown", "ArrowUp", "ArrowRight", "Enter"):  # from the cell under the pointer
-        canvas.press(key)
-    settle(tab)
-    assert "“the” → “like”" in panel.locator(".cell h4").inner_text()
-    tab.go_back()
-    settle(tab)
-    assert_shown(found, 2)
-    panel.locator(".cell input[type=number]").fill("2")
-    settle(tab)
-    panel.locator(".cell .key", has_text="<pad>").first.press("Enter")
-    settle(tab)
-    assert panel.locator("[data-step=mask]").inner_text() == "−∞"
-
-    panel.locator(".cell input[type=checkbox]").check()
-    settle(tab)
-    unmasked = opened(server.page.ask("cell", **row, padding=2, masked=False))
-    assert_shown(unmasked, len(found.names))
-    share = max(unmasked.probabilities.values())
-    assert float(
-        panel.locator("[data-probability]").get_attribute("data-probability")
-    ) == pytest.approx(share, abs=1e-6)
-    again = open_tab()
-    visit(again, tab.url)
-    panel = again.locator(f"[data-run={name}]")
-    assert_shown(unmasked, len(found.names))
-    assert again.evaluate("document.documentElement.scrollWidth") <= 1280
-    assert tab.evaluate("document.documentElement.scrollWidth") == width
-    panel.locator(".cell h4 button").click()
-    settle(again)
-    assert panel.locator(".cell").count() == 0
-    assert "cells=" not in again.url
-
-
 def test_html_in_a_text_is_shown_as_text(open_tab):
     tab = open_tab("base", "residual_pe")
     html = (

@@ -200,10 +200,10 @@ def test_an_untrusted_search_folder_runs_no_code(search, tmp_path):
 
 def test_only_the_seeds_of_the_best_settings_are_scored_on_test(search, tmp_path):
     folder = tmp_path / "search"
-    done = search("n_trials=3", "pruner=none", "seeds=2")
+    done = search("n_trials=2", "pruner=none", "seeds=2")
     assert done.returncode == 0, done.stderr
     trials = [json.loads(file.read_text()) for file in sorted(folder.glob("trial-*/metrics.json"))]
-    assert len(trials) == 3
+    assert len(trials) == 2
     assert not any("test_accuracy" in metrics for metrics in trials)
     best = max(trials_of(folder), key=lambda trial: trial["values"][0])["settings"]
     for seed in (1, 2):

@@ -5,8 +5,6 @@ secret.
 import functools
 import json
 import os
-import re
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,10 +13,8 @@ import pytest
 import yaml
 
 import imdbattn
-from imdbattn.errors import UserError
 from imdbattn.runs.fit import fit
 from imdbattn.settings.keys import conf_dir, flat
-from imdbattn.settings.models import RUNGS
 from imdbattn.settings.schema import LoggerPart
 from imdbattn.tracking import wandb_run
 from imdbattn.tracking.loggers import VALUES, Tracker
@@ -115,14 +111,6 @@ def test_the_environment_of_wandb_counts_unless_a_setting_says_otherwise(
     assert (run.notes, run.run_group, set(run.tags)) == ("mine", "g", {"a", "b"})
 
 
-def test_any_argument_of_wandb_init_is_a_setting_and_nothing_else(settings, tmp_path):
-    words = ["+logger.wandb.job_type=try", "+logger.wandb.id=mine", "+logger.wandb.tags=[a,b]"]
-    run = header_of(settings, tmp_path / "run", *words)
-    assert (run.job_type, run.run_id, set(run.tags)) == ("try", "mine", {"a", "b"})
-    with pytest.raises(UserError, match=r"no setting jobtype; the nearest is job_type"):
-        Tracker(wandb_settings(settings, "+logger.wandb.jobtype=try"))
-
-
 def test_confusion_matrix_predictions_picture_and_page_are_logged(published):
     found, metrics, page = published
     counts = {(a, b): n for a, b, n in table(found, "test/confusion_matrix_table")["data"]}
@@ -161,9 +149,8 @@ def test_no_secret_and_nothing_of_the_machine_is_in_a_run_folder(published):
     check_nothing_private(found.files.parent.parent.parent)
 
 
-@pytest.mark.parametrize("logger", ["csv", "wandb"])
 def test_a_run_of_the_program_that_trains_stays_active_and_receives_nothing(
-    small, tmp_path, monkeypatch, logger
+    small, tmp_path, monkeypatch
 ):
     import wandb
 
@@ -172,12 +159,12 @@ def test_a_run_of_the_program_that_trains_stays_active_and_receives_nothing(
         project="own", dir=str(tmp_path), settings=wandb.Settings(silent=True, console="off")
     )
     try:
-        words = [*small, f"logger={logger}", "model=mean", "trainer.max_epochs=1"]
+        words = [*small, "logger=wandb", "model=mean", "trainer.max_epochs=1"]
         imdbattn.train(*words, folder=tmp_path / "run")
         assert wandb.run is own
         own.log({"x": 1})
         assert {key for key in dict(own.summary) if not key.startswith("_")} == {"x"}
-        assert len(list((tmp_path / "run").glob("wandb/offline-run-*"))) == (logger == "wandb")
+        assert len(list((tmp_path / "run").glob("wandb/offline-run-*"))) == 1
     finally:
         own.finish()
 
@@ -251,20 +238,22 @@ def test_the_parameters_of_a_sweep_are_settings_with_valid_values(settings, name
     sweep = SWEEPS[name]
     fixed = [word for word in sweep["command"] if "=" in word and "${" not in word]
     known = flat(settings(*fixed).dump()) | {"model": None}
-    for parameter, choices in sweep["parameters"].items():
-        assert parameter in known
-        for value in choices.get("values", [choices.get("min"), choices.get("max")]):
-            settings(*fixed, f"{parameter}={value}")  # checked
+    assert sweep["parameters"].keys() <= known.keys()
+    ends = {
+        parameter: choices.get("values", [choices.get("min"), choices.get("max")])
+        for parameter, choices in sweep["parameters"].items()
+    }
+    for place in (0, -1):
+        settings(*fixed, *(f"{parameter}={values[place]}" for parameter, values in ends.items()))
     assert sweep["metric"] == {"name": "val/accuracy", "goal": "maximize"}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["ladder", "tune"])
-def test_the_command_of_an_agent_trains_one_run_of_the_sweep(small, tmp_path, name):
+def test_the_command_of_an_agent_trains_one_run_of_the_sweep(small, tmp_path):
     """Run as an agent runs it: same words, same environment, same file of parameters (which locks
     them in W&B).
     """
-    sweep, words = SWEEPS[name], agents_command(SWEEPS[name])
+    sweep, words = SWEEPS["tune"], agents_command(SWEEPS["tune"])
     chosen = {
         key: {"value": first_choice(parameter)} for key, parameter in sweep["parameters"].items()
     }
@@ -280,10 +269,9 @@ def test_the_command_of_an_agent_trains_one_run_of_the_sweep(small, tmp_path, na
         words, cwd=tmp_path, env=environment(env), capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    rung = {"ladder": RUNGS[0], "tune": "residual_pe"}[name]
-    folder = tmp_path / "runs" / "wandb-sweep1" / f"{rung}-s1-run1"
+    folder = tmp_path / "runs" / "wandb-sweep1" / "residual_pe-s1-run1"
     metrics = json.loads((folder / "metrics.json").read_text())
-    assert ("test_accuracy" in metrics) == (name == "ladder")
+    assert "test_accuracy" not in metrics
     found = read_back(folder)
     assert found.summary.get("test/accuracy") == metrics.get("test_accuracy")
     check_nothing_private(folder)
@@ -292,42 +280,11 @@ def test_the_command_of_an_agent_trains_one_run_of_the_sweep(small, tmp_path, na
         "run1",
         "sweep1",
     )
-    assert found.config["rung"] == rung
-    assert flat(found.config)["model.name"] == rung, (
+    assert found.config["rung"] == "residual_pe"
+    assert flat(found.config)["model.name"] == "residual_pe", (
         "the sweep's `model` must not hide the settings of that name"
     )
     assert sweep["metric"]["name"] in found.logged
-
-
-HANGS = """
-import os, signal, subprocess, sys
-from imdbattn.tracking import wandb_run
-
-settings = dict(mode="offline", timeout=20, project="p", git=False)
-run = wandb_run.start_wandb(settings, sys.argv[1], {})
-core = int(subprocess.check_output(["pgrep", "-P", str(os.getpid()), "-f", "wandb-core"]))
-os.kill(core, signal.SIGSTOP)
-print(core)
-wandb_run.FINISH_SECONDS = 1
-wandb_run.finish_wandb(run)
-"""
-
-
-@pytest.mark.slow
-def test_a_hanging_wandb_does_not_hold_a_finished_run(tmp_path):
-    # a pipe would stay open as long as W&B's process
-    out, err = tmp_path / "out", tmp_path / "err"
-    with out.open("w") as stdout, err.open("w") as stderr:
-        command = [sys.executable, "-c", HANGS, str(tmp_path)]
-        with subprocess.Popen(command, stdout=stdout, stderr=stderr, env=environment()) as process:
-            try:
-                assert process.wait(60) == 0, err.read_text()
-            finally:
-                process.kill()
-                os.kill(int(out.read_text()), signal.SIGKILL)
-    assert re.search(
-        r"W&B did not finish: .*`wandb sync --include-online \S+offline-run-\S+`", err.read_text()
-    )
 
 
 @pytest.fixture
@@ -405,6 +362,7 @@ def committed(folder: Path) -> None:
 def test_notes_changes_and_model_are_sent_only_if_asked(
     settings, small, tmp_path, monkeypatch, asked
 ):
+    """And never the password of the remote."""
     committed(tmp_path / "code")
     monkeypatch.chdir(tmp_path / "code")
     words = [word for word in small if not word.startswith("logger")]
