@@ -85,18 +85,17 @@ def train(
         raise UserError(
             f"give {'resume= or folder=' if resume else 'overrides or config='}, not both"
         )
-    from imdbattn.launch.resumed_settings import Plan, plan
+    from imdbattn.launch.resumed_settings import resumed
     from imdbattn.launch.single import log_next_commands
 
     if resume:
-        planned = plan(settings, overrides, expanded(cfg.hydra.run.dir).resolve())
-        valid = validate(planned.settings)
+        run_folder = expanded(settings["resume"]).resolve()
+        settings = resumed(settings, overrides, run_folder)
+        valid = validate(settings)
     else:  # config may be that of another run
         settings |= {"variant": None, "overrides": named_overrides(overrides, settings)}
         valid = validate(settings)  # before hydra.run.dir, which names the model
         run_folder = expanded(folder if folder is not None else cfg.hydra.run.dir).resolve()
-        planned = Plan(settings, run_folder)
-    run_folder = planned.folder
     if cfg.hydra.mode == RunMode.MULTIRUN or not one_process(valid.trainer):
         raise UserError(
             f"train() trains one model in one process; for more: {COMMAND} {' '.join(overrides)}"
@@ -108,12 +107,12 @@ def train(
 
     with log_to_stdout(), preserved_torch_settings():
         try:
-            metrics = fit(valid, run_folder, planned.resume, planned.earlier)
+            metrics = fit(valid, run_folder, resume)
         except Stopped as stopped:
             end = stopped
         else:
             log_next_commands(valid, metrics, run_folder)
-            packages = {package for *_, package in untrusted(planned.settings)}
+            packages = {package for *_, package in untrusted(settings)}
             return TrainedRun(Metrics(metrics), run_folder, tuple(sorted(packages)))
         finally:
             if fresh and run_folder.exists():

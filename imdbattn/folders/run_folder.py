@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from omegaconf import OmegaConf
 
 from imdbattn.errors import UserError
-from imdbattn.io.files import acquired, atomically, write_atomically
+from imdbattn.io.files import acquired, write_atomically
 from imdbattn.settings.keys import flat, within
 from imdbattn.settings.trust import read_settings
 
@@ -177,12 +177,3 @@ def remove(folder: Path, *names: str | Path) -> None:
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
-
-
-def copy_training(source: Path, folder: Path) -> None:
-    """Copies the checkpoints of a run, from which the run in `folder` resumes."""
-    for name in ("best.ckpt", "last.ckpt"):  # last.ckpt at the end: it refers to best.ckpt
-        file = source / "checkpoints" / name
-        if file.exists():
-            with atomically(folder / "checkpoints" / name) as temporary:
-                shutil.copyfile(file, temporary)

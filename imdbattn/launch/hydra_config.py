@@ -129,21 +129,10 @@ def run_name(now: str, name: str, digest: str) -> str:
     return f"slurm-{job}-{folder_name(name)}-{digest}" if job else f"{now}-{folder_name(name)}"
 
 
-def resumed_folder(*, _root_: DictConfig) -> str:
-    """Returns the folder in which `resume` continues a run; nothing without `resume`."""
-    run = OmegaConf.select(_root_, "resume")
-    if not run:
-        return ""
-    from imdbattn.launch.resumed_settings import longer_folder
-
-    return longer_folder(str(run), OmegaConf.select(_root_, "hydra.overrides.task") or ())
-
-
 RESOLVERS: dict[str, Callable[..., object]] = {
     "digest": digest_of_root,
     "either": lambda first, second: first or second,
     "folder_name": folder_name,
     "fold_suffix": fold_suffix,
-    "resumed_folder": resumed_folder,
     "run_name": run_name,
 }

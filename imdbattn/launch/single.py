@@ -12,6 +12,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from imdbattn.errors import UserError
+from imdbattn.io.files import expanded
 from imdbattn.launch.hydra_config import plain_dict
 from imdbattn.launch.process import PARENT_PID, end_with, without_gc
 from imdbattn.runs.signals import Signals
@@ -38,11 +39,13 @@ def run_single(cfg: DictConfig, signals: Signals) -> float:
             " hydra.run.dir=runs/<a name>"
         )
     overrides, folder = job.overrides.task, Path(job.runtime.output_dir).resolve()
-    resume, earlier = False, None
-    if settings["resume"] or was_restarted(folder):
-        from imdbattn.launch.resumed_settings import plan
+    if settings["resume"]:
+        folder = expanded(settings["resume"]).resolve()  # runs/latest is a link
+    resume = bool(settings["resume"]) or was_restarted(folder)
+    if resume:
+        from imdbattn.launch.resumed_settings import resumed
 
-        settings, folder, resume, earlier = plan(settings, overrides, folder)
+        settings = resumed(settings, overrides, folder)
     else:
         settings |= {"overrides": named_overrides(overrides, settings)}
     valid = validate(settings)
@@ -54,7 +57,7 @@ def run_single(cfg: DictConfig, signals: Signals) -> float:
         if settings["logger"]:
             import_wandb(settings["logger"])
         from imdbattn.runs.fit import fit
-    metrics = fit(valid, folder, resume, earlier)
+    metrics = fit(valid, folder, resume)
     signals.text = "stopped after training; the run is finished, its results are written"
     log_next_commands(valid, metrics, folder)
     return float(metrics["val_accuracy"])

@@ -18,7 +18,6 @@ from imdbattn.folders.run_folder import (
     SPLIT_FILES,
     begin_folder,
     check_folder,
-    copy_training,
     finished,
     locked,
     refuse_finished,
@@ -47,13 +46,12 @@ from imdbattn.tracking.csv import CsvTracker
 log = logging.getLogger(__name__)
 
 
-def fit(cfg: Training, folder: Path, resume: bool = False, earlier: Path | None = None) -> Plain:
+def fit(cfg: Training, folder: Path, resume: bool = False) -> Plain:
     """Trains the model that `cfg` describes, scores its best checkpoint once, and fills the run
     folder.
 
     resume: continues the run in the folder; otherwise an unfinished run in it is replaced, and a
     finished one is refused.
-    earlier: the folder of a finished run, whose training this new run continues.
     Returns the content of metrics.json. Raises UserError for wrong input, before anything in the
     folder is changed, and SystemExit after a signal.
     """
@@ -73,16 +71,14 @@ def fit(cfg: Training, folder: Path, resume: bool = False, earlier: Path | None 
                     name,
                 )
         if not (resume and finished(folder, cfg.test)):
-            return fit_locked(cfg, folder, resume, earlier, signals)
+            return fit_locked(cfg, folder, resume, signals)
     metrics = read_json(folder / "metrics.json")
     for line in ("This run is already finished:", *summary(metrics, folder)):
         log.info(line)
     return metrics
 
 
-def fit_locked(
-    cfg: Training, folder: Path, resume: bool, earlier: Path | None, signals: RunSignals
-) -> Plain:
+def fit_locked(cfg: Training, folder: Path, resume: bool, signals: RunSignals) -> Plain:
     """Trains, scores and fills the folder, whose lock this process has."""
     tracker = CsvTracker()
     if cfg.logger:
@@ -105,20 +101,17 @@ def fit_locked(
 
     # Model
     checkpoints = folder / "checkpoints"
-    saved = (earlier or folder) / "checkpoints" / "last.ckpt"
+    saved = checkpoints / "last.ckpt"
     if resume and not saved.exists():
         log.warning("%s does not exist: training starts from the beginning", saved)
-    state = read_checkpoint(saved) if earlier or (resume and saved.exists()) else None
+    state = read_checkpoint(saved) if resume and saved.exists() else None
     module = task.part("module", Learner).new(cfg, corpus, state)
 
     # Trainer
     def begin(trainer: L.Trainer) -> None:
         if trainer.is_global_zero:
-            keep = state is not None and earlier is None
             facts = environment() | {"source_key": corpus.source_key}
-            begin_folder(folder, cfg, facts, keep_training=keep)
-            if earlier:
-                copy_training(earlier, folder)
+            begin_folder(folder, cfg, facts, keep_training=state is not None)
         trainer.loggers = tracker.start(folder, cfg.dump(), resume)
 
     throughput, stop_on_nan = Throughput(), StopOnNaN(corpus.splits["train"].rows)

@@ -98,8 +98,7 @@ def variant(settings: Mapping[str, object]) -> str:
     """Returns a digest that runs share if they differ only in seed, fold, number of epochs,
     hardware and the location of their files.
 
-    A comparison distinguishes the number of epochs itself, because a finished run can be trained
-    longer, and its files by their fingerprints.
+    A comparison distinguishes the number of epochs itself, and files by their fingerprints.
     """
     return hexdigest(without(settings, *VARIED, *NO_EFFECT, *HARDWARE, *SOURCES))
 

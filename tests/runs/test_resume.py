@@ -2,7 +2,6 @@
 identical results.
 """
 
-import csv
 import json
 import os
 import random
@@ -22,17 +21,13 @@ from omegaconf import DictConfig
 from imdbattn.errors import UserError
 from imdbattn.launch import job as one_job
 from imdbattn.launch.resumed_settings import resumed
-from imdbattn.report.finished_runs import find_runs
-from imdbattn.report.variants import variants
 from imdbattn.runs.fit import fit
 from imdbattn.runs.resume import STATE_KEY
-from imdbattn.settings.trust import read_settings
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.reviews.classifier import ReviewClassifier, ReviewData
-from imdbattn.tasks.task import validate
 from imdbattn.tracking.csv import CsvTracker
 from tests.marks import slow
-from tests.resuming import contents, differences, stops
+from tests.resuming import differences, stops
 
 from ..commands import changed
 from ..marks import slow_except
@@ -166,127 +161,6 @@ def test_a_finished_run_is_not_changed(whole, tmp_path, caplog):
     assert before == {
         file: file.stat().st_mtime_ns for file in (tmp_path / "run").rglob("*") if file.is_file()
     }
-
-
-# --- more epochs ----------------------------------------------------------------------------------
-
-CONSTANT = ("warmup=0", "decay=none")
-
-
-@pytest.fixture
-def longer(composed):
-    """longer(folder, overrides...): the settings of the run in that folder with four epochs."""
-
-    def get(folder: Path, *words: str) -> DictConfig:
-        words = words or (f"resume={folder}", "trainer.max_epochs=4")
-        return validate(resumed(composed(*words), words, folder))
-
-    return get
-
-
-def test_a_finished_run_with_more_epochs_equals_one_that_had_them_from_the_start(
-    whole, longer, stopping, tmp_path, caplog
-):
-    """In a new folder, also if it is stopped meanwhile: the finished run stays as it is."""
-    _, reference = whole(*CONSTANT)
-    finished = whole(*CONSTANT, "trainer.max_epochs=2")[1]
-    before = contents(finished)
-    run = tmp_path / "longer"
-    stopping(3 * STEPS + 5, signal.SIGTERM)
-    with pytest.raises(SystemExit):
-        fit(longer(finished), run, earlier=finished)
-    assert f"resume={os.path.relpath(run)}\n" in caplog.text
-    stopping(None)
-    fit(longer(run, f"resume={run}"), run, resume=True)
-    assert differences(reference, run) == []
-    assert contents(finished) == before
-    assert "max_epochs: 4" in (run / "config.yaml").read_text()
-
-
-@pytest.mark.parametrize(
-    "files",
-    [1, slow(3)],
-)
-def test_a_run_with_more_epochs_that_is_killed_at_its_start_resumes(
-    whole, longer, monkeypatch, tmp_path, files
-):
-    """While the files are written from which it resumes."""
-    finished, run = whole(*CONSTANT, "trainer.max_epochs=2")[1], tmp_path / "longer"
-    replace, done = os.replace, []
-
-    def killed(*paths):
-        if len(done) == files:
-            raise RuntimeError("the machine is gone")
-        done.append(replace(*paths))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "replace", killed)
-        with pytest.raises(RuntimeError):
-            fit(longer(finished), run, earlier=finished)
-    if not (run / "config.yaml").exists():
-        fit(longer(finished), run, earlier=finished)
-    else:
-        fit(longer(run, f"resume={run}"), run, resume=True)
-    assert differences(whole(*CONSTANT)[1], run) == []
-
-
-def test_the_command_that_trains_longer_makes_a_new_folder_and_continues_it(small, shell, tmp_path):
-    """Next to the finished run, or where hydra.run.dir says; comparisons know the two apart."""
-    first = ["model=mean", "warmup=0", "decay=none", *small]
-    assert not shell(
-        "train", *first, "trainer.max_epochs=1", "hydra.run.dir=a", cwd=tmp_path
-    ).stderr
-    before = contents(tmp_path / "a")
-    more = ("resume=a", "trainer.max_epochs=2")
-    done = shell("train", *more, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert contents(tmp_path / "a") == before
-    assert {file.name for file in tmp_path.iterdir()} == {"a", "a-2-epochs"}
-    first_epoch, _ = seconds_of_epochs(tmp_path / "a-2-epochs")
-    assert [first_epoch] == seconds_of_epochs(tmp_path / "a"), "the first epoch was trained again"
-    again = shell("train", *more, cwd=tmp_path)
-    assert (again.returncode, again.stderr.count("\n")) == (2, 1)
-    assert "a-2-epochs contains a finished run, which is not replaced" in again.stderr
-    done = shell("train", *more, "hydra.run.dir=b", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert differences(tmp_path / "a-2-epochs", tmp_path / "b") == []
-    shutil.rmtree(tmp_path / "b")
-    runs, skipped = find_runs([tmp_path])
-    assert skipped == []
-    assert [one.label for one in variants(runs)] == ["mean max_epochs=1", "mean max_epochs=2"]
-    fit(validate(plain_settings(tmp_path / "a", {"max_epochs": 2})), tmp_path / "whole")
-    assert differences(tmp_path / "whole", tmp_path / "a-2-epochs") == []
-
-
-def seconds_of_epochs(run: Path) -> list[str]:
-    """How long each epoch took, which is never the same twice."""
-    rows = csv.DictReader((run / "metrics.csv").open())
-    return [row["train/epoch_seconds"] for row in rows if row["train/epoch_seconds"]]
-
-
-def plain_settings(run: Path, trainer: dict) -> dict:
-    """The settings of a run with these of the trainer."""
-    settings = read_settings(run / "config.yaml")
-    return settings | {"trainer": settings["trainer"] | trainer, "resume": None}
-
-
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        ((), r"its learning rates depend on their number \(warmup=0.05, decay=cosine\)"),
-        (CONSTANT, "it ended after 1 of 2, by patience"),
-    ],
-)
-def test_a_run_that_more_epochs_would_change_names_init(
-    whole, longer, tmp_path, overrides, message
-):
-    run = shutil.copytree(whole(*overrides, "trainer.max_epochs=2")[1], tmp_path / "run")
-    metrics = json.loads((run / "metrics.json").read_text())
-    (run / "metrics.json").write_text(json.dumps(metrics | {"epochs": 1}))
-    with pytest.raises(
-        UserError, match=rf"^resume=\S+ cannot have more epochs: {message}.*; init=\S+ starts a new"
-    ):
-        longer(run)
 
 
 def test_a_run_without_test_scores_is_scored_when_it_is_resumed_with_test(
