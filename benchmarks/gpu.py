@@ -2,7 +2,6 @@
 starts.
 
 python -m benchmarks.gpu                        recorded steps, their equality, a command, a sweep
-python -m benchmarks.gpu --parts compile        residual_pe compiled
 python -m benchmarks.gpu --device cpu --reviews 200 --parts equality    a trial without a GPU
 python -m benchmarks.gpu --parts operations     operations per step of each rung, counted on a CPU
 
@@ -32,7 +31,6 @@ import numpy as np
 import torch
 from lightning.pytorch.callbacks import LambdaCallback
 from torch import Tensor
-from torch._inductor.utils import run_and_get_code
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks import common, training
@@ -40,7 +38,7 @@ from benchmarks.common import run, seconds, table
 from benchmarks.training import fit, settings, small_corpus
 from imdbattn.data.corpus import Corpus, ReviewCorpus
 from imdbattn.nn import fast
-from imdbattn.runs.trainer import build_trainer, compile_net, quiet
+from imdbattn.runs.trainer import build_trainer, quiet
 from imdbattn.settings.models import RUNGS
 from imdbattn.settings.schema import Training
 from imdbattn.tasks.learner import Learner
@@ -132,14 +130,10 @@ def trained(
     return {"epoch": epoch, "tokens_per_s": rate, "start": times[0] - epoch}
 
 
-def ours(
-    corpus: ReviewCorpus, words: Sequence[str], backend: str | None = None
-) -> dict[str, float]:
+def ours(corpus: ReviewCorpus, words: Sequence[str]) -> dict[str, float]:
     """Trains residual_pe, as `python -m imdbattn.train` trains it."""
     cfg = settings(*words)
     module = ReviewClassifier.new(cfg, corpus)
-    if backend:
-        compile_net(module.net, backend)
     return trained(cfg, module, ReviewData(cfg, corpus))
 
 
@@ -177,18 +171,6 @@ def recorded(device: str, reviews: int) -> str:
                 results.measure(name, partial(ours, corpus, rung(device, precision, *more)))
                 ratios.append((name, loop))
     return results.report(ratios)
-
-
-def compiled_epochs(device: str, reviews: int) -> str:
-    """Measures epochs of the compiled network, with 65,536 tokens in a batch."""
-    corpus = small_corpus(reviews or ALL)
-    results = Table(COLUMNS)
-    for precision in PRECISIONS:
-        for backend in ("inductor", "reduce-overhead"):
-            words = rung(device, precision, "data.batch_tokens=65536", "record_steps=false")
-            name = f"{precision}, compile={backend}"
-            results.measure(name, partial(ours, corpus, words, backend))
-    return results.report()
 
 
 class Losses(L.Callback):
@@ -304,21 +286,7 @@ def counted(work: Callable[[], Result]) -> tuple[Result, int]:
         return work(), operations.count
 
 
-def generated(work: Callable[[], object]) -> list[int]:
-    """Returns the kernels that the compiled forward and backward pass of a call start, counted in
-    inductor's code.
-    """
-    _, codes = run_and_get_code(work)
-    kernel = re.compile(
-        r"^    .*\b(cpp_fused\w*|extern_kernels\.\w+|torch\.ops\.aten\.\w+\.default)\(",
-        re.MULTILINE,
-    )
-    return [len(kernel.findall(code[code.index("def call(") :])) for code in codes]
-
-
-def operations(
-    corpus: ReviewCorpus, rung: str, precision: Precision, compiled: bool = False
-) -> dict[str, float]:
+def operations(corpus: ReviewCorpus, rung: str, precision: Precision) -> dict[str, float]:
     """Returns the operations of a training step, by phase."""
     cfg = settings(f"model={rung}", "data.padded_lengths=6")
     module = ReviewClassifier.new(cfg, corpus)
@@ -343,14 +311,6 @@ def operations(
         counts["batch"] = count / GPU_CHUNK
         loss, counts["forward"] = counted(lambda: in_precision(module.training_step))
         _, counts["backward"] = counted(loss.backward)
-        if compiled:
-            module.zero_grad()  # adding to gradients would be counted
-            logits_BC, forward = counted(lambda: in_precision(module.net))
-            _, backward = counted(lambda: logits_BC.backward(torch.ones_like(logits_BC)))
-            compile_net(module.net, "inductor")
-            inside = generated(lambda: in_precision(module.training_step).backward())
-            counts["forward"] += inside[0] - forward
-            counts["backward"] += inside[1] - backward
     optimizer = module.make_optimizer(module.parameter_groups(), **module.fused())
     optimizer.step()  # creates its state
     _, clipping = counted(lambda: module.configure_gradient_clipping(optimizer, 1.0, "norm"))
@@ -360,15 +320,13 @@ def operations(
 
 
 def operation_table() -> str:
-    """Returns the operations per step of each rung, and of residual_pe compiled."""
+    """Returns the operations per step of each rung."""
     corpus = small_corpus(GPU_CHUNK)
     results = Table({name: name for name in (*PHASES, "sum")})
     precisions: tuple[Precision, ...] = ("32-true", "bf16-mixed")
     for precision in precisions:
         for rung in RUNGS:
             results.measure(f"{rung}, {precision}", partial(operations, corpus, rung, precision))
-        more = partial(operations, corpus, "residual_pe", precision)
-        results.measure(f"residual_pe, {precision}, compile=inductor", partial(more, compiled=True))
     return results.report()
 
 
@@ -377,7 +335,6 @@ PARTS: dict[str, Callable[[str, int], str]] = {
     "equality": equality,
     "command": command,
     "sweep": sweep,
-    "compile": compiled_epochs,
     "operations": lambda device, reviews: operation_table(),
 }
 LIMITS = {"recorded": 160, "equality": 170, "command": 100, "sweep": 150}  # seconds

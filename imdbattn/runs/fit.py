@@ -136,7 +136,7 @@ def fit_locked(cfg: Training, folder: Path, resume: bool, signals: RunSignals) -
         throughput,
         best,
         LearningRateMonitor("epoch"),
-        CheckParts(cfg.compile),
+        CheckParts(),
     ]
     if cfg.attention_reviews:
         callbacks.append(AttentionEntropy(cfg.attention_reviews, tracker.log_shares))
@@ -172,9 +172,6 @@ def fit_locked(cfg: Training, folder: Path, resume: bool, signals: RunSignals) -
             module.load_state_dict(read_checkpoint(Path(best.best_model_path))["state_dict"])
         elif not trainer.fast_dev_run:  # type: ignore[attr-defined]
             trainer.save_checkpoint(checkpoints / "best.ckpt", weights_only=True)
-        # Scores are those of the net as `evaluate` calls it, without compile, which has no public
-        # inverse in torch 2.3.
-        module.net._compiled_call_impl = None
         metrics = write_results(folder, trainer, module, data, facts)
         tracker.publish(folder, metrics, cfg.choose_by)
         failed = False

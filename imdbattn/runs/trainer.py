@@ -122,24 +122,15 @@ def check_hardware(cfg: Training) -> None:
             raise UserError(f"record_steps=true: {obstacle}")
 
 
-def compile_net(net: torch.nn.Module, backend: str) -> None:
-    """Compiles the net at its first step; the names of its weights do not change."""
-    how = {"mode": backend} if backend == "reduce-overhead" else {"backend": backend}
-    net.compile(dynamic=True, **how)
-
-
 # --- the parts of one's own -----------------------------------------------------------------------
 
 
 class CheckParts(L.Callback):
-    """Evaluates two validation items before anything is written. Then compiles the net.
+    """Evaluates two validation items before anything is written.
 
     Raises UserError that names the part which fails or returns a wrong shape, which could be
-    broadcast without an error. compile_backend: None does not compile.
+    broadcast without an error.
     """
-
-    def __init__(self, compile_backend: str | None):
-        self.compile_backend = compile_backend
 
     @torch.no_grad()
     def on_fit_start(self, trainer: Any, module: Any) -> None:
@@ -155,8 +146,6 @@ class CheckParts(L.Callback):
             module.evaluate_batch(batch)
         for _, part, _, method in parts:
             vars(part).pop(method, None)  # the method of its class is called again
-        if self.compile_backend:
-            compile_net(module.net, self.compile_backend)
 
 
 def checked(

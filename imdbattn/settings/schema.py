@@ -295,7 +295,6 @@ class Training(Group):
     model: AnyModel
     seed: Seed
     threads: Annotated[Count, Field(le=1024)] | None
-    compile: Literal["inductor", "reduce-overhead", "aot_eager"] | None
     record_steps: Literal["auto"] | Flag
     test: Flag
     optim: Optimizer

@@ -441,8 +441,6 @@ def obstacle_in_settings(cfg: Training) -> str | None:
     on_gpu = accelerator in ("gpu", "cuda") or (accelerator == "auto" and has_gpu)
     if ("cuda" if on_gpu else "cpu") not in BACKENDS or (on_gpu and not has_gpu):
         return "only steps on a CUDA device can be recorded"
-    if cfg.compile:
-        return f"compile={cfg.compile} is set"
     if cfg.trainer.accumulate_grad_batches > 1:
         return "trainer.accumulate_grad_batches is above 1"
     return "trainer.detect_anomaly is set" if cfg.trainer.given().get("detect_anomaly") else None

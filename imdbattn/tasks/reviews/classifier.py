@@ -271,8 +271,7 @@ class ReviewClassifier(Learner):
         with ExitStack() as stack:
             parts = attention_parts(self.net)
             shown = {name: stack.enter_context(watch(part)) for name, part in parts.items()}
-            # not `self.net(batch)`: a compiled net does not call the hooks of `watch`
-            logits_BC = self.net.forward(batch)
+            logits_BC = self.net(batch)
         size = batch.tokens_BT.shape[1]
         return logits_BC, {
             name: Attended.to_words(weights[0], batch.lengths_B, size)
@@ -285,9 +284,7 @@ class ReviewClassifier(Learner):
         return attended, logits_BC.argmax(-1) == batch.labels_B
 
     def evaluate_batch(self, batch: Batch) -> tuple[Tensor, ...]:
-        # CUDA graphs write the next batch's into the same memory
-        logits_BC = self(batch).float().clone()
-        return batch.items_B, batch.labels_B, batch.lengths_B, logits_BC
+        return batch.items_B, batch.labels_B, batch.lengths_B, self(batch).float()
 
     def make_scores(self, outputs: tuple[Tensor, ...]) -> Scores:
         name = short_name(self.cfg.choose_by)
