@@ -7,7 +7,7 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from imdbattn.data.glove import Glove, load_glove
 from imdbattn.data.ragged import Ragged
-from imdbattn.data.sources.imdb import decided, hub_or_packaged, hub_source, packaged_source
+from imdbattn.data.sources.imdb import hub_or_packaged, hub_source, packaged_source
 from imdbattn.data.splits import Source, Texts, cut_reviews, fingerprint
 from imdbattn.data.tokens import (
     FIRST_WORD,
@@ -68,7 +68,7 @@ class Corpus:
     splits: Mapping[str, SplitItems]
     items: str = "reviews"  # plural
     source: str  # such as hub or path: what data.source=auto chose
-    # checksum of the source, + and that of one's own tokenizer, - and that of data.extra
+    # checksum of the source, - and that of data.extra
     source_key: str
     test_set: str  # its name, for display
     fingerprints: dict[str, str]  # of each split's texts and labels
@@ -160,7 +160,6 @@ def prepare_reviews(
     check_known(meta["facts"]["known_words"], "words", VECTORS_REMEDY, source.name, least)
     if version := own_tokenizer_version(cfg.tokenizer):
         meta["facts"]["tokenizer"] = version
-        meta["source_key"] += f"+{version}"
     return ReviewCorpus(splits=splits, glove=glove, folder=folder, **meta)
 
 
@@ -244,10 +243,18 @@ def own_tokenizer_version(setting: object) -> str:
 
 
 def find_source(cfg: "ReviewDataSettings") -> Source:
-    """Returns the source that the `data` settings name; `auto` is decided here.
+    """Returns the source that the `data` settings name; its key changes with the code of one's own
+    tokenizer, too. `auto` is decided here.
 
-    Only the modules of that source are imported.
+    Only the modules of that source are imported. Raises an exception for data that cannot be found.
     """
+    source = named_source(cfg)
+    if version := own_tokenizer_version(cfg.tokenizer):
+        source = replace(source, key=f"{source.key}, tokenizer {version}")
+    return source
+
+
+def named_source(cfg: "ReviewDataSettings") -> Source:
     if not isinstance(cfg.source, str):
         from imdbattn.data.sources.own import own_reviews
 
@@ -267,17 +274,6 @@ def find_source(cfg: "ReviewDataSettings") -> Source:
     if cfg.source == "auto":
         return hub_or_packaged(cfg.hub_timeout)
     return hub_source() if cfg.source == "hub" else packaged_source()
-
-
-def decided_source(data: "ReviewDataSettings") -> str | None:
-    """Returns the source that data.source=auto stands for; None if it is not used.
-
-    Raises an exception for a data.path that does not exist, before the first of many jobs.
-    """
-    if data.source not in ("auto", "path"):
-        return None
-    find_source(data)
-    return None if data.path or data.hub else decided(data.hub_timeout)
 
 
 # --- cache ----------------------------------------------------------------------------------------

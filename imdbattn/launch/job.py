@@ -35,7 +35,6 @@ from imdbattn.launch.process import without_gc
 from imdbattn.launch.single import import_wandb, run_single
 from imdbattn.runs.signals import BEFORE_TRAINING, Signals
 from imdbattn.settings.schema import Training
-from imdbattn.settings.trust import read_settings
 from imdbattn.tasks.task import task_of, validate
 from imdbattn.tracking.settings import wandb_parts
 
@@ -142,15 +141,10 @@ def resumable(folder: Path, settings: Training) -> bool:
 
 
 def on_current_data(folder: Path, settings: Training) -> bool:
-    source = read_settings(folder / "config.yaml")["data"]["source"]
-    return same_data(settings, source, read_json(folder / "environment.json").get("source_key"))
-
-
-def same_data(settings: Training, source: str, key: str | None) -> bool:
-    """Returns whether the settings select the data of a run, given its data.source and
-    Corpus.source_key.
-    """
-    return task_of(settings).same_data(settings.data, source, key)
+    """Returns whether the settings select the data of a run; data.extra is not compared."""
+    source = task_of(settings).source(settings.data)
+    recorded = read_json(folder / "environment.json").get("source_key")
+    return source is None or source.checksum == str(recorded).split("-")[0]
 
 
 # --- the process of a run -------------------------------------------------------------------------

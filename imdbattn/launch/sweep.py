@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 from imdbattn.errors import UserError, in_shell
 from imdbattn.io.files import acquired, expanded, make_folder
 from imdbattn.launch.errors import fail, print_error, remove_empty
-from imdbattn.launch.hydra_config import quote
+from imdbattn.launch.hydra_config import plain_dict, quote
 from imdbattn.launch.job import LOG, forget_wandb_run, group_of, jobs_of
 from imdbattn.settings.credentials import refuse_credentials
 from imdbattn.settings.keys import defaults
@@ -80,14 +80,12 @@ class SweepReport:
         # runs the finally clauses
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         (sweep / LOG).write_text("")
-        from imdbattn.settings.objects import load_class
-        from imdbattn.tasks.task import Task
         from imdbattn.tracking.settings import wandb_parts
         from imdbattn.tracking.wandb_run import wandb_mode
 
         # Decided once for all jobs, whose processes inherit the source, and read the mode of W&B in
         # multirun.yaml
-        load_class(config.task._target_, "task._target_", Task).decided_source(config.data)
+        find_data(config)
         for part in wandb_parts(config.logger).values():
             if part.mode is None:
                 part.mode = wandb_mode(None, part.timeout)
@@ -143,6 +141,19 @@ class SweepReport:
             word = quote(f"resume={path}", [] if plain else ["resume"])
             log.error("resume it with:  the same command with %s", in_shell(word))
         return int(bool(unfinished))
+
+
+def find_data(config: DictConfig) -> None:
+    """Finds the source of the data, and decides what data.source=auto stands for. Raises an
+    exception for data that cannot be found.
+    """
+    from imdbattn.tasks.task import task_of, validate
+
+    try:
+        settings = validate(plain_dict(config))
+    except UserError:  # which each job reports, unless it has another value
+        return
+    task_of(settings).source(settings.data)
 
 
 def compare_jobs(config: DictConfig, sweep: Path, folders: list[Path]) -> None:

@@ -14,6 +14,7 @@ from imdbattn.settings.objects import Kind, load_class
 from imdbattn.settings.schema import Training, validate_as
 
 if TYPE_CHECKING:
+    from imdbattn.data.splits import Source
     from imdbattn.folders.run import Run
     from imdbattn.tasks.learner import Learner
     from imdbattn.tasks.loaders import BatchData
@@ -66,18 +67,9 @@ class Task:
         return given
 
     @classmethod
-    def same_data(cls, data: Any, source: str, key: str | None) -> bool:
-        """Returns whether `data` settings select the data of a run.
-
-        source: the run's data.source. key: the run's Corpus.source_key.
-        """
-        return True
-
-    @classmethod
-    def decided_source(cls, data: Any) -> str | None:
-        """Returns the source that data.source=auto stands for, also in all processes that this one
-        starts from now on; None if that is not used. data: settings, typed or as Hydra composes
-        them.
+    def source(cls, data: Any) -> Source | None:
+        """Returns the source that `data` settings name, also for all processes that this one starts
+        from now on; None if its content is not known before it is read.
 
         Raises an exception for data that cannot be found, before the first of many jobs.
         """

@@ -165,7 +165,9 @@ def test_auto_prefers_the_path_then_the_hub_then_the_wheel(
     assert "not the official test half" in caplog.text
     undecided.setattr(sources, "hub_available", lambda timeout: True)
     assert find_source(cfg).kind == "packaged", "decided once in a process"
-    command = "from imdbattn.data.sources.imdb import decided; print(decided(0))"
+    command = (
+        "from imdbattn.data.sources.imdb import hub_or_packaged; print(hub_or_packaged(0).kind)"
+    )
     started = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True)
     assert started.stdout == "packaged\n", "and those that it starts"
     undecided.delenv(DECIDED)

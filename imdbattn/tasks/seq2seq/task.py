@@ -1,7 +1,7 @@
 """The task `seq2seq`: pairs of sequences, which an encoder-decoder maps to each other."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
@@ -16,6 +16,9 @@ from imdbattn.settings.schema import (
     Training,
 )
 from imdbattn.tasks.task import Task
+
+if TYPE_CHECKING:
+    from imdbattn.data.splits import Source
 
 
 class EncoderDecoderNet(ClassSettings):
@@ -74,8 +77,7 @@ class Seq2Seq(Task):
     pictures = "imdbattn.tools.explain.pictures.draw_pair"
 
     @classmethod
-    def same_data(cls, data: Any, source: str, key: str | None) -> bool:
-        """Returns whether the files are those of a run."""
-        from imdbattn.data.sources import pairs
+    def source(cls, data: Any) -> "Source | None":
+        from imdbattn.data.sources.pairs import find_pair_source
 
-        return bool(pairs.find_pair_source(data).checksum == str(key).split("-")[0])
+        return find_pair_source(data)

@@ -117,8 +117,9 @@ def check_space(cfg: Search, file: Path) -> tuple[Space, Training]:
         settings = trial_settings([*cfg.train, *as_words(point)])
         if cfg.resume:
             refuse_untrusted(settings.dump(), file, cfg.trust)
-    if source := task_of(settings).decided_source(settings.data):
-        cfg.train.append(f"data.source={source}")
+    source = task_of(settings).source(settings.data)
+    if source and getattr(settings.data, "source", None) == "auto":
+        cfg.train.append(f"data.source={source.kind}")
     return space, trial_settings(cfg.train)
 
 
