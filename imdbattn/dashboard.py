@@ -1,8 +1,8 @@
-"""Builds a W&B workspace for the runs of a project, or a report of their comparison:
+"""Builds a W&B workspace for the runs of a project:
 `python -m imdbattn.dashboard entity=<user or team>`.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from imdbattn.io.files import expanded, write_atomically
 from imdbattn.launch.command import command
@@ -13,18 +13,13 @@ if TYPE_CHECKING:
 
 @command("dashboard", "out", "group", schema="tracking.settings.Dashboard")
 def main(settings: "Dashboard") -> None:
-    """Prints the address of what was built, or with dry_run=true the path of its JSON."""
-    from imdbattn.tracking import workspace
+    """Prints the address of the workspace, or with dry_run=true the path of its JSON."""
+    from imdbattn.tracking.workspace import as_json, build_workspace
 
-    place = (settings.entity or "", settings.project, settings.group, settings.by)
-    if settings.report:
-        from imdbattn.api.comparison import compare
-
-        built: Any = workspace.build_report(*place, compare(settings.runs).contents)
-    else:
-        built = workspace.build_workspace(*place)
+    entity = settings.entity or ""
+    built = build_workspace(entity, settings.project, settings.group, settings.by)
     if settings.dry_run:
-        write_atomically(expanded(settings.out), workspace.as_json(built))
+        write_atomically(expanded(settings.out), as_json(built))
         print(f"dashboard: {settings.out}")
     else:
         built.save()

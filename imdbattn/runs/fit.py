@@ -140,7 +140,6 @@ def fit_locked(cfg: Training, folder: Path, resume: bool, signals: RunSignals) -
     ]
     if cfg.attention_reviews:
         callbacks.append(AttentionEntropy(cfg.attention_reviews, tracker.log_shares))
-    callbacks += tracker.callbacks()
     if cfg.patience:
         early = EarlyStopping(monitor, patience=cfg.patience, mode=mode, strict=False)
         callbacks.append(early)

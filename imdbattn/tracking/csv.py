@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import CSVLogger, Logger
 
 from imdbattn.settings.keys import Plain
@@ -15,10 +14,6 @@ class CsvTracker:
 
     def __init__(self) -> None:
         self.loggers: list[Logger] = []  # others than that of metrics.csv
-
-    def callbacks(self) -> list[Callback]:
-        """Returns the callbacks of the Trainer that the loggers need."""
-        return []
 
     def start(self, folder: Path, settings: Plain, resume: bool) -> list[Logger]:
         """Returns the loggers of the Trainer, that of metrics.csv first.

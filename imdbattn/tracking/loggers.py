@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
 
@@ -87,11 +86,6 @@ class RunLogger(Logger):
         if hasattr(self, "close"):
             self.close()
 
-    @classmethod
-    def callbacks(cls, arguments: Plain) -> list[Callback]:
-        """Returns callbacks of the Trainer that log to it. arguments: those of the class."""
-        return []
-
 
 def call(logger: Logger, name: str, *arguments: object) -> Any:
     """Calls a method of RunLogger, which a logger that is none need not have."""
@@ -109,7 +103,6 @@ class Tracker(CsvTracker):
     def __init__(self, parts: Mapping[str, LoggerPart]):
         super().__init__()
         self.parts: dict[str, Plain] = {}  # `_target_` and arguments
-        self.kinds: dict[str, type[Logger]] = {}
         for name, part in parts.items():
             if part.needs and find_spec(part.needs) is None:
                 raise UserError(f"logger={name} needs a package: pip install {part.needs}")
@@ -119,14 +112,7 @@ class Tracker(CsvTracker):
                 if issubclass(kind, RunLogger) and kind.settings is not None:
                     values = validate_as(kind.settings, values).given()
                 inspect.signature(kind).bind(**arguments_of(values))
-            self.parts[name], self.kinds[name] = values, kind
-
-    def callbacks(self) -> list[Callback]:
-        callbacks: list[Callback] = []
-        for name, kind in self.kinds.items():
-            if issubclass(kind, RunLogger):
-                callbacks += kind.callbacks(arguments_of(self.parts[name]))
-        return callbacks
+            self.parts[name] = values
 
     def start(self, folder: Path, settings: Plain, resume: bool) -> list[Logger]:
         """Processes other than the first have metrics.csv only. Raises UserError of one line that

@@ -1,4 +1,4 @@
-"""Logs the results of a finished run, and of a comparison, to W&B. A failure causes only a warning.
+"""Logs the results of a finished run, and of a comparison. A failure causes only a warning.
 
 Shape suffix: N items of a split.
 """
@@ -120,8 +120,7 @@ def predictions_as_media(
     # of a pretraining predictions.parquet holds counts only
     if metrics.get("starts_model"):
         return {}
-    split, prefix = scored_split(metrics)
-    scores = read_scores(folder, split)
+    split, prefix, scores = scored(folder, metrics)
     shown = table_of_predictions(scores, metrics, rows, characters)
     media: dict[str, object] = {}
     if len(shown):
@@ -142,8 +141,8 @@ def tables_of_results(folder: Path, metrics: Plain) -> dict[str, pd.DataFrame]:
 
     if metrics.get("starts_model"):
         return {}
-    split, prefix = scored_split(metrics)
-    shown = table_of_predictions(read_scores(folder, split), metrics, rows=200, characters=500)
+    split, prefix, scores = scored(folder, metrics)
+    shown = table_of_predictions(scores, metrics, rows=200, characters=500)
     tables = {f"{split}_predictions": shown}
     if "labels" in metrics:
         names = [f"predicted {label}" for label in metrics["labels"]]
@@ -153,19 +152,15 @@ def tables_of_results(folder: Path, metrics: Plain) -> dict[str, pd.DataFrame]:
     return tables
 
 
-def scored_split(metrics: Plain) -> tuple[str, str]:
-    """Returns the split whose predictions are shown, test if it was scored, else validation, and
-    the prefix of its values.
+def scored(folder: Path, metrics: Plain) -> tuple[str, str, pd.DataFrame]:
+    """Returns the split whose predictions are shown, test if it was scored, else validation; the
+    prefix of its values; and its predictions with their texts.
     """
-    return ("test", "test") if "test_accuracy" in metrics else ("validation", "val")
-
-
-def read_scores(folder: Path, split: str) -> pd.DataFrame:
-    """Returns the predictions of a split with their texts."""
     import pandas as pd
 
+    split, prefix = ("test", "test") if "test_accuracy" in metrics else ("validation", "val")
     scores, texts = (pd.read_parquet(folder / name) for name in SPLIT_FILES[split])
-    return scores.merge(texts, "left", "row")  # scores may cover a part of the split
+    return split, prefix, scores.merge(texts, "left", "row")  # scores may cover a part of the split
 
 
 def table_of_predictions(
@@ -174,7 +169,7 @@ def table_of_predictions(
     """Returns a table of some predictions, half of them the most confident mistakes.
 
     Args:
-        scores: The predictions and texts that `read_scores` returns.
+        scores: The predictions and texts that `scored` returns.
         rows: The largest number of rows.
         characters: The largest number of characters of a text.
     """

@@ -11,8 +11,6 @@ class Dashboard(Group):
     project: Text
     group: Text | None
     by: Text
-    report: Flag
-    runs: Text | list[Text]
     dry_run: Flag
     out: Text
 

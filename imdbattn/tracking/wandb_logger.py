@@ -7,14 +7,12 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from lightning.pytorch import loggers
-from lightning.pytorch.callbacks import Callback
 from pydantic import Field
 
 from imdbattn.errors import UserError
 from imdbattn.settings.keys import Plain
 from imdbattn.settings.schema import Amount, Count, LoggerPart
 from imdbattn.tracking.loggers import RunLogger, StartedRun
-from imdbattn.tracking.predictions_over_time import PredictionsOverTime
 from imdbattn.tracking.publish import publish_run, send_changes, send_model
 from imdbattn.tracking.wandb_run import finish_wandb, start_wandb
 
@@ -47,11 +45,6 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
     def __init__(self, **settings: Any) -> None:
         super().__init__(project=settings.get("project") or "imdbattn")
         self._settings = settings
-
-    @classmethod
-    def callbacks(cls, arguments: Plain) -> list[Callback]:
-        rows = arguments["table_rows"]
-        return [PredictionsOverTime(rows, arguments["table_characters"])] if rows else []
 
     def start(self, run: StartedRun) -> bool:
         rung = run.settings["model"]["name"]

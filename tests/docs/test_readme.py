@@ -98,8 +98,6 @@ def test_commands_run_on_small_data(command, shell, small, world, trained, tmp_p
         arguments = ["runs=runs", "out=page", *mine]
         if name == "faithfulness":
             arguments += ["reviews=4"]
-    if "report=true" in arguments:
-        shutil.copytree(folder, tmp_path / "runs" / "sweep" / "one")
     if name == "dashboard" and "dry_run=true" not in arguments:
         done = shell(
             name, *arguments, cwd=tmp_path, env={"WANDB_API_KEY": None, "NETRC": "/nowhere"}

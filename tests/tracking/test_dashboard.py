@@ -13,12 +13,11 @@ import pytest
 from imdbattn.report.comparison_page import report_of
 from imdbattn.tracking import publish
 from imdbattn.tracking.loggers import values_of
-from imdbattn.tracking.predictions_over_time import KEY as KEY_OF_PREDICTIONS
 from tests.made_up import made_up
 
 COMPARISON = made_up(("base", "residual layers=6"))
 
-KEY = r"(?:train|val|test|best|pictures|comparison|predictions)/\w+|train_seconds|parameters|epoch"
+KEY = r"(?:train|val|test|best|pictures|comparison)/\w+|train_seconds|parameters|epoch"
 OVER_TIME = copy.deepcopy(COMPARISON)
 for rung in OVER_TIME["rungs"]:
     rung["curves"]["entropy/layer1"] = rung["curves"]["val/accuracy"]
@@ -76,7 +75,7 @@ def test_every_panel_shows_a_quantity_that_runs_log(written, trained, tmp_path, 
     publish.publish_run(run, tmp_path, metrics, values_of(metrics), rows=5, characters=50)
     logged |= {f"comparison/{name}" for name in publish.comparison_tables(COMPARISON)}
     shown = [picture.name for one in report_of(OVER_TIME).sections for picture in one.pictures]
-    logged |= {f"comparison/{name}" for name in (*shown, "page")} | {KEY_OF_PREDICTIONS}
+    logged |= {f"comparison/{name}" for name in (*shown, "page")}
     asked = set(re.findall(rf'"(?:summary:)?({KEY})"', json.dumps(panels(written))))
     assert asked <= logged, asked - logged
     assert {
@@ -86,28 +85,3 @@ def test_every_panel_shows_a_quantity_that_runs_log(written, trained, tmp_path, 
         "pictures/attention",
         "test/predictions",
     } <= asked
-
-
-def test_a_report_has_the_verdicts_and_tables_of_the_comparison(shell, trained, tmp_path):
-    """Without an account; a cell may have any text."""
-    folders = [trained(rung)[0] for rung in ("mean", "residual_pe")]
-    arguments = ["report=true", "dry_run=true", "group=a sweep", f"out={tmp_path}/r.json"]
-    runs = f"runs=[{','.join(map(str, folders))}]"
-    done = shell("dashboard", runs, *arguments, env=NOBODY)
-    assert done.returncode == 0, done.stderr
-    found = json.loads((tmp_path / "r.json").read_text())
-    blocks = found["spec"]["blocks"]
-    text = "".join(block["content"] for block in blocks if block["type"] == "markdown-block")
-    text = text.replace("\\", "")  # which Markdown reads before a sign
-    import imdbattn
-
-    (content,) = imdbattn.compare(folders).contents
-    report = report_of(content)
-    assert found["displayName"] == report.title[:128]
-    for line in (report.about, *report.points, *report.notes):
-        assert line in text
-    for name, *cells in report.sections[0].table[1:]:
-        assert f"| `{name}` | {' | '.join(cells)} |" in text
-    grids = [block for block in blocks if block["type"] == "panel-grid"]
-    assert len(grids) == 4
-    assert "a sweep" in json.dumps(grids[0]["metadata"]["runSets"])

@@ -65,7 +65,7 @@ def test_an_unknown_package_is_one_line_before_data_are_read(
     from imdbattn.tracking import loggers
 
     monkeypatch.setattr(loggers, "find_spec", lambda name: None)
-    for name in ("mlflow", "trackio", "swanlab", "tensorboard"):
+    for name in ("mlflow", "swanlab", "tensorboard"):
         with pytest.raises(UserError, match=f"logger={name} needs a package: pip install {name}$"):
             train(settings, small, tmp_path / "run", f"logger={name}", "data.path=missing")
 
@@ -108,26 +108,6 @@ def test_mlflow_has_curves_settings_results_and_files(settings, small, tmp_path)
         *("test_predictions.json", "test_confusion.json"),
     }
     assert run.data.params["result.parameters"] == str(metrics["parameters"])
-
-
-def test_trackio_has_curves_settings_and_results(settings, small, tmp_path, monkeypatch):
-    import subprocess
-    import sys
-
-    pytest.importorskip("trackio")
-    words = [word for word in small if not word.startswith("logger")]
-    command = [sys.executable, "-m", "imdbattn.train", *words, "model=mean", "logger=trackio"]
-    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
-    run = tmp_path / "run"
-    subprocess.run([*command, "trainer.max_epochs=2", f"hydra.run.dir={run}"], check=True)
-    import sqlite3
-
-    database = sqlite3.connect(tmp_path / "trackio" / "imdbattn.db")
-    logged = [json.loads(row[0]) for row in database.execute("select metrics from metrics")]
-    assert sum("val/accuracy" in row for row in logged) == 2
-    metrics = json.loads((run / "metrics.json").read_text())
-    assert metrics["test_accuracy"] in [row.get("test/accuracy") for row in logged]
-    assert {"results", "test_predictions", "test_confusion"} <= logged[-1].keys()
 
 
 def test_tensorboard_has_curves_settings_results_and_tables(settings, small, tmp_path):

@@ -386,16 +386,3 @@ def test_notes_changes_and_model_are_sent_only_if_asked(
     types = {record.request.log_artifact.artifact.type for record in records(sent)}
     types |= {record.artifact.type for record in records(sent)}
     assert ("model" in types) == asked
-
-
-def test_the_predictions_of_each_validation_are_added_to_one_table(settings, small, tmp_path):
-    words = [word for word in small if not word.startswith("logger")]
-    words += ["logger=wandb", "model=base", "trainer.max_epochs=3", "logger.wandb.table_rows=6"]
-    fit(settings(*words, "test=false"), tmp_path)
-    found = read_back(tmp_path)
-    logged = found.summary["predictions/over_time"]
-    assert (logged["log_mode"], logged["increment_num"]) == ("INCREMENTAL", 2)
-    tables = sorted((found.files / "media" / "table" / "predictions").glob("*.json"))
-    epochs = [[row[0] for row in json.loads(file.read_text())["data"]] for file in tables]
-    assert sorted(epochs) == [[1] * 6, [2] * 6, [3] * 6]
-    assert {"train/gradient_norm", "train/gradient_norm_max"} <= found.logged
