@@ -77,7 +77,6 @@ def made_up(names=("mean", "base", "residual"), labels=("neg", "pos"), text=HOST
         **{
             "split": "test",
             "metric": "accuracy",
-            "paper": {"columns": ["seeds", "test", "difference", "p"], "width": 3.25, "font": None},
             "test_set": "packaged: every fifth block",
             "fingerprint": "fc45bb824bf15091",
         },

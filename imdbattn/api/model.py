@@ -231,8 +231,8 @@ class Model:
 
         Args:
             out: the file; a page that this method has written is replaced.
-            options: words=20_000 (None: all that occur in training), precision="float16" |
-                "float32" | "int8", reviews=48, as the settings of imdbattn.explore.
+            options: words=20_000 (None: all that occur in training), precision="float16" or
+                "float32", reviews=48, as the settings of imdbattn.explore.
 
         Returns its size in bytes and facts about its models. Raises UserError for a model that a
         browser cannot compute: an encoder-decoder, phrases, a convolution, or a part of your own.

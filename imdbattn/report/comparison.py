@@ -25,7 +25,6 @@ from imdbattn.report.content import (
     Curve,
     Disagreement,
     LargestClass,
-    PaperOptions,
     RungPair,
     RungResults,
     Skipped,
@@ -61,7 +60,6 @@ class Options(TypedDict, total=False):
     words: Mapping[str, Sequence[str]] | None
     disagreements: int
     metric: str
-    paper: PaperOptions | None
 
 
 def compare_sets(
@@ -166,7 +164,6 @@ def compare_set(
     disagreements: int = 20,
     against: str | None = None,
     metric: str = "accuracy",
-    paper: PaperOptions | None = None,
 ) -> ComparedSet:
     """Returns the comparison of runs that were scored on the same items.
 
@@ -212,7 +209,6 @@ def compare_set(
         "environments": environments(runs),
         "folders": paths_of(runs),
         "method": {"level": statistics.LEVEL, "words": dict(words or {})},
-        "paper": paper or {"columns": [], "width": None, "font": None},
         "slices": {name: int(mask_N.sum()) for name, mask_N in slices.items()},  # numbers of items
         "rungs": rungs,
         "pairs": compare_pairs(ladder, compared.pairs, rights, text_N, measured, metric),

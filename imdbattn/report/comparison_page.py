@@ -26,11 +26,11 @@ from imdbattn.report.content import (
 )
 from imdbattn.report.pages import (
     Picture,
-    Printed,
     Report,
     Section,
     Table,
     as_table,
+    latex,
     print_reports,
     render,
     report_folders,
@@ -76,7 +76,7 @@ def write_comparison(
 
 def report_of(comparison: ComparedSet) -> Report:
     """Returns the report of a comparison."""
-    paper = comparison["paper"]
+    tables = (rung_table(comparison), pair_table(comparison))
     return Report(
         name="comparison",
         title=headline(comparison),
@@ -88,8 +88,7 @@ def report_of(comparison: ComparedSet) -> Report:
         skipped=comparison["skipped"],
         content=comparison,
         folder=folder_name(comparison),
-        texts={"comparison.tex": latex_table(comparison)} if paper["columns"] else {},
-        printed=Printed(paper["width"], paper["font"]) if paper["width"] else None,
+        texts={"comparison.tex": latex(about(comparison), tables)},
     )
 
 
@@ -239,63 +238,34 @@ def p_value(p: float) -> str:
 
 def rung_table(comparison: ComparedSet) -> Table:
     """Returns a table with a row for each rung, without the columns that no rung has."""
-    rungs = comparison["rungs"]
     split = comparison["split"]
     metric = comparison["metric"]
-    over = rungs[0]["folds"]
+    factor, form = (100.0, ".1f") if in_percent(metric) else (1.0, ".4g")
     largest = comparison["largest_class"]
-    bleu = "test BLEU" if any(rung["bleu"]["test"] for rung in rungs) else "validation BLEU"
-    heads = {
-        "runs": "runs",
-        "validation": "validation %",
-        "test": "test %",
-        "folds": f"over {len(over['values'])} folds %" if over else "",
-        "metric": "" if in_percent(metric) else metric,
-        "largest_class": f"largest class of {split} %" if largest and largest["uneven"] else "",
-        "macro_f1": "",
-        "interval": interval_head(comparison),
-        bleu: bleu,
-        "parameters": "parameters",
-        "tokens_per_s": "tokens/s",
-        "minutes": "training min",
-    }
-    if heads["largest_class"] or metric == "macro_f1":
-        heads["macro_f1"] = f"{split} macro F1 %"
+    uneven = largest is not None and largest["uneven"]
     rows = []
-    for rung in rungs:
+    for rung in comparison["rungs"]:
+        seeds = rung["seeds"]
         row = {"rung": rung["label"]}
-        cells = cells_of(rung, metric)
-        for name, head in heads.items():
-            if head:
-                row[head] = cells[name]
+        row["runs"] = f"{len(seeds)} (seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))})"
+        row["validation %"] = mean_and_sd(rung["validation"])
+        row["test %"] = mean_and_sd(rung["test"])
+        if folds := rung["folds"]:
+            row[f"over {len(folds['values'])} folds %"] = mean_and_sd(folds)
+        if not in_percent(metric):
+            row[metric] = mean_and_sd(rung["metric"], factor, form)
+        if uneven:
+            row[f"largest class of {split} %"] = percent(rung["largest_class"])
+        if uneven or metric == "macro_f1":
+            row[f"{split} macro F1 %"] = mean_and_sd(rung["macro_f1"])
+        row[interval_head(comparison)] = between(rung["interval"], metric)
+        row["validation BLEU"] = mean_and_sd(rung["bleu"]["validation"], factor=1)
+        row["test BLEU"] = mean_and_sd(rung["bleu"]["test"], factor=1)
+        row["parameters"] = count(rung["parameters"])
+        row["tokens/s"] = count(rung["tokens_per_s"])
+        row["training min"] = minutes(rung["train_seconds"])
         rows.append(row)
     return as_table(rows)
-
-
-def cells_of(rung: RungResults, metric: str) -> dict[str, str]:
-    """Returns the cells of a rung by the names of columns in conf/compare.yaml, and some that only
-    the page has.
-    """
-    seeds = list(map(str, rung["seeds"]))
-    listed = ", ".join(seeds)
-    factor, form = (100.0, ".1f") if in_percent(metric) else (1.0, ".4g")
-    return {
-        "seeds": str(len(seeds)),
-        "seed_list": listed,
-        "runs": f"{len(seeds)} (seed{'s' * (len(seeds) > 1)} {listed})",
-        "validation": mean_and_sd(rung["validation"]),
-        "test": mean_and_sd(rung["test"]),
-        "folds": mean_and_sd(rung["folds"]),
-        "metric": mean_and_sd(rung["metric"], factor, form),
-        "largest_class": percent(rung["largest_class"]),
-        "macro_f1": mean_and_sd(rung["macro_f1"]),
-        "interval": between(rung["interval"], metric),
-        "test BLEU": mean_and_sd(rung["bleu"]["test"], factor=1),
-        "validation BLEU": mean_and_sd(rung["bleu"]["validation"], factor=1),
-        "parameters": count(rung["parameters"]),
-        "tokens_per_s": count(rung["tokens_per_s"]),
-        "minutes": minutes(rung["train_seconds"]),
-    }
 
 
 def interval_head(comparison: ComparedSet) -> str:
@@ -479,87 +449,3 @@ def notes(content: Mapping[str, object], level: float, others: Sequence[str] = (
     template = Path(__file__).with_name("notes.txt.jinja")
     text = render(template, **content, level=as_percent(level), others=others)
     return [*filter(None, text.splitlines())]
-
-
-# --- the table for a document in LaTeX, with the package booktabs ---------------------------------
-
-LATEX_SIGNS = str.maketrans(
-    {letter: f"\\{letter}" for letter in "&%$#_{}"}
-    | {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}
-    | {"±": r"$\pm$", "−": "$-$", "–": "--", "<": "$<$", ">": "$>$"}
-)
-LATEX_HEADS = {  # name of a column -> its head
-    "seeds": "seeds",
-    "seed_list": "seeds",
-    "validation": r"validation (\%)",
-    "test": r"test (\%)",
-    "metric": "metric",
-    "largest_class": r"largest class (\%)",
-    "macro_f1": r"macro F1 (\%)",
-    "interval": "interval",
-    "difference": "difference",
-    "against": "against",
-    "p": "$p$",
-    "parameters": "parameters",
-    "minutes": "minutes",
-}
-
-
-def in_latex(text: str) -> str:
-    """Returns text in which no sign has a meaning in LaTeX."""
-    return text.translate(LATEX_SIGNS)
-
-
-def latex_table(comparison: ComparedSet) -> str:
-    """Returns a booktabs table with a row for each rung and the columns of `paper.columns`.
-
-    A difference is bold where the test says better or worse; nothing else is.
-    """
-    columns = comparison["paper"]["columns"]
-    pairs = {pair["to"]: pair for pair in reversed(comparison["pairs"])}  # the first of each rung
-    lines = []
-    for rung in comparison["rungs"]:
-        cells = cells_of(rung, comparison["metric"])
-        pair = pairs.get(rung["label"])
-        cells |= cells_of_pair(pair, comparison["metric"])
-        cells = {name: in_latex(cell) for name, cell in cells.items()}
-        if pair is not None and pair["verdict"] != "undecided":
-            cells["difference"] = rf"\textbf{{{cells['difference']}}}"
-        row = [in_latex(rung["label"]), *(cells[name] for name in columns)]
-        lines.append("  " + " & ".join(row) + r" \\")
-    heads = {
-        "metric": metric_head(comparison["metric"]),
-        "interval": rf"{in_latex(as_percent(comparison['method']['level']))} interval",
-    }
-    head = ["model", *(heads.get(name, LATEX_HEADS[name]) for name in columns)]
-    seeds = sorted({seed for rung in comparison["rungs"] for seed in rung["seeds"]})
-    largest = comparison["largest_class"]
-    comments = [f"% {set_name(comparison, comparison['items'])}".replace("\n", " ")]
-    if largest:
-        comments.append(f"% {largest_class_sentence(largest)}")
-    listed = ", ".join(map(str, seeds))
-    comments.append(f"% seeds: {listed}; bold: p (Holm) below 0.05; needs booktabs")
-    table = [
-        r"\begin{tabular}{l" + "r" * len(columns) + "}",
-        r"  \toprule",
-        "  " + " & ".join(head) + r" \\",
-        r"  \midrule",
-        *lines,
-        r"  \bottomrule",
-        r"\end{tabular}",
-    ]
-    return "\n".join([*comments, *table, ""])
-
-
-def metric_head(metric: str) -> str:
-    """Returns the head of the column of a metric."""
-    name = in_latex(metric_name(metric))
-    return rf"{name} (\%)" if in_percent(metric) else name
-
-
-def cells_of_pair(pair: RungPair | None, metric: str) -> dict[str, str]:
-    """Returns the cells of the pair of a rung and the one that it is compared with."""
-    if pair is None:
-        return dict.fromkeys(("difference", "against", "p"), "")
-    difference = with_sign(pair["difference"], metric)
-    return {"difference": difference, "against": pair["from"], "p": p_number(pair["holm_p"])}

@@ -107,12 +107,6 @@ class ComparisonMethod(TypedDict):
     words: dict[str, Sequence[str]]
 
 
-class PaperOptions(TypedDict):
-    columns: list[str]
-    width: float | None
-    font: str | None
-
-
 class ScoredItems(TypedDict):
     """The items that runs were scored on. reviews: their number."""
 
@@ -141,7 +135,6 @@ class ComparedSet(ScoredItems):
     environments: list[dict[str, object]]
     folders: list[str]
     method: ComparisonMethod
-    paper: PaperOptions
     slices: dict[str, int]
     rungs: list[RungResults]
     pairs: list[RungPair]

@@ -18,14 +18,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from imdbattn.errors import visible
+from imdbattn.errors import in_line, visible
 from imdbattn.io.files import write_atomically, writing_into
 from imdbattn.report.content import Skipped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.typing import RcKeyType
     from rich.console import Console
 
 
@@ -40,6 +39,9 @@ PAGE_POLICY = (
 )
 
 
+SIGNS_IN_LATEX = str.maketrans({"±": r"$\pm$", "−": "$-$", "–": "--", "<": "$<$"})
+
+
 # --- reports --------------------------------------------------------------------------------------
 
 
@@ -50,18 +52,6 @@ class Picture:
     name: str
     draw: Callable[[], Figure]
     caption: str = ""
-
-
-@dataclass(frozen=True)
-class Printed:
-    """How figures look in a printed document.
-
-    width: The width of a column in inches. font: An installed family, such as serif or "Times New
-    Roman"; None is that of the page.
-    """
-
-    width: float
-    font: str | None = None
 
 
 @dataclass(frozen=True)
@@ -96,7 +86,6 @@ class Report:
         content: The content of the JSON file.
         folder: The folder for this report if several are written at once.
         texts: Further files by name.
-        printed: How figures are written as PDF and SVG; None writes PNG only.
     """
 
     name: str
@@ -110,7 +99,6 @@ class Report:
     content: Mapping[str, object] | None = None
     folder: str = ""
     texts: Mapping[str, str] = field(default_factory=dict)
-    printed: Printed | None = None
 
 
 def report_folders(reports: Sequence[Report], out: Path) -> list[Path]:
@@ -137,20 +125,19 @@ def write_reports(reports: Sequence[Report], out: Path) -> Path:
 
 
 def write_report(report: Report, out: Path) -> Path:
-    """Writes <name>.json, .md and .html and figures/*.png into `out`; returns the HTML page.
-
-    For a printed document, figures/*.pdf and *.svg are written too.
+    """Writes <name>.json, .md and .html, and figures/*.png and *.pdf, into `out`; returns the HTML
+    page.
 
     Everything is rendered before anything is written, and every file is atomic. Figures of an
     earlier report in `out` that this one does not have are removed.
     """
     pictures = [picture for section in report.sections for picture in section.pictures]
-    drawn = {picture.name: png(picture.draw()) for picture in pictures}
-    files: dict[str, bytes | str] = {f"figures/{name}.png": image for name, image in drawn.items()}
-    files |= report.texts
-    if report.printed is not None:
-        for picture in pictures:
-            files |= print_files(picture, report.printed)
+    drawn = {}
+    files: dict[str, bytes | str] = {**report.texts}
+    for picture in pictures:
+        figure = picture.draw()
+        drawn[picture.name] = files[f"figures/{picture.name}.png"] = png(figure)
+        files[f"figures/{picture.name}.pdf"] = pdf(figure)
     if report.content is not None:
         # null instead of NaN
         content = json.loads(json.dumps(report.content), parse_constant=lambda _: None)
@@ -161,7 +148,7 @@ def write_report(report: Report, out: Path) -> Path:
     with writing_into(out, "choose another folder"):
         text = old.read_text() if old.exists() else ""
         figures = re.findall(r"\]\((figures/\w+)\.png\)", text)
-        written = [f"{figure}.{kind}" for figure in figures for kind in ("png", "pdf", "svg")]
+        written = [f"{figure}.{kind}" for figure in figures for kind in ("png", "pdf")]
         for name in {*written, f"{report.name}.json", f"{report.name}.tex"} - files.keys():
             (out / name).unlink(missing_ok=True)
     for name, data in files.items():
@@ -239,6 +226,19 @@ def as_table(rows: Sequence[Mapping[str, str]]) -> Table:
     return table
 
 
+def latex(title: str, tables: Sequence[Table]) -> str:
+    """Returns tables for LaTeX with the package booktabs, under a comment with the title."""
+    import pandas as pd
+
+    texts = [f"% {in_line(title, None)}"]
+    for head, *rows in filter(None, tables):
+        text = pd.DataFrame(rows, columns=list(head)).to_latex(
+            index=False, escape=True, column_format="l" + "r" * (len(head) - 1)
+        )
+        texts.append(text.translate(SIGNS_IN_LATEX))
+    return "\n".join(texts)
+
+
 # --- figures and text -----------------------------------------------------------------------------
 
 
@@ -263,37 +263,31 @@ def integer_ticks(axes: Axes, most: int = 9) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(most, integer=True, min_n_ticks=1))
 
 
-def print_files(picture: Picture, printed: Printed) -> dict[str, bytes]:
-    """Returns a figure as PDF and SVG, as wide as a column and without its title."""
+def png(figure: Figure, bbox_inches: str | None = None) -> bytes:
+    """Returns a figure as PNG. bbox_inches: "tight" fits the size of the image to its content."""
+    return saved(figure, format="png", dpi=150, bbox_inches=bbox_inches)
+
+
+def pdf(figure: Figure) -> bytes:
+    """Returns a figure as PDF, for a document that has a caption: without its title, which it
+    loses. Text stays text.
+    """
     import matplotlib
 
     # which logs each table of a font that it writes into a PDF
     logging.getLogger("fontTools.subset").setLevel(logging.WARNING)
-    settings: dict[RcKeyType, object] = {"pdf.fonttype": 42, "svg.hashsalt": picture.name}
-    if printed.font is not None:
-        settings["font.family"] = printed.font
-    files = {}
-    with matplotlib.rc_context(settings):
-        figure = picture.draw()
-        figure.suptitle("")
-        width, height = figure.get_size_inches()
-        figure.set_size_inches(printed.width, max(height * printed.width / width, 2.0))
-        for kind, dates in (("pdf", {"CreationDate": None}), ("svg", {"Date": None})):
-            buffer = io.BytesIO()
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "Glyph .* missing from")
-                figure.savefig(buffer, format=kind, metadata=dates)
-            files[f"figures/{picture.name}.{kind}"] = buffer.getvalue()
-    return files
+    figure.suptitle("")
+    with matplotlib.rc_context({"pdf.fonttype": 42}):
+        return saved(figure, format="pdf", metadata={"CreationDate": None})
 
 
-def png(figure: Figure, bbox_inches: str | None = None) -> bytes:
-    """Returns a figure as PNG. bbox_inches: "tight" fits the size of the image to its content."""
+def saved(figure: Figure, **options: Any) -> bytes:
+    """Returns the file that a figure is saved as. options: of Figure.savefig."""
     buffer = io.BytesIO()
     with warnings.catch_warnings():
         # characters of reviews that the font lacks
         warnings.filterwarnings("ignore", "Glyph .* missing from")
-        figure.savefig(buffer, format="png", dpi=150, bbox_inches=bbox_inches)
+        figure.savefig(buffer, **options)
     return buffer.getvalue()
 
 

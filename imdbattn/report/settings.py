@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from imdbattn.io.files import expanded
-from imdbattn.settings.schema import FunctionName, Group, Natural, Positive, Text
+from imdbattn.settings.schema import FunctionName, Group, Natural, Text
 
 
 def folders_in(runs: Any) -> list[str]:
@@ -35,34 +35,10 @@ class OfRuns(Group):
     out: Text | None
 
 
-Column = Literal[
-    "seeds",
-    "seed_list",
-    "validation",
-    "test",
-    "metric",
-    "largest_class",
-    "macro_f1",
-    "interval",
-    "difference",
-    "against",
-    "p",
-    "parameters",
-    "minutes",
-]
-
-
-class Paper(Group):
-    columns: list[Column]
-    width: Annotated[Positive, Field(le=40)] | None
-    font: Text | None
-
-
 class Compare(OfRuns):
     by_folder: bool
     split: Literal["test", "validation"] | None
     against: Text | None
     disagreements: Natural
     metric: Literal["accuracy", "macro_f1"] | FunctionName
-    paper: Paper
     words: dict[str, Annotated[list[Text], Field(min_length=1)]]

@@ -5,7 +5,6 @@ numbers are those of the Python package, and it needs neither a server nor the n
 import json
 import random
 import re
-import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -321,7 +320,7 @@ def test_names_and_texts_of_a_colleague_cannot_put_html_into_the_file(
 
 def test_the_command_writes_one_file_and_names_what_it_leaves_out(shell, folder_of, tmp_path):
     folders = f"runs=[{folder_of('mean')},{folder_of('convolved')}]"
-    done = shell("explore", folders, "out=page.html", "precision=int8", cwd=tmp_path)
+    done = shell("explore", folders, "out=page.html", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "a convolution cannot be computed in the browser" in done.stderr
     assert "test accuracy" in done.stdout
@@ -347,14 +346,3 @@ def test_a_model_writes_its_page_and_an_export_too(folder_of, tmp_path, open_fil
         assert "1 word not in the model's vocabulary" in tab.locator(".panel").inner_text()
     with pytest.raises(UserError, match="convolution"):
         imdbattn.load(folder_of("convolved")).page(tmp_path / "other.html")
-
-
-def test_a_deleted_run_is_named(trained, page_of, tmp_path):
-    folder = tmp_path / "gone"
-    shutil.copytree(trained("mean")[0], folder)
-    served = page_of(folder)
-    (name,) = served.runs.by_id
-    shutil.rmtree(folder)
-    message = served.ask("read", 400, run=name, text=TEXT)
-    assert "gone has been deleted or moved" in message
-    assert "this server has no run" in served.ask("read", 400, run="other", text=TEXT)

@@ -8,7 +8,6 @@ import gzip
 import hashlib
 import html
 import json
-import logging
 import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,16 +22,13 @@ from torch import Tensor
 from imdbattn.data.sources.order_probe import SLOTS
 from imdbattn.data.tokens import FIRST_WORD, RULES, pipeline_of
 from imdbattn.errors import UserError, in_line
-from imdbattn.exports.vectors import build, with_vectors
-from imdbattn.folders.run_folder import SPLIT_FILES
+from imdbattn.exports.vectors import build, training_words, with_vectors
 from imdbattn.io.files import expanded, write_atomically, writing_into
 from imdbattn.report.finished_runs import FinishedRun, grouped
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 from imdbattn.tools.explore.description import described, offsets_VD, weights_of
 
-log = logging.getLogger(__name__)
-
-Precision = Literal["float32", "float16", "int8"]
+Precision = Literal["float32", "float16"]
 STATIC = Path(__file__).with_name("static")
 ENTRY = "main.js"
 MARK = '<meta name="generator" content="imdbattn.explore">'
@@ -71,8 +67,6 @@ class PageModel:
         """
         if self.run is None or not self.run.has("test"):
             return []
-        if not (self.run.folder / SPLIT_FILES["test"][1]).exists():
-            return []
         own = self.run.predictions("test")
         texts = self.run.texts("test", own.rows_N)
         labels = [self.run.labels[int(label)] for label in own.labels_N]
@@ -80,61 +74,25 @@ class PageModel:
         return [{"row": row, "text": text, "label": label} for row, text, label in columns]
 
 
-def word_counts(entries: Sequence[PageModel]) -> np.ndarray | None:
-    """Returns how often each id occurs in the training reviews of models with the same vectors,
-    (V,). None, with a warning, if the reviews of one are not available.
-    """
-    from imdbattn.tasks.reviews.classifier import ReviewData  # imports Lightning
-
-    counts_V = np.zeros(len(entries[0].predictor.glove.vectors), dtype=np.int64)
-    counted = set()
-    for entry in entries:
-        if entry.run is None:
-            return None
-        try:
-            corpus = ReviewData.read(entry.predictor.cfg)
-        except (UserError, OSError) as error:
-            log.warning("%s: its training reviews are not available: %s", entry.name, error)
-            return None
-        if corpus.folder not in counted:
-            counted.add(corpus.folder)
-            ids = corpus.splits["train"].ids.numpy()
-            counts_V += np.bincount(ids, minlength=len(counts_V))
-    return counts_V
-
-
 def chosen_words(entries: Sequence[PageModel], words: int | None) -> Tensor:
-    """Returns the ids of the words that the page keeps, in ascending order, (K,).
+    """Returns the ids of the words that the page keeps for models with the same vectors, in
+    ascending order, (K,).
 
-    These are the `words` most frequent words of the training reviews; None keeps all that occur in
-    them. If training reviews are not available, the first rows of the vectors are kept, which are
-    ordered by frequency.
+    These are the first `words`, in the order of the vectors, which is that of their frequency, of
+    all words of the training reviews; None keeps all of these. Where a model's training reviews are
+    not available, all words count as theirs.
     """
-    counts_V = word_counts(entries)
-    if counts_V is None:
-        rows = len(entries[0].predictor.glove.vectors)
-        return torch.arange(FIRST_WORD, min(rows, FIRST_WORD + words) if words else rows)
-    counts_V[:FIRST_WORD] = 0
-    order = np.argsort(-counts_V, kind="stable")[: int((counts_V > 0).sum())]
-    return torch.from_numpy(np.sort(order[:words]))
+    kept = []
+    for entry in entries:
+        trained_K = training_words(entry.predictor, entry.metrics)
+        every = torch.arange(FIRST_WORD, len(entry.predictor.glove.vectors))
+        kept.append(every if trained_K is None else trained_K)
+    return torch.cat(kept).unique()[:words]
 
 
 def rounded(vectors: Tensor, precision: Precision) -> Tensor:
     """Returns the vectors as the page stores them, as float32."""
-    if precision == "float16":
-        return vectors.half().float()
-    if precision == "int8":
-        scale_V1, bytes_VD = quantized(vectors)
-        return bytes_VD.float() * scale_V1
-    return vectors.float()
-
-
-def quantized(vectors: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns a factor for each row, (V, 1) float32, and the integers from -127 to 127 that it
-    multiplies, (V, D).
-    """
-    scale_V1 = vectors.float().abs().amax(1, keepdim=True).clamp(min=1e-12) / 127
-    return scale_V1, (vectors.float() / scale_V1).round().to(torch.int8)
+    return vectors.half().float() if precision == "float16" else vectors.float()
 
 
 def reduced(predictor: ReviewPredictor, words_K: Tensor, precision: Precision) -> ReviewPredictor:
@@ -179,10 +137,6 @@ class Pack:
         if precision == "float16":
             pairs = values.numpy().astype("<f2").view(np.uint8).reshape(-1, 2)
             self.bytes_at(pairs.T.tobytes())
-        elif precision == "int8":
-            scale_V1, bytes_VD = quantized(values)
-            self.bytes_at(bytes_VD.numpy().tobytes())
-            about["scales"] = self.bytes_at(scale_V1.numpy().tobytes())
         else:
             self.bytes_at(values.numpy().astype("<f4").tobytes())
         return about

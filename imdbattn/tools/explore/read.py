@@ -18,7 +18,7 @@ from pydantic import Field
 
 from imdbattn.data.tokens import UNK
 from imdbattn.errors import UserError
-from imdbattn.tasks.outputs import AttentionWeights, Classification, Prediction, entropy
+from imdbattn.tasks.outputs import AttentionWeights, Classification, entropy
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 from imdbattn.tools.explain.figures import position_tables, scores_by_distance
 from imdbattn.tools.explore.changes import Changes, changed, positional, shares, shuffled
@@ -151,9 +151,6 @@ class Read(Message):
     def reading(self, runs: Runs) -> Reading:
         predictor = cast(ReviewPredictor, runs.predictor(self.run))
         return Reading(predictor, self.text, self.changes)
-
-    def prediction(self, runs: Runs) -> Prediction:
-        return self.reading(runs).explained()[0]
 
     def answer(self, runs: Runs) -> bytes:
         """Returns, as `framed`, facts and the weights (H, Q, K) of layers and of the pooling."""

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict
 from imdbattn.errors import UserError, in_line
 from imdbattn.folders.run_folder import SPLIT_FILES
 from imdbattn.io.files import expanded
-from imdbattn.report.finished_runs import FinishedRun, find_runs, read_run
+from imdbattn.report.finished_runs import FinishedRun, find_runs
 from imdbattn.report.variants import variants
 from imdbattn.runs.apply import load_predictor
 from imdbattn.settings.command_settings import OfRun
@@ -31,7 +31,7 @@ class Message(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     def answer(self, runs: "Runs") -> object:
-        """Returns JSON values, bytes or a Response."""
+        """Returns JSON values or bytes."""
         raise NotImplementedError
 
 
@@ -47,33 +47,16 @@ class Runs:
             for run in variant.runs:
                 self.by_id[run_id(run)] = run
                 self.labels[run_id(run)] = variant.label
-        # Called with the name of a run and its version, so that a run that is trained again is read
-        # again.
-        self.read = lru_cache(None)(lambda name, _: read_run(self.by_id[name].folder))
-        self.load = lru_cache(LOADED)(lambda name, _: self.loaded(self.by_id[name].folder))
+        self.load = lru_cache(LOADED)(lambda name: self.loaded(self.by_id[name].folder))
         # One model computes at a time: threads would compete for the processor, and explanations
         # change a model.
         self.lock = threading.Lock()
 
-    def title(self, name: str) -> str:
-        return f"{self.labels[name]}, seed {self.by_id[name].metrics['seed']}"
-
-    def version(self, name: str) -> int:
-        """Returns when its metrics.json was written, at the end of training. Raises UserError for a
-        run that has been deleted, or that this server does not have.
-        """
+    def run(self, name: str) -> FinishedRun:
+        """Raises UserError for a run that this server does not have."""
         if name not in self.by_id:
             raise UserError(f"this server has no run {in_line(name)}: reload the page")
-        run = self.by_id[name]
-        try:
-            return (run.folder / "metrics.json").stat().st_mtime_ns
-        except FileNotFoundError:
-            raise UserError(
-                f"{run.path} has been deleted or moved: start imdbattn.explore again"
-            ) from None
-
-    def run(self, name: str) -> FinishedRun:
-        return self.read(name, self.version(name))
+        return self.by_id[name]
 
     def loaded(self, folder: Path) -> Predictor:
         settings = OfRun(run=str(folder), trust=self.cfg.trust, data=self.cfg.data)
@@ -82,7 +65,8 @@ class Runs:
 
     def predictor(self, name: str) -> Predictor:
         """Returns the model of a run. Call it while holding `lock`."""
-        return self.load(name, self.version(name))
+        self.run(name)
+        return self.load(name)
 
     def entry(self, name: str) -> PageModel:
         """Returns a run as a model of a file. Call it while holding `lock`."""
@@ -105,14 +89,13 @@ class Runs:
     def facts(self, name: str) -> dict[str, Any]:
         """Returns what the page lists of a run."""
         run = self.by_id[name]
-        files = [run.folder / file for file in SPLIT_FILES["test"]]
         return {
             **summary(run.metrics),
             "id": name,
             "label": self.labels[name],
             "folder": run.path,
             "kind": "classifier" if run.is_classifier else "encoder-decoder",
-            "browsable": run.is_classifier and all(file.exists() for file in files),
+            "browsable": run.is_classifier and run.has("test"),
         }
 
 

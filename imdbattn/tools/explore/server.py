@@ -14,17 +14,16 @@ import threading
 import webbrowser
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Annotated
 
 import uvicorn
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -32,18 +31,13 @@ from starlette.types import Message as ASGIMessage
 
 from imdbattn.data.sources.order_probe import PAIRS, pair
 from imdbattn.errors import UserError, in_line
-from imdbattn.report.pages import render
-from imdbattn.tools.explain.figures import attention_png
-from imdbattn.tools.explain.show import digest
 from imdbattn.tools.explore.browse import Next
 from imdbattn.tools.explore.cell import Cell
-from imdbattn.tools.explore.onefile import page_of
 from imdbattn.tools.explore.read import Positions, Read
 from imdbattn.tools.explore.runs import Message, Runs
 from imdbattn.tools.explore.settings import Explore
 from imdbattn.tools.explore.write import Write
 
-SAVED_WORDS = 40  # of the maps of a saved page, which are images
 HOSTS = ["127.0.0.1", "localhost"]
 HEADERS = {
     "Content-Security-Policy": (
@@ -65,52 +59,14 @@ class Probe(Message):
         return dict(zip(("neg", "pos"), pair(random.randrange(PAIRS)), strict=True))
 
 
-class Save(Message):
-    """Asks for a page of what is shown. notes: The changes of each run in words."""
-
-    readings: Annotated[list[Read], Field(max_length=12)]
-    written: Annotated[list[Write], Field(max_length=12)]
-    notes: dict[str, str]
-
-    def answer(self, runs: Runs) -> Response:
-        asked: list[Read | Write] = [*self.readings, *self.written]
-        predictions = [message.prediction(runs) for message in asked]
-        sections = []
-        for message, prediction in zip(asked, predictions, strict=True):
-            note = self.notes.get(message.run, "")
-            image = attention_png(prediction, SAVED_WORDS)
-            sections.append((runs.title(message.run), note, prediction, image))
-        page = render(
-            Path(__file__).with_name("saved.html.jinja"), sections=sections, words=SAVED_WORDS
-        )
-        name = f"attention-{digest(predictions)}.html"
-        return HTMLResponse(page, headers={"Content-Disposition": f'attachment; filename="{name}"'})
-
-
-class Page(Message):
-    """Asks for the page with these runs as one file."""
-
-    runs: Annotated[list[str], Field(min_length=1, max_length=100)]
-
-    def answer(self, runs: Runs) -> Response:
-        entries = [runs.entry(name) for name in self.runs]
-        for entry in entries:
-            entry.refuse()
-        page, _ = page_of(entries, runs.cfg.words, runs.cfg.precision, runs.cfg.reviews)
-        disposition = 'attachment; filename="page.html"'
-        return HTMLResponse(page, headers={"Content-Disposition": disposition})
-
-
 # by path
 MESSAGES: dict[str, type[Message]] = {
-    kind.__name__.lower(): kind for kind in (Read, Cell, Write, Positions, Next, Probe, Save, Page)
+    kind.__name__.lower(): kind for kind in (Read, Cell, Write, Positions, Next, Probe)
 }
 
 
 def encoded(value: object) -> Response:
     """Returns the answer to a message as a Response."""
-    if isinstance(value, Response):
-        return value
     if isinstance(value, bytes):
         return Response(value, media_type="application/octet-stream")
     content = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")

@@ -15,7 +15,7 @@ class Explore(Group):
     open: Flag
     out: Text | None
     words: Count | None
-    precision: Literal["float32", "float16", "int8"]
+    precision: Literal["float32", "float16"]
     reviews: Annotated[Natural, Field(le=1000)]
     trust: Trust
     data: LocalData

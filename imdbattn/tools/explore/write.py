@@ -12,7 +12,6 @@ from torch import Tensor
 
 from imdbattn.data.vocabulary import EOS, MARKERS, PAD
 from imdbattn.nn.encoder_decoder import NEVER, beam_search
-from imdbattn.tasks.outputs import Translation
 from imdbattn.tasks.seq2seq.predictor import Seq2SeqPredictor
 from imdbattn.tools.explore.runs import Message, Runs
 
@@ -27,18 +26,15 @@ class Write(Message):
     beams: Annotated[int, Field(ge=1, le=20)] = 1
     length_penalty: Annotated[float, Field(ge=0, le=10)] = 1.0
 
-    def prediction(self, runs: Runs) -> Translation:
-        """Returns the output. Raises UserError for a source without symbols."""
+    @torch.no_grad()
+    def answer(self, runs: Runs) -> dict[str, Any]:
+        """Returns the output, its steps, its attention weights (T, S), and all beams.
+
+        Raises UserError for a source without symbols.
+        """
         predictor = cast(Seq2SeqPredictor, runs.predictor(self.run))
         (written,) = predictor.write([self.text], self.beams, self.length_penalty)
         predictor.warnings()  # clears those that commands print at the end
-        return written
-
-    @torch.no_grad()
-    def answer(self, runs: Runs) -> dict[str, Any]:
-        """Returns the output, its steps, its attention weights (T, S), and all beams."""
-        written = self.prediction(runs)
-        predictor = cast(Seq2SeqPredictor, runs.predictor(self.run))
         source_vocabulary, vocabulary = predictor.vocabularies
         ids = source_vocabulary.encode(written.source)
         source_1S = torch.tensor([ids], device=predictor.device)

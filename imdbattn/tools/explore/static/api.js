@@ -19,6 +19,3 @@ export const json = source.json;
 
 /** Aborts the message with this key. */
 export const cancel = source.cancel;
-
-/** A file that the server writes: [blob, name]. */
-export const file = server.file;

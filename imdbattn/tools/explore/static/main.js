@@ -3,7 +3,7 @@
 import * as api from "./api.js";
 import { Panel } from "./panel.js";
 import { Sequence } from "./sequence.js";
-import { changesOf, factsOf, fromFragment, isChanged, toFragment } from "./state.js";
+import { changesOf, fromFragment, isChanged, toFragment } from "./state.js";
 import { chooseLanguage, language, t, translate } from "./texts.js";
 import { AnswerError, count, delayed, el, percent } from "./tools.js";
 import { listen as listenAsWorker } from "./worker.js";
@@ -150,7 +150,7 @@ function alertWith(message) {
   by("alert").hidden = !message;
 }
 
-// --- test reviews, order probe, saving -------------------------------------------------------------------------------
+// --- test reviews, order probe, link ---------------------------------------------------------------------------------
 
 async function browse(step) {
   busy(true);
@@ -189,53 +189,6 @@ async function makePair() {
   } catch (error) {
     if (error.name !== "AbortError") failed(error);
   }
-}
-
-async function save() {
-  const shown = state.runs.map((run) => [run, panels.get(run)]).filter(([, panel]) => panel && panel.error.hidden);
-  const readings = shown.filter(([, panel]) => panel instanceof Panel).map(([run]) => ({ run, text: state.text, changes: changesOf(state, run) }));
-  const sources = shown.filter(([, panel]) => panel instanceof Sequence && state.source);
-  const written = sources.map(([run]) => ({ run, text: state.source, beams: state.beams, length_penalty: state.penalty }));
-  const notes = Object.fromEntries([
-    ...readings.map(({ run }) => [run, factsOf(changesOf(state, run), panels.get(run).removedNames()).join("; ")]),
-    ...written.map(({ run, beams }) => [run, count(beams, "beam")]),
-  ]);
-  say(t("Drawing the page …"));
-  try {
-    const [blob, name] = await api.file("save", { readings, written, notes });
-    download(blob, name);
-  } catch (error) {
-    if (error instanceof AnswerError) alertWith(error.message);
-    else failed(error);
-  }
-}
-
-/** Writes the classifiers that are shown, and this page, as one file. */
-async function write() {
-  const runs = known.filter((run) => state.runs.includes(run.id) && run.kind === "classifier").map((run) => run.id);
-  say(t("Writing the file …"));
-  by("write").disabled = true;
-  try {
-    const [blob, name] = await api.file("page", { runs });
-    download(blob, name);
-  } catch (error) {
-    if (error instanceof AnswerError) alertWith(error.message);
-    else failed(error);
-  } finally {
-    by("write").disabled = false;
-  }
-}
-
-function download(blob, name) {
-  const link = el("a", { href: URL.createObjectURL(blob), download: name });
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 10000);
-  say(t("Saved {name}", { name }));
-}
-
-function say(message) {
-  by("status").textContent = message;
-  by("save").title = message;
 }
 
 async function copy() {
@@ -281,8 +234,6 @@ function listen() {
   by("next").addEventListener("click", () => browse(1));
   by("previous").addEventListener("click", () => browse(-1));
   by("pair").addEventListener("click", makePair);
-  by("save").addEventListener("click", save);
-  by("write").addEventListener("click", write);
   by("copy").addEventListener("click", copy);
   by("language").value = language;
   by("language").addEventListener("change", () => chooseLanguage(by("language").value));
@@ -327,7 +278,6 @@ async function start() {
     showRuns(listed.skipped);
     listen();
     restore();
-    if (api.isFile) by("save").hidden = by("write").hidden = true;
   } catch (error) {
     failed(error);
   }

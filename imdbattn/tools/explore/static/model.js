@@ -22,18 +22,13 @@ export function unpack(buffer) {
   return { facts, arrayOf: (about) => decoded(buffer, 4 + size, about) };
 }
 
-/** A matrix of float32 numbers. about: {type, rows, columns, start, scales}: places of the bytes after the JSON. */
-function decoded(buffer, first, { type, rows, columns, start, scales }) {
+/** A matrix of float32 numbers. about: {type, rows, columns, start}: places of the bytes after the JSON. */
+function decoded(buffer, first, { type, rows, columns, start }) {
   const size = rows * columns;
   if (type === "float32") return matrix(rows, columns, new Float32Array(buffer, first + start, size));
   const values = new Float32Array(size);
-  if (type === "float16") {
-    const [low, high] = [new Uint8Array(buffer, first + start, size), new Uint8Array(buffer, first + start + size, size)];
-    for (let at = 0; at < size; at++) values[at] = half(low[at] | (high[at] << 8));
-  } else {
-    const [bytes, factors] = [new Int8Array(buffer, first + start, size), new Float32Array(buffer, first + scales, rows)];
-    for (let at = 0; at < size; at++) values[at] = bytes[at] * factors[Math.floor(at / columns)];
-  }
+  const [low, high] = [new Uint8Array(buffer, first + start, size), new Uint8Array(buffer, first + start + size, size)];
+  for (let at = 0; at < size; at++) values[at] = half(low[at] | (high[at] << 8));
   return matrix(rows, columns, values);
 }
 

@@ -168,10 +168,6 @@ export class Panel {
     this.rebuilding = false;
   }
 
-  removedNames() {
-    return this.facts.removed.map(({ place }) => this.words.get(place)?.textContent ?? "");
-  }
-
   /** Arrow keys move between words, Enter removes or restores one. */
   press(event) {
     const nodes = [...this.words.values()];

@@ -52,10 +52,3 @@ export async function binary(name, values, key = name) {
   const facts = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, size)));
   return [facts, new Float32Array(buffer, 4 + size)];
 }
-
-/** A file: [blob, name]. */
-export async function file(name, values) {
-  const response = await post(name, values, name);
-  const header = response.headers.get("Content-Disposition") ?? "";
-  return [await response.blob(), header.match(/filename="([^"]+)"/)?.[1] ?? "attention.html"];
-}

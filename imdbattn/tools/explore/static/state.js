@@ -84,17 +84,6 @@ export function changesOf(state, run) {
   };
 }
 
-/** Descriptions of changes. removed: the words that are. */
-export function factsOf({ layers, heads, positions, shuffle }, removed) {
-  return [
-    ...layers.map((layer) => `without layer ${layer}`),
-    ...heads.map(([layer, head]) => `without head ${head} of layer ${layer}`),
-    ...(positions ? ["without positions"] : []),
-    ...(shuffle === null ? [] : [`words shuffled (seed ${shuffle})`]),
-    ...(removed.length ? [`without the words ${removed.join(", ")}`] : []),
-  ];
-}
-
 /** Whether anything is disabled or shuffled. */
 export function isChanged(state) {
   const off = Object.values(state.off).some((parts) => parts.length);
