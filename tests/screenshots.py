@@ -7,8 +7,8 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 from hydra import compose, initialize_config_dir
+from playwright.sync_api import Browser, sync_playwright
 from playwright.sync_api import Page as Tab
-from playwright.sync_api import sync_playwright
 
 from imdbattn.launch.hydra_config import plain_dict
 from imdbattn.settings.keys import conf_dir
@@ -23,7 +23,7 @@ TEXT = "The film is not bad, it is great."
 
 
 def draw(tab: Tab, address: str, run: dict[str, str]) -> None:
-    """Writes page.png, changes.png, cell.png, long.png, positions.png and sequence.png."""
+    """Writes changes.png, cell.png, long.png, positions.png and sequence.png."""
 
     def visit(*models: str, **state: str) -> None:
         tab.goto("about:blank")
@@ -36,11 +36,6 @@ def draw(tab: Tab, address: str, run: dict[str, str]) -> None:
         tab.locator(selector).first.screenshot(path=OUT / f"{name}.png")
 
     visit("mean", "base", "residual_pe")  # loads the models
-    visit("mean", "base", "residual_pe", text=TEXT)
-    tab.locator(".panel").nth(1).locator(".word").nth(4).hover()
-    tab.screenshot(
-        path=OUT / "page.png", clip={"x": 0, "y": 0, "width": 1280, "height": 1190}, full_page=True
-    )
     visit("mean", "base", "residual_pe", text=TEXT, words="3")
     top = tab.evaluate("document.getElementById('panels').offsetTop") - 8
     tab.screenshot(
@@ -69,6 +64,21 @@ def draw(tab: Tab, address: str, run: dict[str, str]) -> None:
     part("sequence", "#writers")
 
 
+def draw_file(browser: Browser, address: str) -> None:
+    """Writes page.png and phone.png, with the models of the file."""
+    tab = browser.new_page(viewport={"width": 1280, "height": 900})
+    tab.goto(f"{address}#{urlencode({'text': TEXT})}")
+    settle(tab)
+    tab.locator(".panel").nth(1).locator(".word").nth(4).hover()
+    tab.screenshot(
+        path=OUT / "page.png", clip={"x": 0, "y": 0, "width": 1280, "height": 1190}, full_page=True
+    )
+    phone = browser.new_page(viewport={"width": 390, "height": 844}, color_scheme="dark")
+    phone.goto(f"{address}#{urlencode({'runs': 'residual_pe', 'text': TEXT})}")
+    settle(phone)
+    phone.screenshot(path=OUT / "phone.png")
+
+
 def main() -> None:
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         cfg = plain_dict(compose("explore", overrides=[f"runs=[{','.join(sys.argv[1:])}]"]))
@@ -79,11 +89,7 @@ def main() -> None:
     with sync_playwright() as started:
         browser = chromium(started)
         draw(browser.new_page(viewport={"width": 1280, "height": 900}), server.address, run)
-        phone = browser.new_page(viewport={"width": 390, "height": 844}, color_scheme="dark")
-        file = (OUT / "ladder.html").as_uri()
-        phone.goto(f"{file}#{urlencode({'runs': 'residual_pe', 'text': TEXT})}")
-        settle(phone)
-        phone.screenshot(path=OUT / "phone.png")
+        draw_file(browser, (OUT / "ladder.html").as_uri())
         browser.close()
     server.stop()
     print(*sorted(map(str, Path(OUT).glob("*.png"))), sep="\n")

@@ -88,20 +88,33 @@ def training_words(predictor: ReviewPredictor, metrics: Mapping[str, Any]) -> Te
     trained_K = trained_words(predictor.net.state_dict(), "embedding")
     if trained_K is not None:
         return trained_K
-    from imdbattn.tasks.reviews.classifier import ReviewData, distinct_words  # imports Lightning
+    counts_V = training_counts(predictor, metrics)
+    return None if counts_V is None else counts_V[FIRST_WORD:].nonzero()[:, 0] + FIRST_WORD
+
+
+def training_counts(predictor: ReviewPredictor, metrics: Mapping[str, Any]) -> Tensor | None:
+    """Returns how often each id occurs in the training reviews, (V,); None, with a warning, if
+    these are not available, or not the run's.
+    """
+    from imdbattn.tasks.reviews.classifier import ReviewData  # imports Lightning
 
     try:
         corpus = ReviewData.read(predictor.cfg)
     except (UserError, OSError) as error:
-        log.warning("All words are kept, because the training reviews are not available: %s", error)
+        log.warning(
+            "Words are not chosen by training, because its reviews are not available: %s", error
+        )
         return None
     recorded = {key: corpus.fingerprints[split] for split, key in FINGERPRINT.items()}
     recorded["source_key"] = corpus.source_key
     same_data = all(metrics.get(key) == value for key, value in recorded.items())
     if corpus.glove.fingerprint != predictor.glove.fingerprint or not same_data:
-        log.warning("All words are kept, because the training reviews have changed since the run")
+        log.warning(
+            "Words are not chosen by training, because its reviews have changed since the run"
+        )
         return None
-    return distinct_words(corpus.splits["train"])
+    ids = corpus.splits["train"].ids
+    return torch.bincount(ids, minlength=len(predictor.glove.vectors))
 
 
 def labels_of(predictor: ReviewPredictor, texts: Sequence[str]) -> list[str]:

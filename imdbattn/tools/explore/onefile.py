@@ -22,7 +22,7 @@ from torch import Tensor
 from imdbattn.data.sources.order_probe import SLOTS
 from imdbattn.data.tokens import FIRST_WORD, RULES, pipeline_of
 from imdbattn.errors import UserError, in_line
-from imdbattn.exports.vectors import build, training_words, with_vectors
+from imdbattn.exports.vectors import build, training_counts, with_vectors
 from imdbattn.io.files import expanded, write_atomically, writing_into
 from imdbattn.report.finished_runs import FinishedRun, grouped
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
@@ -78,16 +78,20 @@ def chosen_words(entries: Sequence[PageModel], words: int | None) -> Tensor:
     """Returns the ids of the words that the page keeps for models with the same vectors, in
     ascending order, (K,).
 
-    These are the first `words`, in the order of the vectors, which is that of their frequency, of
-    all words of the training reviews; None keeps all of these. Where a model's training reviews are
-    not available, all words count as theirs.
+    These are the `words` most frequent words of the training reviews; None keeps all that occur in
+    them. If the training reviews of a model are not available, the first rows of the vectors are
+    kept, which are ordered by frequency.
     """
-    kept = []
+    rows = len(entries[0].predictor.glove.vectors)
+    total_V = torch.zeros(rows, dtype=torch.int64)
     for entry in entries:
-        trained_K = training_words(entry.predictor, entry.metrics)
-        every = torch.arange(FIRST_WORD, len(entry.predictor.glove.vectors))
-        kept.append(every if trained_K is None else trained_K)
-    return torch.cat(kept).unique()[:words]
+        counts_V = training_counts(entry.predictor, entry.metrics)
+        if counts_V is None:
+            return torch.arange(FIRST_WORD, rows)[:words]
+        total_V += counts_V
+    total_V[:FIRST_WORD] = 0
+    by_count_V = total_V.argsort(descending=True, stable=True)
+    return by_count_V[: int((total_V > 0).sum())][:words].sort().values
 
 
 def rounded(vectors: Tensor, precision: Precision) -> Tensor:
