@@ -17,6 +17,7 @@ import torch
 
 from benchmarks.common import environment, run, seconds, table
 from benchmarks.training import score, settings, small_corpus, start, train
+from imdbattn.runs.trainer import quiet
 from imdbattn.tasks.reviews.classifier import ReviewClassifier
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 
@@ -43,6 +44,7 @@ print(json.dumps(rates(int(sys.argv[1]))))
 """
 
 
+@quiet()
 def rates(threads: int) -> list[float]:
     """Returns the speed of the three kinds of work in this process."""
     start()

@@ -359,6 +359,7 @@ def apart(part: str, options: argparse.Namespace) -> str:
     return text if process.returncode == 0 else f"- failed with status {process.returncode}\n"
 
 
+@quiet()
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -375,7 +376,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     needs_gpu = options.device == "cuda" and set(options.parts) != {"operations"}
     if needs_gpu and not has_gpu:
         parser.error("no GPU is available: give --device cpu --reviews 300, or --parts operations")
-    quiet()
     if options.here:
         for part in options.parts:
             print(PARTS[part](options.device, options.reviews))

@@ -46,7 +46,6 @@ TEXTBOOKS = {  # model of ours -> the textbook's score, and its layers
 
 def start() -> None:
     """Logs warnings only."""
-    quiet()
     logging.getLogger("imdbattn").setLevel(logging.WARNING)
 
 
@@ -160,6 +159,7 @@ def theirs(
     return textbook.train(net, items, collate, batch, device=device, dtype=dtype)
 
 
+@quiet()
 def rows() -> list[Row]:
     """Measures epochs and scoring of reviews."""
     start()
@@ -193,11 +193,11 @@ def rows() -> list[Row]:
         ]
 
 
+@quiet()
 def growth_rows() -> list[Row]:
     """Measures the microseconds per review of an epoch, on ten times as many reviews and on
     REVIEWS.
     """
-    quiet()
     cfg = settings("data.word_dropout=0")
     few, many = (partial(train, cfg, small_corpus(count)) for count in (REVIEWS, TIMES * REVIEWS))
     few()  # the first call is not timed
@@ -236,6 +236,7 @@ def string_textbook(model: str, count: int, one_length: bool) -> float:
     return textbook.train(net, items, textbook.collate_pairs, BATCH, textbook.pair_loss, clip=1.0)
 
 
+@quiet()
 def string_rows() -> list[Row]:
     """Measures epochs of encoder-decoders."""
     start()

@@ -106,10 +106,11 @@ def keep_memory() -> None:
 
 @contextmanager
 def preserved_torch_settings() -> Iterator[None]:
-    """Restores what a run changes: random states, number of threads, deterministic kernels, and
-    matrix products.
+    """Restores what a run changes: random states, number of threads, deterministic kernels, whether
+    these fill new memory, and matrix products.
     """
     threads, mode = torch.get_num_threads(), torch.get_deterministic_debug_mode()
+    fills = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
     matmul, products = matmul_backend(), getattr(matmul_backend(), "fp32_precision", None)
     # not for a prediction, which does not load Lightning
     from lightning.pytorch.utilities.seed import isolate_rng
@@ -120,6 +121,7 @@ def preserved_torch_settings() -> Iterator[None]:
     finally:
         torch.set_num_threads(threads)
         torch.set_deterministic_debug_mode(mode)
+        torch.utils.deterministic.fill_uninitialized_memory = fills  # type: ignore[attr-defined]
         if matmul is not None:
             matmul.fp32_precision = products
 

@@ -46,6 +46,7 @@ from imdbattn.tracking.csv import CsvTracker
 log = logging.getLogger(__name__)
 
 
+@quiet()
 def fit(cfg: Training, folder: Path, resume: bool = False) -> Plain:
     """Trains the model that `cfg` describes, scores its best checkpoint once, and fills the run
     folder.
@@ -55,7 +56,6 @@ def fit(cfg: Training, folder: Path, resume: bool = False) -> Plain:
     Returns the content of metrics.json. Raises UserError for wrong input, before anything in the
     folder is changed, and SystemExit after a signal.
     """
-    quiet()
     check_folder(folder)
     make_folder(folder, OTHER_RUN_DIR)
     signals = RunSignals(cfg, folder, has_state=resume)

@@ -26,13 +26,13 @@ def score_run(cfg: Evaluate) -> Plain:
     return evaluate(cfg, *load_predictor(cfg), write=True)
 
 
+@quiet()
 def evaluate(cfg: Evaluate, predictor: Predictor, folder: Path, write: bool) -> Plain:
     """Scores a trained model on a split of its own or of other data, and returns the metrics.
 
     write: also into evaluations/ of its folder. Raises UserError for wrong input, or if the run's
     data have changed.
     """
-    quiet()
     settings, split = with_changes(predictor.cfg, cfg.data.model_dump()), cfg.split
     changed = {key: value for key, value in overlay({}, cfg.data.model_dump()).items() if value}
     other_data = bool(changed.keys() & {"path", "source", "test_lengths"})

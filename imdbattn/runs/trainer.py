@@ -3,7 +3,8 @@
 import logging
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -39,16 +40,22 @@ IGNORED_WARNINGS = (
 )
 
 
-def quiet() -> None:
+@contextmanager
+def quiet() -> Iterator[None]:
     """Silences Lightning's hints about unused devices, workers and similar."""
-    for message in IGNORED_WARNINGS:
-        warnings.filterwarnings("ignore", f".*{message}.*")
-    for name in (
-        "lightning.pytorch.utilities.rank_zero",
-        "lightning.pytorch.accelerators.cuda",
-        "lightning.fabric",
-    ):
-        logging.getLogger(name).setLevel(logging.WARNING)
+    names = ("pytorch.utilities.rank_zero", "pytorch.accelerators.cuda", "fabric")
+    loggers = [logging.getLogger(f"lightning.{name}") for name in names]
+    levels = [logger.level for logger in loggers]
+    with warnings.catch_warnings():
+        for message in IGNORED_WARNINGS:
+            warnings.filterwarnings("ignore", f".*{message}.*")
+        for logger in loggers:
+            logger.setLevel(logging.WARNING)
+        try:
+            yield
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)
 
 
 def build_trainer(

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -208,13 +209,18 @@ def test_training_equals_that_of_the_command_and_leaves_the_process_unchanged(
             *map(signal.getsignal, range(1, 20)),
             threads,
             deterministic,
+            torch.utils.deterministic.fill_uninitialized_memory,
             *randoms,
         ]
-        return [*process, logging.getLogger("imdbattn").level]
+        names = ("imdbattn", "lightning.fabric", "lightning.pytorch.utilities.rank_zero")
+        return [*process, *warnings.filters, *(logging.getLogger(name).level for name in names)]
 
     torch.backends.mkldnn.matmul.fp32_precision = "none"  # as in a new process
     torch.set_num_threads(2)  # small has threads=1
     torch.use_deterministic_algorithms(False)
+    torch.utils.deterministic.fill_uninitialized_memory = True
+    warnings.resetwarnings()
+    logging.getLogger("lightning.fabric").setLevel(logging.INFO)
     before = state()
     runs = [imdbattn.train(*overrides) for _ in range(2)]
     assert state() == before
