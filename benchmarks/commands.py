@@ -167,7 +167,7 @@ def sweep_rows() -> list[Row]:
 def prediction_rows() -> list[Row]:
     """Measures the CPU time of the first prediction in a new process, against importing torch."""
     train = ["-m", "imdbattn.train", "model=residual_pe", "data.source=packaged"]
-    train += ["data.limit=1000", "logger=none", "pictures=false", "trainer.max_epochs=1"]
+    train += ["data.limit=1000", "logger=csv", "pictures=false", "trainer.max_epochs=1"]
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         run = f"{folder}/run"
         python(*train, f"hydra.run.dir={run}")

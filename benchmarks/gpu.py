@@ -216,7 +216,7 @@ def equality(device: str, reviews: int) -> str:
     )
 
     def compare(words: Sequence[str]) -> dict[str, float]:
-        shared = ["logger=none", "trainer.enable_progress_bar=false", *words]
+        shared = ["logger=csv", "trainer.enable_progress_bar=false", *words]
         if "task=seq2seq" not in words:
             shared += ["data.source=packaged", *[f"data.limit={reviews}"] * bool(reviews)]
         eager, _, corpus = losses([*shared, "record_steps=false"], None)

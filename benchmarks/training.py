@@ -35,7 +35,7 @@ BATCH_TOKENS = 8192  # of a run on all packaged reviews
 LETTERS = 20  # of the longest string
 STRINGS = 1280  # of training
 HIDDEN = 256  # width of the encoder-decoder
-QUIET = ("logger=none", "trainer.enable_progress_bar=false")
+QUIET = ("logger=csv", "trainer.enable_progress_bar=false")
 TEXTBOOKS = {  # model of ours -> the textbook's score, and its layers
     "seq2seq_attention_additive": (textbook.AdditiveAttention, 1),
     "seq2seq_bahdanau": (textbook.AdditiveAttention, 2),

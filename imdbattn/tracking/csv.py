@@ -10,7 +10,7 @@ from imdbattn.settings.keys import Plain
 
 
 class CsvTracker:
-    """What is told of a run as it goes on; here only metrics.csv is written."""
+    """Reports the progress of a run; this class writes metrics.csv only."""
 
     def __init__(self) -> None:
         self.loggers: list[Logger] = []  # others than that of metrics.csv

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from lightning.pytorch.loggers import Logger
@@ -52,8 +52,7 @@ class StartedRun:
 
 
 class RunLogger(Logger):
-    """A Lightning Logger that receives more than curves; any other Logger receives what the methods
-    of this class log.
+    """A Lightning Logger that receives more than settings, curves and results.
 
     Attributes:
         settings: the class of its settings, which are checked before data are read; None for none.
@@ -62,11 +61,11 @@ class RunLogger(Logger):
     settings: ClassVar[type[Group] | None] = None
 
     def start(self, run: StartedRun) -> bool:
-        """Called before the first step. Logs the settings with dotted keys. Returns False, after a
-        warning, to be left out.
-        """
-        self.log_hyperparams(flat(run.settings | {"environment": run.environment}))
+        """Called before the first step. Returns False, after a warning, to be left out."""
         return True
+
+    def log_shares(self, shares: Mapping[str, np.ndarray], epoch: int, step: int) -> None:
+        """Called at each validation with numbers from 0 to 1 by name, to be shown as histograms."""
 
     def publish(self, folder: Path, metrics: Plain, values: Mapping[str, float]) -> None:
         """Called when a run is finished.
@@ -76,21 +75,9 @@ class RunLogger(Logger):
             metrics: The content of metrics.json.
             values: The results by their names in loggers, see `values_of`.
         """
-        self.log_metrics(dict(values), step=metrics["steps"])
-
-    def log_shares(self, shares: Mapping[str, np.ndarray], epoch: int, step: int) -> None:
-        """Called at each validation with numbers from 0 to 1 by name, to be shown as histograms."""
 
     def end(self, failed: bool) -> None:
         """Called at the end of a run, also of one that failed or was stopped."""
-        if hasattr(self, "close"):
-            self.close()
-
-
-def call(logger: Logger, name: str, *arguments: object) -> Any:
-    """Calls a method of RunLogger, which a logger that is none need not have."""
-    method = getattr(type(logger) if isinstance(logger, RunLogger) else RunLogger, name)
-    return method(logger, *arguments)
 
 
 class Tracker(CsvTracker):
@@ -132,25 +119,35 @@ class Tracker(CsvTracker):
             key = f"logger.{choice}"
             logger: Logger = make(filled_in(part, run), key, Logger)
             with naming(key):
-                if call(logger, "start", run):
-                    self.loggers.append(logger)
+                if not isinstance(logger, RunLogger):
+                    logger.log_hyperparams(flat(run.settings | {"environment": run.environment}))
+                elif not logger.start(run):
+                    continue
+            self.loggers.append(logger)
         return [*loggers, *self.loggers]
 
     def log_shares(self, shares: Mapping[str, np.ndarray], epoch: int, step: int) -> None:
         for logger in self.loggers:
             with only_warning(log, f"{type(logger).__name__}: histograms were not logged"):
-                call(logger, "log_shares", shares, epoch, step)
+                if isinstance(logger, RunLogger):
+                    logger.log_shares(shares, epoch, step)
 
     def publish(self, folder: Path, metrics: Plain, choose_by: str) -> None:
         values = values_of(metrics, choose_by)
         for logger in self.loggers:
             with only_warning(log, f"{type(logger).__name__}: results were not logged"):
-                call(logger, "publish", folder, metrics, values)
+                if isinstance(logger, RunLogger):
+                    logger.publish(folder, metrics, values)
+                else:
+                    logger.log_metrics(values, step=metrics["steps"])
 
     def finish(self, failed: bool) -> None:
         for logger in self.loggers:
             with only_warning(log, f"{type(logger).__name__} did not end"):
-                call(logger, "end", failed)
+                if isinstance(logger, RunLogger):
+                    logger.end(failed)
+                else:  # again, after the results
+                    logger.finalize("failed" if failed else "success")
 
 
 def arguments_of(part: Plain) -> Plain:

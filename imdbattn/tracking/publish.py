@@ -1,4 +1,4 @@
-"""Logs the results of a finished run, and of a comparison. A failure causes only a warning.
+"""Logs the results of a finished run, and of a comparison, to W&B. A failure causes only a warning.
 
 Shape suffix: N items of a split.
 """
@@ -115,12 +115,15 @@ def predictions_as_media(
     folder: Path, metrics: Plain, rows: int, characters: int
 ) -> dict[str, object]:
     """Returns a confusion matrix (classifiers only) and a table of predictions of a run."""
+    import pandas as pd
     import wandb
 
     # of a pretraining predictions.parquet holds counts only
     if metrics.get("starts_model"):
         return {}
-    split, prefix, scores = scored(folder, metrics)
+    split, prefix = ("test", "test") if "test_accuracy" in metrics else ("validation", "val")
+    predicted, texts = (pd.read_parquet(folder / name) for name in SPLIT_FILES[split])
+    scores = predicted.merge(texts, "left", "row")  # perhaps of a part of the split
     shown = table_of_predictions(scores, metrics, rows, characters)
     media: dict[str, object] = {}
     if len(shown):
@@ -135,41 +138,13 @@ def predictions_as_media(
     return media
 
 
-def tables_of_results(folder: Path, metrics: Plain) -> dict[str, pd.DataFrame]:
-    """Returns tables of some predictions of a run, and of a classifier's confusion matrix."""
-    import pandas as pd
-
-    if metrics.get("starts_model"):
-        return {}
-    split, prefix, scores = scored(folder, metrics)
-    shown = table_of_predictions(scores, metrics, rows=200, characters=500)
-    tables = {f"{split}_predictions": shown}
-    if "labels" in metrics:
-        names = [f"predicted {label}" for label in metrics["labels"]]
-        counts = pd.DataFrame(metrics[f"{prefix}_confusion"], columns=names)
-        counts.insert(0, "label", metrics["labels"])
-        tables[f"{split}_confusion"] = counts
-    return tables
-
-
-def scored(folder: Path, metrics: Plain) -> tuple[str, str, pd.DataFrame]:
-    """Returns the split whose predictions are shown, test if it was scored, else validation; the
-    prefix of its values; and its predictions with their texts.
-    """
-    import pandas as pd
-
-    split, prefix = ("test", "test") if "test_accuracy" in metrics else ("validation", "val")
-    scores, texts = (pd.read_parquet(folder / name) for name in SPLIT_FILES[split])
-    return split, prefix, scores.merge(texts, "left", "row")  # scores may cover a part of the split
-
-
 def table_of_predictions(
     scores: pd.DataFrame, metrics: Plain, rows: int, characters: int
 ) -> pd.DataFrame:
     """Returns a table of some predictions, half of them the most confident mistakes.
 
     Args:
-        scores: The predictions and texts that `scored` returns.
+        scores: The predictions, with their texts.
         rows: The largest number of rows.
         characters: The largest number of characters of a text.
     """

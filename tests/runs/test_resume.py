@@ -304,7 +304,7 @@ def test_settings_come_from_the_run_and_only_those_that_affect_no_results_may_ch
     stopped, composed, small
 ):
     cfg, folder = stopped
-    typed = [f"resume={folder}", "logger=none", "threads=2", "data.cache_dir=/elsewhere"]
+    typed = [f"resume={folder}", "logger=csv", "threads=2", "data.cache_dir=/elsewhere"]
     found = resumed(composed(*typed), typed, folder)
     assert (found["logger"], found["threads"], found["data"]["cache_dir"]) == (
         {},
