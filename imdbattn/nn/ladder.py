@@ -114,16 +114,16 @@ class SelfAttention(nn.Module):
 
 
 class PlainLayer(nn.Module):
-    """x <- g(f(x)), f self-attention, g Linear and ReLU. attention: heads, score and distances of
+    """x <- g(f(x)), f self-attention, g Linear and ReLU. settings: heads, score and distances of
     SelfAttention.
     """
 
     skip = False  # whether x itself is added to f(x)
-    attention: type[SelfAttention] = SelfAttention  # class of f
+    kind_of_f: type[SelfAttention] = SelfAttention
 
-    def __init__(self, width: int, dropout: float = 0.0, **attention: Any):
+    def __init__(self, width: int, dropout: float = 0.0, **settings: Any):
         super().__init__()
-        self.f = self.attention(width, **attention)
+        self.f = self.kind_of_f(width, **settings)
         self.g = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Dropout(dropout))
 
     def forward(self, x_BTD: Tensor, mask: Mask) -> Tensor:

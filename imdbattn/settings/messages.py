@@ -40,7 +40,7 @@ def in_one_line(errors: "ValidationError", settings: Any, group: str = "") -> st
 # Names of settings in other programs -> the last part of their key here
 ALIASES = {"learning_rate": "lr", "epochs": "max_epochs", "batch_size": "batch_tokens"}
 # classes of which a setting may be an argument
-CLASSES = ("model.net", "model.convolution", "optim", "trainer", "data.tokenizer")
+CLASSES = ("model.net", "model.reader", "optim", "trainer", "data.tokenizer")
 
 
 def no_setting(key: str, known: Iterable[str], more: Sequence[str] = CLASSES) -> str:

@@ -131,7 +131,7 @@ class ClassifierModel(AnyModel):
     word_dropout: DropShare = 0.0
     embedding: EmbeddingSettings
     phrases: PhraseSettings | None = None
-    convolution: ClassSettings | None = None
+    reader: ClassSettings | None = None
     net: ClassifierNet
 
 

@@ -54,14 +54,13 @@ def build_classifier(
         as_tensor(glove.vectors), shift_D, scale_D, tuned_R, model.embedding.mixout
     )
     context = {}
-    if phrases or model.convolution:
+    if phrases or model.reader:
         from imdbattn.nn.beyond.context import Context
 
-        convolution = None
-        if model.convolution:
-            what = f"model={model.name}"
-            convolution = make(model.convolution, what, nn.Module, "model.convolution")
-        context["context"] = partial(Context, phrases=phrases, convolution=convolution)
+        reader = None
+        if model.reader:
+            reader = make(model.reader, f"model={model.name}", nn.Module, "model.reader")
+        context["context"] = partial(Context, phrases=phrases, reader=reader)
     return make_net(model, embedding, classes, **context)
 
 

@@ -357,7 +357,7 @@ WRONG = {
         r"not a subclass of imdbattn\.tasks",
     ),
     "not partial": (
-        ["model=base", "model.convolution={_target_: kinds.Neighbours}"],
+        ["model=base", "model.reader={_target_: kinds.Neighbours}"],
         "missing 1 required",
     ),
 }

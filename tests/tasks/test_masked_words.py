@@ -113,7 +113,7 @@ def test_the_classifier_starts_from_its_encoder(pretrained, settings, small):
     weights = torch.load(folder / "checkpoints" / "best.ckpt", weights_only=True)["state_dict"]
     cfg = settings(*small, "model=pretrained", f"init={folder}")
     own = ReviewClassifier.new(cfg, prepare_reviews(cfg.data)).net.state_dict()
-    parts = ("embedding.", "resize.", "context.convolution.", "layers.")
+    parts = ("embedding.", "resize.", "context.reader.", "layers.")
     shared = [name for name in own if name.startswith(parts)]
     assert len(shared) > 10
     for name in shared:

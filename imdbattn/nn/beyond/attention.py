@@ -71,13 +71,13 @@ class RotaryAttention(SelfAttention):
 class ProjectedLayer(ResidualLayer):
     """x <- g(x + f(LN(x)) W_O)."""
 
-    attention = ProjectedAttention
+    kind_of_f = ProjectedAttention
 
 
 class RotaryLayer(ResidualLayer):
     """ResidualLayer with rotary positions."""
 
-    attention = RotaryAttention
+    kind_of_f = RotaryAttention
 
 
 class Distances(nn.Module):

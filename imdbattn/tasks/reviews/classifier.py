@@ -308,8 +308,8 @@ def parts_of_classifiers(net: nn.Module) -> Iterator[CheckedPart]:
             yield CheckedPart("model.net.layer", layer, same_shape)
         if type(owner.head) is nn.Linear:  # another head may read several vectors
             yield CheckedPart("model.net.pooling", owner.pooling, pooled_shape)
-        if (convolution := getattr(owner.context, "convolution", None)) is not None:
-            yield CheckedPart("model.convolution", convolution, same_shape)
+        if (reader := getattr(owner.context, "reader", None)) is not None:
+            yield CheckedPart("model.reader", reader, same_shape)
     yield from scores_in(net)
 
 

@@ -63,7 +63,7 @@ def described(net: Any) -> dict[str, Any]:
     if net.context is not None:
         if net.context.phrases is not None:
             raise UserError("phrases cannot be computed in the browser")
-        what = {BidirectionalGRU: "a GRU"}.get(type(net.context.convolution), "a convolution")
+        what = {BidirectionalGRU: "a GRU"}.get(type(net.context.reader), "a convolution")
         raise UserError(f"{what} cannot be computed in the browser")
     positions = net.positions
     about: dict[str, Any] = {"kind": kind(positions, POSITIONS)}
