@@ -48,7 +48,8 @@ class Group(BaseModel):
         """Returns the settings that were given as nested dicts and lists, for a file or a digest:
         1 is not 1.0.
         """
-        return self.model_dump(exclude_unset=True)
+        # no warning of an integer where any number may stand
+        return self.model_dump(exclude_unset=True, warnings=False)
 
 
 AnyGroup = TypeVar("AnyGroup", bound=Group)
