@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 from omegaconf import OmegaConf
 
 from imdbattn.report.comparison import compare_sets
+from imdbattn.report.settings import compare_settings
 from imdbattn.settings.keys import named_overrides
 
 REVIEWS = 400
@@ -142,7 +143,7 @@ def write_decoded(
 
 
 def quick_sets(*folders, **options) -> list[dict]:
-    return compare_sets(folders, **{"words": WORDS} | options)
+    return compare_sets(compare_settings(folders, **{"words": WORDS} | options))
 
 
 def quick(*folders, **options) -> dict:

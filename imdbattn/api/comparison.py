@@ -15,9 +15,7 @@ from imdbattn.report import content
 from imdbattn.report.comparison import TableCell, as_rows, compare_sets
 from imdbattn.report.comparison_page import report_of, set_name
 from imdbattn.report.pages import Report, png, print_reports, printed, write_reports
-from imdbattn.report.settings import Compare
-from imdbattn.settings.keys import defaults, overlay
-from imdbattn.settings.schema import validate_as
+from imdbattn.report.settings import compare_settings
 
 
 @dataclass(frozen=True, repr=False)
@@ -116,12 +114,8 @@ def compare(
     [['residual_pe', 'mean']]
     """
     paths = [runs] if isinstance(runs, str | os.PathLike) else runs
-    folders = [os.fsdecode(path) for path in paths]
-    values = overlay(defaults("compare"), {**settings, "runs": folders, "against": against})
-    if settings.get("words") is not None:  # instead of the default words, not in addition
-        values["words"] = settings["words"]
-    options = validate_as(Compare, values).model_dump(exclude={"runs", "out"})
-    comparison = Comparison(tuple(compare_sets(folders, **options)))
+    options = compare_settings(map(os.fsdecode, paths), against=against, **settings)
+    comparison = Comparison(tuple(compare_sets(options)))
     if out is not None:
         comparison.save(out)
     return comparison

@@ -20,7 +20,6 @@ from imdbattn.launch.errors import fail, print_error, remove_empty
 from imdbattn.launch.hydra_config import plain_dict, quote
 from imdbattn.launch.job import LOG, forget_wandb_run, group_of, jobs_of
 from imdbattn.settings.credentials import refuse_credentials
-from imdbattn.settings.keys import defaults
 
 log = logging.getLogger(__name__)
 
@@ -161,14 +160,12 @@ def compare_jobs(config: DictConfig, sweep: Path, folders: list[Path]) -> None:
     results are safe.
     """
     from imdbattn.report.comparison_page import write_comparison
+    from imdbattn.report.settings import compare_settings
     from imdbattn.tracking.publish import publish_comparison
     from imdbattn.tracking.settings import wandb_parts
 
-    options = {
-        name: value for name, value in defaults("compare").items() if name not in ("runs", "out")
-    }
     try:
-        page, comparisons = write_comparison(folders, sweep / "comparison", **options)
+        page, comparisons = write_comparison(compare_settings(folders), sweep / "comparison")
     except Exception as error:  # any exception: the failed jobs must still be listed
         log.warning("no comparison: %s", error, exc_info=not isinstance(error, UserError))
         return

@@ -6,11 +6,9 @@ under "reviews".
 Suffixes of arrays: N items, T different texts, G groups of items, V variants, S seeds.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from operator import methodcaller
-from pathlib import Path
 from statistics import mean, stdev
-from typing import TypedDict, Unpack
 
 import numpy as np
 import pandas as pd
@@ -39,6 +37,7 @@ from imdbattn.report.finished_runs import (
     mean_over_runs,
     skip,
 )
+from imdbattn.report.settings import Compare
 from imdbattn.report.variants import Variant, neighbours, shared_overrides, variants
 from imdbattn.settings.keys import flat
 from imdbattn.tasks.chosen_metric import metric_of
@@ -54,44 +53,21 @@ HARDWARE = ("python", "platform", "processor", "memory_gb", "cpus", "threads", "
 TableCell = str | int | float | None  # of a table
 
 
-class Options(TypedDict, total=False):
-    """Settings of conf/compare.yaml for all sets."""
-
-    words: Mapping[str, Sequence[str]] | None
-    disagreements: int
-    metric: str
-
-
-def compare_sets(
-    folders: Iterable[str | Path],
-    split: str | None = None,
-    against: str | None = None,
-    by_folder: bool = False,
-    **options: Unpack[Options],
-) -> list[ComparedSet]:
+def compare_sets(options: Compare) -> list[ComparedSet]:
     """Compares finished runs, separately for each set of items, and returns a comparison for each
     set, which JSON can hold.
-
-    Args:
-        folders: The folders in which the runs are, at any depth.
-        split: The predictions to compare; None selects test if all runs of a test set have
-            predictions of it, else validation.
-        against: The label of the variant, or the model, that the others are compared with, in the
-            sets that have it.
-        by_folder: Whether runs of different folders are different variants (`find_runs`).
-        options: The other settings of conf/compare.yaml, see `compare_set`.
 
     Raises UserError if there is nothing to compare, or for an `against` that is unknown or
     ambiguous.
     """
-    runs, skipped = join_folds(*find_runs(folders, by_folder))
+    runs, skipped = join_folds(*find_runs(options.runs, options.by_folder))
     comparisons = []
-    for chosen, candidates in by_set(runs, split):
-        predictions, without = read_predictions(candidates, chosen)
+    for split, candidates in by_set(runs, options.split):
+        predictions, without = read_predictions(candidates, split)
         skipped += without
         if predictions:
-            comparison = compare_set(predictions, chosen, against=against, **options)
-            if not split:
+            comparison = compare_set(predictions, split, options)
+            if not options.split:
                 comparison["untested"] = [run.path for run in candidates if not run.has("test")]
             comparison["skipped"] = skipped  # one list of all sets
             comparisons.append(comparison)
@@ -99,7 +75,7 @@ def compare_sets(
         raise UserError(
             f"no run can be compared: {skipped[-1]['folder']} ({skipped[-1]['reason']})"
         )
-    check_against(against, comparisons)
+    check_against(options.against, comparisons)
     return comparisons
 
 
@@ -158,19 +134,13 @@ def read_predictions(
 
 
 def compare_set(
-    predictions: Mapping[FinishedRun, SplitPredictions],
-    split: str,
-    words: Mapping[str, Sequence[str]] | None = None,
-    disagreements: int = 20,
-    against: str | None = None,
-    metric: str = "accuracy",
+    predictions: Mapping[FinishedRun, SplitPredictions], split: str, options: Compare
 ) -> ComparedSet:
     """Returns the comparison of runs that were scored on the same items.
 
-    metric: accuracy, macro_f1, or the dotted path of a function of one's own, of which intervals
-    and differences are. paper: the table and figures for print, as in
-    conf/compare.yaml; None omits them. Raises UserError for one that cannot be used.
+    Raises UserError for a metric that cannot be computed.
     """
+    metric = options.metric
     runs = list(predictions)
     first = runs[0]
     reference = predictions[first]
@@ -180,18 +150,16 @@ def compare_set(
     unit = "symbols" if first.items == "strings" else "words"
     texts = first.texts(split, reference.rows_N)
     counts_N = np.array([len(text.split()) for text in texts])  # the same for all tokenizers
-    slices = statistics.length_slices(counts_N, unit) | statistics.word_slices(texts, words or {})
-    largest = largest_class(reference.labels_N, first.labels)
+    slices = statistics.length_slices(counts_N, unit) | statistics.word_slices(texts, options.words)
     text_N = statistics.numbers_of(texts)
     if metric == "accuracy":
         measured = [statistics.by_text(right_NS, text_N) for right_NS in rights]
     else:
         measured = pseudo_values_of(metric, outputs, text_N)
-    compared = neighbours(ladder, against)
+    compared = neighbours(ladder, options.against)
     rungs = []
     for variant, seeds, value_NS in zip(ladder, outputs, measured, strict=True):
-        interval = interval_of(metric, value_NS, reference.labels_N)
-        rungs.append(describe(variant, seeds, slices, metric, value_NS, interval, largest))
+        rungs.append(describe(variant, seeds, slices, metric, value_NS))
     return {
         "split": split,
         "metric": short_name(metric),
@@ -201,19 +169,21 @@ def compare_set(
         "unit": unit,
         "reviews": len(reference.rows_N),
         "labels": first.labels,
-        "largest_class": largest,
+        "largest_class": largest_class(reference.labels_N, first.labels),
         "overrides": shared_overrides(runs),
         "trained_with": trained_with(runs),
         "chosen_by": sorted({run.settings.get("choose_by") or "accuracy" for run in runs}),
         "one_validation": len({str(run.fingerprint("validation")) for run in runs}) == 1,
         "environments": environments(runs),
         "folders": paths_of(runs),
-        "method": {"level": statistics.LEVEL, "words": dict(words or {})},
+        "method": {"level": statistics.LEVEL, "words": options.words},
         "slices": {name: int(mask_N.sum()) for name, mask_N in slices.items()},  # numbers of items
         "rungs": rungs,
         "pairs": compare_pairs(ladder, compared.pairs, rights, text_N, measured, metric),
         "remarks": compared.remarks,
-        "disagreements": largest_disagreements(ladder, outputs, texts, first.labels, disagreements),
+        "disagreements": largest_disagreements(
+            ladder, outputs, texts, first.labels, options.disagreements
+        ),
         "untested": [],
         "skipped": [],
     }
@@ -301,8 +271,6 @@ def describe(
     slices: Mapping[str, np.ndarray],
     metric: str,
     value_NS: np.ndarray,
-    interval: list[float] | None,
-    largest: LargestClass | None,
 ) -> RungResults:
     """Returns the results of a variant's runs.
 
@@ -340,8 +308,7 @@ def describe(
         "curves": curves_over_seeds(runs),
         "metric": spread(value_NS.mean(0).tolist()),
         "metric_validation": over_runs(runs, f"val_{short_name(metric)}"),
-        "interval": interval,
-        "largest_class": largest and largest["share"],
+        "interval": interval_of(metric, value_NS, seeds[0].labels_N),
     }
 
 

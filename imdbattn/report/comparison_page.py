@@ -4,10 +4,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Unpack
 
 from imdbattn.errors import in_line
-from imdbattn.report.comparison import Options, compare_sets
+from imdbattn.report.comparison import compare_sets
 from imdbattn.report.comparison_figures import (
     accuracies,
     curves_of_seeds,
@@ -36,6 +35,7 @@ from imdbattn.report.pages import (
     report_folders,
     write_reports,
 )
+from imdbattn.report.settings import Compare
 from imdbattn.report.statistics import ALPHA, as_percent, in_percent, metric_name
 from imdbattn.report.variants import in_short
 
@@ -50,24 +50,12 @@ CONFUSION = "Mean numbers of reviews over seeds by true label (rows) and predict
 WIDE = ("parameters", "tokens/s")  # columns that a terminal omits
 
 
-class CompareOptions(Options, total=False):
-    """Settings of conf/compare.yaml."""
-
-    split: str | None
-    against: str | None
-    by_folder: bool
-
-
-def write_comparison(
-    folders: Iterable[str | Path], out: Path, **options: Unpack[CompareOptions]
-) -> tuple[Path, dict[Path, ComparedSet]]:
-    """Compares finished runs, writes the reports and prints them.
-
-    options: Further arguments of `compare_sets`.
+def write_comparison(options: Compare, out: Path) -> tuple[Path, dict[Path, ComparedSet]]:
+    """Compares finished runs, writes the reports into `out` and prints them.
 
     Returns the page to open, and the comparison of each set by its folder.
     """
-    comparisons = compare_sets(folders, **options)
+    comparisons = compare_sets(options)
     reports = list(map(report_of, comparisons))
     page = write_reports(reports, out)
     print_reports(reports)
@@ -242,7 +230,6 @@ def rung_table(comparison: ComparedSet) -> Table:
     metric = comparison["metric"]
     factor, form = (100.0, ".1f") if in_percent(metric) else (1.0, ".4g")
     largest = comparison["largest_class"]
-    uneven = largest is not None and largest["uneven"]
     rows = []
     for rung in comparison["rungs"]:
         seeds = rung["seeds"]
@@ -254,9 +241,9 @@ def rung_table(comparison: ComparedSet) -> Table:
             row[f"over {len(folds['values'])} folds %"] = mean_and_sd(folds)
         if not in_percent(metric):
             row[metric] = mean_and_sd(rung["metric"], factor, form)
-        if uneven:
-            row[f"largest class of {split} %"] = percent(rung["largest_class"])
-        if uneven or metric == "macro_f1":
+        if largest and largest["uneven"]:
+            row[f"largest class of {split} %"] = percent(largest["share"])
+        if metric == "macro_f1" or (largest and largest["uneven"]):
             row[f"{split} macro F1 %"] = mean_and_sd(rung["macro_f1"])
         row[interval_head(comparison)] = between(rung["interval"], metric)
         row["validation BLEU"] = mean_and_sd(rung["bleu"]["validation"], factor=1)

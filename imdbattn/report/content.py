@@ -44,7 +44,7 @@ class RungResults(TypedDict):
     """The results of a variant: runs that differ in their seed only.
 
     trained_on: The lengths of the shortest and the longest training string. lengths: The accuracy
-    of an encoder-decoder by length. largest_class: The share of the largest class.
+    of an encoder-decoder by length.
     """
 
     label: str
@@ -70,7 +70,6 @@ class RungResults(TypedDict):
     metric: Spread
     metric_validation: Spread | None
     interval: list[float] | None
-    largest_class: float | None
 
 
 # "from" is a keyword of Python
@@ -104,7 +103,7 @@ class Disagreement(TypedDict):
 
 class ComparisonMethod(TypedDict):
     level: float
-    words: dict[str, Sequence[str]]
+    words: dict[str, list[str]]
 
 
 class ScoredItems(TypedDict):

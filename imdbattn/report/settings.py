@@ -3,13 +3,16 @@ runs.
 """
 
 import os
+from collections.abc import Iterable
 from glob import glob
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
 from imdbattn.io.files import expanded
-from imdbattn.settings.schema import FunctionName, Group, Natural, Text
+from imdbattn.settings.keys import defaults, overlay
+from imdbattn.settings.schema import FunctionName, Group, Natural, Text, validate_as
 
 
 def folders_in(runs: Any) -> list[str]:
@@ -42,3 +45,16 @@ class Compare(OfRuns):
     disagreements: Natural
     metric: Literal["accuracy", "macro_f1"] | FunctionName
     words: dict[str, Annotated[list[Text], Field(min_length=1)]]
+
+
+def compare_settings(
+    runs: Iterable[str | Path], words: object = None, **changes: object
+) -> Compare:
+    """Returns the settings of conf/compare.yaml for these folders, with changes that are not None.
+
+    words: replaces the default words.
+    """
+    values = overlay(defaults("compare"), {"runs": list(map(str, runs)), **changes})
+    if words is not None:
+        values["words"] = words
+    return validate_as(Compare, values)

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
+import imdbattn
 from imdbattn.data.corpus import prepare_reviews
 from imdbattn.errors import UserError
-from imdbattn.report.comparison import compare_sets
 from imdbattn.report.comparison_page import report_of
 from imdbattn.runs.fit import fit, summary
 
@@ -98,7 +98,7 @@ def test_the_share_of_the_largest_class_and_macro_f1_stand_beside_the_accuracy(
     even = metrics | {"test_largest_class": 0.5, "val_largest_class": 0.5}
     assert "macro F1" not in "\n".join(summary(even, tmp_path / "run"))
 
-    (comparison,) = compare_sets([tmp_path / "run"])
+    (comparison,) = imdbattn.compare(tmp_path / "run").contents
     report = report_of(comparison)
     assert "The largest class, 1, has 95.0 %." in report.about
     macro_f1 = f"{100 * metrics['test_macro_f1']:.1f}"

@@ -17,7 +17,6 @@ from omegaconf import OmegaConf
 import imdbattn
 from imdbattn.errors import UserError
 from imdbattn.report import statistics
-from imdbattn.report.comparison import compare_sets
 from imdbattn.report.comparison_page import about, p_value, report_of, sentence, verdicts
 from imdbattn.report.finished_runs import find_runs
 from tests.written_runs import (
@@ -109,7 +108,7 @@ def test_equal_texts_count_once_in_intervals_and_tests(tmp_path):
         folder = write_run(tmp_path / model, model, right=np.tile(right, 2))
         rows = pa.table({"row": np.arange(REVIEWS) + 7, "text": texts})
         pq.write_table(rows, folder / "reviews.parquet")
-    (found,) = compare_sets([tmp_path])
+    found = quick(tmp_path)
     mean, base = (right[:, None].astype(float) for right in rights.values())
     assert found["rungs"][0]["interval"] == pytest.approx(statistics.share_of(mean).interval)
     (pair,) = found["pairs"]
