@@ -40,9 +40,7 @@ class Comparison:
 
     @property
     def rungs(self) -> pd.DataFrame:
-        """A row for each rung: accuracies as fractions, with standard deviations over seeds, and
-        the 95 % interval.
-        """
+        """A row for each rung: accuracies as fractions, with deviations and the 95 % interval."""
         rows = []
         for comparison in self.contents:
             rows += rows_of(comparison, comparison["rungs"])
@@ -50,18 +48,14 @@ class Comparison:
 
     @property
     def pairs(self) -> pd.DataFrame:
-        """A row for each compared pair: difference as a fraction with its 95 % interval, p values,
-        verdict.
-        """
+        """A row for each compared pair: the difference, its 95 % interval, p, and the verdict."""
         rows = []
         for comparison in self.contents:
             rows += rows_of(comparison, comparison["pairs"])
         return pd.DataFrame(rows)
 
     def save(self, out: StrPath) -> Path:
-        """Writes page, figures, Markdown and JSON into a folder as imdbattn.compare does; returns
-        the HTML page.
-        """
+        """Writes page, figures, Markdown and JSON into a folder. Returns the path of the page."""
         return write_reports(self._reports(), expanded(out))
 
     def _reports(self) -> list[Report]:
@@ -104,7 +98,7 @@ def compare(
     Args:
         runs: one or more folders that contain run folders at any depth.
         against: the rung that others are compared with; None compares each rung with the one that
-        it extends.
+            it extends.
         out: a folder for page, tables and figures; None writes nothing.
         settings: other settings of conf/compare.yaml: split="validation", disagreements=5.
 

@@ -21,8 +21,7 @@ def html(table: "pd.DataFrame", **options: int | bool) -> str:
 
 
 class Metrics(dict[str, Any]):
-    """The numbers of a run or of an evaluation, by their names in metrics.json; they are
-    attributes, too.
+    """The numbers of a run or of an evaluation, as keys and as attributes.
 
     >>> metrics = Metrics({"reviews": 5000, "accuracy": 0.8568})
     >>> metrics.accuracy == metrics["accuracy"]

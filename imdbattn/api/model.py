@@ -40,14 +40,12 @@ def load(path: StrPath, trust: str | Iterable[str] | None = None, **data: object
 
     Args:
         path: a run folder, an exported folder, or a checkpoint in the checkpoints/ of a run folder.
-        trust: packages whose classes the folder may name, in addition to imdbattn's own. They are
-        imported.
-        data: locations on this machine, as the settings `data.*` of imdbattn.predict:
-        cache_dir="...",
-            glove={"path": "..."}.
+        trust: packages whose classes the folder may name, in addition to imdbattn's. They are
+            imported.
+        data: locations on this machine, as the settings `data.*` of imdbattn.predict, such as
+            cache_dir="..." and glove={"path": "..."}.
 
-    Raises UserError for a folder that is not a run, and for files that are missing, damaged or of
-    another version.
+    Raises UserError for a folder that is not a run, and for missing, damaged or changed files.
 
     >>> imdbattn.load("runs/latest").labels
     ['neg', 'pos']
@@ -145,15 +143,14 @@ class Model:
         Nothing is written into the run folder.
 
         Args:
-            data: a file or folder, all of which is the test set; or texts; None uses the run's own
-            data.
+            data: a file or folder, all of which is the test set; or texts; None uses the data of the
+                run.
             labels: of the texts, by name or number.
             split: train, validation or test.
             precision: of the Trainer; None uses the run's own.
-            settings: `data.*` settings of imdbattn.evaluate: text_column="review",
-            source="packaged", max_tokens=100,
-                or the labels of the data in the order of the classes: label_names=["negative",
-                "positive"].
+            settings: `data.*` settings of imdbattn.evaluate, such as text_column="review",
+                source="packaged", or label_names=["negative", "positive"], the labels of the data
+                in the order of the classes.
 
         Raises UserError for wrong input, or if the run's own data have changed.
 
@@ -205,13 +202,13 @@ class Model:
             return Metrics(score.evaluate(cfg, predictor, self.folder, write=False))
 
     def export(self, out: StrPath, vectors: str = "training", **options: object) -> "ExportFacts":
-        """Writes a folder that needs nothing else, which `load` and imdbattn.predict open; returns
-        facts about it.
+        """Writes a self-contained folder, which `load` and imdbattn.predict open. Returns facts
+        about it.
 
         Args:
             out: a new folder, or an exported model, which is replaced.
             vectors: "training" keeps the words of the training reviews, and reads others as
-            unknown; "all" keeps all.
+                unknown; "all" keeps all.
             options: precision="float32", graph=True, onnx=True, as the settings of imdbattn.export.
 
         Raises UserError for a folder with any other content.

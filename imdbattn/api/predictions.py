@@ -98,8 +98,8 @@ class Predictions(Sequence[Prediction]):
 
 @dataclass(frozen=True, repr=False)
 class Explanation:
-    """What a model attended to in one text. A notebook shows the shaded text and the weights, a
-    terminal the text.
+    """What a model attended to in one text. Displayed as shaded text, in notebooks with the
+    weights.
 
     >>> explanation = imdbattn.load("runs/latest").explain("Not bad, but not good.")
     >>> len(explanation.words) == len(explanation.weights)
@@ -135,7 +135,7 @@ class Explanation:
 
         The sum is 1, or less if <cls> keeps a part of itself.
 
-        Of an encoder-decoder, (T, S): the attention of each output symbol; (0, S) without
+        For an encoder-decoder (T, S): the attention of each output symbol; (0, S) without
         attention.
         """
         prediction = self.prediction
@@ -152,9 +152,7 @@ class Explanation:
         return self.prediction.attention if isinstance(self.prediction, Classification) else None
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Writes a self-contained HTML page, and returns its path. Raises UserError if it cannot be
-        written.
-        """
+        """Writes a self-contained HTML page, and returns its path."""
         return write_page([self.prediction], expanded(path))
 
     def __repr__(self) -> str:

@@ -65,13 +65,12 @@ def train(
     Args:
         overrides: settings as on the command line.
         folder: a new run folder; by default one below runs/. An unfinished run in it is replaced, a
-        finished one is refused.
+            finished one is refused.
         config: all settings, instead of overrides: nested dicts such as `Model.settings`, or a
-        composed config.
+            composed config.
 
     Raises UserError for wrong input, before anything is written, and KeyboardInterrupt after
-    Ctrl-C, when the state is
-    saved: `train("resume=<run folder>")` continues.
+    Ctrl-C, when the state is saved: `train("resume=<run folder>")` continues.
 
     >>> run = imdbattn.train("model=mean", "trainer.max_epochs=1")
     >>> run.metrics.epochs

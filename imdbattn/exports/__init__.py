@@ -1,3 +1,1 @@
-"""A trained model as a folder that needs no run folder, wheel, cache or network, and as a graph for
-other programs.
-"""
+"""Exports a trained model as a self-contained folder, and as a graph for other programs."""

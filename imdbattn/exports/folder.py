@@ -146,9 +146,7 @@ def write_config(folder: Path, predictor: Predictor, facts: ExportFacts) -> None
 
 
 def check_out(out: Path) -> None:
-    """Raises UserError unless `out` is absent, empty, or an export and what commands have written
-    into it.
-    """
+    """Raises UserError unless `out` is absent, empty, or an export."""
     files: set[str] = set()
     if out.is_dir():
         files = {file.name for file in out.iterdir()}
@@ -181,9 +179,7 @@ def replacing(out: Path) -> Iterator[Path]:
 
 
 def portable(settings: dict[str, Any]) -> dict[str, Any]:
-    """Removes folders, accounts and callbacks of the machine that trained. Changes the settings in
-    place, too.
-    """
+    """Removes folders, accounts and callbacks of this machine from the settings, in place."""
     data = settings["data"]
     for group in (settings, data, data.get("glove", {})):
         group |= {key: Path(group[key]).name for key in ("init", "path", "extra") if group.get(key)}
@@ -197,10 +193,9 @@ def portable(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def tokenizer_json(name: object, words: Sequence[str]) -> str:
-    """Returns the tokenizer with the words that have vectors, in the format of the library
-    `tokenizers`.
+    """Returns the tokenizer and the words that have vectors, as JSON of the library `tokenizers`.
 
-    Of a callable of one's own only the words are written: config.json has its name. The library
+    Of a custom callable, only the words are written: config.json has its name. The library
     lower-cases a capital sigma at the end of a word differently.
     """
     pipeline = pipeline_of(name) if isinstance(name, str) else Tokenizer(WordLevel())

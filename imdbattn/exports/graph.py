@@ -48,9 +48,7 @@ class Graph(nn.Module):
 def example(
     predictor: ReviewPredictor, reviews: int, positions: int, seed: int = 0
 ) -> tuple[Tensor, ...]:
-    """Returns random inputs of a graph: reviews of different lengths, one of them with all
-    positions.
-    """
+    """Returns random inputs of a graph: reviews of different lengths, the first of full length."""
     rng = np.random.default_rng(seed)
     lengths = [positions, *rng.integers(positions + 1, size=reviews - 1)]
     ids = [rng.integers(1, len(predictor.glove.vectors), length).tolist() for length in lengths]
@@ -122,9 +120,7 @@ def to_onnx(predictor: ReviewPredictor, path: Path) -> None:
 
 
 def bisected(keys_P: Tensor, values: Tensor, **_: object) -> Tensor:
-    """Returns torch.searchsorted by bisection, for int64: the number of keys, in ascending order,
-    below each value.
-    """
+    """Returns torch.searchsorted for int64 by bisection: the number of keys below each value."""
     below = torch.zeros_like(values)
     for power in reversed(range(len(keys_P).bit_length())):
         more = below + 2**power
@@ -134,9 +130,7 @@ def bisected(keys_P: Tensor, values: Tensor, **_: object) -> Tensor:
 
 
 def check_graph(predictor: ReviewPredictor, graph: Callable[..., Tensor], what: str) -> None:
-    """Raises UserError if a graph computes other logits than the net, for a few sizes of random
-    reviews.
-    """
+    """Raises UserError if a graph computes other logits than the net for some random reviews."""
     longest = predictor.cfg.data.max_tokens or 8192
     for seed, (reviews, positions) in enumerate(CHECKED):
         inputs = example(predictor, reviews, min(positions, longest), seed)

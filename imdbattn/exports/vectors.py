@@ -54,9 +54,7 @@ def smaller(
     vectors: str,
     precision: str,
 ) -> tuple[ReviewPredictor, ExportFacts]:
-    """Returns the predictor with the vectors to export, and facts about them. For the arguments see
-    `write_export`.
-    """
+    """Returns the predictor with the vectors to export, and facts on them (see `write_export`)."""
     words_K = training_words(predictor, metrics) if vectors == "training" else None
     chosen = predictor if words_K is None else with_vectors(predictor, words_K)
     split = "test" if (run_folder / SPLIT_FILES["test"][1]).exists() else "validation"

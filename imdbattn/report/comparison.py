@@ -54,11 +54,9 @@ TableCell = str | int | float | None  # of a table
 
 
 def compare_sets(options: Compare) -> list[ComparedSet]:
-    """Compares finished runs, separately for each set of items, and returns a comparison for each
-    set, which JSON can hold.
+    """Compares finished runs. Returns a comparison for each set of items, which JSON can hold.
 
-    Raises UserError if there is nothing to compare, or for an `against` that is unknown or
-    ambiguous.
+    Raises UserError if nothing can be compared, or if `against` is unknown or ambiguous.
     """
     runs, skipped = join_folds(*find_runs(options.runs, options.by_folder))
     comparisons = []
@@ -104,9 +102,7 @@ def by_set(
 def read_predictions(
     runs: Sequence[FinishedRun], split: str
 ) -> tuple[dict[FinishedRun, SplitPredictions], list[Skipped]]:
-    """Returns the predictions of `split`, all of the same items in the same order, and the runs
-    without them.
-    """
+    """Returns the predictions of `split`, all for the same items, and the runs without them."""
     predictions: dict[FinishedRun, SplitPredictions] = {}
     skipped: list[Skipped] = []
     for run in runs:
@@ -254,9 +250,7 @@ def largest_class(labels_N: np.ndarray, names: Sequence[str]) -> LargestClass | 
 
 
 def trained_with(runs: Sequence[FinishedRun]) -> dict[str, object]:
-    """Returns the settings of SHARED_SETTINGS that all runs share, such as {"max_tokens": 128,
-    "max_epochs": 8}.
-    """
+    """Returns those of SHARED_SETTINGS that all runs have in common, such as {"max_epochs": 8}."""
     shared: dict[str, object] = {}
     for group, name in SHARED_SETTINGS:
         first, *others = (run.settings.get(group, {}).get(name) for run in runs)
@@ -360,8 +354,7 @@ def curves_over_seeds(runs: Sequence[FinishedRun]) -> dict[str, Curve]:
 
 
 def entropies(curves: Curves) -> Curves:
-    """Returns the entropy of each attention over epochs, the mean over its heads, as
-    `entropy/layer1`.
+    """Returns the entropy of each attention over epochs, averaged over heads, as `entropy/layer1`.
 
     It is a share of the entropy of equal weights.
     """
@@ -487,7 +480,7 @@ def as_rows(entries: Sequence[Mapping[str, object]]) -> list[dict[str, TableCell
 
 
 def environments(runs: Sequence[FinishedRun]) -> list[dict[str, object]]:
-    """Returns the different machines and versions of the runs."""
+    """Returns the distinct machines and versions of the runs."""
     different: list[dict[str, object]] = []
     for fold in (fold for run in runs for fold in run.folds or [run]):
         recorded = fold.environment

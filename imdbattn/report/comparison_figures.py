@@ -152,9 +152,7 @@ def row_chart(labels: Sequence[str], extra: float = 0.9) -> tuple[Figure, Axes]:
 
 
 def small_multiples(titles: Sequence[str], sharex: bool = True) -> tuple[Figure, list[Axes]]:
-    """Returns panels with titles, up to three in a row, which share the y axis, and with `sharex`
-    the x axis, too.
-    """
+    """Returns titled panels, three in a row, with a common y axis and, if `sharex`, x axis."""
     across = min(3, len(titles))
     down = math.ceil(len(titles) / across)
     figure = new_figure(WIDTH, 0.9 + (1.6 if len(titles) > 2 else 2.4) * down)

@@ -329,9 +329,7 @@ def set_name(scored: ScoredItems, items: str = "reviews") -> str:
 
 
 def about(comparison: ComparedSet) -> str:
-    """Returns the items that were scored, the share of their largest class, and the settings of all
-    runs.
-    """
+    """Returns the scored items, the share of their largest class, and settings of all runs."""
     shared = comparison["trained_with"]
     words = [f"{name}={value}" for name, value in shared.items() if value is not None]
     words = list(dict.fromkeys([*words, *map(in_short, comparison["overrides"])]))

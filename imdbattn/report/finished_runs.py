@@ -86,16 +86,14 @@ class FinishedRun:
 
     @property
     def identity(self) -> list[object]:
-        """What it shares with runs of other seeds: the model, the settings, the data, the
-        pretraining it starts from, and the code of one's own tokenizer.
+        """What runs of different seeds share: model, settings, data, initial weights, custom
+        tokenizer.
         """
         return [*self.origin, *map(self.fingerprint, FINGERPRINT)]
 
     @property
     def origin(self) -> list[object]:
-        """What it also shares with other folds of a cross-validation: all but the fingerprints of
-        the splits that are scored.
-        """
+        """The same without the fingerprints of scored splits, which differ between folds."""
         facts = self.metrics
         is_fold = bool(facts.get("cross_validation"))
         return [
@@ -301,10 +299,10 @@ def grouped(items: Iterable[Item], key: Callable[[Item], object]) -> list[list[I
 def join_folds(
     runs: Iterable[FinishedRun], skipped: Iterable[Skipped]
 ) -> tuple[list[FinishedRun], list[Skipped]]:
-    """Returns the runs, with one in place of those of all folds of a cross-validation, and the
-    skipped folders.
+    """Replaces the runs of all folds of a cross-validation by one run.
 
-    A cross-validation without the test predictions of all folds is skipped.
+    Returns the runs and the skipped folders: also those of a cross-validation without the test
+    predictions of all folds.
     """
     skipped = list(skipped)
     joined: list[FinishedRun] = []
@@ -325,8 +323,7 @@ def join_folds(
 
 
 def join(runs: Sequence[FinishedRun]) -> FinishedRun:
-    """Returns the runs of one cross-validation as one run, with its `fold_accuracies` among the
-    metrics.
+    """Returns the folds of a cross-validation as one run, with their `fold_accuracies` as a metric.
 
     Raises UserError if a fold is missing.
     """

@@ -125,8 +125,7 @@ def write_reports(reports: Sequence[Report], out: Path) -> Path:
 
 
 def write_report(report: Report, out: Path) -> Path:
-    """Writes <name>.json, .md and .html, and figures/*.png and *.pdf, into `out`; returns the HTML
-    page.
+    """Writes the report into `out`: HTML, Markdown, JSON, and figures. Returns the HTML page.
 
     Everything is rendered before anything is written, and every file is atomic. Figures of an
     earlier report in `out` that this one does not have are removed.
@@ -167,9 +166,7 @@ def markdown(report: Report) -> str:
 
 
 def print_reports(reports: Sequence[Report], console: Console | None = None) -> None:
-    """Prints the results of each report with the notes that no earlier one has, and the skipped
-    runs.
-    """
+    """Prints each report, with the notes that no earlier one has, and the skipped runs."""
     console = console or terminal()
 
     def show(*lines: str, style: str = "") -> None:
@@ -311,8 +308,7 @@ def printed(show: Callable[[Console], None]) -> str:
 
 
 def render(template: Path, **values: object) -> str:
-    """Fills a template with values; in HTML every value is escaped. Lone surrogates become question
-    marks.
+    """Fills a template. In HTML, every value is escaped; lone surrogates become question marks.
 
     Filters: `base64` of bytes, `plain` and `code` of text in Markdown. It can include templates
     from its own folder, the folder of this module, and imdbattn/explain.

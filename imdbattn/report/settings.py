@@ -1,6 +1,4 @@
-"""The settings of imdbattn.compare, conf/compare.yaml; and of any command that reads several
-runs.
-"""
+"""Settings of imdbattn.compare, conf/compare.yaml, and of other commands that read several runs."""
 
 import os
 from collections.abc import Iterable

@@ -301,8 +301,7 @@ def length_slices(lengths_N: np.ndarray, unit: str) -> dict[str, np.ndarray]:
 
 
 def word_slices(texts: Sequence[str], words: Mapping[str, Sequence[str]]) -> dict[str, np.ndarray]:
-    """Returns masks of the reviews without and with any word of each list, unless all or none have
-    one.
+    """Returns masks of the reviews with and without a word of each list. Omits empty slices.
 
     Words are whole words in any case; n't matches in don't.
     """
@@ -316,8 +315,8 @@ def word_slices(texts: Sequence[str], words: Mapping[str, Sequence[str]]) -> dic
 
 
 def as_pattern(word: str) -> str:
-    """Returns a pattern of a whole word; of one with an apostrophe, such as n't, also as the end of
-    another.
+    """Returns a pattern for a whole word; n't, and other words with an apostrophe, may also end
+    one.
     """
     pattern = re.sub(APOSTROPHE, APOSTROPHE, re.escape(word)) + r"(?!\w)"
     return pattern if re.search(APOSTROPHE, word) else r"(?<!\w)" + pattern

@@ -69,8 +69,7 @@ class Variant:
 
 
 def variants(runs: Sequence[FinishedRun]) -> list[Variant]:
-    """Groups the runs by all but seed and hardware, in the order of the ladder, then by the values
-    of overrides.
+    """Groups the runs by all but seed and hardware, in the order of the ladder and of overrides.
 
     A label is the model's name and the overrides whose values not all runs have: `residual
     layers=6`, `residual_pe score=Dot`. Where that is the same, whole names and the experiment are
@@ -144,9 +143,7 @@ def equal_settings(runs: Sequence[FinishedRun]) -> set[str]:
 
 
 def in_short(override: str) -> str:
-    """Returns the last part of its key, and its value: `lr=0.003`; of a class its name, of a path
-    its last part.
-    """
+    """Returns `lr=0.003` for `optim.lr=0.003`; classes and paths are cut to their last part."""
     key, _, value = override.partition("=")
     if key.endswith("._target_"):
         key = key.removesuffix("._target_")
@@ -241,7 +238,7 @@ class Differences(NamedTuple):
 
 
 def differences(new: Variant, old: Variant) -> Differences:
-    """Returns in what `old` differs from `new` beside its rung.
+    """Returns how `old` differs from `new` beside its rung.
 
     Settings that only one of the two models has belong to the rung, unless the command line has
     them.

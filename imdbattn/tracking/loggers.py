@@ -171,7 +171,7 @@ def filled_in(part: Plain, run: StartedRun) -> Plain:
 def values_of(metrics: Plain, choose_by: str = "accuracy") -> dict[str, float]:
     """Returns the best validation and test values, and the speed, by their names in loggers.
 
-    choose_by: the metric that selects the best epoch, which may be a function of one's own.
+    choose_by: the metric that selects the best epoch, which may be a custom function.
     """
     chosen = short_name(choose_by)
     names = VALUES | {f"best/val_{chosen}": f"val_{chosen}", f"test/{chosen}": f"test_{chosen}"}

@@ -177,9 +177,7 @@ def rows_to_show(right_N: np.ndarray, probability_N: np.ndarray, count: int) -> 
 
 
 def log_media(run: wandb.Run, name: str, images: Path, page: Path) -> None:
-    """Logs the PNG files of a folder, and a page, which loads nothing and in which reviews are
-    escaped.
-    """
+    """Logs the PNG files of a folder, and a page, which contains no scripts."""
     import wandb
 
     media: dict[str, object] = {}

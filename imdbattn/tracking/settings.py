@@ -20,5 +20,5 @@ TARGET = "imdbattn.tracking.wandb_logger.WandbLogger"
 
 
 def wandb_parts(loggers: Mapping[str, LoggerSettings]) -> dict[str, LoggerSettings]:
-    """Returns those of the settings of loggers, by name, that are of our W&B logger."""
+    """Returns the settings of our W&B logger, by the name of the logger."""
     return {name: part for name, part in loggers.items() if part["_target_"] == TARGET}

@@ -50,10 +50,10 @@ def learning_curves(curves: Curves, training: str, validation: str) -> Figure:
 
 
 def attention_over_epochs(curves: Curves, query_shares: Mapping[str, np.ndarray]) -> Figure:
-    """Draws a row for each attention: its entropy over epochs by head, the same for right and wrong
-    reviews, and a histogram over queries.
+    """Draws the entropy of each attention over epochs: by head, for right and wrong reviews, and as
+    a histogram over queries.
 
-    Entropies are shares of those of equal weights.
+    Entropies are shares of the entropy of equal weights.
 
     Args:
         curves: The curves in metrics.csv.
@@ -106,11 +106,11 @@ def draw_positions(net: nn.Module, length: int, folder: Path) -> None:
 
 
 def position_tables(net: Any, length: int) -> dict[str, np.ndarray]:
-    """Returns the first `length` position vectors (T, D) by name.
+    """Returns the first `length` position vectors (T, D) by name, for a learned table also
+    sinusoids.
 
-    For a learned table, sinusoids of the same width are returned too.
-    Sinusoids are shown at scale 1. Rotary positions have no vectors: a vector of ones is rotated to
-    each position.
+    Sinusoids are shown at scale 1. For rotary positions, a vector of ones is rotated to each
+    position.
     """
     positions = net.positions
     if isinstance(positions, Sinusoidal):
@@ -135,9 +135,7 @@ def position_tables(net: Any, length: int) -> dict[str, np.ndarray]:
 
 @torch.no_grad()
 def scores_by_distance(net: Any, reach: int = 20) -> dict[str, np.ndarray]:
-    """Returns by layer what distances from -reach to reach add to the scores of each head: (H, R),
-    R = 2 reach + 1.
-    """
+    """Returns what distances up to `reach` add to the scores of each head, by layer: (H, R)."""
     layers = {}
     for number, layer in enumerate(net.layers, 1):
         # A custom layer may lack these attributes.
@@ -151,11 +149,9 @@ def scores_by_distance(net: Any, reach: int = 20) -> dict[str, np.ndarray]:
 
 
 def dot_products(tables: Mapping[str, np.ndarray]) -> Figure:
-    """Draws for each named table (T, D) a heat map of pe_i . pe_j, and below it the mean by
-    distance.
+    """Draws for each named table (T, D) a heat map of pe_i . pe_j, and its mean by distance.
 
-    The color range is the largest product of two different positions, so that small products stay
-    visible.
+    Colors range to the largest product of two different positions, so small products stay visible.
     """
     figure = new_figure(5.2 * len(tables), 7.6)
     rows = figure.subplots(2, len(tables), squeeze=False, height_ratios=[2, 1])
@@ -176,9 +172,7 @@ def dot_products(tables: Mapping[str, np.ndarray]) -> Figure:
 
 
 def by_distance(layers: Mapping[str, np.ndarray]) -> Figure:
-    """Draws what the distance from query to key adds to the scores (H, R): a panel per named layer,
-    a line per head.
-    """
+    """Draws what distance adds to the scores (H, R): a panel for each layer, a line for a head."""
     figure = new_figure(9, 2.6 * len(layers))
     panels = figure.subplots(len(layers), 1, squeeze=False, sharex=True)[:, 0]
     for axes, (name, added_HR) in zip(panels, layers.items(), strict=True):
@@ -193,9 +187,7 @@ def by_distance(layers: Mapping[str, np.ndarray]) -> Figure:
 
 
 def attention_png(prediction: Prediction, words: int = 40) -> bytes | None:
-    """Returns the attention to a text as PNG; None for a model without attention, or if the weights
-    were not recorded.
-    """
+    """Returns the attention to a text as PNG; None for a model without attention."""
     if isinstance(prediction, Classification):
         attention = prediction.attention
         if attention is None or not attention.received():
@@ -207,13 +199,12 @@ def attention_png(prediction: Prediction, words: int = 40) -> bytes | None:
 
 
 def review_attention(weights: AttentionWeights, words: int = 40) -> Figure:
-    """Draws the weight that each word receives, one row per layer, and below it a map per layer and
-    head, query by key.
+    """Draws the weight that each word receives in each layer, and a map for each layer and head.
 
     A dozen words and five heads are legible at a width of 800 pixels.
 
-    words: The number of words after which a text is cut if it has over a tenth more; weights to
-        later words are omitted.
+    words: The number of words after which a text that has over a tenth more is cut. Later weights
+    are omitted.
     """
     received = weights.received()
     total = len(weights.keys)
@@ -272,8 +263,7 @@ def draw_maps(
 
 
 def sequence_attention(sequence: Translation, most: int = 100) -> Figure:
-    """Draws a heat map of the weights in square cells: source symbols along the top, output symbols
-    downwards.
+    """Draws a heat map of the weights: source symbols from left to right, output symbols downwards.
 
     most: number of the first symbols in the figure.
     """
@@ -306,9 +296,7 @@ def heat_map(
     rows: Sequence[str],
     aspect: Literal["auto", "equal"] = "auto",
 ) -> AxesImage:
-    """Draws the weights in percent under the names of their keys (columns) and rows; returns the
-    image.
-    """
+    """Draws weights in percent, with names of keys (columns) and of rows. Returns the image."""
     image = axes.imshow(
         100 * weights, cmap="Oranges", vmin=0, aspect=aspect, interpolation="nearest"
     )

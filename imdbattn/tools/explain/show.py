@@ -1,6 +1,4 @@
-"""Results of a trained model and its attention, in the terminal and as one self-contained HTML
-page.
-"""
+"""Predictions and their attention, in the terminal and as a self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -20,9 +18,7 @@ if TYPE_CHECKING:
 
 
 def print_predictions(predictions: Sequence[Prediction], console: Console | None = None) -> None:
-    """Prints results with their facts; the words of reviews are shaded by their share, sequences
-    have their alignment.
-    """
+    """Prints predictions: words of reviews are shaded by their share, sequences are aligned."""
     from rich.text import Text
 
     console = console or terminal()

@@ -22,8 +22,7 @@ class Next(Message):
     """Asks for the next or, with step -1, the previous review of the test set of `run` that meets
     all conditions, starting from the row `after`. The first one follows the last.
 
-    disagree: Whether the predictions of `runs` must differ. contains: A word that the review must
-    contain.
+    disagree: Whether the predictions of `runs` must differ. contains: A word in the review.
     """
 
     run: str
@@ -67,7 +66,7 @@ class Next(Message):
         }
 
     def chosen(self, own: SplitPredictions, texts: Sequence[str]) -> np.ndarray:
-        """Returns which reviews fulfill the conditions on this run and the text, (N,) bool."""
+        """Returns which reviews meet the conditions on this run and on the text, (N,) bool."""
         chosen_N = np.ones(len(texts), dtype=bool)
         if self.wrong:
             chosen_N &= ~own.right_N

@@ -23,11 +23,11 @@ from imdbattn.tools.explore.runs import Runs
 
 
 class Cell(Read):
-    """One query and all keys. layer counts from 1, 0 is the pooling; head from 1; query is a row of
-    the map, from 0.
+    """Asks for one query and all keys. Layers count from 1, with 0 for the pooling; heads from 1;
+    queries, the rows of a map, from 0.
 
-    padding: number of padded positions after the review. masked: without their mask, they count as
-    words everywhere.
+    padding: number of padded positions after the review. masked: False lets them count as words
+    everywhere.
     """
 
     layer: Annotated[int, Field(ge=0)]
@@ -42,7 +42,7 @@ class Cell(Read):
         output (V,); projected (d,), the query as the score projects it, if it is a product; added
         (K,), the part of distances in the scores.
 
-        Raises UserError for a part of one's own that does not use `Attention`.
+        Raises UserError for a custom part that does not use `Attention`.
         """
         reading = self.reading(runs)
         attention = self.attention(reading.predictor.net)
@@ -62,8 +62,8 @@ class Cell(Read):
         return framed(facts, [as_bytes(array.float().cpu().numpy()) for array in arrays.values()])
 
     def attention(self, net: Any) -> Attention:
-        """Returns the attention of the layer or of the pooling. Raises UserError unless there is
-        one.
+        """Returns the attention of a layer or of the pooling. Raises UserError unless it has
+        exactly one.
         """
         part = net.layers[self.layer - 1] if self.layer else net.pooling
         attentions = [module for module in part.modules() if isinstance(module, Attention)]

@@ -1,5 +1,5 @@
-"""Changes to a trained classifier and its input: disabled heads, layers, words and positions, and
-shuffled words.
+"""Changes to a trained classifier and its input: heads, layers, words and positions that are
+disabled, and shuffled words.
 
 Shape suffixes: B reviews, H heads, T positions, d width of one head.
 """
@@ -45,7 +45,7 @@ class Changes(BaseModel):
         return self != Changes()
 
     def kept_layers(self, layers: int) -> list[int]:
-        """Returns the numbers of those of `layers` layers that are not disabled."""
+        """Returns the numbers of the layers that are not disabled, of `layers` in all."""
         return [number for number in range(1, 1 + layers) if number not in self.layers]
 
     def heads_of(self, layer: int) -> list[int]:
@@ -56,8 +56,7 @@ class Changes(BaseModel):
 def shuffled(size: int, seed: int) -> list[int]:
     """Returns a random permutation of `size` indices, from a Lehmer generator.
 
-    static/model.js computes the same one, so that a link means the same order in a served page and
-    in a file.
+    static/model.js computes the same one, so that a link has the same effect in a file.
     """
     order = list(range(size))
     state = seed % 2147483646 + 1
@@ -74,9 +73,7 @@ Replacement = tuple[nn.Module, str, nn.Module | Tensor | None]  # owner, attribu
 
 
 def positional(net: nn.Module) -> list[Replacement]:
-    """Returns what makes the order of the words matter, except a convolution, with the values that
-    disable it.
-    """
+    """Returns the parts that see word order, except convolutions, with values that disable them."""
     replacements: list[Replacement] = []
     for part in net.modules():
         if isinstance(getattr(part, "distances", None), nn.Module):

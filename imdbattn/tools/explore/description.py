@@ -53,11 +53,10 @@ def kind(part: nn.Module, known: tuple[type, ...]) -> str:
 
 
 def described(net: Any) -> dict[str, Any]:
-    """Returns the parts of a classifier, by the names of their classes, as static/network.js reads
-    them.
+    """Returns the parts of a classifier by the names of their classes, for static/network.js.
 
-    Raises UserError for a net with a part that it does not compute: a convolution, a GRU, phrases,
-    or a part of one's own.
+    Raises UserError for a part that network.js does not compute: a convolution, a GRU, phrases, or
+    a custom part.
     """
     kind(net, NETS)
     if net.context is not None:
@@ -96,8 +95,8 @@ def described_layer(layer: Any) -> dict[str, Any]:
 
 
 def weights_of(net: nn.Module) -> dict[str, Tensor]:
-    """Returns the weights by name as float32 matrices, a vector as one row, without those of the
-    words.
+    """Returns the weights by name as float32 matrices, except those of the words. A vector is one
+    row.
     """
     weights = {}
     for name, weight in net.state_dict().items():

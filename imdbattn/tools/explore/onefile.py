@@ -62,9 +62,7 @@ class PageModel:
             raise UserError(f"{self.name}: {error}") from error
 
     def test_reviews(self) -> list[dict[str, Any]]:
-        """Returns row (in the source), text and label of all test reviews; [] if the run has
-        none.
-        """
+        """Returns row (in the source), text and label of all test reviews; [] if there is none."""
         if self.run is None or not self.run.has("test"):
             return []
         own = self.run.predictions("test")
@@ -75,8 +73,8 @@ class PageModel:
 
 
 def chosen_words(entries: Sequence[PageModel], words: int | None) -> Tensor:
-    """Returns the ids of the words that the page keeps for models with the same vectors, in
-    ascending order, (K,).
+    """Returns the ids of the words that the page keeps for models with the same vectors, (K,),
+    sorted.
 
     These are the `words` most frequent words of the training reviews; None keeps all that occur in
     them. If the training reviews of a model are not available, the first rows of the vectors are
@@ -147,9 +145,7 @@ class Pack:
 
 
 def rules_of(name: str) -> dict[str, Any]:
-    """Returns the rules of a tokenizer as static/tokens.js reads them; a replacement that is None
-    is NFC.
-    """
+    """Returns the rules of a tokenizer for static/tokens.js. A replacement that is None is NFC."""
     pipeline = json.loads(pipeline_of(name).to_str())
     replacements: list[dict[str, Any] | None] = []
     for rule in pipeline["normalizer"]["normalizers"]:

@@ -118,7 +118,7 @@ def attended(name: str, weights_HQK: np.ndarray) -> dict[str, Any]:
 def attentions_of(weights: AttentionWeights) -> list[tuple[dict[str, Any], np.ndarray]]:
     """Returns facts and weights (H, Q, K) of each enabled layer, then of the pooling.
 
-    The facts of a layer have its number, those of a pooling with a query for each label the labels.
+    Facts include the number of a layer, or the labels of a pooling with a query for each label.
     """
     attentions = []
     for number, weights_HQK in weights.numbered():

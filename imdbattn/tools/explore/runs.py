@@ -75,9 +75,7 @@ class Runs:
         return PageModel(self.labels[name], predictor, run.metrics, run)
 
     def listed(self) -> dict[str, Any]:
-        """Returns what the page shows before a run is chosen, with an example of a source for
-        encoder-decoders.
-        """
+        """Returns what the page shows before a run is chosen, and a source for a first output."""
         writers = [run for run in self.by_id.values() if not run.is_classifier and run.has("test")]
         source = writers[0].read(SPLIT_FILES["test"][1])["text"][0] if writers else ""
         return {
@@ -100,9 +98,8 @@ class Runs:
 
 
 def write_runs(runs: Runs, out: str) -> dict[str, Any]:
-    """Writes a file with the runs that a browser can compute (see `onefile.write_explorer`), adds
-    the others to `runs.skipped`, and returns facts about the file. Raises UserError if there is
-    none.
+    """Writes a file with the runs that a browser can compute, and adds the others to
+    `runs.skipped`.
     """
     refuse_other_file(expanded(out))  # before the models are loaded
     entries = []
@@ -121,9 +118,7 @@ def write_runs(runs: Runs, out: str) -> dict[str, Any]:
 
 
 def run_id(run: FinishedRun) -> str:
-    """Returns a name that is the same for the same folder, so that the address of a page can be
-    used again.
-    """
+    """Returns a name that depends on the folder only, so that addresses of the page stay valid."""
     folder = str(Path(run.folder).resolve()).encode("utf-8", "replace")
     digest = hashlib.sha256(folder).hexdigest()[:6]
     model = re.sub(r"[^A-Za-z0-9_.-]", "_", run.model)

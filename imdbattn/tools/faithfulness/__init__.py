@@ -1,3 +1,1 @@
-"""Tests whether attention weights, and other scores of words, explain the decisions of trained
-classifiers.
-"""
+"""Tests whether attention, and other scores of words, explain the decisions of classifiers."""

@@ -26,7 +26,7 @@ class Pair(NamedTuple):
 
 
 def read_pairs(path: Path, labels: Sequence[str], held_out: Collection[str]) -> list[Pair]:
-    """Reads the pairs whose original is one of the texts `held_out` from training.
+    """Reads the pairs whose original was held out from training: is one of the texts `held_out`.
 
     path: a table, or a folder of tables, with the columns of PAIR_COLUMNS; two rows with the same
     `batch_id` are a pair.

@@ -34,8 +34,7 @@ def words_of(batch: Batch) -> Tensor:
 def keep(batch: Batch, kept_BT: Tensor) -> Batch:
     """Returns the batch with only those words where kept_BT is True.
 
-    As after word dropout in Ragged.batch, the words that remain keep their positions and their
-    preceding words.
+    As after word dropout in Ragged.batch, the other words keep their positions and preceding words.
     """
     kept_BT = kept_BT & words_of(batch)
     lengths_B = kept_BT.sum(1)
@@ -125,11 +124,10 @@ def erase(
 def extremes(
     net: Classifier, batch: Batch, shares: Sequence[float], beam: int
 ) -> dict[str, Tensor]:
-    """Returns low and high (B,): the lowest and the highest AOPC (mean comprehensiveness over
-    `shares`) that a search finds.
+    """Returns low and high (B,): the lowest and highest AOPC (mean comprehensiveness over `shares`)
+    found by a search.
 
-    Exact for reviews of at most EXHAUSTIVE words, where the beam has all sets; in longer ones it
-    may miss the extremes.
+    The search is exact for at most EXHAUSTIVE words, where the beam holds all sets.
     """
     low = []
     high = []
@@ -150,9 +148,7 @@ def extremes(
 
 
 def loss_without(net: Classifier, review: Batch, sign: int, removed_PT: Tensor) -> Tensor:
-    """Returns (P,): `sign` times the loss of probability of the predicted label of one review
-    without sets of words.
-    """
+    """Returns (P,): `sign` times the loss of probability of one review without sets of words."""
     logits_1C = net(review)
     label_1 = logits_1C.argmax(1)
     losses = []

@@ -1,5 +1,4 @@
-"""Measures finished runs. Each measurement is a Parquet file, so that a stopped command can
-continue.
+"""Measures finished runs. Each measurement is a file, so a stopped command can be continued.
 
 Shape suffixes: B reviews of a batch, N reviews, T positions, S shares of the words.
 """
@@ -50,8 +49,7 @@ OwnScore = partial[Sequence[Sequence[float]]]
 
 
 def run_experiment(folders: Sequence[str], out: Path, cfg: Faithfulness) -> list[Summary]:
-    """Measures the classifiers in `folders` and returns a summary for each set of reviews
-    (faithfulness/summary).
+    """Measures the classifiers in `folders`. Returns a summary for each set of reviews.
 
     Raises UserError if there is none, or if `out` cannot be written.
     """
@@ -272,8 +270,7 @@ class Subject:
     def measurements_of_pairs(
         self, limits: Mapping[str, int], options: Mapping[str, object]
     ) -> Iterator[Measurement]:
-        """Yields measurements of the labels of both texts of the pairs, and of how well scores find
-        edited words.
+        """Yields measurements of the labels of pairs, and of how well scores find edited words.
 
         limits: the number of pairs for each score.
         """
@@ -302,9 +299,7 @@ class Subject:
         return edits
 
     def labeled_pairs(self, batch: Batch) -> Columns:
-        """Returns whether the labels of both texts of each pair are right, and the share of edited
-        words.
-        """
+        """Returns whether the labels of both texts are right, and the share of edited words."""
         rows = batch.items_B.tolist()
         pairs = [self.pairs[row] for row in rows]
         label_B = torch.tensor([pair.label for pair in pairs])
@@ -379,8 +374,7 @@ def randomized(net: Classifier, seed: int) -> dict[str, Classifier]:
     """Returns networks with random weights from the output downwards (Adebayo et al. 2018, section
     4.1), by the last such part.
 
-    Random weights have the mean and the standard deviation of the trained ones. Word vectors
-    remain.
+    Random weights have the mean and the deviation of the trained ones. Word vectors remain.
     """
     parts: dict[str, tuple[str, ...]] = {"output": ("head.",), "pooling": ("pooling.",)}
     for number in range(len(net.layers), 0, -1):

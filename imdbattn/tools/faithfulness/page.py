@@ -97,9 +97,7 @@ def claim_table(summary: Summary) -> Table:
 
 
 def pivoted(title: str, rows: Sequence[MeasuredNumber]) -> Table:
-    """Returns a table with a row for each score, the number of its reviews, and a column for each
-    rung.
-    """
+    """Returns a row for each score: its number of reviews, and a column for each rung."""
     cells = {(row["about"], row["rung"]): cell(row) for row in rows}
     abouts = list(dict.fromkeys(row["about"] for row in rows))
     rungs = list(dict.fromkeys(row["rung"] for row in rows))
@@ -134,9 +132,7 @@ def cell(row: MeasuredNumber) -> str:
 
 
 def erasure(summary: Summary) -> Figure:
-    """Draws a panel for each rung: comprehensiveness over the share of removed words, a line for
-    each score.
-    """
+    """Draws comprehensiveness over the removed share: a panel for each rung, a line for a score."""
     rungs = summary["rungs"]
     shares = percents(summary["method"]["shares"])
     names = list(dict.fromkeys(score for rung in rungs for score in rung["by_share"]))
@@ -155,8 +151,7 @@ def erasure(summary: Summary) -> Figure:
 
 
 def headline(summary: Summary) -> str:
-    """Returns the answer in one sentence, from the claims about comprehensiveness: attention
-    against random words.
+    """Returns the answer in one sentence, from claims on the comprehensiveness of attention.
 
     Another score is better if its interval is above that of attention.
     """
@@ -191,9 +186,7 @@ def is_above(claim: Claim, attention: Claim | None) -> bool:
 
 
 def sentences(summary: Summary) -> list[str]:
-    """Returns what a reader of the tables could miss: attention beside the best scores, and failed
-    tests.
-    """
+    """Returns what tables do not say directly: which scores are best, and which fail a test."""
     rows = [row for row in summary["numbers"] if not row["few"]]
     lines = best_scores(rows)
     if randomized := [row for row in rows if row["measure"] == "randomized"]:

@@ -82,8 +82,7 @@ def weights(seen: Seen, skips: bool = False) -> Tensor:
 
 
 def norms(seen: Seen, skips: bool = False) -> Tensor:
-    """Returns the norm of each weighed value (Kobayashi et al. 2020), divided by their sum for each
-    query.
+    """Returns the norm of each weighed value (Kobayashi et al. 2020), normalized for each query.
 
     Heads are concatenated; the value has no further projection W_O in our layers.
 
@@ -120,9 +119,7 @@ def zeroed(seen: Seen) -> Tensor:
 
 
 def output_of(seen: Seen, review_R: Tensor, attended_RHQV: Tensor) -> Tensor:
-    """Returns (R, Q, D): the output of a layer or of the pooling whose attention returns
-    `attended_RHQV`.
-    """
+    """Returns (R, Q, D): the output of a part whose attention returns `attended_RHQV`."""
     if not attentions(seen.part):
         return attended_RHQV[:, 0]  # a pooling that weighs x itself
     with ExitStack() as stack:
@@ -148,8 +145,8 @@ def weights_by_query(
 
 
 def through(parts: Sequence[Tensor], batch: Batch) -> Tensor:
-    """Returns (B, T): the share of each word in the pooled vector, through all layers (Abnar &
-    Zuidema 2020).
+    """Returns (B, T): each word's share in the pooled vector, through all layers (Abnar & Zuidema
+    2020).
     """
     share_BK = rollout([row_BQK[:, None] for row_BQK in parts], [False] * (len(parts) - 1))
     # without <cls> and padding
@@ -157,8 +154,8 @@ def through(parts: Sequence[Tensor], batch: Batch) -> Tensor:
 
 
 def averaged(parts: Sequence[Tensor], batch: Batch) -> Tensor:
-    """Returns (B, T): the share of each word in one layer, as the pooling weighs its queries; the
-    mean over layers.
+    """Returns (B, T): each word's share in one layer, as the pooling weighs its queries; mean over
+    layers.
     """
     return torch.stack([through([layer, parts[-1]], batch) for layer in parts[:-1]]).mean(0)
 
@@ -182,9 +179,7 @@ def gradient_at(net: Classifier, x_BTE: Tensor, batch: Batch, label_B: Tensor) -
 
 
 def gradient(net: Classifier, batch: Batch, label_B: Tensor) -> Tensor:
-    """Returns gradient x input: the gradient of the log-odds with respect to each vector, times
-    that vector.
-    """
+    """Returns gradient x input of the log-odds, summed over the dimensions of each vector."""
     x_BTE = net.embedding(batch.tokens_BT).detach()
     return (gradient_at(net, x_BTE, batch, label_B) * x_BTE).sum(2)
 

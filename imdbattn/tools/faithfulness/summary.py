@@ -1,5 +1,4 @@
-"""The results of all runs on the same reviews: a table with a row for each number, and the claims
-that are tested.
+"""The results of all runs on the same reviews: a row for each number, and the tested claims.
 
 Claims are tested as in a comparison: the interval and the p-value are of one model of the
 uncertainty over reviews and seeds (report/statistics), and p is corrected for the number of claims.
@@ -98,9 +97,7 @@ class Rung:
         return value.mean(-1) if value.ndim == 3 else value
 
     def quantities(self) -> Iterator[tuple[str, str, np.ndarray]]:
-        """Yields a measure; the score or text that it is of; its value (N, S) for each review and
-        seed.
-        """
+        """Yields a measure, the score or text that it is about, and its values (N, S)."""
         normalized = self.normalized()
         for score in self.scores:
             for name in self.columns[score]:

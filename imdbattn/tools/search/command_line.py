@@ -40,9 +40,7 @@ def group_of(word: str) -> str:
 
 
 def prepared(word: str) -> str:
-    """Returns an override of all trials, with an absolute path: a search can be resumed from
-    another folder.
-    """
+    """Returns an override of all trials, with an absolute path for resuming from another folder."""
     name, _, value = word.partition("=")
     is_path = name.lstrip("+") in PATHS and value not in ("", "null", "hub")
     return quote(f"{name}={absolute(value)}" if is_path else word, QUOTED)

@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TypedDict
 
 import optuna
 from omegaconf import OmegaConf
@@ -52,7 +51,7 @@ from imdbattn.launch.job import (
 from imdbattn.launch.machine import gpus_for
 from imdbattn.report.comparison import spread
 from imdbattn.report.comparison_page import mean_and_sd
-from imdbattn.report.pages import Report, Section, as_table, print_reports, write_report
+from imdbattn.report.pages import Report, Section, print_reports, write_report
 from imdbattn.settings.keys import as_text, within
 from imdbattn.settings.schema import Training
 from imdbattn.settings.trust import refuse_untrusted
@@ -230,7 +229,9 @@ def run_trials(
                 reason = failure(one.process, one.folder)
                 end_trial(started[one.number], settings, one.folder, one.number in pruned, reason)
             for one in runs.running:
-                if one.number not in pruned and report(started[one.number], settings, one.folder):
+                if one.number not in pruned and report_epochs(
+                    started[one.number], settings, one.folder
+                ):
                     pruned.add(one.number)
                     one.process.terminate()  # it saves its state
 
@@ -284,7 +285,7 @@ def end_trial(trial: Trial, settings: Training, run: Path, pruned: bool, reason:
 
     Raises UserError after FAILURES failed trials in a row.
     """
-    if pruned or report(trial, settings, run):  # also if it has finished meanwhile
+    if pruned or report_epochs(trial, settings, run):  # also if it has finished meanwhile
         ended = trial.study.tell(trial, state=TrialState.PRUNED)
         accuracy = 100 * ended.values[0]
         epoch = ended.last_step
@@ -307,11 +308,10 @@ def latest_states(study: optuna.Study) -> list[TrialState]:
     return [states[time] for time in sorted(filter(None, states))[-FAILURES:]]
 
 
-def report(trial: Trial, settings: Training, run: Path) -> bool:
-    """Reports the validation accuracy of each new epoch, up to the one at which the pruner stops
-    the trial.
+def report_epochs(trial: Trial, settings: Training, run: Path) -> bool:
+    """Reports the validation accuracy of each new epoch, until the pruner stops the trial.
 
-    Returns whether it does, which is not at the trial's last epoch. settings: shared by all trials.
+    Returns whether it does, which is not at the last epoch. settings: shared by all trials.
     """
     last = trial.params.get("trainer.max_epochs", settings.trainer.max_epochs)
     accuracies = Run(run).curves.get("val/accuracy", {})
@@ -327,9 +327,7 @@ def report(trial: Trial, settings: Training, run: Path) -> bool:
 
 
 def complete(study: optuna.Study, cfg: Search, folder: Path) -> None:
-    """Writes the results of the trials, trains the best settings with each seed, and adds the test
-    accuracy.
-    """
+    """Writes the results, trains the best settings with each seed, and adds the test accuracy."""
     seeds = ",".join(str(cfg.seed + number) for number in range(max(1, cfg.seeds)))
     words = [*cfg.train, *as_words(study.best_params), f"seed={seeds}"]
     line = " ".join(["python -m imdbattn.train", *["-m"] * (cfg.seeds > 1), *map(in_shell, words)])
@@ -356,23 +354,17 @@ def retrain(cfg: Search, words: list[str], folder: Path) -> list[float]:
     return [read_json(sweep / name / "metrics.json")["test_accuracy"] for name in jobs_of(sweep)]
 
 
-class TrialFacts(TypedDict):
-    """A trial in the JSON file. values: the validation accuracy, None of one that failed."""
-
-    number: int
-    state: str
-    values: list[float] | None
-    epochs: int | None
-    settings: Params
-
-
 def search_report(study: optuna.Study, command: str, test_accuracies: list[float]) -> Report:
     """Returns the report of a search. command: trains the best settings."""
-    trials = [trial_facts(trial) for trial in study.get_trials()]
-    done = [trial for trial in trials if trial["state"] == "finished"]
-    done.sort(key=accuracy_of, reverse=True)
-    best = as_table([best_row(trial) for trial in done[:TABLE_ROWS]])
-    title = f"The command that trains trial {done[0]['number']} again"
+    trials = study.get_trials()
+    done = [trial for trial in trials if trial.state == TrialState.COMPLETE]
+    done.sort(key=lambda trial: trial.values[0], reverse=True)
+    best = [["settings", "trial", "validation %", "epochs"]]
+    for trial in done[:TABLE_ROWS]:
+        accuracy = f"{100 * trial.values[0]:.2f}"
+        settings = " ".join(as_words(trial.params))
+        best.append([settings, str(trial.number), accuracy, str(trial.last_step or 0)])
+    title = f"The command that trains trial {done[0].number} again"
     sections = [
         Section("The best trials", table=best, short=best),
         Section(title, table=[["command"], [command]]),
@@ -381,8 +373,16 @@ def search_report(study: optuna.Study, command: str, test_accuracies: list[float
     if len(done) >= FEWEST_TRIALS:
         evaluator = PedAnovaImportanceEvaluator(target_quantile=0.5)
         importance = get_param_importances(study, evaluator=evaluator)
-        sections.append(importance_section(importance, len(done)))
-    counts = Counter(trial["state"] for trial in trials)
+        rows = [[name, f"{100 * share:.1f}"] for name, share in importance.items()]
+        table = [["setting", "importance %"], *rows]
+        text = f"By PED-ANOVA: the better half of {len(done)} finished trials against all of them."
+        sections.append(Section("Importance of settings", text, table, short=table))
+    states = [STATES[trial.state.name] for trial in trials]
+    counts = Counter(states)
+    facts = []
+    for trial, state in zip(trials, states, strict=True):
+        about = {"number": trial.number, "state": state, "values": trial.values}
+        facts.append({**about, "epochs": trial.last_step, "settings": trial.params})
     return Report(
         name="search",
         title=", ".join(f"{counts[state]} {state}" for state in STATES.values() if counts[state]),
@@ -392,43 +392,9 @@ def search_report(study: optuna.Study, command: str, test_accuracies: list[float
             "command": command,
             "test_accuracies": test_accuracies,
             "importance": importance,
-            "trials": trials,
+            "trials": facts,
         },
     )
-
-
-def trial_facts(trial: FrozenTrial) -> TrialFacts:
-    return {
-        "number": trial.number,
-        "state": STATES[trial.state.name],
-        "values": trial.values,
-        "epochs": trial.last_step,
-        "settings": trial.params,
-    }
-
-
-def accuracy_of(trial: TrialFacts) -> float:
-    """Returns the validation accuracy of a finished trial."""
-    assert trial["values"] is not None
-    return trial["values"][0]
-
-
-def best_row(trial: TrialFacts) -> dict[str, str]:
-    """Returns a row of the table of the best trials."""
-    return {
-        "settings": " ".join(as_words(trial["settings"])),
-        "trial": str(trial["number"]),
-        "validation %": f"{100 * accuracy_of(trial):.2f}",
-        "epochs": str(trial["epochs"] or 0),
-    }
-
-
-def importance_section(importance: Mapping[str, float], finished: int) -> Section:
-    table = [["setting", "importance %"]]
-    for name, share in importance.items():
-        table.append([name, f"{100 * share:.1f}"])
-    text = f"By PED-ANOVA: the better half of {finished} finished trials against all of them."
-    return Section("Importance of settings", text, table, short=table)
 
 
 def mean_and_spread(accuracies: list[float]) -> str:
