@@ -143,8 +143,7 @@ class Model:
         Nothing is written into the run folder.
 
         Args:
-            data: a file or folder, all of which is the test set; or texts; None uses the data of the
-                run.
+            data: a file or folder, all of which is the test set; or texts; None is the run's data.
             labels: of the texts, by name or number.
             split: train, validation or test.
             precision: of the Trainer; None uses the run's own.
