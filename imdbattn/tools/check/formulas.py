@@ -31,64 +31,7 @@ class Binding(NamedTuple):
     is_usual: bool = True
 
 
-def factor(scores: Tensor, values: Tensor, mask: Tensor, result: Tensor) -> Tensor:
-    """The number that the scores are multiplied by, if the result is the sum of the values with the
-    softmax of these scores as weights; any number if it is not.
-    """
-    if not bool(result.isfinite().all()):  # of which LAPACK prints an error
-        return torch.tensor(float("nan"))
-    weights = torch.linalg.lstsq(values.mT, result.mT, driver="gelsd").solution.mT
-    is_word = (mask & torch.ones_like(scores, dtype=torch.bool)).to(scores)
-    count = is_word.sum(-1, keepdim=True).clamp(min=1)
-    logs = weights.clamp(min=1e-30).log() * is_word
-    logs = (logs - logs.sum(-1, keepdim=True) / count) * is_word
-    scores = (scores - (scores * is_word).sum(-1, keepdim=True) / count) * is_word
-    number = (logs * scores).sum() / scores.square().sum().clamp(min=1e-30)
-    return number.where(number.abs() > 1e-6, float("nan"))  # equal weights are another mistake
-
-
-def ratio(found_BD: Tensor, sum_BD: Tensor, count_B1: Tensor | None = None) -> Tensor:
-    """(B, 1), the number that each row of the sum is multiplied by, if the result is a multiple.
-
-    count_B1: the number of words; nan if the result is the same multiple of all means, which the
-    Linear after it may undo.
-    """
-    size_B1 = sum_BD.square().sum(-1, keepdim=True).clamp(min=1e-30)
-    number_B1 = (found_BD * sum_BD).sum(-1, keepdim=True) / size_B1
-    if count_B1 is None:
-        return number_B1
-    of_mean_B1 = number_B1 * count_B1
-    if same(of_mean_B1, of_mean_B1.mean().expand_as(of_mean_B1)):
-        return number_B1 * float("nan")
-    return number_B1
-
-
-def first_position(pe_BTD: Tensor) -> Tensor:
-    """The position of the first word, from the columns with the longest wavelength."""
-    width = pe_BTD.shape[-1]
-    sine, cosine = pe_BTD[0, 0, -2:]
-    return (torch.atan2(sine, cosine) * 10000 ** ((width - 2) / width)).round()
-
-
-def distance(pe_BTD: Tensor) -> Tensor:
-    """That between two words, from the columns with the shortest wavelength; 1 for one word."""
-    if pe_BTD.shape[1] == 1:
-        return torch.tensor(1.0)
-    sine, cosine = pe_BTD[0, 1, :2]
-    return torch.atan2(sine, cosine)
-
-
-def base_of(pe_BTD: Tensor) -> Tensor:
-    """The number in the place of 10000, from the columns with the longest wavelength."""
-    if pe_BTD.shape[1] == 1:
-        return torch.tensor(10000.0)
-    width = pe_BTD.shape[-1]
-    sine, cosine = pe_BTD[0, 1, -2:]
-    return torch.atan2(sine, cosine).clamp(min=1e-30) ** (-width / (width - 2))
-
-
 TOOLS: Names = {"torch": torch, "F": F, "inf": float("inf")}
-TOOLS |= {one.__name__: one for one in (factor, ratio, first_position, distance, base_of)}
 
 
 @cache
@@ -115,24 +58,6 @@ def whole(y: Tensor, *given: Any) -> Tensor:
 
 def words_only(y_BTD: Tensor, x_BTD: Tensor, words_BT: Tensor) -> Tensor:
     return y_BTD[words_BT]
-
-
-def with_other_fills(table: Table, results: list[Tensor]) -> list[Variant]:
-    """The mistakes where masked scores are -inf instead of -1e9, if a result is nan, or 0, as that
-    of a query without keys may be then.
-    """
-    masked = {k: v.replace("-1e9", "-inf") for k, v in table.steps.items() if "-1e9" in v}
-    is_nan = any(not bool(y.isfinite().all()) for y in results)
-    is_zero = any(bool((y == 0).all(-1).any()) for y in results)
-    if not masked or "weights" not in table.steps or not (is_nan or is_zero):
-        return []
-    found: list[Variant] = []
-    for finding, sentence, steps in table.variants:
-        changed = masked | {k: v.replace("-1e9", "-inf") for k, v in steps.items()}
-        weights = changed.get("weights", table.steps["weights"])
-        zero = changed | {"weights": f"({weights}).nan_to_num(0)"}
-        found += [(finding, sentence, changed), (finding, sentence, zero)]
-    return found
 
 
 class Comparison:
@@ -194,8 +119,7 @@ class Comparison:
 
     def mistakes(self) -> Iterator[tuple[Variant, Call]]:
         """Those of the table with each right binding, and then those of the bindings."""
-        variants = [*self.table.variants, *with_other_fills(self.table, self.results)]
-        for variant in variants:
+        for variant in self.table.variants:
             for names in self.usual:
                 yield variant, names
         for names, finding, sentence, _ in self.bindings:

@@ -4,9 +4,8 @@ The parameters of a student's module are copied into the formula (see weights.py
 formula are in mistakes/. Shape suffixes: B reviews, T positions, D width.
 """
 
-import inspect
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -29,7 +28,6 @@ from imdbattn.tools.check.formulas import (
 )
 from imdbattn.tools.check.numbers import (
     Mistake,
-    NotCompared,
     mask,
     mistake,
     normal,
@@ -37,7 +35,6 @@ from imdbattn.tools.check.numbers import (
 )
 from imdbattn.tools.check.part import (
     HEADS,
-    HIDDEN,
     WIDTH,
     Kind,
     Part,
@@ -47,7 +44,6 @@ from imdbattn.tools.check.part import (
     net_of,
     student,
 )
-from imdbattn.tools.check.sheets import parameters_of
 from imdbattn.tools.check.tables import TABLES
 from imdbattn.tools.check.weights import Linear, Roles, readings, repeated, roles, stored
 
@@ -79,12 +75,8 @@ def why_it_differs(part: Part, comparison: Comparison) -> Exception:
     )
     if isinstance(found, Mistake) and not is_named and part.arguments[:-1]:
         rules.batch(part)
-        net, given = net_of(part), inputs(part, 3, 3)
-        rules.require_all_used(part, net, given, call(part, net, *given))
-        if isinstance(net, nn.Module):
+        if isinstance(net_of(part), nn.Module):
             rules.gradients(part)
-    if isinstance(found, NotCompared):
-        part.kind.require_properties(part)
     return found
 
 
@@ -216,38 +208,16 @@ class Encoding(Formula):
     def rules(self) -> list[Rule]:
         return [
             *rules.FIRST,
-            Rule("trained", positions_trained),
-            Rule("reference", reference, ("repeatable", "trained")),
+            Rule("reference", reference, ("repeatable",)),
             Rule("batch", rules.batch, ("repeatable", "reference")),
         ]
-
-    def examples(self, part: Part) -> Names:
-        """The vectors are small, so that small differences of the positions are seen."""
-        lengths = {
-            "16 reviews of 3 words": [3] * 16,
-            "1 review of 1 word": [1],
-            "1 review of 2 words": [2],
-            "2 reviews of 20": [20, 20],
-        }
-        return {text: [x / 4 for x in inputs(part, *one)] for text, one in lengths.items()}
 
     def bindings(self, part: Part, net: Any, results: list[Tensor]) -> tuple[list[Binding], bool]:
         names = lambda x: {"x": x, "length": x.shape[1], "width": x.shape[2]}  # noqa: E731
         return [Binding(names)], True
 
 
-def positions_trained(part: Part) -> None:
-    """The positions are not trained."""
-    net = net_of(part)
-    if isinstance(net, nn.Module):
-        for name, parameter in net.named_parameters():
-            if parameter.requires_grad and parameter.ndim > 1:
-                raise mistake("positions-trained", name=name, shape=tuple(parameter.shape))
-
-
 # --- attention ------------------------------------------------------------------------------------
-
-NAMES = ("queries", "keys", "values")
 
 
 def attention_names(
@@ -303,7 +273,8 @@ class Attention(Formula):
             for one in self.with_value(part, complete or orders, results):
                 for heads in self.numbers_of_heads(part, one):
                     is_usual = heads <= HEADS and len(complete) > 0
-                    found += self.of_sources(part, one, heads, is_usual)
+                    names = partial(attention_names, one.three, heads, one.output)
+                    found.append(Binding(names, is_usual=is_usual))
             if len(pieces) < 5:
                 wrong += [
                     Binding(partial(attention_names, one.three, heads, one.output), finding, text)
@@ -326,51 +297,10 @@ class Attention(Formula):
         fitting = [one for one in orders if gives(one)]
         return fitting or orders[:6]
 
-    def of_sources(self, part: Part, one: Roles, heads: int, is_usual: bool) -> list[Binding]:
-        names = partial(attention_names, one.three, heads, one.output)
-        return [Binding(names, is_usual=is_usual)]
-
 
 class MultiHead(Attention):
     heads: tuple[int, ...] = (HEADS,)
     returns_weights = True
-
-    def make(self, part: Part, vectors_VD: Tensor, options: dict[str, Any]) -> Any:
-        """The module; as torch.nn.MultiheadAttention, if it has a key_padding_mask, which is True
-        on padding.
-        """
-        if "batch_first" in inspect.signature(part.make).parameters:
-            options = options | {"batch_first": True}
-        module = super().make(part, vectors_VD, options)
-        forward: Call = getattr(module, "forward", whole)
-        if "key_padding_mask" in parameters_of(getattr(type(module), "forward", None)):
-            module.like_torch = True
-            module.forward = lambda *given: forward(*given[:-1], key_padding_mask=~given[-1])[0]
-        return module
-
-    def of_sources(self, part: Part, one: Roles, heads: int, is_usual: bool) -> list[Binding]:
-        """Also the mistakes of applying a matrix to another argument."""
-        right = partial(attention_names, one.three, heads, one.output)
-        found = [Binding(right, is_usual=is_usual)]
-        if len(part.names) < 4:
-            return found
-        shown = [part.name_of(name) for name in part.names]
-        for places in itertools.product(range(3), repeat=3):
-            if places != (0, 1, 2):
-                parts = [
-                    f"{what} are computed from {shown[place]}, not from {shown[number]}"
-                    for number, (what, place) in enumerate(zip(NAMES, places, strict=True))
-                    if place != number
-                ]
-                text = f"{', and '.join(parts).capitalize()}."
-                names = partial(of_other_sources, right, places)
-                found.append(Binding(names, "arguments-exchanged", text))
-        return found
-
-
-def of_other_sources(right: Call, places: tuple[int, ...], *given: Tensor) -> Names:
-    names: Names = right(*(given[place] for place in places), given[-1])
-    return names | {"query": given[0]}
 
 
 class MultiHeadSelf(MultiHead):
@@ -435,8 +365,6 @@ def ignores_padding(way: Call) -> bool:
 class Layer(Formula):
     """g(f(x)) or g(x + f(LN(x))): f is one of its modules, or computed by the layer itself."""
 
-    inner = "SelfAttention"
-
     def bindings(self, part: Part, net: Any, results: list[Tensor]) -> tuple[list[Binding], bool]:
         children = list(net.modules())[1:]
         inner = [(child, way) for child in children for way in attending(child)]
@@ -453,18 +381,6 @@ class Layer(Formula):
             extra = [p for one in left for p in one.parameters(recurse=False)]
             return found, bool(found) and len(extra) <= 4
         return self.computed_inside(net)
-
-    def require_properties(self, part: Part) -> None:
-        """Raises Mistake if a residual layer does not depend on x when its attention is 0."""
-        if self.name != "ResidualLayer":
-            return
-        net, (x_BTD, mask_BT) = net_of(part), inputs(part, 3, 3)
-        attentions = [child for child in list(net.modules())[1:] if attending(child)]
-        for parameter in [p for child in attentions for p in child.parameters()]:
-            parameter.data.zero_()
-        y, z = (call(part, net, x, mask_BT) for x in (x_BTD, x_BTD + normal(WIDTH, seed=3)))
-        if attentions and same(y, z, rules.NONE):
-            raise mistake("input-not-added", y, what="attention", fix=part.change("no-skip"))
 
     def computed_inside(self, net: nn.Module) -> tuple[list[Binding], bool]:
         """The bindings of a layer that computes attention itself, with the mistakes of that."""
@@ -527,97 +443,46 @@ def nothing(x: Tensor) -> Tensor:
 # --- scores ---------------------------------------------------------------------------------------
 
 
-class Scores(Formula):
-    """Scores of queries and keys, with or without the softmax and the sum of the values."""
-
-    def bindings(self, part: Part, net: Any, results: list[Tensor]) -> tuple[list[Binding], bool]:
-        found: list[Binding] = []
-        for is_transposed, own_biases in itertools.product((True, False), repeat=2):
-            pieces = stored(net, is_transposed, own_biases=own_biases)
-            for w, u, rest in pairs(pieces, part.sizes["E"]):
-                found += self.of_pair(part, w, u, rest, pieces)
-        return found, bool(found)
-
-    def of_pair(
-        self, part: Part, w: Linear, u: Linear, rest: list[Linear], pieces: list[Linear]
-    ) -> Iterator[Binding]:
-        raise NotImplementedError
-
-
-def pairs(pieces: list[Linear], size: int) -> Iterator[tuple[Linear, Linear, list[Linear]]]:
-    """The matrices of queries, of this size, and of keys, that have as many rows; the others. One
-    matrix of both side by side is cut.
-    """
-    for w, u in itertools.permutations(pieces, 2):
-        if (w.inputs, u.inputs) == (
-            size,
-            WIDTH if size != HIDDEN else size,
-        ) and w.outputs == u.outputs:
-            yield w, u, [one for one in pieces if one is not w and one is not u]
-    for both in pieces:
-        key = both.inputs - size
-        if key == (WIDTH if size != HIDDEN else size):
-            rest = [one for one in pieces if one is not both]
-            for order in ((slice(0, size), slice(size, None)), (slice(key, None), slice(0, key))):
-                w, u = both.columns(*order)
-                yield w, u, rest
-
-
-class Additive(Scores):
+class Additive(Formula):
     """The name of v in the formula is another one in the table of AdditiveAttention."""
 
     v = "v"
 
-    def of_pair(
-        self, part: Part, w: Linear, u: Linear, rest: list[Linear], pieces: list[Linear]
-    ) -> Iterator[Binding]:
-        net = net_of(part)
-        vectors = [one for one in rest if one.outputs == 1 or one.inputs == 1]
-        candidates = [as_vector(one) for one in vectors]
+    def bindings(self, part: Part, net: Any, results: list[Tensor]) -> tuple[list[Binding], bool]:
+        found: list[Binding] = []
+        size = part.sizes["E"]
         own = [p.detach() for p in net.parameters() if p.ndim == 1 and p.requires_grad]
-        candidates += [partial(torch.matmul, other=p) for p in own if len(p) == w.outputs]
-        for v in candidates:
-            yield Binding(self.names(part, **{"W": w, "U": u, self.v: v}))
-            if w.inputs == u.inputs:
-                text = "One Linear is used for the queries and for the keys."
-                names = self.names(part, **{"W": w, "U": w, self.v: v})
-                yield Binding(names, "shared-projections", text)
-        if not candidates:
-            for what, reduce in (("summed", Tensor.sum), ("averaged", Tensor.mean)):
-                text = f"There is no v: the numbers are {what}."
-                of_hidden = lambda x, reduce=reduce: reduce(x, -1)  # noqa: E731
-                names = self.names(part, **{"W": w, "U": u, self.v: of_hidden})
-                yield Binding(names, "v-not-used", text)
+        for is_transposed, own_biases in itertools.product((True, False), repeat=2):
+            pieces = stored(net, is_transposed, own_biases=own_biases)
+            for w, u in itertools.permutations(pieces, 2):
+                fits = (w.inputs, u.inputs) == (size, part.sizes["D"]) and w.outputs == u.outputs
+                vectors = [as_vector(one) for one in pieces if one.outputs == 1]
+                vectors += [partial(torch.matmul, other=p) for p in own if len(p) == w.outputs]
+                for v in vectors if fits else ():
+                    found.append(Binding(self.names(part, **{"W": w, "U": u, self.v: v})))
+        return found, bool(found)
 
 
 def as_vector(one: Linear) -> Call:
     """A function to one number for each word."""
-    if one.outputs == 1:
-        return lambda x: one(x)[..., 0]
-    return lambda x: x @ one.weight_MD[:, 0]
+    return lambda x: one(x)[..., 0]
 
 
 class AdditiveAttention(Additive):
     v = "w"
 
 
-class Bilinear(Scores):
+class Bilinear(Formula):
     def bindings(self, part: Part, net: Any, results: list[Tensor]) -> tuple[list[Binding], bool]:
-        found, _ = super().bindings(part, net, results)
+        found: list[Binding] = []
         size = part.sizes["E"]
         biases = [p.detach() for p in net.parameters() if p.numel() == 1] or [torch.zeros(1)]
-        for is_transposed in (True, False):
-            for one in stored(net, is_transposed):
-                if (one.inputs, one.outputs) == (size, WIDTH):
-                    found.append(Binding(self.names(part, W=one, U=whole, b=biases[0])))
-                if (one.inputs, one.outputs) == (WIDTH, size):
-                    found.append(Binding(self.names(part, W=whole, U=one, b=biases[0])))
+        for one in [one for is_transposed in (True, False) for one in stored(net, is_transposed)]:
+            if (one.inputs, one.outputs) == (size, WIDTH):
+                found.append(Binding(self.names(part, W=one, U=whole, b=biases[0])))
+            if (one.inputs, one.outputs) == (WIDTH, size):
+                found.append(Binding(self.names(part, W=whole, U=one, b=biases[0])))
         return found, bool(found)
-
-    def of_pair(
-        self, part: Part, w: Linear, u: Linear, rest: list[Linear], pieces: list[Linear]
-    ) -> Iterator[Binding]:
-        yield Binding(self.names(part, W=w, U=u, b=0))
 
 
 class Context(Formula):
@@ -666,16 +531,6 @@ class Model(Classifier):
         return model.MODEL
 
 
-class Decoder(Kind):
-    def rules(self) -> list[Rule]:
-        return decoder.DECODER
-
-
-class Seq2Seq(Kind):
-    def rules(self) -> list[Rule]:
-        return decoder.SEQ2SEQ
-
-
 CLASSES: dict[str, type[Kind]] = {  # what others use comes first
     "masked_softmax": MaskedSoftmax,
     "scaled_dot_product_attention": DotProduct,
@@ -695,7 +550,7 @@ CLASSES: dict[str, type[Kind]] = {  # what others use comes first
     "AdditiveAttention": AdditiveAttention,
     "PositionalEncoding": Encoding,
     "Model": Model,
-    "Decoder": Decoder,
-    "Seq2Seq": Seq2Seq,
+    "Decoder": decoder.Decoder,
+    "Seq2Seq": decoder.Seq2Seq,
 }
 KINDS: dict[str, Kind] = {name: make(name) for name, make in CLASSES.items()}

@@ -7,7 +7,6 @@ vocabulary, D width, C classes.
 """
 
 import re
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -17,9 +16,8 @@ from torch import Tensor, nn
 from imdbattn.nn import sinusoids
 from imdbattn.tools.check import rules
 from imdbattn.tools.check.formulas import Names, diagnose
-from imdbattn.tools.check.numbers import Mistake, NotChecked, StudentError, mistake, same
+from imdbattn.tools.check.numbers import Mistake, NotChecked, mistake, same
 from imdbattn.tools.check.part import (
-    IN_SHEETS,
     VECTORS,
     VOCABULARY,
     Part,
@@ -30,13 +28,11 @@ from imdbattn.tools.check.part import (
     student,
     vectors_VD,
 )
-from imdbattn.tools.check.sheets import meant, parameters_of
+from imdbattn.tools.check.sheets import parameters_of
 from imdbattn.tools.check.tables import TABLES
 
 SEEDS = range(3)  # of models; a change that has no effect in any of them is taken to have none
 EXACT = 1e-5  # a smaller effect is none
-VECTORS_SCALED = "Differs from the sheet: the vectors are multiplied by sqrt(d)."
-POSITIONS_PROJECTED = "Differs from the sheet: positions are added after a projection."
 REVIEW = [[4, 2, 9]]
 TWO = [[4, 2, 9, 1], [3, 8, 1, 6]]
 
@@ -79,25 +75,6 @@ def require(part: Part, table: str, result: Tensor, text: str, names: list[Names
     if found and (isinstance(found, NotChecked) or "differs" not in found.args[0]):
         raise found
     return found is None
-
-
-def require_same(
-    finding: str, part: Part, first: Any, second: Any, tolerance: float = 1e-3, **options: Any
-) -> None:
-    """Raises Mistake if the logits of two reviews differ in one of several models."""
-    for seed in SEEDS:
-        y, z = (logits(part, review, seed=seed, **options)[0] for review in (first, second))
-        if not same(y, z, tolerance):
-            raise mistake(finding, y, z)
-
-
-def are_same(part: Part, first: Any, second: Any, **options: Any) -> bool:
-    """Whether the logits of two reviews are the same in all of several models."""
-    try:
-        require_same("depends-on-order", part, first, second, EXACT, **options)
-    except Mistake:
-        return False
-    return True
 
 
 def returns_logits(part: Part) -> None:
@@ -148,88 +125,65 @@ def read(part: Part, with_cls: bool, **options: Any) -> bool:
     )
 
 
-def require_lengths(part: Part) -> None:
-    """Raises Mistake if the lengths have no effect on the logits."""
-    ignored, right = (logits(part, TWO, lengths=lengths) for lengths in ([4, 4], [4, 2]))
-    if part.is_masked and same(ignored, right, EXACT):
-        raise mistake("lengths-ignored", ignored[1])
-
-
-def mean(part: Part) -> None:
-    """The head reads the mean of the words."""
-    require_lengths(part)
-    if not read(part, False):
-        require_same("not-a-mean", part, [[4]], [[4, 4, 4]])
-
-
-def read_positions(part: Part, length: int) -> list[int]:
-    """The positions of the last layer's result that have an effect on the logits: each is changed
-    in turn. Raises NotChecked if no module returns such a result, (B, T, D).
+def read_positions(part: Part, length: int, **options: Any) -> list[int]:
+    """The positions of the last layer's result that have an effect on the logits. Raises NotChecked
+    if no module returns such a result, (B, T, D).
     """
-    net, (tokens_BT, lengths_B) = net_of(part), inputs(part, 4, 4)
-    last: list[nn.Module] = []
+    last: list[Tensor] = []
 
-    def note(module: nn.Module, given: object, y: object) -> None:
-        if isinstance(y, Tensor) and y.ndim == 3 and y.shape[:2] == (2, length):
-            last[:] = [module]
+    def keep(module: nn.Module, given: object, y: object) -> Any:
+        if not isinstance(y, Tensor) or y.ndim != 3 or y.shape[:2] != (2, length):
+            return None
+        last[:] = [y.detach().requires_grad_()]
+        return last[0] * 1  # which may be changed in place
 
-    with nn.modules.module.register_module_forward_hook(note):
-        before = student(net, tokens_BT, lengths_B)
+    with nn.modules.module.register_module_forward_hook(keep):
+        y_BC = student(net_of(part, **options), *inputs(part, 4, 4))
     if not last:
         raise NotChecked("What the head reads was not checked: no module returns (B, T, D).")
-    found = []
-    for place in range(length):
-
-        def move(module: nn.Module, given: object, y: Tensor, place: int = place) -> Tensor:
-            y = y.clone()
-            y[:, place] += torch.linspace(1, 2, y.shape[2])
-            return y
-
-        with last[0].register_forward_hook(move):
-            after = student(net, tokens_BT, lengths_B)
-        if not same(before, after, EXACT):
-            found.append(place)
-    return found
+    student(lambda: y_BC.square().sum().backward())
+    grad_BTD = last[0].grad
+    return [] if grad_BTD is None else [n for n in range(length) if bool(grad_BTD[:, n].any())]
 
 
-def first_with_cls(part: Part) -> Tensor | None:
+def first_with_cls(part: Part, **options: Any) -> Tensor | None:
     """(B, T + 1, D), the vectors with one before them that is the same in all reviews; None if the
     model makes no such tensor.
     """
-    made = tensors(part, TWO)
-    for x_BTD in [x for x in made if x.ndim == 3 and x.shape[:2] == (2, 5)]:
-        if same(x_BTD[0, 0], x_BTD[1, 0]) and not same(x_BTD[0, 1:], x_BTD[1, 1:]):
-            return x_BTD
-    return None
+    made = [x for x in tensors(part, TWO, **options) if x.ndim == 3 and x.shape[:2] == (2, 5)]
+    found = (x for x in made if same(x[0, 0], x[1, 0]) and not same(x[0, 1:], x[1, 1:]))
+    return next(found, None)
 
 
 def mean_or_cls(part: Part) -> None:
     """The head reads the mean of the words, or a CLS vector that is trained."""
     if (with_cls := first_with_cls(part)) is not None:
-        require_trained_cls(part, with_cls[0, 0])
-        with suppress(NotChecked):
-            if (places := read_positions(part, 5)) != [0]:
-                shown = ", ".join(map(str, places))
-                raise mistake("cls-read-elsewhere", places=shown)
-        read(part, True)
+        require_cls(part, with_cls[0, 0])
         return
     try:
         is_read = read(part, False)
     except Mistake as found:
-        is_note = part.adapter is not None and part.adapter.entry.other_pooling == "note"
-        if found.args[0] == "largest-not-mean" and is_note:
+        if found.args[0] == "largest-not-mean" and part.adapter:
             raise NotChecked(f"Differs from the sheet: {found.args[1]}") from found
         raise
-    require_lengths(part)
     if not is_read:
-        if len(places := read_positions(part, 4)) < 4:
-            raise mistake("words-not-read", places=", ".join(map(str, places)))
         raise NotChecked("What the head reads was not compared: it is no result (B, D) of words.")
 
 
-def require_trained_cls(part: Part, cls_D: Tensor) -> None:
-    """Raises Mistake if the vector before the words depends on no parameter that is trained."""
-    net = net_of(part)
+def cls(part: Part) -> None:
+    """The head reads a CLS vector before the words, which is trained."""
+    with_cls = first_with_cls(part, cls=True)
+    if with_cls is None:
+        raise mistake("cls-not-first", logits(part, REVIEW, cls=True))
+    require_cls(part, with_cls[0, 0], cls=True)
+    order(part, cls=True)
+
+
+def require_cls(part: Part, cls_D: Tensor, **options: Any) -> None:
+    """Raises Mistake if the vector before the words depends on no parameter that is trained, or if
+    the head reads another position.
+    """
+    net = net_of(part, **options)
     for parameter in net.parameters():
         if parameter.requires_grad:
             parameter.data += 0.5
@@ -237,6 +191,10 @@ def require_trained_cls(part: Part, cls_D: Tensor) -> None:
     firsts = [x[0, 0] for x in with_others if x.ndim == 3 and x.shape[:2] == (2, 5)]
     if firsts and same(firsts[0], cls_D):
         raise mistake("cls-not-trained", count=sum(p.requires_grad for p in net.parameters()))
+    with suppress(NotChecked):
+        if (places := read_positions(part, 5, **options)) != [0]:
+            raise mistake("cls-read-elsewhere", places=", ".join(map(str, places)))
+    read(part, True, **options)
 
 
 # --- the model of --stub --------------------------------------------------------------------------
@@ -251,40 +209,20 @@ def frozen_vectors(part: Part) -> None:
 
 def ids(part: Part) -> None:
     """Every id is a word: only the lengths determine what is padding."""
-    first, second = (
-        logits(part, REVIEW, table=table_VD)[0] for table_VD in (vectors_VD(), vectors_VD().flip(0))
-    )
-    if same(first, second, EXACT):
-        raise mistake("vectors-not-used", first)
-    scaled, vectors_TD = False, vectors_VD()[REVIEW[0]]
-    for (x_TD,) in shaped(tensors(part, REVIEW), 1, 3, VECTORS):
-        factor = float((x_TD * vectors_TD).sum() / vectors_TD.square().sum())
-        if abs(factor - 1) > 1e-3 and x_TD.any() and same(x_TD, factor * vectors_TD):
-            if abs(factor - VECTORS**0.5) > 1e-3:
-                raise mistake("vectors-scaled", given=factor)
-            scaled = True
-    for token in (0, 1, 2, 3, VOCABULARY - 1, VOCABULARY - 2, VOCABULARY - 3):
-        third, *others = ((token + step) % VOCABULARY for step in (6, 9, 10))
-        before = logits(part, [[third, token]])
-        after = exchanged(part, third, token, others[0])
-        is_same = same(before, after, EXACT)
-        if not (is_same or same(before, exchanged(part, third, token, others[1]), EXACT)):
-            name = "word-as-padding" if token else "id-0-as-padding"
-            raise mistake(name, before, after, first=third, token=token, other=others[0])
-    if scaled:  # as by Vaswani et al.
-        raise NotChecked(VECTORS_SCALED)
+    tokens_BT = torch.tensor([[0, 5, VOCABULARY - 1, 9], [2, 1, 3, 4]])
+    before, other = (logits(part, tokens_BT, table=x) for x in (vectors_VD(), vectors_VD().flip(0)))
+    if same(before, other, EXACT):
+        raise mistake("vectors-not-used", before)
+    after = logits(part, (tokens_BT + 6) % VOCABULARY, table=vectors_VD().roll(6, 0))
+    if not same(before, after):
+        raise mistake("word-as-padding", before, after)
 
 
-def exchanged(part: Part, third: int, token: int, other: int) -> Tensor:
-    """The logits of the third word and the other one, which has the vector of the token."""
-    table_VD = vectors_VD()
-    table_VD[[token, other]] = table_VD[[other, token]]
-    return logits(part, [[third, other]], table=table_VD)
-
-
-def order(part: Part) -> None:
+def order(part: Part, **options: Any) -> None:
     """Without positions, the order of the words has no effect."""
-    require_same("depends-on-order", part, REVIEW, [REVIEW[0][::-1]], 1e-4)
+    y, z = (logits(part, review, **options) for review in (REVIEW, [REVIEW[0][::-1]]))
+    if not same(y, z, 1e-4):
+        raise mistake("depends-on-order", y, z)
 
 
 def positions(part: Part) -> None:
@@ -303,78 +241,7 @@ def positions(part: Part) -> None:
     encodings = [sinusoids, *filter(None, [part.own.get("positional_encoding")])]
     encoded = [names | {"pe": encode(8, VECTORS).to(table_VD.dtype)} for encode in encodings]
     if found := diagnose(part, TABLES["positions"], y_BC, encoded, "3 reviews of 4 words"):
-        is_named = found.args[0] != "wrong-positions" and not isinstance(found, NotChecked)
-        if is_named:
-            raise found
-        if same(y_BC, logits(part, tokens_BT.flip(1), positions="sinusoidal"), EXACT):
-            fix = TABLES["positions"].texts["change"]
-            raise mistake("positions-after-layers", y_BC[0], fix=fix)
-        if after_projection(part, tokens_BT):
-            raise NotChecked(POSITIONS_PROJECTED)
         raise found
-    if part.accepts("cls"):
-        with suppress(StudentError):  # CLS may not be written yet
-            both: dict[str, Any] = {"cls": True, "positions": "sinusoidal"}
-            if are_same(part, REVIEW, [REVIEW[0][::-1]], **both):
-                raise mistake("positions-lost-with-cls", logits(part, REVIEW, **both)[0])
-
-
-def after_projection(part: Part, tokens_BT: Tensor) -> bool:
-    """Whether sines and cosines are added once, to a tensor computed from the vectors."""
-    shape = tuple(tokens_BT.shape)
-    with_them = tensors(part, tokens_BT.tolist(), positions="sinusoidal")
-    without = [x for x in tensors(part, tokens_BT.tolist()) if x.shape[:2] == shape and x.ndim == 3]
-    for x_BTD in without:
-        if x_BTD.shape[2] % 2 == 0:
-            y_BTD = x_BTD + sinusoids(shape[1], x_BTD.shape[2]).to(x_BTD.dtype)
-            if any(same(z, y_BTD) for z in with_them):
-                return not same(x_BTD, vectors_VD()[tokens_BT])
-    return False
-
-
-def cls_trained(part: Part) -> None:
-    """CLS is a parameter that is trained."""
-    with_cls, without = net_of(part, cls=True), net_of(part)
-    given = inputs(part, 3, 3, 3, 3)
-    used, before = (rules.trained(part, net, *given) for net in (with_cls, without))
-    if not used - before:
-        raise mistake("cls-not-trained", count=len(used))
-
-
-def cls_read(part: Part) -> None:
-    """CLS is read at position 0 after the last layer."""
-    changed_VD = vectors_VD()
-    changed_VD[REVIEW[0][0]] = changed_VD[0]
-    ones = [logits(part, REVIEW, seed=seed, cls=True) for seed in SEEDS]
-    others = [logits(part, REVIEW, table=changed_VD, seed=seed, cls=True) for seed in SEEDS]
-    if all(same(*pair, EXACT) for pair in zip(ones, others, strict=True)):
-        raise mistake("cls-over-first-word", ones[0])
-    found = read(part, True, cls=True)
-    require_same("cls-not-read", part, REVIEW, [REVIEW[0][::-1]], 1e-4, cls=True)
-    if not found:
-        raise NotChecked(
-            "Where CLS is read was not checked: what the last Linear reads is not a result (B, T,"
-            " D) at some position."
-        )
-
-
-def cls_key(part: Part) -> None:
-    """Words attend to CLS, too."""
-    given = shaped(tensors(part, REVIEW, cls=True), 1, 4, VECTORS)
-    first = [x_1TD for x_1TD in given if same(x_1TD[0, 1:], vectors_VD()[REVIEW[0]])]
-    if not first:
-        raise NotChecked(
-            "Whether words attend to CLS was not checked: no module receives CLS and the vectors,"
-            " (B, T, D)."
-        )
-    table_VD = vectors_VD()
-    # the word 4 equals CLS: twice CLS and twice the word 2 have the mean of one of each
-    table_VD[4] = first[0][0, 0]
-    once, twice = (
-        logits(part, review, table=table_VD, cls=True)[0] for review in ([[2]], [[4, 2, 2]])
-    )
-    if not same(once, twice):
-        raise mistake("cls-masked", twice, once)
 
 
 # --- models under any name ------------------------------------------------------------------------
@@ -393,139 +260,45 @@ def padding(part: Part) -> None:
     raise mistake("depends-on-padding", y[1], z[1], text="", length=3, more=2)
 
 
-def vectors(part: Part) -> None:
-    """The vectors that the class is given have an effect on the logits."""
-    assert part.adapter is not None
-    asked = part.adapter.entry.make
-    if not any(asked.get(meant(k, asked) or "") == "vectors" for k in parameters_of(part.make)):
-        raise NotChecked("The class is given no vectors.")
-    results: list[Tensor] = []
-    for table_VD in (vectors_VD(), vectors_VD().flip(0)):
-        torch.default_generator.manual_seed(0)
-        net = student(part.adapter.build, part.make, part.sizes | IN_SHEETS, vectors=table_VD)
-        part.adapter.attach(net)
-        results.append(student(net.eval(), *inputs(part, 3, 3)).detach())
-    if same(results[0], results[1], EXACT):
-        raise mistake("vectors-not-used", results[0][0])
-
-
-def words(part: Part) -> None:
-    """Every word has an effect on the logits, whatever its id."""
-    for token in (1, 2, 3, VOCABULARY - 1):
-        before, after = (logits(part, [[7, one]])[0] for one in (token, (token + 6) % VOCABULARY))
-        if same(before, after, EXACT):
-            raise mistake("words-not-used", before, token=token)
-
-
 def added_positions(part: Part) -> None:
-    """The positions are added once to the vectors, for each word those of its place."""
-    net, (tokens_BT, lengths_B) = net_of(part), inputs(part, 4, 4, 4)
+    """The positions are added once, for each word those of its place."""
+    net, given = net_of(part), inputs(part, 4, 4, 4)
     named_so = [m for m in net.modules() if "pos" in type(m).__name__.lower()]
-    seen: list[tuple[Tensor, Tensor]] = []
+    seen: list[Tensor] = []
 
-    def note(module: nn.Module, given: tuple[Any, ...], y: object) -> None:
-        if module not in named_so or len(given) != 1 or not isinstance(y, Tensor):
-            return
-        if y.shape == getattr(given[0], "shape", None):
-            seen.append((given[0].detach(), y.detach()))
+    def note(module: nn.Module, x: tuple[Any, ...], y: Any) -> None:
+        is_sum = module in named_so and len(x) == 1 and isinstance(y, Tensor)
+        if is_sum and y.shape == getattr(x[0], "shape", None):
+            seen.append((y - x[0]).detach())
 
     with nn.modules.module.register_module_forward_hook(note):
-        made = record(part, net, tokens_BT, lengths_B)
+        student(net, *given)
     may_be_without = any(re.search("pos|pe(_|$)", k) for k in parameters_of(part.make))
     if named_so and not seen and not may_be_without:
         raise mistake("positions-not-used", name=type(named_so[0]).__name__)
     if len(seen) > 1:
         raise mistake("positions-added-often", count=len(seen))
-    vectors_BTD = vectors_VD()[tokens_BT]
-    for x_BTD, y_BTD in seen or sums(vectors_BTD, made):
-        if x_BTD.shape[:2] not in ((3, 4), (3, 5)):
-            x_BTD, y_BTD = x_BTD.transpose(0, 1), y_BTD.transpose(0, 1)
-        require_positions(part, x_BTD, y_BTD, is_module=bool(seen))
-        words_BTD = x_BTD[:, -4:]  # without CLS
-        if words_BTD.shape != vectors_BTD.shape:
-            raise NotChecked(POSITIONS_PROJECTED)
-        factor = float((words_BTD * vectors_BTD).sum() / vectors_BTD.square().sum())
-        if not same(words_BTD, factor * vectors_BTD) or abs(factor) < 1e-3:
-            y_BC, z_BC = (logits(part, one) for one in (tokens_BT, tokens_BT.flip(1)))
-            if same(y_BC, z_BC, EXACT):
-                fix = TABLES["positions"].texts["change"]
-                raise mistake("positions-after-layers", y_BC[0], fix=fix)
-            raise NotChecked(POSITIONS_PROJECTED)
-        if abs(factor - VECTORS**0.5) < 1e-3:
-            raise NotChecked(VECTORS_SCALED)
-        if abs(factor - 1) > 1e-3:
-            raise mistake("vectors-scaled", given=factor)
-        return
-    raise NotChecked("Positions were not checked: none are added to the vectors.")
-
-
-def sums(vectors_BTD: Tensor, made: list[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
-    """Pairs of a tensor with the vectors, or a multiple of them, and one that is its sum with the
-    same table, for each review or each word.
-    """
-    wide = [x for x in made if x.ndim == 3 and x.shape[2] == VECTORS]
-    wide = [x if len(x) == 3 else x.transpose(0, 1) for x in wide]
-    starts = [vectors_BTD, vectors_BTD * VECTORS**0.5]
-    starts += [x for x in wide if x.shape[1] == 5 and same(x[:, 1:], vectors_BTD)]
-    for x_BTD in starts:
-        for y_BTD in wide:
-            if y_BTD.shape == x_BTD.shape and not same(x_BTD, y_BTD):
-                pe_BTD = y_BTD - x_BTD
-                if same(pe_BTD[:1].expand_as(pe_BTD), pe_BTD):
-                    if not same(pe_BTD[:, :1].expand_as(pe_BTD), pe_BTD) or is_one(pe_BTD[0, 0]):
-                        yield x_BTD, y_BTD
-                elif same(pe_BTD[:, :1].expand_as(pe_BTD), pe_BTD):
-                    yield x_BTD, y_BTD
-
-
-def is_one(pe_D: Tensor) -> bool:
-    """Whether the numbers are sines and cosines in turn."""
-    squares = pe_D.unflatten(0, (-1, 2)).square().sum(-1)
-    return same(squares, torch.ones_like(squares))
-
-
-def require_positions(part: Part, x_BTD: Tensor, y_BTD: Tensor, is_module: bool) -> None:
-    """Raises Mistake if what is added to the words is not that of their places.
-
-    is_module: whether a class of the file adds it, which is checked by itself.
-    """
-    pe_BTD = y_BTD - x_BTD
+    if not seen:
+        raise NotChecked("Positions were not checked: no module adds them.")
+    pe_BTD = seen[0] if len(seen[0]) == 3 else seen[0].transpose(0, 1)
     of_reviews = same(pe_BTD[:1].expand_as(pe_BTD), pe_BTD)
-    of_places = same(pe_BTD[:, :1].expand_as(pe_BTD), pe_BTD)
-    if of_places and not of_reviews:
+    if same(pe_BTD[:, :1].expand_as(pe_BTD), pe_BTD) and not of_reviews:
         raise mistake("positions-of-reviews", pe_BTD[0, 0], pe_BTD[1, 0])
-    if of_places and not is_module:
-        raise mistake("same-position-in-model", pe_BTD[0, 0])
-    if not is_module:
-        names = {"x": x_BTD, "length": x_BTD.shape[1], "width": x_BTD.shape[2]}
-        text = "3 reviews of 4 words"
-        found = diagnose(part, TABLES["PositionalEncoding"], y_BTD, [names], text)
-        if found and (isinstance(found, NotChecked) or found.args[0] == "wrong-positions"):
-            raise NotChecked("Differs from the sheet: positions are not sinusoidal.")
-        if found:
-            raise found
 
 
-GRADIENTS_NEED = ("logits", "repeatable", "input-unchanged", "layers", "registered")
 CLASSIFIER = [
     *rules.FIRST,
     Rule("logits", returns_logits, ("repeatable",)),
     Rule("frozen-vectors", frozen_vectors),
     Rule("ids", ids, ("repeatable", "frozen-vectors")),
-    Rule("mean", mean, ("ids", "repeatable")),
+    Rule("mean", mean_or_cls, ("ids", "repeatable")),
     Rule("order", order, ("ids", "repeatable", "mean")),
     Rule("layers", layers),
     Rule("registered", rules.registered),
-    Rule("gradients", rules.gradients, GRADIENTS_NEED),
+    Rule("gradients", rules.gradients, ("logits", "repeatable", "layers", "registered", "mean")),
     Rule("positions", positions, ("repeatable", "order", "gradients"), option="positions"),
-    Rule("cls-trained", cls_trained, ("repeatable", "ids", "gradients"), option="cls"),
-    Rule("cls-read", cls_read, ("repeatable", "order", "gradients", "cls-trained"), option="cls"),
-    Rule("cls-key", cls_key, ("cls-read",), option="cls"),
-    Rule(
-        "batch",
-        rules.batch,
-        ("ids", "repeatable", "mean", "order", "positions", "cls-trained", "cls-read"),
-    ),
+    Rule("cls", cls, ("repeatable", "order", "gradients"), option="cls"),
+    Rule("batch", rules.batch, ("ids", "repeatable", "mean", "order", "positions", "cls")),
     Rule("finite", rules.finite, ("batch", "input-unchanged")),
 ]
 MODEL = [
@@ -533,8 +306,6 @@ MODEL = [
     Rule("logits", returns_logits, ("repeatable",)),
     Rule("padding", padding, ("repeatable",)),
     Rule("mean", mean_or_cls, ("repeatable", "padding")),
-    Rule("vectors", vectors, ("repeatable", "padding")),
-    Rule("words", words, ("repeatable", "logits", "padding", "mean")),
     Rule("layers", layers),
     Rule("registered", rules.registered),
     Rule("gradients", rules.gradients, ("logits", "layers", "registered", "padding", "mean")),

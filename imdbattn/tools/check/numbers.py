@@ -74,11 +74,6 @@ def mistake(finding: str, *tensors: Tensor, **values: object) -> Mistake:
     return Mistake(*describe(finding, *numbers, **values))
 
 
-def named(finding: str, texts: str, *tensors: Tensor, **values: object) -> Mistake:
-    """As mistake, with the texts of another finding."""
-    return Mistake(finding, *mistake(texts, *tensors, **values).args[1:])
-
-
 def mask(*lengths: int, size: int | None = None) -> Tensor:
     """(B, T) bool, True on the words."""
     return torch.arange(size or max(lengths)) < torch.tensor(lengths)[:, None]

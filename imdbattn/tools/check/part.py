@@ -1,6 +1,7 @@
 """The student's part: what kind it is, its arguments, how it is made, and calls of it."""
 
 import inspect
+import math
 import re
 import zlib
 from collections.abc import Callable, Iterator
@@ -13,8 +14,7 @@ from torch.utils._pytree import tree_leaves
 
 from imdbattn.tools.check.adapter import Adapter
 from imdbattn.tools.check.numbers import Mistake, NotChecked, StudentError, mask, mistake, normal
-from imdbattn.tools.check.sheets import meant, parameters_of
-from imdbattn.tools.check.tables import SIGNATURES, TABLES, Table, change_for
+from imdbattn.tools.check.tables import SIGNATURES, TABLES, Table
 
 if TYPE_CHECKING:
     from imdbattn.tools.check.formulas import Comparison
@@ -23,6 +23,7 @@ WIDTH, HEADS, HIDDEN, QUERY_WIDTH = 8, 2, 10, 6
 # of a model: words, the width of their vectors, and classes
 VOCABULARY, VECTORS, CLASSES = 37, 16, 3
 SIZES = {"1": 1, "D": WIDTH, "E": QUERY_WIDTH, "C": CLASSES, "F": 7}
+SIZES |= {"L": 2, "S": 4, "V": VOCABULARY}  # of a decoder: layers, steps, and words
 NAMES = {"width": WIDTH, "heads": HEADS, "hidden": HIDDEN, "vocabulary": VOCABULARY}
 NAMES |= {"classes": CLASSES, "query_width": QUERY_WIDTH, "key_width": WIDTH}
 IN_SHEETS = NAMES | dict.fromkeys(("query_width", "key_width", "value_width"), WIDTH)
@@ -47,11 +48,11 @@ class Kind:
     The subclasses are in kinds.py.
     """
 
-    inner = ""  # another table of mistakes/ whose advice holds, too
     gain = 1.0  # of the random parameters
     returns_weights = False  # (result, weights) is a result, too
     also_called: tuple[str, ...] = ()  # names in --points and --require
     is_model = False  # it is called with tokens
+    before: tuple[str, ...] = ()  # of a decoder: findings, if what comes before it has no effect
     spent: tuple[str, ...] = ()  # arguments that may be changed: a caller does not need them again
     variants: tuple[dict[str, Any], ...] = ({},)  # combinations of options
 
@@ -66,8 +67,10 @@ class Kind:
         """The results of the part, beside those of the formula."""
         raise NotImplementedError
 
-    def require_properties(self, part: "Part") -> None:
-        """Raises Mistake for what is wrong with a part that could not be compared."""
+    def attach(self, part: "Part", module: Any) -> None:
+        """Lets a module that a sheet describes be called as this kind."""
+        assert part.adapter is not None
+        part.adapter.attach(module)
 
     def make(self, part: "Part", vectors_VD: Tensor, options: dict[str, Any]) -> Any:
         """The module, without a sheet."""
@@ -95,10 +98,6 @@ class Part:
         self.compared: dict[torch.dtype, Comparison] = {}  # by the default type
         self.own = getattr(make, "__globals__", {}) if own is None else own
         self.signature = kind.signature
-        forward = getattr(make, "forward", None)
-        given = [*inspect.signature(forward).parameters][1:] if forward and not adapter else []
-        if name == "MultiHeadAttention" and given and (len(given) < 3 or "mask" in given[1]):
-            self.signature = SIGNATURES["MultiHeadSelfAttention"].replace("SelfAtt", "Att")
         start, _, call = self.signature.partition(": ")
         # names of arguments; of a class
         self.made_with = re.findall(r"\w+", start)[1:] if "(" in start else None
@@ -140,27 +139,14 @@ class Part:
     def is_masked(self) -> bool:
         return not self.adapter or self.adapter.masked
 
-    def name_of(self, argument: str) -> str:
-        """The solution's own name of an argument, or the documented one if it is given by order."""
-        if not self.adapter:
-            return argument
-        wanted = self.adapter.way.arguments
-        called = getattr(self.make, self.adapter.entry.method or "forward", self.make)
-        for name in parameters_of(called):
-            if re.search(rf"\b{argument}\b", wanted.get(meant(name, wanted) or "", "")):
-                return name
-        return argument
-
     def change(self, finding: str, table: Table | None = None) -> str:
-        """What to change for a finding, also in the words of the sheet.
+        """What to change for a finding: what its section says for it, or else for the whole part.
 
         table: the section with the finding; by default that of the part.
         """
+        texts = (table or TABLES[self.kind.name]).texts
         sheets = self.adapter.entry.change if self.adapter else ""
-        table = table or TABLES[self.kind.name]
-        if finding not in table.texts and self.kind.inner:
-            table = TABLES[self.kind.inner]
-        return change_for(table, finding, sheets)
+        return texts.get(finding) or sheets or texts.get("change", "")
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -169,7 +155,7 @@ class Part:
             return SIZES
         if self.adapter.entry.sizes and not self.adapter.sizes:
             student(self.adapter.build, self.make, SIZES | IN_SHEETS, vectors=vectors_VD())
-        return SIZES | self.adapter.sizes | self.adapter.widths
+        return SIZES | self.adapter.sizes
 
     def lengths(self, *lengths: int) -> tuple[int, ...]:
         """These lengths, or the longest for all if the part has no mask."""
@@ -211,9 +197,9 @@ def inputs(part: Part, *lengths: int, seed: int = 0) -> list[Tensor]:
             made.append(mask(*lengths).view(shape))
         elif name.endswith("lengths"):
             made.append(torch.tensor(lengths))
-        elif name == "tokens":
-            words = torch.arange(len(lengths) * max(lengths)) * 5 + 3 + seed
-            made.append((words % VOCABULARY).view(shape))
+        elif name in ("tokens", "target"):
+            words = torch.arange(math.prod(shape)) * 5 + 3 + seed
+            made.append((words % sizes["V"]).view(shape))
         else:
             made.append(normal(*shape, seed=seed + 100 * place))
     return made
@@ -236,10 +222,8 @@ def net_of(part: Part, vectors: Tensor | None = None, seed: int = 0, **options: 
     if not isinstance(module, nn.Module):
         raise mistake("not-a-module", type=type(module).__name__)
     if adapter:
-        adapter.attach(module)
+        part.kind.attach(part, module)
     if any(nn.parameter.is_lazy(parameter) for parameter in module.parameters()):
-        if not part.arguments[:-1] or part.kind.name == "Decoder":
-            return module.eval()
         call(part, module, *inputs(part, 1))
         unused = [k for k, p in module.named_parameters() if nn.parameter.is_lazy(p)]
         if unused:

@@ -1,39 +1,24 @@
-"""The check of all parts of a file."""
+"""Finds the parts of a file by what it defines, and checks them."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import torch
+
 import imdbattn.tools.check.source as source
 from imdbattn.errors import UserError
-from imdbattn.tools.check.extra import EXTRA
-from imdbattn.tools.check.in_file import (
-    find,
-    model_entry,
-    names_of,
-    parts_of,
-    sheet_of,
-    similar,
-    unmatched,
-    uses,
-)
 from imdbattn.tools.check.kinds import KINDS
-from imdbattn.tools.check.part import Own, Part, Rule
+from imdbattn.tools.check.part import Own, Part
 from imdbattn.tools.check.report import Message, Result, result_of
 from imdbattn.tools.check.running import finding_of, run
-from imdbattn.tools.check.settling import notes, settle
-from imdbattn.tools.check.sheets import Sheet, choose, load
+from imdbattn.tools.check.settling import as_kind, notes, settle
+from imdbattn.tools.check.sheets import Sheet, choose, load, matches
 from imdbattn.tools.check.tables import PARTS
 
 
-def rules_of(part: Part) -> list[Rule]:
-    """The rules of a part, with those that its sheet adds."""
-    also = part.adapter.entry.also if part.adapter else ()
-    return part.kind.rules() + [EXTRA[name] for name in also]
-
-
 def check(file: str, names: Mapping[str, str], sheet: str | None = None) -> Iterator[Message]:
-    """Messages: {"parts": names of their checks, "near": names that other parts may have}, and
-    those of running.run. sheet: its name; None for the one that the names in the file belong to.
+    """Messages: {"parts": names of their checks}, and those of running.run. sheet: its name; None
+    for the one that the names in the file belong to.
 
     Last comes {"done": True}, or {"error": message} for a UserError.
     """
@@ -49,11 +34,7 @@ def check(file: str, names: Mapping[str, str], sheet: str | None = None) -> Iter
         yield {"result": result_of("file", "import", False, *finding_of(error, "file", file))}
         yield {"done": True}
         return
-    yield {"near": {} if page else similar(own, parts, names)}
     yield from check_parts(parts, page, own)
-    if page and (entry := model_entry(page)):
-        for name, reason in unmatched(parts, own, entry, file):
-            yield {"result": result_of(name, "sheet", None, None, f"It was not checked: {reason}.")}
     yield {"done": True}
 
 
@@ -77,7 +58,7 @@ def check_objects(things: Own, sheet: str | None = None) -> Iterator[Message]:
 
 def check_parts(parts: list[Part], page: Sheet | None, own: Own) -> Iterator[Message]:
     """The messages of these parts. own: the names of the file."""
-    checks = {part.name: [rule.name for rule in rules_of(part)] for part in parts}
+    checks = {part.name: [rule.name for rule in part.kind.rules()] for part in parts}
     yield {"parts": checks}
     if page:
         yield {"sheet": page.title, "expected": list({**dict.fromkeys(names_of(page)), **checks})}
@@ -89,12 +70,12 @@ def check_parts(parts: list[Part], page: Sheet | None, own: Own) -> Iterator[Mes
         if part.adapter:
             yield {"doing": [part.name, "shape"]}
             part = parts[number] = settle(part)
-            checks[part.name] = [rule.name for rule in rules_of(part)]
+            checks[part.name] = [rule.name for rule in part.kind.rules()]
             yield {"parts": checks, "labels": {part.name: labels_of(part, page) for part in parts}}
             for note in notes(part):
                 yield {"result": result_of(part.name, "sheet", None, None, note)}
         uses_wrong, is_wrong = uses(part.make, wrong, own), False
-        for message in run(rules_of(part), part):
+        for message in run(part.kind.rules(), part):
             if message.get("result", {}).get("held") is False:
                 is_wrong = True
                 message = {"result": blocked(message["result"])} if uses_wrong else message
@@ -119,3 +100,88 @@ def blocked(result: Result) -> Result:
         return result
     reason = "Not checked before the part that it uses is corrected."
     return result_of(result["part"], result["check"], None, "blocked", reason)
+
+
+# --- what a file has ------------------------------------------------------------------------------
+
+
+def sheet_of(own: Own, names: Mapping[str, str], sheet: str | None) -> Sheet | None:
+    """The sheet of this name, or the one that the file is recognized as."""
+    if sheet:
+        return load(sheet)
+    if names and not set(names) - set(PARTS):
+        return None
+    plain = {part: own.get(names.get(part, part)) for part in PARTS}
+    return choose(own, {part: thing for part, thing in plain.items() if callable(thing)})
+
+
+def parts_of(
+    sheet: Sheet, own: Own, file: str, names: Mapping[str, str], anywhere: bool = False
+) -> list[Part]:
+    """The parts of the sheet that the file has. Raises UserError if there is none."""
+    named = {part: required(own, part, name, file) for part, name in names.items()}
+    parts: dict[str, Part] = {}
+    for entry, name, thing in matches(sheet, named | own, anywhere):
+        shown = name if entry.any_name or entry.name in parts else entry.name
+        if shown not in parts:
+            parts[shown] = as_kind(shown, thing, entry, KINDS[entry.kinds[0]], file, own)
+    if not parts:
+        known = ", ".join(names_of(sheet))
+        raise UserError(f"{file or 'it'} has none of {known}: --stub {sheet.name} prints them")
+    return list(parts.values())
+
+
+def required(own: Own, part: str, name: str, file: str) -> Any:
+    """The class or function that --name gives for a part. Raises UserError if there is none."""
+    if not callable(own.get(name)):
+        raise UserError(f"--name {part}={name}: {file} has no class or function {name}")
+    return own[name]
+
+
+def find(own: Own, file: str, names: Mapping[str, str]) -> list[Part]:
+    """The parts in the order of PARTS. Raises UserError if one of the names, or every part, is
+    missing.
+    """
+    named = {part: required(own, part, name, file) for part, name in names.items()}
+    makes: dict[str, Any] = {}
+    for part in PARTS:
+        make = named.get(part, own.get(part))
+        is_torchs = str(getattr(make, "__module__", "")).startswith("torch")
+        is_scripted = isinstance(make, torch.jit.ScriptFunction)
+        if callable(make) and (part in names or is_scripted or not is_torchs):
+            makes[part] = make
+    if not makes:
+        raise UserError(
+            f"{file} has none of {', '.join(PARTS)}: --stub prints a file with all of them"
+        )
+    return [Part(name, make, KINDS[name], file, own) for name, make in makes.items()]
+
+
+def names_in(thing: Any) -> set[str]:
+    """The names that a function, or the methods of a class, use."""
+    functions = vars(thing).values() if isinstance(thing, type) else [thing]
+    codes = [getattr(one, "__code__", None) for one in functions]
+    return set().union(*(source.loaded(code) for code in codes if code))
+
+
+def uses(thing: Any, others: list[Any], own: Own) -> bool:
+    """Whether a class or function of the file is one of the others, or uses it, also through
+    others of the file.
+    """
+    seen: list[Any] = []
+    left = [thing]
+    while left:
+        one = left.pop()
+        if any(one is other for other in others):
+            return True
+        if str(getattr(one, "__module__", "")).startswith("torch") or one in seen:
+            continue
+        seen.append(one)
+        left += getattr(one, "__bases__", ())
+        left += [own[name] for name in names_in(one) if callable(own.get(name))]
+    return False
+
+
+def names_of(sheet: Sheet) -> list[str]:
+    """The parts of a sheet that a report lists as absent: those with names of their own."""
+    return [entry.name for entry in sheet.entries if not (entry.any_name or entry.optional)]

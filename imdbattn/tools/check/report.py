@@ -8,15 +8,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
-from xml.etree import ElementTree
 
 from imdbattn.tools.check.tables import PARTS
 
 WIDTH = 100
 Result = dict[str, Any]
 Message = dict[str, Any]  # of a check: see parts.check
-# of a part without findings; True: its results could not be compared
-HELD = {False: "All checks hold.", True: "The checks hold, but the results were not compared."}
 
 # Checks that may fail in a part that computes the right function of reviews with words.
 SAME_FUNCTION = ("input-unchanged", "registered", "finite", "gradients")
@@ -49,8 +46,6 @@ class Outcome:
     parts: dict[str, list[str]] = field(default_factory=dict)
     # parts of the file -> further names: of the sheet, of its stub, of the kind of part
     labels: dict[str, list[str]] = field(default_factory=dict)
-    # parts that are missing -> names in the file that may be meant
-    near: dict[str, str] = field(default_factory=dict)
     results: list[Result] = field(default_factory=list)
     sheet: str = ""  # its title; "" for the parts of --stub
     expected: list[str] = field(default_factory=lambda: list(PARTS))  # the parts of the sheet
@@ -74,7 +69,7 @@ class Outcome:
         """
         for part in parts if self.parts else ():
             if not self.called(part):
-                sentence = f"{part} is not in the file.{self.hint(part)}"
+                sentence = f"{part} is not in the file."
                 self.results.append(result_of(part, "present", False, "missing", sentence))
 
     def called(self, name: str) -> list[str]:
@@ -82,11 +77,6 @@ class Outcome:
         if name in self.parts:
             return [name]
         return [part for part in self.parts if name in self.labels.get(part, ())]
-
-    def hint(self, part: str) -> str:
-        if part not in self.near:
-            return ""
-        return f" {self.near[part]} may be meant: --name {part}={self.near[part]}."
 
     def of(self, held: bool | None) -> list[Result]:
         """The checks that hold (True), that do not (False), or that were not made (None)."""
@@ -196,7 +186,7 @@ def as_text(outcome: Outcome) -> str:
     absent = [part for part in outcome.expected if part not in outcome.parts]
     notes += [f"Checked as: {outcome.sheet}."] if outcome.sheet else []
     if absent and outcome.parts and outcome.file:
-        notes.append(f"Not in the file: {', '.join(absent)}.{''.join(map(outcome.hint, absent))}")
+        notes.append(f"Not in the file: {', '.join(absent)}.")
     notes += [f"The file printed: {outcome.printed[-300:]}"] if outcome.printed else []
     end = [*(wrapped("note   ", note) for note in dict.fromkeys(notes)), outcome.summary]
     return "\n\n".join(filter(None, [*blocks, "\n".join(end)]))
@@ -237,37 +227,13 @@ def as_gradescope(outcomes: list[Outcome]) -> str:
             test |= {
                 "score": value,
                 "status": "failed" if text else "passed",
-                "output": text or HELD[bool(parts & {*outcome.uncompared})],
+                "output": text or "All checks hold.",
             }
         tests.append(test)
     text = outcome.error or as_text(outcome)
     return json.dumps(
         {"score": outcome.total, "output": text, "visibility": "visible", "tests": tests}, indent=1
     )
-
-
-def as_junit(outcomes: list[Outcome]) -> str:
-    root = ElementTree.Element("testsuites")
-    for outcome in outcomes:
-        suite = ElementTree.SubElement(root, "testsuite", name=outcome.file)
-        failed = (
-            [result_of("file", "read", None, "not-checked", outcome.error)] if outcome.error else []
-        )
-        for r in [*failed, *outcome.results]:
-            case = ElementTree.SubElement(suite, "testcase", classname=r["part"], name=r["check"])
-            if not r["held"]:
-                tag = "error" if r["finding"] == "not-checked" else "skipped"
-                tag = "failure" if r["held"] is False else tag
-                text = explained(r) if tag == "failure" else r["sentence"]
-                ElementTree.SubElement(case, tag, message=text.partition("\n")[0]).text = text
-        for name, tag in (
-            ("tests", "testcase"),
-            ("failures", "failure"),
-            ("errors", "error"),
-            ("skipped", "skipped"),
-        ):
-            suite.set(name, str(len([*suite.iter(tag)])))
-    return ElementTree.tostring(root, "unicode", xml_declaration=True)
 
 
 def as_csv(outcomes: list[Outcome]) -> str:
@@ -288,6 +254,5 @@ FORMATS: dict[str, Callable[[list[Outcome]], str]] = {
     "text": lambda outcomes: "\n\n".join(outcome.error or as_text(outcome) for outcome in outcomes),
     "json": as_json,
     "gradescope": as_gradescope,
-    "junit": as_junit,
     "csv": as_csv,
 }

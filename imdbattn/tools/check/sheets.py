@@ -18,18 +18,11 @@ except ImportError:
     from yaml import SafeLoader
 import yaml
 
-from imdbattn.errors import UserError
+from imdbattn.errors import UserError, in_line
 from imdbattn.tools.check.tables import SIGNATURES
 
 FOLDER = Path(__file__).parent / "sheets"
 OWN = sorted(file.stem for file in FOLDER.glob("*.yaml"))
-KEYS = {
-    *("names", "kind", "signature", "make", "calls", "method", "sizes", "needs"),
-    *("unless", "masked", "change", "stub", "any_name", "also", "optional", "without_words"),
-    *("attributes", "free", "other_pooling"),
-}
-
-NOTE_OR_WRONG = ("note", "wrong")
 
 
 @dataclass
@@ -41,7 +34,6 @@ class Way:
     arguments: dict[str, str]
     says: str = ""  # what is noted if this is the way of the solution
     result: str = "y"  # the part's result, from that of the call
-    if_raises: str = ""  # "true": only if the solution raises exceptions in all other ways
 
     @property
     def masks(self) -> list[str]:
@@ -67,21 +59,17 @@ class Entry:
     name: str
     names: list[str]  # patterns of the names that it may have
     kinds: list[str]
-    signature: str
     ways: list[Way]
-    make: dict[str, str] = field(default_factory=dict)
+    signature: str = ""
+    make: dict[str, Any] = field(default_factory=dict)
     method: str = ""  # which is called instead of forward
-    sizes: dict[str, str] = field(default_factory=dict)
+    sizes: dict[str, Any] = field(default_factory=dict)
     needs: list[str] = field(default_factory=list)  # patterns; one argument must match
     unless: list[str] = field(default_factory=list)  # patterns; no argument may match
     free: bool = False  # a class that has other arguments is not checked, and not wrong
-    attributes: str = ""  # a pattern of the names that __init__ uses, side by side
     masked: bool = True
     any_name: bool = False  # the name does not show that the sheet is meant
-    also: list[str] = field(default_factory=list)  # further rules, of parts.EXTRA
     optional: bool = False  # it is not listed as absent
-    without_words: str = "note"  # nan for a review without words: note or wrong
-    other_pooling: str = "note"  # the largest of the words instead of their mean: note or wrong
     change: str = ""
     stub: str = ""
 
@@ -93,38 +81,21 @@ class Entry:
             return False
         if not self.method and isinstance(thing, type) != bool(self.make or self.is_module):
             return False
-        if self.any_name and isinstance(thing, type) and not hasattr(thing, "forward"):
+        if self.any_name and isinstance(thing, type) and not self.can_be_called(thing):
             return False
-        if self.attributes:
-            start = getattr(getattr(thing, "__init__", None), "__code__", None)
-            used = " ".join(start.co_names) if start else ""
-            if not re.fullmatch(self.attributes, used):
-                return False
         given = parameters_of(thing)
         if self.needs and not any(meant(name, self.needs) for name in given):
             return False
-        if any(meant(name, self.unless) for name in given):
-            return False
-        if self.any_name and self.free and self.needs_more_than_it_is_given(thing):
-            return False
-        asked = [self.make.get(meant(name, self.make) or "") for name in given]
-        is_unsure = self.any_name and self.free and (self.needs or "settings" in asked)
-        return not is_unsure or self.can_be_called(thing)
-
-    def needs_more_than_it_is_given(self, thing: Any) -> bool:
-        """Whether the class is called with more arguments than in each of the ways."""
-        forward = getattr(thing, "forward", None)
-        count = len(unknown(forward, ())) if forward else 0
-        return count > max(len(way.arguments) for way in self.ways)
+        return not any(meant(name, self.unless) for name in given)
 
     def can_be_called(self, thing: Any) -> bool:
-        """Whether the class is called with a mask or lengths, and with as many arguments."""
-        called = parameters_of(thing.forward) if hasattr(thing, "forward") else {}
-        for way in self.ways:
-            is_masked = any(meant(name, way.masks) for name in called)
-            if is_masked and len(called) >= len(way.arguments):
-                return True
-        return False
+        """Whether a class is called with as many arguments as in one of the ways; a mask may be
+        absent.
+        """
+        if (forward := getattr(thing, "forward", None)) is None:
+            return False
+        least, most = len(unknown(forward, ())), len(parameters_of(forward))
+        return any(least <= len(way.arguments) <= most + 1 for way in self.ways)
 
     @property
     def stub_names(self) -> list[str]:
@@ -148,8 +119,7 @@ class Entry:
     def agreement(self, thing: Any) -> int:
         """The number of the arguments of the class or function whose names are the sheet's."""
         known = [*self.make, *(key for way in self.ways for key in way.arguments)]
-        called = getattr(thing, self.method or "forward", None) if isinstance(thing, type) else None
-        given = {*parameters_of(thing), *(parameters_of(called) if called else ())}
+        given = arguments_named(thing, self.method or "forward")
         return sum(meant(name, known) is not None for name in given)
 
 
@@ -203,47 +173,29 @@ def entry_of(sheet: str, part: str, keys: Any) -> Entry:
     where = f"{sheet}: {part}"
     if not isinstance(keys, dict) or not {"kind", "calls"} <= keys.keys():
         raise UserError(f"{where} needs kind and calls")
-    if unknown := sorted(keys.keys() - KEYS):
-        raise UserError(f"{where} has the key {unknown[0]!r}, which is none of {sorted(KEYS)}")
-    for key in ("names", "needs", "unless", "also"):  # one pattern, or a list of them
-        if isinstance(keys.get(key), str):
-            keys = keys | {key: [keys[key]]}
-    for key in ("make", "sizes"):
-        if not isinstance(keys.get(key) or {}, dict):
-            raise UserError(f"{where}: {key} is names with what is given for them")
-    kinds = keys["kind"] if isinstance(keys["kind"], list) else [keys["kind"]]
+    kinds, calls, patterns = as_list(keys["kind"]), as_list(keys["calls"]), [*keys.get("make", {})]
     if wrong := [kind for kind in kinds if kind not in SIGNATURES]:
         raise UserError(f"{where}: there is no kind {wrong[0]!r}; {', '.join(SIGNATURES)}")
-    calls = keys["calls"] if isinstance(keys["calls"], list) else [keys["calls"]]
-    ways = []
-    for call in calls:
-        if not isinstance(call, dict):
-            raise UserError(f"{where}: calls are names of arguments with what is given for them")
-        known = ("says", "result", "if_raises")
-        arguments = {k: str(v) for k, v in call.items() if k not in known}
-        ways.append(Way(arguments, **{k: str(v) for k, v in call.items() if k in known}))
-    for key in ("without_words", "other_pooling"):
-        if keys.get(key, "note") not in NOTE_OR_WRONG:
-            raise UserError(f"{where}: {key} is one of {', '.join(NOTE_OR_WRONG)}")
-    patterns = [*keys.get("names", ()), *keys.get("needs", ()), *keys.get("unless", ())]
-    patterns += [*(keys.get("make") or ()), keys.get("attributes", "")]
-    for way in ways:
-        patterns += [*way.arguments]
-    for pattern in patterns:
-        require_pattern(where, str(pattern))
-    others = {k: v for k, v in keys.items() if k not in ("kind", "calls", "names", "signature")}
-    for key in ("make", "sizes"):
-        others[key] = {k: str(v) for k, v in (others.get(key) or {}).items()}
-    signature = keys.get("signature", part)
-    return Entry(part, keys.get("names", [re.escape(part)]), kinds, signature, ways, **others)
-
-
-def require_pattern(where: str, pattern: str) -> None:
-    """Raises UserError unless it is a regular expression."""
+    others = {key: value for key, value in keys.items() if key not in ("kind", "calls")}
+    for key in ("names", "needs", "unless"):
+        others[key] = as_list(keys.get(key, [re.escape(part)] if key == "names" else []))
+        patterns += others[key]
     try:
-        re.compile(pattern)
-    except re.error as error:
-        raise UserError(f"{where}: {pattern!r} is no regular expression: {error}") from error
+        for pattern in patterns:
+            re.compile(pattern)
+        return Entry(part, kinds=kinds, ways=[way_of(call) for call in calls], **others)
+    except (AttributeError, TypeError, re.error) as error:
+        raise UserError(f"{where}: {in_line(error)}") from error
+
+
+def as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def way_of(call: dict[str, Any]) -> Way:
+    known = ("says", "result")
+    arguments = {k: str(v) for k, v in call.items() if k not in known}
+    return Way(arguments, **{k: str(v) for k, v in call.items() if k in known})
 
 
 def stub_of(sheet: Sheet) -> str:
@@ -257,56 +209,43 @@ def choose(
 ) -> Sheet | None:
     """The sheet that most names of the file belong to; None for the parts of --stub.
 
-    A class that is recognized by its arguments counts as one with a name. plain: the parts of
-    --stub that the file has. Of equal numbers, the names of arguments decide. anywhere: as for
-    matches.
+    plain: the parts of --stub that the file has. Of equal numbers, the names of arguments decide.
+    anywhere: as for matches.
     """
     plain = {part: thing for part, thing in plain.items() if may_be_plain(part, thing)}
-    # A function with the name of a part makes one of the other classes.
-    is_made = any(part[0].isupper() and not isinstance(plain[part], type) for part in plain)
-    best, best_rank = None, (len(plain), 0)
-    if plain:
-        names = " ".join(SIGNATURES[part] for part in plain)
-        known = set(re.findall(r"\w+", names))
-        best_rank = (len(plain), sum(agreement(thing, known) for thing in plain.values()))
+    known = " ".join(SIGNATURES[part] for part in plain)
+    agreed = sum(len(set(re.findall(r"\w+", known)) & arguments_named(t)) for t in plain.values())
+    best, best_rank = None, (len(plain), agreed)
     fallback = None
     for own_name in OWN:
         sheet = load(own_name)
         found = matches(sheet, own, anywhere)
-        sure = [
-            (one, thing)
-            for one, name, thing in found
-            if not one.any_name
-            or (name not in plain and (one.needs or (not is_made and one.can_be_called(thing))))
-        ]
-        named = {entry.name: thing for entry, thing in sure}
-        agreed = sum(entry.agreement(thing) for entry, thing in sure)
-        if named and (len(named), agreed) > best_rank:
-            best, best_rank = sheet, (len(named), agreed)
+        sure = {
+            entry.name: (entry, thing)
+            for entry, name, thing in found
+            if not entry.any_name or (entry.needs and name not in plain)
+        }
+        rank = len(sure), sum(entry.agreement(thing) for entry, thing in sure.values())
+        if sure and rank > best_rank:
+            best, best_rank = sheet, rank
         if found and fallback is None:
             fallback = sheet
     return best if best or plain else fallback
 
 
 def may_be_plain(part: str, thing: Any) -> bool:
-    """Whether a class with the name of a part of --stub may be made and called as that part."""
-    signature = SIGNATURES[part]
-    if not isinstance(thing, type):
-        return True
-    made = re.findall(r"\w+", signature.partition(": ")[0])[1:]
-    called = parameters_of(thing.forward) if hasattr(thing, "forward") else {}
-    is_masked = any(re.search("mask|pad", name) for name in called)
-    has_lengths = any("len" in name for name in called)
-    asks = "mask" in signature, "lengths" in signature
-    if is_masked != has_lengths and asks[0] != asks[1] and is_masked != asks[0]:
-        return False
-    return len(unknown(thing, ())) <= len(made)
+    """Whether it is not called with lengths instead of a mask, or the other way round."""
+    names = " ".join(arguments_named(thing))
+    given, asked = (
+        {word for word in ("len", "mask") if word in x} for x in (names, SIGNATURES[part])
+    )
+    return len(given) != 1 or not asked or bool(given & asked)
 
 
-def agreement(thing: Any, known: set[str]) -> int:
-    called = getattr(thing, "forward", None) if isinstance(thing, type) else None
-    given = {*parameters_of(thing), *(parameters_of(called) if called else ())}
-    return len(known & given)
+def arguments_named(thing: Any, method: str = "forward") -> set[str]:
+    """The names of the arguments of a class, of its method, or of a function."""
+    called = getattr(thing, method, None) if isinstance(thing, type) else None
+    return {*parameters_of(thing), *(parameters_of(called) if called else ())}
 
 
 def matches(sheet: Sheet, own: Mapping[str, Any], anywhere: bool = False) -> list[Match]:
@@ -353,12 +292,7 @@ def unknown_among(given: Mapping[str, inspect.Parameter], wanted: Iterable[str])
     return [name for name in required if meant(name, wanted) is None]
 
 
-def can_be_called(called: Callable[..., object], way: Way) -> bool:
-    """Whether the function can be called with these arguments in their order."""
-    return len(parameters_of(called)) >= len(way.arguments) >= len(unknown(called, ()))
-
-
-def evaluate(expression: str, names: Mapping[str, Any]) -> Any:
+def evaluate(expression: object, names: Mapping[str, Any]) -> Any:
     import torch
 
-    return eval(expression, {"torch": torch, "inf": float("inf")} | dict(names))
+    return eval(str(expression), {"torch": torch, "inf": float("inf")} | dict(names))

@@ -61,17 +61,6 @@ SIGNATURES = PARTS | TABLES["kinds"].texts  # and those that only sheets ask for
 FINDINGS = read_findings()
 
 
-def change_for(table: Table, finding: str, sheets: str = "") -> str:
-    """What to change for this finding: what the section says for it, and then for the whole part.
-
-    sheets: what the sheet says for the part, instead of the section's own text.
-    """
-    advice = table.texts.get(finding, "")
-    if advice and sheets:
-        return f"{advice} As a whole: {sheets}"
-    return advice or sheets or table.texts.get("change", "")
-
-
 def describe(finding: str, *numbers: str, **values: object) -> list[str]:
     """The finding, and its sentence, example and what to change, of findings.txt."""
     return [finding, *(text.format(*numbers, **values) for text in FINDINGS[finding])]

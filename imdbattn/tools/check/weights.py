@@ -33,12 +33,6 @@ class Linear:
     def inputs(self) -> int:
         return self.weight_MD.shape[1]
 
-    def columns(self, *columns: slice) -> "list[Linear]":
-        """The function of each group of its inputs; the bias belongs to the first one."""
-        cut = [self.weight_MD[:, one] for one in columns]
-        biases = [self.bias_M, *(torch.zeros_like(self.bias_M) for _ in cut[1:])]
-        return [Linear(*pair) for pair in zip(cut, biases, strict=True)]
-
     def rows(self, index_M: Tensor) -> "Linear":
         return Linear(self.weight_MD[index_M], self.bias_M[index_M])
 
@@ -77,7 +71,8 @@ def stored(
         if is_own and not own_biases:
             biases = []
         for _, parameter in own:
-            for weight_MD in matrices_of(parameter.detach(), is_transposed and is_own):
+            for weight_MD in [parameter.detach()] if parameter.ndim == 2 else []:
+                weight_MD = weight_MD.mT if is_transposed and is_own else weight_MD
                 fitting = [one for one in biases if len(one) == len(weight_MD)]
                 bias_M = fitting[0] if fitting else torch.zeros(len(weight_MD))
                 biases = [one for one in biases if one is not bias_M]
@@ -85,85 +80,34 @@ def stored(
     return found
 
 
-def matrices_of(x: Tensor, is_transposed: bool) -> list[Tensor]:
-    """A parameter as matrices (M, D); one of three axes may hold those of all heads."""
-    if x.ndim == 2:
-        return [x.mT if is_transposed else x]
-    if x.ndim != 3:
-        return []
-    if is_transposed and x.shape[0] * x.shape[1] == x.shape[2] == WIDTH:  # W_O of all heads
-        return [x.flatten(0, 1).mT]
-    if is_transposed and x.shape[0] == WIDTH and x.shape != (WIDTH, 1, WIDTH):
-        return [x.flatten(1).mT]
-    return [one.mT if is_transposed else one for one in x]
-
-
 def readings(net: nn.Module, left_out: Sequence[nn.Module] = ()) -> Iterator[list[Linear]]:
     """Lists of the matrices of a module: those of all projections are cut, and those of single
     heads joined.
     """
-    seen: list[list[Linear]] = []
-    for is_transposed, own_biases in itertools.product((True, False), repeat=2):
-        plain = stored(net, is_transposed, left_out, own_biases)
-        for cut in (thirds, thirds_of_heads, heads_in_turn, heads_in_blocks):
-            pieces = cut(plain)
-            if not any(are_equal(pieces, one) for one in seen):
-                seen.append(pieces)
-                yield pieces
-
-
-def are_equal(first: list[Linear], second: list[Linear]) -> bool:
-    if len(first) != len(second):
-        return False
-    return all(
-        torch.equal(one.weight_MD, other.weight_MD) and torch.equal(one.bias_M, other.bias_M)
-        for one, other in zip(first, second, strict=True)
-    )
-
-
-def is_fused(one: Linear) -> bool:
-    return one.inputs == WIDTH < one.outputs and one.outputs % 3 == 0
+    seen: list[object] = []
+    for is_transposed, cut in itertools.product((True, False), (thirds, heads_in_turn)):
+        pieces = cut(stored(net, is_transposed, left_out))
+        numbers = [(one.weight_MD.tolist(), one.bias_M.tolist()) for one in pieces]
+        if numbers not in seen:
+            seen.append(numbers)
+            yield pieces
 
 
 def thirds(plain: list[Linear]) -> list[Linear]:
-    """A matrix of Q, K and V is cut into three, one of two of them into two."""
+    """A matrix of Q, K and V is cut into three."""
     pieces: list[Linear] = []
     for one in plain:
-        count = 3 if is_fused(one) else 2 if one.outputs == 2 * WIDTH == 2 * one.inputs else 1
+        count = 3 if one.inputs == WIDTH < one.outputs and one.outputs % 3 == 0 else 1
         pieces += [one.rows(rows) for rows in torch.arange(one.outputs).chunk(count)]
     return pieces
 
 
-def thirds_of_heads(plain: list[Linear]) -> list[Linear]:
-    """A matrix of Q, K and V has those of one head after those of another."""
-    pieces: list[Linear] = []
-    for one in plain:
-        if is_fused(one) and one.outputs % (3 * HEADS) == 0:
-            rows = torch.arange(one.outputs).view(HEADS, 3, -1)
-            pieces += [one.rows(rows[:, place].flatten()) for place in range(3)]
-        else:
-            pieces.append(one)
-    return pieces
-
-
-def narrow(plain: list[Linear]) -> list[Linear]:
-    """The projections of single heads, if there are those of several."""
-    found = [one for one in plain if one.inputs == WIDTH == HEADS * one.outputs]
-    return found if len(found) > 3 and len(found) % 3 == 0 else []
-
-
 def heads_in_turn(plain: list[Linear]) -> list[Linear]:
-    """Each head has three projections."""
-    of_heads = narrow(plain)
-    three = [joined(of_heads[place::3]) for place in range(3)] if of_heads else []
-    return three + [one for one in plain if one not in of_heads]
-
-
-def heads_in_blocks(plain: list[Linear]) -> list[Linear]:
-    """The queries of all heads come first, then the keys, and then the values."""
-    of_heads = narrow(plain)
-    count = len(of_heads) // 3
-    three = [joined(of_heads[n * count : (n + 1) * count]) for n in range(3)] if of_heads else []
+    """Each of several heads has three projections."""
+    of_heads = [one for one in plain if one.inputs == WIDTH == HEADS * one.outputs]
+    if len(of_heads) <= 3 or len(of_heads) % 3:
+        return plain
+    three = [joined(of_heads[place::3]) for place in range(3)]
     return three + [one for one in plain if one not in of_heads]
 
 
