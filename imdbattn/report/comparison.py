@@ -141,8 +141,12 @@ def compare_set(
     first = runs[0]
     reference = predictions[first]
     ladder = variants(runs)
-    outputs = [predictions_of(variant, predictions) for variant in ladder]
-    rights = [right_of(seeds) for seeds in outputs]
+    outputs = []  # of each variant, the predictions of each seed
+    rights = []  # (N, S): 1 where a seed is right, else 0
+    for variant in ladder:
+        seeds = [predictions[run] for run in variant.runs]
+        outputs.append(seeds)
+        rights.append(np.stack([seed.right_N for seed in seeds], axis=1).astype(float))
     unit = "symbols" if first.items == "strings" else "words"
     texts = first.texts(split, reference.rows_N)
     counts_N = np.array([len(text.split()) for text in texts])  # the same for all tokenizers
@@ -154,8 +158,8 @@ def compare_set(
         measured = pseudo_values_of(metric, outputs, text_N)
     compared = neighbours(ladder, options.against)
     rungs = []
-    for variant, seeds, value_NS in zip(ladder, outputs, measured, strict=True):
-        rungs.append(describe(variant, seeds, slices, metric, value_NS))
+    for variant, seeds, right_NS, value_NS in zip(ladder, outputs, rights, measured, strict=True):
+        rungs.append(describe(variant, seeds, right_NS, slices, metric, value_NS))
     return {
         "split": split,
         "metric": short_name(metric),
@@ -185,20 +189,8 @@ def compare_set(
     }
 
 
-def predictions_of(
-    variant: Variant, predictions: Mapping[FinishedRun, SplitPredictions]
-) -> list[SplitPredictions]:
-    """Returns the predictions of each seed of a variant."""
-    return [predictions[run] for run in variant.runs]
-
-
-def right_of(seeds: Sequence[SplitPredictions]) -> np.ndarray:
-    """Returns (N, S): 1 where a seed is right, else 0."""
-    return np.stack([seed.right_N for seed in seeds], axis=1).astype(float)
-
-
 def interval_of(metric: str, value_NS: np.ndarray, labels_N: np.ndarray) -> list[float] | None:
-    """Returns the interval of a metric, given its values (`compare_pairs` describes them)."""
+    """Returns the interval of a metric, given its values (see `compare_pairs`)."""
     if metric == "accuracy":
         return as_list(statistics.share_of(value_NS).interval)
     if metric == "macro_f1":
@@ -262,6 +254,7 @@ def trained_with(runs: Sequence[FinishedRun]) -> dict[str, object]:
 def describe(
     variant: Variant,
     seeds: Sequence[SplitPredictions],
+    right_NS: np.ndarray,
     slices: Mapping[str, np.ndarray],
     metric: str,
     value_NS: np.ndarray,
@@ -271,7 +264,6 @@ def describe(
     value_NS: The values of the metric, which `compare_pairs` describes.
     """
     runs = variant.runs
-    right_NS = right_of(seeds)
     calibration_S = [
         statistics.calibration_error(seed.confidence_N, seed.right_N) for seed in seeds
     ]

@@ -4,7 +4,7 @@ Accuracies are in percent.
 """
 
 import math
-import re
+import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -140,7 +140,7 @@ def row_chart(labels: Sequence[str], extra: float = 0.9) -> tuple[Figure, Axes]:
 
     extra: inches above and below the rows.
     """
-    names = list(map(wrapped_lines, labels))
+    names = list(map(wrapped, labels))
     row = 0.15 * max(name.count("\n") + 1 for name in names) + 0.1  # inches
     figure = new_figure(WIDTH, 0.5 + row * len(names) + extra)
     axes = figure.subplots()
@@ -159,7 +159,7 @@ def small_multiples(titles: Sequence[str], sharex: bool = True) -> tuple[Figure,
     grid = figure.subplots(down, across, sharex=sharex, sharey=True, squeeze=False).ravel()
     for axes, title in zip(grid, titles, strict=False):
         style(axes)
-        axes.set_title(wrapped_lines(title, 18), fontsize=8)
+        axes.set_title(wrapped(title, 18), fontsize=8)
         axes.tick_params(labelsize=8, labelbottom=True)
     for axes in grid[len(titles) :]:
         axes.set_axis_off()
@@ -176,20 +176,10 @@ def finish(figure: Figure, title: str, legend: int = 0) -> Figure:
     return figure
 
 
-def wrapped_lines(text: str, width: int = 24) -> str:
-    """Returns each line of a text as lines of `width`."""
-    return "\n".join(wrapped(line, width) for line in text.split("\n"))
-
-
-def wrapped(label: str, width: int = 24) -> str:
-    """Returns a label in lines of `width`, broken at spaces, else after underscores.
-
-    $ is escaped, as it starts a formula.
-    """
-    lines = re.sub(
-        rf"(.{{1,{width}}})(?: +|$)|(.{{1,{width}}}(?<=_)|.{{{width}}})", r"\1\2\n", label
-    )
-    return lines.rstrip("\n").replace("$", r"\$")
+def wrapped(text: str, width: int = 24) -> str:
+    """Returns each line of a text as lines of `width`. $ is escaped, as it starts a formula."""
+    lines = [textwrap.fill(line, width) for line in text.split("\n")]
+    return "\n".join(lines).replace("$", r"\$")
 
 
 def signed(difference: float) -> str:

@@ -81,18 +81,18 @@ def variants(runs: Sequence[FinishedRun]) -> list[Variant]:
         own = [override for override in shared_overrides(group) if override not in common]
         by_seed = sorted(group, key=lambda run: run.metrics["seed"])
         ladder.append(Variant(group[0].model, own, by_seed))
-    order = [*MODELS, *sorted({rung.model for rung in ladder} - {*MODELS})]
-    ladder.sort(key=lambda rung: (order.index(rung.model), list(map(sort_key, rung.overrides))))
+    order = [*MODELS, *sorted({variant.model for variant in ladder} - {*MODELS})]
+    ladder.sort(key=lambda one: (order.index(one.model), list(map(sort_key, one.overrides))))
     for overrides_of in (
         shortened,
         attrgetter("overrides"),
         overrides_and_init,
         overrides_and_digest,
     ):
-        times = Counter(rung.label for rung in ladder)
-        for rung in ladder:
-            if not rung.label or times[rung.label] > 1:
-                rung.label = " ".join([*rung.owner, rung.model, *overrides_of(rung)])
+        times = Counter(variant.label for variant in ladder)
+        for variant in ladder:
+            if not variant.label or times[variant.label] > 1:
+                variant.label = " ".join([*variant.owner, variant.model, *overrides_of(variant)])
     return ladder
 
 

@@ -47,7 +47,7 @@ class Runs:
             for run in variant.runs:
                 self.by_id[run_id(run)] = run
                 self.labels[run_id(run)] = variant.label
-        self.load = lru_cache(LOADED)(lambda name: self.loaded(self.by_id[name].folder))
+        self.load = lru_cache(LOADED)(self.loaded)
         # One model computes at a time: threads would compete for the processor, and explanations
         # change a model.
         self.lock = threading.Lock()
@@ -65,8 +65,7 @@ class Runs:
 
     def predictor(self, name: str) -> Predictor:
         """Returns the model of a run. Call it while holding `lock`."""
-        self.run(name)
-        return self.load(name)
+        return self.load(self.run(name).folder)
 
     def entry(self, name: str) -> PageModel:
         """Returns a run as a model of a file. Call it while holding `lock`."""
