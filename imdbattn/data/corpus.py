@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -131,6 +131,18 @@ def prepare_reviews(
     folder = build_once(cache_root(cfg.cache_dir) / "tokens" / key, build)
     meta = json.loads((folder / "meta.json").read_text())
     splits = {name: read_split(folder / f"{name}.arrow") for name in meta["fingerprints"]}
+    log_reviews(splits, meta, source)
+    least = 0.0 if keep_splits else cfg.min_known
+    check_known(meta["facts"]["known_words"], "words", VECTORS_REMEDY, source.name, least)
+    if version := own_tokenizer_version(cfg.tokenizer):
+        meta["facts"]["tokenizer"] = version
+    return ReviewCorpus(splits=splits, glove=glove, folder=folder, **meta)
+
+
+def log_reviews(splits: Mapping[str, Ragged], meta: Mapping[str, Any], source: Source) -> None:
+    """Logs the sizes of users' splits, and what may be meant otherwise: reviews without words,
+    texts that occur several times, and labels that share parts. meta: of the cache entry.
+    """
     for name, split in splits.items():
         if source.kind == "path":
             counts = split.labels.bincount(minlength=len(meta["label_names"])).tolist()
@@ -156,11 +168,6 @@ def prepare_reviews(
                 repeated["reviews"],
             )
     warn_of_joined_labels(meta["label_names"], source.name)
-    least = 0.0 if keep_splits else cfg.min_known
-    check_known(meta["facts"]["known_words"], "words", VECTORS_REMEDY, source.name, least)
-    if version := own_tokenizer_version(cfg.tokenizer):
-        meta["facts"]["tokenizer"] = version
-    return ReviewCorpus(splits=splits, glove=glove, folder=folder, **meta)
 
 
 def check_known(share: float, items: str, remedy: str, name: str, least: float) -> None:

@@ -41,7 +41,7 @@ class PairBatch(NamedTuple):
     target_lengths_B: Tensor  # int64 symbols, including EOS
     items_B: Tensor  # int64
     lengths_B: Tensor  # int64 symbols, source and target
-    reviews: int  # pairs in this batch, over all processes
+    total: int  # number of pairs in this batch, over all processes
     symbols: Tensor  # () int64 target symbols in this batch, including EOS, over all processes
     padded: bool  # whether a source is padded
 
@@ -93,21 +93,21 @@ class Pairs:
 
     def batches(
         self,
-        items: Sequence[tuple[int, Tensor]],
+        plans: Sequence[tuple[int, Tensor]],
         own: slice = slice(None),
         widths: Sequence[int] = (),
     ) -> list[PairBatch]:
         """Makes several batches with as many operations as one.
 
         Args:
-            items: for each batch, a seed that is not used, and the indices of its pairs.
+            plans: for each batch, a seed that is not used, and the indices of its pairs.
             own: the pairs of one process.
             widths: numbers of positions, to one of which both sides are padded; by default, each
             side of a batch is padded to its longest.
         """
-        sides = (side.batches(items, widths=widths) for side in (self.source, self.target))
+        sides = (side.batches(plans, widths=widths) for side in (self.source, self.target))
         made = []
-        for (_, index_B), source, target in zip(items, *sides, strict=True):
+        for (_, index_B), source, target in zip(plans, *sides, strict=True):
             source_BS, target_BT = source.tokens_BT, target.tokens_BT
             if widths:
                 width = max(source_BS.shape[1], target_BT.shape[1])

@@ -23,7 +23,7 @@ class PhraseBatch(NamedTuple):
     lengths_B: Tensor
     labels_B: Tensor
     items_B: Tensor
-    reviews: int
+    total: int
     before_BTW: Tensor  # int64 ids of the words before each token, nearest first; 0 if none
     indices_BT: Tensor  # int64 index of each token in the ids of its split; 0 on padding
     # log-count ratios of the phrases that end at each token, in training; None: they are looked up
@@ -37,12 +37,12 @@ class RaggedPhrases(Ragged):
     before: int  # W
 
     def batches(  # type: ignore[override]
-        self, items: Sequence[tuple[int, Tensor]], **options: Any
+        self, plans: Sequence[tuple[int, Tensor]], **options: Any
     ) -> list[PhraseBatch]:
         """Makes several batches. Arguments: see Ragged."""
         cut = {name: options[name] for name in ("max_tokens", "head_share") if name in options}
         batches = []
-        for batch in super().batches(items, **options):
+        for batch in super().batches(plans, **options):
             starts_B1 = self.offsets[batch.items_B][:, None]
             indices_BT = self.indices(batch.items_B, batch.positions_BT, **cut)
             size = indices_BT.shape[1]

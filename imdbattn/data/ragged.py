@@ -15,7 +15,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.utils.data import Dataset, Sampler
+from torch.utils.data import Sampler
 
 
 class Batch(NamedTuple):
@@ -28,7 +28,7 @@ class Batch(NamedTuple):
     lengths_B: Tensor  # int64 tokens in the batch, may be 0
     labels_B: Tensor  # int64
     items_B: Tensor  # int64
-    reviews: int  # in this batch, over all processes
+    total: int  # number of reviews in this batch, over all processes
 
 
 AnyBatch = TypeVar("AnyBatch", bound=NamedTuple)
@@ -85,7 +85,7 @@ class Ragged:
 
     def batches(
         self,
-        items: Sequence[tuple[int, Tensor]],
+        plans: Sequence[tuple[int, Tensor]],
         *,
         max_tokens: int | None = None,
         head_share: float = 1.0,
@@ -98,7 +98,7 @@ class Ragged:
         review, or to 1 position.
 
         Args:
-            items: for each batch, the random seed of word dropout and the indices of its reviews
+            plans: for each batch, the random seed of word dropout and the indices of its reviews
                 (on the CPU). The same seed drops different words on different device types.
             max_tokens: a longer review keeps its first `head_share` x max_tokens tokens and as many
                 of its last as fit.
@@ -110,8 +110,8 @@ class Ragged:
             widths: numbers of positions to round up to, instead of `multiple`; see `padded`.
         """
         # 1. Sizes, on the CPU, so that nothing below synchronizes with the device.
-        seeds, counts = [seed for seed, _ in items], [len(index_B) for _, index_B in items]
-        index_B = torch.cat([index_B for _, index_B in items])
+        seeds, counts = [seed for seed, _ in plans], [len(index_B) for _, index_B in plans]
+        index_B = torch.cat([index_B for _, index_B in plans])
         lengths_B = self.kept(self.lengths[index_B], max_tokens)
         kept_B = self.kept(lengths_B, max_tokens, word_dropout)
         # Of each batch, before and after word dropout
@@ -144,7 +144,7 @@ class Ragged:
                 (column[own, :width] if column.ndim > 1 else column[own]).contiguous()
                 for column in rows
             ]
-            made.append(Batch(*own_rows, reviews=count))  # type: ignore[misc]
+            made.append(Batch(*own_rows, total=count))  # type: ignore[misc]
         return made
 
     def batch_lengths(
@@ -397,8 +397,9 @@ class EvalBatches(Sampler[tuple[int, np.ndarray]]):
         return len(self.batches)
 
 
-class Batches(Dataset[Any]):
-    """Makes padded batches from the items of a sampler.
+class Batches:
+    """Makes the padded batches that a sampler plans: each plan is a random seed and the indices of
+    the items.
 
     Args:
         split: `Ragged`, or another type with `batch` and `batch_lengths`; on a GPU, `batches`, too.
@@ -409,17 +410,14 @@ class Batches(Dataset[Any]):
     def __init__(self, split: Any, rank: int = 0, ranks: int = 1, **options: Any):
         self.split, self.own, self.options = split, slice(rank, None, ranks), options
 
-    def __len__(self) -> int:
-        return len(self.split)
-
-    def __getitem__(self, item: tuple[int, np.ndarray]) -> Any:
-        seed, index = item
+    def __getitem__(self, plan: tuple[int, np.ndarray]) -> Any:
+        seed, index = plan
         return self.split.batch(torch.from_numpy(index), seed=seed, own=self.own, **self.options)
 
-    def several(self, items: Sequence[tuple[int, np.ndarray]]) -> list[Any]:
-        """Returns the batches of several items, made together."""
-        seeded = [(seed, torch.from_numpy(index)) for seed, index in items]
-        return self.split.batches(seeded, own=self.own, **self.options)
+    def several(self, plans: Sequence[tuple[int, np.ndarray]]) -> list[Any]:
+        """Returns the batches of several plans, made together."""
+        tensors = [(seed, torch.from_numpy(index)) for seed, index in plans]
+        return self.split.batches(tensors, own=self.own, **self.options)
 
     def lengths_N(self) -> np.ndarray:
         """Returns the positions that each item takes in a batch."""

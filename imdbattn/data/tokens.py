@@ -24,8 +24,8 @@ from tokenizers.normalizers import NFC, Normalizer, Replace
 from tokenizers.normalizers import Sequence as Rewrites
 from tokenizers.pre_tokenizers import Split
 
-PAD, UNK, CLS = 0, 1, 2
-FIRST_WORD = 3  # words[i] of the vocabulary has id i + FIRST_WORD
+PAD, UNK = 0, 1
+FIRST_WORD = 3  # words[i] of the vocabulary has id i + FIRST_WORD; 2 is no word
 CACHED = 500_000  # pieces of text whose ids are cached
 UNKNOWN_WORD = -1  # stands for UNK where the unknown word contains a letter, until it is counted
 LETTER = re.compile(r"[^\W\d_]")
@@ -78,8 +78,8 @@ class Rules(NamedTuple):
 
 
 class Tokenizer:
-    """Turns texts into ids of `words`, GloVe's words in row order; other words are UNK. PAD and CLS
-    are never produced.
+    """Turns texts into ids of `words`, GloVe's words in row order; other words are UNK. PAD is
+    never produced.
 
     name: one of RULES.
     """

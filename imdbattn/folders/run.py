@@ -104,12 +104,12 @@ class Run:
     # --- results --------------------------------------------------------------------------------
 
     @property
-    def is_finished(self) -> bool:
+    def has_ended(self) -> bool:
         """Returns whether it has its results, for a debug run those in debug.json."""
         return any((self.folder / name).exists() for name in ("metrics.json", "debug.json"))
 
     @property
-    def is_result(self) -> bool:
+    def is_finished(self) -> bool:
         """Returns whether it has numbers that can be compared: it has finished, and is no debug
         run.
         """

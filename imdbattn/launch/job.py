@@ -91,7 +91,7 @@ def run_job(cfg: DictConfig) -> float | None:
         cpus = OmegaConf.select(hydra, "launcher.ray.remote.num_cpus")
         process = joined(start_run(job.cfg, job.settings, folder, cpus, anew=True))
         return ended(folder, *outcome(job, process), settings=job.settings)
-    except Exception as error:  # any exception: the other jobs have to run
+    except Exception as error:  # any exception: the other jobs run nevertheless
         return ended(folder, "failed", in_line(error, None))
     except BaseException:  # Ctrl-C or SIGTERM
         ended(folder, "stopped", "stopped with its sweep")

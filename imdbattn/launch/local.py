@@ -86,7 +86,7 @@ class LocalJobs:
         try:
             job = job_of(config, self.config, folder)
             complete = job.complete()
-        except Exception as error:  # any exception: the other jobs have to run
+        except Exception as error:  # any exception: the other jobs run nevertheless
             self.end(number, folder, "failed", in_line(error, None))
             return
         if complete:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from imdbattn.nn.fast import attention as fast_attention
 from imdbattn.nn.scores import MakeScore, ScaledDot, is_product, masked_softmax, padding_mask
 
-Make = Callable[[int], nn.Module]  # called with the width D, returns a part of the model
+Make = Callable[[int], nn.Module]  # called with a number, mostly the width D, returns a part
 Columns = tuple[Tensor, Tensor]  # further columns of query and key, (..., Q, W) and (..., K, W)
 
 
@@ -46,33 +46,34 @@ class Attention(nn.Module):
         query: Tensor,
         key: Tensor,
         value: Tensor,
-        mask: Tensor | None = None,
+        allowed: Tensor | None = None,
         added: Columns | None = None,
     ) -> Tensor:
         """softmax(score(q, k)), (..., Q, K); the arguments are those of `forward`."""
         scores = self.score(query, key)
         if added is not None:
             scores = scores + added[0] @ added[1].transpose(-2, -1)
-        return masked_softmax(scores, mask)
+        return masked_softmax(scores, allowed)
 
     def forward(
         self,
         query: Tensor,
         key: Tensor,
         value: Tensor,
-        mask: Tensor | None = None,
+        allowed: Tensor | None = None,
         added: Columns | None = None,
     ) -> Tensor:
         """(..., Q, d), (..., K, d), (..., K, V) -> (..., Q, V).
 
-        mask: bool, broadcasts to (..., Q, K), True where a key may be attended to; a query without
-        any key gives 0.
+        allowed: bool, broadcasts to (..., Q, K), True where a key may be attended to; a query
+        without any key gives 0.
         added: columns whose products are added to the scores.
         """
         if not is_product(self.score):
-            return self.attention_weights(query, key, value, mask, added) @ value
+            return self.attention_weights(query, key, value, allowed, added) @ value
         # the same, faster
-        return fast_attention(self.score.project(query), key, value, mask, self.score.scale, added)
+        query = self.score.project(query)
+        return fast_attention(query, key, value, allowed, self.score.scale, added)
 
 
 class SelfAttention(nn.Module):
@@ -119,11 +120,11 @@ class PlainLayer(nn.Module):
     """
 
     skip = False  # whether x itself is added to f(x)
-    kind_of_f: type[SelfAttention] = SelfAttention
+    attention_class: type[SelfAttention] = SelfAttention  # of f
 
     def __init__(self, width: int, dropout: float = 0.0, **settings: Any):
         super().__init__()
-        self.f = self.kind_of_f(width, **settings)
+        self.f = self.attention_class(width, **settings)
         self.g = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Dropout(dropout))
 
     def forward(self, x_BTD: Tensor, mask: Mask) -> Tensor:

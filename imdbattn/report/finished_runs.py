@@ -264,7 +264,7 @@ def read_run(folder: Path) -> FinishedRun:
     Raises UserError for a run that is not a result.
     """
     opened = Run(folder)
-    if not opened.is_result or opened.metrics.get("starts_model"):
+    if not opened.is_finished or opened.metrics.get("starts_model"):
         raise UserError(
             "not a result: an unfinished run, a debug run, or a pretraining, which predicts words"
         )

@@ -42,7 +42,7 @@ def open_settings(cfg: OfRun) -> tuple[Training, Path]:
             f"run={cfg.run} is a run of task={task.name}: train a classifier from it,"
             f" model={model} init={cfg.run}"
         )
-    if not run.is_finished:
+    if not run.has_ended:
         log.warning(
             "run=%s is not finished: these are the weights of its best epoch so far", cfg.run
         )

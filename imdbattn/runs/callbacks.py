@@ -82,10 +82,11 @@ class Throughput(L.Callback):
     validation.
     """
 
-    seconds = epoch_seconds = 0.0  # of all epochs, and of this one before `since`
-    rate = 0.0  # tokens/s of the last epoch
-    since = 0.0
-    tokens = torch.tensor(0)  # of this epoch, in this process
+    def __init__(self) -> None:
+        self.seconds = self.epoch_seconds = 0.0  # of all epochs, and of this one before `since`
+        self.rate = 0.0  # tokens/s of the last epoch
+        self.since = 0.0
+        self.tokens = torch.tensor(0)  # of this epoch, in this process
 
     def on_train_start(self, trainer, module) -> None:
         # when training resumes within an epoch, `on_train_epoch_start` is not called

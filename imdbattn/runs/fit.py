@@ -85,10 +85,7 @@ def fit_locked(cfg: Training, folder: Path, resume: bool, signals: RunSignals) -
         from imdbattn.tracking.loggers import Tracker
 
         tracker = Tracker(cfg.logger)
-    check_hardware(cfg)
-    check_arguments(cfg.trainer, "trainer", L.Trainer)
-    check_arguments(cfg.optim, "optim", torch.optim.Optimizer)
-    check_arguments(cfg.model.net, "model.net", torch.nn.Module, torch.nn.Module)
+    check_settings(cfg)
     L.seed_everything(cfg.seed, workers=True, verbose=False)
     if cfg.threads:
         torch.set_num_threads(cfg.threads)
@@ -119,17 +116,10 @@ def fit_locked(cfg: Training, folder: Path, resume: bool, signals: RunSignals) -
     resume_checkpoint = ResumeCheckpoint(
         folder, fingerprints, stop_on_nan, cfg.save_minutes, begin, signals
     )
-    monitor = f"val/{short_name(cfg.choose_by)}"
-    mode = "min" if cfg.choose_by == "loss" else "max"
-    best = ModelCheckpoint(
-        checkpoints,
-        "best",
-        monitor=monitor,
-        mode=mode,
-        save_weights_only=True,
-        enable_version_counter=False,
-    )
-    callbacks: list[L.Callback] = [
+    best = best_checkpoint(cfg, checkpoints)
+    # Lightning calls them in this order: a state is saved before anything else happens in a step,
+    # and StepCurves reads what StopOnNaN has noted.
+    callbacks = [
         resume_checkpoint,
         stop_on_nan,
         StepCurves(stop_on_nan),
@@ -141,6 +131,7 @@ def fit_locked(cfg: Training, folder: Path, resume: bool, signals: RunSignals) -
     if cfg.attention_reviews:
         callbacks.append(AttentionEntropy(cfg.attention_reviews, tracker.log_shares))
     if cfg.patience:
+        monitor, mode = str(best.monitor), best.mode
         early = EarlyStopping(monitor, patience=cfg.patience, mode=mode, strict=False)
         callbacks.append(early)
     trainer = build_trainer(cfg.trainer, callbacks, default_root_dir=folder)
@@ -152,19 +143,7 @@ def fit_locked(cfg: Training, folder: Path, resume: bool, signals: RunSignals) -
         trainer.precision_plugin.convert_module(module)
         trainer.fit(module, data, ckpt_path=saved if state else None)
         resume_checkpoint.end(trainer)
-        facts = {
-            "parameters": sum(p.numel() for p in module.parameters() if p.requires_grad),
-            "train_reviews": len(corpus.splits["train"]),
-            "train_fingerprint": corpus.fingerprints["train"],
-            "vectors": fingerprints["vectors"],
-            "epochs": trainer.current_epoch,
-            "steps": trainer.global_step,
-            "train_seconds": throughput.seconds,
-            "epoch_seconds": throughput.seconds / max(trainer.current_epoch, 1),
-            "tokens_per_s": throughput.rate,
-            **early_end(trainer),
-            **{key: value for key, value in module.hparams.items() if key == "start"},
-        }
+        facts = training_facts(trainer, module, corpus, throughput)
 
         # Score the best weights, or the last ones if training stopped before the first validation
         if best.best_model_path:
@@ -184,6 +163,48 @@ def fit_locked(cfg: Training, folder: Path, resume: bool, signals: RunSignals) -
         for line in [debug_line] if cfg.is_debug else summary(metrics, folder):
             log.info(line)
     return metrics
+
+
+def check_settings(cfg: Training) -> None:
+    """Raises UserError for hardware that is not there, and for arguments that classes do not
+    accept, before data are read.
+    """
+    check_hardware(cfg)
+    check_arguments(cfg.trainer, "trainer", L.Trainer)
+    check_arguments(cfg.optim, "optim", torch.optim.Optimizer)
+    check_arguments(cfg.model.net, "model.net", torch.nn.Module, torch.nn.Module)
+
+
+def best_checkpoint(cfg: Training, folder: Path) -> ModelCheckpoint:
+    """Returns the callback that writes best.ckpt, the weights of the best epoch."""
+    return ModelCheckpoint(
+        folder,
+        "best",
+        monitor=f"val/{short_name(cfg.choose_by)}",
+        mode="min" if cfg.choose_by == "loss" else "max",
+        save_weights_only=True,
+        enable_version_counter=False,
+    )
+
+
+def training_facts(
+    trainer: L.Trainer, module: Learner, corpus: Corpus, throughput: Throughput
+) -> Plain:
+    """Returns the part of metrics.json that describes the training."""
+    epochs, initial = trainer.current_epoch, module.hparams.get("start")
+    return {
+        "parameters": sum(p.numel() for p in module.parameters() if p.requires_grad),
+        "train_reviews": len(corpus.splits["train"]),
+        "train_fingerprint": corpus.fingerprints["train"],
+        "vectors": module.hparams.get("vectors"),
+        "epochs": epochs,
+        "steps": trainer.global_step,
+        "train_seconds": throughput.seconds,
+        "epoch_seconds": throughput.seconds / max(epochs, 1),
+        "tokens_per_s": throughput.rate,
+        **early_end(trainer),
+        **({"start": initial} if initial else {}),
+    }
 
 
 def early_end(trainer: L.Trainer) -> Plain:

@@ -31,28 +31,13 @@ def defaults(command: str) -> Plain:
 
 
 # Settings that do not change the numbers of a result
-NO_EFFECT: tuple[str, ...] = (
-    "hydra",
-    "logger",
-    "resume",
-    "save_minutes",
-    "threads",
-    "record_steps",
-    "trust",
-    "test",
-    "variant",
-    "overrides",
-    "pictures",
-    "attention_reviews",
+NO_EFFECT = (
+    *("hydra", "logger", "resume", "save_minutes", "threads", "record_steps", "trust", "test"),
+    *("variant", "overrides", "pictures", "attention_reviews"),
+    *("data.cache_dir", "data.hub_timeout", "data.min_known"),
+    *("trainer.enable_progress_bar", "trainer.enable_model_summary"),
+    *("trainer.log_every_n_steps", "trainer.profiler"),
 )
-NO_EFFECT += (
-    "data.cache_dir",
-    "data.hub_timeout",
-    "data.min_known",
-    "trainer.enable_progress_bar",
-    "trainer.enable_model_summary",
-)
-NO_EFFECT += ("trainer.log_every_n_steps", "trainer.profiler")
 HARDWARE = tuple(
     f"trainer.{name}" for name in ("accelerator", "devices", "num_nodes", "strategy", "benchmark")
 )
@@ -61,9 +46,9 @@ CHOICES = ("model", "task", "trainer", "debug")
 # split -> its fingerprint in metrics.json
 FINGERPRINT = {"test": "test_fingerprint", "validation": "val_fingerprint"}
 NAME = r"\w[\w.-]{0,99}"  # of a model: part of a folder's name
-# of the runs of one variant, or compared by their values
+# Settings in which runs of one variant may differ
 VARIED = ("seed", "data.fold", "trainer.max_epochs")
-# compared by fingerprints
+# Settings that name data, which are compared by fingerprints
 SOURCES = ("init", "data.path", "data.source", "data.glove.path", "data.glove.source")
 
 

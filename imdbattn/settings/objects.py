@@ -54,8 +54,8 @@ def load_callable(settings: object, group: str) -> tuple[str, Callable[..., Any]
     """Returns the name of a callable for messages, and the callable with its keyword arguments:
     `_target_` is a function, or a class whose object is called.
 
-    group: such as data.tokenizer. Raises UserError if it cannot be imported, or its class not be
-    created.
+    group: such as data.tokenizer. Raises UserError if it cannot be imported, or its class cannot
+    be created.
     """
     arguments = as_mapping(settings)
     target = arguments.pop(TARGET)

@@ -35,7 +35,7 @@ class Sampler(Protocol):
 
 
 class Loader:
-    """The batches of the items of a sampler, `together` of them made at once.
+    """The batches that a sampler plans, `together` of them made at once.
 
     Unlike a torch DataLoader it draws no random number in each epoch, which would change the random
     state of dropout.
@@ -51,8 +51,8 @@ class Loader:
         return len(self.sampler)
 
     def __iter__(self) -> Iterator[Any]:
-        items = iter(self.sampler)
-        while chunk := list(islice(items, self.together)):
+        plans = iter(self.sampler)
+        while chunk := list(islice(plans, self.together)):
             if self.together == 1:
                 yield self.batches[chunk[0]]
                 continue
@@ -61,9 +61,7 @@ class Loader:
                 yield self.made.popleft()
 
     def take(self, count: int) -> list[Any]:
-        """Returns at most `count` of the next batches, those that are made already. They are not
-        iterated over again.
-        """
+        """Returns at most `count` of the next batches, those that are made already."""
         return [self.made.popleft() for _ in range(min(count, len(self.made)))]
 
 

@@ -1,4 +1,4 @@
-"""What is known of a training step, for callbacks."""
+"""A training step, as callbacks receive it."""
 
 from typing import Any, NamedTuple
 

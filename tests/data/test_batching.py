@@ -201,7 +201,7 @@ def test_the_ranks_together_have_the_batch_of_one_process(ranks):
     cut = {"max_tokens": 40, "head_share": 0.75, "word_dropout": 0.5}
     whole = Batches(reviews, **cut)[item]
     parts = [Batches(reviews, rank, ranks, **cut)[item] for rank in range(ranks)]
-    assert all(part.reviews == whole.reviews == 20 for part in parts)
+    assert all(part.total == whole.total == 20 for part in parts)
     for rank, part in enumerate(parts):
         assert part.positions_BT.tolist() == whole.positions_BT[rank::ranks].tolist()
         assert part.before_BTW.tolist() == whole.before_BTW[rank::ranks].tolist()

@@ -160,10 +160,10 @@ def test_auto_prefers_the_path_then_the_hub_then_the_wheel(
 ):
     assert find_source(data(data_settings, write(tmp_path / "r.csv"))).kind == "path"
     cfg = data_settings()
-    undecided.setattr(sources, "hub_available", lambda timeout: False)
+    undecided.setattr(sources, "reach_hub", lambda timeout: False)
     assert find_source(cfg).kind == "packaged"
     assert "not the official test half" in caplog.text
-    undecided.setattr(sources, "hub_available", lambda timeout: True)
+    undecided.setattr(sources, "reach_hub", lambda timeout: True)
     assert find_source(cfg).kind == "packaged", "decided once in a process"
     command = (
         "from imdbattn.data.sources.imdb import hub_or_packaged; print(hub_or_packaged(0).kind)"
@@ -181,7 +181,7 @@ def test_auto_prefers_the_path_then_the_hub_then_the_wheel(
 def test_a_hub_that_does_not_respond_is_abandoned(undecided):
     undecided.setattr(socket, "getaddrinfo", lambda *_, **__: time.sleep(30))
     start = time.perf_counter()
-    assert not sources.hub_available(0.5)
+    assert not sources.reach_hub(0.5)
     assert time.perf_counter() - start < 2
 
 

@@ -38,7 +38,7 @@ def hub_or_packaged(timeout: float) -> Source:
 def available(timeout: float) -> str:
     """Returns hub or packaged, the latter with a warning that names the test set."""
     reason = "does not answer, and IMDB is not in its cache"
-    if hub_available(timeout):
+    if reach_hub(timeout):
         try:
             hub_source()
             return "hub"
@@ -92,9 +92,9 @@ def hub_source() -> Source:
     )
 
 
-def hub_available(timeout: float) -> bool:
-    """Returns whether the hub answers within `timeout` seconds, or IMDB is in its cache (then it is
-    read from there).
+def reach_hub(timeout: float) -> bool:
+    """Returns whether the hub answers within `timeout` seconds, or IMDB is in its cache; then the
+    network is not used from now on.
     """
     offline = any(
         os.environ.get(f"HF_{name}_OFFLINE", "0") not in ("0", "") for name in ("HUB", "DATASETS")

@@ -71,13 +71,13 @@ class RotaryAttention(SelfAttention):
 class ProjectedLayer(ResidualLayer):
     """x <- g(x + f(LN(x)) W_O)."""
 
-    kind_of_f = ProjectedAttention
+    attention_class = ProjectedAttention
 
 
 class RotaryLayer(ResidualLayer):
     """ResidualLayer with rotary positions."""
 
-    kind_of_f = RotaryAttention
+    attention_class = RotaryAttention
 
 
 class Distances(nn.Module):

@@ -259,7 +259,7 @@ class ReviewClassifier(Learner):
         self.add_to_epoch(losses_B, logits_BC.argmax(-1) == batch.labels_B, len(losses_B))
         # DDP averages gradients over processes; this factor gives all reviews of the global batch
         # equal weight.
-        return (losses_B + penalty_B).sum() * (self.trainer.world_size / batch.reviews)
+        return (losses_B + penalty_B).sum() * (self.trainer.world_size / batch.total)
 
     def has_attention(self) -> bool:
         return bool(attention_parts(self.net))

@@ -158,9 +158,9 @@ class ReviewPredictor(Predictor):
     def classify(self, texts: Sequence[str]) -> Tensor:
         """Returns (N, C) probabilities on the CPU, computed in batches as in evaluation."""
         batches = self.batches(texts, self.cfg.data.pad_to)
-        probabilities_NC = torch.empty(len(batches), len(self.facts["labels"]), dtype=torch.float64)
-        for item in EvalBatches(batches.lengths_N(), self.cfg.data.eval_batch_tokens):
-            probabilities_NC[torch.from_numpy(item[1])] = self.probabilities(batches[item]).cpu()
+        probabilities_NC = torch.empty(len(texts), len(self.facts["labels"]), dtype=torch.float64)
+        for plan in EvalBatches(batches.lengths_N(), self.cfg.data.eval_batch_tokens):
+            probabilities_NC[torch.from_numpy(plan[1])] = self.probabilities(batches[plan]).cpu()
         return probabilities_NC
 
     def label(self, texts: Sequence[str]) -> list[Classification]:

@@ -144,7 +144,7 @@ class Subject:
                 f"its model is a {type(self.net).__name__}, not an imdbattn.nn.Classifier"
             )
         self.batches = self.predictor.batches_of_split(self.corpus.splits[cfg.split])
-        order_N = np.random.default_rng(cfg.seed).permutation(len(self.batches))
+        order_N = np.random.default_rng(cfg.seed).permutation(len(self.corpus.splits[cfg.split]))
         self.chosen_N = order_N[: cfg.reviews]
         scores.see(self.net, self.batches[0, self.chosen_N[:1]])  # raises UserError
         is_probe = self.corpus.source == "order_probe"
