@@ -3,9 +3,10 @@
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,14 @@ def started(command: list[str], **more: Any) -> Iterator[subprocess.Popen]:
         finally:
             with suppress(OSError):  # all have ended
                 os.killpg(process.pid, signal.SIGKILL)
+
+
+def started_command(
+    command: str, *words: str, cwd: Path, env: Mapping[str, str | None] | None = None, **more: Any
+) -> AbstractContextManager[subprocess.Popen]:
+    """Starts `python -m imdbattn.<command> words...` as `started` does."""
+    words = (sys.executable, "-m", f"imdbattn.{command}", *words)
+    return started([*words], cwd=cwd, env=environment(env), **more)
 
 
 def wait_for(condition: Callable[[], Any], seconds: float = 120.0) -> None:

@@ -7,25 +7,26 @@ from pathlib import Path
 import numpy as np
 
 GOOD, BAD = ("good", "great", "lovely", "fine"), ("bad", "awful", "dull", "poor")
-FILLER = (
-    "the",
-    "film",
-    "was",
-    "a",
-    "story",
-    "of",
-    "and",
-    "it",
-    "n't",
-    "do",
-    "actor",
-    "scene",
-    "plot",
-    "i",
-    "you",
-    ".",
+FILLER = tuple(
+    [
+        "the",
+        "film",
+        "was",
+        "a",
+        "story",
+        "of",
+        "and",
+        "it",
+        "n't",
+        "do",
+        "actor",
+        "scene",
+        "plot",
+        "i",
+        "you",
+        ".",
+    ]
 )
-
 
 # Overrides with which an encoder-decoder learns in a second
 SMALL = [
@@ -34,10 +35,6 @@ SMALL = [
     "trainer=cpu",
     "trainer.enable_progress_bar=false",
     "threads=1",
-]
-
-
-SMALL += [
     "model.net.hidden=16",
     "model.net.width=8",
     "optim.lr=0.01",
@@ -51,10 +48,9 @@ REVERSE = [
     "data.test=60",
     "data.lengths=[1,4]",
     "data.letters=6",
+    "data.batch_tokens=128",
+    "trainer.max_epochs=4",
 ]
-
-
-REVERSE += ["data.batch_tokens=128", "trainer.max_epochs=4"]
 TRANSLATION = [*SMALL, "data=translation", "data.limit=300", "trainer.max_epochs=4"]
 
 

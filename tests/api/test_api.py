@@ -259,29 +259,3 @@ def test_training_runs_inside_a_program_that_uses_hydra_and_outside_the_main_thr
         thread.join()
         assert GlobalHydra.instance().hydra is own
     assert runs[0].metrics.epochs == 1
-
-
-@pytest.mark.slow
-def test_a_comparison_equals_that_of_the_command(trained, shell, tmp_path, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "100")
-    for rung in ("mean", "residual_pe"):
-        shutil.copytree(trained(rung)[0], tmp_path / "ladder" / rung)
-    before = files_in(tmp_path / "ladder")
-    comparison = imdbattn.compare([tmp_path / "ladder"], against="mean")
-    assert files_in(tmp_path / "ladder") == before
-    done = shell(
-        "compare",
-        f"runs={tmp_path}/ladder",
-        "against=mean",
-        f"out={tmp_path}/command",
-    )
-    assert done.stdout.rpartition("comparison: ")[0].strip() == repr(comparison).strip()
-    content = json.loads((tmp_path / "command" / "comparison.json").read_text())
-    assert comparison.rungs["test"].tolist() == [rung["test"]["mean"] for rung in content["rungs"]]
-    assert comparison.rungs[["low", "high"]].values.tolist() == [
-        rung["interval"] for rung in content["rungs"]
-    ]
-    assert comparison.pairs["difference"].tolist() == [
-        pair["difference"] for pair in content["pairs"]
-    ]
-    assert comparison._repr_html_().count("<table") == 2

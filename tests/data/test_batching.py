@@ -243,8 +243,3 @@ def test_the_first_epochs_read_the_tokens_of_the_curriculum_in_as_many_batches(
         assert read_N[items_N.argsort()].equal(reviews.lengths.clamp(max=tokens))
     read = {batch.tokens_BT.shape[1] for batch in data.val_dataloader()}
     assert max(read) == 9, "evaluation reads data.max_tokens"
-
-
-def test_a_curriculum_without_an_epoch_that_reads_whole_reviews_is_refused(settings, small):
-    with pytest.raises(UserError, match=r"data\.curriculum=\[96, 192\] .*trainer\.max_epochs=2"):
-        settings(*small, "data.curriculum=[96,192]", "trainer.max_epochs=2")

@@ -1,13 +1,11 @@
 """A user's own table is read as a stream, labeled, scored by class, and limited."""
 
-import json
 import os
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -21,17 +19,6 @@ from imdbattn.tasks.per_class import confusion, details
 from ..commands import label_texts
 
 TEXTS = ["a good film", "", 'a "dull", bad\nfilm\twith an é', "the plot was lovely", "awful " * 700]
-
-
-def rows_of(file: Path) -> list[dict]:
-    """The rows of a table of results, with numbers as numbers."""
-    if file.suffix == ".parquet":
-        return pq.read_table(file).to_pylist()
-    if file.suffix == ".jsonl":
-        return [json.loads(line) for line in file.read_text().splitlines()]
-    return pd.read_csv(
-        file, sep="\t" if file.suffix == ".tsv" else ",", keep_default_na=False
-    ).to_dict("records")
 
 
 def write_texts(file: Path, texts: list[str], column: str = "text") -> Path:
@@ -53,13 +40,10 @@ def test_a_table_read_as_a_stream_has_the_values_that_training_reads(
     assert read_columns(file, {"column": "a, b"}) == [texts]
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
-def test_a_table_is_labeled_into_a_table(trained, settings, shell, tmp_path, suffix):
+def test_a_table_is_labeled_into_a_table(trained, settings, shell, tmp_path):
     folder, metrics = trained("residual_pe")
-    file, out = (
-        write_texts(tmp_path / f"in{suffix}", TEXTS, "re, view"),
-        tmp_path / "new" / f"out{suffix}",
-    )
+    file = write_texts(tmp_path / "in.csv", TEXTS, "re, view")
+    out = tmp_path / "new" / "out.csv"
     done = shell("predict", f"run={folder}", f"file={file}", "column=re, view", f"out={out}")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [f"predictions: {out}"]
@@ -73,7 +57,8 @@ def test_a_table_is_labeled_into_a_table(trained, settings, shell, tmp_path, suf
         "probability",
         *(f"probability_{name}" for name in metrics["labels"]),
     ]
-    for number, (row, one) in enumerate(zip(rows_of(out), expected, strict=True)):
+    rows = pd.read_csv(out, keep_default_na=False).to_dict("records")
+    for number, (row, one) in enumerate(zip(rows, expected, strict=True)):
         shares = [one.probabilities[name] for name in metrics["labels"]]
         assert list(row) == columns
         assert [*row.values()][:3] == [number, one.text, one.output]
@@ -94,20 +79,6 @@ def test_any_label_is_read_again(tmp_path_factory, suffix, labels):
         file, [{"row": [n], "label": [label], column: [0.5]} for n, label in enumerate(labels)]
     )
     assert read_columns(file, {"": "label", "a": column}) == [labels, ["0.5"] * len(labels)]
-
-
-@pytest.mark.parametrize("suffix", WRITTEN)
-def test_a_table_is_complete_or_unchanged(tmp_path, suffix):
-    def chunks():
-        yield {"row": [0]}
-        assert len(os.listdir(tmp_path)) == 2, "the table in progress is beside the old one"
-        raise KeyboardInterrupt
-
-    (tmp_path / f"o{suffix}").write_text("old")
-    with pytest.raises(KeyboardInterrupt):
-        write_chunks(tmp_path / f"o{suffix}", chunks())
-    assert os.listdir(tmp_path) == [f"o{suffix}"]
-    assert (tmp_path / f"o{suffix}").read_text() == "old"
 
 
 @given(

@@ -38,6 +38,11 @@ def write(folder: Path, files: dict[str, str]) -> Path:
     return folder
 
 
+def at(data_settings, folder: Path):
+    """The settings with data.path=folder, composed once."""
+    return data_settings().model_copy(update={"path": str(folder)})
+
+
 def found_in(cfg) -> dict[str, list[tuple[str, str]]]:
     """Text and label of each row of each split."""
     texts = find_source(cfg).load()
@@ -115,7 +120,7 @@ def test_every_visible_row_is_read_once_in_its_split_or_the_folder_is_refused(
     assume(not any((folder / name).exists() for name in FAULTS.get(fault, {})))
     write(folder, FAULTS.get(fault, {}))
     with pytest.raises(UserError) if fault else nullcontext():
-        found = found_in(data_settings(f"data.path='{folder}'"))
+        found = found_in(at(data_settings, folder))
         assert {s: sorted(rows) for s, rows in found.items()} == {
             s: sorted(rows) for s, rows in expected.items()
         }
@@ -200,7 +205,7 @@ LAYOUT = {
 def test_splits_are_found_by_name_and_what_is_unclear_is_refused(
     data_settings, tmp_path, caplog, files, unused
 ):
-    cfg = data_settings(f"data.path={write(tmp_path, files)}")
+    cfg = at(data_settings, write(tmp_path, files))
     if unused and ": " in unused:  # what the message names, and why
         with pytest.raises(UserError, match=re.escape(unused.partition(": ")[0])):
             find_source(cfg).load()

@@ -148,21 +148,3 @@ def test_characters_are_symbols_and_are_joined_again(composed):
     cfg = SimpleNamespace(**data)
     assert split_text("I like it.", cfg) == ["i", "like", "it", "."]
     assert joined_symbols(["我", "很", "▁", "好"], cfg, 1) == "我很 好"
-
-
-def test_pairs_without_spaces_train_on_characters(settings, tmp_path):
-    digits = "零一二三四五六七八九"
-    pairs = [(f"number {n} .", "".join(digits[int(d)] for d in str(n))) for n in range(200)]
-    rows = [f"{source}\t数{target}" for source, target in pairs]
-    (tmp_path / "cmn.txt").write_text("\n".join(rows) + "\n", "utf-8")
-    cfg = settings(
-        *("task=seq2seq", "model=seq2seq_attention", "data=translation", "pictures=false"),
-        *(f"data.path={tmp_path}/cmn.txt", "data.tokenizer=characters", "trainer.max_epochs=2"),
-        *("model.net.hidden=16", "model.net.width=8"),
-        *("logger=csv", "trainer=cpu", "trainer.enable_progress_bar=false"),
-    )
-    metrics = fit(cfg, tmp_path / "run")
-    assert metrics["known_symbols"] == {"source": 1, "target": 1}
-    result = imdbattn.load(tmp_path / "run").predict(["number 12 ."])[0]
-    assert result.text == "number 12 ."
-    assert " " not in result.output

@@ -36,24 +36,6 @@ def test_text_of_which_the_vectors_know_nothing_is_refused_unless_it_is_meant(
     assert "0.0% of the words are known, the others are read as <unk>" in caplog.text
 
 
-def test_a_large_share_of_unknown_words_is_a_warning_and_a_small_one_a_line(
-    data_settings, small, tmp_path, caplog
-):
-    def levels(unknown):
-        rows = [
-            f"film was good {' '.join(f'x{n}y' for _ in range(unknown))},{n % 2}" for n in range(40)
-        ]
-        (tmp_path / "r.csv").write_text("text,label\n" + "\n".join(rows) + "\n")
-        caplog.clear()
-        with caplog.at_level(logging.INFO):
-            corpus = prepare_reviews(data_settings(*small, f"data.path={tmp_path}/r.csv"))
-        found = [one.levelname for one in caplog.records if "are known" in one.getMessage()]
-        return found, corpus.facts["known_words"]
-
-    assert levels(1) == (["INFO"], 0.75)
-    assert levels(2) == (["WARNING"], 0.6)
-
-
 def test_texts_that_occur_several_times_in_a_split_are_reported(
     data_settings, small, tmp_path, caplog
 ):

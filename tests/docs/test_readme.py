@@ -31,21 +31,26 @@ from tests.documents import (
     words_of,
 )
 
+from ..marks import slow_except
 from ..nets import vectors
 from ..processes import ROOT
 
 
 def kind_of(command: str) -> tuple[str, ...]:
     name, *arguments = words_of(command)
-    if name == "search":  # which are refused immediately
-        return (command,)
-    apart = {"--cfg", "--help", "debug", "file", "resume", "task"}
+    apart = {"--cfg", "debug", "file", "resume", "task"}
     return name, *sorted(apart & {argument.partition("=")[0] for argument in arguments})
 
 
 # of commands that tests/docs/test_own_data_commands.py runs on data of these forms
 FORMS = ("data.hub=", "my_saved_dataset", "mypkg", "chinese", "trust=jieba", "moses", "cmn.txt")
-FIRST = {kind_of(line): line for line in reversed(SINGLE)}  # of each kind, which always runs
+ELSEWHERE = ("check", "explore", "search")  # run in tests/tools
+RUN = [
+    line
+    for line in SINGLE
+    if words_of(line)[0] not in ELSEWHERE and not any(form in line for form in (*FORMS, "--help"))
+]
+FIRST = {kind_of(line): line for line in reversed(RUN)}  # of each kind, which always runs
 
 
 def test_each_command_is_in_the_documents():
@@ -54,33 +59,13 @@ def test_each_command_is_in_the_documents():
 
 
 @pytest.mark.parametrize(
-    "command",
-    [
-        pytest.param(line, marks=() if line in FIRST.values() else pytest.mark.slow)
-        for line in SINGLE
-        if not any(form in line for form in FORMS)
-    ],
-    ids=lambda command: command[10:60],
+    "command", slow_except(FIRST.values(), RUN), ids=lambda command: command[10:60]
 )
 def test_commands_run_on_small_data(command, shell, small, world, trained, tmp_path):
     """Each command as the documents have it, with the small world's data in place of IMDB and
     GloVe.
     """
     name, *arguments = words_of(command)
-    # tests/tools/test_search.py runs one
-    if name == "search" and not any(a.startswith("resume=") for a in arguments):
-        assert shell(name, *arguments, "n_trials=0", cwd=tmp_path).stderr.startswith(
-            "error: n_trials=0 must be"
-        )
-        return
-    if name == "explore":  # tests/tools/test_explore.py starts one
-        (tmp_path / "runs").mkdir()
-        assert shell(name, *arguments, "port=99999", cwd=tmp_path).stderr.startswith(
-            "error: port=99999 must be"
-        )
-        return
-    if name == "check":  # tests/tools/test_check.py runs them all
-        return
     folder, _ = trained("residual_pe_cls")
     arguments = [
         f"run={folder}" if argument.startswith("run=") else argument for argument in arguments
@@ -97,7 +82,7 @@ def test_commands_run_on_small_data(command, shell, small, world, trained, tmp_p
         ]
         arguments = ["runs=runs", "out=page", *mine]
         if name == "faithfulness":
-            arguments += ["reviews=4"]
+            arguments += ["reviews=3", "search.reviews=1", "random_reviews=1", "costly_reviews=1"]
     if name == "dashboard" and "dry_run=true" not in arguments:
         done = shell(
             name, *arguments, cwd=tmp_path, env={"WANDB_API_KEY": None, "NETRC": "/nowhere"}
@@ -110,7 +95,7 @@ def test_commands_run_on_small_data(command, shell, small, world, trained, tmp_p
         done = shell(name, f"resume={folder}", cwd=tmp_path)
         assert "This run is already finished" in done.stdout, done.stderr
         return
-    trains = name == "train" and "--cfg" not in arguments and "--help" not in arguments
+    trains = name == "train" and "--cfg" not in arguments
     if trains:
         arguments = shrunk(arguments, small, tmp_path)
     piped = shlex.split(command.partition("|")[0])[1] if command.startswith("echo ") else ""
@@ -137,8 +122,8 @@ def test_commands_compose(command, settings, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("command", SWEEPS, ids=lambda command: command[10:60])
 def test_sweeps_compose(command, settings):
-    """What their command lines vary; tests/settings/test_composes.py composes what the
-    experiments vary themselves.
+    """The last of the jobs that their command lines vary; tests/settings/test_composes.py composes
+    what the experiments vary themselves.
     """
     overrides = OverridesParser.create().parse_overrides(
         [word for word in words_of(command)[1:] if word != "-m"]
@@ -149,8 +134,7 @@ def test_sweeps_compose(command, settings):
         else [str(one.input_line)]
         for one in overrides
     ]
-    for place in (0, -1):
-        assert settings(*(values[place] for values in choices)).model.name
+    assert settings(*(values[-1] for values in choices)).model.name
 
 
 @pytest.mark.slow

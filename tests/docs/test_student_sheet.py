@@ -40,12 +40,3 @@ def test_the_sheet_has_all_questions_and_commands_and_no_answer(language):
         _, block, answer = section.partition("\0")
         for paragraph in re.split(r"\n\n|\0", answer) if block else ():
             assert not paragraph.strip() or paragraph.strip() not in found
-
-
-def test_an_unknown_language_is_one_line():
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), "xx"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode
-    assert done.stderr.startswith("error: 'xx' is none of en")
-    assert done.stderr.count("\n") == 1

@@ -29,9 +29,9 @@ from imdbattn.tracking.settings import TARGET
 from tests.processes import processes_about
 
 from ..commands import changed
-from ..processes import started, wait_for
+from ..processes import started_command, wait_for
 
-ROOT = str(Path(__file__).parent.parent)
+PIPE = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
 
 
 @pytest.fixture
@@ -73,11 +73,8 @@ def test_a_killed_sweep_leaves_no_process_and_resumes_where_it_was(
         "patience=null",
         f"hydra.launcher.n_jobs={side_by_side}",
     ]
-    command = [sys.executable, "-m", "imdbattn.train", "-m", *jobs, "seed=1,2"]
-    env = {**os.environ, "PYTHONPATH": ROOT}
-    with started(
-        [*command, f"hydra.sweep.dir={folder}"], cwd=tmp_path, env=env, stdout=subprocess.PIPE
-    ) as run:
+    words = ["-m", *jobs, "seed=1,2", f"hydra.sweep.dir={folder}"]
+    with started_command("train", *words, cwd=tmp_path, stdout=subprocess.PIPE) as run:
         wait_for(lambda: len(list(folder.glob(f"mean-s{side_by_side}*/checkpoints/last.ckpt"))))
         run.send_signal(signal.SIGKILL)
         wait_for(lambda: not processes_about(folder), 20)
@@ -97,17 +94,9 @@ def test_a_killed_sweep_leaves_no_process_and_resumes_where_it_was(
 def test_a_job_that_fails_or_is_killed_does_not_stop_the_others(jobs, tmp_path):
     """Two are wrong, one is killed, and one is right."""
     folder = tmp_path / "sweep"
-    command = [sys.executable, "-m", "imdbattn.train", "-m", *jobs, "seed=1,2"]
-    command += ["data.tokenizer=ptb,scissors", "trainer.max_epochs=40", "patience=null"]
-    command += ["hydra.launcher.n_jobs=2", f"hydra.sweep.dir={folder}"]
-    with started(
-        command,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": ROOT},
-        stdout=subprocess.PIPE,
-        text=True,
-        stderr=subprocess.STDOUT,
-    ) as run:
+    words = ["-m", *jobs, "seed=1,2", "data.tokenizer=ptb,scissors", "trainer.max_epochs=40"]
+    words += ["patience=null", "hydra.launcher.n_jobs=2", f"hydra.sweep.dir={folder}"]
+    with started_command("train", *words, cwd=tmp_path, **PIPE) as run:
         wait_for(lambda: processes_in(f"{folder}/mean-s2"))
         (victim,) = processes_in(f"{folder}/mean-s2")
         os.kill(victim, signal.SIGKILL)
@@ -198,18 +187,11 @@ def test_forks_do_not_share_random_numbers(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_stopped_sweep_lets_its_jobs_save_and_can_be_resumed(jobs, tmp_path):
+def test_a_stopped_sweep_lets_its_jobs_save_and_can_be_resumed(jobs, shell, tmp_path):
     """SIGTERM, as from a cluster; the second sweep trains the rest of the epochs only."""
     folder = tmp_path / "sweep"
-    command = [sys.executable, "-m", "imdbattn.train", "-m", f"hydra.sweep.dir={folder}", *jobs]
-    command += ["trainer.max_epochs=100", "patience=null"]
-    pipe = {
-        "cwd": tmp_path,
-        "env": {**os.environ, "PYTHONPATH": ROOT},
-        "stdout": subprocess.PIPE,
-        "text": True,
-    }
-    with started(command, **pipe, stderr=subprocess.STDOUT) as run:
+    words = ["-m", f"hydra.sweep.dir={folder}", *jobs, "trainer.max_epochs=100", "patience=null"]
+    with started_command("train", *words, cwd=tmp_path, **PIPE) as run:
         wait_for(lambda: list(folder.glob("*/metrics.csv")))
         run.terminate()
         output, _ = run.communicate(timeout=60)
@@ -217,10 +199,8 @@ def test_a_stopped_sweep_lets_its_jobs_save_and_can_be_resumed(jobs, tmp_path):
     assert "stopped with its sweep" in output
     assert list(statuses(folder).values()) == ["stopped"]
     before = len((next(folder.glob("*/metrics.csv"))).read_text().splitlines())
-    done = subprocess.run(
-        [*command, f"resume={folder}"], **pipe, stderr=subprocess.STDOUT, timeout=240, check=False
-    )
-    assert done.returncode == 0, done.stdout
+    done = shell("train", *words, f"resume={folder}", cwd=tmp_path, real=True)
+    assert done.returncode == 0, done.stderr
     assert len((next(folder.glob("*/metrics.csv"))).read_text().splitlines()) > before
 
 

@@ -203,15 +203,6 @@ def test_ratios_are_those_of_the_paper_for_the_whole_set_and_without_each_fold(c
     holds()
 
 
-def test_a_training_set_without_known_phrases_works():
-    phrases, ratios_MF = counted(labelled([[3], [4], [1, 1], []], 2), 2)
-    assert len(phrases.keys_P) == 0
-    assert phrases.ratios(found(phrases, [3, 4, 5])).eq(0).all()
-    assert ratios_MF.equal(torch.zeros(4, 3))
-    phrases, ratios_MF = counted(labelled([[], []], 2), 2)
-    assert len(phrases.keys_P) == len(ratios_MF) == 0
-
-
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=60), st.integers(2, 12))
 def test_folds_are_consecutive_blocks_of_each_class_and_of_equal_size(labels, folds):
     fold_N = folds_of(torch.tensor(labels), folds)

@@ -11,7 +11,7 @@ import torch
 
 from imdbattn.data.corpus import prepare_reviews
 from imdbattn.folders.run import Run
-from imdbattn.nn.ladder import Mask, sinusoids
+from imdbattn.nn.ladder import sinusoids
 from imdbattn.runs.apply import load_predictor
 from imdbattn.runs.fit import write_results
 from imdbattn.runs.trainer import build_trainer
@@ -22,11 +22,8 @@ from imdbattn.tools.explain.figures import (
     by_distance,
     dot_products,
     position_tables,
-    review_attention,
     scores_by_distance,
 )
-
-TEXT = "The film was n't a great story , and it was a dull plot ."
 
 
 @pytest.fixture(scope="session")
@@ -75,37 +72,6 @@ def test_lines_show_what_the_trained_model_adds_for_a_distance(reader):
             added_R = angle_RM.cos() @ part.cos_HM[head] + angle_RM.sin() @ part.sin_HM[head]
             np.testing.assert_allclose(shown_R, added_R.detach(), atol=1e-4)
     assert scores_by_distance(reader("base").net) == {}
-
-
-@pytest.mark.parametrize(("rung", "heads"), [("residual_cls", 2), ("base", 1)])
-def test_the_matrices_are_the_softmax_of_the_scores_of_the_model(reader, rung, heads):
-    found = reader(rung, *(["model.net.layer.heads=2"] if heads == 2 else []))
-    net, batch = found.net, found.batches([TEXT])[0, np.arange(1)]
-    attended = found.explain(TEXT).attention
-    with torch.no_grad():
-        mask = Mask(torch.ones_like(batch.tokens_BT, dtype=torch.bool), batch.positions_BT)
-        x_BTD, mask = net.pooling.prepend(net.positions(net.embedding(batch.tokens_BT), mask), mask)
-        for layer, weights_HQK in zip(net.layers, attended.layers, strict=True):
-            asked_BTD = layer.norm(x_BTD) if layer.skip else x_BTD
-            for head, weights_QK in enumerate(weights_HQK):
-                part = slice(head * 10 // heads, (head + 1) * 10 // heads)
-                query_Td, key_Td = (
-                    layer.f.query(asked_BTD)[0, :, part],
-                    layer.f.key(asked_BTD)[0, :, part],
-                )
-                direct_QK = (query_Td @ key_Td.T / math.sqrt(10 // heads)).softmax(-1)
-                np.testing.assert_allclose(weights_QK, direct_QK, atol=1e-5)
-                np.testing.assert_allclose(weights_QK.sum(-1), 1, atol=1e-5)
-            x_BTD = layer(x_BTD, mask)
-    count = len(TEXT.split())
-    assert (attended.cls, len(attended.keys)) == ("cls" in rung, count + ("cls" in rung))
-    shown = [
-        shown
-        for shown in maps(review_attention(attended))
-        if shown.shape == (len(attended.keys),) * 2
-    ]
-    for weights_QK, shown_QK in zip(np.concatenate(attended.layers), shown, strict=True):
-        np.testing.assert_allclose(shown_QK, 100 * weights_QK, rtol=1e-6)
 
 
 def test_a_picture_that_fails_gives_only_a_warning(trained, tmp_path, monkeypatch, caplog):

@@ -89,11 +89,9 @@ def assert_equal_up_to_rounding(one, other) -> None:
 @pytest.mark.parametrize(
     "more",
     [
-        (),
-        ("trainer.val_check_interval=7",),
+        ("trainer.val_check_interval=7", "data.curriculum=[4]"),
         ("trainer.max_steps=29",),
         ("trainer.limit_train_batches=11", "optim=lazy_adamw"),
-        ("data.curriculum=[4]",),
     ],
 )
 def test_a_recorded_run_counts_logs_and_learns_as_an_eager_one(run, tapes, more):

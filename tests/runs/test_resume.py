@@ -7,10 +7,8 @@ import os
 import random
 import shutil
 import signal
-import subprocess
-import sys
 import time
-from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -31,7 +29,7 @@ from tests.resuming import differences, stops
 
 from ..commands import changed
 from ..marks import slow_except
-from ..processes import ROOT, started, wait_for
+from ..processes import started_command, wait_for
 
 STEPS = 12  # of an epoch of the small world at 256 tokens
 # With dropout, whose random numbers a resumed run continues; a second layer would take longer.
@@ -441,9 +439,6 @@ def test_a_signal_ends_a_run_at_any_moment_in_one_line(
     assert differences(reference, tmp_path) == []
 
 
-# --- W&B ------------------------------------------------------------------------------------------
-
-
 # --- from outside ---------------------------------------------------------------------------------
 
 
@@ -455,10 +450,7 @@ def test_a_run_killed_at_random_moments_has_the_same_results(whole, small, tmp_p
     """In processes of its own; a fourth of the signals may come during the start, the others after
     a new checkpoint.
     """
-    env, last = (
-        {**os.environ, "PYTHONPATH": str(ROOT)},
-        tmp_path / "killed" / "checkpoints" / "last.ckpt",
-    )
+    last = tmp_path / "killed" / "checkpoints" / "last.ckpt"
     words = [*small, *RUN, *LONG, "hydra.run.dir=killed"]
     for kill in [
         *random.sample([signal.SIGKILL] * 5 + [signal.SIGTERM] * 3 + [signal.SIGINT] * 2, 10),
@@ -466,9 +458,7 @@ def test_a_run_killed_at_random_moments_has_the_same_results(whole, small, tmp_p
     ]:
         arguments = ["resume=killed"] if (tmp_path / "killed" / "config.yaml").exists() else words
         before, early = last.stat().st_mtime_ns if last.exists() else 0, random.random() < 0.25
-        with started(
-            [sys.executable, "-m", "imdbattn.train", *arguments], cwd=tmp_path, env=env
-        ) as process:
+        with started_command("train", *arguments, cwd=tmp_path) as process:
             if kill:
                 wait_for(
                     lambda process=process, before=before, early=early: (
@@ -487,24 +477,10 @@ def test_a_run_killed_at_random_moments_has_the_same_results(whole, small, tmp_p
 @pytest.mark.slow
 def test_two_processes_stop_together_and_resume_together(small, tmp_path):
     """The signal reaches the first only, as from a shell's `kill`."""
-    words = [
-        *small,
-        "trainer=ddp_cpu",
-        "trainer.enable_progress_bar=false",
-        "model=residual_pe",
-        "threads=1",
-    ]
-    words += [
-        "trainer.max_epochs=40",
-        "patience=null",
-        "model.net.layer.dropout=0.1",
-        "trainer.log_every_n_steps=5",
-    ]
-
-    def start(*more: str) -> AbstractContextManager[subprocess.Popen]:
-        command = [sys.executable, "-m", "imdbattn.train", *more]
-        return started(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)})
-
+    words = [*small, "trainer=ddp_cpu", "trainer.enable_progress_bar=false", "model=residual_pe"]
+    words += ["trainer.max_epochs=40", "patience=null", "model.net.layer.dropout=0.1"]
+    words += ["trainer.log_every_n_steps=5"]
+    start = partial(started_command, "train", cwd=tmp_path)
     with start(*words, "hydra.run.dir=whole") as process:
         assert process.wait(240) == 0
     last = tmp_path / "stopped" / "checkpoints" / "last.ckpt"
@@ -524,27 +500,22 @@ def test_a_slurm_job_is_requeued_and_resumes_automatically(small, tmp_path):
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "scontrol").write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\n')
     (tmp_path / "bin" / "scontrol").chmod(0o755)
-    slurm = {
-        "SLURM_JOB_ID": "77",
-        "PATH": f"{tmp_path}/bin:{os.environ['PATH']}",
-        "PYTHONPATH": str(ROOT),
-    }
-    again = {**os.environ, **slurm, "SLURM_RESTART_COUNT": "1"}
+    slurm = {"SLURM_JOB_ID": "77", "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
+    again = slurm | {"SLURM_RESTART_COUNT": "1"}
     words = [*small, "model=mean", "trainer.max_epochs=3000", "patience=null", "save_minutes=0"]
     (tmp_path / "runs").mkdir()
 
     def last() -> Path | None:
         return next((tmp_path / "runs").glob("slurm-77-mean-s1-*/checkpoints/last.ckpt"), None)
 
-    command = [sys.executable, "-m", "imdbattn.train", *words]
-    with started(command, cwd=tmp_path, env={**os.environ, **slurm}) as process:
+    with started_command("train", *words, cwd=tmp_path, env=slurm) as process:
         wait_for(lambda: process.poll() is not None or last())
         process.send_signal(signal.SIGUSR1)
         assert process.wait(60) == 128 + signal.SIGUSR1
     assert (tmp_path / "asked").read_text() == "requeue 77\n"
     folder = last().parents[1]
     steps = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["global_step"]
-    with started(command, cwd=tmp_path, env=again) as process:
+    with started_command("train", *words, cwd=tmp_path, env=again) as process:
         wait_for(
             lambda: (
                 process.poll() is not None

@@ -23,7 +23,6 @@ from imdbattn.tasks.weights import predictor_of
 from tests.resuming import differences, stops
 from tests.world import REVERSE, TRANSLATION
 
-from ..commands import label_texts
 from ..marks import slow_except
 
 KINDS = {"reverse": REVERSE, "translation": TRANSLATION}
@@ -93,7 +92,7 @@ def test_a_run_writes_all_files_of_its_folder(ran, kind):
         )
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", slow_except(["translation"], KINDS))
 def test_the_loss_is_the_mean_over_single_pairs(ran, settings, kind):
     """Nats per symbol, including the end symbol."""
     folder, metrics = ran(kind)
@@ -159,7 +158,7 @@ def test_bleu_of_a_worked_example():
     )
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", slow_except(["translation"], KINDS))
 def test_evaluate_gives_the_numbers_that_training_gave(ran, scored, kind):
     folder, metrics = ran(kind)
     for split, name in (("test", "test"), ("validation", "val")):
@@ -172,9 +171,6 @@ def test_evaluate_gives_the_numbers_that_training_gave(ran, scored, kind):
             folder / {"test": "predictions.parquet"}.get(split, f"{split}_predictions.parquet")
         )
         assert [line["predicted"] for line in rows_of(file)] == [line["predicted"] for line in kept]
-
-
-MODELS = [("model=seq2seq",), ("model=seq2seq_attention",)]
 
 
 @pytest.fixture
@@ -206,22 +202,3 @@ def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(
     stopping(None)
     fit(cfg, tmp_path, resume=True)
     assert differences(reference, tmp_path) == []
-
-
-@pytest.mark.parametrize("overrides", slow_except([MODELS[1]], MODELS))
-def test_the_output_for_a_source_does_not_depend_on_the_others(ran, settings, overrides):
-    folder, _ = ran("reverse", *overrides)
-    texts = ["a", "bcdef", "fed", "aaaa", "bc"]
-    cfg = settings(f"run={folder}", "beams=4", "explain=true", config="predict")
-    together, _ = label_texts(cfg, texts)
-    alone = [label_texts(cfg, [text])[0][0] for text in texts]
-    assert [one.output for one in together] == [one.output for one in alone]
-    assert [one.probability for one in together] == pytest.approx(
-        [one.probability for one in alone], rel=1e-4
-    )
-    for one in together:
-        if one.weights_TS is not None:
-            assert one.weights_TS.shape[1] == len(one.source)
-            assert one.weights_TS.sum(1) == pytest.approx(1, abs=1e-5)
-        else:
-            assert overrides == ("model=seq2seq",)

@@ -7,7 +7,6 @@ import random
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -16,7 +15,8 @@ import pytest
 
 from imdbattn.runs.signals import Signals, Stopped
 
-from ..processes import ROOT, started, wait_for
+from ..commands import run_process
+from ..processes import environment, started_command, wait_for
 
 RUN = ("model=mean", "trainer.max_epochs=6", "patience=null", "pictures=true", "seed=3")
 LINE = re.compile(
@@ -27,22 +27,13 @@ LINE = re.compile(
 )
 
 
-def environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-
-
-def train(folder: Path, *words: str) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "imdbattn.train", *words]
-    return subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True)
-
-
 def stopped(folder: Path, words: list[str], number: signal.Signals, after: float) -> str:
     """Sends the signal so many seconds after the start, checks the end, and returns its line."""
-    command = [sys.executable, "-m", "imdbattn.train", *words, "hydra.run.dir=run"]
     output = folder / "output.txt"
+    words = [*words, "hydra.run.dir=run"]
     with (
         output.open("w") as file,
-        started(command, cwd=folder, env=environment(), stdout=file, stderr=file) as process,
+        started_command("train", *words, cwd=folder, stdout=file, stderr=file) as process,
     ):
         time.sleep(after)
         process.send_signal(number)
@@ -65,13 +56,14 @@ def stopped(folder: Path, words: list[str], number: signal.Signals, after: float
 
 
 @pytest.mark.slow
-def test_signals_at_fifty_random_moments(small, tmp_path):
+def test_signals_at_fifty_random_moments(shell, small, tmp_path):
     """Each run is continued as its line says, and ends with its results. Prints how many signals
     came at which moment.
     """
     words = [*small, *RUN]
     start = time.monotonic()
-    assert train(tmp_path, *words, "hydra.run.dir=whole").returncode == 0
+    done = shell("train", *words, "hydra.run.dir=whole", cwd=tmp_path, real=True)
+    assert done.returncode == 0, done.stderr
     seconds, draw, ends = time.monotonic() - start, random.Random(0), Counter[str]()
     for number in range(50):
         folder = tmp_path / str(number)
@@ -80,7 +72,7 @@ def test_signals_at_fifty_random_moments(small, tmp_path):
         end = stopped(folder, words, kind, draw.uniform(0, seconds))
         ends[re.sub(r"\d+", "N", end)] += 1
         if number % 5 == 0 and "the state is saved" in end:
-            assert train(folder, "resume=run").returncode == 0
+            assert shell("train", "resume=run", cwd=folder).returncode == 0
             assert (folder / "run" / "metrics.json").exists()
     print(*ends.most_common(), sep="\n")
     assert sum(count for end, count in ends.items() if "killed" in end) <= 10
@@ -115,12 +107,11 @@ print("resumed:", imdbattn.train("resume=a", "trainer.enable_progress_bar=false"
 
 def test_signals_during_train_from_python_reach_the_program(small, tmp_path):
     """Ctrl-C is a KeyboardInterrupt that says what is saved; SIGTERM has the program's handler."""
-    words = [*small, "model=mean", "trainer.max_epochs=20", "patience=null", "test=false"]
-    command = [sys.executable, "-c", PROGRAM, *words]
-    done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True)
+    words = [*small, "model=mean", "trainer.max_epochs=12", "patience=null", "test=false"]
+    done = run_process(["-c", PROGRAM, *words], tmp_path, environment())
     lines = [line for line in done.stdout.splitlines() if re.match("[ab]: |resumed", line)]
     assert re.fullmatch(r"a: KeyboardInterrupt: SIGINT: stopped .*resume=a", lines[0]), done.stderr
-    assert lines[1:] == ["b: RuntimeError: the program's own handler", "resumed: 20"]
+    assert lines[1:] == ["b: RuntimeError: the program's own handler", "resumed: 12"]
 
 
 @pytest.mark.parametrize("wrapped", [RuntimeError, None])
@@ -142,10 +133,9 @@ def test_a_library_that_catches_what_a_signal_raises_does_not_hide_it(caplog, wr
 
 def test_a_signal_before_training_ends_the_command_in_one_line(small, tmp_path):
     """In a process of its own, while torch is imported or data are read."""
-    command = [sys.executable, "-m", "imdbattn.train", *small, *RUN, "hydra.run.dir=run"]
-    with started(
-        command, cwd=tmp_path, env=environment(), stderr=subprocess.STDOUT, stdout=subprocess.PIPE
-    ) as process:
+    words = [*small, *RUN, "hydra.run.dir=run"]
+    pipes = {"stderr": subprocess.STDOUT, "stdout": subprocess.PIPE}
+    with started_command("train", *words, cwd=tmp_path, **pipes) as process:
         wait_for(lambda: process.poll() is not None or (tmp_path / "run").exists())
         time.sleep(0.2)
         process.send_signal(signal.SIGTERM)

@@ -28,11 +28,6 @@ CHOICES = [
     for file in FILES
     if file.parent.name in ("data", "debug", "logger", "task", "trainer")
 ]
-CHOICES += [
-    ["task=seq2seq", f"model={writer}", f"data={data}"]
-    for writer in ENCODER_DECODERS
-    for data in PAIRS
-]
 LETTERS = Vocabulary.count(["ABC"])
 ENTRIES = [file.stem for file in FILES if not file.parent.parts]
 

@@ -42,23 +42,6 @@ def test_a_table_moves_as_sparse_adam_moves_it(fused):
     assert (found - start).abs().max() > 0.01
 
 
-def test_rows_that_no_batch_uses_stay_bit_for_bit():
-    table = torch.nn.Parameter(torch.randn(ROWS, WIDTH))
-    optimizer = LazyAdamW([{"params": [table], "lazy": True}], lr=0.1, weight_decay=0.5)
-    before = table.detach().clone()
-    steps = gradients(2)
-    trained(optimizer, table, steps[:1])
-    still = steps[0].eq(0).all(1)
-    assert still.any()
-    assert not still.all()
-    assert torch.equal(table[still], before[still])
-    between = table.detach().clone()
-    # the averages of the first step change nothing in the second
-    trained(optimizer, table, steps[1:])
-    still = steps[1].eq(0).all(1)
-    assert torch.equal(table[still], between[still])
-
-
 def test_rows_chosen_by_a_mask_move_like_gathered_rows_bit_for_bit(monkeypatch):
     """Other devices take the mask: the number of rows is not known without waiting for them."""
     tables = []
@@ -77,15 +60,6 @@ def test_rows_chosen_by_a_mask_move_like_gathered_rows_bit_for_bit(monkeypatch):
             [table.detach(), *(optimizer.state[table][name] for name in ("exp_avg", "exp_avg_sq"))]
         )
     assert all(map(torch.equal, *tables))
-
-
-def test_other_groups_move_as_adamw_moves_them():
-    ours, theirs = (torch.nn.Parameter(torch.ones(ROWS, WIDTH)) for _ in range(2))
-    steps = gradients(10)
-    settings = {"lr": 0.02, "weight_decay": 0.1}
-    lazy = {"params": [torch.nn.Parameter(torch.zeros(2, 2))], "lazy": True}
-    found = trained(LazyAdamW([{"params": [ours]}, lazy], **settings), ours, steps)
-    assert torch.equal(found, trained(torch.optim.AdamW([theirs], **settings), theirs, steps))
 
 
 def test_only_tables_of_words_are_updated_lazily(settings):

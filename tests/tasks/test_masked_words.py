@@ -13,7 +13,6 @@ from imdbattn.data.corpus import prepare_reviews
 from imdbattn.data.ragged import ragged
 from imdbattn.nn.beyond.masked_words import MaskedWords
 from imdbattn.runs.fit import fit
-from imdbattn.runs.score import score_run
 from imdbattn.tasks.masked_words.module import MaskedWordModule, evaluation_mask
 from imdbattn.tasks.reviews.classifier import ReviewClassifier
 
@@ -94,20 +93,6 @@ def test_only_validation_is_scored(pretrained):
     assert np.isclose(sum(said["losses"]) / sum(said["masked"]), metrics["val_loss"], rtol=1e-5)
 
 
-def test_it_learns_to_predict_words_from_their_neighbors(settings, small, world, tmp_path):
-    """Reviews that repeat one word, which the neighbors show."""
-    words = [line.split()[0] for line in (world / "glove.txt").read_text().splitlines()[:8]]
-    rows = [
-        f"{' '.join(words[row % 8 : row % 8 + 1] * 12)} {row},{('neg', 'pos')[row % 2]}"
-        for row in range(240)
-    ]
-    (tmp_path / "reviews.csv").write_text("\n".join(["text,label", *rows]) + "\n")
-    cfg = settings(
-        *small, f"data.path={tmp_path}/reviews.csv", "task=masked_words", "trainer.max_epochs=3"
-    )
-    assert fit(cfg, tmp_path / "run")["val_accuracy"] > 0.5
-
-
 def test_the_classifier_starts_from_its_encoder(pretrained, settings, small):
     folder, _ = pretrained
     weights = torch.load(folder / "checkpoints" / "best.ckpt", weights_only=True)["state_dict"]
@@ -122,18 +107,6 @@ def test_the_classifier_starts_from_its_encoder(pretrained, settings, small):
         settings(*small, "model=pretrained", "init=null"), prepare_reviews(cfg.data)
     ).net.state_dict()
     assert any(not torch.equal(own[name], fresh[name]) for name in shared)
-
-
-def test_a_finished_classifier_does_not_need_its_pretraining(trained, settings, tmp_path):
-    folder, metrics = trained("pretrained")
-    shutil.copytree(folder, tmp_path / "run")
-    config = tmp_path / "run" / "config.yaml"
-    lines = config.read_text().splitlines(keepends=True)
-    config.write_text(
-        "".join(line if not line.startswith("init:") else "init: /nowhere\n" for line in lines)
-    )
-    found = score_run(settings(f"run={tmp_path}/run", "trainer=cpu", config="evaluate"))
-    assert found["accuracy"] == metrics["test_accuracy"]
 
 
 @pytest.mark.slow

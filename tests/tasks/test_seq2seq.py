@@ -120,28 +120,6 @@ def test_an_encoder_on_a_gpu_that_does_not_pack_gives_the_same(monkeypatch):
     torch.testing.assert_close(whole.recurrent, packed.recurrent)
 
 
-def test_the_context_equals_the_formula():
-    """Bahdanau's: alpha = softmax(v^T tanh(W_k h + W_q s)) over the true length, context = sum of
-    alpha h.
-    """
-    model = net("additive", "gru", 2)
-    source_BS, lengths_B = batch(4, 2)
-    state = model.encode(source_BS, lengths_B)
-    score, query_BH = model.decoder.score, state.recurrent[0][-1]
-    context_B1H, weights_B1S = model.decoder.attend(state)
-    for row, length in enumerate(lengths_B.tolist()):
-        outputs_SH = state.outputs_BSH[row, :length]
-        scores_S = torch.stack(
-            [
-                score.value.weight[0]
-                @ torch.tanh(score.key.weight @ h + score.query.weight @ query_BH[row])
-                for h in outputs_SH
-            ]
-        )
-        torch.testing.assert_close(weights_B1S[row, 0, :length], scores_S.softmax(0))
-        torch.testing.assert_close(context_B1H[row, 0], scores_S.softmax(0) @ outputs_SH)
-
-
 @pytest.mark.parametrize(
     ("score", "theirs"),
     [

@@ -8,9 +8,8 @@ import copy
 import itertools
 import json
 import math
-import os
 import signal
-import sys
+import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -27,7 +26,7 @@ from imdbattn.nn import Mask, padding_mask, sinusoids
 from imdbattn.tools.explore.server import HEADERS
 
 from ..explorer import CLASSIFIERS, TEXT, TOKEN, WRITER, Page, opened
-from ..processes import started
+from ..processes import started_command
 
 
 @pytest.fixture(scope="module")
@@ -252,27 +251,6 @@ def test_the_arithmetic_of_a_row_gives_the_numbers_of_the_network(page, labels, 
         assert without.probabilities != pytest.approx(found.probabilities, abs=1e-6)
 
 
-def test_test_reviews_are_filtered_by_the_predictions(page, labels):
-    runs = [page.run(labels[rung]) for rung in ("base", "mean")]
-    own, other = (page.runs.run(name).predictions("test") for name in runs)
-    cases = {
-        "wrong": ~own.right_N,
-        "confident": own.confidence_N >= 0.9,
-        "disagree": own.predicted_N != other.predicted_N,
-    }
-    for name, chosen_N in cases.items():
-        if not chosen_N.any():
-            continue
-        found, rows = {"row": None}, []
-        for _ in range(chosen_N.sum()):
-            found = page.ask("next", run=runs[0], runs=runs, **{name: True}, after=found["row"])
-            rows.append(found["row"])
-        assert rows == own.rows_N[chosen_N].tolist()
-        first = page.ask("next", run=runs[0], runs=runs, **{name: True}, after=rows[-1])
-        assert (first["row"], first["matching"]) == (rows[0], len(rows))
-    assert "remove one" in page.ask("next", 400, run=runs[0], runs=runs, contains="nosuchword")
-
-
 @pytest.mark.parametrize(
     "text", ["", " \n ", "<script>alert(1)</script> & great", "\ufffd \0 🎬 great \u202e film"]
 )
@@ -407,8 +385,8 @@ def get(address: str) -> tuple[int, str]:
 
 def test_the_command_serves_the_page_until_ctrl_c(folder_of, tmp_path):
     arguments = [f"runs={folder_of('residual_pe')}", "port=0", "open=false"]
-    command = [sys.executable, "-m", "imdbattn.explore", *arguments]
-    with started(command, cwd=tmp_path, stdout=-1, stderr=-1, text=True, env=os.environ) as process:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with started_command("explore", *arguments, cwd=tmp_path, **pipes) as process:
         line = process.stdout.readline()
         assert line.startswith("1 run at http://127.0.0.1:"), line + process.stderr.read()
         address = line.split()[3]

@@ -5,7 +5,6 @@ import importlib
 import json
 import shutil
 import socket
-import zipfile
 from pathlib import Path
 
 import huggingface_hub
@@ -34,7 +33,6 @@ from tests.texts import HARD_TEXT
 
 from .. import nets
 from ..commands import changed
-from ..processes import ROOT
 from ..world import BAD, FILLER, GOOD
 
 TEXTS = [
@@ -394,18 +392,6 @@ def test_what_a_graph_computes_equals_the_model(settings, rung):
     inputs = (batch.tokens_BT, batch.lengths_B, *before)
     with torch.no_grad():
         torch.testing.assert_close(Graph(predictor.net)(*inputs), predictor.net(batch))
-
-
-@pytest.mark.slow
-def test_a_graph_is_written_in_addition_to_the_weights(model, tmp_path):
-    predictor, run = model("mean")
-    write_export(predictor, tmp_path / "m", run, graph=True)
-    again = read_export(tmp_path / "m")
-    graph = torch.export.load(tmp_path / "m" / "model.pt2").module()
-    with zipfile.ZipFile(tmp_path / "m" / "model.pt2") as archive:
-        assert not [name for name in archive.namelist() if str(ROOT).encode() in archive.read(name)]
-    inputs = example(again, 3, 9)
-    assert graph(*inputs).shape == (3, 2)
 
 
 def test_a_model_that_was_pushed_to_the_hub_is_loaded_from_it(api_model, tmp_path, monkeypatch):

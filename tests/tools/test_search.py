@@ -184,20 +184,6 @@ def test_a_class_that_a_search_folder_names_needs_trust(shell, tmp_path):
     assert "optim._target_=mypkg.Evil is outside imdbattn: add trust=mypkg" in done.stderr
 
 
-@pytest.mark.slow
-def test_an_untrusted_search_folder_runs_no_code(search, tmp_path):
-    folder = tmp_path / "search"
-    assert search("n_trials=1", "seeds=0").returncode == 0
-    file = folder / "search.yaml"
-    file.write_text(
-        file.read_text().replace("- model=base", "- model=base\n- optim._target_=mypkg.Evil")
-    )
-    done = search(f"resume={folder}", "n_trials=2")
-    assert done.returncode == 2
-    assert "optim._target_=mypkg.Evil is outside imdbattn: add trust=mypkg" in done.stderr
-    assert search(f"resume={folder}", "n_trials=2", "trust=mypkg").returncode == 0
-
-
 def test_only_the_seeds_of_the_best_settings_are_scored_on_test(search, tmp_path):
     folder = tmp_path / "search"
     done = search("n_trials=2", "pruner=none", "seeds=2")

@@ -8,7 +8,7 @@ import pytest
 
 from imdbattn.errors import UserError
 from imdbattn.runs.fit import fit
-from imdbattn.tracking.loggers import Tracker, values_of
+from imdbattn.tracking.loggers import values_of
 
 OWN = """
 import json
@@ -85,12 +85,6 @@ def test_a_wrong_argument_of_a_logger_is_one_line_before_data_are_read(
     words = [*(word for word in small if not word.startswith("logger")), own[1]]
     with pytest.raises(UserError, match=message):
         fit(settings(*words, word, "data.path=missing"), tmp_path / "run")
-
-
-def test_what_is_no_logger_is_one_line(settings, small):
-    words = [*small, "+logger.x._target_=collections.OrderedDict"]
-    with pytest.raises(UserError, match=r"logger\.x\._target_=.* is not a subclass of"):
-        Tracker(settings(*words).logger)
 
 
 def test_mlflow_has_curves_settings_and_results(settings, small, tmp_path):
