@@ -341,7 +341,7 @@ class Subject:
         for _, places in EvalBatches(source.lengths_N()[chosen_N], BATCH_POSITIONS):
             batch = source[0, chosen_N[places]]
             measured += places.tolist()
-            columns["row"] += source.split.rows[batch.items_B].tolist()
+            columns["row"] += source.split.rows[batch.items_B.numpy()].tolist()
             for name, values in measurement.measure(batch).items():
                 columns[name] += values.tolist() if isinstance(values, Tensor) else values
             progress(len(places))
