@@ -7,25 +7,9 @@ from pathlib import Path
 import numpy as np
 
 GOOD, BAD = ("good", "great", "lovely", "fine"), ("bad", "awful", "dull", "poor")
-FILLER = tuple(
-    [
-        "the",
-        "film",
-        "was",
-        "a",
-        "story",
-        "of",
-        "and",
-        "it",
-        "n't",
-        "do",
-        "actor",
-        "scene",
-        "plot",
-        "i",
-        "you",
-        ".",
-    ]
+FILLER = (
+    *("the", "film", "was", "a", "story", "of", "and", "it", "n't"),
+    *("do", "actor", "scene", "plot", "i", "you", "."),
 )
 
 # Overrides with which an encoder-decoder learns in a second
