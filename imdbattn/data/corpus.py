@@ -224,9 +224,8 @@ def tokenizer_of(setting: object, words: Sequence[str]) -> AnyTokenizer:
     if isinstance(setting, str):
         return Tokenizer(setting, words)
     from imdbattn.data.own_tokenizer import OwnTokenizer
-    from imdbattn.settings.objects import as_mapping
 
-    return OwnTokenizer(as_mapping(setting), words)
+    return OwnTokenizer(setting, words)
 
 
 def tokenizer_signature(setting: object) -> str:
@@ -234,13 +233,12 @@ def tokenizer_signature(setting: object) -> str:
     if isinstance(setting, str):
         return signature_of_rules(setting)
     from imdbattn.data.own_tokenizer import version_of
-    from imdbattn.settings.objects import as_mapping
 
-    return version_of(as_mapping(setting))
+    return version_of(setting)
 
 
 def own_tokenizer_version(setting: object) -> str:
-    """Returns a checksum that changes with the code of one's own tokenizer; "" for ours."""
+    """Returns a checksum that changes with the code of a custom tokenizer; "" for ours."""
     if isinstance(setting, str):
         return ""
     return sha256(tokenizer_signature(setting).encode()).hexdigest()[:16]
@@ -250,7 +248,7 @@ def own_tokenizer_version(setting: object) -> str:
 
 
 def find_source(cfg: "ReviewDataSettings") -> Source:
-    """Returns the source that the `data` settings name; its key changes with the code of one's own
+    """Returns the source that the `data` settings name; its key changes with the code of a custom
     tokenizer, too. `auto` is decided here.
 
     Only the modules of that source are imported. Raises an exception for data that cannot be found.

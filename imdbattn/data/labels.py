@@ -103,8 +103,20 @@ USUAL_COLUMNS = {  # usual names of the column with texts, and of that with labe
 }
 
 
-def proposal(setting: str, columns: Sequence[str]) -> str:
-    """Returns text that proposes the column which has a usual name, for the end of a message."""
-    usual = {name.casefold(): name for name in reversed(columns)}
-    proposed = [usual[name] for name in USUAL_COLUMNS.get(setting, ()) if name in usual]
-    return f", perhaps to {proposed[0]}" if proposed else ""
+def check_column(where: object, column: str, names: Sequence[str], setting: str) -> None:
+    """Raises UserError unless exactly one column has this name; the message proposes a column that
+    has a usual name.
+
+    where: the table, for the message. names: of its columns. setting: that names the column, such
+    as data.text_column.
+    """
+    count = list(names).count(column)
+    if count == 1:
+        return
+    has = f"{count} columns" if count else "no column"
+    known = in_line(", ".join(f"'{name}'" for name in names))
+    usual = {name.casefold(): name for name in reversed(names)}
+    kind = setting.removesuffix("_column").rpartition(".")[2]
+    proposed = [usual[name] for name in USUAL_COLUMNS.get(kind, ()) if name in usual]
+    perhaps = f", perhaps to {proposed[0]}" if proposed else ""
+    raise UserError(f"{where}: {has} '{column}'; it has {known}: set {setting}{perhaps}")

@@ -1,4 +1,4 @@
-"""A tokenizer of one's own: any callable from a text to its words, such as jieba.lcut.
+"""A custom tokenizer: any callable from a text to its words, such as jieba.lcut.
 
 data.tokenizer names it with `_target_`; other keys are its keyword arguments. A class is created
 with them, and its object is called. Whether a run folder may name it is checked by
@@ -8,7 +8,7 @@ settings.trust.refuse_untrusted, as for classes.
 import inspect
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from hashlib import sha256
 from itertools import count
@@ -46,10 +46,11 @@ def _splitter(settings: str) -> Splitter:
     return words_of
 
 
-def version_of(settings: Mapping[str, object]) -> str:
+def version_of(setting: object) -> str:
     """Returns a string that changes with the arguments, the version of the package and the file
     that defines the callable: its words are cached.
     """
+    settings = as_mapping(setting)
     target = str(settings[TARGET])
     split = load(target, f"data.tokenizer.{TARGET}")
     package = sys.modules[target.partition(".")[0]]
@@ -60,7 +61,7 @@ def version_of(settings: Mapping[str, object]) -> str:
     except (TypeError, OSError):  # built-in, or compiled
         pass
     version = getattr(package, "__version__", "")
-    return json.dumps([dict(settings), version, source], sort_keys=True)
+    return json.dumps([settings, version, source], sort_keys=True)
 
 
 class OwnTokenizer:
@@ -69,8 +70,8 @@ class OwnTokenizer:
     A word without a vector is looked up in lower case, too.
     """
 
-    def __init__(self, settings: Mapping[str, object], words: Sequence[str]) -> None:
-        self._split = splitter_of(settings)
+    def __init__(self, setting: object, words: Sequence[str]) -> None:
+        self._split = splitter_of(setting)
         self._ids = dict(zip(words, count(FIRST_WORD), strict=False))
 
     def encode(self, texts: Iterable[str]) -> Encoded:

@@ -80,7 +80,7 @@ def divided(
 
     Args:
         texts: the splits of a source.
-        name: that of the source, for messages.
+        name: the source, for messages.
         shares: of validation and test. None leaves the splits as they are, for scoring; a single
         file is a test set.
         indices: given the training split and the shares of missing ones, the indices of the items

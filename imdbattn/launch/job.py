@@ -209,7 +209,7 @@ def import_for_training(settings: Training) -> None:
     """Imports what runs with these settings import, and what a sweep needs at its end: a fork
     imports nothing again.
 
-    Classes of the user's own are left to the runs.
+    Custom classes are left to the runs.
     """
     with without_gc():
         import_wandb(settings.dump()["logger"])

@@ -29,7 +29,7 @@ RESTARTS = ("SLURM_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT")  # above 0 in a
 def run_single(cfg: DictConfig, signals: Signals) -> float:
     """Trains the model that `cfg` describes, and returns its best validation accuracy.
 
-    signals: those of the command, for which the run is finished afterwards.
+    signals: of the command; their text says afterwards that the run is finished.
     """
     settings, job = plain_dict(cfg), HydraConfig.get()
     named = any(override.startswith("hydra.run.dir=") for override in job.overrides.hydra)

@@ -85,7 +85,7 @@ def blocked_attention(
 
 
 def softmax_gradient(d_weight: Tensor, weight: Tensor) -> Tensor:
-    """Returns the gradient of the scores, given that of weight = scores.softmax(-1).
+    """Returns the gradient of the scores, given the gradient of weight = scores.softmax(-1).
 
     torch's kernel for it is private: tried with torch 2.13. Where there is none, the
     formula takes two passes more.

@@ -227,7 +227,7 @@ class Measured:
 class AttentionEntropy(L.Callback):
     """Logs `measure` of the same validation reviews at each validation, in the first process.
 
-    reviews: their number. log_shares: that of the run's Tracker.
+    reviews: their number. log_shares: the method of the run's Tracker.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Lightning's Trainer, and the check of parts of one's own before training."""
+"""Lightning's Trainer, and the check of custom parts before training."""
 
 import logging
 import os
@@ -129,7 +129,7 @@ def check_hardware(cfg: Training) -> None:
             raise UserError(f"record_steps=true: {obstacle}")
 
 
-# --- the parts of one's own -----------------------------------------------------------------------
+# --- custom parts ---------------------------------------------------------------------------------
 
 
 class CheckParts(L.Callback):

@@ -80,13 +80,13 @@ DropShare = Annotated[float, Field(ge=0, lt=1), FromText]
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1), FromText]
 Several = Annotated[int, Field(ge=2), FromText]
 Errors = Literal["strict", "replace"]
-# a function of one's own, such as mypkg.cost
+# a custom function, such as mypkg.cost
 FunctionName = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$")]
 Trust = str | list[str] | None
 
 
 class ClassSettings(Group):
-    """A class that `_target_` names, possibly the user's own, with its arguments, which the class
+    """A class that `_target_` names, possibly a custom one, with its arguments, which the class
     itself checks.
     """
 
@@ -346,7 +346,7 @@ def with_places(data: AnyGroup, source: str | None, batch_tokens: int | None = N
     paths = ("path", "cache_dir", "extra")
     values: Plain = {name: absolute(getattr(data, name, None)) for name in paths}
     values["batch_tokens"] = batch_tokens
-    if isinstance(getattr(data, "source", None), str):  # else it is one's own
+    if isinstance(getattr(data, "source", None), str):  # else it is custom
         values["source"] = source
     known = {name: value for name, value in values.items() if value is not None}
     glove = getattr(data, "glove", None)

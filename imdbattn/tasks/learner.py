@@ -200,7 +200,7 @@ class Learner(L.LightningModule):
         return {"loss": steps[-1].loss, "recorded_steps": steps}
 
     def backward(self, loss: Tensor) -> None:
-        if loss.requires_grad:  # that of a recorded step has been propagated
+        if loss.requires_grad:  # the loss of a recorded step has been propagated
             super().backward(loss)
 
     def optimizer_step(
@@ -223,7 +223,7 @@ class Learner(L.LightningModule):
 
     def epoch_means(self) -> dict[str, Tensor]:
         """Returns train/loss and train/accuracy of this epoch, over all processes; must be called
-        in all of them. Without `add_to_epoch`, which a training_step of one's own need not call,
+        in all of them. Without `add_to_epoch`, which a custom training_step may not call,
         there are none.
         """
         if not self.epoch_sums:

@@ -73,7 +73,7 @@ class Curriculum:
 
     Args:
         first: the loader of each of the first epochs.
-        last: that of all others.
+        last: the loader of all other epochs.
     """
 
     batch_sampler = None

@@ -34,7 +34,7 @@ def macro_f1(confusion_CC: np.ndarray) -> float:
 def is_uneven(largest_share: float, classes: int) -> bool:
     """Returns whether accuracy may hide a class, so that macro F1 is stated beside it.
 
-    largest_share: that of the largest class.
+    largest_share: the share of the largest class.
     """
     return classes > 2 or largest_share > UNEVEN
 

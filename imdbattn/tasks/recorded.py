@@ -154,7 +154,7 @@ class StepRecorder:
         return steps
 
     def step(self, batch: Any) -> Step:
-        """Makes one step, and adds its sums to those of the epoch."""
+        """Makes one step, and adds its sums to the sums of the epoch."""
         number, epoch = self.trainer.global_step + 1, self.trainer.current_epoch
         lr = self.optimizer.param_groups[0]["lr"]
         result = self.result_of(batch)
@@ -378,7 +378,7 @@ def set_random_states(states: list[Tensor], device: torch.device) -> None:
 
 
 def steps_to_next_stop(trainer: L.Trainer) -> int:
-    """Returns the number of steps, from that of the current batch, to the next one after which
+    """Returns the number of steps, with the step of the current batch, to the next one after which
     Lightning validates or stops, or callbacks read losses.
     """
     loop, done = trainer.fit_loop.epoch_loop, trainer.fit_loop.epoch_loop.batch_idx

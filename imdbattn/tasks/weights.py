@@ -2,7 +2,7 @@
 
 A training run without `init` does not load this file.
 
-A checkpoint contains tensors and plain values, never code. Its facts are those of `Learner`.
+A checkpoint contains tensors and plain values, never code. For its facts see `Learner`.
 """
 
 from pathlib import Path

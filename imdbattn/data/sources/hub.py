@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from imdbattn.data.labels import as_label, names_of_labels, number_labels, proposal
+from imdbattn.data.labels import as_label, check_column, names_of_labels, number_labels
 from imdbattn.data.split_names import split_named
 from imdbattn.data.splits import SPLITS, Source, Split, Texts, fingerprint
-from imdbattn.errors import UserError, in_line, naming
+from imdbattn.errors import UserError, naming
 from imdbattn.io.network import load_hub
 
 if TYPE_CHECKING:
@@ -62,12 +62,7 @@ def reviews_of(dataset: Any, kind: str, name: str, title: str, cfg: Any, state: 
     columns = (cfg.text_column, cfg.label_column)
     for table in tables.values():
         for setting, column in zip(("text", "label"), columns, strict=True):
-            if column not in table.column_names:
-                known = ", ".join(f"'{known_column}'" for known_column in table.column_names)
-                raise UserError(
-                    f"{title}: no column '{column}'; it has {in_line(known)}: set"
-                    f" data.{setting}_column{proposal(setting, table.column_names)}"
-                )
+            check_column(title, column, table.column_names, f"data.{setting}_column")
     label_names = list(cfg.label_names) if cfg.label_names else None
     given = next(iter(tables.values())).features[cfg.label_column]
     class_names = list(getattr(given, "names", None) or ())

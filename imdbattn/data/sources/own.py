@@ -1,4 +1,4 @@
-"""A source of one's own: a callable that returns the items of each split.
+"""A custom source: a callable that returns the items of each split.
 
 data.source names it with `_target_`. It returns a mapping from the names of splits to iterables of
 (text, label), or of (source, target) for an encoder-decoder; of train alone, the other splits are

@@ -52,7 +52,7 @@ def find_pair_source(cfg: Any) -> Source:
 
 
 def own_source(cfg: "TranslationData") -> Source:
-    """Returns the pairs of a callable of one's own."""
+    """Returns the pairs of a custom callable."""
     from imdbattn.data.sources.own import content_of, name_of, own_pairs
 
     name, items = name_of(cfg.source), own_pairs(cfg.source)

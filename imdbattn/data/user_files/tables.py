@@ -14,7 +14,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
-from imdbattn.data.labels import proposal
+from imdbattn.data.labels import check_column
 from imdbattn.data.user_files.delimited import read_delimited
 from imdbattn.errors import UserError, in_line, naming
 from imdbattn.io.files import atomically, expanded
@@ -34,7 +34,7 @@ COMPRESSED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open,
 
 
 def suffix_of(path: Path) -> str:
-    """Returns the suffix in lower case, of reviews.csv.gz that of the table."""
+    """Returns the suffix in lower case; .csv of reviews.csv.gz."""
     suffix = path.suffix.lower()
     inner = Path(path.stem).suffix.lower()
     return inner if suffix in COMPRESSED and inner in LINES else suffix
@@ -225,15 +225,7 @@ def read_rows(
         if not names:
             raise ValueError("it is empty")
         for setting, column in columns.items():
-            if (count := names.count(column)) != 1:
-                has, known = (
-                    f"{count} columns" if count else "no column",
-                    ", ".join(f"'{name}'" for name in names),
-                )
-                other = proposal(setting.removesuffix("_column").rpartition(".")[2], names)
-                raise UserError(
-                    f"{file}: {has} '{column}'; it has {in_line(known)}: set {setting}{other}"
-                )
+            check_column(file, column, names, setting)
         for row, values in enumerate(rows):
             if None in values:
                 column = list(columns.values())[values.index(None)]
@@ -257,9 +249,7 @@ def kept_columns(file: Path, names: str | Sequence[str]) -> Iterator[dict[str, s
         header, _ = open_table(file)
     chosen = header if names == "all" else [names] if isinstance(names, str) else [*names]
     for name in chosen:
-        if header.count(name) != 1:
-            has = ", ".join(f"'{column}'" for column in header)
-            raise UserError(f"{file}: no single column '{name}'; it has {in_line(has)}: set keep")
+        check_column(file, name, header, "keep")
 
     def rows() -> Iterator[dict[str, str | None]]:
         with naming(file):

@@ -276,7 +276,7 @@ class ReviewClassifier(Learner):
         return logits_BC, {
             name: Attended.to_words(weights[0], batch.lengths_B, size)
             for name, weights in shown.items()
-            if weights and weights[0].ndim == 4  # a part of one's own may give others
+            if weights and weights[0].ndim == 4  # a custom part may give others
         }
 
     def attention(self, batch: Batch) -> tuple[dict[str, Attended], Tensor]:
@@ -337,7 +337,7 @@ def class_weights(setting: str | list[float] | None, corpus: ReviewCorpus) -> Te
 def chosen_metric(cfg: ReviewSettings) -> Metric | None:
     """Returns the metric that selects the best epoch; None for accuracy and loss.
 
-    Raises UserError for a function of one's own that cannot be imported.
+    Raises UserError for a custom function that cannot be imported.
     """
     if cfg.choose_by in ("accuracy", "loss"):
         return None

@@ -248,7 +248,7 @@ def watched(
     run: calls the net once. Raises UserError naming the model if a custom part does not show its
     attention.
     """
-    # also of a user's own model
+    # also of a custom model
     parts: list[Any] = [*getattr(net, "layers", ()), getattr(net, "pooling", net)]
     with ExitStack() as stack:
         shown = [stack.enter_context(watch(part)) for part in parts]
