@@ -5,11 +5,12 @@ numbers.
 import logging
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from imdbattn.data.splits import Split, Texts
 from imdbattn.errors import UserError, in_line
 
 log = logging.getLogger(__name__)
@@ -57,6 +58,31 @@ def names_of_labels(labels: list[str], where: object, label_column: str | None) 
         )
     whole = all(re.fullmatch(r"[+-]?\d{1,300}", name) for name in names)
     return sorted(sorted(names), key=int if whole else None)  # first as words: 01 equals 1
+
+
+def with_class_numbers(
+    read: Mapping[str, tuple[list[str], list[str]]],
+    label_names: Sequence[str] | None,
+    where: object,
+    label_column: str | None,
+    places: Mapping[str, object],
+) -> Texts:
+    """Returns texts and labels of each split with class numbers instead of labels. The names of the
+    classes are `label_names`, or the different labels of training: a label of another split only is
+    an error.
+
+    where, label_column: see `names_of_labels`. places: of each split, for messages.
+    """
+    trained = [split for split in ("", "train") if split in read] or [*read]
+    names = [*label_names] if label_names else []
+    if not names:
+        labels = [label for split in trained for label in read[split][1]]
+        names = names_of_labels(labels, where, label_column)
+    splits = {}
+    for split, (texts, labels) in read.items():
+        numbers = number_labels(labels, names, places[split])
+        splits[split] = Split(texts, numbers, np.arange(len(numbers)))
+    return Texts(splits, names)
 
 
 def number_labels(labels: list[str], names: list[str], file: object) -> np.ndarray:

@@ -5,11 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from imdbattn.data.labels import as_label, check_column, names_of_labels, number_labels
+from imdbattn.data.labels import as_label, check_column, with_class_numbers
 from imdbattn.data.split_names import split_named
-from imdbattn.data.splits import SPLITS, Source, Split, Texts, fingerprint
+from imdbattn.data.splits import SPLITS, Source, Texts, fingerprint
 from imdbattn.errors import UserError, naming
 from imdbattn.io.network import load_hub
 
@@ -69,16 +67,8 @@ def reviews_of(dataset: Any, kind: str, name: str, title: str, cfg: Any, state: 
 
     def load() -> Texts:
         read = {split: read_table(table, columns, title) for split, table in tables.items()}
-        trained: list[str] = [split for split in ("", "train") if split in read] or [*read]
-        labels = [label for split in trained for label in read[split][1]]
-        names = label_names or class_names or names_of_labels(labels, name, columns[1])
-        splits = {}
-        for split, (texts, split_labels) in read.items():
-            where = f"{title}, {split}" if split else title
-            splits[split] = Split(
-                texts, number_labels(split_labels, names, where), np.arange(len(texts))
-            )
-        return Texts(splits, names)
+        places = {split: f"{title}, {split}" if split else title for split in tables}
+        return with_class_numbers(read, label_names or class_names, name, columns[1], places)
 
     prints = {split: table._fingerprint for split, table in tables.items()}
     key = repr((name, prints, state, columns, label_names))

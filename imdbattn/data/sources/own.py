@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from imdbattn.data.labels import as_label, names_of_labels, number_labels
+from imdbattn.data.labels import as_label, with_class_numbers
 from imdbattn.data.split_names import split_named
-from imdbattn.data.splits import SPLITS, Source, Split, Texts, fingerprint
+from imdbattn.data.splits import SPLITS, Source, Texts, fingerprint
 from imdbattn.errors import UserError, in_line, naming
 from imdbattn.settings.objects import TARGET, as_mapping, load_callable
 
@@ -25,14 +25,11 @@ def own_reviews(settings: object, label_names: Sequence[str] | None) -> Source:
     name = name_of(settings)
 
     def load() -> Texts:
-        trained = [label for _, label in items.get("") or items.get("train") or []]
-        names = [*label_names] if label_names else names_of_labels(trained, name, None)
-        splits = {}
+        read, places = {}, {}
         for split, pairs in items.items():
-            where = f"{key}, {split}" if split else key
-            labels = number_labels([label for _, label in pairs], names, where)
-            splits[split] = Split([text for text, _ in pairs], labels, np.arange(len(pairs)))
-        return Texts(splits, names)
+            read[split] = [text for text, _ in pairs], [label for _, label in pairs]
+            places[split] = f"{key}, {split}" if split else key
+        return with_class_numbers(read, label_names, name, None, places)
 
     key_of_labels = label_names and [*label_names]
     return Source("own", name, repr((name, content_of(items), key_of_labels)), load)

@@ -6,12 +6,10 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from imdbattn.data.labels import folded, label_of, names_of_labels, number_labels
+from imdbattn.data.labels import folded, label_of, with_class_numbers
 from imdbattn.data.sources.hub import is_saved, saved_reviews
 from imdbattn.data.split_names import split_named
-from imdbattn.data.splits import SPLITS, Source, Split, Texts, fingerprint
+from imdbattn.data.splits import SPLITS, Source, Texts, fingerprint
 from imdbattn.data.user_files import tables
 from imdbattn.errors import UserError
 from imdbattn.io.files import sha256_of
@@ -46,21 +44,14 @@ def path_source(path: Path, cfg: "ReviewDataSettings") -> Source:
         return read_reviews(file, *columns, label_names or ())
 
     def load() -> Texts:
-        texts: dict[str, list[str]] = {}
-        labels: dict[str, list[str]] = {}
+        by_split: dict[str, tuple[list[str], list[str]]] = {}
+        places = {}
         for split, group in files.items():
             by_file = [read(file) for file in group]
-            texts[split] = [*chain.from_iterable(own for own, _ in by_file)]
-            labels[split] = [*chain.from_iterable(own for _, own in by_file)]
-        # a label of another split only is an error
-        trained = {"", "train"} & labels.keys() or labels.keys()
-        known = [*chain.from_iterable(labels[split] for split in trained)]
-        names = label_names or names_of_labels(known, path, columns[1])
-        splits = {}
-        for split, group in files.items():
-            numbers = number_labels(labels[split], names, group[0] if len(group) == 1 else path)
-            splits[split] = Split(texts[split], numbers, np.arange(len(numbers)))
-        return Texts(splits, names)
+            texts = [*chain.from_iterable(own for own, _ in by_file)]
+            by_split[split] = texts, [*chain.from_iterable(own for _, own in by_file)]
+            places[split] = group[0] if len(group) == 1 else path
+        return with_class_numbers(by_split, label_names, path, columns[1], places)
 
     return Source("path", str(path.resolve()), repr((states, columns, label_names)), load)
 
