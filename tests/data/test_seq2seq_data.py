@@ -285,18 +285,6 @@ def test_a_bad_file_is_refused_with_the_place(file, name):
         prepare_pairs(sentences(file(content), max_tokens=9))
 
 
-@pytest.mark.parametrize("turned", [False, True])
-def test_the_packaged_pairs_come_without_path_or_hub_and_in_both_directions(turned):
-    corpus = prepare_pairs(sentences(languages=["fr", "en"] if turned else ["en", "fr"]))
-    assert (corpus.source, corpus.items) == ("packaged", "sentences")
-    assert corpus.facts["unknown_symbols"] == {"train": 0, "validation": 0, "test": 0}
-    assert min(len(split) for split in corpus.splits.values()) >= 50
-    assert ("je" in corpus.source_vocabulary.symbols) == turned
-    assert ("je" in corpus.target_vocabulary.symbols) != turned
-    if not turned:
-        assert max(map(len, corpus.splits["test"].references)) == 2
-
-
 def dataset(texts: list[str]) -> datasets.Dataset:
     pairs = [{"en": f"I see {text}.", "fr": f"Je vois {text}."} for text in texts]
     features = datasets.Features({"translation": datasets.Translation(["en", "fr"])})

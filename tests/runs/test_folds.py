@@ -2,7 +2,6 @@
 count folds as one.
 """
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 
 from imdbattn.data.splits import Split, Texts, cut_reviews
 from imdbattn.errors import UserError
-from imdbattn.launch.job import jobs_of
 from imdbattn.report.comparison_page import report_of
 from imdbattn.report.pages import markdown
 from tests.written_runs import REVIEWS, quick, quick_sets, write_run
@@ -96,46 +94,6 @@ def test_the_fingerprint_of_folds_covers_all_reviews_in_order_and_the_number_of_
     ]
     assert [len(each) for each in found] == [1] * 5
     assert len(set.union(*found)) == 5
-
-
-@pytest.mark.slow
-def test_the_experiment_trains_each_fold_once_and_resumes(small, shell, tmp_path):
-    words = [
-        *(word for word in small if not word.startswith("threads=")),
-        "model=mean",
-        "trainer.max_epochs=2",
-    ]
-    command = ["experiment=folds", "data.folds=2", *words]
-    first = shell(
-        "train",
-        *command,
-        "data.fold=2",
-        f"hydra.sweep.dir={tmp_path}/sweep",
-        cwd=tmp_path,
-        real=True,
-    )
-    assert first.returncode == 0, first.stderr
-    assert "no test predictions of fold 1 of 2" in first.stdout + first.stderr
-    assert not (tmp_path / "sweep" / "comparison").exists()
-    done = shell("train", *command, f"resume={tmp_path}/sweep", cwd=tmp_path, real=True)
-    assert done.returncode == 0, done.stderr
-    jobs = {
-        name.rpartition("-")[0]: job["status"] for name, job in jobs_of(tmp_path / "sweep").items()
-    }
-    assert jobs == {"mean-s1-fold1": "done", "mean-s1-fold2": "kept"}
-    (rung,) = json.loads((tmp_path / "sweep" / "comparison" / "comparison.json").read_text())[
-        "rungs"
-    ]
-    metrics = [
-        json.loads(file.read_text()) for file in sorted((tmp_path / "sweep").glob("*/metrics.json"))
-    ]
-    accuracies = [one["test_accuracy"] for one in metrics]
-    assert rung["folds"]["values"] == pytest.approx(accuracies)
-    assert rung["test"]["mean"] == pytest.approx(np.mean(accuracies)), "both folds have 120 reviews"
-    assert rung["folders"] == [
-        str(Path("sweep") / path.parent.name)
-        for path in sorted((tmp_path / "sweep").glob("*/metrics.json"))
-    ]
 
 
 def write_folds(

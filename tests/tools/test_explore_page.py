@@ -1,6 +1,5 @@
-"""The interactive page in a real browser: its numbers are `explain`'s, changes can be undone and
-shared, it can be used with the keyboard alone, and problems (a deleted run, a stopped server, HTML
-in the text) are displayed.
+"""The interactive page in a real browser, with its server: the controls change the numbers as the
+server does, and changes can be undone and shared.
 """
 
 from collections.abc import Callable, Iterator
@@ -58,19 +57,6 @@ def visit(tab: Any, address: str) -> None:
     """Loads the page, also where only the part after # differs."""
     tab.goto("about:blank")
     tab.goto(address)
-    settle(tab)
-
-
-def set_text(tab: Any, text: str) -> None:
-    """As pasting does."""
-    tab.evaluate(
-        """(text) => {
-          const area = document.getElementById("text");
-          area.value = text.replace("(lone surrogate)", "\\ud800");
-          area.dispatchEvent(new Event("input", { bubbles: true }));
-        }""",
-        text,
-    )
     settle(tab)
 
 
@@ -148,21 +134,3 @@ def test_each_control_changes_the_numbers_and_can_be_undone(open_tab, server, ru
     settle(tab)
     assert close(numbers(tab), plain)
     assert tab.locator("#reset").is_disabled()
-
-
-@pytest.mark.slow
-def test_html_in_a_text_is_shown_as_text(open_tab):
-    tab = open_tab("base", "residual_pe")
-    html = (
-        '<img src=x onerror="document.title=1"><b>great</b> film &amp;'
-        " <script>document.title=2</script>"
-    )
-    set_text(tab, f"{html} (lone surrogate) \0")
-    assert tab.title() == "Attention explorer"
-    assert tab.locator(".review img, .review b, .review script, .panels script").count() == 0
-    shown = tab.locator(".review").first.text_content()
-    assert shown.startswith(
-        '<img src=x onerror="document.title=1"><b>great</b> film &amp; <script>'
-    )
-    tab.locator(".word", has_text="great").first.click()
-    settle(tab)

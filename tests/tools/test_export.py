@@ -312,20 +312,13 @@ def api_model(trained):
     return lambda rung: imdbattn.load(trained(rung)[0])
 
 
-def test_a_model_is_saved_and_loaded_with_the_methods_of_hugging_face(
-    api_model, tmp_path, monkeypatch
-):
-    monkeypatch.chdir(tmp_path)
+def test_a_model_is_saved_and_loaded_with_the_methods_of_hugging_face(api_model, tmp_path):
     model = api_model("residual_pe")
-    assert model.save_pretrained("m") is None
-    assert model.save_pretrained("m") is None, "twice"
-    again = imdbattn.Model.from_pretrained("m")
+    for _ in range(2):  # the second time, it is replaced
+        assert model.save_pretrained(tmp_path / "m") is None
+    again = imdbattn.Model.from_pretrained(tmp_path / "m")
     assert again.predict(TEXTS).labels.tolist() == model.predict(TEXTS).labels.tolist()
-    assert again.labels == ["neg", "pos"]
-    facts = again.export("copy")
-    assert facts == json.loads(Path("m/config.json").read_text())["export"]
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert imdbattn.Model.from_pretrained("~/m").labels == again.labels
+    assert again.export(tmp_path / "copy")["words"] == len(again.predictor.glove.words)
 
 
 @pytest.mark.slow
