@@ -116,7 +116,7 @@ def write_export(
 
 
 def reviews(predictor: Predictor) -> ReviewPredictor:
-    """Returns a predictor that has vectors as the classifier that it is."""
+    """Narrows the type of a predictor: one with word vectors is a classifier."""
     return cast(ReviewPredictor, predictor)
 
 

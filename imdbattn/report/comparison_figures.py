@@ -1,4 +1,4 @@
-"""Figures of a comparison (comparison.compare_set makes it), and parts that other figures share.
+"""Draws the figures of a comparison, and has parts that other figures share.
 
 Accuracies are in percent.
 """

@@ -1,4 +1,4 @@
-"""A comparison (comparison.compare_set makes it) as a pages.Report, and its numbers as text."""
+"""Turns a comparison into a report: sections, tables, figures and sentences."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

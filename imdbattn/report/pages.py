@@ -77,7 +77,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Report:
-    """What a page says, and the files beside it.
+    """The content of a page, and of the files beside it.
 
     Attributes:
         name: The name of its files.

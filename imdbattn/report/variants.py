@@ -202,7 +202,9 @@ def neighbours(ladder: Sequence[Variant], against: str | None = None) -> Pairs:
         if not candidates:
             candidates = [i for i, model in enumerate(models) if model == models[index - 1]]
         by_candidate = {i: differences(to, ladder[i]) for i in candidates}
-        nearest = min(by_candidate, key=lambda i: tuple(map(len, reversed(by_candidate[i]))))
+        # those with the fewest other differences, then with the fewest of rungs
+        counts = {i: (len(one.others), len(one.of_rungs)) for i, one in by_candidate.items()}
+        nearest = min(counts, key=counts.__getitem__)
         of_rungs, others = by_candidate[nearest]
         if others:
             remarks.append(omission(to, ladder[nearest], others))

@@ -23,7 +23,6 @@ from imdbattn.tracking.csv import CsvTracker
 
 log = logging.getLogger(__name__)
 
-NEEDS = "needs"  # key of a logger's settings: the package that it needs
 LOGGED_SCORES = ("accuracy", "loss", "bleu", "macro_f1", "largest_class")
 VALUES = {  # name in loggers -> name in metrics.json
     **{f"best/val_{name}": f"val_{name}" for name in LOGGED_SCORES},
@@ -93,13 +92,15 @@ class Tracker(CsvTracker):
         for name, part in parts.items():
             if part.needs and find_spec(part.needs) is None:
                 raise UserError(f"logger={name} needs a package: pip install {part.needs}")
-            key, values = f"logger.{name}", part.given()
-            kind = load_class(part.target, f"{key}._target_", Logger)
-            with naming(key):
+            place, values = f"logger.{name}", part.given()
+            kind = load_class(part.target, f"{place}._target_", Logger)
+            with naming(place):
                 if issubclass(kind, RunLogger) and kind.settings is not None:
                     values = validate_as(kind.settings, values).given()
-                inspect.signature(kind).bind(**arguments_of(values))
-            self.parts[name] = values
+                own = ("needs", "_target_")
+                arguments = {key: value for key, value in values.items() if key not in own}
+                inspect.signature(kind).bind(**arguments)
+            self.parts[name] = {"_target_": part.target, **arguments}
 
     def start(self, folder: Path, settings: Plain, resume: bool) -> list[Logger]:
         """Processes other than the first have metrics.csv only. Raises UserError of one line that
@@ -150,21 +151,14 @@ class Tracker(CsvTracker):
                     logger.finalize("failed" if failed else "success")
 
 
-def arguments_of(part: Plain) -> Plain:
-    """Returns the arguments of a logger's class."""
-    return {key: value for key, value in part.items() if key not in (NEEDS, "_target_")}
-
-
 def filled_in(part: Plain, run: StartedRun) -> Plain:
     """Returns `_target_` and arguments, with the run's values for {run}, {parent} and {name}."""
     folder = run.folder.resolve()
-    replaced = {"{run}": str(folder), "{parent}": str(folder.parent), "{name}": run.name}
-    filled = {"_target_": part["_target_"], **arguments_of(part)}
-    for key, value in filled.items():
+    filled = dict(part)
+    for key, value in part.items():
         if isinstance(value, str):
-            for mark, text in replaced.items():
-                value = value.replace(mark, text)
-            filled[key] = value
+            value = value.replace("{run}", str(folder)).replace("{parent}", str(folder.parent))
+            filled[key] = value.replace("{name}", run.name)
     return filled
 
 

@@ -135,7 +135,7 @@ def test_integrated_gradients_sum_to_the_difference_of_outputs(settings, rung):
 def test_norms_with_the_skip_connection_add_the_word_itself(settings):
     net = nets.net(settings, "residual", "model.net.layer.heads=2")
     batch = nets.batch(net, [REVIEWS[0]])
-    first = scores.see(net, batch)[0]
+    first = scores.observe(net, batch)[0]
     vectors_QKD = torch.einsum("hqk,hkv->qkhv", first.weights_BHQK[0], first.value_BHKV[0]).flatten(
         2
     )
@@ -149,23 +149,23 @@ def test_norms_with_the_skip_connection_add_the_word_itself(settings):
 def test_value_zeroing_measures_how_far_an_output_moves(settings):
     net = nets.net(settings, "residual")
     batch = nets.batch(net, [REVIEWS[0]])
-    seen = scores.see(net, batch)[0]
+    observed = scores.observe(net, batch)[0]
     moved_K = []
     for word in range(5):
         hook = net.layers[0].f.value.register_forward_hook(
             lambda *a, word=word: a[2].index_fill(1, torch.tensor(word), 0)
         )
-        changed_1KD = net.layers[0](seen.x_BKD, seen.mask)
+        changed_1KD = net.layers[0](observed.x_BKD, observed.mask)
         hook.remove()
         moved_K.append(
             1
             - F.cosine_similarity(
-                changed_1KD[0, 2], net.layers[0](seen.x_BKD, seen.mask)[0, 2], dim=0
+                changed_1KD[0, 2], net.layers[0](observed.x_BKD, observed.mask)[0, 2], dim=0
             )
         )
     moved_K = torch.stack(moved_K)
     torch.testing.assert_close(
-        scores.zeroed(seen)[0, 2], moved_K / moved_K.sum(), rtol=1e-3, atol=1e-5
+        scores.zeroed(observed)[0, 2], moved_K / moved_K.sum(), rtol=1e-3, atol=1e-5
     )
 
 

@@ -117,30 +117,21 @@ class Pack:
     arrays: list[bytes] = field(default_factory=list)
     size: int = 0
 
-    def bytes_at(self, content: bytes) -> int:
-        """Appends bytes and returns the index of the first."""
-        start = self.size
-        padded = content + b"\0" * (-len(content) % 4)
-        self.arrays.append(padded)
-        self.size += len(padded)
-        return start
-
     def add(self, values: Tensor, precision: Precision = "float32") -> dict[str, Any]:
         """Appends a matrix and returns its type, its size, and the index of its first byte.
 
         float16: all low bytes, then all high bytes, which gzip compresses better.
         """
-        about: dict[str, Any] = {
-            "type": precision,
-            "rows": len(values),
-            "columns": values.shape[1],
-            "start": self.size,
-        }
+        rows, columns = values.shape
+        about = {"type": precision, "rows": rows, "columns": columns, "start": self.size}
         if precision == "float16":
             pairs = values.numpy().astype("<f2").view(np.uint8).reshape(-1, 2)
-            self.bytes_at(pairs.T.tobytes())
+            content = pairs.T.tobytes()
         else:
-            self.bytes_at(values.numpy().astype("<f4").tobytes())
+            content = values.numpy().astype("<f4").tobytes()
+        content += b"\0" * (-len(content) % 4)
+        self.arrays.append(content)
+        self.size += len(content)
         return about
 
 

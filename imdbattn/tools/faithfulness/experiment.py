@@ -146,7 +146,7 @@ class Subject:
         self.batches = self.predictor.batches_of_split(self.corpus.splits[cfg.split])
         order_N = np.random.default_rng(cfg.seed).permutation(len(self.corpus.splits[cfg.split]))
         self.chosen_N = order_N[: cfg.reviews]
-        scores.see(self.net, self.batches[0, self.chosen_N[:1]])  # raises UserError
+        scores.observe(self.net, self.batches[0, self.chosen_N[:1]])  # raises UserError
         is_probe = self.corpus.source == "order_probe"
         words = self.corpus.glove.words if is_probe else []
         # its reviews have known reasons

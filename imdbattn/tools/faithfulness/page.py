@@ -1,4 +1,4 @@
-"""The tests of faithfulness (summary.summarize makes it) as a pages.Report."""
+"""Turns the results of the tests of faithfulness into a report."""
 
 from collections import Counter
 from collections.abc import Sequence

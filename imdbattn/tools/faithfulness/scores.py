@@ -33,7 +33,7 @@ LARGEST = 2**21
 SMALLEST = 1e-10  # cosine distance of float32 vectors that is not counted as 0
 
 
-class Seen(NamedTuple):
+class Observed(NamedTuple):
     """Input, weights and weighed values of a layer or of the pooling, in one forward pass."""
 
     part: nn.Module
@@ -49,8 +49,8 @@ def attentions(part: nn.Module) -> list[nn.Module]:
 
 
 @torch.no_grad()
-def see(net: Classifier, batch: Batch) -> list[Seen]:
-    """Returns what is seen of each layer, then of the pooling.
+def observe(net: Classifier, batch: Batch) -> list[Observed]:
+    """Returns input, weights and values of each layer, then of the pooling.
 
     Raises UserError for a custom part without `attention_weights`.
     """
@@ -62,26 +62,28 @@ def see(net: Classifier, batch: Batch) -> list[Seen]:
             for module in (part, *attentions(part)):
                 stack.enter_context(module.register_forward_pre_hook(inputs.__setitem__))
         _, weights, _ = watched(net, lambda: net(batch), "this model")
-    seen = []
+    observed = []
     for part, weights_BHQK in zip(parts, weights, strict=True):
         x_BKD, mask = inputs[part]
         values = [inputs[module][2] for module in attentions(part) if module in inputs]
-        seen.append(Seen(part, x_BKD, mask, weights_BHQK, values[0] if values else x_BKD[:, None]))
-    return seen
+        observed.append(
+            Observed(part, x_BKD, mask, weights_BHQK, values[0] if values else x_BKD[:, None])
+        )
+    return observed
 
 
-def weights(seen: Seen, skips: bool = False) -> Tensor:
+def weights(observed: Observed, skips: bool = False) -> Tensor:
     """Returns the mean over heads of the attention weights A.
 
     skips: Whether layers with a skip connection have (A + I) / 2 instead.
     """
-    row_BQK = seen.weights_BHQK.mean(1)
-    if skips and getattr(seen.part, "skip", False):
+    row_BQK = observed.weights_BHQK.mean(1)
+    if skips and getattr(observed.part, "skip", False):
         return (row_BQK + torch.eye(row_BQK.shape[-1])) / 2
     return row_BQK
 
 
-def norms(seen: Seen, skips: bool = False) -> Tensor:
+def norms(observed: Observed, skips: bool = False) -> Tensor:
     """Returns the norm of each weighed value (Kobayashi et al. 2020), normalized for each query.
 
     Heads are concatenated; the value has no further projection W_O in our layers.
@@ -89,28 +91,35 @@ def norms(seen: Seen, skips: bool = False) -> Tensor:
     skips: Whether, in layers with a skip connection, x is added to the weighed value of its own
         position (Kobayashi et al. 2021).
     """
-    row_BQK = (seen.weights_BHQK * seen.value_BHKV.norm(dim=-1)[:, :, None]).square().sum(1).sqrt()
-    if skips and getattr(seen.part, "skip", False):
-        own_BHKV = seen.weights_BHQK.diagonal(dim1=-2, dim2=-1)[..., None] * seen.value_BHKV
-        own_BK = (own_BHKV.transpose(1, 2).flatten(2) + seen.x_BKD).norm(dim=-1)
+    row_BQK = (
+        (observed.weights_BHQK * observed.value_BHKV.norm(dim=-1)[:, :, None])
+        .square()
+        .sum(1)
+        .sqrt()
+    )
+    if skips and getattr(observed.part, "skip", False):
+        own_BHKV = observed.weights_BHQK.diagonal(dim1=-2, dim2=-1)[..., None] * observed.value_BHKV
+        own_BK = (own_BHKV.transpose(1, 2).flatten(2) + observed.x_BKD).norm(dim=-1)
         row_BQK.diagonal(dim1=-2, dim2=-1).copy_(own_BK)
     return normalized(row_BQK)
 
 
 @torch.no_grad()
-def zeroed(seen: Seen) -> Tensor:
+def zeroed(observed: Observed) -> Tensor:
     """Returns value zeroing (Mohebbi et al. 2023): the cosine distance that each output moves if
     the value of a key is zero.
 
     The weights stay as they are. Distances are divided by their sum for each query.
     """
-    whole_BHQV = seen.weights_BHQK @ seen.value_BHKV
-    output_BQD = output_of(seen, torch.arange(len(whole_BHQV)), whole_BHQV)
-    moved_BKQ = torch.zeros(seen.weights_BHQK.transpose(-2, -1)[:, 0].shape)
-    review_R, key_R = seen.mask.mask_BT.nonzero(as_tuple=True)
-    for r, k in in_chunks(seen.x_BKD.shape[1], review_R, key_R):
-        own_RHQV = seen.weights_BHQK[r, :, :, k][..., None] * seen.value_BHKV[r, :, k][:, :, None]
-        changed_RQD = output_of(seen, r, whole_BHQV[r] - own_RHQV)
+    whole_BHQV = observed.weights_BHQK @ observed.value_BHKV
+    output_BQD = output_of(observed, torch.arange(len(whole_BHQV)), whole_BHQV)
+    moved_BKQ = torch.zeros(observed.weights_BHQK.transpose(-2, -1)[:, 0].shape)
+    review_R, key_R = observed.mask.mask_BT.nonzero(as_tuple=True)
+    for r, k in in_chunks(observed.x_BKD.shape[1], review_R, key_R):
+        own_RHQV = (
+            observed.weights_BHQK[r, :, :, k][..., None] * observed.value_BHKV[r, :, k][:, :, None]
+        )
+        changed_RQD = output_of(observed, r, whole_BHQV[r] - own_RHQV)
         distance_RQ = 1 - F.cosine_similarity(changed_RQD.double(), output_BQD[r].double(), dim=-1)
         # Smaller distances are rounding. Two zero vectors, as after ReLU, have no angle.
         is_moved_RQ = (distance_RQ > SMALLEST) & (changed_RQD != output_BQD[r]).any(-1)
@@ -118,17 +127,17 @@ def zeroed(seen: Seen) -> Tensor:
     return normalized(moved_BKQ.transpose(1, 2))
 
 
-def output_of(seen: Seen, review_R: Tensor, attended_RHQV: Tensor) -> Tensor:
+def output_of(observed: Observed, review_R: Tensor, attended_RHQV: Tensor) -> Tensor:
     """Returns (R, Q, D): the output of a part whose attention returns `attended_RHQV`."""
-    if not attentions(seen.part):
+    if not attentions(observed.part):
         return attended_RHQV[:, 0]  # a pooling that weighs x itself
     with ExitStack() as stack:
-        for attention in attentions(seen.part):
+        for attention in attentions(observed.part):
             # a hook would not save the computation of the weights
             attention.forward = lambda *_: attended_RHQV
             stack.callback(delattr, attention, "forward")
-        mask = Mask(*(column[review_R] for column in seen.mask))
-        output = seen.part(seen.x_BKD[review_R], mask)
+        mask = Mask(*(column[review_R] for column in observed.mask))
+        output = observed.part(observed.x_BKD[review_R], mask)
     return output if output.ndim == 3 else output[:, None]
 
 
@@ -141,7 +150,7 @@ def weights_by_query(
     net: Classifier, batch: Batch, row_of: Callable[..., Tensor], **options: bool
 ) -> list[Tensor]:
     """Returns (B, Q, K) of each layer, then of the pooling: `weights`, `norms` or `zeroed`."""
-    return [row_of(seen, **options) for seen in see(net, batch)]
+    return [row_of(observed, **options) for observed in observe(net, batch)]
 
 
 def through(parts: Sequence[Tensor], batch: Batch) -> Tensor:
