@@ -424,10 +424,9 @@ def test_a_file_is_read_as_its_encoding_declares(here, tmp_path):
     (tmp_path / "mine.py").write_bytes(text.encode("gbk"))
     assert here("mine.py").returncode == 0
     (tmp_path / "mine.py").write_bytes(text.partition("\n")[2].encode("gbk"))
-    advice = "save it as UTF-8, or declare its encoding in the first line"
     done = here("mine.py")
     assert done.returncode == 2
-    assert re.fullmatch(rf"error: mine\.py is not Python .*{advice}.*\n", done.stderr)
+    assert re.fullmatch(r"error: mine\.py is not Python .*\n", done.stderr)
 
 
 def test_the_stub_is_checked_quickly_and_reported_as_unwritten(command, tmp_path):

@@ -1,6 +1,5 @@
 """Makes and calls what a sheet asks for as one of the parts that the rules know."""
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +15,7 @@ from imdbattn.tools.check.sheets import (
     evaluate,
     meant,
     parameters_of,
-    unknown_among,
+    unknown,
 )
 
 
@@ -25,24 +24,18 @@ class Adapter:
     """An entry of a sheet for one class or function, called in one of its ways."""
 
     entry: Entry
-    signature: str
+    given: list[str]  # the names of the arguments of the kind of part
     way: Way
     masked: bool
     # of the latest module that was built: sizes of dimensions, and what its class was given
     sizes: dict[str, int] = field(default_factory=dict, init=False)
     asked: set[str] = field(default_factory=set, init=False)
 
-    @property
-    def given(self) -> list[str]:
-        """The names of the arguments of the kind of part."""
-        call = self.signature.partition(": ")[2].partition(" ->")[0]
-        return re.findall(r"(\w+)(?:,|$| \()", re.sub(r"\([^)]*\)", "(", call))
-
     def build(self, make: Callable[..., Any], sizes: dict[str, int], **names: Any) -> Any:
         """The module that the sheet describes."""
         wanted = self.entry.make
         parameters = parameters_of(make)
-        if self.entry.free and (other := unknown_among(parameters, wanted)):
+        if self.entry.free and (other := unknown(parameters, wanted)):
             raise NotChecked(f"It was not checked: it is not known what {other[0]} is.")
         self.asked = {wanted.get(meant(k, wanted) or "", "") for k in parameters}
         if "D // heads" in self.asked and "heads" not in self.asked:

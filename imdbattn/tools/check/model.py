@@ -108,21 +108,17 @@ def layers(part: Part) -> None:
 # --- what the head reads --------------------------------------------------------------------------
 
 
-def read(part: Part, with_cls: bool, **options: Any) -> bool:
-    """Whether the head reads what the formula reads of the last layer. Raises Mistake for another
-    reading.
+def read(part: Part) -> bool:
+    """Whether the head reads the mean of the words of the last layer. Raises Mistake for another
+    reading that is known.
     """
-    made = tensors(part, TWO, [4, 2], **options)
-    n_B = torch.tensor([4 + with_cls, 2 + with_cls])
-    w_BT1 = (torch.arange(4 + with_cls) < n_B[:, None])[..., None].to(torch.get_default_dtype())
-    names = [
-        {"y": y, "w": w_BT1, "n": n_B} for y in reversed(shaped(made, 2, 4 + with_cls, VECTORS))
-    ]
+    made = tensors(part, TWO, [4, 2])
+    n_B = torch.tensor([4, 2])
+    w_BT1 = (torch.arange(4) < n_B[:, None])[..., None].to(torch.get_default_dtype())
+    names = [{"y": y, "w": w_BT1, "n": n_B} for y in reversed(shaped(made, 2, 4, VECTORS))]
     pooled = shaped(made, 2, VECTORS)[-1:]
     text = "the last Linear and 2 reviews of 4 and 2 words"
-    return bool(pooled and names) and require(
-        part, "cls" if with_cls else "mean", pooled[0], text, names
-    )
+    return bool(pooled and names) and require(part, "mean", pooled[0], text, names)
 
 
 def read_positions(part: Part, length: int, **options: Any) -> list[int]:
@@ -161,7 +157,7 @@ def mean_or_cls(part: Part) -> None:
         require_cls(part, with_cls[0, 0])
         return
     try:
-        is_read = read(part, False)
+        is_read = read(part)
     except Mistake as found:
         if found.args[0] == "largest-not-mean" and part.adapter:
             raise NotChecked(f"Differs from the sheet: {found.args[1]}") from found
@@ -194,7 +190,6 @@ def require_cls(part: Part, cls_D: Tensor, **options: Any) -> None:
     with suppress(NotChecked):
         if (places := read_positions(part, 5, **options)) != [0]:
             raise mistake("cls-read-elsewhere", places=", ".join(map(str, places)))
-    read(part, True, **options)
 
 
 # --- the model of --stub --------------------------------------------------------------------------

@@ -58,6 +58,17 @@ class Kind:
 
     def __init__(self, name: str) -> None:
         self.name, self.signature = name, SIGNATURES[name]
+        start, _, call = self.signature.partition(": ")
+        # names of arguments; of a class
+        self.made_with = re.findall(r"\w+", start)[1:] if "(" in start else None
+        # the names of the arguments with their dimensions, and last the result's: [("mask", ["B",
+        # "T"]), ...]
+        self.arguments = [
+            (argument, re.findall(r"\w", dimensions))
+            for argument, dimensions in re.findall(r"(\w+|->) \(([^)]*)\)", call)
+        ]
+        # also of arguments that have no dimensions
+        self.given = re.sub(r" \([^)]*\)", "", call.partition(" ->")[0]).split(", ")
 
     def rules(self) -> list[Rule]:
         """Those that a part of this kind must hold."""
@@ -74,7 +85,7 @@ class Kind:
 
     def make(self, part: "Part", vectors_VD: Tensor, options: dict[str, Any]) -> Any:
         """The module, without a sheet."""
-        return student(part.make, *(NAMES[name] for name in part.made_with or ()), **options)
+        return student(part.make, *(NAMES[name] for name in self.made_with or ()), **options)
 
 
 class Part:
@@ -97,22 +108,7 @@ class Part:
         self.others: list[Part] = []  # of the same file
         self.compared: dict[torch.dtype, Comparison] = {}  # by the default type
         self.own = getattr(make, "__globals__", {}) if own is None else own
-        self.signature = kind.signature
-        start, _, call = self.signature.partition(": ")
-        # names of arguments; of a class
-        self.made_with = re.findall(r"\w+", start)[1:] if "(" in start else None
-        # Names of the arguments with their dimensions, and last the result's: [("mask", ["B",
-        # "T"]), ...].
-        self.arguments = [
-            (argument, re.findall(r"\w", dimensions))
-            for argument, dimensions in re.findall(r"(\w+|->) \(([^)]*)\)", call)
-        ]
-
-    @property
-    def names(self) -> list[str]:
-        """Those of the arguments, also of such as have no dimensions."""
-        call = self.signature.partition(": ")[2].partition(" ->")[0]
-        return re.sub(r" \([^)]*\)", "", call).split(", ")
+        self.names, self.arguments = kind.given, kind.arguments
 
     @property
     def line(self) -> str:
@@ -128,7 +124,7 @@ class Part:
     @property
     def shown(self) -> str:
         """How it is called, in the words of the sheet."""
-        return self.adapter.entry.signature if self.adapter else self.signature
+        return self.adapter.entry.signature if self.adapter else self.kind.signature
 
     @property
     def result(self) -> list[str]:
@@ -212,7 +208,7 @@ def net_of(part: Part, vectors: Tensor | None = None, seed: int = 0, **options: 
     adapter, table_VD = part.adapter, vectors_VD() if vectors is None else vectors
     if adapter and not adapter.entry.is_module:
         return adapter.called(part.make)
-    if part.made_with is None and not adapter:
+    if part.kind.made_with is None and not adapter:
         return part.make
     torch.default_generator.manual_seed(seed)  # torch.manual_seed takes a hundred times as long
     if adapter:

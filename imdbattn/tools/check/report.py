@@ -91,11 +91,6 @@ class Outcome:
         reasons = ("blocked", "not-checked", "not-compared")
         return sum(result["finding"] in reasons for result in self.results)
 
-    @property
-    def uncompared(self) -> list[str]:
-        """The parts whose results could not be compared with those of the reference."""
-        return [result["part"] for result in self.results if result["finding"] == "not-compared"]
-
     def scored(self) -> dict[str, float | None]:
         """The points of each part: in proportion to the checks that hold, and at most half if it
         computes another function; None if no check could be made.
@@ -131,8 +126,6 @@ class Outcome:
     def summary(self) -> str:
         text = f"{sum(self.made)} of {len(self.made)} checks hold."
         text += f" {self.unmade} could not be made." * bool(self.unmade)
-        parts = ", ".join(self.uncompared)
-        text += f" Results were not compared: {parts}." * bool(parts)
         if self.points:
             text += f" {self.total:g} of {sum(self.points.values()):g} points."
             missing = ", ".join(part for part, value in self.scored().items() if value is None)

@@ -79,35 +79,6 @@ def unchanged(part: Part) -> None:
             raise NotChecked(f"{reason}; a caller does not need it again.")
 
 
-def padding(part: Part) -> None:
-    """The values at padded positions have no effect on the results of the words."""
-    net, given, result = net_of(part), inputs(part, 4, 2), part.result
-    y = call(part, net, *given)
-    z = call(part, net, *with_other_padding(part, given, inputs(part, 4, 2, seed=1), 2))
-    if not same(cut(y[1:], result, 2), cut(z[1:], result, 2)):
-        raise mistake("depends-on-padding", y[1], z[1], text="", length=2, more=2)
-
-
-def with_other_padding(
-    part: Part, given: list[Tensor], other: list[Tensor], length: int
-) -> list[Tensor]:
-    """The arguments with the padding of others after the last review, which has so many words."""
-    moved = []
-    for (_, letters), x, y in zip(part.arguments, given, other, strict=False):
-        if letters[:2] == ["B", "T"] and x.dtype != torch.bool:
-            x = x.clone()
-            x[-1, length:] = y[-1, length:]
-        moved.append(x)
-    return moved
-
-
-def numbers(part: Part) -> None:
-    """The result of reviews without padding is finite."""
-    y = call(part, net_of(part), *inputs(part, 3, 3))
-    if not bool(y.isfinite().all()):
-        raise mistake("nan-at-padding", y, text="", what="result", name="the result")
-
-
 def batch(part: Part) -> None:
     """A review gives the same result alone, with padding, and in a batch with other reviews."""
     *dimensions, (_, result) = part.arguments

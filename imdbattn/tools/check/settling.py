@@ -31,13 +31,14 @@ GENERAL = (
     "wrong-mean",
     "nan-at-padding",
     "mask-inverted",
+    "no-gradient",
 )
 
 
 def as_kind(name: str, make: Any, entry: Entry, kind: Kind, file: str, own: Own) -> Part:
     """A class or function as a part of this kind, called in the first of the sheet's ways."""
     is_masked = entry.masked and (not entry.is_tried or is_given_a_mask(entry, called(make, entry)))
-    adapter = Adapter(entry, kind.signature, entry.ways[0], is_masked)
+    adapter = Adapter(entry, kind.given, entry.ways[0], is_masked)
     return Part(name, make, kind, file, own, adapter)
 
 
@@ -121,25 +122,18 @@ def best_of(candidates: list[Part], entry: Entry) -> Part:
     decide.
     """
     first = candidates[0]
-    function = called(first.make, entry)
-    ways = [way for way in entry.ways if not unknown(function, way.arguments)]
-    ways = ways or entry.ways
-    if any("pad" in name for name in parameters_of(function)):
+    given = parameters_of(called(first.make, entry))
+    ways = [way for way in entry.ways if not unknown(given, way.arguments)] or entry.ways
+    if any("pad" in name for name in given):
         ways = [way for way in ways if way.is_given_padding] or ways
     left = [one for part in candidates for one in in_ways(part, ways)]
-    tried: list[Callable[[Part], object]] = [rules.shape, rules.numbers, rules.padding]
-    tried += [rules.batch] if entry.is_compared_in_batches else []
-    tried += [agrees, reference] if not first.kind.is_model else []
-    ranks = [0]
+    tried: list[Callable[[Part], object]] = [rules.shape]
+    tried += [rules.batch] if first.kind.is_model else [agrees, reference]
     for rule in tried:
-        if len(left) == 1 or (rule is reference and max(ranks) == 3):
+        ranks = [rank_of(rule, part) for part in left] if len(left) > 1 else [0]
+        left = [one for one, rank in zip(left, ranks, strict=True) if rank == max(ranks)]
+        if rule is agrees and max(ranks) == 3:
             break
-        ranks = []
-        for part in left:
-            ranks.append(rank_of(rule, part))
-            if rule is reference and ranks[-1] >= 2:  # the first kind with a known mistake
-                break
-        left = [one for one, rank in zip(left, ranks, strict=False) if rank == max(ranks)]
     return left[0]
 
 
@@ -149,7 +143,7 @@ def is_given_a_mask(entry: Entry, called: Callable[..., object]) -> bool:
     for way in entry.ways:
         if any(meant(name, way.masks) for name in given):
             return True
-    return any(unknown(called, way.arguments) for way in entry.ways)
+    return any(unknown(given, way.arguments) for way in entry.ways)
 
 
 def notes(part: Part) -> Iterator[str]:

@@ -6,7 +6,7 @@ Expressions of a sheet are Python, and run like the solution that is checked.
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -94,7 +94,8 @@ class Entry:
         """
         if (forward := getattr(thing, "forward", None)) is None:
             return False
-        least, most = len(unknown(forward, ())), len(parameters_of(forward))
+        given = parameters_of(forward)
+        least, most = len(unknown(given, ())), len(given)
         return any(least <= len(way.arguments) <= most + 1 for way in self.ways)
 
     @property
@@ -106,11 +107,6 @@ class Entry:
     def is_tried(self) -> bool:
         """Whether there may be several ways to call it; a decoder has one."""
         return not {"Decoder", "Seq2Seq"} & {*self.kinds}
-
-    @property
-    def is_compared_in_batches(self) -> bool:
-        """Whether reviews alone and in a batch tell its ways apart."""
-        return bool({"Model", "PositionalEncoding"} & {*self.kinds})
 
     @property
     def is_module(self) -> bool:
@@ -276,18 +272,13 @@ def arguments_of(
     given: the parameters of what is called.
     """
     keys = {name: meant(name, wanted) for name in given}
-    if given and not unknown_among(given, wanted):
+    if given and not unknown(given, wanted):
         return [], {name: evaluate(wanted[key], names) for name, key in keys.items() if key}
     return [evaluate(value, names) for value in wanted.values()], {}
 
 
-def unknown(called: Callable[..., object], wanted: Iterable[str]) -> list[str]:
+def unknown(given: Mapping[str, inspect.Parameter], wanted: Iterable[str]) -> list[str]:
     """The required arguments that match none of the patterns."""
-    return unknown_among(parameters_of(called), wanted)
-
-
-def unknown_among(given: Mapping[str, inspect.Parameter], wanted: Iterable[str]) -> list[str]:
-    """As unknown, for these parameters."""
     required = [name for name, one in given.items() if one.default is inspect.Parameter.empty]
     return [name for name in required if meant(name, wanted) is None]
 

@@ -25,16 +25,8 @@ def read(file: str) -> Code:
         with tokenize.open(file) as stream:  # as its first lines declare
             return [(file, ast.parse(stream.read(), file))]
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        what, how = (
-            "a notebook" if is_notebook and not isinstance(error, SyntaxError) else "Python",
-            "",
-        )
-        if isinstance(error, UnicodeDecodeError) or "encoding" in str(error):
-            how = (
-                ": save it as UTF-8, or declare its encoding in the first line, such as #"
-                " coding: gbk"
-            )
-        raise UserError(f"{file} is not {what} ({in_line(error)}){how}") from error
+        what = "a notebook" if is_notebook and not isinstance(error, SyntaxError) else "Python"
+        raise UserError(f"{file} is not {what} ({in_line(error)})") from error
 
 
 def definitions(file: str) -> Code:
