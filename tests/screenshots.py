@@ -22,32 +22,46 @@ OUT = ROOT / "docs" / "explore"
 TEXT = "The film is not bad, it is great."
 
 
-def draw(tab: Tab, address: str, run: dict[str, str]) -> None:
-    """Writes changes.png, cell.png, long.png, positions.png and sequence.png."""
+def visit(tab: Tab, address: str, runs: str, **state: str) -> None:
+    tab.goto("about:blank")
+    tab.goto(f"{address}#{urlencode({'runs': runs, **state})}")
+    settle(tab)
 
-    def visit(*models: str, **state: str) -> None:
-        tab.goto("about:blank")
-        tab.goto(
-            f"{address}#{urlencode({'runs': ','.join(run[model] for model in models), **state})}"
-        )
-        settle(tab)
 
-    def part(name: str, selector: str) -> None:
-        tab.locator(selector).first.screenshot(path=OUT / f"{name}.png")
-
-    visit("mean", "base", "residual_pe")  # loads the models
-    visit("mean", "base", "residual_pe", text=TEXT, words="3")
+def draw_file(browser: Browser, address: str) -> None:
+    """Writes page.png, changes.png, cell.png, positions.png and phone.png, with the models of the
+    file, whose ids are the names of the rungs.
+    """
+    tab = browser.new_page(viewport={"width": 1280, "height": 900})
+    three = "mean,base,residual_pe"
+    visit(tab, address, three, text=TEXT)
+    tab.locator(".panel").nth(1).locator(".word").nth(4).hover()
+    tab.screenshot(
+        path=OUT / "page.png", clip={"x": 0, "y": 0, "width": 1280, "height": 1190}, full_page=True
+    )
+    visit(tab, address, three, text=TEXT, words="3")
     top = tab.evaluate("document.getElementById('panels').offsetTop") - 8
     tab.screenshot(
         path=OUT / "changes.png",
-        clip={"x": 0, "y": top, "width": 1280, "height": 330},
+        clip={"x": 0, "y": top, "width": 1280, "height": 400},
         full_page=True,
     )
     # Layer 1, head 1, "bad" -> "great", two padded positions, without mask.
-    visit("residual_pe", text=TEXT, cells=f"{run['residual_pe']}:1.1.4.8.2.0")
+    visit(tab, address, "residual_pe", text=TEXT, cells="residual_pe:1.1.4.8.2.0")
     tab.locator(".strips").hover(position={"x": 200, "y": 40})
-    part("cell", ".attention")
-    visit("residual_pe", scale="own")
+    tab.locator(".attention").first.screenshot(path=OUT / "cell.png")
+    visit(tab, address, "residual_pe")
+    tab.locator("summary", has_text="Positions").click()
+    tab.wait_for_selector("svg")
+    tab.locator(".panel > details").first.screenshot(path=OUT / "positions.png")
+    phone = browser.new_page(viewport={"width": 390, "height": 844}, color_scheme="dark")
+    visit(phone, address, "residual_pe", text=TEXT)
+    phone.screenshot(path=OUT / "phone.png")
+
+
+def draw_long(tab: Tab, address: str, run: str) -> None:
+    """Writes long.png: a long test review with a confident error."""
+    visit(tab, address, run, scale="own")
     tab.locator("#browser summary").click()
     tab.check("[name=wrong]")
     tab.check("[name=confident]")
@@ -55,28 +69,7 @@ def draw(tab: Tab, address: str, run: dict[str, str]) -> None:
     tab.click("#next")
     settle(tab)
     tab.locator(".word").nth(120).hover()
-    part("long", ".panel")
-    visit("residual_pe")
-    tab.locator("summary", has_text="Positions").click()
-    tab.wait_for_selector("svg")
-    part("positions", ".panel > details")
-    visit("seq2seq_attention", source="ATTENTION")
-    part("sequence", "#writers")
-
-
-def draw_file(browser: Browser, address: str) -> None:
-    """Writes page.png and phone.png, with the models of the file."""
-    tab = browser.new_page(viewport={"width": 1280, "height": 900})
-    tab.goto(f"{address}#{urlencode({'text': TEXT})}")
-    settle(tab)
-    tab.locator(".panel").nth(1).locator(".word").nth(4).hover()
-    tab.screenshot(
-        path=OUT / "page.png", clip={"x": 0, "y": 0, "width": 1280, "height": 1190}, full_page=True
-    )
-    phone = browser.new_page(viewport={"width": 390, "height": 844}, color_scheme="dark")
-    phone.goto(f"{address}#{urlencode({'runs': 'residual_pe', 'text': TEXT})}")
-    settle(phone)
-    phone.screenshot(path=OUT / "phone.png")
+    tab.locator(".panel").first.screenshot(path=OUT / "long.png")
 
 
 def main() -> None:
@@ -88,8 +81,11 @@ def main() -> None:
     OUT.mkdir(exist_ok=True)
     with sync_playwright() as started:
         browser = chromium(started)
-        draw(browser.new_page(viewport={"width": 1280, "height": 900}), server.address, run)
         draw_file(browser, (OUT / "ladder.html").as_uri())
+        tab = browser.new_page(viewport={"width": 1280, "height": 900})
+        draw_long(tab, server.address, run["residual_pe"])
+        visit(tab, server.address, run["seq2seq_attention"], source="ATTENTION")
+        tab.locator("#writers").screenshot(path=OUT / "sequence.png")
         browser.close()
     server.stop()
     print(*sorted(map(str, Path(OUT).glob("*.png"))), sep="\n")
