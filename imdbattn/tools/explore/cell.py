@@ -108,8 +108,8 @@ class Cell(Read):
             added_query, added_key = added
             arrays["added"] = (added_query @ added_key.transpose(-2, -1)).expand(shape)[row]
             arrays["scores"] = arrays["scores"] + arrays["added"]
-        mask = inputs.get("mask")
-        arrays["mask"] = torch.ones(shape[3]) if mask is None else mask.expand(shape)[row]
+        allowed = inputs.get("allowed")
+        arrays["mask"] = torch.ones(shape[3]) if allowed is None else allowed.expand(shape)[row]
         arrays["weights"] = weights_1HQK[row]
         arrays["output"] = output_1HQV[row]
         return arrays
