@@ -37,7 +37,7 @@ os.environ |= ENVIRONMENT
 
 # A first example may import torchmetrics or scikit-learn, which takes seconds on a busy machine.
 hypothesis.settings.register_profile(
-    "busy machine", deadline=None, max_examples=20, derandomize=True
+    "busy machine", deadline=None, max_examples=30, derandomize=True
 )
 hypothesis.settings.load_profile("busy machine")
 

@@ -136,6 +136,7 @@ def test_word_dropout_removes_its_share_and_keeps_the_order(reviews, share, seed
     st.integers(0, 4),
     st.integers(1, 16),
 )
+@example([[*range(3, 13)]], 6, 0.5, 0.0, 2, 4)
 def test_a_batch_has_the_head_and_tail_of_each_review_and_the_words_before_each(
     reviews, max_tokens, head_share, share, before, multiple
 ):
