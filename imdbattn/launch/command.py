@@ -150,13 +150,13 @@ class SweepCallback(Callback):
         register_resolvers()
 
     def on_multirun_start(self, config: DictConfig, **kwargs: object) -> None:
-        from imdbattn.launch.sweep import SweepReport
+        from imdbattn.launch.sweep import SweepFolder
 
-        self.report = SweepReport()
-        self.report.begin(config)
+        self.folder = SweepFolder()
+        self.folder.begin(config)
 
     def on_multirun_end(self, config: DictConfig, **kwargs: object) -> None:
-        self.report.finish(config)
+        self.folder.finish(config)
 
 
 def in_sweep() -> bool:

@@ -26,11 +26,11 @@ log = logging.getLogger(__name__)
 OTHER_SWEEP_DIR = "choose another hydra.sweep.dir"
 
 
-class SweepReport:
-    """What `command.SweepCallback` does at the start and at the end of a sweep.
+class SweepFolder:
+    """The folder of a sweep: `begin` locks it, `finish` writes a comparison of its jobs.
 
-    It calls sys.exit, because Hydra converts an Exception of a callback to a warning. Launchers
-    pickle it, so it holds only data.
+    `command.SweepCallback` calls both. They exit with sys.exit, because Hydra converts an exception
+    of a callback to a warning. Launchers pickle it, so it holds only data.
     """
 
     def __init__(self) -> None:

@@ -215,15 +215,15 @@ def test_two_sweeps_never_share_a_folder_and_each_looks_for_wandb_once(monkeypat
     task = {"_target_": "imdbattn.tasks.reviews.task.Reviews"}
     common = {"task": task, "resume": None, "data": data, "logger": logger}
     config = OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path)}}, **common})
-    report = sweep.SweepReport()
-    lock = report.start(config)
+    folder = sweep.SweepFolder()
+    lock = folder.start(config)
     # for the jobs, which print no notice of their own
     assert OmegaConf.load(tmp_path / "multirun.yaml").logger.wandb.mode == "offline"
     assert os.environ["WANDB_MODE"] == ""
     with pytest.raises(UserError, match="belongs to a sweep that is still running"):
-        report.start(config)
+        folder.start(config)
     lock.release()
-    report.start(config).release()
+    folder.start(config).release()
 
 
 def test_a_sweep_decides_the_mode_of_wandb_once_for_its_jobs():
