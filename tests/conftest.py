@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import sys
 from collections.abc import Mapping
 from copy import deepcopy
 from functools import cache
@@ -19,6 +20,7 @@ import pytest
 from filelock import FileLock
 
 from imdbattn.exports import settings as export
+from imdbattn.launch.command import PLUGINS
 from imdbattn.launch.composition import composed as compose
 from imdbattn.launch.hydra_config import plain_dict
 from imdbattn.report import settings as comparison
@@ -34,6 +36,7 @@ from tests.processes import ENVIRONMENT, environment
 from tests.world import write_world
 
 os.environ |= ENVIRONMENT
+sys.path.append(PLUGINS)  # Hydra looks for its plugins once in a process
 
 # A first example may import torchmetrics or scikit-learn, which takes seconds on a busy machine.
 hypothesis.settings.register_profile(

@@ -15,6 +15,11 @@ import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 
+from omegaconf import DictConfig
+
+from imdbattn.launch.hydra_config import plain_dict
+from imdbattn.tasks.task import task_of, validate
+
 
 def search() -> None:
     from imdbattn.launch import job
@@ -24,15 +29,21 @@ def search() -> None:
     trials.POLL = 0.05  # seconds
     trials.execute = sweep
     job.import_for_training = lambda settings: None
-    job.run_single = lambda cfg, _: trial(cfg.hydra.overrides.task, cfg.hydra.runtime.output_dir)
+    job.run_single = run_trial
     main()
+
+
+def run_trial(cfg: DictConfig, signals: object) -> None:
+    settings = validate(plain_dict(cfg))
+    source = task_of(settings).source(settings.data)
+    trial(cfg.hydra.overrides.task, cfg.hydra.runtime.output_dir, source.checksum)
 
 
 def settings_of(words: Iterable[str]) -> dict[str, str]:
     return {name: value.strip("'") for name, _, value in (word.partition("=") for word in words)}
 
 
-def trial(words: Iterable[str], output: str) -> None:
+def trial(words: Iterable[str], output: str, source: str) -> None:
     settings = settings_of(words)
     folder = Path(output)
     log = folder.parent / "trained.log"
@@ -48,7 +59,7 @@ def trial(words: Iterable[str], output: str) -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     checkpoint.parent.mkdir(exist_ok=True)
     (folder / "config.yaml").write_text("data: {source: packaged}\n")
-    (folder / "environment.json").write_text("{}")
+    (folder / "environment.json").write_text(json.dumps({"source_key": source}))
     begun = time.time()
     for epoch in range(state["epoch"], epochs):
         time.sleep(float(os.environ.get("IMDBATTN_TEST_PAUSE", "0.01")))

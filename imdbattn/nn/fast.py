@@ -62,7 +62,7 @@ def use_blocks(query: Tensor, key: Tensor, value: Tensor) -> bool:
         and query.dtype == torch.float32
         and not torch.is_autocast_cpu_enabled()
     )
-    if not plain or query.ndim < 3:
+    if not plain or query.ndim < 3 or torch.compiler.is_compiling():
         return False
     scores = query.shape[-2] * key.shape[-2]
     saved = query.shape[:-1].numel() * key.shape[-2] if torch.is_grad_enabled() else 0
