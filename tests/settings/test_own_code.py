@@ -187,7 +187,7 @@ def test_the_template_of_the_page_is_short_and_its_commands_run(shell, small, tm
         if command == "compare":  # which needs no package
             (tmp_path / "mypkg" / "__init__.py").write_text("raise RuntimeError")
             arguments += ["out=comparison"]
-        done = shell(command, *arguments, cwd=tmp_path)
+        done = shell(command, *arguments, cwd=tmp_path, real="-m" in arguments)
         assert done.returncode == 0, (arguments, done.stderr)
         outputs.append(done.stdout)
     alone, _, *swept, resumed_run, evaluated, predicted, compared = outputs
