@@ -197,7 +197,7 @@ def test_the_template_of_the_page_is_short_and_its_commands_run(shell, small, tm
     assert accuracy in evaluated
     found = [swept[1], resumed_run, predicted, compared]
     texts = [
-        "resumes from its last checkpoint",
+        "1 job: 1 done",
         "This run is already finished",
         "largest shares",
         "gated",
