@@ -145,14 +145,6 @@ class ResumeCheckpoint(L.Callback):
                 torch.cuda.set_rng_state(self.loaded_state["cuda"], module.device)
         self.signals.wait()  # training stops before its next step
 
-    def on_validation_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
-        # there is nothing to save, and Lightning would exit with status 0
-        if trainer.state.fn != "fit":
-            self.signals.stop_at_once()
-
-    def on_test_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
-        self.signals.stop_at_once()
-
     def on_train_epoch_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         request = max(from_all(trainer, self.signals.received))
         if request or trainer.current_epoch:
