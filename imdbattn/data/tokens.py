@@ -25,7 +25,7 @@ from tokenizers.normalizers import Sequence as Rewrites
 from tokenizers.pre_tokenizers import Split
 
 PAD, UNK = 0, 1
-FIRST_WORD = 3  # words[i] of the vocabulary has id i + FIRST_WORD; 2 is no word
+FIRST_WORD = 3  # words[i] of the vocabulary has id i + FIRST_WORD; row 2 is not used
 CACHED = 500_000  # pieces of text whose ids are cached
 UNKNOWN_WORD = -1  # stands for UNK where the unknown word contains a letter, until it is counted
 LETTER = re.compile(r"[^\W\d_]")
@@ -200,7 +200,7 @@ def _ptb() -> Rules:
         Replace(Regex("[\x91\x92‘’´`]"), "'"),
         Replace(Regex("[\x84\x93\x94„“”]"), '"'),
         Replace(Regex("[\x96–]"), "-"),
-        # Not -- and ... themselves: a replacement gets the place of the first character only.
+        # Not -- and ... themselves: a replacement gets the place of the last character only.
         Replace(Regex("[\x97—]+|-{3,}"), "--"),
         Replace(Regex(r"(?<!\.)\.{2}(?!\.)|\.{4,}" + "|…+"), "..."),
     ]

@@ -27,7 +27,8 @@ RESTARTS = ("SLURM_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT")  # above 0 in a
 
 
 def run_single(cfg: DictConfig, signals: Signals) -> float:
-    """Trains the model that `cfg` describes, and returns its best validation accuracy.
+    """Trains the model that `cfg` describes, and returns the validation accuracy of its best
+    weights, which `choose_by` selects.
 
     signals: of the command; their text says afterwards that the run is finished.
     """

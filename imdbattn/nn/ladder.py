@@ -347,7 +347,7 @@ class Classifier(nn.Module):
 class Embedding(nn.Module):
     """x = (GloVe[token] - mean) / std (+ a learned offset for words of the training set).
 
-    vectors_VD: row 0 <pad>, row 1 <unk>, row 2 <cls>, then GloVe. Never written to, and not in the
+    vectors_VD: row 0 <pad>, row 1 <unk>, row 2 unused, then GloVe. Never written to, and not in the
     checkpoint, which
         contains its fingerprint (tasks/learner).
     shift_D, scale_D: mean and 1 / std; (0, 1) leaves GloVe unchanged.

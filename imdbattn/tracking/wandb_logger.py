@@ -50,12 +50,10 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
         rung = run.settings["model"]["name"]
         data = run.settings["data"]
         source = data["source"]
-        tokenizer = data.get("tokenizer", "seq2seq")
-        tags = [
-            rung,
-            source if isinstance(source, str) else "own source",
-            tokenizer if isinstance(tokenizer, str) else "own tokenizer",
-        ]
+        tags = [rung, source if isinstance(source, str) else "custom source"]
+        if "tokenizer" in data:
+            tokenizer = data["tokenizer"]
+            tags.append(tokenizer if isinstance(tokenizer, str) else "custom tokenizer")
         config = {"rung": rung, **run.settings, "environment": run.environment}
         fields = {"run_name": run.name, "run_job_type": "train", "run_tags": tags}
         self._experiment = start_wandb(self._settings, run.folder, config, run.resume, **fields)
