@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from functools import cache
 from pathlib import Path
@@ -116,6 +116,25 @@ def small(world, data_cache) -> list[str]:
         "threads=1",
         "pictures=false",
     ]
+
+
+@pytest.fixture
+def own_module(tmp_path, monkeypatch) -> Iterator[Callable[[str, str], Path]]:
+    """own_module(name, source): the file of a module of the user's, which can be imported until the
+    test ends.
+    """
+    names: list[str] = []
+
+    def write(name: str, source: str) -> Path:
+        names.append(name)
+        file = tmp_path / f"{name}.py"
+        file.write_text(source, "utf-8")
+        monkeypatch.syspath_prepend(str(tmp_path))
+        return file
+
+    yield write
+    for name in names:
+        sys.modules.pop(name, None)
 
 
 @pytest.fixture(scope="session")

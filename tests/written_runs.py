@@ -65,10 +65,7 @@ def write_run(
             "probability": both.max(1),
         }
         columns |= {"probabilities": list(both), "length": np.arange(REVIEWS) + 1}
-        pq.write_table(pa.table(columns), folder / f"{prefix}predictions.parquet")
-        pq.write_table(
-            pa.table({"row": columns["row"], "text": TEXTS}), folder / f"{prefix}reviews.parquet"
-        )
+        write_scores(folder, prefix, columns, TEXTS)
     facts = {
         "model": model,
         "seed": seed,
@@ -81,6 +78,12 @@ def write_run(
     )
     (folder / "metrics.json").write_text(json.dumps(facts | (metrics or {})))
     return folder
+
+
+def write_scores(folder: Path, prefix: str, columns: dict, texts: list[str]) -> None:
+    pq.write_table(pa.table(columns), folder / f"{prefix}predictions.parquet")
+    reviews = pa.table({"row": columns["row"], "text": texts})
+    pq.write_table(reviews, folder / f"{prefix}reviews.parquet")
 
 
 STRINGS = [" ".join("ABCDEFGHIJKLMNOPQRSTUVWXYZ"[: 1 + n % 20]) for n in range(REVIEWS)]
@@ -122,10 +125,7 @@ def write_decoded(
         "length": length_N,
     }
     for prefix in ("", "validation_"):
-        pq.write_table(pa.table(columns), folder / f"{prefix}predictions.parquet")
-        pq.write_table(
-            pa.table({"row": columns["row"], "text": STRINGS}), folder / f"{prefix}reviews.parquet"
-        )
+        write_scores(folder, prefix, columns, STRINGS)
     facts = {
         "model": model,
         "seed": seed,

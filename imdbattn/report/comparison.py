@@ -432,7 +432,9 @@ def largest_disagreements(
         reference.
     """
     first = outputs[0][0]
-    means = [np.mean([seed.true_N for seed in seeds], axis=0) for seeds in outputs]
+    means = []
+    for seeds in outputs:
+        means.append(np.mean([seed.true_N for seed in seeds], axis=0))
     true_NV = np.stack(means, axis=1)
     spread_N = true_NV.std(1)
     names = [variant.label for variant in ladder]

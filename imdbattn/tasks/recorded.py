@@ -273,7 +273,7 @@ class StepRecorder:
         steps from the device.
         """
         groups = self.optimizer.param_groups
-        given = [{key: group[key] for key in ("lr", "capturable")} for group in groups]
+        given = [{"lr": group["lr"], "capturable": group["capturable"]} for group in groups]
         for group, lr in zip(groups, self.lrs, strict=True):
             lr.fill_(group["lr"] * factor + more)
             group |= {"lr": lr, "capturable": True}

@@ -106,10 +106,10 @@ def start_wandb(
         given |= {"id": wandb_id(parts[-1]), "resume": "allow", "notes": "; ".join(notes)}
     mode = wandb_mode(given.pop("mode", None), settings["timeout"])
     # with create_new a run of the program that called stays active
-    given = {"dir": str(folder), "reinit": "create_new", **given}
+    given = {"dir": str(folder), "reinit": "create_new", "config": config, **given}
     for tried in dict.fromkeys((mode, "offline")):
         try:
-            run = wandb.init(mode=tried, config=config, settings=fields, **given)  # type: ignore[arg-type]
+            run = wandb.init(settings=fields, **given | {"mode": tried})
             log_groups(run, config)
             return run
         except Exception as error:  # any exception: training continues

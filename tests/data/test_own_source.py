@@ -55,12 +55,9 @@ def broken():
 
 
 @pytest.fixture
-def package(tmp_path, monkeypatch):
-    """A package of the user's, and its file."""
-    (tmp_path / "filmsets.py").write_text(SOURCES)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(sys.modules, "filmsets", raising=False)
-    return tmp_path / "filmsets.py"
+def package(own_module):
+    """The file of a module of the user's."""
+    return own_module("filmsets", SOURCES)
 
 
 def words_for(small, target, **arguments):

@@ -38,10 +38,8 @@ def wrong(text):
 
 
 @pytest.fixture
-def package(tmp_path, monkeypatch):
-    (tmp_path / "zhcut.py").write_text(SOURCE.replace("\\\\", "\\"), "utf-8")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    return tmp_path
+def package(own_module):
+    return own_module("zhcut", SOURCE.replace("\\\\", "\\")).parent
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ callbacks.
 import csv
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -88,11 +87,8 @@ MODULES = re.findall(r"^class (\w+)\(ReviewClassifier\)", OWN, re.MULTILINE)
 
 
 @pytest.fixture
-def own(tmp_path, monkeypatch) -> Iterator[Path]:
-    (tmp_path / "lit.py").write_text(OWN)
-    monkeypatch.syspath_prepend(tmp_path)
-    yield tmp_path
-    sys.modules.pop("lit", None)
+def own(own_module) -> Path:
+    return own_module("lit", OWN).parent
 
 
 @pytest.fixture

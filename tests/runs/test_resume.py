@@ -197,12 +197,12 @@ EARLY_ENDS = {
 
 
 @pytest.mark.parametrize("case", EARLY_ENDS)
-def test_a_run_says_why_it_ended_early(settings, small, tmp_path, monkeypatch, caplog, case):
-    (tmp_path / "stopper.py").write_text(
+def test_a_run_says_why_it_ended_early(settings, small, tmp_path, own_module, caplog, case):
+    own_module(
+        "stopper",
         "import lightning as L\n\n\nclass Stops(L.Callback):\n"
-        "    def on_train_epoch_end(self, trainer, module):\n        trainer.should_stop = True\n"
+        "    def on_train_epoch_end(self, trainer, module):\n        trainer.should_stop = True\n",
     )
-    monkeypatch.syspath_prepend(tmp_path)
     words, expected = EARLY_ENDS[case]
     small = [*small, "model=mean", "optim.lr=0.0", "trainer.max_epochs=6", *words]
     with caplog.at_level("INFO"):

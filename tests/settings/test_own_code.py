@@ -309,11 +309,8 @@ KIND = {
 
 
 @pytest.fixture
-def kinds(tmp_path, monkeypatch) -> Iterator[Path]:
-    (tmp_path / "kinds.py").write_text(KINDS)
-    monkeypatch.syspath_prepend(tmp_path)
-    yield tmp_path
-    sys.modules.pop("kinds", None)
+def kinds(own_module) -> Path:
+    return own_module("kinds", KINDS).parent
 
 
 @pytest.mark.parametrize("name", KIND)

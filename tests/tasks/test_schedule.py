@@ -125,14 +125,14 @@ def test_training_without_a_number_of_steps_is_one_line(small, settings, tmp_pat
 
 @pytest.mark.parametrize("name", ["macro_f1", "own_metric.rank"])
 def test_a_metric_chooses_the_epoch_and_reaches_the_results(
-    small, settings, monkeypatch, tmp_path, name
+    small, settings, own_module, tmp_path, name
 ):
-    (tmp_path / "own_metric.py").write_text(
+    own_module(
+        "own_metric",
         "def rank(labels, probabilities):\n"
         "    assert probabilities.shape == (len(labels), 2)\n"
-        "    return -abs(probabilities[labels == 1, 1].mean() - 0.5)\n"
+        "    return -abs(probabilities[labels == 1, 1].mean() - 0.5)\n",
     )
-    monkeypatch.syspath_prepend(tmp_path)
     words = ["model=mean", "trainer.max_epochs=3", "logger=csv", f"choose_by={name}"]
     metrics = fit(settings(*small, *words), tmp_path / "run")
     short = name.rpartition(".")[2]
@@ -145,12 +145,9 @@ def test_a_metric_chooses_the_epoch_and_reaches_the_results(
     assert metrics[f"test_{short}"] == pytest.approx(function(labels, probabilities), abs=1e-6)
 
 
-def test_a_metric_of_ones_own_that_is_not_a_number_is_named(small, settings, monkeypatch, tmp_path):
+def test_a_metric_of_ones_own_that_is_not_a_number_is_named(small, settings, own_module, tmp_path):
     """Early stopping would otherwise end the training after an epoch without a word."""
-    (tmp_path / "no_number.py").write_text(
-        "def rank(labels, probabilities):\n    return float('nan')\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
+    own_module("no_number", "def rank(labels, probabilities):\n    return float('nan')\n")
     words = ["model=mean", "trainer.max_epochs=2", "choose_by=no_number.rank"]
     with pytest.raises(UserError, match="choose_by: rank is nan for 24 texts"):
         fit(settings(*small, *words), tmp_path / "run")

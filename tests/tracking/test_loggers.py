@@ -39,10 +39,9 @@ def train(settings, small, folder, *overrides) -> dict:
 
 
 @pytest.fixture
-def own(tmp_path, monkeypatch):
+def own(own_module):
     """Overrides of a logger that writes lines, and its file."""
-    (tmp_path / "mylog.py").write_text(OWN)
-    monkeypatch.syspath_prepend(str(tmp_path))
+    own_module("mylog", OWN)
     target = "{_target_: mylog.Lines, file: '{run}/{name}.jsonl'}"
     return "logger=csv", f"+logger.lines={target}"
 

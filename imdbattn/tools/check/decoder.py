@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from imdbattn.tools.check import rules
+import imdbattn.tools.check.rules as rules
 from imdbattn.tools.check.numbers import NotChecked, mistake, same
 from imdbattn.tools.check.part import Kind, Part, Rule, call, inputs, net_of, record, student
 

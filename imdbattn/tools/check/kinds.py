@@ -14,7 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from imdbattn.tools.check import decoder, model, rules
+import imdbattn.tools.check.decoder as decoder
+import imdbattn.tools.check.model as model
+import imdbattn.tools.check.rules as rules
 from imdbattn.tools.check.accuracy import TEST, TRAIN, FirstWord, accuracy_examples, share
 from imdbattn.tools.check.context import bindings_of_context
 from imdbattn.tools.check.formulas import (

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+import imdbattn.tools.check.rules as rules
 from imdbattn.nn import sinusoids
-from imdbattn.tools.check import rules
 from imdbattn.tools.check.formulas import Names, diagnose
 from imdbattn.tools.check.numbers import Mistake, NotChecked, mistake, same
 from imdbattn.tools.check.part import (

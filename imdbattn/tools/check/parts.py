@@ -58,7 +58,7 @@ def check_objects(things: Own, sheet: str | None = None) -> Iterator[Message]:
 
 def check_parts(parts: list[Part], page: Sheet | None, own: Own) -> Iterator[Message]:
     """The messages of these parts. own: the names of the file."""
-    checks = {part.name: [rule.name for rule in part.kind.rules()] for part in parts}
+    checks = {part.name: names_of_checks(part) for part in parts}
     yield {"parts": checks}
     if page:
         yield {"sheet": page.title, "expected": list({**dict.fromkeys(names_of(page)), **checks})}
@@ -70,7 +70,7 @@ def check_parts(parts: list[Part], page: Sheet | None, own: Own) -> Iterator[Mes
         if part.adapter:
             yield {"doing": [part.name, "shape"]}
             part = parts[number] = settle(part)
-            checks[part.name] = [rule.name for rule in part.kind.rules()]
+            checks[part.name] = names_of_checks(part)
             yield {"parts": checks, "labels": {part.name: labels_of(part, page) for part in parts}}
             for note in notes(part):
                 yield {"result": result_of(part.name, "sheet", None, None, note)}
@@ -81,6 +81,10 @@ def check_parts(parts: list[Part], page: Sheet | None, own: Own) -> Iterator[Mes
                 message = {"result": blocked(message["result"])} if uses_wrong else message
             yield message
         wrong += [part.make] if is_wrong else []
+
+
+def names_of_checks(part: Part) -> list[str]:
+    return [rule.name for rule in part.kind.rules()]
 
 
 def labels_of(part: Part, page: Sheet | None) -> list[str]:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from imdbattn.tools.check import rules
+import imdbattn.tools.check.rules as rules
 from imdbattn.tools.check.adapter import Adapter
 from imdbattn.tools.check.kinds import KINDS, agrees, reference
 from imdbattn.tools.check.numbers import Mistake, NotChecked

@@ -229,12 +229,14 @@ def choose(
     return best if best or plain else fallback
 
 
+def kinds_of_masks(names: str) -> set[str]:
+    return {word for word in ("len", "mask") if word in names}
+
+
 def may_be_plain(part: str, thing: Any) -> bool:
     """Whether it is not called with lengths instead of a mask, or the other way round."""
-    names = " ".join(arguments_named(thing))
-    given, asked = (
-        {word for word in ("len", "mask") if word in x} for x in (names, SIGNATURES[part])
-    )
+    given = kinds_of_masks(" ".join(arguments_named(thing)))
+    asked = kinds_of_masks(SIGNATURES[part])
     return len(given) != 1 or not asked or bool(given & asked)
 
 

@@ -132,7 +132,8 @@ def roles(pieces: list[Linear], extra: Sequence[Linear] = ()) -> Iterator[Roles]
         q, k, v = three
         if {one.inputs for one in three} != {WIDTH} or q.outputs != k.outputs:
             continue
-        rest = [one for one in pieces if not any(one is other for other in three)]
+        used = {id(one) for one in three}
+        rest = [one for one in pieces if id(one) not in used]
         for output in rest:
             if output.inputs == v.outputs and output.outputs == WIDTH:
                 others = [one for one in rest if one is not output]
