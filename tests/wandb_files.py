@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 
 def records(file: Path) -> Iterator:
-    """The records of a .wandb file: LevelDB's log format, 32 KiB blocks of chunks behind a file
-    header of 7 bytes.
+    """The complete records of a .wandb file: LevelDB's log format, 32 KiB blocks of chunks behind a
+    file header of 7 bytes.
     """
     from wandb.proto.wandb_internal_pb2 import Record
 
@@ -20,6 +20,8 @@ def records(file: Path) -> Iterator:
             at += left
             continue
         _, length, kind = struct.unpack_from("<IHB", data, at)
+        if at + 7 + length > len(data):  # W&B's own process is writing it
+            return
         parts += data[at + 7 : at + 7 + length]
         at += 7 + length
         if kind in (1, 4):  # a whole record, or the last part of one
