@@ -209,15 +209,17 @@ class Pooling(nn.Module):
         return x_BTD, mask
 
 
+def equal_weights(x_BTD: Tensor, mask: Mask) -> Tensor:
+    """Returns (B, 1, 1, T), for one head and one query: 1 / length on each word, 0 on padding."""
+    mask_B11T = mask.mask_BT[:, None, None]
+    return masked_softmax(torch.zeros_like(mask_B11T, dtype=x_BTD.dtype), mask_B11T)
+
+
 class MeanPooling(Pooling):
     """The mean of the words."""
 
     def attention_weights(self, x_BTD: Tensor, mask: Mask) -> Tensor:
-        """Returns (B, 1, 1, T), for one head and one query: 1 / length on each word, 0 on
-        padding.
-        """
-        mask_BT = mask.mask_BT.to(x_BTD.dtype)
-        return (mask_BT / mask_BT.sum(1, keepdim=True).clamp(min=1))[:, None, None]
+        return equal_weights(x_BTD, mask)
 
     def forward(self, x_BTD: Tensor, mask: Mask) -> Tensor:
         return (self.attention_weights(x_BTD, mask)[:, 0] @ x_BTD).squeeze(1)
@@ -272,9 +274,7 @@ class TextQueryPooling(Pooling):
     def forward(self, x_BTD: Tensor, mask: Mask) -> Tensor:
         # one head
         mask_B11T, x_B1TD = mask.mask_BT[:, None, None], x_BTD[:, None]
-        equal_B11T = torch.zeros_like(mask_B11T, dtype=x_BTD.dtype)
-        mean_B11D = masked_softmax(equal_B11T, mask_B11T) @ x_B1TD
-        query_B11D = self.query(mean_B11D)
+        query_B11D = self.query(equal_weights(x_BTD, mask) @ x_B1TD)
         return self.attention(query_B11D, self.key(x_B1TD), self.value(x_B1TD), mask_B11T)[:, 0, 0]
 
 
