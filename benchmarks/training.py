@@ -121,7 +121,7 @@ def table_VD(corpus: ReviewCorpus) -> torch.Tensor:
     glove = corpus.glove
     centered_VD = as_tensor(glove.vectors) - torch.tensor(glove.mean_D)
     table_VD = centered_VD / torch.tensor(glove.std_D)
-    table_VD[:3] = 0
+    table_VD[:2] = 0
     return table_VD
 
 

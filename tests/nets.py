@@ -22,9 +22,9 @@ WIDTH, WORDS = 10, 60
 
 @cache
 def vectors() -> Glove:
-    table = np.random.default_rng(0).normal(size=(3 + WORDS, WIDTH)).astype(np.float32)
-    table[:3] = 0
-    mean, std = table[3:].mean(0), table[3:].std(0)
+    table = np.random.default_rng(0).normal(size=(2 + WORDS, WIDTH)).astype(np.float32)
+    table[:2] = 0
+    mean, std = table[2:].mean(0), table[2:].std(0)
     return Glove(folder=None, fingerprint="0" * 16, vectors=table, mean_D=mean, std_D=std)
 
 
@@ -35,12 +35,12 @@ def reviews(
     thirteen.
     """
     rng = np.random.default_rng(seed)
-    ids = [rng.integers(3, 3 + words, rng.integers(0, longest + 1)).tolist() for _ in range(count)]
+    ids = [rng.integers(2, 2 + words, rng.integers(0, longest + 1)).tolist() for _ in range(count)]
     return ragged(ids, rng.integers(0, classes, count))
 
 
 def phrases(
-    chosen: Any, classes: int, data: Ragged | None = None, rows: int = 3 + WORDS
+    chosen: Any, classes: int, data: Ragged | None = None, rows: int = 2 + WORDS
 ) -> tuple[Phrases, torch.Tensor]:
     """Those of random reviews, or of `data`, and the ratios that its words are trained with.
 
@@ -68,7 +68,7 @@ def net(settings, rung: str, *overrides: str, seed: int = 0, classes: int = 3) -
     """
     torch.manual_seed(seed)
     cfg = settings(f"model={rung}", *overrides)
-    tuned = torch.arange(3, 3 + WORDS) if cfg.model.embedding.trainable else None
+    tuned = torch.arange(3, 2 + WORDS) if cfg.model.embedding.trainable else None
     known = phrases(cfg.model.phrases, classes)[0] if cfg.model.phrases else None
     built = build_classifier(cfg.model, vectors(), classes, tuned, known)
     for parameter in built.parameters():

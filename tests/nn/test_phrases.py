@@ -67,7 +67,7 @@ def phrases_in(text: list[int], longest: int) -> set[Phrase]:
         for size in range(1, longest + 1)
         for at in range(len(text) - size + 1)
     }
-    return {phrase for phrase in windows if min(phrase) >= 3}
+    return {phrase for phrase in windows if min(phrase) >= 2}
 
 
 def known_by_hand(texts: list[list[int]], longest: int, least: int) -> list[Phrase]:
@@ -115,7 +115,7 @@ def test_each_phrase_has_its_own_number_and_longer_phrases_have_larger_ones(data
     for triple, keys in zip(triples.tolist(), keys_MO.tolist(), strict=True):
         for size, key in enumerate(keys, 1):
             phrase = tuple(triple[:size])
-            assert (key == -1) == (min(phrase) < 3)
+            assert (key == -1) == (min(phrase) < 2)
             if key != -1:
                 assert key >= 0
                 assert phrase_of.setdefault(key, phrase) == phrase
@@ -226,7 +226,7 @@ def test_the_ratios_that_a_review_is_trained_with_do_not_depend_on_its_label(cla
     """With other labels in one fold, no bit of the features of its own reviews changes; those of
     all others change.
     """
-    drawn = reviews(seed=fold, count=30 * classes * FOLDS, longest=12, words=ROWS - 3)
+    drawn = reviews(seed=fold, count=30 * classes * FOLDS, longest=12, words=ROWS - 2)
     data = Ragged(drawn.ids, drawn.offsets, torch.arange(len(drawn)) % classes, drawn.rows)
     fold_N = folds_of(data.labels, FOLDS)
     other = moved_round(data, fold_N == fold, classes)

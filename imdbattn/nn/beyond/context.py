@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from imdbattn.nn.ladder import Make, Mask
 
-FIRST_WORD = 3  # lower ids, <pad> and <unk>, are in no phrase
+FIRST_WORD = 2  # lower ids, <pad> and <unk>, are in no phrase
 
 
 def phrase_keys(tokens: Tensor, before_W: Tensor, rows: int) -> Tensor:

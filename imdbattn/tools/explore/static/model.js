@@ -5,7 +5,7 @@ import { Tokenizer } from "./tokens.js";
 
 const MAPS = 1024; // words for which weights are returned, whose number grows with its square
 const LONGEST = 4096; // words that are read at most
-const FIRST_WORD = 3; // row of the first word; the rows before are <pad>, <unk> and <cls>
+const FIRST_WORD = 2; // row of the first word; the rows before are <pad> and <unk>
 const CONFIDENT = 0.9; // least probability of the predicted label
 const LONG = 400; // least number of words
 const REACH = 20; // words, of the curves of distances
