@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from imdbattn.nn import fast
-from imdbattn.tasks import learner, loaders, recorded
+from imdbattn.runs import trainer
+from imdbattn.tasks import loaders, recorded
 
 READS = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.nonzero.default)
 
@@ -54,7 +55,7 @@ def shares_memory(one: Tensor, other: Tensor) -> bool:
 
 
 class Tapes:
-    """A recorded.Backend for the CPU. recorded: the number of recordings."""
+    """The methods of recorded.CudaGraphs for the CPU. recorded: the number of recordings."""
 
     def __init__(self) -> None:
         self.recorded = 0
@@ -77,8 +78,8 @@ class Tapes:
 def record_on_cpu(monkeypatch: pytest.MonkeyPatch) -> Tapes:
     """Lets steps be recorded on the CPU, on batches that are made together, as on a GPU."""
     backend = Tapes()
-    monkeypatch.setitem(recorded.BACKENDS, "cpu", lambda device: backend)
-    monkeypatch.setattr(learner, "RECORDED_ON", ("cpu",))
+    monkeypatch.setattr(recorded, "CudaGraphs", lambda device: backend)
+    monkeypatch.setattr(trainer, "RECORDED_ON", ("cpu",))
     monkeypatch.setattr(loaders, "on_gpu", lambda batches: True)
     monkeypatch.setattr(fast, "use_blocks", lambda *_: False)
     return backend

@@ -134,7 +134,10 @@ def fit_locked(cfg: Training, folder: Path, resume: bool, signals: RunSignals) -
         monitor, mode = str(best.monitor), best.mode
         early = EarlyStopping(monitor, patience=cfg.patience, mode=mode, strict=False)
         callbacks.append(early)
-    trainer = build_trainer(cfg.trainer, callbacks, default_root_dir=folder)
+    arguments: Plain = {"default_root_dir": folder}
+    if data.first_epochs():
+        arguments["reload_dataloaders_every_n_epochs"] = 1
+    trainer = build_trainer(cfg.trainer, callbacks, **arguments)
 
     failed = True
     try:

@@ -23,6 +23,7 @@ from imdbattn.runs.resume import AtomicCheckpointIO
 from imdbattn.settings.objects import load_class, make
 from imdbattn.settings.schema import Trainer, Training
 
+RECORDED_ON = ("cuda",)  # types of devices on which training steps are recorded
 IGNORED_WARNINGS = (
     "does not have many workers",
     "is smaller than the logging interval",
@@ -89,6 +90,10 @@ def build_trainer(
     }
     with naming("trainer"):
         trainer = trainer_class(**(values | ours))
+    if trainer.strategy.root_device.type in RECORDED_ON:
+        from imdbattn.tasks.recorded import RecordSteps
+
+        trainer.callbacks.append(RecordSteps())  # type: ignore[attr-defined]
     if isinstance(trainer.accelerator, CPUAccelerator):
         use_onednn()
         keep_memory()
@@ -122,11 +127,9 @@ def check_hardware(cfg: Training) -> None:
             f"trainer.num_nodes={machines}: this process was started by neither srun nor torchrun;"
             f" {instead}"
         )
-    if cfg.record_steps is True:
-        from imdbattn.tasks.recorded import obstacle_in_settings
-
-        if obstacle := obstacle_in_settings(cfg):
-            raise UserError(f"record_steps=true: {obstacle}")
+    device = "cuda" if accelerator != "cpu" and torch.cuda.is_available() else "cpu"
+    if cfg.record_steps is True and device not in RECORDED_ON:
+        raise UserError("record_steps=true: only steps on a CUDA device can be recorded")
 
 
 # --- custom parts ---------------------------------------------------------------------------------

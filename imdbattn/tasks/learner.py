@@ -5,7 +5,7 @@ evaluation.
 import inspect
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 import lightning as L
 import torch
@@ -21,10 +21,9 @@ from imdbattn.settings.objects import make
 from imdbattn.settings.schema import Training
 from imdbattn.tasks.networks import CheckedPart
 from imdbattn.tasks.optim import Muon
-from imdbattn.tasks.steps import BFLOAT16
 
 Value = TypeVar("Value")
-RECORDED_ON = ("cuda",)  # types of devices on which tasks/recorded makes the steps
+BFLOAT16 = "bf16-mixed"  # the mixed precision in which gradients are not scaled
 
 
 class SplitScores(Protocol):
@@ -42,6 +41,19 @@ class SplitScores(Protocol):
     def columns(self) -> Mapping[str, Any]:
         """Returns the columns of predictions.parquet: sequences of any type."""
         ...
+
+
+class Step(NamedTuple):
+    """A training step that has been made, as callbacks receive it."""
+
+    batch: Any
+    loss: Tensor  # detached
+    number: int  # of steps made until then, with this one
+    epoch: int  # counted from 0
+    lr: float  # of the first group of parameters
+
+    def __str__(self) -> str:
+        return f"step {self.number} (epoch {self.epoch + 1}, learning rate {self.lr:.3g})"
 
 
 def concatenate(parts: Sequence[Tensor]) -> Tensor:
@@ -137,7 +149,7 @@ class Learner(L.LightningModule):
         # of each step of this epoch, before clipping
         self.gradient_norms: list[Tensor] = []
         self.outputs: list[tuple[Tensor, ...]] = []  # of each batch of this evaluation
-        # in training, if it makes the steps: tasks.recorded.StepRecorder
+        # makes the training steps where they are recorded: tasks.recorded.StepRecorder
         self.recorder: Any = None
 
     @classmethod
@@ -180,15 +192,6 @@ class Learner(L.LightningModule):
         yield from ()
 
     # --- training ---------------------------------------------------------------------------------
-
-    def on_train_start(self) -> None:
-        if self.device.type in RECORDED_ON:
-            from imdbattn.tasks.recorded import recorder_of
-
-            self.recorder = recorder_of(self, Learner)
-
-    def on_train_end(self) -> None:
-        self.recorder = None
 
     def training_step(self, batch: Any, batch_idx: int) -> Any:
         """Returns the loss; or, where steps are recorded, the last loss and `recorded_steps`, of

@@ -5,13 +5,12 @@ Shape suffix: N items of a split.
 
 import math
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import lightning as L
-import numpy as np
 import torch
 
 from imdbattn.data.corpus import Corpus
@@ -26,24 +25,17 @@ def on_gpu(batches: Batches) -> bool:
     return getattr(batches.split, "is_cuda", False)
 
 
-class Sampler(Protocol):
-    """The batches of an epoch: for each a random seed and the indices of its items."""
-
-    def __iter__(self) -> Iterator[tuple[int, np.ndarray]]: ...
-
-    def __len__(self) -> int: ...
-
-
 class Loader:
     """The batches that a sampler plans, `together` of them made at once.
 
+    sampler: yields for each batch a random seed and the indices of its items.
     Unlike a torch DataLoader it draws no random number in each epoch, which would change the random
     state of dropout.
     """
 
     batch_sampler = None  # Lightning reads it, and calls `set_epoch` of the sampler
 
-    def __init__(self, batches: Batches, sampler: Sampler, together: int):
+    def __init__(self, batches: Batches, sampler: Any, together: int):
         self.batches, self.sampler, self.together = batches, sampler, together
         self.made: deque[Any] = deque()  # batches made together with the last one
 
@@ -63,39 +55,6 @@ class Loader:
     def take(self, count: int) -> list[Any]:
         """Returns at most `count` of the next batches, those that are made already."""
         return [self.made.popleft() for _ in range(min(count, len(self.made)))]
-
-
-class Curriculum:
-    """The training batches of epochs that differ: the first epochs read fewer tokens per item.
-
-    All loaders have the same number of batches, so that the number of steps and the learning rate
-    do not depend on the curriculum.
-
-    Args:
-        first: the loader of each of the first epochs.
-        last: the loader of all other epochs.
-    """
-
-    batch_sampler = None
-
-    def __init__(self, first: Sequence[Loader], last: Loader):
-        self.first, self.last = first, last
-        self.current = first[0]
-        self.sampler = self  # Lightning calls its `set_epoch`
-
-    def set_epoch(self, epoch: int) -> None:
-        self.current = self.first[epoch] if epoch < len(self.first) else self.last
-        if isinstance(self.current.sampler, TrainBatches):
-            self.current.sampler.set_epoch(epoch)
-
-    def __len__(self) -> int:
-        return len(self.last)
-
-    def take(self, count: int) -> list[Any]:
-        return self.current.take(count)
-
-    def __iter__(self) -> Iterator[Any]:
-        yield from self.current  # read at the first batch: Lightning may set the epoch after `iter`
 
 
 class BatchData(L.LightningDataModule):
@@ -175,19 +134,19 @@ class BatchData(L.LightningDataModule):
         """Returns the number or share of batches that every epoch repeats; 0 is all."""
         return self.trainer.overfit_batches if self.trainer else 0  # type: ignore[attr-defined]
 
-    def loader(self, batches: Batches, sampler: Sampler) -> Loader:
+    def loader(self, batches: Batches, sampler: Any) -> Loader:
         if overfit := self.overfit():  # the same items in every epoch
             count = int(overfit if overfit >= 1 else overfit * len(sampler)) or 1
             sampler = list(islice(sampler, count))
-        return Loader(
-            batches, sampler, GPU_CHUNK if isinstance(batches, Batches) and on_gpu(batches) else 1
-        )
+        return Loader(batches, sampler, GPU_CHUNK if on_gpu(batches) else 1)
 
-    def train_dataloader(self) -> Loader | Curriculum:
-        last = self.train_loader()
-        differing = [] if self.overfit() else self.first_epochs()
-        first = [self.train_loader(len(last), **options) for options in differing]
-        return Curriculum(first, last) if first else last
+    def train_dataloader(self) -> Loader:
+        """Returns the training batches of the current epoch. The number of steps and the learning
+        rate do not depend on `first_epochs`: all epochs have as many batches.
+        """
+        loader, epoch = self.train_loader(), self.trainer.current_epoch if self.trainer else 0
+        differing = [] if self.overfit() else self.first_epochs()[epoch:]
+        return self.train_loader(len(loader), **differing[0]) if differing else loader
 
     def train_loader(self, count: int | None = None, **options: Any) -> Loader:
         """Returns the training batches with these options; their number is `count`, if given."""

@@ -11,9 +11,9 @@ import logging
 import math
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import lightning as L
 import torch
@@ -22,8 +22,7 @@ from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import Tensor
 
 from imdbattn.errors import UserError
-from imdbattn.settings.schema import Training
-from imdbattn.tasks.steps import BFLOAT16, Step
+from imdbattn.tasks.learner import BFLOAT16, Learner, Step
 
 log = logging.getLogger(__name__)
 
@@ -42,24 +41,6 @@ HOOKS = (
 )
 
 
-class Backend(Protocol):
-    """Records work on a device."""
-
-    def aside(self) -> AbstractContextManager[None]:
-        """Returns the context in which steps are warmed up, recorded and checked."""
-        ...
-
-    def refusing_reads(self) -> AbstractContextManager[None]:
-        """Returns a context in which reading a value from the device raises an exception."""
-        ...
-
-    def record(self, work: Callable[[], Tensor]) -> tuple[Callable[[], object], Tensor]:
-        """Records `work`. Returns a function that replays it, and the tensor that `work` returned,
-        which each replay fills again.
-        """
-        ...
-
-
 class CudaGraphs:
     """Records CUDA graphs, which share their memory: they are never replayed at the same time."""
 
@@ -69,6 +50,7 @@ class CudaGraphs:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
+        """Steps are warmed up, recorded and checked in this context."""
         # All eager steps are made on the stream of the recordings, because the gradient of a
         # weight stays tied to the stream that first computed it.
         self.stream.wait_stream(torch.cuda.current_stream())
@@ -80,6 +62,7 @@ class CudaGraphs:
 
     @contextmanager
     def refusing_reads(self) -> Iterator[None]:
+        """In this context reading a value from the device raises an exception."""
         before = torch.cuda.get_sync_debug_mode()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # it does not detect all of them; recording does
@@ -90,6 +73,9 @@ class CudaGraphs:
             torch.cuda.set_sync_debug_mode(before)
 
     def record(self, work: Callable[[], Tensor]) -> tuple[Callable[[], object], Tensor]:
+        """Records `work`. Returns a function that replays it, and the tensor that `work` returned,
+        which each replay fills again.
+        """
         graph = torch.cuda.CUDAGraph()
         try:
             with torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
@@ -100,10 +86,6 @@ class CudaGraphs:
             generator.graphsafe_set_state(torch.Generator(self.device).graphsafe_get_state())
             raise
         return graph.replay, result
-
-
-# by type of device; tests add one for the CPU
-BACKENDS: dict[str, Callable[[torch.device], Backend]] = {"cuda": CudaGraphs}
 
 
 @dataclass(frozen=True)
@@ -121,12 +103,12 @@ class StepRecorder:
     computes, all further steps are eager, and a line of the log says so; with record_steps=true
     UserError is raised instead.
 
-    module: a tasks.learner.Learner. records: False makes all steps eagerly, with the same bits.
+    module: the Learner. records: False makes all steps eagerly, with the same bits.
     one_by_one: whether each call of Lightning's loop makes one step only.
     """
 
-    def __init__(self, module: Any, backend: Backend, records: bool, one_by_one: bool):
-        self.module, self.backend = module, backend
+    def __init__(self, module: Any, graphs: CudaGraphs, records: bool, one_by_one: bool):
+        self.module, self.graphs = module, graphs
         self.records, self.one_by_one = records, one_by_one
         self.trainer: L.Trainer = module.trainer
         self.optimizer: torch.optim.Optimizer = self.trainer.optimizers[0]
@@ -185,7 +167,7 @@ class StepRecorder:
         return recording.result.clone()
 
     def eager_step(self, batch: Any) -> Tensor:
-        with self.backend.aside(), self.device_numbers():
+        with self.graphs.aside(), self.device_numbers():
             return self.whole_step(batch)
 
     def whole_step(self, batch: Any) -> Tensor:
@@ -218,14 +200,14 @@ class StepRecorder:
         reason, before = "", self.state()
         static = type(batch)(*[part.clone() if is_tensor(part) else part for part in batch])
         try:
-            with self.backend.aside():
-                with self.backend.refusing_reads(), self.device_numbers():
+            with self.graphs.aside():
+                with self.graphs.refusing_reads(), self.device_numbers():
                     expected = self.whole_step(static)
                 stepped = self.weights()
                 # With weights, counts and rates that are not those of the check: one that is
                 # frozen in the recording makes a difference there.
                 with self.device_numbers(factor=2.0, more=1e-3):
-                    replay, result = self.backend.record(lambda: self.whole_step(static))
+                    replay, result = self.graphs.record(lambda: self.whole_step(static))
                 self.restore(before)
                 self.set_rates()
                 replay()
@@ -412,57 +394,49 @@ def count_step(trainer: L.Trainer) -> None:
 # --- whether steps can be recorded ----------------------------------------------------------------
 
 
-def recorder_of(module: Any, base: type) -> StepRecorder | None:
-    """Returns what makes the steps of a run that starts; None if Lightning does, because they
-    cannot be recorded. A line of the log says why, if there is a GPU.
-
-    base: tasks.learner.Learner, whose hooks a recorded step replaces. Raises UserError with
-    record_steps=true.
+class RecordSteps(L.Callback):
+    """Lets a StepRecorder make the training steps, unless they cannot be recorded; a line of the
+    log says why. Raises UserError then with record_steps=true.
     """
-    setting = module.cfg.record_steps
-    reason = obstacle(module, base)
-    if reason is None:
-        # Callbacks and methods of the user's see each step.
-        hooks = ("on_train_batch_start", "on_train_batch_end")
-        own = any(overrides(module, hook, base) for hook in hooks)
-        one_by_one = own or bool(module.cfg.trainer.given().get("callbacks"))
-        backend = BACKENDS[module.device.type](module.device)
-        return StepRecorder(module, backend, setting is not False, one_by_one)
-    if setting is True:
-        raise UserError(f"record_steps=true: {reason}")
-    if setting == "auto" and module.device.type in BACKENDS and module.trainer.is_global_zero:
-        log.info("Training steps are not recorded: %s", reason)
-    return None
+
+    def on_train_start(self, trainer: L.Trainer, module: Any) -> None:
+        setting = module.cfg.record_steps
+        reason = obstacle(trainer, module)
+        if reason is None:
+            # Callbacks and methods of the user's see each step.
+            hooks = ("on_train_batch_start", "on_train_batch_end")
+            own = any(overrides(module, hook, Learner) for hook in hooks)
+            one_by_one = own or bool(module.cfg.trainer.given().get("callbacks"))
+            graphs = CudaGraphs(module.device)
+            module.recorder = StepRecorder(module, graphs, setting is not False, one_by_one)
+        elif setting is True:
+            raise UserError(f"record_steps=true: {reason}")
+        elif setting == "auto" and trainer.is_global_zero:
+            log.info("Training steps are not recorded: %s", reason)
+
+    def on_train_end(self, trainer: L.Trainer, module: Any) -> None:
+        module.recorder = None
 
 
-def obstacle_in_settings(cfg: Training) -> str | None:
-    """Returns why steps cannot be recorded with these settings on this machine, or None."""
-    accelerator, has_gpu = cfg.trainer.accelerator, torch.cuda.is_available()
-    on_gpu = accelerator in ("gpu", "cuda") or (accelerator == "auto" and has_gpu)
-    if ("cuda" if on_gpu else "cpu") not in BACKENDS or (on_gpu and not has_gpu):
-        return "only steps on a CUDA device can be recorded"
-    if cfg.trainer.accumulate_grad_batches > 1:
-        return "trainer.accumulate_grad_batches is above 1"
-    return "trainer.detect_anomaly is set" if cfg.trainer.given().get("detect_anomaly") else None
-
-
-def obstacle(module: Any, base: type) -> str | None:
+def obstacle(trainer: L.Trainer, module: Any) -> str | None:
     """Returns why the steps of a run that starts cannot be recorded, or None."""
-    if reason := obstacle_in_settings(module.cfg):
-        return reason
-    trainer, optimizers = module.trainer, module.trainer.optimizers
+    if trainer.accumulate_grad_batches > 1:
+        return "trainer.accumulate_grad_batches is above 1"
+    if module.cfg.trainer.given().get("detect_anomaly"):
+        return "trainer.detect_anomaly is set"
     if trainer.world_size > 1 or not isinstance(trainer.strategy, SingleDeviceStrategy):
         return "there are several processes, or a strategy of their own"
     plain = type(trainer.precision_plugin) in (Precision, MixedPrecision)
     if not plain or trainer.precision not in ("32-true", BFLOAT16):
         return f"the precision is {trainer.precision}, or one of your own"
+    optimizers = trainer.optimizers
     if len(optimizers) != 1 or any("capturable" not in g for g in optimizers[0].param_groups):
         names = ", ".join(type(optimizer).__name__ for optimizer in optimizers)
         return f"{names} reads numbers on the host: it has no option `capturable`"
     for name in ("training_step", "backward", "optimizer_step", "optimizer_zero_grad", *HOOKS):
-        if overrides(module, name, base):
+        if overrides(module, name, Learner):
             return f"{type(module).__name__} has its own {name}: define training_loss instead"
-    for callback in trainer.callbacks:
+    for callback in trainer.callbacks:  # type: ignore[attr-defined]
         for name in HOOKS:
             if overrides(callback, name, L.Callback):
                 return f"{type(callback).__name__} has a hook within the step, {name}"

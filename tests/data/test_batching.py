@@ -3,6 +3,7 @@ little padding.
 """
 
 import itertools
+from collections import defaultdict
 from dataclasses import replace
 
 import numpy as np
@@ -19,7 +20,7 @@ from imdbattn.data.widths import best_widths
 from imdbattn.errors import UserError
 from imdbattn.launch.resumed_settings import resumed
 from imdbattn.runs.fit import fit
-from imdbattn.tasks.reviews.classifier import ReviewData
+from imdbattn.tasks.reviews.classifier import ReviewClassifier, ReviewData
 from imdbattn.tasks.task import validate
 
 LENGTHS = st.lists(st.integers(0, 80), min_size=4, max_size=120).map(np.array)
@@ -229,16 +230,23 @@ def test_the_size_of_a_batch_is_decided_once_and_recorded(settings, small, tmp_p
 
 
 def test_the_first_epochs_read_the_tokens_of_the_curriculum_in_as_many_batches(
-    settings, small, tmp_path
+    settings, small, tmp_path, monkeypatch
 ):
-    words = [*small, "data.curriculum=[2,4]", "data.max_tokens=9", "data.batch_tokens=60"]
-    data = ReviewData(settings(*words, "trainer.max_epochs=4", "data.word_dropout=0"))
-    loader = data.train_dataloader()
+    seen, loss = defaultdict(list), ReviewClassifier.training_loss
+
+    def training_loss(self, batch):
+        seen[self.trainer.current_epoch].append(batch)
+        return loss(self, batch)
+
+    monkeypatch.setattr(ReviewClassifier, "training_loss", training_loss)
+    words = [*small, "model=mean", "data.max_tokens=9", "data.batch_tokens=60", "logger=csv"]
+    words += ["data.curriculum=[2,4]", "trainer.max_epochs=4", "data.word_dropout=0"]
+    cfg = settings(*words)
+    fit(cfg, tmp_path)
+    data = ReviewData(cfg)
     reviews = data.corpus.splits["train"]
-    for epoch, tokens in enumerate((2, 4, 9, 9)):
-        loader.sampler.set_epoch(epoch)
-        batches = list(loader)
-        assert len(batches) == len(loader)
+    for batches, tokens in zip(seen.values(), (2, 4, 9, 9), strict=True):
+        assert len(batches) == len(seen[3])
         read_N = torch.cat([batch.lengths_B for batch in batches])
         items_N = torch.cat([batch.items_B for batch in batches])
         assert read_N[items_N.argsort()].equal(reviews.lengths.clamp(max=tokens))

@@ -15,8 +15,8 @@ import torch
 
 from imdbattn.data.ragged import Batches
 from imdbattn.errors import UserError
+from imdbattn.runs import trainer
 from imdbattn.runs.fit import fit
-from imdbattn.tasks import recorded
 from imdbattn.tasks.loaders import GPU_CHUNK, GPU_WIDTHS
 from imdbattn.tasks.optim import Muon
 from imdbattn.tasks.recorded import StepRecorder
@@ -50,7 +50,7 @@ def run(small, settings, tmp_path, monkeypatch):
     def train(name: str, *overrides: str):
         with monkeypatch.context() as patch:
             if name == "lightning":
-                patch.delitem(recorded.BACKENDS, "cpu")
+                patch.setattr(trainer, "RECORDED_ON", ())
             fit(settings(*small, *RUN, *overrides), tmp_path / name)
         return tmp_path / name
 
