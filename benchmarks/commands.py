@@ -66,7 +66,7 @@ from imdbattn.tasks.reviews.classifier import ReviewData
 
 cfg = settings(*sys.argv[1:])
 start, busy = time.perf_counter(), time.process_time()
-next(iter(ReviewData(cfg).train_dataloader()))
+next(iter(ReviewData(cfg, ReviewData.read(cfg)).train_dataloader()))
 print(time.process_time() - busy, time.perf_counter() - start)
 """
 TIMES = 10

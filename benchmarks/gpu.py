@@ -191,7 +191,8 @@ def losses(words: Sequence[str], corpus: Corpus | None) -> tuple[Tensor, int, Co
     L.seed_everything(1, verbose=False)
     cfg = common.settings(*words)
     task, kept = task_of(cfg), Losses()
-    data = task.part("data", BatchData)(cfg, corpus)
+    data_class = task.part("data", BatchData)
+    data = data_class(cfg, corpus or data_class.read(cfg))
     module = task.part("module", Learner).new(cfg, data.corpus)
     shapes: list[int] = []
     ended = LambdaCallback(

@@ -146,7 +146,6 @@ ONLY_SOME_RUNS = {
     "tasks.weights",
     *(
         "tasks.chosen_metric",
-        "tracking.loggers",
         "tracking.publish",
         "data.extra",
         "data.vectors.downloads",

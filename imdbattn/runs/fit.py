@@ -41,7 +41,7 @@ from imdbattn.tasks.learner import Learner, SplitScores
 from imdbattn.tasks.loaders import BatchData
 from imdbattn.tasks.per_class import is_uneven, short_name
 from imdbattn.tasks.task import task_of
-from imdbattn.tracking.csv import CsvTracker
+from imdbattn.tracking.loggers import Tracker
 
 log = logging.getLogger(__name__)
 
@@ -80,11 +80,7 @@ def fit(cfg: Training, folder: Path, resume: bool = False) -> Plain:
 
 def fit_locked(cfg: Training, folder: Path, resume: bool, signals: RunSignals) -> Plain:
     """Trains, scores and fills the folder, whose lock this process has."""
-    tracker = CsvTracker()
-    if cfg.logger:
-        from imdbattn.tracking.loggers import Tracker
-
-        tracker = Tracker(cfg.logger)
+    tracker = Tracker(cfg.logger)
     check_settings(cfg)
     L.seed_everything(cfg.seed, workers=True, verbose=False)
     if cfg.threads:
@@ -92,7 +88,8 @@ def fit_locked(cfg: Training, folder: Path, resume: bool, signals: RunSignals) -
 
     # Data, and the settings with absolute paths and without `auto`
     task = task_of(cfg)
-    data = task.part("data", BatchData)(cfg)
+    data_class = task.part("data", BatchData)
+    data = data_class(cfg, data_class.read(cfg))
     corpus = data.corpus
     cfg = cfg.resolved(corpus.source, data.batch_tokens)
 

@@ -68,13 +68,13 @@ class BatchData(L.LightningDataModule):
 
     Args:
         cfg: the settings of the run.
-        corpus: the data; those of the settings by default, from `read`.
+        corpus: the result of `read`, or other data.
         test_split: the split that `test` scores.
     """
 
-    def __init__(self, cfg: Any, corpus: Corpus | None = None, test_split: str = "test"):
+    def __init__(self, cfg: Any, corpus: Any, test_split: str = "test"):
         super().__init__()
-        self.cfg, self.corpus, self.test_split = cfg, corpus or self.read(cfg), test_split
+        self.cfg, self.corpus, self.test_split = cfg, corpus, test_split
         # number of padded lengths; None: GPU_WIDTHS on a GPU, no limit on a CPU
         self.widths: int | None = None
         self.options: dict[str, Any] = {}  # of the batches, see `Ragged.batch`

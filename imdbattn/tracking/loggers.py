@@ -1,4 +1,4 @@
-"""The loggers that conf/logger names by `_target_`."""
+"""The loggers of a run: metrics.csv, which every run has, and those that conf/logger names."""
 
 import inspect
 import logging
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
-from lightning.pytorch.loggers import Logger
+from lightning.pytorch.loggers import CSVLogger, Logger
 from lightning.pytorch.utilities import rank_zero_only
 
 from imdbattn.errors import UserError, naming, only_warning
@@ -19,7 +19,6 @@ from imdbattn.settings.keys import Plain, flat
 from imdbattn.settings.objects import load_class, make
 from imdbattn.settings.schema import Group, LoggerPart, validate_as
 from imdbattn.tasks.per_class import short_name
-from imdbattn.tracking.csv import CsvTracker
 
 log = logging.getLogger(__name__)
 
@@ -79,15 +78,15 @@ class RunLogger(Logger):
         """Called at the end of a run, also of one that failed or was stopped."""
 
 
-class Tracker(CsvTracker):
-    """The loggers of a run: that of metrics.csv, then those that conf/logger names.
+class Tracker:
+    """Starts and ends the loggers of a run, and logs what Lightning does not log.
 
     parts: the setting `logger`. Raises UserError for a missing package, a `_target_` that is not a
     Logger, or wrong arguments.
     """
 
     def __init__(self, parts: Mapping[str, LoggerPart]):
-        super().__init__()
+        self.loggers: list[Logger] = []  # others than that of metrics.csv
         self.parts: dict[str, Plain] = {}  # `_target_` and arguments
         for name, part in parts.items():
             if part.needs and find_spec(part.needs) is None:
@@ -103,12 +102,14 @@ class Tracker(CsvTracker):
             self.parts[name] = {"_target_": part.target, **arguments}
 
     def start(self, folder: Path, settings: Plain, resume: bool) -> list[Logger]:
-        """Processes other than the first have metrics.csv only. Raises UserError of one line that
-        names the logger.
+        """Returns the loggers of the Trainer, that of metrics.csv first; in processes other than
+        the first it is the only one. Raises UserError of one line that names the logger.
+
+        settings: of the run. resume: whether it continues the run in the folder.
         """
-        loggers = super().start(folder, settings, resume)
+        metrics_csv = CSVLogger(str(folder), name="", version="")
         if rank_zero_only.rank != 0:  # type: ignore[attr-defined]
-            return loggers
+            return [metrics_csv]
         fold = settings["data"].get("fold")
         name = f"{settings['model']['name']}-s{settings['seed']}"
         if fold:
@@ -125,15 +126,20 @@ class Tracker(CsvTracker):
                 elif not logger.start(run):
                     continue
             self.loggers.append(logger)
-        return [*loggers, *self.loggers]
+        return [metrics_csv, *self.loggers]
 
     def log_shares(self, shares: Mapping[str, np.ndarray], epoch: int, step: int) -> None:
+        """Logs histograms to the loggers that have them. A failure causes only a warning."""
         for logger in self.loggers:
             with only_warning(log, f"{type(logger).__name__}: histograms were not logged"):
                 if isinstance(logger, RunLogger):
                     logger.log_shares(shares, epoch, step)
 
     def publish(self, folder: Path, metrics: Plain, choose_by: str) -> None:
+        """Logs the results in a run folder. A failure causes only a warning.
+
+        metrics: content of metrics.json. choose_by: the metric that selects the best epoch.
+        """
         values = values_of(metrics, choose_by)
         for logger in self.loggers:
             with only_warning(log, f"{type(logger).__name__}: results were not logged"):
@@ -143,6 +149,7 @@ class Tracker(CsvTracker):
                     logger.log_metrics(values, step=metrics["steps"])
 
     def finish(self, failed: bool) -> None:
+        """Ends the loggers, so that nothing of the next job in this process is logged to them."""
         for logger in self.loggers:
             with only_warning(log, f"{type(logger).__name__} did not end"):
                 if isinstance(logger, RunLogger):

@@ -243,7 +243,7 @@ def test_the_first_epochs_read_the_tokens_of_the_curriculum_in_as_many_batches(
     words += ["data.curriculum=[2,4]", "trainer.max_epochs=4", "data.word_dropout=0"]
     cfg = settings(*words)
     fit(cfg, tmp_path)
-    data = ReviewData(cfg)
+    data = ReviewData(cfg, prepare_reviews(cfg.data))
     reviews = data.corpus.splits["train"]
     for batches, tokens in zip(seen.values(), (2, 4, 9, 9), strict=True):
         assert len(batches) == len(seen[3])

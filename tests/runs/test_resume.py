@@ -23,7 +23,7 @@ from imdbattn.runs.fit import fit
 from imdbattn.runs.resume import STATE_KEY
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.reviews.classifier import ReviewClassifier, ReviewData
-from imdbattn.tracking.csv import CsvTracker
+from imdbattn.tracking.loggers import Tracker
 from tests.marks import slow
 from tests.resuming import differences, stops
 
@@ -400,7 +400,7 @@ MOMENTS = {  # what is patched, when, and what the line says
     "validation": (ReviewClassifier, "validation_step", "validate", "after training; the state is"),
     "test": (ReviewClassifier, "on_test_end", "test", "after training; the state is saved"),
     "writing": (ReviewData, "save_texts", None, "after training; the state is saved"),
-    "publishing": (CsvTracker, "publish", None, "after training; the run is finished"),
+    "publishing": (Tracker, "publish", None, "after training; the run is finished"),
 }
 
 
