@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TypeVar
 
-from imdbattn.settings.schema import Flag, Group, Text
+from imdbattn.settings.schema import Group, Text
 
 
 class Dashboard(Group):
@@ -11,7 +11,7 @@ class Dashboard(Group):
     project: Text
     group: Text | None
     by: Text
-    dry_run: Flag
+    dry_run: bool
     out: Text
 
 
