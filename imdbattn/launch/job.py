@@ -36,7 +36,6 @@ from imdbattn.launch.single import import_wandb, run_single
 from imdbattn.runs.signals import BEFORE_TRAINING, Signals
 from imdbattn.settings.schema import Training
 from imdbattn.tasks.task import task_of, validate
-from imdbattn.tracking.settings import wandb_parts
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +67,7 @@ def job_of(cfg: DictConfig, sweep: Any, folder: Path) -> Job:
     varied = " ".join(
         override for override in cfg.hydra.overrides.task if override.lower() not in common
     )
-    cfg = with_values(cfg, {"resume": None, **wandb_modes(cfg, sweep)})
+    cfg = with_values(cfg, {"resume": None})
     return Job(folder, cfg, validate(plain_dict(cfg)), varied)
 
 
@@ -96,17 +95,6 @@ def run_job(cfg: DictConfig) -> float | None:
     except BaseException:  # Ctrl-C or SIGTERM
         ended(folder, "stopped", "stopped with its sweep")
         raise
-
-
-def wandb_modes(cfg: DictConfig, sweep: Any) -> dict[str, str]:
-    """Returns the settings that name the mode of W&B where a job does not: what null stands for was
-    decided once for all jobs. sweep: its config.
-    """
-    return {
-        f"logger.{name}.mode": sweep.logger[name].mode
-        for name, part in wandb_parts(cfg.logger).items()
-        if part["mode"] is None and name in sweep.logger
-    }
 
 
 def with_values(cfg: DictConfig, values: Mapping[str, object]) -> DictConfig:
@@ -212,7 +200,7 @@ def import_for_training(settings: Training) -> None:
     Custom classes are left to the runs.
     """
     with without_gc():
-        import_wandb(settings.dump()["logger"])
+        import_wandb(settings)
         task = task_of(settings)
         for name in (task.data, task.module, task.predictor, task.pictures):
             if isinstance(name, str) and name.startswith("imdbattn."):

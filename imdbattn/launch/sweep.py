@@ -20,6 +20,7 @@ from imdbattn.launch.errors import fail, print_error, remove_empty
 from imdbattn.launch.hydra_config import plain_dict, quote
 from imdbattn.launch.job import LOG, forget_wandb_run, group_of, jobs_of
 from imdbattn.settings.credentials import refuse_credentials
+from imdbattn.settings.keys import WANDB_LOGGER
 
 log = logging.getLogger(__name__)
 
@@ -79,15 +80,13 @@ class SweepFolder:
         # runs the finally clauses
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         (sweep / LOG).write_text("")
-        from imdbattn.tracking.settings import wandb_parts
         from imdbattn.tracking.wandb_run import wandb_mode
 
-        # Decided once for all jobs, whose processes inherit the source, and read the mode of W&B in
-        # multirun.yaml
+        # Decided once for all jobs, whose processes inherit the source and the mode of W&B
         find_data(config)
-        for part in wandb_parts(config.logger).values():
+        for part in wandb_parts(config.logger):
             if part.mode is None:
-                part.mode = wandb_mode(None, part.timeout)
+                os.environ["WANDB_MODE"] = wandb_mode(None, part.timeout)
         # of Hydra's sweepers only the basic one writes it
         OmegaConf.save(config, sweep / "multirun.yaml")
         return lock
@@ -155,6 +154,11 @@ def find_data(config: DictConfig) -> None:
     task_of(settings).source(settings.data)
 
 
+def wandb_parts(loggers: DictConfig) -> list[DictConfig]:
+    """Returns the settings of the loggers that are of W&B."""
+    return [part for part in loggers.values() if part["_target_"] == WANDB_LOGGER]
+
+
 def compare_jobs(config: DictConfig, sweep: Path, folders: list[Path]) -> None:
     """Writes <sweep>/comparison, prints it, and logs it to W&B. A failure is logged only: the runs'
     results are safe.
@@ -162,7 +166,6 @@ def compare_jobs(config: DictConfig, sweep: Path, folders: list[Path]) -> None:
     from imdbattn.report.comparison_page import write_comparison
     from imdbattn.report.settings import compare_settings
     from imdbattn.tracking.publish import publish_comparison
-    from imdbattn.tracking.settings import wandb_parts
 
     try:
         page, comparisons = write_comparison(compare_settings(folders), sweep / "comparison")
@@ -171,5 +174,5 @@ def compare_jobs(config: DictConfig, sweep: Path, folders: list[Path]) -> None:
         return
     log.info("comparison           %s", os.path.relpath(page))
     for out, comparison in comparisons.items():
-        for part in wandb_parts(config.logger).values():
+        for part in wandb_parts(config.logger):
             publish_comparison(comparison, out, part, group_of(sweep))

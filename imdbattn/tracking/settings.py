@@ -1,7 +1,4 @@
-"""The settings of imdbattn.dashboard, conf/dashboard.yaml, and which loggers are of W&B."""
-
-from collections.abc import Mapping
-from typing import TypeVar
+"""The settings of imdbattn.dashboard, conf/dashboard.yaml."""
 
 from imdbattn.settings.schema import Group, Text
 
@@ -13,12 +10,3 @@ class Dashboard(Group):
     by: Text
     dry_run: bool
     out: Text
-
-
-LoggerSettings = TypeVar("LoggerSettings", bound=Mapping[str, object])
-TARGET = "imdbattn.tracking.wandb_logger.WandbLogger"
-
-
-def wandb_parts(loggers: Mapping[str, LoggerSettings]) -> dict[str, LoggerSettings]:
-    """Returns the settings of our W&B logger, by the name of the logger."""
-    return {name: part for name, part in loggers.items() if part["_target_"] == TARGET}
