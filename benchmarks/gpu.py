@@ -37,6 +37,7 @@ from benchmarks import common, training
 from benchmarks.common import run, seconds, table
 from benchmarks.training import fit, settings, small_corpus
 from imdbattn.data.corpus import Corpus, ReviewCorpus
+from imdbattn.data.plans import Plan
 from imdbattn.nn import fast
 from imdbattn.runs.trainer import build_trainer, quiet
 from imdbattn.settings.models import RUNGS
@@ -297,11 +298,11 @@ def operations(corpus: ReviewCorpus, rung: str, precision: Precision) -> dict[st
     batches = ReviewData(cfg, corpus).train_batches()
     all_reviews = np.arange(GPU_CHUNK)
     # of different shapes
-    items = [(number, np.roll(all_reviews, number)[:4]) for number in range(GPU_CHUNK)]
+    plans = [Plan(number, np.roll(all_reviews, number)[:4]) for number in range(GPU_CHUNK)]
     counts = dict.fromkeys(PHASES, 0.0)
 
     with patch.object(fast, "use_blocks", lambda *_: False):  # attention as on a GPU
-        made, count = counted(lambda: batches.several(items))
+        made, count = counted(lambda: batches.make(plans))
         batch = made[0]
 
         def in_precision(work: Callable[..., Tensor]) -> Tensor:

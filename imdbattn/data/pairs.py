@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from imdbattn.data.corpus import Corpus, check_known, share_of
+from imdbattn.data.plans import Plan
 from imdbattn.data.ragged import Ragged, padded, ragged
 from imdbattn.data.sources.pairs import find_pair_source
 from imdbattn.data.splits import Split, Texts, check_splits, divided, fingerprint
@@ -87,27 +88,23 @@ class Pairs:
             return 2 * padded(self.side_lengths(), 1, None, widths)
         return (self.source.lengths + self.target.lengths).numpy()
 
-    def batch(self, index_B: Tensor, seed: int = 0, **options: Any) -> PairBatch:
-        """Returns the pairs `index_B` (on the CPU). options: see `batches`. The seed is unused."""
-        return self.batches([(seed, index_B)], **options)[0]
-
     def batches(
         self,
-        plans: Sequence[tuple[int, Tensor]],
+        plans: Sequence[Plan],
         own: slice = slice(None),
         widths: Sequence[int] = (),
     ) -> list[PairBatch]:
         """Makes several batches with as many operations as one.
 
         Args:
-            plans: for each batch, a seed that is not used, and the indices of its pairs.
+            plans: of the batches; their seeds are not used.
             own: the pairs of one process.
             widths: numbers of positions, to one of which both sides are padded; by default, each
             side of a batch is padded to its longest.
         """
         sides = (side.batches(plans, widths=widths) for side in (self.source, self.target))
         made = []
-        for (_, index_B), source, target in zip(plans, *sides, strict=True):
+        for plan, source, target in zip(plans, *sides, strict=True):
             source_BS, target_BT = source.tokens_BT, target.tokens_BT
             if widths:
                 width = max(source_BS.shape[1], target_BT.shape[1])
@@ -119,9 +116,9 @@ class Pairs:
             kept = [column[own] for column in (*columns, source.items_B, lengths_B)]
             # Read on the CPU, without waiting for the device. An empty batch (too few pairs) is
             # not padded.
-            shorter = self.source.lengths[index_B][own] != source_BS.shape[1]
+            shorter = self.source.lengths[plan.items_B][own] != source_BS.shape[1]
             symbols, is_padded = target.lengths_B.sum(), bool(widths) or bool(shorter.any())
-            made.append(PairBatch._make([*kept, len(index_B), symbols, is_padded]))
+            made.append(PairBatch._make([*kept, len(plan.items_B), symbols, is_padded]))
         return made
 
 

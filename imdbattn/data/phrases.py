@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
+from imdbattn.data.plans import Plan
 from imdbattn.data.ragged import Ragged
+from imdbattn.nn.scores import padding_mask
 
 
 class PhraseBatch(NamedTuple):
@@ -37,7 +38,7 @@ class RaggedPhrases(Ragged):
     before: int  # W
 
     def batches(  # type: ignore[override]
-        self, plans: Sequence[tuple[int, Tensor]], **options: Any
+        self, plans: Sequence[Plan], **options: Any
     ) -> list[PhraseBatch]:
         """Makes several batches. Arguments: see Ragged."""
         cut = {name: options[name] for name in ("max_tokens", "head_share") if name in options}
@@ -45,8 +46,7 @@ class RaggedPhrases(Ragged):
         for batch in super().batches(plans, **options):
             starts_B1 = self.offsets[batch.items_B][:, None]
             indices_BT = self.indices(batch.items_B, batch.positions_BT, **cut)
-            size = indices_BT.shape[1]
-            word_BT = torch.arange(size, device=indices_BT.device) < batch.lengths_B[:, None]
+            word_BT = padding_mask(batch.lengths_B, indices_BT.shape[1])
             before_BTW = ids_before(self.ids, indices_BT, starts_B1, self.before)
             before_BTW = before_BTW * word_BT[..., None]
             batches.append(PhraseBatch(*batch, before_BTW, indices_BT * word_BT))

@@ -1,12 +1,12 @@
 """Reviews of different lengths as one flat tensor, and padded batches of them.
 
-Batches are gathered without a loop over tokens; the samplers assign items to batches, the same in
-every process.
+Batches are gathered without a loop over tokens. Which reviews form one is planned in data/plans.
+
 Shape suffixes: N reviews of a split, B reviews of a batch, T positions.
 """
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
@@ -15,7 +15,9 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.utils.data import Sampler
+
+from imdbattn.data.plans import Plan
+from imdbattn.nn.scores import padding_mask
 
 
 class Batch(NamedTuple):
@@ -81,11 +83,11 @@ class Ragged:
         """Returns the reviews `index_B` (on the CPU), padded to the longest of them. options: see
         `batches`.
         """
-        return self.batches([(seed, index_B)], **options)[0]
+        return self.batches([Plan(seed, index_B.numpy())], **options)[0]
 
     def batches(
         self,
-        plans: Sequence[tuple[int, Tensor]],
+        plans: Sequence[Plan],
         *,
         max_tokens: int | None = None,
         head_share: float = 1.0,
@@ -98,8 +100,7 @@ class Ragged:
         review, or to 1 position.
 
         Args:
-            plans: for each batch, the random seed of word dropout and the indices of its reviews
-                (on the CPU). The same seed drops different words on different device types.
+            plans: of the batches. The same seed drops different words on different device types.
             max_tokens: a longer review keeps its first `head_share` x max_tokens tokens and as many
                 of its last as fit.
             word_dropout: share of each review's tokens that are removed at random; the others keep
@@ -110,8 +111,8 @@ class Ragged:
             widths: numbers of positions to round up to, instead of `multiple`; see `padded`.
         """
         # 1. Sizes, on the CPU, so that nothing below synchronizes with the device.
-        seeds, counts = [seed for seed, _ in plans], [len(index_B) for _, index_B in plans]
-        index_B = torch.cat([index_B for _, index_B in plans])
+        seeds, counts = [plan.seed for plan in plans], [len(plan.items_B) for plan in plans]
+        index_B = torch.from_numpy(np.concatenate([plan.items_B for plan in plans]))
         lengths_B = self.kept(self.lengths[index_B], max_tokens)
         kept_B = self.kept(lengths_B, max_tokens, word_dropout)
         # Of each batch, before and after word dropout
@@ -127,7 +128,7 @@ class Ragged:
             positions_T = torch.arange(max(longest), device=self.ids.device)
             positions_BT = positions_T.expand(len(index_B), -1)
         positions_BT = F.pad(positions_BT, (0, max(padded_sizes) - max(sizes)))
-        word_BT = torch.arange(positions_BT.shape[1], device=self.ids.device) < kept_B[:, None]
+        word_BT = padding_mask(kept_B, positions_BT.shape[1])
         positions_BT = positions_BT * word_BT
         # 3. The ids of the tokens.
         tokens_BT = torch.zeros_like(positions_BT)
@@ -261,163 +262,26 @@ def read_places(length: int, max_tokens: int | None, head_share: float) -> list[
     return batch.tokens_BT[0, : batch.lengths_B[0]].tolist()
 
 
-# --- samplers: length buckets with a token budget -------------------------------------------------
-
-
-def fill(order: np.ndarray, lengths_N: np.ndarray, budget: int) -> list[np.ndarray]:
-    """Splits `order` into batches whose padded size (items x longest item) is at most `budget`, or
-    single items.
-    """
-    batches, start, longest = [], 0, 0
-    for end, length in enumerate(np.maximum(lengths_N[order], 1).tolist()):
-        longest = max(longest, length)
-        if longest * (end + 1 - start) > budget and start < end:
-            batches.append(order[start:end])
-            start, longest = end, length
-    return [*batches, order[start:]]
-
-
-def halve_to(batches: list[np.ndarray], count: int) -> list[np.ndarray]:
-    """Halves the largest batches until there are `count`, or none has two items."""
-    batches = sorted(batches, key=len)
-    while len(batches) < count and len(batches[-1]) >= 2:
-        largest = batches.pop()
-        half = len(largest) // 2
-        batches = sorted([*batches, largest[:half], largest[half:]], key=len)
-    return batches
-
-
-class TrainBatches(Sampler[tuple[int, np.ndarray]]):
-    """The batches of an epoch: random pools, sorted by length, divided by the budget, in random
-    order.
-
-    Determined by seed and epoch; their number is the same in each epoch. All processes plan the
-    same batches, and each takes its items of every batch, perhaps none. Yields (random seed of the
-    batch, indices of its items).
+class BatchMaker:
+    """Makes the padded batches that are planned.
 
     Args:
-        lengths_N: positions that each item takes in a batch.
-        budget: padded tokens in one batch, over all processes together.
-        pool: items that are shuffled and sorted together; larger pools pad less and mix less. None
-        is all items, for
-            lengths with few different values: then all batches have one of few shapes, except one
-            with the rest, and the order of the shapes depends on the epoch alone, so that runs with
-            other seeds have the same.
-        done: returns how many batches of the starting epoch to skip, because a resumed run has
-        trained on them.
-        count: number of batches, each of about the same size, instead of what the budget gives.
-    """
-
-    def __init__(
-        self,
-        lengths_N: np.ndarray,
-        budget: int,
-        seed: int,
-        pool: int | None = 8192,
-        done: Callable[[], int] = lambda: 0,
-        count: int | None = None,
-    ):
-        self.lengths_N, self.budget, self.seed, self.pool = lengths_N, budget, seed, pool
-        self.epoch, self.done = 0, done
-        if count is None:
-            count = self._needed()
-        else:
-            self.budget = max(1, int(lengths_N.sum()) // count)
-            while self._needed() > count:
-                self.budget += 1 + self.budget // 100
-        self.count = count
-
-    def _needed(self) -> int:
-        """Returns a number of batches that suffices in every epoch."""
-        sorted_whole = len(self._by_length(np.arange(len(self.lengths_N))))
-        # Pools need a few more batches than the whole set sorted.
-        slack = 1 + sorted_whole // 50 + len(self.lengths_N) // self.pool if self.pool else 0
-        return max(1, min(sorted_whole + slack, len(self.lengths_N)))
-
-    def _by_length(self, order: np.ndarray) -> list[np.ndarray]:
-        # Without pools, sorted from long to short: the last items of a length are batched with
-        # shorter ones.
-        ascending = 1 if self.pool else -1
-        order = order[np.argsort(ascending * self.lengths_N[order], kind="stable")]
-        return fill(order, self.lengths_N, self.budget)
-
-    def set_epoch(self, epoch: int) -> None:
-        """Lightning calls this before each epoch."""
-        self.epoch = epoch
-
-    def __len__(self) -> int:
-        return self.count
-
-    def __iter__(self) -> Iterator[tuple[int, np.ndarray]]:
-        rng = np.random.default_rng([self.seed, self.epoch])
-        order = rng.permutation(len(self.lengths_N))
-        if self.pool is None:
-            batches, numbers = self._by_length(order), np.random.default_rng(self.epoch)
-            if len(batches) < self.count:
-                batches = halve_to(batches, self.count)
-        else:
-            batches, numbers = self._by_pool(order, self.pool), rng
-        drawn = [
-            (int(rng.integers(2**62)), batches[number])
-            for number in numbers.permutation(len(batches))
-        ]
-        yield from drawn[self.done() :]
-
-    def _by_pool(self, order: np.ndarray, size: int) -> list[np.ndarray]:
-        pools = [order[start : start + size] for start in range(0, len(order), size)]
-        # Alternately ascending and descending, so that lengths are similar where two pools join.
-        pools = [
-            p[np.argsort(self.lengths_N[p], kind="stable")][:: 1 - 2 * (i % 2)]
-            for i, p in enumerate(pools)
-        ]
-        batches = fill(np.concatenate(pools), self.lengths_N, self.budget)
-        # more than the slack (never observed): the whole set sorted always fits
-        if len(batches) > self.count:
-            batches = self._by_length(order)
-        return halve_to(batches, self.count)
-
-
-class EvalBatches(Sampler[tuple[int, np.ndarray]]):
-    """Every item exactly once, longest first; each process gets every `ranks`-th batch.
-
-    A process without items gets an empty batch: else Lightning would skip its end of the epoch,
-    which gathers scores.
-    """
-
-    def __init__(self, lengths_N: np.ndarray, budget: int, rank: int = 0, ranks: int = 1):
-        batches = fill(np.argsort(-lengths_N, kind="stable"), lengths_N, budget)
-        if len(batches) < ranks:
-            batches = halve_to(batches, ranks)
-        self.batches = batches[rank::ranks] or [np.array([], dtype=int)]
-
-    def __iter__(self) -> Iterator[tuple[int, np.ndarray]]:
-        return ((0, batch) for batch in self.batches)
-
-    def __len__(self) -> int:
-        return len(self.batches)
-
-
-class Batches:
-    """Makes the padded batches that a sampler plans: each plan is a random seed and the indices of
-    the items.
-
-    Args:
-        split: `Ragged`, or another type with `batch` and `batch_lengths`; on a GPU, `batches`, too.
+        split: `Ragged`, or another type with `batches` and `batch_lengths`.
         rank, ranks: this process gets every `ranks`-th item of each batch, starting with `rank`.
-        options: arguments of `split.batch`.
+        options: arguments of `split.batches`.
     """
 
     def __init__(self, split: Any, rank: int = 0, ranks: int = 1, **options: Any):
         self.split, self.own, self.options = split, slice(rank, None, ranks), options
 
-    def __getitem__(self, plan: tuple[int, np.ndarray]) -> Any:
-        seed, index = plan
-        return self.split.batch(torch.from_numpy(index), seed=seed, own=self.own, **self.options)
-
-    def several(self, plans: Sequence[tuple[int, np.ndarray]]) -> list[Any]:
+    def make(self, plans: Sequence[Plan]) -> list[Any]:
         """Returns the batches of several plans, made together."""
-        tensors = [(seed, torch.from_numpy(index)) for seed, index in plans]
-        return self.split.batches(tensors, own=self.own, **self.options)
+        return self.split.batches(plans, own=self.own, **self.options)
+
+    def of_items(self, items_B: np.ndarray) -> Any:
+        """Returns these items as one batch."""
+        (batch,) = self.make([Plan(0, items_B)])
+        return batch
 
     def lengths_N(self) -> np.ndarray:
         """Returns the positions that each item takes in a batch."""

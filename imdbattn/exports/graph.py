@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
 from imdbattn.data.phrases import PhraseBatch, with_words_before
+from imdbattn.data.plans import Plan
 from imdbattn.data.ragged import Batch, ragged
 from imdbattn.errors import UserError
 from imdbattn.nn.scores import padding_mask
@@ -56,7 +57,7 @@ def example(
     if (phrases := predictor.cfg.model.phrases) is None:
         plain = given.batch(items_B)
         return plain.tokens_BT, plain.lengths_B
-    (batch,) = with_words_before(given, phrases.longest).batches([(0, items_B)])
+    (batch,) = with_words_before(given, phrases.longest).batches([Plan(0, items_B.numpy())])
     return batch.tokens_BT, batch.lengths_B, batch.before_BTW
 
 

@@ -252,7 +252,7 @@ def fixed_batches(data: BatchData, count: int) -> list[object]:
     items_N = items_N[np.argsort(lengths_N[items_N], kind="stable")]  # less padding
     size = ON_GPU if on_gpu(batches) else REVIEWS_PER_BATCH
     starts = range(0, len(items_N), size)
-    return [batches[0, items_N[start : start + size]] for start in starts]
+    return [batches.of_items(items_N[start : start + size]) for start in starts]
 
 
 @torch.no_grad()

@@ -14,13 +14,14 @@ import lightning as L
 import torch
 
 from imdbattn.data.corpus import Corpus
-from imdbattn.data.ragged import Batches, EvalBatches, TrainBatches
+from imdbattn.data.plans import EvalPlans, TrainPlans
+from imdbattn.data.ragged import BatchMaker
 
 GPU_WIDTHS = 6  # padded lengths of the batches of a split: 13 % padding on IMDB instead of 6 %
 GPU_CHUNK = 16  # batches that are made together, which takes about as many operations as one alone
 
 
-def on_gpu(batches: Batches) -> bool:
+def on_gpu(batches: BatchMaker) -> bool:
     """Returns whether these batches are made on a GPU, several together."""
     return getattr(batches.split, "is_cuda", False)
 
@@ -28,14 +29,14 @@ def on_gpu(batches: Batches) -> bool:
 class Loader:
     """The batches that a sampler plans, `together` of them made at once.
 
-    sampler: yields for each batch a random seed and the indices of its items.
+    sampler: yields the Plan of each batch.
     Unlike a torch DataLoader it draws no random number in each epoch, which would change the random
     state of dropout.
     """
 
     batch_sampler = None  # Lightning reads it, and calls `set_epoch` of the sampler
 
-    def __init__(self, batches: Batches, sampler: Any, together: int):
+    def __init__(self, batches: BatchMaker, sampler: Any, together: int):
         self.batches, self.sampler, self.together = batches, sampler, together
         self.made: deque[Any] = deque()  # batches made together with the last one
 
@@ -45,10 +46,7 @@ class Loader:
     def __iter__(self) -> Iterator[Any]:
         plans = iter(self.sampler)
         while chunk := list(islice(plans, self.together)):
-            if self.together == 1:
-                yield self.batches[chunk[0]]
-                continue
-            self.made = deque(self.batches.several(chunk))
+            self.made = deque(self.batches.make(chunk))
             while self.made:
                 yield self.made.popleft()
 
@@ -108,19 +106,19 @@ class BatchData(L.LightningDataModule):
             return 0
         return self.trainer.fit_loop.epoch_loop.batch_progress.current.completed
 
-    def batches(self, split: str, *ranks: int, **options: Any) -> Batches:
+    def batches(self, split: str, *ranks: int, **options: Any) -> BatchMaker:
         """Returns the batches of a split, on the training device; their padded lengths are few if
         this module limits them.
         """
         device = self.trainer.strategy.root_device if self.trainer else torch.device("cpu")
-        batches = Batches(
+        batches = BatchMaker(
             self.corpus.splits[split].to(device), *ranks, **{**self.options, **options}
         )
         if count := self.widths or (GPU_WIDTHS if on_gpu(batches) else None):
             batches.limit_widths(count)
         return batches
 
-    def train_batches(self, **options: Any) -> Batches:
+    def train_batches(self, **options: Any) -> BatchMaker:
         """Returns this process's part of each training batch."""
         return self.batches("train", *self.ranks(), **{**self.train_options, **options})
 
@@ -134,7 +132,7 @@ class BatchData(L.LightningDataModule):
         """Returns the number or share of batches that every epoch repeats; 0 is all."""
         return self.trainer.overfit_batches if self.trainer else 0  # type: ignore[attr-defined]
 
-    def loader(self, batches: Batches, sampler: Any) -> Loader:
+    def loader(self, batches: BatchMaker, sampler: Any) -> Loader:
         if overfit := self.overfit():  # the same items in every epoch
             count = int(overfit if overfit >= 1 else overfit * len(sampler)) or 1
             sampler = list(islice(sampler, count))
@@ -152,7 +150,7 @@ class BatchData(L.LightningDataModule):
         """Returns the training batches with these options; their number is `count`, if given."""
         batches = self.train_batches(**options)
         pool: Any = {"pool": None} if "widths" in batches.options else {}
-        sampler = TrainBatches(
+        sampler = TrainPlans(
             batches.lengths_N(),
             self.batch_tokens,
             self.cfg.seed,
@@ -167,7 +165,7 @@ class BatchData(L.LightningDataModule):
         batches = self.batches(split)
         return self.loader(
             batches,
-            EvalBatches(batches.lengths_N(), self.cfg.data.eval_batch_tokens, *self.ranks()),
+            EvalPlans(batches.lengths_N(), self.cfg.data.eval_batch_tokens, *self.ranks()),
         )
 
     def val_dataloader(self) -> Loader:

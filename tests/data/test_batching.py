@@ -15,7 +15,8 @@ from omegaconf import OmegaConf
 
 from imdbattn.data.corpus import prepare_reviews
 from imdbattn.data.phrases import with_words_before
-from imdbattn.data.ragged import Batches, EvalBatches, TrainBatches, ragged, read_places
+from imdbattn.data.plans import EvalPlans, Plan, TrainPlans
+from imdbattn.data.ragged import BatchMaker, ragged, read_places
 from imdbattn.data.widths import best_widths
 from imdbattn.errors import UserError
 from imdbattn.launch.resumed_settings import resumed
@@ -27,7 +28,7 @@ LENGTHS = st.lists(st.integers(0, 80), min_size=4, max_size=120).map(np.array)
 
 
 def plan(lengths, epoch=0, **more):
-    sampler = TrainBatches(lengths, **{"budget": 200, "seed": 1, "pool": 32, **more})
+    sampler = TrainPlans(lengths, **{"budget": 200, "seed": 1, "pool": 32, **more})
     sampler.set_epoch(epoch)
     return sampler, list(sampler)
 
@@ -87,7 +88,7 @@ def test_batches_of_few_lengths_have_few_shapes_in_the_same_order_for_each_seed(
     assert shapes[0] == shapes[1]
     full = {(max(budget // width, 1), width) for width in widths}
     assert len([shape for shape in shapes[0] if shape not in full]) <= 1  # the rest
-    scored = [(len(index), rounded[index].max()) for _, index in EvalBatches(rounded, budget)]
+    scored = [(len(index), rounded[index].max()) for _, index in EvalPlans(rounded, budget)]
     assert len([shape for shape in scored if shape not in full]) <= 1
 
 
@@ -180,9 +181,8 @@ def test_a_batch_has_the_head_and_tail_of_each_review_and_the_words_before_each(
 def test_batches_made_together_equal_those_made_alone(reviews, first, share, before):
     split = with_words_before(ragged(reviews), before + 1)
     order = np.random.default_rng(0).permutation(len(reviews))
-    items = [
-        (seed, index) for seed, index in ((5, order[:first]), (9, order[first:])) if len(index)
-    ]
+    plans = [Plan(5, order[:first]), Plan(9, order[first:])]
+    plans = [plan for plan in plans if len(plan.items_B)]
     for widths in ((), (16, 30)):
         options = {
             "max_tokens": 20,
@@ -190,19 +190,20 @@ def test_batches_made_together_equal_those_made_alone(reviews, first, share, bef
             "multiple": 4,
             "widths": widths,
         }
-        batches = Batches(split, 0, 2, **options)
-        for item, together in zip(items, batches.several(items), strict=True):
-            for one, other in zip(batches[item], together, strict=True):
+        maker = BatchMaker(split, 0, 2, **options)
+        for plan, together in zip(plans, maker.make(plans), strict=True):
+            (alone,) = maker.make([plan])
+            for one, other in zip(alone, together, strict=True):
                 assert one.equal(other) if isinstance(one, torch.Tensor) else one == other
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_the_ranks_together_have_the_batch_of_one_process(ranks):
     reviews = with_words_before(ragged([[3] * length for length in range(1, 60)]), 3)
-    item = (7, np.arange(10, 30))
+    plans = [Plan(7, np.arange(10, 30))]
     cut = {"max_tokens": 40, "head_share": 0.75, "word_dropout": 0.5}
-    whole = Batches(reviews, **cut)[item]
-    parts = [Batches(reviews, rank, ranks, **cut)[item] for rank in range(ranks)]
+    (whole,) = BatchMaker(reviews, **cut).make(plans)
+    parts = [BatchMaker(reviews, rank, ranks, **cut).make(plans)[0] for rank in range(ranks)]
     assert all(part.total == whole.total == 20 for part in parts)
     for rank, part in enumerate(parts):
         assert part.positions_BT.tolist() == whole.positions_BT[rank::ranks].tolist()

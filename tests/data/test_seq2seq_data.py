@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from omegaconf import DictConfig, OmegaConf
 
 from imdbattn.data.pairs import Pairs, prepare_pairs, with_targets
-from imdbattn.data.ragged import ragged
+from imdbattn.data.ragged import BatchMaker, ragged
 from imdbattn.data.sources.pairs import find_pair_source
 from imdbattn.data.sources.reverse import generate
 from imdbattn.data.splits import Split, fingerprint
@@ -85,7 +85,7 @@ def test_a_word_spelled_like_a_marker_is_unknown_and_ends_nothing(file):
 
 
 def batch_of(pairs: Pairs, *index: int):
-    return pairs.batch(torch.tensor(index, dtype=torch.int64))
+    return BatchMaker(pairs).of_items(np.array(index, dtype=np.int64))
 
 
 @given(PAIRS, st.data())

@@ -9,7 +9,8 @@ import torch.nn.functional as F
 
 from benchmarks.textbook import TextbookNet, collate
 from imdbattn.data.phrases import with_words_before
-from imdbattn.data.ragged import Batches, Ragged, ragged
+from imdbattn.data.plans import Plan
+from imdbattn.data.ragged import BatchMaker, Ragged, ragged
 from imdbattn.nn import fast
 from imdbattn.nn.fast import blocked_attention
 from imdbattn.nn.scores import padding_mask
@@ -56,7 +57,7 @@ def test_twenty_steps_have_the_losses_of_the_textbook(settings, reviews, onednn)
     ours.embedding.unk_D.requires_grad_(False)  # the textbook learns no vector for unknown words
     theirs = copied(ours, settings("model=residual_pe").model.net.positions.scale)
     labels = np.random.default_rng(1).integers(0, CLASSES, len(reviews))
-    batches = Batches(ragged(reviews, labels), multiple=16)
+    batches = BatchMaker(ragged(reviews, labels), multiple=16)
     table_VD = ours.embedding(torch.arange(2 + WORDS)[None])[0].detach()
     pad = collate(table_VD, None)
     optimizers = [
@@ -65,7 +66,7 @@ def test_twenty_steps_have_the_losses_of_the_textbook(settings, reviews, onednn)
     ]
     for step in range(STEPS):
         index = np.arange(16 * step, 16 * (step + 1))
-        batch = batches[0, index]
+        batch = batches.of_items(index)
         x_BTD, mask_BT, labels_B = pad([(reviews[i], labels[i]) for i in index])
         assert batch.tokens_BT.shape[1] % 16 == 0
         losses = (
@@ -141,8 +142,8 @@ def test_a_training_step_never_waits_for_the_device(settings, reviews, rung, mon
     there.__dict__["lengths"] = whole.lengths
     monkeypatch.setattr(torch, "Generator", lambda device: torch.random.default_generator)
     cut = {"max_tokens": 512, "head_share": 0.75, "word_dropout": 0.5, "multiple": 16}
-    batches = Batches(there, **cut)
-    batch, _ = batches.several([(0, np.arange(20)), (1, np.arange(15))])
+    plans = [Plan(0, np.arange(20)), Plan(1, np.arange(15))]
+    batch, _ = BatchMaker(there, **cut).make(plans)
     assert isinstance(there, Ragged)
     assert batch.tokens_BT.is_meta
     module.trainer = type("Trainer", (), {"world_size": 1})()
@@ -166,9 +167,9 @@ def test_batches_are_made_ahead_on_a_gpu_and_have_few_lengths(
     )
     fit(settings(*words, f"data.padded_lengths={loaders.GPU_WIDTHS}"), tmp_path / "cpu")
     together = []
-    several = Batches.several
+    make = BatchMaker.make
     monkeypatch.setattr(
-        Batches, "several", lambda self, items: together.append(len(items)) or several(self, items)
+        BatchMaker, "make", lambda self, plans: together.append(len(plans)) or make(self, plans)
     )
     monkeypatch.setattr(loaders, "on_gpu", lambda batches: True)
     fit(settings(*words), tmp_path / "as on a gpu")

@@ -13,7 +13,7 @@ import lightning as L
 import pytest
 import torch
 
-from imdbattn.data.ragged import Batches
+from imdbattn.data.ragged import BatchMaker
 from imdbattn.errors import UserError
 from imdbattn.runs import trainer
 from imdbattn.runs.fit import fit
@@ -225,21 +225,21 @@ def test_a_recorded_run_that_was_stopped_equals_one_that_was_not(
     """While batches are made together a signal comes, so that the state is saved before the next of
     them; or the run crashes, so that it resumes from a state within those before.
     """
-    whole, several = run("whole"), Batches.several
+    whole, make = run("whole"), BatchMaker.make
     calls = []
 
-    def made(self, items):
+    def made(self, plans):
         calls.extend(["word_dropout"] * ("word_dropout" in self.options))  # of training batches
         if len(calls) == call:
             if how == "crash":
                 raise RuntimeError("the machine is gone")
             os.kill(os.getpid(), signal.SIGTERM)
-        return several(self, items)
+        return make(self, plans)
 
-    monkeypatch.setattr(Batches, "several", made)
+    monkeypatch.setattr(BatchMaker, "make", made)
     with pytest.raises(SystemExit if how == "signal" else RuntimeError):
         run("stopped", "save_minutes=0")
-    monkeypatch.setattr(Batches, "several", several)
+    monkeypatch.setattr(BatchMaker, "make", make)
     stopped = tmp_path / "stopped"
     step = state(stopped)["global_step"]
     assert 0 < step < state(whole)["global_step"]
@@ -249,11 +249,11 @@ def test_a_recorded_run_that_was_stopped_equals_one_that_was_not(
 
 
 def test_a_loss_that_is_not_finite_names_its_own_step_and_rows(run, tapes, monkeypatch):
-    make, spoilt = Batches.several, []
+    make, spoilt = BatchMaker.make, []
 
-    def several(self, items):
-        batches = make(self, items)
-        if len(items) > 3 and not spoilt and "word_dropout" in self.options:
+    def spoiled(self, plans):
+        batches = make(self, plans)
+        if len(plans) > 3 and not spoilt and "word_dropout" in self.options:
             spoilt.append(sorted(self.split.rows[batches[3].items_B]))
             batches[3] = batches[3]._replace(labels_B=batches[3].labels_B * 0 + 1)
         return batches
@@ -263,7 +263,7 @@ def test_a_loss_that_is_not_finite_names_its_own_step_and_rows(run, tapes, monke
     def endless(self, batch):
         return loss(self, batch) / (batch.labels_B == 0).any()
 
-    monkeypatch.setattr(Batches, "several", several)
+    monkeypatch.setattr(BatchMaker, "make", spoiled)
     monkeypatch.setattr(ReviewClassifier, "training_loss", endless)
     with pytest.raises(UserError, match=r"the loss is inf in step 4 \(epoch 1") as error:
         run("recorded")

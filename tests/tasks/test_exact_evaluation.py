@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
-from imdbattn.data.ragged import EvalBatches
+from imdbattn.data.plans import EvalPlans
 from imdbattn.errors import UserError
 from imdbattn.runs.fit import fit
 from imdbattn.runs.score import score_run
@@ -21,14 +21,14 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 SCRIPT = """
 import json, sys
 import torch
-from imdbattn.data.ragged import Batches, EvalBatches
-from imdbattn.data.ragged import ragged
+from imdbattn.data.plans import EvalPlans
+from imdbattn.data.ragged import BatchMaker, ragged
 from imdbattn.launch.composition import composed
 from imdbattn.launch.hydra_config import plain_dict
 from imdbattn.tasks.task import validate
 from imdbattn.tasks.reviews.classifier import ReviewClassifier
 import lightning as L
-from torch.utils.data import DataLoader
+from imdbattn.tasks.loaders import Loader
 
 class Parrot(torch.nn.Module):
     "Says of a review how long it is."
@@ -45,10 +45,10 @@ class Data(L.LightningDataModule):
     def test_dataloader(self):
         rows = range(self.size)
         reviews = ragged([[3] * (1 + row % 5) for row in rows], [row % 2 for row in rows])
-        batches = Batches(reviews)
+        batches = BatchMaker(reviews)
         rank, ranks = self.trainer.global_rank, self.trainer.world_size
-        sampler = EvalBatches(batches.lengths_N(), 8, rank, ranks)
-        return DataLoader(batches, sampler=sampler, batch_size=None)
+        sampler = EvalPlans(batches.lengths_N(), 8, rank, ranks)
+        return Loader(batches, sampler, 1)
 
 class Classifier(ReviewClassifier):
     def on_test_end(self):
@@ -207,13 +207,13 @@ def test_numbers_of_a_part_of_a_split_are_no_results(settings, small, tmp_path):
 def test_a_run_in_which_an_item_was_not_scored_or_twice_fails(
     settings, small, tmp_path, monkeypatch, changed, message
 ):
-    make = EvalBatches.__init__
+    make = EvalPlans.__init__
 
     def make_changed(self, *arguments):
         make(self, *arguments)
         self.batches = changed(self.batches)
 
-    monkeypatch.setattr(EvalBatches, "__init__", make_changed)
+    monkeypatch.setattr(EvalPlans, "__init__", make_changed)
     with pytest.raises(RuntimeError, match=message):
         fit(
             settings(*small, "model=mean", "trainer.max_epochs=1", "data.eval_batch_tokens=64"),

@@ -98,7 +98,7 @@ def changed(page, labels) -> Callable[..., tuple[SimpleNamespace, Any, Any]]:
 
     def get(rung: str, **changes: Any) -> tuple[SimpleNamespace, Any, Any]:
         predictor = page.runs.predictor(page.run(labels[rung]))
-        batch = predictor.batches([TEXT])[0, np.arange(1)]
+        batch = predictor.batches([TEXT]).of_items(np.arange(1))
         return page.read(labels[rung], **changes), copy.deepcopy(predictor.net), batch
 
     return get

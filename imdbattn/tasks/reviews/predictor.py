@@ -15,10 +15,10 @@ from torch import Tensor, nn
 
 from imdbattn.data.corpus import ReviewCorpus, load_vectors, prepare_reviews, tokenizer_of
 from imdbattn.data.glove import Glove
+from imdbattn.data.plans import EvalPlans
 from imdbattn.data.ragged import (
     Batch,
-    Batches,
-    EvalBatches,
+    BatchMaker,
     Ragged,
     read_places,
     with_tensors,
@@ -119,11 +119,11 @@ class ReviewPredictor(Predictor):
         self.texts = self.empty = 0
         return lines
 
-    def batches(self, texts: Sequence[str], multiple: int = 1) -> Batches:
+    def batches(self, texts: Sequence[str], multiple: int = 1) -> BatchMaker:
         ids, offsets, _ = self.tokenizer.encode(texts)
         return self.batches_of(ids, offsets, multiple)
 
-    def batches_of(self, ids: np.ndarray, offsets: np.ndarray, multiple: int = 1) -> Batches:
+    def batches_of(self, ids: np.ndarray, offsets: np.ndarray, multiple: int = 1) -> BatchMaker:
         """Returns the batches of texts that are ids already: text n is ids[offsets[n] : offsets[n +
         1]].
         """
@@ -133,13 +133,13 @@ class ReviewPredictor(Predictor):
         )
         return self.batches_of_split(reviews, multiple)
 
-    def batches_of_split(self, reviews: Ragged, multiple: int = 1) -> Batches:
+    def batches_of_split(self, reviews: Ragged, multiple: int = 1) -> BatchMaker:
         """Returns batches as the model reads them, with the words before each word for phrases."""
         if self.cfg.model.phrases:
             from imdbattn.data.phrases import with_words_before
 
             reviews = with_words_before(reviews, self.cfg.model.phrases.longest)
-        return Batches(reviews, **self.batch_options | {"multiple": multiple})
+        return BatchMaker(reviews, **self.batch_options | {"multiple": multiple})
 
     def words_read(self, text: str) -> list[Word]:
         """Returns the words that remain after truncation to data.max_tokens."""
@@ -159,8 +159,9 @@ class ReviewPredictor(Predictor):
         """Returns (N, C) probabilities on the CPU, computed in batches as in evaluation."""
         batches = self.batches(texts, self.cfg.data.pad_to)
         probabilities_NC = torch.empty(len(texts), len(self.facts["labels"]), dtype=torch.float64)
-        for plan in EvalBatches(batches.lengths_N(), self.cfg.data.eval_batch_tokens):
-            probabilities_NC[torch.from_numpy(plan[1])] = self.probabilities(batches[plan]).cpu()
+        for _, items_B in EvalPlans(batches.lengths_N(), self.cfg.data.eval_batch_tokens):
+            batch = batches.of_items(items_B)
+            probabilities_NC[torch.from_numpy(items_B)] = self.probabilities(batch).cpu()
         return probabilities_NC
 
     def label(self, texts: Sequence[str]) -> list[Classification]:
@@ -174,7 +175,7 @@ class ReviewPredictor(Predictor):
 
         Raises UserError for a model with a custom part that does not show its attention.
         """
-        batch = self.batches([text])[0, np.arange(1)]
+        batch = self.batches([text]).of_items(np.arange(1))
         places = [(word.start, word.end) for word in self.words_read(text)]
         return self.explain_batch(batch, text, places, detailed)
 

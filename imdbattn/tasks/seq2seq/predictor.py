@@ -11,7 +11,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from imdbattn.data.pairs import PairCorpus, prepare_pairs
-from imdbattn.data.ragged import EvalBatches
+from imdbattn.data.plans import EvalPlans
 from imdbattn.data.symbols import joined_symbols, split_text
 from imdbattn.data.vocabulary import PAD, UNK, Vocabulary
 from imdbattn.errors import UserError, visible
@@ -93,7 +93,7 @@ class Seq2SeqPredictor(Predictor):
                 raise UserError(f"line {line} of the input is empty: remove it")
         # An output is assumed to be as long as its source, for each beam.
         lengths_N = np.array([(1 + beams) * len(symbols) for symbols in sources])
-        for _, items_B in EvalBatches(lengths_N, self.cfg.data.eval_batch_tokens):
+        for _, items_B in EvalPlans(lengths_N, self.cfg.data.eval_batch_tokens):
             written = self.write_batch(
                 [sources[item] for item in items_B], beams, length_penalty, weights
             )

@@ -60,7 +60,7 @@ class Reading:
             self.unread = 0
             ids = np.array([words[place].id for place in self.order_T], dtype=np.int32)
             batches = predictor.batches_of(ids, np.array([0, len(ids)]))
-        self.batch = batches[0, np.arange(1)]
+        self.batch = batches.of_items(np.arange(1))
         self.kept_T = ~np.isin(self.order_T, changes.words)
         if not self.kept_T.all():
             self.batch = keep(self.batch, torch.from_numpy(self.kept_T)[None])

@@ -21,7 +21,8 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from imdbattn.data.corpus import prepare_reviews, read_texts
-from imdbattn.data.ragged import Batch, Batches, EvalBatches, read_places
+from imdbattn.data.plans import EvalPlans
+from imdbattn.data.ragged import Batch, BatchMaker, read_places
 from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.errors import UserError
 from imdbattn.folders.run import Run
@@ -103,7 +104,7 @@ class Measurement(NamedTuple):
 
     name: str
     options: Mapping[str, object]  # what its numbers depend on in addition to the run
-    source: Batches
+    source: BatchMaker
     chosen_N: np.ndarray  # the reviews
     measure: Callable[[Batch], Columns]  # called with each batch
 
@@ -146,7 +147,7 @@ class Subject:
         self.batches = self.predictor.batches_of_split(self.corpus.splits[cfg.split])
         order_N = np.random.default_rng(cfg.seed).permutation(len(self.corpus.splits[cfg.split]))
         self.chosen_N = order_N[: cfg.reviews]
-        scores.observe(self.net, self.batches[0, self.chosen_N[:1]])  # raises UserError
+        scores.observe(self.net, self.batches.of_items(self.chosen_N[:1]))  # raises UserError
         is_probe = self.corpus.source == "order_probe"
         words = self.corpus.glove.words if is_probe else []
         # its reviews have known reasons
@@ -338,8 +339,8 @@ class Subject:
         torch.manual_seed(zlib.crc32(f"{measurement.name} {self.cfg.seed} {self.key}".encode()))
         measured: list[int] = []
         columns: dict[str, list[object]] = defaultdict(list)
-        for _, places in EvalBatches(source.lengths_N()[chosen_N], BATCH_POSITIONS):
-            batch = source[0, chosen_N[places]]
+        for _, places in EvalPlans(source.lengths_N()[chosen_N], BATCH_POSITIONS):
+            batch = source.of_items(chosen_N[places])
             measured += places.tolist()
             columns["row"] += source.split.rows[batch.items_B.numpy()].tolist()
             for name, values in measurement.measure(batch).items():
