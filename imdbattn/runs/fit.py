@@ -99,7 +99,13 @@ def fit_locked(cfg: Training, folder: Path, resume: bool, signals: RunSignals) -
     if resume and not saved.exists():
         log.warning("%s does not exist: training starts from the beginning", saved)
     state = read_checkpoint(saved) if resume and saved.exists() else None
-    module = task.part("module", Learner).new(cfg, corpus, state)
+    learner = task.part("module", Learner)
+    if cfg.init:
+        from imdbattn.tasks.weights import from_initial
+
+        module = from_initial(learner, cfg, corpus, state)
+    else:
+        module = learner.new(cfg, corpus)
 
     # Trainer
     def begin(trainer: L.Trainer) -> None:
@@ -249,12 +255,8 @@ def score_facts(name: str, scores: SplitScores) -> dict[str, object]:
     each class.
     """
     prefix = f"{name}_" if name else ""
-    count = getattr(scores, "answers", len(scores.items_N))
-    details = scores.details() if hasattr(scores, "details") else {}
-    return {
-        prefix + key: value
-        for key, value in {**scores.values(), "reviews": count, **details}.items()
-    }
+    values = {**scores.values(), "reviews": scores.answers, **scores.details()}
+    return {prefix + key: value for key, value in values.items()}
 
 
 def write_results(

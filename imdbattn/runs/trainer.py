@@ -1,12 +1,14 @@
-"""Lightning's Trainer, and the check of custom parts before training."""
+"""Lightning's Trainer, and the check of custom parts before training.
+
+Shape suffixes: B items of a batch, T positions, D vector width.
+"""
 
 import logging
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import lightning as L
 import torch
@@ -14,9 +16,10 @@ from lightning.pytorch.accelerators import CPUAccelerator
 from lightning.pytorch.callbacks import ProgressBar
 from lightning.pytorch.plugins.environments import SLURMEnvironment
 from lightning.pytorch.utilities.seed import isolate_rng
-from torch import Tensor
+from torch import Tensor, nn
 
 from imdbattn.errors import UserError, naming
+from imdbattn.nn.ladder import Attention, Classifier
 from imdbattn.runs.callbacks import Progress, evaluation_mode, fixed_batches
 from imdbattn.runs.environment import keep_memory, use_onednn
 from imdbattn.runs.resume import AtomicCheckpointIO
@@ -144,29 +147,76 @@ class CheckParts(L.Callback):
 
     @torch.no_grad()
     def on_fit_start(self, trainer: Any, module: Any) -> None:
-        parts = list(module.parts())
-        for key, part, shape, method in parts:
-            name = f"{key} ({type(part).__module__}.{type(part).__qualname__})"
-            with naming(name):  # such as a score without `compare`
-                setattr(part, method, partial(checked, getattr(part, method), name, shape))
+        checked = list(parts_of(module.net))
         (batch,) = fixed_batches(trainer.datamodule, 2)
         batch = module.transfer_batch_to_device(batch, module.device, 0)
-        precision = trainer.precision_plugin.val_step_context()
-        with precision, isolate_rng(), evaluation_mode(module.net):
-            module.evaluate_batch(batch)
-        for _, part, _, method in parts:
-            vars(part).pop(method, None)  # the method of its class is called again
+        try:
+            for part in checked:
+                setattr(part.module, part.method, part.checking())
+            precision = trainer.precision_plugin.val_step_context()
+            with precision, isolate_rng(), evaluation_mode(module.net):
+                module.evaluate_batch(batch)
+        finally:
+            for part in checked:
+                vars(part.module).pop(part.method, None)  # the method of its class is called again
 
 
-def checked(
-    method: Callable[..., object], name: str, shape: Callable[..., tuple[int, ...]], *inputs: Tensor
-) -> Tensor:
-    """Calls a method of the part `name`. shape: of its output, given its inputs."""
-    with naming(name):
-        output, expected = method(*inputs), tuple(shape(*inputs))
-        if not isinstance(output, Tensor) or output.shape != expected:
-            returned = type(output).__name__
-            if isinstance(output, Tensor):
-                returned = f"shape {tuple(output.shape)}"
-            raise ValueError(f"it returns {returned} instead of {expected}")
-        return output
+class Part(NamedTuple):
+    """A part of a network (docs/own_parts.md).
+
+    setting: that names it. shape: of its output, given its inputs. method: that is called.
+    """
+
+    setting: str
+    module: nn.Module
+    shape: Callable[..., tuple[int, ...]]
+    method: str = "forward"
+
+    def checking(self) -> Callable[..., Tensor]:
+        """Returns the method, with a check of its output."""
+        kind = type(self.module)
+        name = f"{self.setting} ({kind.__module__}.{kind.__qualname__})"
+        with naming(name):  # such as a score without `compare`
+            method = getattr(self.module, self.method)
+
+        def checked(*inputs: Tensor) -> Tensor:
+            with naming(name):
+                output, expected = method(*inputs), tuple(self.shape(*inputs))
+                if not isinstance(output, Tensor) or output.shape != expected:
+                    returned = type(output).__name__
+                    if isinstance(output, Tensor):
+                        returned = f"shape {tuple(output.shape)}"
+                    raise ValueError(f"it returns {returned} instead of {expected}")
+                return output
+
+        return checked
+
+
+def parts_of(net: nn.Module) -> Iterator[Part]:
+    """Yields the parts of a network that settings name."""
+    for owner in net.modules():
+        score = getattr(owner, "score", None)
+        if isinstance(owner, Classifier):
+            yield Part("model.net.positions", owner.positions, same_shape)
+            for layer in owner.layers:
+                yield Part("model.net.layer", layer, same_shape)
+            if type(owner.head) is nn.Linear:  # another head may read several vectors
+                yield Part("model.net.pooling", owner.pooling, pooled_shape)
+            if (reader := getattr(owner.context, "reader", None)) is not None:
+                yield Part("model.reader", reader, same_shape)
+        elif isinstance(owner, Attention):
+            yield Part("score", owner.score, shape_of_scores)
+        elif isinstance(score, nn.Module):  # of the decoder of pairs
+            yield Part("model.net.score", score, shape_of_scores, "compare")
+
+
+def same_shape(x_BTD: Tensor, *_: object) -> tuple[int, ...]:
+    return x_BTD.shape
+
+
+def pooled_shape(x_BTD: Tensor, *_: object) -> tuple[int, ...]:
+    return x_BTD.shape[::2]
+
+
+def shape_of_scores(query: Tensor, key: Tensor) -> tuple[int, ...]:
+    return *query.shape[:-1], key.shape[-2]

@@ -4,43 +4,50 @@ evaluation.
 
 import inspect
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, Self, TypeVar
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self, TypeVar
 
 import lightning as L
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from imdbattn.data.corpus import Corpus
 from imdbattn.errors import UserError, naming
-from imdbattn.io.files import Checkpoint, Facts, Trained
+from imdbattn.io.files import Facts, Trained
 from imdbattn.nn.ladder import HEAD, Embedding
 from imdbattn.nn.watch import Attended
 from imdbattn.settings.objects import make
 from imdbattn.settings.schema import Training
-from imdbattn.tasks.networks import CheckedPart
 from imdbattn.tasks.optim import Muon
 
 Value = TypeVar("Value")
 BFLOAT16 = "bf16-mixed"  # the mixed precision in which gradients are not scaled
 
 
-class SplitScores(Protocol):
-    """What `Learner.make_scores` returns: the outputs for the items of a split."""
+@dataclass(frozen=True)
+class SplitScores(ABC):
+    """The outputs for the items of a split: what `Learner.make_scores` returns."""
+
+    items_N: Tensor  # indices in the split, ascending
 
     @property
-    def items_N(self) -> Tensor:
-        """Returns the indices in the split, ascending."""
-        ...
+    def answers(self) -> int:
+        """Returns the number of answers that the scores are means of: one for each item."""
+        return len(self.items_N)
 
+    @abstractmethod
     def values(self) -> dict[str, float]:
         """Returns the scores for the log and metrics.json."""
-        ...
 
+    def details(self) -> dict[str, object]:
+        """Returns what metrics.json has in addition."""
+        return {}
+
+    @abstractmethod
     def columns(self) -> Mapping[str, Any]:
         """Returns the columns of predictions.parquet: sequences of any type."""
-        ...
 
 
 class Step(NamedTuple):
@@ -112,17 +119,6 @@ def hidden_matrices(net: nn.Module) -> dict[Tensor, None]:
     }
 
 
-def initial_weights(
-    cfg: Training, corpus: Corpus, resumed: Checkpoint | None = None
-) -> Trained | None:
-    """Returns the weights of the run `init`; None without `init`. Arguments: see `Learner.new`."""
-    if not cfg.init:
-        return None
-    from imdbattn.tasks.weights import read_initial
-
-    return read_initial(cfg, corpus, resumed)
-
-
 class Learner(L.LightningModule):
     """Trains a net; the Task of each task names its subclass, which defines the methods that raise
     here.
@@ -153,19 +149,9 @@ class Learner(L.LightningModule):
         self.recorder: Any = None
 
     @classmethod
-    def new(cls, cfg: Any, corpus: Any, resumed: Checkpoint | None = None) -> Self:
-        """Returns an untrained model, with the weights of the run `init` if there is one.
-
-        resumed: content of the checkpoint that will be loaded into it.
-        """
+    def new(cls, cfg: Any, corpus: Any, initial: Trained | None = None) -> Self:
+        """Returns an untrained model. initial: the weights that will be loaded into it, if any."""
         raise NotImplementedError
-
-    def load_initial(self, initial: Trained | None, resumed: Checkpoint | None) -> None:
-        """Loads the weights that `initial_weights` returned, unless the run is resumed."""
-        if initial is not None:
-            from imdbattn.tasks.weights import load_initial
-
-            load_initial(self, initial, resumed)
 
     def training_loss(self, batch: Any) -> Tensor:
         """Returns the loss of a training batch, and calls `add_to_epoch` once."""
@@ -186,10 +172,6 @@ class Learner(L.LightningModule):
         answers are right (B,); without attention, no names.
         """
         return {}, torch.ones(len(batch.items_B), dtype=torch.bool)
-
-    def parts(self) -> Iterator[CheckedPart]:
-        """Yields the parts of the net that settings name, whose outputs are checked once."""
-        yield from ()
 
     # --- training ---------------------------------------------------------------------------------
 

@@ -1,12 +1,10 @@
-"""Builds the networks of the tasks from their settings, and names the parts of a network.
+"""Builds the networks of the tasks from their settings.
 
-Shape suffixes: B items of a batch, T positions, D vector width, V words, R words whose vectors are
-trained, P phrases, C classes.
+Shape suffixes: D vector width, V words, R words whose vectors are trained.
 """
 
-from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +13,7 @@ from imdbattn.data.glove import Glove
 from imdbattn.data.ragged import as_tensor
 from imdbattn.errors import naming
 from imdbattn.io.files import Weights
-from imdbattn.nn.ladder import Attention, Embedding
+from imdbattn.nn.ladder import Embedding
 from imdbattn.settings.objects import make
 from imdbattn.settings.schema import AnyModel, ClassifierModel, ReviewDataSettings
 
@@ -32,9 +30,6 @@ def make_net(model: AnyModel, *arguments: object, **options: object) -> nn.Modul
     with naming(what):
         net: nn.Module = make_it(*arguments, **options)
     return net
-
-
-# --- the net of a classifier of reviews -----------------------------------------------------------
 
 
 def build_classifier(
@@ -79,40 +74,3 @@ def batch_options(data: ReviewDataSettings) -> dict[str, Any]:
         "head_share": data.head_share,
         "multiple": data.pad_to,
     }
-
-
-# --- the parts of a network, whose outputs are checked before training ---------------------------
-
-
-class CheckedPart(NamedTuple):
-    """A part of a network (docs/own_parts.md).
-
-    setting: that names it. shape: of its output, given its inputs. method: that is called.
-    """
-
-    setting: str
-    module: nn.Module
-    shape: Callable[..., tuple[int, ...]]
-    method: str = "forward"
-
-
-def same_shape(x_BTD: Tensor, *_: object) -> tuple[int, ...]:
-    """Returns the shape of the first input."""
-    return x_BTD.shape
-
-
-def pooled_shape(x_BTD: Tensor, *_: object) -> tuple[int, ...]:
-    """Returns (B, D)."""
-    return x_BTD.shape[::2]
-
-
-def shape_of_scores(query: Tensor, key: Tensor) -> tuple[int, ...]:
-    """Returns (..., queries, keys)."""
-    return *query.shape[:-1], key.shape[-2]
-
-
-def scores_in(net: nn.Module) -> Iterator[CheckedPart]:
-    """Yields the score of each attention layer."""
-    for owner in net.modules():
-        if isinstance(owner, Attention):
-            yield CheckedPart("score", owner.score, shape_of_scores)

@@ -67,16 +67,28 @@ def check_same(name: str, facts: Facts, current: Facts) -> None:
 # --- init -----------------------------------------------------------------------------------------
 
 
-def read_initial(cfg: Training, corpus: Corpus, resumed: Checkpoint | None = None) -> Trained:
+def from_initial(
+    kind: type["Learner"], cfg: Training, corpus: Corpus, resumed: Checkpoint | None
+) -> "Learner":
+    """Returns a Learner of this class with the weights of the run `init`.
+
+    resumed: the state from which the run continues, which has its own weights by then.
+    """
+    initial = Trained.of(resumed) if resumed else read_initial(cfg, corpus)
+    module = kind.new(cfg, corpus, initial)
+    if not resumed:
+        load_initial(module, initial)
+    module.hparams["start"] = initial.facts["start"]
+    return module
+
+
+def read_initial(cfg: Training, corpus: Corpus) -> Trained:
     """Returns the run `init`: one of the same task, or for a classifier one of task=masked_words.
 
-    resumed: content of a checkpoint of this run, which contains the weights by then. Among the
-    facts, `start` is a digest of the settings of the run `init`.
+    Among the facts, `start` is a digest of the settings of the run `init`.
     Raises UserError if the run has another encoder, or may have trained on this run's validation or
     test split.
     """
-    if resumed:
-        return Trained.of(resumed)
     init = str(cfg.init)
     run = f"init={init}"
     metrics = read_json(
@@ -114,14 +126,11 @@ def encoder_settings(model: AnyModel) -> Plain:
     return {key: value for key, value in settings.items() if within(key, *ENCODER)}
 
 
-def load_initial(module: "Learner", initial: Trained, resumed: Checkpoint | None) -> None:
-    """Loads what `read_initial` returns into an untrained Learner, unless it is resumed.
+def load_initial(module: "Learner", initial: Trained) -> None:
+    """Loads what `read_initial` returns into an untrained Learner.
 
     Raises UserError for other vectors or symbols, and weights that do not fit.
     """
-    module.hparams["start"] = initial.facts["start"]
-    if resumed:
-        return
     run, net, own = f"init={module.cfg.init}", module.net, module.net.state_dict()
     check_same(run, initial.facts, module.hparams)
     # such as the vectors' scale

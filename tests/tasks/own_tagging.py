@@ -19,7 +19,7 @@ from imdbattn.io.files import write_table
 from imdbattn.nn import Mask, ResidualLayer, Sinusoidal, padding_mask
 from imdbattn.settings.objects import make
 from imdbattn.settings.schema import AnyModel, Count, Group, Training
-from imdbattn.tasks.learner import Learner
+from imdbattn.tasks.learner import Learner, SplitScores
 from imdbattn.tasks.loaders import BatchData
 from imdbattn.tasks.outputs import Prediction
 from imdbattn.tasks.predictor import Predictor
@@ -107,10 +107,9 @@ class StringData(BatchData):
 
 
 @dataclass(frozen=True)
-class TagScores:
+class TagScores(SplitScores):
     """Whether all tags of a string are right, and the sums of losses in nats."""
 
-    items_N: Tensor
     lengths_N: Tensor
     right_N: Tensor
     losses_N: Tensor
@@ -135,7 +134,7 @@ class TaggingModule(Learner):
     """Trains and scores a Tagger."""
 
     @classmethod
-    def new(cls, cfg: Any, corpus: Any, resumed: Any = None, init: Any = None) -> Self:
+    def new(cls, cfg: Any, corpus: Any, initial: Any = None) -> Self:
         return cls(tagger(cfg.model), cfg, {})
 
     def losses(self, batch: Batch) -> tuple[Tensor, Tensor]:

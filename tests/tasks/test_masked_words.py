@@ -15,6 +15,7 @@ from imdbattn.nn.beyond.masked_words import MaskedWords
 from imdbattn.runs.fit import fit
 from imdbattn.tasks.masked_words.module import MaskedWordModule, evaluation_mask
 from imdbattn.tasks.reviews.classifier import ReviewClassifier
+from imdbattn.tasks.weights import from_initial
 
 from ..nets import WORDS, net
 
@@ -97,16 +98,16 @@ def test_the_classifier_starts_from_its_encoder(pretrained, settings, small):
     folder, _ = pretrained
     weights = torch.load(folder / "checkpoints" / "best.ckpt", weights_only=True)["state_dict"]
     cfg = settings(*small, "model=pretrained", f"init={folder}")
-    own = ReviewClassifier.new(cfg, prepare_reviews(cfg.data)).net.state_dict()
+    corpus = prepare_reviews(cfg.data)
+    own = from_initial(ReviewClassifier, cfg, corpus, None).net.state_dict()
     parts = ("embedding.", "resize.", "context.reader.", "layers.")
     shared = [name for name in own if name.startswith(parts)]
     assert len(shared) > 10
     for name in shared:
         torch.testing.assert_close(own[name], weights[f"net.encoder.{name}"], atol=0, rtol=0)
-    fresh = ReviewClassifier.new(
-        settings(*small, "model=pretrained", "init=null"), prepare_reviews(cfg.data)
-    ).net.state_dict()
-    assert any(not torch.equal(own[name], fresh[name]) for name in shared)
+    fresh = ReviewClassifier.new(settings(*small, "model=pretrained", "init=null"), corpus)
+    random = fresh.net.state_dict()
+    assert any(not torch.equal(own[name], random[name]) for name in shared)
 
 
 @pytest.mark.slow

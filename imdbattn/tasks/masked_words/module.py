@@ -6,7 +6,6 @@ R words with trained vectors, G words that may be masked.
 """
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -18,12 +17,12 @@ from imdbattn.data.corpus import ReviewCorpus, prepare_reviews
 from imdbattn.data.extra import with_extra
 from imdbattn.data.ragged import Batch
 from imdbattn.data.tokens import FIRST_WORD
-from imdbattn.io.files import Checkpoint
+from imdbattn.io.files import Trained
 from imdbattn.nn.beyond.masked_words import MaskedWords
-from imdbattn.tasks.learner import Learner, initial_weights
+from imdbattn.tasks.learner import Learner, SplitScores
 from imdbattn.tasks.masked_words.task import MaskedWordSettings
-from imdbattn.tasks.networks import CheckedPart, build_classifier
-from imdbattn.tasks.reviews.classifier import ReviewData, ids_to_tune, parts_of_classifiers
+from imdbattn.tasks.networks import build_classifier
+from imdbattn.tasks.reviews.classifier import ReviewData, ids_to_tune
 from imdbattn.tasks.reviews.task import ReviewSettings
 
 
@@ -41,12 +40,11 @@ class MaskedWordData(ReviewData):
 
 
 @dataclass(frozen=True)
-class MaskedWordScores:
+class MaskedWordScores(SplitScores):
     """For each review: the numbers of predicted and of correctly predicted words, and the sum of
     losses in nats.
     """
 
-    items_N: Tensor
     masked_N: Tensor
     right_N: Tensor
     losses_N: Tensor
@@ -95,22 +93,16 @@ class MaskedWordModule(Learner):
 
     @classmethod
     def new(
-        cls, cfg: MaskedWordSettings, corpus: ReviewCorpus, resumed: Checkpoint | None = None
+        cls, cfg: MaskedWordSettings, corpus: ReviewCorpus, initial: Trained | None = None
     ) -> Self:
         counts_V = corpus.splits["train"].ids.bincount(minlength=len(corpus.glove.vectors))
         counts_V[:FIRST_WORD] = 0
         counts_G, guessed_G = counts_V.topk(min(cfg.masked.words, int((counts_V > 0).sum())))
-        initial = initial_weights(cfg, corpus, resumed)
         tuned_R = ids_to_tune(corpus, cfg.model, initial, "encoder.embedding")
         model = cfg.model.model_copy(update={"phrases": None})  # they need labels
         encoder: Any = build_classifier(model, corpus.glove, 2, tuned_R)
         net = MaskedWords(encoder, guessed_G, counts_G, len(corpus.glove.vectors))
-        module = cls(net, cfg, {"vectors": corpus.glove.fingerprint})
-        module.load_initial(initial, resumed)
-        return module
-
-    def parts(self) -> Iterator[CheckedPart]:
-        yield from parts_of_classifiers(self.net)
+        return cls(net, cfg, {"vectors": corpus.glove.fingerprint})
 
     def predict(
         self,

@@ -5,7 +5,7 @@ vectors are trained, M words of the training reviews, F log-count ratios of a wo
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,27 +13,18 @@ from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from imdbattn.data.corpus import ReviewCorpus, prepare_reviews
 from imdbattn.data.ragged import Batch, Ragged
 from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.errors import UserError
-from imdbattn.io.files import Checkpoint, Trained, link_or_copy
-from imdbattn.nn.ladder import Classifier
+from imdbattn.io.files import Trained, link_or_copy
 from imdbattn.nn.watch import Attended, attention_parts, watch
 from imdbattn.settings.schema import ClassifierModel, Trust
-from imdbattn.tasks.learner import Learner, initial_weights
+from imdbattn.tasks.learner import Learner, SplitScores
 from imdbattn.tasks.loaders import BatchData, default_budget
-from imdbattn.tasks.networks import (
-    CheckedPart,
-    batch_options,
-    build_classifier,
-    pooled_shape,
-    same_shape,
-    scores_in,
-    trained_words,
-)
+from imdbattn.tasks.networks import batch_options, build_classifier, trained_words
 from imdbattn.tasks.per_class import Metric, confusion, details, short_name
 from imdbattn.tasks.reviews.task import ReviewSettings
 
@@ -98,10 +89,9 @@ class ReviewData(BatchData):
 
 
 @dataclass(frozen=True)
-class Scores:
+class Scores(SplitScores):
     """The outputs of a classifier for the reviews of a split."""
 
-    items_N: Tensor  # indices in the split, ascending
     labels_N: Tensor
     lengths_N: Tensor  # tokens read
     logits_NC: Tensor
@@ -179,10 +169,7 @@ class ReviewClassifier(Learner):
             self._ddp_params_and_buffers_to_ignore.append(name)
 
     @classmethod
-    def new(
-        cls, cfg: ReviewSettings, corpus: ReviewCorpus, resumed: Checkpoint | None = None
-    ) -> Self:
-        initial = initial_weights(cfg, corpus, resumed)
+    def new(cls, cfg: ReviewSettings, corpus: ReviewCorpus, initial: Trained | None = None) -> Self:
         tuned_R = ids_to_tune(corpus, cfg.model, initial, "embedding")
         phrases = ratios_MF = None
         if cfg.model.phrases:
@@ -200,7 +187,6 @@ class ReviewClassifier(Learner):
             weights_C=class_weights(cfg.class_weights, corpus),
         )
         module.metric = chosen_metric(cfg)
-        module.load_initial(initial, resumed)
         if cfg.attention_entropy and not module.has_attention():
             raise UserError(
                 f"attention_entropy={cfg.attention_entropy}: model={cfg.model.name} has no weights"
@@ -227,9 +213,6 @@ class ReviewClassifier(Learner):
         run = Run(checkpoint_path, trust)
         predictor: Any = predictor_of(settings_of(run), run.checkpoint)
         return cls(predictor.net, predictor.cfg, predictor.facts).to(map_location)
-
-    def parts(self) -> Iterator[CheckedPart]:
-        yield from parts_of_classifiers(self.net)
 
     def forward(self, batch: Batch) -> Tensor:
         return self.net(batch)
@@ -296,21 +279,6 @@ def mean_entropy(attended: Mapping[str, Attended]) -> Tensor:
     """Returns the mean entropy of each review (B,) over queries, heads and attentions, in nats."""
     means_B = [part.over_queries(part.entropy()).mean(1) for part in attended.values()]
     return torch.stack(means_B).mean(0)
-
-
-def parts_of_classifiers(net: nn.Module) -> Iterator[CheckedPart]:
-    """Yields the parts of each nn.ladder.Classifier in a net."""
-    for owner in net.modules():
-        if not isinstance(owner, Classifier):
-            continue
-        yield CheckedPart("model.net.positions", owner.positions, same_shape)
-        for layer in owner.layers:
-            yield CheckedPart("model.net.layer", layer, same_shape)
-        if type(owner.head) is nn.Linear:  # another head may read several vectors
-            yield CheckedPart("model.net.pooling", owner.pooling, pooled_shape)
-        if (reader := getattr(owner.context, "reader", None)) is not None:
-            yield CheckedPart("model.reader", reader, same_shape)
-    yield from scores_in(net)
 
 
 def class_weights(setting: str | list[float] | None, corpus: ReviewCorpus) -> Tensor | None:

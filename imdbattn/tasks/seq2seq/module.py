@@ -4,7 +4,6 @@ Shape suffixes: B pairs of a batch, S source positions, T target positions, V vo
 a split.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -17,12 +16,11 @@ from torch import Tensor
 from imdbattn.data.pairs import PairBatch, PairCorpus, prepare_pairs
 from imdbattn.data.symbols import joined_symbols, tokenizers_of
 from imdbattn.data.vocabulary import PAD
-from imdbattn.io.files import Checkpoint, write_table
-from imdbattn.nn.encoder_decoder import Decoder, EncoderDecoder, beam_search, shifted
+from imdbattn.io.files import Trained, write_table
+from imdbattn.nn.encoder_decoder import EncoderDecoder, beam_search, shifted
 from imdbattn.nn.watch import Attended
-from imdbattn.tasks.learner import Learner, initial_weights
+from imdbattn.tasks.learner import Learner, SplitScores
 from imdbattn.tasks.loaders import BatchData
-from imdbattn.tasks.networks import CheckedPart, shape_of_scores
 from imdbattn.tasks.seq2seq.predictor import build_encoder_decoder, vocabularies
 from imdbattn.tasks.seq2seq.task import Seq2SeqSettings
 
@@ -45,12 +43,11 @@ class PairData(BatchData):
 
 
 @dataclass(frozen=True)
-class Seq2SeqScores:
+class Seq2SeqScores(SplitScores):
     """The outputs of an encoder-decoder for the sources of a split, and the losses of their
     references.
     """
 
-    items_N: Tensor  # indices in the split, ascending
     lengths_N: Tensor  # source symbols
     symbols_N: Tensor  # symbols of the reference, including EOS
     losses_N: Tensor  # cross-entropy of the reference, summed over its symbols, in nats
@@ -110,19 +107,10 @@ class Seq2SeqModule(Learner):
     curves = ("training, single symbols", "validation, whole outputs")
 
     @classmethod
-    def new(
-        cls, cfg: Seq2SeqSettings, corpus: PairCorpus, resumed: Checkpoint | None = None
-    ) -> Self:
+    def new(cls, cfg: Seq2SeqSettings, corpus: PairCorpus, initial: Trained | None = None) -> Self:
         source, target = corpus.source_vocabulary, corpus.target_vocabulary
         facts = {"source_symbols": source.symbols, "target_symbols": target.symbols}
-        module = cls(build_encoder_decoder(cfg.model, source, target), cfg, facts)
-        module.load_initial(initial_weights(cfg, corpus, resumed), resumed)
-        return module
-
-    def parts(self) -> Iterator[CheckedPart]:
-        for owner in self.net.modules():
-            if isinstance(owner, Decoder) and owner.score is not None:
-                yield CheckedPart("model.net.score", owner.score, shape_of_scores, "compare")
+        return cls(build_encoder_decoder(cfg.model, source, target), cfg, facts)
 
     def training_loss(self, batch: PairBatch) -> Tensor:
         logits_BTV = self.net(batch.source_BS, batch.lengths_or_none_B, batch.target_BT)
