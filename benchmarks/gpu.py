@@ -39,8 +39,8 @@ from benchmarks.training import fit, settings, small_corpus
 from imdbattn.data.corpus import Corpus, ReviewCorpus
 from imdbattn.data.plans import Plan
 from imdbattn.nn import fast
+from imdbattn.report.variants import RUNGS
 from imdbattn.runs.trainer import build_trainer, quiet
-from imdbattn.settings.models import RUNGS
 from imdbattn.settings.schema import Training
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import GPU_CHUNK, BatchData
@@ -192,9 +192,9 @@ def losses(words: Sequence[str], corpus: Corpus | None) -> tuple[Tensor, int, Co
     L.seed_everything(1, verbose=False)
     cfg = common.settings(*words)
     task, kept = task_of(cfg), Losses()
-    data_class = task.part("data", BatchData)
+    data_class = task.class_of("data", BatchData)
     data = data_class(cfg, corpus or data_class.read(cfg))
-    module = task.part("module", Learner).new(cfg, data.corpus)
+    module = task.class_of("module", Learner).new(cfg, data.corpus)
     shapes: list[int] = []
     ended = LambdaCallback(
         on_train_epoch_end=lambda *_: shapes.append(len(getattr(module.recorder, "recordings", ())))
@@ -295,7 +295,7 @@ def operations(corpus: ReviewCorpus, rung: str, precision: Precision) -> dict[st
     module.trainer = L.Trainer(
         precision=precision, accelerator="cpu", logger=False, enable_checkpointing=False
     )
-    batches = ReviewData(cfg, corpus).train_batches()
+    batches = ReviewData(cfg, corpus).train_dataloader().batches
     all_reviews = np.arange(GPU_CHUNK)
     # of different shapes
     plans = [Plan(number, np.roll(all_reviews, number)[:4]) for number in range(GPU_CHUNK)]
@@ -313,7 +313,7 @@ def operations(corpus: ReviewCorpus, rung: str, precision: Precision) -> dict[st
         counts["batch"] = count / GPU_CHUNK
         loss, counts["forward"] = counted(lambda: in_precision(module.training_step))
         _, counts["backward"] = counted(loss.backward)
-    optimizer = module.make_optimizer(module.parameter_groups(), **module.fused())
+    optimizer = module.make_optimizer(module.parameter_groups(), **module.fused_option())
     optimizer.step()  # creates its state
     _, clipping = counted(lambda: module.configure_gradient_clipping(optimizer, 1.0, "norm"))
     _, step = counted(optimizer.step)

@@ -72,8 +72,8 @@ def fit(
 def train(cfg: Training, corpus: Corpus) -> float:
     """Returns the seconds of our first epoch."""
     task = task_of(cfg)
-    module = task.part("module", Learner).new(cfg, corpus)
-    (epoch,), _ = fit(cfg, module, task.part("data", BatchData)(cfg, corpus), 1)
+    module = task.class_of("module", Learner).new(cfg, corpus)
+    (epoch,), _ = fit(cfg, module, task.class_of("data", BatchData)(cfg, corpus), 1)
     return epoch
 
 

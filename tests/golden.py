@@ -17,20 +17,11 @@ from typing import Any
 import lightning as L
 import torch
 
-from imdbattn.settings.models import RUNGS
+from imdbattn.report.variants import BEYOND, RUNGS
 from tests.world import write_world
 
 FILE = Path(__file__).with_name("golden.json")
-BEYOND = (
-    "residual_heads",
-    "residual_rope",
-    "residual_relative",
-    "label_query",
-    "gru_query",
-    "tuned_mean",
-    "log_counts_mean",
-)
-BEYOND += ("tuned", "convolved", "log_counts", "wide")
+ALONE = [*RUNGS, *(model for model in BEYOND if model not in ("pretrained", "distilled"))]
 SEQ2SEQ = (
     "",
     "_attention",
@@ -75,7 +66,7 @@ def jobs(world: Path, folder: Path) -> dict[str, list[str]]:
         "data.glove.dim=10",
     ]
     reviews += [f"data.cache_dir={folder}/cache", "data.batch_tokens=256"]
-    found = {model: [f"model={model}", *reviews] for model in (*RUNGS, *BEYOND)}
+    found = {model: [f"model={model}", *reviews] for model in ALONE}
     found["masked_words"] = ["model=pretrained", "task=masked_words", "init=null", *reviews]
     found["pretrained"] = ["model=pretrained", f"init={folder}/masked_words", *reviews]
     found["distilled"] = ["model=distilled", f"data.extra={folder}/labelled.csv", *reviews]

@@ -259,7 +259,7 @@ def read_export(folder: Path | str, trust: str | list[str] | None = None) -> Pre
     facts = read_config(folder)["facts"]
     cfg = settings_of(Run(folder, trust))
     tensors = safetensors.torch.load_file(folder / WEIGHTS)
-    kind = task_of(cfg).part("predictor", Predictor)
+    kind = task_of(cfg).class_of("predictor", Predictor)
     if not issubclass(kind, ReviewPredictor):
         return kind.load(cfg, Trained(tensors, facts))
     vectors_VD = tensors.pop(VECTORS).float()

@@ -13,7 +13,6 @@ from statistics import mean
 from typing import TYPE_CHECKING, Literal
 
 from imdbattn.errors import UserError
-from imdbattn.folders.run_folder import finished
 from imdbattn.io.files import Trained, expanded, read_checkpoint, read_json
 from imdbattn.settings.keys import Plain
 from imdbattn.settings.trust import plain_settings, read_settings, refuse_untrusted
@@ -102,18 +101,6 @@ class Run:
         return Trained.of(read_checkpoint(self.checkpoint))
 
     # --- results --------------------------------------------------------------------------------
-
-    @property
-    def has_ended(self) -> bool:
-        """Returns whether it has its results, for a debug run those in debug.json."""
-        return any((self.folder / name).exists() for name in ("metrics.json", "debug.json"))
-
-    @property
-    def is_finished(self) -> bool:
-        """Returns whether it has numbers that can be compared: it has finished, and is no debug
-        run.
-        """
-        return finished(self.folder)
 
     @cached_property
     def metrics(self) -> Plain:

@@ -11,7 +11,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -84,11 +84,6 @@ def temporary_files(folder: Path) -> Iterator[Path]:
             yield file
 
 
-def has_setting(keys: Iterable[str], name: str) -> bool:
-    """Returns whether a setting, or a group of settings, is among these keys."""
-    return any(within(key, name) for key in keys)
-
-
 def check_folder(folder: Path) -> None:
     """Raises UserError unless `folder` is absent, empty or a run folder."""
     if not folder.is_dir():
@@ -96,7 +91,7 @@ def check_folder(folder: Path) -> None:
     files = set(folder.iterdir())
     if folder / "config.yaml" in files:
         keys = flat(read_settings(folder / "config.yaml"))
-        is_run = all(has_setting(keys, known) for known in RUN_KEYS)
+        is_run = all(any(within(key, known) for key in keys) for known in RUN_KEYS)
     else:
         others = files - {*temporary_files(folder)}
         is_run = all(

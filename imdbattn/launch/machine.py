@@ -8,7 +8,7 @@ import subprocess
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from imdbattn.settings.schema import Trainer, Training
+from imdbattn.settings.schema import TrainerSettings, Training
 
 JOBS_PER_GPU = 12  # rungs of the ladder, measured on an H200 with 16 cores
 GPU_MB = 1200  # memory of such a job on its GPU, about half of it CUDA's own
@@ -78,7 +78,7 @@ def threads_each(jobs: int) -> int | None:
     return max(1, cores() // jobs) if jobs > 1 else None
 
 
-def one_process(trainer: Trainer) -> bool:
+def one_process(trainer: TrainerSettings) -> bool:
     """Returns whether the settings of a Trainer need one process; others start the command again
     for each device.
     """

@@ -17,7 +17,7 @@ import pandas as pd
 
 from imdbattn.errors import UserError, in_line
 from imdbattn.folders.run import Curves, Run, mean_curve
-from imdbattn.folders.run_folder import SPLIT_FILES
+from imdbattn.folders.run_folder import SPLIT_FILES, finished
 from imdbattn.report.content import Skipped
 from imdbattn.settings.keys import FINGERPRINT, variant
 
@@ -264,7 +264,7 @@ def read_run(folder: Path) -> FinishedRun:
     Raises UserError for a run that is not a result.
     """
     opened = Run(folder)
-    if not opened.is_finished or opened.metrics.get("starts_model"):
+    if not finished(opened.folder) or opened.metrics.get("starts_model"):
         raise UserError(
             "not a result: an unfinished run, a debug run, or a pretraining, which predicts words"
         )

@@ -10,7 +10,7 @@ from typing import Any
 from imdbattn.errors import UserError
 from imdbattn.exports.folder import read_export
 from imdbattn.folders.run import Run
-from imdbattn.folders.run_folder import finished
+from imdbattn.folders.run_folder import finished, results_file
 from imdbattn.io.files import expanded
 from imdbattn.runs.environment import keep_memory, use_onednn
 from imdbattn.settings.command_settings import OfRun, Predict
@@ -42,7 +42,7 @@ def open_settings(cfg: OfRun) -> tuple[Training, Path]:
             f"run={cfg.run} is a run of task={task.name}: train a classifier from it,"
             f" model={model} init={cfg.run}"
         )
-    if not run.has_ended:
+    if not (run.folder / results_file(settings)).exists():
         log.warning(
             "run=%s is not finished: these are the weights of its best epoch so far", cfg.run
         )

@@ -88,7 +88,7 @@ def fit_locked(cfg: Training, folder: Path, resume: bool, signals: RunSignals) -
 
     # Data, and the settings with absolute paths and without `auto`
     task = task_of(cfg)
-    data_class = task.part("data", BatchData)
+    data_class = task.class_of("data", BatchData)
     data = data_class(cfg, data_class.read(cfg))
     corpus = data.corpus
     cfg = cfg.resolved(corpus.source, data.batch_tokens)
@@ -99,7 +99,7 @@ def fit_locked(cfg: Training, folder: Path, resume: bool, signals: RunSignals) -
     if resume and not saved.exists():
         log.warning("%s does not exist: training starts from the beginning", saved)
     state = read_checkpoint(saved) if resume and saved.exists() else None
-    learner = task.part("module", Learner)
+    learner = task.class_of("module", Learner)
     if cfg.init:
         from imdbattn.tasks.weights import from_initial
 
@@ -267,7 +267,7 @@ def write_results(
 
     facts: of training, for metrics.json.
     """
-    cfg, corpus = module.cfg, data.corpus
+    cfg, task, corpus = module.cfg, task_of(module.cfg), data.corpus
     # these scores are not part of the learning curve
     loggers, trainer.loggers = trainer.loggers, []
     trainer.validate(module, data, verbose=False)
@@ -278,12 +278,9 @@ def write_results(
         scores["test"] = module.scores
     if not cfg.is_debug:
         check_complete(scores, corpus.splits)
-    starts = task_of(cfg).starts_model
-    metrics = (
-        run_facts(cfg.model.name, cfg.seed, corpus)
-        | ({"starts_model": starts} if starts else {})
-        | facts
-    )
+    metrics = run_facts(cfg.model.name, cfg.seed, corpus) | facts
+    if task.starts_model:
+        metrics["starts_model"] = task.starts_model
     for split, split_scores in scores.items():
         metrics |= score_facts("val" if split == "validation" else split, split_scores)
     if trainer.is_global_zero:
@@ -293,7 +290,7 @@ def write_results(
             data.save_texts(split, folder / texts)
         if cfg.pictures:
             with only_warning(log, "Some pictures could not be drawn"):
-                draw_pictures(module, data, folder)
+                load(task.pictures, "task.pictures")(module, data, folder)
         # written last: it marks the run as finished
         write_json(folder / results_file(cfg), metrics)
     return metrics
@@ -305,11 +302,6 @@ def check_complete(scores: Mapping[str, SplitScores], splits: Mapping[str, Sized
         scored, all_items = len(split_scores.items_N), len(splits[split])
         if scored < all_items:
             raise RuntimeError(f"{scored} of {all_items} items of the {split} split were scored")
-
-
-def draw_pictures(module: Learner, data: BatchData, folder: Path) -> None:
-    """Draws the pictures of the task into pictures/ of a run folder."""
-    load(task_of(module.cfg).pictures, "task.pictures")(module, data, folder)
 
 
 def summary(metrics: Plain, folder: Path) -> list[str]:

@@ -52,8 +52,8 @@ def evaluate(cfg: Evaluate, predictor: Predictor, folder: Path, write: bool) -> 
         changed["precision"] = precision
     trainer = build_trainer(cfg.trainer.model_copy(update={"precision": precision}))
     task = task_of(settings)
-    data = task.part("data", BatchData)(settings, corpus, split)
-    module = task.part("module", Learner)(predictor.net, predictor.cfg, predictor.facts)
+    data = task.class_of("data", BatchData)(settings, corpus, split)
+    module = task.class_of("module", Learner)(predictor.net, predictor.cfg, predictor.facts)
     trainer.test(module, data, verbose=False)
     check_complete({split: module.scores}, corpus.splits)
     metrics = (

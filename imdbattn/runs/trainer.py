@@ -24,7 +24,7 @@ from imdbattn.runs.callbacks import Progress, evaluation_mode, fixed_batches
 from imdbattn.runs.environment import keep_memory, use_onednn
 from imdbattn.runs.resume import AtomicCheckpointIO
 from imdbattn.settings.objects import load_class, make
-from imdbattn.settings.schema import Trainer, Training
+from imdbattn.settings.schema import TrainerSettings, Training
 
 RECORDED_ON = ("cuda",)  # types of devices on which training steps are recorded
 IGNORED_WARNINGS = (
@@ -63,7 +63,7 @@ def quiet() -> Iterator[None]:
 
 
 def build_trainer(
-    settings: Trainer,
+    settings: TrainerSettings,
     callbacks: Sequence[L.Callback] = (),
     **arguments: object,
 ) -> L.Trainer:

@@ -17,7 +17,7 @@ from imdbattn.settings.schema import (
     Group,
     Lengths,
     Text,
-    Trainer,
+    TrainerSettings,
     Trust,
 )
 
@@ -53,7 +53,7 @@ class OtherData(LocalData):
 class Evaluate(OfRun):
     split: Literal["train", "validation", "test"]
     data: OtherData
-    trainer: Trainer
+    trainer: TrainerSettings
 
 
 class Predict(OfRun):

@@ -103,34 +103,24 @@ def check_arguments(node: object, key: str, kind: type | None, inner: type | Non
         check_arguments(value, f"{key}.{name}", inner, inner)
 
 
-def make(settings: object, what: str, kind: type, key: str = "") -> Any:
-    """Returns what `instantiate` returns.
-
-    Raises UserError of one line that names `what`, or a `_target_` that is not a subclass of
-    `kind`.
-
-    settings: of the user, or of a run folder that `refuse_untrusted` has accepted. key: the dotted
-    name of the settings, where it is not `what`.
-    """
-    with naming(what):
-        return instantiate(settings, key or what, kind)
-
-
-def instantiate(node: object, key: str, kind: type) -> Any:
+def make(node: object, key: str, kind: type) -> Any:
     """Returns the settings with each group that has a `_target_` replaced by an object of that
-    class.
+    class, which must be a subclass of `kind`. With `_partial_: true` it is a functools.partial
+    instead.
 
-    With `_partial_: true` it is a functools.partial instead. key: the dotted name of the settings.
+    node: settings of the user, or of a run folder that `refuse_untrusted` has accepted. key: their
+    dotted name, with which the one line of a UserError begins.
     """
     if isinstance(node, Group):
         node = node.given()
     if isinstance(node, list):
-        return [instantiate(value, f"{key}.{index}", kind) for index, value in enumerate(node)]
+        return [make(value, f"{key}.{index}", kind) for index, value in enumerate(node)]
     if not isinstance(node, Mapping):
         return node
-    values = {name: instantiate(value, f"{key}.{name}", kind) for name, value in node.items()}
+    values = {name: make(value, f"{key}.{name}", kind) for name, value in node.items()}
     if (target := values.pop(TARGET, None)) is None:
         return values
     is_partial = values.pop("_partial_", False)
-    loaded: Callable[..., object] = load_class(target, f"{key}.{TARGET}", kind)
-    return partial(loaded, **values) if is_partial else loaded(**values)
+    with naming(key):
+        loaded: Callable[..., object] = load_class(target, f"{key}.{TARGET}", kind)
+        return partial(loaded, **values) if is_partial else loaded(**values)

@@ -240,7 +240,7 @@ OURS = {
 }
 
 
-class Trainer(ClassSettings):
+class TrainerSettings(ClassSettings):
     """Lightning's Trainer, with the arguments that it would not check before it trains, or that we
     read.
     """
@@ -294,7 +294,7 @@ class Training(Group):
     trust: Trust
     save_minutes: Amount | None
     patience: Count | None
-    trainer: Trainer
+    trainer: TrainerSettings
     logger: dict[str, LoggerPart]
     position_scale: Number | None = None  # read only in conf/model
     variant: Text | None = None  # of settings.keys.variant; a run records it

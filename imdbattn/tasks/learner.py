@@ -265,7 +265,7 @@ class Learner(L.LightningModule):
 
     def configure_optimizers(self) -> Any:
         with naming("optim"):
-            optimizer = self.make_optimizer(self.parameter_groups(), **self.fused())
+            optimizer = self.make_optimizer(self.parameter_groups(), **self.fused_option())
         batches = self.trainer.estimated_stepping_batches
         if not math.isfinite(batches):
             raise UserError("the learning rate needs a number of steps: set trainer.max_epochs")
@@ -298,7 +298,7 @@ class Learner(L.LightningModule):
             norm = torch.nn.utils.clip_grad_norm_(parameters, gradient_clip_val)
             self.gradient_norms.append(norm.detach())
 
-    def fused(self) -> dict[str, bool]:
+    def fused_option(self) -> dict[str, bool]:
         """Returns `fused`, one kernel per step for all weights, if the optimizer supports it and it
         works.
         """

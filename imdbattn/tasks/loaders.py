@@ -118,10 +118,6 @@ class BatchData(L.LightningDataModule):
             batches.limit_widths(count)
         return batches
 
-    def train_batches(self, **options: Any) -> BatchMaker:
-        """Returns this process's part of each training batch."""
-        return self.batches("train", *self.ranks(), **{**self.train_options, **options})
-
     def first_epochs(self) -> list[dict[str, Any]]:
         """Returns the options of the batches of each of the first epochs, where they differ from
         those of the others.
@@ -148,7 +144,8 @@ class BatchData(L.LightningDataModule):
 
     def train_loader(self, count: int | None = None, **options: Any) -> Loader:
         """Returns the training batches with these options; their number is `count`, if given."""
-        batches = self.train_batches(**options)
+        options = {**self.train_options, **options}
+        batches = self.batches("train", *self.ranks(), **options)
         pool: Any = {"pool": None} if "widths" in batches.options else {}
         sampler = TrainPlans(
             batches.lengths_N(),

@@ -25,9 +25,8 @@ def make_net(model: AnyModel, *arguments: object, **options: object) -> nn.Modul
     """Returns the network that `model.net` describes. arguments, options: those that are known only
     with the data.
     """
-    what = f"model={model.name}"
-    make_it = make(model.net, what, nn.Module, "model.net")
-    with naming(what):
+    make_it = make(model.net, "model.net", nn.Module)
+    with naming(f"model={model.name}"):
         net: nn.Module = make_it(*arguments, **options)
     return net
 
@@ -52,9 +51,7 @@ def build_classifier(
     if phrases or model.reader:
         from imdbattn.nn.beyond.context import Context
 
-        reader = None
-        if model.reader:
-            reader = make(model.reader, f"model={model.name}", nn.Module, "model.reader")
+        reader = make(model.reader, "model.reader", nn.Module)
         context["context"] = partial(Context, phrases=phrases, reader=reader)
     return make_net(model, embedding, classes, **context)
 

@@ -30,8 +30,6 @@ MOST_SHAPES = 64  # recordings, each of which has static tensors
 # largest difference between a recorded and an eager step, relative to the eager one; the kernels
 # are the same, and a frozen number makes a difference of about 1
 ROUNDING = 0.01
-# sizes of what `StepRecorder.whole_step` returns
-WITH_SUMS, WITH_NORM = (4, 5), (2, 5)
 # called within a step, which a replay does not do
 HOOKS = (
     "on_before_zero_grad",
@@ -116,6 +114,7 @@ class StepRecorder:
         self.lrs = [torch.zeros((), device=module.device) for _ in groups]
         self.recordings: dict[tuple[object, ...], Recording] = {}
         self.is_warm = False
+        self.has_sums = self.has_norm = False  # whether steps have them, see `whole_step`
         self.recorded_with = self.constants()
 
     # --- several steps in one call of Lightning's loop --------------------------------------------
@@ -140,9 +139,9 @@ class StepRecorder:
         number, epoch = self.trainer.global_step + 1, self.trainer.current_epoch
         lr = self.optimizer.param_groups[0]["lr"]
         result = self.result_of(batch)
-        if len(result) in WITH_SUMS:
+        if self.has_sums:
             self.module.epoch_sums.append(result[1:4])
-        if len(result) in WITH_NORM:
+        if self.has_norm:
             self.module.gradient_norms.append(result[-1])
         return Step(batch, result[0], number, epoch, lr)
 
@@ -187,9 +186,11 @@ class StepRecorder:
         )
         self.optimizer.step()
         values = [loss.detach().float()[None]]
-        if len(module.epoch_sums) > added:
+        self.has_sums = len(module.epoch_sums) > added
+        self.has_norm = len(module.gradient_norms) > clipped
+        if self.has_sums:
             values.append(module.epoch_sums.pop())
-        if len(module.gradient_norms) > clipped:
+        if self.has_norm:
             values.append(module.gradient_norms.pop().float()[None])
         return torch.cat(values)
 
@@ -236,7 +237,7 @@ class StepRecorder:
 
         before, eager: the weights of each group of parameters. expected, result: of `whole_step`.
         """
-        names = {"loss": 0} | ({"norm of the gradient": -1} if len(result) in WITH_NORM else {})
+        names = {"loss": 0} | ({"norm of the gradient": -1} if self.has_norm else {})
         for name, place in names.items():
             one, other = expected[place].item(), result[place].item()
             if not close(other, one, of=abs(one)):

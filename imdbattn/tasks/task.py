@@ -52,7 +52,7 @@ class Task:
     starts_model: ClassVar[str] = ""
 
     @classmethod
-    def part(cls, name: str, kind: type[Kind]) -> type[Kind]:
+    def class_of(cls, name: str, kind: type[Kind]) -> type[Kind]:
         """Returns the class that the task names for one of the attributes above.
 
         Raises UserError if it cannot be imported, or is not a subclass of `kind`.
@@ -90,7 +90,7 @@ def validate(settings: Mapping[str, Any]) -> Training:
     if target is None:
         raise UserError("task must be given, such as task=reviews")
     task = load_class(target, "task._target_", Task)
-    return validate_as(task.part("settings", Training), settings)
+    return validate_as(task.class_of("settings", Training), settings)
 
 
 def settings_of(run: Run) -> Training:

@@ -31,7 +31,7 @@ UNUSED = (f"{HEAD}.", "pooling.")  # weights of a pretrained encoder that a clas
 
 def predictor_of(cfg: Training, checkpoint: Path) -> Predictor:
     """Returns the model of a checkpoint, for new texts. cfg: the settings of its run."""
-    kind = task_of(cfg).part("predictor", Predictor)
+    kind = task_of(cfg).class_of("predictor", Predictor)
     return kind.load(cfg, Trained.of(read_checkpoint(checkpoint)))
 
 

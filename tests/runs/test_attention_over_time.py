@@ -111,7 +111,7 @@ def test_the_penalty_adds_the_mean_entropy_of_each_review(settings):
     words_B, entropies_B = [3, 1, 2], []
     for row, count in enumerate(words_B):
         alone = batch(model, [[3, 4, 5], [6], [7, 8]], [row])
-        _, attended = learner(settings("model=base"), model).watched(alone)
+        _, attended = learner(settings("model=base"), model).logits_and_attention(alone)
         heads = [
             torch.special.entr(one.weights_BHQK[0, head, query, :count]).sum()
             for one in attended.values()

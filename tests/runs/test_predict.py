@@ -9,8 +9,8 @@ import pytest
 
 from imdbattn.data.user_files.tables import stream_lines
 from imdbattn.launch.hydra_config import quote, split_text
+from imdbattn.report.variants import BEYOND, RUNGS
 from imdbattn.runs.apply import load_predictor, predictions_of
-from imdbattn.settings.models import BEYOND, RUNGS
 from tests.texts import HARD_TEXT
 from tests.world import BAD, FILLER, GOOD
 

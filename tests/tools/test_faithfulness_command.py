@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from filelock import FileLock
 
-from imdbattn.settings.models import BEYOND, CONTROLS, RUNGS
+from imdbattn.report.variants import BEYOND, CONTROLS, RUNGS
 from imdbattn.tools.faithfulness.scores import SCORES
 
 from ..processes import started_command, wait_for

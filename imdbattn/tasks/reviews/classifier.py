@@ -224,7 +224,7 @@ class ReviewClassifier(Learner):
             batch = with_ratios(batch, self.ratios_MF)
         penalty_B: Tensor | float = 0.0
         if self.cfg.attention_entropy:
-            logits_BC, attended = self.watched(batch)
+            logits_BC, attended = self.logits_and_attention(batch)
             penalty_B = self.cfg.attention_entropy * mean_entropy(attended)
         else:
             logits_BC = self(batch)
@@ -247,7 +247,7 @@ class ReviewClassifier(Learner):
     def has_attention(self) -> bool:
         return bool(attention_parts(self.net))
 
-    def watched(self, batch: Batch) -> tuple[Tensor, dict[str, Attended]]:
+    def logits_and_attention(self, batch: Batch) -> tuple[Tensor, dict[str, Attended]]:
         """Returns the logits, and the weights of each attention, which fast attention does not
         compute.
         """
@@ -263,7 +263,7 @@ class ReviewClassifier(Learner):
         }
 
     def attention(self, batch: Batch) -> tuple[dict[str, Attended], Tensor]:
-        logits_BC, attended = self.watched(batch)
+        logits_BC, attended = self.logits_and_attention(batch)
         return attended, logits_BC.argmax(-1) == batch.labels_B
 
     def evaluate_batch(self, batch: Batch) -> tuple[Tensor, ...]:
