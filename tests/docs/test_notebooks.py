@@ -55,15 +55,6 @@ def test_outputs_are_complete_and_legible(path):
     assert [path.stem for path in NOTEBOOKS] == ["attention", "ladder", "your_data"]
 
 
-@notebooks
-def test_linked_files_exist(path):
-    cells = nbformat.read(path, as_version=4).cells
-    targets = re.findall(
-        r"\]\(([^)#]+)", "".join(cell.source for cell in cells if cell.cell_type == "markdown")
-    )
-    assert [target for target in targets if not (path.parent / target).exists()] == []
-
-
 @pytest.mark.slow
 @notebooks
 def test_each_cell_runs(path: Path):

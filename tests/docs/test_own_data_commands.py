@@ -10,6 +10,7 @@ import datasets
 import numpy as np
 import pytest
 
+from tests.marks import slow
 from tests.processes import ROOT
 
 TEXT = (ROOT / "docs" / "own_data.md").read_text("utf-8")
@@ -76,6 +77,7 @@ def run(shell, folder, *words):
     assert (folder / "run" / "metrics.json").exists()
 
 
+@pytest.mark.slow
 def test_a_saved_data_set_trains(shell, folder):
     words = command("Data sets of the hub and of `datasets`", "my_saved_dataset")
     run(shell, folder, *words, *QUICK, "data.glove.path=english.vec", "data.min_known=0.1")
@@ -91,7 +93,7 @@ def test_chinese_reviews_train_with_jieba_or_a_callable_in_its_place(shell, fold
     run(shell, folder, *words, *QUICK)
 
 
-@pytest.mark.parametrize("word", ["moses", "cmn.txt"])
+@pytest.mark.parametrize("word", ["moses", slow("cmn.txt")])
 def test_pairs_train(shell, folder, word):
     words = command("Pairs of sentences", word)
     quick = [word for word in QUICK if not word.startswith("model=")]

@@ -118,7 +118,7 @@ def test_jobs_are_dealt_out_to_gpus_train_once_and_compute_what_single_runs_comp
 
     CUDA_VISIBLE_DEVICES stands in for two GPUs, which do not exist: the jobs use the CPU.
     """
-    jobs = [*jobs, "model=residual", "threads=2", "trainer=default"]
+    jobs = [*jobs, "threads=2", "trainer=default"]
     jobs += ["trainer.enable_progress_bar=false"]
     words = [*jobs, "seed=1,2,2", "hydra/launcher=local", "hydra.launcher.n_jobs=3"]
     words += ["hydra.sweep.dir=sweep"]
@@ -126,14 +126,14 @@ def test_jobs_are_dealt_out_to_gpus_train_once_and_compute_what_single_runs_comp
     done = shell("train", "-m", *words, cwd=tmp_path, env=gpus, real=True)
     assert done.returncode == 0, done.stderr
     assert "3 jobs side by side on GPU 4, 7" in done.stdout
-    environments = (tmp_path / "sweep").glob("residual-s*/environment.json")
+    environments = (tmp_path / "sweep").glob("mean-s*/environment.json")
     visible = Counter(json.loads(file.read_text())["visible_devices"] for file in environments)
     assert visible == {"4": 1, "7": 1}
-    lines = [line.split()[0] for line in done.stdout.splitlines() if "residual-s2-" in line]
+    lines = [line.split()[0] for line in done.stdout.splitlines() if "mean-s2-" in line]
     assert lines == ["done", "kept"]
     alone = shell("train", *jobs, "seed=2", "hydra.run.dir=alone", cwd=tmp_path)
     assert alone.returncode == 0, alone.stderr
-    (job,) = tmp_path.glob("sweep/residual-s2-*")
+    (job,) = tmp_path.glob("sweep/mean-s2-*")
     for name in ("predictions.parquet", "config.yaml"):
         assert (job / name).read_bytes() == (tmp_path / "alone" / name).read_bytes()
 

@@ -12,6 +12,7 @@ from imdbattn.report import pages
 from imdbattn.report.comparison_page import report_of
 from imdbattn.report.pages import print_reports, terminal, write_report, write_reports
 from tests.made_up import PNG, Page, made_up, words
+from tests.resuming import contents
 
 
 @pytest.fixture
@@ -39,19 +40,11 @@ def printed(*comparisons, width=400) -> str:
     return console.file.getvalue()
 
 
-def files_in(folder) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
-
-
 def test_everything_is_written_and_nothing_else(three):
     names = ("accuracies", "curves_accuracy", "curves_loss")
     tables = {f"comparison.{kind}" for kind in ("json", "md", "html", "tex")}
     figures = {f"figures/{name}.{kind}" for name in names for kind in ("png", "pdf")}
-    assert files_in(three[1]).keys() == tables | figures
+    assert contents(three[1]).keys() == tables | figures
     assert json.loads((three[1] / "comparison.json").read_text()) == three[0]
 
 
@@ -101,7 +94,7 @@ def test_nothing_is_half_written_and_only_figures_of_an_earlier_report_are_remov
 ):
     write_report(report_of(made_up(("mean", "base"))), tmp_path)
     (tmp_path / "figures" / "mine.png").touch()
-    before = files_in(tmp_path)
+    before = contents(tmp_path)
     comparison = made_up(("mean",))
     for rung in comparison["rungs"]:
         rung["curves"] = {}
@@ -109,7 +102,7 @@ def test_nothing_is_half_written_and_only_figures_of_an_earlier_report_are_remov
         broken.setattr(pages, "page", None)
         with pytest.raises(TypeError):
             write_report(report_of(comparison), tmp_path)
-    assert files_in(tmp_path) == before
+    assert contents(tmp_path) == before
     write_report(report_of(comparison), tmp_path)
     assert {path.stem for path in (tmp_path / "figures").iterdir()} == {"accuracies", "mine"}
     assert not (tmp_path / "figures" / "curves_loss.pdf").exists()

@@ -20,6 +20,7 @@ from imdbattn.io.files import acquired, build_once, warn_of_soft_locks, write_at
 from imdbattn.launch.job import jobs_of
 from imdbattn.launch.sweep import SweepFolder
 from imdbattn.runs.fit import fit
+from tests.resuming import contents
 
 from ..processes import ROOT
 
@@ -44,14 +45,6 @@ def disk(tmp_path) -> Iterator[Callable[[str], Path]]:
     subprocess.run(["umount", "--lazy", str(place)], check=False, capture_output=True)
 
 
-def files(folder: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
-
-
 def test_a_file_that_cannot_be_written_is_unchanged(tmp_path, monkeypatch):
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -60,7 +53,7 @@ def test_a_file_that_cannot_be_written_is_unchanged(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(UserError, match="No space left"):
         write_atomically(tmp_path / "file", "new")
-    assert files(tmp_path) == {"file": b"old"}
+    assert contents(tmp_path) == {"file": b"old"}
 
 
 def test_one_of_several_threads_builds_the_folder_and_all_get_it_whole(tmp_path):
@@ -129,12 +122,12 @@ def test_a_killed_writer_leaves_the_old_file_and_does_not_block_later_ones(tmp_p
         check=False,
     )
     assert done.returncode == -signal.SIGKILL
-    left = files(tmp_path)
+    left = contents(tmp_path)
     assert left["file"] == b"old"
     assert [name for name in left if ".tmp" in name], "it was not killed in the middle"
     assert not (tmp_path / "key").exists()
     write_atomically(tmp_path / "file", "newer")
-    assert files(tmp_path)["file"] == b"newer"
+    assert contents(tmp_path)["file"] == b"newer"
     key = build_once(tmp_path / "key", lambda folder: (folder / "whole").touch())
     assert sorted(os.listdir(key)) == ["checksums.json", "whole"]
 

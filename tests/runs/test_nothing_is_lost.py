@@ -13,15 +13,10 @@ from tests.resuming import contents
 def test_a_command_that_is_refused_leaves_a_finished_run_as_it_is(trained, shell, small, tmp_path):
     run = shutil.copytree(trained("residual")[0], tmp_path / "run")
     before = contents(run)
-    refused = "contains a finished run, which is not replaced: choose another hydra.run.dir"
-    for wrong, message in (("+optim.foo=1", refused), ("seed=7", refused), ("debug=fast", refused)):
-        done = shell(
-            "train", *small, "model=residual", wrong, "patience=null", f"hydra.run.dir={run}"
-        )
-        assert (done.returncode, done.stderr.count("\n"), message in done.stderr) == (2, 1, True), (
-            done.stderr
-        )
-        assert contents(run) == before
+    done = shell("train", *small, "model=residual", "seed=7", f"hydra.run.dir={run}")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert "contains a finished run, which is not replaced" in done.stderr
+    assert contents(run) == before
 
 
 def test_a_failed_resume_leaves_the_folder_as_it_was(shell, tmp_path):

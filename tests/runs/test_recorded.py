@@ -21,6 +21,7 @@ from imdbattn.tasks.loaders import GPU_CHUNK, GPU_WIDTHS
 from imdbattn.tasks.optim import Muon
 from imdbattn.tasks.recorded import StepRecorder
 from imdbattn.tasks.reviews.classifier import ReviewClassifier
+from tests.marks import slow
 from tests.resuming import differences, timeless
 
 from ..recording import Tapes, record_on_cpu
@@ -91,7 +92,7 @@ def assert_equal_up_to_rounding(one, other) -> None:
     [
         ("trainer.val_check_interval=7", "data.curriculum=[4]"),
         ("trainer.max_steps=29",),
-        ("trainer.limit_train_batches=11", "optim=lazy_adamw"),
+        slow(("trainer.limit_train_batches=11", "optim=lazy_adamw")),
     ],
 )
 def test_a_recorded_run_counts_logs_and_learns_as_an_eager_one(run, tapes, more):
@@ -106,6 +107,7 @@ def test_a_recorded_step_has_the_bits_of_an_eager_one(run, tapes):
     assert not differences(eager, run("recorded"))
 
 
+@pytest.mark.slow
 def test_masked_words_are_recorded_with_a_fixed_number_of_places(run, tapes):
     words = ("task=masked_words", "model=pretrained", "model.phrases=null", "optim=adamw")
     eager = run("lightning", *words)

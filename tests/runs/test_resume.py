@@ -25,7 +25,7 @@ from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.reviews.classifier import ReviewClassifier, ReviewData
 from imdbattn.tracking.loggers import Tracker
 from tests.marks import slow
-from tests.resuming import differences, stops
+from tests.resuming import contents, differences, stops
 
 from ..commands import changed
 from ..marks import slow_except
@@ -149,16 +149,12 @@ def test_a_run_is_saved_every_few_minutes_within_an_epoch(whole, stopping, tmp_p
 def test_a_finished_run_is_not_changed(whole, tmp_path, caplog):
     cfg, reference = whole()
     shutil.copytree(reference, tmp_path / "run")
-    before = {
-        file: file.stat().st_mtime_ns for file in (tmp_path / "run").rglob("*") if file.is_file()
-    }
+    before = contents(tmp_path / "run")
     with caplog.at_level("INFO"):
         metrics = fit(cfg, tmp_path / "run", resume=True)
     assert metrics == json.loads((reference / "metrics.json").read_text())
     assert "already finished" in caplog.text
-    assert before == {
-        file: file.stat().st_mtime_ns for file in (tmp_path / "run").rglob("*") if file.is_file()
-    }
+    assert contents(tmp_path / "run") == before
 
 
 def test_a_run_without_test_scores_is_scored_when_it_is_resumed_with_test(

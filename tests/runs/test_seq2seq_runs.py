@@ -30,13 +30,16 @@ KINDS = {"reverse": REVERSE, "translation": TRANSLATION}
 
 @pytest.fixture(scope="module")
 def ran(settings, tmp_path_factory) -> Callable[..., tuple[Path, dict]]:
-    """ran("reverse", overrides...): folder and metrics of a run of that kind, once in this file."""
+    """ran("reverse", overrides...): folder and metrics of a run of that kind, once in this file;
+    without overrides with its pictures.
+    """
     runs: dict[tuple[str, ...], tuple[Path, dict]] = {}
 
     def run(*words: str) -> tuple[Path, dict]:
         if words not in runs:
             folder = tmp_path_factory.mktemp(words[0])
-            runs[words] = folder, fit(settings(*KINDS[words[0]], *words[1:]), folder)
+            pictures = f"pictures={str(len(words) == 1).lower()}"
+            runs[words] = folder, fit(settings(*KINDS[words[0]], pictures, *words[1:]), folder)
         return runs[words]
 
     return run
@@ -67,7 +70,7 @@ def taught(net: torch.nn.Module, source: list[int], target: list[int]) -> float:
 
 @pytest.mark.parametrize("kind", slow_except(["translation"], KINDS))
 def test_a_run_writes_all_files_of_its_folder(ran, kind):
-    folder, metrics = ran(kind, "pictures=true")
+    folder, metrics = ran(kind)
     assert metrics == json.loads((folder / "metrics.json").read_text())
     assert metrics["items"] == {"reverse": "strings", "translation": "sentences"}[kind]
     assert ("test_bleu" in metrics) == ("val_bleu" in metrics) == (kind == "translation")

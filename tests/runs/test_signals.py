@@ -13,10 +13,12 @@ from pathlib import Path
 
 import pytest
 
+import imdbattn
 from imdbattn.runs.signals import Signals, Stopped
+from imdbattn.tasks.reviews.classifier import ReviewClassifier
+from tests.resuming import stops
 
-from ..commands import run_process
-from ..processes import environment, started_command, wait_for
+from ..processes import started_command, wait_for
 
 RUN = ("model=mean", "trainer.max_epochs=6", "patience=null", "pictures=true", "seed=3")
 LINE = re.compile(
@@ -78,40 +80,28 @@ def test_signals_at_fifty_random_moments(shell, small, tmp_path):
     assert sum(count for end, count in ends.items() if "killed" in end) <= 10
 
 
-PROGRAM = """
-import os, signal, sys, threading, time
-import imdbattn
-
-def on_sigterm(number, frame):
-    raise RuntimeError("the program's own handler")
-
-signal.signal(signal.SIGTERM, on_sigterm)
-
-def send(folder, number):
-    while not os.path.exists(f"{folder}/checkpoints/last.ckpt"):
-        time.sleep(0.01)
-    os.kill(os.getpid(), number)
-
-def stopped(folder, number):
-    threading.Thread(target=send, args=(folder, number), daemon=True).start()
-    try:
-        imdbattn.train(*sys.argv[1:], folder=folder)
-    except BaseException as error:
-        print(f"{folder}: {type(error).__name__}: {error}")
-
-stopped("a", signal.SIGINT)
-stopped("b", signal.SIGTERM)
-print("resumed:", imdbattn.train("resume=a", "trainer.enable_progress_bar=false").metrics.epochs)
-"""
-
-
-def test_signals_during_train_from_python_reach_the_program(small, tmp_path):
+def test_signals_during_train_from_python_reach_the_program(small, tmp_path, monkeypatch):
     """Ctrl-C is a KeyboardInterrupt that says what is saved; SIGTERM has the program's handler."""
-    words = [*small, "model=mean", "trainer.max_epochs=12", "patience=null", "test=false"]
-    done = run_process(["-c", PROGRAM, *words], tmp_path, environment())
-    lines = [line for line in done.stdout.splitlines() if re.match("[ab]: |resumed", line)]
-    assert re.fullmatch(r"a: KeyboardInterrupt: SIGINT: stopped .*resume=a", lines[0]), done.stderr
-    assert lines[1:] == ["b: RuntimeError: the program's own handler", "resumed: 12"]
+
+    def own(number: int, frame: object) -> None:
+        raise ValueError("the program's own handler")
+
+    words = [*small, "model=mean", "trainer.max_epochs=2", "test=false"]
+    stopping = stops(monkeypatch, ReviewClassifier)
+    handlers = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: own}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        stopping(13, signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt, match="^SIGINT: stopped .*resume=.*a$"):
+            imdbattn.train(*words, folder=tmp_path / "a")
+        stopping(13, signal.SIGTERM)
+        with pytest.raises(ValueError, match="the program's own handler"):
+            imdbattn.train(*words, folder=tmp_path / "b")
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    stopping(None)
+    assert imdbattn.train(f"resume={tmp_path}/a").metrics.epochs == 2
 
 
 @pytest.mark.parametrize("wrapped", [RuntimeError, None])

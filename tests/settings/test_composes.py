@@ -29,7 +29,6 @@ CHOICES = [
     if file.parent.name in ("data", "debug", "logger", "task", "trainer")
 ]
 LETTERS = Vocabulary.count(["ABC"])
-ENTRIES = [file.stem for file in FILES if not file.parent.parts]
 
 
 @pytest.mark.parametrize("choice", CHOICES, ids=" ".join)
@@ -72,16 +71,6 @@ def test_every_launcher_composes(launcher):
     ours = OmegaConf.load(conf_dir() / "hydra" / "launcher" / f"{launcher}.yaml")
     ours.pop("defaults", None)
     assert OmegaConf.to_container(OmegaConf.merge(found, ours)) == OmegaConf.to_container(found)
-
-
-@pytest.mark.parametrize("config", ENTRIES)
-def test_every_entry_points_config_composes(settings, config):
-    needed = [
-        f"{name}=."
-        for name in OmegaConf.missing_keys(OmegaConf.load(conf_dir() / f"{config}.yaml"))
-    ]
-    other = {"dashboard": ["dry_run=true"], "search": ["+search=residual"]}
-    assert settings(*needed, *other.get(config, []), config=config)
 
 
 @pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.slow)])
@@ -131,8 +120,8 @@ def test_every_rung_extends_the_one_that_it_inherits_from(settings):
         assert [settings(*task, f"model={rung}").model.after] == (parents or [None]), rung
 
 
-@pytest.mark.parametrize("model", sorted(file.stem for file in conf_dir().glob("model/*.yaml")))
-def test_hydra_instantiates_the_network_of_every_model_as_the_package_does(
+@pytest.mark.parametrize("model", ["residual_pe_cls", "wide", "seq2seq_attention"])
+def test_hydra_instantiates_the_network_of_a_model_as_the_package_does(
     composed, settings, model
 ):
     is_writer = model in ENCODER_DECODERS

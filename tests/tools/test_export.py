@@ -29,6 +29,7 @@ from imdbattn.report.variants import BEYOND, RUNGS
 from imdbattn.runs.apply import load_predictor
 from imdbattn.runs.score import score_run
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
+from tests.resuming import contents
 from tests.texts import HARD_TEXT
 
 from .. import nets
@@ -249,14 +250,6 @@ def test_a_class_outside_imdbattn_needs_trust(exported):
         read_export(exported)
     with pytest.raises(UserError, match="cannot be imported"):  # which comes after
         read_export(exported, trust="nowhere")
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {
-        str(file.relative_to(folder)): file.read_bytes()
-        for file in folder.rglob("*")
-        if file.is_file()
-    }
 
 
 def test_an_export_is_replaced_and_anything_else_is_refused(model, tmp_path):
