@@ -18,6 +18,10 @@ from typing import Any
 import hypothesis
 import pytest
 from filelock import FileLock
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from imdbattn.exports import settings as export
 from imdbattn.launch.command import PLUGINS
@@ -26,6 +30,7 @@ from imdbattn.launch.hydra_config import plain_dict
 from imdbattn.report import settings as comparison
 from imdbattn.settings import command_settings as runs
 from imdbattn.settings import schema
+from imdbattn.settings.keys import conf_dir
 from imdbattn.tasks.task import validate
 from imdbattn.tools.explore import settings as explore
 from imdbattn.tools.faithfulness import settings as faithfulness
@@ -61,6 +66,18 @@ LEARNED = dict.fromkeys(("mean", "learned_query", "tuned_mean"), ("trainer.max_e
 LEARNED |= dict.fromkeys(
     ("base", "residual", "residual_pe"), ("trainer.max_epochs=8", "optim.lr=0.02")
 )
+
+
+def is_value(override: str) -> bool:
+    """Whether an override sets a value, instead of choosing a file, adding or removing."""
+    key = override.partition("=")[0]
+    return key[0] not in "+~" and not key.startswith("hydra") and not (conf_dir() / key).is_dir()
+
+
+@cache
+def value_of(override: str) -> Any:
+    """The value of an override in the grammar of Hydra."""
+    return OverridesParser.create().parse_override(override).value()
 
 
 def pytest_collection_finish() -> None:
@@ -140,15 +157,26 @@ def own_module(tmp_path, monkeypatch) -> Iterator[Callable[[str, str], Path]]:
 @pytest.fixture(scope="session")
 def composed():
     """composed(overrides..., config="train"): the settings of a command line as a dict, not
-    validated; composed once for the same overrides.
+    validated.
+
+    Hydra composes once for the same files of conf/, which takes a tenth of a second; values are
+    then set as Hydra sets them. tests/settings/test_composes.py compares.
     """
 
     @cache
-    def compose_once(config: str, overrides: tuple[str, ...], *slurm: str | None) -> dict:
-        return plain_dict(compose(config, overrides))
+    def compose_once(config: str, words: tuple[str, ...], *slurm: str | None) -> DictConfig:
+        return compose(config, words)
 
     def get(*overrides: str, config: str = "train") -> dict:
-        return deepcopy(compose_once(config, overrides, *map(os.environ.get, SLURM)))
+        slurm = map(os.environ.get, SLURM)
+        values = [word for word in overrides if is_value(word)]
+        cfg = deepcopy(compose_once(config, tuple(w for w in overrides if w not in values), *slurm))
+        try:
+            for word in values:
+                OmegaConf.update(cfg, word.partition("=")[0], value_of(word))
+        except (HydraException, OmegaConfBaseException):  # whose cause the command names
+            cfg = compose(config, overrides)
+        return plain_dict(cfg)
 
     return get
 

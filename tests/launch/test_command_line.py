@@ -62,7 +62,6 @@ def test_help_explains_each_setting(help_of):
     assert not [line for line in values if "  # " not in line and "_partial_" not in line]
 
 
-
 def test_quotes_within_an_argument_are_those_of_hydra(shell, trained, tmp_path):
     """In every setting that may contain a comma: a value in quotes is what stands between them."""
     (tmp_path / "t.csv").write_text("Review Text\ngood film\n")

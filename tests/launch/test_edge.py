@@ -26,13 +26,11 @@ WRONG = {  # what is wrong -> command
     "several values": ("train", "model=mean,base", "hydra.run.dir={run}"),
     # files
     "broken Parquet file": (*TRAIN, "data.path={tmp}/broken.parquet"),
-
     "output in a missing drive": ("predict", "run={run}", "text=a", "out=/proc/no/out.csv"),
     # run folders
     "no run to resume": ("train", "resume={tmp}/empty"),
     "broken settings": ("predict", "run={settings}", "text=a"),
     "broken checkpoint": ("predict", "run={checkpoint}", "text=a"),
-
 }
 
 

@@ -203,17 +203,6 @@ def test_ratios_are_those_of_the_paper_for_the_whole_set_and_without_each_fold(c
     holds()
 
 
-@given(st.lists(st.integers(0, 3), min_size=1, max_size=60), st.integers(2, 12))
-def test_folds_are_consecutive_blocks_of_each_class_and_of_equal_size(labels, folds):
-    fold_N = folds_of(torch.tensor(labels), folds)
-    for label in set(labels):
-        mine = fold_N[torch.tensor(labels) == label]
-        assert mine.diff().ge(0).all(), "consecutive"
-        sizes = mine.bincount(minlength=folds)
-        assert len(sizes) == folds
-        assert sizes.max() - sizes.min() <= 1
-
-
 def moved_round(data: Ragged, inside_N: Tensor, classes: int) -> Ragged:
     """The same reviews; the labels of some are another class each."""
     labels_N = torch.where(inside_N, (data.labels + 1) % classes, data.labels)

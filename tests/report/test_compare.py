@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 import imdbattn
 from imdbattn.errors import UserError
 from imdbattn.report import statistics
-from imdbattn.report.comparison_page import about, p_value, report_of, sentence, verdicts
+from imdbattn.report.comparison_page import sentence
 from imdbattn.report.finished_runs import find_runs
 from tests.written_runs import (
     LABELS,
@@ -95,9 +95,6 @@ def test_numbers_follow_from_the_predictions(ladder):
     assert pair["only_to_right"] - pair["only_from_right"] == pytest.approx(
         REVIEWS * pair["difference"]
     )
-    low, high = pair["interval"]
-    numbers = f"by {100 * pair['difference']:.1f} points ({100 * low:.1f} to {100 * high:.1f})"
-    assert sentence(pair) == f"base against mean: better {numbers}, p < 0.001"
 
 
 def test_equal_texts_count_once_in_intervals_and_tests(tmp_path):
@@ -229,10 +226,6 @@ def test_validation_is_compared_if_a_run_has_no_test_predictions(ladder, tmp_pat
     assert [one["reason"] for one in asked["skipped"]] == ["it has no test predictions"]
     with pytest.raises(UserError, match=r"no run can be compared: .*it has no test predictions"):
         quick(tmp_path, split="test")
-    (note,) = (
-        note for note in report_of(found).notes if "have no test predictions, such as" in note
-    )
-    assert str(tmp_path / "tuning") in note
 
 
 # --- variants and pairs ---------------------------------------------------------------------------
@@ -287,9 +280,7 @@ def test_hardware_logging_and_paths_divide_no_variant(tmp_path):
     assert len(found["rungs"][0]["seeds"]) == len(changes) + 1
 
 
-def test_a_variant_is_named_by_the_overrides_that_not_all_runs_have_and_the_page_states_the_others(
-    tmp_path,
-):
+def test_a_variant_is_named_by_the_overrides_that_not_all_runs_have(tmp_path):
     common = {"trainer__max_epochs": 3, "data__max_tokens": 128}
     write_run(tmp_path / "a", "mean", **common)
     write_run(
@@ -302,16 +293,12 @@ def test_a_variant_is_named_by_the_overrides_that_not_all_runs_have_and_the_page
     write_run(tmp_path / "c", "residual", **common)
     for seed in (1, 2):
         write_run(tmp_path / f"d{seed}", "residual", seed, metrics={"start": "3a0d2e"}, **common)
-    found = quick(tmp_path)
-    assert labels_of(found) == [
+    assert labels_of(quick(tmp_path)) == [
         "mean",
         "residual",
         "residual init=3a0d2e",
         "residual score=Dot lr=0.003",
     ]
-    assert about(found).endswith(
-        " All rungs were trained with max_tokens=128, tokenizer=ptb, max_epochs=3."
-    )
 
 
 def test_settings_that_differ_without_an_override_are_named_by_the_experiment_or_a_digest(tmp_path):
@@ -337,26 +324,16 @@ def test_runs_of_other_data_vectors_or_first_weights_are_never_one_variant(tmp_p
 def test_variants_are_compared_with_their_rung_and_with_equal_ones_of_the_rung_it_extends(
     tmp_path,
 ):
-    for model in ("residual", "base", "mean"):
-        for layers in (1, 3, 12) if model != "mean" else (0,):
-            write_run(
-                tmp_path / f"{model}{layers}",
-                model,
-                **({"model__layers": layers} if layers else {}),
-            )
-    found = quick(tmp_path)
-    assert labels_of(found) == [
-        "mean",
-        *(f"{model} layers={n}" for model in ("base", "residual") for n in (1, 3, 12)),
-    ]
-    assert set(steps_of(found)) == {
+    write_run(tmp_path / "mean", "mean")
+    for model in ("residual", "base"):
+        for layers in (1, 3):
+            write_run(tmp_path / f"{model}{layers}", model, model__layers=layers)
+    assert set(steps_of(quick(tmp_path))) == {
         ("mean", "base layers=1"),
-        *(
-            (f"{model} layers=1", f"{model} layers={n}")
-            for model in ("base", "residual")
-            for n in (3, 12)
-        ),
-        *((f"base layers={n}", f"residual layers={n}") for n in (1, 3, 12)),
+        ("base layers=1", "base layers=3"),
+        ("base layers=1", "residual layers=1"),
+        ("residual layers=1", "residual layers=3"),
+        ("base layers=3", "residual layers=3"),
     }
 
 
@@ -406,59 +383,47 @@ def test_all_variants_can_be_compared_with_one_in_the_sets_that_have_it(ladder, 
 # --- verdicts -------------------------------------------------------------------------------------
 
 
-def right_but(*wrong: tuple[int, int]) -> np.ndarray:
-    """All reviews are classified correctly except those in the ranges."""
+def right_but(first: int, behind: int) -> np.ndarray:
+    """All reviews are classified correctly except those in the range."""
     right_N = np.ones(REVIEWS, dtype=bool)
-    for first, behind in wrong:
-        right_N[first:behind] = False
+    right_N[first:behind] = False
     return right_N
 
 
-def set_against(tmp_path, mean, **others) -> dict:
-    """The comparison with `mean`; of each model a list of which reviews its seeds get right."""
-    for model, seeds in {"mean": mean, **others}.items():
-        for seed, right_N in enumerate(seeds):
-            write_run(tmp_path / f"{model}{seed}", model, seed, right=right_N)
+def set_against(tmp_path, **rights) -> dict:
+    """The comparison with `mean`; of each model which reviews it gets right."""
+    for model, right_N in rights.items():
+        write_run(tmp_path / model, model, right=right_N)
     return quick(tmp_path, against="mean")
 
 
-@pytest.mark.parametrize("seeds", [1, 2])
-def test_the_verdict_uses_the_corrected_p_value(seeds, tmp_path):
+def test_the_verdict_uses_the_corrected_p_value(tmp_path):
     """30 against 14 has a p below 0.02, which is above 0.05 as one of five."""
-    same = [right_but((0, 30))] * seeds
+    same, better = right_but(0, 30), right_but(30, 44)
     others = dict.fromkeys(("base_pe", "residual", "residual_pe", "tuned"), same)
-    found = set_against(tmp_path, same, base=[right_but((30, 44))] * seeds, **others)
-    pair = found["pairs"][0]
+    pair = set_against(tmp_path, mean=same, base=better, **others)["pairs"][0]
     assert (pair["to"], pair["verdict"]) == ("base", "undecided")
     assert pair["p"] < 0.05 < pair["holm_p"]
     assert pair["interval"][0] > 0
-    assert sentence(pair).endswith(f"), corrected {p_value(pair['holm_p'])}")
-    alone = set_against(tmp_path / "alone", same, base=[right_but((30, 44))] * seeds)
-    (pair,) = alone["pairs"]
+    (pair,) = set_against(tmp_path / "alone", mean=same, base=better)["pairs"]
     assert (pair["verdict"], pair["holm_p"]) == ("better", pair["p"])
-    assert verdicts(alone) == "Of 1 comparison: 1 better."
-    assert any(
-        "about that trained model, not about its" in note for note in report_of(alone).notes
-    ) == (seeds == 1)
 
 
 # --- metrics --------------------------------------------------------------------------------------
 
 
-def write_cost(folder):
-    folder.mkdir(parents=True)
-    (folder / "costs.py").write_text(
-        "def cost(labels, probabilities):\n"
-        "    wrong = probabilities.argmax(1) != labels\n"
-        "    return -(1 + 4 * labels)[wrong].sum() / len(labels)\n"
-        "def broken(labels, probabilities):\n"
-        "    return float('nan')\n"
-    )
+COSTS = """
+def cost(labels, probabilities):
+    wrong = probabilities.argmax(1) != labels
+    return -(1 + 4 * labels)[wrong].sum() / len(labels)
+
+def broken(labels, probabilities):
+    return float('nan')
+"""
 
 
-def test_runs_are_compared_by_a_function_of_ones_own(ladder, tmp_path, monkeypatch):
-    write_cost(tmp_path / "own")
-    monkeypatch.syspath_prepend(tmp_path / "own")
+def test_runs_are_compared_by_a_function_of_ones_own(ladder, own_module):
+    own_module("costs", COSTS)
     found = quick(ladder, metric="costs.cost")
     rung = found["rungs"][0]
     tables = [
@@ -469,17 +434,8 @@ def test_runs_are_compared_by_a_function_of_ones_own(ladder, tmp_path, monkeypat
         [-((1 + 4 * LABELS) * w).mean() for w in wrong]
     )
     assert rung["interval"][0] < rung["metric"]["mean"] < rung["interval"][1]
-    text = sentence(found["pairs"][0])
-    assert text.startswith(
-        f"base against mean: better by {found['pairs'][0]['difference']:.4g} cost"
-    )
-    report = report_of(found)
-    assert report.sections[0].table[0][4:6] == ["cost", "95 % interval (cost)"]
-    assert "biased upwards" in report.title, "no run has validation costs"
     with pytest.raises(UserError, match=r"metric=costs.broken failed: .*it is nan on some"):
         quick(ladder, metric="costs.broken")
-    with pytest.raises(UserError, match=r"metric=costs.absent cannot be imported"):
-        quick(ladder, metric="costs.absent")
 
 
 # --- details --------------------------------------------------------------------------------------
@@ -535,14 +491,9 @@ def test_an_encoder_decoder_is_compared_by_its_exact_outputs(by_range):
     assert rung["ece"] == pytest.approx(
         np.mean([statistics.calibration_error(*c) for c in zip(confidence, right, strict=True)])
     )
-    assert next(iter(rung["slices"])) == "0 to 4 symbols"
-    assert not [name for name in rung["slices"] if "with" in name], (
-        "no string has a word such as not"
-    )
+
     lengths = np.array([len(text.split()) for text in STRINGS])
-    assert rung["lengths"]["x"] == list(range(1, 21))
     assert rung["lengths"]["values"][1][4] == pytest.approx(right[1][lengths == 5].mean())
-    assert json.loads(json.dumps(found, allow_nan=False)) == found
 
 
 def test_encoder_decoders_are_compared_by_range_of_training_and_each_validation_set(by_range):

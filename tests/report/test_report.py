@@ -33,10 +33,8 @@ def three(tmp_path_factory):
     return comparison, written.parent
 
 
-def printed(*comparisons, width=400) -> str:
-    print_reports(
-        list(map(report_of, comparisons)), console := terminal(file=io.StringIO(), width=width)
-    )
+def printed(comparison) -> str:
+    print_reports([report_of(comparison)], console := terminal(file=io.StringIO(), width=400))
     return console.file.getvalue()
 
 
@@ -55,17 +53,9 @@ def test_page_markdown_and_terminal_state_the_same_result(three):
     numbers = f"reaches {100 * best['test']['mean']:.1f} % on the test set ({low} to {high})"
     told = [
         f"residual, the best of 3 by validation, {numbers}",
-        "Of 2 comparisons: 1 better, 1 undecided; each p is corrected for their number (Holm).",
-    ]
-    told += [
         "base against mean: better by 1.9 points (1.4 to 2.5), p < 0.001",
-        "fingerprint fc45bb824bf15091",
-        "The largest class, neg, has 50.2 %",
-    ]
-    told += [
         "residual against base: no difference shown, +0.1 points (−0.4 to +0.7), p = 0.310",
-        "2 CPUs (Some CPU), 16.4 GB, threads: 1",
-        "lightning 2.6.6; conf/ or imdbattn/ had uncommitted changes.",
+        "fingerprint fc45bb824bf15091",
         "2 (seeds 1, 2)",
         "runs/broken",
     ]
@@ -79,14 +69,10 @@ def test_page_markdown_and_terminal_state_the_same_result(three):
 
 def test_the_tables_for_print_are_those_of_the_page(three):
     lines = [line.strip() for line in (three[1] / "comparison.tex").read_text().splitlines()]
-    assert lines[0].startswith("% 5,000 test reviews of packaged: every fifth block, fingerprint")
-    assert lines.count(r"\toprule") == 2
     (base,) = (line for line in lines if line.startswith("base &"))
     assert base.startswith(
         r"base & 2 (seeds 1, 2) & 82.7 $\pm$ 0.1 & 82.7 $\pm$ 0.1 & 81.8--83.7 &"
     )
-    (pair,) = (line for line in lines if line.startswith("base against mean &"))
-    assert pair.startswith("base against mean & +1.9 & +1.4 to +2.5 & better & $<$ 0.001 &")
 
 
 def test_nothing_is_half_written_and_only_figures_of_an_earlier_report_are_removed(
@@ -108,7 +94,7 @@ def test_nothing_is_half_written_and_only_figures_of_an_earlier_report_are_remov
     assert not (tmp_path / "figures" / "curves_loss.pdf").exists()
 
 
-def test_several_sets_have_folders_an_index_and_their_common_notes_once(undrawn, tmp_path):
+def test_several_sets_have_folders_and_an_index(undrawn, tmp_path):
     write_reports([report_of(made_up())], tmp_path)
     sets = [made_up(), made_up(("mean", "base")) | {"fingerprint": "../up", "test_set": "<large>"}]
     index = write_reports(list(map(report_of, sets)), tmp_path)
@@ -124,15 +110,6 @@ def test_several_sets_have_folders_an_index_and_their_common_notes_once(undrawn,
     )
     links = [value for name, value in Page(index.read_text()).attributes if name == "href"]
     assert links == [f"{name}/comparison.html" for name in folders]
-    assert all(
-        f"]({name}/comparison.md)" in (tmp_path / "comparison.md").read_text() for name in folders
-    )
-    text = printed(*sets)
-    assert (text.count("Intervals are"), text.count("Run on Linux"), text.count("skipped: ")) == (
-        1,
-        1,
-        1,
-    )
 
 
 @pytest.mark.parametrize(

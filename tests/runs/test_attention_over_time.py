@@ -12,7 +12,6 @@ import torch
 from imdbattn.errors import UserError
 from imdbattn.folders.run import Run, read_curves
 from imdbattn.io.files import read_checkpoint
-from imdbattn.nn.watch import Attended
 from imdbattn.runs.apply import load_predictor
 from imdbattn.runs.fit import fit
 
@@ -26,21 +25,6 @@ def train(settings, small, folder, *overrides):
 
 def of_attention(curves) -> dict[str, dict[int, float]]:
     return {name: values for name, values in curves.items() if name.startswith("attention_")}
-
-
-def test_padding_is_neither_a_query_nor_a_key():
-    equal = torch.zeros(2, 1, 4, 4)
-    equal[0, 0] = 1 / 4
-    equal[1, 0, :, :2] = 1 / 2  # two words and two of padding, whose queries have weights too
-    equal[1, 0, 2:] = torch.tensor([1.0, 0, 0, 0])
-    one = Attended.to_words(equal, torch.tensor([4, 2]), size=4)
-    entropy_B1 = one.over_queries(one.entropy())
-    torch.testing.assert_close(entropy_B1[:, 0], torch.tensor([4.0, 2.0]).log())
-    assert one.keys_B.tolist() == [4, 2]
-    # with <cls>, a word less is padding; a single query has no padding
-    assert Attended.to_words(equal, torch.tensor([3, 1]), size=3).keys_B.tolist() == [4, 2]
-    single = Attended.to_words(equal[:, :, :1], torch.tensor([4, 2]), size=4)
-    assert single.queries_BQ.tolist() == [[True], [True]]
 
 
 @pytest.mark.parametrize("rung", ["residual_heads", "residual_pe_cls"])
@@ -84,21 +68,6 @@ def test_measuring_changes_no_weight(settings, small, tmp_path):
     assert all(torch.equal(states[0][name], weight) for name, weight in states[1].items())
 
 
-@pytest.mark.parametrize(
-    ("words", "names"),
-    [
-        (("model=mean",), set()),
-        (("model=label_query",), {"pooling_head1", "pooling_head2"}),
-    ],
-    ids=["mean", "label_query"],
-)
-def test_each_head_with_a_query_is_measured_and_nothing_else(
-    settings, small, tmp_path, words, names
-):
-    curves = of_attention(train(settings, small, tmp_path, *words, "trainer.max_epochs=1"))
-    assert {name.partition("/")[2] for name in curves} == names
-
-
 def test_the_penalty_adds_the_mean_entropy_of_each_review(settings):
     model = net(settings, "residual_heads").train()
     reviews = batch(model, [[3, 4, 5], [6], [7, 8]])
@@ -123,15 +92,6 @@ def test_the_penalty_adds_the_mean_entropy_of_each_review(settings):
     torch.testing.assert_close(loss(0.5) - loss(0.0), expected, rtol=1e-3, atol=1e-5)
     loss(0.5).backward()
     assert all(weight.grad.isfinite().all() for weight in model.parameters())
-
-
-def test_the_gradient_is_finite_where_a_weight_is_zero():
-    scores = torch.tensor([[[[0.0, -500.0, 1.0, 0.0]]]], requires_grad=True)
-    mask = torch.tensor([True, True, True, False])
-    weights = (scores.masked_fill(~mask, -1e30)).softmax(-1) * mask
-    Attended.to_words(weights, torch.tensor([3]), size=4).entropy().sum().backward()
-    assert scores.grad.isfinite().all()
-    assert scores.grad[0, 0, 0, 2] < 0, "a larger weight of the largest word lowers the entropy"
 
 
 def test_a_penalty_without_attention_is_refused_before_anything_is_written(

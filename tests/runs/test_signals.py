@@ -92,7 +92,7 @@ def test_signals_during_train_from_python_reach_the_program(small, tmp_path, mon
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         stopping(13, signal.SIGINT)
-        with pytest.raises(KeyboardInterrupt, match="^SIGINT: stopped .*resume=.*a$"):
+        with pytest.raises(KeyboardInterrupt, match=r"^SIGINT: stopped .*resume=.*a$"):
             imdbattn.train(*words, folder=tmp_path / "a")
         stopping(13, signal.SIGTERM)
         with pytest.raises(ValueError, match="the program's own handler"):

@@ -103,7 +103,6 @@ HYDRA: dict[str, tuple[Arguments, str]] = {  # of imdbattn.train
         typed("data.glove.pth=x"),
         r"no setting data\.glove\.pth; the nearest is data\.glove\.path",
     ),
-
     "a variable that is not set": (
         typed("optim.lr=${oc.env:IMDBATTN_NO_LR}"),
         r"error: optim\.lr: .*'IMDBATTN_NO_LR' not found",

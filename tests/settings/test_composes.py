@@ -121,9 +121,7 @@ def test_every_rung_extends_the_one_that_it_inherits_from(settings):
 
 
 @pytest.mark.parametrize("model", ["residual_pe_cls", "wide", "seq2seq_attention"])
-def test_hydra_instantiates_the_network_of_a_model_as_the_package_does(
-    composed, settings, model
-):
+def test_hydra_instantiates_the_network_of_a_model_as_the_package_does(composed, settings, model):
     is_writer = model in ENCODER_DECODERS
     words = ["task=seq2seq"] * is_writer + [f"model={model}"]
     make_it = instantiate(composed(*words)["model"]["net"])
@@ -218,6 +216,16 @@ def test_a_pattern_names_all_runs_that_it_matches(settings, tmp_path):
     for config in ("compare", "explore", "faithfulness"):
         read = settings(f"runs={tmp_path}/day*", config=config)
         assert read.runs == [f"{tmp_path}/day1", f"{tmp_path}/day2"]
+
+
+def test_the_settings_of_tests_are_those_that_hydra_composes(composed):
+    """The fixture lets Hydra read the files only once."""
+    for words in (
+        ["model=residual_pe_cls", "optim.lr=1e-3", "seed='2'", "data.path=a/b.csv"],
+        ["task=seq2seq", "data.lengths=[1,4]", "model.net.hidden=8", "+trainer.max_time=1"],
+        ["data.folds=3", "model=wide", "model.phrases=null", "logger=wandb", "threads=1"],
+    ):
+        assert composed(*words) == plain_dict(composed_by_commands("train", words))
 
 
 def test_validated_settings_equal_the_composed_ones(composed):

@@ -1,13 +1,9 @@
 """`init` starts from the weights of a finished run of the same shape."""
 
-import shutil
-
 import pytest
 import torch
 
 from imdbattn.errors import UserError
-from imdbattn.report.finished_runs import find_runs
-from imdbattn.report.variants import variants
 from imdbattn.runs.fit import fit
 from tests.world import REVERSE, TRANSLATION
 
@@ -87,21 +83,3 @@ def test_the_scale_of_the_vectors_is_that_of_the_settings(finished, settings, tm
     fit(settings(*words, "model.embedding.standardize=false", f"init={start}", *STILL), tmp_path)
     weights = torch.load(tmp_path / "checkpoints" / "best.ckpt", weights_only=True)["state_dict"]
     assert (weights["net.embedding.scale_D"] == 1).all()
-
-
-@pytest.mark.slow
-def test_a_comparison_separates_runs_by_what_they_started_from(finished, settings, tmp_path):
-    """Also by what those had started from: only the folder differs in nothing."""
-    words, start, _ = finished("frozen vectors")
-    fit(settings(*words, *STILL), tmp_path / "runs" / "new")
-    for name, init in (
-        ("a", start),
-        ("b", shutil.copytree(start, tmp_path / "copy")),
-        ("c", tmp_path / "runs" / "a"),
-    ):
-        fit(settings(*words, *STILL, f"init={init}", f"seed={ord(name)}"), tmp_path / "runs" / name)
-    for name in "ab":
-        own = [f"init={tmp_path}/runs/{name}", f"seed={ord(name)}9"]
-        fit(settings(*words, *STILL, *own), tmp_path / "runs" / f"of_{name}")
-    found, _ = find_runs([tmp_path / "runs"])
-    assert sorted(len(one.runs) for one in variants(found)) == [1, 2, 3]

@@ -251,16 +251,6 @@ def test_the_arithmetic_of_a_row_gives_the_numbers_of_the_network(page, labels, 
         assert without.probabilities != pytest.approx(found.probabilities, abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    "text", ["", " \n ", "<script>alert(1)</script> & great", "\ufffd \0 🎬 great \u202e film"]
-)
-def test_any_text_is_read(page, labels, text):
-    for rung in ("mean", "residual_cls", "log_counts"):
-        found = page.read(labels[rung], text)
-        assert sum(found.probabilities.values()) == pytest.approx(1)
-        assert found.text == text
-
-
 def test_positions_are_the_products_of_the_position_vectors(page, labels):
     found = opened(page.ask("positions", run=page.run(labels["residual_pe"]), length=40))
     table = page.net(labels["residual_pe"]).positions.pe_TD[:40].double()

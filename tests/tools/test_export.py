@@ -131,16 +131,6 @@ def test_vectors_are_float16_only_if_no_label_changes(model, tmp_path):
     assert stored["embedding.vectors_VD"].dtype == torch.float32
 
 
-def test_the_card_has_the_results_of_the_run(model, trained, tmp_path):
-    predictor, run = model("residual_pe")
-    metrics = trained("residual_pe")[1]
-    write_export(predictor, tmp_path / "m", run)
-    card = huggingface_hub.ModelCard.load(tmp_path / "m" / "README.md")
-    found = {result.dataset_split: result.metric_value for result in card.data.eval_results}
-    assert found == {"test": metrics["test_accuracy"], "validation": metrics["val_accuracy"]}
-    assert all(f"{metrics[name]:.4f}" in card.text for name in ("test_loss", "val_loss"))
-
-
 def test_it_names_no_folder_of_the_machine_that_trained(model, tmp_path):
     predictor, run = model("residual_pe")
     predictor.cfg = changed(predictor.cfg, {"init": str(tmp_path / "runs" / "masked_words")})

@@ -19,7 +19,7 @@ from imdbattn.data.ragged import with_positions
 from imdbattn.data.sources.order_probe import PAIRS, pair
 from imdbattn.errors import UserError
 from imdbattn.tools.faithfulness import scores
-from imdbattn.tools.faithfulness.edited_pairs import edited_words, read_pairs
+from imdbattn.tools.faithfulness.edited_pairs import read_pairs
 from imdbattn.tools.faithfulness.erasure import (
     average_precision,
     beam_search,
@@ -308,14 +308,6 @@ def test_few_reviews_and_undefined_values_do_not_show_a_difference():
     assert [
         estimated(names, value_NS[:n])[0]["few"] for n in (FEWEST_REVIEWS - 1, FEWEST_REVIEWS)
     ] == [True, False]
-
-
-def test_edited_words_are_those_replaced_or_deleted():
-    original, edited = (
-        ["a", "bad", "film", "of", "a", "story"],
-        ["a", "good", "film", "a", "story", "told"],
-    )
-    assert edited_words(original, edited) == [False, True, False, True, False, False]
 
 
 def test_only_pairs_whose_original_was_held_out_are_read(tmp_path):
