@@ -67,13 +67,6 @@ def test_splits_of_the_hub_can_be_named_and_wrong_ones_are_one_line(data_setting
     }
     with pytest.raises(UserError, match=r"splits first, second are none of .*data\.hub_splits"):
         find_source(data_settings(*words))
-    with pytest.raises(UserError, match=r"no split third \(data\.hub_splits\.train\)"):
-        find_source(data_settings(*words, "data.hub_splits={train:third}"))
-    words = hub(datasets.DatasetDict(train=split_of("a", text="sentence", label="polarity")))
-    with pytest.raises(
-        UserError, match=r"no column 'text'.*data\.text_column, perhaps to sentence"
-    ):
-        find_source(data_settings(*words))
 
 
 @pytest.mark.parametrize("values", [[0, 1, -1], [0, 1, None]], ids=["-1", "null"])
@@ -95,14 +88,14 @@ def test_saved_data_sets_are_read_with_their_own_test_split(data_settings, tmp_p
     splits = source.load().splits
     assert splits["test"].texts == both["test"]["text"][:]
     assert splits["train"].labels.tolist() == both["train"]["label"][:]
-    (tmp_path / "both" / "train" / "data-00000-of-00001.arrow").write_bytes(b"cut off")
-    with pytest.raises(UserError, match=f"{tmp_path}/both: ") as caught:
-        find_source(data_settings(f"data.path={tmp_path}/both"))
-    assert "\n" not in str(caught.value)
 
 
 TABLE = "text,label\n" + "".join(f'"film {n}, {WORDS[n % 2]}",{n % 2}\n' for n in range(30))
 PACK = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
+
+
+def splits_at(data_settings, path):
+    return find_source(data_settings(f"data.path={path}")).load().splits
 
 
 @pytest.mark.parametrize("suffix", PACK)
@@ -112,15 +105,15 @@ def test_compressed_tables_are_read_as_the_table_in_them(data_settings, tmp_path
     folder.mkdir()
     for name in ("Train", "test"):
         (folder / f"{name}.csv{suffix}").write_bytes(PACK[suffix](TABLE.encode()))
-    plain = find_source(data_settings(f"data.path={tmp_path}/r.csv")).load().splits[""]
-    splits = find_source(data_settings(f"data.path={folder}")).load().splits
+    plain = splits_at(data_settings, tmp_path / "r.csv")[""]
+    splits = splits_at(data_settings, folder)
     assert list(splits) == ["train", "test"]
     assert splits["test"].texts == plain.texts
     assert splits["test"].labels.tolist() == plain.labels.tolist()
     damaged = tmp_path / f"cut.csv{suffix}"
     damaged.write_bytes(PACK[suffix](TABLE.encode())[:-12])
     with pytest.raises(UserError, match=str(damaged)):
-        find_source(data_settings(f"data.path={damaged}")).load()
+        splits_at(data_settings, damaged)
 
 
 def test_a_sheet_of_excel_is_read_as_its_csv(data_settings, tmp_path):
@@ -130,17 +123,9 @@ def test_a_sheet_of_excel_is_read_as_its_csv(data_settings, tmp_path):
     (tmp_path / "r.csv").write_text(TABLE)
     table = pd.read_csv(tmp_path / "r.csv")
     table.to_excel(tmp_path / "r.xlsx", index=False)
-    plain, sheet = (
-        find_source(data_settings(f"data.path={tmp_path}/r.{end}")).load().splits[""]
-        for end in ("csv", "xlsx")
-    )
+    plain, sheet = (splits_at(data_settings, tmp_path / name)[""] for name in ("r.csv", "r.xlsx"))
     assert sheet.texts == plain.texts
     assert sheet.labels.tolist() == plain.labels.tolist()
-    with pd.ExcelWriter(tmp_path / "two.xlsx") as writer:
-        table.to_excel(writer, sheet_name="a", index=False)
-        table.to_excel(writer, sheet_name="b", index=False)
-    with pytest.raises(UserError, match=r"it has the sheets a, b: save one"):
-        find_source(data_settings(f"data.path={tmp_path}/two.xlsx")).load()
 
 
 def write_sides(folder, count=60, **more):
@@ -152,42 +137,32 @@ def write_sides(folder, count=60, **more):
     return folder
 
 
-def pair_settings(settings, folder, *overrides):
-    return settings(
-        *("task=seq2seq", "model=seq2seq", "data=translation", f"data.path={folder}"),
-        *("logger=csv", "trainer=cpu", "trainer.enable_progress_bar=false", *overrides),
-    )
+def pairs_at(settings, folder, *overrides):
+    """The splits of a folder of sentences."""
+    cfg = settings("task=seq2seq", "data=translation", f"data.path={folder}", *overrides)
+    return pairs.find_pair_source(cfg.data).load().splits
 
 
 def test_two_aligned_files_for_each_split_are_read(settings, tmp_path):
     folder = write_sides(tmp_path / "moses", val=10, test=12)
-    splits = pairs.find_pair_source(pair_settings(settings, folder).data).load().splits
-    assert {name: len(split) for name, split in splits.items()} == {
-        "train": 60,
-        "validation": 10,
-        "test": 12,
-    }
+    splits = pairs_at(settings, folder)
+    sizes = {name: len(split) for name, split in splits.items()}
+    assert sizes == {"train": 60, "validation": 10, "test": 12}
     assert splits["test"].texts[3] == "number test 3"
     assert splits["test"].labels[3] == ["numéro test 3"]
-    swapped = pair_settings(settings, folder, "data.languages=[fr,en]").data
-    assert pairs.find_pair_source(swapped).load().splits["test"].texts[3] == "numéro test 3"
+    swapped = pairs_at(settings, folder, "data.languages=[fr,en]")
+    assert swapped["test"].texts[3] == "numéro test 3"
     (folder / "train.fr.gz").write_bytes(gzip.compress((folder / "train.fr").read_bytes()))
     (folder / "train.fr").unlink()
-    again = pairs.find_pair_source(pair_settings(settings, folder).data).load().splits
-    assert again["train"].labels == splits["train"].labels
+    assert pairs_at(settings, folder)["train"].labels == splits["train"].labels
 
 
-def test_files_that_are_not_aligned_are_one_line(settings, tmp_path):
-    def message(folder):
-        with pytest.raises(UserError) as caught:
-            pairs.find_pair_source(pair_settings(settings, folder).data).load()
-        return str(caught.value)
-
+def test_files_that_are_not_aligned_are_refused(settings, tmp_path):
     folder = write_sides(tmp_path / "a")
     with open(folder / "train.fr", "a") as file:
         file.write("one more\n")
-    assert "train.fr has more lines than" in message(folder)
-    (folder / "train.fr").unlink()
-    assert "has train.en, but not train.fr" in message(folder)
+    with pytest.raises(UserError, match=r"train\.fr has more lines than"):
+        pairs_at(settings, folder)
     folder = write_sides(tmp_path / "b", test_2016_flickr=5)
-    assert "test_2016_flickr.en is not named as a split" in message(folder)
+    with pytest.raises(UserError, match=r"test_2016_flickr\.en is not named as a split"):
+        pairs_at(settings, folder)
