@@ -16,12 +16,8 @@ from imdbattn.data.sources.order_probe import SLOTS, generate
 from imdbattn.data.tokens import RULES, Tokenizer
 from imdbattn.runs.fit import fit
 
-WORDS = {word for slot in SLOTS for choice in slot for word in choice.split()} | {
-    "did",
-    "not",
-    "that",
-    "would",
-}
+WORDS = {word for slot in SLOTS for choice in slot for word in choice.split()}
+WORDS |= {"did", "not", "that", "would"}
 EVEN = st.integers(1, 150).map(lambda half: 2 * half)
 
 
@@ -70,39 +66,20 @@ def test_every_word_has_a_vector_and_every_tokenizer_finds_the_same_words():
 
 
 @pytest.fixture
-def probe(settings, tmp_path):
+def probe(settings, small, tmp_path):
     """probe("residual"): metrics of a rung trained on the probe, with random vectors for its
     words.
     """
     rng = np.random.default_rng(0)
-    lines = [
-        f"{word} {' '.join(f'{x:.3f}' for x in rng.normal(size=20))}\n" for word in sorted(WORDS)
-    ]
+    vectors = {word: " ".join(map(str, rng.normal(size=20))) for word in sorted(WORDS)}
+    lines = [f"{word} {numbers}\n" for word, numbers in vectors.items()]
     (tmp_path / "glove.txt").write_text("".join(lines))
-    where = [
-        f"data.glove.path={tmp_path}/glove.txt",
-        "data.glove.dim=20",
-        f"data.cache_dir={tmp_path}/cache",
-    ]
-    fixed = [
-        "data=order_probe",
-        "logger=csv",
-        "trainer=cpu",
-        "trainer.enable_progress_bar=false",
-        "pictures=false",
-    ]
-    learning = [
-        "optim.lr=0.003",
-        "patience=null",
-        "data.probe.validation=200",
-        "data.probe.test=400",
-        "threads=1",
-    ]
+    own = [word for word in small if not word.startswith(("data.path", "data.batch_tokens"))]
+    own += ["data=order_probe", f"data.glove.path={tmp_path}/glove.txt", "data.glove.dim=20"]
+    own += ["data.probe.validation=200", "data.probe.test=400", "optim.lr=0.003", "patience=null"]
 
     def train(rung: str, *overrides: str) -> dict:
-        return fit(
-            settings(*fixed, *where, *learning, f"model={rung}", *overrides), tmp_path / rung
-        )
+        return fit(settings(*own, f"model={rung}", *overrides), tmp_path / rung)
 
     return train
 

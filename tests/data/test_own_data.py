@@ -1,7 +1,6 @@
 """A user's own table is read as a stream, labeled, scored by class, and limited."""
 
 import os
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -50,13 +49,8 @@ def test_a_table_is_labeled_into_a_table(trained, settings, shell, tmp_path):
     assert "1 of 5 reviews have no words; they are labeled anyway" in done.stderr.splitlines()
     assert os.listdir(out.parent) == [out.name]
     expected, _ = label_texts(settings(f"run={folder}", config="predict"), TEXTS)
-    columns = [
-        "row",
-        "text",
-        "label",
-        "probability",
-        *(f"probability_{name}" for name in metrics["labels"]),
-    ]
+    columns = ["row", "text", "label", "probability"]
+    columns += [f"probability_{name}" for name in metrics["labels"]]
     rows = pd.read_csv(out, keep_default_na=False).to_dict("records")
     for number, (row, one) in enumerate(zip(rows, expected, strict=True)):
         shares = [one.probabilities[name] for name in metrics["labels"]]
@@ -137,26 +131,20 @@ def test_a_limit_keeps_proportions_and_a_smaller_limit_uses_a_part_of_the_same_r
     labels_N = np.array([0] * one + [1] * other)
     split = Split([f"{n}" for n in range(len(labels_N))], labels_N, np.arange(len(labels_N)))
     whole = cut_reviews(Texts({"": split}, ["a", "b"]), "s", SHARES)
-    sizes = sorted(
-        {
-            *data.draw(st.lists(st.integers(len(labels_N) // 2 + 6, len(labels_N)), min_size=1)),
-            len(labels_N),
-        }
-    )
-    found = [
-        texts_of(cut_reviews(Texts({"": split}, ["a", "b"]), "s", SHARES, limit=limit))
-        for limit in sizes
-    ]
-    assert found[-1] == texts_of(whole)
-    for limit, splits in zip(sizes, found, strict=True):
-        assert sum(map(len, splits.values())) == limit
-        for name, texts in splits.items():
-            assert texts == [text for text in whole.splits[name].texts if text in set(texts)], (
-                "the order is kept"
-            )
-            for label in (0, 1):
-                kept = sum(labels_N[int(text)] == label for text in texts)
-                share = (whole.splits[name].labels == label).sum() / len(labels_N)
-                assert abs(kept - limit * share) < 2
-    for smaller, larger in pairwise(found):
-        assert all(set(smaller[name]) <= set(larger[name]) for name in smaller)
+    limits = st.integers(len(labels_N) // 2 + 6, len(labels_N))
+    smaller, larger = sorted([data.draw(limits), data.draw(limits)])
+
+    def limited(limit: int) -> dict[str, list[str]]:
+        return texts_of(cut_reviews(Texts({"": split}, ["a", "b"]), "s", SHARES, limit=limit))
+
+    assert limited(len(labels_N)) == texts_of(whole)
+    splits = limited(smaller)
+    assert sum(map(len, splits.values())) == smaller
+    for name, texts in splits.items():
+        in_order = [text for text in whole.splits[name].texts if text in set(texts)]
+        assert texts == in_order
+        for label in (0, 1):
+            kept = sum(labels_N[int(text)] == label for text in texts)
+            share = (whole.splits[name].labels == label).sum() / len(labels_N)
+            assert abs(kept - smaller * share) < 2
+    assert all(set(texts) <= set(limited(larger)[name]) for name, texts in splits.items())

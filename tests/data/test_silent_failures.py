@@ -11,6 +11,7 @@ from imdbattn.data.corpus import prepare_reviews
 from imdbattn.errors import UserError
 from imdbattn.report.comparison_page import report_of
 from imdbattn.runs.fit import fit, summary
+from tests.world import TRANSLATION
 
 CHINESE = "这部电影很好看我喜欢不无聊失望情节演员糟糕精彩感动"
 
@@ -57,10 +58,7 @@ def test_pairs_whose_target_has_no_spaces_are_refused(settings, tmp_path):
     draw = random.Random(0)
     rows = [f"i see number {n} .\t{''.join(draw.choices(CHINESE, k=8))}" for n in range(80)]
     (tmp_path / "cmn.txt").write_text("\n".join(rows) + "\n", "utf-8")
-    cfg = settings(
-        *("task=seq2seq", "model=seq2seq", "data=translation", f"data.path={tmp_path}/cmn.txt"),
-        *("logger=csv", "trainer=cpu", "trainer.enable_progress_bar=false"),
-    )
+    cfg = settings(*TRANSLATION, f"data.path={tmp_path}/cmn.txt")
     with pytest.raises(UserError, match=r"of the target symbols.*data\.tokenizer=characters"):
         fit(cfg, tmp_path / "run")
 
@@ -77,16 +75,10 @@ def test_the_share_of_the_largest_class_and_macro_f1_stand_beside_the_accuracy(
     assert metrics["test_largest_class"] == 0.95
     lines = "\n".join(summary(metrics, tmp_path / "run"))
     assert f" largest class 95.00 %, macro F1 {100 * metrics['test_macro_f1']:.2f} %" in lines
-    even = metrics | {"test_largest_class": 0.5, "val_largest_class": 0.5}
-    assert "macro F1" not in "\n".join(summary(even, tmp_path / "run"))
-
     (comparison,) = imdbattn.compare(tmp_path / "run").contents
-    report = report_of(comparison)
-    assert "The largest class, 1, has 95.0 %." in report.about
-    macro_f1 = f"{100 * metrics['test_macro_f1']:.1f}"
-    columns = dict(zip(*report.sections[0].table, strict=True))
+    columns = dict(zip(*report_of(comparison).sections[0].table, strict=True))
     assert columns["largest class of test %"] == "95.0"
-    assert columns["test macro F1 %"] == macro_f1
+    assert columns["test macro F1 %"] == f"{100 * metrics['test_macro_f1']:.1f}"
 
 
 def test_weights_of_classes_change_the_training_loss_alone(settings, small, world, tmp_path):

@@ -22,10 +22,8 @@ from ..commands import label_texts
 @pytest.fixture(scope="module")
 def half(small, settings, tmp_path_factory) -> tuple[DictConfig, Path]:
     """Settings and folder of a run that was stopped in its second epoch."""
-    cfg, folder = (
-        settings(*small, "model=residual", "trainer.max_epochs=3"),
-        tmp_path_factory.mktemp("half"),
-    )
+    cfg = settings(*small, "model=residual", "trainer.max_epochs=3")
+    folder = tmp_path_factory.mktemp("half")
     with pytest.MonkeyPatch.context() as patch:
         stops(patch, ReviewClassifier)(20, signal.SIGTERM)
         with pytest.raises(SystemExit):
@@ -62,8 +60,6 @@ DAMAGE = {
 def test_an_invalid_state_is_refused_and_nothing_is_deleted(half, tmp_path, case):
     cfg, folder = half
     run = shutil.copytree(folder, tmp_path / "run")
-    (run / "notes.txt").write_text("mine")
-    (tmp_path / "canary").write_text("mine")
     last = run / "checkpoints" / "last.ckpt"
     DAMAGE[case](last)
     before = contents(tmp_path)
@@ -94,15 +90,12 @@ def test_no_file_that_a_state_names_is_deleted(half, tmp_path):
 
 def test_weights_that_are_not_finite_are_never_scored(trained, settings, tmp_path):
     run = shutil.copytree(trained("residual")[0], tmp_path / "run")
-    repacked(
-        run / "checkpoints" / "best.ckpt", lambda content: content["state_dict"][WEIGHT].fill_(NAN)
-    )
-    for command in (
-        lambda: label_texts(settings(f"run={run}", config="predict"), ["good"]),
-        lambda: score_run(settings(f"run={run}", config="evaluate")),
-    ):
-        with pytest.raises(UserError, match="are not finite"):
-            command()
+    best = run / "checkpoints" / "best.ckpt"
+    repacked(best, lambda content: content["state_dict"][WEIGHT].fill_(NAN))
+    with pytest.raises(UserError, match="are not finite"):
+        label_texts(settings(f"run={run}", config="predict"), ["good"])
+    with pytest.raises(UserError, match="are not finite"):
+        score_run(settings(f"run={run}", config="evaluate"))
 
 
 @pytest.mark.parametrize(

@@ -167,9 +167,8 @@ def test_a_file_is_the_lock_where_the_file_system_has_none(failing, tmp_path, ca
 
 def test_a_sweep_that_cannot_be_locked_ends_with_one_line(failing, tmp_path, capfd):
     failing(errno.EIO)
-    config = OmegaConf.create(
-        {"hydra": {"sweep": {"dir": str(tmp_path)}, "job": {"chdir": None}}, "resume": None}
-    )
+    hydra = {"sweep": {"dir": str(tmp_path)}, "job": {"chdir": None}}
+    config = OmegaConf.create({"hydra": hydra, "resume": None})
     with pytest.raises(SystemExit) as end:
         SweepFolder().begin(config)
     assert end.value.code == 2
@@ -181,28 +180,11 @@ def test_a_sweep_on_such_a_disk_with_the_id_of_one_wandb_run_makes_a_run_for_eac
     small, shell, tmp_path
 ):
     (tmp_path / "sitecustomize.py").write_text(WITHOUT_LOCKS)
-    env = {
-        "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}",
-        "WANDB_RUN_ID": "shared",
-        "WANDB_RESUME": "allow",
-    }
-    words = [
-        "model=mean",
-        "trainer.max_epochs=1",
-        "logger=wandb",
-        f"data.cache_dir={tmp_path / 'cache'}",
-    ]
-    done = shell(
-        "train",
-        "-m",
-        *small,
-        *words,
-        "seed=1,2",
-        "hydra.sweep.dir=sweep",
-        cwd=tmp_path,
-        env=env,
-        real=True,
-    )
+    env = {"WANDB_RUN_ID": "shared", "WANDB_RESUME": "allow"}
+    env |= {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    words = ["-m", *small, *TINY, "logger=wandb", f"data.cache_dir={tmp_path / 'cache'}"]
+    words += ["seed=1,2", "hydra.sweep.dir=sweep"]
+    done = shell("train", *words, cwd=tmp_path, env=env, real=True)
     assert done.returncode == 0, done.stderr
     assert "file locks do not work here" in done.stdout
     sweep = tmp_path / "sweep"

@@ -22,17 +22,9 @@ from imdbattn.runs.score import score_run
 from ..commands import label_texts
 from ..marks import KINDS, slow_except
 
-FILES = {
-    "config.yaml",
-    "environment.json",
-    "metrics.json",
-    "metrics.csv",
-    "pictures",
-    "checkpoints",
-}
-FILES |= {
-    f"{split}{name}.parquet" for split in ("", "validation_") for name in ("predictions", "reviews")
-}
+FILES = {"config.yaml", "environment.json", "metrics.json", "metrics.csv", "pictures"}
+FILES |= {"checkpoints", "predictions.parquet", "reviews.parquet"}
+FILES |= {"validation_predictions.parquet", "validation_reviews.parquet"}
 
 
 @pytest.fixture(scope="module")
