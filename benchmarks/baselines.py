@@ -33,7 +33,7 @@ from imdbattn.data.splits import cut_reviews
 from imdbattn.data.tokens import AnyTokenizer
 from imdbattn.errors import UserError
 from imdbattn.folders.run_folder import SPLIT_FILES, write_json
-from imdbattn.io.files import link_or_copy, make_folder, write_atomically
+from imdbattn.io.files import link_or_copy, write_atomically
 from imdbattn.runs.environment import environment, version
 from imdbattn.runs.fit import run_facts, score_facts, write_predictions
 from imdbattn.settings.schema import ReviewDataSettings, with_places
@@ -322,7 +322,7 @@ def write(
 
     scored: of each split. packages: further packages whose versions are recorded.
     """
-    make_folder(folder, "choose another --folder")
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "metrics.json").unlink(missing_ok=True)  # of an earlier run into the same folder
     write_atomically(folder / "config.yaml", OmegaConf.to_yaml(cfg))
     facts = environment()

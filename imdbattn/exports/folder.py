@@ -164,7 +164,7 @@ def replacing(out: Path) -> Iterator[Path]:
     """Yields a temporary folder that replaces `out` at the end, unless an exception is raised."""
     new = out.with_name(f".{out.name}.{uuid.uuid4().hex[:8]}.tmp")
     old = out.with_name(f".{out.name}.{uuid.uuid4().hex[:8]}.old")
-    with writing_into(out.parent, OTHER_FOLDER):
+    with writing_into(out.parent):
         try:
             new.mkdir(parents=True)
             yield new

@@ -44,12 +44,6 @@ def expanded(path: str | os.PathLike[str]) -> Path:
     return Path(os.path.expanduser(path))
 
 
-def make_folder(path: Path, remedy: str) -> None:
-    """Creates a folder and its parents. Raises UserError on a full disk."""
-    with writing_into(path, remedy):
-        path.mkdir(parents=True, exist_ok=True)
-
-
 def acquired(file: Path, busy: str | None = None, seconds: float = 0) -> "AcquireReturnProxy":
     """Acquires a file lock, which the end of a `with` block or `.lock.release()` releases.
 
@@ -93,10 +87,8 @@ def atomically(path: Path) -> Iterator[Path]:
 
     Raises UserError if the folder cannot be written.
     """
-    remedy = "choose another folder"
     temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.tmp")
-    make_folder(path.parent, remedy)
-    with writing_into(path.parent, remedy):
+    with writing_into(path.parent):
         try:
             yield temporary
             os.replace(temporary, path)
@@ -113,16 +105,19 @@ def write_atomically(path: Path, data: bytes | str) -> None:
 
 
 @contextmanager
-def writing_into(folder: Path, remedy: str) -> Iterator[None]:
-    """Raises UserError that names the folder instead of an OSError such as "no space left"."""
+def writing_into(folder: Path) -> Iterator[None]:
+    """Creates a folder with its parents. Raises UserError that names it instead of an OSError such
+    as "no space left".
+    """
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         yield
     except OSError as error:
         if error.errno not in FULL:
             raise
         reason = os.strerror(error.errno)
         raise UserError(
-            f"{folder} cannot be written ({reason}): free some space, or {remedy}"
+            f"{folder} cannot be written ({reason}): free some space, or choose another folder"
         ) from error
 
 
@@ -143,21 +138,19 @@ def build_once(folder: Path, build: Callable[[Path], None]) -> Path:
     or is damaged, and any exception of `build`.
     """
     temporary = folder.with_name(f"{folder.name}.tmp")
-    with writing_into(folder.parent, remedy := "set data.cache_dir to another folder"):
-        # checked without the lock: a finished cache may be on a read-only disk
-        if not folder.is_dir():
-            make_folder(folder.parent, remedy)
-            with acquired(folder.with_name(f"{folder.name}.lock")):
-                if not folder.is_dir():
+    if not folder.is_dir():  # without the lock: a finished cache may be on a read-only disk
+        lock = folder.with_name(f"{folder.name}.lock")
+        with writing_into(folder.parent), acquired(lock):
+            if not folder.is_dir():
+                shutil.rmtree(temporary, ignore_errors=True)
+                try:
+                    temporary.mkdir()
+                    build(temporary)
+                    sums = {file.name: sha256_of(file) for file in sorted(temporary.iterdir())}
+                    (temporary / CHECKSUMS).write_text(json.dumps(sums))
+                    temporary.rename(folder)
+                finally:
                     shutil.rmtree(temporary, ignore_errors=True)
-                    try:
-                        temporary.mkdir()
-                        build(temporary)
-                        sums = {file.name: sha256_of(file) for file in sorted(temporary.iterdir())}
-                        (temporary / CHECKSUMS).write_text(json.dumps(sums))
-                        temporary.rename(folder)
-                    finally:
-                        shutil.rmtree(temporary, ignore_errors=True)
     check_checksums(folder)
     return folder
 
@@ -238,10 +231,7 @@ class Trained(NamedTuple):
     def of(cls, content: Checkpoint) -> Self:
         """Takes them from the content of a checkpoint."""
         state, facts = content["state_dict"], content["hyper_parameters"]
-        return cls(
-            {name.removeprefix("net."): weight for name, weight in state.items()},
-            {name: value for name, value in facts.items() if name != "config"},
-        )
+        return cls({name.removeprefix("net."): state[name] for name in state}, facts)
 
 
 def read_checkpoint(path: Path) -> Checkpoint:

@@ -15,7 +15,7 @@ from filelock import BaseFileLock
 from omegaconf import DictConfig, OmegaConf
 
 from imdbattn.errors import UserError, in_shell
-from imdbattn.io.files import acquired, expanded, make_folder
+from imdbattn.io.files import acquired, expanded
 from imdbattn.launch.errors import fail, print_error, remove_empty
 from imdbattn.launch.hydra_config import plain_dict, quote
 from imdbattn.launch.job import LOG, forget_wandb_run, group_of, jobs_of
@@ -71,7 +71,7 @@ class SweepFolder:
                 f"{sweep} is not a sweep folder: it does not contain {LOG} and multirun.yaml:"
                 f" {OTHER_SWEEP_DIR}"
             )
-        make_folder(sweep, OTHER_SWEEP_DIR)
+        sweep.mkdir(parents=True, exist_ok=True)
         busy = (
             f"{sweep} belongs to a sweep that is still running: wait for it, or {OTHER_SWEEP_DIR}"
         )

@@ -144,7 +144,7 @@ def write_report(report: Report, out: Path) -> Path:
     files[f"{report.name}.md"] = markdown(report)
     files[f"{report.name}.html"] = page(report, drawn)
     old = out / f"{report.name}.md"
-    with writing_into(out, "choose another folder"):
+    with writing_into(out):
         text = old.read_text() if old.exists() else ""
         figures = re.findall(r"\]\((figures/\w+)\.png\)", text)
         written = [f"{figure}.{kind}" for figure in figures for kind in ("png", "pdf")]

@@ -18,7 +18,6 @@ from imdbattn.settings.keys import Plain, overlay
 from imdbattn.settings.schema import Training, validate_as
 from imdbattn.tasks.outputs import Prediction
 from imdbattn.tasks.predictor import Predictor
-from imdbattn.tasks.reviews.predictor import MeanPredictor
 from imdbattn.tasks.task import settings_of, task_of
 from imdbattn.tasks.weights import predictor_of
 
@@ -87,29 +86,17 @@ def load_predictor(cfg: OfRun) -> tuple[Any, Path]:
     return predictor_of(settings, checkpoint), checkpoint.parents[1]
 
 
-def mean_predictor(cfg: OfRun) -> MeanPredictor:
+def mean_predictor(cfg: OfRun) -> Predictor:
     """Returns the mean of the classifiers in `cfg.run`, and of the finished runs in those that are
     folders of runs.
-
-    Raises UserError unless they have the same classes.
     """
-    members: Plain = {}
+    members: dict[str, Predictor] = {}
     for path in cfg.run:
-        inner = [
-            str(run)
-            for run in sorted(expanded(path).glob("*"))
-            if finished(run) and not run.is_symlink()
-        ]
-        for run in inner or [path]:
+        folders = [run for run in sorted(expanded(path).glob("*")) if not run.is_symlink()]
+        for run in [str(run) for run in folders if finished(run)] or [path]:
             members[run], _ = load_predictor(cfg.model_copy(update={"run": run}))
-            own, first = (members[name].facts["labels"] for name in (run, next(iter(members))))
-            if own != first:
-                raise UserError(
-                    f"run={run} has the classes {', '.join(own)}, not {', '.join(first)}: give"
-                    " other runs"
-                )
     log.info("mean of %d runs: %s", len(members), ", ".join(members))
-    return MeanPredictor([*members.values()])
+    return next(iter(members.values())).mean_of(members)
 
 
 def predictions_of(

@@ -126,13 +126,14 @@ class Throughput(L.Callback):
         self.__dict__ |= state
 
 
-class StopOnNaN(L.Callback):
-    """Raises UserError for the first batch whose loss is NaN or infinite, naming step, learning
-    rate and reviews.
+class Losses(L.Callback):
+    """Logs every `log_every_n_steps` the mean loss of the steps since, over all processes, and the
+    learning rate of the last one; losses are read together, because reading one synchronizes with
+    the device.
 
-    Losses are checked every `log_every_n_steps`, because reading one synchronizes with the device.
-    They and the weights are checked before each checkpoint. rows_N: row numbers of the training
-    reviews in their source.
+    Raises UserError for the first batch whose loss is NaN or infinite, naming step, learning rate
+    and reviews. Losses and weights are also checked before each checkpoint. rows_N: row numbers of
+    the training reviews in their source.
     """
 
     def __init__(self, rows_N: np.ndarray):
@@ -150,8 +151,15 @@ class StopOnNaN(L.Callback):
             only = Step(batch, loss, trainer.global_step, trainer.current_epoch, self.lr)
             self.unchecked += outputs.get("recorded_steps", [only])
             self.last = self.unchecked[-1]
-        if (trainer.fit_loop.epoch_loop.batch_idx + 1) % trainer.log_every_n_steps == 0:
+        every = trainer.log_every_n_steps
+        if (trainer.fit_loop.epoch_loop.batch_idx + 1) % every == 0:
             self.check(trainer)
+            if self.last and module.epoch_sums:
+                sums_3 = torch.stack(module.epoch_sums[-every:]).sum(0)
+                loss, _, answers = trainer.strategy.reduce(sums_3, reduce_op="sum").tolist()
+                values = {"train/loss_step": loss / answers, "train/lr_step": float(self.last.lr)}
+                for logger in trainer.loggers:
+                    logger.log_metrics(values, step=self.last.number)
 
     def on_validation_start(self, trainer, module) -> None:
         if trainer.state.fn == "fit":  # the best weights are saved after it
@@ -178,31 +186,6 @@ class StopOnNaN(L.Callback):
         if first := next(filter(None, from_all(trainer, message)), None):
             raise UserError(first)
         self.unchecked.clear()
-
-
-class StepCurves(L.Callback):
-    """Logs every `log_every_n_steps` the mean loss of the steps since, over all processes, and the
-    learning rate of the last one.
-
-    It reads what `Learner.add_to_epoch` and StopOnNaN keep, when StopOnNaN waits for the device.
-    """
-
-    def __init__(self, stop_on_nan: StopOnNaN):
-        self.stop_on_nan = stop_on_nan
-
-    def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx) -> None:
-        every, last = trainer.log_every_n_steps, self.stop_on_nan.last
-        if (
-            (trainer.fit_loop.epoch_loop.batch_idx + 1) % every
-            or last is None
-            or not module.epoch_sums
-        ):
-            return
-        sums_3 = torch.stack(module.epoch_sums[-every:]).sum(0)
-        loss, _, answers = trainer.strategy.reduce(sums_3, reduce_op="sum").tolist()
-        values = {"train/loss_step": loss / answers, "train/lr_step": float(last.lr)}
-        for logger in trainer.loggers:
-            logger.log_metrics(values, step=last.number)
 
 
 # --- the attention of the validation reviews ------------------------------------------------------

@@ -14,7 +14,6 @@ from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, Mode
 from imdbattn.data.corpus import Corpus
 from imdbattn.errors import only_warning
 from imdbattn.folders.run_folder import (
-    OTHER_RUN_DIR,
     SPLIT_FILES,
     begin_folder,
     check_folder,
@@ -24,8 +23,8 @@ from imdbattn.folders.run_folder import (
     results_file,
     write_json,
 )
-from imdbattn.io.files import make_folder, read_checkpoint, read_json, write_table, writing_into
-from imdbattn.runs.callbacks import AttentionEntropy, StepCurves, StopOnNaN, Throughput
+from imdbattn.io.files import read_checkpoint, read_json, write_table, writing_into
+from imdbattn.runs.callbacks import AttentionEntropy, Losses, Throughput
 from imdbattn.runs.environment import environment
 from imdbattn.runs.resume import ResumeCheckpoint, RunSignals
 from imdbattn.runs.trainer import (
@@ -57,9 +56,8 @@ def fit(cfg: Training, folder: Path, resume: bool = False) -> Plain:
     folder is changed, and SystemExit after a signal.
     """
     check_folder(folder)
-    make_folder(folder, OTHER_RUN_DIR)
     signals = RunSignals(cfg, folder, has_state=resume)
-    with writing_into(folder, OTHER_RUN_DIR), locked(folder), signals:
+    with writing_into(folder), locked(folder), signals:
         if not resume:
             refuse_finished(folder)
             if (folder / "checkpoints" / "last.ckpt").exists():
@@ -114,18 +112,16 @@ def fit_locked(cfg: Training, folder: Path, resume: bool, signals: RunSignals) -
             begin_folder(folder, cfg, facts, keep_training=state is not None)
         trainer.loggers = tracker.start(folder, cfg.dump(), resume)
 
-    throughput, stop_on_nan = Throughput(), StopOnNaN(corpus.splits["train"].rows)
+    throughput, losses = Throughput(), Losses(corpus.splits["train"].rows)
     fingerprints = {**corpus.fingerprints, "vectors": module.hparams.get("vectors")}
     resume_checkpoint = ResumeCheckpoint(
-        folder, fingerprints, stop_on_nan, cfg.save_minutes, begin, signals
+        folder, fingerprints, losses, cfg.save_minutes, begin, signals
     )
     best = best_checkpoint(cfg, checkpoints)
-    # Lightning calls them in this order: a state is saved before anything else happens in a step,
-    # and StepCurves reads what StopOnNaN has noted.
+    # Lightning calls them in this order: a state is saved before anything else happens in a step.
     callbacks = [
         resume_checkpoint,
-        stop_on_nan,
-        StepCurves(stop_on_nan),
+        losses,
         throughput,
         best,
         LearningRateMonitor("epoch"),

@@ -25,7 +25,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from imdbattn.errors import UserError, naming
 from imdbattn.folders.run_folder import finished, results_file
 from imdbattn.io.files import Checkpoint, read_checkpoint, write_atomically
-from imdbattn.runs.callbacks import StopOnNaN
+from imdbattn.runs.callbacks import Losses
 from imdbattn.runs.signals import Signals
 from imdbattn.settings.schema import Training
 from imdbattn.settings.trust import trust_option
@@ -102,12 +102,12 @@ class ResumeCheckpoint(L.Callback):
         self,
         folder: Path,
         fingerprints: Mapping[str, str | None],
-        stop_on_nan: StopOnNaN,
+        losses: Losses,
         minutes: float | None,
         begin: Callable[[L.Trainer], None],
         signals: RunSignals,
     ):
-        self.folder, self.stop_on_nan, self.minutes = folder, stop_on_nan, minutes
+        self.folder, self.losses, self.minutes = folder, losses, minutes
         self.fingerprints, self.begin, self.begun = fingerprints, begin, False
         self.file, self.curve = folder / "checkpoints" / "last.ckpt", folder / "metrics.csv"
         self.signals = signals
@@ -212,7 +212,7 @@ class ResumeCheckpoint(L.Callback):
         """
         if trainer.fast_dev_run:  # type: ignore[attr-defined]
             return
-        self.stop_on_nan.check(trainer, module)
+        self.losses.check(trainer, module)
         state = {
             "random": torch.get_rng_state(),
             "sums": [sums_3.cpu() for sums_3 in module.epoch_sums],

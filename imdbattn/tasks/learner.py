@@ -126,8 +126,7 @@ class Learner(L.LightningModule):
     Evaluation keeps the outputs of every item and sorts them in the order of the split: the scores
     are exact for any number of processes, and are the predictions that a run folder stores.
 
-    cfg: the settings (settings.schema.Training). facts: plain values that go into checkpoints, in
-    addition to them.
+    cfg: the settings (settings.schema.Training). facts: plain values that go into checkpoints.
     """
 
     curves = ("training", "validation")  # labels of the accuracies in learning_curves.png
@@ -137,7 +136,7 @@ class Learner(L.LightningModule):
         super().__init__()
         self.net, self.cfg = net, cfg
         self.make_optimizer = make(cfg.optim, "optim", torch.optim.Optimizer)
-        self.save_hyperparameters({"config": cfg.dump(), **facts}, logger=False)
+        self.save_hyperparameters(facts, logger=False)
         # Buffers are constants; DDP must not broadcast into memory-mapped vectors.
         self._ddp_params_and_buffers_to_ignore = [name for name, _ in self.named_buffers()]
         # of each step of this epoch: sum of losses, correct answers, answers

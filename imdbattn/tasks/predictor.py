@@ -3,13 +3,14 @@ Lightning.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import torch
 from torch import nn
 
 from imdbattn.data.corpus import Corpus
+from imdbattn.errors import UserError
 from imdbattn.io.files import Facts, Trained
 from imdbattn.settings.command_settings import Predict
 from imdbattn.settings.schema import Training
@@ -35,6 +36,11 @@ class Predictor(ABC):
     @abstractmethod
     def load(cls, cfg: Any, trained: Trained) -> Self:
         """Returns the model of a checkpoint."""
+
+    @classmethod
+    def mean_of(cls, members: Mapping[str, Any]) -> "Predictor":
+        """Returns a model with the mean probabilities of several, which `run` names."""
+        raise UserError("run= names several runs: only classifiers have mean probabilities")
 
     @abstractmethod
     def corpus(self, data: Any, keep_splits: bool = False) -> Corpus:

@@ -3,7 +3,7 @@
 Shape suffixes: N texts, B texts of a batch, T words, H heads, Q queries, K keys, C classes.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import cached_property
@@ -67,6 +67,16 @@ class ReviewPredictor(Predictor):
         net = build_classifier(cfg.model, glove, len(facts["labels"]), tuned_R, phrases)
         load_weights(net, weights)
         return cls(cfg, net, facts, glove)
+
+    @classmethod
+    def mean_of(cls, members: "Mapping[str, ReviewPredictor]") -> "MeanPredictor":
+        """Raises UserError unless they have the same classes."""
+        labels = {run: ", ".join(member.facts["labels"]) for run, member in members.items()}
+        first = next(iter(labels.values()))
+        for run, own in labels.items():
+            if own != first:
+                raise UserError(f"run={run} has the classes {own}, not {first}: give other runs")
+        return MeanPredictor([*members.values()])
 
     def corpus(self, data: ReviewDataSettings, keep_splits: bool = False) -> ReviewCorpus:
         """Raises UserError unless the data have this model's labels, or data.label_names names them

@@ -319,7 +319,7 @@ def write_explorer(
     for entry in entries:
         entry.refuse()
     page, models = page_of(entries, words, precision, reviews)
-    with writing_into(out.parent, "choose another folder"):
+    with writing_into(out.parent):
         write_atomically(out, page)
     return {"size": len(page), "models": models}
 

@@ -26,7 +26,7 @@ from imdbattn.data.ragged import Batch, BatchMaker, read_places
 from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.errors import UserError
 from imdbattn.folders.run import Run
-from imdbattn.io.files import expanded, make_folder, sha256_of, write_table
+from imdbattn.io.files import expanded, sha256_of, write_table
 from imdbattn.nn.ladder import Classifier
 from imdbattn.report.finished_runs import FinishedRun, find_runs, grouped, skip
 from imdbattn.runs.apply import with_changes
@@ -68,7 +68,7 @@ def run_experiment(folders: Sequence[str], out: Path, cfg: Faithfulness) -> list
         raise UserError(
             f"no run can be measured: {skipped[-1]['folder']} ({skipped[-1]['reason']})"
         )
-    make_folder(out, "choose another folder")
+    out.mkdir(parents=True, exist_ok=True)
     total = sum(subject.reviews for subject in subjects)
     bar = tqdm(total=total, unit=" reviews", dynamic_ncols=True, smoothing=0)
     with bar, torch.no_grad():

@@ -83,7 +83,7 @@ def run_search(cfg: Search, folder: Path, file: str) -> None:
     )
     # runs the finally clauses
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    with lock, writing_into(folder, "choose another hydra.run.dir"):
+    with lock, writing_into(folder):
         write_atomically(folder / file, OmegaConf.to_yaml(OmegaConf.create(cfg.model_dump())))
         study = open_study(folder / "journal.log", cfg, settings.trainer.max_epochs)
         try:
