@@ -221,13 +221,10 @@ def test_a_flipped_bit_in_the_cache_is_named_with_the_folder_to_delete(name, tmp
 GOOD = b"".join(b"word%d 1 2 3 4\n" % i for i in range(6))
 MISTAKES = {  # bytes, and what the message says
     "too few numbers": (GOOD + b"x 1 2 3\n", "line 7 is not"),
-    "nan": (GOOD + b"x 1 2 nan 4\n", "line 7 is not"),
-    "beyond float32": (GOOD + b"x 1 2 1e39 4\n", "line 7 is not"),
+    "nan": (GOOD + b"x 1 2 nan 4\n", "word 7, 'x', has a number that is not finite"),
+    "beyond float32": (GOOD + b"x 1 2 1e39 4\n", "word 7, 'x', has a number that is not finite"),
     "broken UTF-8": (GOOD + b"caf\xe9 1 2 3 4\n", "line 7 is not"),
-    "a word twice": (
-        GOOD + b"word2 4 3 2 1\n",
-        "line 7 is not a new word: line 3 has 'word2', too",
-    ),
+    "a word twice": (GOOD + b"word2 4 3 2 1\n", "word 7, 'word2', is word 3, too"),
     "a zip of other widths": (
         as_zip(**{"a.2d.txt": b"", "a.3d.txt": b""}),
         r"several files of vectors \(a.2d.txt, a.3d.txt\)",
@@ -255,7 +252,7 @@ BAD_BINARIES = {  # name, bytes, and what the message says
         lambda data: data[:-5] + b"\xff" * 4 + b"\n",
         "word 3, 'c', has a number that",
     ),
-    "a word twice": ("v.bin", lambda data: data.replace(b"c ", b"a "), "'a' is word 1, too"),
+    "a word twice": ("v.bin", lambda data: data.replace(b"c ", b"a "), "word 3, 'a', is word 1, too"),
     "cut off gzip": ("v.bin.gz", lambda data: gzip.compress(data)[:-9], "ended before"),
 }
 

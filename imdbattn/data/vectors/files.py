@@ -39,14 +39,27 @@ def read_vectors(path: Path, dim: int | None) -> Table:
     with naming(path), opened(path, dim) as (name, stream):
         read = read_binary if PurePath(name).suffix.lower() == ".bin" else read_text_vectors
         words, vectors_VD = read(stream)
-        if not words:
-            raise ValueError("it has no vectors")
+        check_table(words, vectors_VD)
         if dim not in (None, vectors_VD.shape[1]):
             raise ValueError(
                 f"it has {vectors_VD.shape[1]} dimensions: omit data.glove.dim={dim}, they follow"
                 " from the file"
             )
         return words, vectors_VD
+
+
+def check_table(words: list[str], vectors_VD: np.ndarray) -> None:
+    """Raises ValueError unless there are words, all different, and all numbers are finite."""
+    if not words:
+        raise ValueError("it has no vectors")
+    first: dict[str, int] = {}
+    for number, word in enumerate(words, 1):
+        if (other := first.setdefault(word, number)) != number:
+            raise ValueError(f"word {number}, {word!r}, is word {other}, too: remove one of them")
+    finite_V = np.isfinite(vectors_VD).all(1)
+    if not finite_V.all():
+        place = int(finite_V.argmin())
+        raise ValueError(f"word {place + 1}, {words[place]!r}, has a number that is not finite")
 
 
 @contextmanager

@@ -22,8 +22,8 @@ LOOKED_AT = 100  # lines from which D is inferred
 def read_text_vectors(stream: BinaryIO) -> tuple[list[str], np.ndarray]:
     """Reads all words and their vectors (V, D).
 
-    Raises ValueError that names the line unless all are different words with D finite numbers each,
-    as many as the first line announces.
+    Raises ValueError that names the line unless all are words with D numbers each, as many as the
+    first line announces.
     """
     lines = iter(stream)
     first_lines = list(islice(lines, 1 + LOOKED_AT))
@@ -31,36 +31,30 @@ def read_text_vectors(stream: BinaryIO) -> tuple[list[str], np.ndarray]:
     announced = counts_of(first_lines)
     width = announced[1] if announced else width_of(first_lines)
     header = 0 if announced is None else 1
-    words: dict[str, int] = {}
+    words = []
     numbers = array("f")
     rest = chain(first_lines[header:], lines)
     for line, text in enumerate(rest, 1 + header):
         word, *row = text.rstrip(b" \r\n").rsplit(b" ", width)  # fastText writes a blank at the end
         try:
             numbers.extend(map(float, row))
-            added = word.decode()
-            if len(row) < width or not math.isfinite(sum(numbers[-width:])):
+            has_more = b" " in word and is_number(word.rpartition(b" ")[2])
+            if len(row) < width or has_more:
                 raise ValueError
-            if b" " in word and is_number(word.rpartition(b" ")[2]):  # more than D numbers
-                raise ValueError
+            words.append(word.decode())
         except ValueError as error:
             if not text.strip() and not any(map(bytes.strip, rest)):
                 break  # blank lines at the end
             raise ValueError(
-                f"line {line} is not a new word and {width} finite numbers, separated by single"
-                f" spaces; it starts with {ascii(text[:60])[1:]}"
+                f"line {line} is not a word and {width} numbers, separated by single spaces; it"
+                f" starts with {ascii(text[:60])[1:]}"
             ) from error
-        if added in words:
-            raise ValueError(
-                f"line {line} is not a new word: line {words[added]} has {added!r}, too; remove one"
-            )
-        words[added] = line
     if announced and len(words) != announced[0]:
         cut_off = ": it may have been cut off, download it again" * (len(words) < announced[0])
         raise ValueError(
             f"its first line announces {announced[0]:,} words, but it has {len(words):,}{cut_off}"
         )
-    return list(words), np.frombuffer(numbers, np.float32).reshape(-1, width)
+    return words, np.frombuffer(numbers, np.float32).reshape(-1, width)
 
 
 def counts_of(first_lines: list[bytes]) -> tuple[int, int] | None:
