@@ -5,7 +5,7 @@ data.source names it with `_target_`. It returns a mapping from the names of spl
 cut. It is called for every run, because only its texts tell whether they have changed.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -17,11 +17,12 @@ from imdbattn.settings.objects import TARGET, as_mapping, load_callable
 
 Item = tuple[str, str]  # a text and its label, or a source and its target
 Items = dict[str, list[Item]]  # by the names in SPLITS; train alone is the split ""
+LABELS = (str, bool, int, float)  # types of labels
 
 
 def own_reviews(settings: object, label_names: Sequence[str] | None) -> Source:
     """Returns the reviews that a callable returns. Raises UserError of one line that names it."""
-    key, items = own_items(settings, labelled)
+    key, items = own_items(settings, LABELS)
     name = name_of(settings)
 
     def load() -> Texts:
@@ -33,11 +34,6 @@ def own_reviews(settings: object, label_names: Sequence[str] | None) -> Source:
 
     key_of_labels = label_names and [*label_names]
     return Source("own", name, repr((name, content_of(items), key_of_labels)), load)
-
-
-def own_pairs(settings: object) -> Items:
-    """Returns the pairs that a callable returns. Raises UserError of one line that names it."""
-    return own_items(settings, translated)[1]
 
 
 def content_of(items: Items) -> str:
@@ -55,10 +51,10 @@ def name_of(settings: object) -> str:
     return f"{target}({given})" if given else str(target)
 
 
-def own_items(settings: object, item_of: Callable[[object, str, int], Item]) -> tuple[str, Items]:
-    """Returns the name of a callable for messages, and its items.
+def own_items(settings: object, others: tuple[type, ...] = (str,)) -> tuple[str, Items]:
+    """Returns the name of a callable for messages, and its items, by default pairs of texts.
 
-    item_of: returns an item, given what the callable returned, its split and its row.
+    others: see `item_of`. Raises UserError of one line that names the callable.
     """
     key, read = load_callable(settings, "data.source")
     with naming(key):
@@ -76,33 +72,25 @@ def own_items(settings: object, item_of: Callable[[object, str, int], Item]) -> 
                 raise UserError(
                     f"{key} returns the split {given!r}: each of {known} may be there once"
                 )
-            items[split] = [item_of(pair, f"{key}, {split}", n) for n, pair in enumerate(pairs)]
+            items[split] = [
+                item_of(pair, others, f"{key}, {split}", n) for n, pair in enumerate(pairs)
+            ]
     if not items:
         raise UserError(f"{key} returns no split: return at least train")
     return key, {"": items["train"]} if list(items) == ["train"] else items
 
 
-def labelled(pair: object, where: str, row: int) -> Item:
-    """Returns a text and its label. Raises UserError for anything else."""
+def item_of(pair: object, others: tuple[type, ...], where: str, row: int) -> Item:
+    """Returns a text, and the label or target that belongs to it, as text.
+
+    others: The types that a label or target may have. Raises UserError for anything else.
+    """
     if isinstance(pair, (tuple, list)) and len(pair) == 2:
-        text, label = pair
-        if isinstance(label, np.generic):
-            label = label.item()
-        if isinstance(text, str) and isinstance(label, (str, bool, int, float)):
-            return text, as_label(label)
-    raise wrong_item(pair, where, row, "a text and its label")
-
-
-def translated(pair: object, where: str, row: int) -> Item:
-    """Returns a source and its target. Raises UserError for anything else."""
-    if isinstance(pair, (tuple, list)) and len(pair) == 2:
-        source, target = pair
-        if isinstance(source, str) and isinstance(target, str):
-            return source, target
-    raise wrong_item(pair, where, row, "a source and its target, two texts")
-
-
-def wrong_item(item: object, where: str, row: int, wanted: str) -> UserError:
-    """Returns the error for what a callable returned instead of an item."""
-    shown = in_line(repr(item), 80)
-    return UserError(f"{where}: row {row} (counted from 0) is {shown} instead of {wanted}")
+        text, other = pair
+        if isinstance(other, np.generic):
+            other = other.item()
+        if isinstance(text, str) and isinstance(other, others):
+            return text, as_label(other)
+    wanted = "a text and its label" if others == LABELS else "a source and its target, two texts"
+    shown = in_line(repr(pair), 80)
+    raise UserError(f"{where}: row {row} (counted from 0) is {shown} instead of {wanted}")

@@ -53,9 +53,10 @@ def find_pair_source(cfg: Any) -> Source:
 
 def own_source(cfg: "TranslationData") -> Source:
     """Returns the pairs of a custom callable."""
-    from imdbattn.data.sources.own import content_of, name_of, own_pairs
+    from imdbattn.data.sources.own import content_of, name_of, own_items
 
-    name, items = name_of(cfg.source), own_pairs(cfg.source)
+    name = name_of(cfg.source)
+    _, items = own_items(cfg.source)
 
     def load() -> Texts:
         tables = {}
