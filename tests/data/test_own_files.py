@@ -177,7 +177,7 @@ LAYOUT = {
             {"train.csv": TABLE + TABLE},
             "row 40 (counted from 0) repeats the header: two files in one",
         ),
-        ({"train.csv": TABLE.replace(",", ";")}, "separated by ';': as Excel writes it"),
+        ({"train.csv": TABLE.replace(",", ";")}, "it has 'text;label': as Excel writes it"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, dict) else "",
 )

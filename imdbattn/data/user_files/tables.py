@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
@@ -265,11 +266,7 @@ def open_table(
     """Returns the names of all columns (of JSON Lines, those of the first row), and the rows of
     some columns.
     """
-    split = re.compile("(?<=\r)(?!\n)").split  # lines also end with \r, the line break of old Macs
-
-    def lines() -> Iterator[str]:
-        return chain.from_iterable(map(split, read_lines(file, encoding_errors)))
-
+    lines = partial(read_lines, file, encoding_errors)
     if suffix_of(file) == ".parquet":
         return parquet_rows(file, columns)
     if suffix_of(file) == ".xlsx":
@@ -278,14 +275,7 @@ def open_table(
         return json_rows(json_objects(lines()), columns)
     if suffix_of(file) not in SUFFIXES:
         raise UserError(f"{file} is not one of {', '.join(SUFFIXES)}: convert it to one of them")
-    delimiter, header = "," if suffix_of(file) == ".csv" else "\t", next(lines(), "").strip()
-    others = [sign for sign in ",;|\t" if sign in header]
-    if others and delimiter not in others and header.strip('"') not in columns:
-        raise ValueError(
-            f"its columns are separated by {others[0]!r}: write it with commas as .csv, or with"
-            " tabs as .tsv"
-        )
-    rows = read_delimited(lines, delimiter)
+    rows = read_delimited(lines, "," if suffix_of(file) == ".csv" else "\t")
     names = next(rows, [])
     places = [names.index(name) for name in columns if name in names]
 
