@@ -252,7 +252,11 @@ BAD_BINARIES = {  # name, bytes, and what the message says
         lambda data: data[:-5] + b"\xff" * 4 + b"\n",
         "word 3, 'c', has a number that",
     ),
-    "a word twice": ("v.bin", lambda data: data.replace(b"c ", b"a "), "word 3, 'a', is word 1, too"),
+    "a word twice": (
+        "v.bin",
+        lambda data: data.replace(b"c ", b"a "),
+        "word 3, 'a', is word 1, too",
+    ),
     "cut off gzip": ("v.bin.gz", lambda data: gzip.compress(data)[:-9], "ended before"),
 }
 

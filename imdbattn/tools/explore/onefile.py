@@ -61,15 +61,16 @@ class PageModel:
         except UserError as error:
             raise UserError(f"{self.name}: {error}") from error
 
-    def test_reviews(self) -> list[dict[str, Any]]:
-        """Returns row (in the source), text and label of all test reviews; [] if there is none."""
-        if self.run is None or not self.run.has("test"):
-            return []
-        own = self.run.predictions("test")
-        texts = self.run.texts("test", own.rows_N)
-        labels = [self.run.labels[int(label)] for label in own.labels_N]
-        columns = zip(own.rows_N.tolist(), texts, labels, strict=True)
-        return [{"row": row, "text": text, "label": label} for row, text, label in columns]
+
+def test_reviews(run: FinishedRun | None) -> list[dict[str, Any]]:
+    """Returns row (in the source), text and label of all test reviews; [] if there is none."""
+    if run is None or not run.has("test"):
+        return []
+    own = run.predictions("test")
+    texts = run.texts("test", own.rows_N)
+    labels = [run.labels[label] for label in own.labels_N]
+    columns = zip(own.rows_N.tolist(), texts, labels, strict=True)
+    return [{"row": row, "text": text, "label": label} for row, text, label in columns]
 
 
 def chosen_words(entries: Sequence[PageModel], words: int | None) -> Tensor:
@@ -168,7 +169,7 @@ def packed(
             if number == 0:
                 table = pack.add(torch.tensor(small.glove.vectors), precision)
                 vectors.append({"words": "\n".join(small.glove.words), "table": table})
-            all_reviews = entry.test_reviews()
+            all_reviews = test_reviews(entry.run)
             key = str(entry.metrics.get("test_fingerprint")) if all_reviews else ""
             step = max(1, len(all_reviews) // reviews) if reviews else 1
             tests.setdefault(key, all_reviews[::step][:reviews])

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from pydantic import BaseModel, ConfigDict
 
+from imdbattn.data.sources.order_probe import SLOTS
 from imdbattn.errors import UserError, in_line
 from imdbattn.folders.run_folder import SPLIT_FILES
 from imdbattn.io.files import expanded
@@ -19,7 +20,13 @@ from imdbattn.runs.apply import load_predictor
 from imdbattn.settings.command_settings import OfRun
 from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
-from imdbattn.tools.explore.onefile import PageModel, refuse_other_file, summary, write_explorer
+from imdbattn.tools.explore.onefile import (
+    PageModel,
+    refuse_other_file,
+    summary,
+    test_reviews,
+    write_explorer,
+)
 from imdbattn.tools.explore.settings import Explore
 
 LOADED = 12  # models in memory
@@ -74,13 +81,16 @@ class Runs:
         return PageModel(self.labels[name], predictor, run.metrics, run)
 
     def listed(self) -> dict[str, Any]:
-        """Returns what the page shows before a run is chosen, and a source for a first output."""
+        """Returns what the page shows before a run is chosen, a source for a first output, and the
+        parts of sentences of the order probe.
+        """
         writers = [run for run in self.by_id.values() if not run.is_classifier and run.has("test")]
         source = writers[0].read(SPLIT_FILES["test"][1])["text"][0] if writers else ""
         return {
             "runs": [self.facts(name) for name in self.by_id],
             "skipped": self.skipped,
             "source": source,
+            "slots": SLOTS,
         }
 
     def facts(self, name: str) -> dict[str, Any]:
@@ -93,6 +103,23 @@ class Runs:
             "folder": run.path,
             "kind": "classifier" if run.is_classifier else "encoder-decoder",
             "browsable": run.is_classifier and run.has("test"),
+        }
+
+
+class Tests(Message):
+    """Asks for the test reviews of a classifier, and how it labels them."""
+
+    run: str
+
+    def answer(self, runs: Runs) -> dict[str, Any]:
+        run = runs.run(self.run)
+        own = run.predictions("test")
+        assert own.predicted_N is not None
+        return {
+            "fingerprint": run.fingerprint("test"),
+            "reviews": test_reviews(run),
+            "labels": [run.labels[label] for label in own.predicted_N],
+            "probabilities": own.confidence_N.tolist(),
         }
 
 

@@ -6,7 +6,6 @@ other site can reach the server by a host name of its own.
 
 import contextlib
 import json
-import random
 import secrets
 import socket
 import sys
@@ -29,12 +28,10 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.types import Message as ASGIMessage
 
-from imdbattn.data.sources.order_probe import PAIRS, pair
 from imdbattn.errors import UserError, in_line
-from imdbattn.tools.explore.browse import Next
 from imdbattn.tools.explore.cell import Cell
 from imdbattn.tools.explore.read import Positions, Read
-from imdbattn.tools.explore.runs import Message, Runs
+from imdbattn.tools.explore.runs import Message, Runs, Tests
 from imdbattn.tools.explore.settings import Explore
 from imdbattn.tools.explore.write import Write
 
@@ -52,16 +49,9 @@ HEADERS = {
 }
 
 
-class Probe(Message):
-    """Asks for a random pair of generated reviews, whose labels depend on word order."""
-
-    def answer(self, runs: Runs) -> dict[str, str]:
-        return dict(zip(("neg", "pos"), pair(random.randrange(PAIRS)), strict=True))
-
-
 # by path
 MESSAGES: dict[str, type[Message]] = {
-    kind.__name__.lower(): kind for kind in (Read, Cell, Write, Positions, Next, Probe)
+    kind.__name__.lower(): kind for kind in (Read, Cell, Write, Positions, Tests)
 }
 
 

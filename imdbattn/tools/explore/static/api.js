@@ -8,7 +8,7 @@ export const isFile = Boolean(globalThis.document?.getElementById("data"));
 
 const source = isFile ? local : server;
 
-/** The models: {runs, skipped, source}. */
+/** The models: {runs, skipped, source, slots}. */
 export const runs = source.runs;
 
 /** The answer to a message as [facts, Float32Array]. A newer message with the same key aborts the older one. */

@@ -14,7 +14,7 @@ export async function runs() {
   const buffer = await unzipped(document.getElementById("data").textContent);
   const { facts } = unpack(buffer);
   start(buffer);
-  return { runs: facts.models, skipped: [], source: "" };
+  return { runs: facts.models, skipped: [], source: "", slots: facts.slots };
 }
 
 /** The bytes of gzip in base64. */

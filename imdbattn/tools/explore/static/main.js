@@ -2,6 +2,7 @@
 
 import * as api from "./api.js";
 import { Panel } from "./panel.js";
+import { pairOf } from "./reviews.js";
 import { Sequence } from "./sequence.js";
 import { changesOf, fromFragment, isChanged, toFragment } from "./state.js";
 import { chooseLanguage, language, t, translate } from "./texts.js";
@@ -11,6 +12,7 @@ import { listen as listenAsWorker } from "./worker.js";
 const by = (id) => document.getElementById(id);
 export const panels = new Map(); // id of a run -> Panel or Sequence
 let known = []; // the runs, as the server lists them
+let slots = []; // the choices for each part of a sentence of the order probe
 let defaults; // ids of the runs that are selected initially, and the source
 let state;
 let row = null; // of the test review that is shown
@@ -156,7 +158,8 @@ async function browse(step) {
   busy(true);
   const inputs = [...by("browser").querySelectorAll("input")];
   const filters = Object.fromEntries(inputs.map((input) => [input.name, input.type === "checkbox" ? input.checked : input.value]));
-  const values = { run: by("browsed").value, runs: state.runs.filter((run) => panels.get(run) instanceof Panel), ...filters, after: row, step };
+  const shown = known.filter((run) => run.browsable && state.runs.includes(run.id));
+  const values = { run: by("browsed").value, runs: shown.map((run) => run.id), ...filters, after: row, step };
   try {
     const review = await api.json("next", values);
     row = review.row;
@@ -172,7 +175,7 @@ async function browse(step) {
 
 async function makePair() {
   try {
-    const { neg, pos } = await api.json("probe", {});
+    const { neg, pos } = pairOf(slots);
     const runs = state.runs.filter((run) => panels.get(run) instanceof Panel);
     const sentences = await Promise.all([["neg", neg], ["pos", pos]].map(async ([label, text]) => {
       const read = runs.map((run) => api.binary("read", { run, text, changes: changesOf({ ...state, words: [] }, run) }, `probe ${label} ${run}`));
@@ -274,6 +277,7 @@ async function start() {
     const listed = await api.runs();
     if (api.isFile) offer(listed.runs);
     known = listed.runs;
+    slots = listed.slots;
     defaults = { source: listed.source, selected: selectedOf(listed.runs) };
     showRuns(listed.skipped);
     listen();

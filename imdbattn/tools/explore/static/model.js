@@ -1,17 +1,14 @@
-// The models of a file: how they read a text, in the format of the server's answers (read.py, cell.py, browse.py).
+// The models of a file: how they read a text, in the format of the server's answers (read.py, cell.py).
 
 import { Network, PAD, UNKNOWN, matrix, probabilitiesOf, products, rotated, row, sinusoid } from "./network.js";
+import { nextReview } from "./reviews.js";
 import { Tokenizer } from "./tokens.js";
+import { AnswerError } from "./tools.js";
 
 const MAPS = 1024; // words for which weights are returned, whose number grows with its square
 const LONGEST = 4096; // words that are read at most
 const FIRST_WORD = 2; // row of the first word; the rows before are <pad> and <unk>
-const CONFIDENT = 0.9; // least probability of the predicted label
-const LONG = 400; // least number of words
 const REACH = 20; // words, of the curves of distances
-
-/** Wrong input; the message is shown. */
-export class InputError extends Error {}
 
 // --- reading the file ------------------------------------------------------------------------------------------------
 
@@ -57,48 +54,22 @@ export class Models {
 
   model(id) {
     const found = this.byId.get(id);
-    if (!found) throw new InputError(`no model ${id}: ${[...this.byId.keys()].join(", ")}`);
+    if (!found) throw new AnswerError(`no model ${id}: ${[...this.byId.keys()].join(", ")}`);
     return found;
   }
 
   /** The answer to a message: [facts, numbers or null]. */
   answer(kind, values) {
     if (kind === "next") return [this.next(values), null];
-    if (kind === "probe") return [this.probe(), null];
     return this.model(values.run)[kind](values);
   }
 
-  /** Both sentences of a random pair of the order probe (data/sources/order_probe.py). */
-  probe() {
-    const [front, they, know, we, enjoy, film, behind] = this.facts.slots.map((choices) => choices[Math.floor(Math.random() * choices.length)]);
-    return {
-      neg: `${front} ${they} did ${know} that ${we} would not ${enjoy} ${film} ${behind}`.trim(),
-      pos: `${front} ${they} did not ${know} that ${we} would ${enjoy} ${film} ${behind}`.trim(),
-    };
-  }
-
-  /** The next review (step -1: the previous) of those of `run` after the row `after` that fulfills all conditions. */
-  next({ run, runs, after, step, wrong, confident, disagree, long, contains }) {
-    const { about } = this.model(run);
-    const all = this.facts.reviews[about.reviews];
-    const word = contains.trim().toLowerCase();
-    const pattern = word && new RegExp(`(?<![\\p{L}\\p{N}_])${word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")}(?![\\p{L}\\p{N}_])`, "iu");
-    const others = runs.map((id) => this.model(id)).filter((one) => one.about.reviews === about.reviews);
-    const fits = (review) => {
-      if (long && review.text.split(/\s+/).filter(Boolean).length < LONG) return false;
-      if (pattern && !pattern.test(review.text)) return false;
-      if (!wrong && !confident && !disagree) return true;
-      const own = this.model(run).labelled(review);
-      if (wrong && own.label === review.label) return false;
-      if (confident && own.probability < CONFIDENT) return false;
-      return !disagree || others.some((one) => one.labelled(review).label !== own.label);
-    };
-    const found = all.filter(fits);
-    if (!found.length) throw new InputError(`none of the ${all.length} test reviews meets these conditions: remove one`);
-    const place = all.findIndex((review) => review.row === after);
-    const order = all.map((_, at) => all[(((place < 0 && step < 0 ? 0 : place) + step * (at + 1)) % all.length + all.length) % all.length]);
-    const chosen = order.find((review) => found.includes(review));
-    return { ...chosen, place: found.indexOf(chosen) + 1, matching: found.length, of: all.length };
+  /** The next review of those of `run` that meets all conditions, see nextReview. */
+  next({ run, runs, ...conditions }) {
+    const own = this.model(run);
+    const labelled = (model) => (review) => model.labelled(review);
+    const others = runs.map((id) => this.model(id)).filter((one) => one.about.reviews === own.about.reviews);
+    return nextReview(this.facts.reviews[own.about.reviews], labelled(own), others.map(labelled), conditions);
   }
 }
 
@@ -133,7 +104,7 @@ export class Model {
     const { max_tokens: most, head } = this.about;
     const cut = most !== null && all.length > most;
     const words = cut ? [...all.slice(0, head), ...all.slice(all.length - (most - head))] : all;
-    if (words.length > LONGEST) throw new InputError(`${words.length} words: at most ${LONGEST} are read`);
+    if (words.length > LONGEST) throw new AnswerError(`${words.length} words: at most ${LONGEST} are read`);
     const order = changes.shuffle === null ? [...words.keys()] : shuffled(words.length, changes.shuffle);
     let shown = text;
     let places = words.map(({ start, end }) => [start, end]);

@@ -1,8 +1,10 @@
 // Requests to the server. A newer request with the same key aborts the older one.
 
+import { nextReview } from "./reviews.js";
 import { AnswerError } from "./tools.js";
 
 const running = new Map();
+const tests = new Map(); // id of a run -> its test reviews, and how it labels them
 
 async function answerOf(response) {
   if (response.ok) return response;
@@ -42,6 +44,7 @@ export function cancel(key) {
 }
 
 export async function json(name, values, key = name) {
+  if (name === "next") return next(values);
   return (await post(name, values, key)).json();
 }
 
@@ -51,4 +54,19 @@ export async function binary(name, values, key = name) {
   const size = new DataView(buffer).getUint32(0, true);
   const facts = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, size)));
   return [facts, new Float32Array(buffer, 4 + size)];
+}
+
+/** The next test review of `run` that meets all conditions, see nextReview. */
+async function next({ run, runs, ...conditions }) {
+  for (const id of [run, ...(conditions.disagree ? runs : [])]) {
+    if (!tests.has(id)) tests.set(id, await (await post("tests", { run: id }, "tests")).json());
+  }
+  const { fingerprint, reviews } = tests.get(run);
+  const labelledBy = (id) => {
+    const { labels, probabilities } = tests.get(id);
+    const place = new Map(reviews.map(({ row }, at) => [row, at]));
+    return ({ row }) => ({ label: labels[place.get(row)], probability: probabilities[place.get(row)] });
+  };
+  const others = runs.filter((id) => tests.get(id)?.fingerprint === fingerprint);
+  return nextReview(reviews, labelledBy(run), others.map(labelledBy), conditions);
 }

@@ -1,6 +1,7 @@
 // Answers the messages of a page that has no server: in a worker, so that typing never waits.
 
-import { InputError, Models } from "./model.js";
+import { Models } from "./model.js";
+import { AnswerError } from "./tools.js";
 
 /** Listens to {buffer}, then to {number, kind, values}; posts {number, facts, numbers}, or {number, error, isInput}. */
 export function listen(scope) {
@@ -15,7 +16,7 @@ export function listen(scope) {
       const [facts, numbers] = models.answer(kind, values);
       scope.postMessage({ number, facts, numbers }, numbers ? [numbers.buffer] : []);
     } catch (error) {
-      scope.postMessage({ number, error: error.message, isInput: error instanceof InputError });
+      scope.postMessage({ number, error: error.message, isInput: error instanceof AnswerError });
     }
   };
 }

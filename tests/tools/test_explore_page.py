@@ -1,0 +1,43 @@
+"""The interactive page in a real browser, with its server."""
+
+from collections.abc import Iterator
+from urllib.parse import urlencode
+
+import pytest
+
+from ..explorer import Server, settle
+
+playwright = pytest.importorskip(
+    "playwright.sync_api", reason="no browser tests: pip install playwright"
+)
+
+
+@pytest.fixture
+def server(page_of, folder_of) -> Iterator[Server]:
+    server = Server(page_of(folder_of("mean"), folder_of("base")))
+    yield server
+    server.stop()
+
+
+def test_the_next_review_is_one_that_meets_all_conditions(open_page, server):
+    runs = {run.model: run for run in server.page.runs.by_id.values()}
+    tab = open_page(server.address, urlencode({"runs": ",".join(server.page.runs.by_id)}))
+    own, other = (runs[name].predictions("test") for name in ("mean", "base"))
+    for condition, chosen_N in {
+        "wrong": ~own.right_N,
+        "disagree": own.predicted_N != other.predicted_N,
+        "confident": own.confidence_N >= 0.9,
+    }.items():
+        tab.locator("#browser summary").click()
+        tab.select_option("#browsed", label="mean, seed 1")
+        tab.locator(f"#browser input[name={condition}]").check()
+        rows = own.rows_N[chosen_N].tolist()
+        assert rows or condition == "confident"
+        for place, row in enumerate([*rows[:2], *rows[:1]][: len(rows)], 1):
+            tab.locator("#next" if place < 3 else "#previous").click()
+            settle(tab)
+            number = place if place < 3 else 1
+            expected = f"Review {number} of {len(rows)} that match, of {len(chosen_N)}; row {row}."
+            assert expected in tab.locator("#match").inner_text()
+            assert tab.locator("#text").input_value() == runs["mean"].texts("test", [row])[0]
+        tab.reload()
