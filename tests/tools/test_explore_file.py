@@ -322,7 +322,7 @@ def test_the_command_writes_one_file_and_names_what_it_leaves_out(shell, folder_
     folders = f"runs=[{folder_of('mean')},{folder_of('convolved')}]"
     done = shell("explore", folders, "out=page.html", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "a convolution cannot be computed in the browser" in done.stderr
+    assert "Convolution cannot be computed in the browser" in done.stderr
     assert "test accuracy" in done.stdout
     assert onefile.MARK in (tmp_path / "page.html").read_text()
     (tmp_path / "notes.html").write_text("mine")
@@ -344,5 +344,5 @@ def test_a_model_writes_its_page_and_an_export_too(folder_of, tmp_path, open_fil
     for name in ("page", "export"):
         tab = open_file(tmp_path / f"{name}.html", urlencode({"text": "qwxz great"}))
         assert "1 word not in the model's vocabulary" in tab.locator(".panel").inner_text()
-    with pytest.raises(UserError, match="convolution"):
+    with pytest.raises(UserError, match="Convolution"):
         imdbattn.load(folder_of("convolved")).page(tmp_path / "other.html")

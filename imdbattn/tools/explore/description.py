@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from imdbattn.errors import UserError
 from imdbattn.nn.beyond import attention as beyond
-from imdbattn.nn.beyond.recurrent import BidirectionalGRU
 from imdbattn.nn.ladder import (
     Classifier,
     ClsPooling,
@@ -27,26 +26,22 @@ from imdbattn.nn.ladder import (
 from imdbattn.nn.scores import Additive, Bilinear, Dot, ScaledDot
 
 # The classes that static/network.js computes. A subclass may compute something else.
-NETS = (Classifier, beyond.LabelQueryClassifier)
-POSITIONS = (NoPositions, Sinusoidal, Learned)
-LAYERS = (PlainLayer, ResidualLayer, beyond.ProjectedLayer, beyond.RotaryLayer)
-ATTENTIONS = (SelfAttention, beyond.ProjectedAttention, beyond.RotaryAttention)
-DISTANCES = (beyond.Distances, beyond.ClippedDistances)
-SCORE_FUNCTIONS = (ScaledDot, Dot, Bilinear, Additive, beyond.Uniform)
-POOLINGS = (
-    MeanPooling,
-    ClsPooling,
-    LearnedQueryPooling,
-    TextQueryPooling,
-    beyond.LabelQueryPooling,
-)
+KNOWN = {
+    *(Classifier, beyond.LabelQueryClassifier),
+    *(NoPositions, Sinusoidal, Learned),
+    *(PlainLayer, ResidualLayer, beyond.ProjectedLayer, beyond.RotaryLayer),
+    *(SelfAttention, beyond.ProjectedAttention, beyond.RotaryAttention),
+    *(beyond.Distances, beyond.ClippedDistances),
+    *(ScaledDot, Dot, Bilinear, Additive, beyond.Uniform),
+    *(MeanPooling, ClsPooling, LearnedQueryPooling, TextQueryPooling, beyond.LabelQueryPooling),
+}
 # Weights that the description or the vectors of the page replace.
 OMITTED = ("embedding.slot_V", "embedding.offset_RD", "embedding.vectors_VD")
 
 
-def kind(part: nn.Module, known: tuple[type, ...]) -> str:
-    """Returns the name of the class of a part. Raises UserError unless it is one of `known`."""
-    if type(part) not in known:
+def kind(part: object) -> str:
+    """Returns the name of the class of a part. Raises UserError unless network.js computes it."""
+    if type(part) not in KNOWN:
         name = f"{type(part).__module__}.{type(part).__qualname__}"
         raise UserError(f"{name} cannot be computed in the browser")
     return type(part).__name__
@@ -58,14 +53,11 @@ def described(net: Any) -> dict[str, Any]:
     Raises UserError for a part that network.js does not compute: a convolution, a GRU, phrases, or
     a custom part.
     """
-    kind(net, NETS)
+    kind(net)
     if net.context is not None:
-        if net.context.phrases is not None:
-            raise UserError("phrases cannot be computed in the browser")
-        what = {BidirectionalGRU: "a GRU"}.get(type(net.context.reader), "a convolution")
-        raise UserError(f"{what} cannot be computed in the browser")
+        kind(net.context.phrases or net.context.reader)
     positions = net.positions
-    about: dict[str, Any] = {"kind": kind(positions, POSITIONS)}
+    about: dict[str, Any] = {"kind": kind(positions)}
     if isinstance(positions, Sinusoidal):
         about["scale"] = positions.scale
         about["length"] = len(positions.pe_TD)
@@ -75,22 +67,22 @@ def described(net: Any) -> dict[str, Any]:
         "positions": about,
         "layers": [described_layer(layer) for layer in net.layers],
         "pooling": {
-            "kind": kind(net.pooling, POOLINGS),
-            "score": kind(attention.score, SCORE_FUNCTIONS) if attention else None,
+            "kind": kind(net.pooling),
+            "score": kind(attention.score) if attention else None,
         },
     }
 
 
 def described_layer(layer: Any) -> dict[str, Any]:
     """Returns the parts of a layer."""
-    kind(layer, LAYERS)
+    kind(layer)
     distances = layer.f.distances
     return {
         "skip": layer.skip,
-        "attention": kind(layer.f, ATTENTIONS),
+        "attention": kind(layer.f),
         "heads": layer.f.heads,
-        "score": kind(layer.f.attention.score, SCORE_FUNCTIONS),
-        "distances": None if distances is None else kind(distances, DISTANCES),
+        "score": kind(layer.f.attention.score),
+        "distances": None if distances is None else kind(distances),
     }
 
 
