@@ -319,26 +319,6 @@ def write_explorer(
     refuse_other_file(out)
     for entry in entries:
         entry.refuse()
-    page, models = page_of(entries, words, precision, reviews)
-    with writing_into(out.parent):
-        write_atomically(out, page)
-    return {"size": len(page), "models": models}
-
-
-def refuse_other_file(out: Path) -> None:
-    """Raises UserError if a file exists that is not a page of `write_explorer`."""
-    if out.is_dir():
-        raise UserError(f"{out} is a folder: choose the name of a file, such as page.html")
-    if out.exists():
-        with out.open("rb") as file:
-            if MARK.encode() not in file.read(1000):
-                raise UserError(f"{out} is not a page of this command: choose another file")
-
-
-def page_of(
-    entries: Sequence[PageModel], words: int | None, precision: Precision, reviews: int
-) -> tuple[bytes, list[dict[str, Any]]]:
-    """Returns the page and facts about its models. For the arguments see `write_explorer`."""
     data, models = packed(entries, words, precision, reviews)
     script = program()
     style = (STATIC / "explore.css").read_text("utf-8")
@@ -358,7 +338,20 @@ def page_of(
     }
     for old, new in replacements.items():
         page = page.replace(old, new)
-    return page.encode("utf-8", "replace"), models
+    content = page.encode("utf-8", "replace")
+    with writing_into(out.parent):
+        write_atomically(out, content)
+    return {"size": len(content), "models": models}
+
+
+def refuse_other_file(out: Path) -> None:
+    """Raises UserError if a file exists that is not a page of `write_explorer`."""
+    if out.is_dir():
+        raise UserError(f"{out} is a folder: choose the name of a file, such as page.html")
+    if out.exists():
+        with out.open("rb") as file:
+            if MARK.encode() not in file.read(1000):
+                raise UserError(f"{out} is not a page of this command: choose another file")
 
 
 def hash_of(source: str) -> str:
