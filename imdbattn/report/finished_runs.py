@@ -29,44 +29,30 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class SplitPredictions:
-    """A run's predictions for a split.
+    """A run's predictions for a split."""
 
-    Attributes:
-        rows_N: Row numbers in the source.
-        labels_N: True classes, or first references as text.
-        right_N: Whether each prediction is correct.
-        confidence_N: Probabilities of the model's own outputs.
-        true_N: Probabilities of the labels.
-        lengths_N: Numbers of source tokens that were read.
-        predicted_N: Predicted classes; None for an encoder-decoder.
-        probabilities_NC: Probabilities of the classes; None for an encoder-decoder.
-    """
-
-    rows_N: np.ndarray
-    labels_N: np.ndarray
-    right_N: np.ndarray
-    confidence_N: np.ndarray
-    true_N: np.ndarray
-    lengths_N: np.ndarray
+    rows_N: np.ndarray  # row numbers in the source
+    labels_N: np.ndarray  # true classes, or first references as text
+    right_N: np.ndarray  # whether each prediction is correct
+    confidence_N: np.ndarray  # probabilities of the model's own outputs
+    true_N: np.ndarray  # probabilities of the labels
+    lengths_N: np.ndarray  # numbers of source tokens that were read
+    # predicted classes and probabilities of the classes; None for an encoder-decoder
     predicted_N: np.ndarray | None = None
     probabilities_NC: np.ndarray | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class FinishedRun:
-    """A finished run folder, or a cross-validation.
-
-    folds: The runs of the folds of a cross-validation. owner: The folder in which it was found,
-    such as a student's, if runs of different folders are compared (`find_runs`).
-    """
+    """A finished run folder, or a cross-validation."""
 
     folder: Path
     settings: dict[str, Any]
     metrics: dict[str, Any]
     environment: dict[str, Any]
     curves: Curves
-    folds: Sequence["FinishedRun"] = ()
-    owner: str = ""
+    folds: Sequence["FinishedRun"] = ()  # of a cross-validation
+    owner: str = ""  # folder of a student, if runs of different folders are compared (`find_runs`)
 
     @property
     def model(self) -> str:

@@ -29,76 +29,53 @@ if TYPE_CHECKING:
 
 
 Table = Sequence[Sequence[str]]
-
-
 # Content-Security-Policy of the pages, which quote reviews: a tag that was not escaped could load
 # and run nothing.
 PAGE_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action"
     " 'none'"
 )
-
-
 SIGNS_IN_LATEX = str.maketrans({"±": r"$\pm$", "−": "$-$", "–": "--", "<": "$<$"})
-
-
-# --- reports --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure of a report. draw: A function that makes it when the report is written."""
+    """A figure of a report."""
 
     name: str
-    draw: Callable[[], Figure]
+    draw: Callable[[], Figure]  # called when the report is written
     caption: str = ""
 
 
 @dataclass(frozen=True)
 class Section:
-    """A section of a report.
-
-    Attributes:
-        names: The number of columns of the table that hold names.
-        short: The table for a terminal, which omits sections without one.
-        folded: Whether the page shows only the title until a reader opens it.
-        link: The address of another page.
-    """
+    """A section of a report."""
 
     title: str
     text: str = ""
     table: Table = ()
     pictures: Sequence[Picture] = ()
-    names: int = 1
-    short: Table = ()
-    folded: bool = False
-    link: str = ""
+    names: int = 1  # columns of the table that hold names
+    short: Table = ()  # the table for a terminal, which omits sections without one
+    folded: bool = False  # whether the page shows only the title until a reader opens it
+    link: str = ""  # the address of another page
 
 
 @dataclass(frozen=True)
 class Report:
-    """The content of a page, and of the files beside it.
+    """The content of a page, and of the files beside it."""
 
-    Attributes:
-        name: The name of its files.
-        about: The data, in one line.
-        points: The results in sentences.
-        content: The content of the JSON file.
-        folder: The folder for this report if several are written at once.
-        texts: Further files by name.
-    """
-
-    name: str
+    name: str  # of its files
     title: str
     sections: Sequence[Section]
-    about: str = ""
+    about: str = ""  # the data, in one line
     lead: str = ""
-    points: Sequence[str] = ()
+    points: Sequence[str] = ()  # the results in sentences
     notes: Sequence[str] = ()
     skipped: Sequence[Skipped] = ()
-    content: Mapping[str, object] | None = None
-    folder: str = ""
-    texts: Mapping[str, str] = field(default_factory=dict)
+    content: Mapping[str, object] | None = None  # of the JSON file
+    folder: str = ""  # for this report if several are written at once
+    texts: Mapping[str, str] = field(default_factory=dict)  # further files by name
 
 
 def report_folders(reports: Sequence[Report], out: Path) -> list[Path]:

@@ -32,30 +32,19 @@ VALUES = {  # name in loggers -> name in metrics.json
 
 @dataclass(frozen=True)
 class StartedRun:
-    """What a logger receives when a run starts.
+    """What a logger receives when a run starts."""
 
-    Attributes:
-        folder: The run folder.
-        name: The model and the seed.
-        settings: The settings, without credentials.
-        environment: The content of environment.json.
-        resume: Whether it continues the run in its folder.
-    """
-
-    folder: Path
-    name: str
-    settings: Plain
-    environment: Plain
-    resume: bool
+    folder: Path  # the run folder
+    name: str  # the model and the seed
+    settings: Plain  # without credentials
+    environment: Plain  # the content of environment.json
+    resume: bool  # whether it continues the run in its folder
 
 
 class RunLogger(Logger):
-    """A Lightning Logger that receives more than settings, curves and results.
+    """A Lightning Logger that receives more than settings, curves and results."""
 
-    Attributes:
-        settings: the class of its settings, which are checked before data are read; None for none.
-    """
-
+    # the class of its settings, which are checked before data are read
     settings: ClassVar[type[Group] | None] = None
 
     def start(self, run: StartedRun) -> bool:
