@@ -47,18 +47,14 @@ class VisibleFormatter(logging.Formatter):
 
 
 def print_any_text() -> None:
-    """Lets standard output replace characters that its encoding does not have, instead of raising
-    an exception.
-    """
+    """Lets standard output replace the characters that its encoding does not have."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
 
 
 @contextmanager
 def naming(what: object, remedy: str = "") -> Iterator[None]:
-    """Turns any exception into a UserError of one line: what is wrong, the exception, and the
-    remedy.
-    """
+    """Turns any exception into a UserError of one line: what is wrong, why, and the remedy."""
     try:
         yield
     except Exception as error:

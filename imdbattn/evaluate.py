@@ -17,9 +17,7 @@ KEYS = ("run", "data.path", "data.glove.path", "data.cache_dir", *COLUMNS)
 
 @command("evaluate", *KEYS, schema="settings.command_settings.Evaluate")
 def main(settings: "Evaluate") -> None:
-    """Prints the accuracy, and writes evaluations/<split>-<fingerprint>.json and .parquet into the
-    run folder.
-    """
+    """Prints the accuracy, and writes evaluations/<split>-<fingerprint> into the run folder."""
     with without_gc():
         from imdbattn.runs.score import score_run
 

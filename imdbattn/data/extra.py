@@ -93,9 +93,7 @@ def with_extra(
 
 
 def followed_by(first: Ragged, other: Ragged) -> Ragged:
-    """Returns the reviews of `first`, then those of `other`, whose row numbers continue after the
-    last of `first`.
-    """
+    """Returns the reviews of `first`, then those of `other` with the next row numbers."""
     rows = np.concatenate([first.rows, other.rows + 1 + first.rows.max(initial=-1)])
     offsets = torch.cat([first.offsets, other.offsets[1:] - other.offsets[0] + first.offsets[-1]])
     ids, labels = torch.cat([first.ids, other.ids]), torch.cat([first.labels, other.labels])

@@ -127,9 +127,7 @@ def store(folder: Path, words: list[str], vectors_VD: np.ndarray) -> None:
 
 
 def read_wheel(dim: int) -> Table:
-    """Returns GloVe 6B from a wheel, which has 50 dimensions. Raises UserError if it is missing or
-    changed.
-    """
+    """Returns GloVe 6B from a wheel. Raises UserError if that is missing or changed."""
     import pyarrow.parquet
 
     names = (f"glove_6B_{dim}d_emb.npy", "glove_6B_index.parquet")

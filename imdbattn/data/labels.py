@@ -31,9 +31,7 @@ def as_label(value: object) -> str:
 
 
 def folded(label: str) -> str:
-    """Returns a label without case, invisible characters and the forms that Unicode has for the
-    same letters.
-    """
+    """Returns a label without case, invisible characters and forms of the same letters."""
     label = "".join(
         sign for sign in unicodedata.normalize("NFKC", label) if unicodedata.category(sign) != "Cf"
     )

@@ -80,9 +80,7 @@ def smaller(
 
 
 def training_words(predictor: ReviewPredictor, metrics: Mapping[str, Any]) -> Tensor | None:
-    """Returns the ids of the words of the training reviews, ascending; None if these are not
-    available, or not the run's.
-    """
+    """Returns the ids of the training words, ascending; None where `training_counts` is."""
     trained_K = trained_words(predictor.net.state_dict(), "embedding")
     if trained_K is not None:
         return trained_K

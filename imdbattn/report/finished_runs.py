@@ -65,16 +65,12 @@ class FinishedRun:
 
     @property
     def variant(self) -> str:
-        """The digest of its settings, which is computed for a run that imdbattn.train has not
-        written, such as a baseline.
-        """
+        """The digest of its settings, computed for a run of another program, as a baseline."""
         return self.settings.get("variant") or variant(self.settings)
 
     @property
     def identity(self) -> list[object]:
-        """What runs of different seeds share: model, settings, data, initial weights, custom
-        tokenizer.
-        """
+        """What runs of different seeds share: model, settings, data, weights, tokenizer."""
         return [*self.origin, *map(self.fingerprint, FINGERPRINT)]
 
     @property

@@ -243,9 +243,7 @@ def png(figure: Figure, bbox_inches: str | None = None) -> bytes:
 
 
 def pdf(figure: Figure) -> bytes:
-    """Returns a figure as PDF, for a document that has a caption: without its title, which it
-    loses. Text stays text.
-    """
+    """Returns a figure as PDF for a document: without its title, which it loses."""
     import matplotlib
 
     # which logs each table of a font that it writes into a PDF

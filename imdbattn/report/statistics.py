@@ -315,8 +315,6 @@ def word_slices(texts: Sequence[str], words: Mapping[str, Sequence[str]]) -> dic
 
 
 def as_pattern(word: str) -> str:
-    """Returns a pattern for a whole word; n't, and other words with an apostrophe, may also end
-    one.
-    """
+    """Returns a pattern for a whole word; one with an apostrophe, as n't, may also end a word."""
     pattern = re.sub(APOSTROPHE, APOSTROPHE, re.escape(word)) + r"(?!\w)"
     return pattern if re.search(APOSTROPHE, word) else r"(?<!\w)" + pattern

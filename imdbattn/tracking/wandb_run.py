@@ -55,9 +55,7 @@ def parts_of(folder: Path) -> list[Path]:
 
 
 def wandb_id(folder: Path) -> str:
-    """Returns the id of a W&B run, from the name of its folder, such as
-    offline-run-20261125_010203-<id>.
-    """
+    """Returns the id of a W&B run, from its folder offline-run-20261125_010203-<id>."""
     return folder.name.split("run-", 1)[1].partition("-")[2]
 
 

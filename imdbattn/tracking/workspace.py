@@ -40,9 +40,7 @@ def build_workspace(entity: str, project: str, group: str | None, by: str) -> ws
 
 
 def panels_by_section(by: str) -> dict[str, list[PanelTypes]]:
-    """Returns the panels of each section. Bars and curves show the mean and the standard deviation
-    of each group of runs.
-    """
+    """Returns the panels of each section, with mean and deviation of each group of runs."""
     grouped: dict[str, Any] = {
         "groupby": wr.Config(by),
         "groupby_aggfunc": "mean",

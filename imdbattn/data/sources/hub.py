@@ -27,9 +27,7 @@ def hub_reviews(cfg: "ReviewDataSettings") -> Source:
 
 
 def saved_reviews(path: Path, cfg: "ReviewDataSettings") -> Source:
-    """Returns the reviews of a folder that `Dataset.save_to_disk` or `DatasetDict.save_to_disk`
-    wrote.
-    """
+    """Returns the reviews of a folder that `save_to_disk` of a Dataset or DatasetDict wrote."""
     import datasets
 
     with naming(path):

@@ -81,9 +81,7 @@ def generate(seed: int, **sizes: int) -> dict[str, Split]:
 
 
 def pair(number: int) -> tuple[str, str]:
-    """Returns the neg and the pos review of pair `number` of PAIRS; their words are the same, in
-    another order.
-    """
+    """Returns the neg and the pos review of pair `number`, with the same words in another order."""
     choices = []
     for slot in SLOTS:
         number, choice = divmod(number, len(slot))

@@ -76,9 +76,7 @@ def first_unlike(lines: Iterable[str], delimiter: str, form: re.Pattern[str]) ->
 
 
 def all_enclosed(lines: Callable[[], Iterator[str]], delimiter: str, way: str) -> bool:
-    """Returns whether all values are enclosed in quotes: then the file has two for each value, and
-    those within values.
-    """
+    """Returns whether all values are enclosed: each quote of the file encloses or is in one."""
     if way == LITERAL:
         return False
     within = 2 if way == DOUBLED else 1

@@ -26,9 +26,7 @@ UNLABELLED = ("unsup", "unsupervised")  # names of reviews without labels
 
 
 def path_source(path: Path, cfg: "ReviewDataSettings") -> Source:
-    """Returns a folder like aclImdb, a folder with tables for each split, or one table that will be
-    split.
-    """
+    """Returns a folder like aclImdb, one with a table for each split, or a table to be split."""
     if path.is_dir() and is_saved(path):
         return saved_reviews(path, cfg)
     columns = (cfg.text_column, cfg.label_column, cfg.encoding_errors)
@@ -145,9 +143,7 @@ def read_reviews(
     encoding_errors: str,
     label_names: Sequence[str] = (),
 ) -> tuple[list[str], list[str]]:
-    """Returns texts and labels of a table. Raises UserError for a missing label: without
-    label_names one of MISSING.
-    """
+    """Returns texts and labels of a table. Raises UserError for a missing label, see MISSING."""
     columns = {"data.text_column": text_column, "data.label_column": label_column}
     texts, labels = tables.read_columns(file, columns, encoding_errors)
     missing = ("",) if label_names else MISSING

@@ -61,9 +61,7 @@ def counted(row: int) -> str:
 
 
 def is_hidden(name: str) -> bool:
-    """Returns whether a name begins with a dot, or is __MACOSX: editors, notebooks and macOS write
-    such copies and metadata.
-    """
+    """Returns whether a name is that of a copy or of metadata, as editors and macOS write."""
     return name[0] == "." or name == "__MACOSX"
 
 
@@ -263,9 +261,7 @@ def kept_columns(file: Path, names: str | Sequence[str]) -> Iterator[dict[str, s
 def open_table(
     file: Path, columns: Sequence[str] = (), encoding_errors: str = "strict"
 ) -> tuple[list[str], Iterator[tuple[str | None, ...]]]:
-    """Returns the names of all columns (of JSON Lines, those of the first row), and the rows of
-    some columns.
-    """
+    """Returns the names of all columns (of JSON, of the first row), and the rows of some."""
     lines = partial(read_lines, file, encoding_errors)
     if suffix_of(file) == ".parquet":
         return parquet_rows(file, columns)
@@ -320,9 +316,7 @@ def parquet_rows(
 def sheet_rows(
     file: Path, columns: Sequence[str]
 ) -> tuple[list[str], Iterator[tuple[str | None, ...]]]:
-    """Returns the rows of an Excel file of one sheet, as pandas reads them; an empty cell is
-    null.
-    """
+    """Returns the rows of an Excel file of one sheet, read by pandas; an empty cell is null."""
     import pandas as pd
 
     sheets = pd.read_excel(file, sheet_name=None, dtype=object, keep_default_na=False)
@@ -356,9 +350,7 @@ def json_objects(lines: Iterable[str]) -> Iterator[dict[str, object]]:
 
 
 def text_of_cell(value: object) -> str | None:
-    """Returns a JSON value as in a CSV file; lone surrogates become U+FFFD. Raises ValueError for a
-    list or an object.
-    """
+    """Returns a JSON value as in a CSV file. Raises ValueError for a list or an object."""
     if isinstance(value, (list, dict)):
         raise ValueError(f"a value is a {type(value).__name__}: {in_line(value)}")
     if isinstance(value, str):

@@ -14,9 +14,7 @@ ZIP_SHA256 = "617afb2fe6cbd085c235baf7a465b96f4112bd7f7ccb2b2cbd649fed9cbcf2fb"
 
 
 def read_torchtext(dim: int, cache: Path) -> tuple[list[str], np.ndarray]:
-    """Returns GloVe 6B as torchtext downloads and parses it; its last release, 0.18, loads only
-    with torch 2.3.
-    """
+    """Returns GloVe 6B as torchtext 0.18, which loads only with torch 2.3, reads it."""
     verifying = ssl._create_default_https_context
     try:
         from torchtext.vocab import GloVe
@@ -29,9 +27,7 @@ def read_torchtext(dim: int, cache: Path) -> tuple[list[str], np.ndarray]:
 
 
 def download(folder: Path) -> Path:
-    """Downloads glove.6B.zip into `folder` unless it is there. Raises UserError for a wrong
-    checksum.
-    """
+    """Downloads glove.6B.zip unless it is there. Raises UserError for a wrong checksum."""
     from huggingface_hub import hf_hub_download
 
     file = folder / ZIP

@@ -83,9 +83,7 @@ def opened(path: Path, dim: int | None) -> Iterator[tuple[str, BinaryIO]]:
 
 
 def member_of(names: list[str], dim: int | None) -> str:
-    """Returns the name of the vectors in an archive. Raises ValueError if none is, or several
-    are.
-    """
+    """Returns the name of the vectors in an archive. Raises ValueError unless there is one."""
     candidates = [
         name
         for name in names

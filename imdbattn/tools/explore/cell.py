@@ -62,9 +62,7 @@ class Cell(Read):
         return framed(facts, [as_bytes(array.float().cpu().numpy()) for array in arrays.values()])
 
     def attention(self, net: Any) -> Attention:
-        """Returns the attention of a layer or of the pooling. Raises UserError unless it has
-        exactly one.
-        """
+        """Returns the attention of a part. Raises UserError unless it has exactly one."""
         part = net.layers[self.layer - 1] if self.layer else net.pooling
         attentions = [module for module in part.modules() if isinstance(module, Attention)]
         if len(attentions) != 1:

@@ -87,9 +87,7 @@ def described_layer(layer: Any) -> dict[str, Any]:
 
 
 def weights_of(net: nn.Module) -> dict[str, Tensor]:
-    """Returns the weights by name as float32 matrices, except those of the words. A vector is one
-    row.
-    """
+    """Returns the weights but those of words as float32 matrices; a vector is one row."""
     weights = {}
     for name, weight in net.state_dict().items():
         if name not in OMITTED:

@@ -124,9 +124,7 @@ class Tests(Message):
 
 
 def write_runs(runs: Runs, out: str) -> dict[str, Any]:
-    """Writes a file with the runs that a browser can compute, and adds the others to
-    `runs.skipped`.
-    """
+    """Writes a file with the runs that a browser can compute; others are in `runs.skipped`."""
     refuse_other_file(expanded(out))  # before the models are loaded
     entries = []
     for name, run in runs.by_id.items():

@@ -327,9 +327,7 @@ class Subject:
         return {"human": precision_B.masked_fill(~true_BT.any(1), torch.nan)}
 
     def measure(self, measurement: Measurement, progress: Callable[[int], object]) -> None:
-        """Writes the file of a measurement if it does not exist: a row for each review, in the
-        order of their selection.
-        """
+        """Writes the file of a measurement, in the order of the reviews, unless it exists."""
         file = self.folder / measurement.file
         chosen_N = measurement.chosen_N
         source = measurement.source

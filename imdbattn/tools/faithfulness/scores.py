@@ -154,18 +154,14 @@ def weights_by_query(
 
 
 def through(parts: Sequence[Tensor], batch: Batch) -> Tensor:
-    """Returns (B, T): each word's share in the pooled vector, through all layers (Abnar & Zuidema
-    2020).
-    """
+    """Returns (B, T): the share of each word in the pooled vector (Abnar & Zuidema 2020)."""
     share_BK = rollout([row_BQK[:, None] for row_BQK in parts], [False] * (len(parts) - 1))
     # without <cls> and padding
     return share_BK[:, share_BK.shape[1] - batch.tokens_BT.shape[1] :] * words_of(batch)
 
 
 def averaged(parts: Sequence[Tensor], batch: Batch) -> Tensor:
-    """Returns (B, T): each word's share in one layer, as the pooling weighs its queries; mean over
-    layers.
-    """
+    """Returns (B, T): the share of each word in one layer and the pooling, mean over layers."""
     return torch.stack([through([layer, parts[-1]], batch) for layer in parts[:-1]]).mean(0)
 
 
