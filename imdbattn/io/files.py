@@ -230,7 +230,8 @@ class Trained(NamedTuple):
     @classmethod
     def of(cls, content: Checkpoint) -> Self:
         """Takes them from the content of a checkpoint."""
-        state, facts = content["state_dict"], content["hyper_parameters"]
+        # Lightning omits facts where there are none
+        state, facts = content["state_dict"], content.get("hyper_parameters", {})
         return cls({name.removeprefix("net."): state[name] for name in state}, facts)
 
 
