@@ -25,12 +25,13 @@ from imdbattn.tools.check.options import parse
 from imdbattn.tools.check.parts import check
 from imdbattn.tools.check.report import Outcome, as_text
 from imdbattn.tools.check.sheets import OWN, load
-from imdbattn.tools.check.tables import PARTS, TABLES, Table
+from imdbattn.tools.check.tables import TABLES, Table
 
 FOLDER = Path(__file__).parents[1] / "solutions"
 RIGHT, WRONG = sorted(FOLDER.glob("right/*.py")), sorted(FOLDER.glob("wrong/*.py"))
 SHEETS = sorted(FOLDER.glob("sheets/[!_]*.py"))
 LINEARS, SCORES = ((FOLDER / "right" / f"{name}.py").read_text() for name in ("linears", "scores"))
+PARTS = load("project").parts
 TITLES = {"textbook": "textbook", "lab": "lab", "self": "self-attention", "course": "Courses"}
 
 
@@ -308,7 +309,7 @@ def test_a_teacher_adds_a_sheet_as_a_yaml_file(here, tmp_path):
     [
         ("masked_softmax", "masked_softmx", "there is no kind 'masked_softmx'"),
         ("change", "chance", "'chance'"),
-        ("calls: {a: scores, n: valid_lengths}", "", "needs kind and calls"),
+        ("kind: masked_softmax", "", "needs a kind"),
         ("change", "names: ['soft(']\n    change", "unterminated subpattern"),
     ],
 )
@@ -339,7 +340,7 @@ def test_exit_status_and_text(command, here, tmp_path):
     assert done.stdout.startswith(
         "ok     SelfAttention: The result has the documented shape, also for one review"
     )
-    assert "Not in the file: scaled_dot_product_attention, " in done.stdout
+    assert "Not in the file: Classifier, scaled_dot_product_attention, " in done.stdout
     assert done.stdout.endswith("32 of 32 checks hold.\n")
     done = here(str(FOLDER / "wrong" / "softmax_over_queries.py"))
     assert (done.returncode, done.stderr) == (1, "")
@@ -475,7 +476,7 @@ def test_wrong_input_ends_in_one_line(here, tmp_path, arguments, error):
 
 def test_a_file_without_any_part_is_wrong_input(tmp_path):
     (file := tmp_path / "mine.py").write_text("x = 1\n")
-    assert "has none of scaled_dot_product_attention, " in list(check(str(file), {}))[-1]["error"]
+    assert "has none of SelfAttention, masked_mean, " in list(check(str(file), {}))[-1]["error"]
 
 
 @pytest.mark.parametrize(

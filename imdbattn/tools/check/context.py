@@ -10,9 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from imdbattn.tools.check.calling import call, inputs
 from imdbattn.tools.check.formulas import Binding, Call
 from imdbattn.tools.check.numbers import mask, mistake, same
-from imdbattn.tools.check.part import Part, call, inputs
+from imdbattn.tools.check.part import Part
 
 REVIEWS = [slice(b, b + 1) for b in range(3)]
 

@@ -6,6 +6,7 @@ of the encoder, V words of the vocabulary.
 """
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,51 +14,52 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 import imdbattn.tools.check.rules as rules
+from imdbattn.tools.check.calling import call, inputs, net_of, record, student
 from imdbattn.tools.check.numbers import NotChecked, mistake, same
-from imdbattn.tools.check.part import Kind, Part, Rule, call, inputs, net_of, record, student
+from imdbattn.tools.check.part import Kind, Part, Rule
 
 STEPS = 4
 LENGTHS = (5, 2, 3)  # of the encoder's reviews
 EXACT = 1e-6  # a smaller effect is none
+# Kind -> findings, if what comes before the decoder, its first arguments, has no effect.
+BEFORE = {"Decoder": ("context-not-used", "encoder-not-used"), "Seq2Seq": ("encoder-not-used",)}
 
 
 class Decoder(Kind):
     """The textbook's: the encoder's outputs, state and lengths are given."""
 
-    before = ("context-not-used", "encoder-not-used")  # if an argument has no effect
+    is_decoder = True
 
     def rules(self) -> list[Rule]:
         return [*rules.FIRST, *FOR_ALL, Rule("query", query, ("repeatable", "context", "encoder"))]
 
-    def attach(self, part: Part, module: Any) -> None:
-        forward, has_cell = module.forward, has_lstm(module)
+    def adapt(self, part: Part, called: Callable[..., Any], module: Any) -> Callable[..., Any]:
+        has_cell = any(isinstance(child, nn.LSTM) for child in module.modules())
 
         def decode(outputs: Tensor, state: Tensor, lengths: Tensor, tokens: Tensor) -> Any:
             h = state.transpose(0, 1).contiguous()
             start = module.init_state(
                 (outputs.transpose(0, 1), (h, h.flip(-1)) if has_cell else h), lengths
             )
-            y = forward(tokens, start)
+            y = called(tokens, start)
             return y[0] if isinstance(y, tuple | list) else y
 
-        object.__setattr__(module, "forward", decode)
+        return decode
 
 
 class Seq2Seq(Kind):
     """The lab's model, with its own encoder."""
 
-    before = ("encoder-not-used",)
+    is_decoder = True
 
     def rules(self) -> list[Rule]:
         needed = ("steps", "encoder", "context", "state-carried")
         first = [Rule("shape", decoded), *rules.FIRST[1:]]
         return [*first, *FOR_ALL, Rule("prediction", prediction, needed)]
 
-    def attach(self, part: Part, module: Any) -> None:
-        forward = module.forward
-
+    def adapt(self, part: Part, called: Callable[..., Any], module: Any) -> Callable[..., Any]:
         def decode(source_BT: Tensor, target_BS: Tensor) -> Any:
-            y = forward(source_BT, target_BS)
+            y = called(source_BT, target_BS)
             y = y[0] if isinstance(y, tuple | list) and y else y
             if isinstance(y, Tensor) and y.ndim == 2 and len(y) == target_BS.numel():
                 y = y.view(*target_BS.shape, -1)  # as some labs return them
@@ -66,11 +68,7 @@ class Seq2Seq(Kind):
             rules.require_shape(y, (*target_BS.shape, last), text, part)
             return y
 
-        object.__setattr__(module, "forward", decode)
-
-
-def has_lstm(module: nn.Module) -> bool:
-    return any(isinstance(child, nn.LSTM) for child in module.modules())
+        return decode
 
 
 def decoded(part: Part) -> None:
@@ -117,7 +115,7 @@ def encoder(part: Part) -> None:
     """The result depends on the encoder."""
     net, given, others = net_of(part), inputs(part, *LENGTHS), inputs(part, *LENGTHS, seed=1)
     y = call(part, net, *given)
-    for place, finding in enumerate(part.kind.before):
+    for place, finding in enumerate(BEFORE[part.kind.name]):
         moved = [*given[:place], others[place], *given[place + 1 :]]
         require_effect(finding, y, call(part, net, *moved))
 

@@ -18,6 +18,7 @@ import imdbattn.tools.check.decoder as decoder
 import imdbattn.tools.check.model as model
 import imdbattn.tools.check.rules as rules
 from imdbattn.tools.check.accuracy import TEST, TRAIN, FirstWord, accuracy_examples, share
+from imdbattn.tools.check.calling import call, inputs, net_of, student
 from imdbattn.tools.check.context import bindings_of_context
 from imdbattn.tools.check.formulas import (
     Binding,
@@ -28,24 +29,8 @@ from imdbattn.tools.check.formulas import (
     whole,
     words_only,
 )
-from imdbattn.tools.check.numbers import (
-    Mistake,
-    mask,
-    mistake,
-    normal,
-    same,
-)
-from imdbattn.tools.check.part import (
-    HEADS,
-    WIDTH,
-    Kind,
-    Part,
-    Rule,
-    call,
-    inputs,
-    net_of,
-    student,
-)
+from imdbattn.tools.check.numbers import Mistake, mask, mistake, normal, same
+from imdbattn.tools.check.part import HEADS, WIDTH, Kind, Part, Rule
 from imdbattn.tools.check.tables import TABLES
 from imdbattn.tools.check.weights import Linear, Roles, readings, repeated, roles, stored
 
@@ -56,6 +41,11 @@ def agrees(part: Part) -> None:
     """The result is that of the formula; known mistakes are not looked for."""
     if not part.kind.comparison(part).is_right():
         raise Mistake("differs-from-reference", "", "", "")
+
+
+def diagnosed(part: Part) -> None:
+    """The result is that of the formula, or of a known mistake in it."""
+    raise part.kind.comparison(part).diagnose()
 
 
 def reference(part: Part) -> str:
@@ -259,8 +249,7 @@ class Attention(Formula):
 
     def numbers_of_heads(self, part: Part, one: Roles) -> list[int]:
         q, _, v = (w.outputs for w in one.three)
-        is_given = part.adapter is not None and "heads" in part.adapter.asked
-        allowed = (HEADS,) if is_given else self.heads
+        allowed = (HEADS,) if "heads" in part.asked else self.heads
         return [heads for heads in allowed if q % heads == v % heads == 0]
 
     def bindings(self, part: Part, net: Any, results: list[Tensor]) -> tuple[list[Binding], bool]:
@@ -518,9 +507,6 @@ class Classifier(Kind):
 
     def rules(self) -> list[Rule]:
         return model.CLASSIFIER
-
-    def make(self, part: Part, vectors_VD: Tensor, options: dict[str, Any]) -> Any:
-        return student(part.make, vectors_VD, 3, **options)
 
 
 class Model(Classifier):

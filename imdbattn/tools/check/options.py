@@ -9,8 +9,7 @@ import yaml
 
 from imdbattn.errors import UserError
 from imdbattn.tools.check.report import FORMATS
-from imdbattn.tools.check.sheets import OWN, load
-from imdbattn.tools.check.tables import PARTS
+from imdbattn.tools.check.sheets import OWN, PROJECT, load
 
 
 class Parser(argparse.ArgumentParser):
@@ -44,9 +43,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add(
         "--stub",
         nargs="?",
-        const="",
+        const=PROJECT,
         metavar="SHEET",
-        help="print a file to fill in, of a sheet or of this package, and exit",
+        help="print a file to fill in, of a sheet or with the parts of this project, and exit",
     )
     add("--format", choices=FORMATS, help="what is printed (default: text, for several files csv)")
     add(
@@ -84,13 +83,12 @@ def parse(arguments: list[str]) -> argparse.Namespace:
             " fill in"
         )
     asked = [*dict(options.name), *options.require, *options.points]
-    own = OWN if asked else []
-    sheets = [load(sheet) for sheet in ([options.sheet] if options.sheet else own)]
-    entries = [entry for sheet in sheets for entry in sheet.entries]
-    allowed = [name for one in entries for name in (one.name, *one.stub_names, *one.kinds)]
-    allowed = list(dict.fromkeys([*PARTS, *allowed]))
-    for part in asked:
-        require_known(part, allowed)
+    if asked:
+        sheets = [load(sheet) for sheet in ([options.sheet] if options.sheet else OWN)]
+        entries = [entry for sheet in sheets for entry in sheet.entries]
+        allowed = [name for one in entries for name in (one.name, *one.stub_names, *one.kinds)]
+        for part in asked:
+            require_known(part, list(dict.fromkeys(allowed)))
     return options
 
 

@@ -3,17 +3,14 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import torch
-
 import imdbattn.tools.check.source as source
 from imdbattn.errors import UserError
 from imdbattn.tools.check.kinds import KINDS
 from imdbattn.tools.check.part import Own, Part
 from imdbattn.tools.check.report import Message, Result, result_of
 from imdbattn.tools.check.running import finding_of, run
-from imdbattn.tools.check.settling import as_kind, notes, settle
-from imdbattn.tools.check.sheets import Sheet, choose, load, matches
-from imdbattn.tools.check.tables import PARTS
+from imdbattn.tools.check.settling import notes, settle
+from imdbattn.tools.check.sheets import OWN, Sheet, choose, load, matches
 
 
 def check(file: str, names: Mapping[str, str], sheet: str | None = None) -> Iterator[Message]:
@@ -25,8 +22,10 @@ def check(file: str, names: Mapping[str, str], sheet: str | None = None) -> Iter
     try:
         yield {"doing": ["file", "import"]}
         own = vars(source.load(file))
-        page = sheet_of(own, names, sheet)
-        parts = parts_of(page, own, file, names) if page else find(own, file, names)
+        named = {part: required(own, part, name, file) for part, name in names.items()}
+        things = {name: thing for name, thing in own.items() if is_students(thing)}
+        page = sheet_of(things, named, sheet)
+        parts = parts_of(page, named | things, file, own)
     except UserError as error:
         yield {"error": str(error)}
         return
@@ -40,40 +39,32 @@ def check(file: str, names: Mapping[str, str], sheet: str | None = None) -> Iter
 
 def check_objects(things: Own, sheet: str | None = None) -> Iterator[Message]:
     """As check, for classes and functions of this process by their names. Raises UserError."""
-    plain = {name: thing for name, thing in things.items() if name in PARTS}
-    page = load(sheet) if sheet else choose(things, plain, anywhere=True)
-    if page is None:
-        parts = [Part(name, thing, KINDS[name]) for name, thing in plain.items()]
-    else:
-        parts = parts_of(page, things, "", {}, anywhere=True)
-    taken = [part.make for part in parts]
+    page = sheet_of(things, {}, sheet)
+    known = [id(thing) for *_, thing in matches(page, things)]
     for name, thing in things.items():
-        if not any(thing is one for one in taken):
-            known = names_of(page) if page else PARTS
-            raise UserError(
-                f"{name} is none of {', '.join(known)}: write score(SelfAttention={name})"
-            )
-    yield from check_parts(parts, page, dict(things))
+        if id(thing) not in known:
+            parts = ", ".join(page.parts)
+            raise UserError(f"{name} is none of {parts}: write score(SelfAttention={name})")
+    own: Own = {}
+    for thing in things.values():
+        own |= getattr(thing, "__globals__", {})
+    yield from check_parts(parts_of(page, things, "", own | things), page, things)
 
 
-def check_parts(parts: list[Part], page: Sheet | None, own: Own) -> Iterator[Message]:
+def check_parts(parts: list[Part], page: Sheet, own: Own) -> Iterator[Message]:
     """The messages of these parts. own: the names of the file."""
+    parts = sorted(parts, key=lambda part: [*KINDS].index(part.kind.name))
     checks = {part.name: names_of_checks(part) for part in parts}
-    yield {"parts": checks}
-    if page:
-        yield {"sheet": page.title, "expected": list({**dict.fromkeys(names_of(page)), **checks})}
-        order = [*KINDS]  # what others use comes first
-        parts = sorted(parts, key=lambda part: order.index(part.kind.name))
+    yield {"parts": checks, "sheet": page.title, "expected": page.parts}
     wrong: list[Any] = []  # the classes and functions of the parts in which a check fails
     for number, part in enumerate(parts):
         part.others = [other for other in parts if other is not part]
-        if part.adapter:
-            yield {"doing": [part.name, "shape"]}
-            part = parts[number] = settle(part)
-            checks[part.name] = names_of_checks(part)
-            yield {"parts": checks, "labels": {part.name: labels_of(part, page) for part in parts}}
-            for note in notes(part):
-                yield {"result": result_of(part.name, "sheet", None, None, note)}
+        yield {"doing": [part.name, "shape"]}
+        part = parts[number] = settle(part)
+        checks[part.name] = names_of_checks(part)
+        yield {"parts": checks, "labels": {part.name: labels_of(part, page) for part in parts}}
+        for note in notes(part):
+            yield {"result": result_of(part.name, "sheet", None, None, note)}
         uses_wrong, is_wrong = uses(part.make, wrong, own), False
         for message in run(part.kind.rules(), part):
             if message.get("result", {}).get("held") is False:
@@ -87,10 +78,10 @@ def names_of_checks(part: Part) -> list[str]:
     return [rule.name for rule in part.kind.rules()]
 
 
-def labels_of(part: Part, page: Sheet | None) -> list[str]:
+def labels_of(part: Part, page: Sheet) -> list[str]:
     """Further names of the part: of its kind, of the sheet, and of the sheet's stub."""
     labels = [part.kind.name, *part.kind.also_called]
-    for entry in page.entries if page else ():
+    for entry in page.entries:
         if entry.kinds[0] == part.kind.name:
             labels += [entry.name, *entry.stub_names]
     return labels
@@ -109,30 +100,9 @@ def blocked(result: Result) -> Result:
 # --- what a file has ------------------------------------------------------------------------------
 
 
-def sheet_of(own: Own, names: Mapping[str, str], sheet: str | None) -> Sheet | None:
-    """The sheet of this name, or the one that the file is recognized as."""
-    if sheet:
-        return load(sheet)
-    if names and not set(names) - set(PARTS):
-        return None
-    plain = {part: own.get(names.get(part, part)) for part in PARTS}
-    return choose(own, {part: thing for part, thing in plain.items() if callable(thing)})
-
-
-def parts_of(
-    sheet: Sheet, own: Own, file: str, names: Mapping[str, str], anywhere: bool = False
-) -> list[Part]:
-    """The parts of the sheet that the file has. Raises UserError if there is none."""
-    named = {part: required(own, part, name, file) for part, name in names.items()}
-    parts: dict[str, Part] = {}
-    for entry, name, thing in matches(sheet, named | own, anywhere):
-        shown = name if entry.any_name or entry.name in parts else entry.name
-        if shown not in parts:
-            parts[shown] = as_kind(shown, thing, entry, KINDS[entry.kinds[0]], file, own)
-    if not parts:
-        known = ", ".join(names_of(sheet))
-        raise UserError(f"{file or 'it'} has none of {known}: --stub {sheet.name} prints them")
-    return list(parts.values())
+def is_students(thing: Any) -> bool:
+    """Whether it can be called, and is not torch's."""
+    return callable(thing) and not str(getattr(thing, "__module__", "")).startswith("torch")
 
 
 def required(own: Own, part: str, name: str, file: str) -> Any:
@@ -142,23 +112,27 @@ def required(own: Own, part: str, name: str, file: str) -> Any:
     return own[name]
 
 
-def find(own: Own, file: str, names: Mapping[str, str]) -> list[Part]:
-    """The parts in the order of PARTS. Raises UserError if one of the names, or every part, is
-    missing.
+def sheet_of(things: Own, named: Own, sheet: str | None) -> Sheet:
+    """The sheet of this name, or the one that has the parts that are named, or that the file is
+    recognized as.
     """
-    named = {part: required(own, part, name, file) for part, name in names.items()}
-    makes: dict[str, Any] = {}
-    for part in PARTS:
-        make = named.get(part, own.get(part))
-        is_torchs = str(getattr(make, "__module__", "")).startswith("torch")
-        is_scripted = isinstance(make, torch.jit.ScriptFunction)
-        if callable(make) and (part in names or is_scripted or not is_torchs):
-            makes[part] = make
-    if not makes:
-        raise UserError(
-            f"{file} has none of {', '.join(PARTS)}: --stub prints a file with all of them"
-        )
-    return [Part(name, make, KINDS[name], file, own) for name, make in makes.items()]
+    if sheet:
+        return load(sheet)
+    pages = [page for page in map(load, OWN) if named and not named.keys() - {*page.parts}]
+    return pages[0] if pages else choose(named | things)
+
+
+def parts_of(page: Sheet, things: Own, file: str, own: Own) -> list[Part]:
+    """The parts of the sheet among these things. Raises UserError if there is none."""
+    parts: dict[str, Part] = {}
+    for entry, name, thing in matches(page, things):
+        shown = name if entry.any_name or entry.name in parts else entry.name
+        if shown not in parts:
+            parts[shown] = Part(shown, thing, entry, KINDS[entry.kinds[0]], file, own)
+    if not parts:
+        stub = f"--stub {page.name} prints a file with all of them"
+        raise UserError(f"{file or 'it'} has none of {', '.join(page.parts)}: {stub}")
+    return list(parts.values())
 
 
 def names_in(thing: Any) -> set[str]:
@@ -184,8 +158,3 @@ def uses(thing: Any, others: list[Any], own: Own) -> bool:
         left += getattr(one, "__bases__", ())
         left += [own[name] for name in names_in(one) if callable(own.get(name))]
     return False
-
-
-def names_of(sheet: Sheet) -> list[str]:
-    """The parts of a sheet that a report lists as absent: those with names of their own."""
-    return [entry.name for entry in sheet.entries if not (entry.any_name or entry.optional)]

@@ -13,7 +13,7 @@ from pathlib import Path
 from imdbattn.errors import UserError, in_line
 from imdbattn.tools.check import source
 from imdbattn.tools.check.report import FORMATS, Outcome, result_of
-from imdbattn.tools.check.sheets import OWN, load, stub_of
+from imdbattn.tools.check.sheets import OWN, load
 from imdbattn.tools.check.tables import describe
 
 KEPT = 2000  # last bytes that the file prints
@@ -24,7 +24,7 @@ CALL = "from imdbattn.tools.check.process import child; child()"
 def run_all(options: argparse.Namespace) -> int:
     """Checks the files, prints the result in the chosen format, and returns the exit status."""
     if options.stub is not None:
-        sys.stdout.write(stub(options.stub))
+        sys.stdout.write(load(options.stub).stub)
         return 0
     several = len(options.files) > 1
     kind = options.format or ("csv" if several else "text")
@@ -45,13 +45,6 @@ def run_all(options: argparse.Namespace) -> int:
         outcomes.append(outcome)
     print(FORMATS[kind](outcomes))
     return max(outcome.status for outcome in outcomes)
-
-
-def stub(sheet: str) -> str:
-    """A file to fill in: that of a sheet, or with the parts of this package."""
-    if sheet:
-        return stub_of(load(sheet))
-    return Path(__file__).with_name("stub.py.txt").read_text()
 
 
 def run(

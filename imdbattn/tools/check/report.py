@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
-from imdbattn.tools.check.tables import PARTS
-
 WIDTH = 100
 Result = dict[str, Any]
 Message = dict[str, Any]  # of a check: see parts.check
@@ -47,8 +45,8 @@ class Outcome:
     # parts of the file -> further names: of the sheet, of its stub, of the kind of part
     labels: dict[str, list[str]] = field(default_factory=dict)
     results: list[Result] = field(default_factory=list)
-    sheet: str = ""  # its title; "" for the parts of --stub
-    expected: list[str] = field(default_factory=lambda: list(PARTS))  # the parts of the sheet
+    sheet: str = ""  # its title
+    expected: list[str] = field(default_factory=list)  # the parts of the sheet
     points: dict[str, float] = field(default_factory=dict)  # the most that a part can have
     doing: list[str] = field(default_factory=list)  # part and check
     printed: str = ""  # the end of what the file printed

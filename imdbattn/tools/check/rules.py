@@ -8,31 +8,16 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from imdbattn.tools.check.numbers import (
-    NotChecked,
-    StudentError,
-    mistake,
-    same,
-)
-from imdbattn.tools.check.part import (
-    WIDTH,
-    Part,
-    Rule,
-    call,
-    cut,
-    inputs,
-    net_of,
-    nets,
-    student,
-)
+from imdbattn.tools.check.calling import call, cut, inputs, net_of, nets, student
+from imdbattn.tools.check.numbers import NotChecked, StudentError, mistake, same
+from imdbattn.tools.check.part import WIDTH, Part, Rule
 
-NONE = 1e-6  # a smaller effect is none
 WITHOUT_WORDS = "The result, or a gradient, is nan for a review without words."
 
 
 def require_shape(value: object, right: tuple[int, ...], text: str, part: Part) -> None:
     """Raises Mistake unless value is a tensor of floating-point numbers with this shape."""
-    values = {"text": text, "signature": part.shown}
+    values = {"text": text, "signature": part.entry.signature}
     if not isinstance(value, Tensor):
         raise mistake("not-a-tensor", type=type(value).__name__, **values)
     if tuple(value.shape) != right:
@@ -67,7 +52,7 @@ def repeatable(part: Part) -> None:
 
 def unchanged(part: Part) -> None:
     """The input keeps its values."""
-    lengths = (3, 1) if without_words_is_a_note(part) else (3, 0)
+    lengths = (3, 0 if part.entry.is_plain else 1)
     given, net = inputs(part, *lengths), net_of(part)
     student(lambda: net(*given))
     before = dict(zip(part.names, inputs(part, *lengths), strict=False))
@@ -120,7 +105,7 @@ def finite(part: Part) -> None:
             try:
                 y = call(part, net, *given)
             except StudentError as error:
-                if 0 in lengths and without_words_is_a_note(part):
+                if 0 in lengths and not part.entry.is_plain:
                     reason = type(error.args[0]).__name__
                     raise NotChecked(f"A review without words raises {reason}.") from error
                 raise
@@ -137,15 +122,10 @@ def finite(part: Part) -> None:
             for what, name, values in found:
                 if not bool(values.isfinite().all()):
                     is_other = what == "result" and not bool(values[1:].isfinite().all())
-                    if 0 in lengths and without_words_is_a_note(part) and not is_other:
+                    if 0 in lengths and not part.entry.is_plain and not is_other:
                         raise NotChecked(WITHOUT_WORDS)
                     wrong = values[~values.isfinite()]
                     raise mistake(finding, wrong, text=text, what=what, name=name)
-
-
-def without_words_is_a_note(part: Part) -> bool:
-    """Whether it is not wrong if a review without words has no finite result."""
-    return part.adapter is not None
 
 
 def require_no_lists(net: nn.Module) -> None:

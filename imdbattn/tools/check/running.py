@@ -10,7 +10,7 @@ from imdbattn.errors import in_line
 from imdbattn.tools.check.numbers import Mistake, NotChecked, NotCompared, StudentError
 from imdbattn.tools.check.part import Part, Rule
 from imdbattn.tools.check.report import Message, result_of
-from imdbattn.tools.check.tables import PARTS, describe
+from imdbattn.tools.check.tables import describe
 
 
 def sentence(test: Callable[..., object]) -> str:
@@ -58,7 +58,7 @@ def attempt(rule: Rule, part: Part, failed: set[str]) -> tuple[Any, ...]:
     except NotChecked as error:
         return None, None, str(error)
     except StudentError as error:
-        return False, *finding_of(error.args[0], part.name, part.file, part.shown)
+        return False, *finding_of(error.args[0], part.name, part.file, part.entry.signature)
     except Exception as error:  # of the checker itself
         reason = (
             f"{rule.name} was not checked: the checker raised {type(error).__name__}:"
@@ -67,13 +67,11 @@ def attempt(rule: Rule, part: Part, failed: set[str]) -> tuple[Any, ...]:
         return None, "not-checked", reason
 
 
-def finding_of(
-    error: BaseException, part: str, file: str, signature: str | None = None
-) -> list[str]:
+def finding_of(error: BaseException, part: str, file: str, signature: str = "") -> list[str]:
     """The finding for an exception of the student's code."""
     values = {
         "part": part,
-        "signature": signature or PARTS.get(part),
+        "signature": signature,
         "message": f"{type(error).__name__}: {in_line(error)}",
     }
     frames = traceback.extract_tb(error.__traceback__)

@@ -22,7 +22,8 @@ from imdbattn.errors import UserError, in_line
 from imdbattn.tools.check.tables import SIGNATURES
 
 FOLDER = Path(__file__).parent / "sheets"
-OWN = sorted(file.stem for file in FOLDER.glob("*.yaml"))
+PROJECT = "project"
+OWN = [PROJECT, *sorted({file.stem for file in FOLDER.glob("*.yaml")} - {PROJECT})]
 
 
 @dataclass
@@ -60,7 +61,8 @@ class Entry:
     names: list[str]  # patterns of the names that it may have
     kinds: list[str]
     ways: list[Way]
-    signature: str = ""
+    signature: str
+    is_plain: bool  # made and called as its kind: the sheet does not say how
     make: dict[str, Any] = field(default_factory=dict)
     method: str = ""  # which is called instead of forward
     sizes: dict[str, Any] = field(default_factory=dict)
@@ -77,9 +79,11 @@ class Entry:
         """Whether the class or function may be this one, by its name and its arguments."""
         if not any(re.fullmatch(pattern, name) for pattern in self.names):
             return False
+        if self.is_plain:
+            return True
         if self.method and not hasattr(thing, self.method):
             return False
-        if not self.method and isinstance(thing, type) != bool(self.make or self.is_module):
+        if not self.method and isinstance(thing, type) != self.is_module:
             return False
         if self.any_name and isinstance(thing, type) and not self.can_be_called(thing):
             return False
@@ -104,11 +108,6 @@ class Entry:
         return re.findall(r"(?m)^(?:class|def) (\w+)", self.stub)
 
     @property
-    def is_tried(self) -> bool:
-        """Whether there may be several ways to call it; a decoder has one."""
-        return not {"Decoder", "Seq2Seq"} & {*self.kinds}
-
-    @property
     def is_module(self) -> bool:
         return "(" in SIGNATURES[self.kinds[0]].partition(":")[0] or bool(self.make)
 
@@ -124,6 +123,20 @@ class Sheet:
     name: str
     title: str
     entries: list[Entry]
+    about: str = ""  # what its stub says first
+
+    @property
+    def parts(self) -> list[str]:
+        """Those that a report lists as absent: those with names of their own."""
+        return [entry.name for entry in self.entries if not (entry.any_name or entry.optional)]
+
+    @property
+    def stub(self) -> str:
+        """A file with empty functions."""
+        text = f"{self.title}: fill in what raises NotImplementedError."
+        text += f"\n\n{self.about}" * bool(self.about)
+        stubs = [entry.stub.strip() for entry in self.entries if entry.stub]
+        return "\n\n\n".join([f'"""{text}"""', *stubs]) + "\n"
 
 
 Match = tuple[Entry, str, Any]  # the name and the class or function of a file
@@ -161,25 +174,29 @@ def read(name: str, file: Path) -> Sheet:
     entries = [entry_of(name, part, keys) for part, keys in page["parts"].items()]
     if page.get("with"):
         entries += [replace(entry, optional=True) for entry in load(page["with"]).entries]
-    return Sheet(file.stem, str(page.get("title", file.stem)), entries)
+    title = str(page.get("title", file.stem))
+    return Sheet(file.stem, title, entries, str(page.get("about", "")))
 
 
 def entry_of(sheet: str, part: str, keys: Any) -> Entry:
     """Raises UserError for what is missing or not known, by name."""
     where = f"{sheet}: {part}"
-    if not isinstance(keys, dict) or not {"kind", "calls"} <= keys.keys():
-        raise UserError(f"{where} needs kind and calls")
-    kinds, calls, patterns = as_list(keys["kind"]), as_list(keys["calls"]), [*keys.get("make", {})]
+    if not isinstance(keys, dict) or "kind" not in keys:
+        raise UserError(f"{where} needs a kind")
+    kinds, patterns = as_list(keys["kind"]), [*keys.get("make", {})]
     if wrong := [kind for kind in kinds if kind not in SIGNATURES]:
         raise UserError(f"{where}: there is no kind {wrong[0]!r}; {', '.join(SIGNATURES)}")
-    others = {key: value for key, value in keys.items() if key not in ("kind", "calls")}
+    signature = SIGNATURES[kinds[0]]
+    calls = keys.get("calls", {name: name for name in re.findall(r"\w+", signature)})
+    others: dict[str, Any] = {"signature": signature, "is_plain": "calls" not in keys}
+    others |= {key: value for key, value in keys.items() if key not in ("kind", "calls")}
     for key in ("names", "needs", "unless"):
         others[key] = as_list(keys.get(key, [re.escape(part)] if key == "names" else []))
         patterns += others[key]
     try:
         for pattern in patterns:
             re.compile(pattern)
-        return Entry(part, kinds=kinds, ways=[way_of(call) for call in calls], **others)
+        return Entry(part, kinds=kinds, ways=[*map(way_of, as_list(calls))], **others)
     except (AttributeError, TypeError, re.error) as error:
         raise UserError(f"{where}: {in_line(error)}") from error
 
@@ -194,50 +211,34 @@ def way_of(call: dict[str, Any]) -> Way:
     return Way(arguments, **{k: str(v) for k, v in call.items() if k in known})
 
 
-def stub_of(sheet: Sheet) -> str:
-    """A file with the sheet's empty functions."""
-    parts = "\n\n\n".join(entry.stub.strip() for entry in sheet.entries if entry.stub)
-    return f'"""{sheet.title}: fill in what raises NotImplementedError."""\n\n{parts}\n'
-
-
-def choose(
-    own: Mapping[str, Any], plain: Mapping[str, Any], anywhere: bool = False
-) -> Sheet | None:
-    """The sheet that most names of the file belong to; None for the parts of --stub.
-
-    plain: the parts of --stub that the file has. Of equal numbers, the names of arguments decide.
-    anywhere: as for matches.
+def choose(own: Mapping[str, Any]) -> Sheet:
+    """The sheet that most of these classes and functions of a file belong to, by their names. Of
+    equal numbers, the names of arguments decide.
     """
-    plain = {part: thing for part, thing in plain.items() if may_be_plain(part, thing)}
-    known = " ".join(SIGNATURES[part] for part in plain)
-    agreed = sum(len(set(re.findall(r"\w+", known)) & arguments_named(t)) for t in plain.values())
-    best, best_rank = None, (len(plain), agreed)
-    fallback = None
-    for own_name in OWN:
-        sheet = load(own_name)
-        found = matches(sheet, own, anywhere)
+    best, best_rank = load(PROJECT), (0, 0, False)
+    project: list[str] = []
+    for sheet in map(load, OWN):
+        found = [one for one in matches(sheet, own) if not exchanges_masks(one[0], one[2])]
+        project += [name for entry, name, _ in found if entry.is_plain]
         sure = {
             entry.name: (entry, thing)
             for entry, name, thing in found
-            if not entry.any_name or (entry.needs and name not in plain)
+            if not entry.any_name or (entry.needs and name not in project)
         }
-        rank = len(sure), sum(entry.agreement(thing) for entry, thing in sure.values())
-        if sure and rank > best_rank:
+        agreement = sum(entry.agreement(thing) for entry, thing in sure.values())
+        rank = len(sure), agreement, bool(found)
+        if rank > best_rank:
             best, best_rank = sheet, rank
-        if found and fallback is None:
-            fallback = sheet
-    return best if best or plain else fallback
+    return best
 
 
-def kinds_of_masks(names: str) -> set[str]:
-    return {word for word in ("len", "mask") if word in names}
-
-
-def may_be_plain(part: str, thing: Any) -> bool:
-    """Whether it is not called with lengths instead of a mask, or the other way round."""
-    given = kinds_of_masks(" ".join(arguments_named(thing)))
-    asked = kinds_of_masks(SIGNATURES[part])
-    return len(given) != 1 or not asked or bool(given & asked)
+def exchanges_masks(entry: Entry, thing: Any) -> bool:
+    """Whether it is called with lengths instead of the mask of the signature, or the other way
+    round.
+    """
+    texts = entry.signature, " ".join(arguments_named(thing))
+    asked, given = ([word for word in ("len", "mask") if word in text] for text in texts)
+    return len(given) == 1 and bool(asked) and given[0] not in asked
 
 
 def arguments_named(thing: Any, method: str = "forward") -> set[str]:
@@ -246,37 +247,20 @@ def arguments_named(thing: Any, method: str = "forward") -> set[str]:
     return {*parameters_of(thing), *(parameters_of(called) if called else ())}
 
 
-def matches(sheet: Sheet, own: Mapping[str, Any], anywhere: bool = False) -> list[Match]:
+def matches(sheet: Sheet, own: Mapping[str, Any]) -> list[Match]:
     """The sheet's entries, and the names and things of the file that they are found in.
 
-    A thing belongs to the first entry that it fits, and to each entry that has a method. anywhere:
-    whether it may be defined in another place than the checked file.
+    A thing belongs to the first entry that it fits, and to each entry that has a method.
     """
     found: list[Match] = []
     taken: set[int] = set()
     for entry in sheet.entries:
         for name, thing in own.items():
-            foreign = not anywhere and getattr(thing, "__module__", "") != "_checked_file"
-            if foreign or not callable(thing) or (id(thing) in taken and not entry.method):
-                continue
-            if entry.fits(name, thing):
+            if entry.fits(name, thing) and (entry.method or id(thing) not in taken):
                 found.append((entry, name, thing))
                 if not entry.method:
                     taken.add(id(thing))
     return found
-
-
-def arguments_of(
-    given: Mapping[str, inspect.Parameter], wanted: Mapping[str, str], names: Mapping[str, Any]
-) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments for a call, by their names, or in the sheet's order if a name is not known.
-
-    given: the parameters of what is called.
-    """
-    keys = {name: meant(name, wanted) for name in given}
-    if given and not unknown(given, wanted):
-        return [], {name: evaluate(wanted[key], names) for name, key in keys.items() if key}
-    return [evaluate(value, names) for value in wanted.values()], {}
 
 
 def unknown(given: Mapping[str, inspect.Parameter], wanted: Iterable[str]) -> list[str]:

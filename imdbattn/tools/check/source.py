@@ -11,7 +11,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 
 from imdbattn.errors import UserError, in_line
-from imdbattn.tools.check.tables import PARTS
+from imdbattn.tools.check.tables import SIGNATURES
 
 Code = list[tuple[str, ast.Module]]  # the name for tracebacks: the file, or the file and the cell
 
@@ -51,7 +51,7 @@ def definitions(file: str) -> Code:
     kept: list[ast.stmt] = []
     definition = ast.FunctionDef | ast.ClassDef
     more: list[ast.stmt] = [
-        node for node in rest if isinstance(node, definition) or bound(node) & PARTS.keys()
+        node for node in rest if isinstance(node, definition) or bound(node) & SIGNATURES.keys()
     ]
     while more:
         kept += more

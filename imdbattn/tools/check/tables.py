@@ -56,8 +56,7 @@ def read_findings() -> dict[str, list[str]]:
 
 
 TABLES = read_tables()
-PARTS = TABLES["parts"].texts  # the parts that a file may have -> how they are made and called
-SIGNATURES = PARTS | TABLES["kinds"].texts  # and those that only sheets ask for
+SIGNATURES = TABLES["kinds"].texts  # kinds of parts -> how they are made and called
 FINDINGS = read_findings()
 
 

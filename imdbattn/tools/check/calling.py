@@ -1,0 +1,139 @@
+"""Modules of a part with random parameters, and calls of them with random inputs."""
+
+import math
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from imdbattn.tools.check.numbers import Mistake, NotChecked, StudentError, mask, mistake, normal
+from imdbattn.tools.check.part import Part, vectors_VD
+
+
+def student(call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """The result of the student's code for copies of its arguments. Raises StudentError for every
+    exception.
+    """
+    try:
+        return call(*(a.clone() if isinstance(a, Tensor) else a for a in arguments), **options)
+    except (KeyboardInterrupt, Mistake, NotChecked):
+        raise
+    except BaseException as error:  # also SystemExit
+        raise StudentError(error) from error
+
+
+def inputs(part: Part, *lengths: int, seed: int = 0) -> list[Tensor]:
+    """The arguments of a part for reviews of these lengths. Padding is random."""
+    lengths = part.lengths(*lengths)
+    sizes = part.sizes | {"B": len(lengths), "T": max(lengths), "Q": max(lengths)}
+    made = []
+    for place, (name, dimensions) in enumerate(part.arguments[:-1]):
+        shape = [sizes[letter] for letter in dimensions]
+        if name == "mask":
+            made.append(mask(*lengths).view(shape))
+        elif name.endswith("lengths"):
+            made.append(torch.tensor(lengths))
+        elif name in ("tokens", "target"):
+            words = torch.arange(math.prod(shape)) * 5 + 3 + seed
+            made.append((words % sizes["V"]).view(shape))
+        else:
+            made.append(normal(*shape, seed=seed + 100 * place))
+    return made
+
+
+def net_of(part: Part, vectors: Tensor | None = None, seed: int = 0, **options: Any) -> Any:
+    """A function, or a module in evaluation mode with random parameters. vectors, options: of a
+    model.
+    """
+    table_VD = vectors_VD() if vectors is None else vectors
+    if not part.entry.is_module:
+        return part.in_its_way(part.make)
+    torch.default_generator.manual_seed(seed)  # torch.manual_seed takes a hundred times as long
+    sizes = student(lambda: part.sizes)
+    module = student(part.build, table_VD, sizes, **options)
+    if not isinstance(module, nn.Module):
+        raise mistake("not-a-module", type=type(module).__name__)
+    if not part.entry.is_plain:
+        called = getattr(module, part.entry.method or "forward")
+        object.__setattr__(module, "forward", part.kind.adapt(part, called, module))
+    if any(nn.parameter.is_lazy(parameter) for parameter in module.parameters()):
+        call(part, module, *inputs(part, 1))
+        unused = [k for k, p in module.named_parameters() if nn.parameter.is_lazy(p)]
+        if unused:
+            name = unused[0].rpartition(".")[0]
+            raise mistake("module-not-called", unused=name, names=", ".join(unused[:4]))
+    randomize(module, seed, part.kind.gain)
+    if part.kind.is_model and not part.entry.is_plain:  # it may have its own
+        set_vectors(module, table_VD)
+    return module.eval()
+
+
+def randomize(module: nn.Module, seed: int, gain: float = 1.0) -> None:
+    """Gives random numbers to the parameters, the same with other options of the class."""
+    for name, parameter in module.named_parameters():
+        if parameter.requires_grad and parameter.ndim and parameter.is_floating_point():
+            torch.default_generator.manual_seed(seed + zlib.crc32(name.encode()))
+            parameter.data.normal_(std=gain * (1, *parameter.squeeze().shape)[-1] ** -0.5)
+
+
+def set_vectors(module: nn.Module, table_VD: Tensor) -> None:
+    """Gives the vectors to the embedding, or the parameter, that a model makes itself."""
+    for parameter in module.parameters():
+        if parameter.shape == table_VD.shape:
+            parameter.data.copy_(table_VD)
+
+
+def nets(part: Part) -> Iterator[tuple[str, Any]]:
+    """One for each implemented combination of the options, with their text."""
+    for options in part.kind.variants:
+        if all(map(part.accepts, options)):
+            try:
+                made = net_of(part, **options)
+            except StudentError as error:
+                if isinstance(error.args[0], NotImplementedError) and options:
+                    continue
+                raise
+            yield "".join(f"With {name}={value!r}: " for name, value in options.items()), made
+
+
+def call(part: Part, net: Callable[..., Any], *given: Any) -> Any:
+    """The result for the documented arguments; without the weights that some parts may return,
+    too.
+    """
+    y = student(net, *given)
+    return y[0] if isinstance(y, tuple) and y and part.kind.returns_weights else y
+
+
+class Recorder(TorchDispatchMode):
+    """Keeps the tensors that each operation of torch makes within a with block."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: list[Tensor] = []
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # otherwise torch imports dynamo, which takes seconds
+
+    def __torch_dispatch__(
+        self, operation: Callable[..., Any], types: object, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        result = operation(*args, **(kwargs or {}))
+        tensors = [x for x in tree_leaves(result) if isinstance(x, Tensor)]
+        self.made += [x.detach().clone() for x in tensors if x.is_floating_point()]
+        return result
+
+
+def record(part: Part, net: Callable[..., object], *given: Tensor) -> list[Tensor]:
+    """The tensors that the operations of a call make, in their order."""
+    with Recorder() as recorder:
+        call(part, net, *given)
+    return recorder.made
+
+
+def cut(value: Tensor, dimensions: list[str], length: int) -> Tensor:
+    return value.narrow(dimensions.index("T"), 0, length) if "T" in dimensions else value
