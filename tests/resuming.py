@@ -9,13 +9,13 @@ from types import SimpleNamespace
 
 import torch
 
-TIMES = {
-    "train_seconds",
-    "epoch_seconds",
-    "tokens_per_s",
-    "train/epoch_seconds",
-    "train/tokens_per_s",
-}
+TIMES = {"train_seconds", "epoch_seconds", "tokens_per_s"}
+TIMES |= {"train/epoch_seconds", "train/tokens_per_s"}
+
+
+def saved(folder: Path, name: str = "last") -> dict:
+    """The content of a checkpoint of a run."""
+    return torch.load(folder / "checkpoints" / f"{name}.ckpt", weights_only=True)
 
 
 def timeless(values: dict) -> dict:
@@ -31,8 +31,7 @@ def differences(one: Path, other: Path) -> list:
         (name, first[name], second.get(name)) for name in first if first[name] != second.get(name)
     ]
     for name in ("best", "last"):
-        files = (run / "checkpoints" / f"{name}.ckpt" for run in (one, other))
-        first, second = (torch.load(file, weights_only=True)["state_dict"] for file in files)
+        first, second = (saved(run, name)["state_dict"] for run in (one, other))
         found += [f"{name}: {key}" for key in first if not torch.equal(first[key], second[key])]
     first, second = (
         [*map(timeless, csv.DictReader((run / "metrics.csv").open()))] for run in (one, other)

@@ -19,6 +19,7 @@ from imdbattn.runs import environment
 from imdbattn.runs.fit import fit
 from imdbattn.tasks import loaders
 from tests.nets import WIDTH, WORDS, learner, net
+from tests.resuming import saved
 
 from ..marks import slow_except
 
@@ -92,11 +93,8 @@ def test_blocked_attention_has_the_values_and_gradients_of_the_kernel_of_torch(m
     expected = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=0.3)
     torch.testing.assert_close(found, expected)
     weight = torch.randn_like(found)
-    for one, other in zip(
-        *(torch.autograd.grad((y * weight).sum(), (q, k, v)) for y in (found, expected)),
-        strict=True,
-    ):
-        torch.testing.assert_close(one, other)
+    ours, theirs = (torch.autograd.grad((y * weight).sum(), (q, k, v)) for y in (found, expected))
+    torch.testing.assert_close(ours, theirs)
 
 
 def test_everything_runs_without_the_private_functions_of_torch(
@@ -157,14 +155,8 @@ def test_a_training_step_never_waits_for_the_device(settings, reviews, rung, mon
 def test_batches_are_made_ahead_on_a_gpu_and_have_few_lengths(
     settings, small, monkeypatch, tmp_path
 ):
-    words = (
-        *small,
-        "model=residual_pe",
-        "model.net.layers=1",
-        "data.word_dropout=0.3",
-        "trainer.max_epochs=2",
-        "data.batch_tokens=100",
-    )
+    words = [*small, "model=residual_pe", "model.net.layers=1", "data.word_dropout=0.3"]
+    words += ["trainer.max_epochs=2", "data.batch_tokens=100"]
     fit(settings(*words, f"data.padded_lengths={loaders.GPU_WIDTHS}"), tmp_path / "cpu")
     together = []
     make = BatchMaker.make
@@ -174,12 +166,8 @@ def test_batches_are_made_ahead_on_a_gpu_and_have_few_lengths(
     monkeypatch.setattr(loaders, "on_gpu", lambda batches: True)
     fit(settings(*words), tmp_path / "as on a gpu")
     assert max(together) == loaders.GPU_CHUNK
-    saved = [
-        torch.load(tmp_path / name / "checkpoints/last.ckpt", weights_only=True)
-        for name in ("cpu", "as on a gpu")
-    ]
-    for name, value in saved[0]["state_dict"].items():
-        assert value.equal(saved[1]["state_dict"][name])
+    one, other = (saved(tmp_path / name)["state_dict"] for name in ("cpu", "as on a gpu"))
+    assert all(weight.equal(other[name]) for name, weight in one.items())
 
 
 @pytest.mark.parametrize("rung", slow_except(["wide"], [*RUNGS, *BEYOND]))
@@ -190,23 +178,13 @@ def test_every_rung_trains_in_the_precision_of_trainer_gpu(settings, small, worl
 
 
 def test_the_norm_of_the_gradient_is_clipped_in_mixed_precision(settings, small, tmp_path):
-    sgd = (
-        "optim=adamw",
-        "optim._target_=torch.optim.SGD",
-        "optim.weight_decay=0",
-        "embedding_lr=null",
-        "warmup=0",
-        "decay=none",
-    )
-    short = ("model=base", "trainer.precision=bf16-mixed", "trainer.max_steps=1", "test=false")
+    words = [*small, "model=base", "optim=adamw", "optim._target_=torch.optim.SGD"]
+    words += ["optim.weight_decay=0", "embedding_lr=null", "warmup=0", "decay=none", "test=false"]
+    words += ["trainer.precision=bf16-mixed", "trainer.max_steps=1"]
     weights = []
     for lr in (0, 1):
-        fit(
-            settings(*small, *sgd, *short, f"optim.lr={lr}", "trainer.gradient_clip_val=0.001"),
-            tmp_path / str(lr),
-        )
-        saved = torch.load(tmp_path / str(lr) / "checkpoints/best.ckpt", weights_only=True)[
-            "state_dict"
-        ]
-        weights.append(torch.cat([value.double().flatten() for value in saved.values()]))
+        own = [f"optim.lr={lr}", "trainer.gradient_clip_val=0.001"]
+        fit(settings(*words, *own), tmp_path / str(lr))
+        state = saved(tmp_path / str(lr), "best")["state_dict"]
+        weights.append(torch.cat([value.double().flatten() for value in state.values()]))
     assert (weights[1] - weights[0]).norm().item() == pytest.approx(0.001, rel=0.01)

@@ -13,17 +13,8 @@ from imdbattn.report.variants import BEYOND, RUNGS
 from ..nets import WORDS, batch, net
 
 # Rungs that read a word together with its neighbors
-NEIGHBOURS = (
-    "gru_query",
-    "residual_rope",
-    "residual_relative",
-    "tuned",
-    "convolved",
-    "log_counts",
-    "log_counts_mean",
-    "wide",
-)
-NEIGHBOURS += ("pretrained", "distilled")
+NEIGHBOURS = ("gru_query", "residual_rope", "residual_relative", "tuned", "convolved")
+NEIGHBOURS += ("log_counts", "log_counts_mean", "wide", "pretrained", "distilled")
 SEES_ORDER = ("base_pe", "residual_pe", "residual_learned", "residual_pe_cls", *NEIGHBOURS)
 
 

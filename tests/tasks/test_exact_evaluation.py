@@ -125,19 +125,16 @@ def test_an_evaluation_with_other_settings_does_not_overwrite(trained, settings)
     written = [
         json.loads(file.read_text()) for file in (folder / "evaluations").glob("test-*.json")
     ]
-    assert {(found["accuracy"], str(found["changed"])) for found in written} >= {
-        (metrics["test_accuracy"], "{}")
-    }
-    for changed in ({}, {"max_tokens": 3}, {"precision": "bf16-mixed"}):
-        assert changed in [found["changed"] for found in written]
+    changes = [found["changed"] for found in written]
+    assert all(one in changes for one in ({}, {"max_tokens": 3}, {"precision": "bf16-mixed"}))
+    assert written[changes.index({})]["accuracy"] == metrics["test_accuracy"]
 
 
 def test_evaluate_gives_the_accuracy_that_training_gave(trained, settings):
     folder, metrics = trained("residual_pe")
     for split, name in (("test", "test"), ("validation", "val")):
-        found = score_run(
-            settings(f"run={folder}", f"split={split}", "trainer=cpu", config="evaluate")
-        )
+        words = [f"run={folder}", f"split={split}", "trainer=cpu"]
+        found = score_run(settings(*words, config="evaluate"))
         assert found["accuracy"] == metrics[f"{name}_accuracy"]
         assert found["reviews"] == metrics[f"{name}_reviews"]
         assert found["loss"] == pytest.approx(metrics[f"{name}_loss"], abs=1e-6)
@@ -145,12 +142,8 @@ def test_evaluate_gives_the_accuracy_that_training_gave(trained, settings):
 
 
 # All that is taken out at random in training, of the rung that has most of it.
-TAKEN_OUT = [
-    "data.word_dropout",
-    "model.net.dropout",
-    "model.net.layer.dropout",
-    "model.embedding.mixout",
-]
+TAKEN_OUT = ["data.word_dropout", "model.net.dropout", "model.net.layer.dropout"]
+TAKEN_OUT.append("model.embedding.mixout")
 
 
 def test_evaluation_and_prediction_read_whole_reviews_whatever_training_drops(
@@ -158,12 +151,7 @@ def test_evaluation_and_prediction_read_whole_reviews_whatever_training_drops(
 ):
     """Bit for bit, with trained weights, with and without an explanation."""
     folder, _ = trained("wide")
-    texts = [
-        "the film was a great story , and i do n't do it",
-        "dull",
-        "",
-        "it was good, bad, and fine. " * 200,
-    ]
+    texts = ["the film was a great story , and i do n't do it", "", "good, bad, and fine. " * 200]
     found = []
     for share in (0.0, 0.5):
         run = tmp_path / str(share)
@@ -175,15 +163,12 @@ def test_evaluation_and_prediction_read_whole_reviews_whatever_training_drops(
         OmegaConf.save(config, run / "config.yaml")
         scores = score_run(settings(f"run={run}", "trainer=cpu", config="evaluate"))
         (table,) = (run / "evaluations").glob("test-*.parquet")
-        said = [
-            label_texts(settings(f"run={run}", f"explain={e}", config="predict"), texts)[0]
-            for e in (True, False)
-        ]
-        assert [one.output for one in said[0]] == [one.output for one in said[1]], (
-            "an explanation changes no label"
-        )
-        values = [[(one.output, one.probability, one.words) for one in each] for each in said]
-        found.append((scores["accuracy"], scores["loss"], table.read_bytes(), values))
+        said = []
+        for explain in ("true", "false"):
+            cfg = settings(f"run={run}", f"explain={explain}", config="predict")
+            said.append([(one.output, one.probability) for one in label_texts(cfg, texts)[0]])
+        assert said[0] == [(label, pytest.approx(share, abs=1e-6)) for label, share in said[1]]
+        found.append((scores["accuracy"], scores["loss"], table.read_bytes(), said))
     assert found[0] == found[1]
 
 

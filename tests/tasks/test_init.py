@@ -1,10 +1,10 @@
 """`init` starts from the weights of a finished run of the same shape."""
 
 import pytest
-import torch
 
 from imdbattn.errors import UserError
 from imdbattn.runs.fit import fit
+from tests.resuming import saved
 from tests.world import REVERSE, TRANSLATION
 
 from ..marks import slow, slow_except
@@ -28,11 +28,8 @@ def finished(settings, small, tmp_path_factory):
 
     def get(kind: str) -> tuple:
         if kind not in runs:
-            words = [
-                *(() if "task=seq2seq" in KINDS[kind] else small),
-                *KINDS[kind],
-                "trainer.max_epochs=2",
-            ]
+            own = [] if "task=seq2seq" in KINDS[kind] else small
+            words = [*own, *KINDS[kind], "trainer.max_epochs=2"]
             folder = tmp_path_factory.mktemp("run")
             runs[kind] = words, folder, fit(settings(*words), folder)
         return runs[kind]
@@ -43,43 +40,32 @@ def finished(settings, small, tmp_path_factory):
 @pytest.mark.parametrize("kind", slow_except(["trained vectors, phrases"], KINDS))
 def test_a_run_starts_from_the_weights_of_a_finished_run(finished, settings, tmp_path, kind):
     words, start, expected = finished(kind)
-    found = fit(settings(*words, f"init={start}", "seed=7", *STILL), tmp_path)
+    cfg = settings(*words, f"init={start}", "seed=7", *STILL)
+    found = fit(cfg, tmp_path)
     scores = [name for name in expected if name.startswith(("val_", "test_"))]
     assert "val_loss" in scores
     assert {name: found[name] for name in scores} == {name: expected[name] for name in scores}
     (tmp_path / "metrics.json").unlink()
-    assert (
-        fit(settings(*words, f"init={start}", "seed=7", *STILL), tmp_path, resume=True)["start"]
-        == found["start"]
-    )
+    assert fit(cfg, tmp_path, resume=True)["start"] == found["start"]
 
 
 @pytest.mark.parametrize(
-    ("kind", "overrides", "message"),
+    ("kind", "override", "message"),
     [
-        (
-            "frozen vectors",
-            ["model.net.layers=1"],
-            r"Unexpected key\(s\) in state_dict: \"layers\.1\.",
-        ),
-        ("frozen vectors", ["data.label_names=[pos,neg]"], "has another test split"),
-        slow(
-            "translation",
-            ["data.min_frequency=9"],
-            "was trained with other source symbols: use the same data",
-        ),
+        ("frozen vectors", "model.net.layers=1", r"Unexpected key\(s\) in state_dict: \"layers"),
+        ("frozen vectors", "data.label_names=[pos,neg]", "has another test split"),
+        slow("translation", "data.min_frequency=9", "was trained with other source symbols"),
     ],
 )
 def test_a_run_of_another_shape_or_with_other_data_is_refused(
-    finished, settings, tmp_path, kind, overrides, message
+    finished, settings, tmp_path, kind, override, message
 ):
     words, start, _ = finished(kind)
     with pytest.raises(UserError, match=f"^init={start} .*({message})[^\n]*$"):
-        fit(settings(*words, f"init={start}", *overrides), tmp_path)
+        fit(settings(*words, f"init={start}", override), tmp_path)
 
 
 def test_the_scale_of_the_vectors_is_that_of_the_settings(finished, settings, tmp_path):
     words, start, _ = finished("frozen vectors")
     fit(settings(*words, "model.embedding.standardize=false", f"init={start}", *STILL), tmp_path)
-    weights = torch.load(tmp_path / "checkpoints" / "best.ckpt", weights_only=True)["state_dict"]
-    assert (weights["net.embedding.scale_D"] == 1).all()
+    assert (saved(tmp_path, "best")["state_dict"]["net.embedding.scale_D"] == 1).all()

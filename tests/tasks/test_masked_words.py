@@ -1,7 +1,5 @@
 """Pretraining on masked words: what is predicted, from what, and what a classifier takes over."""
 
-import shutil
-
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -12,7 +10,6 @@ from hypothesis import strategies as st
 from imdbattn.data.corpus import prepare_reviews
 from imdbattn.data.ragged import ragged
 from imdbattn.nn.beyond.masked_words import MaskedWords
-from imdbattn.runs.fit import fit
 from imdbattn.tasks.masked_words.module import MaskedWordModule, evaluation_mask
 from imdbattn.tasks.reviews.classifier import ReviewClassifier
 from imdbattn.tasks.weights import from_initial
@@ -108,21 +105,6 @@ def test_the_classifier_starts_from_its_encoder(pretrained, settings, small):
     fresh = ReviewClassifier.new(settings(*small, "model=pretrained", "init=null"), corpus)
     random = fresh.net.state_dict()
     assert any(not torch.equal(own[name], random[name]) for name in shared)
-
-
-@pytest.mark.slow
-def test_a_stopped_classifier_resumes_without_its_pretraining(
-    settings, small, pretrained, tmp_path
-):
-    """Its weights are its own by then."""
-    start = shutil.copytree(pretrained[0], tmp_path / "start")
-    cfg = settings(*small, "model=pretrained", f"init={start}", "trainer.max_epochs=2")
-    whole = fit(cfg, tmp_path / "whole")
-    fit(cfg, tmp_path / "again")
-    shutil.rmtree(start)
-    (tmp_path / "again" / "metrics.json").unlink()
-    again = fit(cfg, tmp_path / "again", resume=True)
-    assert all(again[key] == whole[key] for key in ("val_loss", "test_loss", "start"))
 
 
 def test_a_fixed_number_of_places_gives_the_losses_of_the_masked_words(settings):

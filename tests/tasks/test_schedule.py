@@ -17,6 +17,7 @@ from imdbattn.errors import UserError
 from imdbattn.runs.fit import fit
 from imdbattn.tasks.chosen_metric import metric_of
 from imdbattn.tasks.reviews.classifier import ReviewClassifier, Scores, class_weights
+from tests.resuming import saved
 
 # Of eight steps. A warm-up of 0.2 is 1.6 steps, rounded to two: 1/3, 2/3, then 1 - k/6 or (1 +
 # cos(k pi / 6)) / 2.
@@ -55,6 +56,9 @@ def test_balanced_weights_of_classes_are_those_of_scikit_learn():
     assert class_weights("balanced", corpus).tolist() == pytest.approx(expected.tolist())
 
 
+EIGHT_STEPS = ("trainer.max_epochs=2", "trainer.limit_train_batches=4", "optim.lr=0.004")
+
+
 def recorded_rates(monkeypatch) -> list[list[float]]:
     """The learning rates of all groups, to which each step of training will be added."""
     rates: list[list[float]] = []
@@ -76,15 +80,8 @@ def test_each_step_has_the_learning_rate_of_the_table(
     rate of their own.
     """
     rates = recorded_rates(monkeypatch)
-    words = [
-        "trainer.max_epochs=2",
-        "trainer.limit_train_batches=4",
-        "optim.lr=0.004",
-        "embedding_lr=0.5",
-    ]
-    fit(
-        settings(*small, "model=tuned_mean", *words, f"warmup={warmup}", f"decay={decay}"), tmp_path
-    )
+    words = [*EIGHT_STEPS, "model=tuned_mean", "embedding_lr=0.5"]
+    fit(settings(*small, *words, f"warmup={warmup}", f"decay={decay}"), tmp_path)
     expected = [[0.004 * share, 0.5 * share] for share in SHARES[decay, warmup]]
     torch.testing.assert_close(torch.tensor(rates), torch.tensor(expected), rtol=1e-5, atol=1e-9)
 
@@ -93,9 +90,8 @@ def test_matrices_follow_the_same_schedule_at_their_own_rate(
     small, settings, monkeypatch, tmp_path
 ):
     rates = recorded_rates(monkeypatch)
-    words = ["trainer.max_epochs=2", "trainer.limit_train_batches=4", "optim.lr=0.004"]
-    schedule = ["optim.matrix_lr=0.03", "warmup=0.2", "decay=linear"]
-    fit(settings(*small, "model=residual", *words, *schedule), tmp_path)
+    words = [*EIGHT_STEPS, "model=residual", "optim.matrix_lr=0.03", "warmup=0.2", "decay=linear"]
+    fit(settings(*small, *words), tmp_path)
     expected = [sorted([0.004 * share, 0.03 * share]) for share in SHARES["linear", 0.2]]
     actual = torch.tensor([sorted(step) for step in rates])
     torch.testing.assert_close(actual, torch.tensor(expected), rtol=1e-5, atol=1e-9)
@@ -169,20 +165,14 @@ def test_training_stops_after_patience_epochs_without_improvement(
     else:
         other = [-value for value in other]
     names = (choose_by, {"accuracy": "loss", "loss": "accuracy"}[choose_by])
-    course = iter(
-        [
-            dict(zip(names, map(float, values), strict=True))
-            for values in zip(chosen, other, strict=True)
-        ]
-    )
+    values = zip(map(float, chosen), map(float, other), strict=True)
+    course = iter([dict(zip(names, one, strict=True)) for one in values])
     monkeypatch.setattr(Scores, "values", lambda self: next(course, dict.fromkeys(names, 0.0)))
     words = ["model=mean", "trainer.max_epochs=12", "trainer.limit_train_batches=1", "test=false"]
-    metrics = fit(
-        settings(*small, *words, f"choose_by={choose_by}", f"patience={patience}"), tmp_path
-    )
-    assert metrics["epochs"] == epochs
-    best = torch.load(tmp_path / "checkpoints" / "best.ckpt", weights_only=True)
-    assert best["epoch"] == (1 if epochs < 5 else 4), "the first of the best epochs is kept"
+    words += [f"choose_by={choose_by}", f"patience={patience}"]
+    assert fit(settings(*small, *words), tmp_path)["epochs"] == epochs
+    best = saved(tmp_path, "best")["epoch"]
+    assert best == (1 if epochs < 5 else 4), "the first of the best epochs is kept"
 
 
 def test_the_norm_of_the_gradient_is_kept_as_it_was_before_clipping(settings):

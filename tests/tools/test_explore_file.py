@@ -283,6 +283,9 @@ def test_a_file_works_offline_on_a_phone_and_restores_its_link(page, written, op
     after = phone.locator(".panel").get_attribute("data-probability")
     assert tab.locator(".panel").get_attribute("data-probability") == after
     assert tab.locator(".word.removed").count() == 1
+    tab.locator("[data-part='1.2']").first.click()  # without this head
+    settle(tab)
+    assert tab.locator(".panel").get_attribute("data-probability") != after
     tab.select_option("#language", "en")
     tab.wait_for_function("document.querySelector('h1').textContent === 'Attention explorer'")
     settle(tab)

@@ -15,7 +15,6 @@ import yaml
 import imdbattn
 from imdbattn.runs.fit import fit
 from imdbattn.settings.keys import conf_dir, flat
-from imdbattn.settings.schema import LoggerPart
 from imdbattn.tracking import wandb_run
 from imdbattn.tracking.loggers import VALUES, Tracker
 from imdbattn.tracking.publish import publish_comparison
@@ -28,10 +27,6 @@ SECRETS = {
     "AWS_SECRET_ACCESS_KEY": "aws/odd+secret=value",
     "HF_TOKEN": "hf_oddTokenValue123",
 }
-
-
-def wandb_settings(settings, *overrides: str) -> dict[str, LoggerPart]:
-    return settings("logger=wandb", *overrides).logger
 
 
 @pytest.fixture(scope="module")
@@ -51,9 +46,8 @@ def published(trained, settings, tmp_path_factory):
     page = "<!doctype html><html><head></head><body>a &lt;b&gt;</body></html>"
     (folder / "pictures" / "attention.html").write_text(page)
     config = yaml.safe_load((folder / "config.yaml").read_text())
-    logger = wandb_settings(
-        settings, "logger.wandb.table_rows=10", "logger.wandb.table_characters=20"
-    )
+    shown = ["logger.wandb.table_rows=10", "logger.wandb.table_characters=20"]
+    logger = settings("logger=wandb", *shown).logger
     with pytest.MonkeyPatch.context() as patch:
         for name, value in SECRETS.items():
             patch.setenv(name, value)
@@ -81,8 +75,6 @@ CONVENTIONS = {
     "WANDB_NAME": "by hand",
     "WANDB_TAGS": "first,second",
     "WANDB_PROJECT": "course",
-    "WANDB_NOTES": "of the shell",
-    "WANDB_ENTITY": "class",
     "WANDB_RUN_GROUP": "of the shell",
 }
 
@@ -90,7 +82,7 @@ CONVENTIONS = {
 def header_of(settings, folder: Path, *overrides: str):
     """The header of a run that is started with these settings, in the environment as it is."""
     folder.mkdir()
-    tracker = Tracker(wandb_settings(settings, *overrides))
+    tracker = Tracker(settings("logger=wandb", *overrides).logger)
     tracker.start(folder, CONFIG, resume=False)
     tracker.finish(failed=False)
     return read_back(folder).run
@@ -102,22 +94,20 @@ def test_the_environment_of_wandb_counts_unless_a_setting_says_otherwise(
     for name, value in CONVENTIONS.items():
         monkeypatch.setenv(name, value)
     run = header_of(settings, tmp_path / "shell")
-    assert (run.display_name, run.project, run.entity) == ("by hand", "course", "class")
-    assert (run.notes, run.run_group) == ("of the shell", "of the shell")
+    assert (run.display_name, run.project, run.run_group) == ("by hand", "course", "of the shell")
     assert set(run.tags) == {"first", "second"}
-    words = ["name=b", "tags=[a,b]", "project=own", "notes=mine", "entity=me", "group=g"]
+    words = ["name=b", "tags=[a,b]", "project=own", "group=g"]
     run = header_of(settings, tmp_path / "typed", *(f"logger.wandb.{word}" for word in words))
-    assert (run.display_name, run.project, run.entity) == ("b", "own", "me")
-    assert (run.notes, run.run_group, set(run.tags)) == ("mine", "g", {"a", "b"})
+    assert (run.display_name, run.project, run.run_group) == ("b", "own", "g")
+    assert set(run.tags) == {"a", "b"}
 
 
 def test_confusion_matrix_predictions_picture_and_page_are_logged(published):
     found, metrics, page = published
     counts = {(a, b): n for a, b, n in table(found, "test/confusion_matrix_table")["data"]}
-    assert sum(counts.values()) == metrics["test_reviews"]
-    assert counts["neg", "neg"] + counts["pos", "pos"] == round(
-        metrics["test_accuracy"] * metrics["test_reviews"]
-    )
+    right, reviews = counts["neg", "neg"] + counts["pos", "pos"], metrics["test_reviews"]
+    assert sum(counts.values()) == reviews
+    assert right == round(metrics["test_accuracy"] * reviews)
     shown = table(found, "test/predictions")
     assert shown["columns"] == ["text", "label", "predicted", "probability"]
     assert len(shown["data"]) == 10
@@ -155,9 +145,8 @@ def test_a_run_of_the_program_that_trains_stays_active_and_receives_nothing(
     import wandb
 
     monkeypatch.setenv("WANDB_MODE", "offline")
-    own = wandb.init(
-        project="own", dir=str(tmp_path), settings=wandb.Settings(silent=True, console="off")
-    )
+    quiet = wandb.Settings(silent=True, console="off")
+    own = wandb.init(project="own", dir=str(tmp_path), settings=quiet)
     try:
         words = [*small, "logger=wandb", "model=mean", "trainer.max_epochs=1"]
         imdbattn.train(*words, folder=tmp_path / "run")
@@ -178,27 +167,22 @@ def test_a_comparison_is_a_separate_run_in_the_group_of_the_sweep(settings, tmp_
 
     (tmp_path / "figures").mkdir()
     Figure().savefig(tmp_path / "figures" / "accuracies.png")
-    (tmp_path / "comparison.html").write_text(
-        "<html><head></head><body>residual beats base</body></html>"
-    )
-    publish_comparison(COMPARISON, tmp_path, wandb_settings(settings)["wandb"].dump(), "a-sweep")
+    (tmp_path / "comparison.html").write_text("<html>residual beats base</html>")
+    own = settings("logger=wandb").logger["wandb"].dump()
+    publish_comparison(COMPARISON, tmp_path, own, "a-sweep")
     found = read_back(tmp_path)
     assert (found.run.display_name, found.run.job_type) == ("comparison", "comparison")
     assert found.run.run_group == "a-sweep"
     assert found.config["fingerprint"] == COMPARISON["fingerprint"]
     rungs = table(found, "comparison/rungs")
     means = [rung["test"]["mean"] for rung in COMPARISON["rungs"]]
-    assert [
-        dict(zip(rungs["columns"], line, strict=True))["test"] for line in rungs["data"]
-    ] == means
+    assert [line[rungs["columns"].index("test")] for line in rungs["data"]] == means
     (pair,) = COMPARISON["pairs"]
     expected = [pair["from"], pair["to"], pair["difference"], *pair["interval"]]
     assert table(found, "comparison/pairs")["data"][0][:5] == expected
     assert found.summary["comparison/accuracies"]["_type"] == "image-file"
-    assert (
-        "residual beats base"
-        in (found.files / found.summary["comparison/page"]["path"]).read_text()
-    )
+    page = found.files / found.summary["comparison/page"]["path"]
+    assert "residual beats base" in page.read_text()
 
 
 SWEEPS = {
@@ -212,24 +196,11 @@ def first_choice(parameter: dict):
 
 
 def agents_command(sweep: dict) -> list[str]:
-    """The command W&B's agent makes of a sweep's first choice of parameters
-    (wandb_agent.Agent._command_run).
-    """
-    from wandb.sdk.launch.sweeps.utils import create_sweep_command, create_sweep_command_args
-
-    chosen = {
-        name: {"value": first_choice(parameter)} for name, parameter in sweep["parameters"].items()
-    }
-    macros = create_sweep_command_args({"args": chosen})
-    macros |= {"env": ["/usr/bin/env"], "interpreter": ["python"], "program": [sweep["program"]]}
-    words: list[str] = []
-    for word in create_sweep_command(list(sweep["command"])):
-        words += (
-            (macros.get(word[2:-1]) or [])
-            if word.startswith("${") and word.endswith("}")
-            else [word]
-        )
-    return words
+    """The command that W&B's agent makes of a sweep and its first choice of parameters."""
+    chosen = [f"{name}={first_choice(values)}" for name, values in sweep["parameters"].items()]
+    macros = {"${env}": ["/usr/bin/env"], "${interpreter}": ["python"]}
+    macros |= {"${program}": [sweep["program"]], "${args_no_hyphens}": chosen}
+    return [one for word in sweep["command"] for one in macros.get(word, [word])]
 
 
 @pytest.mark.parametrize("name", SWEEPS)
@@ -239,12 +210,12 @@ def test_the_parameters_of_a_sweep_are_settings_with_valid_values(settings, name
     fixed = [word for word in sweep["command"] if "=" in word and "${" not in word]
     known = flat(settings(*fixed).dump()) | {"model": None}
     assert sweep["parameters"].keys() <= known.keys()
-    ends = {
-        parameter: choices.get("values", [choices.get("min"), choices.get("max")])
-        for parameter, choices in sweep["parameters"].items()
-    }
     for place in (0, -1):
-        settings(*fixed, *(f"{parameter}={values[place]}" for parameter, values in ends.items()))
+        chosen = [
+            f"{name}={choices.get('values', [choices.get('min'), choices.get('max')])[place]}"
+            for name, choices in sweep["parameters"].items()
+        ]
+        settings(*fixed, *chosen)
     assert sweep["metric"] == {"name": "val/accuracy", "goal": "maximize"}
 
 
@@ -254,9 +225,7 @@ def test_the_command_of_an_agent_trains_one_run_of_the_sweep(small, tmp_path):
     them in W&B).
     """
     sweep, words = SWEEPS["tune"], agents_command(SWEEPS["tune"])
-    chosen = {
-        key: {"value": first_choice(parameter)} for key, parameter in sweep["parameters"].items()
-    }
+    chosen = {key: {"value": first_choice(values)} for key, values in sweep["parameters"].items()}
     (tmp_path / "parameters.yaml").write_text(yaml.safe_dump({"wandb_version": 1, **chosen}))
     words += [*small, "logger=wandb", "model.net.layers=1", "trainer.max_epochs=2"]
     env = SECRETS | {
@@ -275,12 +244,8 @@ def test_the_command_of_an_agent_trains_one_run_of_the_sweep(small, tmp_path):
     found = read_back(folder)
     assert found.summary.get("test/accuracy") == metrics.get("test_accuracy")
     check_nothing_private(folder)
-    assert (found.run.sweep_id, found.run.run_id, found.run.run_group) == (
-        "sweep1",
-        "run1",
-        "sweep1",
-    )
-    assert found.config["rung"] == "residual_pe"
+    run = found.run
+    assert (run.sweep_id, run.run_id, run.run_group) == ("sweep1", "run1", "sweep1")
     assert flat(found.config)["model.name"] == "residual_pe", (
         "the sweep's `model` must not hide the settings of that name"
     )
@@ -306,16 +271,6 @@ def test_it_is_online_only_with_a_key_and_a_server(nobody):
     assert wandb_run.wandb_mode(None, 10) == "disabled"
 
 
-def test_wandb_disabled_writes_no_run_of_wandb(nobody, shell, small, tmp_path):
-    arguments = [*small, "logger=wandb", "model=mean", "trainer.max_epochs=1"]
-    env = {"WANDB_MODE": None, "WANDB_DISABLED": "true"}
-    done = shell("train", *arguments, "hydra.run.dir=run", cwd=tmp_path, env=env)
-    assert done.returncode == 0, done.stderr
-    assert "wandb" not in done.stdout + done.stderr
-    assert (tmp_path / "run" / "metrics.json").exists()
-    assert not list(tmp_path.rglob("wandb"))
-
-
 def test_a_key_without_a_network_goes_offline(nobody, caplog):
     nobody.setenv("WANDB_API_KEY", "k" * 40)
     nobody.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
@@ -323,14 +278,17 @@ def test_a_key_without_a_network_goes_offline(nobody, caplog):
     assert "does not answer" in caplog.text
 
 
+@pytest.mark.parametrize("disabled", [False, True])
 def test_a_run_without_an_account_leaves_an_offline_run_and_all_results(
-    nobody, shell, small, tmp_path
+    nobody, shell, small, tmp_path, disabled
 ):
+    """With WANDB_DISABLED no run of W&B."""
     arguments = [*small, "logger=wandb", "model=mean", "trainer.max_epochs=1"]
-    done = shell("train", *arguments, cwd=tmp_path, env={"WANDB_MODE": None})
+    env = {"WANDB_MODE": None} | ({"WANDB_DISABLED": "true"} if disabled else {})
+    done = shell("train", *arguments, cwd=tmp_path, env=env)
     assert done.returncode == 0, done.stderr
     (metrics,) = tmp_path.rglob("metrics.json")
-    assert list(metrics.parent.glob("wandb/offline-run-*/run-*.wandb"))
+    assert bool(list(metrics.parent.glob("wandb/offline-run-*/run-*.wandb"))) is not disabled
 
 
 def test_wandb_that_fails_does_not_stop_training(settings, small, tmp_path, monkeypatch, caplog):
@@ -365,13 +323,9 @@ def test_notes_changes_and_model_are_sent_only_if_asked(
     """And never the password of the remote."""
     committed(tmp_path / "code")
     monkeypatch.chdir(tmp_path / "code")
-    words = [word for word in small if not word.startswith("logger")]
-    words += ["logger=wandb", "model=mean", "trainer.max_epochs=2"]
-    words += [
-        "logger.wandb.notes=a first try",
-        "logger.wandb.git=true",
-        "logger.wandb.artifacts=true",
-    ] * asked
+    words = [*small, "logger=wandb", "model=mean", "trainer.max_epochs=1"]
+    notes = ["notes=a first try", "git=true", "artifacts=true"] if asked else []
+    words += [f"logger.wandb.{word}" for word in notes]
     fit(settings(*words), tmp_path / "run")
     found = read_back(tmp_path / "run")
     assert found.run.notes == ("a first try" if asked else "")
