@@ -1,6 +1,7 @@
 """A trained model: predict, explain, evaluate."""
 
 import copy
+import functools
 import os
 import re
 import threading
@@ -29,10 +30,16 @@ from imdbattn.tasks.reviews.predictor import ReviewPredictor
 if TYPE_CHECKING:
     from imdbattn.exports.vectors import ExportFacts
 
-if hasattr(os, "register_at_fork"):  # not on Windows
-    # A forked process does not have the threads that OpenMP has started, and would wait for them.
-    os.register_at_fork(after_in_child=lambda: torch.set_num_threads(1))
 READS = threading.Lock()  # an explanation hooks the model, also for calls from other threads
+
+
+@functools.cache
+def use_one_thread_in_forks() -> None:
+    """Calculates with one thread in forks of this process: they do not have the threads that OpenMP
+    has started, and would wait for them.
+    """
+    if hasattr(os, "register_at_fork"):  # not on Windows
+        os.register_at_fork(after_in_child=lambda: torch.set_num_threads(1))
 
 
 def load(path: StrPath, trust: str | Iterable[str] | None = None, **data: object) -> "Model":
@@ -70,6 +77,7 @@ class Model:
     """
 
     def __init__(self, predictor: Predictor, folder: Path, options: Predict):
+        use_one_thread_in_forks()
         self.predictor = predictor
         self.folder = folder.resolve()
         self.options = options

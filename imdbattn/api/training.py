@@ -85,7 +85,7 @@ def train(
             f"give {'resume= or folder=' if resume else 'overrides or config='}, not both"
         )
     from imdbattn.launch.resumed_settings import resumed
-    from imdbattn.launch.single import log_next_commands
+    from imdbattn.launch.single import log_results
 
     if resume:
         run_folder = expanded(settings["resume"]).resolve()
@@ -110,7 +110,7 @@ def train(
         except Stopped as stopped:
             end = stopped
         else:
-            log_next_commands(valid, metrics, run_folder)
+            log_results(valid, metrics, run_folder)
             packages = {package for *_, package in untrusted(settings)}
             return TrainedRun(Metrics(metrics), run_folder, tuple(sorted(packages)))
         finally:

@@ -79,7 +79,6 @@ def run_command(
     arguments = sorted(arguments, key=lambda argument: argument not in ("-m", "--multirun"))
     arguments = with_task(config_name, arguments)
     is_sweep = arguments and arguments[0] in ("-m", "--multirun")
-    existing = existing_folders(arguments)
 
     def run(cfg: DictConfig) -> object:
         job = HydraConfig.get()
@@ -95,8 +94,7 @@ def run_command(
             from imdbattn.launch.errors import fail
 
             # Hydra would print more lines
-            folder = Path(job.runtime.output_dir)
-            fail(error, config_name, folder, keep=folder.resolve() in existing)
+            fail(error, config_name, Path(job.runtime.output_dir))
 
     run.__doc__ = function.__doc__
     run_hydra = hydra.main(str(conf_dir()), config_name, **HYDRA_VERSION)(run)
@@ -118,13 +116,6 @@ def run_command(
         from imdbattn.launch.errors import as_user_error, fail
 
         fail(as_user_error(error, config_name, arguments), config_name)
-
-
-def existing_folders(arguments: Sequence[str]) -> set[Path]:
-    """Returns the folders that the values of a command line name."""
-    values = (argument.partition("=")[2].strip("'\"") for argument in arguments)
-    # os.path.isdir, because Path.is_dir raises for names that are too long
-    return {Path(value).resolve() for value in values if value and os.path.isdir(value)}
 
 
 def validated(kind: str, settings: dict[str, object]) -> Any:

@@ -37,15 +37,12 @@ def print_error(reason: object) -> None:
         print(f"error: {visible(in_line(reason, None))}", file=sys.stderr)
 
 
-def fail(
-    error: Exception, command: str, folder: Path | None = None, keep: bool = False
-) -> NoReturn:
+def fail(error: Exception, command: str, folder: Path | None = None) -> NoReturn:
     """Prints an error in one line and exits with status 2. Only a UserError was written for its
     reader.
 
     The traceback of any other exception goes into error.log of the folder if it has an unfinished
-    run, else into a temporary file. A folder that contains nothing but a log is removed,
-    with keep=True only the log.
+    run, else into a temporary file. A folder that contains nothing but a log is removed.
     """
     if isinstance(error, BrokenPipeError):  # as after SIGPIPE, for example of `| head -1`
         # Python flushes stdout once more at exit
@@ -65,7 +62,7 @@ def fail(
         line = in_line(f"{command}: {type(error).__name__}: {error}", 500)
         print(f"error: {visible(line)} (traceback: {file})", file=sys.stderr)
     if folder and folder != Path.cwd():
-        remove_empty(folder, f"{command}.log", keep)
+        remove_empty(folder, f"{command}.log")
     sys.exit(2)
 
 
@@ -110,14 +107,12 @@ def keys_of(config_name: str, arguments: Sequence[str]) -> list[str]:
     return []
 
 
-def remove_empty(folder: Path, log: str, keep: bool = False) -> None:
+def remove_empty(folder: Path, log: str) -> None:
     """Removes a folder that contains at most the file `log`, and its parents below the working
-    directory if empty. keep: removes only the file.
+    directory if empty.
     """
     if folder.is_dir() and {file.name for file in folder.iterdir()} <= {log}:
         (folder / log).unlink(missing_ok=True)
-        if keep:
-            return
         with suppress(OSError):  # not empty
             for parent in (folder, *folder.parents):
                 if parent in (Path.cwd(), *Path.cwd().parents):

@@ -16,9 +16,10 @@ from imdbattn.io.files import expanded
 from imdbattn.launch.hydra_config import plain_dict
 from imdbattn.launch.process import PARENT_PID, end_with, without_gc
 from imdbattn.runs.signals import Signals
-from imdbattn.settings.keys import WANDB_LOGGER, named_overrides
+from imdbattn.settings.keys import WANDB_LOGGER, Plain, named_overrides
 from imdbattn.settings.schema import Training
 from imdbattn.settings.trust import trust_option
+from imdbattn.tasks.per_class import is_uneven
 from imdbattn.tasks.task import validate
 
 log = logging.getLogger(__name__)
@@ -59,7 +60,7 @@ def run_single(cfg: DictConfig, signals: Signals) -> float:
         from imdbattn.runs.fit import fit
     metrics = fit(valid, folder, resume)
     signals.text = "stopped after training; the run is finished, its results are written"
-    log_next_commands(valid, metrics, folder)
+    log_results(valid, metrics, folder)
     return float(metrics["val_accuracy"])
 
 
@@ -78,15 +79,59 @@ def was_restarted(folder: Path) -> bool:
     return restarted and (folder / "config.yaml").exists()
 
 
-def log_next_commands(cfg: Training, metrics: Mapping[str, object], folder: Path) -> None:
-    """Logs commands that use a run, in one process and unless it is a debug run."""
+def log_results(cfg: Training, metrics: Plain, folder: Path) -> None:
+    """Logs the results of a run and the commands that use it, in one process."""
     from lightning.pytorch.utilities import rank_zero_only
 
-    if rank_zero_only.rank or cfg.is_debug:  # type: ignore[attr-defined]
+    if rank_zero_only.rank:  # type: ignore[attr-defined]
         return
-    log.info("next:")
+    if cfg.is_debug:
+        log.info(
+            "Debug run: %d training steps and an evaluation ran; the numbers are not results",
+            metrics["steps"],
+        )
+        return
+    for line in (*summary(metrics, folder), "next:"):
+        log.info(line)
     for line in next_commands(metrics, folder):
         log.info("  %s", line)
+
+
+def summary(metrics: Plain, folder: Path) -> list[str]:
+    """Returns the results as lines of text."""
+    early = metrics.get("ended_early")
+    epochs = f"{metrics['epochs']} epoch" + "s" * (metrics["epochs"] != 1)
+    if early:
+        epochs = f"{early['epochs']:g} of {early['of']} epochs"
+    seconds, rate = metrics["train_seconds"], metrics["tokens_per_s"]
+    training = f"{epochs} in {seconds:.0f} s, {rate:.0f} tokens/s"
+    lines = ["", f"{metrics['model']}, seed {metrics['seed']}: {training}"]
+    if early:
+        lines.append(f"ended early          {early['reason']}")
+    items = metrics.get("items", "reviews")
+    for split, name in (("val", "validation accuracy"), ("test", "test accuracy")):
+        if f"{split}_accuracy" in metrics:
+            accuracy, count = 100 * metrics[f"{split}_accuracy"], metrics[f"{split}_reviews"]
+            bleu = f", BLEU {metrics[f'{split}_bleu']:.1f}" if f"{split}_bleu" in metrics else ""
+            largest = largest_class(metrics, split)
+            lines.append(f"{name:20} {accuracy:6.2f} %  of {count:d} {items}{bleu}{largest}")
+    if "test_accuracy" in metrics:
+        lines.append(f"test set             {metrics['test_set']} [{metrics['test_fingerprint']}]")
+    lines.append(f"run folder           {os.path.relpath(folder)}")
+    return lines
+
+
+def largest_class(metrics: Plain, split: str) -> str:
+    """Returns the share of the largest class, which is the accuracy of a model that always answers
+    it, and macro F1 where classes are uneven; nothing without classes.
+    """
+    share = metrics.get(f"{split}_largest_class")
+    if share is None:
+        return ""
+    text = f", largest class {100 * share:.2f} %"
+    if is_uneven(share, len(metrics["labels"])):
+        text += f", macro F1 {100 * metrics[f'{split}_macro_f1']:.2f} %"
+    return text
 
 
 def next_commands(metrics: Mapping[str, object], folder: Path) -> list[str]:

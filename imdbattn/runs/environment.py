@@ -5,7 +5,6 @@ Imports no Lightning, which predictions do not load.
 """
 
 import ctypes
-import functools
 import os
 import platform
 import shutil
@@ -131,6 +130,7 @@ def preserved_torch_settings() -> Iterator[None]:
 
 def environment() -> Plain:
     """Returns the content of environment.json, but the key of the source of the data."""
+    changed = git("status", "--porcelain", "--", "conf", "imdbattn")  # also untracked files
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),
@@ -141,8 +141,8 @@ def environment() -> Plain:
         "float32_products": float32_products(),
         "visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES"),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
-        "git_commit": git_commit(),
-        "uncommitted": uncommitted(),
+        "git_commit": git("rev-parse", "HEAD"),
+        "uncommitted": None if changed is None else bool(changed),
         "versions": {name: version(name) for name in PACKAGES},
     }
 
@@ -158,23 +158,6 @@ def git(*arguments: str) -> str | None:
     command = ["git", "--no-optional-locks", "-C", str(PACKAGE.parent), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.stdout.strip() if done.returncode == 0 else None
-
-
-@functools.cache
-def git_commit() -> str | None:
-    """Returns the commit of this checkout, with + if files were changed; None as in `git`."""
-    commit = git("rev-parse", "HEAD")
-    changed = git("status", "--porcelain", "--untracked-files=no")
-    return commit and commit + "+" * bool(changed)
-
-
-@functools.cache
-def uncommitted() -> bool | None:
-    """Returns whether conf/ or imdbattn/ of this checkout has changed or untracked files, so that
-    `git_commit` does not describe the code; None as in `git`.
-    """
-    changed = git("status", "--porcelain", "--", "conf", "imdbattn")
-    return None if changed is None else bool(changed)
 
 
 def processor() -> str | None:

@@ -38,7 +38,7 @@ from imdbattn.settings.objects import check_arguments, load
 from imdbattn.settings.schema import Training
 from imdbattn.tasks.learner import Learner, SplitScores
 from imdbattn.tasks.loaders import BatchData
-from imdbattn.tasks.per_class import is_uneven, short_name
+from imdbattn.tasks.per_class import short_name
 from imdbattn.tasks.task import task_of
 from imdbattn.tracking.loggers import Tracker
 
@@ -70,10 +70,8 @@ def fit(cfg: Training, folder: Path, resume: bool = False) -> Plain:
                 )
         if not (resume and finished(folder, cfg.test)):
             return fit_locked(cfg, folder, resume, signals)
-    metrics = read_json(folder / "metrics.json")
-    for line in ("This run is already finished:", *summary(metrics, folder)):
-        log.info(line)
-    return metrics
+    log.info("This run is already finished:")
+    return read_json(folder / "metrics.json")
 
 
 def fit_locked(cfg: Training, folder: Path, resume: bool, signals: RunSignals) -> Plain:
@@ -157,13 +155,6 @@ def fit_locked(cfg: Training, folder: Path, resume: bool, signals: RunSignals) -
         failed = False
     finally:
         tracker.finish(failed)
-    if trainer.is_global_zero:
-        debug_line = (
-            f"Debug run: {metrics['steps']} training steps and an evaluation ran; the numbers are"
-            " not results"
-        )
-        for line in [debug_line] if cfg.is_debug else summary(metrics, folder):
-            log.info(line)
     return metrics
 
 
@@ -298,43 +289,6 @@ def check_complete(scores: Mapping[str, SplitScores], splits: Mapping[str, Sized
         scored, all_items = len(split_scores.items_N), len(splits[split])
         if scored < all_items:
             raise RuntimeError(f"{scored} of {all_items} items of the {split} split were scored")
-
-
-def summary(metrics: Plain, folder: Path) -> list[str]:
-    """Returns the results as lines of text."""
-    early = metrics.get("ended_early")
-    epochs = f"{metrics['epochs']} epoch" + "s" * (metrics["epochs"] != 1)
-    if early:
-        epochs = f"{early['epochs']:g} of {early['of']} epochs"
-    seconds, rate = metrics["train_seconds"], metrics["tokens_per_s"]
-    training = f"{epochs} in {seconds:.0f} s, {rate:.0f} tokens/s"
-    lines = ["", f"{metrics['model']}, seed {metrics['seed']}: {training}"]
-    if early:
-        lines.append(f"ended early          {early['reason']}")
-    items = metrics.get("items", "reviews")
-    for split, name in (("val", "validation accuracy"), ("test", "test accuracy")):
-        if f"{split}_accuracy" in metrics:
-            accuracy, count = 100 * metrics[f"{split}_accuracy"], metrics[f"{split}_reviews"]
-            bleu = f", BLEU {metrics[f'{split}_bleu']:.1f}" if f"{split}_bleu" in metrics else ""
-            largest = largest_class(metrics, split)
-            lines.append(f"{name:20} {accuracy:6.2f} %  of {count:d} {items}{bleu}{largest}")
-    if "test_accuracy" in metrics:
-        lines.append(f"test set             {metrics['test_set']} [{metrics['test_fingerprint']}]")
-    lines.append(f"run folder           {os.path.relpath(folder)}")
-    return lines
-
-
-def largest_class(metrics: Plain, split: str) -> str:
-    """Returns the share of the largest class, which is the accuracy of a model that always answers
-    it, and macro F1 where classes are uneven; nothing without classes.
-    """
-    share = metrics.get(f"{split}_largest_class")
-    if share is None:
-        return ""
-    text = f", largest class {100 * share:.2f} %"
-    if is_uneven(share, len(metrics["labels"])):
-        text += f", macro F1 {100 * metrics[f'{split}_macro_f1']:.2f} %"
-    return text
 
 
 def write_predictions(path: Path, scores: SplitScores, rows: np.ndarray) -> None:

@@ -9,8 +9,9 @@ import pytest
 import imdbattn
 from imdbattn.data.corpus import prepare_reviews
 from imdbattn.errors import UserError
+from imdbattn.launch.single import summary
 from imdbattn.report.comparison_page import report_of
-from imdbattn.runs.fit import fit, summary
+from imdbattn.runs.fit import fit
 from tests.world import TRANSLATION
 
 CHINESE = "这部电影很好看我喜欢不无聊失望情节演员糟糕精彩感动"

@@ -19,6 +19,7 @@ from omegaconf import DictConfig
 from imdbattn.errors import UserError
 from imdbattn.launch import job as one_job
 from imdbattn.launch.resumed_settings import resumed
+from imdbattn.launch.single import summary
 from imdbattn.runs.fit import fit
 from imdbattn.runs.resume import STATE_KEY
 from imdbattn.tasks.learner import Learner
@@ -192,18 +193,18 @@ EARLY_ENDS = {
 
 
 @pytest.mark.parametrize("case", EARLY_ENDS)
-def test_a_run_says_why_it_ended_early(settings, small, tmp_path, caplog, case):
+def test_a_run_says_why_it_ended_early(settings, small, tmp_path, case):
     words, expected = EARLY_ENDS[case]
     small = [*small, "model=mean", "optim.lr=0.0", "trainer.max_epochs=6", *words]
-    with caplog.at_level("INFO"):
-        metrics = fit(settings(*small), tmp_path / "run")
+    metrics = fit(settings(*small), tmp_path / "run")
     if expected is None:
         assert "ended_early" not in metrics
         return
     epochs, reason = expected
     assert metrics["ended_early"] == {"epochs": epochs, "of": 6, "reason": reason}
-    assert any(f": {epochs:g} of 6 epochs in" in line for line in caplog.messages)
-    assert f"ended early          {reason}" in caplog.messages
+    lines = summary(metrics, tmp_path / "run")
+    assert any(f": {epochs:g} of 6 epochs in" in line for line in lines)
+    assert f"ended early          {reason}" in lines
 
 
 def test_a_new_run_in_the_folder_of_an_old_one_uses_nothing_of_it(

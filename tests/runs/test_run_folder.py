@@ -148,14 +148,9 @@ def test_a_run_says_whether_its_checkout_had_uncommitted_files(tmp_path, monkeyp
     for command in (["init", "-q"], ["add", "."], [*name, "commit", "-qm", "all"]):
         subprocess.run(["git", *command], cwd=tmp_path, check=True)
     monkeypatch.setattr(environment, "PACKAGE", tmp_path / "imdbattn")
-    facts = (environment.git_commit, environment.uncommitted)  # of this process, which are cached
     states = []
     for file in (None, "notes.txt", "conf/model/mine.yaml"):
         if file:
             (tmp_path / file).write_text("# new")
-        for fact in facts:
-            fact.cache_clear()
         states.append(environment.environment()["uncommitted"])
-    for fact in facts:
-        fact.cache_clear()
     assert states == [False, False, True]
