@@ -34,7 +34,6 @@ from imdbattn.tasks.task import settings_of, task_of
 
 KIND = "imdbattn"  # model_type in config.json
 FORMAT = 1  # the version of the folder's format
-CONFIG = EXPORTED
 WEIGHTS = "model.safetensors"
 WORDS = "tokenizer.json"
 METRICS = "metrics.json"
@@ -43,7 +42,7 @@ CHECKSUMS = "checksums.json"
 PROGRAM = "model.pt2"
 ONNX = "model.onnx"
 # what `read_export` needs; a graph is for other programs
-FILES = (CONFIG, WEIGHTS, WORDS, METRICS, CARD, CHECKSUMS)
+FILES = (EXPORTED, WEIGHTS, WORDS, METRICS, CARD, CHECKSUMS)
 REMEDY = "export the model again, or copy its whole folder again"
 OTHER_FOLDER = "choose another folder"
 
@@ -142,7 +141,7 @@ def write_config(folder: Path, predictor: Predictor, facts: ExportFacts) -> None
         "facts": dict(predictor.facts),
         "export": facts,
     }
-    write_json(folder / CONFIG, config)
+    write_json(folder / EXPORTED, config)
 
 
 def check_out(out: Path) -> None:
@@ -152,7 +151,7 @@ def check_out(out: Path) -> None:
         files = {file.name for file in out.iterdir()}
     elif out.exists():
         files = {out.name}
-    is_ours = is_export(out) and json.loads((out / CONFIG).read_bytes()).get("model_type") == KIND
+    is_ours = is_export(out) and json.loads((out / EXPORTED).read_bytes()).get("model_type") == KIND
     if others := files - ({*FILES, PROGRAM, ONNX, *RESULTS} if is_ours else set()):
         raise UserError(
             f"{out} contains {min(others)}, which is not part of an exported model: {OTHER_FOLDER}"
@@ -273,7 +272,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
     Raises UserError if a file has changed, or the folder is of another version.
     """
-    config = read_json(folder / CONFIG, REMEDY)
+    config = read_json(folder / EXPORTED, REMEDY)
     sums = read_json(folder / CHECKSUMS, REMEDY)
     changed = [name for name, checksum in sums.items() if sha256_of(folder / name) != checksum]
     if changed or config.get("format") != FORMAT:

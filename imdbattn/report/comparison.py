@@ -477,7 +477,7 @@ def environments(runs: Sequence[FinishedRun]) -> list[dict[str, object]]:
     """Returns the distinct machines and versions of the runs."""
     different: list[dict[str, object]] = []
     for fold in (fold for run in runs for fold in run.folds or [run]):
-        recorded = fold.environment
+        recorded = fold.run.environment
         if not recorded:
             continue
         versions = recorded.get("versions") or {}

@@ -46,13 +46,19 @@ class SplitPredictions:
 class FinishedRun:
     """A finished run folder, or a cross-validation."""
 
-    folder: Path
-    settings: dict[str, Any]
+    run: Run
     metrics: dict[str, Any]
-    environment: dict[str, Any]
     curves: Curves
     folds: Sequence["FinishedRun"] = ()  # of a cross-validation
     owner: str = ""  # folder of a student, if runs of different folders are compared (`find_runs`)
+
+    @property
+    def folder(self) -> Path:
+        return self.run.folder
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return self.run.recorded
 
     @property
     def model(self) -> str:
@@ -138,8 +144,8 @@ class FinishedRun:
     def read(self, name: str) -> pd.DataFrame:
         """Reads a Parquet file of the run folder, or of all folds."""
         tables = []
-        for run in self.folds or [self]:
-            tables.append(Run(run.folder).table(name))
+        for one in self.folds or [self]:
+            tables.append(one.run.table(name))
         return pd.concat(tables).sort_values("row") if self.folds else tables[0]
 
 
@@ -241,16 +247,13 @@ def run_folders(root: Path) -> Iterator[Path]:
 
 
 def read_run(folder: Path) -> FinishedRun:
-    """Reads everything but predictions and texts.
-
-    Raises UserError for a run that is not a result.
-    """
-    opened = Run(folder)
-    if not finished(opened.folder) or opened.metrics.get("starts_model"):
+    """Opens a run folder. Raises UserError for a run that is not a result."""
+    run = Run(folder)
+    if not finished(folder) or run.metrics.get("starts_model"):
         raise UserError(
             "not a result: an unfinished run, a debug run, or a pretraining, which predicts words"
         )
-    return FinishedRun(folder, opened.recorded, opened.metrics, opened.environment, opened.curves)
+    return FinishedRun(run, run.metrics, run.curves)
 
 
 def skip(folder: Path, error: Exception) -> Skipped:

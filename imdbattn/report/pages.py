@@ -283,17 +283,15 @@ def printed(show: Callable[[Console], None]) -> str:
 
 
 def render(template: Path, **values: object) -> str:
-    """Fills a template. In HTML, every value is escaped; lone surrogates become question marks.
+    """Fills a template, which may import others of its folder. In HTML, every value is escaped;
+    lone surrogates become question marks.
 
-    Filters: `base64` of bytes, `plain` and `code` of text in Markdown. It can include templates
-    from its own folder, the folder of this module, and imdbattn/explain.
+    Filters: `base64` of bytes, `plain` and `code` of text in Markdown.
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    here = Path(__file__).parent
-    folders = [template.parent, here, here.parent / "tools" / "explain"]
     environment = Environment(
-        loader=FileSystemLoader(folders),
+        loader=FileSystemLoader(template.parent),
         autoescape=template.name.endswith(".html.jinja"),
         undefined=StrictUndefined,
         trim_blocks=True,

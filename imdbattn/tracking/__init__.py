@@ -1,1 +1,1 @@
-"""Logs runs and comparisons to W&B."""
+"""Loggers of runs, and what W&B shows of runs and comparisons."""

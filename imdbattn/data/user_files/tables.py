@@ -1,4 +1,4 @@
-"""Reads and writes tables (CSV, TSV, JSON Lines, Parquet), and reads texts and streams of lines."""
+"""Reads tables (CSV, TSV, JSON, Parquet, Excel), texts and streams of lines; writes tables."""
 
 import bz2
 import gzip
