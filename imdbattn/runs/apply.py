@@ -103,8 +103,8 @@ def predictions_of(
     predictor: Predictor, texts: Iterable[str], options: Predict
 ) -> Iterator[Prediction]:
     """Yields a prediction for each text, in order; `texts` may be an endless stream."""
-    for first, chunk in chunked(texts, predictor):
-        yield from predictor.predict(chunk, options, first)
+    for _, _, predictions in predicted(predictor, texts, options, 1):
+        yield from predictions
 
 
 def predict_columns(
@@ -113,16 +113,40 @@ def predict_columns(
     """Yields the same as chunks of a table with `row`, the number of the text from 0, and
     `text`.
     """
-    for first, chunk in chunked(texts, predictor, CHUNK_TEXTS):
-        rows: list[object] = [*range(first, first + len(chunk))]
-        yield {"row": rows, "text": [*chunk], **predictor.columns(chunk, options, first)}
+    for first, chunk, predictions in predicted(predictor, texts, options, CHUNK_TEXTS):
+        table: dict[str, list[object]] = {"row": [*range(first, first + len(chunk))]}
+        table["text"] = [*chunk]
+        for prediction in predictions:
+            for name, value in prediction.columns().items():
+                table.setdefault(name, []).append(value)
+        yield table
 
 
-def chunked(
-    texts: Iterable[str], predictor: Predictor, size: int = 1
-) -> Iterator[tuple[int, list[str]]]:
-    """Yields texts in chunks, with the number of the first. Logs the predictor's warnings at the
-    end.
+def predicted(
+    predictor: Predictor, texts: Iterable[str], options: Predict, size: int
+) -> Iterator[tuple[int, list[str], Iterator[Prediction]]]:
+    """Yields the number of the first text of each chunk, its texts, and their predictions. Logs at
+    the end what was not read.
+
+    size: of the first chunk, see `chunked`.
+    """
+    total = 0
+    unread: list[str] = []
+
+    def noted(predictions: Iterator[Prediction]) -> Iterator[Prediction]:
+        for prediction in predictions:
+            unread.extend(prediction.unread)
+            yield prediction
+
+    for first, chunk in chunked(texts, size):
+        total += len(chunk)
+        yield first, chunk, noted(predictor.predict(chunk, options, first))
+    if unread:
+        log.warning(predictor.warning(total, unread))
+
+
+def chunked(texts: Iterable[str], size: int) -> Iterator[tuple[int, list[str]]]:
+    """Yields texts in chunks, with the number of the first.
 
     Chunks double in length, from `size`: the first result is available at once, and later texts
     form large batches.
@@ -137,5 +161,3 @@ def chunked(
             chunk = []
     if chunk:
         yield first, chunk
-    for line in predictor.warnings():
-        log.warning(line)

@@ -93,9 +93,18 @@ class Prediction:
     def label(self) -> str:
         return self.output
 
+    @property
+    def unread(self) -> Sequence[str]:
+        """Returns what the model cannot read of the text."""
+        return ()
+
     def facts(self) -> dict[str, str]:
         """Returns what a page shows below the heading."""
         return {}
+
+    def columns(self) -> dict[str, object]:
+        """Returns what a table of predictions has of it."""
+        return {"output": self.output, "probability": self.probability}
 
     @property
     def heading(self) -> str:
@@ -120,6 +129,16 @@ class Classification(Prediction):
 
     words: Sequence[tuple[int, int, float]] = field(default=(), repr=False)
     attention: AttentionWeights | None = field(default=None, repr=False)
+
+    @property
+    def unread(self) -> Sequence[str]:
+        return () if self.text.strip() else (self.text,)
+
+    def columns(self) -> dict[str, object]:
+        columns: dict[str, object] = {"label": self.label, "probability": self.probability}
+        for name, probability in self.probabilities.items():
+            columns[f"probability_{name}"] = probability
+        return columns
 
     def facts(self) -> dict[str, str]:
         largest = sorted(self.words, key=lambda word: -word[2])[:8]
@@ -169,6 +188,10 @@ class Translation(Prediction):
     weights_TS: np.ndarray | None = field(default=None, repr=False)
     unknown: Sequence[str] = ()
     reference: str | None = None
+
+    @property
+    def unread(self) -> Sequence[str]:
+        return self.unknown
 
     @property
     def row_names(self) -> list[str]:

@@ -58,15 +58,9 @@ class Predictor(ABC):
     ) -> Iterator[Prediction]:
         """Returns a result for each text. first: number of the first text."""
 
-    @abstractmethod
-    def columns(
-        self, texts: Sequence[str], options: Predict, first: int = 0
-    ) -> dict[str, list[object]]:
-        """Returns the same as columns of a table."""
-
-    @abstractmethod
-    def warnings(self) -> list[str]:
-        """Returns the warnings about the texts since the last call."""
+    def warning(self, texts: int, unread: Sequence[str]) -> str:
+        """Returns a line on what could not be read in so many texts, see `Prediction.unread`."""
+        return f"not read in {texts} texts: {', '.join(unread)}"
 
     @property
     def device(self) -> torch.device:

@@ -191,15 +191,6 @@ class TaggingPredictor(Predictor):
             model = self.cfg.model.name
             yield Prediction(text=text, output=output, probability=confidence, model=model)
 
-    def columns(
-        self, texts: Sequence[str], options: Any, first: int = 0
-    ) -> dict[str, list[object]]:
-        results = list(self.predict(texts, options, first))
-        return {"output": [result.output for result in results]}
-
-    def warnings(self) -> list[str]:
-        return []
-
 
 class Tagging(Task):
     """The record that `task=tagging` names."""

@@ -46,7 +46,6 @@ class ReviewPredictor(Predictor):
     def __init__(self, cfg: ReviewSettings, net: nn.Module, facts: Facts, glove: Glove):
         super().__init__(cfg, net, facts)
         self.glove, self.batch_options = glove, batch_options(cfg.data)
-        self.texts = self.empty = 0
 
     @classmethod
     def load(cls, cfg: Any, trained: Trained, glove: Glove | None = None) -> Self:
@@ -103,31 +102,12 @@ class ReviewPredictor(Predictor):
     def predict(
         self, texts: Sequence[str], options: Predict, first: int = 0
     ) -> Iterator[Classification]:
-        self.texts += len(texts)
-        self.empty += sum(not text.strip() for text in texts)
         if not options.explain:
             return iter(self.label(texts))
         return (self.explain(text, number < DETAILED) for number, text in enumerate(texts, first))
 
-    def columns(
-        self, texts: Sequence[str], options: Predict, first: int = 0
-    ) -> dict[str, list[object]]:
-        """Returns the label, its probability, and the probability of each class."""
-        results = list(self.predict(texts, options, first))
-        columns: dict[str, list[object]] = {
-            "label": [result.label for result in results],
-            "probability": [result.probability for result in results],
-        }
-        for name in self.facts["labels"]:
-            columns[f"probability_{name}"] = [result.probabilities[name] for result in results]
-        return columns
-
-    def warnings(self) -> list[str]:
-        lines = []
-        if self.empty:
-            lines = [f"{self.empty} of {self.texts} reviews have no words; they are labeled anyway"]
-        self.texts = self.empty = 0
-        return lines
+    def warning(self, texts: int, unread: Sequence[str]) -> str:
+        return f"{len(unread)} of {texts} reviews have no words; they are labeled anyway"
 
     def batches(self, texts: Sequence[str], multiple: int = 1) -> BatchMaker:
         ids, offsets, _ = self.tokenizer.encode(texts)

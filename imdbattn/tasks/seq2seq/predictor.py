@@ -34,7 +34,6 @@ class Seq2SeqPredictor(Predictor):
     def __init__(self, cfg: Seq2SeqSettings, net: EncoderDecoder, facts: Facts):
         super().__init__(cfg, net, facts)
         self.vocabularies = vocabularies(facts)
-        self.unknown: list[str] = []
 
     @classmethod
     def load(cls, cfg: Seq2SeqSettings, trained: Trained) -> Self:
@@ -50,15 +49,6 @@ class Seq2SeqPredictor(Predictor):
     ) -> Iterator[Translation]:
         yield from self.write(texts, options.beams, options.length_penalty, options.explain, first)
 
-    def columns(
-        self, texts: Sequence[str], options: Predict, first: int = 0
-    ) -> dict[str, list[object]]:
-        results = list(self.predict(texts, options, first))
-        return {
-            "output": [result.output for result in results],
-            "probability": [result.probability for result in results],
-        }
-
     def explain(self, text: str) -> Translation:
         return self.write([text])[0]
 
@@ -66,11 +56,10 @@ class Seq2SeqPredictor(Predictor):
         """Returns the text of the symbols of an output."""
         return joined_symbols(symbols, self.cfg.data, 1)
 
-    def warnings(self) -> list[str]:
-        unknown, self.unknown = self.unknown, []
-        examples = visible(", ".join(list(dict.fromkeys(unknown))[:10]))
-        symbols = "1 symbol is" if len(unknown) == 1 else f"{len(unknown)} symbols are"
-        return [f"{symbols} not in the vocabulary and read as <unk>: {examples}"] if unknown else []
+    def warning(self, texts: int, unread: Sequence[str]) -> str:
+        examples = visible(", ".join(list(dict.fromkeys(unread))[:10]))
+        symbols = "1 symbol is" if len(unread) == 1 else f"{len(unread)} symbols are"
+        return f"{symbols} not in the vocabulary and read as <unk>: {examples}"
 
     def write(
         self,
@@ -98,9 +87,7 @@ class Seq2SeqPredictor(Predictor):
                 [sources[item] for item in items_B], beams, length_penalty, weights
             )
             results |= zip(items_B.tolist(), written, strict=True)
-        ordered = [results[item] for item in range(len(texts))]
-        self.unknown += [symbol for result in ordered for symbol in result.unknown]
-        return ordered
+        return [results[item] for item in range(len(texts))]
 
     def write_batch(
         self, sources: Sequence[list[str]], beams: int, length_penalty: float, weights: bool

@@ -34,7 +34,6 @@ class Write(Message):
         """
         predictor = cast(Seq2SeqPredictor, runs.predictor(self.run))
         (written,) = predictor.write([self.text], self.beams, self.length_penalty)
-        predictor.warnings()  # clears those that commands print at the end
         source_vocabulary, vocabulary = predictor.vocabularies
         ids = source_vocabulary.encode(written.source)
         source_1S = torch.tensor([ids], device=predictor.device)
