@@ -82,34 +82,39 @@ class Pairs:
         """Returns (N,) symbols of the longer side, including EOS."""
         return torch.maximum(self.source.lengths, self.target.lengths).numpy()
 
-    def batch_lengths(self, widths: Sequence[int] = ()) -> np.ndarray:
-        """Returns (N,) symbols of source and target, including EOS; or positions with `widths`."""
-        if widths:
-            return 2 * padded(self.side_lengths(), 1, None, widths)
+    def batch_lengths(self, padded_lengths: Sequence[int] = ()) -> np.ndarray:
+        """Returns (N,) symbols of source and target, including EOS; with `padded_lengths` their
+        positions.
+        """
+        if padded_lengths:
+            return 2 * padded(self.side_lengths(), 1, None, padded_lengths)
         return (self.source.lengths + self.target.lengths).numpy()
 
     def batches(
         self,
         plans: Sequence[Plan],
         own: slice = slice(None),
-        widths: Sequence[int] = (),
+        padded_lengths: Sequence[int] = (),
     ) -> list[PairBatch]:
         """Makes several batches with as many operations as one.
 
         Args:
             plans: of the batches; their seeds are not used.
             own: the pairs of one process.
-            widths: numbers of positions, to one of which both sides are padded; by default, each
-            side of a batch is padded to its longest.
+            padded_lengths: to one of these both sides are padded; by default, each side of a batch
+                is padded to its longest.
         """
-        sides = (side.batches(plans, widths=widths) for side in (self.source, self.target))
+        sides = (
+            side.batches(plans, padded_lengths=padded_lengths)
+            for side in (self.source, self.target)
+        )
         made = []
         for plan, source, target in zip(plans, *sides, strict=True):
             source_BS, target_BT = source.tokens_BT, target.tokens_BT
-            if widths:
-                width = max(source_BS.shape[1], target_BT.shape[1])
+            if padded_lengths:
+                size = max(source_BS.shape[1], target_BT.shape[1])
                 source_BS, target_BT = (
-                    F.pad(ids, (0, width - ids.shape[1])) for ids in (source_BS, target_BT)
+                    F.pad(ids, (0, size - ids.shape[1])) for ids in (source_BS, target_BT)
                 )
             lengths_B = source.lengths_B + target.lengths_B
             columns = (source_BS, source.lengths_B, target_BT, target.lengths_B)
@@ -117,7 +122,7 @@ class Pairs:
             # Read on the CPU, without waiting for the device. An empty batch (too few pairs) is
             # not padded.
             shorter = self.source.lengths[plan.items_B][own] != source_BS.shape[1]
-            symbols, is_padded = target.lengths_B.sum(), bool(widths) or bool(shorter.any())
+            symbols, is_padded = target.lengths_B.sum(), bool(padded_lengths) or bool(shorter.any())
             made.append(PairBatch._make([*kept, len(plan.items_B), symbols, is_padded]))
         return made
 

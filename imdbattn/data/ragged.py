@@ -94,7 +94,7 @@ class Ragged:
         word_dropout: float = 0.0,
         multiple: int = 1,
         own: slice = slice(None),
-        widths: Sequence[int] = (),
+        padded_lengths: Sequence[int] = (),
     ) -> list[Batch]:
         """Makes several batches with as many operations as one. Each is padded to its longest
         review, or to 1 position.
@@ -108,7 +108,7 @@ class Ragged:
             multiple: the number of positions is rounded up to a multiple of this, but not beyond
                 max_tokens.
             own: the reviews of this process; random numbers are drawn for all of them.
-            widths: numbers of positions to round up to, instead of `multiple`; see `padded`.
+            padded_lengths: to round up to, instead of `multiple`; see `padded`.
         """
         # 1. Sizes, on the CPU, so that nothing below synchronizes with the device.
         seeds, counts = [plan.seed for plan in plans], [len(plan.items_B) for plan in plans]
@@ -117,7 +117,7 @@ class Ragged:
         kept_B = self.kept(lengths_B, max_tokens, word_dropout)
         # Of each batch, before and after word dropout
         longest, sizes = longest_of(lengths_B, counts), longest_of(kept_B, counts)
-        padded_sizes = [int(padded(size, multiple, max_tokens, widths)) for size in sizes]
+        padded_sizes = [int(padded(size, multiple, max_tokens, padded_lengths)) for size in sizes]
         index_B, lengths_B, kept_B = move(
             torch.stack([index_B, lengths_B, kept_B]), self.ids.device
         )
@@ -138,11 +138,11 @@ class Ragged:
         # 4. Separate batches.
         columns = (tokens_BT, positions_BT, kept_B, self.labels[index_B], index_B)
         made = []
-        for count, width, *rows in zip(
+        for count, size, *rows in zip(
             counts, padded_sizes, *(column.split(counts) for column in columns), strict=True
         ):
             own_rows = [
-                (column[own, :width] if column.ndim > 1 else column[own]).contiguous()
+                (column[own, :size] if column.ndim > 1 else column[own]).contiguous()
                 for column in rows
             ]
             made.append(Batch(*own_rows, total=count))  # type: ignore[misc]
@@ -153,7 +153,9 @@ class Ragged:
     ) -> np.ndarray:
         """Returns (N,) positions that each review takes in a batch with these options."""
         kept_N = self.kept(self.lengths, max_tokens, word_dropout).numpy()
-        return padded(kept_N, options.get("multiple", 1), max_tokens, options.get("widths", ()))
+        return padded(
+            kept_N, options.get("multiple", 1), max_tokens, options.get("padded_lengths", ())
+        )
 
     def indices(
         self,
@@ -209,15 +211,18 @@ def draw_positions(
 
 
 def padded(
-    lengths: np.ndarray | int, multiple: int, max_tokens: int | None, widths: Sequence[int] = ()
+    lengths: np.ndarray | int,
+    multiple: int,
+    max_tokens: int | None,
+    padded_lengths: Sequence[int] = (),
 ) -> np.ndarray:
-    """Returns the lengths rounded up to one of `widths`, if any; else to a multiple, but not beyond
-    max_tokens. At least 1.
+    """Returns the lengths rounded up to one of `padded_lengths`, if any; else to a multiple, but
+    not beyond max_tokens. At least 1.
 
-    widths: ascending; the last is at least the longest length.
+    padded_lengths: ascending; the last is at least the longest length.
     """
-    if widths:
-        return np.asarray(widths)[np.searchsorted(widths, lengths)]
+    if padded_lengths:
+        return np.asarray(padded_lengths)[np.searchsorted(padded_lengths, lengths)]
     rounded = -(-np.maximum(lengths, 1) // multiple) * multiple
     return rounded if max_tokens is None else np.minimum(rounded, max_tokens)
 
@@ -287,9 +292,9 @@ class BatchMaker:
         """Returns the positions that each item takes in a batch."""
         return self.split.batch_lengths(**self.options)
 
-    def limit_widths(self, count: int) -> None:
+    def limit_lengths(self, count: int) -> None:
         """Pads to at most `count` lengths, those with the least padding."""
-        from imdbattn.data.widths import best_widths
+        from imdbattn.data.padded_lengths import best_lengths
 
         side_lengths = getattr(self.split, "side_lengths", self.split.batch_lengths)
-        self.options["widths"] = best_widths(side_lengths(**self.options), count)
+        self.options["padded_lengths"] = best_lengths(side_lengths(**self.options), count)

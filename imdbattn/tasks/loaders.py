@@ -17,7 +17,7 @@ from imdbattn.data.corpus import Corpus
 from imdbattn.data.plans import EvalPlans, TrainPlans
 from imdbattn.data.ragged import BatchMaker
 
-GPU_WIDTHS = 6  # padded lengths of the batches of a split: 13 % padding on IMDB instead of 6 %
+GPU_LENGTHS = 6  # padded lengths of the batches of a split: 13 % padding on IMDB instead of 6 %
 GPU_CHUNK = 16  # batches that are made together, which takes about as many operations as one alone
 
 
@@ -73,8 +73,8 @@ class BatchData(L.LightningDataModule):
     def __init__(self, cfg: Any, corpus: Any, test_split: str = "test"):
         super().__init__()
         self.cfg, self.corpus, self.test_split = cfg, corpus, test_split
-        # number of padded lengths; None: GPU_WIDTHS on a GPU, no limit on a CPU
-        self.widths: int | None = None
+        # number of padded lengths; None: GPU_LENGTHS on a GPU, no limit on a CPU
+        self.padded_lengths: int | None = None
         self.options: dict[str, Any] = {}  # of the batches, see `Ragged.batch`
         self.train_options: dict[str, Any] = {}  # of the training batches, in addition
 
@@ -114,8 +114,8 @@ class BatchData(L.LightningDataModule):
         batches = BatchMaker(
             self.corpus.splits[split].to(device), *ranks, **{**self.options, **options}
         )
-        if count := self.widths or (GPU_WIDTHS if on_gpu(batches) else None):
-            batches.limit_widths(count)
+        if count := self.padded_lengths or (GPU_LENGTHS if on_gpu(batches) else None):
+            batches.limit_lengths(count)
         return batches
 
     def first_epochs(self) -> list[dict[str, Any]]:
@@ -146,7 +146,7 @@ class BatchData(L.LightningDataModule):
         """Returns the training batches with these options; their number is `count`, if given."""
         options = {**self.train_options, **options}
         batches = self.batches("train", *self.ranks(), **options)
-        pool: Any = {"pool": None} if "widths" in batches.options else {}
+        pool: Any = {"pool": None} if "padded_lengths" in batches.options else {}
         sampler = TrainPlans(
             batches.lengths_N(),
             self.batch_tokens,

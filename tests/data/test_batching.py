@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from imdbattn.data.corpus import prepare_reviews
+from imdbattn.data.padded_lengths import best_lengths
 from imdbattn.data.phrases import with_words_before
 from imdbattn.data.plans import EvalPlans, Plan, TrainPlans
 from imdbattn.data.ragged import BatchMaker, ragged, read_places
-from imdbattn.data.widths import best_widths
 from imdbattn.errors import UserError
 from imdbattn.launch.resumed_settings import resumed
 from imdbattn.runs.fit import fit
@@ -77,7 +77,7 @@ def test_composition_order_and_random_numbers_of_the_batches_are_random():
 def test_batches_of_few_lengths_have_few_shapes_in_the_same_order_for_each_seed(
     lengths, count, budget
 ):
-    widths = best_widths(np.maximum(lengths, 1), count)
+    widths = best_lengths(np.maximum(lengths, 1), count)
     rounded = np.array(widths)[np.searchsorted(widths, lengths)]
     shapes = []
     for seed in (1, 2):
@@ -188,7 +188,7 @@ def test_batches_made_together_equal_those_made_alone(reviews, first, share, bef
             "max_tokens": 20,
             "word_dropout": share,
             "multiple": 4,
-            "widths": widths,
+            "padded_lengths": widths,
         }
         maker = BatchMaker(split, 0, 2, **options)
         for plan, together in zip(plans, maker.make(plans), strict=True):

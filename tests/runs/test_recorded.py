@@ -17,7 +17,7 @@ from imdbattn.data.ragged import BatchMaker
 from imdbattn.errors import UserError
 from imdbattn.runs import trainer
 from imdbattn.runs.fit import fit
-from imdbattn.tasks.loaders import GPU_CHUNK, GPU_WIDTHS
+from imdbattn.tasks.loaders import GPU_CHUNK, GPU_LENGTHS
 from imdbattn.tasks.optim import Muon
 from imdbattn.tasks.recorded import StepRecorder
 from imdbattn.tasks.reviews.classifier import ReviewClassifier
@@ -122,7 +122,7 @@ def test_encoder_decoders_have_few_shapes_and_are_recorded(settings, tapes, monk
     words += ["pictures=false", "trainer.enable_progress_bar=false", "threads=1"]
     for record in ("false", "true"):
         fit(settings(*words, f"record_steps={record}"), tmp_path / record)
-    assert 1 < tapes.recorded <= GPU_WIDTHS + 1
+    assert 1 < tapes.recorded <= GPU_LENGTHS + 1
     assert not differences(tmp_path / "false", tmp_path / "true")
 
 

@@ -40,7 +40,7 @@ class ReviewData(BatchData):
 
     def __init__(self, *args: Any, **options: Any):
         super().__init__(*args, **options)
-        self.widths = self.cfg.data.padded_lengths
+        self.padded_lengths = self.cfg.data.padded_lengths
         self.options = batch_options(self.cfg.data)
         if self.reads_phrases and (phrases := self.cfg.model.phrases):
             from imdbattn.data.phrases import with_words_before

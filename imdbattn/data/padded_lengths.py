@@ -6,7 +6,7 @@ Shape suffix: N items of a split.
 import numpy as np
 
 
-def best_widths(lengths_N: np.ndarray, count: int) -> list[int]:
+def best_lengths(lengths_N: np.ndarray, count: int) -> list[int]:
     """Returns at most `count` of the lengths, ascending: those to which all lengths can be rounded
     up with the least padding.
 
@@ -17,7 +17,7 @@ def best_widths(lengths_N: np.ndarray, count: int) -> list[int]:
     # padded tokens of the items below each value; none at first
     least = np.full(len(values) + 1, np.inf)
     least[0] = 0
-    starts = []  # of the last width, for each number of widths and each end
+    starts = []  # of the items of the last length, for each number of lengths and each end
     for _ in range(min(count, len(values))):
         # cost[end, start]: the items from `start` to before `end` are rounded up to the last of
         # them
