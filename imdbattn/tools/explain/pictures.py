@@ -64,11 +64,10 @@ def draw_pair(module: Seq2SeqModule, data: PairData, folder: Path) -> None:
     draw_curves(module, data, folder)
     scores = module.scores
     split = data.corpus.splits["test" if module.cfg.test else "validation"]
-    item = int(scores.right_N.int().argmax())
-    # not all rows are scored if trainer.limit_test_batches is set
-    row = int(scores.items_N[item])
+    # not all items are scored if trainer.limit_test_batches is set
+    item = int(scores.items_N[scores.right_N.int().argmax()])
     predictor = Seq2SeqPredictor(module.cfg, module.net, module.hparams)
-    source = joined_symbols(split.texts[row].split(" "), module.cfg.data, 0)
+    source = joined_symbols(split.texts[item].split(" "), module.cfg.data, 0)
     (result,) = predictor.write([source])
-    reference = predictor.joined(split.references[row][0].split(" "))
+    reference = predictor.joined(split.references[item][0].split(" "))
     write_attention(replace(result, reference=reference), folder / "pictures")

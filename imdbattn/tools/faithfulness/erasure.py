@@ -131,14 +131,14 @@ def extremes(
     """
     low = []
     high = []
-    for row in range(len(batch.lengths_B)):
-        padded = take(batch, torch.tensor([row]))
-        review = keep(padded, words_of(padded))  # without padding
-        words = int(review.lengths_B)
+    for review in range(len(batch.lengths_B)):
+        padded = take(batch, torch.tensor([review]))
+        alone = keep(padded, words_of(padded))  # without padding
+        words = int(alone.lengths_B)
         counts = Counter(removed_words(share, words) for share in shares)
         width = 2**words if words <= EXHAUSTIVE else beam
-        gain = partial(loss_without, net, review, -1)
-        loss = partial(loss_without, net, review, 1)
+        gain = partial(loss_without, net, alone, -1)
+        loss = partial(loss_without, net, alone, 1)
         low.append(-beam_search(gain, words, counts, width))
         high.append(beam_search(loss, words, counts, width))
     return {

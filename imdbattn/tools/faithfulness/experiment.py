@@ -218,7 +218,7 @@ class Subject:
         """
         if name not in self.own:
             return scores.SCORES[name][1](self.net, batch, scores.predicted(self.net, batch))
-        read = [self.read_part(texts[row]) for row in batch.items_B.tolist()]
+        read = [self.read_part(texts[item]) for item in batch.items_B.tolist()]
         returned = self.own[name](read, lambda several: self.predictor.classify(several).numpy())
         scores_BT = torch.zeros(batch.tokens_BT.shape)
         lengths = batch.lengths_B.tolist()
@@ -301,8 +301,8 @@ class Subject:
 
     def labeled_pairs(self, batch: Batch) -> Columns:
         """Returns whether the labels of both texts are right, and the share of edited words."""
-        rows = batch.items_B.tolist()
-        pairs = [self.pairs[row] for row in rows]
+        items = batch.items_B.tolist()
+        pairs = [self.pairs[item] for item in items]
         label_B = torch.tensor([pair.label for pair in pairs])
         edited_label_B = torch.tensor([pair.edited_label for pair in pairs])
         first_B = scores.predicted(self.net, batch) == label_B
@@ -312,14 +312,14 @@ class Subject:
             "original": first_B,
             "edited": second_B,
             "both": first_B & second_B,
-            "share": [float(np.mean(self.edits[row])) for row in rows],
+            "share": [float(np.mean(self.edits[item])) for item in items],
         }
 
     def found_edits(self, name: str, batch: Batch) -> Columns:
         """Returns how well a score finds the edited words of each pair."""
         true_BT = torch.zeros(batch.tokens_BT.shape, dtype=torch.bool)
-        for true_T, row in zip(true_BT, batch.items_B.tolist(), strict=True):
-            edited = self.edits[row]
+        for true_T, item in zip(true_BT, batch.items_B.tolist(), strict=True):
+            edited = self.edits[item]
             true_T[: len(edited)] = torch.tensor(edited, dtype=torch.bool)
         scores_BT = self.score(name, batch, [pair.original for pair in self.pairs])
         precision_B = erasure.average_precision(erasure.ranks(scores_BT, batch), true_BT)

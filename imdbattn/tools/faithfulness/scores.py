@@ -200,18 +200,18 @@ def integrated_gradients(net: Classifier, batch: Batch, label_B: Tensor) -> Tens
     x_BTE = net.embedding(batch.tokens_BT).detach()
     change_B = change_from_zero(net, batch, label_B)
     scores_BT = torch.zeros(batch.tokens_BT.shape)
-    for row, x_TE in enumerate(x_BTE):
+    for review, x_TE in enumerate(x_BTE):
         for steps in STEPS:
             at_S = torch.linspace(0, 1, steps + 1) ** 8
             slopes = []
             for (at_R,) in in_chunks(len(x_TE), at_S):
-                row_R = torch.full(at_R.shape, row)
+                review_R = torch.full(at_R.shape, review)
                 x_RTE = at_R[:, None, None] * x_TE
-                gradient_RTE = gradient_at(net, x_RTE, take(batch, row_R), label_B[row_R])
+                gradient_RTE = gradient_at(net, x_RTE, take(batch, review_R), label_B[review_R])
                 slopes.append((gradient_RTE * x_TE).sum(2))
-            scores_BT[row] = torch.trapezoid(torch.cat(slopes), at_S[:, None], dim=0)
-            missed = (scores_BT[row].sum() - change_B[row]).abs()
-            if missed <= SUM_TOLERANCE * change_B[row].abs() or steps * len(x_TE) >= LARGEST:
+            scores_BT[review] = torch.trapezoid(torch.cat(slopes), at_S[:, None], dim=0)
+            missed = (scores_BT[review].sum() - change_B[review]).abs()
+            if missed <= SUM_TOLERANCE * change_B[review].abs() or steps * len(x_TE) >= LARGEST:
                 break
     return scores_BT
 

@@ -28,22 +28,22 @@ def split_others(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     not have, which apply to all trials.
     """
     known = {"search", "hydra", *OmegaConf.load(conf_dir() / FILE)} - {"space"}
-    overrides = [word for word in arguments if "=" in word and word[0] != "-"]
-    others = [word for word in overrides if group_of(word) not in known]
-    own = [word for word in arguments if word not in others]
-    return own, [prepared(word) for word in others]
+    overrides = [override for override in arguments if "=" in override and override[0] != "-"]
+    others = [override for override in overrides if group_of(override) not in known]
+    own = [argument for argument in arguments if argument not in others]
+    return own, [prepared(override) for override in others]
 
 
-def group_of(word: str) -> str:
+def group_of(override: str) -> str:
     """Returns the first part of the key in an override."""
-    return re.split(r"[=./@]", word.lstrip("+~"))[0]
+    return re.split(r"[=./@]", override.lstrip("+~"))[0]
 
 
-def prepared(word: str) -> str:
+def prepared(override: str) -> str:
     """Returns an override of all trials, with an absolute path for resuming from another folder."""
-    name, _, value = word.partition("=")
+    name, _, value = override.partition("=")
     is_path = name.lstrip("+") in PATHS and value not in ("", "null", "hub")
-    return quote(f"{name}={absolute(value)}" if is_path else word, QUOTED)
+    return quote(f"{name}={absolute(value)}" if is_path else override, QUOTED)
 
 
 def search(cfg: DictConfig, others: list[str]) -> None:
@@ -59,8 +59,10 @@ def search(cfg: DictConfig, others: list[str]) -> None:
 def resumed(values: dict[str, Any], others: list[str], folder: Path) -> dict[str, Any]:
     """Returns the settings of a resumed search. Raises UserError for one that cannot change."""
     recorded = read_settings(folder / FILE)
-    typed = {group_of(word): word for word in (*HydraConfig.get().overrides.task, *others)}
-    if fixed := [word for name, word in typed.items() if name not in CHANGEABLE]:
+    typed = {
+        group_of(override): override for override in (*HydraConfig.get().overrides.task, *others)
+    }
+    if fixed := [override for name, override in typed.items() if name not in CHANGEABLE]:
         raise UserError(
             f"resume={values['resume']} uses that search's own settings: omit {fixed[0]}"
         )
@@ -77,8 +79,8 @@ def new(values: dict[str, Any], others: list[str], folder: Path) -> dict[str, An
         raise UserError(
             f"{os.path.relpath(folder)} is not empty: choose another hydra.run.dir, or give resume="
         )
-    in_space = [word for word in others if group_of(word) == "space"]
-    values["train"] += [word for word in others if word not in in_space]
+    in_space = [override for override in others if group_of(override) == "space"]
+    values["train"] += [override for override in others if override not in in_space]
     try:
         typed_space = OverridesParser.create().parse_overrides(in_space)
     except HydraException as error:
@@ -89,6 +91,6 @@ def new(values: dict[str, Any], others: list[str], folder: Path) -> dict[str, An
         value = override.value()
         space |= {name: value} if name else dict(value)  # type: ignore[arg-type]
     # one value instead of several
-    given = {word.lstrip("+").partition("=")[0] for word in others}
+    given = {override.lstrip("+").partition("=")[0] for override in others}
     values["space"] = {name: choices for name, choices in space.items() if name not in given}
     return values

@@ -106,14 +106,14 @@ def check_space(cfg: Search, file: Path) -> tuple[Space, Training]:
     settings, or for untrusted classes in those of a search that is resumed, read from `file`.
     """
     space = {name: distribution(values) for name, values in cfg.space.items()}
-    for word in (*space, *cfg.train):
-        if within(word.lstrip("+").partition("=")[0], "seed", "resume", "test", "hydra"):
-            raise UserError(f"{word}: the search decides this setting for each trial: omit it")
+    for override in (*space, *cfg.train):
+        if within(override.lstrip("+").partition("=")[0], "seed", "resume", "test", "hydra"):
+            raise UserError(f"{override}: the search decides this setting for each trial: omit it")
     # Points with both ends of each range, and all values of each list
     ends = {name: ends_of(values) for name, values in space.items()}
     for index in range(max(map(len, ends.values()))):
         point = {name: values[min(index, len(values) - 1)] for name, values in ends.items()}
-        settings = trial_settings([*cfg.train, *as_words(point)])
+        settings = trial_settings([*cfg.train, *as_overrides(point)])
         if cfg.resume:
             refuse_untrusted(settings.dump(), file, cfg.trust)
     source = task_of(settings).source(settings.data)
@@ -138,12 +138,12 @@ def ends_of(values: BaseDistribution) -> Sequence[Choice]:
     return [vars(values)["low"], vars(values)["high"]]
 
 
-def as_words(params: Params) -> list[str]:
+def as_overrides(params: Params) -> list[str]:
     """Returns settings as on a command line."""
-    return [as_word(name, value) for name, value in params.items()]
+    return [as_override(name, value) for name, value in params.items()]
 
 
-def as_word(name: str, value: object) -> str:
+def as_override(name: str, value: object) -> str:
     """Returns a setting as on a command line; long numbers are rounded to four digits."""
     if isinstance(value, str) and not re.fullmatch(r"[A-Za-z_][\w./-]*", value):
         return quote(f"{name}={value}", [name])
@@ -152,13 +152,13 @@ def as_word(name: str, value: object) -> str:
     return f"{name}={as_text(value)}"
 
 
-def trial_settings(words: Sequence[str]) -> Training:
-    """Returns the settings of `python -m imdbattn.train words...`.
+def trial_settings(overrides: Sequence[str]) -> Training:
+    """Returns the settings of `python -m imdbattn.train overrides...`.
 
     Raises UserError if they are wrong.
     """
     try:
-        return validate(plain_dict(composed("train", words)))
+        return validate(plain_dict(composed("train", overrides)))
     except UserError as error:
         unknown = re.match(r"there is no setting (\w+);", str(error))
         if unknown and (near := difflib.get_close_matches(unknown[1], Search.model_fields, 1, 0.8)):
@@ -273,11 +273,11 @@ def start_trial(
         end_trial(trial, settings, run, False, "")
         return
     run.mkdir(exist_ok=True)
-    chosen = as_words(trial.params)
+    chosen = as_overrides(trial.params)
     resumes = " (resumes)" if resumable(run, settings) else ""
     log.info("run     %s: %s%s", run.name, " ".join(chosen), resumes)
-    words = ["pictures=false", *cfg.train, *chosen, f"seed={cfg.seed}", "test=false"]
-    runs.start(trial.number, composed("train", words), settings, run)
+    overrides = ["pictures=false", *cfg.train, *chosen, f"seed={cfg.seed}", "test=false"]
+    runs.start(trial.number, composed("train", overrides), settings, run)
 
 
 def end_trial(trial: Trial, settings: Training, run: Path, pruned: bool, reason: str) -> None:
@@ -329,26 +329,28 @@ def report_epochs(trial: Trial, settings: Training, run: Path) -> bool:
 def complete(study: optuna.Study, cfg: Search, folder: Path) -> None:
     """Writes the results, trains the best settings with each seed, and adds the test accuracy."""
     seeds = ",".join(str(cfg.seed + number) for number in range(max(1, cfg.seeds)))
-    words = [*cfg.train, *as_words(study.best_params), f"seed={seeds}"]
-    line = " ".join(["python -m imdbattn.train", *["-m"] * (cfg.seeds > 1), *map(in_shell, words)])
+    overrides = [*cfg.train, *as_overrides(study.best_params), f"seed={seeds}"]
+    line = " ".join(
+        ["python -m imdbattn.train", *["-m"] * (cfg.seeds > 1), *map(in_shell, overrides)]
+    )
     report = search_report(study, line, [])
     print_reports([report])
     write_report(report, folder)
     end = "the best settings:   "
     if cfg.seeds:
-        accuracies = retrain(cfg, words, folder)
+        accuracies = retrain(cfg, overrides, folder)
         write_report(search_report(study, line, accuracies), folder)
         end = f"test accuracy        {mean_and_spread(accuracies)} with: "
     log.info("search               %s\n%s%s", os.path.relpath(folder / "search.md"), end, line)
 
 
-def retrain(cfg: Search, words: list[str], folder: Path) -> list[float]:
-    """Runs these words as a sweep in <search folder>/best, and returns the test accuracies."""
+def retrain(cfg: Search, overrides: list[str], folder: Path) -> list[float]:
+    """Runs these overrides as a sweep in <search folder>/best, and returns the test accuracies."""
     sweep = folder / "best"
     key = "resume" if (sweep / LOG).exists() else "hydra.sweep.dir"
-    words = [*words, quote(f"{key}={sweep}", [key]), *search_path()]
-    words += ["-m", f"hydra.launcher.n_jobs={cfg.n_jobs}"]
-    process = joined(start(partial(execute, words), os.environ))
+    overrides = [*overrides, quote(f"{key}={sweep}", [key]), *search_path()]
+    overrides += ["-m", f"hydra.launcher.n_jobs={cfg.n_jobs}"]
+    process = joined(start(partial(execute, overrides), os.environ))
     if process.exitcode:
         sys.exit(process.exitcode)  # the sweep has printed why
     return [read_json(sweep / name / "metrics.json")["test_accuracy"] for name in jobs_of(sweep)]
@@ -362,7 +364,7 @@ def search_report(study: optuna.Study, command: str, test_accuracies: list[float
     best = [["settings", "trial", "validation %", "epochs"]]
     for trial in done[:TABLE_ROWS]:
         accuracy = f"{100 * trial.values[0]:.2f}"
-        settings = " ".join(as_words(trial.params))
+        settings = " ".join(as_overrides(trial.params))
         best.append([settings, str(trial.number), accuracy, str(trial.last_step or 0)])
     title = f"The command that trains trial {done[0].number} again"
     sections = [
