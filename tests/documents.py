@@ -34,6 +34,18 @@ def words_of(command: str) -> list[str]:
     return shlex.split(command.partition("python -m imdbattn.")[2])
 
 
+def section(page: str, heading: str) -> str:
+    """The text below a heading of a page of docs/, up to the next one."""
+    text = PAGES[ROOT / "docs" / page].partition(f"\n{heading}\n")[2]
+    return re.split(r"\n##+ ", text)[0]
+
+
+def code(text: str, language: str) -> str:
+    """The one block of a language in a text."""
+    (found,) = re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+    return found
+
+
 SINGLE = [line for line in COMMANDS if line not in SWEEPS]
 
 

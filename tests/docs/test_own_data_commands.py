@@ -2,7 +2,6 @@
 
 import gzip
 import random
-import re
 import shlex
 import sys
 
@@ -10,24 +9,18 @@ import datasets
 import numpy as np
 import pytest
 
+from tests.documents import section
 from tests.marks import slow
-from tests.processes import ROOT
 
-TEXT = (ROOT / "docs" / "own_data.md").read_text("utf-8")
 QUICK = ("model=mean", "trainer.max_epochs=1", "logger=csv", "trainer=cpu", "pictures=false")
 ENGLISH = ("good", "bad", "film", "the", "was")
 CHINESE = ("好看", "无聊", "电影", "演员", "很")
 
 
-def command(section: str, word: str) -> list[str]:
+def command(heading: str, word: str) -> list[str]:
     """The words of the train command in a section that contains a word."""
-    body = TEXT.split(f"\n## {section}\n")[1].split("\n## ")[0]
-    (line,) = [
-        line
-        for block in re.findall(r"```bash\n(.*?)```", body, re.DOTALL)
-        for line in block.splitlines()
-        if "imdbattn.train" in line and word in line
-    ]
+    lines = section("own_data.md", heading).splitlines()
+    (line,) = [one for one in lines if one.startswith("python -m imdbattn.train") and word in one]
     return shlex.split(line)[3:]
 
 
@@ -79,12 +72,12 @@ def run(shell, folder, *words):
 
 @pytest.mark.slow
 def test_a_saved_data_set_trains(shell, folder):
-    words = command("Data sets of the hub and of `datasets`", "my_saved_dataset")
+    words = command("## Data sets of the hub and of `datasets`", "my_saved_dataset")
     run(shell, folder, *words, *QUICK, "data.glove.path=english.vec", "data.min_known=0.1")
 
 
 def test_chinese_reviews_train_with_jieba_or_a_callable_in_its_place(shell, folder):
-    words = command("Chinese reviews", "jieba")
+    words = command("## Chinese reviews", "jieba")
     if "jieba" not in sys.modules:
         try:
             import jieba  # noqa: F401
@@ -95,6 +88,6 @@ def test_chinese_reviews_train_with_jieba_or_a_callable_in_its_place(shell, fold
 
 @pytest.mark.parametrize("word", ["moses", slow("cmn.txt")])
 def test_pairs_train(shell, folder, word):
-    words = command("Pairs of sentences", word)
+    words = command("## Pairs of sentences", word)
     quick = [word for word in QUICK if not word.startswith("model=")]
     run(shell, folder, *words, *quick, "model=seq2seq", "data.min_known=0")

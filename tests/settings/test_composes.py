@@ -18,7 +18,7 @@ from imdbattn.settings.keys import conf_dir, job_digest
 from imdbattn.tasks.networks import build_classifier, make_net
 from imdbattn.tasks.seq2seq import predictor as seq2seq
 from imdbattn.tasks.task import task_of, validate
-from tests.documents import EXPERIMENTS, FILES, jobs_of
+from tests.documents import EXPERIMENTS, FILES, code, jobs_of, section
 
 from ..nets import net, phrases, vectors
 
@@ -96,11 +96,9 @@ def test_every_job_of_an_experiment_composes_and_builds(settings, experiment, ev
 
 
 def test_the_experiment_file_of_the_guide_is_a_sweep(tmp_path):
-    page = (conf_dir().parent / "docs" / "guide.md").read_text()
-    section = page.partition("### An experiment of your own")[2].partition("\n## ")[0]
     (tmp_path / "experiment").mkdir()
     file = tmp_path / "experiment" / "heads.yaml"
-    file.write_text(section.partition("```yaml\n")[2].partition("```")[0])
+    file.write_text(code(section("guide.md", "### An experiment of your own"), "yaml"))
     words = [f"hydra.searchpath=[file://{tmp_path}]", "experiment=heads"]
     cfg = composed_by_commands("train", words)
     assert cfg.hydra.mode.name == "MULTIRUN"

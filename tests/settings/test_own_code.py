@@ -1,7 +1,6 @@
 """Custom parts train; those that a run folder names are loaded only if the user trusts them."""
 
 import json
-import re
 import shlex
 import shutil
 import sys
@@ -16,9 +15,9 @@ from imdbattn.launch.resumed_settings import resumed
 from imdbattn.runs.apply import load_predictor
 from imdbattn.runs.fit import fit
 from imdbattn.runs.score import score_run
+from tests.documents import code, section
 
 from ..commands import label_texts
-from ..processes import ROOT
 
 LAYERS = """
 from pathlib import Path
@@ -77,29 +76,23 @@ def test_custom_layers_and_callbacks_train_and_their_run_is_used_again_with_trus
     assert done.returncode == 0, done.stderr
     # ours are there, and the first is first
     assert (folder / "epochs.txt").read_text() == "ResumeCheckpoint\n" * 2
-    metrics = json.loads((folder / "run" / "metrics.json").read_text())
+    accuracy = json.loads((folder / "run" / "metrics.json").read_text())["test_accuracy"]
 
     (folder / "mypkg" / "imported").unlink()
     refused = shell("predict", "run=run", "text=good", cwd=folder)
     assert refused.returncode == 2
-    assert (
-        "run/config.yaml: model.net.layer._target_=mypkg.layers.Halved is outside imdbattn"
-        in refused.stderr
-    )
-    assert "add trust=mypkg" in refused.stderr
+    assert "mypkg.layers.Halved is outside imdbattn: add trust=mypkg" in refused.stderr
     assert not (folder / "mypkg" / "imported").exists()
     assert "%" in shell("predict", "run=run", "text=good", "trust=mypkg", cwd=folder).stdout
     done = shell("evaluate", "run=run", "trust=[mypkg]", cwd=folder)
-    assert f"accuracy {100 * metrics['test_accuracy']:.2f} %" in done.stdout, done.stderr
+    assert f"accuracy {100 * accuracy:.2f} %" in done.stdout, done.stderr
 
     (folder / "run" / "metrics.json").unlink()
     assert "add trust=mypkg" in shell("train", "resume=run", cwd=folder).stderr
     done = shell("train", "resume=run", "trust=mypkg", cwd=folder)
     assert done.returncode == 0, done.stderr
-    assert (
-        json.loads((folder / "run" / "metrics.json").read_text())["test_accuracy"]
-        == metrics["test_accuracy"]
-    )
+    again = json.loads((folder / "run" / "metrics.json").read_text())
+    assert again["test_accuracy"] == accuracy
 
 
 @pytest.fixture
@@ -109,11 +102,8 @@ def foreign(folder, trained, monkeypatch) -> Iterator[Path]:
     """
     monkeypatch.syspath_prepend(folder)
     run = shutil.copytree(trained("residual_pe")[0], folder / "run")
-    text = (
-        (run / "config.yaml")
-        .read_text()
-        .replace("imdbattn.nn.ladder.ResidualLayer", "mypkg.layers.Halved")
-    )
+    text = (run / "config.yaml").read_text()
+    text = text.replace("imdbattn.nn.ladder.ResidualLayer", "mypkg.layers.Halved")
     assert text.count("mypkg") == 1
     (run / "config.yaml").write_text(text.replace("trust: null", "trust: [mypkg]"))
     yield run
@@ -155,33 +145,19 @@ def test_a_metric_that_a_run_folder_names_needs_trust(trained, composed, tmp_pat
     assert resumed(composed(*own), own, run)["choose_by"] == "os.system"
 
 
-PAGE = (ROOT / "docs" / "own_parts.md").read_text()
-TEMPLATE = PAGE.partition("## Template")[2].partition("\n## ")[0]
-
-
-def block(language: str, text: str = TEMPLATE) -> str:
-    (found,) = re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
-    return found
-
-
 @pytest.mark.slow
-def test_the_template_of_the_page_is_short_and_its_commands_run(shell, small, tmp_path):
-    lines = [
-        line for kind in ("python", "yaml") for line in block(kind).splitlines() if line.strip()
-    ]
-    assert len(lines) <= 35
+def test_the_commands_of_the_template_of_the_page_run(shell, small, tmp_path):
+    page = section("own_parts.md", "## Template")
     for name, kind in {"mypkg/__init__.py": "python", "conf/model/gated.yaml": "yaml"}.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(block(kind))
-    commands = [shlex.split(line, comments=True) for line in block("sh").splitlines()]
+        (tmp_path / name).write_text(code(page, kind))
     outputs = []
-    for _, _, module, *arguments in commands:
+    for line in code(page, "sh").splitlines():
+        _, _, module, *arguments = shlex.split(line, comments=True)
         command = module.removeprefix("imdbattn.")
         if command == "train" and "resume=runs/gated" not in arguments:
-            arguments = [a.replace("seed=1,2", "seed=1") for a in arguments] + [
-                *small,
-                "trainer.max_epochs=1",
-            ]
+            arguments = [word.replace("seed=1,2", "seed=1") for word in arguments]
+            arguments += [*small, "trainer.max_epochs=1"]
         if "resume=runs/sweep" in arguments:
             next(tmp_path.glob("runs/sweep/*/metrics.json")).unlink()
         if command == "compare":  # which needs no package
@@ -195,24 +171,20 @@ def test_the_template_of_the_page_is_short_and_its_commands_run(shell, small, tm
     accuracy = f"{100 * metrics['test_accuracy']:.2f} %"
     assert accuracy in alone
     assert accuracy in evaluated
-    found = [swept[1], resumed_run, predicted, compared]
-    texts = [
-        "1 job: 1 done",
-        "This run is already finished",
-        "largest shares",
-        "gated",
-    ]
-    assert all(text in output for text, output in zip(texts, found, strict=True))
+    assert "1 job: 1 done" in swept[1]
+    assert "This run is already finished" in resumed_run
+    assert "largest shares" in predicted
+    assert "gated" in compared
 
 
 @pytest.mark.slow
 def test_the_metric_of_the_page_chooses_the_epoch_and_is_compared(shell, small, tmp_path):
-    section = PAGE.partition("## A metric")[2].partition("\n## ")[0]
-    code = "".join(line + "\n" for line in section.splitlines() if line.startswith("    "))
+    page = section("own_parts.md", "## A metric")
+    indented = "".join(line + "\n" for line in page.splitlines() if line.startswith("    "))
     (tmp_path / "mypkg").mkdir()
     (tmp_path / "mypkg" / "__init__.py").touch()
-    (tmp_path / "mypkg" / "metrics.py").write_text(textwrap.dedent(code))
-    for line in block("sh", section).splitlines():
+    (tmp_path / "mypkg" / "metrics.py").write_text(textwrap.dedent(indented))
+    for line in code(page, "sh").splitlines():
         _, _, module, *arguments = shlex.split(line, comments=True)
         command = module.removeprefix("imdbattn.")
         if command == "train":
@@ -225,11 +197,11 @@ def test_the_metric_of_the_page_chooses_the_epoch_and_is_compared(shell, small, 
             assert -5 <= metrics["val_saving"] <= 0
         else:
             assert ("macro F1" if "macro_f1" in line else "saving") in done.stdout
-            assert "pruned" not in done.stdout  # messages of the library that writes fonts
 
 
 def test_our_parts_work_in_another_project_as_documented():
-    exec(block("python", PAGE.partition("## Our parts in your project")[2]), space := {})
+    page = section("own_parts.md", "## Our parts in your project")
+    exec(code(page, "python"), space := {})
     assert space["y_BTD"].shape == (2, 9, 64)
     assert space["logits_BC"].shape == (3, 2)
 
@@ -256,14 +228,6 @@ class Nearness(Score):
     def compare(self, query, projected):
         return -self.scale * torch.cdist(query, projected)
 
-
-class Neighbours(nn.Module):
-    def __init__(self, width, kernel=3):
-        super().__init__()
-        self.map = nn.Linear(width, width)
-
-    def forward(self, x_BTD, mask):
-        return x_BTD + self.map((x_BTD * mask.mask_BT[..., None]).roll(1, 1))
 
 
 OneInput = type("Wrong", (Pooling,), {"forward": lambda self, x_BTD: x_BTD[:, 0]})
@@ -294,16 +258,8 @@ class NoModule(Reviews):
 """
 POOLING = "model.net.pooling._target_=kinds."
 KIND = {
-    "score of a layer": [
-        "model=residual",
-        "model.net.layers=1",
-        "model.net.layer.score._target_=kinds.Nearness",
-    ],
-    "positions": [
-        "model=base_pe",
-        "model.net.layers=1",
-        "model.net.positions._target_=kinds.Shifted",
-    ],
+    "score of a layer": ["model=residual", "model.net.layer.score._target_=kinds.Nearness"],
+    "positions": ["model=base_pe", "model.net.positions._target_=kinds.Shifted"],
     "module": ["model=mean", "task._target_=kinds.DoubledTask"],
 }
 
@@ -315,13 +271,10 @@ def kinds(own_module) -> Path:
 
 @pytest.mark.parametrize("name", KIND)
 def test_each_kind_of_part_trains_and_is_scored_and_explained(kinds, settings, small, name):
-    overrides = KIND[name]
     run = kinds / "run"
-    metrics = fit(settings(*small, *overrides, "trainer.max_epochs=1"), run)
-    assert (
-        score_run(settings(f"run={run}", "trust=kinds", config="evaluate"))["accuracy"]
-        == metrics["test_accuracy"]
-    )
+    metrics = fit(settings(*small, *KIND[name], "trainer.max_epochs=1"), run)
+    scored = score_run(settings(f"run={run}", "trust=kinds", config="evaluate"))
+    assert scored["accuracy"] == metrics["test_accuracy"]
     cfg = settings(f"run={run}", "trust=kinds", config="predict")
     ((result,), _) = label_texts(cfg, ["a good film"])
     predictor, _ = load_predictor(cfg)
@@ -345,17 +298,9 @@ WRONG = {
         r"score \(kinds\.Wrong\): it returns",
     ),
     "an error of its own": (["model=mean", POOLING + "Typo"], "model=mean: a typo"),
-    "no such package": (
-        ["model=mean", "model.net.pooling._target_=nowhere.Mine"],
-        "'nowhere'; nowhere must be installed",
-    ),
     "another kind": (
         ["model=mean", "task._target_=kinds.NoModule"],
         r"not a subclass of imdbattn\.tasks",
-    ),
-    "not partial": (
-        ["model=base", "model.reader={_target_: kinds.Neighbours}"],
-        "missing 1 required",
     ),
 }
 
