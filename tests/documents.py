@@ -54,11 +54,8 @@ def shrunk(arguments: list[str], small: list[str], folder: Path) -> list[str]:
     pairs = ("seq2seq", "data=translation", "data=reverse")
     if any(name in a for a in arguments for name in pairs):  # they have their own data
         common = ("logger=", "trainer", "threads=", "pictures=")
-        small = [
-            *(a for a in small if a.startswith(common)),
-            "model.net.hidden=8",
-            "model.net.width=8",
-        ]
+        small = [word for word in small if word.startswith(common)]
+        small += ["model.net.hidden=8", "model.net.width=8"]
         if not any("translation" in a for a in arguments):
             small += ["data.train=60", "data.validation=10", "data.test=10"]
         pairs = (PACKAGED.read_text().splitlines()[row] for row in range(0, 900, 3))
@@ -69,11 +66,8 @@ def shrunk(arguments: list[str], small: list[str], folder: Path) -> list[str]:
         small.append("data.min_known=0")  # the small vectors lack most of its words
     mine = {argument.split("=")[0] for argument in arguments}
     small = [argument for argument in small if argument.split("=")[0] not in mine]
-    kept = [
-        a
-        for a in arguments
-        if not a.startswith(("data.source=", "data.glove", "data.tokenizer=torchtext", "init="))
-    ]
+    other = ("data.source=", "data.glove", "data.tokenizer=torchtext", "init=")
+    kept = [argument for argument in arguments if not argument.startswith(other)]
     return [*kept, *small, "trainer.max_epochs=1"]
 
 
@@ -81,16 +75,17 @@ FILES = sorted(file.relative_to(conf_dir()) for file in conf_dir().rglob("*.yaml
 EXPERIMENTS = [file.stem for file in FILES if file.parent.name == "experiment"]
 
 
+def choices_of(override: str) -> list[str]:
+    """The overrides of single jobs that an override of a sweep stands for."""
+    parsed = OverridesParser.create().parse_override(override)
+    if not parsed.is_sweep_override():
+        return [override]
+    return [f"{parsed.key_or_group}={value}" for value in parsed.sweep_string_iterator()]
+
+
 def jobs_of(experiment: str) -> list[tuple[str, ...]]:
     """The overrides of each of its jobs."""
     params = OmegaConf.load(conf_dir() / "experiment" / f"{experiment}.yaml").hydra.sweeper.params
     assert [key for key in params if key == "seed"]
-    parse = OverridesParser.create().parse_override
-    varied = [parse(f"{key}={values}") for key, values in params.items()]
-    values = [
-        [f"{one.key_or_group}={value}" for value in one.sweep_string_iterator()]
-        if one.is_sweep_override()
-        else [one.input_line]
-        for one in varied
-    ]
-    return list(itertools.product(*values))
+    choices = [choices_of(f"{key}={values}") for key, values in params.items()]
+    return list(itertools.product(*choices))

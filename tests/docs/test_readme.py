@@ -10,13 +10,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
-from imdbattn.launch.hydra_config import plain_dict
 from imdbattn.settings.keys import conf_dir, flat, within
 from imdbattn.tasks.networks import build_classifier
-from imdbattn.tasks.task import validate
 from tests.documents import (
     COMMANDS,
     EXPERIMENTS,
@@ -26,6 +23,7 @@ from tests.documents import (
     SINGLE,
     SWEEPS,
     TEXT,
+    choices_of,
     jobs_of,
     shrunk,
     words_of,
@@ -71,29 +69,20 @@ def test_commands_run_on_small_data(command, shell, small, world, trained, tmp_p
         assert done.stderr.startswith("error: n_trials=0 must be")
         return
     folder, _ = trained("residual_pe_cls")
-    arguments = [
-        f"run={folder}" if argument.startswith("run=") else argument for argument in arguments
-    ]
+    arguments = [re.sub("^run=.*", f"run={folder}", word) for word in arguments]
     arguments = [re.sub(r"(my_reviews|bbc)\.csv", f"{world}/reviews.csv", a) for a in arguments]
     (tmp_path / "reviews.txt").write_text("a good film\n")
     # there is one run here, and it belongs to other tests, too
     if name in ("compare", "faithfulness"):
         shutil.copytree(folder, tmp_path / "runs" / "one")
-        mine = [
-            a
-            for a in arguments
-            if not a.startswith(("runs=", "out=", "reviews=", "against=", "pairs_of="))
-        ]
-        arguments = ["runs=runs", "out=page", *mine]
+        other = ("runs=", "out=", "reviews=", "against=", "pairs_of=")
+        arguments = ["runs=runs", "out=page", *(a for a in arguments if not a.startswith(other))]
         if name == "faithfulness":
             arguments += ["reviews=3", "search.reviews=1", "random_reviews=1", "costly_reviews=1"]
-    if name == "dashboard" and "dry_run=true" not in arguments:
-        done = shell(
-            name, *arguments, cwd=tmp_path, env={"WANDB_API_KEY": None, "NETRC": "/nowhere"}
-        )
-        assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), (
-            "a user without an account gets one line"
-        )
+    if name == "dashboard" and "dry_run=true" not in arguments:  # a user without an account
+        nobody = {"WANDB_API_KEY": None, "NETRC": "/nowhere"}
+        done = shell(name, *arguments, cwd=tmp_path, env=nobody)
+        assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
         return
     if arguments == ["resume=runs/latest"]:
         done = shell(name, f"resume={folder}", cwd=tmp_path)
@@ -109,14 +98,11 @@ def test_commands_run_on_small_data(command, shell, small, world, trained, tmp_p
         assert list(tmp_path.rglob("debug.json" if "debug=" in command else "metrics.json"))
 
 
+COMPOSED = [line for line in SINGLE if "imdbattn.check" not in line and "--help" not in line]
+
+
 @pytest.mark.parametrize(
-    "command",
-    [
-        line
-        for line in SINGLE
-        if line not in FIRST.values() and "imdbattn.check" not in line and "--help" not in line
-    ],
-    ids=lambda command: command[10:60],
+    "command", sorted({*COMPOSED} - {*FIRST.values()}), ids=lambda command: command[10:60]
 )
 def test_commands_compose(command, settings, tmp_path, monkeypatch):
     """Those that only the slow tests run: every setting exists and has a value that is allowed."""
@@ -132,16 +118,8 @@ def test_sweeps_compose(command, settings):
     """The last of the jobs that their command lines vary; tests/settings/test_composes.py composes
     what the experiments vary themselves.
     """
-    overrides = OverridesParser.create().parse_overrides(
-        [word for word in words_of(command)[1:] if word != "-m"]
-    )
-    choices = [
-        [f"{one.key_or_group}={value}" for value in one.sweep_string_iterator()]
-        if one.is_sweep_override()
-        else [str(one.input_line)]
-        for one in overrides
-    ]
-    assert settings(*(values[-1] for values in choices)).model.name
+    words = [word for word in words_of(command)[1:] if word != "-m"]
+    assert settings(*(choices_of(word)[-1] for word in words)).model.name
 
 
 @pytest.mark.slow
@@ -212,24 +190,19 @@ def test_the_table_of_sweeps_has_all_experiments_and_their_numbers_of_jobs():
     assert sorted(name.strip("`") for name, *_ in rows) == sorted(EXPERIMENTS)
 
 
-def test_the_example_rung_in_readme_builds(tmp_path):
-    from hydra import compose, initialize_config_dir
-
-    (example,) = re.findall(
-        r"```yaml\n(# @package _global_.*?)```", PAGES[ROOT / "README.md"], re.DOTALL
-    )
-    shutil.copytree(conf_dir(), tmp_path / "conf")
-    (tmp_path / "conf" / "model" / "mine.yaml").write_text(example)
-    with initialize_config_dir(str(tmp_path / "conf"), version_base="1.3"):
-        cfg = validate(plain_dict(compose("train", ["model=mine"])))
+def test_the_example_rung_in_readme_builds(settings, tmp_path):
+    readme = PAGES[ROOT / "README.md"]
+    (example,) = re.findall(r"```yaml\n(# @package _global_.*?)```", readme, re.DOTALL)
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "mine.yaml").write_text(example)
+    cfg = settings(f"hydra.searchpath=[file://{tmp_path}]", "model=mine")
     model = build_classifier(cfg.model, vectors(), 2, None)
     assert (model.layers[0].f.heads, model.head.in_features) == (4, 64)
 
 
 def test_each_promise_has_its_test():
-    promises = re.findall(
-        r"\| \[([^]]+)\]\(\.\./tests/([\w/]+\.py)\) \|", PAGES[ROOT / "docs/promises.md"]
-    )
+    page = PAGES[ROOT / "docs/promises.md"]
+    promises = re.findall(r"\[([^]]+)\]\(\.\./tests/([\w/]+\.py)\)", page)
     assert len(promises) > 50
     for name, file in promises:
         assert f"def test_{name.replace(' ', '_')}(" in (ROOT / "tests" / file).read_text(), name
