@@ -2,9 +2,10 @@
 
 Imports nothing slow.
 
-config.yaml  environment.json  metrics.json  metrics.csv  checkpoints/best.ckpt
-checkpoints/last.ckpt  pictures/*.png predictions.parquet  reviews.parquet (of test)
-validation_predictions.parquet  validation_reviews.parquet
+config.yaml, environment.json, metrics.csv and checkpoints/{best,last}.ckpt are written in training;
+predictions.parquet and reviews.parquet (of test), validation_predictions.parquet,
+validation_reviews.parquet, pictures/ and metrics.json, or debug.json, at its end; evaluations/ and
+explanations/ by commands that use the run.
 """
 
 import json

@@ -44,31 +44,17 @@ POLL = 0.1  # seconds between two looks at the processes
 
 
 class Job(NamedTuple):
-    """A job of a sweep. cfg: its config, with `hydra`. settings: the same, validated. varied: its
-    overrides in which it differs from other jobs of the sweep.
-    """
+    """A job of a sweep. cfg: its config, with `hydra`. settings: the same, validated."""
 
     folder: Path
     cfg: DictConfig
     settings: Training
-    varied: str
-
-    def complete(self) -> bool:
-        """Returns whether its folder contains its results, on the current data."""
-        return complete(self.folder, self.settings)
 
 
-def job_of(cfg: DictConfig, sweep: Any, folder: Path) -> Job:
-    """Returns the job with this config, which has `hydra`. sweep: the config of the sweep.
-
-    Raises UserError for wrong settings.
-    """
-    common = {override.lower() for override in sweep.hydra.overrides.task}
-    varied = " ".join(
-        override for override in cfg.hydra.overrides.task if override.lower() not in common
-    )
+def job_of(cfg: DictConfig, folder: Path) -> Job:
+    """Returns the job with this config, which has `hydra`. Raises UserError for wrong settings."""
     cfg = with_values(cfg, {"resume": None})
-    return Job(folder, cfg, validate(plain_dict(cfg)), varied)
+    return Job(folder, cfg, validate(plain_dict(cfg)))
 
 
 def run_job(cfg: DictConfig) -> float | None:
@@ -83,8 +69,8 @@ def run_job(cfg: DictConfig) -> float | None:
         config = copy.deepcopy(cfg)
         with open_dict(config):
             config.hydra = hydra
-        job = job_of(config, OmegaConf.load(folder.parent / "multirun.yaml"), folder)
-        if job.complete():
+        job = job_of(config, folder)
+        if complete(folder, job.settings):
             return ended(folder, "kept", settings=job.settings)
         # a process of Ray has threads, which a fork does not copy
         cpus = OmegaConf.select(hydra, "launcher.ray.remote.num_cpus")
@@ -229,7 +215,7 @@ def outcome(job: Job, process: BaseProcess) -> tuple[str, str]:
     reason = failure(process, job.folder)
     if process.exitcode in (128 + signal.SIGINT, 128 + signal.SIGTERM):  # it has saved its state
         return "stopped", reason
-    if not (reason or job.settings.is_debug or job.complete()):
+    if not (reason or job.settings.is_debug or complete(job.folder, job.settings)):
         reason = "it ended without its results"
     return "failed" if reason else "done", reason
 

@@ -16,7 +16,7 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 
 from imdbattn.errors import UserError, in_line
 from imdbattn.launch.fork import CONSOLE
-from imdbattn.launch.job import Job, SideBySide, ended, job_of, outcome
+from imdbattn.launch.job import Job, SideBySide, complete, ended, job_of, outcome
 from imdbattn.launch.machine import gpus_for, jobs_side_by_side, threads_each
 from imdbattn.settings.schema import Training
 
@@ -84,12 +84,12 @@ class LocalJobs:
         while any(one.folder == folder for one in self.runs.running):
             self.wait()  # Optuna may try the same settings twice
         try:
-            job = job_of(config, self.config, folder)
-            complete = job.complete()
+            job = job_of(config, folder)
+            has_results = complete(folder, job.settings)
         except Exception as error:  # any exception: the other jobs run nevertheless
             self.end(number, folder, "failed", in_line(error, None))
             return
-        if complete:
+        if has_results:
             self.end(number, folder, "kept", settings=job.settings)
             return
         if not self.runs.places:
@@ -117,7 +117,9 @@ class LocalJobs:
             seconds = time.monotonic() - one.since
             self.seconds.append(seconds)
             status, reason = outcome(job, one.process)
-            about = f"{seconds:.0f} s  {job.varied}"
+            common = {override.lower() for override in self.config.hydra.overrides.task}
+            own = (word for word in job.cfg.hydra.overrides.task if word.lower() not in common)
+            about = f"{seconds:.0f} s  {' '.join(own)}"
             self.end(one.number, one.folder, status, reason, job.settings, about)
         self.show()
 

@@ -265,7 +265,7 @@ class TrainerSettings(ClassSettings):
                 raise UserError(f"trainer.{name} cannot be set: {instead}")
 
 
-class LoggerPart(ClassSettings):
+class LoggerSettings(ClassSettings):
     """A Lightning Logger. needs: the package that must be installed."""
 
     needs: Text | None = None
@@ -295,7 +295,7 @@ class Training(Group):
     save_minutes: Amount | None
     patience: Count | None
     trainer: TrainerSettings
-    logger: dict[str, LoggerPart]
+    logger: dict[str, LoggerSettings]
     position_scale: Number | None = None  # read only in conf/model
     variant: Text | None = None  # of settings.keys.variant; a run records it
     overrides: list[Text] = []  # settings.keys.named_overrides of the command line
@@ -324,8 +324,8 @@ DEBUG = ("fast_dev_run", "overfit_batches", "limit_val_batches", "limit_test_bat
 
 
 def with_places(data: AnyGroup, source: str | None, batch_tokens: int | None = None) -> AnyGroup:
-    """Returns `data` settings with absolute paths, and with the values that `auto` and null stand
-    for, which are None for those that are known already.
+    """Returns `data` settings as a run records them: paths are absolute, and `source` replaces the
+    name of the source. batch_tokens: replaces null, unless it is None.
     """
     paths = ("path", "cache_dir", "extra")
     values: Plain = {name: absolute(getattr(data, name, None)) for name in paths}

@@ -17,7 +17,7 @@ from imdbattn.io.files import read_json
 from imdbattn.settings.credentials import without_credentials
 from imdbattn.settings.keys import Plain, flat
 from imdbattn.settings.objects import load_class, make
-from imdbattn.settings.schema import Group, LoggerPart, validate_as
+from imdbattn.settings.schema import Group, LoggerSettings, validate_as
 from imdbattn.tasks.per_class import short_name
 
 log = logging.getLogger(__name__)
@@ -70,25 +70,25 @@ class RunLogger(Logger):
 class Tracker:
     """Starts and ends the loggers of a run, and logs what Lightning does not log.
 
-    parts: the setting `logger`. Raises UserError for a missing package, a `_target_` that is not a
+    named: the setting `logger`. Raises UserError for a missing package, a `_target_` that is not a
     Logger, or wrong arguments.
     """
 
-    def __init__(self, parts: Mapping[str, LoggerPart]):
+    def __init__(self, named: Mapping[str, LoggerSettings]):
         self.loggers: list[Logger] = []  # others than that of metrics.csv
-        self.parts: dict[str, Plain] = {}  # `_target_` and arguments
-        for name, part in parts.items():
-            if part.needs and find_spec(part.needs) is None:
-                raise UserError(f"logger={name} needs a package: pip install {part.needs}")
-            place, values = f"logger.{name}", part.given()
-            kind = load_class(part.target, f"{place}._target_", Logger)
-            with naming(place):
+        self.to_start: dict[str, Plain] = {}  # `_target_` and arguments, by name
+        for name, settings in named.items():
+            if settings.needs and find_spec(settings.needs) is None:
+                raise UserError(f"logger={name} needs a package: pip install {settings.needs}")
+            key, values = f"logger.{name}", settings.given()
+            kind = load_class(settings.target, f"{key}._target_", Logger)
+            with naming(key):
                 if issubclass(kind, RunLogger) and kind.settings is not None:
                     values = validate_as(kind.settings, values).given()
                 own = ("needs", "_target_")
                 arguments = {key: value for key, value in values.items() if key not in own}
                 inspect.signature(kind).bind(**arguments)
-            self.parts[name] = {"_target_": part.target, **arguments}
+            self.to_start[name] = {"_target_": settings.target, **arguments}
 
     def start(self, folder: Path, settings: Plain, resume: bool) -> list[Logger]:
         """Returns the loggers of the Trainer, that of metrics.csv first; in processes other than
@@ -106,9 +106,9 @@ class Tracker:
         file = folder / "environment.json"
         environment = without_credentials(read_json(file) if file.exists() else {})
         run = StartedRun(folder, name, without_credentials(settings), environment, resume)
-        for choice, part in self.parts.items():
+        for choice, arguments in self.to_start.items():
             key = f"logger.{choice}"
-            logger: Logger = make(filled_in(part, run), key, Logger)
+            logger: Logger = make(filled_in(arguments, run), key, Logger)
             with naming(key):
                 if not isinstance(logger, RunLogger):
                     logger.log_hyperparams(flat(run.settings | {"environment": run.environment}))
@@ -147,11 +147,11 @@ class Tracker:
                     logger.finalize("failed" if failed else "success")
 
 
-def filled_in(part: Plain, run: StartedRun) -> Plain:
+def filled_in(arguments: Plain, run: StartedRun) -> Plain:
     """Returns `_target_` and arguments, with the run's values for {run}, {parent} and {name}."""
     folder = run.folder.resolve()
-    filled = dict(part)
-    for key, value in part.items():
+    filled = dict(arguments)
+    for key, value in arguments.items():
         if isinstance(value, str):
             value = value.replace("{run}", str(folder)).replace("{parent}", str(folder.parent))
             filled[key] = value.replace("{name}", run.name)

@@ -11,13 +11,13 @@ from pydantic import Field
 
 from imdbattn.errors import UserError
 from imdbattn.settings.keys import Plain
-from imdbattn.settings.schema import Amount, Count, LoggerPart
+from imdbattn.settings.schema import Amount, Count, LoggerSettings
 from imdbattn.tracking.loggers import RunLogger, StartedRun
 from imdbattn.tracking.publish import publish_run, send_changes, send_model
 from imdbattn.tracking.wandb_run import finish_wandb, start_wandb
 
 
-class WandbSettings(LoggerPart):
+class WandbSettings(LoggerSettings):
     """The settings of conf/logger/wandb.yaml, and arguments of wandb.init."""
 
     mode: Literal["online", "offline", "disabled"] | None
