@@ -197,8 +197,9 @@ class Learner(L.LightningModule):
             optimizer_closure()
 
     def add_to_epoch(self, losses: Tensor, right: Tensor, answers: Tensor | int) -> None:
-        """Adds a step to the sums of the epoch. right: whether each answer is correct. answers: their
-        number.
+        """Adds a step to the sums of the epoch.
+
+        right: whether each answer is correct. answers: their number.
         """
         total = losses.detach().float().sum()  # half precision cannot count an epoch's reviews
         self.epoch_sums.append(
