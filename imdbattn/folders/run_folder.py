@@ -21,7 +21,6 @@ from omegaconf import OmegaConf
 
 from imdbattn.errors import UserError
 from imdbattn.io.files import acquired, write_atomically
-from imdbattn.settings.keys import flat, within
 from imdbattn.settings.trust import read_settings
 
 if TYPE_CHECKING:
@@ -35,15 +34,7 @@ SPLIT_TABLES = tuple(name for names in SPLIT_FILES.values() for name in names)
 TRAINING = ("metrics.csv", "checkpoints/last.ckpt", "checkpoints/best.ckpt")
 # folders of what commands compute with the best checkpoint
 RESULTS = ("pictures", "evaluations", "explanations")
-RUN_KEYS = {
-    "model.name",
-    "data.source",
-    "optim._target_",
-    "trainer._target_",
-    "warmup",
-    "decay",
-    "seed",
-}
+RUN_KEYS = {"task", "data", "model", "optim", "trainer", "seed"}  # in config.yaml of a run
 # how long a run waits for another one that uses its folder, which may be stopping
 LOCK_SECONDS = 20.0
 OTHER_RUN_DIR = "choose another hydra.run.dir"
@@ -91,8 +82,7 @@ def check_folder(folder: Path) -> None:
         return
     files = set(folder.iterdir())
     if folder / "config.yaml" in files:
-        keys = flat(read_settings(folder / "config.yaml"))
-        is_run = all(any(within(key, known) for key in keys) for known in RUN_KEYS)
+        is_run = read_settings(folder / "config.yaml").keys() >= RUN_KEYS
     else:
         others = files - {*temporary_files(folder)}
         is_run = all(
