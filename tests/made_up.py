@@ -14,96 +14,51 @@ HOSTILE = (
 def made_up(names=("mean", "base", "residual"), labels=("neg", "pos"), text=HOSTILE):
     """A comparison as comparison.compare_set makes it, with invented numbers of two seeds."""
     slices = {"0 to 900 words": 5000, "without “although”": 2950, "with “although”": 2050}
-    curve = {"x": [1, 2, 3], "values": [[0.6, 0.8, 0.8], [0.6, 0.8, None]]}
-    rungs = []
-    for i, name in enumerate(names):
-        center = 0.76 + 0.1 * (i + 1) / len(names)
-        over_seeds = {"mean": center, "sd": 0.001, "values": [center - 0.0005, center + 0.0005]}
-        rungs.append(
-            {
-                "label": name,
-                "model": name.split()[0],
-                "after": names[i - 1] if i else None,
-                "seeds": [1, 2],
-            }
-            | {"folders": [f"runs/{name}"], "trained_on": None}
-            | {
-                "interval": [center - 0.009, center + 0.0101],
-                "lengths": None,
-                "folds": None,
-                "train_seconds": 8.25,
-            }
-            | {
-                "validation": over_seeds,
-                "metric": over_seeds,
-                "metric_validation": over_seeds,
-                "test": over_seeds,
-                "bleu": {"validation": None, "test": None},
-            }
-            | {
-                "macro_f1": over_seeds,
-                "parameters": 152 * 7 ** min(i, 4),
-                "tokens_per_s": 158_123.4,
-                "epochs": 8.0,
-            }
-            | {"ece": 0.0312, "confusion": [[2000.3] * len(labels)] * len(labels)}
-            | {"slices": dict.fromkeys(slices, center)}
-            | {
-                "curves": dict.fromkeys(
-                    ("train/accuracy", "train/loss", "val/accuracy", "val/loss"), curve
-                )
-            }
-        )
-    pairs = []
-    for i, (one, other) in enumerate(itertools.pairwise(names)):
-        difference, p = ((0.0187, 0.00002), (0.0012, 0.31), (-0.0089, 0.016))[i % 3]
-        pairs.append(
-            {
-                "from": one,
-                "to": other,
-                "difference": difference,
-                "interval": [difference - 0.005, difference + 0.0061],
-            }
-            | {"only_to_right": 321.5, "only_from_right": 227.0, "mcnemar_p": p / 4}
-            | {"p": p / 2, "holm_p": p, "metric": "accuracy"}
-            | {"verdict": ("better", "undecided", "worse")[i % 3]}
-        )
+    rungs = [made_up_rung(number, names, labels, slices) for number in range(len(names))]
+    pairs = [made_up_pair(*two) for two in enumerate(itertools.pairwise(names))]
     probability = {name: (i + 0.5) / len(names) for i, name in enumerate(names)}
     item = {"row": 17, "label": labels[0], "text": text, "probability": probability, "spread": 0.9}
-    machine = {"python": "3.11.7", "platform": "Linux", "cpus": 2, "threads": 1, "gpu": None}
-    machine |= {"processor": "Some CPU", "memory_gb": 16.4, "uncommitted": True}
-    return {
-        **{
-            "split": "test",
-            "metric": "accuracy",
-            "test_set": "packaged: every fifth block",
-            "fingerprint": "fc45bb824bf15091",
-        },
-        **{
-            "items": "reviews",
-            "unit": "words",
-            "reviews": 5000,
-            "labels": list(labels),
-            "largest_class": {"label": labels[0], "share": 0.502, "uneven": len(labels) > 2},
-            "slices": slices,
-        },
-        **{
-            "overrides": [],
-            "trained_with": {"max_tokens": 512},
-            "chosen_by": ["accuracy"],
-            "remarks": [],
-            "one_validation": True,
-            "untested": [],
-        },
-        **{"folders": ["runs"], "rungs": rungs, "pairs": pairs},
-        "environments": [machine | {"torch": "2.13.0", "lightning": "2.6.6"}],
-        "skipped": [{"folder": "runs/broken", "reason": "it has no metrics.json"}],
-        "method": {
-            "level": 0.95,
-            "words": {"although": ["although", "though"]},
-        },
-        "disagreements": [item] * 3 if len(names) > 1 else [],
-    }
+    largest = {"label": labels[0], "share": 0.502, "uneven": len(labels) > 2}
+    found = {"split": "test", "metric": "accuracy", "test_set": "packaged: every fifth block"}
+    found |= {"fingerprint": "fc45bb824bf15091", "reviews": 5000, "labels": list(labels)}
+    found |= {"items": "reviews", "unit": "words", "largest_class": largest, "slices": slices}
+    found |= {"overrides": [], "trained_with": {"max_tokens": 512}, "chosen_by": ["accuracy"]}
+    found |= {"remarks": [], "one_validation": True, "untested": [], "folders": ["runs"]}
+    found |= {"rungs": rungs, "pairs": pairs, "environments": [ENVIRONMENT]}
+    found |= {"skipped": [{"folder": "runs/broken", "reason": "it has no metrics.json"}]}
+    found |= {"method": {"level": 0.95, "words": {"although": ["although", "though"]}}}
+    return found | {"disagreements": [item] * 3 if len(names) > 1 else []}
+
+
+ENVIRONMENT = {"python": "3.11.7", "platform": "Linux", "cpus": 2, "threads": 1, "gpu": None}
+ENVIRONMENT |= {"processor": None, "memory_gb": None, "uncommitted": None}
+ENVIRONMENT |= {"torch": "2.13.0", "lightning": "2.6.6"}
+
+
+def made_up_rung(number, names, labels, slices) -> dict:
+    center = 0.76 + 0.1 * (number + 1) / len(names)
+    over_seeds = {"mean": center, "sd": 0.001, "values": [center - 0.0005, center + 0.0005]}
+    scores = ("validation", "metric", "metric_validation", "test", "macro_f1")
+    curve = {"x": [1, 2, 3], "values": [[0.6, 0.8, 0.8], [0.6, 0.8, None]]}
+    curves = ("train/accuracy", "train/loss", "val/accuracy", "val/loss")
+    name, parent = names[number], names[number - 1] if number else None
+    rung = {"label": name, "model": name.split()[0], "after": parent, "seeds": [1, 2]}
+    rung |= {"folders": [f"runs/{name}"], "trained_on": None, "lengths": None, "folds": None}
+    rung |= dict.fromkeys(scores, over_seeds)
+    rung |= {"interval": [center - 0.009, center + 0.0101], "ece": 0.0312}
+    rung |= {"bleu": {"validation": None, "test": None}, "train_seconds": 8.25, "epochs": 8.0}
+    rung |= {"parameters": 152 * 7 ** min(number, 4), "tokens_per_s": 158_123.4}
+    rung |= {"confusion": [[2000.3] * len(labels)] * len(labels)}
+    return rung | {"slices": dict.fromkeys(slices, center), "curves": dict.fromkeys(curves, curve)}
+
+
+def made_up_pair(number, two) -> dict:
+    difference, p = ((0.0187, 0.00002), (0.0012, 0.31), (-0.0089, 0.016))[number % 3]
+    pair = {"from": two[0], "to": two[1], "difference": difference, "metric": "accuracy"}
+    pair |= {"interval": [difference - 0.005, difference + 0.0061]}
+    pair |= {"only_to_right": 321.5, "only_from_right": 227.0, "mcnemar_p": p / 4}
+    pair |= {"p": p / 2, "holm_p": p}
+    return pair | {"verdict": ("better", "undecided", "worse")[number % 3]}
 
 
 class Page(HTMLParser):
@@ -143,25 +98,18 @@ MEANS = {"rollout": 0.12, "norms": 0.14, "gradient": 0.16, "leave_one_out": 0.24
 
 
 def row(rung, measure, about, mean):
-    return {
-        "rung": rung,
-        "measure": measure,
-        "about": about,
-        "mean": mean,
-        "interval": [mean - 0.01, mean + 0.01],
-    } | {"reviews": 500, "few": False}
+    made = {"rung": rung, "measure": measure, "about": about, "mean": mean}
+    return made | {"interval": [mean - 0.01, mean + 0.01], "reviews": 500, "few": False}
 
 
 def claim(rung, measure, about, mean):
     made = row(rung, measure, about, mean)
-    verdict = (
-        "better" if made["interval"][0] > 0 else "worse" if made["interval"][1] < 0 else "undecided"
-    )
-    p = 0.4 if verdict == "undecided" else 1e-5
+    p = 0.4 if abs(mean) <= 0.01 else 1e-5
+    verdict = "undecided" if p == 0.4 else "better" if mean > 0 else "worse"
     return made | {"p": p, "holm_p": p, "verdict": verdict}
 
 
-def made_up_faithfulness(names=("base", "residual"), fingerprint="fc45bb824bf15091"):
+def made_up_faithfulness(names=("base", "residual")):
     """Invented results."""
     numbers, claims = [], []
     for name in names:
@@ -174,30 +122,16 @@ def made_up_faithfulness(names=("base", "residual"), fingerprint="fc45bb824bf150
                 score != "random"
             )
         numbers.append(row(name, "pairs", "both", -0.02))
-    machine = {"python": "3.11.7", "platform": "Linux", "cpus": 2, "threads": 1, "gpu": None}
-    machine |= {"processor": None, "memory_gb": None, "uncommitted": None}
-    rung = {
-        "seeds": [1, 2, 3],
-        "folders": ["runs/a"],
-        "accuracy": {"mean": 0.86, "sd": 0.01, "values": [0.86]},
-    }
-    return {
-        "split": "test",
-        "test_set": "packaged: every fifth block",
-        "fingerprint": fingerprint,
-        "reviews": 500,
-        "method": {"fewest": 10, "seed": 0, "level": 0.95, "shares": SHARES}
-        | {"search": {"reviews": 50, "beam": 2}},
-        "environments": [machine | {"torch": "2.13.0", "lightning": "2.6.6"}],
-        "folders": ["runs"],
-        "rungs": [
-            rung | {"label": name, "by_share": {score: [0.1] * 5 for score in MEANS}}
-            for name in names
-        ],
-        "numbers": numbers,
-        "claims": claims,
-        "skipped": [{"folder": "runs/mean", "reason": "it has no attention"}],
-    }
+    accuracy = {"mean": 0.86, "sd": 0.01, "values": [0.86]}
+    rung = {"seeds": [1, 2, 3], "folders": ["runs/a"], "accuracy": accuracy}
+    rung |= {"by_share": {score: [0.1] * 5 for score in MEANS}}
+    method = {"fewest": 10, "seed": 0, "level": 0.95, "shares": SHARES}
+    found = {"split": "test", "test_set": "packaged: every fifth block", "reviews": 500}
+    found |= {"fingerprint": "fc45bb824bf15091", "environments": [ENVIRONMENT]}
+    found |= {"method": method | {"search": {"reviews": 50, "beam": 2}}, "folders": ["runs"]}
+    found |= {"rungs": [rung | {"label": name} for name in names]}
+    found |= {"skipped": [{"folder": "runs/mean", "reason": "it has no attention"}]}
+    return found | {"numbers": numbers, "claims": claims}
 
 
 PNG = b"PNG"

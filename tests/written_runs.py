@@ -37,12 +37,8 @@ def write_run(
     right: which of the reviews are right instead. changed: settings, with __ for a dot.
     """
     config = OmegaConf.create({"seed": seed, "model": {"name": model, "after": AFTER.get(model)}})
-    for key, value in {
-        "data__path": "/somewhere",
-        "data__tokenizer": "ptb",
-        "optim__lr": 0.1,
-        **changed,
-    }.items():
+    given = {"data__path": "/somewhere", "data__tokenizer": "ptb", "optim__lr": 0.1}
+    for key, value in (given | changed).items():
         OmegaConf.update(config, key.replace("__", "."), value)
     settings = OmegaConf.to_container(config)
     words = [f"{key.replace('__', '.')}={value}" for key, value in changed.items()]
@@ -58,24 +54,13 @@ def write_run(
     share = float((predicted == LABELS).mean())
     both = np.where(LABELS[:, None] == np.arange(2), probability[:, None], 1 - probability[:, None])
     for prefix in ("", "validation_") if test else ("validation_",):
-        columns = {
-            "row": np.arange(REVIEWS) + 7,
-            "label": LABELS,
-            "predicted": predicted,
-            "probability": both.max(1),
-        }
-        columns |= {"probabilities": list(both), "length": np.arange(REVIEWS) + 1}
+        columns = {"row": np.arange(REVIEWS) + 7, "label": LABELS, "predicted": predicted}
+        columns |= {"probability": both.max(1), "probabilities": list(both)}
+        columns |= {"length": np.arange(REVIEWS) + 1}
         write_scores(folder, prefix, columns, TEXTS)
-    facts = {
-        "model": model,
-        "seed": seed,
-        "test_set": "small",
-        "labels": ["neg", "pos"],
-        "val_accuracy": share,
-    }
-    facts |= {"test_fingerprint": fingerprint, "val_fingerprint": "v1"} | (
-        {"test_accuracy": share} if test else {}
-    )
+    facts = {"model": model, "seed": seed, "test_set": "small", "labels": ["neg", "pos"]}
+    facts |= {"val_accuracy": share, "test_fingerprint": fingerprint, "val_fingerprint": "v1"}
+    facts |= {"test_accuracy": share} if test else {}
     (folder / "metrics.json").write_text(json.dumps(facts | (metrics or {})))
     return folder
 
@@ -99,45 +84,22 @@ def write_decoded(
     after = {"seq2seq_attention": "seq2seq"}.get(model)
     data = {"source": "reverse", "lengths": list(lengths), "test_lengths": [1, 20], "test": REVIEWS}
     overrides = named_overrides([f"data.lengths={list(lengths)}"], {})
-    config = {
-        "seed": seed,
-        "model": {"name": model, "after": after},
-        "data": data,
-        "overrides": overrides,
-    }
+    config = {"seed": seed, "model": {"name": model, "after": after}, "data": data}
+    config["overrides"] = overrides
     OmegaConf.save(config, folder / "config.yaml")
     length_N = np.array([len(text.split()) for text in STRINGS])
     probability_N = 1 / (1 + np.exp(length_N - reach))  # of the first reference
     right_N = probability_N > np.random.default_rng(seed).random(REVIEWS)
     answers = [text[::-1] for text in STRINGS]
-    columns = {
-        "row": np.arange(REVIEWS) + 3,
-        "label": answers,
-        "references": [[text] for text in answers],
-    }
-    columns |= {
-        "predicted": [a if ok else "A" for a, ok in zip(answers, right_N, strict=True)],
-        "right": right_N,
-    }
-    columns |= {
-        "probability": np.maximum(probability_N, 0.4),
-        "label_probability": probability_N,
-        "length": length_N,
-    }
+    predicted = [answer if ok else "A" for answer, ok in zip(answers, right_N, strict=True)]
+    columns = {"row": np.arange(REVIEWS) + 3, "label": answers, "predicted": predicted}
+    columns |= {"references": [[text] for text in answers], "right": right_N, "length": length_N}
+    columns |= {"probability": np.maximum(probability_N, 0.4), "label_probability": probability_N}
     for prefix in ("", "validation_"):
         write_scores(folder, prefix, columns, STRINGS)
-    facts = {
-        "model": model,
-        "seed": seed,
-        "test_set": "letters",
-        "items": items,
-        "test_fingerprint": "s1",
-    }
-    facts |= {
-        "val_fingerprint": f"v{lengths[1]}",
-        "val_accuracy": 0.9,
-        "test_accuracy": float(right_N.mean()),
-    }
+    facts = {"model": model, "seed": seed, "test_set": "letters", "items": items}
+    facts |= {"test_fingerprint": "s1", "val_fingerprint": f"v{lengths[1]}", "val_accuracy": 0.9}
+    facts["test_accuracy"] = float(right_N.mean())
     (folder / "metrics.json").write_text(json.dumps(facts | metrics))
     return folder
 

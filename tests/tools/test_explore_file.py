@@ -26,20 +26,9 @@ playwright = pytest.importorskip(
 )
 
 SCORE = "model.net.layer.score._target_=imdbattn.nn"
-RUNGS = (
-    "mean",
-    "learned_query",
-    "text_query",
-    "label_query",
-    "base",
-    "residual_pe",
-    "residual_cls",
-    "residual_heads",
-    "residual_learned",
-    "residual_rope",
-    "residual_relative",
-    "tuned",
-)
+RUNGS = ("mean", "learned_query", "text_query", "label_query", "base", "residual_pe", "tuned")
+RUNGS += ("residual_cls", "residual_heads", "residual_learned")
+RUNGS += ("residual_rope", "residual_relative")
 SCORES = (
     ("base", f"{SCORE}.scores.Dot"),
     ("base", f"{SCORE}.scores.Bilinear"),
@@ -206,17 +195,10 @@ def texts_200(longest: int) -> list[str]:
     longest: more than the words of each of the others.
     """
     rng = random.Random(2)
-    fixed = [
-        "",
-        " \n ",
-        "qwxz zzzq \U0001f3ac",
-        " ".join(rng.choice(TEXT.split()) for _ in range(700)),
-        "<script>alert(1)</script> & <b>great</b> <br /> film &amp;",
-        "GREAT Movie, I did NOT like IT",
-        "caf\u00e9 na\u00efve \U0001f600 great",
-    ]
+    fixed = ["", " \n ", "qwxz zzzq \U0001f3ac", " ".join(rng.choices(TEXT.split(), k=700))]
+    fixed += ["<script>alert(1)</script> & <b>great</b> <br /> film &amp;", "GREAT Movie"]
     mixed = [*PIECES, *TEXT.split() * 4]
-    others = [" ".join(rng.choices(mixed, k=rng.randrange(longest))) for _ in range(193)]
+    others = [" ".join(rng.choices(mixed, k=rng.randrange(longest))) for _ in range(194)]
     return fixed + others
 
 
@@ -330,11 +312,8 @@ def test_the_command_writes_one_file_and_names_what_it_leaves_out(shell, folder_
     assert onefile.MARK in (tmp_path / "page.html").read_text()
     (tmp_path / "notes.html").write_text("mine")
     refused = shell("explore", folders, "out=notes.html", cwd=tmp_path)
-    assert refused.returncode == 2
-    assert refused.stderr.count("\n") == 1
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1), refused.stderr
     assert (tmp_path / "notes.html").read_text() == "mine"
-    alone = shell("explore", f"runs={folder_of('convolved')}", "out=none.html", cwd=tmp_path)
-    assert (alone.returncode, (tmp_path / "none.html").exists()) == (2, False)
 
 
 def test_a_model_writes_its_page_and_an_export_too(folder_of, tmp_path, open_file):

@@ -19,7 +19,7 @@ def server(page_of, folder_of) -> Iterator[Server]:
     server.stop()
 
 
-def test_the_next_review_is_one_that_meets_all_conditions(open_page, server):
+def test_the_next_review_is_one_that_meets_all_conditions(server, open_page):
     runs = {run.model: run for run in server.page.runs.by_id.values()}
     tab = open_page(server.address, urlencode({"runs": ",".join(server.page.runs.by_id)}))
     own, other = (runs[name].predictions("test") for name in ("mean", "base"))

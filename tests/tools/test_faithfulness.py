@@ -14,6 +14,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score
 
+import imdbattn
 from imdbattn.data.phrases import with_words_before
 from imdbattn.data.ragged import with_positions
 from imdbattn.data.sources.order_probe import PAIRS, pair
@@ -85,16 +86,12 @@ def test_scores_do_not_depend_on_other_reviews_or_padding(settings, rung):
             if name != "random" and review:
                 alone_T = score(name, net, nets.batch(net, [review]))[0]
                 # outputs that hardly move have distances with large relative rounding errors
-                rounding = {
-                    "rtol": 1e-4,
-                    "atol": 2e-4 if name.startswith("value_zeroing") else 1e-5,
-                }
-                torch.testing.assert_close(scores_BT[number, : len(review)], alone_T, **rounding)
+                atol = 2e-4 if name.startswith("value_zeroing") else 1e-5
+                found_T = scores_BT[number, : len(review)]
+                torch.testing.assert_close(found_T, alone_T, rtol=1e-4, atol=atol)
 
 
 def test_attention_scores_equal_those_of_explain(settings, trained):
-    import imdbattn
-
     for rung in ("learned_query", "residual_cls"):
         model = imdbattn.load(trained(rung)[0])
         text = "a good film of a dull story"
@@ -110,12 +107,8 @@ def test_without_layers_attention_is_that_of_the_pooling_alone(settings):
         for rung in ("mean", "learned_query", "residual")
     }
     assert names["residual"] == set(SCORES)
-    assert names["learned_query"] == set(SCORES) - {
-        "last_layer",
-        "all_layers",
-        "norms",
-        "value_zeroing",
-    }
+    of_layers = {"last_layer", "all_layers", "norms", "value_zeroing"}
+    assert names["learned_query"] == set(SCORES) - of_layers
     assert names["mean"] == set(SCORES) - {*RAW, *WITH_VALUES}
 
 

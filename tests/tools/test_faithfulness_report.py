@@ -21,10 +21,6 @@ from tests.made_up import claim, made_up_faithfulness
             {"a": {"rollout": 0.1}, "b": {"last_layer": -0.1}, "c": {"rollout": 0.0}},
             "partly: * better in 1, worse in 1, undecided in 1 of 3 rungs",
         ),
-        (
-            {"a": {"gradient": 0.1}},
-            "not tested: no rung has attention weights that could be compared with random words",
-        ),
         ({"a": {"rollout": 0.1, "last_layer": -0.1}}, "yes: * better in 1 of 1 rungs"),
     ],
 )
