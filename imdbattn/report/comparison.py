@@ -22,6 +22,7 @@ from imdbattn.report.content import (
     ComparedSet,
     Curve,
     Disagreement,
+    Interval,
     LargestClass,
     RungPair,
     RungResults,
@@ -108,8 +109,6 @@ def read_predictions(
     for run in runs:
         if not run.has(split):
             skipped.append({"folder": run.path, "reason": f"it has no {split} predictions"})
-    for run in runs:
-        if not run.has(split):
             continue
         try:
             predictions[run] = run.predictions(split)
@@ -189,14 +188,14 @@ def compare_set(
     }
 
 
-def interval_of(metric: str, value_NS: np.ndarray, labels_N: np.ndarray) -> list[float] | None:
+def interval_of(metric: str, value_NS: np.ndarray, labels_N: np.ndarray) -> Interval:
     """Returns the interval of a metric, given its values (see `compare_pairs`)."""
     if metric == "accuracy":
-        return as_list(statistics.share_of(value_NS).interval)
+        return statistics.share_of(value_NS).interval
     if metric == "macro_f1":
         size = effective_size(np.bincount(labels_N))
-        return as_list(statistics.share_of(value_NS, size).interval)
-    return as_list(statistics.mean_of(value_NS).interval)
+        return statistics.share_of(value_NS, size).interval
+    return statistics.mean_of(value_NS).interval
 
 
 def pseudo_values_of(
@@ -401,7 +400,7 @@ def compare_pairs(
             "to": labels[to],
             "metric": short_name(metric),
             "difference": estimate.mean,
-            "interval": as_list(estimate.interval),
+            "interval": estimate.interval,
             "only_to_right": float((new_N * (1 - old_N)).sum()),
             "only_from_right": float((old_N * (1 - new_N)).sum()),
             "p": estimate.p,
@@ -411,11 +410,6 @@ def compare_pairs(
         }
         compared.append(pair)
     return compared
-
-
-def as_list(interval: tuple[float, float] | None) -> list[float] | None:
-    """Returns an interval as JSON holds it."""
-    return None if interval is None else list(interval)
 
 
 def largest_disagreements(

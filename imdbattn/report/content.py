@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import TypedDict
 
+Interval = tuple[float, float] | None  # None where nothing is known about the spread
+
 
 class Skipped(TypedDict):
     folder: str
@@ -69,7 +71,7 @@ class RungResults(TypedDict):
     curves: dict[str, Curve]
     metric: Spread
     metric_validation: Spread | None
-    interval: list[float] | None
+    interval: Interval
 
 
 # "from" is a keyword of Python
@@ -80,7 +82,7 @@ RungPair = TypedDict(
         "to": str,
         "metric": str,
         "difference": float,
-        "interval": list[float] | None,
+        "interval": Interval,
         "only_to_right": float,
         "only_from_right": float,
         "p": float,

@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from imdbattn.errors import in_line, visible
 from imdbattn.io.files import write_atomically, writing_into
@@ -173,19 +173,16 @@ def print_table(rows: Table, console: Console, names: int = 1) -> None:
 
     names: The number of columns that hold names.
     """
-    from rich.table import Table as RichTable
+    from rich.cells import cell_len
 
-    table = RichTable(box=None, padding=(0, 1, 0, 0), header_style="bold")
-    for column, name in enumerate(rows[0]):
-        side: Literal["left", "right"] = "left" if column < names else "right"
-        table.add_column(visible(name), justify=side, no_wrap=True)
-    for row in rows[1:]:
-        table.add_row(*map(visible, row))
-    width = console.width
-    wide = console.options.update(width=1000)
-    console.width = max(width, console.measure(table, options=wide).maximum)
-    console.print("", table, sep="\n")
-    console.width = width
+    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+    console.print()
+    for number, row in enumerate(rows):
+        cells = []
+        for column, (cell, width) in enumerate(zip(map(visible, row), widths, strict=True)):
+            space = " " * (width - cell_len(cell))
+            cells.append(cell + space if column < names else space + cell)
+        console.print("  ".join(cells), style="" if number else "bold", soft_wrap=True)
 
 
 def as_table(rows: Sequence[Mapping[str, str]]) -> Table:

@@ -12,8 +12,8 @@ from typing import Any, TypedDict
 import numpy as np
 import pyarrow as pa
 
-from imdbattn.report.comparison import as_list, environments, paths_of, spread
-from imdbattn.report.content import ScoredItems, Skipped, Spread
+from imdbattn.report.comparison import environments, paths_of, spread
+from imdbattn.report.content import Interval, ScoredItems, Skipped, Spread
 from imdbattn.report.finished_runs import FinishedRun
 from imdbattn.report.statistics import LEVEL, holm, mean_of, share_of, verdict
 from imdbattn.report.variants import Variant, variants
@@ -49,7 +49,7 @@ class MeasuredNumber(Names):
     """few: whether it is of fewer reviews than a claim needs."""
 
     mean: float
-    interval: list[float] | None
+    interval: Interval
     p: float
     reviews: int
     few: bool
@@ -216,7 +216,7 @@ def estimated(names: Names, value_NS: np.ndarray) -> list[MeasuredNumber]:
     number: MeasuredNumber = {
         **names,
         "mean": estimate.mean,
-        "interval": as_list(interval),
+        "interval": interval,
         "p": estimate.p,
         "reviews": reviews,
         "few": reviews < FEWEST_REVIEWS,
