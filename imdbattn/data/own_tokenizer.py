@@ -34,13 +34,15 @@ def splitter_of(settings: object) -> Splitter:
 
 @cache
 def _splitter(settings: str) -> Splitter:
-    key, split = load_callable(json.loads(settings), "data.tokenizer")
+    where, split = load_callable(json.loads(settings), "data.tokenizer")
 
     def words_of(text: str) -> list[str]:
-        with naming(key):
+        with naming(where):
             words = list(split(text))
         if not all(isinstance(word, str) for word in words):
-            raise UserError(f"{key} returns {in_line(repr(words), 80)} instead of a list of words")
+            raise UserError(
+                f"{where} returns {in_line(repr(words), 80)} instead of a list of words"
+            )
         return [word for word in words if word.strip()]
 
     return words_of

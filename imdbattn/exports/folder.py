@@ -93,17 +93,18 @@ def write_export(
         predictor, facts = smaller(predictor, run_folder, metrics, vectors, precision)
     with replacing(out) as folder:
         write_weights(folder, predictor, facts)
-        if facts:
-            words = tokenizer_json(predictor.cfg.data.tokenizer, reviews(predictor).glove.words)
+        if isinstance(predictor, ReviewPredictor):
+            words = tokenizer_json(predictor.cfg.data.tokenizer, predictor.glove.words)
             (folder / WORDS).write_text(words, "utf-8")
         if graph or onnx:
             # for which the others do not wait
             from imdbattn.exports.graph import to_onnx, to_program
 
+            classifier = cast(ReviewPredictor, predictor)  # others, being recurrent, are refused
             if graph:
-                torch.export.save(to_program(reviews(predictor)), folder / PROGRAM)
+                torch.export.save(to_program(classifier), folder / PROGRAM)
             if onnx:
-                to_onnx(reviews(predictor), folder / ONNX)
+                to_onnx(classifier, folder / ONNX)
         path = str(getattr(predictor.cfg.data, "path", None) or "")
         metrics["test_set"] = metrics["test_set"].replace(path, Path(path).name)  # as `portable`
         write_json(folder / METRICS, metrics)
@@ -112,11 +113,6 @@ def write_export(
         write_json(folder / CHECKSUMS, sums)
         (folder / CARD).write_text(card(predictor, metrics, facts), "utf-8")
     return facts
-
-
-def reviews(predictor: Predictor) -> ReviewPredictor:
-    """Narrows the type of a predictor: one with word vectors is a classifier."""
-    return cast(ReviewPredictor, predictor)
 
 
 def write_weights(folder: Path, predictor: Predictor, facts: ExportFacts) -> None:
@@ -234,7 +230,7 @@ def card(predictor: Predictor, metrics: Mapping[str, Any], facts: ExportFacts) -
         "scores": scores,
         "header": header,
         "labels": [plain(label) for label in predictor.facts.get("labels", ())],
-        "dim": reviews(predictor).glove.vectors.shape[1] if facts else None,
+        "dim": predictor.glove.vectors.shape[1] if isinstance(predictor, ReviewPredictor) else None,
     }
     return render(Path(__file__).with_name("card.md.jinja"), **values)
 

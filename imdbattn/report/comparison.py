@@ -306,9 +306,9 @@ def confusions_of(seeds: Sequence[SplitPredictions], classes: int) -> list[np.nd
     return matrices
 
 
-def over_runs(runs: Sequence[FinishedRun], key: str) -> Spread | None:
+def over_runs(runs: Sequence[FinishedRun], name: str) -> Spread | None:
     """Returns the spread of a value of metrics.json; None where a run does not have it."""
-    values = [run.metrics[key] for run in runs if run.metrics.get(key) is not None]
+    values = [run.metrics[name] for run in runs if run.metrics.get(name) is not None]
     return spread(values) if len(values) == len(runs) else None
 
 

@@ -202,17 +202,17 @@ def find_runs(
     for folder, owner in owners.items():
         try:
             run = replace(read_run(folder), owner=owner)
-            key = json.dumps([run.identity, run.metrics["seed"]], sort_keys=True)
+            identity = json.dumps([run.identity, run.metrics["seed"]], sort_keys=True)
         except Exception as error:  # any exception: a broken file must not stop the comparison
             skipped.append(skip(folder, error))
             continue
-        old, new = sorted((newest.get(key, run), run), key=finished_at)
+        old, new = sorted((newest.get(identity, run), run), key=finished_at)
         if old is not new:
             reason = f"it was run again in {new.path}"
             if not by_folder:
                 reason += "; imdbattn.compare by_folder=true shows runs of different folders"
             skipped.append({"folder": old.path, "reason": reason})
-        newest[key] = new
+        newest[identity] = new
     if not newest:
         searched = ", ".join(map(str, roots)) or "runs="
         first = f"; skipped: {skipped[0]['folder']} ({skipped[0]['reason']})" if skipped else ""
@@ -326,7 +326,7 @@ def join(runs: Sequence[FinishedRun]) -> FinishedRun:
     rights = [run.predictions("test").right_N for run in runs]
     fingerprints = "".join(str(run.fingerprint("validation")) for run in runs)
     metrics = first.metrics | {
-        **{key: mean_over_runs(runs, key) for key in NUMBERS},
+        **{name: mean_over_runs(runs, name) for name in NUMBERS},
         "test_accuracy": float(np.concatenate(rights).mean()),
         "fold_accuracies": [float(right_N.mean()) for right_N in rights],
         "test_set": first.metrics["test_set"].replace(f": fold 1 of {folds} ", f": {folds} folds "),
@@ -336,9 +336,9 @@ def join(runs: Sequence[FinishedRun]) -> FinishedRun:
     return replace(first, metrics=metrics, curves=mean_curves(runs), folds=runs)
 
 
-def mean_over_runs(runs: Sequence[FinishedRun], key: str) -> float | None:
+def mean_over_runs(runs: Sequence[FinishedRun], name: str) -> float | None:
     """Returns the mean of a value of metrics.json; None where a run does not have it."""
-    values = [run.metrics[key] for run in runs if run.metrics.get(key) is not None]
+    values = [run.metrics[name] for run in runs if run.metrics.get(name) is not None]
     return mean(values) if len(values) == len(runs) else None
 
 

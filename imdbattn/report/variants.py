@@ -174,27 +174,29 @@ def equal_settings(runs: Sequence[FinishedRun]) -> set[str]:
     overrides = {override for run in runs for override in run.overrides}
     equal = set()
     for override in overrides:
-        key = override.partition("=")[0]
-        if all(key in settings and settings[key] == every[0].get(key) for settings in every):
+        setting = override.partition("=")[0]
+        if all(
+            setting in settings and settings[setting] == every[0].get(setting) for settings in every
+        ):
             equal.add(override)
     return equal
 
 
 def in_short(override: str) -> str:
     """Returns `lr=0.003` for `optim.lr=0.003`; classes and paths are cut to their last part."""
-    key, _, value = override.partition("=")
-    if key.endswith("._target_"):
-        key = key.removesuffix("._target_")
+    setting, _, value = override.partition("=")
+    if setting.endswith("._target_"):
+        setting = setting.removesuffix("._target_")
         _, _, value = value.rpartition(".")
     elif not value.startswith("["):
         value = value.rstrip("/").rpartition("/")[2]
-    return f"{key.rpartition('.')[2]}={value}"
+    return f"{setting.rpartition('.')[2]}={value}"
 
 
 def sort_key(override: str) -> tuple[str, list[float], str]:
     """Returns the setting, then the numbers in its value."""
-    key, _, value = override.partition("=")
-    return key, list(map(float, re.findall(r"\d+\.?\d*(?:e-?\d+)?", value))), value
+    setting, _, value = override.partition("=")
+    return setting, list(map(float, re.findall(r"\d+\.?\d*(?:e-?\d+)?", value))), value
 
 
 # --- pairs ----------------------------------------------------------------------------------------
@@ -287,16 +289,16 @@ def differences(new: Variant, old: Variant) -> Differences:
     other = old.runs[0]
     settings = without(run.settings, *IGNORED)
     others = without(other.settings, *IGNORED)
-    typed = named_keys(run, other)
+    typed = typed_settings(run, other)
     of_rungs = []
     different = []
-    for key in sorted(settings.keys() | others.keys()):
-        if settings.get(key) == others.get(key):
+    for setting in sorted(settings.keys() | others.keys()):
+        if settings.get(setting) == others.get(setting):
             continue
-        known = key in settings and key in others
-        named = within(key, *typed)
-        text = f"{key} ({as_text(others.get(key))}, not {as_text(settings.get(key))})"
-        if not within(key, *OF_RUNGS):
+        known = setting in settings and setting in others
+        named = within(setting, *typed)
+        text = f"{setting} ({as_text(others.get(setting))}, not {as_text(settings.get(setting))})"
+        if not within(setting, *OF_RUNGS):
             different += [text] if known or named else []
         elif known and named:
             of_rungs.append(text)
@@ -310,7 +312,7 @@ def differences(new: Variant, old: Variant) -> Differences:
     return Differences(of_rungs, different)
 
 
-def named_keys(run: FinishedRun, other: FinishedRun) -> list[str]:
+def typed_settings(run: FinishedRun, other: FinishedRun) -> list[str]:
     """Returns the settings in the overrides of only one of two runs.
 
     A choice of a file, such as `optim=adamw`, stands for all settings in that file
@@ -319,10 +321,10 @@ def named_keys(run: FinishedRun, other: FinishedRun) -> list[str]:
     overrides = set(run.overrides) ^ set(other.overrides)
     leaves = [*flat(run.settings), *flat(other.settings)]
     typed = []
-    for key in (override.partition("=")[0] for override in overrides):
-        inside = [leaf for leaf in leaves if leaf.startswith(f"{key}.")]
+    for setting in (override.partition("=")[0] for override in overrides):
+        inside = [leaf for leaf in leaves if leaf.startswith(f"{setting}.")]
         typed += [leaf for leaf in inside if leaf not in ("optim.lr", "optim.weight_decay")]
-        typed += [] if inside else [key]
+        typed += [] if inside else [setting]
     return typed
 
 

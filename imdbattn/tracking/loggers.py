@@ -82,7 +82,7 @@ class Tracker:
                 raise UserError(f"logger={name} needs a package: pip install {settings.needs}")
             key, values = f"logger.{name}", settings.given()
             kind = load_class(settings.target, f"{key}._target_", Logger)
-            with naming(key):
+            with naming(setting):
                 if issubclass(kind, RunLogger) and kind.settings is not None:
                     values = validate_as(kind.settings, values).given()
                 own = ("needs", "_target_")
@@ -107,9 +107,9 @@ class Tracker:
         environment = without_credentials(read_json(file) if file.exists() else {})
         run = StartedRun(folder, name, without_credentials(settings), environment, resume)
         for choice, arguments in self.to_start.items():
-            key = f"logger.{choice}"
-            logger: Logger = make(filled_in(arguments, run), key, Logger)
-            with naming(key):
+            setting = f"logger.{choice}"
+            logger: Logger = make(filled_in(arguments, run), setting, Logger)
+            with naming(setting):
                 if not isinstance(logger, RunLogger):
                     logger.log_hyperparams(flat(run.settings | {"environment": run.environment}))
                 elif not logger.start(run):

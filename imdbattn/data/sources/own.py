@@ -22,14 +22,14 @@ LABELS = (str, bool, int, float)  # types of labels
 
 def own_reviews(settings: object, label_names: Sequence[str] | None) -> Source:
     """Returns the reviews that a callable returns. Raises UserError of one line that names it."""
-    key, items = own_items(settings, LABELS)
+    where, items = own_items(settings, LABELS)
     name = name_of(settings)
 
     def load() -> Texts:
         read, places = {}, {}
         for split, pairs in items.items():
             read[split] = [text for text, _ in pairs], [label for _, label in pairs]
-            places[split] = f"{key}, {split}" if split else key
+            places[split] = f"{where}, {split}" if split else where
         return with_class_numbers(read, label_names, name, None, places)
 
     key_of_labels = label_names and [*label_names]
@@ -47,7 +47,7 @@ def name_of(settings: object) -> str:
     """Returns the name of a source, such as mypkg.tweets(language=en)."""
     arguments = as_mapping(settings)
     target = arguments.pop(TARGET)
-    given = ", ".join(f"{key}={value}" for key, value in arguments.items())
+    given = ", ".join(f"{name}={value}" for name, value in arguments.items())
     return f"{target}({given})" if given else str(target)
 
 
@@ -56,13 +56,13 @@ def own_items(settings: object, others: tuple[type, ...] = (str,)) -> tuple[str,
 
     others: see `item_of`. Raises UserError of one line that names the callable.
     """
-    key, read = load_callable(settings, "data.source")
-    with naming(key):
+    where, read = load_callable(settings, "data.source")
+    with naming(where):
         returned = read()
         if not isinstance(returned, Mapping):
             returned_type = type(returned).__name__
             raise UserError(
-                f"{key} returns {returned_type} instead of a mapping of splits to pairs"
+                f"{where} returns {returned_type} instead of a mapping of splits to pairs"
             )
         items: Items = {}
         for given, pairs in returned.items():
@@ -70,14 +70,14 @@ def own_items(settings: object, others: tuple[type, ...] = (str,)) -> tuple[str,
             if split is None or split in items:
                 known = ", ".join(SPLITS)
                 raise UserError(
-                    f"{key} returns the split {given!r}: each of {known} may be there once"
+                    f"{where} returns the split {given!r}: each of {known} may be there once"
                 )
             items[split] = [
-                item_of(pair, others, f"{key}, {split}", n) for n, pair in enumerate(pairs)
+                item_of(pair, others, f"{where}, {split}", n) for n, pair in enumerate(pairs)
             ]
     if not items:
-        raise UserError(f"{key} returns no split: return at least train")
-    return key, {"": items["train"]} if list(items) == ["train"] else items
+        raise UserError(f"{where} returns no split: return at least train")
+    return where, {"": items["train"]} if list(items) == ["train"] else items
 
 
 def item_of(pair: object, others: tuple[type, ...], where: str, row: int) -> Item:

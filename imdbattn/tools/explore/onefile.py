@@ -170,11 +170,11 @@ def packed(
                 table = pack.add(torch.tensor(small.glove.vectors), precision)
                 vectors.append({"words": "\n".join(small.glove.words), "table": table})
             all_reviews = test_reviews(entry.run)
-            key = str(entry.metrics.get("test_fingerprint")) if all_reviews else ""
+            fingerprint = str(entry.metrics.get("test_fingerprint")) if all_reviews else ""
             step = max(1, len(all_reviews) // reviews) if reviews else 1
-            tests.setdefault(key, all_reviews[::step][:reviews])
+            tests.setdefault(fingerprint, all_reviews[::step][:reviews])
             about = model_facts(entry, small, all_reviews, pack, precision)
-            about |= {"vectors": len(vectors) - 1, "reviews": list(tests).index(key)}
+            about |= {"vectors": len(vectors) - 1, "reviews": list(tests).index(fingerprint)}
             models.append(about)
     order = [entry.name for entry in entries]
     models.sort(key=lambda about: order.index(about["label"]))

@@ -132,8 +132,8 @@ class Subject:
         self.own = own
         opened = Run(run.folder, cfg.trust)
         checkpoint = opened.checkpoint
-        self.key = sha256_of(checkpoint)[:8]  # identifies the weights
-        self.folder = out / "runs" / f"{checkpoint.parents[1].name}-{self.key}"
+        self.digest = sha256_of(checkpoint)[:8]  # of the weights
+        self.folder = out / "runs" / f"{checkpoint.parents[1].name}-{self.digest}"
         self.settings = with_changes(settings_of(opened), cfg.data.model_dump())
         self.corpus = prepare_reviews(self.settings.data)  # type: ignore[arg-type]
         check_fingerprint(run.folder, cfg.split, self.corpus)
@@ -334,7 +334,7 @@ class Subject:
         if file.exists():
             progress(len(chosen_N))
             return
-        torch.manual_seed(zlib.crc32(f"{measurement.name} {self.cfg.seed} {self.key}".encode()))
+        torch.manual_seed(zlib.crc32(f"{measurement.name} {self.cfg.seed} {self.digest}".encode()))
         measured: list[int] = []
         columns: dict[str, list[object]] = defaultdict(list)
         for _, places in EvalPlans(source.lengths_N()[chosen_N], BATCH_POSITIONS):

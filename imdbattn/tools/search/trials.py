@@ -347,8 +347,8 @@ def complete(study: optuna.Study, cfg: Search, folder: Path) -> None:
 def retrain(cfg: Search, overrides: list[str], folder: Path) -> list[float]:
     """Runs these overrides as a sweep in <search folder>/best, and returns the test accuracies."""
     sweep = folder / "best"
-    key = "resume" if (sweep / LOG).exists() else "hydra.sweep.dir"
-    overrides = [*overrides, quote(f"{key}={sweep}", [key]), *search_path()]
+    setting = "resume" if (sweep / LOG).exists() else "hydra.sweep.dir"
+    overrides = [*overrides, quote(f"{setting}={sweep}", [setting]), *search_path()]
     overrides += ["-m", f"hydra.launcher.n_jobs={cfg.n_jobs}"]
     process = joined(start(partial(execute, overrides), os.environ))
     if process.exitcode:
