@@ -80,8 +80,8 @@ class Tracker:
         for name, settings in named.items():
             if settings.needs and find_spec(settings.needs) is None:
                 raise UserError(f"logger={name} needs a package: pip install {settings.needs}")
-            key, values = f"logger.{name}", settings.given()
-            kind = load_class(settings.target, f"{key}._target_", Logger)
+            setting, values = f"logger.{name}", settings.given()
+            kind = load_class(settings.target, f"{setting}._target_", Logger)
             with naming(setting):
                 if issubclass(kind, RunLogger) and kind.settings is not None:
                     values = validate_as(kind.settings, values).given()

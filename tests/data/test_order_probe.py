@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from imdbattn.data.glove import read_wheel
 from imdbattn.data.sources import order_probe
 from imdbattn.data.sources.order_probe import SLOTS, generate
-from imdbattn.data.tokens import RULES, Tokenizer
+from imdbattn.data.tokens import FIRST_WORD, RULES, Tokenizer
 from imdbattn.runs.fit import fit
 
 WORDS = {word for slot in SLOTS for choice in slot for word in choice.split()}
@@ -61,7 +61,7 @@ def test_every_word_has_a_vector_and_every_tokenizer_finds_the_same_words():
     texts = generate(1, train=200)["train"].texts
     for name in set(RULES) - {"torchtext", "characters"}:
         found = Tokenizer(name, words).encode(texts)
-        assert [words[id - 3] for id in found.ids] == " ".join(texts).split()
+        assert [words[id - FIRST_WORD] for id in found.ids] == " ".join(texts).split()
         assert np.diff(found.offsets).tolist() == [len(text.split()) for text in texts]
 
 
