@@ -60,24 +60,16 @@ LOSSES = ("val_loss", "test_loss")
 
 def jobs(world: Path, folder: Path) -> dict[str, list[str]]:
     """The overrides that each model trains with for one epoch."""
-    reviews = [
-        f"data.path={world}/reviews.csv",
-        f"data.glove.path={world}/glove.txt",
-        "data.glove.dim=10",
-    ]
-    reviews += [f"data.cache_dir={folder}/cache", "data.batch_tokens=256"]
+    reviews = [f"data.path={world}/reviews.csv", f"data.glove.path={world}/glove.txt"]
+    reviews += ["data.glove.dim=10", f"data.cache_dir={folder}/cache", "data.batch_tokens=256"]
     found = {model: [f"model={model}", *reviews] for model in ALONE}
     found["masked_words"] = ["model=pretrained", "task=masked_words", "init=null", *reviews]
     found["pretrained"] = ["model=pretrained", f"init={folder}/masked_words", *reviews]
     found["distilled"] = ["model=distilled", f"data.extra={folder}/labelled.csv", *reviews]
     found |= {f"seq2seq{name}": [*PAIRS, f"model=seq2seq{name}"] for name in SEQ2SEQ}
-    probe = [
-        "data=order_probe",
-        "data.probe.train=40",
-        "data.probe.validation=10",
-        "data.probe.test=10",
-    ]
-    probe.append("data.min_known=0")  # these vectors lack most of its words
+    probe = ["data=order_probe", "data.probe.train=40", "data.probe.validation=10"]
+    # these vectors lack most of its words
+    probe += ["data.probe.test=10", "data.min_known=0"]
     found["order_probe"] = ["model=residual_pe", *probe, *reviews[1:]]
     return {
         name: [*words, *COMMON, f"hydra.run.dir={folder}/{name}"] for name, words in found.items()

@@ -22,6 +22,12 @@ def timeless(values: dict) -> dict:
     return {name: value for name, value in values.items() if name not in TIMES}
 
 
+def curve(folder: Path) -> list[dict]:
+    """The lines of metrics.csv, without times."""
+    lines = (folder / "metrics.csv").read_text().splitlines()
+    return [timeless(line) for line in csv.DictReader(lines)]
+
+
 def differences(one: Path, other: Path) -> list:
     """Where the results of two runs differ: numbers, weights, learning curve, predictions."""
     found = []
@@ -33,9 +39,7 @@ def differences(one: Path, other: Path) -> list:
     for name in ("best", "last"):
         first, second = (saved(run, name)["state_dict"] for run in (one, other))
         found += [f"{name}: {key}" for key in first if not torch.equal(first[key], second[key])]
-    first, second = (
-        [*map(timeless, csv.DictReader((run / "metrics.csv").open()))] for run in (one, other)
-    )
+    first, second = (curve(run) for run in (one, other))
     found += [(a, b) for a, b in zip_longest(first, second) if a != b]
     found += [
         file.name

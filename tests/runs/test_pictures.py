@@ -24,6 +24,7 @@ from imdbattn.tools.explain.figures import (
     position_tables,
     scores_by_distance,
 )
+from tests.resuming import saved
 
 
 @pytest.fixture(scope="session")
@@ -46,8 +47,8 @@ def maps(figure) -> list[np.ndarray]:
 def test_the_heat_map_is_pe_times_pe_of_the_trained_model(trained, reader, rung, count):
     found = reader(rung)
     scale = found.cfg.model.net.dump()["positions"].get("scale")
-    checkpoint = torch.load(trained(rung)[0] / "checkpoints" / "best.ckpt", weights_only=True)
-    own_TD = sinusoids(512, 10) if scale else checkpoint["state_dict"]["net.positions.table.weight"]
+    weights = saved(trained(rung)[0], "best")["state_dict"]
+    own_TD = sinusoids(512, 10) if scale else weights["net.positions.table.weight"]
     tables = position_tables(found.net, 512)
     shown = maps(dot_products(tables))[:count]
     assert len(tables) == count

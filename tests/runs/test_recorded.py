@@ -4,7 +4,6 @@ recorded steps counts, logs, validates, stops and resumes as one of eager steps.
 On a CPU, with the stand-in for CUDA graphs in tests/recording.py.
 """
 
-import csv
 import logging
 import os
 import signal
@@ -22,7 +21,7 @@ from imdbattn.tasks.optim import Muon
 from imdbattn.tasks.recorded import StepRecorder
 from imdbattn.tasks.reviews.classifier import ReviewClassifier
 from tests.marks import slow
-from tests.resuming import differences, timeless
+from tests.resuming import curve, differences, saved
 
 from ..recording import Tapes, record_on_cpu
 
@@ -58,14 +57,6 @@ def run(small, settings, tmp_path, monkeypatch):
     return train
 
 
-def curve(folder) -> list[dict[str, str]]:
-    return [timeless(row) for row in csv.DictReader((folder / "metrics.csv").open())]
-
-
-def state(folder) -> dict:
-    return torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)
-
-
 def assert_equal_up_to_rounding(one, other) -> None:
     """Compares the learning curves, the counts of Lightning's loops, and the last weights."""
     first, second = curve(one), curve(other)
@@ -76,7 +67,7 @@ def assert_equal_up_to_rounding(one, other) -> None:
             tolerance = 0.02 if "accuracy" in name else 2e-3  # of accuracy, one of 240 reviews
             close = pytest.approx(float(same[name] or 0), rel=2e-3, abs=tolerance)
             assert float(row[name] or 0) == close, name
-    first, second = state(one), state(other)
+    first, second = saved(one), saved(other)
     for loops in (first["loops"], second["loops"]):  # of the last batch; Lightning sees one of many
         loops["fit_loop"]["epoch_loop.batch_progress"].pop("is_last_batch")
         loops["fit_loop"].pop("epoch_loop.automatic_optimization.optim_progress")
@@ -154,7 +145,7 @@ def test_a_run_whose_recording_differs_goes_on_eagerly_and_says_so(run, tapes, c
     lines = [line for line in caplog.messages if "not recorded" in line]
     assert len(lines) == 1
     assert "from here on: weights that an eager step moves by" in lines[0]
-    assert state(folder)["global_step"] == 44
+    assert saved(folder)["global_step"] == 44
 
 
 def test_a_loss_that_reads_a_value_is_not_recorded(run, tapes, caplog, monkeypatch):
@@ -243,8 +234,8 @@ def test_a_recorded_run_that_was_stopped_equals_one_that_was_not(
         run("stopped", "save_minutes=0")
     monkeypatch.setattr(BatchMaker, "make", make)
     stopped = tmp_path / "stopped"
-    step = state(stopped)["global_step"]
-    assert 0 < step < state(whole)["global_step"]
+    step = saved(stopped)["global_step"]
+    assert 0 < step < saved(whole)["global_step"]
     assert (step % GPU_CHUNK > 0) == (how == "crash" or call == 3)
     fit(settings(*small, *RUN), stopped, resume=True)
     assert not differences(whole, stopped)

@@ -5,18 +5,15 @@ import pytest
 import torch
 
 from imdbattn.runs.fit import fit
+from tests.resuming import saved
 
 from ..marks import slow_except
 
 
 def run(settings, small, folder, *overrides):
     metrics = fit(settings(*small, "trainer.max_epochs=1", *overrides), folder)
-    weights = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
-    return (
-        metrics,
-        weights,
-        pq.read_table(folder / "predictions.parquet")["probability"].to_pylist(),
-    )
+    probabilities = pq.read_table(folder / "predictions.parquet")["probability"].to_pylist()
+    return metrics, saved(folder)["state_dict"], probabilities
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.reviews.classifier import ReviewClassifier, ReviewData
 from imdbattn.tracking.loggers import Tracker
 from tests.marks import slow
-from tests.resuming import contents, differences, stops
+from tests.resuming import contents, differences, saved, stops
 
 from ..commands import changed
 from ..marks import slow_except
@@ -140,7 +140,7 @@ def test_a_run_is_saved_every_few_minutes_within_an_epoch(whole, stopping, tmp_p
     stopping(31)
     with pytest.raises(RuntimeError):
         fit(changed(cfg, {"save_minutes": 0}), tmp_path)
-    content = torch.load(tmp_path / "checkpoints" / "last.ckpt", weights_only=True)
+    content = saved(tmp_path)
     assert content["global_step"] == 31
     stopping(None)
     fit(cfg, tmp_path, resume=True)
@@ -328,7 +328,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_names_step_learning_rate_and
         fit(cfg, tmp_path / "run")
     assert f"in rows {', '.join(map(str, seen[0][:10]))}" in str(error.value)
     assert "optim.lr" in str(error.value)
-    content = torch.load(tmp_path / "run" / "checkpoints" / "last.ckpt", weights_only=True)
+    content = saved(tmp_path / "run")
     assert content["global_step"] == 2 * STEPS
     assert all(weight.isfinite().all() for weight in content["state_dict"].values())
     assert not (tmp_path / "run" / "metrics.json").exists()
@@ -485,7 +485,7 @@ def test_a_slurm_job_is_requeued_and_resumes_automatically(small, tmp_path):
         assert process.wait(60) == 128 + signal.SIGUSR1
     assert (tmp_path / "asked").read_text() == "requeue 77\n"
     folder = last().parents[1]
-    steps = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["global_step"]
+    steps = saved(folder)["global_step"]
     with started_command("train", *words, cwd=tmp_path, env=again) as process:
         wait_for(
             lambda: (

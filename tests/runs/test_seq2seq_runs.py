@@ -16,6 +16,7 @@ import torch
 
 from imdbattn.data.pairs import PairBatch, prepare_pairs
 from imdbattn.data.vocabulary import PAD
+from imdbattn.folders.run_folder import SPLIT_FILES
 from imdbattn.runs.fit import fit
 from imdbattn.runs.score import score_run
 from imdbattn.tasks.seq2seq.module import Seq2SeqModule, Seq2SeqScores
@@ -77,10 +78,8 @@ def test_a_run_writes_all_files_of_its_folder(ran, kind):
     for name in ("learning_curves.png", "attention.png", "attention.html"):
         assert (folder / "pictures" / name).stat().st_size > 500, name
     for split, prefix in (("", "test"), ("validation_", "val")):
-        table, texts = (
-            rows_of(folder / f"{split}predictions.parquet"),
-            rows_of(folder / f"{split}reviews.parquet"),
-        )
+        table = rows_of(folder / f"{split}predictions.parquet")
+        texts = rows_of(folder / f"{split}reviews.parquet")
         assert len(table) == len(texts) == metrics[f"{prefix}_reviews"]
         assert [line["row"] for line in table] == [line["row"] for line in texts]
         for line, text in zip(table, texts, strict=True):
@@ -90,9 +89,8 @@ def test_a_run_writes_all_files_of_its_folder(ran, kind):
             assert 0 <= line["probability"] <= 1 >= line["label_probability"] >= 0
             if kind == "reverse":
                 assert line["references"] == [" ".join(reversed(text["text"].split()))]
-        assert metrics[f"{prefix}_accuracy"] == pytest.approx(
-            np.mean([line["right"] for line in table]), abs=1e-12
-        )
+        right = np.mean([line["right"] for line in table])
+        assert metrics[f"{prefix}_accuracy"] == pytest.approx(right, abs=1e-12)
 
 
 @pytest.mark.parametrize("kind", slow_except(["translation"], KINDS))
@@ -122,16 +120,10 @@ def test_every_symbol_has_the_same_weight_in_the_training_loss(settings, smoothi
     """
     target_BT = torch.tensor([[4, 5], [6, PAD]])
     probability_BT1 = torch.tensor([[1 / 2, 1 / 4], [1 / 8, 1 / 8]])[..., None]
-    logits_BTV = (
-        ((1 - probability_BT1) / 7)
-        .log()
-        .repeat(1, 1, 8)
-        .scatter(2, target_BT[..., None], probability_BT1.log())
-    )
-    ones_B = torch.ones(2, dtype=torch.int64)
-    batch = PairBatch(
-        ones_B[:, None], ones_B, target_BT, torch.tensor([2, 1]), ones_B, ones_B, 2, 3, False
-    )
+    others_BTV = ((1 - probability_BT1) / 7).log().repeat(1, 1, 8)
+    logits_BTV = others_BTV.scatter(2, target_BT[..., None], probability_BT1.log())
+    one_B, lengths_B = torch.ones(2, dtype=torch.int64), torch.tensor([2, 1])
+    batch = PairBatch(one_B[:, None], one_B, target_BT, lengths_B, one_B, one_B, 2, 3, False)
     module = Seq2SeqModule(lambda *_: logits_BTV, settings(f"label_smoothing={smoothing}"), {})
     module.trainer = SimpleNamespace(world_size=1)
     alike = -np.mean([(np.log(p) + 7 * np.log((1 - p) / 7)) / 8 for p in (1 / 2, 1 / 4, 1 / 8)])
@@ -155,10 +147,8 @@ def test_bleu_of_a_worked_example():
     assert found.values()["bleu"] == pytest.approx(
         100 * np.exp(1 - 9 / 8) * (5 / 6 * 3 / 4 * 1 / 2) ** 0.25, abs=1e-9
     )
-    outputs = replace(found, texts=["the <unk> was here", "it"])
-    assert outputs.columns()["right"].tolist() == [True, False], (
-        "each reference is a correct output"
-    )
+    outputs = replace(found, texts=["the <unk> was here", "it"])  # a second reference
+    assert outputs.columns()["right"].tolist() == [True, False]
 
 
 @pytest.mark.parametrize("kind", slow_except(["translation"], KINDS))
@@ -170,9 +160,7 @@ def test_evaluate_gives_the_numbers_that_training_gave(ran, scored, kind):
             assert found.get(value) == metrics.get(f"{name}_{value}"), value
         assert found["loss"] == pytest.approx(metrics[f"{name}_loss"], abs=1e-6)
         (file,) = (folder / "evaluations").glob(f"{split}-*.parquet")
-        kept = rows_of(
-            folder / {"test": "predictions.parquet"}.get(split, f"{split}_predictions.parquet")
-        )
+        kept = rows_of(folder / SPLIT_FILES[split][0])
         assert [line["predicted"] for line in rows_of(file)] == [line["predicted"] for line in kept]
 
 

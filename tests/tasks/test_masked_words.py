@@ -13,6 +13,7 @@ from imdbattn.nn.beyond.masked_words import MaskedWords
 from imdbattn.tasks.masked_words.module import MaskedWordModule, evaluation_mask
 from imdbattn.tasks.reviews.classifier import ReviewClassifier
 from imdbattn.tasks.weights import from_initial
+from tests.resuming import saved
 
 from ..nets import WORDS, net
 
@@ -67,10 +68,8 @@ def test_the_masks_of_a_review_in_evaluation_depend_only_on_the_review(rows, len
     positions = torch.arange(length).expand(len(rows), -1)
     together = evaluation_mask(torch.tensor(rows), positions, 0.15)
     for place, row in enumerate(rows):
-        assert (
-            together[place].tolist()
-            == evaluation_mask(torch.tensor([row]), positions[:1], 0.15)[0].tolist()
-        )
+        alone = evaluation_mask(torch.tensor([row]), positions[:1], 0.15)[0]
+        assert together[place].equal(alone)
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +92,7 @@ def test_only_validation_is_scored(pretrained):
 
 def test_the_classifier_starts_from_its_encoder(pretrained, settings, small):
     folder, _ = pretrained
-    weights = torch.load(folder / "checkpoints" / "best.ckpt", weights_only=True)["state_dict"]
+    weights = saved(folder, "best")["state_dict"]
     cfg = settings(*small, "model=pretrained", f"init={folder}")
     corpus = prepare_reviews(cfg.data)
     own = from_initial(ReviewClassifier, cfg, corpus, None).net.state_dict()
