@@ -1,6 +1,4 @@
-"""Trains one model, `python -m imdbattn.train model=residual_pe`, or a sweep,
-`experiment=ladder`.
-"""
+"""Trains a model, `python -m imdbattn.train model=residual_pe`, or a sweep, `experiment=ladder`."""
 
 from omegaconf import DictConfig
 

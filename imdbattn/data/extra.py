@@ -1,5 +1,4 @@
-"""Additional training texts (data.extra): with labels, with a probability for each class, or
-without labels.
+"""Additional training texts (data.extra): with labels, probabilities of classes, or neither.
 
 Shape suffixes: N training reviews, the last U of them additional, C classes.
 """

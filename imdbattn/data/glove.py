@@ -1,5 +1,4 @@
-"""Vectors of words from a wheel, a local file, the official archive or torchtext: parsed once, then
-memory-mapped.
+"""Vectors of words from a wheel, a file, the official archive or torchtext, memory-mapped.
 
 Pennington, Socher, Manning, "GloVe: Global Vectors for Word Representation", EMNLP 2014;
 https://nlp.stanford.edu/projects/glove (Public Domain Dedication and License 1.0).

@@ -1,6 +1,4 @@
-"""The labels of reviews: which values are the same label, the names of the classes, and their
-numbers.
-"""
+"""The labels of reviews: which of them are the same, and the names and numbers of classes."""
 
 import logging
 import re
@@ -66,8 +64,8 @@ def with_class_numbers(
     places: Mapping[str, object],
 ) -> Texts:
     """Returns texts and labels of each split with class numbers instead of labels. The names of the
-    classes are `label_names`, or the different labels of training: a label of another split only is
-    an error.
+    classes are `label_names`, or the different labels of training: one that only another split
+    has is an error.
 
     where, label_column: see `names_of_labels`. places: of each split, for messages.
     """
@@ -128,8 +126,7 @@ USUAL_COLUMNS = {  # usual names of the column with texts, and of that with labe
 
 
 def check_column(where: object, column: str, names: Sequence[str], setting: str) -> None:
-    """Raises UserError unless exactly one column has this name; the message proposes a column that
-    has a usual name.
+    """Raises UserError unless exactly one column has this name; the message proposes a usual name.
 
     where: the table, for the message. names: of its columns. setting: that names the column, such
     as data.text_column.

@@ -26,8 +26,7 @@ Splitter = Callable[[str], list[str]]
 def splitter_of(settings: object) -> Splitter:
     """Returns a function from a text to its words, without those that are blank.
 
-    Raises UserError if the callable cannot be imported, and the function if it does not return
-    words.
+    Raises UserError if the callable cannot be imported, and the function for other values.
     """
     return _splitter(json.dumps(as_mapping(settings), sort_keys=True))
 
@@ -88,9 +87,8 @@ class OwnTokenizer:
         return Encoded(np.array(ids, np.int32), np.array(offsets, np.int64), unknown_words)
 
     def words(self, text: str) -> list[Word]:
-        """Returns the words of one text with their positions, where they occur in it in order; a
-        word that does not, because the callable has changed it, has an empty place after the last
-        one.
+        """Returns the words of one text with their positions, where they occur in it in order; one
+        that the callable has changed has an empty place after the last one.
         """
         words, end = [], 0
         lowered = text.lower() if len(text.lower()) == len(text) else text

@@ -192,8 +192,7 @@ def cut_reviews(
 def limited(reviews: Texts, limit: int) -> Texts:
     """Returns a random subset of `limit` reviews, stratified by split and class.
 
-    Each review stays in its split, and a smaller limit selects a subset of the reviews of a larger
-    limit.
+    Each review stays in its split, and those of a smaller limit are among those of a larger one.
     """
     cells = []  # split, label and, in random order, the reviews of each
     for name, split in reviews.splits.items():

@@ -48,8 +48,7 @@ class Variance(NamedTuple):
 class Estimate(NamedTuple):
     """A mean, its interval, and the two-sided p-value of the hypothesis that it is 0.
 
-    interval: None where the values do not vary, so that nothing is known about their spread; p is
-    then 1.
+    interval: None where the values do not vary: nothing is known about their spread, and p is 1.
     """
 
     mean: float

@@ -79,8 +79,7 @@ def start_wandb(
 
     The arguments of wandb.init are those in `settings`. One that is null there is W&B's environment
     variable, such as WANDB_TAGS, and without that variable the one in `named`. The command line,
-    the host and the list of packages are not sent, nor is the git remote, unless the settings say
-    so.
+    the host and the list of packages are not sent, nor is the git remote without git=true.
 
     Args:
         settings: The settings in conf/logger/wandb.yaml.

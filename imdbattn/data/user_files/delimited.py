@@ -26,8 +26,7 @@ AMBIGUOUS = (
 
 
 def read_delimited(lines: Callable[[], Iterator[str]], delimiter: str) -> Iterator[list[str]]:
-    """Returns the header and the rows. lines: returns those of the file, which is read several
-    times.
+    """Returns the header and the rows. lines: returns the lines; it is called several times.
 
     The file is read in each of the three ways, and is refused if it is a table in none of them. If
     it is one without quoting, its quotes must have one meaning: either all values are enclosed, or
@@ -87,11 +86,9 @@ def all_enclosed(lines: Callable[[], Iterator[str]], delimiter: str, way: str) -
 
 
 def delimited_rows(lines: Iterable[str], delimiter: str, way: str) -> Iterator[list[str]]:
-    """Yields the header and the rows, without blank lines. Raises ValueError with the lines of a
-    wrong row.
+    """Yields the header and the rows without blank lines. Raises ValueError with its lines.
 
-    If quotes are escaped, other backslashes are all doubled, as by Python and MySQL, or none is, as
-    by R.
+    If quotes are escaped, other backslashes are all doubled, as by Python, or none is, as by R.
     """
     csv.field_size_limit(sys.maxsize)
     followers = set()  # what follows the backslashes: quotes, backslashes, or "" for all others

@@ -34,8 +34,7 @@ def read_pairs(path: Path, encoding_errors: str, swapped: bool) -> Iterator[Pair
 
 
 def aligned_files(folder: Path, languages: Sequence[str]) -> dict[str, Sides]:
-    """Returns the files of each split in a folder, such as train.en and train.fr, which may be
-    compressed.
+    """Returns the files of each split in a folder, such as train.en and train.fr or train.en.gz.
 
     A single pair of files with any name is the split "". Raises UserError unless each file has its
     counterpart, and for files whose name begins with that of a split.

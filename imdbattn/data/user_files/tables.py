@@ -79,8 +79,7 @@ def visible_in(folder: Path) -> list[Path]:
 
 
 def numbered(files: Iterable[Path]) -> list[Path]:
-    """Returns the files in aclImdb's numeric order, 2_7 before 10_3: neighbors are about the same
-    film.
+    """Returns the files in aclImdb's numeric order, 2_7 before 10_3: neighbors are of one film.
 
     Raises UserError for one that is not .txt, except those that Windows and macOS write.
     """

@@ -26,8 +26,7 @@ class Cell(Read):
     """Asks for one query and all keys. Layers count from 1, with 0 for the pooling; heads from 1;
     queries, the rows of a map, from 0.
 
-    padding: number of padded positions after the review. masked: False lets them count as words
-    everywhere.
+    padding: number of padded positions after the review. masked: False makes them words.
     """
 
     layer: Annotated[int, Field(ge=0)]

@@ -74,8 +74,7 @@ def test_reviews(run: FinishedRun | None) -> list[dict[str, Any]]:
 
 
 def chosen_words(entries: Sequence[PageModel], words: int | None) -> Tensor:
-    """Returns the ids of the words that the page keeps for models with the same vectors, (K,),
-    sorted.
+    """Returns the ids, sorted, of the words that the page keeps for models with one table, (K,).
 
     These are the `words` most frequent words of the training reviews; None keeps all that occur in
     them. If the training reviews of a model are not available, the first rows of the vectors are

@@ -1,5 +1,4 @@
-"""How a classifier reads a text, with changes: the label, the share of each word, and all attention
-weights.
+"""How a classifier reads a text, with changes: label, shares of words, attention weights.
 
 Also its position vectors, and what its distances add to the scores.
 

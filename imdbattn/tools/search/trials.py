@@ -239,8 +239,7 @@ def run_trials(
 def ask(study: optuna.Study, cfg: Search, space: Space) -> Trial:
     """Adds a trial to the study, and returns it.
 
-    With n_jobs=1 its settings follow from the seed and the earlier trials, also in a resumed
-    search.
+    With n_jobs=1 its settings follow from the seed and earlier trials, also after resuming.
 
     Optuna's samplers ignore failed trials, and would choose settings that fail again and again. The
     sampler therefore receives a copy of the study in which failed trials are pruned ones without a
