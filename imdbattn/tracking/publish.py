@@ -148,17 +148,14 @@ def table_of_predictions(
         rows: The largest number of rows.
         characters: The largest number of characters of a text.
     """
-    columns = ["source", "reference", "output", "probability"]
-    read = ["text", "label", "predicted", "probability"]
+    columns = ["text", "label", "predicted", "probability"]
     if "labels" in metrics:
-        columns = read
         names = np.array(metrics["labels"], str)
         scores = scores.assign(right=scores["label"] == scores["predicted"])
         scores = scores.assign(label=names[scores["label"]], predicted=names[scores["predicted"]])
     chosen = rows_to_show(scores["right"].to_numpy(), scores["probability"].to_numpy(), rows)
-    shown = scores.iloc[chosen][read].set_axis(columns, axis=1)
-    shown[columns[:3]] = shown[columns[:3]].map(lambda text: text[:characters])
-    return shown
+    shown = scores.iloc[chosen][columns]
+    return shown.assign(**{name: shown[name].str[:characters] for name in columns[:3]})
 
 
 def rows_to_show(right_N: np.ndarray, probability_N: np.ndarray, count: int) -> list[int]:

@@ -22,7 +22,7 @@ from torch import Tensor
 from imdbattn.data.sources.order_probe import SLOTS
 from imdbattn.data.tokens import FIRST_WORD, RULES, pipeline_of
 from imdbattn.errors import UserError, in_line
-from imdbattn.exports.vectors import build, training_counts, with_vectors
+from imdbattn.exports.vectors import training_counts, with_vectors
 from imdbattn.io.files import expanded, write_atomically, writing_into
 from imdbattn.report.finished_runs import FinishedRun, grouped
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
@@ -32,7 +32,6 @@ Precision = Literal["float32", "float16"]
 STATIC = Path(__file__).with_name("static")
 ENTRY = "main.js"
 MARK = '<meta name="generator" content="imdbattn.explore">'
-OFFSETS = "embedding.offset_RD"
 IMPORT = re.compile(r'^import (?:\* as (\w+)|\{ ([^}]*) \}) from "\./([\w.]+)";\n', re.MULTILINE)
 EXPORT = re.compile(r"^export (?=(?:async )?(?:function|class|const|let) (\w+))", re.MULTILINE)
 
@@ -92,19 +91,14 @@ def chosen_words(entries: Sequence[PageModel], words: int | None) -> Tensor:
     return by_count_V[: int((total_V > 0).sum())][:words].sort().values
 
 
-def rounded(vectors: Tensor, precision: Precision) -> Tensor:
-    """Returns the vectors as the page stores them, as float32."""
-    return vectors.half().float() if precision == "float16" else vectors.float()
-
-
 def reduced(predictor: ReviewPredictor, words_K: Tensor, precision: Precision) -> ReviewPredictor:
     """Returns the predictor with the words that the page keeps, and its vectors rounded."""
-    small = with_vectors(predictor, words_K)
-    tensors = dict(small.net.state_dict())
-    if OFFSETS in tensors:
-        tensors[OFFSETS] = rounded(tensors[OFFSETS], precision)
-    vectors_VD = rounded(small.net.embedding.vectors_VD, precision)
-    return build(small.cfg, Path(), tensors, small.facts, vectors_VD, small.glove.words)
+    dtype = getattr(torch, precision)
+    small = with_vectors(predictor, words_K, dtype)
+    offset_RD = small.net.embedding.offset_RD
+    if offset_RD is not None:
+        offset_RD.data = offset_RD.data.to(dtype).float()
+    return small
 
 
 # --- the data -------------------------------------------------------------------------------------
