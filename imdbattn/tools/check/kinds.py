@@ -39,18 +39,18 @@ PADDED = "3 reviews of 2, 4 and 3 words and padding"
 
 def agrees(part: Part) -> None:
     """The result is that of the formula; known mistakes are not looked for."""
-    if not part.kind.comparison(part).is_right():
+    if not part.comparison.is_right():
         raise Mistake("differs-from-reference", "", "", "")
 
 
 def diagnosed(part: Part) -> None:
     """The result is that of the formula, or of a known mistake in it."""
-    raise part.kind.comparison(part).diagnose()
+    raise part.comparison.diagnose()
 
 
 def reference(part: Part) -> str:
     """The result is that of the formula. Returns the sentence."""
-    comparison = part.kind.comparison(part)
+    comparison = part.comparison
     if not comparison.is_right():
         raise why_it_differs(part, comparison)
     return comparison.table.texts["holds"]
@@ -106,13 +106,6 @@ class Formula(Kind):
     def names(self, part: Part, **more: Any) -> Call:
         """The names of the arguments, and more, of those of an example."""
         return lambda *given: dict(zip(part.names, given, strict=True)) | more
-
-    def comparison(self, part: Part) -> Comparison:
-        """As Kind.comparison; it is made once for each default type."""
-        dtype = torch.get_default_dtype()
-        if dtype not in part.compared:
-            part.compared[dtype] = self.compare(part)
-        return part.compared[dtype]
 
     def compare(self, part: Part) -> Comparison:
         net = net_of(part)

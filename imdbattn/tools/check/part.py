@@ -74,7 +74,7 @@ class Kind:
         """Those that a part of this kind must hold."""
         raise NotImplementedError
 
-    def comparison(self, part: "Part") -> "Comparison":
+    def compare(self, part: "Part") -> "Comparison":
         """The results of the part, beside those of the formula."""
         raise NotImplementedError
 
@@ -93,8 +93,6 @@ class Part:
     def __init__(self, name: str, make: Any, entry: Entry, kind: Kind, file: str, own: Own) -> None:
         self.name, self.make, self.entry, self.kind = name, make, entry, kind
         self.file, self.own = file, own
-        self.others: list[Part] = []  # of the same file
-        self.compared: dict[torch.dtype, Comparison] = {}  # by the default type
         self.names, self.arguments = kind.given, kind.arguments
         self.way = entry.ways[0]
         is_given = entry.is_plain or kind.is_decoder or is_given_a_mask(entry, self.called)
@@ -103,8 +101,13 @@ class Part:
     def in_way(self, way: Way) -> "Part":
         """The same part, called in another way."""
         other = copy(self)
-        other.way, other.compared = way, {}
+        other.way = way
         return other
+
+    @cached_property
+    def comparison(self) -> "Comparison":
+        """As Kind.compare, once."""
+        return self.kind.compare(self)
 
     @property
     def called(self) -> Callable[..., Any]:

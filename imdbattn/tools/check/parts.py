@@ -58,8 +58,7 @@ def check_parts(parts: list[Part], page: Sheet, own: Own) -> Iterator[Message]:
     yield {"parts": checks, "sheet": page.title, "expected": page.parts}
     wrong: list[Any] = []  # the classes and functions of the parts in which a check fails
     for number, part in enumerate(parts):
-        part.others = [other for other in parts if other is not part]
-        yield {"doing": [part.name, "shape"]}
+        yield {"doing": [part.name, checks[part.name][0]]}
         part = parts[number] = settle(part)
         checks[part.name] = names_of_checks(part)
         yield {"parts": checks, "labels": {part.name: labels_of(part, page) for part in parts}}

@@ -21,16 +21,12 @@ def sentence(test: Callable[..., object]) -> str:
 def run(rules: list[Rule], part: Part) -> Iterator[Message]:
     """Messages: {"doing": [part, rule]} before each rule, and {"result": ...} afterwards.
 
-    All rules need the first one, which is tried in float64 and then in float32.
+    All rules need the first one.
     """
     failed: set[str] = set()
-    torch.set_default_dtype(torch.float64)
     for rule in rules:
         yield {"doing": [part.name, rule.name]}
         found = attempt(rule, part, failed & {rules[0].name, *rule.needs})
-        if rule == rules[0] and not found[0] and found[1] != "not-written-yet":
-            torch.set_default_dtype(torch.float32)  # the file may use float32 whatever the input is
-            found = attempt(rule, part, set())
         if found[0] is False or found[1] == "blocked":
             failed.add(rule.name)
         result = result_of(part.name, rule.name, *found)
@@ -40,11 +36,8 @@ def run(rules: list[Rule], part: Part) -> Iterator[Message]:
 def attempt(rule: Rule, part: Part, failed: set[str]) -> tuple[Any, ...]:
     """What result_of is given. failed: rules that must hold before this one."""
     if rule.option and not part.accepts(rule.option):
-        return (
-            None,
-            None,
-            f"{rule.option} was not checked: {part.name} has no argument {rule.option}.",
-        )
+        reason = f"{rule.option} was not checked: {part.name} has no argument {rule.option}."
+        return None, None, reason
     if failed:
         return None, "blocked", f"Not checked before {' and '.join(sorted(failed))} hold."
     torch.default_generator.manual_seed(0)

@@ -1,4 +1,4 @@
-"""Finds out in which of a sheet's ways a solution is to be called, and as which kind of part.
+"""Finds out in which of a sheet's ways a solution is called, as which kind, and in which type.
 
 Each way is tried; the one is taken under which most of the properties hold.
 """
@@ -19,20 +19,18 @@ GENERAL = ("depends-on-padding", "differs-from-reference", "mask-inverted")
 
 def settle(part: Part) -> Part:
     """The part, called in the way, and of the kind, that most of the rules hold for, in their
-    order.
+    order. The default type becomes the one in which it can be called.
 
     A rule is tried only for those ways that are the best by the rules before it. Known mistakes are
     looked for last, if the formula of no kind gives the results.
     """
-    left, rank = in_all_ways(part), 3
-    if len(left) == 1:
-        return left[0]
-    for dtype in (torch.float64, torch.float32):
+    left, rank, first = in_all_ways(part), 3, part.kind.rules()[0].test
+    for dtype in (torch.float64, torch.float32):  # it may use float32 whatever the input is
         torch.set_default_dtype(dtype)
-        if any(rank_of(rules.shape, one) == 3 for one in left):
+        if any(rank_of(first, one) == 3 for one in left):
             break
     last = rules.batch if part.kind.is_model else agrees
-    for rule in (rules.shape, rules.repeatable, last):
+    for rule in (first, rules.repeatable, last):
         if len(left) > 1 and rank == 3:
             ranks = [rank_of(rule, one) for one in left]
             rank = max(ranks)
@@ -48,7 +46,7 @@ def first_named(parts: list[Part]) -> Part:
     ranks: list[int] = []
     seen: list[object] = []
     for one in parts:
-        results = one.kind.name, [y.tolist() for y in one.kind.comparison(one).results]
+        results = one.kind.name, [y.tolist() for y in one.comparison.results]
         ranks.append(-1 if results in seen else rank_of(diagnosed, one))
         seen.append(results)
         if ranks[-1] == 2:
@@ -65,7 +63,6 @@ def in_all_ways(part: Part) -> list[Part]:
     found = []
     for name in entry.kinds:
         one = Part(part.name, part.make, entry, KINDS[name], part.file, part.own)
-        one.others = part.others
         found += [one.in_way(way) for way in ways]
     return found
 
