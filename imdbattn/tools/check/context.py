@@ -4,7 +4,6 @@ Shape suffixes: B reviews, T positions, D width.
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
@@ -18,20 +17,12 @@ from imdbattn.tools.check.part import Part
 REVIEWS = [slice(b, b + 1) for b in range(3)]
 
 
-def weights_of_two(context: Call, values_BTD: Tensor, other: int) -> tuple[Tensor, Tensor]:
-    """The weights (B, 2) of the first word and another one whose sum of the values is closest to
-    the context, and this sum.
-    """
-    v_B2D = values_BTD[:, [0, other]]
-    y_BD = torch.cat([context(b, [0, other], mask(2)) for b in REVIEWS])
-    a_B2 = torch.linalg.lstsq(v_B2D.mT, y_BD[..., None]).solution[..., 0]
-    return a_B2, (a_B2[..., None] * v_B2D).sum(1)
-
-
 def scores_of(part: Part, context: Call, values_BTD: Tensor) -> Tensor:
     """The scores (B, T) of which the weights are the softmax, each minus that of the first word.
 
-    context(reviews, places, mask): (B, D). Raises Mistake if there are no such weights.
+    context(reviews, places, mask): (B, D). The weights a of the first word and another one are
+    those whose sum of the values is closest to the context. Raises Mistake if they are not those of
+    a softmax.
     """
     scores = [torch.zeros(3)]
 
@@ -40,8 +31,10 @@ def scores_of(part: Part, context: Call, values_BTD: Tensor) -> Tensor:
             raise mistake(finding, *numbers, fix=part.change(finding))
 
     for other in range(1, 4):
-        a_B2, sum_BD = weights_of_two(context, values_BTD, other)
+        v_B2D = values_BTD[:, [0, other]]
         y_BD = torch.cat([context(b, [0, other], mask(2)) for b in REVIEWS])
+        a_B2 = torch.linalg.lstsq(v_B2D.mT, y_BD[..., None]).solution[..., 0]
+        sum_BD = (a_B2[..., None] * v_B2D).sum(1)
         inverted_BD = torch.cat([context(b, [0, other], ~mask(2)) for b in REVIEWS])
         is_equal = same(a_B2, torch.full((3, 2), 0.5))
         is_inverted = not same(inverted_BD, y_BD)
@@ -59,22 +52,16 @@ def scores_of(part: Part, context: Call, values_BTD: Tensor) -> Tensor:
     return torch.stack(scores, 1)
 
 
-def context_of(part: Part, net: Any, state_BD: Tensor, outputs_BTD: Tensor) -> Call:
-    """The context as a function of reviews, places and mask: see scores_of."""
+def bindings_of_context(part: Part, net: Any, names: Callable[..., Call]) -> list[Binding]:
+    """The names of the formula, with the scores. Raises Mistake if the state has no effect."""
+    state_BD, outputs_BTD, _ = inputs(part, 4, 2, 3)
 
     def context(rows: slice, places: list[int], m: Tensor) -> Tensor:
         y: Tensor = call(part, net, state_BD[rows], outputs_BTD[rows][:, places], m)
         return y.detach()
 
-    return context
-
-
-def bindings_of_context(part: Part, net: Any, names: Callable[..., Call]) -> list[Binding]:
-    """The names of the formula, with the scores. Raises Mistake if the state has no effect."""
-    state_BD, outputs_BTD, _ = inputs(part, 4, 2, 3)
-    of_state = partial(call, part, net)
-    y, other = (of_state(state_BD[row : row + 1], outputs_BTD[:1], mask(4)) for row in (0, 1))
-    s_BT = scores_of(part, context_of(part, net, state_BD, outputs_BTD), outputs_BTD)
+    s_BT = scores_of(part, context, outputs_BTD)
+    y, other = (call(part, net, state_BD[b], outputs_BTD[:1], mask(4)) for b in REVIEWS[:2])
     if same(y, other, 1e-5):
         raise mistake("state-not-used", y, fix=part.change("state-not-used"))
     return [Binding(names(part, scores=s_BT))]

@@ -139,17 +139,20 @@ class Comparison:
         return found
 
     @torch.no_grad()
-    def diagnose(self) -> Exception:
-        """The known mistake that gives the results, or else that they differ; NotCompared if no
-        binding must be that of the part.
-        """
-        if one := self.known():
-            (finding, sentence, steps), names = one
-            if finding == NOTE:
-                return NotChecked(f"Differs from the sheet: {sentence}")
-            right = names if steps or not self.usual else self.usual[0]
-            change = self.part.change(finding, self.table)
-            return Mistake(finding, sentence, self.example(right), change)
+    def named(self) -> Exception | None:
+        """The known mistake that gives the results; None if there is none."""
+        if (one := self.known()) is None:
+            return None
+        (finding, sentence, steps), names = one
+        if finding == NOTE:
+            return NotChecked(f"Differs from the sheet: {sentence}")
+        right = names if steps or not self.usual else self.usual[0]
+        change = self.part.change(finding, self.table)
+        return Mistake(finding, sentence, self.example(right), change)
+
+    @torch.no_grad()
+    def unnamed(self) -> Exception:
+        """That the results differ, or NotCompared if no binding must be that of the part."""
         if not self.is_known or not self.usual:
             return NotCompared(
                 "Results were not compared: the parameters of the formula were not recognized."
@@ -158,12 +161,7 @@ class Comparison:
         return Mistake(self.table.texts.get("differs", "differs-from-reference"), *rest)
 
 
-def diagnose(
-    part: Part, table: Table, result: Tensor, names: list[Names], text: str
-) -> Exception | None:
-    """None if the formula gives this one result with one of the names; if not, as
-    Comparison.diagnose.
-    """
+def compare(part: Part, table: Table, result: Tensor, names: list[Names], text: str) -> Comparison:
+    """That of this one result with the formula of the table, with each of the names."""
     bindings = [Binding(lambda one=one: one) for one in names]
-    comparison = Comparison(part, table, [result], bindings, {text: ()})
-    return None if comparison.is_right() else comparison.diagnose()
+    return Comparison(part, table, [result], bindings, {text: ()})

@@ -43,33 +43,22 @@ def agrees(part: Part) -> None:
         raise Mistake("differs-from-reference", "", "", "")
 
 
-def diagnosed(part: Part) -> None:
-    """The result is that of the formula, or of a known mistake in it."""
-    raise part.comparison.diagnose()
-
-
 def reference(part: Part) -> str:
-    """The result is that of the formula. Returns the sentence."""
-    comparison = part.comparison
-    if not comparison.is_right():
-        raise why_it_differs(part, comparison)
-    return comparison.table.texts["holds"]
+    """The result is that of the formula. Returns the sentence.
 
-
-def why_it_differs(part: Part, comparison: Comparison) -> Exception:
-    """Raises or returns what is wrong with a part whose results are not those of the formula, or
-    why this is not known: a mistake of the table, or else a property that does not hold.
+    If not, a mistake of the table is the finding, or else a property that does not hold.
     """
-    found = comparison.diagnose()
-    is_named = found.args[0] not in (
-        "differs-from-reference",
-        comparison.table.texts.get("differs"),
-    )
-    if isinstance(found, Mistake) and not is_named and part.arguments[:-1]:
+    comparison = part.comparison
+    if comparison.is_right():
+        return comparison.table.texts["holds"]
+    if named := comparison.named():
+        raise named
+    unnamed = comparison.unnamed()
+    if isinstance(unnamed, Mistake) and part.arguments[:-1]:
         rules.batch(part)
         if isinstance(net_of(part), nn.Module):
             rules.gradients(part)
-    return found
+    raise unnamed
 
 
 RESULTS = [
@@ -82,8 +71,6 @@ GRADIENTS = Rule("gradients", rules.gradients, ("registered", "reference", "inpu
 
 class Formula(Kind):
     """A part whose result is that of the formula with the same name in mistakes/."""
-
-    is_module = True
 
     def rules(self) -> list[Rule]:
         if self.is_module:
@@ -123,15 +110,11 @@ class Formula(Kind):
         return y.detach()
 
 
-class Function(Formula):
-    is_module = False
-
-
-class MaskedSoftmax(Function):
+class MaskedSoftmax(Formula):
     spent = ("scores",)
 
 
-class MaskedMean(Function):
+class MaskedMean(Formula):
     spent = ("x",)
 
     def examples(self, part: Part) -> Names:
@@ -145,14 +128,14 @@ class MaskedMean(Function):
         return examples
 
 
-class DotProduct(Function):
+class DotProduct(Formula):
     returns_weights, spent = True, ("q",)
 
     def bindings(self, part: Part, net: Any, results: list[Tensor]) -> tuple[list[Binding], bool]:
         return [Binding(partial(attention_names, None, 0, None))], True
 
 
-class Positions(Function):
+class Positions(Formula):
     """A function of numbers."""
 
     def rules(self) -> list[Rule]:
@@ -188,7 +171,7 @@ class Accuracy(Positions):
 class Encoding(Formula):
     """A module that adds positions to vectors."""
 
-    is_module, spent = False, ("x",)
+    spent = ("x",)
 
     def rules(self) -> list[Rule]:
         return [

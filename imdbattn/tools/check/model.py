@@ -7,7 +7,6 @@ vocabulary, D width, C classes.
 """
 
 import re
-from contextlib import suppress
 from typing import Any
 
 import torch
@@ -16,7 +15,7 @@ from torch import Tensor, nn
 import imdbattn.tools.check.rules as rules
 from imdbattn.nn import sinusoids
 from imdbattn.tools.check.calling import inputs, net_of, record, student
-from imdbattn.tools.check.formulas import Names, diagnose
+from imdbattn.tools.check.formulas import Names, compare
 from imdbattn.tools.check.numbers import Mistake, NotChecked, mistake, same
 from imdbattn.tools.check.part import VECTORS, VOCABULARY, Part, Rule, vectors_VD
 from imdbattn.tools.check.sheets import parameters_of
@@ -62,10 +61,11 @@ def require(part: Part, table: str, result: Tensor, text: str, names: list[Names
     """Whether the formula gives the result with one of these names. Raises Mistake if a known
     mistake does.
     """
-    found = diagnose(part, TABLES[table], result, names, text)
-    if found and (isinstance(found, NotChecked) or "differs" not in found.args[0]):
-        raise found
-    return found is None
+    comparison = compare(part, TABLES[table], result, names, text)
+    is_right = comparison.is_right()
+    if not is_right and (named := comparison.named()):
+        raise named
+    return is_right
 
 
 def returns_logits(part: Part) -> None:
@@ -113,8 +113,8 @@ def read(part: Part) -> bool:
 
 
 def read_positions(part: Part, length: int, **options: Any) -> list[int]:
-    """The positions of the last layer's result that have an effect on the logits. Raises NotChecked
-    if no module returns such a result, (B, T, D).
+    """The positions of the last layer's result that have an effect on the logits; [] if no module
+    returns such a result, (B, T, D).
     """
     last: list[Tensor] = []
 
@@ -126,11 +126,9 @@ def read_positions(part: Part, length: int, **options: Any) -> list[int]:
 
     with nn.modules.module.register_module_forward_hook(keep):
         y_BC = student(net_of(part, **options), *inputs(part, 4, 4))
-    if not last:
-        raise NotChecked("What the head reads was not checked: no module returns (B, T, D).")
     student(lambda: y_BC.square().sum().backward())
-    grad_BTD = last[0].grad
-    return [] if grad_BTD is None else [n for n in range(length) if bool(grad_BTD[:, n].any())]
+    grads = [y_BTD.grad for y_BTD in last if y_BTD.grad is not None]
+    return [n for grad_BTD in grads for n in range(length) if bool(grad_BTD[:, n].any())]
 
 
 def first_with_cls(part: Part, **options: Any) -> Tensor | None:
@@ -178,9 +176,8 @@ def require_cls(part: Part, cls_D: Tensor, **options: Any) -> None:
     firsts = [x[0, 0] for x in with_others if x.ndim == 3 and x.shape[:2] == (2, 5)]
     if firsts and same(firsts[0], cls_D):
         raise mistake("cls-not-trained", count=sum(p.requires_grad for p in net.parameters()))
-    with suppress(NotChecked):
-        if (places := read_positions(part, 5, **options)) != [0]:
-            raise mistake("cls-read-elsewhere", places=", ".join(map(str, places)))
+    if (places := read_positions(part, 5, **options)) not in ([0], []):
+        raise mistake("cls-read-elsewhere", places=", ".join(map(str, places)))
 
 
 # --- the model of --stub --------------------------------------------------------------------------
@@ -226,24 +223,11 @@ def positions(part: Part) -> None:
     names = {"v": table_VD[tokens_BT], "T": 4, "logits": without}
     encodings = [sinusoids, *filter(None, [part.own.get("positional_encoding")])]
     encoded = [names | {"pe": encode(8, VECTORS).to(table_VD.dtype)} for encode in encodings]
-    if found := diagnose(part, TABLES["positions"], y_BC, encoded, "3 reviews of 4 words"):
-        raise found
+    if not require(part, "positions", y_BC, "3 reviews of 4 words", encoded):
+        raise compare(part, TABLES["positions"], y_BC, encoded, "3 reviews of 4 words").unnamed()
 
 
 # --- models under any name ------------------------------------------------------------------------
-
-
-def padding(part: Part) -> None:
-    """The words in padded positions have no effect on the logits."""
-    tokens_BT, lengths_B = inputs(part, 5, 3, 4)
-    padding_BT = torch.arange(5) >= lengths_B[:, None]
-    other_BT = torch.where(padding_BT, (tokens_BT + 5) % VOCABULARY, tokens_BT)
-    y, z = (logits(part, one, lengths=lengths_B) for one in (tokens_BT, other_BT))
-    if same(y, z):
-        return
-    with suppress(NotChecked):
-        mean_or_cls(part)  # which may say why
-    raise mistake("depends-on-padding", y[1], z[1], text="", length=3, more=2)
 
 
 def added_positions(part: Part) -> None:
@@ -290,12 +274,11 @@ CLASSIFIER = [
 MODEL = [
     *rules.FIRST,
     Rule("logits", returns_logits, ("repeatable",)),
-    Rule("padding", padding, ("repeatable",)),
-    Rule("mean", mean_or_cls, ("repeatable", "padding")),
+    Rule("mean", mean_or_cls, ("repeatable",)),
     Rule("layers", layers),
-    Rule("registered", rules.registered),
-    Rule("gradients", rules.gradients, ("logits", "layers", "registered", "padding", "mean")),
     Rule("positions", added_positions, ("repeatable",)),
-    Rule("batch", rules.batch, ("repeatable", "logits", "padding", "mean", "positions")),
+    Rule("batch", rules.batch, ("repeatable", "logits", "mean", "positions")),
+    Rule("registered", rules.registered),
+    Rule("gradients", rules.gradients, ("logits", "layers", "registered", "mean", "batch")),
     Rule("finite", rules.finite, ("batch", "input-unchanged")),
 ]

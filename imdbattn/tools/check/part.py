@@ -60,6 +60,7 @@ class Kind:
     def __init__(self, name: str) -> None:
         self.name = name
         start, _, call = SIGNATURES[name].partition(": ")
+        self.is_module = "(" in start
         self.made_with = re.findall(r"(?<=[( ])(\w+)(?=[,)])", start)  # without options
         # the names of the arguments with their dimensions, and last the result's: [("mask", ["B",
         # "T"]), ...]

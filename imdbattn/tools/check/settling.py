@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import torch
 
 import imdbattn.tools.check.rules as rules
-from imdbattn.tools.check.kinds import KINDS, agrees, diagnosed
+from imdbattn.tools.check.kinds import KINDS, agrees
 from imdbattn.tools.check.numbers import Mistake, NotChecked
 from imdbattn.tools.check.part import Part
 from imdbattn.tools.check.sheets import parameters_of, unknown
@@ -65,6 +65,11 @@ def in_all_ways(part: Part) -> list[Part]:
         one = Part(part.name, part.make, entry, KINDS[name], part.file, part.own)
         found += [one.in_way(way) for way in ways]
     return found
+
+
+def diagnosed(part: Part) -> None:
+    """The result is that of a known mistake."""
+    raise part.comparison.named() or part.comparison.unnamed()
 
 
 def rank_of(rule: Callable[[Part], object], part: Part) -> int:

@@ -62,31 +62,28 @@ def stored(
     found: list[Linear] = []
     omitted = {id(child) for module in left_out for child in module.modules()}
     for module in net.modules():
-        own = [] if id(module) in omitted else list(module.named_parameters(recurse=False))
-        biases = [p.detach() for _, p in own if p.ndim == 1 and p.requires_grad]
-        matrices = [p for _, p in own if p.ndim > 1]
-        if len(biases) > sum(1 if p.ndim == 2 else len(p) for p in matrices):  # of LayerNorm, too
-            biases = []
+        own = [] if id(module) in omitted else list(module.parameters(recurse=False))
+        biases = [p.detach() for p in own if p.ndim == 1 and p.requires_grad]
+        matrices = [p.detach() for p in own if p.ndim == 2]
         is_own = not type(module).__module__.startswith("torch.")
-        if is_own and not own_biases:
+        if len(biases) > len(matrices) or (is_own and not own_biases):  # those of LayerNorm, too
             biases = []
-        for _, parameter in own:
-            for weight_MD in [parameter.detach()] if parameter.ndim == 2 else []:
-                weight_MD = weight_MD.mT if is_transposed and is_own else weight_MD
-                fitting = [one for one in biases if len(one) == len(weight_MD)]
-                bias_M = fitting[0] if fitting else torch.zeros(len(weight_MD))
-                biases = [one for one in biases if one is not bias_M]
-                found.append(Linear(weight_MD, bias_M.to(weight_MD)))
+        for matrix in matrices:
+            weight_MD = matrix.mT if is_transposed and is_own else matrix
+            fitting = [one for one in biases if len(one) == len(weight_MD)]
+            bias_M = fitting[0] if fitting else torch.zeros(len(weight_MD))
+            biases = [one for one in biases if one is not bias_M]
+            found.append(Linear(weight_MD, bias_M.to(weight_MD)))
     return found
 
 
-def readings(net: nn.Module, left_out: Sequence[nn.Module] = ()) -> Iterator[list[Linear]]:
+def readings(net: nn.Module) -> Iterator[list[Linear]]:
     """Lists of the matrices of a module: those of all projections are cut, and those of single
     heads joined.
     """
     seen: list[object] = []
     for is_transposed, cut in itertools.product((True, False), (thirds, heads_in_turn)):
-        pieces = cut(stored(net, is_transposed, left_out))
+        pieces = cut(stored(net, is_transposed))
         numbers = [(one.weight_MD.tolist(), one.bias_M.tolist()) for one in pieces]
         if numbers not in seen:
             seen.append(numbers)
