@@ -123,8 +123,7 @@ class Recorder(TorchDispatchMode):
         self, operation: Callable[..., Any], types: object, args: Any = (), kwargs: Any = None
     ) -> Any:
         result = operation(*args, **(kwargs or {}))
-        tensors = [x for x in tree_leaves(result) if isinstance(x, Tensor)]
-        self.made += [x.detach().clone() for x in tensors if x.is_floating_point()]
+        self.made += [x for x in copies(result) if x.is_floating_point()]
         return result
 
 
@@ -133,6 +132,28 @@ def record(part: Part, net: Callable[..., object], *given: Tensor) -> list[Tenso
     with Recorder() as recorder:
         call(part, net, *given)
     return recorder.made
+
+
+def copies(values: object) -> list[Tensor]:
+    """Those of the tensors in a structure of lists, tuples and dicts."""
+    return [x.detach().clone() for x in tree_leaves(values) if isinstance(x, Tensor)]
+
+
+ModuleCall = tuple[nn.Module, list[Tensor], list[Tensor]]
+
+
+def module_calls(part: Part, net: Callable[..., object], *given: Tensor) -> list[ModuleCall]:
+    """The calls of modules within a call: the module, and copies of the tensors that it is given
+    and that it returns, without the lists in which they are.
+    """
+    found: list[ModuleCall] = []
+
+    def keep(module: nn.Module, arguments: Any, named: Any, y: Any) -> None:
+        found.append((module, copies((arguments, named)), copies(y)))
+
+    with nn.modules.module.register_module_forward_hook(keep, with_kwargs=True):
+        call(part, net, *given)
+    return found
 
 
 def cut(value: Tensor, dimensions: list[str], length: int) -> Tensor:

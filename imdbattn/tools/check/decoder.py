@@ -11,10 +11,17 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
 
 import imdbattn.tools.check.rules as rules
-from imdbattn.tools.check.calling import call, inputs, net_of, record, student
+from imdbattn.tools.check.calling import (
+    ModuleCall,
+    call,
+    inputs,
+    module_calls,
+    net_of,
+    record,
+    student,
+)
 from imdbattn.tools.check.numbers import NotChecked, mistake, same
 from imdbattn.tools.check.part import Kind, Part, Rule
 
@@ -122,39 +129,26 @@ def encoder(part: Part) -> None:
 
 # --- states ---------------------------------------------------------------------------------------
 
-Step = tuple[nn.Module, list[Tensor], list[Tensor], Any]
 
-
-def recurrent_calls(part: Part, net: nn.Module, given: list[Tensor]) -> list[Step]:
-    """Each call of a recurrent layer or cell: the states (h,) or (h, c) before and after it, and
-    its result.
+def recurrent_calls(part: Part, net: nn.Module, given: list[Tensor]) -> list[ModuleCall]:
+    """The calls of recurrent layers and cells. The state, h, or h and c, comes after the input, and
+    after the result of a layer.
     """
-    found: list[Step] = []
-
-    def keep(module: nn.Module, given: Any, named: Any, y: Any) -> None:
-        if isinstance(module, nn.RNNBase | nn.RNNCellBase):
-            after = y if isinstance(module, nn.RNNCellBase) else y[1]
-            before = [*given[1:], *named.values()][:1]
-            found.append((module, state_kept(before), state_kept(after), y))
-
-    with nn.modules.module.register_module_forward_hook(keep, with_kwargs=True):
-        call(part, net, *given)
-    return found
-
-
-def state_kept(state: Any) -> list[Tensor]:
-    """Copies of h, or of h and c; none if there is no state."""
-    return [x.detach().clone() for x in tree_leaves(state) if isinstance(x, Tensor)]
+    kinds = nn.RNNBase | nn.RNNCellBase
+    return [one for one in module_calls(part, net, *given) if isinstance(one[0], kinds)]
 
 
 def state_carried(part: Part) -> None:
     """Each step of the decoder starts with the state after the step before, the first with that of
     the encoder.
     """
-    found = recurrent_calls(part, net_of(part), inputs(part, *LENGTHS))
+    found = [
+        (module, before[1:], after[isinstance(module, nn.RNNBase) :])
+        for module, before, after in recurrent_calls(part, net_of(part), inputs(part, *LENGTHS))
+    ]
     modules = list(dict.fromkeys(module for module, *_ in found))
     for module in modules:
-        rows = [(before, after) for one, before, after, _ in found if one is module]
+        rows = [(before, after) for one, before, after in found if one is module]
         pairs = itertools.pairwise(rows if len(rows) == STEPS else [])
         for step, ((_, after), (before, _)) in enumerate(pairs, 2):
             before = before or [torch.zeros_like(x) for x in after]
@@ -218,8 +212,8 @@ def prediction(part: Part) -> None:
         if not hasattr(net, "get_next_token"):
             raise NotChecked("The model has no get_next_token: the prediction was not compared.")
         given = inputs(part, *LENGTHS, seed=seed)
-        y, (_, _, _, result) = call(part, net, *given), recurrent_calls(part, net, given)[0]
-        outputs, state = result  # of the encoder, the first recurrent layer
+        _, _, (outputs, *states) = recurrent_calls(part, net, given)[0]  # of the encoder
+        y, state = call(part, net, *given), states[0] if len(states) == 1 else tuple(states)
         if outputs.shape[:2] != given[0].shape:
             outputs = outputs.transpose(0, 1)
         for step in range(STEPS):

@@ -159,9 +159,3 @@ class Comparison:
             )
         _, *rest = self.differs("that of the formula", self.usual[0]).args
         return Mistake(self.table.texts.get("differs", "differs-from-reference"), *rest)
-
-
-def compare(part: Part, table: Table, result: Tensor, names: list[Names], text: str) -> Comparison:
-    """That of this one result with the formula of the table, with each of the names."""
-    bindings = [Binding(lambda one=one: one) for one in names]
-    return Comparison(part, table, [result], bindings, {text: ()})

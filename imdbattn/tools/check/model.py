@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 import imdbattn.tools.check.rules as rules
 from imdbattn.nn import sinusoids
-from imdbattn.tools.check.calling import inputs, net_of, record, student
-from imdbattn.tools.check.formulas import Names, compare
+from imdbattn.tools.check.calling import inputs, module_calls, net_of, record, student
+from imdbattn.tools.check.formulas import Binding, Comparison, Names
 from imdbattn.tools.check.numbers import Mistake, NotChecked, mistake, same
 from imdbattn.tools.check.part import VECTORS, VOCABULARY, Part, Rule, vectors_VD
 from imdbattn.tools.check.sheets import parameters_of
@@ -57,15 +57,19 @@ def shaped(tensors: list[Tensor], *shape: int) -> list[Tensor]:
     return [x for x in tensors if x.shape == shape]
 
 
-def require(part: Part, table: str, result: Tensor, text: str, names: list[Names]) -> bool:
-    """Whether the formula gives the result with one of these names. Raises Mistake if a known
+def difference(
+    part: Part, table: str, result: Tensor, text: str, names: list[Names]
+) -> Exception | None:
+    """None if the formula gives the result with one of these names. Raises Mistake if a known
     mistake does.
     """
-    comparison = compare(part, TABLES[table], result, names, text)
-    is_right = comparison.is_right()
-    if not is_right and (named := comparison.named()):
+    bindings = [Binding(lambda one=one: one) for one in names]
+    comparison = Comparison(part, TABLES[table], [result], bindings, {text: ()})
+    if comparison.is_right():
+        return None
+    if named := comparison.named():
         raise named
-    return is_right
+    return comparison.unnamed()
 
 
 def returns_logits(part: Part) -> None:
@@ -74,7 +78,7 @@ def returns_logits(part: Part) -> None:
         made = tensors(part, [[a, b] for a in range(4) for b in (5, 8)], seed=seed)
         *earlier, y_BC = shaped(made, 8, part.sizes["C"])
         if linears := [{"z": z} for z in earlier if not same(z, y_BC)]:
-            require(part, "logits", y_BC, "8 reviews", linears)
+            difference(part, "logits", y_BC, "8 reviews", linears)
         sums = [z.sum(n) for z in (y_BC, y_BC.exp()) for n in (0, 1)]
         if any(same(z, torch.ones_like(z)) for z in sums):
             raise mistake("softmax-twice", y_BC[0])
@@ -82,14 +86,9 @@ def returns_logits(part: Part) -> None:
 
 def layers(part: Part) -> None:
     """Each layer is used once."""
-    called, net = list[nn.Module](), net_of(part)
-
-    def hook(module: nn.Module, given: object, y: object) -> None:
-        if isinstance(y, Tensor) and y.ndim == 3:
-            called.append(module)
-
-    with nn.modules.module.register_module_forward_hook(hook):
-        student(net, *inputs(part, 3))
+    net = net_of(part)
+    made = module_calls(part, net, *inputs(part, 3))
+    called = [module for module, _, results in made if results and results[0].ndim == 3]
     for name, module in net.named_modules():  # a layer comes before its parts
         count = called.count(module)
         if count > 1 and any(p.ndim > 1 and p.requires_grad for p in module.parameters()):
@@ -109,7 +108,7 @@ def read(part: Part) -> bool:
     names = [{"y": y, "w": w_BT1, "n": n_B} for y in reversed(shaped(made, 2, 4, VECTORS))]
     pooled = shaped(made, 2, VECTORS)[-1:]
     text = "the last Linear and 2 reviews of 4 and 2 words"
-    return bool(pooled and names) and require(part, "mean", pooled[0], text, names)
+    return bool(pooled and names) and not difference(part, "mean", pooled[0], text, names)
 
 
 def read_positions(part: Part, length: int, **options: Any) -> list[int]:
@@ -223,8 +222,8 @@ def positions(part: Part) -> None:
     names = {"v": table_VD[tokens_BT], "T": 4, "logits": without}
     encodings = [sinusoids, *filter(None, [part.own.get("positional_encoding")])]
     encoded = [names | {"pe": encode(8, VECTORS).to(table_VD.dtype)} for encode in encodings]
-    if not require(part, "positions", y_BC, "3 reviews of 4 words", encoded):
-        raise compare(part, TABLES["positions"], y_BC, encoded, "3 reviews of 4 words").unnamed()
+    if found := difference(part, "positions", y_BC, "3 reviews of 4 words", encoded):
+        raise found
 
 
 # --- models under any name ------------------------------------------------------------------------
@@ -234,15 +233,11 @@ def added_positions(part: Part) -> None:
     """The positions are added once, for each word those of its place."""
     net, given = net_of(part), inputs(part, 4, 4, 4)
     named_so = [m for m in net.modules() if "pos" in type(m).__name__.lower()]
-    seen: list[Tensor] = []
-
-    def note(module: nn.Module, x: tuple[Any, ...], y: Any) -> None:
-        is_sum = module in named_so and len(x) == 1 and isinstance(y, Tensor)
-        if is_sum and y.shape == getattr(x[0], "shape", None):
-            seen.append((y - x[0]).detach())
-
-    with nn.modules.module.register_module_forward_hook(note):
-        student(net, *given)
+    seen = [
+        results[0] - x[0]
+        for module, x, results in module_calls(part, net, *given)
+        if module in named_so and [y.shape for y in results] == [y.shape for y in x[:1]]
+    ]
     may_be_without = any(re.search("pos|pe(_|$)", k) for k in parameters_of(part.make))
     if named_so and not seen and not may_be_without:
         raise mistake("positions-not-used", name=type(named_so[0]).__name__)
