@@ -17,7 +17,7 @@ from torch import Tensor, nn
 import imdbattn.tools.check.decoder as decoder
 import imdbattn.tools.check.model as model
 import imdbattn.tools.check.rules as rules
-from imdbattn.tools.check.accuracy import TEST, TRAIN, FirstWord, accuracy_examples, share
+from imdbattn.tools.check.accuracy import TEST, TRAIN, accuracy_examples, share
 from imdbattn.tools.check.calling import call, inputs, net_of, student
 from imdbattn.tools.check.context import bindings_of_context
 from imdbattn.tools.check.formulas import (
@@ -29,7 +29,7 @@ from imdbattn.tools.check.formulas import (
     whole,
     words_only,
 )
-from imdbattn.tools.check.numbers import Mistake, mask, mistake, normal, same
+from imdbattn.tools.check.numbers import Mistake, mask, normal, same
 from imdbattn.tools.check.part import HEADS, WIDTH, Kind, Part, Rule
 from imdbattn.tools.check.tables import TABLES
 from imdbattn.tools.check.weights import Linear, Roles, readings, repeated, roles, stored
@@ -161,11 +161,7 @@ class Accuracy(Positions):
         return [Binding(self.names(part, share=share, train=TRAIN, test=TEST))], True
 
     def result(self, part: Part, net: Any, given: Any) -> Tensor:
-        y = call(part, net, *given)
-        tested: FirstWord = given[0]
-        if tested.scale.item() != 1:
-            raise mistake("changes-its-input", torch.ones(1), tested.scale, name="model")
-        return torch.tensor([student(float, y)])
+        return torch.tensor([student(float, call(part, net, *given))])
 
 
 class Encoding(Formula):
