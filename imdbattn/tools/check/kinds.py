@@ -121,11 +121,10 @@ class MaskedMean(Formula):
         x_BTD, numbers = normal(3, 4, WIDTH), torch.zeros(1, 3, WIDTH)
         x_BTD[0, 1], x_BTD[1, 0, 2], numbers[0, :, 0] = 0, 0, torch.tensor([2.0, 4.0, 30.0])
         text = "the words 2 and 4 and padding of 30 as the first numbers"
-        examples = {
+        return {
             text: (numbers, mask(2, size=3)),
             "3 reviews of 4, 2 and 3 words": (x_BTD, mask(4, 2, 3)),
         }
-        return examples
 
 
 class DotProduct(Formula):
@@ -202,16 +201,12 @@ def attention_names(
         return y if added is None else y + added
 
     names: Names = {"query": sources[0], "m": m, "split": whole, "merge": merge}
-    names |= {"Q": Q, "K": K, "V": V}
+    names |= {"Q": Q, "K": K, "V": V, "B": len(Q), "T": Q.shape[-2]}
+    names["D"] = names["d"] = Q.shape[-1]
     if heads:
-        names["m"] = m[:, None, None]
+        names["m"], names["d"] = m[:, None, None], Q.shape[-1] // heads
         names["split"] = lambda x: x.unflatten(-1, (heads, -1)).transpose(1, 2)
-    return names | {
-        "B": len(Q),
-        "T": Q.shape[-2],
-        "D": Q.shape[-1],
-        "d": Q.shape[-1] // (heads or 1),
-    }
+    return names
 
 
 class Attention(Formula):

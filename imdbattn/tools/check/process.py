@@ -48,11 +48,7 @@ def run_all(options: argparse.Namespace) -> int:
 
 
 def run(
-    file: str,
-    names: Mapping[str, str],
-    seconds: float,
-    gibibytes: float,
-    sheet: str | None = None,
+    file: str, names: Mapping[str, str], seconds: float, gibibytes: float, sheet: str | None = None
 ) -> Outcome:
     """Checks the file. A check that does not end, or that ends the process, is a finding.
 
@@ -64,11 +60,7 @@ def run(
     path = os.pathsep.join(
         filter(None, [str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH")])
     )
-    own = {
-        "PYTHONPATH": path,
-        "OMP_NUM_THREADS": "1",
-        "CUDA_VISIBLE_DEVICES": "",
-    }
+    own = {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     with TemporaryFile() as messages, TemporaryFile() as prints:
         arguments = [
             str(messages.fileno()),

@@ -29,17 +29,13 @@ def require_shape(value: object, right: tuple[int, ...], text: str, part: Part) 
 def shape(part: Part) -> None:
     """The result has the documented shape, also for one review and for one word."""
     net = net_of(part)
-    for lengths in ((3, 3), (3,), (1, 1), (1,)):
-        sizes = part.sizes | {"B": len(lengths), "T": lengths[0], "Q": lengths[0]}
-        text = f"For {len(lengths)} reviews of {lengths[0]} words, the result"
-        given = inputs(part, *lengths)
-        y = call(part, net, *given)
-        require_shape(y, tuple(sizes[letter] for letter in part.result), text, part)
-    given = [x[1:] for x in inputs(part, 3, 2, 1)]
-    sizes = part.sizes | {"B": 2, "T": 3, "Q": 3}
-    text = "For reviews of 2 words and 1 word with 3 positions, the result"
-    right = tuple(sizes[letter] for letter in part.result)
-    require_shape(call(part, net, *given), right, text, part)
+    cases = [(len(n), n[0], inputs(part, *n)) for n in ((3, 3), (3,), (1, 1), (1,))]
+    cases.append((2, 3, [x[1:] for x in inputs(part, 3, 2, 1)]))  # with padding in each review
+    for reviews, positions, given in cases:
+        sizes = part.sizes | {"B": reviews, "T": positions, "Q": positions}
+        text = f"For {reviews} reviews of {positions} positions, the result"
+        right = tuple(sizes[letter] for letter in part.result)
+        require_shape(call(part, net, *given), right, text, part)
 
 
 def repeatable(part: Part) -> None:
@@ -185,9 +181,5 @@ def gradients(part: Part) -> None:
         raise mistake("no-gradient", count=len(without), names=names)
 
 
-FIRST = [
-    Rule("shape", shape),
-    Rule("repeatable", repeatable),
-    Rule("input-unchanged", unchanged),
-]
+FIRST = [Rule("shape", shape), Rule("repeatable", repeatable), Rule("input-unchanged", unchanged)]
 REGISTERED = Rule("registered", registered, ("repeatable", "input-unchanged"))

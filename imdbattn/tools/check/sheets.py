@@ -8,7 +8,6 @@ import inspect
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -157,15 +156,7 @@ def load(name: str) -> Sheet:
     """A sheet of the package by its name, or that of a YAML file, with the parts of the sheet that
     its key `with` names. Raises UserError.
     """
-    return own_sheet(name) if name in OWN else read(name, Path(name))
-
-
-@cache
-def own_sheet(name: str) -> Sheet:
-    return read(name, FOLDER / f"{name}.yaml")
-
-
-def read(name: str, file: Path) -> Sheet:
+    file = FOLDER / f"{name}.yaml" if name in OWN else Path(name)
     if file.suffix not in (".yaml", ".yml"):
         raise UserError(f"there is no sheet {name!r}: {', '.join(OWN)}, or a YAML file")
     page = yaml.load(file.read_text(encoding="utf-8"), SafeLoader)

@@ -48,10 +48,7 @@ def joined(parts: Sequence[Linear]) -> Linear:
 
 
 def stored(
-    net: nn.Module,
-    is_transposed: bool,
-    left_out: Sequence[nn.Module] = (),
-    own_biases: bool = True,
+    net: nn.Module, is_transposed: bool, left_out: Sequence[nn.Module] = (), own_biases: bool = True
 ) -> list[Linear]:
     """The matrices of a module in the order in which they are registered.
 
