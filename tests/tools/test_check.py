@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -35,14 +36,16 @@ PARTS = load("project").parts
 TITLES = {"textbook": "textbook", "lab": "lab", "self": "self-attention", "course": "Courses"}
 
 
-def mistakes() -> list[list[str]]:
+def mistakes() -> Iterator[Any]:
     """Those of mistakes.txt: file, part, finding, text of the file, text in its place."""
-    lines = (FOLDER / "mistakes.txt").read_text().splitlines()
-    rows = [line.split(" | ") for line in lines if not line.startswith("#")]
-    return [[*row[:3], *(text.replace("\\n", "\n") for text in row[3:])] for row in rows]
-
-
-MISTAKES = mistakes()
+    quick, slow = (FOLDER / "mistakes.txt").read_text().split("# In the slow suite.")
+    for lines, marks in ((quick, ()), (slow, pytest.mark.slow)):
+        for line in lines.splitlines():
+            if line and not line.startswith("#"):
+                file, part, finding, *texts = line.split(" | ")
+                texts = [text.replace("\\n", "\n") for text in texts]
+                name = f"{file}-{part}-{finding}"
+                yield pytest.param(file, part, finding, *texts, marks=marks, id=name)
 
 
 @pytest.fixture(autouse=True)
@@ -166,14 +169,7 @@ def test_wrong_solutions_are_reported_by_name(file):
     assert re.search(r"\d", finding["example"]), "numbers show it"
 
 
-@pytest.mark.parametrize(
-    ("file", "part", "expected", "old", "new"),
-    [
-        pytest.param(*row, marks=pytest.mark.slow if number % 4 else ())
-        for number, row in enumerate(MISTAKES)
-    ],
-    ids=["-".join(row[:3]) for row in MISTAKES],
-)
+@pytest.mark.parametrize(("file", "part", "expected", "old", "new"), mistakes())
 def test_mistakes_are_reported_by_name(file, part, expected, old, new, tmp_path):
     if file.startswith("right"):
         text = changed(part, old, new)
@@ -334,8 +330,8 @@ def write(folder: Path, text: str) -> str:
     return (folder / "mine.py").write_text(text) and "mine.py"
 
 
-def test_exit_status_and_text(command, here, tmp_path):
-    done = command(write(tmp_path, without(LINEARS, "Classifier")))
+def test_exit_status_and_text(here, tmp_path):
+    done = here(write(tmp_path, without(LINEARS, "Classifier")))
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(
         "ok     SelfAttention: The result has the documented shape, also for one review"
@@ -348,30 +344,23 @@ def test_exit_status_and_text(command, here, tmp_path):
         "WRONG  SelfAttention, line 16: softmax-over-queries."
     )
     assert max(map(len, done.stdout.splitlines())) <= 100
-    assert not list(tmp_path.rglob("__pycache__"))
 
 
-def test_json_is_one_object_with_the_same_status(command, tmp_path):
+def test_json_is_one_object_with_the_same_status_also_if_the_file_forks(command, tmp_path):
     (tmp_path / "random.py").write_text("raise RuntimeError('torch must not import this')")
-    text = "print('seen')\n" + (FOLDER / "wrong" / "padding_in_mean.py").read_text()
+    text = "import os\nprint('seen', flush=True)\nos.fork()\n"
+    text += (FOLDER / "wrong" / "padding_in_mean.py").read_text()
     done = command(write(tmp_path, text), "--json")
     page = json.loads(done.stdout)
     assert done.returncode == 1
-    assert set(page) == {
-        "version",
-        "file",
-        "score",
-        "points",
-        "parts",
-        "not_found",
-        "checks",
-        "printed",
-    }
+    keys = {"version", "file", "score", "points", "parts", "not_found", "checks", "printed"}
+    assert set(page) == keys
     assert (page["version"], page["file"], page["parts"]) == (1, "mine.py", ["masked_mean"])
-    assert page["score"] == {"held": 3, "of": 4}
+    assert page["score"] == {"held": 3, "of": 4}, "the fork reports nothing"
     assert page["printed"] == "seen"
     keys = {"part", "check", "held", "finding", "sentence", "example", "fix", "line"}
     assert all(set(result) == keys for result in page["checks"])
+    assert not list(tmp_path.rglob("__pycache__"))
 
 
 @pytest.mark.slow
@@ -413,13 +402,6 @@ def test_processes_that_the_file_started_end_with_it(command, tmp_path):
     assert not status.exists() or status.read_text().split()[2] == "Z"
 
 
-def test_a_fork_of_the_file_reports_nothing(command, tmp_path):
-    parts = without(LINEARS, *set(PARTS) - {"masked_mean"})
-    done = command(write(tmp_path, f"import os\nos.fork()\n{parts}"), "--json")
-    page = json.loads(done.stdout)
-    assert (done.returncode, page["score"]) == (0, {"held": 6, "of": 6})
-
-
 def test_a_file_is_read_as_its_encoding_declares(here, tmp_path):
     text = "# coding: gbk\n# \u5747\u503c\n" + without(LINEARS, *set(PARTS) - {"masked_mean"})
     (tmp_path / "mine.py").write_bytes(text.encode("gbk"))
@@ -430,19 +412,13 @@ def test_a_file_is_read_as_its_encoding_declares(here, tmp_path):
     assert re.fullmatch(r"error: mine\.py is not Python .*\n", done.stderr)
 
 
-def test_the_stub_is_checked_quickly_and_reported_as_unwritten(command, tmp_path):
+def test_the_stub_has_all_parts_and_is_printed_without_torch(command):
     done = command("--stub", env={"PYTHONPROFILEIMPORTTIME": "1"})
     assert done.returncode == 0
     assert "torch" not in {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
-    (file := tmp_path / "stub.py").write_text(done.stdout)
-    found = findings(results(file))
-    assert {result["finding"] for result in found} == {"not-written-yet"}
-    defined = {
-        node.name
-        for node in ast.parse(done.stdout).body
-        if isinstance(node, ast.ClassDef | ast.FunctionDef)
-    }
-    assert defined == set(PARTS)
+    kinds = ast.ClassDef | ast.FunctionDef
+    nodes = [node for node in ast.parse(done.stdout).body if isinstance(node, kinds)]
+    assert [node.name for node in nodes] == PARTS
 
 
 @pytest.mark.parametrize(

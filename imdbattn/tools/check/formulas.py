@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from functools import cache
+from functools import cache, cached_property
 from types import CodeType
 from typing import Any, NamedTuple
 
@@ -126,6 +126,7 @@ class Comparison:
             if finding != RIGHT:
                 yield (finding, sentence, {}), names
 
+    @cached_property
     def known(self) -> tuple[Variant, Call] | None:
         """The first mistake that gives the results; or one that gives those of padding, too, which
         may tell them apart.
@@ -141,7 +142,7 @@ class Comparison:
     @torch.no_grad()
     def named(self) -> Exception | None:
         """The known mistake that gives the results; None if there is none."""
-        if (one := self.known()) is None:
+        if (one := self.known) is None:
             return None
         (finding, sentence, steps), names = one
         if finding == NOTE:
