@@ -54,8 +54,8 @@ def made_up_rung(number, names, labels, slices) -> dict:
 
 def made_up_pair(number, two) -> dict:
     difference, p = ((0.0187, 0.00002), (0.0012, 0.31), (-0.0089, 0.016))[number % 3]
-    pair = {"from": two[0], "to": two[1], "difference": difference, "metric": "accuracy"}
-    pair |= {"interval": [difference - 0.005, difference + 0.0061]}
+    pair = {"from": two[0], "to": two[1], "difference": difference}
+    pair |= {"interval": [difference - 0.005, difference + 0.0061], "metric": "accuracy"}
     pair |= {"only_to_right": 321.5, "only_from_right": 227.0, "mcnemar_p": p / 4}
     pair |= {"p": p / 2, "holm_p": p}
     return pair | {"verdict": ("better", "undecided", "worse")[number % 3]}
