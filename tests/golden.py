@@ -22,39 +22,14 @@ from tests.world import write_world
 
 FILE = Path(__file__).with_name("golden.json")
 ALONE = [*RUNGS, *(model for model in BEYOND if model not in ("pretrained", "distilled"))]
-SEQ2SEQ = (
-    "",
-    "_attention",
-    "_attention_dot",
-    "_attention_scaled",
-    "_attention_additive",
-    "_bahdanau",
-)
-COMMON = [
-    "logger=csv",
-    "trainer=cpu",
-    "trainer.enable_progress_bar=false",
-    "threads=1",
-    "pictures=false",
-]
-COMMON += ["trainer.max_epochs=1"]
-PAIRS = [
-    "task=seq2seq",
-    "data.letters=5",
-    "data.lengths=[1,5]",
-    "data.train=120",
-    "data.validation=20",
-    "data.test=20",
-]
-SPLITS = (
-    "test_fingerprint",
-    "val_fingerprint",
-    "source_key",
-    "known_tokens",
-    "train_reviews",
-    "steps",
-    "parameters",
-)
+SEQ2SEQ = ("", "_attention", "_attention_dot", "_attention_scaled", "_attention_additive")
+SEQ2SEQ += ("_bahdanau",)
+COMMON = ["logger=csv", "trainer=cpu", "trainer.enable_progress_bar=false", "threads=1"]
+COMMON += ["pictures=false", "trainer.max_epochs=1"]
+PAIRS = ["task=seq2seq", "data.letters=5", "data.lengths=[1,5]", "data.train=120"]
+PAIRS += ["data.validation=20", "data.test=20"]
+SPLITS = ("test_fingerprint", "val_fingerprint", "source_key", "known_tokens", "train_reviews")
+SPLITS += ("steps", "parameters")
 LOSSES = ("val_loss", "test_loss")
 
 

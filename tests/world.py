@@ -13,28 +13,11 @@ FILLER = (
 )
 
 # Overrides with which an encoder-decoder learns in a second
-SMALL = [
-    "task=seq2seq",
-    "logger=csv",
-    "trainer=cpu",
-    "trainer.enable_progress_bar=false",
-    "threads=1",
-    "model.net.hidden=16",
-    "model.net.width=8",
-    "optim.lr=0.01",
-    "patience=null",
-    "pictures=false",
-]
-REVERSE = [
-    *SMALL,
-    "data.train=200",
-    "data.validation=40",
-    "data.test=60",
-    "data.lengths=[1,4]",
-    "data.letters=6",
-    "data.batch_tokens=128",
-    "trainer.max_epochs=4",
-]
+SMALL = ["task=seq2seq", "logger=csv", "trainer=cpu", "trainer.enable_progress_bar=false"]
+SMALL += ["threads=1", "patience=null", "pictures=false"]
+SMALL += ["model.net.hidden=16", "model.net.width=8", "optim.lr=0.01"]
+REVERSE = [*SMALL, "data.train=200", "data.validation=40", "data.test=60", "trainer.max_epochs=4"]
+REVERSE += ["data.lengths=[1,4]", "data.letters=6", "data.batch_tokens=128"]
 TRANSLATION = [*SMALL, "data=translation", "data.limit=300", "trainer.max_epochs=4"]
 
 
@@ -55,13 +38,11 @@ def write_world(folder: Path) -> None:
         writer.writerow(("text", "label"))
         for number in range(240):
             label = number % 2
-            text = draw.choices(FILLER, k=draw.randint(2, 30)) + draw.choices(
-                (BAD, GOOD)[label], k=3
-            )
+            text = draw.choices(FILLER, k=draw.randint(2, 30))
+            text += draw.choices((BAD, GOOD)[label], k=3)
             draw.shuffle(text)
-            writer.writerow(
-                (f"{' '.join(text)} word{draw.randint(0, 75)} r{number}", ("neg", "pos")[label])
-            )
+            rare = f"word{draw.randint(0, 75)} r{number}"
+            writer.writerow((f"{' '.join(text)} {rare}", ("neg", "pos")[label]))
     reviews = [draw.choices(FILLER, k=9) + draw.choices((*BAD, *GOOD), k=3) for _ in range(60)]
     lines = [f"{' '.join(words)} u{n}" for n, words in enumerate(reviews)]
     (folder / "unlabelled.txt").write_text("".join(f"{line}\n" for line in lines))

@@ -33,20 +33,14 @@ def test_worked_values_of_the_exercise(score):
     torch.testing.assert_close(weights, expected)
 
 
-@given(
-    st.integers(0, 10_000),
-    st.integers(1, 4),
-    st.integers(1, 7),
-    st.integers(1, 9),
-    st.sampled_from([4, 8]),
-)
+SIZES = (st.integers(1, 4), st.integers(1, 7), st.integers(1, 9), st.sampled_from([4, 8]))
+
+
+@given(st.integers(0, 10_000), *SIZES)
 def test_scaled_dot_equals_the_kernel_of_torch(seed, batch, queries, keys, width):
     torch.manual_seed(seed)
-    q, k, v = (
-        torch.randn(batch, queries, width),
-        torch.randn(batch, keys, width),
-        torch.randn(batch, keys, 3),
-    )
+    q, k = torch.randn(batch, queries, width), torch.randn(batch, keys, width)
+    v = torch.randn(batch, keys, 3)
     mask = padding_mask(torch.randint(1, keys + 1, (batch,)), keys)[:, None]
     expected = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
     attention = Attention(ScaledDot(width, width))
@@ -63,10 +57,8 @@ def test_products_of_additional_columns_are_added_to_the_scores(score, more):
     mask = padding_mask(torch.tensor([5, 2]), 5)[:, None, None]
     # keys shared by all heads
     more_query, more_key = torch.randn(2, 3, 4, more), torch.randn(2, 1, 5, more)
-    expected = attention.score(q, k) + torch.einsum(
-        "bhqw,bkw->bhqk", more_query, more_key.squeeze(1)
-    )
-    expected = expected.masked_fill(~mask, -torch.inf).softmax(-1)
+    added = torch.einsum("bhqw,bkw->bhqk", more_query, more_key.squeeze(1))
+    expected = (attention.score(q, k) + added).masked_fill(~mask, -torch.inf).softmax(-1)
     added = ((more_query, more_key),) if more else ()
     torch.testing.assert_close(attention(q, k, v, mask, *added), expected @ v)
     torch.testing.assert_close(attention.attention_weights(q, k, v, mask, *added), expected)

@@ -14,13 +14,8 @@ from benchmarks import textbook
 from imdbattn.nn.encoder_decoder import BOS, EOS, PAD, EncoderDecoder, beam_search
 from imdbattn.nn.scores import Additive, Bilinear, Dot, ScaledDot
 
-SCORES = {
-    "none": None,
-    "additive": Additive,
-    "dot": Dot,
-    "scaled dot": ScaledDot,
-    "bilinear": Bilinear,
-}
+SCORES = {"none": None, "additive": Additive, "dot": Dot, "scaled dot": ScaledDot}
+SCORES["bilinear"] = Bilinear
 FORMS = [*((score, "gru", 1) for score in SCORES), ("none", "lstm", 2), ("additive", "lstm", 2)]
 VOCABULARY = 12
 
@@ -30,16 +25,8 @@ def net(
 ):
     """An untrained model in evaluation mode; `sharp` makes its distributions less alike."""
     torch.manual_seed(seed)
-    built = EncoderDecoder(
-        VOCABULARY,
-        VOCABULARY,
-        SCORES[score],
-        width=6,
-        hidden=8,
-        dropout=0.3,
-        layers=layers,
-        cell=cell,
-    ).eval()
+    sizes = {"width": 6, "hidden": 8, "dropout": 0.3, "layers": layers, "cell": cell}
+    built = EncoderDecoder(VOCABULARY, VOCABULARY, SCORES[score], **sizes).eval()
     for parameter in built.parameters():
         torch.nn.init.normal_(parameter, std=0.5 * sharp)
     return built
@@ -79,9 +66,8 @@ def test_step_by_step_agrees_with_teacher_forcing(score, cell, layers):
         before_B1 = tokens_BT[:, step : step + 1]
     # And its probability is the sum over those logits, up to and with EOS.
     log_BT = logits_BTV.log_softmax(-1).gather(2, tokens_BT[..., None])[..., 0]
-    torch.testing.assert_close(
-        written.log_probability_BK[:, 0], (log_BT * (tokens_BT != PAD)).sum(1)
-    )
+    log_B = (log_BT * (tokens_BT != PAD)).sum(1)
+    torch.testing.assert_close(written.log_probability_BK[:, 0], log_B)
 
 
 @pytest.mark.parametrize(("score", "cell", "layers"), FORMS)
@@ -96,15 +82,14 @@ def test_a_source_gives_the_same_output_alone_in_any_batch_and_with_any_padding(
     for row, length in enumerate(lengths_B.tolist()):
         for padding in (0, 4):
             alone_1S = torch.nn.functional.pad(source_BS[row : row + 1, :length], (0, padding))
-            logits, weights = weighed(
-                model, alone_1S, lengths_B[row : row + 1], target_BT[row : row + 1]
-            )
+            length_1 = lengths_B[row : row + 1]
+            logits, weights = weighed(model, alone_1S, length_1, target_BT[row : row + 1])
             torch.testing.assert_close(logits[0], together[row])
             if weights_BTS is not None:
                 torch.testing.assert_close(weights[0, :, :length], weights_BTS[row, :, :length])
                 assert not weights[0, :, length:].any(), "padding is attended to"
                 torch.testing.assert_close(weights.sum(-1), torch.ones(1, 5))
-            mine = beam_search(model, alone_1S, lengths_B[row : row + 1]).tokens_BKT[0, 0].tolist()
+            mine = beam_search(model, alone_1S, length_1).tokens_BKT[0, 0].tolist()
             theirs = written.tokens_BKT[row, 0].tolist()
             assert theirs[: len(mine)] == mine
             assert not any(theirs[len(mine) :])
@@ -118,6 +103,12 @@ def test_an_encoder_on_a_gpu_that_does_not_pack_gives_the_same(monkeypatch):
     whole = model.encode(source_BS, lengths_B)
     torch.testing.assert_close(whole.outputs_BSH, packed.outputs_BSH)
     torch.testing.assert_close(whole.recurrent, packed.recurrent)
+
+
+# of parts of our two modules in the textbook's one
+NAMES = {"encoder": {"embedding": "source_embedding", "net": "encoder"}}
+NAMES["decoder"] = {"embedding": "target_embedding", "net": "decoder", "head": "output"}
+NAMES["decoder"]["score"] = "attention"
 
 
 @pytest.mark.parametrize(
@@ -135,22 +126,8 @@ def test_logits_and_gradients_equal_those_of_the_textbook(score, theirs):
     other = textbook.TextbookTranslator(VOCABULARY, 6, 8, 2, theirs(8))
     weights = {}
     for name, weight in ours.state_dict().items():
-        side, _, rest = name.partition(".")
-        if side == "encoder":
-            name = (
-                "source_embedding.weight"
-                if rest.startswith("embedding")
-                else rest.replace("net.", "encoder.")
-            )
-        else:
-            names = {
-                "embedding": "target_embedding",
-                "net": "decoder",
-                "head": "output",
-                "score": "attention",
-            }
-            part, _, end = rest.partition(".")
-            name = f"{names[part]}.{end}"
+        side, part, end = name.split(".", 2)
+        name = f"{NAMES[side][part]}.{end}"
         if name == "attention.weight.weight":  # h^T W s: ours projects the query, theirs the key
             name, weight = "attention.key.weight", weight.t()
         weights[name] = weight
@@ -193,12 +170,10 @@ def by_the_book(
     return best[:2]
 
 
-@given(
-    st.sampled_from(["none", "additive"]),
-    st.integers(1, 5),
-    st.sampled_from([0.0, 0.7, 1.0]),
-    st.integers(0, 10_000),
-)
+PENALTIES = st.sampled_from([0.0, 0.7, 1.0])
+
+
+@given(st.sampled_from(["none", "additive"]), st.integers(1, 5), PENALTIES, st.integers(0, 10_000))
 @example("none", 2, 1.0, 0)  # tells the size of ended outputs
 @examples(max_examples=15)
 def test_beam_search_equals_a_simple_implementation(score, beams, length_penalty, seed):
@@ -211,10 +186,9 @@ def test_beam_search_equals_a_simple_implementation(score, beams, length_penalty
     source_BS, lengths_B = batch(3, 2, seed=seed)
     written = beam_search(model, source_BS, lengths_B, beams, length_penalty)
     for row, length in enumerate(lengths_B.tolist()):
+        alone_1S = source_BS[row : row + 1, :length]
         with torch.no_grad():
-            tokens, total = by_the_book(
-                model, source_BS[row : row + 1, :length], beams, length_penalty
-            )
+            tokens, total = by_the_book(model, alone_1S, beams, length_penalty)
         found = [token for token in written.tokens_BKT[row, 0].tolist() if token != PAD]
         assert found == list(tokens)
         assert written.log_probability_BK[row, 0].item() == pytest.approx(total, rel=1e-4)
