@@ -30,6 +30,7 @@ import lightning as L
 import numpy as np
 import torch
 from lightning.pytorch.callbacks import LambdaCallback
+from omegaconf import OmegaConf
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -39,8 +40,8 @@ from benchmarks.training import fit, settings, small_corpus
 from imdbattn.data.corpus import Corpus, ReviewCorpus
 from imdbattn.data.plans import Plan
 from imdbattn.nn import fast
-from imdbattn.report.variants import RUNGS
 from imdbattn.runs.trainer import build_trainer, quiet
+from imdbattn.settings.keys import conf_dir
 from imdbattn.settings.schema import Training
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import GPU_CHUNK, BatchData
@@ -326,8 +327,9 @@ def operation_table() -> str:
     corpus = small_corpus(GPU_CHUNK)
     results = Table({name: name for name in (*PHASES, "sum")})
     precisions: tuple[Precision, ...] = ("32-true", "bf16-mixed")
+    ladder = OmegaConf.load(conf_dir() / "experiment" / "ladder.yaml").hydra.sweeper.params
     for precision in precisions:
-        for rung in RUNGS:
+        for rung in ladder.model.split(","):
             results.measure(f"{rung}, {precision}", partial(operations, corpus, rung, precision))
     return results.report()
 

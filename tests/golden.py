@@ -17,7 +17,7 @@ from typing import Any
 import lightning as L
 import torch
 
-from imdbattn.report.variants import BEYOND, RUNGS
+from tests.models import BEYOND, RUNGS
 from tests.world import write_world
 
 FILE = Path(__file__).with_name("golden.json")

@@ -1,5 +1,6 @@
 """Groups finished runs into variants, names them, and selects the pairs to compare."""
 
+import math
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -20,46 +21,6 @@ from imdbattn.settings.keys import (
     without,
 )
 
-# The ladder, as in conf/experiment/ladder.yaml
-RUNGS = (
-    "mean",
-    "learned_query",
-    "text_query",
-    "base",
-    "base_pe",
-    "residual",
-    "residual_pe",
-    "residual_learned",
-    "residual_cls",
-    "residual_pe_cls",
-)
-# Other forms of attention, then models with trained vectors or phrases
-BEYOND = (
-    "label_query",
-    "gru_query",
-    "residual_heads",
-    "residual_rope",
-    "residual_relative",
-    "tuned_mean",
-    "log_counts_mean",
-    "tuned",
-    "convolved",
-    "log_counts",
-    "wide",
-    "pretrained",
-    "distilled",
-)
-CONTROLS = ("uniform",)  # of the tests of attention
-ENCODER_DECODERS = (
-    "seq2seq",
-    "seq2seq_attention",
-    "seq2seq_attention_dot",
-    "seq2seq_attention_scaled",
-    "seq2seq_attention_additive",
-    "seq2seq_bahdanau",
-)
-# the models of conf/model, in the order in which they are listed
-MODELS = (*RUNGS, *CONTROLS, *BEYOND, *ENCODER_DECODERS)
 # Settings that the files of conf/model set: they belong to a rung, unless the command line has them
 OF_RUNGS = (
     "model",
@@ -107,7 +68,8 @@ class Variant:
 
 
 def variants(runs: Sequence[FinishedRun]) -> list[Variant]:
-    """Groups the runs by all but seed and hardware, in the order of the ladder and of overrides.
+    """Groups the runs by all but seed and hardware; variants of a model are in the order of their
+    overrides.
 
     A label is the model's name and the overrides whose values not all runs have: `residual
     layers=6`, `residual_pe score=Dot`. Where that is the same, whole names and the experiment are
@@ -119,7 +81,7 @@ def variants(runs: Sequence[FinishedRun]) -> list[Variant]:
         own = [override for override in shared_overrides(group) if override not in common]
         by_seed = sorted(group, key=lambda run: run.metrics["seed"])
         ladder.append(Variant(group[0].model, own, by_seed))
-    order = [*MODELS, *sorted({variant.model for variant in ladder} - {*MODELS})]
+    order = models_in_order(ladder)
     ladder.sort(key=lambda one: (order.index(one.model), list(map(sort_key, one.overrides))))
     for overrides_of in (
         shortened,
@@ -132,6 +94,25 @@ def variants(runs: Sequence[FinishedRun]) -> list[Variant]:
             if not variant.label or times[variant.label] > 1:
                 variant.label = " ".join([*variant.owner, variant.model, *overrides_of(variant)])
     return ladder
+
+
+def models_in_order(ladder: Sequence[Variant]) -> list[str]:
+    """Returns the models, each after those that it extends, then by the number of parameters."""
+    extended = {variant.model: variant.after for variant in ladder}
+    parameters: dict[str, float] = {}
+    for variant in ladder:
+        own = variant.runs[0].metrics.get("parameters") or math.inf
+        parameters[variant.model] = min(own, parameters.get(variant.model, math.inf))
+
+    def place(model: str) -> tuple[int, float, str]:
+        before: list[str] = []
+        parent = extended[model]
+        while parent is not None and parent not in before:  # a circle would have no end
+            before.append(parent)
+            parent = extended.get(parent)
+        return len(before), parameters[model], model
+
+    return sorted(extended, key=place)
 
 
 # --- labels ---------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from functools import cache
 
 import pytest
 
-from imdbattn.report.variants import RUNGS
+from tests.models import RUNGS
 
 
 def test_a_wrong_value_gives_one_line_and_an_exit_status(shell):

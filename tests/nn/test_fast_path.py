@@ -14,10 +14,10 @@ from imdbattn.data.ragged import BatchMaker, Ragged, ragged
 from imdbattn.nn import fast
 from imdbattn.nn.fast import blocked_attention
 from imdbattn.nn.scores import padding_mask
-from imdbattn.report.variants import BEYOND, RUNGS
 from imdbattn.runs import environment
 from imdbattn.runs.fit import fit
 from imdbattn.tasks import loaders
+from tests.models import BEYOND, RUNGS
 from tests.nets import WIDTH, WORDS, learner, net
 from tests.resuming import saved
 

@@ -10,7 +10,7 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from imdbattn.data.ragged import with_positions
-from imdbattn.report.variants import BEYOND, RUNGS
+from tests.models import BEYOND, RUNGS
 
 from ..nets import WORDS, batch, net
 

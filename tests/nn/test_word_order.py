@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from imdbattn.nn.beyond.attention import ClippedDistances, Distances, RotaryAttention
 from imdbattn.nn.ladder import Mask, SelfAttention, sinusoids
-from imdbattn.report.variants import BEYOND, RUNGS
+from tests.models import BEYOND, RUNGS
 
 from ..nets import WORDS, batch, net
 

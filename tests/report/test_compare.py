@@ -401,8 +401,9 @@ def test_the_verdict_uses_the_corrected_p_value(tmp_path):
     """30 against 14 has a p below 0.02, which is above 0.05 as one of five."""
     same, better = right_but(0, 30), right_but(30, 44)
     others = dict.fromkeys(("base_pe", "residual", "residual_pe", "tuned"), same)
-    pair = set_against(tmp_path, mean=same, base=better, **others)["pairs"][0]
-    assert (pair["to"], pair["verdict"]) == ("base", "undecided")
+    pairs = set_against(tmp_path, mean=same, base=better, **others)["pairs"]
+    (pair,) = (pair for pair in pairs if pair["to"] == "base")
+    assert pair["verdict"] == "undecided"
     assert pair["p"] < 0.05 < pair["holm_p"]
     assert pair["interval"][0] > 0
     (pair,) = set_against(tmp_path / "alone", mean=same, base=better)["pairs"]

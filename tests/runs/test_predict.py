@@ -10,8 +10,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from imdbattn.data.user_files.tables import stream_lines
 from imdbattn.launch.hydra_config import quote, split_text
-from imdbattn.report.variants import BEYOND, RUNGS
 from imdbattn.runs.apply import load_predictor, predictions_of
+from tests.models import BEYOND, RUNGS
 from tests.texts import HARD_TEXT
 from tests.world import BAD, FILLER, GOOD
 

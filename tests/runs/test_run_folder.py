@@ -14,10 +14,10 @@ import torch
 
 from imdbattn.errors import UserError
 from imdbattn.folders.run_folder import SPLIT_FILES
-from imdbattn.report.variants import BEYOND, RUNGS
 from imdbattn.runs import environment
 from imdbattn.runs.fit import fit
 from imdbattn.runs.score import score_run
+from tests.models import BEYOND, RUNGS
 
 from ..commands import label_texts
 from ..marks import KINDS, slow_except

@@ -13,12 +13,12 @@ from torch import nn
 from imdbattn.data.vocabulary import Vocabulary
 from imdbattn.launch.composition import composed as composed_by_commands
 from imdbattn.launch.hydra_config import plain_dict
-from imdbattn.report.variants import BEYOND, CONTROLS, ENCODER_DECODERS, RUNGS
 from imdbattn.settings.keys import conf_dir, job_digest
 from imdbattn.tasks.networks import build_classifier, make_net
 from imdbattn.tasks.seq2seq import predictor as seq2seq
 from imdbattn.tasks.task import task_of, validate
 from tests.documents import EXPERIMENTS, FILES, code, jobs_of, section
+from tests.models import BEYOND, CONTROLS, ENCODER_DECODERS, RUNGS
 
 from ..nets import net, phrases, vectors
 

@@ -25,10 +25,10 @@ from imdbattn.exports.folder import is_export, read_export, write_export
 from imdbattn.exports.graph import Graph, example, to_onnx, to_program
 from imdbattn.exports.vectors import with_vectors
 from imdbattn.io.files import sha256_of
-from imdbattn.report.variants import BEYOND, RUNGS
 from imdbattn.runs.apply import load_predictor
 from imdbattn.runs.score import score_run
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
+from tests.models import BEYOND, RUNGS
 from tests.resuming import contents
 from tests.texts import HARD_TEXT
 

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 from filelock import FileLock
 
-from imdbattn.report.variants import BEYOND, CONTROLS, RUNGS
 from imdbattn.tools.faithfulness.scores import SCORES
+from tests.models import BEYOND, CONTROLS, RUNGS
 
 from ..processes import started_command, wait_for
 
