@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from lightning.pytorch.accelerators import CPUAccelerator
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -79,7 +80,7 @@ def record_on_cpu(monkeypatch: pytest.MonkeyPatch) -> Tapes:
     """Lets steps be recorded on the CPU, on batches that are made together, as on a GPU."""
     backend = Tapes()
     monkeypatch.setattr(recorded, "CudaGraphs", lambda device: backend)
-    monkeypatch.setattr(trainer, "RECORDED_ON", ("cpu",))
+    monkeypatch.setattr(trainer, "RECORDED_ON", (CPUAccelerator,))
     monkeypatch.setattr(loaders, "on_gpu", lambda batches: True)
     monkeypatch.setattr(fast, "use_blocks", lambda *_: False)
     return backend

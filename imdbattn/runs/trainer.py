@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import lightning as L
 import torch
-from lightning.pytorch.accelerators import CPUAccelerator
+from lightning.pytorch.accelerators import CPUAccelerator, CUDAAccelerator
 from lightning.pytorch.callbacks import ProgressBar
 from lightning.pytorch.plugins.environments import SLURMEnvironment
 from lightning.pytorch.utilities.seed import isolate_rng
@@ -26,7 +26,7 @@ from imdbattn.runs.resume import AtomicCheckpointIO
 from imdbattn.settings.objects import load_class, make
 from imdbattn.settings.schema import TrainerSettings, Training
 
-RECORDED_ON = ("cuda",)  # types of devices on which training steps are recorded
+RECORDED_ON = (CUDAAccelerator,)  # where training steps are recorded
 IGNORED_WARNINGS = (
     "does not have many workers",
     "is smaller than the logging interval",
@@ -93,7 +93,7 @@ def build_trainer(
     }
     with naming("trainer"):
         trainer = trainer_class(**(values | ours))
-    if trainer.strategy.root_device.type in RECORDED_ON:
+    if isinstance(trainer.accelerator, RECORDED_ON):
         from imdbattn.tasks.recorded import RecordSteps
 
         trainer.callbacks.append(RecordSteps())  # type: ignore[attr-defined]
@@ -130,8 +130,9 @@ def check_hardware(cfg: Training) -> None:
             f"trainer.num_nodes={machines}: this process was started by neither srun nor torchrun;"
             f" {instead}"
         )
-    device = "cuda" if accelerator != "cpu" and torch.cuda.is_available() else "cpu"
-    if cfg.record_steps is True and device not in RECORDED_ON:
+    has_cuda = accelerator != "cpu" and torch.cuda.is_available()
+    kind = CUDAAccelerator if has_cuda else CPUAccelerator
+    if cfg.record_steps is True and kind not in RECORDED_ON:
         raise UserError("record_steps=true: only steps on a CUDA device can be recorded")
 
 

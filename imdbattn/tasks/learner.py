@@ -175,13 +175,8 @@ class Learner(L.LightningModule):
     # --- training ---------------------------------------------------------------------------------
 
     def training_step(self, batch: Any, batch_idx: int) -> Any:
-        """Returns the loss; or, where steps are recorded, the last loss and `recorded_steps`, of
-        which there may be several.
-        """
-        if self.recorder is None:
-            return self.training_loss(batch)
-        steps = self.recorder.train(batch)
-        return {"loss": steps[-1].loss, "recorded_steps": steps}
+        """Returns the loss or, where steps are recorded, what `StepRecorder.train` returns."""
+        return self.recorder.train(batch) if self.recorder else self.training_loss(batch)
 
     def backward(self, loss: Tensor) -> None:
         if loss.requires_grad:  # the loss of a recorded step has been propagated

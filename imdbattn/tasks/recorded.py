@@ -119,9 +119,10 @@ class StepRecorder:
 
     # --- several steps in one call of Lightning's loop --------------------------------------------
 
-    def train(self, batch: Any) -> list[Step]:
+    def train(self, batch: Any) -> dict[str, Any]:
         """Trains on a batch and on those that follow it and are already made, up to the next one
-        after which Lightning or a callback has something to do.
+        after which Lightning or a callback has something to do. Returns the last loss, and the
+        steps as `recorded_steps`.
         """
         if (constants := self.constants()) != self.recorded_with:
             self.recordings.clear()
@@ -132,7 +133,7 @@ class StepRecorder:
             for following in loader.take(steps_to_next_stop(self.trainer) - 1):
                 count_step(self.trainer)
                 steps.append(self.step(following))
-        return steps
+        return {"loss": steps[-1].loss, "recorded_steps": steps}
 
     def step(self, batch: Any) -> Step:
         """Makes one step, and adds its sums to the sums of the epoch."""
