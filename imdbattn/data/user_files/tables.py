@@ -60,15 +60,12 @@ def counted(row: int) -> str:
 # --- files ----------------------------------------------------------------------------------------
 
 
-def is_hidden(name: str) -> bool:
-    """Returns whether a name is that of a copy or of metadata, as editors and macOS write."""
-    return name[0] == "." or name == "__MACOSX"
-
-
 def visible_in(folder: Path) -> list[Path]:
-    """Returns the files and folders in a folder, sorted. The number of hidden ones is logged."""
+    """Returns the files and folders in a folder, sorted, without the copies and metadata that
+    editors, notebooks and macOS write; their number is logged.
+    """
     entries = sorted(folder.iterdir())
-    visible = [entry for entry in entries if not is_hidden(entry.name)]
+    visible = [entry for entry in entries if entry.name[0] != "." and entry.name != "__MACOSX"]
     if count := len(entries) - len(visible):
         log.info(
             "%s: skipped %d hidden files or folders, such as .ipynb_checkpoints and ._*",
@@ -241,8 +238,6 @@ def kept_columns(file: Path, names: str | Sequence[str]) -> Iterator[dict[str, s
     names: of a column, of several, or `all`. A row may have no value. Raises UserError for a file
     that is not a table, and for a column that the table does not have.
     """
-    if suffix_of(file) not in SUFFIXES or not file.is_file():
-        raise UserError(f"keep= is for tables ({', '.join(SUFFIXES)}), not {file}: omit it")
     with naming(file):
         header, _ = open_table(file)
     chosen = header if names == "all" else [names] if isinstance(names, str) else [*names]

@@ -18,11 +18,10 @@ import numpy as np
 from imdbattn.data.user_files.tables import COMPRESSED, open_bytes
 from imdbattn.data.vectors.binary import read_binary
 from imdbattn.data.vectors.text import read_text_vectors
-from imdbattn.errors import UserError, naming
+from imdbattn.errors import naming
 
 Table = tuple[list[str], np.ndarray]  # V words, and their vectors (V, D)
 NAMES = (".txt", ".vec", ".bin")  # of the file in an archive
-PICKLED = (".kv", ".model", ".wordvectors", ".pkl", ".pickle")
 
 
 def read_vectors(path: Path, dim: int | None) -> Table:
@@ -31,11 +30,6 @@ def read_vectors(path: Path, dim: int | None) -> Table:
     dim: D, or None if it follows from the file. Raises UserError of one line that names the file,
     and the line or word that is wrong; also for a file of another form.
     """
-    if path.suffix.lower() in PICKLED:
-        raise UserError(
-            f"{path} is a pickle, which may run any code when it is read: write it again with"
-            f" gensim, KeyedVectors.load('{path.name}').save_word2vec_format('vectors.txt')"
-        )
     with naming(path), opened(path, dim) as (name, stream):
         read = read_binary if PurePath(name).suffix.lower() == ".bin" else read_text_vectors
         words, vectors_VD = read(stream)
