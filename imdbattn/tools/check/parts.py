@@ -1,6 +1,7 @@
 """Finds the parts of a file by what it defines, and checks them."""
 
 from collections.abc import Iterator, Mapping
+from types import FunctionType
 from typing import Any
 
 import imdbattn.tools.check.source as source
@@ -100,8 +101,9 @@ def blocked(result: Result) -> Result:
 
 
 def is_students(thing: Any) -> bool:
-    """Whether it can be called, and is not torch's."""
-    return callable(thing) and not str(getattr(thing, "__module__", "")).startswith("torch")
+    """Whether it can be called, and is no class or function of torch."""
+    is_torchs = isinstance(thing, type | FunctionType) and thing.__module__.startswith("torch")
+    return callable(thing) and not is_torchs
 
 
 def required(own: Own, part: str, name: str, file: str) -> Any:
