@@ -146,13 +146,6 @@ def normalized(row_BQK: Tensor) -> Tensor:
     return row_BQK / row_BQK.sum(-1, keepdim=True).clamp(min=torch.finfo(row_BQK.dtype).tiny)
 
 
-def weights_by_query(
-    net: Classifier, batch: Batch, row_of: Callable[..., Tensor], **options: bool
-) -> list[Tensor]:
-    """Returns (B, Q, K) of each layer, then of the pooling: `weights`, `norms` or `zeroed`."""
-    return [row_of(observed, **options) for observed in observe(net, batch)]
-
-
 def through(parts: Sequence[Tensor], batch: Batch) -> Tensor:
     """Returns (B, T): the share of each word in the pooled vector (Abnar & Zuidema 2020)."""
     share_BK = rollout([row_BQK[:, None] for row_BQK in parts], [False] * (len(parts) - 1))
@@ -163,6 +156,28 @@ def through(parts: Sequence[Tensor], batch: Batch) -> Tensor:
 def averaged(parts: Sequence[Tensor], batch: Batch) -> Tensor:
     """Returns (B, T): the share of each word in one layer and the pooling, mean over layers."""
     return torch.stack([through([layer, parts[-1]], batch) for layer in parts[:-1]]).mean(0)
+
+
+def of_last_layer(parts: Sequence[Tensor], batch: Batch) -> Tensor:
+    """Returns (B, T): the share of each word in the last layer and the pooling."""
+    return through(parts[-2:], batch)
+
+
+def from_attention(
+    shares: Callable[[Sequence[Tensor], Batch], Tensor],
+    rows: Callable[..., Tensor],
+    **options: bool,
+) -> Score:
+    """Returns a score that has the shares of words in the pooled vector.
+
+    shares: `through`, `averaged` or `of_last_layer`. rows: `weights`, `norms` or `zeroed`, which
+    has (B, Q, K) of each layer and of the pooling.
+    """
+
+    def score(net: Classifier, batch: Batch, label_B: Tensor) -> Tensor:
+        return shares([rows(observed, **options) for observed in observe(net, batch)], batch)
+
+    return score
 
 
 @torch.no_grad()
@@ -236,34 +251,13 @@ def leave_one_out(net: Classifier, batch: Batch, label_B: Tensor) -> Tensor:
 
 
 SCORES: dict[str, tuple[str, Score]] = {  # name -> how it is shown, function
-    "rollout": (
-        "attention rollout",
-        lambda net, batch, _: through(weights_by_query(net, batch, weights, skips=True), batch),
-    ),
-    "last_layer": (
-        "attention, last layer",
-        lambda net, batch, _: through(weights_by_query(net, batch, weights)[-2:], batch),
-    ),
-    "all_layers": (
-        "attention, all layers",
-        lambda net, batch, _: averaged(weights_by_query(net, batch, weights), batch),
-    ),
-    "norms": (
-        "norms, all layers",
-        lambda net, batch, _: averaged(weights_by_query(net, batch, norms), batch),
-    ),
-    "norm_rollout": (
-        "norms, rollout",
-        lambda net, batch, _: through(weights_by_query(net, batch, norms, skips=True), batch),
-    ),
-    "value_zeroing": (
-        "value zeroing, all layers",
-        lambda net, batch, _: averaged(weights_by_query(net, batch, zeroed), batch),
-    ),
-    "value_zeroing_rollout": (
-        "value zeroing, rollout",
-        lambda net, batch, _: through(weights_by_query(net, batch, zeroed), batch),
-    ),
+    "rollout": ("attention rollout", from_attention(through, weights, skips=True)),
+    "last_layer": ("attention, last layer", from_attention(of_last_layer, weights)),
+    "all_layers": ("attention, all layers", from_attention(averaged, weights)),
+    "norms": ("norms, all layers", from_attention(averaged, norms)),
+    "norm_rollout": ("norms, rollout", from_attention(through, norms, skips=True)),
+    "value_zeroing": ("value zeroing, all layers", from_attention(averaged, zeroed)),
+    "value_zeroing_rollout": ("value zeroing, rollout", from_attention(through, zeroed)),
     "gradient": ("gradient × input", gradient),
     "integrated_gradients": ("integrated gradients", integrated_gradients),
     "leave_one_out": ("leave one out", leave_one_out),
