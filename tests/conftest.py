@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from functools import cache
 from pathlib import Path
@@ -66,6 +66,11 @@ LEARNED = dict.fromkeys(("mean", "learned_query", "tuned_mean"), ("trainer.max_e
 LEARNED |= dict.fromkeys(
     ("base", "residual", "residual_pe"), ("trainer.max_epochs=8", "optim.lr=0.02")
 )
+
+
+def is_for(override: str, others: Sequence[str]) -> bool:
+    """Whether one of the small world is for the task of the others: pairs have their own data."""
+    return "task=seq2seq" not in others or not override.startswith("data.")
 
 
 def is_value(override: str) -> bool:
@@ -259,16 +264,9 @@ def trained(small, world, settings, shared, data_cache, tmp_path_factory):
                 length = ("trainer.max_epochs=1",)
                 if not any(word.startswith("model.net") for word in overrides):
                     length = LEARNED.get(rung, length)
-                fit(
-                    settings(
-                        *small,
-                        f"model={rung}",
-                        *length,
-                        "patience=null",
-                        *overrides,
-                    ),
-                    folder,
-                )
+                own = [word for word in small if is_for(word, overrides)]
+                own += [f"model={rung}", *length, "patience=null"]
+                fit(settings(*own, *overrides), folder)
         return folder
 
     def get(rung: str, *overrides: str) -> tuple[Path, dict]:
@@ -285,25 +283,14 @@ def trained(small, world, settings, shared, data_cache, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def folder_of(trained, small, settings, shared):
+def folder_of(trained):
     """folder_of("residual"): the folder of a run for the interactive page; residual_pe has two
-    heads.
-
-    folder_of("seq2seq_attention"): of an encoder-decoder, once for all workers.
+    heads, and seq2seq_attention is an encoder-decoder.
     """
-    from imdbattn.runs.fit import fit
     from tests.explorer import WRITER
 
-    def get(rung: str) -> Path:
-        if rung != WRITER[0]:
-            return trained(rung, *(["model.net.layer.heads=2"] if rung == "residual_pe" else []))[0]
-        with FileLock(f"{shared / 'writer'}.lock"):
-            if not (shared / "writer" / "metrics.json").exists():
-                own = [word for word in small if not word.startswith("data.")]
-                fit(settings(*own, f"model={WRITER[0]}", *WRITER[1:]), shared / "writer")
-        return shared / "writer"
-
-    return get
+    own = {"residual_pe": ["model.net.layer.heads=2"], WRITER[0]: WRITER[1:]}
+    return lambda rung: trained(rung, *own.get(rung, []))[0]
 
 
 @pytest.fixture(scope="session")

@@ -138,11 +138,3 @@ def test_pairs_of_edited_reviews_and_a_function_of_ones_own(trained, shell, tmp_
     assert found["human", "rollout"]["mean"] < 1
     assert 0 <= found["pairs", "both"]["mean"] <= found["pairs", "original"]["mean"]
     assert ("randomized", "own.first") not in found
-
-
-@pytest.mark.parametrize("rung", [*RUNGS, *CONTROLS, *BEYOND])
-def test_every_rung_is_measured(rung, trained, shell, tmp_path):
-    done = shell("faithfulness", f"runs={trained(rung)[0]}", f"out={tmp_path}/out", *SMALL)
-    assert done.returncode == 0, done.stderr
-    scores = {row["about"] for row in summary(tmp_path / "out")["numbers"]}
-    assert ("rollout" in scores) == (rung not in ("mean", "tuned_mean", "log_counts_mean"))
