@@ -3,7 +3,7 @@
 import gzip
 import random
 import shlex
-import sys
+from importlib.util import find_spec
 
 import datasets
 import numpy as np
@@ -78,11 +78,8 @@ def test_a_saved_data_set_trains(shell, folder):
 
 def test_chinese_reviews_train_with_jieba_or_a_callable_in_its_place(shell, folder):
     words = command("## Chinese reviews", "jieba")
-    if "jieba" not in sys.modules:
-        try:
-            import jieba  # noqa: F401
-        except ImportError:
-            words = [word.replace("jieba.lcut", "mycut.lcut") for word in words]
+    if find_spec("jieba") is None:
+        words = [word.replace("jieba.lcut", "mycut.lcut") for word in words]
     run(shell, folder, *words, *QUICK)
 
 
