@@ -13,7 +13,6 @@ import pytest
 from filelock import FileLock
 
 from imdbattn.tools.faithfulness.scores import SCORES
-from tests.models import BEYOND, CONTROLS, RUNGS
 
 from ..processes import started_command, wait_for
 
