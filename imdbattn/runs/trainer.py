@@ -28,9 +28,7 @@ from imdbattn.settings.schema import TrainerSettings, Training
 
 RECORDED_ON = (CUDAAccelerator,)  # where training steps are recorded
 IGNORED_WARNINGS = (
-    "does not have many workers",
     "is smaller than the logging interval",
-    "but have no `val_dataloader`",
     "your dataloader is not resumable",  # our sampler is
     "You requested to overfit but enabled .* shuffling",  # the items are the same in every epoch
     # of a run that ends before its first validation: the last weights are scored

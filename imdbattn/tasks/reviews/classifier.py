@@ -187,7 +187,7 @@ class ReviewClassifier(Learner):
             weights_C=class_weights(cfg.class_weights, corpus),
         )
         module.metric = chosen_metric(cfg)
-        if cfg.attention_entropy and not module.has_attention():
+        if cfg.attention_entropy and not attention_parts(net):
             raise UserError(
                 f"attention_entropy={cfg.attention_entropy}: model={cfg.model.name} has no weights"
                 " of a learned query; choose another model, or 0"
@@ -243,9 +243,6 @@ class ReviewClassifier(Learner):
         # DDP averages gradients over processes; this factor gives all reviews of the global batch
         # equal weight.
         return (losses_B + penalty_B).sum() * (self.trainer.world_size / batch.total)
-
-    def has_attention(self) -> bool:
-        return bool(attention_parts(self.net))
 
     def logits_and_attention(self, batch: Batch) -> tuple[Tensor, dict[str, Attended]]:
         """Returns the logits, and the weights of each attention, which fast attention does not
@@ -323,9 +320,7 @@ def ids_to_tune(
     if not model.embedding.trainable:
         return None
     tuned_R = trained_words(initial.weights, embedding) if initial else None
-    return distinct_words(corpus.splits["train"]) if tuned_R is None else tuned_R
-
-
-def distinct_words(reviews: Ragged) -> Tensor:
-    ids = reviews.ids.unique()
+    if tuned_R is not None:
+        return tuned_R
+    ids = corpus.splits["train"].ids.unique()
     return ids[ids >= FIRST_WORD].long()
