@@ -106,7 +106,7 @@ class Runs:
         }
 
 
-class Tests(Message):
+class Reviews(Message):
     """Asks for the test reviews of a classifier, and how it labels them."""
 
     run: str

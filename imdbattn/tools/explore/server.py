@@ -31,7 +31,7 @@ from starlette.types import Message as ASGIMessage
 from imdbattn.errors import UserError, in_line
 from imdbattn.tools.explore.cell import Cell
 from imdbattn.tools.explore.read import Positions, Read
-from imdbattn.tools.explore.runs import Message, Runs, Tests
+from imdbattn.tools.explore.runs import Message, Reviews, Runs
 from imdbattn.tools.explore.settings import Explore
 from imdbattn.tools.explore.write import Write
 
@@ -51,7 +51,7 @@ HEADERS = {
 
 # by path
 MESSAGES: dict[str, type[Message]] = {
-    kind.__name__.lower(): kind for kind in (Read, Cell, Write, Positions, Tests)
+    kind.__name__.lower(): kind for kind in (Read, Cell, Write, Positions, Reviews)
 }
 
 

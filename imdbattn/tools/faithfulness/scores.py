@@ -168,7 +168,7 @@ def from_attention(
     rows: Callable[..., Tensor],
     **options: bool,
 ) -> Score:
-    """Returns a score that has the shares of words in the pooled vector.
+    """Returns a score from attention: the shares of the words in the pooled vector.
 
     shares: `through`, `averaged` or `of_last_layer`. rows: `weights`, `norms` or `zeroed`, which
     has (B, Q, K) of each layer and of the pooling.

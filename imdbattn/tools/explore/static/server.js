@@ -4,7 +4,7 @@ import { nextReview } from "./reviews.js";
 import { AnswerError } from "./tools.js";
 
 const running = new Map();
-const tests = new Map(); // id of a run -> its test reviews, and how it labels them
+const tested = new Map(); // id of a run -> its test reviews, and how it labels them
 
 async function answerOf(response) {
   if (response.ok) return response;
@@ -59,14 +59,14 @@ export async function binary(name, values, key = name) {
 /** The next test review of `run` that meets all conditions, see nextReview. */
 async function next({ run, runs, ...conditions }) {
   for (const id of [run, ...(conditions.disagree ? runs : [])]) {
-    if (!tests.has(id)) tests.set(id, await (await post("tests", { run: id }, "tests")).json());
+    if (!tested.has(id)) tested.set(id, await (await post("reviews", { run: id }, "reviews")).json());
   }
-  const { fingerprint, reviews } = tests.get(run);
+  const { fingerprint, reviews } = tested.get(run);
   const labelledBy = (id) => {
-    const { labels, probabilities } = tests.get(id);
+    const { labels, probabilities } = tested.get(id);
     const place = new Map(reviews.map(({ row }, at) => [row, at]));
     return ({ row }) => ({ label: labels[place.get(row)], probability: probabilities[place.get(row)] });
   };
-  const others = runs.filter((id) => tests.get(id)?.fingerprint === fingerprint);
+  const others = runs.filter((id) => tested.get(id)?.fingerprint === fingerprint);
   return nextReview(reviews, labelledBy(run), others.map(labelledBy), conditions);
 }
