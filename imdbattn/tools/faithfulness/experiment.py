@@ -9,12 +9,13 @@ import json
 import warnings
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 import pyarrow.parquet as pq
 import torch
 from torch import Tensor, nn
@@ -344,9 +345,8 @@ class Subject:
             for name, values in measurement.measure(batch).items():
                 columns[name] += values.tolist() if isinstance(values, Tensor) else values
             progress(len(places))
-        order = np.argsort(measured)
-        ordered = {name: in_order(values, order) for name, values in columns.items()}
-        write_table(file, ordered)
+        table = pd.DataFrame(columns).iloc[np.argsort(measured)]
+        write_table(file, table)
 
     def tables(self) -> Tables:
         """Returns the measurements by their names."""
@@ -362,11 +362,6 @@ def spearman(first_T: Tensor, second_T: Tensor) -> float:
 
     with warnings.catch_warnings(action="ignore"):  # of NaN
         return float(spearmanr(first_T, second_T).statistic)
-
-
-def in_order(values: Sequence[object], order: Iterable[int]) -> list[object]:
-    """Returns the values with these indices."""
-    return [values[index] for index in order]
 
 
 def randomized(net: Classifier, seed: int) -> dict[str, Classifier]:
