@@ -45,6 +45,7 @@ def test_columns_and_label_names_are_settings(data_settings, tmp_path):
         return list(reviews.label_names), reviews.splits[""].labels.tolist()[: len(labels)]
 
     assert read([3, 1, 2], None) == (["1", "2", "3"], [2, 0, 1])
+    assert read([1, 1.0, 0, 0.0], None) == (["0", "1"], [1, 1, 0, 0])  # of two programs
     assert read([3.0, 1.0, 2.0], "'3','2','1'")[1] == [0, 2, 1]  # values that are stored as floats
     assert read([1.0, 0.0], "'1.0','0.0'")[1] == [0, 1]  # the other order than as places
     # names for labels that are places already
