@@ -249,11 +249,20 @@ SECRETS = {
 }
 
 
-def test_a_command_with_a_credential_ends_in_one_line_and_writes_it_nowhere(shell, small, tmp_path):
-    words = [*small, "model=mean", f"+logger.api_key={SECRETS['typed']}"]
+@pytest.mark.parametrize(
+    "typed",
+    [
+        ["+logger.api_key=typed0secret0123456789"],
+        ["-m", "seed=1,2", "data.path=https://me:typed0secret0123456789@example.org/r.csv"],
+    ],
+)
+def test_a_command_with_a_credential_ends_in_one_line_and_writes_it_nowhere(
+    shell, small, tmp_path, typed
+):
+    words = [*small, "model=mean", *typed]
     done = shell("train", *words, cwd=tmp_path, env=SECRETS)
     assert done.returncode == 2
-    assert re.fullmatch(r"error: logger\.api_key looks like a credential[^\n]*\n", done.stderr)
+    assert re.fullmatch(r"error: [a-z_.]+ looks like a credential[^\n]*\n", done.stderr)
     written = [path.read_text() for path in tmp_path.rglob("*") if path.is_file()]
     said = "".join([done.stdout, done.stderr, *written])
     assert not [secret for secret in SECRETS.values() if secret in said]
