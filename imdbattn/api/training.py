@@ -16,14 +16,13 @@ from omegaconf import DictConfig, OmegaConf
 
 from imdbattn.api.display import Metrics
 from imdbattn.errors import UserError, VisibleFormatter
+from imdbattn.folders.run import Run
 from imdbattn.io.files import expanded
 from imdbattn.launch.composition import composed
 from imdbattn.launch.errors import remove_empty
 from imdbattn.launch.hydra_config import QUOTED, plain_dict
 from imdbattn.launch.machine import one_process
-from imdbattn.settings.keys import named_overrides
 from imdbattn.settings.trust import untrusted
-from imdbattn.tasks.task import validate
 
 if TYPE_CHECKING:
     from imdbattn.api.model import Model
@@ -84,17 +83,11 @@ def train(
         raise UserError(
             f"give {'resume= or folder=' if resume else 'overrides or config='}, not both"
         )
-    from imdbattn.launch.resumed_settings import resumed
-    from imdbattn.launch.single import log_results
+    from imdbattn.launch.single import log_results, prepared
 
-    if resume:
-        run_folder = expanded(settings["resume"]).resolve()
-        settings = resumed(settings, overrides, run_folder)
-        valid = validate(settings)
-    else:  # config may be that of another run
-        settings |= {"variant": None, "overrides": named_overrides(overrides, settings)}
-        valid = validate(settings)  # before hydra.run.dir, which names the model
-        run_folder = expanded(folder if folder is not None else cfg.hydra.run.dir).resolve()
+    resumed = expanded(settings["resume"]).resolve() if resume else None
+    valid = prepared(settings, overrides, resumed)  # before hydra.run.dir, which names the model
+    run_folder = resumed or expanded(cfg.hydra.run.dir if folder is None else folder).resolve()
     if cfg.hydra.mode == RunMode.MULTIRUN or not one_process(valid.trainer):
         raise UserError(
             f"train() trains one model in one process; for more: {COMMAND} {' '.join(overrides)}"
@@ -111,7 +104,7 @@ def train(
             end = stopped
         else:
             log_results(valid, metrics, run_folder)
-            packages = {package for *_, package in untrusted(settings)}
+            packages = {package for *_, package in untrusted(Run(run_folder).recorded)}
             return TrainedRun(Metrics(metrics), run_folder, tuple(sorted(packages)))
         finally:
             if fresh and run_folder.exists():

@@ -135,19 +135,22 @@ class SweepCallback(Callback):
     Hydra creates it for single runs, too: only a sweep loads `launch.sweep`.
     """
 
-    def __setstate__(self, state: dict[str, object]) -> None:
-        """Called in the processes of a launcher, which do not call `command`."""
-        self.__dict__ |= state
+    def __init__(self) -> None:
         register_resolvers()
 
-    def on_multirun_start(self, config: DictConfig, **kwargs: object) -> None:
-        from imdbattn.launch.sweep import SweepFolder
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        """Lets the processes of a launcher, which do not call `command`, create it again."""
+        return type(self), ()
 
-        self.folder = SweepFolder()
-        self.folder.begin(config)
+    def on_multirun_start(self, config: DictConfig, **kwargs: object) -> None:
+        from imdbattn.launch.sweep import begin
+
+        begin(config)
 
     def on_multirun_end(self, config: DictConfig, **kwargs: object) -> None:
-        self.folder.finish(config)
+        from imdbattn.launch.sweep import finish
+
+        finish(config)
 
 
 def in_sweep() -> bool:

@@ -4,7 +4,7 @@ import importlib
 import logging
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -44,13 +44,7 @@ def run_single(cfg: DictConfig, signals: Signals) -> float:
     if settings["resume"]:
         folder = expanded(settings["resume"]).resolve()  # runs/latest is a link
     resume = bool(settings["resume"]) or was_restarted(folder)
-    if resume:
-        from imdbattn.launch.resumed_settings import resumed
-
-        settings = resumed(settings, overrides, folder)
-    else:
-        settings |= {"overrides": named_overrides(overrides, settings)}
-    valid = validate(settings)
+    valid = prepared(settings, overrides, folder if resume else None)
     if os.environ.get("LOCAL_RANK", "0") != "0":
         end_with(int(os.environ.get(PARENT_PID, os.getppid())))
     os.environ[PARENT_PID] = str(os.getpid())  # for the processes that DDP starts
@@ -62,6 +56,20 @@ def run_single(cfg: DictConfig, signals: Signals) -> float:
     signals.text = "stopped after training; the run is finished, its results are written"
     log_results(valid, metrics, folder)
     return float(metrics["val_accuracy"])
+
+
+def prepared(settings: Plain, overrides: Sequence[str], folder: Path | None) -> Training:
+    """Returns the checked settings of a new run, or of the run in `folder`, which is resumed.
+
+    overrides: those on the command line. Raises UserError.
+    """
+    if folder is not None:
+        from imdbattn.launch.resumed_settings import resumed
+
+        return validate(resumed(settings, overrides, folder))
+    # given settings may be those of another run
+    own = {"variant": None, "overrides": named_overrides(overrides, settings)}
+    return validate(settings | own)
 
 
 def import_wandb(cfg: Training) -> None:

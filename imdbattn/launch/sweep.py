@@ -1,6 +1,8 @@
 """Starts and ends a sweep: locks its folder, and writes a comparison of its jobs at the end.
 
-The jobs themselves are in job.py. A failed job does not stop the others.
+`command.SweepCallback` calls `begin` and `finish`, which end the process with sys.exit, because
+Hydra converts an exception of a callback to a warning. The jobs themselves are in job.py. A failed
+job does not stop the others.
 """
 
 import atexit
@@ -27,118 +29,108 @@ log = logging.getLogger(__name__)
 OTHER_SWEEP_DIR = "choose another hydra.sweep.dir"
 
 
-class SweepFolder:
-    """The folder of a sweep: `begin` locks it, `finish` writes a comparison of its jobs.
+def begin(config: DictConfig) -> None:
+    """Locks the folder of a sweep until the end of the process, see `start`."""
+    try:
+        lock = start(config)
+    except Exception as error:  # any exception: the sweep would run without its lock
+        fail(error, "train")
+    atexit.register(lock.release)
+    # after Ctrl-C or a failed launcher Hydra calls no callback
+    atexit.register(end, config, complete=False)
 
-    `command.SweepCallback` calls both. They exit with sys.exit, because Hydra converts an exception
-    of a callback to a warning. Launchers pickle it, so it holds only data.
+
+def finish(config: DictConfig) -> None:
+    """Writes a comparison of the jobs, and exits unless all of them have results."""
+    atexit.unregister(end)
+    if status := end(config, complete=True):
+        sys.exit(status)
+
+
+def start(config: DictConfig) -> BaseFileLock:
+    """Prepares the sweep folder and returns its lock, acquired.
+
+    Raises UserError if there is no sweep to resume, or if the folder contains other files or
+    another sweep.
     """
+    sweep = Path(str(config.hydra.sweep.dir))
+    # multirun.yaml will contain them
+    refuse_credentials(OmegaConf.to_container(config, resolve=False))
+    if config.resume and expanded(config.resume).resolve() != sweep.resolve():
+        raise UserError(
+            f"resume={config.resume} and hydra.sweep.dir={sweep} are two folders: omit one"
+        )
+    exists = [(sweep / name).exists() for name in (LOG, "multirun.yaml")]
+    if not (all(exists) or (not any(exists) and config.resume is None)):
+        raise UserError(
+            f"{sweep} is not a sweep folder: it does not contain {LOG} and multirun.yaml:"
+            f" {OTHER_SWEEP_DIR}"
+        )
+    sweep.mkdir(parents=True, exist_ok=True)
+    busy = f"{sweep} belongs to a sweep that is still running: wait for it, or {OTHER_SWEEP_DIR}"
+    lock = acquired(sweep / ".lock", busy).lock
+    forget_wandb_run(os.environ)
+    # runs the finally clauses
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    (sweep / LOG).write_text("")
+    from imdbattn.tracking.wandb_run import wandb_mode
 
-    def __init__(self) -> None:
-        self.new = True  # whether the folder contains no earlier sweep
+    # Decided once for all jobs, whose processes inherit the source and the mode of W&B
+    find_data(config)
+    for part in wandb_parts(config.logger):
+        if part.mode is None:
+            os.environ["WANDB_MODE"] = wandb_mode(None, part.timeout)
+    # of Hydra's sweepers only the basic one writes it
+    OmegaConf.save(config, sweep / "multirun.yaml")
+    return lock
 
-    def begin(self, config: DictConfig) -> None:
-        try:
-            lock = self.start(config)
-        except Exception as error:  # any exception: the sweep would run without its lock
-            fail(error, "train")
-        atexit.register(lock.release)
-        # after Ctrl-C or a failed launcher Hydra calls no callback
-        atexit.register(self.end, config, complete=False)
 
-    def finish(self, config: DictConfig) -> None:
-        atexit.unregister(self.end)
-        if status := self.end(config, complete=True):
-            sys.exit(status)
-
-    def start(self, config: DictConfig) -> BaseFileLock:
-        """Prepares the sweep folder and returns its lock, acquired.
-
-        Raises UserError if there is no sweep to resume, or if the folder contains other files or
-        another sweep.
-        """
-        sweep = Path(str(config.hydra.sweep.dir))
-        # multirun.yaml will contain them
-        refuse_credentials(OmegaConf.to_container(config, resolve=False))
-        if config.resume and expanded(config.resume).resolve() != sweep.resolve():
-            raise UserError(
-                f"resume={config.resume} and hydra.sweep.dir={sweep} are two folders: omit one"
+def end(config: DictConfig, complete: bool) -> int:
+    """Logs how the jobs ended, compares them if the sweep is complete, and returns the exit
+    status.
+    """
+    sweep = Path(str(config.hydra.sweep.dir))
+    jobs = jobs_of(sweep)
+    if not jobs:
+        if not any(path.is_dir() for path in sweep.iterdir()):  # no jobs of an earlier sweep
+            for file in (*sweep.glob(".lock*"), sweep / "multirun.yaml"):
+                file.unlink(missing_ok=True)
+            remove_empty(sweep.resolve(), LOG)
+        if complete:  # else Hydra could not compose the jobs, and has reported it
+            overrides = " ".join(config.hydra.overrides.task)
+            print_error(
+                "the sweep has no jobs: one of its settings has no value to choose from"
+                f" ({overrides})"
             )
-        exists = [(sweep / name).exists() for name in (LOG, "multirun.yaml")]
-        self.new = not any(exists)
-        if not (all(exists) or (self.new and config.resume is None)):
-            raise UserError(
-                f"{sweep} is not a sweep folder: it does not contain {LOG} and multirun.yaml:"
-                f" {OTHER_SWEEP_DIR}"
-            )
-        sweep.mkdir(parents=True, exist_ok=True)
-        busy = (
-            f"{sweep} belongs to a sweep that is still running: wait for it, or {OTHER_SWEEP_DIR}"
-        )
-        lock = acquired(sweep / ".lock", busy).lock
-        forget_wandb_run(os.environ)
-        # runs the finally clauses
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-        (sweep / LOG).write_text("")
-        from imdbattn.tracking.wandb_run import wandb_mode
-
-        # Decided once for all jobs, whose processes inherit the source and the mode of W&B
-        find_data(config)
-        for part in wandb_parts(config.logger):
-            if part.mode is None:
-                os.environ["WANDB_MODE"] = wandb_mode(None, part.timeout)
-        # of Hydra's sweepers only the basic one writes it
-        OmegaConf.save(config, sweep / "multirun.yaml")
-        return lock
-
-    def end(self, config: DictConfig, complete: bool) -> int:
-        """Logs how the jobs ended, compares them if the sweep is complete, and returns the exit
-        status.
-        """
-        sweep = Path(str(config.hydra.sweep.dir))
-        jobs = jobs_of(sweep)
-        if not jobs:
-            if self.new:
-                for file in (*sweep.glob(".lock*"), sweep / "multirun.yaml"):
-                    file.unlink(missing_ok=True)
-                remove_empty(sweep.resolve(), LOG)
-            if complete:  # else Hydra could not compose the jobs, and has reported it
-                overrides = " ".join(config.hydra.overrides.task)
-                print_error(
-                    "the sweep has no jobs: one of its settings has no value to choose from"
-                    f" ({overrides})"
-                )
-            return 2
-        statuses = [job["status"] for job in jobs.values()]
-        counts = ", ".join(
-            f"{statuses.count(s)} {s}"
-            for s in ("done", "kept", "stopped", "failed")
-            if s in statuses
-        )
-        log.info(
-            "\n%d job%s%s: %s",
-            len(jobs),
-            "s" * (len(jobs) != 1),
-            "" if complete else ", not all",
-            counts,
-        )
-        if complete:
-            if others := {path.parent.name for path in sweep.glob("*/metrics.json")} - set(jobs):
-                log.info("with other settings, left unchanged: %s", ", ".join(sorted(others)))
-            if finished := [
-                sweep / name for name, job in jobs.items() if job["status"] in ("done", "kept")
-            ]:
-                compare_jobs(config, sweep, finished)
-        unfinished = [job for job in jobs.values() if job["status"] in ("stopped", "failed")]
-        for job in unfinished:
-            log.error("%-7s %s: %s", job["status"], job["job"], job["reason"])
-        if unfinished or not complete:
-            path = os.path.relpath(sweep)
-            # others, such as a comma, are special in a sweep
-            plain = re.fullmatch(r"[\w./ -]+", path, re.ASCII)
-            word = quote(f"resume={path}", [] if plain else ["resume"])
-            log.error("resume it with:  the same command with %s", in_shell(word))
-        return int(bool(unfinished))
+        return 2
+    statuses = [job["status"] for job in jobs.values()]
+    counts = ", ".join(
+        f"{statuses.count(s)} {s}" for s in ("done", "kept", "stopped", "failed") if s in statuses
+    )
+    log.info(
+        "\n%d job%s%s: %s",
+        len(jobs),
+        "s" * (len(jobs) != 1),
+        "" if complete else ", not all",
+        counts,
+    )
+    if complete:
+        if others := {path.parent.name for path in sweep.glob("*/metrics.json")} - set(jobs):
+            log.info("with other settings, left unchanged: %s", ", ".join(sorted(others)))
+        if finished := [
+            sweep / name for name, job in jobs.items() if job["status"] in ("done", "kept")
+        ]:
+            compare_jobs(config, sweep, finished)
+    unfinished = [job for job in jobs.values() if job["status"] in ("stopped", "failed")]
+    for job in unfinished:
+        log.error("%-7s %s: %s", job["status"], job["job"], job["reason"])
+    if unfinished or not complete:
+        path = os.path.relpath(sweep)
+        # others, such as a comma, are special in a sweep
+        plain = re.fullmatch(r"[\w./ -]+", path, re.ASCII)
+        word = quote(f"resume={path}", [] if plain else ["resume"])
+        log.error("resume it with:  the same command with %s", in_shell(word))
+    return int(bool(unfinished))
 
 
 def find_data(config: DictConfig) -> None:

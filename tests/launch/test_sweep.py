@@ -204,14 +204,13 @@ def test_two_sweeps_never_share_a_folder_and_each_looks_for_wandb_once(monkeypat
     common = {"task": task, "resume": None, "data": {"source": "packaged", "path": None}}
     common |= {"logger": logger, "hydra": {"sweep": {"dir": str(tmp_path)}}}
     config = OmegaConf.create(common)
-    folder = sweep.SweepFolder()
-    lock = folder.start(config)
+    lock = sweep.start(config)
     # for the jobs, which print no notice of their own
     assert os.environ["WANDB_MODE"] == "offline"
     with pytest.raises(UserError, match="belongs to a sweep that is still running"):
-        folder.start(config)
+        sweep.start(config)
     lock.release()
-    folder.start(config).release()
+    sweep.start(config).release()
 
 
 def test_results_and_checkpoints_on_other_data_are_not_used(trained, settings, small, tmp_path):

@@ -18,7 +18,7 @@ from omegaconf import OmegaConf
 from imdbattn.errors import UserError
 from imdbattn.io.files import acquired, build_once, warn_of_soft_locks, write_atomically
 from imdbattn.launch.job import jobs_of
-from imdbattn.launch.sweep import SweepFolder
+from imdbattn.launch.sweep import begin
 from imdbattn.runs.fit import fit
 from tests.resuming import contents
 
@@ -170,7 +170,7 @@ def test_a_sweep_that_cannot_be_locked_ends_with_one_line(failing, tmp_path, cap
     hydra = {"sweep": {"dir": str(tmp_path)}, "job": {"chdir": None}}
     config = OmegaConf.create({"hydra": hydra, "resume": None})
     with pytest.raises(SystemExit) as end:
-        SweepFolder().begin(config)
+        begin(config)
     assert end.value.code == 2
     assert capfd.readouterr().err.count("\n") == 1
 
