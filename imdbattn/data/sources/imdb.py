@@ -77,11 +77,10 @@ def hub_source() -> Source:
     }
 
     def load() -> Texts:
-        columns = {
-            name: (list(half["text"][:]), np.asarray(half["label"][:]))
-            for name, half in halves.items()
-        }
-        splits = {name: Split(*both, np.arange(len(both[1]))) for name, both in columns.items()}
+        splits = {}
+        for name, half in halves.items():
+            labels = np.asarray(half["label"][:])
+            splits[name] = Split(list(half["text"][:]), labels, np.arange(len(labels)))
         return Texts(splits, list(halves["train"].features["label"].names))
 
     return Source(

@@ -5,12 +5,11 @@ Shapes: V words, D numbers per word.
 """
 
 import io
-import re
 from typing import BinaryIO, cast
 
 import numpy as np
 
-COUNTS = re.compile(rb"(\d{1,10})[ \t](\d{1,6})[ \t]*\r?\n")
+from imdbattn.data.vectors.text import COUNTS
 
 
 def read_binary(stream: BinaryIO) -> tuple[list[str], np.ndarray]:

@@ -60,11 +60,9 @@ def read_text_vectors(stream: BinaryIO) -> tuple[list[str], np.ndarray]:
 def counts_of(first_lines: list[bytes]) -> tuple[int, int] | None:
     """Returns V and D if the first line has only these, and the second has more; else None."""
     match = COUNTS.fullmatch(first_lines[0]) if len(first_lines) > 1 else None
-    if match is None or int(match[2]) < 1:
+    if match is None or len(first_lines[1].split(b" ")) <= 2:
         return None
-    if int(match[2]) == 1 and len(first_lines[1].split()) == 2:
-        return int(match[1]), 1
-    return (int(match[1]), int(match[2])) if len(first_lines[1].split(b" ")) > 2 else None
+    return int(match[1]), int(match[2])
 
 
 def width_of(lines: list[bytes]) -> int:

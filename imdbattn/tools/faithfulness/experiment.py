@@ -90,14 +90,14 @@ def own_scores(cfg: Faithfulness) -> dict[str, OwnScore]:
 
     Raises UserError for an unknown name, or a function that cannot be imported.
     """
-    own = [score for score in cfg.scores if not isinstance(score, str)]
-    for name in cfg.scores:
-        if isinstance(name, str) and name not in scores.SCORES:
-            raise UserError(f"scores: {name} is none of {', '.join(scores.SCORES)}")
-    return {
-        score.target: partial(load(score.target, "scores._target_"), **(score.model_extra or {}))
-        for score in own
-    }
+    own: dict[str, OwnScore] = {}
+    for score in cfg.scores:
+        if not isinstance(score, str):
+            function = load(score.target, "scores._target_")
+            own[score.target] = partial(function, **(score.model_extra or {}))
+        elif score not in scores.SCORES:
+            raise UserError(f"scores: {score} is none of {', '.join(scores.SCORES)}")
+    return own
 
 
 class Measurement(NamedTuple):
