@@ -1,7 +1,7 @@
 """Any data set of reviews of the library `datasets`: from the hub, or a folder of save_to_disk."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,12 +32,15 @@ def saved_reviews(path: Path, cfg: "ReviewDataSettings") -> Source:
 
     with naming(path):
         dataset = datasets.load_from_disk(str(path))
-    states = [
-        f"{file.relative_to(path)} {file.stat().st_size} {file.stat().st_mtime_ns}"
-        for file in sorted(path.rglob("*"))
-        if file.is_file()
-    ]
-    return reviews_of(dataset, "path", str(path.resolve()), str(path), cfg, fingerprint(states))
+    files = [file for file in sorted(path.rglob("*")) if file.is_file()]
+    state = state_of(files, path)
+    return reviews_of(dataset, "path", str(path.resolve()), str(path), cfg, state)
+
+
+def state_of(files: Iterable[Path], folder: Path) -> str:
+    """Returns a checksum of the names in a folder, sizes and modification times of files."""
+    stats = ((file.relative_to(folder), file.stat()) for file in files)
+    return fingerprint(f"{name} {stat.st_size} {stat.st_mtime_ns}\n" for name, stat in stats)
 
 
 def is_saved(path: Path) -> bool:

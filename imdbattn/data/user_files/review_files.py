@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from imdbattn.data.labels import folded, label_of, with_class_numbers
-from imdbattn.data.sources.hub import is_saved, saved_reviews
+from imdbattn.data.sources.hub import is_saved, saved_reviews, state_of
 from imdbattn.data.split_names import split_named
-from imdbattn.data.splits import SPLITS, Source, Texts, fingerprint
+from imdbattn.data.splits import SPLITS, Source, Texts
 from imdbattn.data.user_files import tables
 from imdbattn.errors import UserError
 from imdbattn.io.files import sha256_of
@@ -55,13 +55,12 @@ def path_source(path: Path, cfg: "ReviewDataSettings") -> Source:
 
 
 def states_of(files: Sequence[Path], path: Path) -> list[str]:
-    """Returns what changes when the content of files does: the checksum of each table; of texts, of
-    which there may be many, one of their names in `path`, sizes and modification times.
+    """Returns what changes when the content of files does: the checksum of each table, or one of
+    the names, sizes and times of texts, of which there may be many.
     """
     if tables.suffix_of(files[0]) != ".txt":
         return [sha256_of(file) for file in files]
-    stats = ((file.relative_to(path), file.stat()) for file in files)
-    return [fingerprint(f"{name} {stat.st_size} {stat.st_mtime_ns}\n" for name, stat in stats)]
+    return [state_of(files, path)]
 
 
 def given_splits(path: Path, text_column: str, label_column: str) -> dict[str, list[Path]]:
