@@ -24,22 +24,15 @@ class Changes(BaseModel):
 
     A disabled head outputs zeros, a disabled layer is skipped, and a disabled word is removed; the
     others keep their positions.
-
-    Attributes:
-        heads: Pairs of layer and head, both counted from 1.
-        layers: Numbers of layers, from 1.
-        words: Indices among the words that are read.
-        positions: Whether positions and distances are removed.
-        shuffle: The seed of a random order of the words.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    heads: list[tuple[Number, Number]] = []
-    layers: list[Number] = []
-    words: list[Annotated[int, Field(ge=0)]] = []
-    positions: bool = False
-    shuffle: Annotated[int, Field(ge=0, lt=2**32)] | None = None
+    heads: list[tuple[Number, Number]] = []  # layer and head, both counted from 1
+    layers: list[Number] = []  # counted from 1
+    words: list[Annotated[int, Field(ge=0)]] = []  # indices among the words that are read
+    positions: bool = False  # whether positions and distances are removed
+    shuffle: Annotated[int, Field(ge=0, lt=2**32)] | None = None  # seed of an order of the words
 
     def __bool__(self) -> bool:
         return self != Changes()

@@ -41,12 +41,12 @@ EXPORT = re.compile(r"^export (?=(?:async )?(?:function|class|const|let) (\w+))"
 
 @dataclass(frozen=True)
 class PageModel:
-    """A model of the page. name: How it is shown. run: Its finished run; None for an export."""
+    """A model of the page."""
 
-    name: str
+    name: str  # how it is shown
     predictor: ReviewPredictor
     metrics: Mapping[str, Any]
-    run: FinishedRun | None = None
+    run: FinishedRun | None = None  # None for an export
 
     def refuse(self) -> None:
         """Raises UserError, naming the model, unless the page can compute it."""
